@@ -256,7 +256,7 @@ def _ops() -> Iterator[Finding]:
 def _detectors() -> Iterator[Finding]:
     from ficgan.faces import DETECTORS, get_detector
 
-    yield from _back_ends(get_detector, DETECTORS, "a face detector")
+    yield from _back_ends(get_detector, tuple(DETECTORS), "a face detector")
 
 
 def _recognizers() -> Iterator[Finding]:

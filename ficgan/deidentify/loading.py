@@ -84,7 +84,7 @@ def load_face_model(
         from ficgan.frame_model import FrameModel
 
         appearance, config, info, network = load_appearance(checkpoint)
-        _ = appearance.warp  # made once, and now: it takes 150 MiB for a moment, later beside the detector's own
+        _ = appearance.warp  # made once, before several threads want it
         mesh = MediaPipeMesh(device)
         made = FrameModel(
             appearance, config, loaded, network=network, mesh=mesh, sha256=digest, device=device, **controls

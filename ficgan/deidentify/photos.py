@@ -17,7 +17,7 @@ from ficgan.deidentify.rules import Exemptions, doubts
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import FaceModel, ModelInfo, Sight
 from ficgan.faces import Alignment, Face, FaceDetector, Paste, Recognizer, blur_face, mosaic_face, solid_mask
-from ficgan.faces.pyramid import PyramidDetector
+from ficgan.faces.detection import PyramidDetector
 from ficgan.policy import Attempt, Policy, covered
 from ficgan.results import FaceResult, Result
 

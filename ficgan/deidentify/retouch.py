@@ -17,7 +17,7 @@ from ficgan.deidentify.rules import doubts
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import FaceModel, Sight
 from ficgan.faces import Face
-from ficgan.faces.pyramid import PyramidDetector
+from ficgan.faces.detection import PyramidDetector
 from ficgan.results import Result
 
 __all__ = ["Choice", "Retouch"]

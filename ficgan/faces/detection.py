@@ -1,22 +1,31 @@
-"""Finding faces: what a detector promises, and which of the back ends is used."""
+"""Finding faces: what a detector promises, and how a network for one scale finds small and large faces alike.
+
+The networks themselves are in `ficgan.faces.detectors`.
+"""
 
 from __future__ import annotations
 
-import importlib
 import math
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError
 
-# In the order in which "auto" prefers them: the embedded one first, so that files on the disk change no default.
-DETECTORS = ("centerface", "insightface", "yunet", "dlib")
-_MODULES = {"dlib": "dlib_hog"}
+__all__ = ["DetectAt", "Face", "FaceDetector", "Image", "Plan", "PyramidDetector", "Rows", "check_image"]
 
 Image = NDArray[np.uint8]  # [H, W, 3] RGB
+# One row per face: x0, y0, x1, y1, score, then five (x, y) landmarks; float [N, 15].
+Rows = NDArray[np.floating]
+Search = Callable[[Image], Rows]
+
+_OVERLAP_IOU = 0.4  # boxes that overlap more are one face
+_CONTAINED = 0.6  # a box of which this share lies in a better one is part of that face
+_VIEW = 192  # side of the view in which landmarks are refined; the face fills half of it
+_X, _Y = slice(5, None, 2), slice(6, None, 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,64 +55,6 @@ class FaceDetector(Protocol):
         ...
 
 
-def get_detector(
-    name: str = "auto",
-    *,
-    threshold: float | None = None,
-    scale: float | None = None,
-    device: str = "cpu",
-    thorough: bool = False,
-) -> FaceDetector:
-    """A face detector.
-
-    Args:
-        name: "centerface", "insightface", "yunet", "dlib", or "auto": the first of these that is available here;
-            the detector's own `name` says which it became.
-        threshold: Lowest score of a face; None for the back end's own, measured value.
-        scale: Factor by which the photo is resized before it is searched, in one pass; None (recommended) searches an
-            enlarged version for small faces and a reduced one for large faces.
-        device: see `onnx_session`; yunet and dlib run on the CPU only.
-        thorough: Search every photo at all scales, as all but CenterFace always do. False: once, and at the others
-            where that shows small or doubtful faces, or none. It finds as many of 429 annotated faces, in a quarter of
-            the time on portraits.
-
-    Returns:
-        A `FaceDetector`.
-
-    Raises:
-        UsageError: The name is unknown, the back end is not available here, or an argument cannot work.
-    """
-    if threshold is not None and not math.isfinite(threshold):
-        raise UsageError(f"The detection threshold is {threshold}: give a finite number.")
-    if scale is not None and not (math.isfinite(scale) and 0.0 < scale <= 8.0):
-        raise UsageError(f"The detection scale is {scale}: give a factor above 0 and at most 8.")
-    if name != "auto":
-        module = _module(name)
-        missing = module.missing()
-        if missing:
-            raise UsageError(missing)
-        return _set(module.build(threshold, scale, device), thorough)
-    available = [one for one in DETECTORS if detector_missing(one) is None]
-    if device not in ("cpu", "auto"):
-        # Only onnxruntime back ends can honour another device; the last one's error says what is wrong with it.
-        available = [one for one in available if one in ("insightface", "centerface")]
-    if not available:
-        raise UsageError("No face detector is available here: install ficgan again.")
-    return _set(_module(available[0]).build(threshold, scale, device), thorough)
-
-
-def _set(detector: FaceDetector, thorough: bool) -> FaceDetector:
-    # The landmarks of the others are worse where a face is large in the only look.
-    if detector.name == "centerface" and hasattr(detector, "thorough"):
-        detector.thorough = thorough
-    return detector
-
-
-def detector_missing(name: str) -> str | None:
-    """None where a detector is available here, else a sentence that says what to install or where to put a file."""
-    return _module(name).missing()
-
-
 def check_image(image: object) -> Image:
     """The image itself, when it is a non-empty H×W×3 uint8 array.
 
@@ -118,7 +69,270 @@ def check_image(image: object) -> Image:
     return image
 
 
-def _module(name: str):  # type: ignore[no-untyped-def]  # a module with missing() and build()
-    if name not in DETECTORS:
-        raise UsageError(f"Unknown face detector {name!r}: use auto, {', '.join(DETECTORS)}.")
-    return importlib.import_module(f"ficgan.faces.{_MODULES.get(name, name)}")
+@dataclass(frozen=True)
+class Plan:
+    """How a photo is searched: one look, and more of them where it shows a reason. The figures were chosen on 16
+    photos with 429 annotated faces.
+
+    Args:
+        first: Longest side of the first look, in pixels.
+        small: A face of the first look that is lower, in its pixels, is a reason to look for more small ones.
+        doubt: So is one of a lower score, and a place whose score is above half the threshold.
+        large: A face of the first look that is higher, in its pixels, is a reason to look at reduced pictures, too.
+        enlarge: Largest factor of the fine pass, which finds small faces.
+        fine_pixels: Pixels the fine pass may have; larger photos are enlarged less, or reduced.
+        fine_floor: ... but never below this factor, so that huge photos keep their small faces.
+        coarse_pixels: Pixels of the coarse pass, which finds large faces.
+        coarse_face: Smallest face height, in pixels of the coarse pass, that is taken from it.
+        thumbnail_pixels: Pixels of the third pass, which finds faces that fill the photo.
+        thumbnail_face: Smallest face height, in pixels of the thumbnail, that is taken from it.
+        tile: Longest side that is searched at once; larger passes are cut into tiles.
+        overlap: Overlap of tiles in pixels; larger faces come from the coarse pass.
+        refine_face: Faces at least this high, in pixels of the photo, get their landmarks from a second look at a
+            favourable size; infinite where the network's landmarks do not depend on size.
+        faint: Share of the threshold above which a weaker find is reported as a place that may be a face; 1: none is.
+    """
+
+    first: int = 1280
+    small: float = 32.0
+    doubt: float = 0.5
+    large: float = 320.0
+    enlarge: float = 2.0
+    fine_pixels: float = 8e6
+    fine_floor: float = 0.5
+    coarse_pixels: float = 0.8e6
+    coarse_face: float = 24.0
+    thumbnail_pixels: float = 0.1e6
+    thumbnail_face: float = 80.0
+    tile: int = 1536
+    overlap: int = 256
+    refine_face: float = math.inf
+    faint: float = 1.0
+
+    def passes(self, height: int, width: int) -> list[tuple[float, float]]:
+        """(factor, smallest face height in pixels of the pass) for a photo of this size."""
+        pixels = height * width
+        fine = min(self.enlarge, max(self.fine_floor, math.sqrt(self.fine_pixels / pixels)))
+        # The coarse pass is never cut: it is there for the faces that are larger than the overlap of tiles.
+        coarse = min(1.0, math.sqrt(self.coarse_pixels / pixels), self.tile / max(height, width))
+        thumbnail = min(1.0, math.sqrt(self.thumbnail_pixels / pixels))
+        return [(fine, 0.0), (coarse, self.coarse_face), (thumbnail, self.thumbnail_face)]
+
+
+class PyramidDetector:
+    """A `FaceDetector` made of a search at a single scale.
+
+    Args:
+        name: Name of the back end.
+        search: Finds faces in one image at its own scale; sides come as multiples of 32, coordinates go back in pixels.
+        threshold: Lowest score of a face.
+        scale: One factor to search at, or None for the plan's.
+        plan: How photos are searched.
+        thorough: All looks at every photo; False: one, and the others where it shows a reason.
+    """
+
+    def __init__(
+        self, name: str, search: Search, *, threshold: float, scale: float | None, plan: Plan | None = None,
+        thorough: bool = True,
+    ) -> None:  # fmt: skip
+        self.name = name
+        self.thorough = thorough
+        self.threshold = threshold
+        self._search = search
+        self._scale = scale
+        self._plan = plan or Plan()
+
+    def once(self) -> PyramidDetector:
+        """The same network in one pass at the picture's own size, for films; a scale that was given stays."""
+        scale = self._scale or 1.0
+        return PyramidDetector(self.name, self._search, threshold=self.threshold, scale=scale, plan=self._plan)
+
+    def detect(self, image: Image) -> list[Face]:
+        """Faces of an H×W×3 uint8 RGB image, sorted by score, highest first.
+
+        Raises:
+            InputError: The image is not an H×W×3 uint8 array.
+        """
+        return self.detect_and_doubt(image)[0]
+
+    def detect_and_doubt(self, image: Image) -> tuple[list[Face], list[Face]]:
+        """Faces as of `detect`, and weaker finds elsewhere, which may be faces; the looks are the same."""
+        image = check_image(image)
+        height, width = image.shape[:2]
+        if self._scale:
+            rows = self._pass(image, self._scale, 0.0)
+        else:
+            rows = self._looks(image)
+        rows[:, [0, 2]] = rows[:, [0, 2]].clip(0, width)
+        rows[:, [1, 3]] = rows[:, [1, 3]].clip(0, height)
+        sound = np.isfinite(rows).all(1) & (rows[:, 2] > rows[:, 0]) & (rows[:, 3] > rows[:, 1])
+        rows = suppress(rows[sound & (rows[:, 4] >= self.threshold * self._plan.faint)])
+        sure = int((rows[:, 4] >= self.threshold).sum())
+        for i in np.flatnonzero(rows[:sure, 3] - rows[:sure, 1] >= self._plan.refine_face):
+            rows[i, 5:] = self._refine(image, rows[i])
+        rows = rows.astype(np.float32)
+        faces = [Face(row[:4].copy(), row[5:].reshape(5, 2).copy(), float(row[4])) for row in rows]
+        return faces[:sure], faces[sure:]
+
+    def _looks(self, image: Image) -> Rows:
+        """Faces and fainter finds at all scales that are called for."""
+        plan, (height, width) = self._plan, image.shape[:2]
+        fine, coarse, thumbnail = plan.passes(height, width)
+        if self.thorough:
+            return np.concatenate([self._pass(image, *one) for one in (fine, coarse, thumbnail)])
+        factor = min(1.0, plan.first / max(height, width))
+        rows = self._pass(image, factor, 0.0)
+        sure = suppress(rows[rows[:, 4] >= self.threshold])
+        heights = (sure[:, 3] - sure[:, 1]) * factor
+        # Fainter finds around a face that is found are no reason; elsewhere they are.
+        faint = suppress(np.concatenate([sure, rows[rows[:, 4] < self.threshold]]))
+        doubtful = not len(sure) or len(faint) > len(sure) or sure[:, 4].min() < plan.doubt
+        more = []
+        if doubtful or heights.min() < plan.small:
+            more.append(fine)
+        if doubtful or heights.max() > plan.large:
+            more += [coarse, thumbnail]
+        # A pass of the first look's own size would find the same again.
+        return np.concatenate([rows, *(self._pass(image, *one) for one in more if one[0] != factor)])
+
+    def _refine(self, image: Image, row: Rows) -> Rows:
+        """The landmarks [10] of one face, averaged over a view at a favourable size and its mirror image."""
+        import cv2
+
+        centre = (row[0:2] + row[2:4]) / 2 - 0.5
+        factor = _VIEW / 2 / max(row[2] - row[0], row[3] - row[1])
+        matrix = np.column_stack([np.eye(2) * factor, (_VIEW - 1) / 2 - factor * centre])
+        view: Any = cv2.warpAffine(image, matrix, (_VIEW, _VIEW), flags=cv2.INTER_LINEAR)
+        estimates = []
+        for mirrored in (False, True):
+            found = np.asarray(
+                self._search(np.ascontiguousarray(view[:, ::-1]) if mirrored else view), dtype=np.float64
+            ).reshape(-1, 15)
+            found = found[np.isfinite(found).all(1)]
+            offset = np.abs((found[:, 0:2] + found[:, 2:4]) / 2 - _VIEW / 2).max(1)
+            found = found[offset < _VIEW / 8]  # the face itself, not its neighbour
+            if len(found):
+                points = found[found[:, 4].argmax(), 5:].reshape(5, 2)
+                if mirrored:
+                    points = np.column_stack([_VIEW - 1 - points[:, 0], points[:, 1]])[[1, 0, 2, 4, 3]]
+                estimates.append((points - matrix[:, 2]) / factor)
+        return np.mean(estimates, axis=0).ravel() if estimates else row[5:]
+
+    def _pass(self, image: Image, factor: float, smallest: float) -> Rows:
+        """Faces at one scale, in pixels of the photo."""
+        import cv2
+
+        height, width = image.shape[:2]
+        size = max(1, round(width * factor)), max(1, round(height * factor))
+        if size != (width, height):
+            resized = cv2.resize(image, size, interpolation=cv2.INTER_AREA if factor < 1 else cv2.INTER_CUBIC)
+        else:
+            resized = image
+        found = [np.zeros((0, 15))]
+        for x, y, right, bottom in tiles(*size, self._plan.tile, self._plan.overlap):
+            tile = resized[y:bottom, x:right]
+            pad = [(0, -side % 32) for side in tile.shape[:2]]
+            rows = np.array(self._search(np.pad(tile, [*pad, (0, 0)])), dtype=np.float64).reshape(-1, 15)
+            rows = rows[np.isfinite(rows).all(1)]
+            # A face cut by an inner edge is whole in the neighbouring tile, or in the coarse pass.
+            whole = (x == 0) | (rows[:, 0] > 1)
+            whole &= (y == 0) | (rows[:, 1] > 1)
+            whole &= (right == size[0]) | (rows[:, 2] < right - x - 1)
+            whole &= (bottom == size[1]) | (rows[:, 3] < bottom - y - 1)
+            rows = rows[whole & (rows[:, 3] - rows[:, 1] >= smallest)]
+            rows[:, [0, 2]] += x
+            rows[:, [1, 3]] += y
+            rows[:, _X] += x
+            rows[:, _Y] += y
+            found.append(rows)
+        rows = np.concatenate(found)
+        # Boxes are edges (continuous from 0), landmarks are pixels (centres at integers): only these shift by half.
+        sx, sy = width / size[0], height / size[1]
+        rows[:, [0, 2]] *= sx
+        rows[:, [1, 3]] *= sy
+        rows[:, _X] = (rows[:, _X] + 0.5) * sx - 0.5
+        rows[:, _Y] = (rows[:, _Y] + 0.5) * sy - 0.5
+        return rows
+
+
+@dataclass
+class DetectAt:
+    """A detector that sees every picture at about one size, its proportions kept.
+
+    Args:
+        detector: What detects.
+        size: Width and height, in px, that the picture is scaled to fit.
+        enlarge: Whether a smaller picture is enlarged to it.
+    """
+
+    detector: FaceDetector
+    size: tuple[int, int]
+    enlarge: bool = True
+    name: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.name = self.detector.name
+
+    def detect(self, image: Image) -> list[Face]:
+        """Faces in pixels of `image` (uint8 [H,W,3] RGB), as `FaceDetector.detect` gives them."""
+        import cv2
+
+        height, width = image.shape[:2]
+        factor = min(self.size[0] / width, self.size[1] / height)
+        if factor == 1 or (factor > 1 and not self.enlarge):
+            return self.detector.detect(image)
+        target = max(1, round(width * factor)), max(1, round(height * factor))
+        how = cv2.INTER_AREA if factor < 1 else cv2.INTER_CUBIC
+        small = np.asarray(cv2.resize(image, target, interpolation=how), np.uint8)
+        ratio = np.array([width / target[0], height / target[1]], np.float32)
+        # Landmarks are pixels, their centres at integers: (x + ½)·ratio − ½. Boxes are edges, continuous from 0.
+        shift = (ratio - 1) / 2
+        edge = np.array([width, height, width, height], np.float32)
+        return [
+            replace(
+                face,
+                box=np.clip(face.box * np.tile(ratio, 2), 0, edge).astype(np.float32),
+                landmarks=(face.landmarks * ratio + shift).astype(np.float32),
+            )
+            for face in self.detector.detect(small)
+        ]
+
+
+def tiles(width: int, height: int, side: int, overlap: int) -> Iterator[tuple[int, int, int, int]]:
+    """Overlapping rectangles x0, y0, x1, y1 of at most side×side pixels that cover an image, evenly spread."""
+
+    def starts(length: int) -> list[int]:
+        if length <= side:
+            return [0]
+        count = math.ceil((length - overlap) / (side - overlap))
+        return [round(i * (length - side) / (count - 1)) for i in range(count)]
+
+    for y in starts(height):
+        for x in starts(width):
+            yield x, y, min(x + side, width), min(y + side, height)
+
+
+def suppress(rows: Rows) -> Rows:
+    """Greedy non-maximum suppression, best score first.
+
+    Args:
+        rows: [N, 15]; a box goes when it overlaps a better one by IoU .4, or when .6 of the smaller of the two lies in
+            the other: scales and tiles often report one face with boxes of different size.
+
+    Returns:
+        [M, 15], sorted by score, highest first.
+    """
+    rows = rows[np.argsort(-rows[:, 4], kind="stable")]
+    area = (rows[:, 2] - rows[:, 0]) * (rows[:, 3] - rows[:, 1])
+    alive = np.ones(len(rows), dtype=bool)
+    for i in range(len(rows)):
+        if not alive[i]:
+            continue
+        rest = np.flatnonzero(alive[i + 1 :]) + i + 1
+        wide = np.minimum(rows[rest, 2], rows[i, 2]) - np.maximum(rows[rest, 0], rows[i, 0])
+        high = np.minimum(rows[rest, 3], rows[i, 3]) - np.maximum(rows[rest, 1], rows[i, 1])
+        common = wide.clip(0) * high.clip(0)
+        same = common >= _OVERLAP_IOU * (area[rest] + area[i] - common)
+        same |= common >= _CONTAINED * np.minimum(area[rest], area[i])
+        alive[rest[same]] = False
+    return rows[alive]

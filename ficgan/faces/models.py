@@ -116,6 +116,15 @@ def onnx_session(model: Path | bytes, device: str = "cpu") -> Any:
     return session
 
 
+def shrinking_run() -> Any:
+    """Options of a run after which the session hands its memory back to the system."""
+    import onnxruntime as ort
+
+    options = ort.RunOptions()
+    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+    return options
+
+
 def check_onnx_device(device: str) -> str:
     """The device, if onnxruntime knows it and has it here; "auto" is the first GPU that it has, or the CPU.
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ficgan.faces.blend import Paste, crop, invert, mix, nothing, transform_points
 from ficgan.faces.mesh import FACE_OVAL
-from ficgan.frame.geometry import HI, LO, Warp
+from ficgan.frame.geometry import Warp
 
 __all__ = [
     "Look", "detail_of", "fine_detail", "hair_over", "matched_border", "no_sharper", "paste_texture", "read_look",
@@ -24,6 +24,8 @@ Floats = NDArray[np.float32]
 
 _COARSE = 96
 """Side of the grid on which the warp is inverted; it is smooth, so a larger patch only interpolates it."""
+_AT_ONCE = 1 << 18
+"""Pixels of a patch that are computed at once."""
 FINE = 2.2
 """Standard deviation, in pixels of the doubled frame, of the blur that leaves fine detail behind."""
 KEPT = 0.35
@@ -53,22 +55,22 @@ def read_texture(
     import cv2
 
     grid = warp.to_upright(points[None])[0] if grid is None else grid
-    at = stretched(grid, finer)
     unit = 1 / math.sqrt(abs(np.linalg.det(upright[:, :2])))  # photo pixels per frame unit
     finest = float(warp.step.min()) / finer
     if unit * finest > 1.25:  # a large face: reduced first, or fine texture would alias
         scale = 1 / finest
-        low = at.reshape(-1, 2).min(0)
-        side = math.ceil(float((at.reshape(-1, 2).max(0) - low).max()) * scale) + 2
+        low, high = _extent(grid)
+        side = math.ceil(float((high - low).max()) * scale) + 2
         matrix = np.column_stack([upright[:, :2] * scale, (upright[:, 2] - low) * scale])
-        photo, place = crop(photo, matrix, side), ((at - low) * scale).astype(np.float32)
+        photo, place = crop(photo, matrix, side), (grid - low) * scale
     else:
-        place = transform_points(invert(upright), at).astype(np.float32)
-        low = np.floor(place.reshape(-1, 2).min(0)).astype(int) - 4
-        high = np.ceil(place.reshape(-1, 2).max(0)).astype(int) + 5
+        place = transform_points(invert(upright), grid)
+        low, high = _extent(place)
+        low, high = np.floor(low).astype(int) - 4, np.ceil(high).astype(int) + 5
         x0, y0 = (int(v) for v in np.clip(low, 0, (photo.shape[1] - 1, photo.shape[0] - 1)))
         x1, y1 = (int(v) for v in np.clip(high, (x0 + 1, y0 + 1), photo.shape[1::-1]))
-        photo, place = photo[y0:y1, x0:x1], place - np.array([x0, y0], np.float32)
+        photo, place = photo[y0:y1, x0:x1], place - np.array([x0, y0])
+    place = stretched(place.astype(np.float32), finer)
     found: Any = cv2.remap(
         np.ascontiguousarray(photo), place[..., 0], place[..., 1], cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE
     )
@@ -90,6 +92,12 @@ def stretched(field: Floats, finer: int) -> Floats:
     x, y = np.meshgrid(at, at)
     out: Any = cv2.remap(field, x, y, cv2.INTER_CUBIC if field.ndim == 3 and field.shape[2] == 3 else cv2.INTER_LINEAR)
     return out
+
+
+def _extent(field: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The least and the greatest x and y of a field [R,R,2]."""
+    channels = field[..., 0], field[..., 1]  # one by one: a reduction over pairs is ten times as slow
+    return np.array([one.min() for one in channels]), np.array([one.max() for one in channels])
 
 
 @dataclass(frozen=True)
@@ -124,9 +132,11 @@ def read_look(photo: Image, upright: NDArray[np.float64], texture: Image, mask: 
     half = int(75 * unit) + 2
     x0, y0 = (int(v) for v in np.clip(np.rint(centre - half), 0, np.array(photo.shape[1::-1]) - 1))
     x1, y1 = (int(v) for v in np.clip(np.rint(centre + half), (x0 + 1, y0 + 1), photo.shape[1::-1]))
-    part = photo[y0:y1, x0:x1].astype(np.float32) @ (_GREY / np.float32(255))
-    if min(part.shape) < 8:
+    if min(y1 - y0, x1 - x0) < 8:
         return Look(detail, 0.0)
+    part = photo[y0:y1, x0:x1, 0] * (_GREY[0] / np.float32(255))  # one colour at a time: a third of the memory
+    for colour in (1, 2):
+        part += photo[y0:y1, x0:x1, colour] * (_GREY[colour] / np.float32(255))
     first = _noise(part)
     second = _noise(cv2.resize(part, (part.shape[1] // 2, part.shape[0] // 2), interpolation=cv2.INTER_AREA))
     # A face of few pixels is nothing but edges, which look like noise: the smaller, the less is believed.
@@ -292,19 +302,23 @@ def paste_texture(
     # Corners of the coarse grid are corners of the patch, so the fine grid is a plain interpolation between them.
     fx = np.linspace(0, columns - 1, width, dtype=np.float32)
     fy = np.linspace(0, rows - 1, height, dtype=np.float32)
-    gx, gy = np.meshgrid(fx, fy)
     packed = np.dstack([at, found])
-    fine: Any = cv2.remap(packed, gx, gy, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
-    u, v, sure = (np.ascontiguousarray(fine[..., i]) for i in range(3))
     scale = np.float32((len(texture) - 1) / (warp.size - 1))
-    new: Any = cv2.remap(texture, scale * u, scale * v, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
-    weight: Any = cv2.remap(mask, u, v, cv2.INTER_LINEAR, borderMode=cv2.BORDER_CONSTANT, borderValue=0)
-    weight = weight * np.clip(2 * sure - 1, 0, 1)
-    weight[weight < 1 / 255] = 0
-    if look is not None and look.grain > 0.002:
-        new = new + _grain((height, width), look, seed)[..., None]
-    pixels = np.rint(np.clip(new, 0, 1) * 255).astype(np.uint8)
-    return mix(photo, x0, y0, pixels, weight.astype(np.float32))
+    grain = None if look is None or look.grain <= 0.002 else _grain((height, width), look, seed)
+    pixels, weight = np.empty((height, width, 3), np.uint8), np.empty((height, width), np.float32)
+    step = max(1, _AT_ONCE // width)
+    for first in range(0, height, step):  # a large face in strips, or its maps take hundreds of megabytes
+        strip = slice(first, first + step)
+        fine: Any = cv2.remap(packed, *np.meshgrid(fx, fy[strip]), cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+        u, v, sure = (np.ascontiguousarray(fine[..., i]) for i in range(3))
+        new: Any = cv2.remap(texture, scale * u, scale * v, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
+        share: Any = cv2.remap(mask, u, v, cv2.INTER_LINEAR, borderMode=cv2.BORDER_CONSTANT, borderValue=0)
+        share *= np.clip(2 * sure - 1, 0, 1)
+        share[share < 1 / 255] = 0
+        if grain is not None:
+            new += grain[strip, :, None]
+        pixels[strip], weight[strip] = np.rint(np.clip(new, 0, 1) * 255), share
+    return mix(photo, x0, y0, pixels, weight)
 
 
 def _noise(grey: Floats) -> float:
@@ -325,5 +339,3 @@ def _grain(shape: tuple[int, int], look: Look, seed: int) -> Floats:
         noise /= float(noise.std()) + 1e-6
     return np.float32(min(look.grain, 0.03)) * noise
 
-
-assert HI[0] > LO[0]

@@ -31,6 +31,8 @@ NUMBERS = ("mouth opening", "mouth width", "mouth corners", "lids", "brows", "fr
 POSE_TERMS = 4
 """yaw, pitch and their squares, which move the mesh, too: its depth is only an estimate."""
 
+_STRIP = 512
+"""Pixels of the frame whose spline is computed at once; all of them would take 180 MiB."""
 _RIM = 7.0
 """Frame units over which the source's own outline gives way to the published shape."""
 
@@ -266,18 +268,25 @@ class Warp:
         x, y = np.meshgrid(np.linspace(LO[0], HI[0], size), np.linspace(LO[1], HI[1], size))
         self.grid = np.stack([x, y], -1).astype(np.float32)
         points = self.grid.reshape(-1, 2).astype(np.float64)
-        kernel = np.concatenate([_spline(points, self._centres), np.ones((len(points), 1)), points], 1)
-        self.matrix = (kernel @ self._solve).astype(np.float32)
+        self.matrix = np.empty((len(points), len(self.rows)), np.float32)
+        for first in range(0, len(points), _STRIP):
+            some = points[first : first + _STRIP]
+            kernel = np.concatenate([_spline(some, self._centres), np.ones((len(some), 1)), some], 1)
+            self.matrix[first : first + _STRIP] = kernel @ self._solve
 
     def to_upright(self, points: NDArray[Any]) -> Floats:
         """Where the frame's pixels lie: upright coordinates [B,R,R,2] of meshes [B,468,≥2]."""
         moved = (np.asarray(points)[:, self.rows, :2] - self.front).astype(np.float32)
-        flat = self.matrix @ moved.transpose(1, 0, 2).reshape(len(self.rows), -1)
+        flat = self._spread(moved.transpose(1, 0, 2).reshape(len(self.rows), -1))
         return self.grid + flat.reshape(self.size, self.size, -1, 2).transpose(2, 0, 1, 3)
 
     def depth(self, points: NDArray[Any]) -> Floats:
         """Depth of the frame's pixels [R,R] of one mesh [468,3]; smaller is nearer. Good enough to order by."""
-        return (self.matrix @ np.asarray(points)[self.rows, 2].astype(np.float32)).reshape(self.size, self.size)
+        return self._spread(np.asarray(points)[self.rows, 2:3].astype(np.float32))[..., 0]
+
+    def _spread(self, values: Floats) -> Floats:
+        """Numbers [centres,n] spread over the frame: [R,R,n]; row by row it takes half the time of one product."""
+        return self.matrix.reshape(self.size, self.size, -1) @ values
 
     def to_frame(
         self, upright: Floats, wanted: Floats, depth: Floats | None = None, *, steps: int = 5
@@ -372,7 +381,7 @@ def edge_distance(points: NDArray[Any], outline: NDArray[Any]) -> NDArray[np.flo
 
 
 def _spline(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
-    squared = np.square(a[:, None] - b[None]).sum(-1)
+    squared = np.square(a[:, None, 0] - b[:, 0]) + np.square(a[:, None, 1] - b[:, 1])
     return squared * np.log(squared + 1e-6)
 
 

@@ -31,6 +31,8 @@ SCHEMA = 1
 
 GROUPS = 32
 """Attribute groups remembered at once; at a million codes each takes up to 8 MB."""
+_SMALL = 1 << 22
+"""Numbers of a bank that is kept as float32 (16 MiB)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +73,11 @@ class IdentityBank:
 
     def __len__(self) -> int:
         return len(self.codes)
+
+    @cached_property
+    def _at_hand(self) -> NDArray[np.floating]:
+        """The codes; of a small bank widened once, since half of a draw's time would go into that."""
+        return self.codes.astype(np.float32) if self.codes.size <= _SMALL else self.codes
 
     @cached_property
     def mean(self) -> NDArray[np.float32]:
@@ -226,7 +233,7 @@ class IdentityBank:
         rng = ksame.keyed_generator(seed, self.digest, key, k, group.name)
         chosen = ksame.draw_members(group.size, k, rng)
         chosen = chosen if group.index is None else group.index[chosen]
-        w_m = mean_of(self.codes, chosen)
+        w_m = mean_of(self._at_hand, chosen)
         if not np.isfinite(w_m).all():
             raise FicganError("the bank is damaged: it has codes that are not finite; fetch or build it again")
         centre, cap = group.spread if psi > 0 else (w_m, math.inf)
@@ -240,7 +247,7 @@ class IdentityBank:
         name = ",".join(sorted(("" if present else "-") + self.names[i] for i, present in wanted.items()))
         group = self._groups.get(name)
         if group is None:
-            group = _Group(name, self._members(wanted) if wanted else None, self.codes)
+            group = _Group(name, self._members(wanted) if wanted else None, self._at_hand)
             for oldest in list(self._groups)[: 1 - GROUPS]:
                 self._groups.pop(oldest, None)
             self._groups[name] = group
@@ -311,7 +318,7 @@ def _means(codes: NDArray[np.floating], owner: NDArray[np.int64], per_person: ND
 class _Group:
     """People to draw from, and how they spread; computed once per bank."""
 
-    def __init__(self, name: str, index: NDArray[np.int64] | None, codes: NDArray[np.float16]) -> None:
+    def __init__(self, name: str, index: NDArray[np.int64] | None, codes: NDArray[np.floating]) -> None:
         self.name, self.index, self.codes = name, index, codes
         self.size = len(codes) if index is None else len(index)
 

@@ -50,7 +50,7 @@ def rows(codes: NDArray[np.floating], index: NDArray[np.int64] | None = None) ->
     """The chosen rows of codes [N,D] (all when None) as float32 [≤CHUNK,D], in order."""
     for begin in range(0, len(codes) if index is None else len(index), CHUNK):
         chosen = slice(begin, begin + CHUNK)
-        yield (codes[chosen] if index is None else codes[index[chosen]]).astype(np.float32)
+        yield (codes[chosen] if index is None else codes[index[chosen]]).astype(np.float32, copy=False)
 
 
 def mean_of(codes: NDArray[np.floating], index: NDArray[np.int64] | None = None) -> NDArray[np.float64]:

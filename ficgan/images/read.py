@@ -10,7 +10,9 @@ import threading
 import warnings
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -304,16 +306,16 @@ def png_chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         at += length + 12
 
 
+@cache
 def _known_formats() -> list[str]:
     """Those of our formats that this Pillow, and pillow-heif where it is installed, can open."""
-    Image.init()
-    if "HEIF" not in Image.OPEN:
-        try:
-            import pillow_heif  # type: ignore[import-not-found, unused-ignore]
-        except ImportError:
-            pass
-        else:
-            pillow_heif.register_heif_opener()
+    for name in ("Bmp", "Gif", "Jpeg", "Png", "Tiff", "WebP", "Avif"):  # Image.init() would load forty more
+        with suppress(ImportError):
+            import_module(f"PIL.{name}ImagePlugin")
+    with suppress(ImportError):
+        import pillow_heif  # type: ignore[import-not-found, unused-ignore]
+
+        pillow_heif.register_heif_opener()
     return [name for name in _FORMATS if name in Image.OPEN]
 
 

@@ -125,7 +125,7 @@ def _image(pixels: Pixels, mode: str) -> Image.Image:
     if pixels.dtype == np.uint16:
         return Image.fromarray(np.ascontiguousarray(pixels))  # I;16
     height, width = pixels.shape[:2]
-    return Image.frombuffer(mode, (width, height), pixels.tobytes(), "raw", mode, 0, 1)
+    return Image.frombuffer(mode, (width, height), np.ascontiguousarray(pixels), "raw", mode, 0, 1)
 
 
 def _deep_colour(photo: Photo) -> NDArray[np.uint16] | None:

@@ -29,7 +29,7 @@ from ficgan.faces import (
     mosaic_face,
     solid_mask,
 )
-from ficgan.faces.pyramid import PyramidDetector
+from ficgan.faces.detection import PyramidDetector
 from ficgan.policy import Attempt, Policy, covered
 from ficgan.video.media import Frame
 from ficgan.video.people import People

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import DETECTORS, Face, FaceDetector, detector_missing, get_detector
-from ficgan.faces.pyramid import Plan, PyramidDetector, suppress, tiles
+from ficgan.faces.detection import Plan, PyramidDetector, suppress, tiles
 
 Image = NDArray[np.uint8]
 
@@ -249,10 +249,10 @@ def test_every_place_is_searched_once(width: int, height: int, x: float, y: floa
     [
         ([(200, 0.9)], 1),  # one clear face of the usual size
         ([(200, 0.9), (20, 0.9)], 2),  # a small one beside it: more small ones are looked for
-        ([(400, 0.9)], 3),  # a large one: reduced pictures, too
-        ([(200, 0.45)], 4),  # doubtful
-        ([(200, 0.9), (60, 0.3)], 4),  # something that may be a face
-        ([], 4),
+        ([(400, 0.9)], 2),  # a large one: a thumbnail, too; the coarse pass would be the first look again
+        ([(200, 0.45)], 3),  # doubtful
+        ([(200, 0.9), (60, 0.3)], 3),  # something that may be a face
+        ([], 3),
     ],
 )
 def test_a_second_look_needs_a_reason(scene: list[tuple[int, float]], looks: int) -> None:

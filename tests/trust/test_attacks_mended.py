@@ -31,7 +31,7 @@ from ficgan.data.dataset import decode_rgb
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import FicganError, InputError
 from ficgan.faces import Alignment, get_recognizer
-from ficgan.faces.pyramid import Plan, PyramidDetector
+from ficgan.faces.detection import Plan, PyramidDetector
 from ficgan.identity.ksame import commitment
 from ficgan.images import read_image
 from ficgan.models import FICGAN, CheckpointHeader, load_checkpoint, load_tensors, save_checkpoint, save_tensors
