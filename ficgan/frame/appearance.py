@@ -292,36 +292,38 @@ class AppearanceModel:
         own, drawn = codes[:, shape:], codes[:, shape:]
         if taken is not None:
             own, drawn = own * ~taken[..., shape:], drawn * taken[..., shape:]
-        made = features @ self.predict + own @ self.components
+            own[:, : self.lights] += drawn[:, : self.lights]  # light is written as it is
+        made = (features @ self.predict + own @ self.components).reshape(len(codes), -1, 3)
         if taken is not None:
-            made = made + drawn @ self._writer
-        made = made.reshape(len(codes), -1, 3)
+            written = drawn[:, self.lights :] @ self.components[self.lights :]
+            made = made + self._muted(written.reshape(made.shape))
         raw = moment.light * self.light_sd + self.light_mean
         made = raw[:, None, :3] + np.exp(raw[:, 3])[:, None, None] * made
         if moment.grey.any():
             made = made + moment.grey[:, None, None] * (made.mean(2, keepdims=True) - made)
         return made
 
-    @cached_property
-    def _writer(self) -> Floats:
-        """`components` as they are written for another identity.
+    def _muted(self, textures: Floats) -> Floats:
+        """Textures [B,P,3] of components that tell identities apart, as they are written for another one.
 
         Colours of what is no light are muted, or a draw has blue lips; and the forehead, where components know hair
         rather than skin, is kept calm.
         """
-        out = self.components.reshape(len(self.components), -1, 3).copy()
-        grey = out.mean(2, keepdims=True)
+        grey = textures.mean(2, keepdims=True)
+        return self._calm * (grey + np.float32(_COLOUR) * (textures - grey))
+
+    @cached_property
+    def _calm(self) -> Floats:
         row = np.divmod(self.pixels, self.size)[0] * self.warp.step[1] + LO[1]
         brow, top = float(self.shape.front[[105, 334], 1].min()), float(self.shape.front[:, 1].min())
         calm = np.clip((row - top) / (brow - 3 - top), 0, 1)[:, None]
-        muted = (_CALM + (1 - _CALM) * calm) * (grey + _COLOUR * (out - grey))
-        out[self.lights :] = muted[self.lights :]
-        return out.reshape(len(out), -1).astype(np.float32)
+        return (_CALM + (1 - _CALM) * calm).astype(np.float32)
 
     @property
     def written(self) -> Floats:
         """Textures [T,3P] that tell identities apart, as they are written for another one; without light."""
-        return self._writer[self.lights :]
+        components = self.components[self.lights :]
+        return self._muted(components.reshape(len(components), -1, 3)).reshape(len(components), -1)
 
     def taken(self, first: int, last: int) -> NDArray[np.bool_]:
         """Which coefficients [D] the bands first … last (numbered from 1) hold."""
