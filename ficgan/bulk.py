@@ -282,7 +282,6 @@ class Worker:
 
         A worker may have died between that and its answer; then the result is taken as it is.
         """
-        from ficgan import __version__
         from ficgan.records.photo import as_json, new_photo
 
         task, side = self._task, f"{job.output}.json"
@@ -299,7 +298,7 @@ class Worker:
             self._engine, data, job.input, output=job.output, max_pixels=task.max_pixels, tag=task.tag,
             keep_metadata=task.keep_metadata, require_face=task.require_face,
         )  # fmt: skip
-        record = json.loads(as_json(made.sidecar(job.output, task.options, __version__)))
+        record = json.loads(as_json(made.sidecar(job.output, task.options)))
         self._target.write(job.output, made.data)
         self._target.write(side, as_json(record, indent=1))
         return {"input_sha256": digest, **_counts(record)}

@@ -65,10 +65,11 @@ TALK: tuple[Any, ...] = (
 
 
 def options(*added: Any) -> Callable[[F], F]:
-    """A decorator that adds options in the order given."""
+    """A decorator that adds options, or groups of them, in the order given."""
 
     def add(command: F) -> F:
-        for option in reversed(added):
+        flat = [option for item in added for option in (item if isinstance(item, tuple) else (item,))]
+        for option in reversed(flat):
             command = option(command)
         return command
 
@@ -126,7 +127,7 @@ def reporting(unit: str) -> Callable[[Callable[..., Any]], Callable[..., None]]:
             if failed:
                 raise SystemExit(EXIT_SOME_FAILED)
 
-        return options(*TALK)(handle_errors(run))
+        return options(TALK)(handle_errors(run))
 
     return decorate
 
