@@ -98,6 +98,8 @@ class StyleLayer(nn.Module):
     """
 
     taps: Tensor
+    power: Tensor | None
+    folded = False
 
     def __init__(self, in_channels: int, out_channels: int, config: ModelConfig, *, up: bool) -> None:
         super().__init__()
@@ -112,6 +114,17 @@ class StyleLayer(nn.Module):
         else:
             self.affine = Linear(config.w_dim, in_channels, bias_init=1)
         self.register_buffer("taps", ops.setup_filter(), persistent=False)
+        self.register_buffer("power", None, persistent=False)
+
+    def fold(self, dtype: torch.dtype) -> None:
+        """Multiply the gain into the weight, for use without training; `dtype` is that of the features."""
+        weight = self.weight.float() * self.weight_gain
+        if self.modulation == "demodulate":
+            self.power = weight.square().sum((2, 3))
+        weight = weight.to(dtype).contiguous(memory_format=torch.channels_last)
+        self.weight = nn.Parameter(weight, requires_grad=False)
+        self.bias = nn.Parameter(self.bias.to(dtype), requires_grad=False)
+        self.folded = True
 
     def style(self, w: Tensor) -> Tensor:
         """Per-channel style of this layer: [B,w_dim] → [B,2·out] (adain) or [B,in] (demodulate)."""
@@ -119,13 +132,15 @@ class StyleLayer(nn.Module):
 
     def forward(self, x: Tensor, style: Tensor) -> Tensor:
         """Features [B,out,H,W], or [B,out,2H,2W] when `up`, of features [B,in,H,W] and the output of `style`."""
-        weight = (self.weight * self.weight_gain).to(x.dtype)
+        weight = self.weight if self.folded else (self.weight * self.weight_gain).to(x.dtype)
         bias = self.bias.to(x.dtype)
         if self.modulation == "adain":
             scale, shift = style.to(x.dtype).chunk(2, dim=1)
             y = ops.adain(F.conv2d(x, weight, padding=1), bias, scale, shift)
         else:
-            power = (self.weight * self.weight_gain).square().sum((2, 3))  # [out,in], at least float32
+            power = self.power  # [out,in], at least float32
+            if power is None:
+                power = (self.weight * self.weight_gain).square().sum((2, 3))
             norm = (style.to(power.dtype).square() @ power.t() + 1e-8).rsqrt()
             y = F.conv2d(x * style.to(x.dtype)[:, :, None, None], weight, padding=1)
             y = ops.scale_bias_lrelu(y, norm, bias)

@@ -1,4 +1,4 @@
-"""What a run leaves beside its results, written and read back: side-cars (docs/sidecar.schema.json) and the manifest."""
+"""What a run leaves beside its results, written and read: side-cars (docs/sidecar.schema.json) and the manifest."""
 
 from __future__ import annotations
 

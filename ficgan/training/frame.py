@@ -18,13 +18,13 @@ from ficgan import losses
 from ficgan.config import Config
 from ficgan.data import check_alignment, open_faces
 from ficgan.errors import UsageError
-from ficgan.export.networks import frame_to_onnx
 from ficgan.faces import Alignment, MediaPipeMesh, Recognizer, get_recognizer
 from ficgan.frame.appearance import SMALL, look_features
 from ficgan.frame.file import FrameNetwork, load_appearance, save_appearance
 from ficgan.frame.torch_warp import Composite
 from ficgan.models import FICGAN, FrameDiscriminator, FrameFICGAN
 from ficgan.models.io import file_digest
+from ficgan.models.onnx import frame_to_onnx
 from ficgan.training.frame_faces import PRESENCE, CodeMemory, FrameBatch, FrameFaces, Mixes
 from ficgan.training.state import TrainingState
 from ficgan.training.stats import save_grid
