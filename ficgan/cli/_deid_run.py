@@ -5,28 +5,36 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import queue
 import sys
+import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from ficgan.cli._errors import EXIT_SOME_FAILED, sentence
 from ficgan.cli._plan import Job, Plan, obstacle
 from ficgan.cli._progress import Progress
-from ficgan.cli._workers import in_order
 from ficgan.errors import FicganError, InputError
 from ficgan.files import atomic_write, file_digest
 from ficgan.records.photo import NewPhoto, new_photo
 from ficgan.records.sidecars import Manifest, as_json, header, own_sidecar, sidecar_path
 
 __all__ = ["Run", "RunOptions", "finish"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+PATIENCE = 2.0
+"""Seconds that an interruption waits for the photos in work; their threads die with the process."""
 
 
 @dataclass(frozen=True)
@@ -331,6 +339,59 @@ def finish(run: Run, work: Callable[[], None], started: float) -> None:
     print_summary(**({"dry_run": True} if run.options.dry_run else {}))
     if not run.ok:
         raise SystemExit(EXIT_SOME_FAILED)
+
+
+def in_order(work: Callable[[T], R], items: Iterable[T], jobs: int) -> Generator[tuple[T, Callable[[], R]], None, None]:
+    """Every item with a function that gives its result or raises its error, in the order of the items.
+
+    At most `2 · jobs` items are begun and not yet handed over. Close the iterator to stop: what is not begun is left.
+    With one job, `work` is called in the caller's thread.
+    """
+    if jobs <= 1:
+        for item in items:
+            yield item, partial(work, item)
+        return
+    tasks: queue.SimpleQueue[tuple[T, Future[R]] | None] = queue.SimpleQueue()
+    stopped = threading.Event()
+
+    def serve() -> None:
+        while (task := tasks.get()) is not None and not stopped.is_set():
+            item, future = task
+            try:
+                result = work(item)
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+            del task, item, future
+
+    threads = [threading.Thread(target=serve, daemon=True) for _ in range(jobs)]
+    for thread in threads:
+        thread.start()
+    begun: deque[tuple[T, Future[R]]] = deque()
+    try:
+        for item in items:
+            future: Future[R] = Future()
+            begun.append((item, future))
+            tasks.put((item, future))
+            if len(begun) == 2 * jobs:
+                yield _next(begun)
+        while begun:
+            yield _next(begun)
+    finally:
+        stopped.set()
+        for _ in threads:
+            tasks.put(None)
+        until = time.monotonic() + PATIENCE
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
+
+
+def _next(begun: deque[tuple[T, Future[R]]]) -> tuple[T, Callable[[], R]]:
+    """The oldest item once it is done. It is awaited here, so that Ctrl-C ends the wait."""
+    item, future = begun.popleft()
+    future.exception()
+    return item, future.result
 
 
 def _input(job: Job) -> dict[str, str]:

@@ -307,15 +307,11 @@ def recorded(given: Mapping[str, Any]) -> dict[str, Any]:
     return {**told, "recognizer": without_folders(str(given["recognizer"]))}
 
 
+@lru_cache(maxsize=4)
 def chosen_method(mode: str) -> Anonymizer | None:
     """The anonymiser of a mode, made once; None for the modes of our own, for which nothing is imported."""
     if mode in ("ficgan", "blur", "mosaic", "solid"):
         return None
-    return _method(mode)
-
-
-@lru_cache(maxsize=4)
-def _method(mode: str) -> Anonymizer | None:
     from ficgan.anonymizers.modes import method_of
 
     return method_of(mode)

@@ -18,13 +18,20 @@ from ficgan.errors import UsageError
 
 __all__ = [
     "ALIGNED", "DATA", "DETECTOR", "FILE", "FOLDER", "JOBS", "JUDGES", "KEY_VALUES", "LABELS", "NEW_FILE", "OVERWRITE",
-    "PATH", "REPORT", "RESAMPLES", "TALK", "THRESHOLD", "Summary", "device", "dry_run", "judges_instead", "layout",
-    "options", "output", "refuse_existing", "reporting", "seed", "set_value",
+    "PATH", "REPORT", "RESAMPLES", "TALK", "THRESHOLD", "Summary", "cpus", "device", "dry_run", "judges_instead",
+    "layout", "options", "output", "refuse_existing", "reporting", "seed", "set_value",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
 Summary = dict[str, Any]
 """What a command prints at its end, as one line of JSON."""
+
+
+
+def cpus() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
 
 PATH = click.Path(path_type=Path)
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
@@ -47,7 +54,7 @@ JUDGES = click.option(
     help="Recogniser that had no part in training: dlib, insightface, shape or onnx:PATH; repeatable.",
 )  # fmt: skip
 JOBS = click.option(
-    "--jobs", type=click.IntRange(1), callback=lambda ctx, param, value: value or min(8, os.cpu_count() or 1),
+    "--jobs", type=click.IntRange(1), callback=lambda ctx, param, value: value or min(8, cpus()),
     help="Processes.  [default: as many as there are cores, at most 8]",
 )  # fmt: skip
 RESAMPLES = click.option(

@@ -20,7 +20,7 @@ from ficgan.cli._deid_run import Run, RunOptions, finish
 from ficgan.cli._errors import handle_errors
 from ficgan.cli._plan import DEFAULT_SUFFIX, make_plan
 from ficgan.cli._progress import Progress
-from ficgan.cli._workers import cpus
+from ficgan.cli._shared import cpus
 from ficgan.errors import UsageError
 from ficgan.records.sidecars import Manifest
 
