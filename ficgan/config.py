@@ -26,7 +26,6 @@ __all__ = [
     "ScheduleConfig",
     "SwapConfig",
     "VerifierConfig",
-    "available_configs",
     "load_config",
     "parse_config",
 ]
@@ -251,13 +250,6 @@ class Config(_Frozen):
     seed: int = 0
     data_licence: str = ""
     """Name and licence of the training data; stands in the checkpoint and in every audit."""
-
-
-def available_configs() -> list[str]:
-    """Names of the configurations that come with the package."""
-    from ficgan import configs
-
-    return configs.names()
 
 
 def load_config(name_or_path: str | Path, overrides: list[str] | tuple[str, ...] = ()) -> Config:
