@@ -12,12 +12,12 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import click
 
@@ -234,7 +234,9 @@ class Run:
     def _save(self, job: Job, made: NewPhoto) -> None:
         """Write the result and its side-car, or neither."""
         overwrite, written = self.options.overwrite, False
-        side = atomic_write(sidecar_path(job.output), overwrite=overwrite) if self.options.sidecar else nullcontext()
+        side: AbstractContextManager[BinaryIO | None] = nullcontext()
+        if self.options.sidecar:
+            side = atomic_write(sidecar_path(job.output), overwrite=overwrite)
         try:
             with side as record:  # takes its name after the result
                 if record is not None:
