@@ -22,7 +22,6 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
-from ficgan import __version__
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.files import atomic_write, file_digest
 from ficgan.images.formats import FILM_SUFFIXES, READABLE_SUFFIXES, film_suffix, output_suffix
@@ -364,7 +363,7 @@ class Worker:
             keep_metadata=task.keep_metadata, require_face=task.require_face,
         )  # fmt: skip
         self._target.write(job.output, made.data)
-        return made.sidecar(job.output, task.options, __version__)
+        return made.sidecar(job.output, task.options)
 
     def _film(self, job: Job, path: Path) -> dict[str, Any]:
         """Write the new film. On a disk it goes on where a worker that died left it (`.NAME.ficgan-work`)."""
@@ -378,8 +377,7 @@ class Worker:
                 size = film.info.width, film.info.height
             digest = file_digest(new)
         return {
-            **result.to_dict(), **header("film", job.output, size, task.options), "tool": TOOL, "ficgan": __version__,
-            "output": PurePosixPath(job.output).name, "sha256": digest, "metadata": "stripped",
+            **result.to_dict(), **header("film", job.output, size, task.options, digest), "metadata": "stripped",
         }  # fmt: skip
 
     def _recorded(self, side: str) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ A configuration is a YAML file in `configs/` (or anywhere) plus dotted overrides
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -26,9 +26,7 @@ __all__ = [
     "ScheduleConfig",
     "SwapConfig",
     "VerifierConfig",
-    "available_configs",
     "load_config",
-    "parse_config",
 ]
 
 
@@ -253,13 +251,6 @@ class Config(_Frozen):
     """Name and licence of the training data; stands in the checkpoint and in every audit."""
 
 
-def available_configs() -> list[str]:
-    """Names of the configurations that come with the package."""
-    from ficgan import configs
-
-    return configs.names()
-
-
 def load_config(name_or_path: str | Path, overrides: list[str] | tuple[str, ...] = ()) -> Config:
     """Read a configuration and apply dotted overrides.
 
@@ -274,9 +265,4 @@ def load_config(name_or_path: str | Path, overrides: list[str] | tuple[str, ...]
         UsageError: no such configuration, unreadable YAML, an unknown key or a value that does not fit.
     """
     tree = override(read_tree(name_or_path, kind=""), overrides, example="loss.positive=0")
-    return parse_config(tree, where=str(name_or_path))
-
-
-def parse_config(tree: dict[str, Any], *, where: str) -> Config:
-    """Check a nested dictionary and turn it into a `Config`; every problem is one sentence that names the key."""
-    return check(Config, tree, where=where)
+    return check(Config, tree, where=str(name_or_path))

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from ficgan.config import Config, available_configs, load_config
+from ficgan import configs
+from ficgan.config import Config, load_config
 from ficgan.errors import UsageError
 
 
-@pytest.mark.parametrize("name", available_configs())
+@pytest.mark.parametrize("name", configs.names())
 def test_shipped_configurations_load(name: str) -> None:
     assert load_config(name).name == name
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -15,11 +16,12 @@ from PIL import Image
 
 from ficgan import pretrained
 from ficgan.config import load_config
-from ficgan.export import Runner
 from ficgan.models import FICGAN, CheckpointHeader, load_checkpoint, save_checkpoint
 from ficgan.models.io import file_digest
 
 TOOL = Path(__file__).resolve().parent.parent / "tools" / "export_onnx.py"
+sys.path.append(str(TOOL.parent))
+from _onnx import Runner  # noqa: E402
 
 
 @pytest.fixture

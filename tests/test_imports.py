@@ -56,9 +56,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     "verification": LEAVES | {"ops", "models", "losses", "faces", "data"},
     "data": LEAVES | {"faces", "images"},
     "training": LEAVES
-    | {"ops", "models", "losses", "faces", "data", "images", "verification", "identity", "frame", "export"}
+    | {"ops", "models", "losses", "faces", "data", "images", "verification", "identity", "frame"}
     | {"pretrained"},
-    "export": LEAVES | {"models"},
     "lab": LEAVES
     | {"anonymizers", "attacks", "models", "faces", "identity", "images", "policy", "deidentify", "data", "pretrained"}
     | {"configs", "results", "verification", "pointcloud", "face_model", "frame_model", "frame"},

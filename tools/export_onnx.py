@@ -15,17 +15,19 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
 import onnx
 import torch
+from _onnx import PRECISIONS, Difference, Runner, calibrate, differences, drawn_faces, to_onnx
+from _timing import interleaved, median
 from torch import Tensor
 
 from ficgan.arrays import to_tensor
 from ficgan.data import check_alignment, open_faces
 from ficgan.errors import FicganError, UsageError
-from ficgan.export import PRECISIONS, Difference, Runner, calibrate, differences, drawn_faces, race, to_onnx
 from ficgan.faces import Alignment, crop, get_detector
 from ficgan.files import atomic_write
 from ficgan.identity import IdentityBank
@@ -193,10 +195,10 @@ def print_times(model: FICGAN, exported: Exported, options: argparse.Namespace) 
                     floor: floor_of(model, nhwc),
                     **{f"onnxruntime {name}": partial(whole, runner, x.numpy()) for name, runner in runners.items()},
                 }
-                times = race(runs, options.seconds)
-            for name, column in times.items():
-                ratios = [f"{float(np.median(column / times[other])):.2f}" for other in (in_torch, floor)]
-                milliseconds = float(np.median(column)) * 1000 / batch
+                rounds = interleaved(runs, torch.device("cpu"), options.seconds, warm_up=1)
+            for name in runs:
+                ratios = [f"{median(rounds, lambda r, a=name, b=b: r[a] / r[b]):.2f}" for b in (in_torch, floor)]
+                milliseconds = median(rounds, itemgetter(name)) * 1000 / batch
                 print(f"| {threads} | {batch} | {name} | {milliseconds:.2f} | {' | '.join(ratios)} |", flush=True)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, cast
 
@@ -51,6 +51,7 @@ def spread(kernel: int, sigma: float) -> float:
     offsets = np.arange(kernel) - (kernel - 1) / 2
     taps = np.exp(-(offsets**2) / (2 * sigma**2))
     return float(np.sqrt(np.sum(taps * offsets**2) / np.sum(taps)))
+
 
 COLOURS: dict[str, tuple[int, int, int]] = {
     "black": (0, 0, 0),
@@ -286,22 +287,11 @@ def obfuscate_blur(
     if not (math.isfinite(radius) and radius > 0):
         raise UsageError(f"the radius of the blur is {radius}; give a fraction of the box above 0")
     image = check_image(image)
-    spans, sizes = _enlarged(_checked(boxes), variant, image.shape[:2])
     out = image.copy()
-    if not len(spans):
-        return out
-    sigma = radius * float(sizes.max())
-    reach = _reach(sigma)
-    for x0, y0, x1, y1 in _merged(_grown(spans, reach, image.shape[:2])):
-        # What is around the rectangle is needed to blur inside of it.
-        left, top, right, bottom = _grown(np.array([[x0, y0, x1, y1]]), reach, image.shape[:2])[0]
-        region, mask = image[top:bottom, left:right], np.zeros((bottom - top, right - left), np.uint8)
-        for a, b, c, d in (spans - (left, top, left, top)).clip(0):
-            mask[b:d, a:c] = 255
-        inner = np.s_[y0 - top : y1 - top, x0 - left : x1 - left]
-        weight = _gaussian(mask, sigma)[inner][..., None].astype(np.uint16)  # eq. 3
-        blurred = _gaussian(region, sigma)[inner]  # eq. 4
-        out[y0:y1, x0:x1] = (weight * blurred + (255 - weight) * region[inner] + 127) // 255  # eq. 5
+    for part, mask, sigma in _feathered(image.shape[:2], boxes, variant, radius):
+        weight = mask[..., None].astype(np.uint16)
+        blurred = _gaussian(image[part], sigma)  # eq. 4
+        out[part] = (weight * blurred + (255 - weight) * image[part] + 127) // 255  # eq. 5
     return out
 
 
@@ -309,12 +299,36 @@ def blur_weight(
     shape: tuple[int, int], boxes: ArrayLike, variant: Literal["paper", "released"] = "paper", radius: float = 0.1
 ) -> NDArray[np.float32]:
     """How much of each pixel [H,W] `obfuscate_blur` takes from the blurred photo: its feathered mask, 0 to 1."""
-    mask = np.zeros(shape, np.uint8)
+    weight = np.zeros(shape, np.float32)
+    for part, mask, _ in _feathered(shape, boxes, variant, radius):
+        weight[part] = np.divide(mask, 255, dtype=np.float32)
+    return weight
+
+
+def _feathered(
+    shape: tuple[int, ...], boxes: ArrayLike, variant: str, radius: float
+) -> Iterator[tuple[tuple[slice, slice], NDArray[np.uint8], float]]:
+    """Parts of a photo, apart from each other, that hold all that changes and what its blur needs.
+
+    Yields each with its feathered mask (eq. 3) and σ.
+    """
     spans, sizes = _enlarged(_checked(boxes), variant, shape)
-    for x0, y0, x1, y1 in spans:
-        mask[y0:y1, x0:x1] = 255
-    blurred = _gaussian(mask, radius * float(sizes.max())) if len(spans) else mask
-    return np.divide(blurred, 255, dtype=np.float32)
+    if not len(spans):
+        return
+    sigma = radius * float(sizes.max())
+    # PIL's blur reaches three box filters far: as far as the mask goes, and as far again to blur what it covers.
+    reach = 6 * (math.floor((math.sqrt(4 * sigma**2 + 1) - 1) / 2) + 1)
+    grown = (spans + np.array([-reach, -reach, reach, reach])).clip(0, np.array([shape[1], shape[0]] * 2))
+    while len(grown):
+        part, grown = grown[0], grown[1:]
+        while (near := (grown[:, :2] < part[2:]).all(1) & (part[:2] < grown[:, 2:]).all(1)).any():
+            joined = np.vstack([part[None], grown[near]])
+            part, grown = np.concatenate([joined[:, :2].min(0), joined[:, 2:].max(0)]), grown[~near]
+        left, top, right, bottom = part.tolist()
+        mask = np.zeros((bottom - top, right - left), np.uint8)
+        for x0, y0, x1, y1 in (spans - (left, top, left, top)).clip(0):
+            mask[y0:y1, x0:x1] = 255
+        yield (slice(top, bottom), slice(left, right)), _gaussian(mask, sigma), sigma
 
 
 def obfuscate_overlay(image: Images, boxes: ArrayLike, colour: str = "mean") -> Images:
@@ -404,29 +418,8 @@ def _covered_pixels(boxes: Boxes, shape: tuple[int, ...]) -> Span:
     return inside
 
 
-def _grown(spans: Span, reach: int, shape: tuple[int, ...]) -> Span:
-    limits = np.array([shape[1], shape[0]] * 2)
-    return (spans + np.array([-reach, -reach, reach, reach])).clip(0, limits)
-
-
-def _merged(spans: Span) -> list[tuple[int, int, int, int]]:
-    apart = []
-    while len(spans):
-        one, spans = spans[0], spans[1:]
-        while (near := (spans[:, :2] < one[2:]).all(1) & (one[:2] < spans[:, 2:]).all(1)).any():
-            joined = np.vstack([one[None], spans[near]])
-            one, spans = np.concatenate([joined[:, :2].min(0), joined[:, 2:].max(0)]), spans[~near]
-        apart.append(one)
-    return [(int(a), int(b), int(c), int(d)) for a, b, c, d in apart]
-
-
 def _gaussian(pixels: NDArray[np.uint8], sigma: float) -> NDArray[np.uint8]:
     """PIL's Gaussian blur of [H,W] or [H,W,3]."""
     from PIL import Image, ImageFilter
 
     return np.asarray(Image.fromarray(np.ascontiguousarray(pixels)).filter(ImageFilter.GaussianBlur(sigma)))
-
-
-def _reach(sigma: float) -> int:
-    box = (math.sqrt(4 * sigma**2 + 1) - 1) / 2
-    return 3 * (math.floor(box) + 1)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ficgan.cli._inputs import read_background
 from ficgan.cli._params import Box, Direction, Diversity, Finite, Mode, Pair, Seconds
-from ficgan.cli._shared import TALK
+from ficgan.cli._shared import TALK, options
 from ficgan.device import PRECISIONS
 from ficgan.errors import InputError, UsageError
 from ficgan.images.formats import MAX_PIXELS, READABLE_SUFFIXES
@@ -36,10 +36,13 @@ __all__ = [
     "VIDEO_PEOPLE",
     "VIDEO_SEARCH",
     "background",
+    "caution",
     "check_background",
     "chosen_method",
     "encode_options",
     "engine_settings",
+    "loaded",
+    "max_pixels",
     "options",
     "photos",
     "recorded",
@@ -49,8 +52,6 @@ __all__ = [
 
 WHOLE_FRAMES = 1 << 14
 """Longest side at which frames are searched with --thorough: that of any film."""
-F = TypeVar("F", bound=Callable[..., Any])
-Option = Callable[[F], F]
 
 HIDE: tuple[Any, ...] = (
     click.option(
@@ -259,17 +260,6 @@ VIDEO_OUT: tuple[Any, ...] = (
 """How films are written."""
 
 
-def options(*groups: tuple[Any, ...]) -> Callable[[F], F]:
-    """A decorator that adds groups of options in the order given."""
-
-    def add(command: F) -> F:
-        for option in reversed([one for group in groups for one in group]):
-            command = option(command)
-        return command
-
-    return add
-
-
 def engine_settings(given: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     """Options of FACE, SEARCH and MODEL as `Deidentifier.from_pretrained` takes them."""
     layer, band, scale = given["layer"], given["band"], given["scale"]
@@ -284,17 +274,16 @@ def engine_settings(given: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     if given["swap"] and given["exemplar"] is None:
         raise UsageError("--swap needs --exemplar FILE, the face to swap in")
     return {
-        "checkpoint": given["checkpoint"], "bank": given["bank"], "k": given["k"],
-        "layer": 0 if layer is None else layer, "band": None if band is None else f"{band[0]}-{band[1]}",
-        "seed": given["seed"], "alpha": given["alpha"], "psi": given["psi"], "attributes": given["attributes"],
-        "add": given["directions"], "swap": given["swap"], "mask_scale": given["mask_scale"],
-        "detector": given["detector"], "recognizer": given["recognizer"], "threshold": given["thresh"],
-        "thorough": given.get("thorough", False), "device": given["device"], "engine": given["engine"],
-        "precision": given["precision"], "compile": given["compile_"],
-        **{name: given[name] for name in ("fallback", "min_score", "strict") if name in given}, **more,
+        **{_LIBRARY_NAMES.get(name, name): given[name] for name in _ENGINE if name in given},
+        "layer": 0 if layer is None else layer, "band": None if band is None else f"{band[0]}-{band[1]}", **more,
     }  # fmt: skip
 
 
+_ENGINE = (
+    "checkpoint", "bank", "k", "seed", "alpha", "psi", "attributes", "directions", "swap", "mask_scale", "detector",
+    "recognizer", "thresh", "thorough", "device", "engine", "precision", "compile_", "fallback", "min_score", "strict",
+)  # fmt: skip
+_LIBRARY_NAMES = {"directions": "add", "thresh": "threshold", "compile_": "compile"}
 _RECORDED = (
     "k", "layer", "band", "alpha", "psi", "attributes", "directions", "swap", "mask_scale", "thresh", "scale",
     "detector", "min_score", "strict", "verify", "fallback", "keep_boxes", "keep_spans", "stride", "pad", "link",
@@ -318,16 +307,11 @@ def recorded(given: Mapping[str, Any]) -> dict[str, Any]:
     return {**told, "recognizer": without_folders(str(given["recognizer"]))}
 
 
+@lru_cache(maxsize=4)
 def chosen_method(mode: str) -> Anonymizer | None:
     """The anonymiser of a mode, made once; None for the modes of our own, for which nothing is imported."""
     if mode in ("ficgan", "blur", "mosaic", "solid"):
         return None
-    return _method(mode)
-
-
-@lru_cache(maxsize=4)
-def _method(mode: str) -> Anonymizer | None:
-
     from ficgan.anonymizers.modes import method_of
 
     return method_of(mode)
@@ -352,6 +336,31 @@ def background(given: Mapping[str, Any]) -> dict[str, Any]:
     if given["background"] is None:
         return {}
     return {"background": read_background(given["background"], given["background_labels"])}
+
+
+def loaded(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What files and sizes among the options stand for, as `Deidentifier.from_pretrained` takes it; read now."""
+    exemplar = photos([given["exemplar"]], "--exemplar", given)[0] if given["exemplar"] is not None else None
+    settings = {"exemplar": exemplar, **background(given)}
+    if given["scale"] is not None:
+        from ficgan.faces import DetectAt, get_detector
+
+        detector = get_detector(given["detector"], threshold=given["thresh"], scale=1.0, device=given["device"])
+        settings["detector"] = DetectAt(detector, given["scale"])
+    return settings
+
+
+def caution(mode: str) -> str | None:
+    """A sentence for modes that leave faces recognisable, or that can be undone; None for others."""
+    if mode in ("ficgan", "solid"):
+        return None
+    from ficgan.anonymizers.modes import caution
+
+    return caution(mode, chosen_method(mode))
+
+
+def max_pixels(given: Mapping[str, Any]) -> int:
+    return max(1, int(given["max_megapixels"] * 1e6))
 
 
 def video_settings(given: Mapping[str, Any]) -> VideoSettings:
@@ -406,8 +415,7 @@ def photos(paths: tuple[str, ...] | list[str], option: str, given: Mapping[str, 
     """Photos named by an option, H×W×3 uint8 RGB."""
     from ficgan.images import read_image
 
-    most = max(1, int(given["max_megapixels"] * 1e6))
     try:
-        return [read_image(Path(path), max_pixels=most).rgb for path in paths]
+        return [read_image(Path(path), max_pixels=max_pixels(given)).rgb for path in paths]
     except InputError as error:
         raise UsageError(f"{option} {error}") from error

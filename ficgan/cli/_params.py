@@ -22,51 +22,65 @@ class Finite(click.FloatRange):
         return number
 
 
-class Pair(click.ParamType):
+class _Parsed(click.ParamType):
+    """A text that `read` turns into a value; the message of its ValueError follows the text."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return self.read(value)
+        except ValueError as error:
+            self.fail(f"{value!r} {error}", param, ctx)
+
+    def read(self, text: str) -> Any:
+        raise NotImplementedError
+
+
+def _number(text: str) -> float:
+    """A number, or NaN where it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+class Pair(_Parsed):
     """Two whole numbers with a separator between them, such as 5-8 or 1280x720."""
 
     def __init__(self, name: str, separator: str) -> None:
-        self.name = name
-        self._separator = separator
+        self.name, self._separator = name, separator
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
-        first, _, second = str(value).lower().partition(self._separator)
+    def read(self, text: str) -> tuple[int, int]:
+        first, _, second = text.lower().partition(self._separator)
         if not (first.isascii() and first.isdigit() and second.isascii() and second.isdigit()):
-            self.fail(f"{value!r} is not of the form {self.name}", param, ctx)
+            raise ValueError(f"is not of the form {self.name}")
         return int(first), int(second)
 
 
-class Diversity(click.ParamType):
+class Diversity(_Parsed):
     """`auto`, or ψ."""
 
     name = "auto|PSI"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str | float:
-        if value == "auto":
-            return "auto"
-        try:
-            psi = float(value)
-        except ValueError:
-            psi = float("nan")
-        if not 0 <= psi <= 1:
-            self.fail(f"{value!r} is neither 'auto' nor a number between 0 and 1", param, ctx)
-        return psi
+    def read(self, text: str) -> str | float:
+        if text == "auto":
+            return text
+        if not 0 <= _number(text) <= 1:
+            raise ValueError("is neither 'auto' nor a number between 0 and 1")
+        return float(text)
 
 
-class Direction(click.ParamType):
+class Direction(_Parsed):
     """An attribute and how much of it to add, such as Female=0.7."""
 
     name = "NAME=AMOUNT"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        name, _, amount = str(value).partition("=")
-        try:
-            number = float(amount)
-        except ValueError:
-            number = float("nan")
-        if not name or not math.isfinite(number):
-            self.fail(f"{value!r} is not of the form NAME=AMOUNT, such as Female=0.7", param, ctx)
-        return str(value)
+    def read(self, text: str) -> str:
+        name, _, amount = text.partition("=")
+        if not name or not math.isfinite(_number(amount)):
+            raise ValueError("is not of the form NAME=AMOUNT, such as Female=0.7")
+        return text
 
 
 class Mode(click.ParamType):
@@ -84,55 +98,41 @@ class Mode(click.ParamType):
             self.fail(str(error), param, ctx)
 
 
-class Seconds(click.ParamType):
+class Seconds(_Parsed):
     """A time in seconds or [H:]M:S, or with `span` two of them with a hyphen between."""
 
     def __init__(self, *, span: bool = False) -> None:
         self._span = span
         self.name = "FROM-TO" if span else "TIME"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
+    def read(self, text: str) -> float | tuple[float | None, float | None]:
         if not self._span:
-            return self._one(value, param, ctx)
-        first, hyphen, last = value.partition("-")
+            return _seconds(text)
+        first, hyphen, last = text.partition("-")
         if not hyphen or not (first or last):
-            self.fail(f"{value!r} is not of the form FROM-TO, such as 1:30-2:00", param, ctx)
-        start = self._one(first, param, ctx) if first else None
-        end = self._one(last, param, ctx) if last else None
+            raise ValueError("is not of the form FROM-TO, such as 1:30-2:00")
+        start, end = (_seconds(part) if part else None for part in (first, last))
         if start is not None and end is not None and start >= end:
-            self.fail(f"{value!r} ends before it begins", param, ctx)
+            raise ValueError("ends before it begins")
         return start, end
 
-    def _one(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        parts = text.split(":")
-        try:
-            numbers = [float(part) for part in parts]
-        except ValueError:
-            numbers = [math.nan]
-        if len(parts) > 3 or not all(math.isfinite(number) and number >= 0 for number in numbers):
-            self.fail(f"{text!r} is not a time; write seconds or [H:]M:S, such as 90 or 1:30", param, ctx)
-        seconds = 0.0
-        for number in numbers:
-            seconds = seconds * 60 + number
-        return seconds
+
+def _seconds(text: str) -> float:
+    numbers = [_number(part) for part in text.split(":")]
+    if len(numbers) > 3 or not all(math.isfinite(number) and number >= 0 for number in numbers):
+        raise ValueError("is not a time; write seconds or [H:]M:S, such as 90 or 1:30")
+    return sum(number * 60**place for place, number in enumerate(reversed(numbers)))
 
 
-class Box(click.ParamType):
+class Box(_Parsed):
     """A box of the picture, X0,Y0,X1,Y1 in pixels."""
 
     name = "X0,Y0,X1,Y1"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        try:
-            numbers = [float(part) for part in value.split(",")]
-        except ValueError:
-            numbers = []
+    def read(self, text: str) -> tuple[float, ...]:
+        numbers = tuple(map(_number, text.split(",")))
         if len(numbers) != 4 or not all(map(math.isfinite, numbers)):
-            self.fail(f"{value!r} is not of the form X0,Y0,X1,Y1", param, ctx)
+            raise ValueError("is not of the form X0,Y0,X1,Y1")
         if numbers[0] >= numbers[2] or numbers[1] >= numbers[3]:
-            self.fail(f"{value!r} is empty: X0 < X1 and Y0 < Y1 are needed", param, ctx)
-        return tuple(numbers)
+            raise ValueError("is empty: X0 < X1 and Y0 < Y1 are needed")
+        return numbers

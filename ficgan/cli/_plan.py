@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ficgan.cli._inputs import FILM_SUFFIXES, WRITABLE_FILMS, film_suffix, is_address, is_film
-from ficgan.cli._manifest import MANIFEST
 from ficgan.errors import FicganError, UsageError
 from ficgan.images.formats import READABLE_SUFFIXES, WRITABLE_SUFFIXES, output_suffix
+from ficgan.records.sidecars import MANIFEST, vouches_for
 
-__all__ = ["DEFAULT_SUFFIX", "TOOL", "Job", "Plan", "make_plan", "own_sidecar", "sidecar_path"]
+__all__ = ["DEFAULT_SUFFIX", "Job", "Plan", "make_plan", "obstacle"]
 
-TOOL = "ficgan-deid"
 DEFAULT_SUFFIX = "_anonymized"
 MEDIA = READABLE_SUFFIXES | FILM_SUFFIXES
-_MAX_SIDECAR = 16 << 20  # bytes
+
+NOT_MEDIA = ("file", "neither photos nor films")
+HIDDEN = ("file", "hidden; name them to have them taken")
+OWN_OUTPUT = ("file", "results of an earlier run")
+TWICE = ("file", "named twice")
+FOLDER = ("folder", "links, hidden, or projects of films; name them to have them searched")
 
 
 @dataclass(frozen=True)
@@ -50,31 +52,20 @@ class Job:
 class Plan:
     """What is to be done, what is left alone, and which inputs cannot even be listed."""
 
-    jobs: list[Job] = field(default_factory=list)
-    not_media: int = 0
-    hidden: int = 0
-    own_outputs: int = 0
     folder: Path | None = None
     """Of the outputs; None where they lie beside their inputs or there is one."""
-    twice: int = 0
-    folders: int = 0
+    jobs: list[Job] = field(default_factory=list)
+    left_out: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """How many, by noun and reason."""
     errors: list[str] = field(default_factory=list)
-
-    @property
-    def skipped(self) -> int:
-        return self.not_media + self.hidden + self.own_outputs + self.twice + self.folders
 
     @property
     def notes(self) -> list[str]:
         """A sentence for each kind of thing that is left out."""
-        kinds = (
-            (self.not_media, "file", "neither photos nor films"),
-            (self.hidden, "file", "hidden; name them to have them taken"),
-            (self.own_outputs, "file", "results of an earlier run"),
-            (self.twice, "file", "named twice"),
-            (self.folders, "folder", "links, hidden, or projects of films; name them to have them searched"),
-        )
-        return [f"{number} {noun}{'' if number == 1 else 's'} skipped: {why}." for number, noun, why in kinds if number]
+        return [
+            f"{number} {kind[0]}{'' if number == 1 else 's'} skipped: {kind[1]}."
+            for kind in (NOT_MEDIA, HIDDEN, OWN_OUTPUT, TWICE, FOLDER) if (number := self.left_out[kind])
+        ]  # fmt: skip
 
 
 def make_plan(
@@ -129,11 +120,11 @@ def make_plan(
     for source, relative in _sources(inputs, folder, recursive, plan):
         real = os.path.realpath(source)
         if real in seen:  # named twice, or named and in a folder as well
-            plan.twice += 1
+            plan.left_out[TWICE] += 1
             continue
         seen.add(real)
-        if _has_own_sidecar(source) or (real not in named and _is_named_like_output(source, suffix or DEFAULT_SUFFIX)):
-            plan.own_outputs += 1
+        if vouches_for(source) or (real not in named and _is_named_like_output(source, suffix or DEFAULT_SUFFIX)):
+            plan.left_out[OWN_OUTPUT] += 1
             continue
         film = is_film(source)
         if to_file:
@@ -147,18 +138,13 @@ def make_plan(
             output = (source.parent if folder is None else folder / relative.parent) / (source.stem + added + ending)
         place = output.name if to_file else (relative.parent / output.name).as_posix()
         plan.jobs.append(Job(source, output, film, place=place))
-    if not (plan.jobs or plan.errors or plan.own_outputs or plan.twice):
+    if not (plan.jobs or plan.errors or plan.left_out[OWN_OUTPUT] or plan.left_out[TWICE]):
         raise UsageError(f"{', '.join(inputs)}: no photo or film is in there")
     found = len(plan.jobs)
     _check_outputs(plan, overwrite)
     if found and not plan.jobs:
         raise UsageError("; ".join(plan.errors))
     return plan
-
-
-def sidecar_path(output: Path) -> Path:
-    """Where the audit of an output lies: `<output name>.json` beside it."""
-    return output.with_name(output.name + ".json")
 
 
 def _is_file_name(inputs: Sequence[str], out: str) -> bool:
@@ -180,13 +166,15 @@ def _check_folder(folder: Path) -> None:
     """The folder exists or can be made; it is made only when there is something to put into it."""
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder}: is a file, but a folder is needed for these inputs")
-    existing = folder
-    while not os.path.lexists(existing) and existing != existing.parent:
-        existing = existing.parent
-    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-        raise FicganError(
-            f"{folder}: cannot be made or written to, because of {existing}; choose another output folder"
-        )
+    if (found := obstacle(folder)) is not None:
+        raise FicganError(f"{folder}: cannot be made or written to, because of {found}; choose another output folder")
+
+
+def obstacle(folder: Path) -> Path | None:
+    """What keeps files from being put into a folder, or the folder from being made; None: nothing does."""
+    while not os.path.lexists(folder) and folder != folder.parent:
+        folder = folder.parent
+    return None if folder.is_dir() and os.access(folder, os.W_OK | os.X_OK) else folder
 
 
 def _sources(inputs: Sequence[str], folder: Path | None, recursive: bool, plan: Plan) -> Iterator[tuple[Path, Path]]:
@@ -204,7 +192,7 @@ def _sources(inputs: Sequence[str], folder: Path | None, recursive: bool, plan: 
         for parent, folders, files in os.walk(path, onerror=cannot_list):
             if recursive:
                 left_out = [child for child in folders if _is_left_out(Path(parent, child))]
-                plan.folders += len(left_out)
+                plan.left_out[FOLDER] += len(left_out)
                 inside = set(folders) - set(left_out)
                 folders[:] = sorted(child for child in inside if os.path.realpath(Path(parent, child)) != outside)
             else:
@@ -212,10 +200,10 @@ def _sources(inputs: Sequence[str], folder: Path | None, recursive: bool, plan: 
             for file in sorted(files):
                 # `._x.jpg` beside `x.jpg` is what macOS leaves on foreign disks: no image, in spite of its name
                 if file.startswith(".") and not file.startswith("._") and Path(file).suffix.lower() in MEDIA:
-                    plan.hidden += 1
+                    plan.left_out[HIDDEN] += 1
                     continue
                 if file.startswith(".") or Path(file).suffix.lower() not in MEDIA:
-                    plan.not_media += not _is_sidecar_name(Path(parent) / file)
+                    plan.left_out[NOT_MEDIA] += not _is_sidecar_name(Path(parent) / file)
                     continue
                 source = Path(parent) / file
                 yield source, source.relative_to(path)
@@ -229,31 +217,6 @@ def _is_left_out(folder: Path) -> bool:
 
 def _is_sidecar_name(path: Path) -> bool:
     return path.name == MANIFEST or (path.suffix == ".json" and Path(path.stem).suffix.lower() in MEDIA)
-
-
-def own_sidecar(path: Path) -> dict[str, Any] | None:
-    """The side-car of an output, where there is one and it is ours."""
-    side = sidecar_path(path)
-    try:
-        if side.is_file() and side.stat().st_size <= _MAX_SIDECAR:
-            record = json.loads(side.read_bytes())
-            if isinstance(record, dict) and record.get("tool") == TOOL and record.get("output") == path.name:
-                return record
-    except (OSError, ValueError, RecursionError):
-        pass  # not a side-car of ours
-    return None
-
-
-def _has_own_sidecar(path: Path) -> bool:
-    """A result of an earlier run, not edited since: proved by its side-car."""
-    record = own_sidecar(path)
-    if record is None:  # so that nothing else is read: a film may be of many GB
-        return False
-    try:
-        with path.open("rb") as file:
-            return record.get("sha256") == hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
-        return False
 
 
 def _is_named_like_output(path: Path, suffix: str) -> bool:

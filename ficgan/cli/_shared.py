@@ -18,13 +18,20 @@ from ficgan.errors import UsageError
 
 __all__ = [
     "ALIGNED", "DATA", "DETECTOR", "FILE", "FOLDER", "JOBS", "JUDGES", "KEY_VALUES", "LABELS", "NEW_FILE", "OVERWRITE",
-    "PATH", "REPORT", "RESAMPLES", "TALK", "THRESHOLD", "Summary", "device", "dry_run", "judges_instead", "layout",
-    "options", "output", "refuse_existing", "reporting", "seed", "set_value",
+    "PATH", "REPORT", "RESAMPLES", "TALK", "THRESHOLD", "Summary", "cpus", "device", "dry_run", "judges_instead",
+    "layout", "options", "output", "refuse_existing", "reporting", "seed", "set_value",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
 Summary = dict[str, Any]
 """What a command prints at its end, as one line of JSON."""
+
+
+
+def cpus() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
 
 PATH = click.Path(path_type=Path)
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
@@ -47,7 +54,7 @@ JUDGES = click.option(
     help="Recogniser that had no part in training: dlib, insightface, shape or onnx:PATH; repeatable.",
 )  # fmt: skip
 JOBS = click.option(
-    "--jobs", type=click.IntRange(1), callback=lambda ctx, param, value: value or min(8, os.cpu_count() or 1),
+    "--jobs", type=click.IntRange(1), callback=lambda ctx, param, value: value or min(8, cpus()),
     help="Processes.  [default: as many as there are cores, at most 8]",
 )  # fmt: skip
 RESAMPLES = click.option(
@@ -65,10 +72,11 @@ TALK: tuple[Any, ...] = (
 
 
 def options(*added: Any) -> Callable[[F], F]:
-    """A decorator that adds options in the order given."""
+    """A decorator that adds options, or groups of them, in the order given."""
 
     def add(command: F) -> F:
-        for option in reversed(added):
+        flat = [option for item in added for option in (item if isinstance(item, tuple) else (item,))]
+        for option in reversed(flat):
             command = option(command)
         return command
 
@@ -126,7 +134,7 @@ def reporting(unit: str) -> Callable[[Callable[..., Any]], Callable[..., None]]:
             if failed:
                 raise SystemExit(EXIT_SOME_FAILED)
 
-        return options(*TALK)(handle_errors(run))
+        return options(TALK)(handle_errors(run))
 
     return decorate
 

@@ -10,8 +10,7 @@ import click
 
 from ficgan.cli import HELP
 from ficgan.cli import _options as opts
-from ficgan.cli._shared import Summary, reporting
-from ficgan.cli._workers import cpus
+from ficgan.cli._shared import Summary, cpus, reporting
 from ficgan.errors import FicganError, UsageError
 from ficgan.files import file_digest
 

@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import click
 
 from ficgan import __version__
 from ficgan.cli import HELP
 from ficgan.cli import _options as opts
-from ficgan.cli._deid_run import FilmOptions, Run, RunOptions
-from ficgan.cli._errors import EXIT_SOME_FAILED, handle_errors
-from ficgan.cli._manifest import Manifest
+from ficgan.cli._deid_run import Run, RunOptions, finish
+from ficgan.cli._errors import handle_errors
 from ficgan.cli._plan import DEFAULT_SUFFIX, make_plan
 from ficgan.cli._progress import Progress
-from ficgan.cli._workers import cpus
+from ficgan.cli._shared import cpus
 from ficgan.errors import UsageError
+from ficgan.records.sidecars import Manifest
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-__all__ = ["Engine", "deid", "finish", "make_engine"]
+__all__ = ["deid", "make_engine"]
 
 MOST_JOBS = 4
 """Threads at most where the user names no number: each holds a photo and what its networks need."""
@@ -38,23 +33,13 @@ FOR_THE_RUN = frozenset(
     | {"progress", "quiet", "device", "engine", "max_megapixels", "require_face", "segment"}
 )
 """Options that do not change what a result looks like, or that nobody may learn."""
+FOR_FILES = ("require_face", "keep_metadata", "tag", "sidecar", "overwrite", "skip_existing", "dry_run")
+"""Options that `RunOptions` takes as they are."""
 FOR_FILMS = ("keep_spans", "start", "end")
 """Options that would be missed where they have no effect."""
 
 
-class Engine(Protocol):
-    """What the command needs of a `Deidentifier`."""
-
-    def __call__(self, image: NDArray[np.uint8], *, key: str = "") -> Any: ...
-
-    def process_video(
-        self, source: Any, output: Any, *, settings: Any = None, rules: Any = None, encode: Any = None,
-        start: float | None = None, end: float | None = None, project: Any = None, overwrite: bool = False,
-        progress: Any = None,
-    ) -> Any: ...  # fmt: skip
-
-
-def make_engine(**settings: Any) -> Engine:
+def make_engine(**settings: Any) -> Any:
     """The one place where the command meets the model; everything heavy is imported here."""
     from ficgan.deidentify import Deidentifier
 
@@ -143,7 +128,7 @@ def deid(inputs: tuple[str, ...], out: str | None, **given: Any) -> None:
     130 interrupted.
     """
     started = time.monotonic()
-    mode, scale = opts.check_background(given), given["scale"]
+    mode = opts.check_background(given)
     if given["overwrite"] and given["skip_existing"]:
         raise UsageError("--overwrite and --skip-existing exclude each other; give one of the two")
     settings = opts.engine_settings(given, mode=mode, verify=given["verify"] != "off")
@@ -162,55 +147,32 @@ def deid(inputs: tuple[str, ...], out: str | None, **given: Any) -> None:
     jobs = _jobs(given, mode, photos)
     rules = opts.video_rules(given)
 
-    def engine() -> Engine:
+    def engine() -> Any:
         if jobs > 1:
             _share_processors(jobs, films=bool(films))
         if photos:
             settings.update(keep=rules.keep, only=rules.only, boxes=rules.boxes)
-        if scale is not None:
-            from ficgan.faces import DetectAt, get_detector
+        return make_engine(**{**settings, **opts.loaded(given)})
 
-            device, thresh = given["device"], given["thresh"]
-            settings["detector"] = DetectAt(
-                get_detector(given["detector"], threshold=thresh, scale=1.0, device=device), scale
-            )
-        exemplar = [given["exemplar"]] if given["exemplar"] is not None else []
-        settings.update(opts.background(given))
-        settings["exemplar"] = next(iter(opts.photos(exemplar, "--exemplar", given)), None)
-        return make_engine(**settings)
-
+    film_options = {} if not films else {
+        "settings": opts.video_settings(given), "rules": rules, "encode": opts.encode_options(given),
+        "start": given["start"], "end": given["end"],
+        "project": None if given["project"] is None else Path(given["project"]),
+    }  # fmt: skip
     run_options = RunOptions(
-        max_pixels=max(1, int(given["max_megapixels"] * 1e6)),
-        require_face=given["require_face"],
-        keep_metadata=given["keep_metadata"],
-        tag=given["tag"],
-        sidecar=given["sidecar"],
-        overwrite=given["overwrite"],
-        skip_existing=given["skip_existing"],
-        jobs=jobs,
-        dry_run=given["dry_run"],
-        recorded=opts.recorded({**given, "mode": mode}),
-        film=FilmOptions(
-            settings=opts.video_settings(given) if films else None,
-            rules=rules if films else None,
-            encode=opts.encode_options(given) if films else None,
-            start=given["start"],
-            end=given["end"],
-            project=None if given["project"] is None else Path(given["project"]),
-        ),
-    )
+        max_pixels=opts.max_pixels(given), jobs=jobs, recorded=opts.recorded({**given, "mode": mode}),
+        film=film_options, **{name: given[name] for name in FOR_FILES},
+    )  # fmt: skip
     with Progress(given["progress"], unit="file" if films else "image", quiet=given["quiet"]) as report:
         if plan.jobs and not films and any(given[name] for name in FOR_FILMS):
             report.info("There is no film among the inputs: what concerns films changes nothing; photos are redacted.")
         if films and given["fallback"] == "average":
             report.info("Films take --fallback solid; average is for photos.")
-        if warning := _caution(mode):
+        if warning := opts.caution(mode):
             report.info(f"Warning: {warning}")
         folder = plan.folder if given["sidecar"] and not given["dry_run"] else None
         run = Run(run_options, report, Manifest(folder, _digest(given)))
-        code = finish(run, lambda: run(plan, engine), started)
-    if code:
-        raise SystemExit(code)
+        finish(run, lambda: run(plan, engine), started)
 
 
 def _listed(source: str | None) -> list[str]:
@@ -254,34 +216,6 @@ def _share_processors(jobs: int, *, films: bool) -> None:
     import cv2
 
     cv2.setNumThreads(max(1, cpus() // jobs))
-
-
-def _caution(mode: str) -> str | None:
-    if mode in ("ficgan", "solid"):
-        return None
-
-    from ficgan.anonymizers.modes import caution
-
-    return caution(mode, opts.chosen_method(mode))
-
-
-def finish(run: Run, work: Callable[[], None], started: float) -> int:
-    """Do the work, and print the final JSON also when interrupted; returns the exit code."""
-
-    def say(**extra: Any) -> None:
-        summary = {**run.summary(), "seconds": round(time.monotonic() - started, 3), **extra}
-        click.echo(json.dumps(summary))
-
-    try:
-        with contextlib.redirect_stdout(sys.stderr):  # what libraries print must not mix with the final JSON
-            work()
-    except KeyboardInterrupt:
-        say(interrupted=True)
-        if run.photos_left:
-            raise KeyboardInterrupt("the same command with --skip-existing does the rest") from None
-        raise
-    say(**({"dry_run": True} if run.options.dry_run else {}))
-    return 0 if run.ok else EXIT_SOME_FAILED
 
 
 if __name__ == "__main__":

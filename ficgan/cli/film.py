@@ -16,7 +16,7 @@ import click
 from ficgan.cli import HELP
 from ficgan.cli import _options as opts
 from ficgan.cli import deid as _deid
-from ficgan.cli._deid_run import FilmOptions, Run, RunOptions
+from ficgan.cli._deid_run import Run, RunOptions, finish
 from ficgan.cli._errors import EXIT_SOME_FAILED, handle_errors, printable
 from ficgan.cli._plan import Job
 from ficgan.cli._progress import Progress
@@ -102,12 +102,12 @@ def render(
         exemplar=next(iter(opts.photos(exemplar, "--exemplar", given)), None),
         **opts.background(given),
     )  # fmt: skip
-    film_options = FilmOptions(settings=opts.video_settings(given), encode=opts.encode_options(given))
+    film_options = {"settings": opts.video_settings(given), "encode": opts.encode_options(given)}
     with Progress(given["progress"], quiet=given["quiet"]) as report:
         run = Run(RunOptions(
-            max_pixels=1, sidecar=sidecar, overwrite=overwrite, film=film_options, recorded=opts.recorded(given)
+            sidecar=sidecar, overwrite=overwrite, film=film_options, recorded=opts.recorded(given)
         ), report)
-        run.inputs = 1
+        run.counts["inputs"] = 1
 
         def work() -> None:
             engine: Any = _deid.make_engine(**settings)
@@ -120,9 +120,7 @@ def render(
 
             run.film(Job(Path(film), Path(out), film=True), SimpleNamespace(process_video=process))
 
-        code = _deid.finish(run, work, started)
-    if code:
-        raise SystemExit(code)
+        finish(run, work, started)
 
 
 def _as_analysed(folder: str, fallback: str | None) -> dict[str, Any]:

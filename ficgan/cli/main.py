@@ -46,7 +46,7 @@ COMMANDS = {
     "train": Entry("ficgan.cli.train:train", "Train the model."),
     "align": Entry("ficgan.cli.train:align", "Turn raw photos into an aligned training set."),
     "fit-appearance": Entry("ficgan.cli.train:fit_appearance", "Fit the linear appearance model to an aligned set."),
-    "bank": Entry("ficgan.cli.bank:bank", "Build an identity bank from an aligned set."),
+    "bank": Entry("ficgan.cli.train:bank", "Build an identity bank from an aligned set."),
     "train-verifier": Entry("ficgan.cli.train:train_verifier", "Train a face-verification network V."),
     "train-attributes": Entry("ficgan.cli.measure:train_attributes", "Train the classifier that judges attributes."),
     "measure": Entry("ficgan.cli.measure:measure", "Measure a model: first figures, or all its bars."),

@@ -1,7 +1,8 @@
-"""`ficgan align`, `train`, `train-verifier` and `fit-appearance`: from photos to the networks."""
+"""`ficgan align`, `train`, `train-verifier`, `fit-appearance` and `bank`: from photos to networks and their banks."""
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from dataclasses import asdict
@@ -17,15 +18,22 @@ from ficgan.cli._progress import Progress
 from ficgan.interrupts import stop_asked
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from ficgan.data import FaceData
     from ficgan.data.align import AlignReport
+    from ficgan.face_model import ModelInfo
     from ficgan.faces import Alignment
     from ficgan.identity import IdentityBank
+    from ficgan.models import FICGAN
     from ficgan.verification.train import VerifierTrainer
 
-__all__ = ["DataCommand", "align", "data_option", "fit_appearance", "spread", "train", "train_verifier", "write_bank"]
+__all__ = ["align", "bank", "fit_appearance", "save_bank", "spread", "train", "train_verifier", "write_bank"]
 
 _OVERRIDE = re.compile(r"[A-Za-z_][\w.]*=")
+_AT_ONCE = 1024
+"""Decoded pictures in memory: 200 MB at 256²."""
 _STATE, _NETWORK = "state.safetensors", "verifier.safetensors"
 _FACES = click.argument("data", nargs=-1, required=True, type=shared.PATH)
 _PLACEMENT: tuple[Any, ...] = (
@@ -244,7 +252,6 @@ def fit_appearance(
     It takes a few minutes for 20,000 faces. The labels say which people are men or women and how old they are, so that
     a new face can keep both.
     """
-    from ficgan.cli.bank import save_bank
     from ficgan.data import check_alignment, open_faces
     from ficgan.errors import UsageError
     from ficgan.face_model import ModelInfo
@@ -281,23 +288,146 @@ def fit_appearance(
     return done
 
 
-def write_bank(checkpoint: Path, faces: FaceData, out: Path, licence: str, device: str = "cpu") -> IdentityBank:
+@click.group(context_settings=HELP)
+def bank() -> None:
+    """Identity banks: the codes that k-same averages."""
+
+
+@bank.command(cls=DataCommand, context_settings=HELP)
+@click.argument("checkpoint", type=shared.PATH)
+@data_option
+@click.option("--labels", type=shared.PATH, help="CSV: file, person (or identity), attributes.")
+@click.option("--split", help="Use only images of this split.")
+@click.option("--licence", default="", help="Licence of the data.  [default: the model's, if of its training data]")
+@shared.output("Bank to write (.safetensors).", kind=shared.PATH)
+@shared.options(shared.device(what="cpu, cuda or cuda:N."), shared.OVERWRITE)
+@shared.reporting("face")
+def build(
+    checkpoint: Path, data: tuple[Path, ...], labels: Path | None, split: str | None, licence: str, out: Path,
+    device: str, overwrite: bool, report: Progress,
+) -> shared.Summary:  # fmt: skip
+    """Encode the people of DATA with CHECKPOINT: one code per person, so that k counts people.
+
+    Who is who comes from --labels; without it, and for people it does not know, each picture counts as a person.
+    """
+    from ficgan.data import check_alignment, open_faces
+    from ficgan.face_model import ModelInfo
+    from ficgan.faces import Alignment
+    from ficgan.frame.learn import SIDE
+    from ficgan.identity.file import file_header
+
+    shared.refuse_existing(out, overwrite=overwrite)
+    network = None
+    if file_header(checkpoint)[0] == "appearance":
+        resolution, info = SIDE, ModelInfo.of(checkpoint)
+    else:
+        from ficgan.models import load_checkpoint
+
+        network, header = load_checkpoint(checkpoint, device)
+        resolution, info = network.resolution, ModelInfo(header.alignment, header.data, header.training)
+    faces = open_faces(data, resolution=resolution, labels=labels, split=split)
+    check_alignment(faces, Alignment.from_dict(info.alignment), str(checkpoint))
+    if network is None:
+        made = write_bank(checkpoint, faces, out, licence, device, report)
+    else:
+        made = save_bank(out, checkpoint, info, faces, _encoded(network, faces, device, report), licence)
+    if not made.provenance["identities_known"]:
+        report.info("Without identities k counts pictures, not people; --labels can name who is who.")
+    return {
+        "bank": str(out), "people": len(made), "images": made.provenance["images"], "digest": made.digest,
+        "images_of_unknown_people": made.provenance["images_of_unknown_people"],
+    }  # fmt: skip
+
+
+def _encoded(network: FICGAN, faces: FaceData, device: str, report: Progress) -> NDArray[np.float32]:
+    """Codes [N,D] of a set, a part at a time."""
+    import numpy as np
+
+    from ficgan.identity import encode_faces
+
+    codes = np.empty((len(faces), network.config.w_dim), np.float32)
+    for begin in range(0, len(faces), _AT_ONCE):
+        end = min(begin + _AT_ONCE, len(faces))
+        codes[begin:end] = encode_faces(network, faces.subset(range(begin, end)).resident(), device=device)
+        report(end, len(faces))
+    return codes
+
+
+@bank.command(context_settings=HELP)
+@click.argument("path", required=False, type=shared.PATH)
+@click.option("--check", is_flag=True, help="Read all codes of a large bank, too, and refuse what its digest denies.")
+@handle_errors
+def show(path: Path | None, check: bool) -> None:
+    """People, attributes and origin of the bank PATH, or of the embedded one, as JSON."""
+    from ficgan import pretrained
+    from ficgan.errors import FicganError
+    from ficgan.identity import IdentityBank
+
+    try:
+        loaded = IdentityBank.load(path if path is not None else pretrained.path("bank"))
+    except (FileNotFoundError, KeyError):
+        raise FicganError("this copy of ficgan holds no embedded bank; name a file") from None
+    if check:
+        loaded.verify()
+    shown = {
+        "people": len(loaded), "digest": loaded.digest, "digest_verified": loaded.verified, "attributes": loaded.counts,
+        "provenance": loaded.provenance,
+    }  # fmt: skip
+    click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
+
+
+def save_bank(
+    out: Path, checkpoint: Path, info: ModelInfo, faces: FaceData, codes: NDArray[Any], licence: str,
+    rows: NDArray[np.int64] | None = None,
+) -> IdentityBank:  # fmt: skip
+    """One code per person of a set, from codes float [N,D], in a file that says where they come from.
+
+    Args:
+        checkpoint, info: the model that read the codes, and what its header says.
+        licence: of the set; "": the model's where the set is what it was made from.
+        rows: which of the set's images were read; None: all.
+    """
+    from ficgan.identity import IdentityBank
+    from ficgan.identity.file import file_digest
+
+    marks = faces.labels
+    if marks is not None and rows is not None:
+        marks = marks.take(rows)
+    if not licence and faces.fingerprint == info.data.get("fingerprint"):
+        licence = info.data.get("licence", "")
+    made = IdentityBank.from_codes(
+        codes,
+        None if marks is None else marks.people,
+        None if marks is None else marks.attributes,
+        () if marks is None else marks.attribute_names,
+        {
+            "checkpoint": file_digest(checkpoint),
+            "data": {"licence": licence, "fingerprint": faces.fingerprint},
+            "alignment": info.alignment,
+        },
+        columns=() if marks is None else marks.attribute_columns,
+    )
+    made.save(out)
+    return made
+
+
+def write_bank(
+    checkpoint: Path, faces: FaceData, out: Path, licence: str, device: str = "cpu", report: Progress | None = None
+) -> IdentityBank:
     """Encode the clear faces of a set with an appearance model and write the bank of its people."""
-    from ficgan.cli.bank import save_bank
     from ficgan.faces import MediaPipeMesh
     from ficgan.frame.file import load_appearance
     from ficgan.frame.fit import FitConfig
     from ficgan.frame.learn import codes_of
 
+    report = report or Progress("none", quiet=True)
     model, _, info, network = load_appearance(checkpoint)
     presence = info.training.get("fit", {}).get("presence", FitConfig().presence)
-    with Progress(unit="face") as report:
-        codes, rows = codes_of(
-            model, faces, MediaPipeMesh(device), presence, network,
-            lambda stage, done, total: report(done, total, stage),
-        )  # fmt: skip
-        if len(rows) < len(faces):
-            report.info(f"{len(faces) - len(rows)} of {len(faces)} faces are not clear enough and left out.")
+    codes, rows = codes_of(
+        model, faces, MediaPipeMesh(device), presence, network, lambda stage, done, total: report(done, total, stage)
+    )
+    if len(rows) < len(faces):
+        report.info(f"{len(faces) - len(rows)} of {len(faces)} faces are not clear enough and left out.")
     return save_bank(out, checkpoint, info, faces, codes, licence, rows)
 
 

@@ -33,7 +33,6 @@ from ficgan.images.formats import MAX_PIXELS
 if TYPE_CHECKING:
     from ficgan.faces import Alignment
 
-Progress = Callable[[int, int], None]
 In = TypeVar("In")
 Out = TypeVar("Out")
 
@@ -197,8 +196,8 @@ class FaceData:
         """Image `index` as uint8 [3, R, R] RGB: decoded, centre-cropped to a square, resized with antialiasing."""
         return torch.from_numpy(decode(self.blobs[index], self.resolution)).permute(2, 0, 1).contiguous()
 
-    def resident(self, progress: Progress | None = None) -> torch.Tensor:
-        """All images, decoded once by several threads: uint8 [N, 3, R, R] in RAM; progress(done, total) after each."""
+    def resident(self) -> torch.Tensor:
+        """All images, decoded once by several threads: uint8 [N, 3, R, R] in RAM."""
         try:
             images = torch.empty(len(self), 3, self.resolution, self.resolution, dtype=torch.uint8)
         except RuntimeError as error:  # what torch raises where memory is short
@@ -208,8 +207,6 @@ class FaceData:
             ) from error
         for index, image in enumerate(_parallel(self.load, range(len(self)))):
             images[index] = image
-            if progress is not None:
-                progress(index + 1, len(self))
         return images
 
     def subset(self, indices: Sequence[int] | np.ndarray) -> FaceData:
@@ -398,12 +395,12 @@ class ResumableSampler:
     each rank its own equal share. So a run resumes at any step, on any number of processes, exactly.
     """
 
-    def __init__(self, n: int, batch_size: int, seed: int, start: int = 0, *, rank: int = 0, world: int = 1) -> None:
-        if n < 1 or batch_size < 1 or start < 0 or seed < 0 or not 0 <= rank < world:
-            raise UsageError(f"Cannot draw {batch_size} from {n} images (step {start}, rank {rank}/{world}).")
+    def __init__(self, n: int, batch_size: int, seed: int, *, rank: int = 0, world: int = 1) -> None:
+        if n < 1 or batch_size < 1 or seed < 0 or not 0 <= rank < world:
+            raise UsageError(f"Cannot draw {batch_size} from {n} images (rank {rank}/{world}).")
         if batch_size % world:
             raise UsageError(f"Batch size {batch_size} does not split over {world} processes; take a multiple.")
-        self.n, self.batch_size, self.seed, self.start, self.rank, self.world = n, batch_size, seed, start, rank, world
+        self.n, self.batch_size, self.seed, self.rank, self.world = n, batch_size, seed, rank, world
 
     def batch(self, step: int) -> torch.Tensor:
         """Indices of this rank at `step`: int64 [batch_size / world], in 0..n−1."""
@@ -412,12 +409,6 @@ class ResumableSampler:
         epochs, offsets = np.divmod(np.arange(first, first + share), self.n)
         indices = [_shuffle(self.n, self.seed, int(e))[offsets[epochs == e]] for e in np.unique(epochs)]
         return torch.from_numpy(np.concatenate(indices))
-
-    def __iter__(self) -> Iterator[torch.Tensor]:
-        step = self.start
-        while True:
-            yield self.batch(step)
-            step += 1
 
 
 @lru_cache(maxsize=4)

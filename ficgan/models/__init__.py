@@ -1,7 +1,6 @@
 """The networks of FICGAN and their checkpoints."""
 
-from ficgan.models.discriminator import Discriminator
-from ficgan.models.ficgan import FICGAN, Codes, Encoder, Generator, MappingNetwork
+from ficgan.models.ficgan import FICGAN, Codes, Discriminator, Encoder, Generator, MappingNetwork
 from ficgan.models.frame import FrameDiscriminator, FrameFICGAN
 from ficgan.models.inference import InferenceModel
 from ficgan.models.io import CheckpointHeader, load_checkpoint, load_tensors, save_checkpoint, save_tensors

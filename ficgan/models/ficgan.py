@@ -1,4 +1,4 @@
-"""FICGAN: encoder E, mapping network and generator G, and the three as one module."""
+"""FICGAN: encoder E, mapping network and generator G, the three as one module, and the discriminator D."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ficgan import ops
-from ficgan.config import ModelConfig
+from ficgan.config import DiscriminatorConfig, ModelConfig
 from ficgan.models.layers import Conv2d, DownBlock, Linear, normalise_rms
 
-__all__ = ["FICGAN", "Codes", "Encoder", "Generator", "MappingNetwork", "StyleLayer"]
+__all__ = [
+    "FICGAN", "Codes", "Discriminator", "Encoder", "Generator", "MappingNetwork", "StyleLayer", "minibatch_std",
+]  # fmt: skip
 
 
 class Encoder(nn.Module):
@@ -98,6 +100,8 @@ class StyleLayer(nn.Module):
     """
 
     taps: Tensor
+    power: Tensor | None
+    folded = False
 
     def __init__(self, in_channels: int, out_channels: int, config: ModelConfig, *, up: bool) -> None:
         super().__init__()
@@ -112,6 +116,17 @@ class StyleLayer(nn.Module):
         else:
             self.affine = Linear(config.w_dim, in_channels, bias_init=1)
         self.register_buffer("taps", ops.setup_filter(), persistent=False)
+        self.register_buffer("power", None, persistent=False)
+
+    def fold(self, dtype: torch.dtype) -> None:
+        """Multiply the gain into the weight, for use without training; `dtype` is that of the features."""
+        weight = self.weight.float() * self.weight_gain
+        if self.modulation == "demodulate":
+            self.power = weight.square().sum((2, 3))
+        weight = weight.to(dtype).contiguous(memory_format=torch.channels_last)
+        self.weight = nn.Parameter(weight, requires_grad=False)
+        self.bias = nn.Parameter(self.bias.to(dtype), requires_grad=False)
+        self.folded = True
 
     def style(self, w: Tensor) -> Tensor:
         """Per-channel style of this layer: [B,w_dim] → [B,2·out] (adain) or [B,in] (demodulate)."""
@@ -119,13 +134,15 @@ class StyleLayer(nn.Module):
 
     def forward(self, x: Tensor, style: Tensor) -> Tensor:
         """Features [B,out,H,W], or [B,out,2H,2W] when `up`, of features [B,in,H,W] and the output of `style`."""
-        weight = (self.weight * self.weight_gain).to(x.dtype)
+        weight = self.weight if self.folded else (self.weight * self.weight_gain).to(x.dtype)
         bias = self.bias.to(x.dtype)
         if self.modulation == "adain":
             scale, shift = style.to(x.dtype).chunk(2, dim=1)
             y = ops.adain(F.conv2d(x, weight, padding=1), bias, scale, shift)
         else:
-            power = (self.weight * self.weight_gain).square().sum((2, 3))  # [out,in], at least float32
+            power = self.power  # [out,in], at least float32
+            if power is None:
+                power = (self.weight * self.weight_gain).square().sum((2, 3))
             norm = (style.to(power.dtype).square() @ power.t() + 1e-8).rsqrt()
             y = F.conv2d(x * style.to(x.dtype)[:, :, None, None], weight, padding=1)
             y = ops.scale_bias_lrelu(y, norm, bias)
@@ -224,3 +241,57 @@ class FICGAN(nn.Module):
         """Reconstruction G(E(x)) of images [B,3,R,R]."""
         codes = self.encode(x)
         return self.generate(self.map(codes.z_id), codes.z_non)
+
+
+def minibatch_std(x: Tensor, group: int) -> Tensor:
+    """Append to features [B,C,H,W] a channel: their standard deviation over groups of images, one mean for each group.
+
+    `group` images; the largest divisor of B that is not above it is used.
+
+    Source: Karras et al. 2018, section 3.
+    """
+    batch, _, height, width = x.shape
+    size = next(size for size in range(min(group, batch), 0, -1) if batch % size == 0)
+    grouped = x.float().reshape(size, batch // size, -1)  # images i, i + B/size, … make a group
+    spread = (grouped.var(0, unbiased=False) + 1e-8).sqrt().mean(1)  # [B/size]
+    channel = spread.repeat(size).to(x.dtype)[:, None, None, None].expand(-1, 1, height, width)
+    return torch.cat([x, channel], 1)
+
+
+class Discriminator(nn.Module):
+    """Residual StyleGAN2 discriminator for images of side R."""
+
+    def __init__(self, config: DiscriminatorConfig, resolution: int) -> None:
+        super().__init__()
+        self.group = config.minibatch_std_group
+        blocks = []
+        self.from_rgb = Conv2d(3, config.channels(resolution), 1)
+        while resolution > 4:
+            blocks.append(DownBlock(config.channels(resolution), config.channels(resolution // 2)))
+            resolution //= 2
+        channels = config.channels(4)
+        self.blocks = nn.ModuleList(blocks)
+        self.conv = Conv2d(channels + (1 if self.group else 0), channels, 3)
+        self.hidden = Linear(channels * 16, channels, activation="lrelu")
+        self.head = Linear(channels, 1)
+
+    def forward(self, x: Tensor, *, features: bool = False, parts: int = 1) -> Tensor | tuple[Tensor, list[Tensor]]:
+        """Score images [B,3,R,R] in [−1, 1].
+
+        Args:
+            features: also return the output of each down-block, for feature matching.
+            parts: equal parts of the batch (real, reconstructed, mixed) whose deviations are taken apart: a group that
+                holds several kinds would hide the collapse of one.
+
+        Returns:
+            Logits [B], higher for real; with `features` a pair of logits and maps.
+        """
+        maps = []
+        x = self.from_rgb(x)
+        for block in self.blocks:
+            x = block(x)
+            maps.append(x)
+        if self.group:
+            x = torch.cat([minibatch_std(part, self.group) for part in x.chunk(parts)])
+        logits = self.head(self.hidden(self.conv(x).flatten(1))).squeeze(1)
+        return (logits, maps) if features else logits

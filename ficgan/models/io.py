@@ -29,6 +29,7 @@ __all__ = [
     "load_tensors",
     "save_checkpoint",
     "save_tensors",
+    "write_safetensors",
 ]
 
 SCHEMA = 1
@@ -50,31 +51,34 @@ class CheckpointHeader(BaseModel):
     """Images seen, configuration, figures."""
 
 
+def write_safetensors(path: str | Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
+    """Write tensors and texts as one safetensors file, whole or not at all; replaces `path`."""
+    from safetensors.torch import save_file
+
+    path = Path(path)
+    on_cpu = {name: tensor.detach().to("cpu").contiguous().clone() for name, tensor in tensors.items()}
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
+        os.close(handle)
+        try:
+            save_file(on_cpu, temporary, metadata=metadata)
+            with open(temporary, "rb+") as file:
+                os.fsync(file.fileno())
+            os.chmod(temporary, 0o644)  # safetensors makes it for its owner alone
+            os.replace(temporary, path)
+        finally:
+            Path(temporary).unlink(missing_ok=True)
+    except OSError as error:
+        raise FicganError(f"{path} cannot be written: {error.strerror or error}") from None
+
+
 def save_tensors(path: str | Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], *, kind: str) -> None:
     """Write tensors and a JSON header as one safetensors file, whole or not at all.
 
     `kind` is what the file is ("model", "training-state", …); it is checked when it is read.
     """
-    from safetensors.torch import save_file
-
-    path = Path(path)
     header = {"format": "ficgan", "kind": kind, "header": json.dumps(metadata, sort_keys=True)}
-    on_cpu = {name: tensor.detach().to("cpu").contiguous().clone() for name, tensor in tensors.items()}
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
-        os.close(handle)
-    except OSError as error:
-        raise FicganError(f"{path} cannot be written: {error.strerror or error}") from None
-    try:
-        save_file(on_cpu, temporary, metadata=header)
-        with open(temporary, "rb+") as file:
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise FicganError(f"{path} cannot be written: {error.strerror or error}") from None
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+    write_safetensors(path, tensors, header)
 
 
 def load_tensors(path: str | Path, *, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -17,6 +17,8 @@ from ficgan import ops
 __all__ = ["Conv2d", "DownBlock", "Linear", "normalise_rms"]
 
 SQRT_HALF = math.sqrt(0.5)
+SLOPE = 0.2
+"""Of leaky ReLUs below 0."""
 
 
 def normalise_rms(x: Tensor, dim: int = 1) -> Tensor:
@@ -26,6 +28,8 @@ def normalise_rms(x: Tensor, dim: int = 1) -> Tensor:
 
 class Linear(nn.Module):
     """Equalised linear layer, optionally with a leaky ReLU; `lr_multiplier` is relative to the other layers."""
+
+    folded = False
 
     def __init__(
         self, in_features: int, out_features: int, *, activation: str = "linear", bias_init: float = 0.0,
@@ -38,7 +42,17 @@ class Linear(nn.Module):
         self.weight_gain = lr_multiplier / math.sqrt(in_features)
         self.bias_gain = lr_multiplier
 
+    def fold(self) -> None:
+        """Multiply all gains into weight and bias, for use without training; it then computes in float32."""
+        gain = math.sqrt(2) if self.activation == "lrelu" else 1.0
+        self.weight = nn.Parameter(self.weight.float() * (self.weight_gain * gain), requires_grad=False)
+        self.bias = nn.Parameter(self.bias.float() * (self.bias_gain * gain), requires_grad=False)
+        self.folded = True
+
     def forward(self, x: Tensor) -> Tensor:  # [B,in] → [B,out]
+        if self.folded:
+            y = F.linear(x.float(), self.weight, self.bias)
+            return F.leaky_relu_(y, SLOPE) if self.activation == "lrelu" else y
         weight = (self.weight * self.weight_gain).to(x.dtype)
         bias = (self.bias * self.bias_gain).to(x.dtype)
         if self.activation == "linear":
@@ -50,26 +64,41 @@ class Conv2d(nn.Module):
     """Equalised convolution, odd kernel; `down` filters with (1,3,3,1) and keeps every second pixel before it."""
 
     taps: Tensor
+    folded = False
 
     def __init__(
         self, in_channels: int, out_channels: int, kernel: int, *, down: bool = False, activation: str = "lrelu",
-        bias: bool = True,
+        bias: bool = True, gain: float = 1.0,
     ) -> None:  # fmt: skip
         super().__init__()
         self.kernel, self.down, self.activation = kernel, down, activation
         self.weight = nn.Parameter(torch.randn(out_channels, in_channels, kernel, kernel))
         self.bias = nn.Parameter(torch.zeros(out_channels)) if bias else None
         self.weight_gain = 1 / math.sqrt(in_channels * kernel * kernel)
+        self.gain = (math.sqrt(2) if activation == "lrelu" else 1.0) * gain
+        """Of the output."""
         self.register_buffer("taps", ops.setup_filter(), persistent=False)
 
-    def forward(self, x: Tensor, gain: float = 1.0) -> Tensor:  # [B,in,H,W] → [B,out,H,W] or [B,out,H/2,W/2]
-        weight = (self.weight * self.weight_gain).to(x.dtype)
+    def fold(self, dtype: torch.dtype) -> None:
+        """Multiply all gains into weight and bias, for use without training; `dtype` is that of the features."""
+        weight = (self.weight.float() * (self.weight_gain * self.gain)).to(dtype)
+        self.weight = nn.Parameter(weight.contiguous(memory_format=torch.channels_last), requires_grad=False)
+        if self.bias is not None:
+            self.bias = nn.Parameter((self.bias.float() * self.gain).to(dtype), requires_grad=False)
+        self.folded = True
+
+    def forward(self, x: Tensor) -> Tensor:  # [B,in,H,W] → [B,out,H,W] or [B,out,H/2,W/2]
         if self.down:
             x = ops.downsample2d(x, self.taps)
-        y = F.conv2d(x, weight, padding=self.kernel // 2)
+        padding = self.kernel // 2
+        if self.folded and not x.is_cuda:
+            y = F.conv2d(x, self.weight, self.bias, padding=padding)
+            return F.leaky_relu_(y, SLOPE) if self.activation == "lrelu" else y
+        if self.folded:  # cuDNN would add the bias in a pass of its own; the compiled op does both in one
+            return ops.bias_act(F.conv2d(x, self.weight, padding=padding), self.bias, act=self.activation, gain=1.0)
+        weight = (self.weight * self.weight_gain).to(x.dtype)
         bias = None if self.bias is None else self.bias.to(x.dtype)
-        base = math.sqrt(2) if self.activation == "lrelu" else 1.0
-        return ops.bias_act(y, bias, act=self.activation, gain=base * gain)
+        return ops.bias_act(F.conv2d(x, weight, padding=padding), bias, act=self.activation, gain=self.gain)
 
 
 class DownBlock(nn.Module):
@@ -78,8 +107,8 @@ class DownBlock(nn.Module):
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
         self.conv0 = Conv2d(in_channels, in_channels, 3)
-        self.conv1 = Conv2d(in_channels, out_channels, 3, down=True)
-        self.skip = Conv2d(in_channels, out_channels, 1, down=True, activation="linear", bias=False)
+        self.conv1 = Conv2d(in_channels, out_channels, 3, down=True, gain=SQRT_HALF)
+        self.skip = Conv2d(in_channels, out_channels, 1, down=True, activation="linear", bias=False, gain=SQRT_HALF)
 
     def forward(self, x: Tensor) -> Tensor:  # [B,in,H,W] → [B,out,H/2,W/2]
-        return self.conv1(self.conv0(x), gain=SQRT_HALF) + self.skip(x, gain=SQRT_HALF)
+        return self.conv1(self.conv0(x)) + self.skip(x)

@@ -1,4 +1,4 @@
-"""Side-cars: what stands at their top, and a folder of results read back from them; docs/sidecar.schema.json."""
+"""What a run leaves beside its results, written and read: side-cars (docs/sidecar.schema.json) and the manifest."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ficgan.errors import InputError, UsageError
+from ficgan import __version__
+from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.files import file_digest
 from ficgan.images.formats import READABLE_SUFFIXES, WRITABLE_FILMS
 
-__all__ = ["SCHEMA", "TOOL", "Folder", "Record", "header", "read_folder"]
+__all__ = [
+    "MANIFEST", "SCHEMA", "TOOL", "Folder", "Manifest", "Record", "as_json", "header", "own_sidecar", "read_folder",
+    "sidecar_path", "vouches_for",
+]  # fmt: skip
 
 TOOL = "ficgan-deid"
 SCHEMA = "ficgan-sidecar/2"
@@ -26,7 +31,14 @@ DONE = frozenset({"done", "ok", "written", "finished"})
 """States of a manifest's line that stand for a result."""
 
 
-def header(kind: str, path: str, size: tuple[int, int] | None, options: Mapping[str, Any]) -> dict[str, Any]:
+def sidecar_path(output: Path) -> Path:
+    """Where the side-car of a result lies: `<name>.json` beside it."""
+    return output.with_name(output.name + ".json")
+
+
+def header(
+    kind: str, path: str, size: tuple[int, int] | None, options: Mapping[str, Any], sha256: str
+) -> dict[str, Any]:
     """What a side-car says beyond the audit.
 
     Args:
@@ -34,11 +46,111 @@ def header(kind: str, path: str, size: tuple[int, int] | None, options: Mapping[
         path: of the result below the output folder, with "/" between the folders.
         size: of the result, width and height in pixels; None: unknown.
         options: of the run, without secrets and folders.
+        sha256: of the result's file.
     """
     return {
         "schema": SCHEMA, "kind": kind, "path": path, "size": None if size is None else list(size),
-        "options": dict(options),
+        "options": dict(options), "tool": TOOL, "ficgan": __version__, "output": path.rpartition("/")[2],
+        "sha256": sha256,
     }  # fmt: skip
+
+
+def as_json(tree: Mapping[str, Any], **options: Any) -> bytes:
+    """JSON of an audit: NumPy's numbers as numbers, bytes of names that are no UTF-8 as escapes."""
+
+    def plain(value: Any) -> Any:
+        return value.tolist()
+
+    text = json.dumps(tree, default=plain, ensure_ascii=False, **options)
+    try:
+        return text.encode() + b"\n"
+    except UnicodeEncodeError:
+        return json.dumps(tree, default=plain, **options).encode() + b"\n"
+
+
+def own_sidecar(output: Path) -> dict[str, Any] | None:
+    """The side-car of a result, where there is one and it is ours."""
+    with suppress(OSError, ValueError, RecursionError):
+        record = _read_json(sidecar_path(output))
+        if isinstance(record, dict) and record.get("tool") == TOOL and record.get("output") == output.name:
+            return record
+    return None
+
+
+def vouches_for(output: Path) -> bool:
+    """Whether a file is a result of ours, not edited since: proved by its side-car."""
+    record = own_sidecar(output)
+    with suppress(FicganError):  # read only where there is a record: a film may have many GB
+        return record is not None and record.get("sha256") == file_digest(output)
+    return False
+
+
+def _read_json(path: Path) -> Any:
+    """A side-car's content; OSError, ValueError or RecursionError where it cannot be read."""
+    if path.stat().st_size > _MOST_BYTES:
+        raise ValueError(f"it has more than {_MOST_BYTES >> 20} MiB")
+    return json.loads(path.read_bytes())
+
+
+class Manifest:
+    """`manifest.jsonl` in the output folder: a line of JSON for each file that a run wrote or failed at.
+
+    A line is written at once, so that what is done stays known when a run ends early; of two lines the later counts.
+
+    Args:
+        folder: of the outputs; None: nothing is written.
+        options: digest of the options that decide what a result looks like.
+    """
+
+    def __init__(self, folder: Path | None = None, options: str = "") -> None:
+        self._path = None if folder is None else folder / MANIFEST
+        self._options, self._held = options, b""
+        self._made: dict[str, str] = {}
+        self.foreign = False
+        """Whether a file of this name is there that is none of ours; it is left alone."""
+        if self._path is not None and os.path.lexists(self._path):
+            self._read(self._path)
+
+    def is_of_other_options(self, output: Path) -> bool:
+        """Whether an earlier run wrote this file, with other options."""
+        return self._made.get(self._name(output), self._options) != self._options
+
+    def add(self, output: Path, **record: Any) -> None:
+        """Append a line; while there is no folder, since nothing could be written, it is held back."""
+        if self._path is None or self.foreign:
+            return
+        about = {"tool": TOOL, "schema": 1, "output": self._name(output), "options": self._options}
+        self._held += json.dumps({**about, **record}, ensure_ascii=True).encode() + b"\n"
+        if self._path.parent.is_dir():
+            with self._path.open("ab", buffering=0) as file:
+                file.write(self._held)
+            self._held = b""
+
+    def _name(self, output: Path) -> str:
+        return output.name if self._path is None else os.path.relpath(output, self._path.parent)
+
+    def _read(self, path: Path) -> None:
+        if path.is_symlink() or not path.is_file():
+            self.foreign = True
+            return
+        entries = list(_entries(path))
+        self.foreign = any(entry.get("tool") != TOOL for entry in entries) or (not entries and path.stat().st_size > 0)
+        self._made = {
+            str(entry.get("output")): str(entry.get("options")) for entry in entries if entry.get("state") == "written"
+        }
+        if entries:
+            with path.open("rb") as file:
+                file.seek(-1, os.SEEK_END)
+                self._held = b"" if file.read(1) == b"\n" else b"\n"  # after a line that an interruption cut
+
+
+def _entries(manifest: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a manifest, without those that an interruption cut; what is no object becomes an empty one."""
+    with manifest.open("rb") as file:
+        for line in file:
+            with suppress(ValueError, RecursionError):
+                entry = json.loads(line)
+                yield entry if isinstance(entry, dict) else {}
 
 
 @dataclass(frozen=True)
@@ -162,9 +274,7 @@ def _files(root: Path) -> Iterator[Path]:
 
 def _record(path: Path, name: str, found: Folder, check: bool) -> Record | None:
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise ValueError(f"it has more than {_MOST_BYTES >> 20} MiB")
-        data = json.loads(path.read_bytes())
+        data = _read_json(path)
     except (OSError, ValueError, RecursionError) as error:
         found.damaged.append((name, " ".join(str(error).split()) or type(error).__name__))
         return None
@@ -186,13 +296,7 @@ def _record(path: Path, name: str, found: Folder, check: bool) -> Record | None:
 
 def _undone(path: Path) -> Iterator[tuple[str, str, str]]:
     """The last word of a manifest on each input, where that is no result."""
-    last: dict[str, tuple[str, str]] = {}
-    with path.open("rb") as file:
-        for line in file:
-            try:
-                entry = json.loads(line)
-            except (ValueError, RecursionError):
-                continue  # a line that an interruption cut
-            if isinstance(entry, dict) and isinstance(entry.get("input"), str):
-                last[entry["input"]] = str(entry.get("state", "")), str(entry.get("error") or "")
-    return ((name, state, why) for name, (state, why) in last.items() if state not in DONE)
+    last = {str(entry["input"]): entry for entry in _entries(path) if isinstance(entry.get("input"), str)}
+    for name, entry in last.items():
+        if (state := str(entry.get("state", ""))) not in DONE:
+            yield name, state, str(entry.get("error") or "")

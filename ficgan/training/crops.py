@@ -23,7 +23,16 @@ from ficgan.files import atomic_write
 from ficgan.models import FICGAN, CheckpointHeader, Discriminator, FrameFICGAN, save_checkpoint
 from ficgan.training.state import TrainingState, flip
 from ficgan.training.stats import save_grid
-from ficgan.training.step import StoredRows, Swap, Weights, locked, make_verify, mixed_code, plan_swap
+from ficgan.training.step import (
+    StoredRows,
+    Swap,
+    Weights,
+    locked,
+    make_verify,
+    mixed_code,
+    plan_swap,
+    with_reconstructions,
+)
 
 __all__ = ["CropTask", "decoded_images"]
 
@@ -96,9 +105,7 @@ class CropTask:
         if self.config.model.spatial_noise > 0:
             z_non = z_non + self.config.model.spatial_noise * torch.randn_like(z_non)
         w_mix = mixed_code(w, model.mapping.w_mean, plan, model.num_layers)
-        w_rec = w if w_mix.ndim == 2 else w[:, None].expand(-1, model.num_layers, -1)
-        # One pass makes both: reconstructions in the first half, mixes in the second.
-        images = model.generate(torch.cat([w_rec, w_mix]), torch.cat([z_non, z_non])).float()
+        images = model.generate(with_reconstructions(w, w_mix), torch.cat([z_non, z_non])).float()
         x_rec, x_mix = images.chunk(2)
         terms: dict[str, Tensor] = {}
         total = x.new_zeros(())

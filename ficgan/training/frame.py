@@ -18,17 +18,17 @@ from ficgan import losses
 from ficgan.config import Config
 from ficgan.data import check_alignment, open_faces
 from ficgan.errors import UsageError
-from ficgan.export.networks import frame_to_onnx
 from ficgan.faces import Alignment, MediaPipeMesh, Recognizer, get_recognizer
 from ficgan.frame.appearance import SMALL, look_features
 from ficgan.frame.file import FrameNetwork, load_appearance, save_appearance
 from ficgan.frame.torch_warp import Composite
 from ficgan.models import FICGAN, FrameDiscriminator, FrameFICGAN
 from ficgan.models.io import file_digest
+from ficgan.models.onnx import frame_to_onnx
 from ficgan.training.frame_faces import PRESENCE, CodeMemory, FrameBatch, FrameFaces, Mixes
 from ficgan.training.state import TrainingState
 from ficgan.training.stats import save_grid
-from ficgan.training.step import Swap, Weights, make_verify, plan_swap
+from ficgan.training.step import Swap, Weights, in_layers, make_verify, plan_swap, with_reconstructions
 
 __all__ = ["FrameLosses", "FrameTask"]
 
@@ -172,7 +172,7 @@ class FrameTask:
         model.mapping.track_mean(w)
         self.memory.add(np.concatenate([self.set.codes[rows], w.detach().float().cpu().numpy()], 1))
         new = torch.where(plan.to_mean[:, None].to(w.device), w_mean.to(w.dtype), w[plan.target.to(w.device)])
-        per_layer = _layered(w, new, plan, model.num_layers)
+        per_layer = with_reconstructions(w, in_layers(w, new, plan, model.num_layers))
         fakes, textures, shape = self._published(model, batch, per_layer, z_non)
         x_rec, x_mix = fakes.chunk(2)
         terms, maps, maps_real = self._terms(batch, plan, textures, shape, x_rec, x_mix, weights, rng)
@@ -406,15 +406,6 @@ def _sharpness(textures: Tensor, mask: Tensor) -> Tensor:
     grey = textures.float().mean(1, keepdim=True)
     kernel = grey.new_tensor([[0, 1, 0], [1, -4, 1], [0, 1, 0]])[None, None]
     return (F.conv2d(grey, kernel, padding=1).square() * mask).mean((1, 2, 3))
-
-
-def _layered(w: Tensor, new: Tensor, plan: Swap, layers: int) -> Tensor:
-    """w of reconstructions and mixes: [2B,w_dim], or [2B,L,w_dim] where some layers keep the source's."""
-    if not bool(plan.kept.any()):
-        return torch.cat([w, new])
-    keeps = (torch.arange(layers)[None] < plan.kept[:, None]).to(w.device)
-    mixed = torch.where(keeps[:, :, None], w[:, None], new[:, None])
-    return torch.cat([w[:, None].expand(-1, layers, -1), mixed])
 
 
 def _appearance_file(name: str) -> Path:

@@ -22,7 +22,10 @@ from ficgan.errors import FicganError
 from ficgan.faces.alignment import ARCFACE_POINTS, Alignment
 from ficgan.verification import AlignedInput, VAugment, Verifier, load_verifier
 
-__all__ = ["StoredRows", "Swap", "Weights", "locked", "make_verify", "mixed_code", "plan_swap", "weights_at"]
+__all__ = [
+    "StoredRows", "Swap", "Weights", "in_layers", "locked", "make_verify", "mixed_code", "plan_swap", "weights_at",
+    "with_reconstructions",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -89,11 +92,20 @@ def mixed_code(w: Tensor, w_mean: Tensor, plan: Swap, num_layers: int) -> Tensor
     small_mean = plan.members.to(device, dtype) @ w
     centre = w_mean.to(dtype)
     mean = centre + plan.pull.to(device, dtype)[:, None] * (small_mean - centre)
-    mixed = torch.where(plan.to_mean.to(device)[:, None], mean, target)
+    return in_layers(w, torch.where(plan.to_mean.to(device)[:, None], mean, target), plan, num_layers)
+
+
+def in_layers(w: Tensor, new: Tensor, plan: Swap, num_layers: int) -> Tensor:
+    """New codes [B,D], or [B,L,D] where some layers keep the source's code of w [B,D]."""
     if not bool(plan.kept.any()):
-        return mixed
+        return new
     keeps = torch.arange(num_layers)[None] < plan.kept[:, None]  # [B,L]
-    return torch.where(keeps.to(device)[:, :, None], w[:, None], mixed[:, None])
+    return torch.where(keeps.to(w.device)[:, :, None], w[:, None], new[:, None])
+
+
+def with_reconstructions(w: Tensor, mixed: Tensor) -> Tensor:
+    """Codes of reconstructions, then of mixes, in one batch: [2B,D] or [2B,L,D], as `mixed` has it."""
+    return torch.cat([w if mixed.ndim == 2 else w[:, None].expand_as(mixed), mixed])
 
 
 def make_verify(config: Config, alignment: Alignment, device: torch.device) -> Verifier:

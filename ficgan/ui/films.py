@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan import __version__
 from ficgan.errors import FicganError, InputError
 from ficgan.files import file_digest
 from ficgan.images.formats import film_suffix
-from ficgan.records.sidecars import TOOL, header
+from ficgan.records.sidecars import header
 from ficgan.ui.project import MODES, Item, free_name
 from ficgan.ui.work import NOW, Queue, Stopped, Workplace, hide_path, sentence
 
@@ -211,8 +210,7 @@ class Films:
                 is_cancelled=lambda: self._is_cancelled(number),
             )  # fmt: skip
             self.work.write_sidecar(path, item, {
-                **result.to_dict(), **header("film", place, size, self.work.options(item)), "tool": TOOL,
-                "ficgan": __version__, "output": path.name, "sha256": file_digest(path),
+                **result.to_dict(), **header("film", place, size, self.work.options(item), file_digest(path)),
                 "input_sha256": file_digest(source), "metadata": "stripped",
             })  # fmt: skip
         except (FicganError, OSError) as error:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan import __version__
 from ficgan.errors import InputError
 from ficgan.images import output_suffix, read_image
 from ficgan.images.formats import MAX_PIXELS
@@ -191,7 +190,7 @@ class Photos:
             lambda image, key: result, source.read_bytes(), item.name, output=place, max_pixels=MAX_PIXELS
         )
         write_new(path, made.data)
-        self.work.write_sidecar(path, item, made.sidecar(place, self.work.options(item), __version__))
+        self.work.write_sidecar(path, item, made.sidecar(place, self.work.options(item)))
         return self.review.change(number, saved=place, changed=False)
 
     def decisions(self, number: str) -> PhotoDecisions:

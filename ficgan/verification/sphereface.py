@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ficgan.errors import InputError
+from ficgan.models.io import write_safetensors
 
 MARGIN = 4
 SCHEMA = 1
@@ -140,14 +139,7 @@ def save_sphereface(path: Path, network: SphereFace20, training: Mapping[str, An
 def save_whole(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
     """Write tensors and a JSON header as safetensors, whole or not at all; replaces `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        on_cpu = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-        save_file(on_cpu, temporary, metadata={"ficgan": json.dumps(header)})
-        temporary.chmod(0o644)  # safetensors makes it for its owner alone
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_safetensors(path, tensors, {"ficgan": json.dumps(header)})
 
 
 def load_whole(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

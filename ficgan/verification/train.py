@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -101,9 +100,9 @@ class VerifierTrainer:
         self.alignment = alignment
         self.step = 0
 
-    def load_images(self, progress: Callable[[int, int], None] | None = None) -> None:
+    def load_images(self) -> None:
         """Decode all images once into RAM."""
-        self.images = self.data.resident(progress)
+        self.images = self.data.resident()
 
     def advance(self) -> float:
         """One step of training; returns its loss."""

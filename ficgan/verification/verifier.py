@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import warnings
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,14 +46,6 @@ class VAugment:
     brightness: float = 0.1
     contrast: float = 0.1
     saturation: float = 0.1
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if not (math.isfinite(value) and value >= 0):
-                raise UsageError(f"VAugment {field.name} is {value!r}; give a finite number of at least 0.")
-        if self.scale >= 1 or self.blur > 1:
-            raise UsageError("VAugment scale must be below 1 and blur at most 1.")
 
 
 class AlignedInput(nn.Module):
@@ -186,10 +178,6 @@ class Verifier(nn.Module):
                 y = (y - self.mean) / self.scale
             embedding, maps = self.network(y.contiguous(memory_format=torch.channels_last))
         return embedding, maps
-
-    def features(self, x: Tensor, *, generator: torch.Generator | None = None) -> list[Tensor]:
-        """The early feature maps alone: up to three, finest first."""
-        return self(x, taps=True, generator=generator)[1]
 
 
 def load_verifier(

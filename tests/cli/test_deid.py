@@ -288,10 +288,15 @@ def test_no_stale_sidecar_stays(tmp_path: Path, engine: StandIn) -> None:
     (tmp_path / "out/a.png.json").write_text("mine")
     call(source, "-o", tmp_path / "out", "--overwrite", "--no-sidecar")
     assert (tmp_path / "out/a.png.json").read_text() == "mine"
+    (tmp_path / "out/a.png.json").unlink()
     call(source, "-o", tmp_path / "out", "--overwrite")
+    before = {path: path.read_bytes() for path in (tmp_path / "out").iterdir()}
     engine._change = lambda result: result.audit.update(model=object())  # cannot be written
     call(source, "-o", tmp_path / "out", "--overwrite", code=3)
-    assert files(tmp_path / "out") == {"a.png"}
+    assert {path: path.read_bytes() for path in before if path.name != "manifest.jsonl"} == {
+        path: data for path, data in before.items() if path.name != "manifest.jsonl"
+    }, "neither the result nor its side-car is replaced"
+    assert files(tmp_path / "out") == {"a.png", "a.png.json"}
 
 
 def test_empty_folder(tmp_path: Path, engine: StandIn) -> None:

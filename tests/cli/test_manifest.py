@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from standin import GREEN, StandIn, call, files, film, photo
 
 import ficgan.cli.deid as command
-from ficgan.cli._manifest import MANIFEST, Manifest
+from ficgan.records.sidecars import MANIFEST, Manifest
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
-from ficgan.cli.bank import bank as command
+from ficgan.cli.train import bank as command
 from ficgan.errors import FicganError
 from ficgan.identity import IdentityBank, audit, file
 

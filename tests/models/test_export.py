@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,11 @@ import torch
 from ficgan import __version__
 from ficgan.config import load_config
 from ficgan.errors import FicganError, UsageError
-from ficgan.export import KINDS, OPSET, Runner, calibrate, drawn_faces, quantise, to_onnx
 from ficgan.models import FICGAN, CheckpointHeader
+from ficgan.models.onnx import OPSET
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tools"))
+from _onnx import KINDS, Runner, calibrate, drawn_faces, quantise, to_onnx
 
 VARIANTS: dict[str, tuple[str, ...]] = {
     "demodulate": ("modulation=demodulate",),

@@ -78,8 +78,8 @@ def test_the_trained_model_is_not_changed_and_nothing_is_shared() -> None:
     before = {name: value.clone() for name, value in model.state_dict().items()}
     fast = InferenceModel(model)
     fast(faces(1))
-    for buffer in fast.buffers():
-        buffer.zero_()
+    for tensor in (*fast.parameters(), *fast.buffers()):
+        tensor.zero_()
     for name, value in model.state_dict().items():
         assert torch.equal(value, before[name]), name
     assert torch.equal(model.generator.taps, FICGAN(model.config).generator.taps)

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from ficgan.config import DiscriminatorConfig, ModelConfig
 from ficgan.losses import r1_penalty
 from ficgan.models import FICGAN, Discriminator
-from ficgan.models.discriminator import minibatch_std
-from ficgan.models.ficgan import StyleLayer
+from ficgan.models.ficgan import StyleLayer, minibatch_std
 
 
 def small(**changes: object) -> ModelConfig:

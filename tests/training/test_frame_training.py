@@ -22,13 +22,13 @@ from ficgan.config import Config, load_config
 from ficgan.data import open_faces
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import UsageError
-from ficgan.export.networks import frame_to_onnx
 from ficgan.faces import Alignment, Face, MediaPipeMesh, crop, get_detector
 from ficgan.frame import detail_of, paste_texture
 from ficgan.frame.file import FrameNetwork, load_appearance
 from ficgan.frame_model import FrameModel
 from ficgan.identity import IdentityBank
 from ficgan.models import FrameFICGAN
+from ficgan.models.onnx import frame_to_onnx
 from ficgan.policy import Attempt
 from ficgan.training import train
 from ficgan.training.frame import FrameTask

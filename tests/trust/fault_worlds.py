@@ -119,9 +119,8 @@ def _commands() -> dict[str, Any]:
     import ficgan.data
     import ficgan.training
     import ficgan.video.film
-    from ficgan.cli.bank import bank
     from ficgan.cli.deid import deid
-    from ficgan.cli.train import train
+    from ficgan.cli.train import bank, train
 
     torch.set_num_threads(1)
     assert main and ficgan.data and ficgan.training and ficgan.video.film

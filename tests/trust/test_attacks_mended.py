@@ -222,7 +222,7 @@ def test_hidden_photos_are_called_hidden(tmp_path: Path) -> None:
     for name in (".p.jpg", "q.jpg", "text.txt"):
         (tmp_path / name).write_bytes(b"x")
     plan = make_plan([str(tmp_path)], str(tmp_path / "out"))
-    assert len(plan.jobs) == 1 and plan.skipped == 2
+    assert len(plan.jobs) == 1 and plan.left_out.total() == 2
     assert plan.notes == [
         "1 file skipped: neither photos nor films.",
         "1 file skipped: hidden; name them to have them taken.",

@@ -1,4 +1,4 @@
-"""The encoder (with the mapping network) and the generator as ONNX graphs, written from their modules.
+"""Networks as ONNX graphs, written from their modules.
 
 Nothing is traced, so the export needs only `onnx`. Gains are folded into the weights, onnxruntime fuses the activations
 into the convolutions, and each resampling has the form that is fast there.
@@ -6,7 +6,6 @@ into the convolutions, and each resampling has the form that is fast there.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,14 +19,11 @@ from torch import Tensor, nn
 
 from ficgan import __version__
 from ficgan.errors import UsageError
-from ficgan.models import FICGAN, CheckpointHeader, Encoder, FrameFICGAN, Generator
-from ficgan.models.ficgan import StyleLayer
-from ficgan.models.frame import FrameGenerator
-from ficgan.models.layers import SQRT_HALF, Conv2d, DownBlock, Linear, normalise_rms
+from ficgan.models.ficgan import Generator, StyleLayer
+from ficgan.models.frame import FrameFICGAN, FrameGenerator
+from ficgan.models.layers import Conv2d, DownBlock, Linear
 
-__all__ = [
-    "DIGEST", "KINDS", "OPSET", "encoder_to_onnx", "frame_to_onnx", "generator_to_onnx", "in_bytes", "metadata_of",
-]  # fmt: skip
+__all__ = ["OPSET", "Graph", "frame_to_onnx", "stage"]
 
 OPSET, IR_VERSION = 20, 9
 """The newest that the oldest onnxruntime and onnx in pyproject.toml read (1.17 and 1.15)."""
@@ -111,18 +107,17 @@ class Graph:
     def lrelu(self, x: str, name: str) -> str:
         return self.node("LeakyRelu", x, name=name, alpha=LEAK)
 
-    def conv(self, layer: Conv2d, x: str, name: str, gain: float = 1.0, order: Sequence[int] | None = None) -> str:
+    def conv(self, layer: Conv2d, x: str, name: str, order: Sequence[int] | None = None) -> str:
         """`Conv2d`. act(x + b)·g = act(g·x + g·b): every gain goes into weight and bias.
 
         `order` says which channel of the module each channel of `x` is, where they differ.
         """
         if layer.down:
             x = self.downsample(x, layer.weight.shape[1], layer.taps, f"{name}/down")
-        gain *= SQRT_2 if layer.activation == "lrelu" else 1.0
         kernel = layer.weight if order is None else layer.weight[:, list(order)]
-        terms = [self.weight(f"{name}.weight", kernel.double() * (layer.weight_gain * gain))]
+        terms = [self.weight(f"{name}.weight", kernel.double() * (layer.weight_gain * layer.gain))]
         if layer.bias is not None:
-            terms.append(self.weight(f"{name}.bias", layer.bias.double() * gain))
+            terms.append(self.weight(f"{name}.bias", layer.bias.double() * layer.gain))
         y = self.node("Conv", x, *terms, name=f"{name}/Conv", pads=[layer.kernel // 2] * 4)
         return self.lrelu(y, f"{name}/lrelu") if layer.activation == "lrelu" else y
 
@@ -134,8 +129,8 @@ class Graph:
         return self.lrelu(y, f"{name}/lrelu") if layer.activation == "lrelu" else y
 
     def down_block(self, block: DownBlock, x: str, name: str) -> str:
-        wide = self.conv(block.conv1, self.conv(block.conv0, x, f"{name}.conv0"), f"{name}.conv1", SQRT_HALF)
-        return self.node("Add", wide, self.conv(block.skip, x, f"{name}.skip", SQRT_HALF), name=f"{name}/Add")
+        wide = self.conv(block.conv1, self.conv(block.conv0, x, f"{name}.conv0"), f"{name}.conv1")
+        return self.node("Add", wide, self.conv(block.skip, x, f"{name}.skip"), name=f"{name}/Add")
 
     def normalise_rms(self, x: str, name: str) -> str:
         """x / √(mean over channels of x² + 1e-8), in float32."""
@@ -171,79 +166,6 @@ def check_taps(taps: Tensor) -> None:
     """The graphs know one filter, the networks' own."""
     if taps.shape != (4,) or not torch.allclose(taps.double().cpu() * 8, taps.new_tensor([1, 3, 3, 1]).double().cpu()):
         raise UsageError(f"export knows the taps 1 3 3 1 only, not {taps.tolist()}; give a model with these")
-
-
-KINDS = ("encoder", "generator")
-DIGEST = "checkpoint_sha256"
-"""Key of the metadata that says which checkpoint a file was made from."""
-
-
-def metadata_of(header: CheckpointHeader, digest: str) -> dict[str, str]:
-    """What a stranger needs to use the files of both networks; `digest` is the sha256 of the checkpoint file."""
-    return {
-        DIGEST: digest,
-        "alignment": json.dumps(header.alignment, sort_keys=True),
-        "resolution": str(header.model.resolution),
-        "num_layers": str(header.model.num_layers),
-        "training_data": json.dumps(header.data, sort_keys=True, ensure_ascii=False),
-        "training_data_licence": str(header.data.get("licence", "not stated")),
-        "images": "RGB, float32 [B,3,R,R], −1 is black, 1 is white, aligned as `alignment` says",
-    }
-
-
-def encoder_to_onnx(model: FICGAN, metadata: Mapping[str, str], *, half: bool = False) -> onnx.ModelProto:
-    """E and the mapping network: image [B,3,R,R] in [−1, 1] → z_id [B,id_dim], z_non [B,C,4,4], w [B,w_dim].
-
-    `half` keeps weights and feature maps in float16; inputs and outputs stay float32.
-    """
-    encoder, config, g = model.encoder, model.config, Graph("encoder", half=half)
-    x = g.conv(encoder.from_rgb, g.to_features("image", "image/half"), "from_rgb")
-    for index, block in enumerate(encoder.trunk):
-        x = g.down_block(block, x, f"trunk.{index}")  # type: ignore[arg-type]
-    pooled = g.node("GlobalAveragePool", g.conv(encoder.identity_conv, x, "identity_conv"), name="identity/pool")
-    z_id = g.linear(
-        encoder.identity_head, g.node("Flatten", g.to_float(pooled, "identity/float"), name="identity"), "identity_head"
-    )
-    g.output(z_id, "z_id")
-    g.output(_spatial_code(g, encoder, x), "z_non")
-    w = g.normalise_rms("z_id", "mapping/rms")
-    for index, layer in enumerate(model.mapping.layers):
-        w = g.linear(layer, w, f"mapping.{index}")  # type: ignore[arg-type]
-    g.output(w, "w")
-    outputs = {"z_id": [config.id_dim], "z_non": [config.spatial_channels, 4, 4], "w": [config.w_dim]}
-    return g.model({"image": [3, config.resolution, config.resolution]}, outputs, {**_precision(half), **metadata})
-
-
-def _precision(half: bool) -> dict[str, str]:
-    return {"precision": "fp16" if half else "fp32"}
-
-
-def _spatial_code(g: Graph, encoder: Encoder, trunk: str) -> str:
-    if encoder.spatial_conv is not None and encoder.spatial_head is not None:
-        code = g.conv(encoder.spatial_head, g.conv(encoder.spatial_conv, trunk, "spatial_conv"), "spatial_head")  # type: ignore[arg-type]
-        code = g.to_float(code, "spatial/float")
-        return g.normalise_rms(code, "spatial/rms") if encoder.config.spatial_norm else code
-    assert encoder.spatial_constant is not None
-    constant = encoder.spatial_constant.detach()
-    stored = g.weight(
-        "spatial_constant", normalise_rms(constant) if encoder.config.spatial_norm else constant, features=False
-    )
-    batch = g.node("Shape", "image", name="spatial/batch", start=0, end=1)
-    rest = g.constant("spatial/rest", np.array(constant.shape[1:], np.int64))
-    return g.node("Expand", stored, g.node("Concat", batch, rest, name="spatial/shape", axis=0), name="spatial/Expand")
-
-
-def generator_to_onnx(model: FICGAN, metadata: Mapping[str, str], *, half: bool = False) -> onnx.ModelProto:
-    """G: w [B,L,w_dim] and z_non [B,C,4,4] → image [B,3,R,R], about [−1, 1]. For one w in all layers repeat it."""
-    generator, config, g = model.generator, model.config, Graph("generator", half=half)
-    x = g.conv(generator.start, g.to_features("z_non", "z_non/half"), "start")
-    image, side = "", 4
-    for index, to_rgb in enumerate(generator.to_rgb):
-        x, image = _stage(g, generator, index, to_rgb, x, image, side)
-        side *= 2
-    g.output(image, "image")
-    inputs = {"w": [model.num_layers, config.w_dim], "z_non": [config.spatial_channels, 4, 4]}
-    return g.model(inputs, {"image": [3, config.resolution, config.resolution]}, {**_precision(half), **metadata})
 
 
 def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]:
@@ -283,7 +205,7 @@ def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]
     for index, (to_rgb, given) in enumerate(zip(generator.to_rgb, generator.given, strict=True)):
         seen = g.conv(given, pyramid[-1 - index], f"generator.given.{index}")  # type: ignore[arg-type]
         x = g.node("Add", x, seen, name=f"given.{index}")
-        x, image = _stage(g, generator, index, to_rgb, x, image, side, "generator.", "moment")
+        x, image = stage(g, generator, index, to_rgb, x, image, side, "generator.", "moment")
         side *= 2
     g.output(image, "texture")
     axes = g.constant("layers", np.array([1], np.int64))
@@ -325,10 +247,11 @@ def in_bytes(model: onnx.ModelProto, least: int = 1024) -> onnx.ModelProto:
     return model
 
 
-def _stage(
+def stage(
     g: Graph, generator: Generator | FrameGenerator, index: int, to_rgb: nn.Module, x: str, image: str, side: int,
     path: str = "", beside_w: str = "",
 ) -> tuple[str, str]:  # fmt: skip
+    """Two style layers on features `x` of a side, and the image so far with their RGB output added."""
     for number in (2 * index, 2 * index + 1):
         x = _style_layer(g, generator, number, x, side, path, beside_w)
         side *= 2 if generator.layers[number].up else 1
