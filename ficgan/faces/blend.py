@@ -291,7 +291,7 @@ def solid_mask(
 
     Args:
         image: uint8 [H, W, 3], RGB; not changed.
-        face: The face; its box counts, its landmarks do not.
+        face: The face; its box counts, made wider where landmarks lie beyond it: turned and cut faces have such.
         colour: RGB, 0..255.
         mask_scale: Size of the cover; 1 is 1.3 times the box, all of it fully covered.
         feather: Width of the soft edge as a fraction of the cover's size, outside of it.
@@ -349,8 +349,10 @@ def _cover(image: Image, face: Face, fill: Callable[[Image, float], Image], mask
         raise UsageError(f"The mask scale is {mask_scale}: give a factor above 0 and at most 4.")
     if not 0.0 <= feather <= 1.0:
         raise UsageError(f"The feather is {feather}: give a fraction of the cover's size between 0 and 1.")
-    box = np.asarray(face.box, dtype=np.float64)
-    centre, sides = (box[:2] + box[2:]) / 2, (box[2:] - box[:2]).clip(1)
+    box, marks = np.asarray(face.box, dtype=np.float64), np.asarray(face.landmarks, dtype=np.float64)
+    most = (box[2:] - box[:2]).clip(1) / 2  # landmarks farther away are no part of this face
+    low, high = marks.min(0).clip(box[:2] - most, box[:2]), marks.max(0).clip(box[2:], box[2:] + most)
+    centre, sides = (low + high) / 2, (high - low).clip(1)
     half = sides / 2 * _MARGIN * mask_scale
     height, width = image.shape[:2]
     reach = half * (1 + feather) + 2

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, Face, Paste, blur_face, crop, mosaic_face, paste_back, solid_mask
 from ficgan.faces.blend import match_colour, oval
+from ficgan.policy import covered
 
 
 def matrix_for(centre: tuple[float, float], side: float, angle: float, size: int) -> np.ndarray:
@@ -196,3 +197,17 @@ def test_the_oval_lies_on_the_face_whatever_the_alignment() -> None:
 
 def test_the_default_template_needs_no_face_square() -> None:
     np.testing.assert_allclose(Alignment().face_square(64), np.eye(2, 3), atol=1e-9)
+
+
+def test_a_cover_holds_landmarks_that_lie_beyond_the_box() -> None:
+    """The detector's box of a cut or turned face may leave its nose outside."""
+    image = np.full((100, 120, 3), 200, np.uint8)
+    marks = np.array([[38.0, 40], [46, 40], [33, 50], [38, 58], [46, 58]], np.float32)
+    face = Face(np.array([40.0, 30, 58, 72], np.float32), marks, 0.5)
+    out, mask = image.copy(), np.zeros(image.shape[:2], np.float32)
+    solid_mask(image, face).onto(out, mask)
+    rows = np.rint(marks).astype(int)
+    assert (mask[rows[:, 1], rows[:, 0]] > 0.99).all() and covered(mask, marks, face.box, 0.9)
+    far = Face(face.box, marks + np.array([60, 0], np.float32), 0.5)  # no landmarks of this face
+    paste = solid_mask(image, far)
+    assert paste.x0 + paste.weight.shape[1] < 85
