@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import itertools
+import os
 import queue
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -94,6 +96,9 @@ class Queue:
         self._thread.join(seconds)
 
     def _run(self) -> None:
+        if sys.platform == "linux":  # threads have priorities there; the page must answer while faces are made
+            with suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), os.nice(0) + 10)
         self._prepare()
         while True:
             _, _, job, future = self._jobs.get()
