@@ -130,8 +130,9 @@ SEARCH: tuple[Any, ...] = (
     ),
     click.option("--detector", default="auto", show_default=True, help="auto, insightface, yunet, centerface or dlib."),
     click.option(
-        "--recognizer", default="auto", show_default=True,
-        help="Checks the result: auto, dlib, insightface or onnx:PATH.",
+        "--recognizer", default=("auto",), show_default=True, multiple=True,
+        help="Checks the result: auto, dlib, insightface or onnx:PATH. May be repeated: a new face passes only if none "
+        "of them takes it for its source.",
     ),
 )  # fmt: skip
 """How faces are found and linked."""
@@ -315,7 +316,7 @@ def recorded(given: Mapping[str, Any]) -> dict[str, Any]:
     told |= {f"{name}_photos": len(given[name]) for name in ("keep", "only") if name in given}
     told |= {name: given[name] is not None for name in ("seed", "exemplar", "background", "checkpoint", "bank")
              if name in given}  # fmt: skip
-    return {**told, "recognizer": without_folders(str(given["recognizer"]))}
+    return {**told, "recognizer": ", ".join(without_folders(name) for name in given["recognizer"])}
 
 
 def chosen_method(mode: str) -> Anonymizer | None:

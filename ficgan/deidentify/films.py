@@ -27,6 +27,7 @@ class Films:
         layer: i of new faces.
         psi: diversity ψ; None: what the model does best with.
         thorough: search frames at all scales.
+        gate: checks new faces; None: `recognizer` does.
     """
 
     model: FaceModel | None
@@ -39,6 +40,7 @@ class Films:
     layer: int
     psi: float | None
     thorough: bool = False
+    gate: Recognizer | None = None
     _people: People | None = None
 
     def settings(self, **changes: Any) -> VideoSettings:
@@ -71,7 +73,7 @@ class Films:
         once = isinstance(self.detector, PyramidDetector) and not self.thorough
         detector = self.detector.once() if once else self.detector  # type: ignore[attr-defined]
         methods = self.methods.trusting(settings.mode) if trusted else self.methods
-        return VideoTools(detector, self.recognizer, self.model, self.policy, self.layer, psi, methods)
+        return VideoTools(detector, self.recognizer, self.model, self.policy, self.layer, psi, methods, self.gate)
 
     def linked(self, settings: VideoSettings) -> People | None:
         """People known from the earlier films, where they are to be linked."""

@@ -19,7 +19,7 @@ from ficgan.anonymizers import Images
 from ficgan.anonymizers.modes import Methods, aligned_crop, cover, paste_aligned, placement
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import FaceModel, Sight
-from ficgan.faces import Face, FaceDetector, Paste, Recognizer, blur_face, mosaic_face, solid_mask
+from ficgan.faces import Face, FaceDetector, Paste, Recognizer, blur_face, matching, mosaic_face, solid_mask
 from ficgan.policy import Attempt, Policy, covered
 from ficgan.video.media import Frame
 from ficgan.video.settings import VideoSettings
@@ -103,7 +103,7 @@ class VideoTools:
 
     detector: FaceDetector
     recognizer: Recognizer | None = None
-    """Used as the gate and to link tracks; None: neither."""
+    """Tells people apart, to link tracks; None: nothing does, and nothing checks new faces."""
     face_model: FaceModel | None = None
     """None where no face is generated."""
     policy: Policy = field(default_factory=Policy)
@@ -112,6 +112,12 @@ class VideoTools:
     """Diversity, so that the people of a film do not become clones of one mean face."""
     methods: Methods = field(default_factory=Methods)
     """Anonymisers for the modes that name one."""
+    gate: Recognizer | None = None
+    """Checks new faces and the result: one recogniser, or several as one; if not given, `recognizer` does."""
+
+    def __post_init__(self) -> None:
+        if self.gate is None:
+            object.__setattr__(self, "gate", self.recognizer)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,6 +155,8 @@ class Cast:
     """Track → second of its last reading by the gate."""
     distance: float | None = None
     """Smallest distance between source and result that the gate read."""
+    matched_by: list[str] = field(default_factory=list)
+    """Recognisers that took an earlier face for the source."""
 
 
 class Renderer:
@@ -198,6 +206,7 @@ class Renderer:
         for person in again:
             cast = self.casts[person]
             self.cast(person, cast.z_id, cast.rung + 1)
+            self.casts[person].matched_by = cast.matched_by
         return bool(again)
 
     def cast(self, person: str, z_id: NDArray[np.float32], rung: int = 0, distance: float | None = None) -> None:
@@ -271,7 +280,7 @@ class Renderer:
         self, jobs: Sequence[FrameJob], wanted: Sequence[tuple[int, int, Sight]], people: Sequence[str],
         pastes: list[dict[int, _NewFace]],
     ) -> set[str]:  # fmt: skip
-        gate = self.tools.recognizer
+        gate = self.tools.gate
         if gate is None or not self.tools.policy.verify:
             return set()
         known: set[str] = set()
@@ -289,8 +298,10 @@ class Renderer:
             distance = float(gate.distance(before, after))
             cast.distance = distance if cast.distance is None else min(cast.distance, distance)
             # Between two readings the face moves; a margin keeps the frames that are not read on the safe side.
-            if gate.is_match(before, after) or distance < self.settings.margin * gate.match_threshold:
+            names = matching(gate, before, after)
+            if names or distance < self.settings.margin * gate.match_threshold:
                 known.add(people[n])
+                cast.matched_by += [name for name in names if name not in cast.matched_by]
         return known
 
     # -- pictures ---------------------------------------------------------------------------------------------------

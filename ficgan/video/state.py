@@ -50,7 +50,7 @@ def identity_of(
         "settings": asdict(settings), "encode": asdict(encode), "span": [start, end],
         "keep": _photos(rules.keep), "only": _photos(rules.only),
         "boxes": list(rules.boxes), "spans": list(rules.spans),
-        "detector": tools.detector.name, "gate": tools.recognizer.name if tools.recognizer else None,
+        "detector": tools.detector.name, "gate": tools.gate.name if tools.gate else None,
         "policy": asdict(tools.policy), "layer": tools.layer, "psi": tools.psi, "model": model and model.identity(),
     }  # fmt: skip
     text = json.dumps(facts, sort_keys=True, default=str).encode()
