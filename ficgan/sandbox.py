@@ -1,10 +1,10 @@
 """Decoding in a child process with limits, so that a file made to do harm finds nothing there to harm.
 
-`use()` switches it on for this process and those that it starts; `read_image` and `open_video` then ask a child, see
-`ficgan.images.sandboxed` and `ficgan.video.sandboxed`. The child is a fresh interpreter: no model, no seed, no other
-photo is in its memory. It answers in JSON and raw pixels, which are checked here; nothing is unpickled. Its limits:
-memory, processor time of a step, time of an answer, files of 0 bytes. Where Linux has Landlock it can make, write,
-remove or execute no file, and open no TCP connection.
+`used()` or FICGAN_SANDBOX=1 switches it on for this process and those that it starts; `read_image` and `open_video`
+then ask a child, see `ficgan.images.sandboxed` and `ficgan.video.sandboxed`. The child is a fresh interpreter: no
+model, no seed, no other photo is in its memory. It answers in JSON and raw pixels, which are checked here; nothing is
+unpickled. Its limits: memory, processor time of a step, time of an answer, files of 0 bytes. Where Linux has Landlock
+it can make, write, remove or execute no file, and open no TCP connection.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from ficgan.errors import InputError, UsageError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Child", "Limits", "Server", "from_json", "is_on", "to_json", "use"]
+__all__ = ["SUPPORTED", "Child", "Limits", "Server", "from_json", "is_on", "to_json", "used"]
 
 SWITCH = "FICGAN_SANDBOX"
 """Environment variable: 1 where photos and films are decoded in a child."""
+SUPPORTED = sys.platform in ("linux", "darwin")
 _KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "OMP_NUM_THREADS", "TMPDIR")
 """Environment of the child; tokens and keys stay behind."""
 _HEADER = 64 << 20
@@ -59,15 +60,22 @@ class Limits:
 LIMITS = Limits()
 
 
-def use() -> None:
-    """Decode photos and films in children from now on.
+@contextmanager
+def used() -> Iterator[None]:
+    """Decode photos and films in children, in this process and those that it starts.
 
     Raises:
         UsageError: this system knows no such limits.
     """
-    if sys.platform not in ("linux", "darwin"):
+    if not SUPPORTED:
         raise UsageError("--sandbox needs Linux or macOS; give --no-sandbox")
+    before = os.environ.get(SWITCH)
     os.environ[SWITCH] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(SWITCH, None)
 
 
 def is_on() -> bool:
@@ -122,9 +130,13 @@ class Child:
             if "error" in answer:
                 raise InputError(str(answer["error"])[:2000])
             return answer, _pixels(self._process.stdout, answer, most)
-        except (EOFError, ValueError, TypeError, RecursionError):
-            self.close()
+        except EOFError:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(10)
             raise InputError(f"{self._name}: {self._fate()}") from None
+        except (ValueError, TypeError, KeyError, RecursionError):
+            self._process.kill()
+            raise InputError(f"{self._name}: its decoder answered nonsense; the file may be made to do harm") from None
         finally:
             watch.cancel()
 
@@ -135,7 +147,7 @@ class Child:
     def _fate(self) -> str:
         if self._hung:
             return f"its decoder gave no answer in {self._limits.answer:g} s and was ended"
-        code = self._process.returncode
+        code = self._process.poll()
         if code == -signal.SIGXCPU:
             return f"takes more than {self._limits.cpu} s to decode and was given up"
         if code == -signal.SIGKILL:
@@ -209,7 +221,9 @@ def to_json(value: Any) -> Any:
         return {"base64": base64.b64encode(value).decode()}
     if isinstance(value, Mapping):
         return {"table": [[to_json(key), to_json(entry)] for key, entry in value.items()]}
-    if isinstance(value, list | tuple):
+    if isinstance(value, tuple):
+        return {"tuple": [to_json(entry) for entry in value]}
+    if isinstance(value, list):
         return [to_json(entry) for entry in value]
     return value if isinstance(value, str | int | float | None) else str(value)
 
@@ -218,6 +232,8 @@ def from_json(value: Any) -> Any:
     if isinstance(value, dict):
         if "base64" in value:
             return base64.b64decode(value["base64"])
+        if "tuple" in value:
+            return tuple(from_json(entry) for entry in value["tuple"])
         return {from_json(key): from_json(entry) for key, entry in value["table"]}
     return [from_json(entry) for entry in value] if isinstance(value, list) else value
 

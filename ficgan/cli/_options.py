@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ficgan import sandbox
 from ficgan.cli._inputs import read_background
 from ficgan.cli._params import Box, Direction, Diversity, Finite, Mode, Pair, Seconds
 from ficgan.cli._shared import TALK
@@ -43,6 +44,7 @@ __all__ = [
     "options",
     "photos",
     "recorded",
+    "sandboxed",
     "video_rules",
     "video_settings",
 ]
@@ -196,6 +198,23 @@ MODEL: tuple[Any, ...] = (
     ),
 )  # fmt: skip
 """The networks and the limits of the machine."""
+
+
+
+def _sandbox(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        ctx.with_resource(sandbox.used())
+
+
+def sandboxed(*, usual: bool) -> tuple[Any, ...]:
+    """Where photos and films are decoded; `usual`: whether in a child unless told otherwise."""
+    return (
+        click.option(
+            "--sandbox/--no-sandbox", default=usual and sandbox.SUPPORTED, show_default=True, expose_value=False,
+            callback=_sandbox, help="Decode photos and films in a child process with limits; for files of strangers.",
+        ),
+    )  # fmt: skip
+
 
 VIDEO_SEARCH: tuple[Any, ...] = (
     click.option(

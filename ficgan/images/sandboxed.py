@@ -28,9 +28,11 @@ def read_photo(path: Path, data: bytes, max_pixels: int) -> Photo:
     try:
         answer, pixels = child.ask({"path": os.fspath(path), "max_pixels": max_pixels}, data, most=8 * max_pixels)
         photo = sandbox.from_json(answer["photo"])
-        chunks = tuple((name, content) for name, content in photo.pop("chunks"))
-        return Photo(path=path, pixels=pixels, chunks=chunks, notes=tuple(photo.pop("notes")), **photo)  # type: ignore[arg-type]
-    except (KeyError, TypeError, ValueError):
+        if pixels is None or pixels.shape[0] * pixels.shape[1] > max_pixels:
+            raise ValueError("no such picture")
+        pixels.flags.writeable = False
+        return Photo(path=path, pixels=pixels, **photo)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         raise InputError(f"{path}: its decoder gave no picture") from None
     finally:
         child.close()

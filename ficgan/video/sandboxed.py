@@ -5,7 +5,6 @@ Times, spans and sizes are checked on this side, as for every `VideoSource`; the
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from fractions import Fraction
@@ -33,11 +32,11 @@ class SandboxedSource(VideoSource):
         self._child = sandbox.Child("ficgan.video.sandboxed", display_name(text), limits)
         try:
             given = None if rate is None else str(Fraction(rate).limit_denominator(100_000))
-            opened, _ = self._child.ask({"open": os.path.abspath(text) if not is_url(text) else text, "rate": given})
+            opened, _ = self._child.ask({"open": text, "rate": given})
             about = sandbox.from_json(opened["info"])
             for name in ("time_base", "rate", "sample_aspect_ratio"):
                 about[name] = None if about[name] is None else Fraction(about[name])
-            info = VideoInfo(**{**about, "notes": tuple(map(str, about["notes"]))})
+            info = VideoInfo(**about)
             if not (0 < info.width * info.height <= _MOST and info.time_base > 0):
                 raise ValueError("no such film")
         except (KeyError, TypeError, ValueError, ZeroDivisionError):
