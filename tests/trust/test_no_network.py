@@ -125,3 +125,15 @@ def test_the_bill_of_materials_names_everything(sbom: ModuleType) -> None:
     known = {part["bom-ref"] for part in whole["components"]} | {whole["metadata"]["component"]["bom-ref"]}
     assert {ref for entry in whole["dependencies"] for ref in (entry["ref"], *entry["dependsOn"])} <= known
     assert sbom.bill(light=True) == light and whole["serialNumber"] != light["serialNumber"]
+
+
+def test_the_hashes_are_of_the_light_set_as_it_is_pinned(sbom: ModuleType) -> None:
+    text = (ROOT / "requirements-light.txt").read_text()
+    hashed = sbom.pinned(text)
+    entries = [entry for entry in re.split(r"\n(?=\S)", text) if not entry.startswith("#")]
+    assert len(entries) == len(hashed)
+    assert all(re.search(r"--hash=sha256:[0-9a-f]{64}\b", entry) for entry in entries)
+    pins = sbom.pinned((ROOT / "constraints.txt").read_text())
+    light = {part["name"]: part["version"] for part in sbom.bill(light=True)["components"] if part["type"] == "library"}
+    assert light.items() <= hashed.items() and set(hashed) - set(light) <= {"colorama", "coloredlogs", "humanfriendly"}
+    assert all(pins.get(name, version) == version for name, version in hashed.items())
