@@ -28,6 +28,7 @@ from ficgan.cli.film import purge
 from ficgan.config import ModelConfig
 from ficgan.data import open_faces
 from ficgan.data.dataset import decode_rgb
+from ficgan.data.labels import Labels
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import FicganError, InputError
 from ficgan.faces import Alignment, get_recognizer
@@ -298,3 +299,10 @@ def test_a_linked_folder_of_thumbnails_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is a link"):
         save_thumbnails(project, 1, [np.zeros((9, 9, 3), np.uint8)], after=True)
     assert (elsewhere / "track-0001-after.jpg").read_text() == "somebody's file"
+
+
+def test_a_person_whose_number_no_array_holds_is_a_name(tmp_path: Path) -> None:
+    path = tmp_path / "labels.csv"
+    path.write_text("file,person\na.png,99999999999999999999\nb.png,7\nc.png,7\n")
+    people = Labels.read(path).people
+    assert people is not None and people[0] != people[1] == people[2]
