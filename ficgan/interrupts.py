@@ -1,4 +1,4 @@
-"""Ctrl-C and a polite kill: for work that must end between two steps and not within one, and for steps that never end."""
+"""Ctrl-C and a polite kill: for work that must end between two steps, and for steps that never end."""
 
 from __future__ import annotations
 

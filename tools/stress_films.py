@@ -16,6 +16,7 @@ import argparse
 import json
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -31,6 +32,7 @@ from clips import make_clip
 from compositor import Actor, Area, Bar, Head, Image, Scene, astronaut, uncovered
 
 from ficgan import Deidentifier
+from ficgan.interrupts import stop_asked
 from ficgan.video import VideoSettings, VideoTools
 from ficgan.video.media import Frame
 from ficgan.video.plan import check_frames, independent_detector
@@ -154,15 +156,15 @@ def second_look(
     return len(chosen), len(hits)
 
 
-def stress(frames: int, seed: int, mode: str, length: int) -> dict[str, Counter[str]]:
-    """Counts by kind of film until so many frames are done."""
+def stress(frames: int, seed: int, mode: str, length: int, asked: threading.Event) -> dict[str, Counter[str]]:
+    """Counts by kind of film until so many frames are done, or an end is asked for."""
     people = heads(5)
     deid = Deidentifier.from_pretrained(mode=mode, seed=0)
     settings = deid.video_settings()
     tools = deid.video_tools(settings)
     counts: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
     number = 0
-    while sum(one["frames"] for one in counts.values()) < frames:
+    while sum(one["frames"] for one in counts.values()) < frames and not asked.is_set():
         rng, kind = np.random.default_rng([seed, number]), KINDS[number % len(KINDS)]
         shown = scene(kind, rng, people, length)
         with tempfile.TemporaryDirectory() as folder:
@@ -194,7 +196,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     began = time.monotonic()
-    counts = stress(given.frames, given.seed, given.mode, given.length)
+    with stop_asked() as asked:
+        counts = stress(given.frames, given.seed, given.mode, given.length, asked)
     for kind, one in counts.items():
         print(json.dumps({"kind": kind, **one}))
     total: Counter[str] = sum(counts.values(), Counter())

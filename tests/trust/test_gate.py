@@ -98,6 +98,7 @@ def test_without_a_second_recogniser_nothing_changes(astronaut: np.ndarray) -> N
         Deidentifier.from_pretrained(recognizer=["auto", "dlib"])
 
 
+@pytest.mark.slow
 def test_films_are_cast_anew_until_no_recogniser_matches(tmp_path: Path) -> None:
     clip, frames = tmp_path / "in.mp4", [data.astronaut()[:220, 110 + n : 330 + n] for n in range(6)]
     make_clip(clip, 6, pictures=[np.ascontiguousarray(frame) for frame in frames], size=(220, 220))
