@@ -58,6 +58,21 @@ def test_sockets_are_indeed_forbidden(tmp_path: Path) -> None:
         assert run(tmp_path, code).returncode == 99
 
 
+def test_onnxruntime_keeps_no_account_of_what_is_run(tmp_path: Path) -> None:
+    """Its own telemetry is below Python, where no forbidden socket would stop it: a device number, and a data base."""
+    code = "from ficgan.faces import get_recognizer; get_recognizer('dlib'); import os; print(os.environ[{0!r}])"
+    done = subprocess.run(
+        [sys.executable, "-c", code.format("ORT_DISABLE_TELEMETRY")], capture_output=True, text=True, check=False,
+        cwd=tmp_path, env={
+            **{name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"},
+            "HOME": str(tmp_path), "TMPDIR": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache"),
+            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        },
+    )  # fmt: skip
+    assert done.stdout == "1\n", done.stderr
+    assert not list(tmp_path.rglob("*"))
+
+
 @pytest.mark.slow
 def test_photo_film_and_bank_need_no_network(tmp_path: Path) -> None:
     Image.fromarray(data.astronaut()[:220, 120:330]).save(tmp_path / "a.png")
