@@ -90,7 +90,7 @@ class Child:
     """A process that decodes one file.
 
     Args:
-        module: what it runs, with a `Server`.
+        module: its `main` is run there, with a `Server`.
         name: of the file, for messages.
         limits: of the process.
     """
@@ -98,9 +98,10 @@ class Child:
     def __init__(self, module: str, name: str, limits: Limits = LIMITS) -> None:
         self._name, self._limits, self._hung = name, limits, False
         environment = {key: value for key, value in os.environ.items() if key in _KEPT}
-        environment |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONUTF8": "1"}
+        # What this process may import, but behind Python's own modules: a file beside the caller's must not replace one.
+        begin = f"import sys; sys.path += sys.argv[2:]; from {module} import main; main()"
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", module, json.dumps(asdict(limits))],
+            [sys.executable, "-I", "-X", "utf8", "-c", begin, json.dumps(asdict(limits)), *filter(None, sys.path)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment,
             process_group=0,  # Ctrl-C is for this process alone
         )  # fmt: skip

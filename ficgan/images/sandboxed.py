@@ -1,4 +1,4 @@
-"""A photo decoded in a child process with limits; `python -m ficgan.images.sandboxed` is the child."""
+"""A photo decoded in a child process with limits; `main` is the child."""
 
 from __future__ import annotations
 
@@ -49,7 +49,3 @@ def main() -> None:
         about = {one.name: getattr(photo, one.name) for one in fields(photo) if one.name not in ("path", "pixels")}
         server.send({"photo": sandbox.to_json(about)}, photo.pixels)
     server.receive()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""A film decoded in a child process with limits; `python -m ficgan.video.sandboxed` is the child.
+"""A film decoded in a child process with limits; `main` is the child.
 
 Times, spans and sizes are checked on this side, as for every `VideoSource`; the child gives the raw pictures.
 """
@@ -114,7 +114,3 @@ def _about(source: VideoSource) -> dict[str, Any]:
         "info": sandbox.to_json(asdict(source.info)), "name": source.name, "file": source.path is not None,
         "live": source.live,
     }  # fmt: skip
-
-
-if __name__ == "__main__":
-    main()

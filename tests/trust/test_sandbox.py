@@ -165,43 +165,44 @@ import os, socket, subprocess, sys, time
 from ficgan import sandbox
 from ficgan.sandbox import _send
 import numpy as np
-server = sandbox.Server()
-request, data = server.receive()
-what = request["do"]
-def tried(action):
-    try:
-        action()
-    except BaseException as error:
-        return type(error).__name__
-    return "done"
-with server.step():
-    if what == "spin":
-        while True: pass
-    elif what == "sleep": time.sleep(600)
-    elif what == "eat": np.ones(1 << 30, np.uint8)
-    elif what == "crash": os.abort()
-    elif what == "noise": server._out.write(b"\\xff" * 4096); server._out.flush()
-    elif what == "deep":
-        server._out.write(__import__("struct").pack("<QQ", 200000, 0) + b"[" * 200000)
-        server._out.flush()
-    elif what == "huge": _send(server._out, {"shape": [1 << 20, 1 << 20, 3], "dtype": "uint8"}, b"x")
-    elif what == "short": _send(server._out, {"shape": [2, 2, 3], "dtype": "uint8"}, b"x")
-    elif what == "object": _send(server._out, {"shape": [1], "dtype": "object"}, b"12345678")
-    elif what == "negative": _send(server._out, {"shape": [-1, -1], "dtype": "uint8"}, b"x")
-    elif what == "write":
-        where = request["where"]
-        server.send({
-            "file": tried(lambda: open(where + "/made", "wb").write(b"x")),
-            "old": tried(lambda: open(where + "/old", "r+b").write(b"y")),
-            "folder": tried(lambda: os.mkdir(where + "/folder")),
-            "remove": tried(lambda: os.unlink(where + "/old")),
-            "rename": tried(lambda: os.rename(where + "/old", where + "/new")),
-            "link": tried(lambda: os.symlink("/", where + "/link")),
-            "run": tried(lambda: subprocess.run(["/bin/true"], check=True)),
-            "connect": tried(lambda: socket.create_connection(("127.0.0.1", request["port"]), 2)),
-        })
-    elif what == "secrets":
-        server.send({"environment": sorted(os.environ), "modules": sorted(sys.modules)})
+def main():
+    server = sandbox.Server()
+    request, data = server.receive()
+    what = request["do"]
+    def tried(action):
+        try:
+            action()
+        except BaseException as error:
+            return type(error).__name__
+        return "done"
+    with server.step():
+        if what == "spin":
+            while True: pass
+        elif what == "sleep": time.sleep(600)
+        elif what == "eat": np.ones(1 << 30, np.uint8)
+        elif what == "crash": os.abort()
+        elif what == "noise": server._out.write(b"\\xff" * 4096); server._out.flush()
+        elif what == "deep":
+            server._out.write(__import__("struct").pack("<QQ", 200000, 0) + b"[" * 200000)
+            server._out.flush()
+        elif what == "huge": _send(server._out, {"shape": [1 << 20, 1 << 20, 3], "dtype": "uint8"}, b"x")
+        elif what == "short": _send(server._out, {"shape": [2, 2, 3], "dtype": "uint8"}, b"x")
+        elif what == "object": _send(server._out, {"shape": [1], "dtype": "object"}, b"12345678")
+        elif what == "negative": _send(server._out, {"shape": [-1, -1], "dtype": "uint8"}, b"x")
+        elif what == "write":
+            where = request["where"]
+            server.send({
+                "file": tried(lambda: open(where + "/made", "wb").write(b"x")),
+                "old": tried(lambda: open(where + "/old", "r+b").write(b"y")),
+                "folder": tried(lambda: os.mkdir(where + "/folder")),
+                "remove": tried(lambda: os.unlink(where + "/old")),
+                "rename": tried(lambda: os.rename(where + "/old", where + "/new")),
+                "link": tried(lambda: os.symlink("/", where + "/link")),
+                "run": tried(lambda: subprocess.run(["/bin/true"], check=True)),
+                "connect": tried(lambda: socket.create_connection(("127.0.0.1", request["port"]), 2)),
+            })
+        elif what == "secrets":
+            server.send({"environment": sorted(os.environ), "modules": sorted(sys.modules)})
 """
 
 
@@ -209,6 +210,7 @@ with server.step():
 def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[sandbox.Child]:
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "hostile_decoder.py").write_text(HOSTILE)
+    (tmp_path / "code" / "json.py").write_text("raise SystemExit(9)")  # must not replace Python's own
     monkeypatch.syspath_prepend(str(tmp_path / "code"))
     monkeypatch.setenv("FICGAN_TOKEN", "secret")
     child = sandbox.Child("hostile_decoder", "a.jpg", sandbox.Limits(memory=256 << 20, cpu=1, answer=120.0))
