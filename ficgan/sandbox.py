@@ -98,7 +98,7 @@ class Child:
     def __init__(self, module: str, name: str, limits: Limits = LIMITS) -> None:
         self._name, self._limits, self._hung = name, limits, False
         environment = {key: value for key, value in os.environ.items() if key in _KEPT}
-        # What this process may import, but behind Python's own modules: a file beside the caller's must not replace one.
+        # What this process may import, but after Python's own modules: no file of the caller's may replace one.
         begin = f"import sys; sys.path += sys.argv[2:]; from {module} import main; main()"
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-X", "utf8", "-c", begin, json.dumps(asdict(limits)), *filter(None, sys.path)],

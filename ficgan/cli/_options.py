@@ -219,7 +219,8 @@ def sandboxed(*, usual: bool) -> tuple[Any, ...]:
 VIDEO_SEARCH: tuple[Any, ...] = (
     click.option(
         "--stride", type=click.IntRange(min=1), default=5, show_default=True,
-        help="Films: the detector looks at every n-th frame; the frames between are interpolated.",
+        help="Films: the detector looks at every n-th frame, below 25 frames a second at more of them; the frames "
+        "between are interpolated.",
     ),
     click.option(
         "--pad", metavar="SECONDS", type=Finite(min=0), default=0.4, show_default=True,

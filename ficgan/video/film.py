@@ -229,7 +229,7 @@ class FilmJob:
         tracklets: list[Tracklet] = []
         searched, step = 0, self._step("analysing", source.info.frames)
         with closing(DetectionLog(search, None if work is None else work / DETECTIONS)) as log:
-            for frame, faces, cut in look(source.frames(), log.detect, settings.stride):
+            for frame, faces, cut in look(source.frames(), log.detect, settings.stride_at(source.info.rate)):
                 pts.append(frame.pts)
                 times.append(frame.time)
                 if cut:
