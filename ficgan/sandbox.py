@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from ficgan.errors import InputError, UsageError
 
@@ -170,7 +170,7 @@ class Child:
 # -- messages: a length, JSON, then raw bytes --------------------------------------------------------------------------
 
 
-def _send(pipe: BinaryIO | Any, message: Mapping[str, Any], data: Any = b"") -> None:
+def _send(pipe: Any, message: Mapping[str, Any], data: Any = b"") -> None:
     text = json.dumps(message).encode()
     pipe.write(struct.pack("<QQ", len(text), len(data)))
     pipe.write(text)
@@ -178,7 +178,7 @@ def _send(pipe: BinaryIO | Any, message: Mapping[str, Any], data: Any = b"") -> 
     pipe.flush()
 
 
-def _receive(pipe: BinaryIO | Any, most: int) -> dict[str, Any]:
+def _receive(pipe: Any, most: int) -> dict[str, Any]:
     """A message without its bytes, whose number it holds as `bytes`."""
     length, size = struct.unpack("<QQ", _read(pipe, 16))
     if length > most:
@@ -189,14 +189,14 @@ def _receive(pipe: BinaryIO | Any, most: int) -> dict[str, Any]:
     return {**message, "bytes": size}
 
 
-def _read(pipe: BinaryIO | Any, size: int) -> bytes:
+def _read(pipe: Any, size: int) -> bytes:
     data: bytes = pipe.read(size)
     if len(data) < size:
         raise EOFError
     return data
 
 
-def _pixels(pipe: BinaryIO | Any, answer: Mapping[str, Any], most: int) -> NDArray[Any] | None:
+def _pixels(pipe: Any, answer: Mapping[str, Any], most: int) -> NDArray[Any] | None:
     import numpy as np
 
     if not answer["bytes"]:
@@ -207,7 +207,7 @@ def _pixels(pipe: BinaryIO | Any, answer: Mapping[str, Any], most: int) -> NDArr
     if min(shape) < 1 or size != answer["bytes"] or size > most:
         raise ValueError("no such picture")
     pixels: NDArray[Any] = np.empty(shape, kind)
-    view, at = memoryview(pixels.reshape(-1).view(np.uint8)), 0
+    view, at = pixels.reshape(-1).view(np.uint8).data, 0
     while at < size:
         count = pipe.readinto(view[at:])
         if not count:
@@ -268,7 +268,7 @@ class Server:
         if pixels is None:
             _send(self._out, message)
             return
-        flat = memoryview(np.ascontiguousarray(pixels).reshape(-1).view(np.uint8))
+        flat = np.ascontiguousarray(pixels).reshape(-1).view(np.uint8).data
         _send(self._out, {**message, "shape": pixels.shape, "dtype": str(pixels.dtype)}, flat)
 
     @contextmanager
