@@ -15,7 +15,7 @@ import numpy as np
 
 from ficgan.anonymizers.modes import HIDING, shown
 from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.faces import DetectAt
+from ficgan.faces import DetectAt, public_name
 from ficgan.files import partial_file
 from ficgan.video.association import Associator
 from ficgan.video.folders import remove_folder, work_folder, working
@@ -242,7 +242,7 @@ class FilmJob:
         tracklets: list[Tracklet] = []
         searched, step = 0, self._step("analysing", source.info.frames)
         with closing(DetectionLog(search, None if work is None else work / DETECTIONS)) as log:
-            for frame, faces, cut in look(source.frames(), log.detect, settings.stride):
+            for frame, faces, cut in look(source.frames(), log.detect, settings.stride_at(source.info.rate)):
                 pts.append(frame.pts)
                 times.append(frame.time)
                 if cut:
@@ -391,8 +391,8 @@ class FilmJob:
 
     def check(self) -> CheckReport | None:
         """Compare source and result; None where that is not wanted, or there is no recogniser."""
-        settings, recognizer = self.settings, self.tools.recognizer
-        if settings.verify == "off" or recognizer is None:
+        settings, gate = self.settings, self.tools.gate
+        if settings.verify == "off" or gate is None:
             return None
         # Between two looks of the first detector, where it was blind.
         offset = min(settings.stride // 2, self.every - 1)
@@ -409,7 +409,7 @@ class FilmJob:
 
         with self.state.timed("checking"):
             detector = independent_detector(self.tools.detector.name, settings.detect_size)
-            report = check_frames(pairs(), self.plan.kept_at, detector, recognizer, expected=bool(self.film.tracks))
+            report = check_frames(pairs(), self.plan.kept_at, detector, gate, expected=bool(self.film.tracks))
         if report.frames < 2:
             report.unchecked = "fewer than two of its frames were looked at"
         elif not report.faces and self.renderer.counts["generated"]:
@@ -459,14 +459,17 @@ class FilmJob:
             "mode": shown(settings.mode),
             **tools.methods.accounts(self.film.decisions.modes),
             "detector": tools.detector.name,
-            "gate": None if tools.recognizer is None or not tools.policy.verify else Path(tools.recognizer.name).name,
+            "gate": None if tools.gate is None or not tools.policy.verify else public_name(tools.gate),
             "linkable": _LINKABLE[settings.link],
         }
         if tools.face_model is not None and casts:
             psi = [cast.draw["psi"] for cast in casts.values() if "psi" in cast.draw]
             account |= tools.face_model.account(layer=tools.layer, psi=psi)
             account["draws"] = [
-                {"person": key.rpartition("/")[2], **cast.draw, "distance": cast.distance}
+                {
+                    "person": key.rpartition("/")[2], **cast.draw, "distance": cast.distance,
+                    **({"matched_by": cast.matched_by} if cast.matched_by else {}),
+                }
                 for key, cast in sorted(casts.items())
             ]
         return account

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import numpy as np
@@ -58,7 +59,8 @@ class VideoSettings:
 
     Args:
         detect_size: longest side in pixels at which frames are searched; larger ones are reduced.
-        stride: the detector looks at every n-th frame, and at the first after a cut.
+        stride: the detector looks at every n-th frame, and at the first after a cut; below 25 frames a second as often
+            in a second, so that nobody crosses the picture between two looks.
         pad: seconds covered before a track's first and after its last sighting.
         patience: seconds without a sighting after which a track ends.
         link: which tracks get one identity: those of one person in a file, in all files of a job, or none.
@@ -117,6 +119,10 @@ class VideoSettings:
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, as others may read them: no key of a method."""
         return {**asdict(self), "mode": shown(self.mode)}
+
+    def stride_at(self, rate: float | Fraction | None) -> int:
+        """Frames from one look to the next at this number of frames a second."""
+        return max(1, round(self.stride * min(1.0, float(rate or 25) / 25)))
 
 
 @dataclass(frozen=True, eq=False)
