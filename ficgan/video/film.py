@@ -230,19 +230,20 @@ class FilmJob:
             InputError: the film has no frame.
             UsageError: a reference photo without a face, or no recogniser to read it; nobody matches `rules.only`.
         """
-        source, settings, recognizer = self.source, self.settings, self.tools.recognizer
+        source, recognizer = self.source, self.tools.recognizer
+        settings, paced = self.settings, self.settings.at(source.info.rate)
         search = DetectAt(self.tools.detector, (settings.detect_size,) * 2, enlarge=False)
         photos = {**rules.keep, **rules.only}
         references = {name: look_up(photo, name, search, recognizer) for name, photo in photos.items()}
         readings = Readings(recognizer if references or settings.link != "none" else None, settings.embeddings)
-        follow = Associator(float(source.info.rate or 25), settings.patience)
+        follow = Associator(float(source.info.rate or 25), paced.patience)
         pts: list[int] = []
         times: list[float] = []
         cuts: list[int] = []
         tracklets: list[Tracklet] = []
         searched, step = 0, self._step("analysing", source.info.frames)
         with closing(DetectionLog(search, None if work is None else work / DETECTIONS)) as log:
-            for frame, faces, cut in look(source.frames(), log.detect, settings.stride_at(source.info.rate)):
+            for frame, faces, cut in look(source.frames(), log.detect, paced.stride):
                 pts.append(frame.pts)
                 times.append(frame.time)
                 if cut:
@@ -267,7 +268,7 @@ class FilmJob:
         }  # fmt: skip
         return Project(
             Source.of(self.path, source.info), np.array(pts, np.int64),
-            fill_tracks(tracklets, cuts, times, settings.pad), facts, tuple(cuts), self._decisions(rules, likenesses),
+            fill_tracks(tracklets, cuts, times, paced.pad), facts, tuple(cuts), self._decisions(rules, likenesses),
         )  # fmt: skip
 
     def _decisions(self, rules: Rules, likenesses: Mapping[str, dict[int, tuple[float, float]]]) -> Decisions:
@@ -395,7 +396,7 @@ class FilmJob:
         if settings.verify == "off" or gate is None:
             return None
         # Between two looks of the first detector, where it was blind.
-        offset = min(settings.stride // 2, self.every - 1)
+        offset = min(settings.at(self.source.info.rate).stride // 2, self.every - 1)
         step = self._step("checking", len(self.film.pts))
 
         def wanted(frame: int) -> bool:
