@@ -19,7 +19,7 @@ from ficgan.faces import DetectAt, public_name
 from ficgan.files import partial_file
 from ficgan.video.association import Associator
 from ficgan.video.folders import remove_folder, work_folder, working
-from ficgan.video.look import DetectionLog, look
+from ficgan.video.look import DetectionLog, FieldSearch, look
 from ficgan.video.media import EncodeOptions, Frame
 from ficgan.video.people import People, Readings, likeness, link_tracklets, look_up
 from ficgan.video.plan import (
@@ -232,7 +232,7 @@ class FilmJob:
         """
         source, recognizer = self.source, self.tools.recognizer
         settings, paced = self.settings, self.settings.at(source.info.rate)
-        search = DetectAt(self.tools.detector, (settings.detect_size,) * 2, enlarge=False)
+        search = FieldSearch(DetectAt(self.tools.detector, (settings.detect_size,) * 2, enlarge=False))
         photos = {**rules.keep, **rules.only}
         references = {name: look_up(photo, name, search, recognizer) for name, photo in photos.items()}
         readings = Readings(recognizer if references or settings.link != "none" else None, settings.embeddings)

@@ -22,7 +22,7 @@ from ficgan.faces.detection import check_image
 from ficgan.faces.smooth import SmoothConfig
 from ficgan.video.association import Associator
 from ficgan.video.encode import VideoWriter
-from ficgan.video.look import CutDetector
+from ficgan.video.look import CutDetector, FieldSearch
 from ficgan.video.media import EncodeOptions, Frame, display_name
 from ficgan.video.people import People, readable
 from ficgan.video.plan import VideoResult, effective_modes
@@ -133,7 +133,7 @@ class _Tracker:
     def __init__(
         self, detector: FaceDetector, recognizer: Recognizer | None, rate: float, settings: VideoSettings
     ) -> None:
-        self._search = DetectAt(detector, (settings.detect_size,) * 2, enlarge=False)
+        self._search = FieldSearch(DetectAt(detector, (settings.detect_size,) * 2, enlarge=False))
         self._follow = Associator(rate, settings.patience)
         self._cuts, self._recognizer = CutDetector(), recognizer if settings.link != "none" else None
         self._known = None if self._recognizer is None else People.of(self._recognizer)
