@@ -11,10 +11,15 @@ Every name is imported when it is first used, so `import ficgan` loads none of t
 from __future__ import annotations
 
 import logging
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
+
+# onnxruntime 1.31 keeps a device number and an account of what is run in ~/.cache/Microsoft, for its maker; it
+# looks at this when it is imported.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent until the program that uses ficgan asks
 

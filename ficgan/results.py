@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,9 +28,12 @@ class FaceResult:
     psi: float | None = None
     members_digest: str | None = None
     distance: float | None = None
-    """Between source and output, by the gate recogniser; None where it was not asked."""
+    """Between source and output, by the gate; None where it was not asked. With several recognisers the least of all,
+    in units of each one's threshold."""
     matched: bool = False
     """Whether the gate takes the output for the source."""
+    matched_by: list[str] = field(default_factory=list)
+    """Recognisers that took the output, or an attempt before it, for the source."""
     covered: bool = True
     square: tuple[int, int, int] | None = None
     """x0, y0, side of the hard-edged square that an anonymiser was given; None for others."""
@@ -66,6 +69,8 @@ class FaceResult:
             "matched": self.matched,
             "covered": self.covered,
         }
+        if self.matched_by:
+            told["matched_by"] = self.matched_by
         if self.note:
             told["note"] = self.note
         if self.doubt:

@@ -21,11 +21,12 @@ MAPPED = ("ops", "configs", "pretrained")
 
 # Room → the rooms it may import; itself always, `cli` whatever it likes, nobody `cli`.
 LEAVES = frozenset(
-    {"errors", "config", "device", "arrays", "registry", "interrupts", "yaml_settings", "files"}
+    {"errors", "config", "device", "arrays", "registry", "interrupts", "yaml_settings", "files", "sandbox"}
 )
 ALLOWED: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "files": frozenset({"errors"}),
+    "sandbox": frozenset({"errors"}),
     "device": frozenset({"errors"}),
     "results": frozenset(),
     "interrupts": frozenset(),

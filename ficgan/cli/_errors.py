@@ -15,6 +15,7 @@ from typing import NoReturn, ParamSpec, TypeVar
 import click
 
 from ficgan.errors import FicganError
+from ficgan.interrupts import INTERRUPTED, last_resort, noticing
 
 __all__ = [
     "EXIT_FAILED", "EXIT_INTERRUPTED", "EXIT_SOME_FAILED", "Terminated", "handle_errors", "printable",
@@ -23,7 +24,7 @@ __all__ = [
 
 EXIT_FAILED = 1
 EXIT_SOME_FAILED = 3
-EXIT_INTERRUPTED = 130
+EXIT_INTERRUPTED = INTERRUPTED
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -103,11 +104,16 @@ def _sigterm_interrupts() -> Iterator[None]:
     def on_sigterm(signum: int, frame: object) -> NoReturn:
         raise Terminated
 
-    previous = signal.signal(signal.SIGTERM, on_sigterm)
+    own = {signal.SIGTERM: noticing(on_sigterm)}
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        own[signal.SIGINT] = noticing(signal.default_int_handler)
+    previous = {number: signal.signal(number, handler) for number, handler in own.items()}
     try:
-        yield
+        with last_resort():
+            yield
     finally:
-        signal.signal(signal.SIGTERM, previous if previous is not None else signal.SIG_DFL)
+        for number, handler in previous.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
 
 def _fail(message: str, code: int) -> NoReturn:

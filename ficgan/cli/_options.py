@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ficgan import sandbox
 from ficgan.cli._inputs import read_background
 from ficgan.cli._params import Box, Direction, Diversity, Finite, Mode, Pair, Seconds
 from ficgan.cli._shared import TALK, options
@@ -46,6 +47,7 @@ __all__ = [
     "options",
     "photos",
     "recorded",
+    "sandboxed",
     "video_rules",
     "video_settings",
 ]
@@ -131,8 +133,9 @@ SEARCH: tuple[Any, ...] = (
     ),
     click.option("--detector", default="auto", show_default=True, help="auto, insightface, yunet, centerface or dlib."),
     click.option(
-        "--recognizer", default="auto", show_default=True,
-        help="Checks the result: auto, dlib, insightface or onnx:PATH.",
+        "--recognizer", default=("auto",), show_default=True, multiple=True,
+        help="Checks the result: auto, dlib, insightface or onnx:PATH. May be repeated: a new face passes only if none "
+        "of them takes it for its source.",
     ),
 )  # fmt: skip
 """How faces are found and linked."""
@@ -197,10 +200,28 @@ MODEL: tuple[Any, ...] = (
 )  # fmt: skip
 """The networks and the limits of the machine."""
 
+
+
+def _sandbox(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        ctx.with_resource(sandbox.used())
+
+
+def sandboxed(*, usual: bool) -> tuple[Any, ...]:
+    """Where photos and films are decoded; `usual`: whether in a child unless told otherwise."""
+    return (
+        click.option(
+            "--sandbox/--no-sandbox", default=usual and sandbox.SUPPORTED, show_default=True, expose_value=False,
+            callback=_sandbox, help="Decode photos and films in a child process with limits; for files of strangers.",
+        ),
+    )  # fmt: skip
+
+
 VIDEO_SEARCH: tuple[Any, ...] = (
     click.option(
         "--stride", type=click.IntRange(min=1), default=5, show_default=True,
-        help="Films: the detector looks at every n-th frame; the frames between are interpolated.",
+        help="Films: the detector looks at every n-th frame, below 25 frames a second at more of them; the frames "
+        "between are interpolated.",
     ),
     click.option(
         "--pad", metavar="SECONDS", type=Finite(min=0), default=0.4, show_default=True,
@@ -304,7 +325,7 @@ def recorded(given: Mapping[str, Any]) -> dict[str, Any]:
     told |= {f"{name}_photos": len(given[name]) for name in ("keep", "only") if name in given}
     told |= {name: given[name] is not None for name in ("seed", "exemplar", "background", "checkpoint", "bank")
              if name in given}  # fmt: skip
-    return {**told, "recognizer": without_folders(str(given["recognizer"]))}
+    return {**told, "recognizer": ", ".join(without_folders(name) for name in given["recognizer"])}
 
 
 @lru_cache(maxsize=4)

@@ -114,7 +114,7 @@ def make_engine(**settings: Any) -> Any:
     type=click.Path(),
     help="Films: keep the analysis here, for review and `ficgan render`; it holds source faces.",
 )
-@opts.options(opts.MODEL, opts.TALK)
+@opts.options(opts.sandboxed(usual=False), opts.MODEL, opts.TALK)
 @click.version_option(__version__, prog_name="ficgan-deid")
 @handle_errors
 def deid(inputs: tuple[str, ...], out: str | None, **given: Any) -> None:

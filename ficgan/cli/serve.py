@@ -58,7 +58,7 @@ LEAST_TOKEN = 16
     "--allow-recognised", is_flag=True, help="Give out photos in which the check still recognises a face."
 )
 @click.option("--tag/--no-tag", default=True, show_default=True, help="Mark photos as synthetic media.")
-@opts.options(opts.MODEL)
+@opts.options(opts.sandboxed(usual=True), opts.MODEL)
 @click.option("--quiet", is_flag=True, help="Nothing on stderr but errors.")
 @handle_errors
 def serve(host: str, port: int, token_file: str | None, quiet: bool, **given: Any) -> None:

@@ -34,7 +34,9 @@ __all__ = ["ui"]
     "--port", metavar="N", type=click.IntRange(0, 65535), default=0, help="Of 127.0.0.1.  [default: a free one]"
 )  # fmt: skip
 @click.option("--browser/--no-browser", default=True, show_default=True, help="Open the page.")
-@opts.options(opts.SEARCH[:1], opts.SEARCH[2:], opts.MODEL[:1], opts.MODEL[2:3], opts.MODEL[4:6])
+@opts.options(
+    opts.SEARCH[:1], opts.SEARCH[2:], opts.sandboxed(usual=True), opts.MODEL[:1], opts.MODEL[2:3], opts.MODEL[4:6]
+)
 @handle_errors
 def ui(folder: Path | None, out: Path | None, project: Path | None, port: int, browser: bool, **given: Any) -> None:
     """Review and redact photos and films in the browser, on this machine alone.

@@ -165,7 +165,7 @@ def _numbered(cells: Iterable[str]) -> np.ndarray:
     cells = list(cells)
     try:
         return np.array([int(cell) if cell else -1 for cell in cells], np.int64)
-    except ValueError:
+    except (ValueError, OverflowError):  # names, also numbers that no array holds
         number = {name: i for i, name in enumerate(sorted(set(cells) - {""}))}
         return np.array([number.get(cell, -1) for cell in cells], np.int64)
 

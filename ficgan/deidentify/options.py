@@ -104,9 +104,18 @@ class Checking:
     """How each new face is checked.
 
     Args:
-        recognizer: a back end, or a name for `get_recognizer`.
+        recognizer: a back end, a name for `get_recognizer`, or several: a face passes only where none of them takes it
+            for its source. The first also tells people apart.
         policy: verification, retries and coverage.
     """
 
-    recognizer: Recognizer | str | None = "auto"
+    recognizer: Recognizer | str | Sequence[Recognizer | str] | None = "auto"
     policy: Policy = field(default_factory=Policy)
+
+    @property
+    def recognizers(self) -> tuple[Recognizer | str, ...]:
+        """All of them."""
+        if self.recognizer is None:
+            return ()
+        several = isinstance(self.recognizer, Sequence) and not isinstance(self.recognizer, str)
+        return tuple(self.recognizer) if several else (self.recognizer,)  # type: ignore[arg-type, return-value]

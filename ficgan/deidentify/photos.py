@@ -11,12 +11,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Anonymizer
-from ficgan.anonymizers.modes import Methods, cover, cover_all, placement, shown, square, without_folders
+from ficgan.anonymizers.modes import Methods, cover, cover_all, placement, shown, square
 from ficgan.deidentify.options import Diversity, Image
 from ficgan.deidentify.rules import Exemptions, doubts
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import FaceModel, ModelInfo, Sight
-from ficgan.faces import Alignment, Face, FaceDetector, Paste, Recognizer, blur_face, mosaic_face, solid_mask
+from ficgan.faces import (
+    Alignment,
+    DetectAt,
+    Face,
+    FaceDetector,
+    Paste,
+    Recognizer,
+    blur_face,
+    matching,
+    mosaic_face,
+    public_name,
+    solid_mask,
+)
 from ficgan.faces.detection import PyramidDetector
 from ficgan.policy import Attempt, Policy, covered
 from ficgan.results import FaceResult, Result
@@ -132,7 +144,7 @@ class Photos:
 
     def works(self, image: Image, key: str) -> tuple[list[Work], list[Face]]:
         """The faces to work on, and places that may be faces and stay; with `strict` these are worked on, too."""
-        if isinstance(self.detector, PyramidDetector):
+        if isinstance(self.detector, PyramidDetector | DetectAt):
             faces, possible = self.detector.detect_and_doubt(image)
         else:
             faces, possible = self.detector.detect(image), []
@@ -289,7 +301,9 @@ class Photos:
         again = self.recognizer.embed(out, np.stack([work.face.landmarks for work, _ in readable]))
         for (work, before), after in zip(readable, again, strict=True):
             work.result.distance = float(self.recognizer.distance(before, after))
-            work.result.matched = bool(self.recognizer.is_match(before, after))
+            names = matching(self.recognizer, before, after)
+            work.result.matched = bool(names)
+            work.result.matched_by += [name for name in names if name not in work.result.matched_by]
 
     # -- the model ----------------------------------------------------------------------------------------------------
 
@@ -330,7 +344,7 @@ class Photos:
             "mode": self.mode if self.method is None else shown(self.mode, self.method),
             **self.methods.accounts([self.mode]),
             "detector": self.detector.name,
-            "gate": None if gate is None else without_folders(gate.name),
+            "gate": None if gate is None else public_name(gate),
             "gate_threshold": None if gate is None else float(gate.match_threshold),
             "checkpoint": self.digests.get("checkpoint"),
             "data_licence": None if self.info is None else self.info.data.get("licence"),

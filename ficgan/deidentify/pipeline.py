@@ -27,7 +27,7 @@ from ficgan.deidentify.rules import Exemptions
 from ficgan.device import resolve_device
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import CropModel, FaceModel, ModelInfo
-from ficgan.faces import Alignment, Face, FaceDetector, Recognizer, get_detector, get_recognizer
+from ficgan.faces import Alignment, Face, FaceDetector, Recognizer, get_detector, get_recognizer, make_gate
 from ficgan.faces.detection import check_image
 from ficgan.faces.models import check_onnx_device
 from ficgan.policy import Attempt, Policy
@@ -107,14 +107,20 @@ class Deidentifier:
             )
         )  # fmt: skip
         self._thorough = finding.thorough
-        gate = checking.recognizer if self.policy.verify else None
-        if isinstance(gate, str):
-            refuse_trainer(info, gate)
-        self.recognizer: Recognizer | None = get_recognizer(gate, device=sessions) if isinstance(gate, str) else gate
+        judges: list[Recognizer] = []
+        for judge in checking.recognizers if self.policy.verify else ():
+            if isinstance(judge, str):
+                refuse_trainer(info, judge)
+                judge = get_recognizer(judge, device=sessions)
+            judges.append(judge)
+        self.gate = make_gate(judges)
+        """What checks new faces: one recogniser, or several as one."""
+        self.recognizer = next(iter(judges), None)
+        """The first of them, which also tells people apart."""
         self._photos = Photos(
             model, self.alignment, self.detector,
-            Exemptions.of(finding, self.detector, self.recognizer or checking.recognizer or "auto"),
-            self.recognizer, self.policy, self.mode, self.methods, method, hiding.fallback, self.mask_scale, self.psi,
+            Exemptions.of(finding, self.detector, self.recognizer or next(iter(checking.recognizers), "auto")),
+            self.gate, self.policy, self.mode, self.methods, method, hiding.fallback, self.mask_scale, self.psi,
             finding.min_score, finding.strict, info, self.digests,
         )  # fmt: skip
         if model is not None and model.swap and identity.exemplar is None:
@@ -151,7 +157,7 @@ class Deidentifier:
         keep: Mapping[str, Image] | None = None,
         only: Mapping[str, Image] | None = None,
         boxes: Sequence[Box] = (),
-        recognizer: Recognizer | str | None = "auto",
+        recognizer: Recognizer | str | Sequence[Recognizer | str] | None = "auto",
         verify: bool = True,
         policy: Policy | None = None,
         device: str = "cpu",
@@ -348,7 +354,7 @@ class Deidentifier:
         psi = None if self.psi == "auto" else float(self.psi)
         return Films(
             self._photos.model, self.detector, self.recognizer, self.policy, self.mode, self.methods, self.mask_scale,
-            self.layer, psi, self._thorough,
+            self.layer, psi, self._thorough, self.gate,
         )  # fmt: skip
 
     def video_settings(self, **changes: Any) -> VideoSettings:

@@ -24,7 +24,15 @@ from ficgan.faces.mesh import (
     find_meshes,
     five_points,
 )
-from ficgan.faces.recognition import RECOGNIZERS, Recognizer, get_recognizer, recognizer_missing
+from ficgan.faces.recognition import (
+    RECOGNIZERS,
+    Recognizer,
+    get_recognizer,
+    make_gate,
+    matching,
+    public_name,
+    recognizer_missing,
+)
 
 __all__ = [
     "ARCFACE_POINTS",
@@ -58,8 +66,11 @@ __all__ = [
     "get_detector",
     "get_recognizer",
     "invert",
+    "make_gate",
+    "matching",
     "mosaic_face",
     "paste_back",
+    "public_name",
     "recognizer_missing",
     "similarity",
     "solid_mask",

@@ -275,12 +275,16 @@ class DetectAt:
 
     def detect(self, image: Image) -> list[Face]:
         """Faces in pixels of `image` (uint8 [H,W,3] RGB), as `FaceDetector.detect` gives them."""
+        return self.detect_and_doubt(image)[0]
+
+    def detect_and_doubt(self, image: Image) -> tuple[list[Face], list[Face]]:
+        """Faces as of `detect`, and the weaker finds of a detector that tells of them."""
         import cv2
 
         height, width = image.shape[:2]
         factor = min(self.size[0] / width, self.size[1] / height)
         if factor == 1 or (factor > 1 and not self.enlarge):
-            return self.detector.detect(image)
+            return self._look(image)
         target = max(1, round(width * factor)), max(1, round(height * factor))
         how = cv2.INTER_AREA if factor < 1 else cv2.INTER_CUBIC
         small = np.asarray(cv2.resize(image, target, interpolation=how), np.uint8)
@@ -288,14 +292,17 @@ class DetectAt:
         # Landmarks are pixels, their centres at integers: (x + ½)·ratio − ½. Boxes are edges, continuous from 0.
         shift = (ratio - 1) / 2
         edge = np.array([width, height, width, height], np.float32)
-        return [
-            replace(
-                face,
-                box=np.clip(face.box * np.tile(ratio, 2), 0, edge).astype(np.float32),
-                landmarks=(face.landmarks * ratio + shift).astype(np.float32),
-            )
-            for face in self.detector.detect(small)
-        ]
+
+        def enlarged(face: Face) -> Face:
+            box = np.clip(face.box * np.tile(ratio, 2), 0, edge).astype(np.float32)
+            return replace(face, box=box, landmarks=(face.landmarks * ratio + shift).astype(np.float32))
+
+        sure, possible = self._look(small)
+        return [enlarged(face) for face in sure], [enlarged(face) for face in possible]
+
+    def _look(self, image: Image) -> tuple[list[Face], list[Face]]:
+        doubting = getattr(self.detector, "detect_and_doubt", None)
+        return (self.detector.detect(image), []) if doubting is None else doubting(image)
 
 
 def tiles(width: int, height: int, side: int, overlap: int) -> Iterator[tuple[int, int, int, int]]:

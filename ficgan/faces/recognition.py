@@ -93,6 +93,69 @@ def get_recognizer(name: str = "auto", *, match_threshold: float | None = None, 
     return OnnxRecognizer(pack, name="insightface", match_threshold=match_threshold, device=device)
 
 
+class Gate:
+    """Several recognisers as one: a face passes only where none of them takes it for its source.
+
+    Embeddings stand side by side. The distance is the least of all, each in units of that recogniser's own threshold,
+    so that 1 is where one of them begins to match.
+    """
+
+    metric: Metric = "euclidean"
+    match_threshold = 1.0
+
+    def __init__(self, recognizers: Sequence[Recognizer]) -> None:
+        self.recognizers = tuple(recognizers)
+        self.name = ", ".join(one.name for one in self.recognizers)
+        self._ends: list[int] = []
+
+    def embed(self, image: Image, landmarks: ArrayLike) -> Embeddings:
+        """Embeddings [N, sum of all D] of the faces at landmarks [N, 5, 2]."""
+        parts = [one.embed(image, landmarks) for one in self.recognizers]
+        if parts[0].size:
+            self._ends = np.cumsum([part.shape[1] for part in parts])[:-1].tolist()
+        return np.concatenate(parts, axis=1)
+
+    def _pairs(self, a: ArrayLike, b: ArrayLike) -> list[tuple[Recognizer, Any, Any]]:
+        x, y = np.split(np.asarray(a), self._ends), np.split(np.asarray(b), self._ends)
+        return list(zip(self.recognizers, x, y, strict=True))
+
+    def distance(self, a: ArrayLike, b: ArrayLike) -> float:
+        """Least distance of two embeddings, in units of the thresholds; NaN where one of them is."""
+        return float(np.min([one.distance(x, y) / max(one.match_threshold, 1e-9) for one, x, y in self._pairs(a, b)]))
+
+    def is_match(self, a: ArrayLike, b: ArrayLike) -> bool:
+        """Whether any recogniser takes the two for one person."""
+        return bool(self.matching(a, b))
+
+    def matching(self, a: ArrayLike, b: ArrayLike) -> list[str]:
+        """The recognisers that take the two for one person."""
+        return [public_name(one) for one, x, y in self._pairs(a, b) if one.is_match(x, y)]
+
+
+def make_gate(recognizers: Sequence[Recognizer]) -> Recognizer | None:
+    """What checks every new face: nothing, the one recogniser, or several as one.
+
+    Raises:
+        UsageError: one is named twice.
+    """
+    if len({one.name for one in recognizers}) < len(recognizers):
+        raise UsageError("Name each recogniser once: a second one must be another network.")
+    return Gate(recognizers) if len(recognizers) > 1 else next(iter(recognizers), None)
+
+
+def matching(recognizer: Recognizer, a: ArrayLike, b: ArrayLike) -> list[str]:
+    """Public names of the recognisers that take two embeddings for one person; none where they are two people."""
+    if isinstance(recognizer, Gate):
+        return recognizer.matching(a, b)
+    return [public_name(recognizer)] if recognizer.is_match(a, b) else []
+
+
+def public_name(recognizer: Recognizer) -> str:
+    """The name without folders of this machine; of several the names, with commas."""
+    parts = recognizer.recognizers if isinstance(recognizer, Gate) else (recognizer,)
+    return ", ".join(f"onnx:{Path(one.name).name}" if one.name.startswith("onnx:") else one.name for one in parts)
+
+
 _INSIGHTFACE_FILES = ("w600k*.onnx", "glintr*.onnx")
 
 

@@ -304,7 +304,10 @@ def _sentences(record: Record) -> Iterator[str]:
             yield "The results were not looked through a second time."
     elif gate is not None:
         threshold = data.get("gate_threshold")
-        yield f"Each new face was compared with its source by the recogniser {gate} (threshold {threshold})."
+        if "," in str(gate):
+            yield f"Each new face was compared with its source by the recognisers {gate}, and none might match."
+        else:
+            yield f"Each new face was compared with its source by the recogniser {gate} (threshold {threshold})."
     else:
         yield "No recogniser compared the results with their sources."
     if options.get("seed") is True:

@@ -124,6 +124,7 @@ class _Run:
                 file.write(json.dumps(config.model_dump(mode="json"), indent=2).encode() + b"\n")
             if not (self.out / "reals.png").exists():
                 save_grid(self.task.reals(), self.out / "reals.png")
+            self._save_missing()
         began = tick_began = saved_at = time.monotonic()
         tick_images = state.images
         try:
@@ -246,17 +247,38 @@ class _Run:
 
     def _save(self, *, grid: bool) -> None:
         self.state.save(self.out / STATE)
+        self._save_model(grid=grid)
+
+    def _save_missing(self) -> None:
+        """Write the models of the moment at which the run resumes, where an error or a kill left only the state."""
+        if not self.state.images:
+            return
+        every = self.config.schedule.snapshot_kimg
+        grid = self.state.images >= self.total or _crossed(self.state.images, self.config.optimizer.batch, every)
+        files = [NETWORK, START, *self._snapshot_names()] if grid else [NETWORK]
+        saved = (self.out / STATE).stat().st_mtime_ns if (self.out / STATE).exists() else 0
+        if any(not (self.out / name).exists() or (self.out / name).stat().st_mtime_ns < saved for name in files):
+            self._save_model(grid=grid)
+
+    def _snapshot_names(self) -> tuple[str, str]:
+        stamp = f"{round(self.state.kimg):06d}"
+        return f"network-{stamp}.safetensors", f"grid-{stamp}.png"
+
+    def _save_model(self, *, grid: bool) -> None:
         model, training = self.state.ema.model, self._record()
         self.task.save(self.out / NETWORK, model, training)
         if grid:
             self.state.save_start(self.out / START)
-            stamp = f"{round(self.state.kimg):06d}"
-            self.task.save(self.out / f"network-{stamp}.safetensors", model, training)
-            self.task.snapshot(model, self.out / f"grid-{stamp}.png")
+            network, picture = self._snapshot_names()
+            self.task.save(self.out / network, model, training)
+            self.task.snapshot(model, self.out / picture)
             if figures := self.task.judge(model):
                 record = {"kimg": self.state.kimg, **{name: round(value, 5) for name, value in figures.items()}}
-                with open(self.out / "snapshots.jsonl", "a", encoding="utf-8") as file:
-                    file.write(json.dumps(record) + "\n")
+                line = json.dumps(record) + "\n"
+                with open(self.out / "snapshots.jsonl", "a+", encoding="utf-8") as file:
+                    file.seek(0)
+                    if line not in file:
+                        file.write(line)
 
     def _record(self) -> dict[str, object]:
         config, state = self.config, self.state

@@ -15,11 +15,11 @@ import numpy as np
 
 from ficgan.anonymizers.modes import HIDING, shown
 from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.faces import DetectAt
+from ficgan.faces import DetectAt, public_name
 from ficgan.files import partial_file
 from ficgan.video.association import Associator
 from ficgan.video.folders import remove_folder, work_folder, working
-from ficgan.video.look import DetectionLog, look
+from ficgan.video.look import DetectionLog, FieldSearch, look
 from ficgan.video.media import EncodeOptions, Frame
 from ficgan.video.people import People, Readings, likeness, link_tracklets, look_up
 from ficgan.video.plan import (
@@ -230,19 +230,20 @@ class FilmJob:
             InputError: the film has no frame.
             UsageError: a reference photo without a face, or no recogniser to read it; nobody matches `rules.only`.
         """
-        source, settings, recognizer = self.source, self.settings, self.tools.recognizer
-        search = DetectAt(self.tools.detector, (settings.detect_size,) * 2, enlarge=False)
+        source, recognizer = self.source, self.tools.recognizer
+        settings, paced = self.settings, self.settings.at(source.info.rate)
+        search = FieldSearch(DetectAt(self.tools.detector, (settings.detect_size,) * 2, enlarge=False))
         photos = {**rules.keep, **rules.only}
         references = {name: look_up(photo, name, search, recognizer) for name, photo in photos.items()}
         readings = Readings(recognizer if references or settings.link != "none" else None, settings.embeddings)
-        follow = Associator(float(source.info.rate or 25), settings.patience)
+        follow = Associator(float(source.info.rate or 25), paced.patience)
         pts: list[int] = []
         times: list[float] = []
         cuts: list[int] = []
         tracklets: list[Tracklet] = []
         searched, step = 0, self._step("analysing", source.info.frames)
         with closing(DetectionLog(search, None if work is None else work / DETECTIONS)) as log:
-            for frame, faces, cut in look(source.frames(), log.detect, settings.stride):
+            for frame, faces, cut in look(source.frames(), log.detect, paced.stride):
                 pts.append(frame.pts)
                 times.append(frame.time)
                 if cut:
@@ -267,7 +268,7 @@ class FilmJob:
         }  # fmt: skip
         return Project(
             Source.of(self.path, source.info), np.array(pts, np.int64),
-            fill_tracks(tracklets, cuts, times, settings.pad), facts, tuple(cuts), self._decisions(rules, likenesses),
+            fill_tracks(tracklets, cuts, times, paced.pad), facts, tuple(cuts), self._decisions(rules, likenesses),
         )  # fmt: skip
 
     def _decisions(self, rules: Rules, likenesses: Mapping[str, dict[int, tuple[float, float]]]) -> Decisions:
@@ -391,11 +392,11 @@ class FilmJob:
 
     def check(self) -> CheckReport | None:
         """Compare source and result; None where that is not wanted, or there is no recogniser."""
-        settings, recognizer = self.settings, self.tools.recognizer
-        if settings.verify == "off" or recognizer is None:
+        settings, gate = self.settings, self.tools.gate
+        if settings.verify == "off" or gate is None:
             return None
         # Between two looks of the first detector, where it was blind.
-        offset = min(settings.stride // 2, self.every - 1)
+        offset = min(settings.at(self.source.info.rate).stride // 2, self.every - 1)
         step = self._step("checking", len(self.film.pts))
 
         def wanted(frame: int) -> bool:
@@ -409,7 +410,7 @@ class FilmJob:
 
         with self.state.timed("checking"):
             detector = independent_detector(self.tools.detector.name, settings.detect_size)
-            report = check_frames(pairs(), self.plan.kept_at, detector, recognizer, expected=bool(self.film.tracks))
+            report = check_frames(pairs(), self.plan.kept_at, detector, gate, expected=bool(self.film.tracks))
         if report.frames < 2:
             report.unchecked = "fewer than two of its frames were looked at"
         elif not report.faces and self.renderer.counts["generated"]:
@@ -459,14 +460,17 @@ class FilmJob:
             "mode": shown(settings.mode),
             **tools.methods.accounts(self.film.decisions.modes),
             "detector": tools.detector.name,
-            "gate": None if tools.recognizer is None or not tools.policy.verify else Path(tools.recognizer.name).name,
+            "gate": None if tools.gate is None or not tools.policy.verify else public_name(tools.gate),
             "linkable": _LINKABLE[settings.link],
         }
         if tools.face_model is not None and casts:
             psi = [cast.draw["psi"] for cast in casts.values() if "psi" in cast.draw]
             account |= tools.face_model.account(layer=tools.layer, psi=psi)
             account["draws"] = [
-                {"person": key.rpartition("/")[2], **cast.draw, "distance": cast.distance}
+                {
+                    "person": key.rpartition("/")[2], **cast.draw, "distance": cast.distance,
+                    **({"matched_by": cast.matched_by} if cast.matched_by else {}),
+                }
                 for key, cast in sorted(casts.items())
             ]
         return account

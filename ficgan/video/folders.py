@@ -62,6 +62,7 @@ def make_private_folder(folder: Path, kind: Kind) -> bool:
 
     Returns whether it is new (an empty folder that was there counts).
     """
+    marker = json.dumps({"schema": _SCHEMA[kind], "remove": "ficgan purge"}).encode() + b"\n"
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):
@@ -69,6 +70,8 @@ def make_private_folder(folder: Path, kind: Kind) -> bool:
         if folder.is_symlink() or not folder.is_dir():
             raise InputError(f"{folder}: exists and is no folder; choose another name")
         found = kind_of(folder)
+        if found is None:
+            _remove_unnamed_marker(folder, marker)
         if found is None and any(folder.iterdir()):
             raise InputError(f"{folder}: exists and was not made by ficgan; choose another folder")
         if found not in (None, kind):
@@ -76,10 +79,18 @@ def make_private_folder(folder: Path, kind: Kind) -> bool:
         folder.chmod(0o700)  # the umask may have taken bits, or somebody given them
         if found is None:
             with write_private(folder / MARKER) as file:
-                file.write(json.dumps({"schema": _SCHEMA[kind], "remove": "ficgan purge"}).encode() + b"\n")
+                file.write(marker)
     except OSError as error:
         raise InputError(f"{folder}: cannot be made ({error.strerror}); choose another folder") from error
     return found is None
+
+
+def _remove_unnamed_marker(folder: Path, marker: bytes) -> None:
+    """Remove what a run left that was killed while it marked the folder: its temporary file, whole or in part."""
+    for path in folder.iterdir():
+        regular = re.fullmatch(_TEMPORARY, path.name) and path.is_file() and not path.is_symlink()
+        if regular and path.stat().st_size <= len(marker) and marker.startswith(path.read_bytes()):
+            path.unlink()
 
 
 def kind_of(folder: Path) -> Kind | None:

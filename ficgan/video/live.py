@@ -22,7 +22,7 @@ from ficgan.faces.detection import check_image
 from ficgan.faces.smooth import SmoothConfig
 from ficgan.video.association import Associator
 from ficgan.video.encode import VideoWriter
-from ficgan.video.look import CutDetector
+from ficgan.video.look import CutDetector, FieldSearch
 from ficgan.video.media import EncodeOptions, Frame, display_name
 from ficgan.video.people import People, readable
 from ficgan.video.plan import VideoResult, effective_modes
@@ -133,7 +133,7 @@ class _Tracker:
     def __init__(
         self, detector: FaceDetector, recognizer: Recognizer | None, rate: float, settings: VideoSettings
     ) -> None:
-        self._search = DetectAt(detector, (settings.detect_size,) * 2, enlarge=False)
+        self._search = FieldSearch(DetectAt(detector, (settings.detect_size,) * 2, enlarge=False))
         self._follow = Associator(rate, settings.patience)
         self._cuts, self._recognizer = CutDetector(), recognizer if settings.link != "none" else None
         self._known = None if self._recognizer is None else People.of(self._recognizer)
@@ -215,6 +215,7 @@ class Stream:
             raise UsageError(f"the budget is {budget}; give seconds a frame may take, above 0")
         if look_ahead is not None and look_ahead < 0:
             raise UsageError(f"the look-ahead is {look_ahead}; give a number of frames, 0 or more")
+        settings = settings.at(fps)
         self._frames = frames
         usual = max(int(np.ceil(settings.pad * fps)), settings.stride - 1)
         self.look_ahead = usual if look_ahead is None else look_ahead
@@ -316,7 +317,7 @@ def record_live(
         notes = [*source.notes, *writer.notes]
         if interrupted:
             notes.append("The recording was ended by an interrupt.")
-        if flow.slowest > settings.stride:
+        if flow.slowest > settings.at(rate).stride:
             notes.append(f"To keep up, the detector looked at times only at every {flow.slowest}th frame.")
         account = {"mode": shown(settings.mode), **tools.methods.accounts([settings.mode]), "live": flow.summary()}
         return VideoResult(

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from ficgan import __version__
 from ficgan.arrays import windows
 from ficgan.errors import InputError
-from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer, detector_missing, get_detector
+from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer, detector_missing, get_detector, matching, public_name
 from ficgan.faces.smooth import SmoothConfig
 from ficgan.video.folders import read_json, write_private
 from ficgan.video.media import EncodeOptions, Frame
@@ -84,11 +84,16 @@ class Finding:
     time: float
     box: tuple[float, float, float, float]
     distance: float
-    """Between source and result, by the recogniser; near 0 where the face was not covered at all."""
+    """Between source and result, by the gate; near 0 where the face was not covered at all."""
+    matched_by: tuple[str, ...] = ()
+    """Recognisers that take the two for one person."""
 
     def to_dict(self) -> dict[str, Any]:
         box = [round(value, 1) for value in self.box]
-        return {"frame": self.frame, "time": round(self.time, 3), "box": box, "distance": round(self.distance, 4)}
+        return {
+            "frame": self.frame, "time": round(self.time, 3), "box": box, "distance": round(self.distance, 4),
+            "matched_by": list(self.matched_by),
+        }  # fmt: skip
 
 
 class Plan:
@@ -207,7 +212,7 @@ def check_frames(
         detector: should not be the one that found the faces.
         expected: whether the film has faces. A detector that then finds none, even in the source, proves nothing.
     """
-    report, sighted = CheckReport(detector.name, recognizer.name), not expected
+    report, sighted = CheckReport(detector.name, public_name(recognizer)), not expected
     for source, result in pairs:
         report.frames += 1
         faces = detector.detect(result.image)
@@ -221,10 +226,10 @@ def check_frames(
         marks = np.stack([face.landmarks for face in seen])
         before, after = recognizer.embed(source.image, marks), recognizer.embed(result.image, marks)
         for face, a, b in zip(seen, before, after, strict=True):
-            if recognizer.is_match(a, b):
+            if names := matching(recognizer, a, b):
                 x0, y0, x1, y1 = (float(value) for value in face.box)
                 distance = float(recognizer.distance(a, b))
-                report.findings.append(Finding(source.index, source.time, (x0, y0, x1, y1), distance))
+                report.findings.append(Finding(source.index, source.time, (x0, y0, x1, y1), distance, tuple(names)))
     if not sighted:
         report.unchecked = f"{detector.name} found no face, not even in the source"
     return report
@@ -262,7 +267,7 @@ def identity_of(
         "settings": asdict(settings), "encode": asdict(encode), "span": [start, end],
         "keep": _photos(rules.keep), "only": _photos(rules.only),
         "boxes": list(rules.boxes), "spans": list(rules.spans),
-        "detector": tools.detector.name, "gate": tools.recognizer.name if tools.recognizer else None,
+        "detector": tools.detector.name, "gate": tools.gate.name if tools.gate else None,
         "policy": asdict(tools.policy), "layer": tools.layer, "psi": tools.psi, "model": model and model.identity(),
     }  # fmt: skip
     text = json.dumps(facts, sort_keys=True, default=str).encode()

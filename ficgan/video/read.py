@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from ficgan import sandbox
 from ficgan.errors import InputError, UsageError
 from ficgan.images import READABLE_SUFFIXES, read_image
 from ficgan.video.media import (
@@ -36,6 +37,7 @@ from ficgan.video.media import (
     reason,
     rotation_of,
 )
+from ficgan.video.sandboxed import SandboxedSource
 
 __all__ = ["VideoSource", "is_live", "open_input", "open_video"]
 
@@ -72,7 +74,7 @@ def open_video(
         raise UsageError(f"the span from {start} to {end} s is empty: let the end lie after the start")
     if rate is not None and not 0 < rate < 1e6:
         raise UsageError(f"rate is {rate}, and must be a positive number of frames per second")
-    film = _open(os.fspath(source), rate)
+    film = SandboxedSource(os.fspath(source), rate) if sandbox.is_on() else open_source(os.fspath(source), rate)
     film.start, film.end, info = start, end, film.info
     if info.duration and (start is not None or end is not None):
         duration = max(0.0, min(info.duration, info.duration if end is None else end) - (start or 0.0))
@@ -81,7 +83,8 @@ def open_video(
     return film
 
 
-def _open(text: str, rate: float | Fraction | None) -> VideoSource:
+def open_source(text: str, rate: float | Fraction | None) -> VideoSource:
+    """Open a moving picture in this process; see `open_video`."""
     if camera := _CAMERA.fullmatch(text):
         return open_camera(int(camera[1]))
     if is_url(text):

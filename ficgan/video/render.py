@@ -26,6 +26,7 @@ from ficgan.faces import (
     Recognizer,
     blur_face,
     get_recognizer,
+    matching,
     mosaic_face,
     solid_mask,
 )
@@ -108,7 +109,7 @@ class VideoTools:
 
     detector: FaceDetector
     recognizer: Recognizer | None = None
-    """Used as the gate and to link tracks; None: neither."""
+    """Tells people apart, to link tracks; None: nothing does, and nothing checks new faces."""
     face_model: FaceModel | None = None
     """None where no face is generated."""
     policy: Policy = field(default_factory=Policy)
@@ -117,6 +118,12 @@ class VideoTools:
     """Diversity, so that the people of a film do not become clones of one mean face."""
     methods: Methods = field(default_factory=Methods)
     """Anonymisers for the modes that name one."""
+    gate: Recognizer | None = None
+    """Checks new faces and the result: one recogniser, or several as one; if not given, `recognizer` does."""
+
+    def __post_init__(self) -> None:
+        if self.gate is None:
+            object.__setattr__(self, "gate", self.recognizer)
 
 
 @dataclass(eq=False)
@@ -129,6 +136,7 @@ class Films:
         layer: i of new faces.
         psi: diversity ψ; None: what the model does best with.
         thorough: search frames at all scales.
+        gate: checks new faces; None: `recognizer` does.
     """
 
     model: FaceModel | None
@@ -141,6 +149,7 @@ class Films:
     layer: int
     psi: float | None
     thorough: bool = False
+    gate: Recognizer | None = None
     _people: People | None = None
 
     def settings(self, **changes: Any) -> VideoSettings:
@@ -168,7 +177,7 @@ class Films:
         once = isinstance(self.detector, PyramidDetector) and not self.thorough
         detector = self.detector.once() if once else self.detector  # type: ignore[attr-defined]
         methods = self.methods.trusting(settings.mode) if trusted else self.methods
-        return VideoTools(detector, self.recognizer, self.model, self.policy, self.layer, psi, methods)
+        return VideoTools(detector, self.recognizer, self.model, self.policy, self.layer, psi, methods, self.gate)
 
     def linked(self, settings: VideoSettings) -> People | None:
         """People known from the earlier films, where they are to be linked."""
@@ -216,6 +225,8 @@ class Cast:
     """Track → second of its last reading by the gate."""
     distance: float | None = None
     """Smallest distance between source and result that the gate read."""
+    matched_by: list[str] = field(default_factory=list)
+    """Recognisers that took an earlier face for the source."""
 
 
 class Renderer:
@@ -266,6 +277,7 @@ class Renderer:
         for person in again:
             cast = self.casts[person]
             self.cast(person, cast.z_id, cast.rung + 1)
+            self.casts[person].matched_by = cast.matched_by
         return bool(again)
 
     def cast(self, person: str, z_id: NDArray[np.float32], rung: int = 0, distance: float | None = None) -> None:
@@ -326,7 +338,7 @@ class Renderer:
         return kept
 
     def _recognised(self, faces: Sequence[_NewFace]) -> set[str]:
-        gate = self.tools.recognizer
+        gate = self.tools.gate
         known: set[str] = set()
         if gate is None or not self.tools.policy.verify:
             return known
@@ -343,8 +355,10 @@ class Renderer:
             distance = float(gate.distance(before, after))
             cast.distance = distance if cast.distance is None else min(cast.distance, distance)
             # Between two readings the face moves; a margin keeps the frames that are not read on the safe side.
-            if gate.is_match(before, after) or distance < self.settings.margin * gate.match_threshold:
+            names = matching(gate, before, after)
+            if names or distance < self.settings.margin * gate.match_threshold:
                 known.add(face.person)
+                cast.matched_by += [name for name in names if name not in cast.matched_by]
         return known
 
     # -- pictures ---------------------------------------------------------------------------------------------------

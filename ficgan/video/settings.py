@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import numpy as np
@@ -58,9 +59,9 @@ class VideoSettings:
 
     Args:
         detect_size: longest side in pixels at which frames are searched; larger ones are reduced.
-        stride: the detector looks at every n-th frame, and at the first after a cut.
-        pad: seconds covered before a track's first and after its last sighting.
-        patience: seconds without a sighting after which a track ends.
+        stride: the detector looks at every n-th frame, and at the first after a cut; see `at`.
+        pad: seconds covered before a track's first and after its last sighting; see `at`.
+        patience: seconds without a sighting after which a track ends; see `at`.
         link: which tracks get one identity: those of one person in a file, in all files of a job, or none.
         mode: what takes a face's place where no rule says otherwise; see `ficgan.anonymizers.modes.check_mode`.
         fallback: covers a face that cannot be generated: too small, turned away, still recognised.
@@ -117,6 +118,16 @@ class VideoSettings:
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, as others may read them: no key of a method."""
         return {**asdict(self), "mode": shown(self.mode)}
+
+    def at(self, rate: float | Fraction | None) -> VideoSettings:
+        """For a film of this many frames a second.
+
+        Below 25 the detector looks as often in a second as at 25, so that nobody crosses the picture between two looks.
+        Below 12.5 pads and patience are as many frames as at 12.5: there a missed look is a large part of a second.
+        """
+        frames = float(rate or 25)
+        stride, longer = max(1, round(self.stride * min(1.0, frames / 25))), max(1.0, 12.5 / frames)
+        return replace(self, stride=stride, pad=self.pad * longer, patience=self.patience * longer)
 
 
 @dataclass(frozen=True, eq=False)

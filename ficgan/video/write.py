@@ -345,6 +345,9 @@ class _Film:
                     early = number - self.delay
                     dts = int(times[early]) if early >= 0 else int(times[0]) + early * lead // self.delay
                     packet.duration = int(self.ends[rank]) - pts
+                    if number == len(times) - 1 and self.container in ("mp4", "mov"):
+                        # The step of decoding that ends the film, see `_lead`, whichever picture comes last.
+                        packet.duration = self.end - int(times[-1])
                     packet.pts, packet.dts = pts - shift, dts - shift
                     packet.time_base, packet.stream = self.base, stream
                     number += 1

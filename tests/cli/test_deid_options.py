@@ -64,8 +64,8 @@ def test_options_reach_the_engine(tmp_path: Path, engine: StandIn) -> None:
     assert given == {
         "k": 77, "layer": 0, "band": "5-8", "alpha": 0.3, "psi": 0.4, "seed": 9, "attributes": "Female,-Eyeglasses",
         "add": ("Smiling=0.7", "Young=-1"), "swap": True, "mode": "solid", "threshold": 0.25, "mask_scale": 1.2,
-        "detector": "dlib", "recognizer": "onnx:x", "verify": False, "device": "cuda:1", "checkpoint": "c", "bank": "b",
-        "precision": "float16", "compile": True, "fallback": "average", "min_score": 0.3, "strict": True,
+        "detector": "dlib", "recognizer": ("onnx:x",), "verify": False, "device": "cuda:1", "checkpoint": "c",
+        "bank": "b", "precision": "float16", "compile": True, "fallback": "average", "min_score": 0.3, "strict": True,
         "boxes": ((0, 0, 9, 9),), "thorough": True, "engine": "torch",
     }  # fmt: skip
 

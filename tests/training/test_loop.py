@@ -19,6 +19,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from PIL import Image
+from safetensors import safe_open
 from small import SMALL, small_config
 
 from ficgan.cli.train import train as command
@@ -38,6 +39,14 @@ def run(faces: Path, out: Path, *overrides: str, **options: object) -> Path:
 
 def tensors(out: Path) -> dict[str, torch.Tensor]:
     return load_tensors(out / "state.safetensors", kind="training state")[0]
+
+
+def held(path: Path) -> tuple[dict[str, bytes], dict[str, object]]:
+    """Bytes of the tensors of a safetensors file, and its header, whose keys have no order."""
+    with safe_open(str(path), framework="np") as file:
+        return {key: file.get_tensor(key).tobytes() for key in file.keys()}, {  # noqa: SIM118 (no dictionary)
+            key: json.loads(value) if value.startswith("{") else value for key, value in file.metadata().items()
+        }
 
 
 def records(out: Path) -> list[dict[str, float]]:
@@ -173,6 +182,28 @@ def test_a_finished_run_does_nothing_again(drawn_faces: Path, copied: Path) -> N
     before = (copied / "state.safetensors").read_bytes()
     run(drawn_faces, copied)
     assert (copied / "state.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize("lost", ["network.safetensors", "network-000000.safetensors", "start.safetensors"])
+def test_a_model_that_could_not_be_written_is_written_by_the_next_run(
+    drawn_faces: Path, copied: Path, lost: str
+) -> None:
+    """The disk was full when the run had its state, but not yet its models."""
+    whole = held(copied / lost)
+    state, figures = (copied / "state.safetensors").read_bytes(), (copied / "stats.jsonl").read_bytes()
+    (copied / lost).unlink()
+    run(drawn_faces, copied)
+    assert held(copied / lost) == whole
+    assert (copied / "state.safetensors").read_bytes() == state and (copied / "stats.jsonl").read_bytes() == figures
+
+
+def test_a_model_of_an_earlier_moment_than_the_state_is_written_again(drawn_faces: Path, copied: Path) -> None:
+    network, state = copied / "network.safetensors", copied / "state.safetensors"
+    whole = held(network)
+    network.write_bytes(b"of an earlier moment")
+    os.utime(network, ns=(state.stat().st_atime_ns, state.stat().st_mtime_ns - 1))
+    run(drawn_faces, copied)
+    assert held(network) == whole
 
 
 def test_another_seed_is_another_run(drawn_faces: Path, whole: Path, tmp_path: Path) -> None:

@@ -15,10 +15,12 @@ import zipfile
 import zlib
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from click.testing import CliRunner
 from PIL import Image
+from skimage.data import astronaut
 
 from ficgan.anonymizers import Faces
 from ficgan.anonymizers.external import MARKER, External
@@ -28,9 +30,10 @@ from ficgan.cli.film import purge
 from ficgan.config import ModelConfig
 from ficgan.data import open_faces
 from ficgan.data.dataset import decode_rgb
+from ficgan.data.labels import Labels
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import FicganError, InputError
-from ficgan.faces import Alignment, get_recognizer
+from ficgan.faces import Alignment, DetectAt, get_recognizer
 from ficgan.faces.detection import Plan, PyramidDetector
 from ficgan.identity.ksame import commitment
 from ficgan.images import read_image
@@ -99,6 +102,34 @@ def test_the_second_look_changes_no_find() -> None:
     again = [face.score for face in detector.detect(photo_of_two())]
     assert again == [face.score for face in sure] == [pytest.approx(0.9)]
     assert [face.score for face in faint] == [pytest.approx(0.25)]
+
+
+def test_the_second_look_also_where_photos_are_searched_at_one_size() -> None:
+    engine = Deidentifier.from_pretrained(mode="solid", detector=DetectAt(drawn_detector(), (320, 192)), verify=False)
+    audit = engine(photo_of_two()).audit
+    assert [round(place["score"], 2) for place in audit["possible_faces"]] == [0.25] and len(audit["faces"]) == 1
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_the_command_names_or_covers_a_faint_face(strict: bool, tmp_path: Path) -> None:
+    """The embedded detector gives a face of 10 px, blurred, a score of .3; its threshold is .35."""
+    photo = np.full((240, 320, 3), 120, np.uint8)
+    soft = cv2.GaussianBlur(np.ascontiguousarray(astronaut()[:220, 110:330]), (0, 0), 10)
+    small = cv2.resize(soft, None, fx=0.1, fy=0.1, interpolation=cv2.INTER_AREA)
+    photo[60 : 60 + small.shape[0], 80 : 80 + small.shape[1]] = small
+    Image.fromarray(photo).save(tmp_path / "a.png")
+    done = ficgan_deid(tmp_path / "a.png", "-o", tmp_path / "out", *(["--strict"] if strict else []))
+    assert done.returncode == 0, done.stderr
+    record = json.loads((tmp_path / "out" / "a.png.json").read_text())
+    changed = (np.asarray(Image.open(tmp_path / "out" / "a.png")) != photo).any()
+    if strict:
+        assert changed and [face["action"] for face in record["faces"]] == ["masked"] and not record["possible_faces"]
+    else:
+        (place,) = record["possible_faces"]
+        x0, y0, x1, y1 = place["box"]
+        assert not changed and not record["faces"] and 0.2 < place["score"] < 0.35
+        assert 80 <= x0 < x1 <= 102 and 60 <= y0 < y1 <= 82
+        assert b"1 place may be a face and was left as found" in done.stderr and b"--strict" in done.stderr
 
 
 # -- archives ----------------------------------------------------------------------------------------------------------
@@ -298,3 +329,10 @@ def test_a_linked_folder_of_thumbnails_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is a link"):
         save_thumbnails(project, 1, [np.zeros((9, 9, 3), np.uint8)], after=True)
     assert (elsewhere / "track-0001-after.jpg").read_text() == "somebody's file"
+
+
+def test_a_person_whose_number_no_array_holds_is_a_name(tmp_path: Path) -> None:
+    path = tmp_path / "labels.csv"
+    path.write_text("file,person\na.png,99999999999999999999\nb.png,7\nc.png,7\n")
+    people = Labels.read(path).people
+    assert people is not None and people[0] != people[1] == people[2]

@@ -58,6 +58,21 @@ def test_sockets_are_indeed_forbidden(tmp_path: Path) -> None:
         assert run(tmp_path, code).returncode == 99
 
 
+def test_onnxruntime_keeps_no_account_of_what_is_run(tmp_path: Path) -> None:
+    """Its own telemetry is below Python, where no forbidden socket would stop it: a device number, and a data base."""
+    code = "from ficgan.faces import get_recognizer; get_recognizer('dlib'); import os; print(os.environ[{0!r}])"
+    done = subprocess.run(
+        [sys.executable, "-c", code.format("ORT_DISABLE_TELEMETRY")], capture_output=True, text=True, check=False,
+        cwd=tmp_path, env={
+            **{name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"},
+            "HOME": str(tmp_path), "TMPDIR": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache"),
+            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        },
+    )  # fmt: skip
+    assert done.stdout == "1\n", done.stderr
+    assert not list(tmp_path.rglob("*"))
+
+
 @pytest.mark.slow
 def test_photo_film_and_bank_need_no_network(tmp_path: Path) -> None:
     Image.fromarray(data.astronaut()[:220, 120:330]).save(tmp_path / "a.png")
@@ -125,3 +140,15 @@ def test_the_bill_of_materials_names_everything(sbom: ModuleType) -> None:
     known = {part["bom-ref"] for part in whole["components"]} | {whole["metadata"]["component"]["bom-ref"]}
     assert {ref for entry in whole["dependencies"] for ref in (entry["ref"], *entry["dependsOn"])} <= known
     assert sbom.bill(light=True) == light and whole["serialNumber"] != light["serialNumber"]
+
+
+def test_the_hashes_are_of_the_light_set_as_it_is_pinned(sbom: ModuleType) -> None:
+    text = (ROOT / "requirements-light.txt").read_text()
+    hashed = sbom.pinned(text)
+    entries = [entry for entry in re.split(r"\n(?=\S)", text) if not entry.startswith("#")]
+    assert len(entries) == len(hashed)
+    assert all(re.search(r"--hash=sha256:[0-9a-f]{64}\b", entry) for entry in entries)
+    pins = sbom.pinned((ROOT / "constraints.txt").read_text())
+    light = {part["name"]: part["version"] for part in sbom.bill(light=True)["components"] if part["type"] == "library"}
+    assert light.items() <= hashed.items() and set(hashed) - set(light) <= {"colorama", "coloredlogs", "humanfriendly"}
+    assert all(pins.get(name, version) == version for name, version in hashed.items())

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from worlds import box_at, face_at
 
 from ficgan.faces import Face
-from ficgan.video.look import HELD, look
+from ficgan.video.look import HELD, FieldSearch, look
 from ficgan.video.media import Frame
 
 Image = NDArray[np.uint8]
@@ -101,3 +101,44 @@ def test_a_pan_costs_no_looks() -> None:
 def test_both_sides_of_a_cut_are_looked_at() -> None:
     assert looked(21, 5, lambda n: 100.0 if n < 8 else 200.0, cut=8) == [0, 5, 7, 8, 13, 18, 20]
     assert looked(16, 5, lambda n: 100.0, cut=6) == [0, 5, 6, 11, 15]
+
+
+class WholeFaces:
+    """Finds a bright square, unless it is torn into rows."""
+
+    name = "whole"
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def detect(self, image: Image) -> list[Face]:
+        self.looks += 1
+        rows, columns = np.nonzero(image[:, :, 1] > 200)
+        box = (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
+        inside = image[box[1] : box[3], box[0] : box[2], 1] > 200
+        return [face_at(np.array(box, np.float32))] if inside.mean() > 0.95 else []
+
+
+def moment(x: int) -> Image:
+    image = np.full((200, 320, 3), 60, np.uint8)
+    image[60:140, x : x + 80] = 250
+    return image
+
+
+@pytest.mark.parametrize("move", [20, 50, 120])
+def test_a_face_torn_by_interlacing_is_found_where_it_is_in_both_fields(move: int) -> None:
+    """Without the look at the fields made films left such faces uncovered."""
+    image, detector = moment(40), WholeFaces()
+    image[1::2] = moment(40 + move)[1::2]
+    assert not detector.detect(image)
+    boxes = [face.box for face in FieldSearch(detector).detect(image)]
+    assert detector.looks == 4
+    for x in (40, 40 + move):
+        assert any(box[0] <= x and x + 80 <= box[2] and box[1] <= 60 and box[3] >= 140 for box in boxes)
+
+
+def test_a_picture_of_one_moment_is_looked_at_once() -> None:
+    detector = WholeFaces()
+    noisy = (moment(40).astype(int) + np.random.default_rng(0).integers(-5, 6, (200, 320, 3))).clip(0, 255)
+    assert len(FieldSearch(detector).detect(noisy.astype(np.uint8))) == 1
+    assert detector.looks == 1

@@ -149,6 +149,14 @@ def packets(path: Path) -> list[tuple[Fraction, Fraction]]:
     return sorted(rows)
 
 
+def length(path: Path) -> Fraction:
+    """Seconds of the pictures as the file states them; in MP4 the last packet may hold another picture's length."""
+    with av.open(str(path)) as file:
+        stream = file.streams.video[0]
+        assert stream.time_base is not None
+        return stream.duration * stream.time_base if stream.duration else sum(packets(path)[-1], Fraction())
+
+
 # -- times and sound ---------------------------------------------------------------------------------------------------
 
 SOURCES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -170,7 +178,7 @@ def test_frames_times_length_and_sound_are_the_sources(name: str, tmp_path: Path
     (before, after) = packets(source), packets(out)
     assert result.frames == len(before) == len(after) == 30
     assert [time for time, _ in after] == [time for time, _ in before]
-    assert abs(after[-1][1] - before[-1][1]) <= Fraction(1, 1000)
+    assert abs(length(out) - length(source)) <= Fraction(1, 1000)
     with av.open(str(source)) as a, av.open(str(out)) as b:
         assert a.duration is not None and b.duration is not None and abs(a.duration - b.duration) <= 25_000
     assert audio_hash(out) == audio_hash(source) != "" and result.has_audio

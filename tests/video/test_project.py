@@ -503,6 +503,24 @@ def test_bad_decisions_are_one_sentence(tree: dict[str, Any], said: str, decide:
     assert said in str(error.value) and "decisions.json" in str(error.value)
 
 
+@pytest.mark.parametrize("written", [0, 20, None])
+def test_a_folder_whose_marking_was_killed_is_marked_again(tmp_path: Path, written: int | None) -> None:
+    whole, folder = tmp_path / "whole", tmp_path / "work"
+    make_private_folder(whole, "work")
+    folder.mkdir()
+    (folder / ".ficgan-0123456789abcdef.tmp").write_bytes((whole / MARKER).read_bytes()[:written])
+    assert make_private_folder(folder, "work") and kind_of(folder) == "work"
+    assert [path.name for path in folder.iterdir()] == [MARKER]
+
+
+@pytest.mark.parametrize("name", [".ficgan-0123456789abcdef.tmp", "notes.txt"])
+def test_a_folder_with_files_of_others_is_not_marked(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"somebody's")
+    with pytest.raises(InputError, match="not made by ficgan"):
+        make_private_folder(tmp_path, "work")
+    assert (tmp_path / name).read_bytes() == b"somebody's"
+
+
 def test_a_folder_in_use_is_held_for_one(tmp_path: Path) -> None:
     folder = work_folder(tmp_path / "out.mp4")
     assert folder == tmp_path / ".out.mp4.ficgan-work"

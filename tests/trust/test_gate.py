@@ -1,0 +1,133 @@
+"""Several recognisers as one gate: a face passes only where none of them takes it for its source."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from skimage import data
+
+sys.path += [str(Path(__file__).parents[1] / room) for room in ("video", ".")]
+from clips import make_clip
+
+from ficgan.deidentify import Deidentifier
+from ficgan.errors import UsageError
+from ficgan.faces import get_recognizer
+from ficgan.faces.recognition import Gate, make_gate, matching, public_name
+from ficgan.video import VideoTools, process_film
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass
+class Judge:
+    """A recogniser that takes the first `stubborn` faces that it reads after their source for the source."""
+
+    name: str
+    width: int = 2
+    stubborn: int = 0
+    match_threshold: float = 0.5
+    metric: str = "euclidean"
+    reads: int = 0
+
+    def embed(self, image: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
+        known = self.reads <= self.stubborn
+        self.reads += 1
+        return np.full((len(landmarks), self.width), 0.0 if known else 3.0, np.float32)
+
+    def distance(self, a: Any, b: Any) -> float:
+        return float(np.linalg.norm(np.asarray(a) - b))
+
+    def is_match(self, a: Any, b: Any) -> bool:
+        return not self.distance(a, b) >= self.match_threshold
+
+
+def test_the_gate_is_as_strict_as_its_strictest_recogniser() -> None:
+    near, far = Judge("near", 2, match_threshold=1.0), Judge("onnx:/home/me and you/far.onnx", 3, match_threshold=4.0)
+    gate = Gate([near, far])
+    marks = np.zeros((1, 5, 2))
+    zero = gate.embed(np.zeros((8, 8, 3), np.uint8), marks)[0]
+    assert zero.shape == (5,)
+    for x, y, names in (
+        (0.0, 0.0, ["near", "onnx:far.onnx"]), (1.5, 1.0, ["onnx:far.onnx"]), (0.1, 9.0, ["near"]), (9.0, 9.0, [])
+    ):  # fmt: skip
+        other = np.r_[np.full(2, x), np.full(3, y)]
+        assert gate.matching(zero, other) == names == matching(gate, zero, other)
+        assert gate.is_match(zero, other) == bool(names) == (gate.distance(zero, other) < gate.match_threshold)
+        assert gate.distance(zero, other) == pytest.approx(min(2**0.5 * x / 1.0, 3**0.5 * y / 4.0))
+    broken = np.r_[np.full(2, np.nan), np.full(3, 9.0)]
+    assert gate.matching(zero, broken) == ["near"] and np.isnan(gate.distance(zero, broken))  # fail closed
+    assert public_name(gate) == "near, onnx:far.onnx"
+    assert make_gate([near]) is near and make_gate([]) is None
+    with pytest.raises(UsageError, match="once"):
+        make_gate([near, near])
+    assert gate.embed(np.zeros((8, 8, 3), np.uint8), np.zeros((0, 5, 2))).shape[0] == 0
+
+
+@pytest.fixture(scope="module")
+def astronaut() -> np.ndarray:
+    return np.ascontiguousarray(data.astronaut()[:220, 120:330])
+
+
+def test_photos_are_retried_until_no_recogniser_matches(astronaut: np.ndarray) -> None:
+    easy, hard = Judge("easy"), Judge("onnx:/x/hard.onnx", stubborn=2)
+    result = Deidentifier.from_pretrained(recognizer=[easy, hard], seed=1)(astronaut)
+    (face,) = result.faces
+    assert (face.action, face.attempts, face.matched) == ("retried", 3, False)
+    assert face.matched_by == result.audit["faces"][0]["matched_by"] == ["onnx:hard.onnx"]
+    assert result.audit["gate"] == "easy, onnx:hard.onnx" and result.audit["gate_threshold"] == 1.0
+    never = Deidentifier.from_pretrained(recognizer=[Judge("easy"), Judge("hard", stubborn=99)], seed=1)(astronaut)
+    assert never.faces[0].action == "masked" and never.reidentified == 0 and never.faces[0].matched_by == ["hard"]
+
+
+def test_without_a_second_recogniser_nothing_changes(astronaut: np.ndarray) -> None:
+    usual = Deidentifier.from_pretrained(seed=1)(astronaut)
+    named = Deidentifier.from_pretrained(seed=1, recognizer=["dlib"])(astronaut)
+    np.testing.assert_array_equal(usual.image, named.image)
+    assert usual.audit["gate"] == named.audit["gate"] == "dlib" and "matched_by" not in usual.audit["faces"][0]
+    assert usual.audit["gate_threshold"] == pytest.approx(0.6)
+    with pytest.raises(UsageError, match="once"):
+        Deidentifier.from_pretrained(recognizer=["auto", "dlib"])
+
+
+@pytest.mark.slow
+def test_films_are_cast_anew_until_no_recogniser_matches(tmp_path: Path) -> None:
+    clip, frames = tmp_path / "in.mp4", [data.astronaut()[:220, 110 + n : 330 + n] for n in range(6)]
+    make_clip(clip, 6, pictures=[np.ascontiguousarray(frame) for frame in frames], size=(220, 220))
+    dlib = get_recognizer("dlib")
+    hard = Judge("onnx:/x/hard.onnx", 7, stubborn=3)  # two readings a face, before and after
+    deid = Deidentifier.from_pretrained(recognizer=[dlib, hard], seed=1)
+    tools = deid.video_tools(deid.video_settings())
+    assert isinstance(tools, VideoTools) and tools.recognizer is dlib and isinstance(tools.gate, Gate)
+    result = process_film(tools, clip, tmp_path / "out.mp4", settings=deid.video_settings(verify="full"))
+    audit = result.to_dict() if hasattr(result, "to_dict") else result.audit
+    assert audit["gate"] == "dlib, onnx:hard.onnx"
+    assert audit["check"]["recognizer"] == "dlib, onnx:hard.onnx"
+    told = json.dumps(audit)
+    assert '"matched_by": ["onnx:hard.onnx"' in told and "/x/" not in told
+
+
+@pytest.mark.slow
+def test_the_command_takes_the_option_twice(tmp_path: Path, astronaut: np.ndarray, shared_models: Path) -> None:
+    from PIL import Image
+
+    Image.fromarray(astronaut).save(tmp_path / "a.png")
+    second = shared_models / "recognizer_a.onnx"
+    done = subprocess.run(
+        [sys.executable, "-c", "from ficgan.cli.deid import deid; deid()", str(tmp_path / "a.png"), "-o",
+         str(tmp_path / "out"), "--recognizer", "dlib", "--recognizer", f"onnx:{second}"],
+        capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    record = SimpleNamespace(**json.loads((tmp_path / "out" / "a.png.json").read_text()))
+    assert record.gate == "dlib, onnx:recognizer_a.onnx" == record.options["recognizer"]
+    assert str(shared_models) not in json.dumps(vars(record)) and record.faces[0]["distance"] >= 1.0

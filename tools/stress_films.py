@@ -1,0 +1,213 @@
+"""Redact made films in which every pixel of every face is known, and count the faces that are left uncovered.
+
+    python tools/stress_films.py --frames 10000          a night
+    python tools/stress_films.py --frames 300 --seed 3
+
+The heads are the astronaut's and new ones generated from it. Each film is drawn at random: ways and speeds, motion
+blur, bars before faces, cuts, flashes, a face that enters in the last frame, 1 to 60 frames a second, turned and
+interlaced pictures. Then some faces of the result are uncovered again, and the second look is asked to find them.
+Prints a line of JSON a kind of film and one for all. Ends with 1 where a face was left uncovered.
+"""
+
+# ruff: noqa: E402 (the drawing of films belongs to the tests)
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path += [str(ROOT), str(ROOT / "tests" / "video")]
+from clips import make_clip
+from compositor import Actor, Area, Bar, Head, Image, Scene, astronaut, uncovered
+
+from ficgan import Deidentifier
+from ficgan.interrupts import stop_asked
+from ficgan.video import VideoSettings, VideoTools
+from ficgan.video.media import Frame
+from ficgan.video.plan import check_frames, independent_detector
+from ficgan.video.read import open_video
+
+RATES = (1, 2, 5, 10, 15, 24, 25, 30, 50, 60)
+KINDS = ("steady", "fast", "occluded", "cuts", "flashes", "last frame", "turned", "interlaced")
+SIZE = (640, 360)
+
+
+def heads(count: int) -> list[Head]:
+    """The astronaut, and people who do not exist, generated from it."""
+    first = astronaut()
+    deid = Deidentifier.from_pretrained(seed=0, verify=False, psi=1.0)
+    made = [deid(first.image, key=str(number)).image for number in range(count - 1)]
+    return [first, *(Head.of(image, (85, 54, 185, 180)) for image in made)]
+
+
+def way(rng: np.random.Generator, frames: int, rate: int, *, fast: bool) -> Callable[[int], tuple[float, float, float]]:
+    """To and fro in the picture; `fast`: up to .45 of a face's height a frame."""
+    size = float(rng.uniform(60, 150))
+    x, y = rng.uniform(0.3, 0.7) * SIZE[0], rng.uniform(0.4, 0.6) * SIZE[1]
+    reach = min(x, SIZE[0] - x) - 0.4 * size, min(y, SIZE[1] - y) - 0.5 * size
+    speed = (0.45 if fast else min(0.3, 2.0 / rate)) * size
+    turns = [max(0.0, speed / max(one, 1.0)) for one in reach]
+    phase, swell = rng.uniform(0, 6.28, 3), rng.uniform(0, 0.25)
+    return lambda n: (
+        x + max(0.0, reach[0]) * float(np.sin(n * turns[0] + phase[0])),
+        y + max(0.0, reach[1]) * float(np.sin(n * turns[1] * 0.3 + phase[1])),
+        size * (1 + swell * float(np.sin(2 * n / rate + phase[2]))),
+    )
+
+
+def scene(kind: str, rng: np.random.Generator, people: list[Head], frames: int) -> Scene:
+    rate = int(rng.choice(RATES))
+    chosen = rng.permutation(len(people))[: int(rng.integers(1, 4))]
+    blurred = 9 if kind in ("fast", "last frame") or rng.random() < 0.3 else 1
+    actors = [Actor(people[n], way(rng, frames, rate, fast=kind == "fast"), blurred) for n in chosen]
+    bars, cuts = [], []
+    if kind == "occluded":
+        path, begin = actors[0].path, int(rng.integers(frames // 4, frames // 2))
+
+        def bar(n: int) -> tuple[float, float, float, float]:
+            x, y, size = path(n) or (0.0, 0.0, 1.0)
+            return x - 0.7 * size, y - 0.45 * size, x + 0.7 * size, y + 0.1 * size
+
+        bars = [Bar(begin, begin + int(rng.integers(3, 20)), bar)]
+    if kind == "cuts":
+        cuts = sorted(int(n) for n in rng.choice(np.arange(2, frames - 2), 4, replace=False))
+        ways = [[way(rng, frames, rate, fast=False) for _ in actors] for _ in range(5)]
+
+        def shot(index: int) -> Callable[[int], tuple[float, float, float]]:
+            return lambda n: ways[sum(cut <= n for cut in cuts)][index](n)
+
+        actors = [Actor(actor.head, shot(index)) for index, actor in enumerate(actors)]
+    if kind == "last frame":
+        path = actors[0].path
+        actors[0] = Actor(actors[0].head, lambda n: path(n) if n == frames - 1 else None)
+    return Scene(frames, actors, size=SIZE, bars=bars, cuts=cuts, rate=rate, seed=int(rng.integers(1 << 30)))
+
+
+def write(path: Path, kind: str, shown: Scene, rng: np.random.Generator) -> tuple[list[Image], list[list[Area]]]:
+    """The film's file; its pictures as they should be read, and the faces in each."""
+    images, areas = shown.play()
+    options: dict[str, Any] = {}
+    if kind == "flashes":
+        for number in rng.choice(shown.frames, max(2, shown.frames // 12), replace=False):
+            light = float(rng.choice([0.25, 1.8, 3.0]))
+            images[number] = np.clip(images[number] * light, 0, 255).astype(np.uint8)
+    stored = images
+    if kind == "interlaced":  # odd rows are those of the next moment
+        stored = [image.copy() for image in images]
+        for now, then in zip(stored, images[1:], strict=False):
+            now[1::2] = then[1::2]
+    if kind == "turned":
+        turns = int(rng.integers(1, 4))
+        stored = [np.ascontiguousarray(np.rot90(image, -turns)) for image in images]
+        options["turn"] = (90.0 * turns, False, False)
+    height, width = stored[0].shape[:2]
+    make_clip(
+        path, shown.frames, size=(width, height), time_base=Fraction(1, shown.rate), pictures=stored, **options
+    )  # fmt: skip
+    return images, areas
+
+
+def pictures(path: Path) -> list[Image]:
+    with open_video(path) as film:
+        return [frame.image for frame in film.frames()]
+
+
+def second_look(
+    tools: VideoTools, settings: VideoSettings, source: list[Image], result: list[Image], areas: list[list[Area]],
+    rng: np.random.Generator,
+) -> tuple[int, int]:  # fmt: skip
+    """How many faces were uncovered again, and how many of them the second look found."""
+    rows = [n for n, shown in enumerate(areas) if shown]
+    chosen = sorted(int(n) for n in rng.choice(rows, min(len(rows), 6), replace=False))
+    targets: dict[int, tuple[float, float]] = {}
+
+    def pairs() -> Iterator[tuple[Frame, Frame]]:
+        for n in chosen:
+            area = areas[n][int(rng.integers(len(areas[n])))]
+            height, width = area.mask.shape
+            y0, x0 = max(0, area.y0 - height // 8), max(0, area.x0 - width // 8)
+            opened = result[n].copy()
+            part = np.s_[y0 : area.y0 + height + height // 8, x0 : area.x0 + width + width // 8]
+            opened[part] = source[n][part]
+            ys, xs = np.nonzero(area.mask)
+            targets[n] = float(area.x0 + xs.mean()), float(area.y0 + ys.mean())
+            yield Frame(n, n, float(n), source[n]), Frame(n, n, float(n), opened)
+
+    gate = tools.gate
+    assert gate is not None
+    detector = independent_detector(tools.detector.name, settings.detect_size)
+    report = check_frames(pairs(), lambda _: np.zeros((0, 4)), detector, gate)
+    hits = {
+        finding.frame for finding in report.findings
+        if finding.box[0] <= targets[finding.frame][0] <= finding.box[2]
+        and finding.box[1] <= targets[finding.frame][1] <= finding.box[3]
+    }  # fmt: skip
+    return len(chosen), len(hits)
+
+
+def stress(frames: int, seed: int, mode: str, length: int, asked: threading.Event) -> dict[str, Counter[str]]:
+    """Counts by kind of film until so many frames are done, or an end is asked for."""
+    people = heads(5)
+    deid = Deidentifier.from_pretrained(mode=mode, seed=0)
+    settings = deid.video_settings()
+    tools = deid.video_tools(settings)
+    counts: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
+    number = 0
+    while sum(one["frames"] for one in counts.values()) < frames and not asked.is_set():
+        rng, kind = np.random.default_rng([seed, number]), KINDS[number % len(KINDS)]
+        shown = scene(kind, rng, people, length)
+        with tempfile.TemporaryDirectory() as folder:
+            clip, out = Path(folder, "in.mp4"), Path(folder, "out.mp4")
+            _, areas = write(clip, kind, shown, rng)
+            report = deid.process_video(clip, out, settings=settings)
+            source, result = pictures(clip), pictures(out)
+        assert len(source) == len(result) == shown.frames, "a frame was lost"
+        left = [
+            (n, area.actor) for n, (before, after, faces) in enumerate(zip(source, result, areas, strict=True))
+            for area in faces if uncovered(before, after, area, "solid")
+        ]  # fmt: skip
+        opened, found = second_look(tools, settings, source, result, areas, rng)
+        counts[kind].update(
+            films=1, frames=shown.frames, faces=sum(map(len, areas)), uncovered=len(left), opened=opened, found=found,
+            reported=0 if report.check is None else len(report.check.findings),
+        )  # fmt: skip
+        if left:
+            print(f"film {number} of seed {seed} ({kind}, {shown.rate} fps): uncovered {left[:12]}", file=sys.stderr)
+        number += 1
+    return counts
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--frames", type=int, default=300, help="in all, at least")
+    parser.add_argument("--length", type=int, default=50, help="frames of each film")
+    parser.add_argument("--mode", default="solid", help="of hiding; how a face counts as uncovered fits solid covers")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    began = time.monotonic()
+    with stop_asked() as asked:
+        counts = stress(given.frames, given.seed, given.mode, given.length, asked)
+    for kind, one in counts.items():
+        print(json.dumps({"kind": kind, **one}))
+    total: Counter[str] = sum(counts.values(), Counter())
+    recall = round(total["found"] / total["opened"], 4) if total["opened"] else None
+    print(json.dumps({
+        "kind": "all", **total, "uncovered": total["uncovered"], "recall": recall,
+        "seconds": round(time.monotonic() - began),
+    }))  # fmt: skip
+    return 1 if total["uncovered"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
