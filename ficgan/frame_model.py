@@ -49,8 +49,6 @@ DOUBTFUL_SIDE = 96.0
 """Width and height in pixels of a mesh from which on its presence says this: small faces of people have 4 to 16."""
 LIGHT_BOUND = 0.5
 """How far the light of a frame of a film may be moved towards its neighbours', in standard deviations: flashes stay."""
-_SIDE = 8.0
-"""Readings of an attribute, in standard deviations, times this: beyond one it counts as clearly on its side."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -292,8 +290,7 @@ class FrameModel(FaceModel):
         first, last = k_same_layers(self.num_layers, None if attempt.band else attempt.layer, attempt.band)
         own, stay, given = z_id[:, :size], z_id[:, kept], w_new[:, kept]
         if self.attributes is None and self.target is None:  # the source's own, moved as was asked for
-            far, side = (np.resize(part, stay.shape[1]) for part in (self.config.kept, self.config.sided))
-            given = far * stay + side * np.tanh(_SIDE * stay) + self.shift[kept]
+            given = self.config.shown_attributes(stay) + self.shift[kept]
         codes = self.model.mixed(own, w_new[:, :size], self.model.taken(first, last), given)
         extra = w_new[:, code_size:]
         if not extra.size:  # codes that were not drawn

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,9 @@ import pytest
 from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # shells start background jobs so, and commands inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("few", max_examples=10, deadline=None)
 settings.load_profile("few")

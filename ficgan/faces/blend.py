@@ -351,7 +351,8 @@ def _cover(image: Image, face: Face, fill: Callable[[Image, float], Image], mask
         raise UsageError(f"The feather is {feather}: give a fraction of the cover's size between 0 and 1.")
     box, marks = np.asarray(face.box, dtype=np.float64), np.asarray(face.landmarks, dtype=np.float64)
     most = (box[2:] - box[:2]).clip(1) / 2  # landmarks farther away are no part of this face
-    low, high = marks.min(0).clip(box[:2] - most, box[:2]), marks.max(0).clip(box[2:], box[2:] + most)
+    marks = marks[((marks >= box[:2] - most) & (marks <= box[2:] + most)).all(1)]
+    low, high = np.vstack([box[:2], marks]).min(0), np.vstack([box[2:], marks]).max(0)
     centre, sides = (low + high) / 2, (high - low).clip(1)
     half = sides / 2 * _MARGIN * mask_scale
     height, width = image.shape[:2]

@@ -27,6 +27,9 @@ KIND = "appearance"
 """Of the file, as its metadata says it."""
 SCHEMA = 1
 
+_SIDE = 8.0
+"""Readings of an attribute, in standard deviations, times this: beyond one it counts as clearly on its side."""
+
 
 @dataclass(frozen=True)
 class FrameConfig:
@@ -72,6 +75,11 @@ class FrameConfig:
     detail: float = 1.2
     inset: float = 0.0
     feather: float = 2.5
+
+    def shown_attributes(self, kept: Floats) -> Floats:
+        """Attributes [B,A] that a new face shows, of those that the sources have."""
+        far, side = (np.resize(part, kept.shape[1]) for part in (self.kept, self.sided))
+        return (far * kept + side * np.tanh(_SIDE * kept)).astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)

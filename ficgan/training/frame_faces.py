@@ -182,7 +182,7 @@ class Mixes:
         numbers = np.clip(numbers, -config.limit, config.limit).astype(np.float32)
         light = moment.light.copy()
         light[:, SLOPES] *= 1 + damp * (config.slopes - 1)
-        given = moment.kept * np.resize(config.kept, moment.kept.shape[1])
+        given = config.shown_attributes(moment.kept)
         mixed = replace(moment, numbers=numbers, light=light, kept=given.astype(np.float32))
         take = np.stack([model.taken(int(one), model.num_layers) for one in first])
         codes = model.mixed(own, new, take, given)

@@ -388,7 +388,7 @@ class Renderer:
                 mode = settings.fallback if appearance.mode == "ficgan" else appearance.mode
                 self._count(self.covers(out, face, mode, appearance.person))
         for box, mode in job.regions:
-            self.covers(out, Face(box, np.zeros((5, 2), np.float32), 0.0), mode)
+            self.covers(out, Face(box, np.full((5, 2), np.nan, np.float32), 0.0), mode)
             self._count("region")
         return out
 

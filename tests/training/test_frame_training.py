@@ -111,7 +111,7 @@ def test_the_composite_is_what_is_pasted(task: tuple[FrameTask, FrameFICGAN]) ->
             np.array(made.set.images[one]), read.upright[0], points, texture, model.mask, model.warp
         )
         apart = np.abs((seen[row].permute(1, 2, 0).numpy() + 1) * 127.5 - paste.image)
-        assert apart.mean() < 0.5 and np.quantile(apart, 0.999) < 14  # bilinear there, bicubic here
+        assert apart.mean() < 0.6 and np.quantile(apart, 0.999) < 20  # bilinear there, bicubic here
 
 
 def test_batches_show_what_the_product_publishes(task: tuple[FrameTask, FrameFICGAN], faces: Path) -> None:

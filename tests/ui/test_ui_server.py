@@ -473,9 +473,9 @@ def test_the_command_hands_its_options_to_the_model(monkeypatch: pytest.MonkeyPa
     _make_engine(parsed, 7)
     assert given == {
         "checkpoint": "m.safetensors", "bank": "b.safetensors", "thorough": True, "threshold": 0.4, "seed": 7,
-        "detector": "auto", "recognizer": "auto", "device": "cpu", "precision": "auto",
+        "detector": "auto", "recognizer": ("auto",), "device": "cpu", "precision": "auto",
     }  # fmt: skip
-    used = {*given, "thresh", "folder", "out", "project", "port", "browser"}
+    used = {*given, "sandbox", "thresh", "folder", "out", "project", "port", "browser"}
     assert {option.name for option in ui.params} <= used  # none without effect
 
 
