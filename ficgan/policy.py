@@ -11,6 +11,9 @@ __all__ = ["Attempt", "Policy", "covered"]
 
 CORE = 0.3
 """Half-axes of the ellipse that must be hidden, as a share of the detector's box: eyes, nose and mouth."""
+NEAR = 0.06
+"""How far from a landmark the cover may end where a mesh was found, as a share of the box's width. The far eye of a
+turned head lies on its outline, and detectors misplace it by more than that."""
 INNER = 0.7
 """The same as a share of a mesh's outline, which is the face itself and needs no allowance for a loose box."""
 
@@ -76,20 +79,23 @@ def covered(
         mask: [H,W], 0 (untouched) to 1 (replaced).
         landmarks: five points (x, y) in pixels; those outside the image need no cover.
         box: x0, y0, x1, y1 of the detector; an ellipse over its middle must be hidden too.
-        least: weight wanted at every landmark and at 19 of 20 pixels of the ellipse, in (0, 1].
+        least: weight wanted at every landmark (near it where there is an outline) and at 19 of 20 pixels of the
+            ellipse, in (0, 1].
         outline: [n,2], convex outline of the face where a mesh of it was found. Its inner part may take the place
             of the ellipse, as a tilted or turned face does not fill its box.
     """
     height, width = mask.shape
     points = np.rint(np.asarray(landmarks)).astype(int)
     inside = (points >= 0).all(1) & (points[:, 0] < width) & (points[:, 1] < height)
-    if not (mask[points[inside, 1], points[inside, 0]] >= least).all():
+    x0, y0, x1, y1 = (float(value) for value in np.asarray(box))
+    near = 0 if outline is None else round(NEAR * (x1 - x0))
+    if not all(mask[max(y - near, 0) : y + near + 1, max(x - near, 0) : x + near + 1].max() >= least
+               for x, y in points[inside]):  # fmt: skip
         return False
     if outline is not None and inside.any():  # the landmarks say that it is this face's
         inner = _weights_inside(mask, np.asarray(outline, np.float64))
         if inner.size and (inner >= least).mean() >= 0.95:
             return True  # else the ellipse decides: hair over the forehead, which stays, may reach into the outline
-    x0, y0, x1, y1 = (float(value) for value in np.asarray(box))
     centre, half = ((x0 + x1) / 2, (y0 + y1) / 2), (max(CORE * (x1 - x0), 0.5), max(CORE * (y1 - y0), 0.5))
     columns = np.arange(max(0, round(centre[0] - half[0])), min(width, round(centre[0] + half[0]) + 1))
     rows = np.arange(max(0, round(centre[1] - half[1])), min(height, round(centre[1] + half[1]) + 1))

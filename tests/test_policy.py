@@ -71,3 +71,13 @@ def test_an_outline_takes_the_place_of_the_box() -> None:
     assert not covered(mask, POINTS + np.array([30, 0]), box, 0.9, outline)
     assert not covered(mask, POINTS, box, 0.9, outline - np.array([200, 0])), "it is not in the picture: the box counts"
     assert not covered(mask, POINTS - 200, box, 0.9, outline), "no landmark says that it is this face's"
+
+
+def test_a_landmark_on_the_outline_may_lie_beside_the_cover() -> None:
+    """The far eye of a turned head; without an outline nothing says that the rest of the face is hidden."""
+    mask, box = np.zeros((60, 60), np.float32), np.array([4, 14, 54, 58], np.float32)
+    mask[15:58, 9:54] = 1
+    outline = np.array([[9, 15], [53, 15], [53, 57], [9, 57]], np.float32)
+    marks = np.array([[7, 25], [30, 25], [20, 35], [12, 45], [30, 45]], np.float32)
+    assert covered(mask, marks, box, 0.9, outline) and not covered(mask, marks, box, 0.9)
+    assert not covered(mask, marks - np.array([3, 0], np.float32), box, 0.9, outline)
