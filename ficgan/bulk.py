@@ -23,7 +23,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.files import atomic_write, file_digest
+from ficgan.files import atomic_write, file_digest, remove_leftovers
 from ficgan.images.formats import FILM_SUFFIXES, READABLE_SUFFIXES, film_suffix, output_suffix
 from ficgan.records.photo import as_json, new_photo
 from ficgan.records.sidecars import TOOL, header
@@ -599,9 +599,12 @@ def run(
             progress(settled, len(jobs), job.input)
         todo = [*again, *left.values()]
         if not todo:
-            return
+            break
         log.info("%d photos are tried again", len(todo))
     for job in todo:
         manifest.add({"input": job.input, "output": job.output, "state": "failed", "error": DIED, "attempts": attempt})
         settled += 1
         progress(settled, len(jobs), job.input)
+    if (target := Place(task.target)).is_local:  # what workers that died had begun to write
+        for folder in {Path(target.path(job.output)).parent for job in jobs}:
+            remove_leftovers(folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -12,7 +13,16 @@ from typing import BinaryIO
 
 from ficgan.errors import FicganError, InputError
 
-__all__ = ["atomic_write", "file_digest", "partial_file"]
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["atomic_write", "file_digest", "partial_file", "remove_leftovers"]
+
+_LEFTOVER = re.compile(r"\.ficgan-[0-9a-f]{16}\.tmp")
+_swept: set[Path] = set()
+"""Folders whose leftovers this process has removed."""
 
 
 def file_digest(path: str | os.PathLike[str]) -> str:
@@ -62,21 +72,57 @@ def partial_file(path: str | os.PathLike[str], *, overwrite: bool = False, mode:
 def _partial(path: Path, overwrite: bool, mode: int) -> Iterator[tuple[Path, int]]:
     if not overwrite and os.path.lexists(path):
         raise _exists(path)
+    if path.parent not in _swept:
+        _swept.add(path.parent)
+        remove_leftovers(path.parent)
     temporary = path.with_name(f".ficgan-{secrets.token_hex(8)}.tmp")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     try:
         with _reported(path, "; choose another output folder"):
-            descriptor = os.open(temporary, flags, mode)
+            descriptor = _locked(temporary, mode)
         try:
             yield temporary, descriptor
             with _reported(path):
                 os.fsync(descriptor)
+            if fcntl is not None:  # under the lock: nobody takes it for a leftover
+                _rename(temporary, path, overwrite)
         finally:
             os.close(descriptor)
-        _rename(temporary, path, overwrite)
+        if fcntl is None:  # Windows renames no open file
+            _rename(temporary, path, overwrite)
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+def _locked(temporary: Path, mode: int) -> int:
+    """A new file, locked for as long as it is open."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    while True:
+        descriptor = os.open(temporary, flags, mode)
+        if fcntl is None:
+            return descriptor
+        with suppress(OSError):  # file systems without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_nlink:
+            return descriptor
+        os.close(descriptor)  # another process took it for a leftover before it was locked
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove temporary files of processes that were killed. Those that a process still writes are locked, and stay."""
+    if fcntl is None:
+        return
+    with suppress(OSError):
+        for entry in os.scandir(folder):
+            if not _LEFTOVER.fullmatch(entry.name) or not entry.is_file(follow_symlinks=False):
+                continue
+            with suppress(OSError):
+                descriptor = os.open(entry.path, os.O_RDWR | os.O_NOFOLLOW)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    os.unlink(entry.path)
+                finally:
+                    os.close(descriptor)
 
 
 @contextmanager
