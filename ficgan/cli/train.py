@@ -36,6 +36,9 @@ _AT_ONCE = 1024
 """Decoded pictures in memory: 200 MB at 256²."""
 _STATE, _NETWORK = "state.safetensors", "verifier.safetensors"
 _FACES = click.argument("data", nargs=-1, required=True, type=shared.PATH)
+_MESHES = click.option(
+    "--meshes", type=shared.PATH, help="Meshes of DATA: taken from this file, or read and written there if it is none."
+)
 _PLACEMENT: tuple[Any, ...] = (
     click.option("--alignment", default="template", show_default=True, type=click.Choice(["template", "ffhq"])),
     click.option("--eye-distance", default=0.37, show_default=True, help="Template: eye distance / side of the crop."),
@@ -240,17 +243,18 @@ def _alignment(name: str, eye_distance: float, eye_y: float) -> Alignment:
 @click.option("--size", default=128, show_default=True, help="Side of the frame, pixels.")
 @shared.output("Model to write (.safetensors).", kind=shared.PATH)
 @click.option("--bank", type=shared.PATH, help="Write an identity bank of the same faces, too.")
+@_MESHES
 @click.option("--detail", type=shared.PATH, help="Synthetic faces, 256², that lend pores and lashes to large faces.")
 @shared.OVERWRITE
 @shared.reporting("face")
 def fit_appearance(
     data: tuple[Path, ...], labels: Path | None, split: tuple[str, ...], licence: str, size: int, out: Path,
-    bank: Path | None, detail: Path | None, overwrite: bool, report: Progress,
+    bank: Path | None, meshes: Path | None, detail: Path | None, overwrite: bool, report: Progress,
 ) -> shared.Summary:  # fmt: skip
     """Fit the linear appearance model to DATA: folders, zips or tars of faces aligned by `ficgan align`, 128².
 
-    It takes a few minutes for 20,000 faces. The labels say which people are men or women and how old they are, so that
-    a new face can keep both.
+    Reading the meshes of 20,000 faces takes minutes; with --meshes they are read once. The labels say which people
+    are men or women and how old they are, so that a new face can keep both.
     """
     from ficgan.data import check_alignment, open_faces
     from ficgan.errors import UsageError
@@ -269,7 +273,7 @@ def fit_appearance(
         faces = faces.subset([i for i, name in enumerate(faces.labels.splits) if name in split])
     began = time.monotonic()
     mesh, config = MediaPipeMesh(), FitConfig(size=size)
-    learnt = learn(faces, mesh, config, lambda stage, done, total: report(done, total, stage))
+    learnt = learn(faces, mesh, config, lambda stage, done, total: report(done, total, stage), meshes)
     model, record = learnt.model, learnt.record
     if detail is not None:
         fine = open_faces([detail], resolution=2 * SIDE)
@@ -299,18 +303,20 @@ def bank() -> None:
 @click.option("--labels", type=shared.PATH, help="CSV: file, person (or identity), attributes.")
 @click.option("--split", help="Use only images of this split.")
 @click.option("--licence", default="", help="Licence of the data.  [default: the model's, if of its training data]")
+@_MESHES
 @shared.output("Bank to write (.safetensors).", kind=shared.PATH)
 @shared.options(shared.device(what="cpu, cuda or cuda:N."), shared.OVERWRITE)
 @shared.reporting("face")
 def build(
-    checkpoint: Path, data: tuple[Path, ...], labels: Path | None, split: str | None, licence: str, out: Path,
-    device: str, overwrite: bool, report: Progress,
+    checkpoint: Path, data: tuple[Path, ...], labels: Path | None, split: str | None, licence: str,
+    meshes: Path | None, out: Path, device: str, overwrite: bool, report: Progress,
 ) -> shared.Summary:  # fmt: skip
     """Encode the people of DATA with CHECKPOINT: one code per person, so that k counts people.
 
     Who is who comes from --labels; without it, and for people it does not know, each picture counts as a person.
     """
     from ficgan.data import check_alignment, open_faces
+    from ficgan.errors import UsageError
     from ficgan.face_model import ModelInfo
     from ficgan.faces import Alignment
     from ficgan.frame.learn import SIDE
@@ -328,7 +334,9 @@ def build(
     faces = open_faces(data, resolution=resolution, labels=labels, split=split)
     check_alignment(faces, Alignment.from_dict(info.alignment), str(checkpoint))
     if network is None:
-        made = write_bank(checkpoint, faces, out, licence, device, report)
+        made = write_bank(checkpoint, faces, out, licence, device, report, meshes)
+    elif meshes is not None:
+        raise UsageError(f"--meshes is for models in the canonical frame; {checkpoint} works on crops")
     else:
         made = save_bank(out, checkpoint, info, faces, _encoded(network, faces, device, report), licence)
     if not made.provenance["identities_known"]:
@@ -412,8 +420,9 @@ def save_bank(
 
 
 def write_bank(
-    checkpoint: Path, faces: FaceData, out: Path, licence: str, device: str = "cpu", report: Progress | None = None
-) -> IdentityBank:
+    checkpoint: Path, faces: FaceData, out: Path, licence: str, device: str = "cpu", report: Progress | None = None,
+    meshes: Path | None = None,
+) -> IdentityBank:  # fmt: skip
     """Encode the clear faces of a set with an appearance model and write the bank of its people."""
     from ficgan.faces import MediaPipeMesh
     from ficgan.frame.file import load_appearance
@@ -424,8 +433,9 @@ def write_bank(
     model, _, info, network = load_appearance(checkpoint)
     presence = info.training.get("fit", {}).get("presence", FitConfig().presence)
     codes, rows = codes_of(
-        model, faces, MediaPipeMesh(device), presence, network, lambda stage, done, total: report(done, total, stage)
-    )
+        model, faces, MediaPipeMesh(device), presence, network, lambda stage, done, total: report(done, total, stage),
+        meshes,
+    )  # fmt: skip
     if len(rows) < len(faces):
         report.info(f"{len(faces) - len(rows)} of {len(faces)} faces are not clear enough and left out.")
     return save_bank(out, checkpoint, info, faces, codes, licence, rows)

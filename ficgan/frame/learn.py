@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +25,14 @@ from ficgan.frame.geometry import LO, Readings, Warp
 if TYPE_CHECKING:
     from ficgan.data import FaceData, Labels
 
-__all__ = ["Learnt", "codes_of", "images_of", "kept_attributes", "learn", "lend"]
+__all__ = ["Learnt", "codes_of", "images_of", "kept_attributes", "learn", "lend", "meshes_of"]
 
 Floats = NDArray[np.float32]
 Progress = Callable[[str, int, int], None]
+Found = TypeVar("Found")
 SIDE = 128
 """Of the aligned crops, pixels: a frame unit is a 128th of the template's crop."""
+_IN_MEMORY = 256  # decoded crops
 _AGE = re.compile(r"(\d+)\s*-\s*(\d+)|(?:more than|over|\+)?\s*(\d+)\s*\+?")
 
 
@@ -58,7 +64,9 @@ class Learnt:
         return np.concatenate(parts).astype(np.float32)
 
 
-def learn(data: FaceData, mesh: FaceMesh, config: FitConfig, progress: Progress | None = None) -> Learnt:
+def learn(
+    data: FaceData, mesh: FaceMesh, config: FitConfig, progress: Progress | None = None, meshes: Path | None = None
+) -> Learnt:
     """Fit geometry and appearance.
 
     Args:
@@ -66,12 +74,13 @@ def learn(data: FaceData, mesh: FaceMesh, config: FitConfig, progress: Progress 
         mesh: reads them.
         config: numbers.
         progress: called as progress(stage, done, total).
+        meshes: file of `meshes_of`.
 
     Raises:
-        InputError: too few clear faces.
+        InputError: too few clear faces; or the file of meshes is of other faces.
     """
     say = progress or (lambda stage, done, total: None)
-    points, presence = _meshes(data, mesh, say)
+    points, presence = meshes_of(data, mesh, say, meshes)
     clear = np.flatnonzero(presence >= config.presence)
     needed = 4 * (config.lights + config.textures)
     if len(clear) < needed:
@@ -80,10 +89,12 @@ def learn(data: FaceData, mesh: FaceMesh, config: FitConfig, progress: Progress 
     read = shape.read(points[clear])
     warp = Warp(shape.front, config.size)
     textures = np.empty((len(clear), config.size, config.size, 3), np.uint8)
-    for done, (row, image) in enumerate(zip(clear, images_of(data.subset(clear)), strict=True)):
-        textures[done] = read_texture(image, read.upright[done], read.points[done], warp)
-        if done % 100 == 99 or row == clear[-1]:
-            say("reading textures", done + 1, len(clear))
+
+    def texture(row: int, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        return read_texture(image, read.upright[row], read.points[row], warp)
+
+    for row, found in _each(data.subset(clear), texture, "reading textures", say):
+        textures[row] = found
     labels = None if data.labels is None else data.labels.take([int(i) for i in clear])
     names, kept = kept_attributes(labels, len(clear))
     model, _ = fit_appearance(shape, read, textures, _groups(labels, len(clear)), kept, names, config, say)
@@ -136,27 +147,25 @@ def _around_eyes(model: AppearanceModel) -> NDArray[np.bool_]:
 
 def codes_of(
     model: AppearanceModel, data: FaceData, mesh: FaceMesh, presence: float, network: FrameNetwork | None = None,
-    progress: Progress | None = None,
+    progress: Progress | None = None, meshes: Path | None = None,
 ) -> tuple[Floats, NDArray[np.int64]]:  # fmt: skip
     """Codes, attributes and the network's w [M,D+A+W] of the clear faces of a set, and their rows [M]."""
     say = progress or (lambda stage, done, total: None)
-    codes, rows = [], []
-    for done, image in enumerate(images_of(data)):
-        found = find_meshes(mesh, image, _template())[0]
-        if found.presence >= presence:
-            read = model.shape.read(found.points[None])
-            texture = read_texture(image, read.upright[0], read.points[0], model.warp)
-            code, moment = model.encode(texture[None], read)
-            parts = [code[0], moment.kept[0]]
-            if network is not None:
-                parts.append(network.read(texture[None], model.identity_code(code, moment.kept))[0][0])
-            codes.append(np.concatenate(parts))
-            rows.append(done)
-        if done % 100 == 99 or done == len(data) - 1:
-            say("encoding", done + 1, len(data))
-    if not codes:
+    points, sure = meshes_of(data, mesh, say, meshes)
+    clear = np.flatnonzero(sure >= presence)
+    if not len(clear):
         raise InputError(f"none of the {len(data)} faces is clear enough: give larger, sharper, frontal ones")
-    return np.stack(codes).astype(np.float32), np.array(rows)
+
+    def code_of(row: int, image: NDArray[np.uint8]) -> Floats:
+        read = model.shape.read(points[clear[row]][None])
+        texture = read_texture(image, read.upright[0], read.points[0], model.warp)
+        code, moment = model.encode(texture[None], read)
+        parts = [code[0], moment.kept[0]]
+        if network is not None:
+            parts.append(network.read(texture[None], model.identity_code(code, moment.kept))[0][0])
+        return np.concatenate(parts).astype(np.float32)
+
+    return np.stack([code for _, code in _each(data.subset(clear), code_of, "encoding", say)]), clear
 
 
 def kept_attributes(labels: Labels | None, count: int) -> tuple[tuple[str, ...], NDArray[np.float64]]:
@@ -195,23 +204,69 @@ def _groups(labels: Labels | None, count: int) -> Sequence[str]:
     return [labels.attribute_names[rows[one.argmax()]] if one.any() else "" for one in table]
 
 
-def _meshes(data: FaceData, mesh: FaceMesh, say: Progress) -> tuple[Floats, Floats]:
-    points, presence = [], []
-    for done, image in enumerate(images_of(data)):
-        found = find_meshes(mesh, image, _template())[0]
-        points.append(found.points)
-        presence.append(found.presence)
-        if done % 100 == 99 or done == len(data) - 1:
-            say("reading meshes", done + 1, len(data))
-    return np.stack(points), np.array(presence, np.float32)
+def meshes_of(
+    data: FaceData, mesh: FaceMesh, progress: Progress | None = None, kept: Path | None = None
+) -> tuple[Floats, Floats]:
+    """The mesh of every face of a set.
+
+    Args:
+        data: aligned faces at 128² by the default template.
+        mesh: reads them; that takes most of the time of a fit.
+        progress: called as progress(stage, done, total).
+        kept: a safetensors file that the meshes are taken from; where there is none, they are read and written there.
+
+    Returns:
+        Points float32 [N,478,3] in pixels of the crops, and presence float32 [N].
+
+    Raises:
+        InputError: the file holds the meshes of other faces or of another mesh, or is no such file.
+    """
+    from safetensors import SafetensorError, safe_open
+    from safetensors.numpy import save
+
+    from ficgan.files import atomic_write
+
+    header = {"ficgan": json.dumps({"meshes": mesh.name, "faces": data.fingerprint})}
+    if kept is not None and kept.exists():
+        try:
+            with safe_open(kept, "np") as file:
+                fits = file.metadata() == header
+                if fits:
+                    return file.get_tensor("points"), file.get_tensor("presence")
+        except (SafetensorError, OSError) as error:
+            raise InputError(f"{kept} holds no meshes ({error}): name another file.") from None
+        raise InputError(f"{kept} holds the meshes of other faces, or of another network: name another file.")
+    template = Alignment().points(SIDE)[None]
+
+    def read(row: int, image: NDArray[np.uint8]) -> tuple[Floats, float]:
+        found = find_meshes(mesh, image, template)[0]
+        return found.points, found.presence
+
+    found = [one for _, one in _each(data, read, "reading meshes", progress or (lambda stage, done, total: None))]
+    points, presence = np.stack([one[0] for one in found]), np.array([one[1] for one in found], np.float32)
+    if kept is not None:
+        with atomic_write(kept) as file:
+            file.write(save({"points": points, "presence": presence}, header))
+    return points, presence
 
 
-def _template() -> NDArray[np.float64]:
-    return Alignment().points(SIDE)[None]
+def _each(
+    data: FaceData, work: Callable[[int, NDArray[np.uint8]], Found], stage: str, say: Progress
+) -> Iterator[tuple[int, Found]]:
+    """Row and work(row, crop) of every face, in order; as many at once as there are cores, a few hundred in memory."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with ThreadPoolExecutor(cores) as pool:
+        for begin in range(0, len(data), _IN_MEMORY):
+            rows = range(begin, min(begin + _IN_MEMORY, len(data)))
+            yield from zip(rows, pool.map(work, rows, _crops(data, rows)), strict=True)
+            say(stage, rows.stop, len(data))
 
 
 def images_of(data: FaceData) -> Iterator[NDArray[np.uint8]]:
     """Decoded crops, a few hundred at a time in memory."""
-    for begin in range(0, len(data), 256):
-        part = data.subset(range(begin, min(begin + 256, len(data))))
-        yield from np.ascontiguousarray(part.resident().numpy().transpose(0, 2, 3, 1))
+    for begin in range(0, len(data), _IN_MEMORY):
+        yield from _crops(data, range(begin, min(begin + _IN_MEMORY, len(data))))
+
+
+def _crops(data: FaceData, rows: range) -> NDArray[np.uint8]:
+    return np.ascontiguousarray(data.subset(rows).resident().numpy().transpose(0, 2, 3, 1))
