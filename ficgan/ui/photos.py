@@ -207,8 +207,9 @@ class Photos:
         found = [face for face in item.faces if face.score > 0]
         return PhotoDecisions(
             name=item.name, analysis=content_key(read_image(self.review.source(item)).rgb), default=controls.mode,
+            drawing=controls.drawing,
             faces=tuple(
-                FoundFace(id=n, box=face.box, landmarks=face.landmarks, score=face.score)
+                FoundFace(id=n, box=face.box, landmarks=face.landmarks, score=face.score, draw=face.draw)
                 for n, face in enumerate(found, 1)
             ),
             tracks={n: Decision(mode=face.mode, reason=REASON) for n, face in enumerate(found, 1) if face.mode},

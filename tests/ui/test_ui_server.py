@@ -244,6 +244,17 @@ def test_controls_and_exemplars(desk: Desk, png: bytes) -> None:
         error = desk.ask("POST", f"{one}/controls", {**changed, name: value}, code=422)["error"]
         assert word in error and "Traceback" not in error
     assert desk.ask("GET", one)["controls"] == changed
+    # What is exported holds the controls and the number of the draw: with the same seed the pixels are the same.
+    desk.ask("PATCH", f"{one}/faces/0", {"draw": 2})
+    saved = pixels(desk.review.output / desk.ask("POST", f"{one}/save")["saved"])
+    file = desk.review.folder.parent / "decisions.json"
+    file.write_bytes(desk.web.get(f"/api/{one}/decisions.json").content)
+    source = np.asarray(Image.open(io.BytesIO(png)))
+    applied = deciding(desk.session.engine, read_decisions(file))(source, key=content_key(source))
+    assert np.array_equal(applied.image, saved) and not np.array_equal(saved, desk.session.engine(source).image)
+    outcome = CliRunner().invoke(main, ["bulk", str(file.parent), "-o", "x", "--decisions", str(file), "--layer", "1"])
+    assert outcome.exit_code == 2 and "says how new faces are drawn; leave --layer out" in outcome.output
+    desk.ask("PATCH", f"{one}/faces/0", {"draw": 0})
     # For all files: those of its own go, and the same picture as at first comes back.
     desk.ask("POST", "controls", item["controls"])
     desk.session.photos.redraw(number).result(60)

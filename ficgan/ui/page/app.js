@@ -87,7 +87,8 @@ async function poll() {
     if (!lost) tell(error.message);
     lost = true;
   }
-  timer = setTimeout(poll, busy && !document.hidden ? 600 : 2000);
+  const bare = order.slice(0, 12).some(id => !items.get(id)?.thumb && items.get(id)?.state !== "failed");
+  timer = setTimeout(poll, document.hidden || !busy ? 2000 : bare ? 200 : 600);
 }
 let lost = false;
 
@@ -101,6 +102,9 @@ function showStatus() {
   const saved = all.filter(item => item.saved && !item.changed).length;
   if (saved) parts.push(`${saved} saved`);
   at("status").textContent = parts.join(" · ");
+  at("looked").hidden = !waiting;
+  at("looked").max = all.length;
+  at("looked").value = all.length - waiting;
   at("empty").hidden = all.length > 0;
   at("save-all").disabled = !all.some(item => item.state === "ready" && (item.changed || !item.saved));
 }
@@ -151,7 +155,7 @@ function fillCard(card, item) {
   card.dataset.state = item.state;
   card.replaceChildren(
     h("span", {class: "picture"}, picture || (item.state === "failed" ? "no picture" : "…"), item.kind === "film" ? h("span", {class: "badge"}, "film") : null),
-    h("span", {class: "text"}, h("span", {class: "name", title: item.name}, item.name), h("span", {class: "state " + tone, title: words}, words), bar),
+    h("span", {class: "text"}, h("span", {class: "name", title: item.name}, item.name.split("/").pop()), item.name.includes("/") ? h("span", {class: "folder"}, item.name.slice(0, item.name.lastIndexOf("/") + 1)) : null, h("span", {class: "state " + tone, title: words}, words), bar),
   );
 }
 
@@ -298,10 +302,11 @@ function headOf(id, extra) {
   const index = order.indexOf(id), item = items.get(id);
   const state = h("span", {class: "state", role: "status"});
   const head = h("div", {class: "head"},
-    h("button", {type: "button", onclick: () => leave()}, "All files"),
-    h("button", {type: "button", onclick: step(-1), disabled: index <= 0, "aria-label": "Previous file"}, "‹"),
-    h("button", {type: "button", onclick: step(1), disabled: index >= order.length - 1, "aria-label": "Next file"}, "›"),
-    h("h2", {}, item.name), state, ...extra);
+    h("div", {class: "row"},
+      h("button", {type: "button", onclick: () => leave()}, "All files"),
+      h("button", {type: "button", onclick: step(-1), disabled: index <= 0, "aria-label": "Previous file", title: "Previous file"}, "‹"),
+      h("button", {type: "button", onclick: step(1), disabled: index >= order.length - 1, "aria-label": "Next file", title: "Next file"}, "›")),
+    h("div", {class: "title"}, h("h2", {}, item.name), state), h("div", {class: "row"}, ...extra));
   return {head, state};
 }
 
@@ -382,12 +387,21 @@ function loaded(image, address) {
   });
 }
 
+let settingsOpen = false;
+
 function photoEditor(id) {
   let item = null, seen = -1, working = 0;
   const before = h("img", {alt: "Before", draggable: false}), after = h("img", {alt: "After", class: "over", draggable: false});
   const divider = h("div", {class: "divider"}), boxes = h("div", {});
   const stage = h("div", {class: "stage"}, before, after, divider, h("span", {class: "tag left"}, "before"), h("span", {class: "tag right"}, "after"), boxes);
   const slide = h("input", {type: "range", min: 0, max: 100, value: 0, id: "slide", "aria-label": "Before and after: share of the picture as it was"});
+  const compare = event => {
+    const frame = stage.getBoundingClientRect();
+    slide.value = 100 * (event.clientX - frame.left) / frame.width;
+    split();
+  };
+  divider.addEventListener("pointerdown", event => { event.preventDefault(); divider.setPointerCapture(event.pointerId); });
+  divider.addEventListener("pointermove", event => { if (divider.hasPointerCapture(event.pointerId)) compare(event); });
   const split = () => {
     after.style.clipPath = `inset(0 0 0 ${slide.value}%)`;
     divider.style.left = slide.value + "%";
@@ -403,11 +417,12 @@ function photoEditor(id) {
   const remove = h("button", {type: "button", onclick: () => attempt(async () => { await call("DELETE", "/items/" + id); leave(); await poll(); })}, "Remove from the list");
   const {head, state} = headOf(id, [remove, exportLink(id), save]);
   const list = h("ul", {class: "faces", "aria-label": "Faces"}), notes = h("div", {class: "notes"});
-  const panel = h("div", {class: "panel"});
+  const panel = h("div", {class: "panel"}), summary = h("span", {class: "hint"});
   const toAll = h("button", {type: "button", onclick: () => attempt(async () => { await call("POST", "/controls", item.controls); await poll(); })}, "Use these settings for all files");
   at("editor").append(head,
-    h("div", {class: "work"}, stage, h("div", {class: "slider"}, h("span", {}, "After"), slide, h("span", {}, "Before")), h("div", {class: "row"}, draw, all(""), all("keep"), all("solid")), notes),
-    h("div", {class: "side"}, list, h("details", {open: innerWidth > 820}, h("summary", {}, "How new faces are drawn"), panel, h("div", {class: "panel"}, toAll))));
+    h("div", {class: "work"}, h("div", {class: "picture-and-slider"}, stage, slide, h("p", {class: "hint"}, "Slide to the right to see the picture as it was. Click on a box to keep the face, or to hide it again.")),
+      h("div", {class: "row"}, draw, all(""), all("keep"), all("solid")), notes),
+    h("div", {class: "side"}, h("details", {open: settingsOpen, ontoggle: event => { settingsOpen = event.target.open; }}, h("summary", {}, "How new faces are drawn ", summary), panel, h("div", {class: "panel"}, toAll)), list));
 
   async function edit(method, path, body) {
     working += 1;
@@ -441,6 +456,7 @@ function photoEditor(id) {
     notes.replaceChildren(...told.notes.map(note => h("p", {}, note)), told.saved ? h("p", {class: "hint"}, "Last saved as ", h("code", {}, told.saved)) : "");
     const focus = document.activeElement?.dataset?.key;
     showFaces();
+    summary.textContent = `k ${told.controls.k}${told.own_controls ? ", of this photo alone" : ""}`;
     if (!panel.contains(document.activeElement)) buildControls(panel, told.controls, values => edit("POST", "/controls", values), "photo");
     if (focus) at("editor").querySelector(`[data-key="${CSS.escape(focus)}"]`)?.focus({preventScroll: true});
   }
@@ -450,12 +466,16 @@ function photoEditor(id) {
     list.children[n]?.classList.toggle("lit", on);
   }
 
+  function showCard(n) {
+    if (innerWidth > 820) list.children[n]?.scrollIntoView({block: "nearest"});
+  }
+
   function showFaces() {
     boxes.replaceChildren(...item.list.map((face, n) => {
       const kept = face.action === "kept", words = ACTION_WORDS[face.action] ?? face.action;
-      const node = h("button", {type: "button", class: "box" + (kept ? " kept" : "") + (face.doubt ? " doubtful" : ""),
+      const node = h("button", {type: "button", class: "box" + (kept ? " kept" : "") + (face.doubt ? " doubtful" : "") + (face.box[2] - face.box[0] < item.width / 24 ? " small" : ""),
         title: kept ? "Click to hide this face" : "Click to keep this face", "aria-label": `Face ${n + 1}, ${words}. ${kept ? "Hide it" : "Keep it"}`,
-        onclick: () => edit("PATCH", "/faces/" + n, {mode: kept ? "" : "keep"}),
+        onclick: () => { showCard(n); edit("PATCH", "/faces/" + n, {mode: kept ? "" : "keep"}); },
         onmouseenter: () => light(n, true), onmouseleave: () => light(n, false)}, h("span", {class: "number"}, String(n + 1)));
       node.dataset.key = "box" + n;
       return place(node, face.box, item.width, item.height);
@@ -523,6 +543,7 @@ function filmEditor(id) {
   const draw = h("button", {type: "button"}, "Draw a box over a missed face");
   const stop = boxDrawer(stage, () => [film.width, film.height], draw, box => { pause(); askRegion(box); });
   const timeline = h("div", {class: "timeline", role: "group", "aria-label": "People over time"});
+  const legend = h("p", {class: "legend"}, h("span", {}, "replaced"), h("span", {class: "kept"}, "kept"), h("span", {class: "covered"}, "covered"), h("span", {class: "cuts"}, "cut"));
   const list = h("ul", {class: "faces", "aria-label": "People"}), notes = h("div", {class: "notes"}), form = h("div", {});
   const save = h("button", {type: "button", class: "primary", id: "save", onclick: () => run("POST", "/save")}, "Render");
   const cancel = h("button", {type: "button", onclick: () => run("POST", "/cancel")}, "Cancel");
@@ -531,8 +552,8 @@ function filmEditor(id) {
   const {head, state} = headOf(id, [remove, download, cancel, save]);
   const bar = h("progress", {hidden: true, "aria-label": "Progress"}), waiting = h("p", {class: "hint"});
   const player = h("div", {class: "work"}, stage,
-    h("div", {class: "row"}, h("button", {type: "button", "aria-label": "One frame back", onclick: () => step(-1)}, "‹"), play, h("button", {type: "button", "aria-label": "One frame on", onclick: () => step(1)}, "›"), time, view, draw),
-    seek, form, timeline, notes);
+    seek, h("div", {class: "player"}, h("button", {type: "button", "aria-label": "One frame back", title: "One frame back", onclick: () => step(-1)}, "‹"), play, h("button", {type: "button", "aria-label": "One frame on", title: "One frame on", onclick: () => step(1)}, "›"), time, view, draw),
+    form, timeline, legend, notes);
   at("editor").append(head, h("div", {class: "work"}, waiting, bar, player), h("div", {class: "side"}, list));
 
   async function run(method, path, body = {}) {
