@@ -194,6 +194,7 @@ class _Routes:
         if kind not in ("thumb", "before", "after"):
             return _sorry("There is no such picture.", 404)
         path = self.review.picture(kind, item.id)
+        self.session.shown.set()
         return FileResponse(path, media_type="image/jpeg") if path.exists() else _sorry("Not drawn yet.", 404)
 
     # -- decisions on photos ------------------------------------------------------------------------------------------

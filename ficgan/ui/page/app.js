@@ -20,6 +20,12 @@ function h(tag, props = {}, ...children) {
   return node;
 }
 
+/** The picture takes the room there is: as high as the window allows, and not blown up too far. */
+function fit(node, {width, height}) {
+  node.style.setProperty("--ratio", width / Math.max(height, 1));
+  node.style.setProperty("--most", 2.5 * width + "px");
+}
+
 function place(node, box, width, height) {
   node.style.left = 100 * box[0] / width + "%";
   node.style.top = 100 * box[1] / height + "%";
@@ -117,14 +123,14 @@ function stateOf(item) {
   if (item.state === "waiting") return ["", "waiting"];
   if (item.state === "working") return ["", "at work"];
   if (item.error) return ["bad", item.error.replace(item.name + ": ", "")];
-  const found = item.kind === "film" ? count(item.people, "person", "people") : count(item.faces, "face");
-  const parts = [found];
+  const number = item.kind === "film" ? item.people : item.faces;
+  const parts = [!number ? "no face found" : item.kind === "film" ? count(number, "person", "people") : count(number, "face")];
   if (item.kept) parts.push(item.kept + " kept");
   if (item.masked) parts.push(item.masked + " masked");
   if (item.doubtful) parts.push(item.doubtful + " doubtful");
   if (item.matched) parts.push(item.matched + " still recognised");
   if (item.saved) parts.push(item.changed ? "changed since saved" : "saved");
-  const tone = item.matched ? "bad" : item.doubtful ? "warn" : item.saved && !item.changed ? "good" : "";
+  const tone = item.matched ? "bad" : item.doubtful || !number ? "warn" : item.saved && !item.changed ? "good" : "";
   return [tone, parts.join(", ")];
 }
 
@@ -181,8 +187,9 @@ function buildControls(panel, values, change, film) {
   const wanted = new Map(values.attributes.split(",").filter(Boolean).map(name => name.startsWith("-") ? [name.slice(1), "-"] : [name, "+"]));
   const chosen = h("details", {class: "wide"}, h("summary", {}, "Attributes of the new faces" + (wanted.size ? ` (${values.attributes})` : "")));
   const list = h("div", {class: "attributes"});
-  for (const name of info.attributes || [])
-    list.append(choose(name, [["", "any"], ["+", "only with"], ["-", "only without"]], wanted.get(name) || "", value => {
+  const age = name => Number.isNaN(parseInt(name)) ? 1000 : parseInt(name);
+  for (const name of [...info.attributes || []].sort((a, b) => age(a) - age(b) || a.localeCompare(b)))
+    list.append(choose(name.replaceAll("_", " "), [["", "any"], ["+", "only with"], ["-", "only without"]], wanted.get(name) || "", value => {
       if (value) wanted.set(name, value); else wanted.delete(name);
       send("attributes", [...wanted].map(([word, sign]) => (sign === "-" ? "-" : "") + word).join(","));
     }));
@@ -388,9 +395,10 @@ function loaded(image, address) {
 }
 
 let settingsOpen = false;
+const FEW = 8, MOST = 24;  // faces: from which a list is filtered, and cut
 
 function photoEditor(id) {
-  let item = null, seen = -1, working = 0;
+  let item = null, seen = -1, working = 0, kind = "all", most = MOST, faceCards = new Map();
   const before = h("img", {alt: "Before", draggable: false}), after = h("img", {alt: "After", class: "over", draggable: false});
   const divider = h("div", {class: "divider"}), boxes = h("div", {});
   const stage = h("div", {class: "stage"}, before, after, divider, h("span", {class: "tag left"}, "before"), h("span", {class: "tag right"}, "after"), boxes);
@@ -417,12 +425,13 @@ function photoEditor(id) {
   const remove = h("button", {type: "button", onclick: () => attempt(async () => { await call("DELETE", "/items/" + id); leave(); await poll(); })}, "Remove from the list");
   const {head, state} = headOf(id, [remove, exportLink(id), save]);
   const list = h("ul", {class: "faces", "aria-label": "Faces"}), notes = h("div", {class: "notes"});
+  const filter = h("div", {class: "stack", hidden: true}, h("select", {"aria-label": "Which faces are listed", onchange: event => { kind = event.target.value; most = MOST; showFaces(); }}));
   const panel = h("div", {class: "panel"}), summary = h("span", {class: "hint"});
   const toAll = h("button", {type: "button", onclick: () => attempt(async () => { await call("POST", "/controls", item.controls); await poll(); })}, "Use these settings for all files");
   at("editor").append(head,
-    h("div", {class: "work"}, h("div", {class: "picture-and-slider"}, stage, slide, h("p", {class: "hint"}, "Slide to the right to see the picture as it was. Click on a box to keep the face, or to hide it again.")),
-      h("div", {class: "row"}, draw, all(""), all("keep"), all("solid")), notes),
-    h("div", {class: "side"}, h("details", {open: settingsOpen, ontoggle: event => { settingsOpen = event.target.open; }}, h("summary", {}, "How new faces are drawn ", summary), panel, h("div", {class: "panel"}, toAll)), list));
+    h("div", {class: "work"}, h("div", {class: "frame"}, stage, slide, h("p", {class: "hint"}, "Slide to the right to see the picture as it was. Click on a box to keep the face, or to hide it again.")),
+      h("div", {class: "row under"}, draw, all(""), all("keep"), all("solid")), notes),
+    h("div", {class: "side"}, h("details", {open: settingsOpen, ontoggle: event => { settingsOpen = event.target.open; }}, h("summary", {}, "How new faces are drawn ", summary), panel, h("div", {class: "panel"}, toAll)), filter, list));
 
   async function edit(method, path, body) {
     working += 1;
@@ -447,6 +456,7 @@ function photoEditor(id) {
     items.set(id, {...items.get(id), ...told});
     const first = seen < 0;
     seen = told.revision;
+    fit(stage.parentNode, told);
     remove.hidden = !told.upload;
     if (first || !before.src) await loaded(before, `/api/items/${id}/picture/before?v=${told.revision}`);
     after.hidden = !told.after;
@@ -463,11 +473,12 @@ function photoEditor(id) {
 
   function light(n, on) {
     boxes.children[n]?.classList.toggle("lit", on);
-    list.children[n]?.classList.toggle("lit", on);
+    faceCards.get(n)?.classList.toggle("lit", on);
   }
 
   function showCard(n) {
-    if (innerWidth > 820) list.children[n]?.scrollIntoView({block: "nearest"});
+    most = Math.max(most, n + 1);
+    if (innerWidth > 820) faceCards.get(n)?.scrollIntoView({block: "nearest"});
   }
 
   function showFaces() {
@@ -480,7 +491,15 @@ function photoEditor(id) {
       node.dataset.key = "box" + n;
       return place(node, face.box, item.width, item.height);
     }));
-    list.replaceChildren(...item.list.map(faceCard));
+    const kinds = {all: ["All faces", () => true], doubt: ["Doubtful", face => face.doubt && face.action !== "kept"], masked: ["Masked", face => face.action === "masked"],
+      matched: ["Still recognised", face => face.matched && face.action !== "kept"], kept: ["Kept", face => face.action === "kept"], drawn: ["Drawn by hand", face => face.drawn]};
+    const counted = Object.entries(kinds).map(([key, [words, test]]) => [key, words, item.list.filter(test).length]).filter(([key, , number]) => number || key === kind);
+    const shown = item.list.map((face, n) => n).filter(n => kinds[kind][1](item.list[n]));
+    faceCards = new Map(shown.slice(0, most).map(n => [n, faceCard(item.list[n], n)]));
+    list.replaceChildren(...faceCards.values());
+    filter.hidden = item.list.length <= FEW;
+    filter.firstChild.replaceChildren(...counted.map(([key, words, number]) => h("option", {value: key, selected: key === kind}, `${words} (${number})`)));
+    if (shown.length > most) list.append(h("li", {}, h("button", {type: "button", onclick: () => { most = Infinity; showFaces(); }}, `Show ${shown.length - most} more`)));
     if (!item.list.length) list.append(h("li", {class: "hint"}, item.state === "ready" ? "No face was found. Draw a box over a face that was missed." : item.state === "failed" ? item.error : "The faces are still to be looked for."));
     if (item.state === "failed") list.append(h("li", {}, h("button", {type: "button", onclick: () => edit("POST", "/look", {})}, "Try again")));
   }
@@ -551,7 +570,7 @@ function filmEditor(id) {
   const remove = h("button", {type: "button", onclick: () => attempt(async () => { await call("DELETE", "/items/" + id); leave(); await poll(); })}, "Remove from the list");
   const {head, state} = headOf(id, [remove, download, cancel, save]);
   const bar = h("progress", {hidden: true, "aria-label": "Progress"}), waiting = h("p", {class: "hint"});
-  const player = h("div", {class: "work"}, stage,
+  const player = h("div", {class: "work"}, h("div", {class: "frame"}, stage),
     seek, h("div", {class: "player"}, h("button", {type: "button", "aria-label": "One frame back", title: "One frame back", onclick: () => step(-1)}, "‹"), play, h("button", {type: "button", "aria-label": "One frame on", title: "One frame on", onclick: () => step(1)}, "›"), time, view, draw),
     form, timeline, legend, notes);
   at("editor").append(head, h("div", {class: "work"}, waiting, bar, player), h("div", {class: "side"}, list));
@@ -718,6 +737,7 @@ function filmEditor(id) {
     const told = await attempt(() => call("GET", `/items/${id}/film`));
     if (!told || !open || open.id !== id) return;
     film = told;
+    fit(stage.parentNode, film);
     notes.replaceChildren(...item.notes.map(note => h("p", {}, note)), item.saved ? h("p", {class: "hint"}, "Last saved as ", h("code", {}, item.saved)) : "");
     build();
     if (first) await goTo({time: 0}); else if (!playing && now) await goTo({frame: now.frame}, true);
