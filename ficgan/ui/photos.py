@@ -178,7 +178,16 @@ class Photos:
 
     def save(self, number: str) -> Future[Any]:
         """Write the result of a photo into the output folder, under a name that is free."""
-        return self.queue.put(lambda: self._save(number), SOON)
+        self.work.progress[number] = (0, None, "waiting to be saved")
+        return self.queue.put(lambda: self._saving(number), SOON)
+
+    def _saving(self, number: str) -> Item:
+        self.work.progress[number] = (0, None, "saving")
+        try:
+            return self._save(number)
+        finally:
+            self.work.progress.pop(number, None)
+            self.review.touch(number)
 
     def _save(self, number: str) -> Item:
         result = self._render(number)

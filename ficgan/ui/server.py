@@ -124,6 +124,7 @@ class _Routes:
             "faces": len(item.faces), "kept": actions.count("kept"), "masked": actions.count("masked"),
             "doubtful": sum(bool(face.doubt) and face.action != "kept" for face in item.faces),
             "matched": sum(face.matched and face.action != "kept" for face in item.faces),
+            "looked": item.state == "failed" or (item.state != "waiting" and bool(item.stamp)),
             "revision": self.review.revision_of(item.id), "upload": item.upload is not None,
             "thumb": self.review.picture("thumb", item.id).exists(), "progress": self.session.progress.get(item.id),
         }  # fmt: skip

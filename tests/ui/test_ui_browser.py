@@ -268,7 +268,7 @@ def test_the_page_and_pages_of_others_read_no_other_file(page: Any, program: Pro
     reading = "async path => { const a = await fetch(path); return [a.status, await a.text()]; }"
     for path in (
         "/etc/passwd", "/../../../etc/passwd", "/..%2f..%2fsecret.txt", "/ui.json", "/app.js/../../project.py",
-        "/api/items/..%2f..%2fsecret.txt/video", "/api/items/0123456789/video", "//etc/passwd",
+        "/api/items/..%2f..%2fsecret.txt/video", "/api/items/0123456789/video",
     ):  # fmt: skip
         status, text = page.evaluate(reading, path)
         assert status == 404 and "root:" not in text and "nobody" not in text, path

@@ -99,12 +99,14 @@ async function poll() {
 let lost = false;
 
 function showStatus() {
-  const all = [...items.values()], waiting = all.filter(item => item.state === "waiting" || item.state === "working").length;
+  const all = [...items.values()], waiting = all.filter(item => !item.looked).length;
   const parts = [];
   if (uploads.done < uploads.all) parts.push(`Adding ${uploads.done + 1} of ${uploads.all}`);
   if (info.model === "loading") parts.push("The model is being loaded");
   else if (info.model && info.model !== "ready") parts.push(info.model);
   parts.push(waiting ? `${all.length - waiting} of ${count(all.length, "file")} looked at` : count(all.length, "file"));
+  const saving = all.filter(item => item.progress && /sav|turn|render|check/.test(item.progress[2])).length;
+  if (saving) parts.push(`${saving} still to be saved`);
   const saved = all.filter(item => item.saved && !item.changed).length;
   if (saved) parts.push(`${saved} saved`);
   at("status").textContent = parts.join(" · ");
@@ -563,7 +565,7 @@ function filmEditor(id) {
   const stop = boxDrawer(stage, () => [film.width, film.height], draw, box => { pause(); askRegion(box); });
   const timeline = h("div", {class: "timeline", role: "group", "aria-label": "People over time"});
   const legend = h("p", {class: "legend"}, h("span", {}, "replaced"), h("span", {class: "kept"}, "kept"), h("span", {class: "covered"}, "covered"), h("span", {class: "cuts"}, "cut"));
-  const list = h("ul", {class: "faces", "aria-label": "People"}), notes = h("div", {class: "notes"}), form = h("div", {});
+  const list = h("ul", {class: "faces people", "aria-label": "People"}), notes = h("div", {class: "notes"}), form = h("div", {});
   const save = h("button", {type: "button", class: "primary", id: "save", onclick: () => run("POST", "/save")}, "Render");
   const cancel = h("button", {type: "button", onclick: () => run("POST", "/cancel")}, "Cancel");
   const download = exportLink(id);
