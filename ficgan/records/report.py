@@ -182,7 +182,8 @@ def page(folder: Folder, *, title: str, made: datetime, version: str) -> str:
     policy = f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     faces = at_risk(folder.records)
     unseen = _not_seen(folder)
-    following = _risks(faces) + "".join(f"<h3>{title} ({len(lines):,})</h3>{_list(lines)}" for title, lines in unseen)
+    lists = "".join(f"<h3>{title} ({len(lines):,})</h3>{_list(lines)}" for title, lines in unseen)
+    following = _risks(faces) + lists
     body = "".join((
         f"<h1>{_text(title)}</h1>",
         f"<p>De-identification of faces: what was done, and what a person must still look at. Made on "
@@ -421,8 +422,8 @@ def _limits(folder: Folder) -> str:
 def _signature(folder: Folder) -> str:
     lines = "".join(f"<div>{name}</div>" for name in ("Name and role", "Place and date", "Signature", "Remarks"))
     return (
-        '<section><h2>Decision</h2><p>I have looked at the results named here and on the next pages.<span class="box"></span>They may be '
-        'published.<span class="box"></span>They may not.</p>'
+        "<section><h2>Decision</h2><p>I have looked at the results named here and on the next pages."
+        '<span class="box"></span>They may be published.<span class="box"></span>They may not.</p>'
         f'<div class="sign">{lines}</div><p class="small">{_many(len(folder.records), "record")}, sha256 of all: '
         f"{folder.digest}</p></section>"
     )

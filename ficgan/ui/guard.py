@@ -76,7 +76,7 @@ class Guard:
     def refusal(self, request: Request) -> str | None:
         """Why a request is refused; None where it may pass."""
         if request.headers.get("host") != self.host:
-            return f"This address is not served here; open http://{self.host}/ as `ficgan ui` printed it."
+            return f"This address is not served here; open http://{self.host}/ as “ficgan ui” printed it."
         origin = request.headers.get("origin")
         if origin is not None and origin != f"http://{self.host}":
             return "Another page asked for this; it is refused."
@@ -89,5 +89,5 @@ class Guard:
             given = parse_qs(request.url.query).get("token", [None])[0]
         given = given or request.cookies.get(self.cookie, "")
         if not hmac.compare_digest(given.encode(), self.token.encode()):
-            return "The token is missing or old; open the address that `ficgan ui` printed last."
+            return "The token is missing or old; open the address that “ficgan ui” printed last."
         return None

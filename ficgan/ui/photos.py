@@ -37,6 +37,8 @@ class Photos:
         self.work, self.review = work, work.review
         self.queue = Queue("photos", work.changed, prepare)
         self._kept: OrderedDict[str, tuple[str, Retouch]] = OrderedDict()
+        self._drawn: dict[str, tuple[Any, ...]] = {}
+        """What each photo was drawn from last."""
 
     def _retouch(self, number: str) -> Retouch:
         """A photo with its faces, from memory where it is one of the last few."""
@@ -77,10 +79,11 @@ class Photos:
 
         retouch = self._retouch(number)
         item = self.review[number]
-        default = self.work.controls_of(item).mode
+        basis, default = self._from(item), self.work.controls_of(item).mode
         choices = [Choice(face.mode or default, face.draw, face.exemplar) for face in item.faces]
         result = retouch.render(choices, self.work.engine_of(item))
         self.review.write_file(f"after-{number}.jpg", jpeg(result.image, PREVIEW))
+        self._drawn[number] = basis
         faces = tuple(
             face.model_copy(
                 update={"action": done.action, "note": done.note, "doubt": done.doubt, "matched": done.matched}
@@ -92,9 +95,17 @@ class Photos:
             self.review.change(number, state="ready", error="", faces=faces)
         return result
 
+    def _from(self, item: Item) -> tuple[Any, ...]:
+        return item.stamp, self.work.controls_of(item), *map(_decided, item.faces)
+
     def redraw(self, number: str, priority: float = NOW) -> Future[Any]:
-        """Draw a photo again."""
-        return self.queue.put(lambda: self.work.run(number, self.draw), priority)
+        """Draw a photo again, unless it was drawn so when its turn comes: a result that was saved meanwhile, say."""
+
+        def draw(number: str) -> Item:
+            item = self.review[number]
+            return item if self._drawn.get(number) == self._from(item) else self.draw(number)
+
+        return self.queue.put(lambda: self.work.run(number, draw), priority)
 
     # -- decisions ----------------------------------------------------------------------------------------------------
 

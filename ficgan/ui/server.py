@@ -251,7 +251,7 @@ class _Routes:
         """Every file with a result that is not written yet, in the background."""
         begun = []
         for item in self.review.items():
-            if item.state == "ready" and (item.changed or not item.saved):
+            if item.state == "ready" and (item.changed or not item.saved) and item.id not in self.session.progress:
                 self.session.save(item.id).add_done_callback(_ending(self.session, item.id))
                 begun.append(item.id)
         return JSONResponse({"begun": len(begun)})
@@ -313,6 +313,8 @@ class _Routes:
         number, at = self._item(request).id, request.path_params["frame"]
         if "after" in request.query_params:
             image = await asyncio.wrap_future(await run_in_threadpool(self.films.frame_after, number, at))
+        elif "result" in request.query_params:
+            image = await run_in_threadpool(self.films.frame_of_result, number, at)
         else:
             image = await run_in_threadpool(self.films.frame, number, at)
         return Response(await run_in_threadpool(jpeg, image, PREVIEW, 85), media_type="image/jpeg")

@@ -581,6 +581,9 @@ def test_a_film_from_drop_to_result(desk: Desk, tmp_path: Path, monkeypatch: pyt
         left = x - 2 * (n - 6)
         assert new[y + 5 : y + 45, left + 5 : left + 55].max() < 60, n
         assert np.abs(old - new)[y0:y1, x0:x1].mean() < 6, n  # the face is as it was
+    for n in (0, 5, 11):
+        shown = np.asarray(Image.open(io.BytesIO(desk.web.get(f"/api/{one}/frame/{n}?result").content))).astype(int)
+        assert np.abs(shown - after[n]).mean() < 3, n  # of the file, not a preview
     side = json.loads((desk.review.output / "film.mp4.json").read_text())
     jsonschema.validate(side, json.loads((ROOT / "docs" / "sidecar.schema.json").read_text()))
     assert side["edits"]

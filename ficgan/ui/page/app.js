@@ -114,7 +114,8 @@ function showStatus() {
   at("looked").max = all.length;
   at("looked").value = all.length - waiting;
   at("empty").hidden = all.length > 0;
-  at("save-all").disabled = !all.some(item => item.state === "ready" && (item.changed || !item.saved));
+  at("export-all").hidden = at("save-all").hidden = !all.length;
+  at("save-all").disabled = !all.some(item => item.state === "ready" && (item.changed || !item.saved) && !item.progress);
 }
 
 function stateOf(item) {
@@ -425,15 +426,15 @@ function photoEditor(id) {
   const all = mode => h("button", {type: "button", onclick: () => edit("PATCH", "/faces", {mode})}, {"": "Replace all", keep: "Keep all", solid: "Cover all"}[mode]);
   const save = h("button", {type: "button", class: "primary", id: "save", onclick: () => edit("POST", "/save", {})}, "Save");
   const remove = h("button", {type: "button", onclick: () => attempt(async () => { await call("DELETE", "/items/" + id); leave(); await poll(); })}, "Remove from the list");
-  const {head, state} = headOf(id, [remove, exportLink(id), save]);
+  const exporting = exportLink(id), {head, state} = headOf(id, [remove, exporting, save]);
   const list = h("ul", {class: "faces", "aria-label": "Faces"}), notes = h("div", {class: "notes"});
   const filter = h("div", {class: "stack", hidden: true}, h("select", {"aria-label": "Which faces are listed", onchange: event => { kind = event.target.value; most = MOST; showFaces(); }}));
   const panel = h("div", {class: "panel"}), summary = h("span", {class: "hint"});
   const toAll = h("button", {type: "button", onclick: () => attempt(async () => { await call("POST", "/controls", item.controls); await poll(); })}, "Use these settings for all files");
-  at("editor").append(head,
-    h("div", {class: "work"}, h("div", {class: "frame"}, stage, slide, h("p", {class: "hint"}, "Slide to the right to see the picture as it was. Click on a box to keep the face, or to hide it again.")),
-      h("div", {class: "row under"}, draw, all(""), all("keep"), all("solid")), notes),
-    h("div", {class: "side"}, h("details", {open: settingsOpen, ontoggle: event => { settingsOpen = event.target.open; }}, h("summary", {}, "How new faces are drawn ", summary), panel, h("div", {class: "panel"}, toAll)), filter, list));
+  const work = h("div", {class: "work"}, h("div", {class: "frame"}, stage, slide, h("p", {class: "hint"}, "Slide to the right to see the picture as it was. Click on a box to keep the face, or to hide it again.")),
+      h("div", {class: "row under"}, draw, all(""), all("keep"), all("solid")), notes);
+  const settings = h("details", {open: settingsOpen, ontoggle: event => { settingsOpen = event.target.open; }}, h("summary", {}, "How new faces are drawn ", summary), panel, h("div", {class: "panel"}, toAll));
+  at("editor").append(head, work, h("div", {class: "side"}, settings, filter, list));
 
   async function edit(method, path, body) {
     working += 1;
@@ -460,7 +461,8 @@ function photoEditor(id) {
     seen = told.revision;
     fit(stage.parentNode, told);
     remove.hidden = !told.upload;
-    if (first || !before.src) await loaded(before, `/api/items/${id}/picture/before?v=${told.revision}`);
+    work.hidden = settings.hidden = exporting.hidden = !told.width;  // nothing can be decided on what cannot be read
+    if (told.width && (first || !before.src)) await loaded(before, `/api/items/${id}/picture/before?v=${told.revision}`);
     after.hidden = !told.after;
     if (told.after) await loaded(after, `/api/items/${id}/picture/after?v=${told.revision}`);
     split();
@@ -594,14 +596,14 @@ function filmEditor(id) {
     const fresh = force || !now || now.frame !== told.frame;
     now = told;
     showTime(told.time);
-    if (fresh) await loaded(frame, `/api/items/${id}/frame/${told.frame}${view.value === "before" ? "" : "?after&v=" + seen}`);
+    if (fresh) await loaded(frame, `/api/items/${id}/frame/${told.frame}${{before: "", preview: "?after&v=" + seen, after: "?result&v=" + seen}[view.value]}`);
     if (ask !== asked) return;
     at("editor").dataset.frame = told.frame;
     boxes.replaceChildren(...(view.value === "before" ? told.boxes : []).map(box => place(
       h("button", {type: "button", class: "box" + (box.mode === "keep" ? " kept" : ""), title: box.mode === "keep" ? "Click to hide this person" : "Click to keep this person",
         "aria-label": `${who(box.person, box.track)}: ${box.mode === "keep" ? "kept, hide" : "hidden, keep"}`, onclick: () => decide(box.person, box.track, box.mode === "keep" ? "" : "keep")},
         h("span", {class: "number"}, box.person ? String(box.person) : "?")), box.box, film.width, film.height)),
-      ...told.regions.map(box => place(h("div", {class: "box region"}), box.box, film.width, film.height)));
+      ...(view.value === "after" ? [] : told.regions).map(box => place(h("div", {class: "box region"}), box.box, film.width, film.height)));
   }
 
   function showTime(seconds) {
