@@ -163,8 +163,8 @@ h2, h3 { break-after: avoid; } tr, li { break-inside: avoid; } ul { margin: .3em
 .tables { display: grid; grid-template-columns: repeat(auto-fit, minmax(17rem, 1fr)); gap: 0 2rem; align-items: start; }
 .following { break-before: page; }
 @page { size: A4; margin: 13mm 16mm; }
-@media print { body { max-width: none; margin: 0; padding: 0; font-size: 9pt; line-height: 1.32; } h2 { margin-top: 1em; }
-.sign { margin-top: 2.2rem; gap: 1.8rem 2rem; } .warn, .good, figure img {
+@media print { body { max-width: none; margin: 0; padding: 0; font-size: 9pt; line-height: 1.32; }
+h2 { margin-top: 1em; } .sign { margin-top: 2.2rem; gap: 1.8rem 2rem; } .warn, .good, figure img {
 print-color-adjust: exact; -webkit-print-color-adjust: exact; } a { color: inherit; text-decoration: none; } }
 """
 

@@ -60,7 +60,14 @@ class Photos:
         if not known:
             found = tuple(_entry(face) for face in retouch.faces)
             height, width = image.shape[:2]
-            self.review.change(number, quiet=True, faces=found, stamp=stamp, width=width, height=height)
+            places = {(face.box, face.landmarks) for face in found}
+            known = bool(item.faces) and places == {(f.box, f.landmarks) for f in item.faces if not f.drawn}
+            if known:  # the file is another one, the picture is not: what was decided holds
+                retouch, found = Retouch(self.work.engine, image, faces=faces), item.faces
+            self.review.change(
+                number, quiet=True, faces=found, stamp=stamp, width=width, height=height,
+                notes=() if known else item.notes,
+            )  # fmt: skip
         for face in item.faces if known else ():
             if face.exemplar is not None:
                 retouch.add_exemplar(face.exemplar, read_image(self.review.folder / face.exemplar).rgb)

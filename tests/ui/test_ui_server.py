@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import json
+import os
 import shutil
 import stat
 import threading
@@ -335,6 +336,33 @@ def test_everything_outlives_the_program_and_purge_removes_it(tmp_path: Path, en
     outcome = CliRunner().invoke(main, ["purge", str(first.review.folder)])
     assert outcome.exit_code == 0, outcome.output
     assert not first.review.folder.exists()
+
+
+def test_a_file_that_was_touched_keeps_what_was_decided(tmp_path: Path, engine: Deidentifier, png: bytes) -> None:
+    root = tmp_path / "photos"
+    root.mkdir()
+    path = root / "me.png"
+    path.write_bytes(png)
+
+    def again() -> tuple[Desk, dict[str, Any]]:
+        desk = Desk(tmp_path, lambda seed: engine, root)
+        while not (ids := desk.ask("GET", "state")["ids"]):
+            time.sleep(0.05)
+        return desk, desk.wait(ids[0])
+
+    desk, item = again()
+    desk.ask("PATCH", f"items/{item['id']}/faces/0", {"mode": "keep"})
+    desk.ask("POST", f"items/{item['id']}/faces", {"box": [300, 300, 360, 380]})
+    desk.session.close()
+    os.utime(path, ns=(1, 1))
+    desk, item = again()
+    assert [(face["mode"], face["drawn"]) for face in item["list"]] == [("keep", False), ("", True)]
+    assert item["state"] == "ready" and not item["notes"]
+    desk.session.close()
+    Image.open(io.BytesIO(png)).transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(path)
+    desk, item = again()
+    assert [face["mode"] for face in item["list"]] == [""] and item["notes"] == ["The file has changed."]
+    desk.session.close()
 
 
 def test_projects_of_other_versions_and_damaged_ones_are_refused(tmp_path: Path) -> None:

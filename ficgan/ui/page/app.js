@@ -461,7 +461,7 @@ function photoEditor(id) {
     seen = told.revision;
     fit(stage.parentNode, told);
     remove.hidden = !told.upload;
-    work.hidden = settings.hidden = exporting.hidden = !told.width;  // nothing can be decided on what cannot be read
+    work.hidden = settings.hidden = exporting.hidden = save.hidden = !told.width;  // nothing can be decided on what cannot be read
     if (told.width && (first || !before.src)) await loaded(before, `/api/items/${id}/picture/before?v=${told.revision}`);
     after.hidden = !told.after;
     if (told.after) await loaded(after, `/api/items/${id}/picture/after?v=${told.revision}`);
@@ -504,7 +504,7 @@ function photoEditor(id) {
     filter.hidden = item.list.length <= FEW;
     filter.firstChild.replaceChildren(...counted.map(([key, words, number]) => h("option", {value: key, selected: key === kind}, `${words} (${number})`)));
     if (shown.length > most) list.append(h("li", {}, h("button", {type: "button", onclick: () => { most = Infinity; showFaces(); }}, `Show ${shown.length - most} more`)));
-    if (!item.list.length) list.append(h("li", {class: "hint"}, item.state === "ready" ? "No face was found. Draw a box over a face that was missed." : item.state === "failed" ? item.error : "The faces are still to be looked for."));
+    if (!item.list.length) list.append(h("li", {class: "hint"}, item.state === "ready" ? "No face was found. Draw a box over a face that was missed." : item.state === "failed" ? "Mend or replace the file, then try again." : "The faces are still to be looked for."));
     if (item.state === "failed") list.append(h("li", {}, h("button", {type: "button", onclick: () => edit("POST", "/look", {})}, "Try again")));
   }
 
