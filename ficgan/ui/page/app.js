@@ -325,6 +325,7 @@ const exportLink = id => h("a", {class: "button", href: `/api/items/${id}/decisi
 /** Draw one box on a stage, by pointer or keyboard; `done` takes x0, y0, x1, y1 in pixels of the picture. */
 function boxDrawer(stage, size, button, done) {
   let box = null, node = null, from = null;
+  const help = h("p", {class: "hint"}, "Draw a box over the face. With the keyboard: arrows move it, Shift and arrows change its size, Enter takes it, Escape leaves it.");
   const paint = () => {
     if (!node) {
       node = h("div", {class: "box new", tabIndex: 0, role: "group", "aria-label": "New box. Arrow keys move it, with Shift they change its size, Enter takes it, Escape leaves it."});
@@ -337,6 +338,7 @@ function boxDrawer(stage, size, button, done) {
     node?.remove();
     box = node = from = null;
     stage.classList.remove("drawing");
+    help.remove();
     button.setAttribute("aria-pressed", "false");
     button.focus();
   };
@@ -383,6 +385,7 @@ function boxDrawer(stage, size, button, done) {
     const [width, height] = size(), side = Math.min(width, height) / 5;
     box = [(width - side) / 2, (height - side) / 2, (width + side) / 2, (height + side) / 2];
     paint();
+    stage.after(help);
     node.focus({preventScroll: true});
   });
   return stop;
