@@ -130,7 +130,7 @@ def settled(page: Any) -> None:
 def picture(page: Any, name: str) -> None:
     """Screenshots at three widths, where $FICGAN_SCREENSHOTS names a folder for them."""
     if folder := os.environ.get("FICGAN_SCREENSHOTS"):
-        for width in (1440, 1024, 420):
+        for width in (1600, 1024, 390):
             page.set_viewport_size({"width": width, "height": 900})
             page.screenshot(path=str(Path(folder) / f"{name}-{width}.png"), full_page=True)
         page.set_viewport_size({"width": 1280, "height": 900})
