@@ -343,5 +343,6 @@ def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(60)
+        assert process.returncode == 0
         assert "Traceback" not in stderr.read()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["token"]

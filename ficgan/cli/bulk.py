@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from ficgan.cli import HELP
 from ficgan.cli import _options as opts
@@ -131,4 +132,10 @@ def _decisions(given: dict[str, Any]) -> dict[str, PhotoDecisions] | None:
         raise UsageError("--decisions says for each face what happens to it; leave --mode out")
     from ficgan.deidentify.decided import read_decisions
 
-    return read_decisions(given["decisions"])
+    decisions = read_decisions(given["decisions"])
+    if any(photo.drawing is not None for photo in decisions.values()):
+        names = {"k": "-k", "layer": "--layer", "psi": "--diversity", "attributes": "--attributes"}
+        source = click.get_current_context().get_parameter_source
+        if twice := [option for name, option in names.items() if source(name) is ParameterSource.COMMANDLINE]:
+            raise UsageError(f"--decisions says how new faces are drawn; leave {', '.join(twice)} out")
+    return decisions

@@ -68,7 +68,8 @@ def serve(host: str, port: int, token_file: str | None, quiet: bool, **given: An
     curl --data-binary @in.jpg -H 'Content-Type: image/jpeg' http://127.0.0.1:8750/photo -o out.jpg
     curl … -H 'Accept: application/json'        the photo (base64) and the record of every face
 
-    Photos stay in memory and are gone after the answer; nothing of them is logged. Ends with Ctrl-C.
+    Photos stay in memory and are gone after the answer; nothing of them is logged. Ends with Ctrl-C or
+    SIGTERM, when the requests at work are answered; the exit code is 0.
     """
     given["mode"] = opts.check_background(given)
     token = _token(token_file)
@@ -109,7 +110,8 @@ def serve(host: str, port: int, token_file: str | None, quiet: bool, **given: An
             app, access_log=False, log_level="error", server_header=False, timeout_graceful_shutdown=30,
             h11_max_incomplete_event_size=64 << 10, ws="none", lifespan="on", proxy_headers=False,
         )  # fmt: skip
-        uvicorn.Server(config).run(sockets=[listening])
+        with contextlib.suppress(KeyboardInterrupt):  # after Ctrl-C or SIGTERM the last answers are given out
+            uvicorn.Server(config).run(sockets=[listening])
 
 
 def _token(file: str | None) -> str | None:

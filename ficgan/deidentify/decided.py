@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import Field, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt
 
+from ficgan.deidentify.controls import Drawing
 from ficgan.deidentify.options import Image
 from ficgan.deidentify.pipeline import Deidentifier
 from ficgan.deidentify.retouch import COVERS, Choice, Retouch
@@ -29,12 +30,16 @@ SCHEMA = "ficgan-photo-decisions/1"
 
 
 class FoundFace(Strict):
-    """A face of a photo; decisions name it by its number."""
+    """A face of a photo; decisions name it by its number.
+
+    `draw` is the number of the draw. It gives the same face again only with the seed of the review.
+    """
 
     id: PositiveInt
     box: Box
     landmarks: tuple[tuple[float, float], ...] = Field(min_length=5, max_length=5)
     score: float = Field(gt=0, le=1)
+    draw: NonNegativeInt = 0
 
 
 class PhotoDecisions(Decisions):
@@ -44,6 +49,8 @@ class PhotoDecisions(Decisions):
     """For people."""
     analysis: str = Field(pattern=r"^[0-9a-f]{32}$")
     """Hash of the photo's pixels: it tells the photo whatever its name."""
+    drawing: Drawing | None = None
+    """None: as the engine draws."""
     faces: tuple[FoundFace, ...] = ()
     regions: tuple[Region, ...] = ()
 
@@ -96,6 +103,7 @@ def read_decisions(path: Path) -> dict[str, PhotoDecisions]:
 
 def deciding(engine: Deidentifier, decisions: Mapping[str, PhotoDecisions]) -> Callable[..., Result]:
     """What is called like a `Deidentifier` and does what was decided; other photos are refused."""
+    engines: dict[Drawing, Deidentifier] = {}
 
     def decide(image: Image, *, key: str) -> Result:
         photo = decisions.get(key)
@@ -107,12 +115,17 @@ def deciding(engine: Deidentifier, decisions: Mapping[str, PhotoDecisions]) -> C
             for face in photo.faces
         ]
         retouch = Retouch(engine, image, key=key, faces=faces)
-        choices = [Choice(mode) for mode in photo.modes((width, height))]
+        modes = photo.modes((width, height))
+        choices = [Choice(mode, face.draw) for mode, face in zip(modes, photo.faces, strict=True)]
         for region in photo.regions:
             box = region.box_at(0)
             if box is not None:
                 retouch.add(tuple(float(value) for value in box), search=False)  # type: ignore[arg-type]
                 choices.append(Choice(region.mode))
-        return retouch.render(choices)
+        if photo.drawing is None:
+            return retouch.render(choices)
+        if photo.drawing not in engines:
+            engines[photo.drawing] = photo.drawing.applied(engine)
+        return retouch.render(choices, engines[photo.drawing])
 
     return decide

@@ -159,9 +159,12 @@ figcaption { font-size: .72em; overflow-wrap: anywhere; } h3 { font-size: 1em; m
 .sign { display: grid; grid-template-columns: 1fr 1fr; gap: 2.2rem 2rem; margin-top: 2.6rem; break-inside: avoid; }
 .sign div { border-top: 1px solid #111; font-size: .85em; } .box { display: inline-block; width: .8em; height: .8em;
 border: 1px solid #111; margin: 0 .4em 0 1.2em; vertical-align: -.08em; } ul.names { columns: 2; }
-h2, h3 { break-after: avoid; } tr { break-inside: avoid; }
-@page { size: A4; margin: 16mm 17mm; }
-@media print { body { max-width: none; margin: 0; padding: 0; font-size: 9.5pt; } .warn, .good, figure img {
+h2, h3 { break-after: avoid; } tr, li { break-inside: avoid; } ul { margin: .3em 0; padding-left: 1.2em; }
+.tables { display: grid; grid-template-columns: repeat(auto-fit, minmax(17rem, 1fr)); gap: 0 2rem; align-items: start; }
+.following { break-before: page; }
+@page { size: A4; margin: 13mm 16mm; }
+@media print { body { max-width: none; margin: 0; padding: 0; font-size: 9pt; line-height: 1.32; }
+h2 { margin-top: 1em; } .sign { margin-top: 2.2rem; gap: 1.8rem 2rem; } .warn, .good, figure img {
 print-color-adjust: exact; -webkit-print-color-adjust: exact; } a { color: inherit; text-decoration: none; } }
 """
 
@@ -178,12 +181,15 @@ def page(folder: Folder, *, title: str, made: datetime, version: str) -> str:
     digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
     policy = f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     faces = at_risk(folder.records)
+    unseen = _not_seen(folder)
+    lists = "".join(f"<h3>{title} ({len(lines):,})</h3>{_list(lines)}" for title, lines in unseen)
+    following = _risks(faces) + lists
     body = "".join((
         f"<h1>{_text(title)}</h1>",
         f"<p>De-identification of faces: what was done, and what a person must still look at. Made on "
         f"{made:%Y-%m-%d %H:%M} by ficgan {_text(version)} from the records beside the results.</p>",
-        _verdict(folder, faces), _counts(folder), _method(folder), _risks(faces), _not_seen(folder), _limits(folder),
-        _signature(folder),
+        _verdict(folder, faces), _counts(folder), _method(folder), _to_look_at(folder, faces, unseen), _limits(folder),
+        _signature(folder), f'<section class="following">{following}</section>' if following else "",
     ))  # fmt: skip
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -232,15 +238,20 @@ def _counts(folder: Folder) -> str:
     rows += [("Faces in photos", sum(actions.values()))]
     order = [*(name for name in named if name in actions), *sorted(set(actions) - set(named))]
     rows += [(f"– {named.get(name, f'changed by {name}')}", actions[name]) for name in order]
+    tables = [rows]
     if films:
-        rows += [
+        tables += [[
             ("Films", len(films)), ("– frames", sum(_number(film, "frames") for film in films)),
             ("– people followed", sum(_number(film, "people") for film in films)),
             ("– people covered, because no new face hid them", sum(_number(film, "masked_people") for film in films)),
             ("– with sound, which is as it was", sum(film.data.get("audio") == "copied" for film in films)),
-        ]  # fmt: skip
+        ]]  # fmt: skip
+    return f'<section><h2>Counts</h2><div class="tables">{"".join(map(_table, tables))}</div></section>'
+
+
+def _table(rows: Iterable[tuple[str, int]]) -> str:
     cells = "".join(f'<tr><td>{_text(name)}</td><td class="n">{count:,}</td></tr>' for name, count in rows)
-    return f"<section><h2>Counts</h2><table>{cells}</table></section>"
+    return f"<table>{cells}</table>"
 
 
 def _number(record: Record, name: str) -> int:
@@ -249,12 +260,15 @@ def _number(record: Record, name: str) -> int:
 
 
 def _method(folder: Folder) -> str:
-    """Every way in which files were treated, in sentences, with the number of files."""
+    """What holds for all files, then every way in which some were treated, in sentences, with the number of files."""
     ways = Counter(tuple(_sentences(record)) for record in folder.records)
-    parts = []
-    for sentences, count in ways.most_common(12):
-        heading = f"<h3>{_many(count, 'file')}</h3>" if len(ways) > 1 else ""
-        parts.append(heading + "".join(f"<p>{_text(sentence)}</p>" for sentence in sentences))
+    shared = [sentence for sentence in next(iter(ways), ()) if all(sentence in way for way in ways)]
+    parts = ["".join(f"<p>{_text(sentence)}</p>" for sentence in shared)]
+    for way, count in ways.most_common(12):
+        if own := [sentence for sentence in way if sentence not in shared]:
+            films = {record.is_film for record in folder.records if tuple(_sentences(record)) == way}
+            noun = "file" if len(films) > 1 else "film" if films == {True} else "photo"
+            parts.append(f"<p><strong>{_many(count, noun)}:</strong> {_text(' '.join(own))}</p>")
     if len(ways) > 12:
         parts.append(f"<p>And {len(ways) - 12} more combinations of settings, in the records.</p>")
     versions = ", ".join(sorted({str(record.data.get("ficgan", "unknown")) for record in folder.records}))
@@ -320,9 +334,23 @@ def _told(tree: Any, name: str) -> Any:
     return tree.get(name) if isinstance(tree, Mapping) else None
 
 
+def _to_look_at(folder: Folder, faces: list[AtRisk], unseen: list[tuple[str, list[str]]]) -> str:
+    """The numbers of what follows the signature."""
+    risks = Counter(face.why for face in faces)
+    rows = [(sentence, risks[why]) for why, sentence in RISKS.items() if why in risks]
+    rows += [(title, len(lines)) for title, lines in unseen]
+    told = f'{_table(rows)}<p class="small">Names and pictures follow on the next pages.</p>' if rows else ""
+    if not folder.manifests:
+        told += (
+            '<p class="small">There is no manifest here, so inputs that failed or were skipped cannot be listed. '
+            "Compare the number of files with that of the sources.</p>"
+        )
+    return f"<section><h2>To be looked at</h2>{told or '<p>Nothing is recorded.</p>'}</section>"
+
+
 def _risks(faces: list[AtRisk]) -> str:
     if not faces:
-        return "<section><h2>Faces at risk</h2><p>None is recorded.</p></section>"
+        return ""
     parts = []
     for why, sentence in RISKS.items():
         all_of_it = [face for face in faces if face.why == why]
@@ -334,8 +362,8 @@ def _risks(faces: list[AtRisk]) -> str:
         rest = f'<p class="small">{more:,} more are in the records.</p>' if more else ""
         parts.append(f'<h3>{_text(sentence)} ({len(all_of_it):,})</h3><div class="faces">{figures}</div>{rest}')
     return (
-        "<section><h2>Faces at risk</h2><p>The pictures are cut from the results, not from the sources. Somebody may "
-        f"still be recognisable in them: treat this page as personal data.</p>{''.join(parts)}</section>"
+        "<h2>Faces at risk</h2><p>The pictures are cut from the results, not from the sources. Somebody may "
+        f"still be recognisable in them: treat this page as personal data.</p>{''.join(parts)}"
     )
 
 
@@ -346,7 +374,7 @@ def _figure(face: AtRisk, picture: str) -> str:
     return f"<figure>{drawn}<figcaption>{_text(face.record.path)}{when}{detail}</figcaption></figure>"
 
 
-def _not_seen(folder: Folder) -> str:
+def _not_seen(folder: Folder) -> list[tuple[str, list[str]]]:
     """What nobody looked at, or where nothing was found: the likeliest places of a missed face."""
     empty = [record.path for record in folder.records if not record.is_film and not record.faces]
     empty += [record.path for record in folder.records if record.is_film and not _number(record, "tracks")]
@@ -363,14 +391,7 @@ def _not_seen(folder: Folder) -> str:
         ("Sources that were damaged or ended early", damage),
         ("No face was found, so these stay as they were: look at each", empty),
     ]  # fmt: skip
-    parts = "".join(f"<h3>{title} ({len(lines):,})</h3>{_list(lines)}" for title, lines in groups if lines)
-    said = parts or "<p>Nothing is recorded.</p>"
-    if not folder.manifests:
-        said += (
-            '<p class="small">There is no manifest here, so inputs that failed or were skipped cannot be listed. '
-            "Compare the number of files with that of the sources.</p>"
-        )
-    return f"<section><h2>What was not looked at</h2>{said}</section>"
+    return [(title, lines) for title, lines in groups if lines]
 
 
 def _undone_line(name: str, state: str, why: str) -> str:
@@ -401,8 +422,8 @@ def _limits(folder: Folder) -> str:
 def _signature(folder: Folder) -> str:
     lines = "".join(f"<div>{name}</div>" for name in ("Name and role", "Place and date", "Signature", "Remarks"))
     return (
-        '<section><h2>Decision</h2><p>I have looked at the results named above.<span class="box"></span>They may be '
-        'published.<span class="box"></span>They may not.</p>'
+        "<section><h2>Decision</h2><p>I have looked at the results named here and on the next pages."
+        '<span class="box"></span>They may be published.<span class="box"></span>They may not.</p>'
         f'<div class="sign">{lines}</div><p class="small">{_many(len(folder.records), "record")}, sha256 of all: '
         f"{folder.digest}</p></section>"
     )

@@ -297,6 +297,22 @@ class Films:
                     self._readers.popitem(last=False)[1].close()
             return self._readers[number](at)
 
+    def frame_of_result(self, number: str, at: int) -> Image:
+        """One frame of the film as it was rendered last."""
+        from ficgan.video import open_video
+
+        film, item = self.load(number), self.review[number]
+        path = self.review.output / item.saved
+        if not item.saved or not path.is_file():
+            raise InputError(f"{item.name}: there is no result; render it")
+        if not 0 <= at < len(film.times):
+            raise InputError(f"there is no frame {at}; the film has {len(film.times)}")
+        gap = float(film.times[1]) / 2 if len(film.times) > 1 else 0.0
+        with self._frames, open_video(path, start=max(0.0, float(film.times[at]) - gap) or None) as source:
+            for frame in source.frames():
+                return frame.image
+        raise InputError(f"frame {at} of the result cannot be decoded")
+
     def frame_after(self, number: str, at: int) -> Future[Any]:
         """One frame with its faces as decided; in the film a person's new face may be another one."""
         from ficgan.deidentify import Choice, Retouch

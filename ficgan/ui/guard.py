@@ -3,11 +3,14 @@ no foreign Origin."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import hmac
+from html import escape
 from urllib.parse import parse_qs
 
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 __all__ = ["HEADER", "Guard"]
@@ -22,6 +25,11 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
 }  # fmt: skip
 HEADER = "x-ficgan-token"
+REFUSED = """<!DOCTYPE html><html lang="en"><meta charset="utf-8"><title>ficgan</title>
+<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">
+<style>{style}</style><h1>ficgan</h1><p>{why}</p></html>"""
+STYLE = "body{font:17px/1.5 system-ui,sans-serif;max-width:34rem;margin:15vh auto;padding:0 20px}h1{font-size:1.3rem}"
+"""Of the page that says why somebody is not let in; no other file is given to them."""
 
 
 class Guard:
@@ -53,13 +61,22 @@ class Guard:
             answer: ASGIApp = RedirectResponse("/", 303)
             answer.set_cookie(self.cookie, self.token, httponly=True, samesite="strict", path="/")  # type: ignore[attr-defined]
         else:
-            answer = self.app if refusal is None else PlainTextResponse(refusal, 403)
+            answer = self.app if refusal is None else self._refused(refusal, Request(scope))
         await answer(scope, receive, sending)
+
+    @staticmethod
+    def _refused(why: str, request: Request) -> ASGIApp:
+        if "text/html" not in request.headers.get("accept", ""):
+            return PlainTextResponse(why, 403)
+        digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
+        policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; frame-ancestors 'none'"
+        page = REFUSED.format(style=STYLE, why=escape(why))
+        return HTMLResponse(page, 403, {"content-security-policy": policy})
 
     def refusal(self, request: Request) -> str | None:
         """Why a request is refused; None where it may pass."""
         if request.headers.get("host") != self.host:
-            return f"This address is not served here; open http://{self.host}/ as `ficgan ui` printed it."
+            return f"This address is not served here; open http://{self.host}/ as “ficgan ui” printed it."
         origin = request.headers.get("origin")
         if origin is not None and origin != f"http://{self.host}":
             return "Another page asked for this; it is refused."
@@ -72,5 +89,5 @@ class Guard:
             given = parse_qs(request.url.query).get("token", [None])[0]
         given = given or request.cookies.get(self.cookie, "")
         if not hmac.compare_digest(given.encode(), self.token.encode()):
-            return "The token is missing or old; open the address that `ficgan ui` printed last."
+            return "The token is missing or old; open the address that “ficgan ui” printed last."
         return None

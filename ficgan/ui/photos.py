@@ -37,6 +37,8 @@ class Photos:
         self.work, self.review = work, work.review
         self.queue = Queue("photos", work.changed, prepare)
         self._kept: OrderedDict[str, tuple[str, Retouch]] = OrderedDict()
+        self._drawn: dict[str, tuple[Any, ...]] = {}
+        """What each photo was drawn from last."""
 
     def _retouch(self, number: str) -> Retouch:
         """A photo with its faces, from memory where it is one of the last few."""
@@ -58,7 +60,14 @@ class Photos:
         if not known:
             found = tuple(_entry(face) for face in retouch.faces)
             height, width = image.shape[:2]
-            self.review.change(number, quiet=True, faces=found, stamp=stamp, width=width, height=height)
+            places = {(face.box, face.landmarks) for face in found}
+            known = bool(item.faces) and places == {(f.box, f.landmarks) for f in item.faces if not f.drawn}
+            if known:  # the file is another one, the picture is not: what was decided holds
+                retouch, found = Retouch(self.work.engine, image, faces=faces), item.faces
+            self.review.change(
+                number, quiet=True, faces=found, stamp=stamp, width=width, height=height,
+                notes=() if known else item.notes,
+            )  # fmt: skip
         for face in item.faces if known else ():
             if face.exemplar is not None:
                 retouch.add_exemplar(face.exemplar, read_image(self.review.folder / face.exemplar).rgb)
@@ -77,10 +86,11 @@ class Photos:
 
         retouch = self._retouch(number)
         item = self.review[number]
-        default = self.work.controls_of(item).mode
+        basis, default = self._from(item), self.work.controls_of(item).mode
         choices = [Choice(face.mode or default, face.draw, face.exemplar) for face in item.faces]
         result = retouch.render(choices, self.work.engine_of(item))
         self.review.write_file(f"after-{number}.jpg", jpeg(result.image, PREVIEW))
+        self._drawn[number] = basis
         faces = tuple(
             face.model_copy(
                 update={"action": done.action, "note": done.note, "doubt": done.doubt, "matched": done.matched}
@@ -92,9 +102,17 @@ class Photos:
             self.review.change(number, state="ready", error="", faces=faces)
         return result
 
+    def _from(self, item: Item) -> tuple[Any, ...]:
+        return item.stamp, self.work.controls_of(item), *map(_decided, item.faces)
+
     def redraw(self, number: str, priority: float = NOW) -> Future[Any]:
-        """Draw a photo again."""
-        return self.queue.put(lambda: self.work.run(number, self.draw), priority)
+        """Draw a photo again, unless it was drawn so when its turn comes: a result that was saved meanwhile, say."""
+
+        def draw(number: str) -> Item:
+            item = self.review[number]
+            return item if self._drawn.get(number) == self._from(item) else self.draw(number)
+
+        return self.queue.put(lambda: self.work.run(number, draw), priority)
 
     # -- decisions ----------------------------------------------------------------------------------------------------
 
@@ -178,7 +196,16 @@ class Photos:
 
     def save(self, number: str) -> Future[Any]:
         """Write the result of a photo into the output folder, under a name that is free."""
-        return self.queue.put(lambda: self._save(number), SOON)
+        self.work.progress[number] = (0, None, "waiting to be saved")
+        return self.queue.put(lambda: self._saving(number), SOON)
+
+    def _saving(self, number: str) -> Item:
+        self.work.progress[number] = (0, None, "saving")
+        try:
+            return self._save(number)
+        finally:
+            self.work.progress.pop(number, None)
+            self.review.touch(number)
 
     def _save(self, number: str) -> Item:
         result = self._render(number)
@@ -207,8 +234,9 @@ class Photos:
         found = [face for face in item.faces if face.score > 0]
         return PhotoDecisions(
             name=item.name, analysis=content_key(read_image(self.review.source(item)).rgb), default=controls.mode,
+            drawing=controls.drawing,
             faces=tuple(
-                FoundFace(id=n, box=face.box, landmarks=face.landmarks, score=face.score)
+                FoundFace(id=n, box=face.box, landmarks=face.landmarks, score=face.score, draw=face.draw)
                 for n, face in enumerate(found, 1)
             ),
             tracks={n: Decision(mode=face.mode, reason=REASON) for n, face in enumerate(found, 1) if face.mode},

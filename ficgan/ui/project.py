@@ -24,6 +24,7 @@ from typing import Any, Literal
 
 from pydantic import Field, NonNegativeInt, field_validator
 
+from ficgan.deidentify.controls import Drawing
 from ficgan.deidentify.options import FALLBACKS
 from ficgan.errors import InputError
 from ficgan.video.folders import (
@@ -50,16 +51,10 @@ Kind = Literal["photo", "film"]
 State = Literal["waiting", "working", "ready", "failed"]
 
 
-class Controls(Strict):
-    """How new faces are drawn."""
+class Controls(Drawing):
+    """What happens to faces on which nothing was decided, and how new ones are drawn."""
 
     mode: str = "ficgan"
-    """For faces on which nothing else was decided."""
-    k: int = Field(3000, ge=2)
-    layer: int = Field(0, ge=0)
-    psi: float | Literal["auto"] = "auto"
-    attributes: Text = Field("", max_length=200)
-    fallback: str = "solid"
     audio: Literal["copy", "drop"] = "copy"
     """Of films."""
 
@@ -70,12 +65,10 @@ class Controls(Strict):
             raise ValueError("the mode for all faces is ficgan, solid, blur or mosaic")
         return mode
 
-    @field_validator("fallback")
-    @classmethod
-    def _fallback(cls, fallback: str) -> str:
-        if fallback not in FALLBACKS:
-            raise ValueError(f"a fallback is one of {', '.join(FALLBACKS)}")
-        return fallback
+    @property
+    def drawing(self) -> Drawing:
+        """How new faces are drawn."""
+        return Drawing(**self.model_dump(include=set(Drawing.model_fields)))
 
 
 class FaceEntry(Strict):
@@ -229,6 +222,13 @@ class Review:
         """Grows with every change of a file."""
         return self._revisions.get(number, 0)
 
+    def touch(self, number: str) -> None:
+        """Something about a file is to be told to the page."""
+        with self.lock:
+            self.revision += 1
+            if number in self._items:
+                self._revisions[number] = self.revision
+
     def change(self, number: str, *, quiet: bool = False, **values: Any) -> Item:
         """Change a file's entry on disk, then here.
 
@@ -245,7 +245,7 @@ class Review:
             if not quiet:
                 self._write(f"item-{number}.json", item)
             self._items[number] = item
-            self._touched(number)
+            self.touch(number)
             return item
 
     def add_folder(self, files: Iterable[tuple[Path, Kind]]) -> None:
@@ -260,7 +260,7 @@ class Review:
                 number = hashlib.sha256(os.fsencode(place)).hexdigest()[:10]
                 if number not in self._items:
                     self._items[number] = Item(id=number, kind=kind, name=place, place=place)
-                    self._touched(number)
+                    self.touch(number)
 
     def new_upload(self, name: str, suffix: str) -> tuple[str, str]:
         """An id, and the name under which an upload is kept."""
@@ -273,7 +273,7 @@ class Review:
             item = Item(id=number, kind=kind, name=name, upload=upload)
             self._write(f"item-{number}.json", item)
             self._items[number] = item
-            self._touched(number)
+            self.touch(number)
             return item
 
     def remove(self, number: str) -> None:
@@ -330,10 +330,6 @@ class Review:
             self.write_file(name, text.encode(errors="replace"))
         except OSError as error:
             raise InputError(f"{self.folder / name}: cannot be written ({error.strerror})") from error
-
-    def _touched(self, number: str) -> None:
-        self.revision += 1
-        self._revisions[number] = self.revision
 
 
 def _with(item: Item, **values: Any) -> Item:

@@ -124,6 +124,7 @@ class _Routes:
             "faces": len(item.faces), "kept": actions.count("kept"), "masked": actions.count("masked"),
             "doubtful": sum(bool(face.doubt) and face.action != "kept" for face in item.faces),
             "matched": sum(face.matched and face.action != "kept" for face in item.faces),
+            "looked": item.state == "failed" or (item.state != "waiting" and bool(item.stamp)),
             "revision": self.review.revision_of(item.id), "upload": item.upload is not None,
             "thumb": self.review.picture("thumb", item.id).exists(), "progress": self.session.progress.get(item.id),
         }  # fmt: skip
@@ -194,6 +195,7 @@ class _Routes:
         if kind not in ("thumb", "before", "after"):
             return _sorry("There is no such picture.", 404)
         path = self.review.picture(kind, item.id)
+        self.session.shown.set()
         return FileResponse(path, media_type="image/jpeg") if path.exists() else _sorry("Not drawn yet.", 404)
 
     # -- decisions on photos ------------------------------------------------------------------------------------------
@@ -249,7 +251,7 @@ class _Routes:
         """Every file with a result that is not written yet, in the background."""
         begun = []
         for item in self.review.items():
-            if item.state == "ready" and (item.changed or not item.saved):
+            if item.state == "ready" and (item.changed or not item.saved) and item.id not in self.session.progress:
                 self.session.save(item.id).add_done_callback(_ending(self.session, item.id))
                 begun.append(item.id)
         return JSONResponse({"begun": len(begun)})
@@ -311,6 +313,8 @@ class _Routes:
         number, at = self._item(request).id, request.path_params["frame"]
         if "after" in request.query_params:
             image = await asyncio.wrap_future(await run_in_threadpool(self.films.frame_after, number, at))
+        elif "result" in request.query_params:
+            image = await run_in_threadpool(self.films.frame_of_result, number, at)
         else:
             image = await run_in_threadpool(self.films.frame, number, at)
         return Response(await run_in_threadpool(jpeg, image, PREVIEW, 85), media_type="image/jpeg")

@@ -27,6 +27,8 @@ THUMBNAIL = 320
 """Longest side in pixels of the pictures in the grid."""
 FIRST_LOOK = 12
 """Thumbnails that are made before the model is loaded."""
+PATIENCE = 3.0
+"""Seconds for which the other work leaves the processor to a browser that opens the page of a folder."""
 
 
 class Session(Workplace):
@@ -38,7 +40,8 @@ class Session(Workplace):
 
     def __init__(self, review: Review, kinds: FileKinds, make_engine: Callable[[int], Deidentifier]) -> None:
         super().__init__(review, kinds, make_engine)
-        self._first = threading.Event()
+        self._first, self.shown = threading.Event(), threading.Event()
+        self.shown.set()
         self._begun: set[str] = set()
         self.pictures = Queue("pictures", self.changed)
         self.photos = Photos(self, self._prepare)
@@ -59,12 +62,14 @@ class Session(Workplace):
             self.pictures.put(self._first.set, LATER)
 
         self._first.clear()
+        self.shown.clear()
         self.pictures.put(listing, NOW)
 
     def close(self) -> None:
         """Stop the work and let go of the folder. What was decided is on disk already."""
         self.stopping.set()
         self._first.set()
+        self.shown.set()
         for one in (self.pictures, self.photos.queue, self.films.queue):
             one.stop(10)
         self.films.close()
@@ -72,6 +77,7 @@ class Session(Workplace):
 
     def _prepare(self) -> None:
         self._first.wait(5)  # the first pictures are worth more than the model
+        self.shown.wait(PATIENCE)
         self.load()
 
     # -- files --------------------------------------------------------------------------------------------------------
@@ -82,6 +88,7 @@ class Session(Workplace):
         self.pictures.put(lambda: self._picture(item.id), SOON if len(self._begun) <= FIRST_LOOK else LATER)
         if len(self._begun) == FIRST_LOOK:
             self.pictures.put(self._first.set, SOON)
+            self.pictures.put(lambda: self.shown.wait(PATIENCE), SOON)
         changed = item.kind == "photo" and item.state == "ready" and item.stamp != self.stamp(item)
         if changed:
             self.review.change(item.id, quiet=True, state="waiting", notes=("The file has changed.",))

@@ -27,6 +27,7 @@ from ficgan.ui.project import Controls, Item, Kind, Review, sidecar_of
 
 if TYPE_CHECKING:
     from ficgan.deidentify import Deidentifier
+    from ficgan.deidentify.controls import Drawing
 
 __all__ = ["LATER", "NOW", "SOON", "FileKinds", "Queue", "Stopped", "Workplace", "hide_path", "jpeg", "sentence"]
 
@@ -136,7 +137,7 @@ class Workplace:
         self.stopping, self.loaded = threading.Event(), threading.Event()
         self._make_engine = make_engine
         self._engine: Deidentifier | None = None
-        self._engines: OrderedDict[Controls, Deidentifier] = OrderedDict()
+        self._engines: OrderedDict[Drawing, Deidentifier] = OrderedDict()
 
     def changed(self) -> None:
         """Something changed that is no entry of a file: the page is to ask for it."""
@@ -168,12 +169,9 @@ class Workplace:
 
     def engine_with(self, controls: Controls) -> Deidentifier:
         """The engine with these controls; a UsageError where the model cannot do what they ask for."""
-        engine, drawing = self.engine, controls.model_copy(update={"mode": "ficgan"})
+        drawing = controls.drawing
         if drawing not in self._engines:
-            self._engines[drawing] = engine.with_controls(
-                k=controls.k, layer=controls.layer, psi=controls.psi, attributes=controls.attributes or None,
-                fallback=controls.fallback,
-            )  # fmt: skip
+            self._engines[drawing] = drawing.applied(self.engine)
             while len(self._engines) > ENGINES_KEPT:
                 self._engines.popitem(last=False)
         return self._engines[drawing]
@@ -194,6 +192,8 @@ class Workplace:
     def run(self, number: str, job: Callable[[str], Any]) -> Any:
         """A job on a file; what goes wrong becomes the state of the file."""
         try:
+            looking = self.review[number].state == "waiting"
+            self.progress.setdefault(number, (0, None, "looking for faces" if looking else "drawing"))
             return job(number)
         except KeyError:
             return None  # removed meanwhile
@@ -202,6 +202,7 @@ class Workplace:
             raise
         finally:
             self.progress.pop(number, None)
+            self.review.touch(number)  # the page must hear that it is no longer at work
 
     def fail(self, number: str, error: Exception) -> None:
         """Note why the work on a file failed."""

@@ -151,6 +151,7 @@ def test_the_report(folder: Path) -> None:
     for words in ("Photos2", "without any face found1", "Faces in photos1", "blurred1", "can be undone in part",
                   "detector centerface", "trip/a.jpg (failed): damaged", "field.png", "Signature", "keep it secret"):
         assert words in seen.text, words
+    assert seen.text.index("Signature") < seen.text.index("trip/a.jpg (failed)")  # what is signed is the first sheet
     assert "trip/b.jpg" not in seen.text  # done at last
     assert "@media print" in STYLE and "@page" in STYLE
     # The picture is of the result: the blurred face, which is not the source's.

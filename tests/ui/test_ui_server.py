@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import json
+import os
 import shutil
 import stat
 import threading
@@ -244,6 +245,17 @@ def test_controls_and_exemplars(desk: Desk, png: bytes) -> None:
         error = desk.ask("POST", f"{one}/controls", {**changed, name: value}, code=422)["error"]
         assert word in error and "Traceback" not in error
     assert desk.ask("GET", one)["controls"] == changed
+    # What is exported holds the controls and the number of the draw: with the same seed the pixels are the same.
+    desk.ask("PATCH", f"{one}/faces/0", {"draw": 2})
+    saved = pixels(desk.review.output / desk.ask("POST", f"{one}/save")["saved"])
+    file = desk.review.folder.parent / "decisions.json"
+    file.write_bytes(desk.web.get(f"/api/{one}/decisions.json").content)
+    source = np.asarray(Image.open(io.BytesIO(png)))
+    applied = deciding(desk.session.engine, read_decisions(file))(source, key=content_key(source))
+    assert np.array_equal(applied.image, saved) and not np.array_equal(saved, desk.session.engine(source).image)
+    outcome = CliRunner().invoke(main, ["bulk", str(file.parent), "-o", "x", "--decisions", str(file), "--layer", "1"])
+    assert outcome.exit_code == 2 and "says how new faces are drawn; leave --layer out" in outcome.output
+    desk.ask("PATCH", f"{one}/faces/0", {"draw": 0})
     # For all files: those of its own go, and the same picture as at first comes back.
     desk.ask("POST", "controls", item["controls"])
     desk.session.photos.redraw(number).result(60)
@@ -324,6 +336,33 @@ def test_everything_outlives_the_program_and_purge_removes_it(tmp_path: Path, en
     outcome = CliRunner().invoke(main, ["purge", str(first.review.folder)])
     assert outcome.exit_code == 0, outcome.output
     assert not first.review.folder.exists()
+
+
+def test_a_file_that_was_touched_keeps_what_was_decided(tmp_path: Path, engine: Deidentifier, png: bytes) -> None:
+    root = tmp_path / "photos"
+    root.mkdir()
+    path = root / "me.png"
+    path.write_bytes(png)
+
+    def again() -> tuple[Desk, dict[str, Any]]:
+        desk = Desk(tmp_path, lambda seed: engine, root)
+        while not (ids := desk.ask("GET", "state")["ids"]):
+            time.sleep(0.05)
+        return desk, desk.wait(ids[0])
+
+    desk, item = again()
+    desk.ask("PATCH", f"items/{item['id']}/faces/0", {"mode": "keep"})
+    desk.ask("POST", f"items/{item['id']}/faces", {"box": [300, 300, 360, 380]})
+    desk.session.close()
+    os.utime(path, ns=(1, 1))
+    desk, item = again()
+    assert [(face["mode"], face["drawn"]) for face in item["list"]] == [("keep", False), ("", True)]
+    assert item["state"] == "ready" and not item["notes"]
+    desk.session.close()
+    Image.open(io.BytesIO(png)).transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(path)
+    desk, item = again()
+    assert [face["mode"] for face in item["list"]] == [""] and item["notes"] == ["The file has changed."]
+    desk.session.close()
 
 
 def test_projects_of_other_versions_and_damaged_ones_are_refused(tmp_path: Path) -> None:
@@ -570,6 +609,9 @@ def test_a_film_from_drop_to_result(desk: Desk, tmp_path: Path, monkeypatch: pyt
         left = x - 2 * (n - 6)
         assert new[y + 5 : y + 45, left + 5 : left + 55].max() < 60, n
         assert np.abs(old - new)[y0:y1, x0:x1].mean() < 6, n  # the face is as it was
+    for n in (0, 5, 11):
+        shown = np.asarray(Image.open(io.BytesIO(desk.web.get(f"/api/{one}/frame/{n}?result").content))).astype(int)
+        assert np.abs(shown - after[n]).mean() < 3, n  # of the file, not a preview
     side = json.loads((desk.review.output / "film.mp4.json").read_text())
     jsonschema.validate(side, json.loads((ROOT / "docs" / "sidecar.schema.json").read_text()))
     assert side["edits"]

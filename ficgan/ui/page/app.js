@@ -20,6 +20,12 @@ function h(tag, props = {}, ...children) {
   return node;
 }
 
+/** The picture takes the room there is: as high as the window allows, and not blown up too far. */
+function fit(node, {width, height}) {
+  node.style.setProperty("--ratio", width / Math.max(height, 1));
+  node.style.setProperty("--most", 2.5 * width + "px");
+}
+
 function place(node, box, width, height) {
   node.style.left = 100 * box[0] / width + "%";
   node.style.top = 100 * box[1] / height + "%";
@@ -87,22 +93,29 @@ async function poll() {
     if (!lost) tell(error.message);
     lost = true;
   }
-  timer = setTimeout(poll, busy && !document.hidden ? 600 : 2000);
+  const bare = order.slice(0, 12).some(id => !items.get(id)?.thumb && items.get(id)?.state !== "failed");
+  timer = setTimeout(poll, document.hidden || !busy ? 2000 : bare ? 200 : 600);
 }
 let lost = false;
 
 function showStatus() {
-  const all = [...items.values()], waiting = all.filter(item => item.state === "waiting" || item.state === "working").length;
+  const all = [...items.values()], waiting = all.filter(item => !item.looked).length;
   const parts = [];
   if (uploads.done < uploads.all) parts.push(`Adding ${uploads.done + 1} of ${uploads.all}`);
   if (info.model === "loading") parts.push("The model is being loaded");
   else if (info.model && info.model !== "ready") parts.push(info.model);
   parts.push(waiting ? `${all.length - waiting} of ${count(all.length, "file")} looked at` : count(all.length, "file"));
+  const saving = all.filter(item => item.progress && /sav|turn|render|check/.test(item.progress[2])).length;
+  if (saving) parts.push(`${saving} still to be saved`);
   const saved = all.filter(item => item.saved && !item.changed).length;
   if (saved) parts.push(`${saved} saved`);
   at("status").textContent = parts.join(" · ");
+  at("looked").hidden = !waiting;
+  at("looked").max = all.length;
+  at("looked").value = all.length - waiting;
   at("empty").hidden = all.length > 0;
-  at("save-all").disabled = !all.some(item => item.state === "ready" && (item.changed || !item.saved));
+  at("export-all").hidden = at("save-all").hidden = !all.length;
+  at("save-all").disabled = !all.some(item => item.state === "ready" && (item.changed || !item.saved) && !item.progress);
 }
 
 function stateOf(item) {
@@ -113,14 +126,14 @@ function stateOf(item) {
   if (item.state === "waiting") return ["", "waiting"];
   if (item.state === "working") return ["", "at work"];
   if (item.error) return ["bad", item.error.replace(item.name + ": ", "")];
-  const found = item.kind === "film" ? count(item.people, "person", "people") : count(item.faces, "face");
-  const parts = [found];
+  const number = item.kind === "film" ? item.people : item.faces;
+  const parts = [!number ? "no face found" : item.kind === "film" ? count(number, "person", "people") : count(number, "face")];
   if (item.kept) parts.push(item.kept + " kept");
   if (item.masked) parts.push(item.masked + " masked");
   if (item.doubtful) parts.push(item.doubtful + " doubtful");
   if (item.matched) parts.push(item.matched + " still recognised");
   if (item.saved) parts.push(item.changed ? "changed since saved" : "saved");
-  const tone = item.matched ? "bad" : item.doubtful ? "warn" : item.saved && !item.changed ? "good" : "";
+  const tone = item.matched ? "bad" : item.doubtful || !number ? "warn" : item.saved && !item.changed ? "good" : "";
   return [tone, parts.join(", ")];
 }
 
@@ -151,7 +164,7 @@ function fillCard(card, item) {
   card.dataset.state = item.state;
   card.replaceChildren(
     h("span", {class: "picture"}, picture || (item.state === "failed" ? "no picture" : "…"), item.kind === "film" ? h("span", {class: "badge"}, "film") : null),
-    h("span", {class: "text"}, h("span", {class: "name", title: item.name}, item.name), h("span", {class: "state " + tone, title: words}, words), bar),
+    h("span", {class: "text"}, h("span", {class: "name", title: item.name}, item.name.split("/").pop()), item.name.includes("/") ? h("span", {class: "folder"}, item.name.slice(0, item.name.lastIndexOf("/") + 1)) : null, h("span", {class: "state " + tone, title: words}, words), bar),
   );
 }
 
@@ -177,8 +190,9 @@ function buildControls(panel, values, change, film) {
   const wanted = new Map(values.attributes.split(",").filter(Boolean).map(name => name.startsWith("-") ? [name.slice(1), "-"] : [name, "+"]));
   const chosen = h("details", {class: "wide"}, h("summary", {}, "Attributes of the new faces" + (wanted.size ? ` (${values.attributes})` : "")));
   const list = h("div", {class: "attributes"});
-  for (const name of info.attributes || [])
-    list.append(choose(name, [["", "any"], ["+", "only with"], ["-", "only without"]], wanted.get(name) || "", value => {
+  const age = name => Number.isNaN(parseInt(name)) ? 1000 : parseInt(name);
+  for (const name of [...info.attributes || []].sort((a, b) => age(a) - age(b) || a.localeCompare(b)))
+    list.append(choose(name.replaceAll("_", " "), [["", "any"], ["+", "only with"], ["-", "only without"]], wanted.get(name) || "", value => {
       if (value) wanted.set(name, value); else wanted.delete(name);
       send("attributes", [...wanted].map(([word, sign]) => (sign === "-" ? "-" : "") + word).join(","));
     }));
@@ -298,10 +312,11 @@ function headOf(id, extra) {
   const index = order.indexOf(id), item = items.get(id);
   const state = h("span", {class: "state", role: "status"});
   const head = h("div", {class: "head"},
-    h("button", {type: "button", onclick: () => leave()}, "All files"),
-    h("button", {type: "button", onclick: step(-1), disabled: index <= 0, "aria-label": "Previous file"}, "‹"),
-    h("button", {type: "button", onclick: step(1), disabled: index >= order.length - 1, "aria-label": "Next file"}, "›"),
-    h("h2", {}, item.name), state, ...extra);
+    h("div", {class: "row"},
+      h("button", {type: "button", onclick: () => leave()}, "All files"),
+      h("button", {type: "button", onclick: step(-1), disabled: index <= 0, "aria-label": "Previous file", title: "Previous file"}, "‹"),
+      h("button", {type: "button", onclick: step(1), disabled: index >= order.length - 1, "aria-label": "Next file", title: "Next file"}, "›")),
+    h("div", {class: "title"}, h("h2", {}, item.name), state), h("div", {class: "row"}, ...extra));
   return {head, state};
 }
 
@@ -310,6 +325,7 @@ const exportLink = id => h("a", {class: "button", href: `/api/items/${id}/decisi
 /** Draw one box on a stage, by pointer or keyboard; `done` takes x0, y0, x1, y1 in pixels of the picture. */
 function boxDrawer(stage, size, button, done) {
   let box = null, node = null, from = null;
+  const help = h("p", {class: "hint"}, "Draw a box over the face. With the keyboard: arrows move it, Shift and arrows change its size, Enter takes it, Escape leaves it.");
   const paint = () => {
     if (!node) {
       node = h("div", {class: "box new", tabIndex: 0, role: "group", "aria-label": "New box. Arrow keys move it, with Shift they change its size, Enter takes it, Escape leaves it."});
@@ -322,6 +338,7 @@ function boxDrawer(stage, size, button, done) {
     node?.remove();
     box = node = from = null;
     stage.classList.remove("drawing");
+    help.remove();
     button.setAttribute("aria-pressed", "false");
     button.focus();
   };
@@ -368,6 +385,7 @@ function boxDrawer(stage, size, button, done) {
     const [width, height] = size(), side = Math.min(width, height) / 5;
     box = [(width - side) / 2, (height - side) / 2, (width + side) / 2, (height + side) / 2];
     paint();
+    stage.after(help);
     node.focus({preventScroll: true});
   });
   return stop;
@@ -382,12 +400,22 @@ function loaded(image, address) {
   });
 }
 
+let settingsOpen = false;
+const FEW = 8, MOST = 24;  // faces: from which a list is filtered, and cut
+
 function photoEditor(id) {
-  let item = null, seen = -1, working = 0;
+  let item = null, seen = -1, working = 0, kind = "all", most = MOST, faceCards = new Map();
   const before = h("img", {alt: "Before", draggable: false}), after = h("img", {alt: "After", class: "over", draggable: false});
   const divider = h("div", {class: "divider"}), boxes = h("div", {});
   const stage = h("div", {class: "stage"}, before, after, divider, h("span", {class: "tag left"}, "before"), h("span", {class: "tag right"}, "after"), boxes);
   const slide = h("input", {type: "range", min: 0, max: 100, value: 0, id: "slide", "aria-label": "Before and after: share of the picture as it was"});
+  const compare = event => {
+    const frame = stage.getBoundingClientRect();
+    slide.value = 100 * (event.clientX - frame.left) / frame.width;
+    split();
+  };
+  divider.addEventListener("pointerdown", event => { event.preventDefault(); divider.setPointerCapture(event.pointerId); });
+  divider.addEventListener("pointermove", event => { if (divider.hasPointerCapture(event.pointerId)) compare(event); });
   const split = () => {
     after.style.clipPath = `inset(0 0 0 ${slide.value}%)`;
     divider.style.left = slide.value + "%";
@@ -401,13 +429,15 @@ function photoEditor(id) {
   const all = mode => h("button", {type: "button", onclick: () => edit("PATCH", "/faces", {mode})}, {"": "Replace all", keep: "Keep all", solid: "Cover all"}[mode]);
   const save = h("button", {type: "button", class: "primary", id: "save", onclick: () => edit("POST", "/save", {})}, "Save");
   const remove = h("button", {type: "button", onclick: () => attempt(async () => { await call("DELETE", "/items/" + id); leave(); await poll(); })}, "Remove from the list");
-  const {head, state} = headOf(id, [remove, exportLink(id), save]);
+  const exporting = exportLink(id), {head, state} = headOf(id, [remove, exporting, save]);
   const list = h("ul", {class: "faces", "aria-label": "Faces"}), notes = h("div", {class: "notes"});
-  const panel = h("div", {class: "panel"});
+  const filter = h("div", {class: "stack", hidden: true}, h("select", {"aria-label": "Which faces are listed", onchange: event => { kind = event.target.value; most = MOST; showFaces(); }}));
+  const panel = h("div", {class: "panel"}), summary = h("span", {class: "hint"});
   const toAll = h("button", {type: "button", onclick: () => attempt(async () => { await call("POST", "/controls", item.controls); await poll(); })}, "Use these settings for all files");
-  at("editor").append(head,
-    h("div", {class: "work"}, stage, h("div", {class: "slider"}, h("span", {}, "After"), slide, h("span", {}, "Before")), h("div", {class: "row"}, draw, all(""), all("keep"), all("solid")), notes),
-    h("div", {class: "side"}, list, h("details", {open: innerWidth > 820}, h("summary", {}, "How new faces are drawn"), panel, h("div", {class: "panel"}, toAll))));
+  const work = h("div", {class: "work"}, h("div", {class: "frame"}, stage, slide, h("p", {class: "hint"}, "Slide to the right to see the picture as it was. Click on a box to keep the face, or to hide it again.")),
+      h("div", {class: "row under"}, draw, all(""), all("keep"), all("solid")), notes);
+  const settings = h("details", {open: settingsOpen, ontoggle: event => { settingsOpen = event.target.open; }}, h("summary", {}, "How new faces are drawn ", summary), panel, h("div", {class: "panel"}, toAll));
+  at("editor").append(head, work, h("div", {class: "side"}, settings, filter, list));
 
   async function edit(method, path, body) {
     working += 1;
@@ -432,8 +462,10 @@ function photoEditor(id) {
     items.set(id, {...items.get(id), ...told});
     const first = seen < 0;
     seen = told.revision;
+    fit(stage.parentNode, told);
     remove.hidden = !told.upload;
-    if (first || !before.src) await loaded(before, `/api/items/${id}/picture/before?v=${told.revision}`);
+    work.hidden = settings.hidden = exporting.hidden = save.hidden = !told.width;  // nothing can be decided on what cannot be read
+    if (told.width && (first || !before.src)) await loaded(before, `/api/items/${id}/picture/before?v=${told.revision}`);
     after.hidden = !told.after;
     if (told.after) await loaded(after, `/api/items/${id}/picture/after?v=${told.revision}`);
     split();
@@ -441,27 +473,41 @@ function photoEditor(id) {
     notes.replaceChildren(...told.notes.map(note => h("p", {}, note)), told.saved ? h("p", {class: "hint"}, "Last saved as ", h("code", {}, told.saved)) : "");
     const focus = document.activeElement?.dataset?.key;
     showFaces();
+    summary.textContent = `k ${told.controls.k}${told.own_controls ? ", of this photo alone" : ""}`;
     if (!panel.contains(document.activeElement)) buildControls(panel, told.controls, values => edit("POST", "/controls", values), "photo");
     if (focus) at("editor").querySelector(`[data-key="${CSS.escape(focus)}"]`)?.focus({preventScroll: true});
   }
 
   function light(n, on) {
     boxes.children[n]?.classList.toggle("lit", on);
-    list.children[n]?.classList.toggle("lit", on);
+    faceCards.get(n)?.classList.toggle("lit", on);
+  }
+
+  function showCard(n) {
+    most = Math.max(most, n + 1);
+    if (innerWidth > 820) faceCards.get(n)?.scrollIntoView({block: "nearest"});
   }
 
   function showFaces() {
     boxes.replaceChildren(...item.list.map((face, n) => {
       const kept = face.action === "kept", words = ACTION_WORDS[face.action] ?? face.action;
-      const node = h("button", {type: "button", class: "box" + (kept ? " kept" : "") + (face.doubt ? " doubtful" : ""),
+      const node = h("button", {type: "button", class: "box" + (kept ? " kept" : "") + (face.doubt ? " doubtful" : "") + (face.box[2] - face.box[0] < item.width / 24 ? " small" : ""),
         title: kept ? "Click to hide this face" : "Click to keep this face", "aria-label": `Face ${n + 1}, ${words}. ${kept ? "Hide it" : "Keep it"}`,
-        onclick: () => edit("PATCH", "/faces/" + n, {mode: kept ? "" : "keep"}),
+        onclick: () => { showCard(n); edit("PATCH", "/faces/" + n, {mode: kept ? "" : "keep"}); },
         onmouseenter: () => light(n, true), onmouseleave: () => light(n, false)}, h("span", {class: "number"}, String(n + 1)));
       node.dataset.key = "box" + n;
       return place(node, face.box, item.width, item.height);
     }));
-    list.replaceChildren(...item.list.map(faceCard));
-    if (!item.list.length) list.append(h("li", {class: "hint"}, item.state === "ready" ? "No face was found. Draw a box over a face that was missed." : item.state === "failed" ? item.error : "The faces are still to be looked for."));
+    const kinds = {all: ["All faces", () => true], doubt: ["Doubtful", face => face.doubt && face.action !== "kept"], masked: ["Masked", face => face.action === "masked"],
+      matched: ["Still recognised", face => face.matched && face.action !== "kept"], kept: ["Kept", face => face.action === "kept"], drawn: ["Drawn by hand", face => face.drawn]};
+    const counted = Object.entries(kinds).map(([key, [words, test]]) => [key, words, item.list.filter(test).length]).filter(([key, , number]) => number || key === kind);
+    const shown = item.list.map((face, n) => n).filter(n => kinds[kind][1](item.list[n]));
+    faceCards = new Map(shown.slice(0, most).map(n => [n, faceCard(item.list[n], n)]));
+    list.replaceChildren(...faceCards.values());
+    filter.hidden = item.list.length <= FEW;
+    filter.firstChild.replaceChildren(...counted.map(([key, words, number]) => h("option", {value: key, selected: key === kind}, `${words} (${number})`)));
+    if (shown.length > most) list.append(h("li", {}, h("button", {type: "button", onclick: () => { most = Infinity; showFaces(); }}, `Show ${shown.length - most} more`)));
+    if (!item.list.length) list.append(h("li", {class: "hint"}, item.state === "ready" ? "No face was found. Draw a box over a face that was missed." : item.state === "failed" ? "Mend or replace the file, then try again." : "The faces are still to be looked for."));
     if (item.state === "failed") list.append(h("li", {}, h("button", {type: "button", onclick: () => edit("POST", "/look", {})}, "Try again")));
   }
 
@@ -523,16 +569,17 @@ function filmEditor(id) {
   const draw = h("button", {type: "button"}, "Draw a box over a missed face");
   const stop = boxDrawer(stage, () => [film.width, film.height], draw, box => { pause(); askRegion(box); });
   const timeline = h("div", {class: "timeline", role: "group", "aria-label": "People over time"});
-  const list = h("ul", {class: "faces", "aria-label": "People"}), notes = h("div", {class: "notes"}), form = h("div", {});
+  const legend = h("p", {class: "legend"}, h("span", {}, "replaced"), h("span", {class: "kept"}, "kept"), h("span", {class: "covered"}, "covered"), h("span", {class: "cuts"}, "cut"));
+  const list = h("ul", {class: "faces people", "aria-label": "People"}), notes = h("div", {class: "notes"}), form = h("div", {});
   const save = h("button", {type: "button", class: "primary", id: "save", onclick: () => run("POST", "/save")}, "Render");
   const cancel = h("button", {type: "button", onclick: () => run("POST", "/cancel")}, "Cancel");
   const download = exportLink(id);
   const remove = h("button", {type: "button", onclick: () => attempt(async () => { await call("DELETE", "/items/" + id); leave(); await poll(); })}, "Remove from the list");
   const {head, state} = headOf(id, [remove, download, cancel, save]);
   const bar = h("progress", {hidden: true, "aria-label": "Progress"}), waiting = h("p", {class: "hint"});
-  const player = h("div", {class: "work"}, stage,
-    h("div", {class: "row"}, h("button", {type: "button", "aria-label": "One frame back", onclick: () => step(-1)}, "‹"), play, h("button", {type: "button", "aria-label": "One frame on", onclick: () => step(1)}, "›"), time, view, draw),
-    seek, form, timeline, notes);
+  const player = h("div", {class: "work"}, h("div", {class: "frame"}, stage),
+    seek, h("div", {class: "player"}, h("button", {type: "button", "aria-label": "One frame back", title: "One frame back", onclick: () => step(-1)}, "‹"), play, h("button", {type: "button", "aria-label": "One frame on", title: "One frame on", onclick: () => step(1)}, "›"), time, view, draw),
+    form, timeline, legend, notes);
   at("editor").append(head, h("div", {class: "work"}, waiting, bar, player), h("div", {class: "side"}, list));
 
   async function run(method, path, body = {}) {
@@ -552,14 +599,14 @@ function filmEditor(id) {
     const fresh = force || !now || now.frame !== told.frame;
     now = told;
     showTime(told.time);
-    if (fresh) await loaded(frame, `/api/items/${id}/frame/${told.frame}${view.value === "before" ? "" : "?after&v=" + seen}`);
+    if (fresh) await loaded(frame, `/api/items/${id}/frame/${told.frame}${{before: "", preview: "?after&v=" + seen, after: "?result&v=" + seen}[view.value]}`);
     if (ask !== asked) return;
     at("editor").dataset.frame = told.frame;
     boxes.replaceChildren(...(view.value === "before" ? told.boxes : []).map(box => place(
       h("button", {type: "button", class: "box" + (box.mode === "keep" ? " kept" : ""), title: box.mode === "keep" ? "Click to hide this person" : "Click to keep this person",
         "aria-label": `${who(box.person, box.track)}: ${box.mode === "keep" ? "kept, hide" : "hidden, keep"}`, onclick: () => decide(box.person, box.track, box.mode === "keep" ? "" : "keep")},
         h("span", {class: "number"}, box.person ? String(box.person) : "?")), box.box, film.width, film.height)),
-      ...told.regions.map(box => place(h("div", {class: "box region"}), box.box, film.width, film.height)));
+      ...(view.value === "after" ? [] : told.regions).map(box => place(h("div", {class: "box region"}), box.box, film.width, film.height)));
   }
 
   function showTime(seconds) {
@@ -697,6 +744,7 @@ function filmEditor(id) {
     const told = await attempt(() => call("GET", `/items/${id}/film`));
     if (!told || !open || open.id !== id) return;
     film = told;
+    fit(stage.parentNode, film);
     notes.replaceChildren(...item.notes.map(note => h("p", {}, note)), item.saved ? h("p", {class: "hint"}, "Last saved as ", h("code", {}, item.saved)) : "");
     build();
     if (first) await goTo({time: 0}); else if (!playing && now) await goTo({frame: now.frame}, true);
