@@ -1,10 +1,19 @@
-"""Fixtures that every room may use: the shared data and judge models (or a visible skip), a seeded generator."""
+"""Fixtures for every test file: shared data and judge models (or a visible skip), photos, tools, a seeded generator."""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
+
+# Processes of pytest-xdist share the cores. This must come before NumPy, torch and onnxruntime start their threads.
+if workers := os.environ.get("PYTEST_XDIST_WORKER_COUNT"):
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for library in ("OMP_NUM_THREADS", "OPENCV_FOR_THREADS_NUM"):
+        os.environ.setdefault(library, str(max(1, cores // int(workers))))
 
 import numpy as np
 import pytest
@@ -40,6 +49,26 @@ def shared_models() -> Path:
     if not folder.is_dir():
         pytest.skip(f"needs the shared models; there are none at {folder} (FICGAN_DATA: the data folder beside it)")
     return folder
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], None]], Path]:
+    """Make a folder once for all processes that run tests; for what takes seconds and is used by several files."""
+    base = tmp_path_factory.getbasetemp()
+    root = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def folder_of(name: str, make: Callable[[Path], None]) -> Path:
+        folder = root / f"once-{name}"
+        with open(root / f"once-{name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (folder / ".complete").exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                make(folder)
+                (folder / ".complete").touch()
+        return folder
+
+    return folder_of
 
 
 @pytest.fixture
