@@ -44,7 +44,7 @@ test: $(STAMP)
 	@$(PYTEST) -m "not slow"
 
 test-all: $(STAMP)
-	@$(PYTEST)
+	@$(PYTEST) --hypothesis-profile many
 
 test-faults: $(STAMP)
 	@FICGAN_FAULTS=all $(BIN)/python -m pytest -q -s tests/trust/test_faults.py

@@ -17,14 +17,17 @@ if workers := os.environ.get("PYTEST_XDIST_WORKER_COUNT"):
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # shells start background jobs so, and commands inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile("few", max_examples=10, deadline=None)
+# Machines may be busy, and most fixtures are only read; `make test-all` draws more examples.
+for profile, examples in (("few", 10), ("many", 40)):
+    slow = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    settings.register_profile(profile, max_examples=examples, deadline=None, suppress_health_check=slow)
 settings.load_profile("few")
 
 

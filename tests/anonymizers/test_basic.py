@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageDraw, ImageFilter
 from scipy import ndimage, stats
@@ -60,7 +60,6 @@ def change(name: str, faces: Faces, **parameters: object) -> float:
     return float(np.abs(made(faces).astype(int) - faces.images).mean())
 
 
-@settings(max_examples=10, deadline=None)
 @given(
     spec=st.sampled_from(SPECS), side=st.integers(1, 70), count=st.integers(0, 3), seed=st.integers(0, 9),
     grey=st.none() | st.integers(0, 255),
@@ -215,7 +214,6 @@ def kernel_of(side: int) -> np.ndarray:
     return weights / weights.sum()
 
 
-@settings(max_examples=10, deadline=None)
 @given(side=st.integers(1, 60), half=st.integers(1, 40), seed=st.integers(0, 99))
 def test_gaussian_blur_is_the_literal_kernel(side: int, half: int, seed: int) -> None:
     faces, kernel = crops(1, side, seed), 2 * half + 1
@@ -245,7 +243,6 @@ def test_standard_deviations_of_the_paper_s_kernel() -> None:
         assert abs(math.sqrt((weights * places**2).sum()) - sigma) < 0.25
 
 
-@settings(max_examples=10, deadline=None)
 @given(side=st.integers(1, 40), half=st.integers(1, 30), seed=st.integers(0, 99))
 def test_box_blur_is_the_mean_of_a_square(side: int, half: int, seed: int) -> None:
     faces, kernel = crops(1, side, seed), 2 * half + 1
@@ -256,7 +253,6 @@ def test_box_blur_is_the_mean_of_a_square(side: int, half: int, seed: int) -> No
 # Pixelation
 
 
-@settings(max_examples=10, deadline=None)
 @given(data=st.data(), side=st.integers(2, 40), seed=st.integers(0, 99))
 def test_pixelation_is_the_mean_of_each_block(data: st.DataObject, side: int, seed: int) -> None:
     size = data.draw(st.integers(1, side - 1))
@@ -394,7 +390,6 @@ box_lists = st.lists(
 )
 
 
-@settings(max_examples=10, deadline=None)
 @given(
     height=st.integers(1, 90), width=st.integers(1, 90), raw=box_lists, variant=st.sampled_from(VARIANTS),
     radius=st.sampled_from([0.05, 0.1, 0.5]), seed=st.integers(0, 99),
@@ -491,7 +486,6 @@ def test_a_constant_photo_stays_constant() -> None:
     assert np.array_equal(obfuscate_blur(image, [[20, 10, 50, 40]]), image)
 
 
-@settings(max_examples=10, deadline=None)
 @given(height=st.integers(1, 60), width=st.integers(1, 60), raw=box_lists, colour=st.sampled_from(["mean", "red"]))
 def test_overlays_cover_the_box_as_it_is(
     height: int, width: int, raw: list[tuple[float, float, float, float]], colour: str
@@ -588,7 +582,6 @@ def test_a_wider_blur_hides_more() -> None:
     assert changes == sorted(changes) and changes[0] < changes[-1]
 
 
-@settings(max_examples=10, deadline=None)
 @given(side=st.integers(1, 40), count=st.integers(0, 2), made=st.sampled_from(MADE))
 def test_any_crop_is_taken(side: int, count: int, made: ObfuscationBlur | ObfuscationOverlay) -> None:
     images = np.random.default_rng(side).integers(0, 256, (count, side, side, 3), dtype=np.uint8)

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
@@ -45,7 +45,6 @@ def distance_from_laplace(noise: NDArray[np.int64], scale: float) -> float:
     return float(math.sqrt(len(noise)) * np.abs(found - stats.laplace.cdf(edges, scale=scale)).max())
 
 
-@settings(max_examples=10, deadline=None)
 @given(size=st.integers(1, 40), block=st.integers(1, 45), seed=st.integers(0, 99))
 def test_without_noise_dp_pix_is_the_loop_of_means(size: int, block: int, seed: int) -> None:
     image = np.random.default_rng(seed).integers(0, 256, (size, size, 3), np.uint8)
@@ -138,7 +137,6 @@ def test_budgets_at_the_papers_parameters() -> None:
     assert DPPix(variant="as_released").budget(228) == pytest.approx(15)
 
 
-@settings(max_examples=10, deadline=None)
 @given(delta=st.floats(0, 1), size=st.integers(1, 33), released=st.booleans())
 def test_dp_snow_greys_exactly_the_fraction(delta: float, size: int, released: bool) -> None:
     faces = flat(1, size, 10)
@@ -242,7 +240,6 @@ def released_loop(f: int, m: int, eps: float) -> int:
             return x - 1
 
 
-@settings(max_examples=10, deadline=None)
 @given(f=st.integers(0, 300), m=st.integers(1, 40), eps=st.floats(0, 40))
 def test_the_number_of_samples_is_the_largest_allowed(f: int, m: int, eps: float) -> None:
     x = samples_allowed(f, m, eps)
@@ -257,7 +254,6 @@ def test_the_number_of_samples_in_large_clusters(f: int, m: int, eps: float) -> 
     assert x > 0 and within(f, m, x, eps) and not within(f, m, x + 1, eps)
 
 
-@settings(max_examples=10, deadline=None)
 @given(f=st.integers(1, 200), m=st.integers(1, 20), eps=st.floats(0, 40), others=st.integers(0, 300))
 def test_as_released_counts_as_the_program_does(f: int, m: int, eps: float, others: int) -> None:
     share = eps * f / (f + others)
@@ -294,7 +290,6 @@ def test_clusters_stand_still_and_hold_the_nearest_pixels(rng: np.random.Generat
         assert np.linalg.norm(pixels[labels == index].mean(axis=0) - centre) < 0.4
 
 
-@settings(max_examples=10, deadline=None)
 @given(colours=st.integers(1, 12), k=st.integers(1, 20), seed=st.integers(0, 99))
 def test_few_colours_are_their_own_clusters(colours: int, k: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -424,7 +419,6 @@ def test_without_samples_the_image_is_grey(rng: np.random.Generator) -> None:
         assert (method(faces) == 127).all()
 
 
-@settings(max_examples=10, deadline=None)
 @given(
     size=st.integers(1, 33), k=st.integers(1, 30), m=st.integers(1, 20), eps=st.floats(0, 500), noise=st.booleans(),
     variant=st.sampled_from(["as_described", "as_released"]),

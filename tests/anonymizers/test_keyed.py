@@ -10,7 +10,7 @@ from typing import cast
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -101,7 +101,6 @@ def test_more_steps_move_pixels_farther_as_released() -> None:
 # Block permutation
 
 
-@settings(max_examples=10, deadline=None)
 @given(side=st.integers(2, 50), data=st.data(), key=st.text(max_size=5))
 def test_blocks_change_places_whole_and_the_remainder_stays(side: int, data: st.DataObject, key: str) -> None:
     block = data.draw(st.integers(1, side // 2))
@@ -175,7 +174,6 @@ def test_the_right_key_gives_the_source_back_and_a_wrong_one_does_not(made: Anon
     assert np.array_equal(faces.with_images(hidden).images, hidden)
 
 
-@settings(max_examples=10, deadline=None)
 @given(
     side=st.integers(2, 40), count=st.integers(0, 3), key=st.text(max_size=4), steps=st.integers(1, 3000),
     which=st.sampled_from(["block", "as_described", "as_released"]),
@@ -302,7 +300,6 @@ def test_as_described_is_the_loop(rng: np.random.Generator, size: int, whole: in
         assert (difference(found, slow(image, name, "k", overlays, 0.45, block, 3)) > 0).mean() < 0.01
 
 
-@settings(max_examples=10, deadline=None)
 @given(
     alpha=st.floats(0.05, 1.0), size=st.integers(1, 41), block=st.integers(1, 45), k=st.integers(1, 5),
     key=st.text(min_size=1, max_size=100), seed=st.integers(0, 99),
@@ -394,7 +391,6 @@ def test_as_released_cannot_be_inverted_and_draws_from_the_seed(rng: np.random.G
     assert not np.array_equal(method(faces), replace(method, seed=1)(faces))
 
 
-@settings(max_examples=10, deadline=None)
 @given(size=st.integers(1, 30), block=st.integers(1, 33), seed=st.integers(0, 99))
 def test_permuted_blocks_against_a_loop(size: int, block: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -224,7 +224,6 @@ def bright_squares(image: Image, level: int = 128) -> NDArray[np.float64]:
     return np.array(rows).reshape(-1, 15)
 
 
-@settings(max_examples=10, deadline=None)
 @given(
     width=st.integers(40, 900),
     height=st.integers(40, 900),

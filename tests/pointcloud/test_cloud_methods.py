@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats
@@ -153,7 +153,6 @@ def curved_face(rng: np.random.Generator, count: int = 3000) -> Cloud:
     return Cloud(points, rng.integers(0, 256, (count, 3), dtype=np.uint8))
 
 
-@settings(deadline=None, max_examples=10)
 @given(GRID_POINTS, st.sampled_from([1 / 256, 1 / 32, 0.05, 3.0]))
 def test_like_a_loop_over_voxels_in_the_order_of_voxels(points, size):
     cloud = Cloud(points, np.random.default_rng(len(points)).integers(0, 256, points.shape, dtype=np.uint8))
@@ -377,7 +376,6 @@ def test_what_has_no_inside_is_a_sentence(points, said):
         alpha_shape(Cloud(points), 1.0)
 
 
-@settings(deadline=None, max_examples=10)
 @given(SMALL, st.sampled_from([0.5, 0.9, 1.3, 5.0, np.inf]))
 def test_any_small_cloud_gives_triangles_or_a_sentence(points, alpha):
     try:
@@ -446,7 +444,6 @@ def test_an_alpha_that_leaves_nothing_is_a_sentence(rng):
         PMP.of_degree(1)(shaded_blob(rng))
 
 
-@settings(deadline=None, max_examples=10)
 @given(SMALLER)
 def test_any_small_cloud_gives_n_points_or_a_sentence(points):
     try:

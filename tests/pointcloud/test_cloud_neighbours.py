@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
@@ -31,7 +31,6 @@ def test_mean_and_distance_equal_brute_force(rng: np.random.Generator, k: int) -
     assert (indices[:, 0] == np.arange(600)).all()
 
 
-@settings(max_examples=10, deadline=None)
 @given(st.integers(1, 400), st.integers(0, 10_000), st.floats(1e-4, 1e4))
 def test_the_mean_distance_of_any_scale(k: int, seed: int, scale: float) -> None:
     rng = np.random.default_rng(seed)
@@ -80,7 +79,6 @@ def _slow(points: np.ndarray, count: int, start: int) -> list[int]:
     return chosen
 
 
-@settings(max_examples=10, deadline=None)
 @given(st.lists(st.tuples(*[st.sampled_from([-1.0, -0.0, 0.0, 2.5])] * 3), min_size=1, max_size=40))
 def test_each_place_once(rows: list[tuple[float, float, float]]) -> None:
     """Against a set: the first point of each place stays, with its colour, in order."""
@@ -124,7 +122,6 @@ def test_the_bound_of_two_on_a_line() -> None:
     assert _covering(line, farthest_point_sample(line, 6)) <= 4 + 1e-9
 
 
-@settings(max_examples=10, deadline=None)
 @given(st.integers(1, 2000), st.integers(1, 2000), st.integers(0, 1000), st.booleans())
 def test_no_point_twice_and_repeatable(total: int, count: int, seed: int, few_places: bool) -> None:
     rng = np.random.default_rng(seed)

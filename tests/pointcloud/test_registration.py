@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
@@ -44,7 +44,6 @@ def test_normals_are_those_of_a_loop(rng):
 
 
 @given(st.integers(3, 40), st.integers(3, 50), st.floats(1e-3, 1e3))
-@settings(max_examples=10, deadline=None)
 def test_any_cloud_has_unit_normals(count, neighbours, size):
     points = size * np.random.default_rng(count).random((count, 3))
     normals = pca_normals(points, neighbours=neighbours)

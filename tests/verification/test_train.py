@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageDraw
 
@@ -45,7 +45,6 @@ def oracle(x: np.ndarray, w: np.ndarray, y: np.ndarray, lam: float) -> float:
     return float(np.mean(losses))
 
 
-@settings(deadline=None, max_examples=10)
 @given(
     batch=st.integers(1, 6), people=st.integers(1, 7), dimensions=st.integers(2, 9), lam=st.floats(0, 1500),
     seed=st.integers(0, 2**31),

@@ -10,19 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-from hypothesis import HealthCheck
 
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE.parents[2] / "ops" / "csrc"
 LIBRARY = "kernels_on_cpu.so"
 KERNELS = ("bias_act", "upfirdn2d", "style")
 
-# Of hypothesis: the same examples every time, and one set of kernels for them all.
-SETTINGS = {
-    "deadline": None,
-    "derandomize": True,
-    "suppress_health_check": [HealthCheck.function_scoped_fixture],
-}
+# Of hypothesis: the same examples every time.
+SETTINGS = {"derandomize": True}
 TYPES = {"f16": 0, "bf16": 1, "f32": 2, "f64": 3}
 ACTIVATIONS = ("linear", "relu", "lrelu", "sigmoid", "tanh", "swish", "softplus")
 # Half a unit in the last place, relative; with some more for float32 and float64, which round at every step.
