@@ -55,6 +55,21 @@ def shared_models() -> Path:
 
 
 @pytest.fixture(scope="session")
+def astronaut() -> np.ndarray:
+    """Eileen Collins (NASA, public domain), who looks into the camera: uint8 [512,512,3]."""
+    return pytest.importorskip("skimage.data").astronaut()
+
+
+@pytest.fixture(scope="session")
+def node() -> str:
+    """Node, for the scripts of pages."""
+    found = shutil.which("node")
+    if found is None:
+        pytest.skip("needs node to run the page's script")
+    return found
+
+
+@pytest.fixture(scope="session")
 def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], None]], Path]:
     """Make a folder once for all processes that run tests; for what takes seconds and is used by several files."""
     base = tmp_path_factory.getbasetemp()

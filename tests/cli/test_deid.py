@@ -10,18 +10,8 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-import pytest
 from PIL import Image
 from standin import BLUE, GREEN, Result, StandIn, call, files, photo
-
-import ficgan.cli.deid as command
-
-
-@pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    stand_in = StandIn()
-    monkeypatch.setattr(command, "make_engine", stand_in.load)
-    return stand_in
 
 
 def test_beside_the_input(tmp_path: Path, engine: StandIn) -> None:

@@ -38,12 +38,6 @@ def detector(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         return get_detector(name)
 
 
-@pytest.fixture(scope="module")
-def astronaut() -> Image:
-    data = pytest.importorskip("skimage.data")
-    return data.astronaut()
-
-
 def check(faces: list[Face], image: Image) -> None:
     height, width = image.shape[:2]
     assert [face.score for face in faces] == sorted((face.score for face in faces), reverse=True)

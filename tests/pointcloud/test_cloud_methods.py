@@ -108,12 +108,6 @@ def test_depends_on_seed_and_name_alone():
     assert not np.array_equal(first, UniformNoise(seed=1)(source, name="b").points)
 
 
-def test_displacement_is_in_proportion_to_b():
-    source = noise_source(10)
-    small, large = (UniformNoise(b=b, seed=0)(source).points - source.points for b in (0.01, 0.03))
-    np.testing.assert_allclose(3 * small, large, rtol=0, atol=1e-15)
-
-
 def test_bad_b_is_named():
     with pytest.raises(UsageError, match="b is -1"):
         UniformNoise(b=-1.0)
@@ -160,17 +154,6 @@ def test_like_a_loop_over_voxels_in_the_order_of_voxels(points, size):
     expected = slow_voxels(cloud, size)
     assert np.allclose(out.points, list(expected), rtol=0, atol=1e-12)
     assert out.colors.tolist() == [list(color) for color in expected.values()]
-
-
-def test_the_colour_is_the_rounded_mean_halves_up():
-    cloud = Cloud(np.zeros((2, 3)), np.array([[0, 254, 7], [1, 255, 7]], np.uint8))
-    assert CentroidVoxel(size=1.0)(cloud).colors.tolist() == [[1, 255, 7]]
-
-
-def test_one_voxel_holds_everything():
-    cloud = Cloud(np.array([[0.0, 0, 0], [0.2, 0.1, 0.3]]))
-    out = CentroidVoxel(size=1.0)(cloud)
-    assert out.points.tolist() == [[0.0, 0.0, 0.0]] and out.colors is None
 
 
 def test_no_point_lies_farther_than_half_a_voxel_from_its_centre_and_no_voxel_is_empty(rng):
@@ -230,15 +213,6 @@ def test_like_a_loop_over_nearest_points(calls, weight):
         np.testing.assert_allclose(out.points[row], point + weight * (moved[near] - point), rtol=0, atol=1e-12)
         mixed = source.colors[row] + weight * (target.colors[near].astype(float) - source.colors[row])
         assert np.abs(out.colors[row] - mixed).max() <= 0.5 + 1e-9
-
-
-def test_weight_1_is_the_target_and_weight_0_the_source(calls):
-    source, target = merged_face(1), merged_face(2)
-    swapped = Merge2Faces(weight=1.0).with_target(target)(source)
-    moved = set(map(tuple, (target.points + SHIFT[:3, 3]).tolist()))
-    assert set(map(tuple, swapped.points.tolist())) <= moved
-    same = Merge2Faces(weight=0.0).with_target(target)(source)
-    assert np.array_equal(same.points, source.points) and np.array_equal(same.colors, source.colors)
 
 
 def test_colours_are_mixed_where_both_have_them_and_dropped_elsewhere(calls):

@@ -16,7 +16,6 @@ from ficgan.pointcloud.cloud import Cloud
 from ficgan.pointcloud.files import FORMATS, check_size, check_writable, read_cloud, write_cloud
 
 WRITABLE = [suffix for suffix, form in FORMATS.items() if form.write]
-TWICE = [(suffix, True) for suffix in WRITABLE] + [(".ply", False), (".pcd", False)]
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*not kept. a point cloud has none")
 

@@ -22,11 +22,6 @@ def sphere(count: int, rng: np.random.Generator) -> np.ndarray:
     return points / np.linalg.norm(points, axis=1, keepdims=True)
 
 
-def random_rotation(rng: np.random.Generator) -> np.ndarray:
-    q, _ = np.linalg.qr(rng.standard_normal((3, 3)))
-    return q * np.sign(np.linalg.det(q))
-
-
 def test_normals_of_a_sphere_are_its_rays(rng):
     points = 0.1 * sphere(5000, rng) + [1, 2, 3]
     normals = pca_normals(points)

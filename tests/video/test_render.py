@@ -7,29 +7,17 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import ArrayLike, NDArray
+from worlds import Nobody, crop_model
 
-from ficgan.config import ModelConfig
-from ficgan.face_model import CropModel, FaceModel, ModelInfo, Sight
+from ficgan.face_model import FaceModel, Sight
 from ficgan.faces import Alignment, Face
-from ficgan.identity import IdentityBank
-from ficgan.models import FICGAN
 from ficgan.policy import Policy
 from ficgan.video.media import Frame
 from ficgan.video.render import Appearance, FrameJob, Renderer, VideoTools
 from ficgan.video.settings import VideoSettings
 
 Image = NDArray[np.uint8]
-CONFIG = ModelConfig(resolution=32, channel_base=256, channel_max=16, spatial_channels=4, mapping_layers=1)
-
-
-@dataclass
-class Nobody:
-    name: str = "nobody"
-
-    def detect(self, image: Image) -> list[Face]:
-        return []
 
 
 @dataclass
@@ -55,13 +43,7 @@ class Gate:
 
 @pytest.fixture(scope="module")
 def face_model() -> FaceModel:
-    torch.manual_seed(0)
-    model = FICGAN(CONFIG).eval().requires_grad_(False)
-    for parameter in model.parameters():
-        parameter.add_(torch.randn_like(parameter), alpha=0.1)
-    bank = IdentityBank.from_codes(np.random.default_rng(0).normal(size=(60, 512)), np.arange(60), None, [], {})
-    info = ModelInfo(Alignment().to_dict(), {}, {})
-    return CropModel(model, info, bank, k=20, seed=1, precision="float32")
+    return crop_model()
 
 
 def face(x: float, size: float = 60.0) -> Face:

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import re
-import shutil
 import stat
 import subprocess
 from fractions import Fraction
@@ -268,14 +267,6 @@ def test_bad_thumbnails_are_refused(images: list[Any], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="rack 7"):
         save_thumbnails(tmp_path, 7, images)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.fixture(scope="module")
-def node() -> str:
-    found = shutil.which("node")
-    if found is None:
-        pytest.skip("needs node to run the page's script")
-    return found
 
 
 def run(node: str, page: Page, project: Project, rules: str | None = None) -> dict[str, Any]:

@@ -9,17 +9,14 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-import torch
 from clips import make_clip
 from numpy.typing import NDArray
+from worlds import Nobody, crop_model
 
 from ficgan import Deidentifier
-from ficgan.config import ModelConfig
-from ficgan.face_model import CropModel, FaceModel, ModelInfo
+from ficgan.face_model import FaceModel
 from ficgan.faces import Alignment, DetectAt, Face, crop, get_recognizer, paste_back
 from ficgan.faces.smooth import jitter
-from ficgan.identity import IdentityBank
-from ficgan.models import FICGAN
 from ficgan.policy import CORE, Policy, covered
 from ficgan.video import Frame, VideoSettings, VideoTools, analyse_film, open_video, process_film
 from ficgan.video.plan import Plan
@@ -27,26 +24,12 @@ from ficgan.video.render import Appearance, FrameJob, Renderer
 from ficgan.video.tracks import FillConfig, Sighting, Track, fill_track
 
 Image = NDArray[np.uint8]
-CONFIG = ModelConfig(resolution=32, channel_base=256, channel_max=16, spatial_channels=4, mapping_layers=1)
 SIZE, FRAMES, RATE = 80, 40, 25.0
-
-
-class Nobody:
-    name = "nobody"
-
-    def detect(self, image: Image) -> list[Face]:
-        return []
 
 
 @pytest.fixture(scope="module")
 def face_model() -> FaceModel:
-    torch.manual_seed(0)
-    model = FICGAN(CONFIG).eval().requires_grad_(False)
-    for parameter in model.parameters():
-        parameter.add_(torch.randn_like(parameter), alpha=0.1)
-    bank = IdentityBank.from_codes(np.random.default_rng(0).normal(size=(60, 512)), np.arange(60), None, [], {})
-    info = ModelInfo(Alignment().to_dict(), {}, {})
-    return CropModel(model, info, bank, k=20, seed=1, precision="float32")
+    return crop_model()
 
 
 def left_at(frame: int) -> NDArray[np.float64]:
