@@ -74,13 +74,6 @@ def test_the_noise_is_laplace_with_the_papers_scale(variant: str) -> None:
     assert wrong > 1.95  # a tenth more would be noticed at the .1 % level
 
 
-def test_the_scale_is_right_within_two_percent() -> None:
-    """255·16/(1²·510) = 8 for single pixels, of which there are many: n = 480,000."""
-    noise = DPPix(eps=510.0, block=1)(flat(4, 200, 127)).astype(np.int64).ravel() - 127
-    assert distance_from_laplace(noise, 8.0) < 1.63
-    assert distance_from_laplace(noise, 8.0 * 1.02) > 1.95 and distance_from_laplace(noise, 8.0 / 1.02) > 1.95
-
-
 def test_channels_and_blocks_have_noise_of_their_own() -> None:
     noise = DPPix()(flat(16, 192, 127))[:, ::12, ::12].astype(float).reshape(-1, 3) - 127
     across = np.corrcoef(noise.T)[np.triu_indices(3, 1)]
@@ -168,9 +161,11 @@ def test_dp_snow_takes_every_pixel_as_often() -> None:
     assert stats.chi2.ppf(0.001, 63) < statistic < stats.chi2.ppf(0.999, 63)
 
 
-@pytest.mark.parametrize("method", [DPPix, DPSnow])
-def test_draws_depend_on_seed_and_name_alone(method: type[DPPix] | type[DPSnow]) -> None:
-    faces = flat(3, 36, 100)
+@pytest.mark.parametrize("method", [DPPix, DPSnow, DPSamp])
+def test_draws_depend_on_seed_and_name_alone(
+    method: type[DPPix] | type[DPSnow] | type[DPSamp], rng: np.random.Generator
+) -> None:
+    faces = faces_of(np.repeat(portrait(rng, 40)[None], 3, axis=0))
     out = method(seed=4)(faces)
     assert np.array_equal(out, method(seed=4)(faces))
     assert np.array_equal(out[[2, 0]], method(seed=4)(faces.take([2, 0])))
@@ -429,20 +424,6 @@ def test_every_size_and_setting(size: int, k: int, m: int, eps: float, noise: bo
     image.setflags(write=False)
     out = DPSamp(k=k, m=m, eps=eps, variant=variant)(Faces(image[None], ("a",)))
     assert out.shape == (1, size, size, 3) and out.dtype == np.uint8
-
-
-def test_a_smaller_budget_keeps_less(rng: np.random.Generator) -> None:
-    image = portrait(rng, 64)
-    small, large = (DPSamp(eps=eps)(Faces(image[None], ("a",)))[0].astype(float) for eps in (1.0, 25.0))
-    assert np.abs(small - image).mean() > 1.5 * np.abs(large - image).mean()
-
-
-def test_draws_depend_on_seed_and_name_alone_samp(rng: np.random.Generator) -> None:
-    faces = faces_of(np.repeat(portrait(rng, 40)[None], 3, axis=0))
-    out = DPSamp(seed=4)(faces)
-    assert np.array_equal(out, DPSamp(seed=4)(faces))
-    assert np.array_equal(out[[2, 0]], DPSamp(seed=4)(faces.take([2, 0])))
-    assert not np.array_equal(out[0], out[1]) and not np.array_equal(out, DPSamp(seed=5)(faces))
 
 
 def test_opencvs_global_generator_plays_no_part(rng: np.random.Generator) -> None:
