@@ -63,11 +63,11 @@ def start(folder: Path, where: str, *arguments: Any) -> subprocess.Popen[str]:
 def test_subprocess(tmp_path: Path) -> None:
     photo(tmp_path / "in/a.png")
     process = start(tmp_path, "", tmp_path / "in", "-o", tmp_path / "out")
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=240)
     assert process.returncode == 0 and stderr == ""
     assert json.loads(stdout)["written"] == 1
     process = start(tmp_path, "", tmp_path / "in", "-o", tmp_path / "out")
-    assert process.communicate(timeout=60) and process.returncode == 3
+    assert process.communicate(timeout=240) and process.returncode == 3
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
@@ -96,6 +96,6 @@ def test_a_closed_pipe_is_quiet(tmp_path: Path) -> None:
     process = start(tmp_path, "", tmp_path / "a.png")
     assert process.stdout is not None and process.stderr is not None
     process.stdout.close()
-    assert process.wait(timeout=60) == 1
+    assert process.wait(timeout=240) == 1
     assert process.stderr.read() == ""
     process.stderr.close()

@@ -272,5 +272,5 @@ def test_children_end_with_us(tmp_path: Path) -> None:
     child = sandbox.Child("ficgan.images.sandboxed", "a.png")
     assert child._process.stdin is not None
     child._process.stdin.close()  # as when this process dies
-    assert child._process.wait(60) == 0
+    assert child._process.wait(240) == 0
     child.close()

@@ -244,7 +244,7 @@ def test_an_interrupt_saves_and_exits_130(people: Path, tmp_path: Path, number: 
     while not (out / "state.safetensors").exists() and process.poll() is None:
         time.sleep(0.2)
     process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=240)
     assert process.returncode == 130 and b"Traceback" not in errors
     assert [p.name for p in out.iterdir()] == ["state.safetensors"]
     again = CliRunner().invoke(train_verifier, options(people, out, 10**5))

@@ -277,7 +277,7 @@ def run(node: str, page: Page, project: Project, rules: str | None = None) -> di
         f"{SCRIPT}\nconst say = thing => console.log(JSON.stringify(thing));\n"
         f"try {{ say(decisions(...{given})) }} catch (e) {{ say({{error: e.message}}) }}"
     )
-    done = subprocess.run([node, "-"], input=code, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([node, "-"], input=code, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))
 
