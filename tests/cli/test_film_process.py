@@ -13,12 +13,10 @@ from typing import Any
 import av
 import numpy as np
 import pytest
+from clips import ffmpeg, make_clip
 from numpy.typing import NDArray
 from PIL import Image
 from skimage import data
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "video"))
-from clips import ffmpeg, make_clip
 from standin import interruptible
 
 import ficgan.cli.deid as command

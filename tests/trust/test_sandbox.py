@@ -18,10 +18,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
-
-sys.path += [str(Path(__file__).parents[1] / room) for room in ("video", "images")]
 from clips import make_clip
+from PIL import Image
 
 from ficgan import sandbox
 from ficgan.errors import InputError

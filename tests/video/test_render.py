@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 from numpy.typing import ArrayLike, NDArray
-from worlds import Nobody, crop_model
+from stand_ins import Fixed, face
+from worlds import crop_model
 
 from ficgan.face_model import FaceModel, Sight
 from ficgan.faces import Alignment, Face
@@ -46,19 +47,14 @@ def face_model() -> FaceModel:
     return crop_model()
 
 
-def face(x: float, size: float = 60.0) -> Face:
-    points = Alignment().points(int(size)).astype(np.float32) + np.array([x, 30], np.float32)
-    return Face(np.array([x, 30, x + size, 30 + size], np.float32), points, 0.9)
-
-
 def job(index: int, *appearances: tuple[int, str, float, str], regions: Sequence = ()) -> FrameJob:  # type: ignore[type-arg]
     image = np.random.default_rng(9).integers(0, 256, (120, 320, 3), dtype=np.uint8)
-    shown = [Appearance(track, person, face(x), mode) for track, person, x, mode in appearances]
+    shown = [Appearance(track, person, face(x, 30, 60), mode) for track, person, x, mode in appearances]
     return FrameJob(Frame(index, index, index / 25, image), shown, regions)
 
 
 def renderer(face_model: FaceModel | None, gate: Gate | None = None, **changes: object) -> Renderer:
-    tools = VideoTools(Nobody(), gate, face_model, Policy(verify=gate is not None), layer=2)
+    tools = VideoTools(Fixed(), gate, face_model, Policy(verify=gate is not None), layer=2)
     return Renderer(tools, VideoSettings(**changes))  # type: ignore[arg-type]
 
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from clips import make_clip
 from numpy.typing import NDArray
-from worlds import Nobody, crop_model
+from stand_ins import Fixed
+from worlds import crop_model
 
 from ficgan import Deidentifier
 from ficgan.face_model import FaceModel
@@ -69,7 +70,7 @@ def followed(stride: int, noise: float, smooth: bool = True) -> Track:
 
 
 def rendered(face_model: FaceModel, images: Sequence[Image], track: Track, chunk: int) -> tuple[list[Image], Renderer]:
-    tools = VideoTools(Nobody(), None, face_model, Policy(verify=False), layer=2)
+    tools = VideoTools(Fixed(), None, face_model, Policy(verify=False), layer=2)
     renderer, out = Renderer(tools, VideoSettings()), []
     jobs = [
         FrameJob(Frame(n, n, n / RATE, image), [Appearance(1, "a", track.face(n), "ficgan")])
@@ -129,7 +130,7 @@ def test_the_margin_of_a_track_does_not_put_anything_beside_a_good_face(face_mod
     images = made_clip([1.0])
     marks, middle = marks_at(0).astype(np.float32), left_at(0) + SIZE / 2
     # The largest box whose core the oval holds by its own measure.
-    tools = VideoTools(Nobody(), None, face_model, Policy(verify=False), layer=2)
+    tools = VideoTools(Fixed(), None, face_model, Policy(verify=False), layer=2)
     renderer = Renderer(tools, VideoSettings())
     matrix = face_model.alignment.matrix(marks, 32)
     blank = np.zeros((32, 32, 3), np.uint8)

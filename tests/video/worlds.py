@@ -32,15 +32,6 @@ def face_at(box: NDArray[np.float64], score: float = 0.9) -> Face:
     return Face(box.astype(np.float32), (box[:2] + MARKS * (box[2:] - box[:2])).astype(np.float32), score)
 
 
-class Nobody:
-    """A detector that finds nothing."""
-
-    name = "nobody"
-
-    def detect(self, image: NDArray[np.uint8]) -> list[Face]:
-        return []
-
-
 def crop_model(seed: int | None = 1, weights: int = 0) -> FaceModel:
     """Faces of 32² pixels from an untrained network and 60 made people."""
     config = ModelConfig(resolution=32, channel_base=256, channel_max=16, spatial_channels=4, mapping_layers=1)
