@@ -247,7 +247,7 @@ def test_photos_without_faces_cannot_be_measured() -> None:
         detector = Fixed()
 
     photos = [np.zeros((8, 8, 3), np.uint8)] * 3
-    with pytest.raises(UsageError, match="blind found a face in 0 of 3 photos"):
+    with pytest.raises(UsageError, match="fixed found a face in 0 of 3 photos"):
         measure_photos(Engine(), photos, layers=[0], judges=[])  # type: ignore[arg-type]
 
 
