@@ -1,6 +1,7 @@
 # `make demo` and `make test` need Linux, make and Python 3.11 or newer; everything else goes into .venv.
 #   PYTHON=/path/to/python3.12   the interpreter to make .venv with
 #   V=1                          show what pip does
+#   WORKERS=1                    processes that run the tests (default: one for each core, four at most)
 
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -16,6 +17,10 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11 py
   $(shell command -v $(name) >/dev/null 2>&1 && $(name) -c '$(NEW_ENOUGH)' 2>/dev/null && echo $(name))))
 
 unexport PYTHONPATH PYTHONHOME
+
+# Cores this process may use. A file's tests stay in one process, since they share trained networks and rendered films.
+WORKERS ?= $(shell $(BIN)/python -c "import os; print(min(4, len(os.sched_getaffinity(0))))")
+PYTEST = $(BIN)/python -m pytest -q $(if $(filter-out 0 1,$(WORKERS)),--numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder)
 
 .PHONY: help install light demo test test-all test-faults lint docs clean
 
@@ -36,10 +41,10 @@ demo: $(LIGHT)
 	@$(BIN)/python tools/demo.py
 
 test: $(STAMP)
-	@$(BIN)/python -m pytest -q -m "not slow"
+	@$(PYTEST) -m "not slow"
 
 test-all: $(STAMP)
-	@$(BIN)/python -m pytest -q
+	@$(PYTEST) --hypothesis-profile many
 
 test-faults: $(STAMP)
 	@FICGAN_FAULTS=all $(BIN)/python -m pytest -q -s tests/trust/test_faults.py

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from stand_ins import Fixed, face
 
 from ficgan.config import ModelConfig
 from ficgan.deidentify import Checking, Deidentifier, Finding, Hiding, Identity
@@ -23,17 +24,6 @@ from ficgan.policy import Policy
 
 CONFIG = ModelConfig(resolution=32, channel_base=256, channel_max=16, spatial_channels=4, mapping_layers=1)
 Image = NDArray[np.uint8]
-
-
-@dataclass
-class Fixed:
-    """A detector that finds what it was told."""
-
-    faces: list[Face]
-    name: str = "fixed"
-
-    def detect(self, image: Image) -> list[Face]:
-        return self.faces
 
 
 @dataclass
@@ -57,11 +47,6 @@ class Gate:
 
     def is_match(self, a: NDArray[np.float32], b: NDArray[np.float32]) -> bool:
         return self.distance(a, b) < self.match_threshold
-
-
-def face(x: float, y: float, size: float) -> Face:
-    points = Alignment().points(int(size)).astype(np.float32) + np.array([x, y], np.float32)
-    return Face(np.array([x, y, x + size, y + size], np.float32), points, 0.9)
 
 
 @pytest.fixture(scope="module")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
-from test_deidentify import Fixed, Gate, face, grouped
+from stand_ins import Fixed, background, face, photo
+from test_deidentify import Gate, grouped
 
 from ficgan.anonymizers import ANONYMIZERS, Faces
 from ficgan.anonymizers.modes import Methods, caution, check_mode, mode_of, shown
@@ -20,15 +20,6 @@ from ficgan.video.render import Appearance, FrameJob, Renderer, VideoTools
 from ficgan.video.settings import Decision, Decisions, Region, VideoSettings, edits_of
 
 Image = np.ndarray
-
-
-def photo(seed: int = 1) -> Image:
-    return np.random.default_rng(seed).integers(0, 256, (160, 220, 3), dtype=np.uint8)
-
-
-def background(count: int = 12, size: int = 32) -> Faces:
-    images = np.random.default_rng(5).integers(0, 256, (count, size, size, 3), dtype=np.uint8)
-    return Faces(images, tuple(map(str, range(count))), people=np.arange(count))
 
 
 def build(mode: object, faces: list | None = None, **options: object) -> Deidentifier:  # type: ignore[type-arg]
@@ -151,21 +142,13 @@ def test_others_read_no_keys_and_no_folders() -> None:
 # -- films -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Nobody:
-    name: str = "nobody"
-
-    def detect(self, image: Image) -> list:  # type: ignore[type-arg]
-        return []
-
-
 def job(index: int, x: float, size: float, mode: str, person: str = "p", image: Image | None = None) -> FrameJob:
     image = np.full((160, 220, 3), 127, np.uint8) if image is None else image
     return FrameJob(Frame(index, index, index / 25, image), [Appearance(1, person, face(x, 40, size), mode)])
 
 
 def renderer(mode: str, **more: object) -> Renderer:
-    return Renderer(VideoTools(Nobody(), methods=Methods(trusted={mode}, **more)), VideoSettings(mode=mode))  # type: ignore[arg-type]
+    return Renderer(VideoTools(Fixed(), methods=Methods(trusted={mode}, **more)), VideoSettings(mode=mode))  # type: ignore[arg-type]
 
 
 def test_noise_stays_the_same_over_the_frames_of_a_person() -> None:
@@ -185,7 +168,8 @@ def test_noise_stays_the_same_over_the_frames_of_a_person() -> None:
 def test_a_person_has_one_k_same_face() -> None:
     mode = "k-same-pixel:k=3"
     one = renderer(mode, background=background())
-    one([job(0, 40, 60, mode, image=photo(1)), job(1, 60, 60, mode, image=photo(2)), job(2, 60, 60, mode, "q")])
+    first, second = photo(seed=1), photo(seed=2)
+    one([job(0, 40, 60, mode, image=first), job(1, 60, 60, mode, image=second), job(2, 60, 60, mode, "q")])
     assert [person for _, person in one.covers.stills] == ["p", "q"] and one.counts == {"k-same-pixel": 3}
 
 

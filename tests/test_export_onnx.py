@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -20,7 +19,6 @@ from ficgan.models import FICGAN, CheckpointHeader, load_checkpoint, save_checkp
 from ficgan.models.io import file_digest
 
 TOOL = Path(__file__).resolve().parent.parent / "tools" / "export_onnx.py"
-sys.path.append(str(TOOL.parent))
 from _onnx import Runner  # noqa: E402
 
 

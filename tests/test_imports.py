@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -227,20 +226,19 @@ def test_import_ficgan_loads_nothing_heavy() -> None:
 
 
 def test_import_ficgan_takes_less_than_half_a_second() -> None:
-    """The best of three, so that a busy machine does not decide."""
-    code = "import time; start = time.perf_counter(); import ficgan; print(time.perf_counter() - start)"
-    assert min(float(python(code).stdout) for _ in range(3)) < 0.5
+    code = "import time; start = time.process_time(); import ficgan; print(time.process_time() - start)"
+    assert float(python(code).stdout) < 0.5
 
 
 def test_help_answers_without_torch_and_fast() -> None:
     code = (
-        "import sys\nfrom ficgan.cli.main import main\n"
+        "import sys, time\nfrom ficgan.cli.main import main\n"
         "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
-        "assert not {'torch', 'cv2', 'onnxruntime', 'numpy'} & set(sys.modules)"
+        "assert not {'torch', 'cv2', 'onnxruntime', 'numpy'} & set(sys.modules)\n"
+        "print(time.process_time())"
     )
-    start = time.perf_counter()
-    assert "doctor" in python(code).stdout
-    assert time.perf_counter() - start < 5.0
+    *shown, seconds = python(code).stdout.splitlines()
+    assert any("doctor" in line for line in shown) and float(seconds) < 2.0
 
 
 def test_public_names_are_listed_and_resolve() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ficgan import losses
@@ -25,7 +25,6 @@ def _t(a: np.ndarray) -> torch.Tensor:
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=10, deadline=None)
 def test_equations_1_and_2(seed: int) -> None:
     a, b = _pair(seed)
     np.testing.assert_allclose(losses.negative(_t(a), _t(b)).numpy(), _cos(a, b), atol=1e-5)
@@ -33,7 +32,6 @@ def test_equations_1_and_2(seed: int) -> None:
 
 
 @given(seed=st.integers(0, 2**32 - 1), margin=st.floats(-0.5, 0.5))
-@settings(max_examples=10, deadline=None)
 def test_hinge(seed: int, margin: float) -> None:
     source, target = _pair(seed)
     mix, _ = _pair(seed + 1)

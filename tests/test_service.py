@@ -342,7 +342,7 @@ def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
             assert second.exit_code == 2 and "another --port" in second.stderr
         finally:
             process.send_signal(signal.SIGTERM)
-            process.wait(60)
+            process.wait(240)
         assert process.returncode == 0
         assert "Traceback" not in stderr.read()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["token"]

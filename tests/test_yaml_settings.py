@@ -156,7 +156,7 @@ def test_a_value_that_is_no_yaml_is_one_sentence(value: str) -> None:
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 300
 
 
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(st.text(alphabet="ab=.[]{}:,'\"&*!#|>%@-?0x_ \n\t", max_size=14))
 def test_any_text_is_an_override_or_an_error_of_ours(text: str) -> None:
     try:

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageDraw, ImageFilter
 from scipy import ndimage, stats
@@ -38,7 +38,8 @@ SPECS = [
     ("eye-mask", {}), ("eye-mask", {"variant": "as_released"}), ("gaussian-noise", {}),
     ("gaussian-noise", {"variant": "as_released"}), ("gaussian-blur", {}),
     ("gaussian-blur", {"variant": "as_released"}), ("box-blur", {}), ("pixelation", {"size": 1}),
-    ("pixelation", {"size": 1, "variant": "as_released"}), ("solid", {}),
+    ("pixelation", {"size": 1, "variant": "as_released"}), ("solid", {}), ("obfuscation-blur", {}),
+    ("obfuscation-blur", {"variant": "released"}), ("obfuscation-overlay", {"colour": "blue"}),
 ]  # fmt: skip
 
 
@@ -60,7 +61,6 @@ def change(name: str, faces: Faces, **parameters: object) -> float:
     return float(np.abs(made(faces).astype(int) - faces.images).mean())
 
 
-@settings(max_examples=10, deadline=None)
 @given(
     spec=st.sampled_from(SPECS), side=st.integers(1, 70), count=st.integers(0, 3), seed=st.integers(0, 9),
     grey=st.none() | st.integers(0, 255),
@@ -79,7 +79,7 @@ def test_any_crop_is_taken_and_none_is_changed_in_place(
     out = ANONYMIZERS.make(name, **parameters)(faces)
     assert out.dtype == np.uint8 and out.shape == before.shape
     assert np.array_equal(faces.images, before)
-    if grey is not None and name in ("gaussian-blur", "box-blur", "pixelation"):
+    if grey is not None and name in ("gaussian-blur", "box-blur", "pixelation", "obfuscation-blur"):
         assert np.array_equal(out, before)  # a mean of one grey is that grey
 
 
@@ -215,7 +215,6 @@ def kernel_of(side: int) -> np.ndarray:
     return weights / weights.sum()
 
 
-@settings(max_examples=10, deadline=None)
 @given(side=st.integers(1, 60), half=st.integers(1, 40), seed=st.integers(0, 99))
 def test_gaussian_blur_is_the_literal_kernel(side: int, half: int, seed: int) -> None:
     faces, kernel = crops(1, side, seed), 2 * half + 1
@@ -245,7 +244,6 @@ def test_standard_deviations_of_the_paper_s_kernel() -> None:
         assert abs(math.sqrt((weights * places**2).sum()) - sigma) < 0.25
 
 
-@settings(max_examples=10, deadline=None)
 @given(side=st.integers(1, 40), half=st.integers(1, 30), seed=st.integers(0, 99))
 def test_box_blur_is_the_mean_of_a_square(side: int, half: int, seed: int) -> None:
     faces, kernel = crops(1, side, seed), 2 * half + 1
@@ -256,7 +254,6 @@ def test_box_blur_is_the_mean_of_a_square(side: int, half: int, seed: int) -> No
 # Pixelation
 
 
-@settings(max_examples=10, deadline=None)
 @given(data=st.data(), side=st.integers(2, 40), seed=st.integers(0, 99))
 def test_pixelation_is_the_mean_of_each_block(data: st.DataObject, side: int, seed: int) -> None:
     size = data.draw(st.integers(1, side - 1))
@@ -290,14 +287,6 @@ def test_released_pixelation_shows_four_pixels_of_each_block(side: int, size: in
             top = image[y, x] * (1 - u) + image[y, min(x + 1, side - 1)] * u
             below = image[min(y + 1, side - 1), x] * (1 - u) + image[min(y + 1, side - 1), min(x + 1, side - 1)] * u
             assert np.abs(out[r, c] - (top * (1 - v) + below * v)).max() <= 1.0
-
-
-def test_number_of_colours_left() -> None:
-    faces = crops(1, 224)
-    for variant in ("as_described", "as_released"):
-        out = Pixelation(variant=variant)(faces)[0]
-        assert len(np.unique(out.reshape(-1, 3), axis=0)) <= 16 * 16
-        assert np.array_equal(out, out[::14, ::14].repeat(14, 0).repeat(14, 1))
 
 
 @pytest.mark.parametrize("variant", ["as_described", "as_released"])
@@ -394,7 +383,6 @@ box_lists = st.lists(
 )
 
 
-@settings(max_examples=10, deadline=None)
 @given(
     height=st.integers(1, 90), width=st.integers(1, 90), raw=box_lists, variant=st.sampled_from(VARIANTS),
     radius=st.sampled_from([0.05, 0.1, 0.5]), seed=st.integers(0, 99),
@@ -442,36 +430,6 @@ def test_the_blur_is_nearly_the_paper_s_gaussian(variant: str, side: int) -> Non
     assert np.abs(out - gauss)[changed].mean() < 0.15 * np.abs(out[changed] - image[changed].astype(float)).mean()
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_beyond_the_feather_nothing_changes(variant: Literal["paper", "released"]) -> None:
-    image = photo(300, 400)
-    out = obfuscate_blur(image, [[50, 60, 90, 110], [300, 200, 340, 250]], variant)
-    d = math.hypot(40, 50) if variant == "paper" else 50
-    far = math.ceil(d / 10 + 3 * (d / 10 + 1)) + 1
-    changed = (out != image).any(-1)
-    assert changed[85, 70] and changed[225, 320]
-    changed[60 - far : 110 + far, 50 - far : 90 + far] = False
-    changed[200 - far : 250 + far, 300 - far : 340 + far] = False
-    assert not changed.any()
-
-
-def test_one_large_face_sets_the_blur_of_all() -> None:
-    """Eqs. 3 and 4: the radius is that of the largest box."""
-    image = photo(200, 400)
-    small, large = [300, 90, 320, 110], [20, 20, 170, 180]
-    alone, both = obfuscate_blur(image, [small]), obfuscate_blur(image, [small, large])
-    d = math.hypot(150, 160) / math.hypot(20, 20)
-    same = obfuscate_blur(image, [small], radius=0.1 * d)
-    assert not np.array_equal(alone[80:120, 290:330], both[80:120, 290:330])
-    assert np.array_equal(same[95:105, 305:315], both[95:105, 305:315])
-
-
-def test_the_released_variant_blurs_less() -> None:
-    image = photo(120, 120)
-    changes = [np.abs(obfuscate_blur(image, [[30, 30, 80, 80]], v).astype(int) - image).sum() for v in VARIANTS]
-    assert changes[0] > changes[1] > 0
-
-
 @pytest.mark.parametrize("boxes", [[], np.zeros((0, 4)), [[5, 5, 5, 9]], [[9, 9, 3, 3]], [[200, 200, 260, 260]]])
 def test_without_a_face_the_photo_is_the_same(boxes: object) -> None:
     image = photo(40, 50)
@@ -486,12 +444,6 @@ def test_boxes_far_larger_than_the_photo() -> None:
     assert (obfuscate_overlay(image, [[-1e9, -1e9, 1e9, 1e9]], "red") == (255, 0, 0)).all()
 
 
-def test_a_constant_photo_stays_constant() -> None:
-    image = np.full((60, 80, 3), 77, np.uint8)
-    assert np.array_equal(obfuscate_blur(image, [[20, 10, 50, 40]]), image)
-
-
-@settings(max_examples=10, deadline=None)
 @given(height=st.integers(1, 60), width=st.integers(1, 60), raw=box_lists, colour=st.sampled_from(["mean", "red"]))
 def test_overlays_cover_the_box_as_it_is(
     height: int, width: int, raw: list[tuple[float, float, float, float]], colour: str
@@ -579,23 +531,6 @@ def test_crops_take_their_own_box(made: ObfuscationBlur | ObfuscationOverlay) ->
             expected = obfuscate_overlay(image, box, made.colour)
             assert np.array_equal(got, expected) and (got != image).any()
     assert made.traits.domain == "scene" and made.traits.family == "obfuscation"
-
-
-def test_a_wider_blur_hides_more() -> None:
-    images = np.stack([photo(96, 96, seed) for seed in range(4)])
-    faces = Faces(images, tuple("abcd"))
-    changes = [np.abs(ObfuscationBlur(radius=r)(faces).astype(int) - images).mean() for r in (0.01, 0.03, 0.1, 0.3)]
-    assert changes == sorted(changes) and changes[0] < changes[-1]
-
-
-@settings(max_examples=10, deadline=None)
-@given(side=st.integers(1, 40), count=st.integers(0, 2), made=st.sampled_from(MADE))
-def test_any_crop_is_taken(side: int, count: int, made: ObfuscationBlur | ObfuscationOverlay) -> None:
-    images = np.random.default_rng(side).integers(0, 256, (count, side, side, 3), dtype=np.uint8)
-    before = images.copy()
-    images.setflags(write=False)
-    out = made(Faces(images, tuple(str(i) for i in range(count))))
-    assert out.shape == images.shape and out.dtype == np.uint8 and np.array_equal(images, before)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from skimage.metrics import structural_similarity
 from torch import nn
@@ -212,7 +212,6 @@ def test_the_gain_is_fawkes_own_over_the_length() -> None:
     torch.testing.assert_close(_gain([g], [f], [a], away=False), nearer)
 
 
-@settings(max_examples=10, deadline=None)
 @given(side=st.integers(11, 30), seed=st.integers(0, 99), sigma=st.floats(0, 60))
 def test_ssim_is_scikit_images(side: int, seed: int, sigma: float) -> None:
     some, rng = faces(2, side, seed=seed), np.random.default_rng(seed)

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
@@ -45,7 +45,6 @@ def distance_from_laplace(noise: NDArray[np.int64], scale: float) -> float:
     return float(math.sqrt(len(noise)) * np.abs(found - stats.laplace.cdf(edges, scale=scale)).max())
 
 
-@settings(max_examples=10, deadline=None)
 @given(size=st.integers(1, 40), block=st.integers(1, 45), seed=st.integers(0, 99))
 def test_without_noise_dp_pix_is_the_loop_of_means(size: int, block: int, seed: int) -> None:
     image = np.random.default_rng(seed).integers(0, 256, (size, size, 3), np.uint8)
@@ -73,13 +72,6 @@ def test_the_noise_is_laplace_with_the_papers_scale(variant: str) -> None:
     assert distance < 1.63  # 1 % level
     wrong = math.sqrt(len(noise)) * np.abs(found - stats.laplace.cdf(edges + offset, scale=1.1 * scale)).max()
     assert wrong > 1.95  # a tenth more would be noticed at the .1 % level
-
-
-def test_the_scale_is_right_within_two_percent() -> None:
-    """255·16/(1²·510) = 8 for single pixels, of which there are many: n = 480,000."""
-    noise = DPPix(eps=510.0, block=1)(flat(4, 200, 127)).astype(np.int64).ravel() - 127
-    assert distance_from_laplace(noise, 8.0) < 1.63
-    assert distance_from_laplace(noise, 8.0 * 1.02) > 1.95 and distance_from_laplace(noise, 8.0 / 1.02) > 1.95
 
 
 def test_channels_and_blocks_have_noise_of_their_own() -> None:
@@ -138,7 +130,6 @@ def test_budgets_at_the_papers_parameters() -> None:
     assert DPPix(variant="as_released").budget(228) == pytest.approx(15)
 
 
-@settings(max_examples=10, deadline=None)
 @given(delta=st.floats(0, 1), size=st.integers(1, 33), released=st.booleans())
 def test_dp_snow_greys_exactly_the_fraction(delta: float, size: int, released: bool) -> None:
     faces = flat(1, size, 10)
@@ -170,9 +161,11 @@ def test_dp_snow_takes_every_pixel_as_often() -> None:
     assert stats.chi2.ppf(0.001, 63) < statistic < stats.chi2.ppf(0.999, 63)
 
 
-@pytest.mark.parametrize("method", [DPPix, DPSnow])
-def test_draws_depend_on_seed_and_name_alone(method: type[DPPix] | type[DPSnow]) -> None:
-    faces = flat(3, 36, 100)
+@pytest.mark.parametrize("method", [DPPix, DPSnow, DPSamp])
+def test_draws_depend_on_seed_and_name_alone(
+    method: type[DPPix] | type[DPSnow] | type[DPSamp], rng: np.random.Generator
+) -> None:
+    faces = faces_of(np.repeat(portrait(rng, 40)[None], 3, axis=0))
     out = method(seed=4)(faces)
     assert np.array_equal(out, method(seed=4)(faces))
     assert np.array_equal(out[[2, 0]], method(seed=4)(faces.take([2, 0])))
@@ -242,7 +235,6 @@ def released_loop(f: int, m: int, eps: float) -> int:
             return x - 1
 
 
-@settings(max_examples=10, deadline=None)
 @given(f=st.integers(0, 300), m=st.integers(1, 40), eps=st.floats(0, 40))
 def test_the_number_of_samples_is_the_largest_allowed(f: int, m: int, eps: float) -> None:
     x = samples_allowed(f, m, eps)
@@ -257,7 +249,6 @@ def test_the_number_of_samples_in_large_clusters(f: int, m: int, eps: float) -> 
     assert x > 0 and within(f, m, x, eps) and not within(f, m, x + 1, eps)
 
 
-@settings(max_examples=10, deadline=None)
 @given(f=st.integers(1, 200), m=st.integers(1, 20), eps=st.floats(0, 40), others=st.integers(0, 300))
 def test_as_released_counts_as_the_program_does(f: int, m: int, eps: float, others: int) -> None:
     share = eps * f / (f + others)
@@ -294,7 +285,6 @@ def test_clusters_stand_still_and_hold_the_nearest_pixels(rng: np.random.Generat
         assert np.linalg.norm(pixels[labels == index].mean(axis=0) - centre) < 0.4
 
 
-@settings(max_examples=10, deadline=None)
 @given(colours=st.integers(1, 12), k=st.integers(1, 20), seed=st.integers(0, 99))
 def test_few_colours_are_their_own_clusters(colours: int, k: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -424,7 +414,6 @@ def test_without_samples_the_image_is_grey(rng: np.random.Generator) -> None:
         assert (method(faces) == 127).all()
 
 
-@settings(max_examples=10, deadline=None)
 @given(
     size=st.integers(1, 33), k=st.integers(1, 30), m=st.integers(1, 20), eps=st.floats(0, 500), noise=st.booleans(),
     variant=st.sampled_from(["as_described", "as_released"]),
@@ -435,20 +424,6 @@ def test_every_size_and_setting(size: int, k: int, m: int, eps: float, noise: bo
     image.setflags(write=False)
     out = DPSamp(k=k, m=m, eps=eps, variant=variant)(Faces(image[None], ("a",)))
     assert out.shape == (1, size, size, 3) and out.dtype == np.uint8
-
-
-def test_a_smaller_budget_keeps_less(rng: np.random.Generator) -> None:
-    image = portrait(rng, 64)
-    small, large = (DPSamp(eps=eps)(Faces(image[None], ("a",)))[0].astype(float) for eps in (1.0, 25.0))
-    assert np.abs(small - image).mean() > 1.5 * np.abs(large - image).mean()
-
-
-def test_draws_depend_on_seed_and_name_alone_samp(rng: np.random.Generator) -> None:
-    faces = faces_of(np.repeat(portrait(rng, 40)[None], 3, axis=0))
-    out = DPSamp(seed=4)(faces)
-    assert np.array_equal(out, DPSamp(seed=4)(faces))
-    assert np.array_equal(out[[2, 0]], DPSamp(seed=4)(faces.take([2, 0])))
-    assert not np.array_equal(out[0], out[1]) and not np.array_equal(out, DPSamp(seed=5)(faces))
 
 
 def test_opencvs_global_generator_plays_no_part(rng: np.random.Generator) -> None:

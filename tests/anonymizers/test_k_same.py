@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.decomposition import PCA
 from sklearn.metrics.pairwise import cosine_similarity
@@ -103,7 +103,6 @@ def test_eigen_loses_what_the_background_does_not_span(rng: np.random.Generator)
     assert np.abs(space.restore(code).reshape(inputs.images.shape).astype(int) - inputs.images).max() > 20
 
 
-@settings(max_examples=10, deadline=None)
 @given(people=st.integers(2, 60), k=st.integers(2, 20), seed=st.integers(0, 999))
 def test_groups_are_disjoint_cover_all_and_have_k_to_2k_minus_1(people: int, k: int, seed: int) -> None:
     k = min(k, people)

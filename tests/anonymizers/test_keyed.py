@@ -10,7 +10,7 @@ from typing import cast
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -88,20 +88,9 @@ def test_described_relocation_scatters_pixels_over_the_crop() -> None:
     assert abs(np.abs(came - here).sum(-1).mean() / 64 - 2 / 3) < 0.03
 
 
-def test_more_steps_move_pixels_farther_as_released() -> None:
-    smooth = np.add.outer(np.arange(64), np.arange(64))[..., None].repeat(3, -1).astype(np.uint8)
-    faces = Faces(smooth[None], ("a",))
-    changes = [
-        np.abs(PixelRelocation(variant="as_released", steps=n)(faces).astype(int) - smooth).mean()
-        for n in (1, 5, 20, 50)
-    ]
-    assert changes == sorted(changes) and changes[0] < changes[-1]
-
-
 # Block permutation
 
 
-@settings(max_examples=10, deadline=None)
 @given(side=st.integers(2, 50), data=st.data(), key=st.text(max_size=5))
 def test_blocks_change_places_whole_and_the_remainder_stays(side: int, data: st.DataObject, key: str) -> None:
     block = data.draw(st.integers(1, side // 2))
@@ -131,17 +120,6 @@ def test_the_cycle_of_blocks_is_drawn_from_the_key() -> None:
         (r, c), (y, x) = divmod(2 * int(now), 6), divmod(2 * int(then), 6)
         r, y = 2 * r, 2 * y
         assert np.array_equal(out[y : y + 2, x : x + 2], faces.images[0, r : r + 2, c : c + 2])
-
-
-def test_smaller_blocks_change_more() -> None:
-    rng = np.random.default_rng(1)
-    smooth = np.add.outer(np.arange(96), np.arange(96))[..., None].repeat(3, -1) + rng.integers(0, 3, (96, 96, 3))
-    faces = Faces(smooth.astype(np.uint8)[None], ("a",))
-    roughness = []
-    for block in (48, 24, 8, 2):
-        out = BlockPermutation(block=block)(faces).astype(int)
-        roughness.append(np.abs(np.diff(out, axis=1)).mean())  # neighbours that were none before
-    assert roughness == sorted(roughness) and roughness[0] < roughness[-1]
 
 
 # Both
@@ -175,7 +153,6 @@ def test_the_right_key_gives_the_source_back_and_a_wrong_one_does_not(made: Anon
     assert np.array_equal(faces.with_images(hidden).images, hidden)
 
 
-@settings(max_examples=10, deadline=None)
 @given(
     side=st.integers(2, 40), count=st.integers(0, 3), key=st.text(max_size=4), steps=st.integers(1, 3000),
     which=st.sampled_from(["block", "as_described", "as_released"]),
@@ -302,7 +279,6 @@ def test_as_described_is_the_loop(rng: np.random.Generator, size: int, whole: in
         assert (difference(found, slow(image, name, "k", overlays, 0.45, block, 3)) > 0).mean() < 0.01
 
 
-@settings(max_examples=10, deadline=None)
 @given(
     alpha=st.floats(0.05, 1.0), size=st.integers(1, 41), block=st.integers(1, 45), k=st.integers(1, 5),
     key=st.text(min_size=1, max_size=100), seed=st.integers(0, 99),
@@ -394,7 +370,6 @@ def test_as_released_cannot_be_inverted_and_draws_from_the_seed(rng: np.random.G
     assert not np.array_equal(method(faces), replace(method, seed=1)(faces))
 
 
-@settings(max_examples=10, deadline=None)
 @given(size=st.integers(1, 30), block=st.integers(1, 33), seed=st.integers(0, 99))
 def test_permuted_blocks_against_a_loop(size: int, block: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -11,21 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image as Pillow
 from PIL import ImageFilter
+from stand_ins import background, face, photo
 
 from ficgan.anonymizers import ANONYMIZERS, AverageFace, Faces, KSamePixel, obfuscate_blur, obfuscate_overlay
 from ficgan.anonymizers.basic import blur_weight
 from ficgan.anonymizers.modes import cover, cover_all, is_fitted, placement, square
 from ficgan.errors import InputError, UsageError
-from ficgan.faces import Alignment, Face
-
-
-def face(x: float, y: float, size: float) -> Face:
-    points = Alignment().points(int(size)).astype(np.float32) + np.array([x, y], np.float32)
-    return Face(np.array([x, y, x + size, y + size], np.float32), points, 0.9)
-
-
-def photo(height: int = 160, width: int = 220, seed: int = 1) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+from ficgan.faces import Face
 
 
 @given(st.floats(0, 219), st.floats(0, 159), st.floats(3, 150), st.floats(0.3, 2), st.booleans())
@@ -149,11 +141,6 @@ def test_a_small_face_beside_a_large_one_shines_through() -> None:
     faces = [face(10, 10, 140), face(190, 100, 12)]
     paste = cover_all(ANONYMIZERS.make("obfuscation-blur"), photo(), faces)
     assert paste.mask[80, 80] > 0.99 and paste.mask[106, 196] < 0.9
-
-
-def background(count: int = 12, size: int = 32) -> Faces:
-    images = np.random.default_rng(5).integers(0, 256, (count, size, size, 3), dtype=np.uint8)
-    return Faces(images, tuple(map(str, range(count))), people=np.arange(count))
 
 
 @pytest.mark.parametrize("method", [KSamePixel(k=3), AverageFace()])

@@ -50,7 +50,7 @@ def some_pairs(size: int, n: int = 8) -> Pairs:
 
 
 @pytest.mark.parametrize("reverser", EVERY, ids=ids)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(size=st.integers(8, 33), n=st.integers(0, 3))
 def test_guesses_are_pictures_of_the_same_shape_and_the_input_stays(reverser: Reverser, size: int, n: int) -> None:
     pairs = some_pairs(size)

@@ -81,7 +81,6 @@ def test_the_noisy_image_is_where_the_steps_lead() -> None:
     assert y.std() == pytest.approx(scale, rel=0.01)
 
 
-@settings(max_examples=10, deadline=None)
 @given(t=st.integers(2, 50), back=st.integers(1, 49), y0=st.floats(-1, 1), yt=st.floats(-2, 2))
 def test_posterior_is_bayes(t: int, back: int, y0: float, yt: float) -> None:
     """q(y_s | y_0, y_t) ∝ q(y_t | y_s)·q(y_s | y_0) on a grid."""
@@ -124,7 +123,6 @@ def test_levels_never_leave_their_device() -> None:
     assert found.device.type == "meta" and found.shape == (5,) and found.dtype == torch.float32
 
 
-@settings(max_examples=10, deadline=None)
 @given(count=st.integers(1, 80))
 def test_times_fall_from_the_end_to_zero(count: int) -> None:
     times = LINEAR.times(count)
@@ -158,7 +156,7 @@ def awake(network: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
     return network.eval()
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(
     batch=st.integers(1, 3), levels=st.integers(1, 3), base=st.sampled_from([4, 6, 12]), patch=st.sampled_from([1, 2]),
     blocks=st.integers(1, 2), head=st.sampled_from([0, 4]), times=st.integers(1, 2),

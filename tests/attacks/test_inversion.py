@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import pytest
 from attack_faces import constant_faces, faces_of, psnr, random_faces
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ficgan.anonymizers import Anonymizer, Faces, Images, Traits, generator
@@ -40,7 +40,6 @@ def k_same(faces: Faces, background: Faces, k: int, seed: int = 0) -> tuple[Face
     return faces.with_images(np.array(out, np.uint8)), used
 
 
-@settings(max_examples=10, deadline=None)
 @given(k=st.integers(2, 10), seed=st.integers(0, 99), size=st.integers(24, 40))
 def test_positive_control_the_others_are_found_and_the_face_comes_back(k: int, seed: int, size: int) -> None:
     background = random_faces(40, size, seed=11, smooth=1, per_person=2)
@@ -153,7 +152,6 @@ def block_order(size: int, block: int, seed: int) -> np.ndarray:
     return out.ravel()
 
 
-@settings(max_examples=10, deadline=None)
 @given(size=st.integers(8, 30), seed=st.integers(0, 99))
 def test_positive_control_any_permutation_of_pixels_is_undone_exactly(size: int, seed: int) -> None:
     attacker, victim = random_faces(8, size, seed, smooth=1), random_faces(3, size, seed + 1000, smooth=1)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import fft, ndimage
 from sklearn import metrics
@@ -88,7 +88,6 @@ def test_the_rules_give_the_papers_deviations() -> None:
 
 
 @given(st.floats(0, 500))
-@settings(max_examples=10)
 def test_the_nearest_odd_width_is_the_nearest(width: float) -> None:
     odd = scaled_kernel(width, 1, 1)  # type: ignore[arg-type]
     assert odd % 2 == 1 and abs(odd - width) == min(abs(k - width) for k in range(1, 503, 2))

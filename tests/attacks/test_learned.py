@@ -338,7 +338,7 @@ def tiny(**more: object) -> Pix2Pix:
     return Pix2Pix(**{"size": 16, "base": 8, "batch": 4, "epochs": 12, "lr": 2e-3, "device": "cpu", **more})  # type: ignore[arg-type]
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     depth=st.integers(4, 7), base=st.integers(1, 4), n=st.integers(1, 3), norm=st.sampled_from(["instance", "batch"])
 )

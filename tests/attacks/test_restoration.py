@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 from attack_faces import faces_of, psnr, random_faces
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.ndimage import convolve1d
@@ -24,7 +24,6 @@ def blurred(faces: Faces, width: int) -> Faces:
     return faces.with_images(np.stack([cv2.GaussianBlur(image, (width, width), 0) for image in faces.images]))
 
 
-@settings(max_examples=10, deadline=None)
 @given(size=st.integers(8, 40), half=st.integers(0, 7), seed=st.integers(0, 99))
 def test_a_blur_is_a_product_in_the_cosine_domain(size: int, half: int, seed: int) -> None:
     width = 2 * min(half, size - 1) + 1
@@ -166,7 +165,6 @@ def test_the_last_deconvolution_undoes_a_known_motion() -> None:
     assert psnr(restored, clear.images[inner]) > psnr(moved[inner], clear.images[inner]) + 5
 
 
-@settings(max_examples=10, deadline=None)
 @given(rows=st.integers(2, 12), columns=st.integers(2, 12), seed=st.integers(0, 99))
 def test_the_transform_is_orthogonal_and_inverted(rows: int, columns: int, seed: int) -> None:
     planes = np.random.default_rng(seed).normal(size=(2, 2 * rows, 2 * columns)).astype(np.float32)
@@ -230,7 +228,6 @@ def slow_interpolation(image: np.ndarray, grey: int, least: int) -> np.ndarray:
             image[y, x], empty[y, x] = colour, False
 
 
-@settings(max_examples=10, deadline=None)
 @given(
     image=hnp.arrays(np.uint8, st.integers(8, 12).map(lambda s: (1, s, s, 3)), elements=st.sampled_from([127, 126, 9])),
     least=st.integers(1, 8),

@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics
 
@@ -53,7 +53,6 @@ def slow(candidates: np.ndarray, gallery: np.ndarray, people: np.ndarray, metric
     return [int(one) for one in found]
 
 
-@settings(max_examples=10, deadline=None)
 @given(
     probes=st.integers(1, 5), n=st.integers(1, 7), size=st.integers(1, 12), names=st.integers(1, 4),
     metric=st.sampled_from(["euclidean", "cosine"]), rule=st.sampled_from(RULES), seed=st.integers(0, 99),
@@ -127,7 +126,6 @@ def test_what_cannot_be_is_refused(call: object) -> None:
         call()  # type: ignore[operator]
 
 
-@settings(max_examples=10, deadline=None)
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=30), st.lists(st.integers(0, 9), min_size=1, max_size=30))
 def test_the_curve_is_scikit_learn_s(known: list[int], unknown: list[int]) -> None:
     curve = ood_curve(np.array(known, float), np.array(unknown, float))

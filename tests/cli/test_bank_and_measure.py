@@ -11,6 +11,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from PIL import Image
+from stand_ins import Fixed
 
 from ficgan.cli.measure import measure
 from ficgan.cli.train import bank
@@ -274,21 +275,12 @@ def test_measure_refuses_what_cannot_be(checkpoint: Path, faces: Path, tmp_path:
     assert done.exit_code == 2 and "Error: " in done.stderr and "Traceback" not in done.output
 
 
-class Blind:
-    """Finds no face."""
-
-    name = "blind"
-
-    def detect(self, image: np.ndarray) -> list[object]:
-        return []
-
-
 def test_photos_without_faces_cannot_be_measured() -> None:
     class Engine:
-        detector = Blind()
+        detector = Fixed()
 
     photos = [np.zeros((8, 8, 3), np.uint8)] * 3
-    with pytest.raises(UsageError, match="blind found a face in 0 of 3 photos"):
+    with pytest.raises(UsageError, match="fixed found a face in 0 of 3 photos"):
         measure_photos(Engine(), photos, layers=[0], judges=[])  # type: ignore[arg-type]
 
 

@@ -16,13 +16,6 @@ from ficgan.cli._inputs import read_background
 from ficgan.errors import UsageError
 
 
-@pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    stand_in = StandIn()
-    monkeypatch.setattr(command, "make_engine", stand_in.load)
-    return stand_in
-
-
 def faces(folder: Path, people: int = 3, each: int = 2, size: int = 40) -> Path:
     rng = np.random.default_rng(0)
     for person in range(people):

@@ -16,13 +16,6 @@ import ficgan.cli.deid as command
 from ficgan.errors import FicganError, UsageError
 
 
-@pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    stand_in = StandIn()
-    monkeypatch.setattr(command, "make_engine", stand_in.load)
-    return stand_in
-
-
 @pytest.mark.parametrize(
     ("action", "tagged"), [("generated", True), ("retried", True), ("masked", False), ("blurred", False)]
 )

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +36,14 @@ def engine(image, *, key=""):
     count += 1
     if count == 2 and {where!r} == "engine":
         print("now", file=sys.stderr, flush=True)
-        time.sleep(60)
+        time.sleep(600)
     return Result(image)
 
 if {where!r} == "write":
     def fsync(_):
         if count >= 2:  # threads may be ahead of what is written
             print("now", file=sys.stderr, flush=True)
-            time.sleep(60)
+            time.sleep(600)
     files.os.fsync = fsync
 
 command.make_engine = lambda **_: engine
@@ -64,11 +63,11 @@ def start(folder: Path, where: str, *arguments: Any) -> subprocess.Popen[str]:
 def test_subprocess(tmp_path: Path) -> None:
     photo(tmp_path / "in/a.png")
     process = start(tmp_path, "", tmp_path / "in", "-o", tmp_path / "out")
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=240)
     assert process.returncode == 0 and stderr == ""
     assert json.loads(stdout)["written"] == 1
     process = start(tmp_path, "", tmp_path / "in", "-o", tmp_path / "out")
-    assert process.communicate(timeout=60) and process.returncode == 3
+    assert process.communicate(timeout=240) and process.returncode == 3
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
@@ -81,9 +80,7 @@ def test_interrupted(tmp_path: Path, where: str, sent: signal.Signals, jobs: int
     assert process.stderr is not None
     assert process.stderr.readline() == "now\n"
     process.send_signal(sent)
-    begun = time.monotonic()
-    stdout, stderr = process.communicate(timeout=30)
-    assert time.monotonic() - begun < 25  # of 60; a busy machine takes 15
+    stdout, stderr = process.communicate(timeout=120)  # it sleeps for 600 s
     assert process.returncode == 130
     assert stderr.splitlines()[-1] == "Interrupted: the same command with --skip-existing does the rest"
     assert "Traceback" not in stderr
@@ -99,6 +96,6 @@ def test_a_closed_pipe_is_quiet(tmp_path: Path) -> None:
     process = start(tmp_path, "", tmp_path / "a.png")
     assert process.stdout is not None and process.stderr is not None
     process.stdout.close()
-    assert process.wait(timeout=60) == 1
+    assert process.wait(timeout=240) == 1
     assert process.stderr.read() == ""
     process.stderr.close()

@@ -11,18 +11,10 @@ import numpy as np
 import pytest
 from standin import StandIn, call, files, film, photo
 
-import ficgan.cli.deid as command
 from ficgan.cli._progress import Progress
 from ficgan.cli.film import analyse, render
 from ficgan.video.project import Project, Source
 from ficgan.video.settings import Decisions
-
-
-@pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    stand_in = StandIn()
-    monkeypatch.setattr(command, "make_engine", stand_in.load)
-    return stand_in
 
 
 def project(folder: Path, settings: dict[str, Any] | None = None, mode: Any = "blur") -> Path:

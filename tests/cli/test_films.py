@@ -13,19 +13,11 @@ import pytest
 from PIL import Image
 from standin import GREEN, StandIn, call, files, film, photo
 
-import ficgan.cli.deid as command
 from ficgan.cli._deid_run import _clock
 from ficgan.cli._plan import make_plan
 from ficgan.errors import UsageError
 from ficgan.video.folders import make_private_folder
 from ficgan.video.plan import CheckReport, Finding
-
-
-@pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    stand_in = StandIn()
-    monkeypatch.setattr(command, "make_engine", stand_in.load)
-    return stand_in
 
 
 def animation(path: Path, frames: int) -> Path:

@@ -7,19 +7,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from click.testing import CliRunner
 from standin import GREEN, StandIn, call, files, film, photo
 
 import ficgan.cli.deid as command
 from ficgan.records.sidecars import MANIFEST, Manifest
-
-
-@pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    made = StandIn()
-    monkeypatch.setattr("ficgan.cli.deid.make_engine", made.load)
-    return made
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:

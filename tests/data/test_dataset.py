@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from media import encoded, write_folder, write_tar, write_zip
 from PIL import Image
@@ -291,7 +291,6 @@ LOCKED = [6, 3, 4, 9, 0, 2, 8, 7, 5, 1]
 numbers = {"n": st.integers(1, 40), "size": st.integers(1, 12), "seed": st.integers(0, 2**32)}
 
 
-@settings(deadline=None)
 @given(**numbers)
 def test_each_epoch_is_a_permutation(n: int, size: int, seed: int) -> None:
     sampler = ResumableSampler(n, size, seed)
@@ -300,7 +299,6 @@ def test_each_epoch_is_a_permutation(n: int, size: int, seed: int) -> None:
         assert epoch.sort().values.tolist() == list(range(n))
 
 
-@settings(deadline=None)
 @given(n=st.integers(1, 40), share=st.integers(1, 4), world=st.integers(1, 4), step=st.integers(0, 50))
 def test_ranks_share_the_batch_of_one_process(n: int, share: int, world: int, step: int) -> None:
     whole = ResumableSampler(n, share * world, 3).batch(step)

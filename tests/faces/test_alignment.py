@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ficgan.errors import InputError, UsageError
@@ -20,7 +20,6 @@ def test_template_points_by_hand() -> None:
 
 
 @pytest.mark.parametrize("alignment", KINDS, ids=str)
-@settings(deadline=None)
 @given(
     angle=st.floats(-np.pi, np.pi),
     scale=st.floats(0.05, 30),
@@ -56,7 +55,6 @@ def test_ffhq_square_as_corners(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(corners, [(-0.5, -0.5), (-0.5, 255.5), (255.5, 255.5), (255.5, -0.5)], atol=1e-9)
 
 
-@settings(deadline=None)
 @given(st.integers(2, 12), st.integers(0, 2**32 - 1))
 def test_similarity_against_skimage(count: int, seed: int) -> None:
     transform = pytest.importorskip("skimage.transform")
@@ -127,7 +125,6 @@ def test_bad_dict_is_a_usage_error(values: dict[str, object]) -> None:
         Alignment.from_dict(values)
 
 
-@settings(max_examples=10, deadline=None)
 @given(st.sampled_from(KINDS), st.integers(1, 1024))
 def test_points_scale_with_the_crop(alignment: Alignment, size: int) -> None:
     """Fractions do not depend on the size: (p + .5) / S is the same for every S."""

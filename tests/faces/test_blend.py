@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ficgan.errors import InputError, UsageError
@@ -29,7 +29,6 @@ def smooth(height: int, width: int) -> np.ndarray:
     return np.stack(channels, -1).round().astype(np.uint8)
 
 
-@settings(max_examples=10, deadline=None)
 @given(
     height=st.integers(1, 90),
     width=st.integers(1, 90),
@@ -152,7 +151,6 @@ def test_bad_images() -> None:
 
 
 @pytest.mark.parametrize("cover", [solid_mask, blur_face, mosaic_face])
-@settings(max_examples=10, deadline=None)
 @given(
     box=st.tuples(st.floats(-20, 60), st.floats(-20, 60), st.floats(0.5, 70), st.floats(0.5, 70)),
     seed=st.integers(0, 99),

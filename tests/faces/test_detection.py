@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -36,12 +36,6 @@ def detector(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         if missing:
             pytest.skip(missing)
         return get_detector(name)
-
-
-@pytest.fixture(scope="module")
-def astronaut() -> Image:
-    data = pytest.importorskip("skimage.data")
-    return data.astronaut()
 
 
 def check(faces: list[Face], image: Image) -> None:
@@ -224,7 +218,6 @@ def bright_squares(image: Image, level: int = 128) -> NDArray[np.float64]:
     return np.array(rows).reshape(-1, 15)
 
 
-@settings(max_examples=10, deadline=None)
 @given(
     width=st.integers(40, 900),
     height=st.integers(40, 900),

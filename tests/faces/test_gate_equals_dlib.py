@@ -22,7 +22,7 @@ def chips() -> NDArray[np.uint8]:
     photo = pytest.importorskip("skimage.data").astronaut()
     rng = np.random.default_rng(0)
     out = [rng.integers(0, 256, (150, 150, 3), np.uint8), np.zeros((150, 150, 3), np.uint8)]
-    for _ in range(48):
+    for _ in range(14):
         turn = cv2.getRotationMatrix2D((225.0, 120.0), rng.normal(0, 15), rng.uniform(0.7, 1.6))
         turn[:, 2] += 75 - np.array([225, 120])
         one = np.clip(cv2.warpAffine(photo, turn, (150, 150)) * rng.uniform(0.5, 1.3), 0, 255).astype(np.uint8)

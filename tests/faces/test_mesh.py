@@ -56,11 +56,6 @@ def mesh() -> MediaPipeMesh:
 
 
 @pytest.fixture(scope="module")
-def astronaut() -> Image:
-    return pytest.importorskip("skimage.data").astronaut()
-
-
-@pytest.fixture(scope="module")
 def found(mesh: FaceMesh, astronaut: Image) -> Mesh:
     return find_meshes(mesh, astronaut, MARKS[None])[0]
 

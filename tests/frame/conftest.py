@@ -13,12 +13,6 @@ from ficgan.frame.geometry import FaceShape, Warp
 
 
 @pytest.fixture(scope="session")
-def astronaut() -> NDArray[np.uint8]:
-    """uint8 [512,512,3], with one face that looks into the camera."""
-    return pytest.importorskip("skimage.data").astronaut()
-
-
-@pytest.fixture(scope="session")
 def astronaut_mesh(astronaut: NDArray[np.uint8]) -> NDArray[np.float64]:
     """[468,3] in pixels of the photo."""
     face = get_detector().detect(astronaut)[0]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from frame_world import SIZE, Heads, turned
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.interpolate import RBFInterpolator, RegularGridInterpolator
@@ -59,7 +59,6 @@ def at_pixels(field: NDArray[np.float32], at: NDArray[np.float32]) -> NDArray[np
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=10, deadline=None)
 def test_rigid_fit_recovers_similarities(seed: int) -> None:
     rng = np.random.default_rng(seed)
     mean = rng.normal(0, 30, (50, 3))
@@ -95,7 +94,6 @@ def test_rigid_fit_is_the_least_squares_one(heads: Heads, rng: np.random.Generat
 
 
 @given(st.floats(-1.3, 1.3), st.floats(-1.3, 1.3), st.floats(-3.1, 3.1))
-@settings(max_examples=10, deadline=None)
 def test_angles_of_known_turns(yaw: float, pitch: float, roll: float) -> None:
     mean = np.random.default_rng(0).normal(0, 30, (20, 3))
     pose = rigid_fit(mean, turned(mean, yaw, pitch, roll)[None])
@@ -106,7 +104,6 @@ def test_angles_of_known_turns(yaw: float, pitch: float, roll: float) -> None:
 
 
 @given(st.floats(-3.1, 3.1), st.floats(0.1, 20), st.floats(-900, 900), st.floats(-900, 900), st.integers(0, 4))
-@settings(max_examples=10, deadline=None)
 def test_how_the_photo_lies_changes_nothing(
     shape: FaceShape, heads: Heads, roll: float, scale: float, x: float, y: float, row: int
 ) -> None:

@@ -24,7 +24,7 @@ def bank(rng) -> IdentityBank:
     return IdentityBank.from_codes(rng.normal(size=(60, 32)), np.arange(60), attributes, names, {"checkpoint": "c"})
 
 
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(owners=st.lists(st.integers(0, 6), min_size=1, max_size=25), seed=st.integers(0, 1000))
 def test_one_code_per_person(owners, seed):
     rng = np.random.default_rng(seed)

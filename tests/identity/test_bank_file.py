@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
@@ -253,9 +253,7 @@ def test_a_large_file_of_another_length(path, mapping, change):
         IdentityBank.load(path)
 
 
-@settings(
-    max_examples=10, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(derandomize=True)
 @given(place=st.floats(0, 1, exclude_max=True), value=st.integers(0, 255), cut=st.booleans())
 def test_no_damage_to_a_header_surprises(path, tmp_path, place, value, cut):
     content = bytearray(path.read_bytes())

@@ -36,7 +36,7 @@ def make_bank(n: int = 400, d: int = 16, seed: int = 0) -> IdentityBank:
     return IdentityBank(codes, attributes, ("Female", "Eyeglasses"))
 
 
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(n=st.integers(1, 3000), share=st.floats(0, 1), seed=st.integers(0, 2**32))
 def test_draw_is_without_replacement(n, share, seed):
     k = max(1, round(n * share))
@@ -87,7 +87,7 @@ def test_a_draw_from_a_bank_never_changes(k, key, attributes, members, w):
     assert hashlib.sha256(drawn.w.astype("<f4").tobytes()).hexdigest().startswith(w)
 
 
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(data=st.data(), n=st.integers(5, 300), psi=st.sampled_from([0.0, 0.6, 2.0]), seed=st.integers(0, 99))
 def test_a_draw_from_a_group_equals_a_plain_loop(data, n, psi, seed):
     rng = np.random.default_rng(seed)
@@ -268,7 +268,7 @@ halves = hnp.arrays(
 )
 
 
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(codes=halves, data=st.data())
 def test_mean_is_the_exact_sum_divided_once(codes, data):
     everybody = range(len(codes))

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ficgan.errors import UsageError
@@ -24,7 +24,6 @@ def test_layer_by_layer(layer):
         assert torch.equal(w[:, n - 1], W_S if n <= layer else W_M)
 
 
-@settings(max_examples=10, deadline=None)
 @given(st.integers(1, 18).flatmap(lambda n: st.tuples(st.just(n), st.integers(1, n), st.integers(1, n))))
 def test_band(numbers):
     total, first, last = numbers[0], min(numbers[1:]), max(numbers[1:])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageCms
 from stills import SIZE, noise, png, rewrite, smooth, srgb
@@ -91,7 +91,6 @@ def test_luminance_is_pillows() -> None:
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=10, deadline=None)
 def test_cmyk_there_and_back_within_a_grey_level(seed: int) -> None:
     values = np.random.default_rng(seed).integers(0, 256, (500, 3), dtype=np.uint8)
     inks = from_rgb(values, "CMYK", 8, None)

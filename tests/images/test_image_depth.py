@@ -8,7 +8,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageCms
 from stills import ORIENTED, noise, png, rewrite, srgb
@@ -136,7 +136,6 @@ def test_white_is_zero_and_one_bit(tmp_path: Path) -> None:
     mode=st.sampled_from(["L", "LA", "RGB", "RGBA"]),
     deep=st.booleans(),
 )
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_size_survives_png_and_tiff(tmp_path: Path, width: int, height: int, mode: str, deep: bool) -> None:
     kind = np.uint16 if deep else np.uint8
     shape = (height, width) if mode == "L" else (height, width, len(mode))

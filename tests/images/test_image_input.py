@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -47,7 +47,6 @@ def one_sentence(error: BaseException, path: Path) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 @given(data=st.data())
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_truncated_files_are_refused_or_complete(tmp_path: Path, name: str, data: st.DataObject) -> None:
     whole = FILES[name]
     cut = data.draw(
@@ -67,7 +66,6 @@ def test_truncated_files_are_refused_or_complete(tmp_path: Path, name: str, data
 
 @pytest.mark.parametrize("name", FILES)
 @given(data=st.data())
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_damaged_files_never_crash(tmp_path: Path, name: str, data: st.DataObject) -> None:
     damaged = bytearray(FILES[name])
     for _ in range(data.draw(st.integers(1, 8))):
@@ -85,7 +83,6 @@ def test_damaged_files_never_crash(tmp_path: Path, name: str, data: st.DataObjec
 
 
 @given(content=st.binary(min_size=1, max_size=300))
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_arbitrary_bytes_are_no_image(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "a.png"
     path.write_bytes(content)

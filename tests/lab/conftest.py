@@ -1,8 +1,7 @@
-"""A survey of made people, and Node for the scripts of pages, shared by the files that test them."""
+"""A survey of made people, shared by the files that test it."""
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -27,11 +26,3 @@ def folder(survey: Survey, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("out") / "survey"
     write_survey(out, survey)
     return out
-
-
-@pytest.fixture(scope="session")
-def node() -> str:
-    found = shutil.which("node")
-    if found is None:
-        pytest.skip("needs node to run the page's script")
-    return found

@@ -46,6 +46,6 @@ class Page(HTMLParser):
 
 def run(node: str, code: str) -> Any:
     """What the last line of a script prints, from JSON."""
-    done = subprocess.run([node, "-"], input=code, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([node, "-"], input=code, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])

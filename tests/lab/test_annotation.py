@@ -25,7 +25,7 @@ from annotation_world import (
     write_images,
 )  # fmt: skip
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
@@ -69,7 +69,6 @@ def boxes(draw: st.DrawFn, most: int = 4) -> NDArray[np.float64]:
     return rows(*((x, y, x + w, y + h) for x, y, w, h in draw(st.lists(corners, max_size=most))))
 
 
-@settings(max_examples=10, deadline=None)
 @given(boxes(), boxes())
 def test_overlaps_are_what_masks_count(a: NDArray[Any], b: NDArray[Any]) -> None:
     def mask(box: NDArray[Any]) -> NDArray[np.bool_]:
@@ -82,7 +81,6 @@ def test_overlaps_are_what_masks_count(a: NDArray[Any], b: NDArray[Any]) -> None
     np.testing.assert_allclose(overlaps(a, b), np.array(expected).reshape(len(a), len(b)), atol=1e-12)
 
 
-@settings(max_examples=10, deadline=None)
 @given(boxes(), boxes(), st.sampled_from([0.1, 0.3, 0.5, 1.0]))
 def test_pairs_are_the_best_of_all_assignments(a: NDArray[Any], b: NDArray[Any], least: float) -> None:
     shared = overlaps(a, b)
@@ -97,7 +95,6 @@ def test_pairs_are_the_best_of_all_assignments(a: NDArray[Any], b: NDArray[Any],
     assert sum(shared[i, j] for i, j in found) == pytest.approx(best[1])
 
 
-@settings(max_examples=10, deadline=None)
 @given(boxes(most=12), boxes(most=12))
 def test_errors_are_what_a_maximum_matching_leaves(a: NDArray[Any], b: NDArray[Any]) -> None:
     graph = csr_matrix(overlaps(a, b) >= 0.3)
@@ -116,7 +113,6 @@ def test_changes_name_what_was_done() -> None:
     assert changes(before, before[::-1]) == []
 
 
-@settings(max_examples=10, deadline=None)
 @given(boxes(), boxes())
 def test_changes_make_the_one_list_of_the_other(a: NDArray[Any], b: NDArray[Any]) -> None:
     now = sorted(map(tuple, a.tolist()))
@@ -223,7 +219,6 @@ def test_another_detectors_half_is_not_gone_on_with(tmp_path: Path) -> None:
         detect_set(images, tmp_path / "b.json", Told())
 
 
-@settings(max_examples=10, deadline=None)
 @given(st.integers(0, 3), st.integers(0, 10**6))
 def test_gold_boxes_are_wrong_in_one_place(count: int, seed: int) -> None:
     truth = faces_of(count)

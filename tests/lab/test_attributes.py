@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, roc_auc_score
 
@@ -126,7 +126,6 @@ def test_nobody_is_in_two_parts():
     assert all(len(part) for part in split_people(np.arange(10), (0.7, 0.1, 0.2)))
 
 
-@settings(max_examples=10, deadline=None)
 @given(st.integers(0, 10_000), st.integers(2, 40))
 def test_auc_counts_ties_half(seed, distinct):
     rng = np.random.default_rng(seed)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from bars_world import SIDE, bench, cosine, people, reader, seen, unknown
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import ndimage
 from scipy.linalg import sqrtm
@@ -49,7 +49,6 @@ KEEP = Does(what=lambda images: images.copy())
 # Identity
 
 
-@settings(max_examples=10, deadline=None)
 @given(st.integers(31, 200), st.integers(0, 5), st.booleans())
 def test_the_threshold_is_what_a_slow_search_finds(count: int, seed: int, ties: bool) -> None:
     scores = np.random.default_rng(seed).normal(size=count)
@@ -67,7 +66,6 @@ def test_too_few_strangers_have_no_threshold() -> None:
     assert one.threshold is None and one.far.value is None and "10000 are needed" in one.far.note
 
 
-@settings(max_examples=10, deadline=None)
 @given(st.integers(10_000, 29_999))
 def test_a_threshold_of_few_strangers_is_interpolated(count: int) -> None:
     scores = np.random.default_rng(count).permutation(np.arange(count) / count)  # evenly spaced, so that all is known

@@ -55,7 +55,7 @@ def test_mean_utility_is_equation_5_2() -> None:
     assert mu_utility(0.4, 0.8) == pytest.approx(0.6)
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(st.integers(3, 12), st.integers(0, 1000))
 def test_privacy_is_that_of_all_pairs(people: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -134,7 +134,6 @@ def test_a_trial_counts_what_was_not_detected() -> None:
     assert value_of(figures, "failures to acquire") == pytest.approx(0.5)
 
 
-@settings(max_examples=10, deadline=None)
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=30), st.integers(1, 6))
 def test_means_and_medians_lie_in_their_intervals(values: list[float], people: int) -> None:
     sample = Sample(np.arange(len(values)) % people, FEW)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from network_world import write_network
 from texture_world import Textures, judged_by_textures, write_people
@@ -105,7 +105,6 @@ def test_the_full_protocol_is_the_papers() -> None:
     assert (whole.background, whole.attacker, whole.test, whole.enrolment) == (200, 4500, 300, 0.75)
 
 
-@settings(max_examples=10, deadline=None)
 @given(st.integers(3, 4999))
 def test_a_scaled_split_uses_everybody_once(total: int) -> None:
     parts = scaled(SplitConfig(), total)

@@ -15,7 +15,6 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -106,7 +105,6 @@ def _made(counts: list[int]) -> Prepared:
     return Prepared(Faces(images, names, people=people), (0, 0, 8, 8), np.arange(len(people)))
 
 
-@hypothesis_settings(max_examples=10, deadline=None)
 @given(st.lists(st.integers(1, 6), min_size=8, max_size=30), st.integers(1, 30), st.integers(0, 3))
 def test_nobody_is_on_both_sides(counts: list[int], probes: int, seed: int) -> None:
     counts = [2, 2, 2, 2, *counts]

@@ -11,8 +11,6 @@ import onnx
 import onnxruntime
 import pytest
 import scipy.linalg
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from safetensors.numpy import load_file, save_file
 from scipy.ndimage import correlate1d
@@ -110,31 +108,6 @@ def test_weights_are_those_of_the_paper_and_one_scale_is_ssim(rng):
     expected = [[max(oracle_maps(x[..., c], y[..., c])[1].mean(), 0) for c in range(3)] for x, y in pairs]
     np.testing.assert_allclose(multi, np.mean(expected, 1), atol=2e-5)
     np.testing.assert_allclose(single, multi, atol=1e-6)
-
-
-def test_equal_images_are_perfect_and_negatives_are_not(rng):
-    a, _ = pictures(rng, 2, 96)
-    single, multi = structural_similarity(a, a)
-    np.testing.assert_allclose(single, 1, atol=1e-6)
-    np.testing.assert_allclose(multi, 1, atol=1e-6)
-    single, multi = structural_similarity(a, 255 - a)
-    assert (single < 0.2).all() and (multi >= 0).all() and (multi < 0.2).all()
-
-
-@pytest.mark.parametrize(("a", "b"), [(0, 255), (0, 0), (255, 255), (10, 20)])
-def test_flat_images_have_the_luminance_term_alone(a, b):
-    x, y = (np.full((1, 32, 32, 3), value, np.uint8) for value in (a, b))
-    c1 = (0.01 * 255) ** 2
-    assert ssim(x, y)[0] == pytest.approx((2 * a * b + c1) / (a * a + b * b + c1), abs=1e-4)
-
-
-@settings(max_examples=10, deadline=None, derandomize=True)
-@given(side=st.integers(11, 40), seed=st.integers(0, 999))
-def test_bounds_and_symmetry(side, seed):
-    a, b = np.random.default_rng(seed).integers(0, 256, (2, 2, side, side, 3), dtype=np.uint8)
-    single, multi = structural_similarity(a, b)
-    assert (np.abs(single) <= 1).all() and ((multi >= 0) & (multi <= 1)).all()
-    np.testing.assert_allclose(single, ssim(b, a), atol=1e-6)
 
 
 def test_psnr_is_that_of_scikit_image_and_infinite_for_equals(rng):
@@ -388,15 +361,6 @@ def test_frechet_distance_with_fewer_images_than_features(rng):
     assert frechet_distance(a, b) == pytest.approx(expected, rel=1e-6)
 
 
-def test_frechet_distance_of_gaussians_is_the_closed_form(rng):
-    """Diagonal covariances: Σ (Δμ² + (σ − τ)²); the sample is made to have them exactly."""
-    z = rng.normal(size=(500, 6))
-    z -= z.mean(0)
-    z = z @ np.linalg.inv(np.linalg.cholesky(np.cov(z, rowvar=False))).T
-    s, t, mu = np.array([1, 2, 3, 0.5, 1, 4.0]), np.array([2, 2, 1, 1.5, 1, 0.0]), np.arange(6) / 3
-    assert frechet_distance(z * s, z * t + mu) == pytest.approx((mu**2).sum() + ((s - t) ** 2).sum(), rel=1e-9)
-
-
 def test_frechet_distance_of_a_set_and_itself_is_nothing_and_the_floor_is_not(rng):
     a = rng.normal(size=(200, 128))
     assert frechet_distance(a, a) == pytest.approx(0, abs=1e-9)
@@ -413,13 +377,6 @@ def test_kernel_distance_is_the_mean_over_all_subsets_in_the_limit(rng):
     mean, spread = kernel_distance(x, y, subsets=4000)
     assert mean == pytest.approx(np.mean(every), abs=5 * np.std(every) / np.sqrt(4000))
     assert spread == pytest.approx(np.std(every), rel=0.05)
-
-
-def test_kernel_distance_is_unbiased_and_sees_a_shift(rng):
-    same = [kernel_distance(rng.normal(size=(40, 16)), rng.normal(size=(40, 16)), subsets=20)[0] for _ in range(60)]
-    assert abs(np.mean(same)) < 4 * np.std(same) / np.sqrt(60)
-    far = kernel_distance(rng.normal(size=(40, 16)), rng.normal(size=(40, 16)) + 1, subsets=20)[0]
-    assert far > np.mean(same) + 10 * np.std(same)
 
 
 def test_mean_pairwise_square_equals_the_loop(rng):

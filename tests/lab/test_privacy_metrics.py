@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.stats
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from score_oracle import pairs, rank_odds
@@ -53,7 +53,6 @@ def scores_of(made: Any, **more: Any) -> Scores:
 # -- verification -----------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=10, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from([0, 1, 2, 5, 40]), st.sampled_from([-2.0, 0.0, 1.0, 8.0]))
 def test_rates_are_scikit_learns(seed: int, values: int, shift: float) -> None:
     made = case(seed, values=values, shift=shift)
@@ -163,7 +162,6 @@ def test_genuine_similarity_is_the_mean(metric: Any) -> None:
 # -- identification ---------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=10, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from([0, 1, 3, 20]), st.sampled_from([1, 2, 5]))
 def test_rank_k_is_the_mean_of_each_identity(seed: int, values: int, k: int) -> None:
     made = case(seed, values=values)

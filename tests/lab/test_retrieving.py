@@ -10,7 +10,7 @@ from pathlib import Path
 import matrix_world as world
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 from sklearn.metrics import roc_auc_score
@@ -61,7 +61,6 @@ def slow(read: Read, guesses: int | None = None) -> list[int]:
     return found
 
 
-@settings(max_examples=10, deadline=None)
 @given(st.integers(0, 10**6))
 def test_names_are_those_of_a_slow_vote(seed: int) -> None:
     read = made(seed)
@@ -90,7 +89,6 @@ def test_every_figure_is_listed() -> None:
     assert {one.metric for one in figures} - {"rank-1", "chance"} == {metric.name for metric in RETRIEVAL}
 
 
-@settings(max_examples=10, deadline=None)
 @given(st.integers(0, 10**6), st.floats(0.1, 3))
 def test_strangers_are_told_by_thresholds_of_other_people(seed: int, noise: float) -> None:
     read = made(seed, probes=24, noise=noise)

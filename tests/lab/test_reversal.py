@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
@@ -144,7 +144,6 @@ def test_names_are_listed() -> None:
     assert {"PSNR", "SSIM", "LPIPS-like (SqueezeNet)", "FD-like (SqueezeNet)", "IDD"} <= listed
 
 
-@settings(max_examples=10, deadline=None)
 @given(st.integers(2, 6), st.integers(1, 20), st.integers(0, 2**32 - 1))
 def test_angles_are_angles(size: int, count: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from score_oracle import pairs, rank_odds
@@ -33,7 +33,6 @@ def cases(draw: Any) -> tuple[NDArray[np.float64], People, People, NDArray[np.bo
     return matrix.astype(np.float64), people, enrolled, acquired, same
 
 
-@settings(max_examples=10, deadline=None)
 @given(st.lists(cases(), min_size=12, max_size=12))
 def test_everything_read_off_a_matrix_is_what_loops_find(many: list[Any]) -> None:
     for matrix, people, enrolled, acquired, same in many:

@@ -7,7 +7,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ficgan.errors import InputError
@@ -17,7 +17,6 @@ from ficgan.lab.sets.faceset import PARTS
 PEOPLE = np.repeat(np.arange(10), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
 
 
-@settings(max_examples=10, deadline=None)
 @given(
     counts=st.lists(st.integers(1, 9), min_size=6, max_size=40), unknown=st.integers(0, 5),
     enrolment=st.floats(0.05, 0.95), seed=st.integers(0, 99), shuffle=st.randoms(use_true_random=False),

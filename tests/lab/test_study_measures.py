@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, top_k_accuracy_score
 
@@ -16,7 +16,6 @@ from ficgan.errors import InputError
 from ficgan.lab.study.scores import average_precision, class_precisions, hits, pearson, spread
 
 
-@settings(max_examples=10, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=1, max_size=40))
 def test_average_precision_is_the_sum_of_its_steps(pairs: list[tuple[int, bool]]) -> None:
     scores, positive = np.array([p[0] for p in pairs]) / 7, np.array([p[1] for p in pairs])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from scene_world import FACE, write_scenes
@@ -21,7 +21,6 @@ from ficgan.lab.study.scenes import Pictures, central_view, covered_share, rando
 box = st.tuples(*[st.integers(-5, 25)] * 4)
 
 
-@settings(max_examples=10, deadline=None)
 @given(st.lists(box, max_size=6), st.tuples(*[st.integers(0, 8)] * 2, *[st.integers(9, 20)] * 2))
 def test_covered_share_is_what_a_mask_counts(boxes: list[tuple[int, ...]], within: tuple[int, ...]) -> None:
     boxes = [b for b in boxes if b[0] < b[2] and b[1] < b[3]]
@@ -130,7 +129,6 @@ def test_decoys_go_to_images_without_faces_only(tmp_path: Path) -> None:
     assert np.array_equal(decoyed.items[1].boxes, [[4, 5, 9.5, 20]])  # all images have one size here
 
 
-@settings(max_examples=10, deadline=None)
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(0, 999))
 def test_random_views_are_of_the_picture(width: int, height: int, seed: int) -> None:
     picture = np.full((height, width, 3), 77, np.uint8)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from scene_world import scene, tiny, write_scenes
@@ -56,7 +56,6 @@ def slow_precision(found: list[tuple[np.ndarray, np.ndarray]], truths: list[np.n
 corner = st.tuples(st.integers(0, 6), st.integers(0, 6), st.integers(2, 5), st.integers(2, 5))
 
 
-@settings(max_examples=10, deadline=None)
 @given(
     st.lists(st.tuples(st.lists(corner, max_size=4), st.lists(corner, max_size=5)), min_size=1, max_size=4),
     st.integers(0, 99),

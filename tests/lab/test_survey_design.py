@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from survey_world import SIDE, made_survey
@@ -36,7 +36,6 @@ def numbered(people: int, photos: int = 4) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=10, deadline=None)
 @given(
     conditions=st.integers(1, 6), pairs=st.sampled_from([4, 8, 12]), checks=st.integers(0, 5), seed=st.integers(0, 99),
     asked=st.integers(1, 6), match=st.sampled_from([(), ("age",)]),

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, f1_score, recall_score
 from survey_world import SIDE, hand_in, random_answers
@@ -133,7 +133,6 @@ def test_alpha_is_krippendorffs_example() -> None:
     assert found.value == pytest.approx(slow_alpha(table)) and found.low < found.value  # type: ignore[operator]
 
 
-@settings(max_examples=10, deadline=None)
 @given(st.lists(st.tuples(*[st.integers(0, 4)] * 3), min_size=1, max_size=8))
 def test_alpha_is_the_slow_one(rows: list[tuple[int, int, int]]) -> None:
     table = np.array(rows)

@@ -217,7 +217,7 @@ def slow_balanced(clear: np.ndarray, after: np.ndarray, least: int, times: np.nd
     return float(np.mean(means)) if means else float("nan")
 
 
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(n=st.integers(1, 30), a=st.integers(1, 6), seed=st.integers(0, 10**6))
 def test_agreement_equals_the_loop(n, a, seed):
     rng = np.random.default_rng(seed)

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 import torch
+from _onnx import KINDS, Runner, calibrate, drawn_faces, quantise, to_onnx
 
 from ficgan import __version__
 from ficgan.config import load_config
 from ficgan.errors import FicganError, UsageError
 from ficgan.models import FICGAN, CheckpointHeader
 from ficgan.models.onnx import OPSET
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "tools"))
-from _onnx import KINDS, Runner, calibrate, drawn_faces, quantise, to_onnx
 
 VARIANTS: dict[str, tuple[str, ...]] = {
     "demodulate": ("modulation=demodulate",),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
@@ -47,7 +47,6 @@ def test_nothing_partial_is_left(tmp_path: Path) -> None:
 
 
 @given(cut=st.integers(0, 4000))
-@settings(max_examples=10, deadline=None)
 def test_truncated(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
     path = tmp_path_factory.mktemp("cut") / "m.safetensors"
     make(path)

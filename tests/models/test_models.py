@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ficgan.config import DiscriminatorConfig, ModelConfig
@@ -79,7 +79,6 @@ def test_every_layer_listens_to_its_own_code(modulation: str) -> None:
 
 
 @given(batch=st.integers(1, 3), cin=st.integers(1, 5), cout=st.integers(1, 5), size=st.integers(2, 6))
-@settings(max_examples=10, deadline=None)
 def test_demodulation_equals_scaled_and_normalised_kernels(batch: int, cin: int, cout: int, size: int) -> None:
     """Activations are scaled in the code; the definition scales each image's kernel and divides by its norm."""
     layer = StyleLayer(cin, cout, small(modulation="demodulate"), up=False).double()

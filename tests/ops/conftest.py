@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,22 +20,25 @@ EMULATOR = Path(__file__).parent / "native"
 
 
 @pytest.fixture(scope="session")
-def emulated(tmp_path_factory: pytest.TempPathFactory) -> object:
+def emulated(made_once: Callable[[str, Callable[[Path], None]], Path]) -> object:
     """The operators of csrc/bind.cpp over the kernels, both compiled by g++, on tensors in the CPU's memory."""
     compiler = shutil.which("g++")
     if compiler is None:
         pytest.skip("needs g++ to compile the kernels for the CPU; there is none on PATH")
-    folder, torch_folder = tmp_path_factory.mktemp("emulated"), Path(torch.__file__).parent
-    flags = ["-c", "-O1", "-std=c++20", "-fPIC", "-DFICGAN_ON_CPU", f"-I{EMULATOR}"]
-    flags += [f"-isystem{torch_folder / 'include'}", f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"]
-    objects = []
-    for source in sorted(path for path in build.CSRC.iterdir() if path.suffix in (".cu", ".cpp")):
-        objects.append(folder / f"{source.name}.o")
-        subprocess.run([compiler, *flags, "-xc++", source, "-o", objects[-1]], check=True)
-    made = folder / "emulated.so"
-    libraries = [f"-L{torch_folder / 'lib'}", "-lc10", "-ltorch_cpu", "-ltorch"]
-    subprocess.run([compiler, "-shared", *objects, "-o", made, *libraries], check=True)
-    torch.ops.load_library(str(made))
+
+    def compile_all(folder: Path) -> None:
+        torch_folder = Path(torch.__file__).parent
+        flags = ["-c", "-O1", "-std=c++20", "-fPIC", "-DFICGAN_ON_CPU", f"-I{EMULATOR}"]
+        flags += [f"-isystem{torch_folder / 'include'}"]
+        flags += [f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"]
+        objects = []
+        for source in sorted(path for path in build.CSRC.iterdir() if path.suffix in (".cu", ".cpp")):
+            objects.append(folder / f"{source.name}.o")
+            subprocess.run([compiler, *flags, "-xc++", source, "-o", objects[-1]], check=True)
+        libraries = [f"-L{torch_folder / 'lib'}", "-lc10", "-ltorch_cpu", "-ltorch"]
+        subprocess.run([compiler, "-shared", *objects, "-o", folder / "emulated.so", *libraries], check=True)
+
+    torch.ops.load_library(str(made_once("emulated", compile_all) / "emulated.so"))
     return torch.ops.ficgan_ops_emulated
 
 

@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.spatial import cKDTree
@@ -57,7 +57,6 @@ def egg(seed: int) -> tuple[Cloud, Cloud]:
     return Cloud(points[near]), Cloud(points[~near])
 
 
-@settings(deadline=None, max_examples=10)
 @given(POINTS, st.floats(0, 3.2))
 def test_like_a_loop_over_the_sorted_points(points, r):
     np.testing.assert_allclose(Tapering(r=r)(Cloud(points)).points, slow_tapering(points, r), rtol=0, atol=1e-12)
@@ -78,7 +77,6 @@ def test_a_wide_interval_mirrors_the_sides():
     assert out[0] < 0 and out[-1] < 0 and out[50] == pytest.approx(0.1)
 
 
-@settings(deadline=None, max_examples=10)
 @given(POINTS, st.floats(0, 3.2))
 def test_the_key_brings_back_what_is_not_lost(points, r):
     cloud = Cloud(points, np.full(points.shape, 5, np.uint8))
@@ -284,7 +282,6 @@ def off(back: Cloud, source: Cloud) -> np.ndarray:
     return 1e3 * np.linalg.norm(back.points - source.points, axis=1)
 
 
-@settings(deadline=None, max_examples=10)
 @given(FEW_POINTS, FEW_POINTS, st.floats(0, 0.99))
 def test_the_nearest_target_stays_the_nearest_on_the_way(points, others, weight):
     near = np.linalg.norm(points[:, None] - others, axis=2).argmin(axis=1)

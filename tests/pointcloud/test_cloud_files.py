@@ -56,7 +56,7 @@ def clouds(draw: st.DrawFn) -> Cloud:
 
 
 @pytest.mark.parametrize(("suffix", "binary"), TWICE)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(cloud=clouds())
 def test_any_cloud_comes_back(suffix: str, binary: bool, cloud: Cloud) -> None:
     if suffix == ".npy":

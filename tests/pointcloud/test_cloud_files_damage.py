@@ -64,13 +64,16 @@ SAMPLES = {
 
 
 def read_bytes(suffix: str, data: bytes) -> int:
-    """Points that were read; 0 where the data were refused as they should be."""
+    """Points that were read within two seconds; 0 where the data were refused as they should be."""
     notes: list[str] = []
+    start = time.process_time()
     try:
         return len(FORMATS[suffix].read(data, Path(f"any{suffix}"), notes).cloud(1.0, notes))
     except InputError as error:
         assert "\n" not in str(error) and len(str(error)) < 400
         return 0
+    finally:
+        assert time.process_time() - start < 2
 
 
 @pytest.mark.parametrize("name", SAMPLES)
@@ -92,7 +95,7 @@ def test_cut_at_every_byte(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLES)
-@settings(max_examples=25, deadline=2000)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_bytes_changed_at_random(name: str, data: st.DataObject) -> None:
     suffix, whole = SAMPLES[name]
@@ -108,7 +111,7 @@ def test_bytes_changed_at_random(name: str, data: st.DataObject) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", FORMATS)
-@settings(max_examples=15, deadline=2000)
+@settings(max_examples=15)
 @given(data=st.binary(max_size=200), text=st.text("0123456789.-+eE \n#/;,xyznarf_", max_size=80))
 def test_anything_at_all(suffix: str, data: bytes, text: str) -> None:
     read_bytes(suffix, data)
@@ -254,13 +257,13 @@ def test_a_header_that_boasts_allocates_nothing(tmp_path: Path, count: int) -> N
     }
     for name, data in boasts.items():
         (tmp_path / name).write_bytes(data)
-        start = time.perf_counter()
+        start = time.process_time()
         tracemalloc.start()
         with pytest.raises(InputError):
             read_cloud(tmp_path / name)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        assert peak < 5e6 and time.perf_counter() - start < 2, name
+        assert peak < 5e6 and time.process_time() - start < 2, name
 
 
 def test_compressed_data_cannot_boast() -> None:

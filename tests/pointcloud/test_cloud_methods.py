@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats
@@ -35,7 +35,7 @@ def colourful_blob(rng: np.random.Generator, count: int) -> Cloud:
     return Cloud(rng.normal(0, 0.05, (count, 3)), rng.integers(0, 256, (count, 3), dtype=np.uint8))
 
 
-@pytest.mark.parametrize("k", [2, 7, 60, 199, 200])
+@pytest.mark.parametrize("k", [1, 2, 7, 60, 199, 200])
 def test_like_a_loop_over_all_distances(rng, k):
     cloud = colourful_blob(rng, 200)
     out = SmoothKNN(k=k)(cloud)
@@ -45,16 +45,6 @@ def test_like_a_loop_over_all_distances(rng, k):
         np.testing.assert_allclose(out.points[row], cloud.points[near].mean(axis=0), rtol=0, atol=1e-12)
         sums = cloud.colors[near].astype(int).sum(axis=0)
         assert out.colors[row].tolist() == ((2 * sums + k) // (2 * k)).tolist()
-
-
-def test_one_neighbour_changes_nothing_and_all_make_one_point(rng):
-    cloud = Cloud(
-        *(np.repeat(one, 3, axis=0) for one in (colourful_blob(rng, 20).points, colourful_blob(rng, 20).colors))
-    )
-    cloud = Cloud(cloud.points, rng.integers(0, 256, (60, 3), dtype=np.uint8))
-    same, one = SmoothKNN(k=1)(cloud), SmoothKNN(k=60)(cloud)
-    assert np.array_equal(same.points, cloud.points) and np.array_equal(same.colors, cloud.colors)
-    np.testing.assert_allclose(one.points, np.broadcast_to(cloud.points.mean(axis=0), (60, 3)), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("shape", ["duplicates", "line"])
@@ -100,20 +90,6 @@ def test_noise_is_uniform_about_zero_and_colours_stay():
     assert np.array_equal(out.colors, source.colors) and out.normals is None
 
 
-def test_depends_on_seed_and_name_alone():
-    source = noise_source(10)
-    first = UniformNoise(seed=1)(source, name="a").points
-    assert np.array_equal(first, UniformNoise(seed=1)(source, name="a").points)
-    assert not np.array_equal(first, UniformNoise(seed=2)(source, name="a").points)
-    assert not np.array_equal(first, UniformNoise(seed=1)(source, name="b").points)
-
-
-def test_displacement_is_in_proportion_to_b():
-    source = noise_source(10)
-    small, large = (UniformNoise(b=b, seed=0)(source).points - source.points for b in (0.01, 0.03))
-    np.testing.assert_allclose(3 * small, large, rtol=0, atol=1e-15)
-
-
 def test_bad_b_is_named():
     with pytest.raises(UsageError, match="b is -1"):
         UniformNoise(b=-1.0)
@@ -147,13 +123,6 @@ def slow_voxels(cloud: Cloud, size: float) -> dict[tuple[float, ...], tuple[int,
     return out
 
 
-def curved_face(rng: np.random.Generator, count: int = 3000) -> Cloud:
-    y, z = rng.uniform(-0.09, 0.09, (2, count))
-    points = np.stack([-6 * z**2 - 3 * y**2, y, z], axis=1)
-    return Cloud(points, rng.integers(0, 256, (count, 3), dtype=np.uint8))
-
-
-@settings(deadline=None, max_examples=10)
 @given(GRID_POINTS, st.sampled_from([1 / 256, 1 / 32, 0.05, 3.0]))
 def test_like_a_loop_over_voxels_in_the_order_of_voxels(points, size):
     cloud = Cloud(points, np.random.default_rng(len(points)).integers(0, 256, points.shape, dtype=np.uint8))
@@ -161,24 +130,6 @@ def test_like_a_loop_over_voxels_in_the_order_of_voxels(points, size):
     expected = slow_voxels(cloud, size)
     assert np.allclose(out.points, list(expected), rtol=0, atol=1e-12)
     assert out.colors.tolist() == [list(color) for color in expected.values()]
-
-
-def test_the_colour_is_the_rounded_mean_halves_up():
-    cloud = Cloud(np.zeros((2, 3)), np.array([[0, 254, 7], [1, 255, 7]], np.uint8))
-    assert CentroidVoxel(size=1.0)(cloud).colors.tolist() == [[1, 255, 7]]
-
-
-def test_one_voxel_holds_everything():
-    cloud = Cloud(np.array([[0.0, 0, 0], [0.2, 0.1, 0.3]]))
-    out = CentroidVoxel(size=1.0)(cloud)
-    assert out.points.tolist() == [[0.0, 0.0, 0.0]] and out.colors is None
-
-
-def test_no_point_lies_farther_than_half_a_voxel_from_its_centre_and_no_voxel_is_empty(rng):
-    cloud = curved_face(rng)
-    points, centres = cloud.points, CentroidVoxel(size=0.004)(cloud).points
-    for some, others in ((points, centres), (centres, points)):
-        assert cKDTree(others).query(some, p=np.inf)[0].max() <= 0.002 + 1e-12
 
 
 def test_bad_sizes_are_named():
@@ -231,15 +182,6 @@ def test_like_a_loop_over_nearest_points(calls, weight):
         np.testing.assert_allclose(out.points[row], point + weight * (moved[near] - point), rtol=0, atol=1e-12)
         mixed = source.colors[row] + weight * (target.colors[near].astype(float) - source.colors[row])
         assert np.abs(out.colors[row] - mixed).max() <= 0.5 + 1e-9
-
-
-def test_weight_1_is_the_target_and_weight_0_the_source(calls):
-    source, target = merged_face(1), merged_face(2)
-    swapped = Merge2Faces(weight=1.0).with_target(target)(source)
-    moved = set(map(tuple, (target.points + SHIFT[:3, 3]).tolist()))
-    assert set(map(tuple, swapped.points.tolist())) <= moved
-    same = Merge2Faces(weight=0.0).with_target(target)(source)
-    assert np.array_equal(same.points, source.points) and np.array_equal(same.colors, source.colors)
 
 
 def test_colours_are_mixed_where_both_have_them_and_dropped_elsewhere(calls):
@@ -377,7 +319,6 @@ def test_what_has_no_inside_is_a_sentence(points, said):
         alpha_shape(Cloud(points), 1.0)
 
 
-@settings(deadline=None, max_examples=10)
 @given(SMALL, st.sampled_from([0.5, 0.9, 1.3, 5.0, np.inf]))
 def test_any_small_cloud_gives_triangles_or_a_sentence(points, alpha):
     try:
@@ -433,20 +374,11 @@ def test_colours_are_interpolated_between_corners():
     assert np.abs(out.colors - 200 * out.points).max() <= 0.5 + 1e-9
 
 
-def test_depends_on_seed_and_name(rng):
-    cloud = shaded_blob(rng)
-    first = PMP(n=50, alpha=1.0, seed=0)(cloud, name="a").points
-    assert np.array_equal(first, PMP(n=50, alpha=1.0, seed=0)(cloud, name="a").points)
-    assert not np.array_equal(first, PMP(n=50, alpha=1.0, seed=0)(cloud, name="b").points)
-    assert not np.array_equal(first, PMP(n=50, alpha=1.0, seed=1)(cloud, name="a").points)
-
-
 def test_an_alpha_that_leaves_nothing_is_a_sentence(rng):
     with pytest.raises(InputError, match=r"alpha = 0\.00215 leaves nothing"):
         PMP.of_degree(1)(shaded_blob(rng))
 
 
-@settings(deadline=None, max_examples=10)
 @given(SMALLER)
 def test_any_small_cloud_gives_n_points_or_a_sentence(points):
     try:
@@ -496,10 +428,6 @@ def made(name: str, degree: int, **given):
         given.setdefault("n", 1500)
     given.setdefault("seed", 0)
     return CLOUD_ANONYMIZERS[name].of_degree(degree, **given).with_target(nosy_face(2))
-
-
-def test_there_are_six():
-    assert set(CLOUD_ANONYMIZERS) >= set(TABLE)
 
 
 @pytest.mark.parametrize("name", TABLE)
@@ -560,8 +488,8 @@ def test_the_input_is_not_changed_and_runs_repeat(name, bare):
     assert (first.colors is None) == bare and first.normals is None
     if not bare:
         assert np.array_equal(first.colors, second.colors) and np.array_equal(source.colors, colors)
-    other = made(name, 9, seed=6)(source, name="x")
-    assert np.array_equal(first.points, other.points) != method.traits.stochastic
+    for other in (made(name, 9, seed=6)(source, name="x"), method(source, name="y")):
+        assert np.array_equal(first.points, other.points) != method.traits.stochastic
     assert not method.traits.keeps_order or len(first) == len(source)
 
 
@@ -581,18 +509,6 @@ def test_tapering_displaces_more_until_its_peak():
     ]
     assert all(np.diff(moved[:12]) > 0)  # r = π/3 at degree 12
     assert min(np.diff(moved)) < 0 < moved[-1] - 2 * max(moved[:12])
-
-
-def test_distance_to_the_voxel_centres_never_falls():
-    source = nosy_face(1)
-    away = []
-    for degree in DEGREES:
-        size = 0.00025 * degree
-        within = (source.points - source.points.min(axis=0) + size / 2) % size
-        away.append(np.linalg.norm(within - size / 2, axis=1).mean())
-    assert all(np.diff(away) > 0)
-    counts = [len(CentroidVoxel.of_degree(degree)(source)) for degree in DEGREES]
-    assert counts[0] > 0.99 * len(source) and counts[-1] < len(source) / 4
 
 
 @pytest.mark.slow

@@ -104,7 +104,7 @@ def test_expressions_move_what_they_name() -> None:
     assert set(EXPRESSIONS) >= {"neutral", "smiling", "angry", "surprised", "eyes-closed", "pouting"}
 
 
-@settings(deadline=None, max_examples=4)
+@settings(max_examples=4)
 @given(seed=st.integers(0, 2**40), points=st.integers(100, 700))
 def test_any_seed_gives_a_whole_cloud(seed: int, points: int) -> None:
     head = made_head(seed, points=points, colour=False, noise=0.0002)

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
@@ -20,11 +20,6 @@ from ficgan.pointcloud.registration import global_start, icp, register, rigid_fi
 def sphere(count: int, rng: np.random.Generator) -> np.ndarray:
     points = rng.standard_normal((count, 3))
     return points / np.linalg.norm(points, axis=1, keepdims=True)
-
-
-def random_rotation(rng: np.random.Generator) -> np.ndarray:
-    q, _ = np.linalg.qr(rng.standard_normal((3, 3)))
-    return q * np.sign(np.linalg.det(q))
 
 
 def test_normals_of_a_sphere_are_its_rays(rng):
@@ -44,7 +39,6 @@ def test_normals_are_those_of_a_loop(rng):
 
 
 @given(st.integers(3, 40), st.integers(3, 50), st.floats(1e-3, 1e3))
-@settings(max_examples=10, deadline=None)
 def test_any_cloud_has_unit_normals(count, neighbours, size):
     points = size * np.random.default_rng(count).random((count, 3))
     normals = pca_normals(points, neighbours=neighbours)

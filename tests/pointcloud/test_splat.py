@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ficgan.errors import UsageError
@@ -23,7 +23,6 @@ def looped(places, colors, radius, size, background, samples):
     return np.floor(means + 0.5).astype(np.uint8)
 
 
-@settings(max_examples=10, deadline=None)
 @given(
     count=st.integers(0, 40), radius=st.floats(0.3, 6), size=st.tuples(st.integers(1, 24), st.integers(1, 24)),
     samples=st.integers(1, 4), seed=st.integers(0, 2**32 - 1),

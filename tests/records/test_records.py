@@ -9,7 +9,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,6 @@ ROOT = Path(__file__).resolve().parents[2]
 ASTRONAUT = ROOT / "tools" / "astronaut.jpg"
 SCHEMA = json.loads((ROOT / "docs" / "sidecar.schema.json").read_text())
 HOSTILE = '<img src=x onerror=alert(1)>&"\'.jpg'
-sys.path.insert(0, str(ROOT / "tests" / "video"))
 
 
 def call(command: Any, *arguments: Any, code: int = 0) -> dict[str, Any]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ficgan.config import SwapConfig
 from ficgan.training.step import mixed_code, plan_swap
 
 
-@settings(max_examples=10, deadline=None)
 @given(batch=st.integers(2, 12), seed=st.integers(0, 2**31), mean=st.floats(0, 1), crossover=st.floats(0, 1))
 def test_a_plan_never_gives_a_face_its_own_identity(batch: int, seed: int, mean: float, crossover: float) -> None:
     config = SwapConfig(mean_fraction=mean, crossover=crossover)
@@ -22,7 +21,6 @@ def test_a_plan_never_gives_a_face_its_own_identity(batch: int, seed: int, mean:
     assert ((plan.kept >= 0) & (plan.kept < 8)).all()
 
 
-@settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 2**31))
 def test_mixed_codes_against_a_loop(seed: int) -> None:
     rng = torch.Generator().manual_seed(seed)

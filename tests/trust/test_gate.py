@@ -13,10 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from skimage import data
-
-sys.path += [str(Path(__file__).parents[1] / room) for room in ("video", ".")]
 from clips import make_clip
+from skimage import data
 
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import UsageError

@@ -14,11 +14,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
+from clips import make_clip, picture
 from PIL import Image
 from skimage import data
-
-sys.path.append(str(Path(__file__).parents[1] / "video"))
-from clips import make_clip, picture
 
 from ficgan.config import ModelConfig
 from ficgan.errors import FicganError

@@ -21,12 +21,10 @@ import av
 import cv2
 import numpy as np
 import pytest
+from clips import make_clip
 from numpy.typing import NDArray
 from PIL import Image
 from skimage import data
-
-sys.path.append(str(Path(__file__).parents[1] / "video"))
-from clips import make_clip
 
 from ficgan.deidentify import Deidentifier
 from ficgan.faces import Face, get_detector, get_recognizer

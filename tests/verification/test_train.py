@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageDraw
 
@@ -45,7 +45,6 @@ def oracle(x: np.ndarray, w: np.ndarray, y: np.ndarray, lam: float) -> float:
     return float(np.mean(losses))
 
 
-@settings(deadline=None, max_examples=10)
 @given(
     batch=st.integers(1, 6), people=st.integers(1, 7), dimensions=st.integers(2, 9), lam=st.floats(0, 1500),
     seed=st.integers(0, 2**31),
@@ -245,7 +244,7 @@ def test_an_interrupt_saves_and_exits_130(people: Path, tmp_path: Path, number: 
     while not (out / "state.safetensors").exists() and process.poll() is None:
         time.sleep(0.2)
     process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=240)
     assert process.returncode == 130 and b"Traceback" not in errors
     assert [p.name for p in out.iterdir()] == ["state.safetensors"]
     again = CliRunner().invoke(train_verifier, options(people, out, 10**5))

@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -290,7 +290,6 @@ def test_half_precision_and_autocast_compute_in_float32() -> None:
     assert aligned(torch.zeros(1, 3, 64, 64, dtype=torch.bfloat16)).dtype == torch.float32
 
 
-@settings(deadline=None, max_examples=10)
 @given(side=st.sampled_from([32, 64, 96]), batch=st.integers(1, 3), seed=st.integers(0, 2**31))
 def test_augmentation_is_bounded_repeatable_and_per_image(side: int, batch: int, seed: int) -> None:
     aligned = AlignedInput(Alignment(), side, ARCFACE_POINTS, (112, 112), VAugment())

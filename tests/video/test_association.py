@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from worlds import RATE, Actor, World, box_at, covered, face_at
 
@@ -122,7 +122,6 @@ def test_a_crowd() -> None:
     assert switches <= 4
 
 
-@settings(max_examples=10, deadline=None)
 @given(
     st.integers(0, 2**31), st.integers(1, 5), st.floats(20, 120), st.floats(-3, 3), st.floats(-3, 3),
     st.floats(0, 1), st.floats(0.1, 0.8), st.booleans(),

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from stand_ins import Fixed, face
 
-from ficgan.faces import Alignment, Face
 from ficgan.video.media import Frame
 from ficgan.video.plan import check_frames
 
 Image = NDArray[np.uint8]
-
-
-@dataclass
-class Fixed:
-    faces: list[Face]
-    name: str = "fixed"
-
-    def detect(self, image: Image) -> list[Face]:
-        return self.faces
 
 
 class MeanColour:
@@ -39,11 +28,6 @@ class MeanColour:
         return self.distance(a, b) < self.match_threshold
 
 
-def face(x: float) -> Face:
-    box = np.array([x, 20, x + 40, 60], np.float32)
-    return Face(box, (Alignment().points(40) + np.array([x, 20])).astype(np.float32), 0.9)
-
-
 def frame(index: int, image: Image) -> Frame:
     return Frame(index, index, index / 10, image)
 
@@ -53,9 +37,8 @@ def test_a_face_left_as_it_was_is_found_and_a_covered_one_is_not() -> None:
     result = source.copy()
     result[20:60, 20:60] = 0
     nobody = np.zeros((0, 4))
-    report = check_frames(
-        iter([(frame(4, source), frame(4, result))]), lambda index: nobody, Fixed([face(20), face(120)]), MeanColour()
-    )
+    detector = Fixed([face(20, 20, 40), face(120, 20, 40)])
+    report = check_frames(iter([(frame(4, source), frame(4, result))]), lambda index: nobody, detector, MeanColour())
     assert (report.frames, report.faces, report.exempt) == (1, 2, 0)
     (finding,) = report.findings
     assert finding.frame == 4 and finding.time == 0.4 and finding.box[0] == 120 and finding.distance == 0
@@ -68,6 +51,6 @@ def test_kept_faces_are_exempt_but_not_their_neighbours_nor_a_face_inside_a_larg
         boxes = np.array([kept], np.float32)
         report = check_frames(
             iter([(frame(0, source), frame(0, source))]), lambda index, boxes=boxes: boxes,  # type: ignore[misc]
-            Fixed([face(20)]), MeanColour(),
+            Fixed([face(20, 20, 40)]), MeanColour(),
         )  # fmt: skip
         assert (report.exempt, len(report.findings)) == (exempt, 1 - exempt), kept

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -96,7 +96,6 @@ rule_sets = st.builds(
 )
 
 
-@settings(max_examples=10, deadline=None)
 @given(rule_sets, st.integers(1, 3), st.integers(0, 3), st.integers(0, 8), st.lists(boxes, min_size=1, max_size=4))
 def test_every_face_is_decided_by_the_book(
     rules: Decisions, id: int, person: int, first: int, places: list[list[float]]
@@ -111,7 +110,6 @@ def test_every_face_is_decided_by_the_book(
         assert decider.mode_of(track, frame) == expected
 
 
-@settings(max_examples=10, deadline=None)
 @given(rule_sets, st.lists(st.tuples(st.integers(0, 3), boxes), min_size=1, max_size=3))
 def test_exemptions_account_for_every_kept_face(rules: Decisions, people: list[tuple[int, list[float]]]) -> None:
     tracks = [a_track(n, person, 0, [box] * 3) for n, (person, box) in enumerate(people, start=1)]
@@ -124,7 +122,6 @@ def test_exemptions_account_for_every_kept_face(rules: Decisions, people: list[t
     assert len(exemptions) == sum(rule.mode == "keep" for rule in given_rules) + (rules.only is not None)
 
 
-@settings(max_examples=10, deadline=None)
 @given(rule_sets, st.integers(0, 3))
 def test_nobody_is_kept_without_a_rule_that_keeps(rules: Decisions, person: int) -> None:
     def hiding(rule: object) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image, ImageSequence
@@ -62,7 +62,6 @@ def dense(motion: Motion, times: NDArray, seen: NDArray, wanted: NDArray, scale:
     return weights[:m].T @ seen, np.sqrt(np.maximum(-(weights * right).sum(0), 0.0))
 
 
-@settings(max_examples=10, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 15), st.floats(0.1, 5.0), st.floats(0.1, 2.0), st.floats(0.5, 100.0))
 def test_the_smoother_is_the_dense_least_squares_solution(
     seed: int, count: int, speed: float, memory: float, scale: float
@@ -136,7 +135,6 @@ def test_pads_and_gaps_follow_the_clock_of_a_film_with_variable_rate() -> None:
     np.testing.assert_allclose(centre[rows], x[4:19], atol=1.5)
 
 
-@settings(max_examples=10, deadline=None)
 @given(st.integers(0, 10**6), st.floats(10, 200))
 def test_a_seen_box_lies_inside_and_a_gap_is_never_narrower_than_its_ends(seed: int, size: float) -> None:
     rng = np.random.default_rng(seed)
@@ -284,7 +282,6 @@ def test_inside_it_is_savitzky_golay() -> None:
     np.testing.assert_allclose(smooth_landmarks(marks, RATE, config)[reach:-reach], expected[reach:-reach], atol=1e-9)
 
 
-@settings(max_examples=10, deadline=None)
 @given(
     st.integers(0, 10**6),
     st.integers(1, 60),
@@ -316,7 +313,6 @@ def test_a_sudden_start_neither_lags_nor_overshoots() -> None:
     assert np.abs(smooth_landmarks(marks, RATE) - marks).max() <= 0.1 * 40 + 1e-6
 
 
-@settings(max_examples=10, deadline=None)
 @given(st.integers(1, 12), st.integers(0, 11), st.integers(0, 99))
 def test_one_row_of_a_window_is_smoothed_as_in_the_whole(n: int, at: int, seed: int) -> None:
     """A window that reaches as far as the smoother looks says all about its middle; no row moves beyond the limit."""
@@ -334,7 +330,6 @@ def test_one_row_of_a_window_is_smoothed_as_in_the_whole(n: int, at: int, seed: 
 # Containers
 
 
-@settings(max_examples=10, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 30)), max_size=12))
 def test_lookup_by_frame_is_a_search_through_all(spans: list[tuple[int, int]]) -> None:
     tracks = [

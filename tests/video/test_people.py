@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.cluster.hierarchy import fcluster, linkage
@@ -93,7 +93,6 @@ def test_two_in_one_frame_are_two_people() -> None:
     assert numbers[2] in numbers[:2]
 
 
-@settings(max_examples=10, deadline=None)
 @given(st.integers(0, 10_000), st.integers(2, 7))
 def test_never_links_what_overlaps_and_batches_change_little(seed: int, batch: int) -> None:
     rng = np.random.default_rng(seed)

@@ -14,17 +14,13 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-import torch
 from clips import audio_hash, make_clip, variable_times
 from compositor import Actor, Head, Scene, astronaut, strangers
 from numpy.typing import ArrayLike, NDArray
+from worlds import crop_model
 
-from ficgan.config import ModelConfig
 from ficgan.errors import InputError, UsageError
-from ficgan.face_model import CropModel, FaceModel, ModelInfo
 from ficgan.faces import Alignment, Face, FaceDetector, Recognizer, get_detector, get_recognizer
-from ficgan.identity import IdentityBank
-from ficgan.models import FICGAN
 from ficgan.policy import Policy
 from ficgan.video import (
     Cancelled,
@@ -216,22 +212,11 @@ def test_animations_are_films(suffix: str, tmp_path: Path) -> None:
 # -- people ------------------------------------------------------------------------------------------------------------
 
 
-def face_model() -> FaceModel:
-    config = ModelConfig(resolution=32, channel_base=256, channel_max=16, spatial_channels=4, mapping_layers=1)
-    torch.manual_seed(0)
-    model = FICGAN(config).eval().requires_grad_(False)
-    for parameter in model.parameters():
-        parameter.add_(torch.randn_like(parameter), alpha=0.1)
-    bank = IdentityBank.from_codes(np.random.default_rng(0).normal(size=(60, 512)), np.arange(60), None, [], {})
-    info = ModelInfo(Alignment().to_dict(), {}, {})
-    return CropModel(model, info, bank, k=20, seed=1, precision="float32")
-
-
 def test_everybody_has_one_new_face_and_nobody_anothers(tmp_path: Path) -> None:
     """Red leaves the picture for two seconds: the track ends, the person does not."""
     images = [discs({BLUE: (200, 100), **({RED: (60, 60)} if n < 20 or n >= 70 else {})}) for n in range(90)]
     source = film(tmp_path / "film.mp4", images, time_base=Fraction(1, 25))
-    model = face_model()
+    model = crop_model()
     how = tools(face_model=model, policy=Policy(verify=False), layer=2)
 
     def draws(**settings: Any) -> list[str]:
@@ -388,7 +373,7 @@ def test_a_check_that_sees_no_face_among_generated_ones_is_no_check(
 ) -> None:
     blind_checker(monkeypatch)
     source = film(tmp_path / "film.mp4", pair(8))
-    how = tools(face_model=face_model(), policy=Policy(verify=False), layer=2)
+    how = tools(face_model=crop_model(), policy=Policy(verify=False), layer=2)
     result = redact(source, tmp_path / "new.mp4", how=how, settings={"mode": "ficgan", "verify": "sampled"})
     tree = result.to_dict()["check"]
     assert result.faces["generated"] and tree["frames"] == 2 and tree["findings"] == []

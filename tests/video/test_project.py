@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -112,7 +112,6 @@ def tracks(draw: st.DrawFn) -> list[Track]:
     return found
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(given=tracks(), pts=st.lists(st.integers(-(2**40), 2**40), min_size=33, max_size=33), per_line=st.integers(1, 5))
 def test_any_track_comes_back_to_a_tenth(
     given: list[Track], pts: list[int], per_line: int, tmp_path_factory: pytest.TempPathFactory
@@ -357,7 +356,6 @@ def test_damaged_rows_are_one_sentence(change: Callable[..., Any], said: str, tm
     assert said in str(error.value) and "\n" not in str(error.value)
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(name=st.sampled_from(["project.json", "tracks.jsonl"]), data=st.data())
 def test_any_damage_is_an_error_of_ours(name: str, data: st.DataObject, tmp_path: Path) -> None:
     a_project().save(tmp_path, overwrite=True)

@@ -7,29 +7,18 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import ArrayLike, NDArray
+from stand_ins import Fixed, face
+from worlds import crop_model
 
-from ficgan.config import ModelConfig
-from ficgan.face_model import CropModel, FaceModel, ModelInfo, Sight
+from ficgan.face_model import FaceModel, Sight
 from ficgan.faces import Alignment, Face
-from ficgan.identity import IdentityBank
-from ficgan.models import FICGAN
 from ficgan.policy import Policy
 from ficgan.video.media import Frame
 from ficgan.video.render import Appearance, FrameJob, Renderer, VideoTools
 from ficgan.video.settings import VideoSettings
 
 Image = NDArray[np.uint8]
-CONFIG = ModelConfig(resolution=32, channel_base=256, channel_max=16, spatial_channels=4, mapping_layers=1)
-
-
-@dataclass
-class Nobody:
-    name: str = "nobody"
-
-    def detect(self, image: Image) -> list[Face]:
-        return []
 
 
 @dataclass
@@ -55,28 +44,17 @@ class Gate:
 
 @pytest.fixture(scope="module")
 def face_model() -> FaceModel:
-    torch.manual_seed(0)
-    model = FICGAN(CONFIG).eval().requires_grad_(False)
-    for parameter in model.parameters():
-        parameter.add_(torch.randn_like(parameter), alpha=0.1)
-    bank = IdentityBank.from_codes(np.random.default_rng(0).normal(size=(60, 512)), np.arange(60), None, [], {})
-    info = ModelInfo(Alignment().to_dict(), {}, {})
-    return CropModel(model, info, bank, k=20, seed=1, precision="float32")
-
-
-def face(x: float, size: float = 60.0) -> Face:
-    points = Alignment().points(int(size)).astype(np.float32) + np.array([x, 30], np.float32)
-    return Face(np.array([x, 30, x + size, 30 + size], np.float32), points, 0.9)
+    return crop_model()
 
 
 def job(index: int, *appearances: tuple[int, str, float, str], regions: Sequence = ()) -> FrameJob:  # type: ignore[type-arg]
     image = np.random.default_rng(9).integers(0, 256, (120, 320, 3), dtype=np.uint8)
-    shown = [Appearance(track, person, face(x), mode) for track, person, x, mode in appearances]
+    shown = [Appearance(track, person, face(x, 30, 60), mode) for track, person, x, mode in appearances]
     return FrameJob(Frame(index, index, index / 25, image), shown, regions)
 
 
 def renderer(face_model: FaceModel | None, gate: Gate | None = None, **changes: object) -> Renderer:
-    tools = VideoTools(Nobody(), gate, face_model, Policy(verify=gate is not None), layer=2)
+    tools = VideoTools(Fixed(), gate, face_model, Policy(verify=gate is not None), layer=2)
     return Renderer(tools, VideoSettings(**changes))  # type: ignore[arg-type]
 
 

@@ -16,13 +16,10 @@ import pytest
 import torch
 from clips import make_clip
 from numpy.typing import ArrayLike, NDArray
+from worlds import crop_model
 
-from ficgan.config import ModelConfig
 from ficgan.errors import InputError
-from ficgan.face_model import CropModel, FaceModel, ModelInfo
 from ficgan.faces import Alignment, Face
-from ficgan.identity import IdentityBank
-from ficgan.models import FICGAN
 from ficgan.policy import Policy
 from ficgan.video import EncodeOptions, Rules, VideoResult, VideoSettings, VideoTools, open_video, process_film
 from ficgan.video import film as module
@@ -32,7 +29,6 @@ from ficgan.video.plan import State, identity_of
 Image = NDArray[np.uint8]
 FRAMES, SIDE = 48, 48
 SEEDS = {"ficgan": 7, "solid": None}
-CONFIG = ModelConfig(resolution=32, channel_base=256, channel_max=16, spatial_channels=4, mapping_layers=1)
 
 
 @dataclass
@@ -68,16 +64,6 @@ class Gate:
 
     def is_match(self, a: ArrayLike, b: ArrayLike) -> bool:
         return False
-
-
-def face_model(seed: int | None = None, weights: int = 0) -> FaceModel:
-    torch.manual_seed(weights)
-    model = FICGAN(CONFIG).eval().requires_grad_(False)
-    for parameter in model.parameters():
-        parameter.add_(torch.randn_like(parameter), alpha=0.1)
-    bank = IdentityBank.from_codes(np.random.default_rng(0).normal(size=(60, 512)), np.arange(60), None, [], {})
-    info = ModelInfo(Alignment().to_dict(), {}, {})
-    return CropModel(model, info, bank, k=5, seed=seed, precision="float32")
 
 
 @pytest.fixture
@@ -128,7 +114,7 @@ def process(
             raise KeyboardInterrupt
 
     changes = {"mode": mode, "segment": 0.25, "chunk": 4, **options.pop("settings", {})}
-    model = face_model(seed) if mode == "ficgan" else None
+    model = crop_model(seed) if mode == "ficgan" else None
     tools = VideoTools(detector or Square(), Gate(), model, Policy(), layer=2)
     return process_film(
         tools, film, out, settings=VideoSettings(**changes), encode=EncodeOptions(threads=1), progress=progress,
@@ -359,13 +345,13 @@ def test_everything_that_shapes_the_result_is_in_its_identity(tmp_path: Path) ->
         {"document": b"{}"}, {"detector": Square("other")}, {"recognizer": None}, {"layer": 3}, {"psi": 0.5},
         {"rules": Rules(keep={"a": photo})}, {"rules": Rules(only={"a": photo})},
         {"rules": Rules(keep={"a": photo + 1})}, {"rules": Rules(spans=[(0, 1)])},
-        {"face_model": face_model(1)}, {"face_model": face_model(2)}, {"face_model": face_model(None)},
-        {"face_model": face_model(1, weights=1)},
+        {"face_model": crop_model(1)}, {"face_model": crop_model(2)}, {"face_model": crop_model(None)},
+        {"face_model": crop_model(1, weights=1)},
     ]  # fmt: skip
     found = [_changed(**variant)(film) for variant in variants]
     assert len(set(found)) == len(variants)
     assert found == [_changed(**variant)(film) for variant in variants]
-    assert _changed(face_model=face_model(None))(film) == found[-2]  # a random seed is no difference
+    assert _changed(face_model=crop_model(None))(film) == found[-2]  # a random seed is no difference
 
 
 def test_other_files_in_a_work_folder_are_spared(tmp_path: Path) -> None:

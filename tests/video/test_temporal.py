@@ -9,17 +9,15 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-import torch
 from clips import make_clip
 from numpy.typing import NDArray
+from stand_ins import Fixed
+from worlds import crop_model
 
 from ficgan import Deidentifier
-from ficgan.config import ModelConfig
-from ficgan.face_model import CropModel, FaceModel, ModelInfo
+from ficgan.face_model import FaceModel
 from ficgan.faces import Alignment, DetectAt, Face, crop, get_recognizer, paste_back
 from ficgan.faces.smooth import jitter
-from ficgan.identity import IdentityBank
-from ficgan.models import FICGAN
 from ficgan.policy import CORE, Policy, covered
 from ficgan.video import Frame, VideoSettings, VideoTools, analyse_film, open_video, process_film
 from ficgan.video.plan import Plan
@@ -27,26 +25,12 @@ from ficgan.video.render import Appearance, FrameJob, Renderer
 from ficgan.video.tracks import FillConfig, Sighting, Track, fill_track
 
 Image = NDArray[np.uint8]
-CONFIG = ModelConfig(resolution=32, channel_base=256, channel_max=16, spatial_channels=4, mapping_layers=1)
 SIZE, FRAMES, RATE = 80, 40, 25.0
-
-
-class Nobody:
-    name = "nobody"
-
-    def detect(self, image: Image) -> list[Face]:
-        return []
 
 
 @pytest.fixture(scope="module")
 def face_model() -> FaceModel:
-    torch.manual_seed(0)
-    model = FICGAN(CONFIG).eval().requires_grad_(False)
-    for parameter in model.parameters():
-        parameter.add_(torch.randn_like(parameter), alpha=0.1)
-    bank = IdentityBank.from_codes(np.random.default_rng(0).normal(size=(60, 512)), np.arange(60), None, [], {})
-    info = ModelInfo(Alignment().to_dict(), {}, {})
-    return CropModel(model, info, bank, k=20, seed=1, precision="float32")
+    return crop_model()
 
 
 def left_at(frame: int) -> NDArray[np.float64]:
@@ -86,7 +70,7 @@ def followed(stride: int, noise: float, smooth: bool = True) -> Track:
 
 
 def rendered(face_model: FaceModel, images: Sequence[Image], track: Track, chunk: int) -> tuple[list[Image], Renderer]:
-    tools = VideoTools(Nobody(), None, face_model, Policy(verify=False), layer=2)
+    tools = VideoTools(Fixed(), None, face_model, Policy(verify=False), layer=2)
     renderer, out = Renderer(tools, VideoSettings()), []
     jobs = [
         FrameJob(Frame(n, n, n / RATE, image), [Appearance(1, "a", track.face(n), "ficgan")])
@@ -146,7 +130,7 @@ def test_the_margin_of_a_track_does_not_put_anything_beside_a_good_face(face_mod
     images = made_clip([1.0])
     marks, middle = marks_at(0).astype(np.float32), left_at(0) + SIZE / 2
     # The largest box whose core the oval holds by its own measure.
-    tools = VideoTools(Nobody(), None, face_model, Policy(verify=False), layer=2)
+    tools = VideoTools(Fixed(), None, face_model, Policy(verify=False), layer=2)
     renderer = Renderer(tools, VideoSettings())
     matrix = face_model.alignment.matrix(marks, 32)
     blank = np.zeros((32, 32, 3), np.uint8)

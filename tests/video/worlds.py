@@ -1,4 +1,4 @@
-"""Made worlds of moving faces with known places, and a detector that errs as it is told."""
+"""Made worlds of moving faces with known places, a detector that errs as it is told, and a small untrained model."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from ficgan.faces import Face
+from ficgan.config import ModelConfig
+from ficgan.face_model import CropModel, FaceModel, ModelInfo
+from ficgan.faces import Alignment, Face
+from ficgan.identity import IdentityBank
+from ficgan.models import FICGAN
 from ficgan.video.association import Associator
 from ficgan.video.tracks import Track, Tracklet
 
@@ -25,6 +30,17 @@ def box_at(x: float, y: float, size: float) -> NDArray[np.float64]:
 
 def face_at(box: NDArray[np.float64], score: float = 0.9) -> Face:
     return Face(box.astype(np.float32), (box[:2] + MARKS * (box[2:] - box[:2])).astype(np.float32), score)
+
+
+def crop_model(seed: int | None = 1, weights: int = 0) -> FaceModel:
+    """Faces of 32² pixels from an untrained network and 60 made people."""
+    config = ModelConfig(resolution=32, channel_base=256, channel_max=16, spatial_channels=4, mapping_layers=1)
+    torch.manual_seed(weights)
+    model = FICGAN(config).eval().requires_grad_(False)
+    for parameter in model.parameters():
+        parameter.add_(torch.randn_like(parameter), alpha=0.1)
+    bank = IdentityBank.from_codes(np.random.default_rng(0).normal(size=(60, 512)), np.arange(60), None, [], {})
+    return CropModel(model, ModelInfo(Alignment().to_dict(), {}, {}), bank, k=20, seed=seed, precision="float32")
 
 
 @dataclass

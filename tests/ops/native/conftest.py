@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from native_kernels import Native, compile_library
+from native_kernels import LIBRARY, Native, compile_library
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -17,11 +17,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def _native(tmp_path_factory: pytest.TempPathFactory) -> Native:
+def _native(made_once: Callable[[str, Callable[[Path], None]], Path]) -> Native:
     compiler = shutil.which("g++")
     if compiler is None:
         pytest.skip("needs g++ to compile the kernels for the CPU; there is none on PATH")
-    return Native(compile_library(tmp_path_factory.mktemp("kernels"), compiler))
+    return Native(made_once("kernels", lambda folder: compile_library(folder, compiler)) / LIBRARY)
 
 
 @pytest.fixture

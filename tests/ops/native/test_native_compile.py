@@ -39,7 +39,6 @@ def test_compiles_for_sm_90(name, tmp_path):
     check_resources(compile_kernel(name, tmp_path, TARGETS["sm_90"]))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", KERNELS)
 def test_compiles_for_all(name, tmp_path):
     check_resources(compile_kernel(name, tmp_path, *TARGETS.values(), PTX))
