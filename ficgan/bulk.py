@@ -24,13 +24,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.files import atomic_write, file_digest, remove_leftovers
-from ficgan.images.formats import FILM_SUFFIXES, READABLE_SUFFIXES, film_suffix, output_suffix
-from ficgan.records.photo import as_json, new_photo
-from ficgan.records.sidecars import TOOL, header
+from ficgan.images import FILM_SUFFIXES, READABLE_SUFFIXES, film_suffix, output_suffix
+from ficgan.records.sidecars import TOOL, as_json, header, new_photo
 
 if TYPE_CHECKING:
     from ficgan.deidentify import Result
-    from ficgan.deidentify.decided import PhotoDecisions
+    from ficgan.deidentify.retouch import PhotoDecisions
     from ficgan.video import EncodeOptions, VideoSettings
 
 __all__ = ["Job", "Manifest", "Place", "Task", "Worker", "local_engine", "plan", "ray_engine", "run"]
@@ -134,10 +133,10 @@ class Task:
         engine: of `Deidentifier.from_pretrained`.
         scale: size to detect at, px; None: several.
         options: as side-cars tell them.
-        max_pixels, tag, keep_metadata, require_face: see `ficgan.records.photo.new_photo`.
+        max_pixels, tag, keep_metadata, require_face: see `ficgan.records.sidecars.new_photo`.
         overwrite: replace results that another run made.
         video, encode: of films; None: the usual ones.
-        decisions: on photos, by their hash, see `ficgan.deidentify.decided`; None: none.
+        decisions: on photos, by their hash, see `ficgan.deidentify.retouch`; None: none.
     """
 
     source: str
@@ -305,7 +304,7 @@ class Worker:
         self._engine = engine
         self._draw: Callable[..., Result] = engine
         if task.decisions is not None:
-            from ficgan.deidentify.decided import deciding
+            from ficgan.deidentify.retouch import deciding
 
             self._draw = deciding(engine, task.decisions)
 

@@ -21,8 +21,7 @@ from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, Face, Paste, crop, paste_back
 from ficgan.identity import IdentityBank, KSameCode, audit, parse_band
 from ficgan.identity.file import ModelInfo
-from ficgan.identity.ksame import check_psi
-from ficgan.identity.mixing import exemplar, k_same_layers, mix_layers
+from ficgan.identity.ksame import check_psi, exemplar, k_same_layers, mix_layers
 from ficgan.policy import Attempt
 
 if TYPE_CHECKING:

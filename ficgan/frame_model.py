@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ficgan.errors import InputError
 from ficgan.face_model import FaceModel, Floats, Image, Sight
 from ficgan.faces import Alignment, Face, FaceMesh, MediaPipeMesh, Mesh, Paste, find_meshes, five_points
-from ficgan.faces.smooth import SmoothConfig, smooth_middle
+from ficgan.faces.alignment import SmoothConfig, smooth_middle
 from ficgan.frame import (
     NUMBERS,
     AppearanceModel,
@@ -36,8 +36,7 @@ from ficgan.frame.appearance import COVERED, SLOPES
 from ficgan.frame.file import FrameConfig, FrameNetwork
 from ficgan.frame.geometry import LO
 from ficgan.identity import IdentityBank, KSameCode
-from ficgan.identity.ksame import keyed_generator
-from ficgan.identity.mixing import k_same_layers
+from ficgan.identity.ksame import k_same_layers, keyed_generator
 from ficgan.policy import Attempt
 
 __all__ = ["FrameModel"]

@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.records.photo import NewPhoto, as_json, new_photo
+from ficgan.records.sidecars import NewPhoto, as_json, new_photo
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from ficgan.results import Result
+    from ficgan.policy import Result
 
 __all__ = ["Limits", "RateLimit", "make_app"]
 
@@ -226,7 +226,6 @@ async def _body(request: Request, limits: Limits) -> bytes:
     if not data:
         raise Refusal(400, "the body is empty; send the photo itself")
     return bytes(data)
-
 
 
 def _faces(number: int) -> str:

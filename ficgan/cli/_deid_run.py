@@ -21,13 +21,11 @@ from typing import Any, BinaryIO, TypeVar
 
 import click
 
-from ficgan.cli._errors import EXIT_SOME_FAILED, sentence
+from ficgan.cli._console import EXIT_SOME_FAILED, Progress, sentence
 from ficgan.cli._plan import Job, Plan, obstacle
-from ficgan.cli._progress import Progress
 from ficgan.errors import FicganError, InputError
 from ficgan.files import atomic_write, file_digest
-from ficgan.records.photo import NewPhoto, new_photo
-from ficgan.records.sidecars import Manifest, as_json, header, own_sidecar, sidecar_path
+from ficgan.records.sidecars import Manifest, NewPhoto, as_json, header, new_photo, own_sidecar, sidecar_path
 
 __all__ = ["Run", "RunOptions", "finish"]
 

@@ -10,47 +10,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ficgan import sandbox
-from ficgan.cli._inputs import read_background
-from ficgan.cli._params import Box, Direction, Diversity, Finite, Mode, Pair, Seconds
-from ficgan.cli._shared import TALK, options
+from ficgan.cli._shared import Box, Direction, Diversity, Finite, Mode, Pair, Seconds
 from ficgan.device import PRECISIONS
-from ficgan.errors import InputError, UsageError
-from ficgan.images.formats import MAX_PIXELS, READABLE_SUFFIXES
+from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.images import MAX_PIXELS, READABLE_SUFFIXES
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ficgan.anonymizers import Anonymizer
+    from ficgan.anonymizers import Anonymizer, Faces
     from ficgan.video.media import EncodeOptions
     from ficgan.video.settings import Rules, VideoSettings
 
-__all__ = [
-    "DOUBT",
-    "FACE",
-    "HIDE",
-    "MODEL",
-    "SEARCH",
-    "STILLS",
-    "TALK",
-    "VIDEO_OUT",
-    "VIDEO_PEOPLE",
-    "VIDEO_SEARCH",
-    "background",
-    "caution",
-    "check_background",
-    "chosen_method",
-    "encode_options",
-    "engine_settings",
-    "loaded",
-    "max_pixels",
-    "options",
-    "photos",
-    "recorded",
-    "sandboxed",
-    "video_rules",
-    "video_settings",
-]
 
 WHOLE_FRAMES = 1 << 14
 """Longest side at which frames are searched with --thorough: that of any film."""
@@ -199,7 +171,6 @@ MODEL: tuple[Any, ...] = (
     ),
 )  # fmt: skip
 """The networks and the limits of the machine."""
-
 
 
 def _sandbox(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -440,3 +411,36 @@ def photos(paths: tuple[str, ...] | list[str], option: str, given: Mapping[str, 
         return [read_image(Path(path), max_pixels=max_pixels(given)).rgb for path in paths]
     except InputError as error:
         raise UsageError(f"{option} {error}") from error
+
+
+LARGEST_FACE = 224
+"""Side of the crops that are kept, px; the papers' size."""
+
+
+def read_background(path: str, labels: str | None) -> Faces:
+    """A folder, zip or tar of aligned faces as one set in memory, at most 224 px; an UsageError where that fails.
+
+    People come from the labels; else from folders, one per person; else every image is a person.
+    """
+    import numpy as np
+
+    from ficgan.anonymizers import Faces
+    from ficgan.data import open_faces
+    from ficgan.data.dataset import check_alignment, decode_rgb
+    from ficgan.data.labels import Labels
+    from ficgan.faces import Alignment
+
+    try:
+        data = open_faces([path], resolution=LARGEST_FACE, labels=labels)
+        check_alignment(data, Alignment(), "a background")
+        size = min(LARGEST_FACE, *decode_rgb(data.blobs[0]).size)
+        data = open_faces([path], resolution=size, labels=labels)
+        people = None if data.labels is None else data.labels.people
+        if labels is None and all("/" in name for name in data.names):
+            people = Labels.from_folders(data.names).people
+        images = np.ascontiguousarray(data.resident().permute(0, 2, 3, 1).numpy())
+    except FicganError as error:
+        raise UsageError(f"--background {Path(path).name}: {error}") from error
+    people = np.arange(len(images)) if people is None else people
+    known = people >= 0
+    return Faces(images[known], tuple(np.array(data.names)[known].tolist()), people=people[known].astype(np.int64))

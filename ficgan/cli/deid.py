@@ -16,10 +16,9 @@ import click
 from ficgan import __version__
 from ficgan.cli import HELP
 from ficgan.cli import _options as opts
+from ficgan.cli._console import Progress, handle_errors
 from ficgan.cli._deid_run import Run, RunOptions, finish
-from ficgan.cli._errors import handle_errors
 from ficgan.cli._plan import DEFAULT_SUFFIX, make_plan
-from ficgan.cli._progress import Progress
 from ficgan.cli._shared import cpus
 from ficgan.errors import UsageError
 from ficgan.records.sidecars import Manifest

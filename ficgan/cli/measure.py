@@ -9,8 +9,8 @@ import click
 
 from ficgan.cli import HELP
 from ficgan.cli import _shared as shared
-from ficgan.cli._params import Diversity
-from ficgan.cli._progress import Progress
+from ficgan.cli._console import Progress
+from ficgan.cli._shared import Diversity
 
 __all__ = ["measure", "train_attributes"]
 

@@ -17,8 +17,8 @@ import click
 from ficgan.cli import HELP
 from ficgan.cli import _options as opts
 from ficgan.cli import deid as _deid
-from ficgan.cli._errors import handle_errors
-from ficgan.cli._params import Finite, Pair
+from ficgan.cli._console import handle_errors
+from ficgan.cli._shared import Finite, Pair
 from ficgan.errors import FicganError, InputError, UsageError
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from ficgan import __version__
 from ficgan.cli import HELP
 from ficgan.cli import _options as opts
 from ficgan.cli import deid as _deid
-from ficgan.cli._errors import handle_errors
-from ficgan.cli._params import Finite
+from ficgan.cli._console import handle_errors
+from ficgan.cli._shared import Finite
 from ficgan.errors import FicganError, UsageError
 
 __all__ = ["serve"]

@@ -13,9 +13,8 @@ import click
 
 from ficgan.cli import HELP
 from ficgan.cli import _shared as shared
-from ficgan.cli._errors import handle_errors
-from ficgan.cli._progress import Progress
-from ficgan.interrupts import stop_asked
+from ficgan.cli._console import Progress, handle_errors
+from ficgan.errors import stop_asked
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from ficgan.faces import Alignment
     from ficgan.identity import IdentityBank
     from ficgan.models import FICGAN
-    from ficgan.verification.train import VerifierTrainer
+    from ficgan.verification.sphereface import VerifierTrainer
 
 __all__ = ["align", "bank", "fit_appearance", "save_bank", "spread", "train", "train_verifier", "write_bank"]
 
@@ -178,7 +177,7 @@ def train_verifier(
 
     from ficgan.data import check_alignment, open_faces
     from ficgan.errors import UsageError
-    from ficgan.verification.train import VerifierTrainer, VerifierTraining
+    from ficgan.verification.sphereface import VerifierTrainer, VerifierTraining
 
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise UsageError(f"Device {device} was asked for, but there is no CUDA here; use --device cpu.")

@@ -11,7 +11,7 @@ import click
 
 from ficgan.cli import HELP
 from ficgan.cli import _options as opts
-from ficgan.cli._errors import handle_errors
+from ficgan.cli._console import handle_errors
 from ficgan.errors import FicganError, UsageError
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ def ui(folder: Path | None, out: Path | None, project: Path | None, port: int, b
         import uvicorn  # noqa: F401
     except ImportError as error:
         raise FicganError(f"`ficgan ui` needs {error.name}: pip install 'ficgan[ui]'") from None
-    from ficgan.cli._inputs import is_film
-    from ficgan.images.formats import FILM_SUFFIXES, READABLE_SUFFIXES
+    from ficgan.cli._plan import is_film
+    from ficgan.images import FILM_SUFFIXES, READABLE_SUFFIXES
     from ficgan.ui.project import Review
     from ficgan.ui.server import open_socket, serve
     from ficgan.ui.session import Session

@@ -28,7 +28,7 @@ from PIL import Image, ImageOps
 
 from ficgan.data.labels import ALIGNMENT, Labels
 from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.images.formats import MAX_PIXELS
+from ficgan.images import MAX_PIXELS
 
 if TYPE_CHECKING:
     from ficgan.faces import Alignment

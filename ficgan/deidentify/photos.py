@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import Anonymizer
 from ficgan.anonymizers.modes import Methods, cover, cover_all, placement, shown, square
-from ficgan.deidentify.options import Diversity, Image
-from ficgan.deidentify.rules import Exemptions, doubts
+from ficgan.deidentify.options import Diversity, Exemptions, Image, doubts
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import FaceModel, ModelInfo, Sight
 from ficgan.faces import (
@@ -30,8 +29,7 @@ from ficgan.faces import (
     solid_mask,
 )
 from ficgan.faces.detection import PyramidDetector
-from ficgan.policy import Attempt, Policy, covered
-from ficgan.results import FaceResult, Result
+from ficgan.policy import Attempt, FaceResult, Policy, Result, covered
 
 __all__ = ["Mask", "Photos", "Work", "name_possible", "spans_a_face"]
 

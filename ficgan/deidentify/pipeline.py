@@ -19,19 +19,28 @@ from numpy.typing import NDArray
 from ficgan.anonymizers import Anonymizer, Faces
 from ficgan.anonymizers.modes import HIDING, Methods, check_mode, mode_of
 from ficgan.arrays import content_key
-from ficgan.deidentify.loading import Engine, load_face_model, refuse_trainer
-from ficgan.deidentify.options import Box, Checking, Diversity, Finding, Hiding, Identity, Image
+from ficgan.deidentify.options import (
+    Box,
+    Checking,
+    Diversity,
+    Engine,
+    Exemptions,
+    Finding,
+    Hiding,
+    Identity,
+    Image,
+    load_face_model,
+    refuse_trainer,
+)
 from ficgan.deidentify.photos import Mask, Photos, Work, name_possible
-from ficgan.deidentify.pictures import Picture, as_photo
-from ficgan.deidentify.rules import Exemptions
 from ficgan.device import resolve_device
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import CropModel, FaceModel, ModelInfo
 from ficgan.faces import Alignment, Face, FaceDetector, Recognizer, get_detector, get_recognizer, make_gate
 from ficgan.faces.detection import check_image
 from ficgan.faces.models import check_onnx_device
-from ficgan.policy import Attempt, Policy
-from ficgan.results import FaceResult, Result
+from ficgan.images.read import Picture, as_photo
+from ficgan.policy import Attempt, FaceResult, Policy, Result
 
 if TYPE_CHECKING:
     from ficgan.video import EncodeOptions, Project, Rules, VideoResult, VideoSettings, VideoTools

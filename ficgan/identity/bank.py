@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ficgan.errors import FicganError, UsageError
-
-from . import ksame
-from .file import read_bank, write_bank
-from .ksame import CHUNK, KSameCode, distances_to, mean_of
+from ficgan.identity import ksame
+from ficgan.identity.file import read_bank, write_bank
+from ficgan.identity.ksame import CHUNK, KSameCode, distances_to, mean_of
 
 if TYPE_CHECKING:
     import torch

@@ -18,7 +18,7 @@ from PIL import Image, PngImagePlugin, TiffImagePlugin, TiffTags
 
 from ficgan.errors import InputError, UsageError
 from ficgan.files import atomic_write
-from ficgan.images.formats import FORMAT_OF, WRITABLE_SUFFIXES, output_suffix
+from ficgan.images import FORMAT_OF, WRITABLE_SUFFIXES, output_suffix
 from ficgan.images.photo import Photo, Pixels, tag_xmp, to_uint8
 from ficgan.images.read import PNG_SIGNATURE, swap_red_and_blue
 

@@ -25,8 +25,8 @@ from ficgan.pointcloud.cloud import (
     rounded_colors,
     search,
 )  # fmt: skip
+from ficgan.pointcloud.geometry import register, rigid_fit
 from ficgan.pointcloud.methods import DEGREES, Merge2Faces, SmoothKNN, taper_factors, taper_function
-from ficgan.pointcloud.registration import register, rigid_fit
 
 _FEWEST = 100  # points that a guess needs
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ficgan.errors import FicganError, InputError
 from ficgan.files import file_digest
-from ficgan.images.formats import film_suffix
+from ficgan.images import film_suffix
 from ficgan.records.sidecars import header
 from ficgan.ui.project import MODES, Item, free_name
 from ficgan.ui.work import NOW, Queue, Stopped, Workplace, hide_path, sentence

@@ -12,15 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.errors import InputError
-from ficgan.images import output_suffix, read_image
-from ficgan.images.formats import MAX_PIXELS
-from ficgan.records.photo import new_photo
+from ficgan.images import MAX_PIXELS, output_suffix, read_image
+from ficgan.records.sidecars import new_photo
 from ficgan.ui.project import FaceEntry, Item, free_name
 from ficgan.ui.work import NOW, SOON, Queue, Workplace, jpeg, write_new
 
 if TYPE_CHECKING:
     from ficgan.deidentify import Result, Retouch
-    from ficgan.deidentify.decided import PhotoDecisions
+    from ficgan.deidentify.retouch import PhotoDecisions
 
 __all__ = ["PREVIEW", "Photos"]
 
@@ -197,7 +196,7 @@ class Photos:
         """What was decided on a photo, for export."""
         from ficgan.anonymizers.modes import COVERS
         from ficgan.arrays import content_key
-        from ficgan.deidentify.decided import FoundFace, PhotoDecisions
+        from ficgan.deidentify.retouch import FoundFace, PhotoDecisions
         from ficgan.video.settings import Decision, Region
 
         item = self.ready(number)

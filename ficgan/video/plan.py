@@ -21,7 +21,7 @@ from ficgan import __version__
 from ficgan.arrays import windows
 from ficgan.errors import InputError
 from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer, detector_missing, get_detector, matching, public_name
-from ficgan.faces.smooth import SmoothConfig
+from ficgan.faces.alignment import SmoothConfig
 from ficgan.video.folders import read_json, write_private
 from ficgan.video.media import EncodeOptions, Frame
 from ficgan.video.people import frontality

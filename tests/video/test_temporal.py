@@ -17,7 +17,7 @@ from ficgan import Deidentifier
 from ficgan.config import ModelConfig
 from ficgan.face_model import CropModel, FaceModel, ModelInfo
 from ficgan.faces import Alignment, DetectAt, Face, crop, get_recognizer, paste_back
-from ficgan.faces.smooth import jitter
+from ficgan.faces.alignment import jitter
 from ficgan.identity import IdentityBank
 from ficgan.models import FICGAN
 from ficgan.policy import CORE, Policy, covered
