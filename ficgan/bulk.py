@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.files import atomic_write, file_digest, remove_leftovers
 from ficgan.images import FILM_SUFFIXES, READABLE_SUFFIXES, film_suffix, output_suffix
-from ficgan.records.sidecars import TOOL, as_json, header, new_photo
+from ficgan.records.sidecars import TOOL, as_json, film_record, new_photo
 
 if TYPE_CHECKING:
     from ficgan.deidentify import Result
@@ -44,9 +44,6 @@ class Place:
 
     Args:
         url: path or address; `kwargs` of the store come from its own environment variables and files.
-
-    Raises:
-        UsageError: no such kind of store, or its package is missing.
     """
 
     def __init__(self, url: str) -> None:
@@ -131,7 +128,6 @@ class Task:
     Args:
         source, target: folders or addresses.
         engine: of `Deidentifier.from_pretrained`.
-        scale: size to detect at, px; None: several.
         options: as side-cars tell them.
         max_pixels, tag, keep_metadata, require_face: see `ficgan.records.sidecars.new_photo`.
         overwrite: replace results that another run made.
@@ -142,7 +138,6 @@ class Task:
     source: str
     target: str
     engine: Mapping[str, Any] = field(default_factory=dict)
-    scale: tuple[int, int] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     max_pixels: int = 100_000_000
     tag: bool = True
@@ -155,11 +150,7 @@ class Task:
 
 
 def plan(source: Place, target: Place, *, films: bool = True) -> tuple[list[Job], int]:
-    """What becomes what, films first since they take longest; and the number of files that are left out.
-
-    Raises:
-        UsageError: there is nothing to do, or two would become one file.
-    """
+    """What becomes what, films first since they take longest; and the number of files that are left out."""
     if source.is_local and target.is_local:
         inside, outside = os.path.realpath(target.root), os.path.realpath(source.root)
         if inside == outside or inside.startswith(outside + os.sep):
@@ -197,9 +188,6 @@ class Manifest:
         path: file on this machine.
         run: what must be the same in all parts of a run.
         present: results that are there; what is done and no longer there counts as not done. None: all are.
-
-    Raises:
-        UsageError: it is of another run, or another process writes it.
     """
 
     def __init__(self, path: Path, run: Mapping[str, Any], present: Container[str] | None = None) -> None:
@@ -291,16 +279,7 @@ class Worker:
         if engine is None:
             from ficgan.deidentify import Deidentifier
 
-            given = dict(task.engine)
-            if task.scale is not None:
-                from ficgan.faces import DetectAt, get_detector
-
-                detector = get_detector(
-                    given.get("detector", "auto"), threshold=given.get("threshold"), scale=1.0,
-                    device=given.get("device", "cpu"),
-                )  # fmt: skip
-                given["detector"] = DetectAt(detector, task.scale)
-            engine = Deidentifier.from_pretrained(**given)
+            engine = Deidentifier.from_pretrained(**task.engine)
         self._engine = engine
         self._draw: Callable[..., Result] = engine
         if task.decisions is not None:
@@ -366,18 +345,11 @@ class Worker:
 
     def _film(self, job: Job, path: Path) -> dict[str, Any]:
         """Write the new film. On a disk it goes on where a worker that died left it (`.NAME.ficgan-work`)."""
-        from ficgan.video import open_video
-
         task = self._task
         with self._target.as_file(job.output, new=True) as new:
             # Without its side-car a result proves nothing: it is made again.
             result = self._engine.process_video(path, new, settings=task.video, encode=task.encode, overwrite=True)
-            with open_video(new) as film:
-                size = film.info.width, film.info.height
-            digest = file_digest(new)
-        return {
-            **result.to_dict(), **header("film", job.output, size, task.options, digest), "metadata": "stripped",
-        }  # fmt: skip
+            return film_record(result, new, job.output, task.options)
 
     def _recorded(self, side: str) -> dict[str, Any] | None:
         try:
@@ -501,9 +473,6 @@ def ray_engine(jobs: int, *, address: str | None = None, batch: int = 8) -> Engi
         jobs: actors.
         address: of a running cluster, or "auto"; None: a cluster of this machine, for this run.
         batch: photos that an actor takes at once; a batch whose actor died is done again.
-
-    Raises:
-        FicganError: Ray is missing, or there is no cluster at the address.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing of a run goes anywhere
     os.environ.setdefault("RAY_raylet_start_wait_time_s", "180")  # a busy machine takes longer than the usual 60

@@ -257,12 +257,6 @@ def load_config(name_or_path: str | Path, overrides: list[str] | tuple[str, ...]
     Args:
         name_or_path: a name in `configs/` (such as "tiny") or the path of a YAML file.
         overrides: "dotted.key=value" strings; values are read as YAML.
-
-    Returns:
-        The checked configuration.
-
-    Raises:
-        UsageError: no such configuration, unreadable YAML, an unknown key or a value that does not fit.
     """
     tree = override(read_tree(name_or_path, kind=""), overrides, example="loss.positive=0")
     return check(Config, tree, where=str(name_or_path))

@@ -28,9 +28,6 @@ def resolve_device(name: str) -> str:
 
     Returns:
         "cpu", "cuda" or "cuda:N".
-
-    Raises:
-        UsageError: unknown, or a GPU that is not there.
     """
     if name == "cpu":
         return name
@@ -56,9 +53,6 @@ def resolve_precision(name: str, device: str) -> torch.dtype:
             says whether it supports it; a CPU must have the instructions (AVX512-BF16 or AMX) and win a short trial,
             for some that have them are slower with them.
         device: "cpu", "cuda" or "cuda:N".
-
-    Raises:
-        UsageError: unknown, or not possible on this device.
     """
     import torch
 

@@ -1,4 +1,8 @@
-"""The errors a user may meet, each one sentence that says what was wrong, where and what to do; Ctrl-C and SIGTERM."""
+"""The errors a user may meet, each one sentence that says what was wrong, where and what to do; Ctrl-C and SIGTERM.
+
+A value that cannot work is a UsageError, an input that cannot be used an InputError. Docstrings name errors only where
+there is more to say.
+"""
 
 from __future__ import annotations
 

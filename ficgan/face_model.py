@@ -63,9 +63,6 @@ class FaceModel(ABC):
         bank: identities to average.
         num_layers: L of the model.
         k, band, seed, alpha, attributes, add, swap: as of `Deidentifier`.
-
-    Raises:
-        UsageError: a value that cannot work with this model and bank.
     """
 
     alignment: Alignment
@@ -176,11 +173,7 @@ class FaceModel(ABC):
             )
 
     def aim_at(self, photo: Image, face: Face) -> None:
-        """Take a face as the exemplar.
-
-        Raises:
-            InputError: the model cannot read it.
-        """
+        """Take a face as the exemplar."""
         sight = self.see([(photo, face)])[0]
         if sight.problem:
             raise InputError(f"the exemplar's face cannot be used: {sight.problem}; give a clearer photo")

@@ -26,11 +26,7 @@ _swept: set[Path] = set()
 
 
 def file_digest(path: str | os.PathLike[str]) -> str:
-    """sha256 of a file, hexadecimal.
-
-    Raises:
-        FicganError: it cannot be read.
-    """
+    """sha256 of a file, hexadecimal."""
     try:
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

@@ -163,31 +163,17 @@ class FaceResult:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, without embeddings."""
-        told = {
-            "box": [round(float(v), 1) for v in self.box],
-            "landmarks": [[round(float(v), 1) for v in point] for point in self.landmarks],
-            "score": round(float(self.score), 4),
-            "action": self.action,
-            "attempts": self.attempts,
-            "layer": self.layer,
-            "k": self.k,
-            "psi": self.psi,
-            "members_digest": self.members_digest,
-            "distance": None if self.distance is None else round(self.distance, 4),
-            "matched": self.matched,
+        told: dict[str, Any] = {
+            "box": [round(float(value), 1) for value in self.box],
+            "landmarks": [[round(float(value), 1) for value in point] for point in self.landmarks],
+            "score": round(float(self.score), 4), "action": self.action, "attempts": self.attempts,
+            "layer": self.layer, "k": self.k, "psi": self.psi, "members_digest": self.members_digest,
+            "distance": None if self.distance is None else round(self.distance, 4), "matched": self.matched,
             "covered": self.covered,
-        }
-        if self.matched_by:
-            told["matched_by"] = self.matched_by
-        if self.note:
-            told["note"] = self.note
-        if self.doubt:
-            told["doubt"] = self.doubt
-        if self.square is not None:
-            told["square"] = list(self.square)
-        if self.name is not None:
-            told["name"] = self.name
-        return told
+        }  # fmt: skip
+        told |= {name: value for name in ("matched_by", "note", "doubt") if (value := getattr(self, name))}
+        told |= {"square": list(self.square)} if self.square is not None else {}
+        return told if self.name is None else {**told, "name": self.name}
 
 
 @dataclass

@@ -62,11 +62,7 @@ LIMITS = Limits()
 
 @contextmanager
 def used() -> Iterator[None]:
-    """Decode photos and films in children, in this process and those that it starts.
-
-    Raises:
-        UsageError: this system knows no such limits.
-    """
+    """Decode photos and films in children, in this process and those that it starts."""
     if not SUPPORTED:
         raise UsageError("--sandbox needs Linux or macOS; give --no-sandbox")
     before = os.environ.get(SWITCH)

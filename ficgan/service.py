@@ -47,9 +47,6 @@ class Limits:
         queue: requests that may wait for one of them; more are refused at once.
         rate: requests a minute and client; 0: no limit.
         patience: seconds in which a request's body must have arrived.
-
-    Raises:
-        UsageError: a number that cannot be.
     """
 
     bytes: int = 32 << 20
@@ -141,8 +138,7 @@ def make_app(
         kind = TYPES[made.suffix]
         if "application/json" in request.headers.get("accept", ""):
             record = {
-                **made.audit, "size": made.size, "reidentified": made.reidentified,
-                "notes": [*made.notes, *made.audit.get("notes", ())],
+                **made.audit, "size": made.size, "reidentified": made.reidentified, "notes": made.all_notes,
             }  # fmt: skip
             text = as_json({"type": kind, "image": base64.b64encode(made.data).decode(), "record": record})
             return Response(text, media_type="application/json", headers=_HEADERS)

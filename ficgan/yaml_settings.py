@@ -31,9 +31,6 @@ def read_tree(source: str | Path, *, kind: str | None = None, prefix: str = "", 
         kind: of packaged configurations, as of `ficgan.configs.names`; None: `source` is a path.
         prefix: only packaged configurations whose names begin so.
         see: page of the documentation on such files.
-
-    Raises:
-        UsageError: no such file or name (the message tells the nearest), no YAML, or no `key: value` pairs.
     """
     from ficgan import configs
 
@@ -98,9 +95,6 @@ def check(model: type[M], tree: Any, *, where: str, see: str = "", error: type[F
         where: what the message calls the tree, such as its file.
         see: page of the documentation on its keys.
         error: what is raised.
-
-    Raises:
-        FicganError: the `error`: an unknown key, with the nearest known one; a missing key; a value that does not fit.
     """
     try:
         return model.model_validate(tree)

@@ -25,7 +25,7 @@ from ficgan.cli._console import EXIT_SOME_FAILED, Progress, sentence
 from ficgan.cli._plan import Job, Plan, obstacle
 from ficgan.errors import FicganError, InputError
 from ficgan.files import atomic_write, file_digest
-from ficgan.records.sidecars import Manifest, NewPhoto, as_json, header, new_photo, own_sidecar, sidecar_path
+from ficgan.records.sidecars import Manifest, NewPhoto, as_json, film_record, new_photo, own_sidecar, sidecar_path
 
 __all__ = ["Run", "RunOptions", "finish"]
 
@@ -287,7 +287,7 @@ class Run:
             times = ", ".join(dict.fromkeys(_clock(finding.time) for finding in result.check.findings))
             self._report.error(f"{job.output}: a source face is still recognised at {times}; do not publish it")
         if options.sidecar:
-            self._save_record(job, {**result.to_dict(), "metadata": "stripped", **source})
+            self._save_record(job, result, source)
         else:
             _remove_stale(job.output)
         self.counts["written"] += 1
@@ -310,13 +310,13 @@ class Run:
                 )
             raise
 
-    def _save_record(self, job: Job, account: dict[str, Any]) -> None:
+    def _save_record(self, job: Job, result: Any, source: Mapping[str, str]) -> None:
         """The side-car of a film, which has taken its name already."""
-        about = header("film", job.place, _film_size(job.output), self.options.recorded, file_digest(job.output))
+        record = film_record(result, job.output, job.place, self.options.recorded, **source)
         side = sidecar_path(job.output)
         try:
             with atomic_write(side, overwrite=self.options.overwrite) as file:
-                file.write(as_json({**account, **about}, indent=1))
+                file.write(as_json(record, indent=1))
         except (OSError, FicganError) as error:  # hours of work stay
             _remove_stale(job.output)
             raise InputError(f"{job.output}: is made, but {side.name} beside it is not: {sentence(error)}") from error
@@ -397,15 +397,6 @@ def _next(begun: deque[tuple[T, Future[R]]]) -> tuple[T, Callable[[], R]]:
 def _input(job: Job) -> dict[str, str]:
     """The hash of an input that is one file; cameras, streams and numbered images have none."""
     return {"input_sha256": file_digest(job.source)} if not job.address and job.source.is_file() else {}
-
-
-def _film_size(path: Path) -> tuple[int, int] | None:
-    """Width and height of a film that was just made; None where it cannot be read again."""
-    from ficgan.video.read import open_video
-
-    with suppress(FicganError), open_video(path) as film:
-        return film.info.width, film.info.height
-    return None
 
 
 def _remove_stale(output: Path) -> None:

@@ -65,9 +65,6 @@ def mirrored(
 
     Returns:
         (file, place) in order; hidden files and folders are left out, and a file named twice counts once.
-
-    Raises:
-        UsageError: an input is not there, or a folder holds no such file.
     """
     found: list[tuple[Path, Path]] = []
     for given in inputs:

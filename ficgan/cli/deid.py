@@ -19,7 +19,7 @@ from ficgan.cli import _options as opts
 from ficgan.cli._console import Progress, handle_errors
 from ficgan.cli._deid_run import Run, RunOptions, finish
 from ficgan.cli._plan import DEFAULT_SUFFIX, make_plan
-from ficgan.cli._shared import cpus
+from ficgan.cli._shared import TALK, cpus, options
 from ficgan.errors import UsageError
 from ficgan.records.sidecars import Manifest
 
@@ -62,26 +62,13 @@ def make_engine(**settings: Any) -> Any:
     help="Folder for the results (trees are mirrored, names stay), or a file for a single input.  "
     f"[default: <stem>{DEFAULT_SUFFIX}<ext> beside each input]",
 )
-@opts.options(opts.HIDE, opts.FACE, opts.SEARCH, opts.DOUBT)
-@click.option(
-    "--verify",
-    type=click.Choice(["full", "sampled", "off"]),
-    default="sampled",
-    show_default=True,
-    help="Re-read each new face; one that still matches its source is retried, then masked. A finished film is looked "
-    "through by another detector: all of it, or about one frame a second.",
-)
-@click.option("--no-verify", "verify", flag_value="off", help="The same as --verify off.")
-@click.option("--require-face", is_flag=True, help="A photo without a face is a failure and is not written.")
-@click.option(
-    "-m",
-    "--keep-metadata",
-    is_flag=True,
-    help="Photos: keep EXIF and XMP, with camera, time, place, captions and copyright. Previews, names of people, "
-    "authors and owners, keywords and serial numbers are left out as far as their tags are known.",
-)
-@click.option(
-    "--tag/--no-tag", default=True, show_default=True, help="Mark photos as synthetic media (XMP DigitalSourceType)."
+@options(opts.HIDE, opts.FACE, opts.SEARCH, opts.DOUBT)
+@options(
+    opts.film_check(
+        "Re-read each new face; one that still matches its source is retried, then masked. A finished film is looked "
+        "through by another detector: all of it, or about one frame a second."
+    ),
+    opts.PHOTOS_OUT,
 )
 @click.option(
     "--sidecar/--no-sidecar",
@@ -106,14 +93,14 @@ def make_engine(**settings: Any) -> Any:
     help=f"Photos worked on at once.  [default: one a processor, at most {MOST_JOBS}]",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be written; load no model, write nothing.")
-@opts.options(opts.VIDEO_SEARCH, opts.VIDEO_PEOPLE, opts.VIDEO_OUT)
+@options(opts.VIDEO_SEARCH, opts.VIDEO_PEOPLE, opts.VIDEO_OUT)
 @click.option(
     "--project",
     metavar="FOLDER",
     type=click.Path(),
     help="Films: keep the analysis here, for review and `ficgan render`; it holds source faces.",
 )
-@opts.options(opts.sandboxed(usual=False), opts.MODEL, opts.TALK)
+@options(opts.sandboxed(usual=False), opts.MODEL, TALK)
 @click.version_option(__version__, prog_name="ficgan-deid")
 @handle_errors
 def deid(inputs: tuple[str, ...], out: str | None, **given: Any) -> None:
@@ -127,10 +114,10 @@ def deid(inputs: tuple[str, ...], out: str | None, **given: Any) -> None:
     130 interrupted.
     """
     started = time.monotonic()
-    mode = opts.check_background(given)
+    mode = given["mode"]
     if given["overwrite"] and given["skip_existing"]:
         raise UsageError("--overwrite and --skip-existing exclude each other; give one of the two")
-    settings = opts.engine_settings(given, mode=mode, verify=given["verify"] != "off")
+    settings = opts.engine_settings(given, verify=given["verify"] != "off")
     inputs = (*inputs, *_listed(given["files_from"]))
     if not inputs:
         raise UsageError("nothing to work on; name photos, films or folders, or give --files-from FILE")
@@ -159,7 +146,7 @@ def deid(inputs: tuple[str, ...], out: str | None, **given: Any) -> None:
         "project": None if given["project"] is None else Path(given["project"]),
     }  # fmt: skip
     run_options = RunOptions(
-        max_pixels=opts.max_pixels(given), jobs=jobs, recorded=opts.recorded({**given, "mode": mode}),
+        max_pixels=opts.max_pixels(given), jobs=jobs, recorded=opts.recorded(given),
         film=film_options, **{name: given[name] for name in FOR_FILES},
     )  # fmt: skip
     with Progress(given["progress"], unit="file" if films else "image", quiet=given["quiet"]) as report:
@@ -175,11 +162,7 @@ def deid(inputs: tuple[str, ...], out: str | None, **given: Any) -> None:
 
 
 def _listed(source: str | None) -> list[str]:
-    """Inputs from a list, one path a line.
-
-    Raises:
-        UsageError: it cannot be read.
-    """
+    """Inputs from a list, one path a line."""
     if source is None:
         return []
     try:

@@ -10,7 +10,7 @@ import time
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -21,30 +21,18 @@ from ficgan.cli import deid as _deid
 from ficgan.cli._console import EXIT_SOME_FAILED, Progress, handle_errors, printable
 from ficgan.cli._deid_run import Run, RunOptions, finish
 from ficgan.cli._plan import Job
-from ficgan.cli._shared import NEW_FILE, OVERWRITE, Summary, options, output, refuse_existing, reporting
+from ficgan.cli._shared import NEW_FILE, OVERWRITE, TALK, Summary, options, output, refuse_existing, reporting
 from ficgan.errors import InputError
 
-if TYPE_CHECKING:
-    from ficgan.cli._console import Progress
-
 __all__ = ["analyse", "export", "purge", "render", "report"]
-
-
-_VERIFY = (
-    click.option(
-        "--verify", type=click.Choice(["full", "sampled", "off"]), default="sampled", show_default=True,
-        help="Look through the finished film with another detector: all of it, or about one frame a second.",
-    ),
-    click.option("--no-verify", "verify", flag_value="off", help="The same as --verify off."),
-)  # fmt: skip
 
 
 @click.command(context_settings=HELP)
 @click.argument("film", type=click.Path())
 @click.option("-o", "--output", "folder", metavar="FOLDER", required=True, type=click.Path(), help="Of the project.")
-@opts.options(opts.HIDE[:1], opts.SEARCH, opts.VIDEO_SEARCH, opts.VIDEO_PEOPLE, opts.MODEL)
+@options(opts.HIDE[:1], opts.SEARCH, opts.VIDEO_SEARCH, opts.VIDEO_PEOPLE, opts.MODEL)
 @click.option("--overwrite", is_flag=True, help="Replace a project in the folder.")
-@opts.options(opts.TALK)
+@options(TALK)
 @handle_errors
 def analyse(film: str, folder: str, mode: str, overwrite: bool, **given: Any) -> None:
     """Find the faces of a film and write a project: tracks, people, thumbnails, and a page to review them.
@@ -55,7 +43,7 @@ def analyse(film: str, folder: str, mode: str, overwrite: bool, **given: Any) ->
     from ficgan.anonymizers.modes import caution
 
     started = time.monotonic()
-    unused = click.command("face")(opts.options(opts.FACE)(lambda **_: None)).make_context("face", []).params
+    unused = click.command("face")(options(opts.FACE)(lambda **_: None)).make_context("face", []).params
     given = {**unused, **given, "mode": mode, "verify": "sampled"}
     settings, rules = opts.video_settings(given), opts.video_rules(given)
     with Progress(given["progress"], quiet=given["quiet"]) as report:
@@ -84,14 +72,15 @@ def analyse(film: str, folder: str, mode: str, overwrite: bool, **given: Any) ->
 @click.option("-o", "--output", "out", metavar="OUT", required=True, type=click.Path(), help="The film to make.")
 @click.option("--decisions", metavar="FILE", type=click.Path(), help="What the review page exported.")
 @click.option("--force", is_flag=True, help="Render a film that is not the one analysed.")
-@opts.options(opts.HIDE[1:], opts.FACE, opts.SEARCH, _VERIFY, opts.VIDEO_OUT)
-@click.option(
-    "--fallback", type=click.Choice(["solid", "blur", "mosaic"]),
-    help="What covers a face too small, turned away, or still recognised.  [default: as analysed]",
+@options(
+    opts.HIDE[1:], opts.FACE, opts.SEARCH,
+    opts.film_check("Look through the finished film with another detector: all of it, or about one frame a second."),
+    opts.VIDEO_OUT,
+    opts.fallback("too small, turned away, or still recognised.  [default: as analysed]", default=None),
 )  # fmt: skip
 @click.option("--sidecar/--no-sidecar", default=True, show_default=True, help="Write <result>.json with the audit.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing result.")
-@opts.options(opts.MODEL, opts.TALK)
+@options(opts.MODEL, TALK)
 @handle_errors
 def render(
     project: str, film: str, out: str, decisions: str | None, force: bool, sidecar: bool, overwrite: bool, **given: Any
@@ -102,12 +91,7 @@ def render(
     """
     started = time.monotonic()
     given |= _as_analysed(project, given["fallback"])
-    exemplar = [given["exemplar"]] if given["exemplar"] is not None else []
-    settings = opts.engine_settings(
-        given, mode="ficgan", verify=given["verify"] != "off",
-        exemplar=next(iter(opts.photos(exemplar, "--exemplar", given)), None),
-        **opts.background(given),
-    )  # fmt: skip
+    settings = opts.engine_settings(given, mode="ficgan", verify=given["verify"] != "off") | opts.loaded(given)
     film_options = {"settings": opts.video_settings(given), "encode": opts.encode_options(given)}
     with Progress(given["progress"], quiet=given["quiet"]) as report:
         run = Run(RunOptions(
@@ -146,7 +130,7 @@ def _as_analysed(folder: str, fallback: str | None) -> dict[str, Any]:
 @click.argument("folders", metavar="FOLDER...", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--temporary", is_flag=True, help="Also what a killed --mode external left in the temporary folder.")
 @click.option("--dry-run", is_flag=True, help="Say what would be removed; remove nothing.")
-@click.option("--quiet", is_flag=True, help="Nothing on stderr but errors.")
+@options(TALK[1])
 @handle_errors
 def purge(folders: tuple[Path, ...], temporary: bool, dry_run: bool, quiet: bool) -> None:
     """Remove project folders, remains of interrupted films (.NAME.ficgan-work) and of killed external modes.

@@ -18,7 +18,7 @@ from ficgan.cli import HELP
 from ficgan.cli import _options as opts
 from ficgan.cli import deid as _deid
 from ficgan.cli._console import handle_errors
-from ficgan.cli._shared import Finite
+from ficgan.cli._shared import TALK, Finite, options
 from ficgan.errors import FicganError, UsageError
 
 __all__ = ["serve"]
@@ -52,14 +52,12 @@ LEAST_TOKEN = 16
     "--body-timeout", metavar="SECONDS", type=Finite(min=0, min_open=True), default=30.0, show_default=True,
     help="In which a photo must have arrived.",
 )  # fmt: skip
-@opts.options(opts.HIDE, opts.FACE, opts.SEARCH, opts.DOUBT, opts.STILLS)
-@click.option("--require-face", is_flag=True, help="Refuse photos without a face.")
+@options(opts.HIDE, opts.FACE, opts.SEARCH, opts.DOUBT, opts.STILLS)
+@options(opts.PHOTOS_OUT[:2])
 @click.option(
     "--allow-recognised", is_flag=True, help="Give out photos in which the check still recognises a face."
 )
-@click.option("--tag/--no-tag", default=True, show_default=True, help="Mark photos as synthetic media.")
-@opts.options(opts.sandboxed(usual=True), opts.MODEL)
-@click.option("--quiet", is_flag=True, help="Nothing on stderr but errors.")
+@options(opts.sandboxed(usual=True), opts.MODEL, TALK[1])
 @handle_errors
 def serve(host: str, port: int, token_file: str | None, quiet: bool, **given: Any) -> None:
     """Answer requests over HTTP: POST /photo takes a photo and gives the new one; GET /health.
@@ -70,13 +68,12 @@ def serve(host: str, port: int, token_file: str | None, quiet: bool, **given: An
 
     Photos stay in memory and are gone after the answer; nothing of them is logged. Ends with Ctrl-C.
     """
-    given["mode"] = opts.check_background(given)
     token = _token(token_file)
     if token is None and not _is_loopback(host):
         raise UsageError(
             f"--host {host} can be reached by others; give a token by --token-file FILE or {TOKEN}, or keep 127.0.0.1"
         )
-    settings = opts.engine_settings(given, mode=given["mode"], verify=given["verify"])
+    settings = opts.engine_settings(given, verify=given["verify"])
     try:
         import uvicorn
 
@@ -84,18 +81,11 @@ def serve(host: str, port: int, token_file: str | None, quiet: bool, **given: An
     except ImportError as error:
         raise FicganError("`ficgan serve` needs Starlette and uvicorn: pip install 'ficgan[serve]'") from error
     limits = Limits(
-        bytes=given["max_bytes"], pixels=max(1, int(given["max_megapixels"] * 1e6)), jobs=given["jobs"],
+        bytes=given["max_bytes"], pixels=opts.max_pixels(given), jobs=given["jobs"],
         queue=given["queue"], rate=given["rate"], patience=given["body_timeout"],
     )  # fmt: skip
     with _bound(host, port) as listening, contextlib.redirect_stdout(sys.stderr):
-        exemplar = [given["exemplar"]] if given["exemplar"] is not None else []
-        settings["exemplar"] = next(iter(opts.photos(exemplar, "--exemplar", given)), None)
-        if given["scale"] is not None:
-            from ficgan.faces import DetectAt, get_detector
-
-            detector = get_detector(given["detector"], threshold=given["thresh"], scale=1.0, device=given["device"])
-            settings["detector"] = DetectAt(detector, given["scale"])
-        engine = _deid.make_engine(**settings, **opts.background(given))
+        engine = _deid.make_engine(**settings, **opts.loaded(given))
         app = make_app(
             engine, limits, token=token, version=__version__, tag=given["tag"], require_face=given["require_face"],
             allow_recognised=given["allow_recognised"],
@@ -113,11 +103,7 @@ def serve(host: str, port: int, token_file: str | None, quiet: bool, **given: An
 
 
 def _token(file: str | None) -> str | None:
-    """The token, never from the command line, where other users could read it.
-
-    Raises:
-        UsageError: it is too short, or not plain text.
-    """
+    """The token, never from the command line, where other users could read it."""
     if file is not None:
         try:
             token = Path(file).read_text("ascii").strip()

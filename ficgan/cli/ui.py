@@ -12,6 +12,7 @@ import click
 from ficgan.cli import HELP
 from ficgan.cli import _options as opts
 from ficgan.cli._console import handle_errors
+from ficgan.cli._shared import options
 from ficgan.errors import FicganError, UsageError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ __all__ = ["ui"]
     "--port", metavar="N", type=click.IntRange(0, 65535), default=0, help="Of 127.0.0.1.  [default: a free one]"
 )  # fmt: skip
 @click.option("--browser/--no-browser", default=True, show_default=True, help="Open the page.")
-@opts.options(
+@options(
     opts.SEARCH[:1], opts.SEARCH[2:], opts.sandboxed(usual=True), opts.MODEL[:1], opts.MODEL[2:3], opts.MODEL[4:6]
 )
 @handle_errors

@@ -79,8 +79,6 @@ def align_photos(
         person_folders: each folder shows one person: the table gets a `person` column, empty for photos in no folder.
         format: "webp" (quality 95) or "png" (lossless).
         on_photo: called after each photo.
-    Raises:
-        InputError: `out` or its table exists, or cannot be written; or no face was found in any photo.
     """
     from ficgan.faces import crop
 

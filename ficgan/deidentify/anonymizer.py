@@ -152,11 +152,7 @@ class KSameAppearance(Ficgan):
 
     @property
     def face_model(self) -> FaceModel:
-        """The embedded linear model with these controls.
-
-        Raises:
-            UsageError: this copy of ficgan embeds another model.
-        """
+        """The embedded linear model with these controls."""
         from ficgan.frame_model import FrameModel
 
         model = super().face_model

@@ -63,9 +63,6 @@ class Hiding:
             face recognisable is replaced by a solid one.
         mask_scale: size of the replaced region, 1 covers hairline to chin.
         background: other people's aligned faces, for the anonymisers that need them.
-
-    Raises:
-        UsageError: a value that cannot work.
     """
 
     mode: str | Anonymizer = "ficgan"
@@ -87,7 +84,7 @@ class Finding:
     Args:
         detector: a back end, or a name for `get_detector`.
         threshold: lowest score that the detector reports.
-        scale: factor of the picture that is searched, see `get_detector`.
+        scale: factor of the picture that is searched, or size that it is made to fit, see `get_detector`.
         thorough: every photo is searched at all scales, and so is every frame of a film that the detector looks at.
         min_score: finds with a lower score are taken for no faces and stay as they are.
         strict: doubtful finds (low score, cut by the border) get the fallback in place of a new face, and so do places
@@ -99,7 +96,7 @@ class Finding:
 
     detector: FaceDetector | str = "auto"
     threshold: float | None = None
-    scale: float | None = None
+    scale: float | tuple[int, int] | None = None
     thorough: bool = False
     min_score: float | None = None
     strict: bool = False
@@ -278,9 +275,6 @@ class Exemptions:
             finding: the rules.
             detector: finds the faces of the reference photos.
             recognizer: tells people apart, even where nothing is verified; or its name.
-
-        Raises:
-            UsageError: one shows no face.
         """
         if not (finding.keep or finding.only):
             return cls(None, {}, {}, finding.boxes)

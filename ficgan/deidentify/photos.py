@@ -131,11 +131,7 @@ class Photos:
 
     @property
     def face_model(self) -> FaceModel:
-        """The model with the controls.
-
-        Raises:
-            UsageError: this Deidentifier was made for another mode and loaded no model.
-        """
+        """The model with the controls."""
         if self.model is None:
             raise UsageError(f"this Deidentifier was made for mode {self.mode} and has no model; make one for ficgan")
         return self.model

@@ -68,9 +68,6 @@ class Deidentifier:
         device: what computes: "cpu", "cuda", "cuda:N", "auto"; onnxruntime also on "openvino", "coreml", "dml".
         info: of the model's checkpoint, for the audit.
         digests: sha256 of the checkpoint, for the audit.
-
-    Raises:
-        UsageError: a value that cannot work with this checkpoint and bank.
     """
 
     def __init__(
@@ -159,7 +156,7 @@ class Deidentifier:
         background: Faces | None = None,
         detector: FaceDetector | str = "auto",
         threshold: float | None = None,
-        scale: float | None = None,
+        scale: float | tuple[int, int] | None = None,
         thorough: bool = False,
         min_score: float | None = None,
         strict: bool = False,
@@ -209,11 +206,7 @@ class Deidentifier:
 
     @property
     def face_model(self) -> FaceModel:
-        """The model with the controls.
-
-        Raises:
-            UsageError: this Deidentifier was made for another mode and loaded no model.
-        """
+        """The model with the controls."""
         return self._photos.face_model
 
     @property
@@ -225,11 +218,7 @@ class Deidentifier:
         self, *, k: int | None = None, layer: int | None = None, psi: Diversity | None = None,
         attributes: str | None = None, fallback: str | None = None,
     ) -> Deidentifier:  # fmt: skip
-        """The same with other controls; nothing is loaded again. None leaves all but `attributes` as they are.
-
-        Raises:
-            UsageError: a value that cannot work with this model and bank.
-        """
+        """The same with other controls; nothing is loaded again. None leaves all but `attributes` as they are."""
         other, model = copy(self), copy(self.face_model)
         other.__dict__.pop("films", None)
         model.k, model.attributes = model.k if k is None else k, attributes or None
@@ -279,9 +268,6 @@ class Deidentifier:
             keys: one per image, see `__call__`; None: a hash of each image's pixels.
             layer: i for these images; None: as the Deidentifier was made.
             channel_order: of all images, in and out.
-
-        Returns:
-            One result per image.
         """
         photos = [as_photo(image, bgr=channel_order == "bgr") for image in images]
         pixels = [photo.rgb for photo in photos]
@@ -314,10 +300,6 @@ class Deidentifier:
 
         Returns:
             Crops of the same shape, and what was done to each; a crop that no setting hides becomes grey.
-
-        Raises:
-            InputError: not such an array.
-            UsageError: the Deidentifier was made for another mode.
         """
         if self.mode != "ficgan":
             raise UsageError(f"aligned crops can only be generated anew, not {self.mode}; use mode ficgan")

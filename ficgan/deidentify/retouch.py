@@ -89,9 +89,6 @@ class Retouch:
 
         Where the detector finds a face in the box on a closer look (`search`), a new face can take its place. Otherwise
         it can only be covered, and its score is 0.
-
-        Raises:
-            InputError: the box lies outside of the photo or is too small.
         """
         height, width = self.image.shape[:2]
         x0, y0, x1, y1 = np.asarray(box, np.float64).clip(0, (width, height) * 2)
@@ -102,12 +99,7 @@ class Retouch:
         return len(self.faces) - 1
 
     def add_exemplar(self, name: str, photo: Image) -> None:
-        """Read the face of a photo, so that a `Choice` may name it.
-
-        Raises:
-            UsageError: it shows no face, or several.
-            InputError: its face cannot be read.
-        """
+        """Read the face of a photo, so that a `Choice` may name it."""
         face = self.engine._exemplar_face(photo)
         copy(self.engine.face_model).aim_at(photo, face)  # a face that cannot be read is refused now
         self.exemplars[name] = (photo, face)
@@ -230,11 +222,7 @@ def as_tree(photos: list[PhotoDecisions]) -> dict[str, Any]:
 
 
 def read_decisions(path: Path) -> dict[str, PhotoDecisions]:
-    """The decisions of a file, by the photos' hashes.
-
-    Raises:
-        InputError: it is damaged, of another version, or names a photo twice in different ways.
-    """
+    """The decisions of a file, by the photos' hashes."""
     where = str(path)
     photos = checked(_File, check_schema(read_json(path), SCHEMA, where), where).photos
     found: dict[str, PhotoDecisions] = {}

@@ -42,9 +42,6 @@ class Alignment:
         eye_distance: Distance between the eyes as a fraction of the crop's side, in (0, 1); template only.
         eye_y: Height of the eyes as a fraction of the crop's side, in (0, 1); template only.
 
-    Raises:
-        UsageError: The kind is unknown or a fraction lies outside (0, 1).
-
     Source: Karras et al., A Style-Based Generator Architecture (FFHQ alignment); DESIGN of the five-point template.
     """
 
@@ -82,9 +79,6 @@ class Alignment:
 
         Returns:
             float64 [2, 3], photo -> crop.
-
-        Raises:
-            InputError: The landmarks are not five finite, distinct points.
         """
         points = _as_points(landmarks)
         if points.shape != (5, 2):
@@ -112,11 +106,7 @@ class Alignment:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Alignment:
-        """The alignment described by `to_dict`.
-
-        Raises:
-            UsageError: A key or the kind is unknown, the kind is missing, or a value is out of range.
-        """
+        """The alignment described by `to_dict`."""
         unknown = sorted(set(values) - {"kind", "eye_distance", "eye_y"})
         if unknown:
             raise UsageError(f"Unknown alignment key {unknown[0]!r}: an alignment has kind, eye_distance and eye_y.")
@@ -134,9 +124,6 @@ def similarity(src: ArrayLike, dst: ArrayLike) -> Matrix:
 
     Returns:
         float64 [2, 3], minimising the sum of squared distances between matrix(src) and dst.
-
-    Raises:
-        InputError: Points are not finite, coincide, or fit only mirrored.
 
     Source: Umeyama 1991, eqs. 40-42. In the plane a similarity is z -> a z + b over the complex numbers, where the
     least-squares solution is linear and a reflection cannot arise.
@@ -165,9 +152,6 @@ def invert(matrix: ArrayLike) -> Matrix:
 
     Returns:
         float64 [2, 3], crop -> photo.
-
-    Raises:
-        InputError: The matrix is singular or not finite.
     """
     m = np.asarray(matrix, dtype=np.float64)
     if m.shape != (2, 3) or not np.isfinite(m).all():

@@ -91,10 +91,6 @@ def crop(image: Image, matrix: ArrayLike, size: int) -> Image:
 
     Returns:
         uint8 [size, size, 3]; beyond the photo's border its edge pixels are repeated.
-
-    Raises:
-        InputError: The image is no H×W×3 uint8 array, or the matrix is singular.
-        UsageError: The size is not positive.
     """
     import cv2
 
@@ -137,13 +133,6 @@ def paste_back(
         colour_match: Give the crop the mean and spread of colour that the photo has under the mask.
         face_square: [2, 3], crop -> the square that the default template would have cut, of the same side; the oval
             lies in it. None: the crop is that square. See `Alignment.face_square`.
-
-    Returns:
-        A `Paste`; where its mask is 0 the image is bit-identical to the input.
-
-    Raises:
-        InputError: An image is no H×W×3 uint8 array, the crop is not square, or the matrix is singular.
-        UsageError: mask_scale or feather is out of range.
     """
     import cv2
 
@@ -295,13 +284,6 @@ def solid_mask(
         colour: RGB, 0..255.
         mask_scale: Size of the cover; 1 is 1.3 times the box, all of it fully covered.
         feather: Width of the soft edge as a fraction of the cover's size, outside of it.
-
-    Returns:
-        A `Paste`; where its mask is 0 the image is bit-identical to the input.
-
-    Raises:
-        InputError: The image is no H×W×3 uint8 array.
-        UsageError: mask_scale or feather is out of range.
     """
     return _cover(image, face, lambda region, side: np.full_like(region, colour), mask_scale, feather)
 

@@ -56,11 +56,7 @@ class FaceDetector(Protocol):
 
 
 def check_image(image: object) -> Image:
-    """The image itself, when it is a non-empty H×W×3 uint8 array.
-
-    Raises:
-        InputError: It is something else.
-    """
+    """The image itself, when it is a non-empty H×W×3 uint8 array."""
     if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
         what = f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
         raise InputError(f"An image must be a uint8 array of shape H×W×3 in RGB, got {what}: convert it first.")
@@ -148,11 +144,7 @@ class PyramidDetector:
         return PyramidDetector(self.name, self._search, threshold=self.threshold, scale=scale, plan=self._plan)
 
     def detect(self, image: Image) -> list[Face]:
-        """Faces of an H×W×3 uint8 RGB image, sorted by score, highest first.
-
-        Raises:
-            InputError: The image is not an H×W×3 uint8 array.
-        """
+        """Faces of an H×W×3 uint8 RGB image, sorted by score, highest first."""
         return self.detect_and_doubt(image)[0]
 
     def detect_and_doubt(self, image: Image) -> tuple[list[Face], list[Face]]:

@@ -137,10 +137,6 @@ class MediaPipeMesh:
 
         Returns:
             Points float32 [B, 478, 3] in pixels of the crop, pixel centres at integers, and presence float32 [B].
-
-        Raises:
-            InputError: The crops have another shape or type, or the network's file is missing or damaged.
-            UsageError: The device is not available.
         """
         if not isinstance(crops, np.ndarray) or crops.dtype != np.uint8 or crops.shape[1:] != (MESH_SIDE, MESH_SIDE, 3):
             what = f"{crops.dtype} {crops.shape}" if isinstance(crops, np.ndarray) else type(crops).__name__
@@ -164,9 +160,6 @@ def find_meshes(mesh: FaceMesh, photo: Image, faces: Sequence[Face] | ArrayLike)
 
     Returns:
         One `Mesh` per face, in the same order. Where a face is none, the presence says so and the points mean nothing.
-
-    Raises:
-        InputError: The photo or the landmarks cannot be used.
     """
     photo = check_image(photo)
     matrices = [similarity(one, _TEMPLATE) for one in _landmarks(faces)]
@@ -193,9 +186,6 @@ def five_points(points: ArrayLike) -> NDArray[Any]:
     Returns:
         [..., 5, 2] of the same type, in the order of `Face.landmarks`: middles of both eyes (of the lids, wherever they
         look), nose tip, mouth corners.
-
-    Raises:
-        InputError: That is no mesh.
     """
     points = _mesh_points(points)
     eyes = [points[..., eye, :2].mean(-2) for eye in (LEFT_EYE, RIGHT_EYE)]

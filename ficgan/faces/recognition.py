@@ -64,9 +64,6 @@ def get_recognizer(name: str = "auto", *, match_threshold: float | None = None, 
             for dlib, .67 (a cosine of .33) for the others. A higher threshold calls more pairs a match.
         device: see `onnx_session`.
 
-    Returns:
-        A `Recognizer`.
-
     Raises:
         UsageError: The name is unknown, the back end is not available here, or an argument cannot work.
         InputError: The ONNX file cannot be used.
@@ -133,11 +130,7 @@ class Gate:
 
 
 def make_gate(recognizers: Sequence[Recognizer]) -> Recognizer | None:
-    """What checks every new face: nothing, the one recogniser, or several as one.
-
-    Raises:
-        UsageError: one is named twice.
-    """
+    """What checks every new face: nothing, the one recogniser, or several as one."""
     if len({one.name for one in recognizers}) < len(recognizers):
         raise UsageError("Name each recogniser once: a second one must be another network.")
     return Gate(recognizers) if len(recognizers) > 1 else next(iter(recognizers), None)
@@ -196,9 +189,6 @@ class _Embedder:
 
         Returns:
             float32 [N, D]; [0, 0] where there are no faces.
-
-        Raises:
-            InputError: The image or the landmarks cannot be used.
         """
         image = check_image(image)
         marks = np.asarray(landmarks, dtype=np.float64)
@@ -267,9 +257,6 @@ class OnnxRecognizer(_Embedder):
         match_threshold: Distance (1 - cosine) below which two faces count as one person.
         normalise: Feed (RGB - 127.5) / 127.5; False feeds 0..255; None looks whether the network normalises by itself.
         device: See `get_recognizer`.
-
-    Raises:
-        InputError: The file is no such network.
     """
 
     metric: Metric = "cosine"

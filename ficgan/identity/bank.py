@@ -161,11 +161,7 @@ class IdentityBank:
 
     @classmethod
     def load(cls, path: str | Path) -> IdentityBank:
-        """Open a bank: a small file is read and its digest computed, a large one mapped and its digest believed.
-
-        Raises:
-            FicganError: missing, damaged, foreign or newer file.
-        """
+        """Open a bank: a small file is read and its digest computed, a large one mapped and its digest believed."""
         codes, attributes, header, mapped = read_bank(path)
         version = header.get("schema_version")
         if not isinstance(version, int) or version > SCHEMA:

@@ -68,9 +68,6 @@ class Photo:
         Args:
             result: uint8 [H,W,3] RGB.
             mask: bool [H,W], true where `result` is to be taken; by default wherever it differs from `rgb`.
-
-        Raises:
-            ValueError: `result` or `mask` does not have the photo's size and type.
         """
         if result.shape != self.rgb.shape or result.dtype != np.uint8:
             raise ValueError(f"result is {result.dtype} {result.shape}, the photo uint8 {self.rgb.shape}")

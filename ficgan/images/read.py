@@ -344,9 +344,6 @@ def as_photo(image: Any, *, bgr: bool = False) -> Photo:
     Args:
         image: array [H,W], [H,W,3] or [H,W,4], uint8 or uint16; a PIL image, turned upright; or the path of a file.
         bgr: an array's channels are in the order of OpenCV.
-
-    Raises:
-        InputError: it is no such image.
     """
     if isinstance(image, str | os.PathLike):
         return read_image(image)

@@ -46,10 +46,6 @@ def encode_image(
         mask: bool [H,W], where `pixels` counts; by default wherever it differs from `photo.rgb`.
         synthetic: a face was generated: add the XMP tag `Iptc4xmpExt:DigitalSourceType`.
         keep_metadata: write the photo's cleaned EXIF and XMP.
-
-    Raises:
-        InputError: the format cannot hold the photo.
-        UsageError: the suffix names no format that can be written.
     """
     path = Path(path)
     merged = photo.pixels if pixels is None else photo.merge(pixels, mask)

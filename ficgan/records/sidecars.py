@@ -18,10 +18,25 @@ from ficgan.images import READABLE_SUFFIXES, WRITABLE_FILMS
 
 if TYPE_CHECKING:
     from ficgan.policy import Result
+    from ficgan.video import VideoResult
 
 __all__ = [
-    "MANIFEST", "SCHEMA", "SYNTHETIC_ACTIONS", "TOOL", "Folder", "Manifest", "NewPhoto", "Record", "as_json", "header",
-    "new_photo", "own_sidecar", "read_folder", "sidecar_path", "vouches_for",
+    "MANIFEST",
+    "SCHEMA",
+    "SYNTHETIC_ACTIONS",
+    "TOOL",
+    "Folder",
+    "Manifest",
+    "NewPhoto",
+    "Record",
+    "as_json",
+    "film_record",
+    "new_photo",
+    "own_sidecar",
+    "read_folder",
+    "record_of",
+    "sidecar_path",
+    "vouches_for",
 ]  # fmt: skip
 
 
@@ -40,23 +55,38 @@ def sidecar_path(output: Path) -> Path:
     return output.with_name(output.name + ".json")
 
 
-def header(
-    kind: str, path: str, size: tuple[int, int] | None, options: Mapping[str, Any], sha256: str
-) -> dict[str, Any]:
-    """What a side-car says beyond the audit.
+def record_of(
+    kind: str, account: Mapping[str, Any], path: str, size: tuple[int, int] | None, options: Mapping[str, Any],
+    sha256: str, **more: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """The side-car of a result.
 
     Args:
         kind: "photo" or "film".
+        account: what was done.
         path: of the result below the output folder, with "/" between the folders.
         size: of the result, width and height in pixels; None: unknown.
         options: of the run, without secrets and folders.
         sha256: of the result's file.
+        more: known besides, such as the sha256 of the input.
     """
     return {
-        "schema": SCHEMA, "kind": kind, "path": path, "size": None if size is None else list(size),
+        **account, "schema": SCHEMA, "kind": kind, "path": path, "size": None if size is None else list(size),
         "options": dict(options), "tool": TOOL, "ficgan": __version__, "output": path.rpartition("/")[2],
-        "sha256": sha256,
+        "sha256": sha256, "metadata": "stripped", **more,
     }  # fmt: skip
+
+
+def film_record(
+    result: VideoResult, file: Path, path: str, options: Mapping[str, Any], **more: Any
+) -> dict[str, Any]:
+    """The side-car of a film that was made as `file`; see `record_of`."""
+    from ficgan.video.read import open_video
+
+    size = None
+    with suppress(FicganError), open_video(file) as film:
+        size = film.info.width, film.info.height
+    return record_of("film", result.to_dict(), path, size, options, file_digest(file), **more)
 
 
 def as_json(tree: Mapping[str, Any], **options: Any) -> bytes:
@@ -239,10 +269,6 @@ def read_folder(root: Path, *, check: bool = True) -> Folder:
     Args:
         root: where `ficgan-deid` put its results.
         check: compare every result with the sha256 of its side-car.
-
-    Raises:
-        UsageError: there is no such folder.
-        InputError: nothing in it is a side-car of ours.
     """
     if not root.is_dir():
         raise UsageError(f"{root}: no such folder; name the one that `ficgan-deid -o` wrote to")
@@ -334,13 +360,17 @@ class NewPhoto:
     problem: str = ""
     """Why there is no new file."""
 
+    @property
+    def all_notes(self) -> list[str]:
+        """About the file and its faces."""
+        return [*self.notes, *self.audit.get("notes", ())]
+
     def sidecar(self, path: str, options: Mapping[str, Any]) -> dict[str, Any]:
         """The record of a result at `path` below the output folder."""
-        return {
-            **self.audit, **header("photo", path, self.size, options, hashlib.sha256(self.data).hexdigest()),
-            "input_sha256": self.input_sha256, "synthetic_tag": self.synthetic, "metadata": self.metadata,
-            "notes": [*self.notes, *self.audit.get("notes", ())],
-        }  # fmt: skip
+        return record_of(
+            "photo", self.audit, path, self.size, options, hashlib.sha256(self.data).hexdigest(), notes=self.all_notes,
+            input_sha256=self.input_sha256, synthetic_tag=self.synthetic, metadata=self.metadata,
+        )  # fmt: skip
 
 
 def new_photo(
