@@ -182,12 +182,8 @@ def plan(source: Place, target: Place, *, films: bool = True) -> tuple[list[Job]
 class Manifest:
     """JSON lines, one for each file that is settled; the first says of which run. One process writes it at a time.
 
-    A line that an interruption cut is dropped. Nothing is ever rewritten.
-
-    Args:
-        path: file on this machine.
-        run: what must be the same in all parts of a run.
-        present: results that are there; what is done and no longer there counts as not done. None: all are.
+    A line that an interruption cut is dropped. Nothing is ever rewritten. `run` must be the same in all parts of a run.
+    What is done and not among `present` results counts as not done; None: all are there.
     """
 
     def __init__(self, path: Path, run: Mapping[str, Any], present: Container[str] | None = None) -> None:

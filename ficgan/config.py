@@ -252,11 +252,6 @@ class Config(_Frozen):
 
 
 def load_config(name_or_path: str | Path, overrides: list[str] | tuple[str, ...] = ()) -> Config:
-    """Read a configuration and apply dotted overrides.
-
-    Args:
-        name_or_path: a name in `configs/` (such as "tiny") or the path of a YAML file.
-        overrides: "dotted.key=value" strings; values are read as YAML.
-    """
+    """A configuration from `configs/` (such as "tiny") or a YAML file, with "dotted.key=value" overrides, checked."""
     tree = override(read_tree(name_or_path, kind=""), overrides, example="loss.positive=0")
     return check(Config, tree, where=str(name_or_path))

@@ -21,14 +21,7 @@ GAIN = 1.25
 
 
 def resolve_device(name: str) -> str:
-    """Check a device name.
-
-    Args:
-        name: "auto" (a CUDA GPU where there is one), "cpu", "cuda" or "cuda:N".
-
-    Returns:
-        "cpu", "cuda" or "cuda:N".
-    """
+    """The device of a name: "auto" (a CUDA GPU where there is one), "cpu", "cuda" or "cuda:N"."""
     if name == "cpu":
         return name
     import torch

@@ -217,15 +217,8 @@ class FaceModel(ABC):
         return key if attempt.draw == 0 else f"{key}#{attempt.draw}"
 
     def styles(self, z_id: Floats, draws: Sequence[KSameCode], attempt: Attempt) -> Floats:
-        """Rows of styles; to be kept for as long as a face keeps its identity.
-
-        Args:
-            z_id: [B,D] identity codes of the sources.
-            draws: one per face.
-            attempt: which layers take the new code.
-
-        Returns:
-            float32 [B,S].
+        """Rows of styles float32 [B,S] for identity codes [B,D] and a draw for each; to be kept as long as a face keeps
+        its identity.
         """
         return self.mixed(z_id, self.wanted(np.stack([draw.w for draw in draws])), attempt)
 
@@ -255,15 +248,7 @@ class FaceModel(ABC):
 
 
 class CropModel(FaceModel):
-    """FICGAN's encoder, mapping and generator on aligned crops.
-
-    Args:
-        model: the trained networks.
-        info: of the checkpoint.
-        bank: made with it.
-        device, precision, compile: as of `Deidentifier`.
-        controls: of `FaceModel`.
-    """
+    """FICGAN's encoder, mapping and generator on aligned crops; `controls` are those of `FaceModel`."""
 
     def __init__(
         self, model: FICGAN, info: ModelInfo, bank: IdentityBank, *, device: str = "cpu", precision: str = "auto",

@@ -57,9 +57,6 @@ class Policy:
             layer: i of the first attempt.
             band: layers of the first attempt instead.
             drawn: whether the new code comes from the bank; an exemplar's own code has no other draws.
-
-        Returns:
-            Different attempts, the first as asked, none weaker than the one before.
         """
         ladder = [Attempt(layer, band)]
         if band is None and layer > 1:

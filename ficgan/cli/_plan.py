@@ -53,7 +53,8 @@ def mirrored(
     inputs: Sequence[Path], suffixes: Collection[str], *, what: str, advice: str, known: Collection[str] = (),
     twins: list[tuple[Path, Path]] | None = None,
 ) -> list[tuple[Path, Path]]:  # fmt: skip
-    """Every file with its place below an output folder.
+    """Every file with its place below an output folder, in order; hidden ones are left out, one named twice counts
+    once.
 
     Args:
         inputs: files, which are taken whatever their name, and folders, which are searched.
@@ -62,9 +63,6 @@ def mirrored(
         advice: end of a message about an unusable input, such as "give anonymised faces".
         known: endings of names that are other files' companions, and so are no input.
         twins: takes (file, other) for each file that is left out because a link makes it another that is taken.
-
-    Returns:
-        (file, place) in order; hidden files and folders are left out, and a file named twice counts once.
     """
     found: list[tuple[Path, Path]] = []
     for given in inputs:
@@ -156,21 +154,17 @@ def make_plan(
     """Pair every input file with its output.
 
     Args:
-        inputs: Files and folders; `camera:0`, addresses and patterns of numbered images (`frames/%05d.png`). In folders
+        inputs: files and folders; `camera:0`, addresses and patterns of numbered images (`frames/%05d.png`). In folders
             only photos and films count, and links to folders, hidden folders and projects of films are left out; a
             file named here is taken whatever its name, unless its side-car proves that it is a result.
-        out: A folder, in which the trees are mirrored; a file, when there is one input and the name ends like an
+        out: a folder, in which the trees are mirrored; a file, when there is one input and the name ends like an
             image's or a film's; None: beside the inputs.
-        suffix: Added to the stem; by default `_anonymized` beside the inputs and nothing in an output folder.
-        recursive: Descend into subfolders.
-        overwrite: An output may replace its own input.
+        suffix: added to the stem; by default `_anonymized` beside the inputs and nothing in an output folder.
+        recursive: descend into subfolders.
+        overwrite: an output may replace its own input.
 
-    Inputs that would become one file, or overwrite another input, are errors of their own; the others go on.
-
-    Raises:
-        UsageError: No input is there, none of them is or holds a photo or film, an input would be overwritten by its
-            own result, or `out` cannot be what is needed.
-        FicganError: The output folder cannot be made.
+    Inputs that would become one file, or overwrite another input, are errors of their own; the others go on. A
+    UsageError where nothing can be done at all.
     """
     if suffix is not None and (os.sep in suffix or "/" in suffix):
         raise UsageError(f"--suffix {suffix!r}: holds a path separator; give only what is added to the names")

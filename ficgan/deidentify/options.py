@@ -234,13 +234,7 @@ _STRICTNESS = 0.8
 
 
 def doubts(face: Face, shape: Sequence[int], detector: str) -> str:
-    """Why a find is doubtful; "" where it is not.
-
-    Args:
-        face: the find.
-        shape: of the photo, height first.
-        detector: its name.
-    """
+    """Why a find of a detector may be no face in a photo of this shape; "" where it is clear."""
     height, width = shape[:2]
     x0, y0, x1, y1 = (float(value) for value in face.box)
     out = []
@@ -269,13 +263,7 @@ class Exemptions:
 
     @classmethod
     def of(cls, finding: Finding, detector: FaceDetector, recognizer: Recognizer | str) -> Exemptions:
-        """Read the reference photos.
-
-        Args:
-            finding: the rules.
-            detector: finds the faces of the reference photos.
-            recognizer: tells people apart, even where nothing is verified; or its name.
-        """
+        """Read the reference photos. The recogniser tells people apart, even where nothing is verified; or its name."""
         if not (finding.keep or finding.only):
             return cls(None, {}, {}, finding.boxes)
         teller = get_recognizer(recognizer) if isinstance(recognizer, str) else recognizer

@@ -94,22 +94,9 @@ class Work:
 class Photos:
     """What all photos of one `Deidentifier` share, and the steps that each of them takes.
 
-    Args:
-        model: makes faces; None where nothing is generated.
-        alignment: of the model's crops.
-        detector: finds faces.
-        exemptions: which of them stay.
-        recognizer: checks results; None: nothing does.
-        policy: when a face may be published.
-        mode: what takes a face's place.
-        methods: anonymisers by mode.
-        method: the mode's anonymiser; None for the modes of our own.
-        fallback: what covers a face that cannot be generated.
-        mask_scale: size of the replaced region.
-        psi: diversity ψ, or "auto".
-        min_score: finds with a lower score are taken for no faces.
-        strict: whether doubtful finds are covered.
-        info, digests: of the model's checkpoint, for the account.
+    `exemptions` say which faces stay, `methods` holds anonymisers by mode, `method` is the mode's (None for the modes
+    of our own); `info` and `digests` are of the model's checkpoint, for the account. See the groups of options for the
+    rest.
     """
 
     model: FaceModel | None

@@ -174,15 +174,12 @@ class Deidentifier:
         """The embedded default model, or the given files, with all options by name.
 
         Args:
-            checkpoint: model file; None: the embedded one.
-            bank: identity bank made with it; None: the embedded one (or, for another checkpoint, an error).
-            k, band, seed, alpha, attributes, add, swap, precision, compile: of the model, see `load_face_model`.
+            checkpoint, bank: files; None: the embedded ones. A checkpoint needs its own bank.
+            k, band, seed, alpha, attributes, add, swap, device, engine, precision, compile: see `load_face_model`.
             layer, psi, exemplar: see `Identity`.
             mode, fallback, mask_scale, background: see `Hiding`.
             detector, threshold, scale, thorough, min_score, strict, keep, only, boxes: see `Finding`.
-            recognizer, policy: see `Checking`.
-            verify: shorthand for `policy=Policy(verify=…)`.
-            device, engine: see `load_face_model`.
+            recognizer, policy: see `Checking`; verify: shorthand for `policy=Policy(verify=…)`.
 
         Raises:
             FicganError: missing or damaged files, or a bank of another model.
@@ -261,13 +258,7 @@ class Deidentifier:
         layer: int | None = None,
         channel_order: ChannelOrder = "rgb",
     ) -> list[Result]:
-        """De-identify several images, their faces encoded together; sizes may differ.
-
-        Args:
-            images: see `__call__`.
-            keys: one per image, see `__call__`; None: a hash of each image's pixels.
-            layer: i for these images; None: as the Deidentifier was made.
-            channel_order: of all images, in and out.
+        """De-identify several images, their faces encoded together; sizes may differ. Arguments are as of `__call__`.
         """
         photos = [as_photo(image, bgr=channel_order == "bgr") for image in images]
         pixels = [photo.rgb for photo in photos]
@@ -289,17 +280,10 @@ class Deidentifier:
     def aligned(
         self, crops: NDArray[np.uint8], *, keys: Sequence[str] | None = None, layer: int | None = None
     ) -> tuple[Image, list[FaceResult]]:
-        """De-identify crops that are already aligned as the checkpoint's; no detector, no blending.
+        """De-identify crops [B,S,S,3] that are already aligned as the checkpoint's; no detector, no blending.
 
-        With ψ "auto" each crop gets the plain mean, as a person alone in a photo does; give ψ to tell people apart.
-
-        Args:
-            crops: [B,S,S,3] uint8 RGB.
-            keys: one per crop, for the keyed draw; None: a hash of each crop's pixels.
-            layer: i for these crops; None: as the Deidentifier was made.
-
-        Returns:
-            Crops of the same shape, and what was done to each; a crop that no setting hides becomes grey.
+        With ψ "auto" each crop gets the plain mean, as a person alone in a photo does; give ψ to tell people apart. A
+        crop that no setting hides becomes grey. `keys` and `layer` are as of `__call__`.
         """
         if self.mode != "ficgan":
             raise UsageError(f"aligned crops can only be generated anew, not {self.mode}; use mode ficgan")

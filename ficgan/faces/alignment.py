@@ -37,12 +37,10 @@ class Alignment:
     """How faces are placed in the square crops of a model.
 
     Args:
-        kind: "template", a least-squares similarity to five points; "ffhq", the oriented square of FFHQ; or
-            "canonical", the frame of `ficgan.frame`: its crops are the default template's, and a mesh does the rest.
-        eye_distance: Distance between the eyes as a fraction of the crop's side, in (0, 1); template only.
-        eye_y: Height of the eyes as a fraction of the crop's side, in (0, 1); template only.
-
-    Source: Karras et al., A Style-Based Generator Architecture (FFHQ alignment); DESIGN of the five-point template.
+        kind: "template", a least-squares similarity to five points; "ffhq", the oriented square of FFHQ (Karras et
+            al.); or "canonical", the frame of `ficgan.frame`: its crops are the default template's, and a mesh does the
+            rest.
+        eye_distance, eye_y: of the eyes, as fractions of the crop's side in (0, 1); template only.
     """
 
     kind: AlignmentKind = "template"
@@ -58,28 +56,13 @@ class Alignment:
                 raise UsageError(f"Alignment {name} is {value!r}: give a fraction of the crop's side between 0 and 1.")
 
     def points(self, size: int) -> Points:
-        """Where the five landmarks of an ordinary frontal face lie in a crop.
-
-        Args:
-            size: Side of the crop in pixels.
-
-        Returns:
-            float64 [5, 2], in pixels of the crop.
-        """
+        """Where the landmarks of an ordinary frontal face lie in a crop of this side: float64 [5, 2], pixels."""
         if self.kind == "ffhq":
             return transform_points(self.matrix(_FACE, size), _FACE)
         return (_FACE * self.eye_distance + (0.5, self.eye_y)) * size - 0.5
 
     def matrix(self, landmarks: ArrayLike, size: int) -> Matrix:
-        """The similarity that brings a face of a photo into a crop.
-
-        Args:
-            landmarks: [5, 2], pixels of the photo, in the order of `ficgan.faces.Face`.
-            size: Side of the crop in pixels.
-
-        Returns:
-            float64 [2, 3], photo -> crop.
-        """
+        """The similarity float64 [2, 3] that brings landmarks [5, 2] of a photo into a crop of this side."""
         points = _as_points(landmarks)
         if points.shape != (5, 2):
             raise InputError(f"Alignment needs five landmarks, got an array of shape {points.shape}: pass [5, 2].")
@@ -88,13 +71,9 @@ class Alignment:
         return similarity(points, self.points(size))
 
     def face_square(self, size: int) -> Matrix:
-        """From a crop to the square that the default template would have cut of the same face, hairline to chin.
+        """The similarity [2, 3] from a crop to the square, hairline to chin, that the default template would have cut.
 
-        Args:
-            size: Side of both in pixels.
-
-        Returns:
-            float64 [2, 3]; the identity for the default template. `paste_back` lays its oval into that square.
+        Both have this side. It is the identity for the default template; `paste_back` lays its oval into that square.
         """
         return similarity(self.points(size), Alignment().points(size))
 
@@ -116,17 +95,11 @@ class Alignment:
 
 
 def similarity(src: ArrayLike, dst: ArrayLike) -> Matrix:
-    """The least-squares similarity (rotation, uniform scale, translation, no reflection) of one point set to another.
+    """The least-squares similarity float64 [2, 3] (no reflection) of points [N, 2], N ≥ 2, to others (Umeyama 1991,
+    eqs. 40–42).
 
-    Args:
-        src: [N, 2] points, N >= 2.
-        dst: [N, 2] points they should meet.
-
-    Returns:
-        float64 [2, 3], minimising the sum of squared distances between matrix(src) and dst.
-
-    Source: Umeyama 1991, eqs. 40-42. In the plane a similarity is z -> a z + b over the complex numbers, where the
-    least-squares solution is linear and a reflection cannot arise.
+    In the plane a similarity is z → a z + b over the complex numbers, where the least-squares solution is linear and a
+    reflection cannot arise. An InputError where points are not finite, coincide, or fit only mirrored.
     """
     p, q = _as_points(src), _as_points(dst)
     if p.shape != q.shape or len(p) < 2:
@@ -145,14 +118,7 @@ def similarity(src: ArrayLike, dst: ArrayLike) -> Matrix:
 
 
 def invert(matrix: ArrayLike) -> Matrix:
-    """The inverse of a 2 x 3 affine matrix.
-
-    Args:
-        matrix: [2, 3], photo -> crop.
-
-    Returns:
-        float64 [2, 3], crop -> photo.
-    """
+    """The inverse of an affine matrix [2, 3]; an InputError where it has none."""
     m = np.asarray(matrix, dtype=np.float64)
     if m.shape != (2, 3) or not np.isfinite(m).all():
         raise InputError(f"An alignment matrix must be 2 x 3 and finite, got shape {m.shape}.")
@@ -209,11 +175,8 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class SmoothConfig:
-    """Numbers of smoothing.
-
-    Args:
-        reach: seconds of the window on either side.
-        bound: how far a point may be moved, in eye distances.
+    """Numbers of smoothing: `reach`, seconds of the window on either side; `bound`, how far a point may be moved, in
+    eye distances.
     """
 
     reach: float = 0.16
@@ -225,11 +188,7 @@ class SmoothConfig:
 
 
 def jitter(landmarks: ArrayLike) -> float:
-    """How much landmarks tremble: root mean square of the second differences [n-2,5,2], in eye distances.
-
-    Args:
-        landmarks: [n,5,2]; below three frames there is no jitter.
-    """
+    """How much landmarks [n,5,2] tremble: root mean square of their second differences, in eye distances."""
     marks = np.asarray(landmarks, np.float64)
     if len(marks) < 3:
         return 0.0
@@ -238,16 +197,7 @@ def jitter(landmarks: ArrayLike) -> float:
 
 
 def smooth_landmarks(landmarks: ArrayLike, rate: float, config: SmoothConfig | None = None) -> Floats:
-    """Smoothed landmarks of consecutive frames; nothing is delayed.
-
-    Args:
-        landmarks: [n,5,2] pixels.
-        rate: frames per second.
-        config: numbers.
-
-    Returns:
-        float64 [n,5,2].
-    """
+    """Smoothed landmarks float64 [n,5,2] of consecutive frames at `rate` a second; nothing is delayed."""
     config = config or SmoothConfig()
     marks = np.asarray(landmarks, np.float64)
     reach = config.frames(rate)
@@ -264,16 +214,7 @@ def smooth_landmarks(landmarks: ArrayLike, rate: float, config: SmoothConfig | N
 
 
 def smooth_middle(window: ArrayLike, at: int, limit: float) -> Floats:
-    """One row of a window of consecutive frames, smoothed.
-
-    Args:
-        window: [m,...,D] places, or [m,D] numbers, of m frames.
-        at: the row.
-        limit: how far a place may be moved, in its own unit.
-
-    Returns:
-        float64 [...,D].
-    """
+    """Row `at` of a window [m,...,D] of consecutive frames, smoothed and moved by `limit` at most, in its own unit."""
     rows = np.asarray(window, np.float64)
     move = _fit(rows, at) - rows[at]
     far = np.linalg.norm(move, axis=-1, keepdims=True)

@@ -36,7 +36,7 @@ class Face:
         box: float32 [4], x0, y0, x1, y1 in pixels, inside the photo.
         landmarks: float32 [5, 2], (x, y) in pixels: eye on the viewer's left, eye on the viewer's right, nose tip,
             mouth corner left, mouth corner right. They may lie outside the photo where the face does.
-        score: The detector's confidence; comparable within one detector only.
+        score: the detector's confidence; comparable within one detector only.
     """
 
     box: NDArray[np.float32]
@@ -119,12 +119,11 @@ class PyramidDetector:
     """A `FaceDetector` made of a search at a single scale.
 
     Args:
-        name: Name of the back end.
-        search: Finds faces in one image at its own scale; sides come as multiples of 32, coordinates go back in pixels.
-        threshold: Lowest score of a face.
-        scale: One factor to search at, or None for the plan's.
-        plan: How photos are searched.
-        thorough: All looks at every photo; False: one, and the others where it shows a reason.
+        search: finds faces in one image at its own scale; sides come as multiples of 32, coordinates go back in pixels.
+        threshold: lowest score of a face.
+        scale: one factor to search at, or None for the plan's.
+        plan: how photos are searched.
+        thorough: all looks at every photo; False: one, and the others where it shows a reason.
     """
 
     def __init__(
@@ -249,12 +248,9 @@ class PyramidDetector:
 
 @dataclass
 class DetectAt:
-    """A detector that sees every picture at about one size, its proportions kept.
+    """A detector that sees every picture scaled to fit `size`, width and height in px, its proportions kept.
 
-    Args:
-        detector: What detects.
-        size: Width and height, in px, that the picture is scaled to fit.
-        enlarge: Whether a smaller picture is enlarged to it.
+    `enlarge`: whether a smaller picture is enlarged to it.
     """
 
     detector: FaceDetector
@@ -312,14 +308,10 @@ def tiles(width: int, height: int, side: int, overlap: int) -> Iterator[tuple[in
 
 
 def suppress(rows: Rows) -> Rows:
-    """Greedy non-maximum suppression, best score first.
+    """Greedy non-maximum suppression of rows [N, 15]: those that stay, best score first.
 
-    Args:
-        rows: [N, 15]; a box goes when it overlaps a better one by IoU .4, or when .6 of the smaller of the two lies in
-            the other: scales and tiles often report one face with boxes of different size.
-
-    Returns:
-        [M, 15], sorted by score, highest first.
+    A box goes when it overlaps a better one by IoU .4, or when .6 of the smaller of the two lies in the other: scales
+    and tiles often report one face with boxes of different size.
     """
     rows = rows[np.argsort(-rows[:, 4], kind="stable")]
     area = (rows[:, 2] - rows[:, 0]) * (rows[:, 3] - rows[:, 1])

@@ -80,10 +80,10 @@ def insightface_file(*patterns: str) -> Path | None:
 
 
 def onnx_session(model: Path | bytes, device: str = "cpu") -> Any:
-    """An onnxruntime session on exactly the device asked for.
+    """An onnxruntime session on exactly the device asked for; a UsageError where it cannot be had.
 
     Args:
-        model: Path of an ONNX file, or a serialised model.
+        model: path of an ONNX file, or a serialised model.
         device: "cpu", "cuda", "cuda:N", "openvino", "coreml", "dml", or "auto" (CUDA where onnxruntime has it, else the
             CPU).
     """

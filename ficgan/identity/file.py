@@ -97,13 +97,11 @@ def write_bank(
 
 
 def read_bank(path: str | Path) -> tuple[NDArray[np.float16], NDArray[np.uint8], dict[str, Any], bool]:
-    """Read a file of `write_bank`; a large one is mapped, so that only what is used of it is ever read.
+    """Codes float16 [N,D], attributes uint8 [N,A], both read-only, the header, and whether the file is mapped.
 
-    To replace a bank that may be in use, move the new file to its name, as `write_bank` does. Overwriting it in place
-    changes it under its users, and cutting it ends their process.
-
-    Returns:
-        Codes float16 [N,D], attributes uint8 [N,A], both read-only; the JSON header; and whether the file is mapped.
+    Of a large file, which is mapped, only what is used is ever read. To replace a bank that may be in use, move the new
+    file to its name, as `write_bank` does. Overwriting it in place changes it under its users, and cutting it ends
+    their process.
     """
     path = Path(path)
     if not path.is_file():

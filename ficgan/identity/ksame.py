@@ -119,13 +119,10 @@ def restore_variance(
 ) -> NDArray[np.float32]:
     """w̄ + ψ·√k·(w_m − w̄), its distance from w̄ at most `cap`; ψ = 0 is w_m itself, untouched.
 
-    The mean of k codes has 1/k of their variance, so that all plain means look alike. Scaling its deviation by ψ·√k
-    gives it ψ² of the variance, and every one of the k the same small weight, ψ/√k. Drawing without replacement from N
-    people leaves (N − k)/(N − 1) of that: at k = N nothing deviates from w̄.
-
-    Args:
-        w_m: [512] mean of the k codes drawn.
-        centre: [512] mean w̄ of the group they were drawn from.
+    w_m is the mean of the k codes drawn, the centre w̄ that of the group they were drawn from. The mean of k codes has
+    1/k of their variance, so that all plain means look alike. Scaling its deviation by ψ·√k gives it ψ² of the
+    variance, and every one of the k the same small weight, ψ/√k. Drawing without replacement from N people leaves (N −
+    k)/(N − 1) of that: at k = N nothing deviates from w̄.
     """
     if psi == 0:
         return w_m.astype(np.float32)
@@ -229,12 +226,10 @@ def parse_band(text: str | tuple[int, int], num_layers: int) -> tuple[int, int]:
 
 
 def exemplar(w_m: W, w_t: W, alpha: float) -> W:
-    """w_d = w_m + α·(w_t − w_m), the k-same code moved towards an exemplar the user supplied (FICGAN, eq. 5).
+    """w_d = w_m + α·(w_t − w_m): k-same codes [B,512] moved towards the code of an exemplar of the user's (FICGAN, eq.
+    5).
 
-    Args:
-        w_m: [B,512] k-same codes.
-        w_t: [B,512] or [512] code of the exemplar, never of a bank member.
-        alpha: 0 stays at w_m, 1 is the exemplar itself: an identity swap, no longer k-anonymous.
+    α = 1 is the exemplar itself: an identity swap, no longer k-anonymous. w_t is never of a bank member.
     """
     return w_m + alpha * (w_t - w_m)
 
