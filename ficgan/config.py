@@ -14,20 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from ficgan.yaml_settings import check, override, read_tree
 
 __all__ = [
-    "AlignmentConfig",
-    "AugmentConfig",
-    "Config",
-    "DiscriminatorConfig",
-    "EmaConfig",
-    "FrameNetworkConfig",
-    "LossConfig",
-    "ModelConfig",
-    "OptimizerConfig",
-    "ScheduleConfig",
-    "SwapConfig",
-    "VerifierConfig",
-    "load_config",
-]
+    "AlignmentConfig", "AugmentConfig", "Config", "DiscriminatorConfig", "EmaConfig", "FrameNetworkConfig",
+    "LossConfig", "ModelConfig", "OptimizerConfig", "ScheduleConfig", "SwapConfig", "VerifierConfig", "load_config",
+]  # fmt: skip
 
 
 class _Frozen(BaseModel):

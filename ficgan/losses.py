@@ -12,17 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 __all__ = [
-    "adversarial_discriminator",
-    "adversarial_generator",
-    "feature_distance",
-    "local_adversarial",
-    "negative",
-    "negative_hinge",
-    "positive",
-    "r1_penalty",
-    "reconstruction",
-    "structure",
-]
+    "adversarial_discriminator", "adversarial_generator", "feature_distance", "local_adversarial", "negative",
+    "negative_hinge", "positive", "r1_penalty", "reconstruction", "structure",
+]  # fmt: skip
 
 
 def _cosine(a: Tensor, b: Tensor) -> Tensor:

@@ -53,7 +53,7 @@ class RunOptions:
     recorded: Mapping[str, Any] = field(default_factory=dict)
     """Options as the side-cars tell them."""
     film: Mapping[str, Any] = field(default_factory=dict)
-    """Of `Deidentifier.process_video`."""
+    """Of `Deidentifier.process_video` or `render_video`."""
 
 
 SUMMARY = (
@@ -256,16 +256,16 @@ class Run:
     def _films(self, jobs: list[Job], engine: Any) -> Iterator[Job]:
         for job in jobs:
             with self._settling(job) as known:
-                known |= self.film(job, engine)
+                known |= self.film(job, engine.process_video)
             yield job
 
-    def film(self, job: Job, engine: Any) -> dict[str, Any]:
-        """Process one film; returns its hash and seconds for the manifest."""
+    def film(self, job: Job, process: Callable[..., Any]) -> dict[str, Any]:
+        """Process one film by a method of the engine; returns its hash and seconds for the manifest."""
         self._check_free(job)
         options, began = self.options, time.monotonic()
         source = _input(job) if options.sidecar else {}
         with _folder_for(job.output), self._telling_what_stays(job):
-            result = engine.process_video(
+            result = process(
                 job.address or job.source, job.output, overwrite=options.overwrite,
                 progress=lambda done, total, stage: self._report.frames(done, total, job.name, stage), **options.film,
             )  # fmt: skip

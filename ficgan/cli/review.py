@@ -8,8 +8,8 @@ import sys
 import tempfile
 import time
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -92,7 +92,10 @@ def render(
     started = time.monotonic()
     given |= _as_analysed(project, given["fallback"])
     settings = opts.engine_settings(given, mode="ficgan", verify=given["verify"] != "off") | opts.loaded(given)
-    film_options = {"settings": opts.video_settings(given), "encode": opts.encode_options(given)}
+    film_options = {
+        "settings": opts.video_settings(given), "encode": opts.encode_options(given), "decisions": decisions,
+        "force": force,
+    }  # fmt: skip
     with Progress(given["progress"], quiet=given["quiet"]) as report:
         run = Run(RunOptions(
             sidecar=sidecar, overwrite=overwrite, film=film_options, recorded=opts.recorded(given)
@@ -101,14 +104,7 @@ def render(
 
         def work() -> None:
             engine: Any = _deid.make_engine(**settings)
-
-            def process(source: Any, output: Any, *, settings: Any, encode: Any, progress: Any, **_: Any) -> Any:
-                return engine.render_video(
-                    project, source, output, settings=settings, encode=encode, decisions=decisions, force=force,
-                    overwrite=overwrite, progress=progress,
-                )  # fmt: skip
-
-            run.film(Job(Path(film), Path(out), film=True), SimpleNamespace(process_video=process))
+            run.film(Job(Path(film), Path(out), film=True), partial(engine.render_video, project))
 
         finish(run, work, started)
 

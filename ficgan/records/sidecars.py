@@ -21,22 +21,8 @@ if TYPE_CHECKING:
     from ficgan.video import VideoResult
 
 __all__ = [
-    "MANIFEST",
-    "SCHEMA",
-    "SYNTHETIC_ACTIONS",
-    "TOOL",
-    "Folder",
-    "Manifest",
-    "NewPhoto",
-    "Record",
-    "as_json",
-    "film_record",
-    "new_photo",
-    "own_sidecar",
-    "read_folder",
-    "record_of",
-    "sidecar_path",
-    "vouches_for",
+    "MANIFEST", "SCHEMA", "SYNTHETIC_ACTIONS", "TOOL", "Folder", "Manifest", "NewPhoto", "Record", "as_json",
+    "film_record", "new_photo", "own_sidecar", "read_folder", "record_of", "sidecar_path", "vouches_for",
 ]  # fmt: skip
 
 
