@@ -123,16 +123,10 @@ class Job:
 
 @dataclass(frozen=True)
 class Task:
-    """What all workers of a run share.
+    """What all workers of a run share; see `new_photo` for what concerns photos, `Deidentifier.from_pretrained` for
+    `engine`.
 
-    Args:
-        source, target: folders or addresses.
-        engine: of `Deidentifier.from_pretrained`.
-        options: as side-cars tell them.
-        max_pixels, tag, keep_metadata, require_face: see `ficgan.records.sidecars.new_photo`.
-        overwrite: replace results that another run made.
-        video, encode: of films; None: the usual ones.
-        decisions: on photos, by their hash, see `ficgan.deidentify.retouch`; None: none.
+    `options` are told in side-cars; `decisions` on photos go by their hash, see `ficgan.deidentify.retouch`.
     """
 
     source: str
@@ -330,7 +324,6 @@ class Worker:
         return None
 
     def _photo(self, job: Job, data: bytes) -> dict[str, Any]:
-        """Write the new photo."""
         task = self._task
         made = new_photo(
             self._draw, data, job.input, output=job.output, max_pixels=task.max_pixels, tag=task.tag,
@@ -536,13 +529,7 @@ def run(
 ) -> None:  # fmt: skip
     """Settle every job that the manifest does not: exactly one result each, and one line "done" or "failed".
 
-    Args:
-        task: what the workers share.
-        jobs: all of the run.
-        manifest: open; says what is done already.
-        engine: runs the workers.
-        retries: how often a photo is tried again whose worker died, or whose failure may pass.
-        progress: called with the number done, the number of all, and a name.
+    A file whose worker died, or whose failure may pass, is tried again `retries` times.
     """
     todo = [job for job in jobs if job.input not in manifest.done]
     settled = len(jobs) - len(todo)

@@ -57,13 +57,7 @@ class Sight:
 
 
 class FaceModel(ABC):
-    """The controls that hold for a whole job.
-
-    Args:
-        bank: identities to average.
-        num_layers: L of the model.
-        k, band, seed, alpha, attributes, add, swap: as of `Deidentifier`.
-    """
+    """The controls that hold for a whole job, as of `Deidentifier`, and the bank whose identities are averaged."""
 
     alignment: Alignment
     resolution: int
@@ -106,11 +100,7 @@ class FaceModel(ABC):
 
     @abstractmethod
     def see(self, pairs: Sequence[tuple[Image, Face]], found: Sequence[Any] | None = None) -> list[Sight]:
-        """Codes of source faces, together.
-
-        Args:
-            pairs: uint8 [H,W,3] RGB photos, and a face in each.
-            found: what `find` found, or `smoothed` made of it; None: found here.
+        """Codes of faces in photos uint8 [H,W,3] RGB, together; `found` is what `find` found, or `smoothed` made of it.
         """
 
     def find(self, pairs: Sequence[tuple[Image, Face]]) -> list[Any]:
@@ -199,13 +189,10 @@ class FaceModel(ABC):
         ]  # fmt: skip
 
     def draw(self, key: str, attempt: Attempt, psi: float, z_id: Floats | None = None) -> KSameCode:
-        """The k-same draw of one face or person.
+        """The k-same draw of one face or person; the same key gives the same draw.
 
-        Args:
-            key: whom it is for; the same key gives the same draw.
-            attempt: setting tried; its own diversity is the least.
-            psi: diversity ψ.
-            z_id: float32 [D], the source's code, for models that take the least like of several draws.
+        The attempt's own diversity is the least. `z_id` [D] is the source's code, for models that take the least like
+        of several draws.
         """
         return self.bank.k_same(
             self.k, self.key(key, attempt), seed=self.seed, attributes=self.attributes,

@@ -30,15 +30,7 @@ def param(
     choices: tuple[str, ...] = (),
     secret: bool = False,
 ) -> Any:
-    """A dataclass field that is a parameter.
-
-    Args:
-        default: value where none is given.
-        help: one phrase, with the unit.
-        low, high: bounds, both allowed.
-        choices: allowed texts.
-        secret: never shown by `settings`; a key.
-    """
+    """A dataclass field that is a parameter; `help` is a phrase with the unit, a `secret` (a key) is never shown."""
     limits = {"help": help, "low": low, "high": high, "choices": choices, "secret": secret}
     return dataclasses.field(default=default, metadata=limits, repr=not secret)
 

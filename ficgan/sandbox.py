@@ -83,13 +83,7 @@ def is_on() -> bool:
 
 
 class Child:
-    """A process that decodes one file.
-
-    Args:
-        module: its `main` is run there, with a `Server`.
-        name: of the file, for messages.
-        limits: of the process.
-    """
+    """A process that decodes one file: the `main` of a module is run there, with a `Server`."""
 
     def __init__(self, module: str, name: str, limits: Limits = LIMITS) -> None:
         self._name, self._limits, self._hung = name, limits, False
@@ -103,18 +97,10 @@ class Child:
         )  # fmt: skip
 
     def ask(self, request: Mapping[str, Any], data: bytes = b"", *, most: int = 1 << 30) -> tuple[dict[str, Any], Any]:
-        """The answer to a request, and its pixels.
+        """The answer to a request, and its pixels: uint8 or uint16 of the shape that it states, or None.
 
-        Args:
-            request: JSON-ready.
-            data: bytes that belong to it.
-            most: bytes of pixels that are accepted.
-
-        Returns:
-            The answer and an array uint8 or uint16 of the shape that it states; None where there are no pixels.
-
-        Raises:
-            InputError: the child refused the file, hung, crashed, or answered nonsense.
+        At most `most` bytes of pixels are accepted. An InputError where the child refused the file, hung, crashed, or
+        answered nonsense.
         """
         watch = threading.Timer(self._limits.answer, self._give_up)
         watch.daemon = True

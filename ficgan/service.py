@@ -94,13 +94,10 @@ def make_app(
     engine: Callable[..., Result], limits: Limits, *, token: str | None = None, version: str = "",
     tag: bool = True, require_face: bool = False, allow_recognised: bool = False,
 ) -> Starlette:  # fmt: skip
-    """The application: POST /photo and GET /health.
+    """The application: POST /photo and GET /health. Several threads call the engine at once.
 
     Args:
-        engine: a `Deidentifier`, or what is called like one; several threads call it at once.
-        limits: see there.
         token: what `Authorization: Bearer …` must hold; None: nothing is asked.
-        version: of ficgan, for /health.
         tag: mark generated photos as synthetic media.
         require_face: refuse photos without a face.
         allow_recognised: give out photos in which the gate still recognises a face; otherwise they are refused.

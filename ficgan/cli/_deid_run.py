@@ -210,7 +210,6 @@ class Run:
         return made, time.monotonic() - began
 
     def _finish(self, job: Job, made: NewPhoto) -> None:
-        """Count, report and write."""
         self.counts.update(faces=len(made.actions), masked=made.actions.count("masked"), uncovered=made.uncovered)
         for note in made.notes:
             self._report.info(f"{job.source}: {note}")

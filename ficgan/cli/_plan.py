@@ -249,7 +249,6 @@ def obstacle(folder: Path) -> Path | None:
 
 
 def _sources(inputs: Sequence[str], folder: Path | None, recursive: bool, plan: Plan) -> Iterator[tuple[Path, Path]]:
-    """Every input file, with its place in the output tree."""
     for name in inputs:
         path = Path(name)
         if not path.is_dir():

@@ -148,7 +148,6 @@ def deid(inputs: tuple[str, ...], out: str | None, **given: Any) -> None:
 
 
 def _listed(source: str | None) -> list[str]:
-    """Inputs from a list, one path a line."""
     if source is None:
         return []
     try:
@@ -170,7 +169,6 @@ def _digest(given: Mapping[str, Any]) -> str:
 
 
 def _jobs(given: Mapping[str, Any], mode: str, photos: int) -> int:
-    """Photos that are worked on at once."""
     alone = given["compile_"] or mode.startswith("external")  # neither is made for several threads
     usual = min(cpus(), MOST_JOBS) if given["device"] == "cpu" else 2
     return 1 if alone else max(1, min(given["jobs"] or usual, photos))

@@ -381,7 +381,6 @@ def _ablation(text: str) -> tuple[str, str, str]:
 def _finish(
     results: Any, out: Path, tables: list[dict[str, Any]], draw: Callable[[], list[Path]] | None = None
 ) -> shared.Summary:
-    """Write the tables and the report, and name them."""
     from ficgan.lab.stored import write_json
 
     results.write(out / "results.json")

@@ -74,7 +74,6 @@ def measure(
 
 
 def _clip(path: Path) -> Any:
-    """The first frames of a film."""
     from ficgan.lab.bars import Clip
     from ficgan.video import open_video
 

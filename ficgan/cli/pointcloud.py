@@ -257,7 +257,6 @@ def _study(
     config: str, overrides: tuple[str, ...], scans: Path | None, morphs: int | None, photos: Path | None,
     judges: tuple[str, ...],
 ) -> Any:  # fmt: skip
-    """The configuration as options and overrides want it."""
     from ficgan.errors import UsageError
     from ficgan.lab.clouds import CloudStudyConfig
 

@@ -339,7 +339,6 @@ def build(
 
 
 def _encoded(network: FICGAN, faces: FaceData, device: str, report: Progress) -> NDArray[np.float32]:
-    """Codes [N,D] of a set, a part at a time."""
     import numpy as np
 
     from ficgan.identity import encode_faces

@@ -299,7 +299,6 @@ class Exemptions:
     def _near(
         self, reading: NDArray[np.float32] | None, people: Mapping[str, NDArray[np.float32]], factor: float
     ) -> str | None:
-        """The nearest of these people, where near enough."""
         if reading is None or self.recognizer is None or not np.isfinite(reading).all():
             return None
         apart = {name: self.recognizer.distance(reading, known) for name, known in people.items()}

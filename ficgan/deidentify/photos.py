@@ -37,7 +37,6 @@ Mask = NDArray[np.float32]
 
 
 def _average(image: Image, face: Face, *, mask_scale: float = 1.0) -> Paste:
-    """A face under one patch of its own mean colour."""
     x0, y0, x1, y1 = (int(value) for value in np.rint(face.box))
     region = image[max(y0, 0) : max(y1, y0 + 1, 1), max(x0, 0) : max(x1, x0 + 1, 1)]
     red, green, blue = (round(value) for value in region.reshape(-1, 3).mean(0)) if region.size else (0, 0, 0)
@@ -261,7 +260,6 @@ class Photos:
         return covered(mask, work.face.landmarks, work.face.box, self.policy.coverage, outline)
 
     def _read(self, image: Image, works: list[Work]) -> None:
-        """Embed the source faces."""
         readable = [work for work in works if work.readable and work.source is None]
         if self.recognizer is not None and readable:
             marks = np.stack([work.face.landmarks for work in readable])
@@ -298,7 +296,6 @@ class Photos:
                 work.result.doubt = ", ".join(filter(None, [work.result.doubt, sight.doubt]))
 
     def _generate(self, works: Sequence[Work], attempt: Attempt) -> None:
-        """New faces for these at one setting."""
         for model in {work.aimed or self.face_model for work in works}:
             self._generate_by(model, [work for work in works if (work.aimed or self.face_model) is model], attempt)
 

@@ -359,22 +359,13 @@ class Deidentifier:
 
         Args:
             source: file, pattern such as `frames/%05d.png`, `camera:0`, or address.
-            output: file to make.
             settings: stride, pads, linking, fallbacks; None: the usual ones with this Deidentifier's mode.
             rules: whom to leave as they are.
             encode: codec, quality, sound.
             start, end: seconds.
             project: folder that keeps the analysis.
-            overwrite: replace an existing result.
             progress: called with frames done, frames in all or None, and the stage.
-            is_cancelled: asked after each frame.
-
-        Returns:
-            What was done; the second look's findings are in `check`.
-
-        Raises:
-            InputError: the film cannot be read, or the output not be written.
-            Cancelled: `is_cancelled` said so; nothing is left.
+            is_cancelled: asked after each frame; where it says so, `Cancelled` is raised and nothing is left.
         """
         from ficgan.video import process_film, record_live
         from ficgan.video.read import is_live

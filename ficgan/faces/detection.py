@@ -166,7 +166,6 @@ class PyramidDetector:
         return faces[:sure], faces[sure:]
 
     def _looks(self, image: Image) -> Rows:
-        """Faces and fainter finds at all scales that are called for."""
         plan, (height, width) = self._plan, image.shape[:2]
         fine, coarse, thumbnail = plan.passes(height, width)
         if self.thorough:

@@ -125,14 +125,11 @@ class IdentityBank:
         Args:
             codes: float [M,D], one per image.
             people: [M] who is in the image: numbers or strings. A negative number or "" is somebody unknown, who counts
-                as a person of their own; None: all are unknown.
+                as a person of their own; None: all are unknown. Known people come first, in ascending order.
             attributes: [M,A], not 0 where an image shows the attribute; see `majority`.
             names: A attribute names.
             provenance: where the codes come from; the counts of images and people are added.
             columns: A names, alike for attributes that exclude each other, such as Female and Male.
-
-        Returns:
-            The bank: people in ascending order, then the unknown ones in the order of their images.
         """
         owner, unknown = _owners(people, len(codes))
         table = np.zeros((len(codes), 0), np.uint8) if attributes is None else np.asarray(attributes)
@@ -345,15 +342,11 @@ def parse_direction(text: str) -> tuple[str, float]:
 def majority(
     values: NDArray[np.uint8], owner: NDArray[np.int64], people: int, columns: Sequence[str] = ()
 ) -> NDArray[np.uint8]:
-    """Attributes per person, uint8 [N,A] of 0 and 1, from attributes per image.
+    """Attributes uint8 [N,A] of N people from those of M images [M,A]; `owner` [M] says whose each image is.
 
-    A person has an attribute that more than half of the images show. Of attributes that exclude each other (Female and
-    Male, the ages) a person has the one that most images show, and none where two are level.
-
-    Args:
-        values: [M,A], not 0 where the image shows the attribute.
-        owner: [M], 0 … people − 1.
-        columns: A names of columns, alike for attributes that exclude each other; empty: none do.
+    A person has an attribute that more than half of the images show. Of attributes that exclude each other, which have
+    alike names in `columns` (Female and Male, the ages), a person has the one that most images show, and none where two
+    are level.
     """
     pictures = np.bincount(owner, minlength=people)
     has = np.zeros((people, values.shape[1]), np.uint8)
@@ -374,12 +367,7 @@ def encode_faces(
     model: FICGAN, images: torch.Tensor, *, batch: int = 64, device: str = "cpu",
     progress: Callable[[int, int], None] | None = None,
 ) -> NDArray[np.float32]:  # fmt: skip
-    """Intermediate latents w, float32 [N,w_dim], of aligned faces uint8 [N,3,R,R].
-
-    Args:
-        batch: faces at once.
-        progress: called as progress(done, N).
-    """
+    """Intermediate latents w, float32 [N,w_dim], of aligned faces uint8 [N,3,R,R], `batch` at once."""
     import torch
 
     found = np.empty((len(images), model.config.w_dim), np.float32)

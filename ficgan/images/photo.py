@@ -226,10 +226,7 @@ def clean_exif(image: Image.Image, size: tuple[int, int]) -> bytes | None:
     """EXIF that may be kept, as a block for Pillow's writers; None where there is nothing, or nothing readable.
 
     Left out are the orientation (it is applied), thumbnail, maker note, author, owner, serial numbers, large values.
-
-    Args:
-        image: the opened file.
-        size: width and height of the upright image, in px.
+    `size` is the upright image's width and height in px.
     """
     try:
         source = image.getexif()

@@ -219,9 +219,8 @@ class FilmJob:
     def analyse(self, rules: Rules, people: People | None = None, work: Path | None = None) -> Project:
         """Find every face of the film, and which of them are one person.
 
-        Args:
-            people: those known from other films of the job.
-            work: folder for a log of detections, so that an interrupted analysis resumes.
+        `people` are known from other films of the job; `work` is a folder for a log of detections, so that an
+        interrupted analysis resumes.
         """
         source, recognizer = self.source, self.tools.recognizer
         settings, paced = self.settings, self.settings.at(source.info.rate)
