@@ -36,7 +36,7 @@ COMMANDS = {
     "deid": Entry("ficgan.cli.deid:deid", "Replace the faces in photos and films by k-anonymous ones."),
     "analyse": Entry("ficgan.cli.review:analyse", "Find the faces of a film and write a project to review."),
     "render": Entry("ficgan.cli.review:render", "Apply a reviewed project to its film."),
-    "ui": Entry("ficgan.cli.ui:ui", "Review and redact photos and films in the browser."),
+    "ui": Entry("ficgan.cli.serve:ui", "Review and redact photos and films in the browser."),
     "purge": Entry("ficgan.cli.review:purge", "Remove project folders and remains of interrupted films."),
     "report": Entry("ficgan.cli.review:report", "Make one page for a data protection officer from side-cars."),
     "export": Entry("ficgan.cli.review:export", "Write the boxes of faces for COCO or CVAT."),

@@ -27,7 +27,7 @@ from starlette.testclient import TestClient
 from ficgan.arrays import content_key
 from ficgan.cli._plan import is_film
 from ficgan.cli.main import main
-from ficgan.cli.ui import _make_engine, ui
+from ficgan.cli.serve import _make_engine, ui
 from ficgan.deidentify import Choice, Deidentifier, Retouch
 from ficgan.deidentify.retouch import deciding, read_decisions
 from ficgan.errors import InputError, UsageError
