@@ -334,10 +334,13 @@ class Worker:
 
     def _film(self, job: Job, path: Path) -> dict[str, Any]:
         """Write the new film. On a disk it goes on where a worker that died left it (`.NAME.ficgan-work`)."""
+        from ficgan.video.read import open_video
+
         task = self._task
         with self._target.as_file(job.output, new=True) as new:
             # Without its side-car a result proves nothing: it is made again.
             result = self._engine.process_video(path, new, settings=task.video, encode=task.encode, overwrite=True)
+            open_video(new).close()  # nobody looks at every film of many: what cannot be read again is an error
             return film_record(result, new, job.output, task.options)
 
     def _recorded(self, side: str) -> dict[str, Any] | None:
