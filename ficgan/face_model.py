@@ -19,8 +19,8 @@ from ficgan.arrays import resize, to_pixels, to_tensor
 from ficgan.device import resolve_device, resolve_precision
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, Face, Paste, crop, paste_back
+from ficgan.files import ModelInfo
 from ficgan.identity import IdentityBank, KSameCode, audit, parse_band
-from ficgan.identity.file import ModelInfo
 from ficgan.identity.ksame import check_psi, exemplar, k_same_layers, mix_layers
 from ficgan.policy import Attempt
 

@@ -312,8 +312,8 @@ def build(
     from ficgan.data import check_alignment, open_faces
     from ficgan.face_model import ModelInfo
     from ficgan.faces import Alignment
+    from ficgan.files import file_header
     from ficgan.frame.learn import SIDE
-    from ficgan.identity.file import file_header
 
     shared.refuse_existing(out, overwrite=overwrite)
     network = None
@@ -385,8 +385,8 @@ def save_bank(
         licence: of the set; "": the model's where the set is what it was made from.
         rows: which of the set's images were read; None: all.
     """
+    from ficgan.files import file_digest
     from ficgan.identity import IdentityBank
-    from ficgan.identity.file import file_digest
 
     marks = faces.labels
     if marks is not None and rows is not None:

@@ -15,8 +15,8 @@ from ficgan.errors import FicganError, UsageError
 from ficgan.face_model import FaceModel, ModelInfo
 from ficgan.faces import Face, FaceDetector, Recognizer, get_recognizer
 from ficgan.faces.models import check_onnx_device
+from ficgan.files import file_digest, file_header
 from ficgan.identity import IdentityBank
-from ficgan.identity.file import file_digest, file_header
 from ficgan.policy import Policy
 
 if TYPE_CHECKING:

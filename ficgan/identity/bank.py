@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import json
 import math
+import mmap
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ficgan.errors import FicganError, UsageError
+from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.files import atomic_write
 from ficgan.identity import ksame
-from ficgan.identity.file import read_bank, write_bank
 from ficgan.identity.ksame import CHUNK, KSameCode, distances_to, mean_of
 
 if TYPE_CHECKING:
@@ -33,13 +36,20 @@ GROUPS = 32
 _SMALL = 1 << 22
 """Numbers of a bank that is kept as float32 (16 MiB)."""
 
+IN_MEMORY = 64 * 2**20
+"""Files up to this many bytes are read whole (some 60 ms with their digest); larger ones are mapped: the
+safetensors library copies every array, and of a million codes (1 GB) a draw needs a few MB."""
+
+KINDS = {"codes": ("F16", "<f2"), "attributes": ("U8", "u1")}
+"""Name in the file → how safetensors and NumPy call its numbers; in this order, so that the codes are aligned."""
+
 
 @dataclass(frozen=True, eq=False)
 class IdentityBank:
     """Identity codes of N different people.
 
     The digest goes into the key of every draw and into every audit: it says which bank was drawn from. A file states
-    its digest. `load` reads a small file whole and checks it; a larger one (`file.IN_MEMORY`) is mapped, and its digest
+    its digest. `load` reads a small file whole and checks it; a larger one (`IN_MEMORY`) is mapped, and its digest
     is believed until `verify` (`ficgan bank show --check`) is called. `verified`, and every audit, say whether it was.
 
     Args:
@@ -361,6 +371,75 @@ def majority(
             most = shown.max(1, keepdims=True)
             has[:, group] = (shown == most) & (most > 0) & ((shown == most).sum(1, keepdims=True) == 1)
     return has
+
+
+def write_bank(
+    path: str | Path, codes: NDArray[np.float16], attributes: NDArray[np.uint8], header: Mapping[str, Any]
+) -> None:
+    """Write codes [N,D], attribute table [N,A] and JSON header as one safetensors file, whole or not at all."""
+    given = {"codes": codes, "attributes": attributes}
+    arrays = {name: np.ascontiguousarray(given[name], dtype) for name, (_, dtype) in KINDS.items()}
+    metadata = {"format": "ficgan", "kind": "bank", "header": json.dumps(header, sort_keys=True)}
+    entries: dict[str, Any] = {"__metadata__": metadata}
+    end = 0
+    for name, array in arrays.items():
+        begin, end = end, end + array.nbytes
+        entries[name] = {"dtype": KINDS[name][0], "shape": list(array.shape), "data_offsets": [begin, end]}
+    start = json.dumps(entries).encode()
+    start += b" " * (-len(start) % 8)  # the codes begin at a multiple of 8
+    try:
+        with atomic_write(path, overwrite=True) as file:
+            file.write(len(start).to_bytes(8, "little") + start)
+            for array in arrays.values():
+                file.write(array.data)
+    except InputError as error:
+        raise FicganError(str(error)) from None
+    except OSError as error:
+        raise FicganError(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+def read_bank(path: str | Path) -> tuple[NDArray[np.float16], NDArray[np.uint8], dict[str, Any], bool]:
+    """Codes float16 [N,D], attributes uint8 [N,A], both read-only, the header, and whether the file is mapped.
+
+    Of a large file, which is mapped, only what is used is ever read. To replace a bank that may be in use, move the new
+    file to its name, as `write_bank` does. Overwriting it in place changes it under its users, and cutting it ends
+    their process.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FicganError(f"{path} does not exist or is not a file; give the path of a ficgan bank (.safetensors)")
+    try:
+        with open(path, "rb") as file:
+            mapped = os.fstat(file.fileno()).st_size > IN_MEMORY
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if mapped else file.read()
+        start = 8 + int.from_bytes(data[:8], "little")
+        if not 8 < start <= len(data):
+            raise ValueError("its header is cut")
+        entries = json.loads(data[8:start])
+        metadata = entries.pop("__metadata__", {})
+        if metadata.get("format") != "ficgan":
+            raise FicganError(f"{path} was not written by ficgan; give a ficgan bank")
+        if metadata.get("kind") != "bank":
+            raise FicganError(f"{path} holds a ficgan {metadata.get('kind')}, not a bank")
+        stated = start + max(entry["data_offsets"][1] for entry in entries.values())
+        if stated != len(data):
+            raise ValueError(f"it has {len(data)} bytes and states {stated}")
+        codes, attributes = (_array(data, start, entries[name], *KINDS[name]) for name in KINDS)
+        header = json.loads(metadata["header"])
+        if not isinstance(header, dict):
+            raise ValueError("its header is no JSON object")
+    except (OSError, KeyError, IndexError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        raise FicganError(f"{path} is damaged or not a safetensors file ({error}); fetch or build it again") from None
+    return codes, attributes, header, mapped
+
+
+def _array(data: bytes | mmap.mmap, start: int, entry: Mapping[str, Any], kind: str, dtype: str) -> NDArray[Any]:
+    shape, (begin, end) = tuple(entry["shape"]), entry["data_offsets"]
+    if entry["dtype"] != kind:
+        raise ValueError(f"{entry['dtype']} stands where {kind} should")
+    if min(begin, *shape) < 0 or end - begin != math.prod(shape) * np.dtype(dtype).itemsize:
+        raise ValueError(f"shape {list(shape)} does not fit its {end - begin} bytes")
+    return np.ndarray(shape, dtype, data, start + begin)
 
 
 def encode_faces(
