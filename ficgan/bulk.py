@@ -29,7 +29,7 @@ from ficgan.records.sidecars import TOOL, as_json, film_record, new_photo
 
 if TYPE_CHECKING:
     from ficgan.deidentify import Result
-    from ficgan.deidentify.retouch import PhotoDecisions
+    from ficgan.deidentify.decided import PhotoDecisions
     from ficgan.video import EncodeOptions, VideoSettings
 
 __all__ = ["Job", "Manifest", "Place", "Task", "Worker", "local_engine", "plan", "ray_engine", "run"]
@@ -126,7 +126,7 @@ class Task:
     """What all workers of a run share; see `new_photo` for what concerns photos, `Deidentifier.from_pretrained` for
     `engine`.
 
-    `options` are told in side-cars; `decisions` on photos go by their hash, see `ficgan.deidentify.retouch`.
+    `options` are told in side-cars; `decisions` on photos go by their hash, see `ficgan.deidentify.decided`.
     """
 
     source: str
@@ -273,7 +273,7 @@ class Worker:
         self._engine = engine
         self._draw: Callable[..., Result] = engine
         if task.decisions is not None:
-            from ficgan.deidentify.retouch import deciding
+            from ficgan.deidentify.decided import deciding
 
             self._draw = deciding(engine, task.decisions)
 

@@ -24,7 +24,7 @@ from PIL import Image
 
 import ficgan.cli.bulk as command
 from ficgan.bulk import DIED, Job, Manifest, Place, Task, Worker, plan, run
-from ficgan.deidentify.retouch import read_decisions
+from ficgan.deidentify.decided import read_decisions
 from ficgan.errors import InputError, UsageError
 from ficgan.policy import FaceResult, Result
 from ficgan.video import EncodeOptions, VideoSettings

@@ -16,7 +16,7 @@ from ficgan.files import file_digest
 
 if TYPE_CHECKING:
     from ficgan.cli._console import Progress
-    from ficgan.deidentify.retouch import PhotoDecisions
+    from ficgan.deidentify.decided import PhotoDecisions
 
 __all__ = ["bulk"]
 
@@ -123,6 +123,6 @@ def _decisions(given: dict[str, Any]) -> dict[str, PhotoDecisions] | None:
         return None
     if given["mode"] != "ficgan":
         raise UsageError("--decisions says for each face what happens to it; leave --mode out")
-    from ficgan.deidentify.retouch import read_decisions
+    from ficgan.deidentify.decided import read_decisions
 
     return read_decisions(given["decisions"])

@@ -1,19 +1,16 @@
-"""Photos on which a person decides face by face: found and read once, drawn again, decisions in a file."""
+"""A photo under a person's eyes: its faces are found and read once, then decided on one by one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, PositiveInt
 
 from ficgan.arrays import content_key
-from ficgan.deidentify.options import Image, doubts
+from ficgan.deidentify.options import Box, Image, doubts
 from ficgan.deidentify.photos import Work, spans_a_face
 from ficgan.deidentify.pipeline import Deidentifier
 from ficgan.errors import InputError, UsageError
@@ -21,12 +18,8 @@ from ficgan.face_model import FaceModel, Sight
 from ficgan.faces import Face
 from ficgan.faces.detection import PyramidDetector
 from ficgan.policy import Result
-from ficgan.video.folders import Box, Strict, Text, check_schema, checked, read_json
-from ficgan.video.settings import Decider, Decisions, Region
-from ficgan.video.tracks import SEEN, Track
 
-__all__ = ["SCHEMA", "Choice", "FoundFace", "PhotoDecisions", "Retouch", "as_tree", "deciding", "read_decisions"]
-
+__all__ = ["Choice", "Retouch"]
 
 COVERS = ("solid", "blur", "mosaic")
 _NOWHERE = np.full((5, 2), -1, np.float32)
@@ -173,92 +166,3 @@ def _overlap(a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
     sides = (np.minimum(a[2:], b[2:]) - np.maximum(a[:2], b[:2])).clip(0)
     inner = float(np.prod(sides))
     return inner / (float(np.prod(a[2:] - a[:2])) + float(np.prod(b[2:] - b[:2])) - inner)
-
-
-SCHEMA = "ficgan-photo-decisions/1"
-
-
-class FoundFace(Strict):
-    """A face of a photo; decisions name it by its number."""
-
-    id: PositiveInt
-    box: Box
-    landmarks: tuple[tuple[float, float], ...] = Field(min_length=5, max_length=5)
-    score: float = Field(gt=0, le=1)
-
-
-class PhotoDecisions(Decisions):
-    """What was decided on one photo."""
-
-    name: Text = ""
-    """For people."""
-    analysis: str = Field(pattern=r"^[0-9a-f]{32}$")
-    """Hash of the photo's pixels: it tells the photo whatever its name."""
-    faces: tuple[FoundFace, ...] = ()
-    regions: tuple[Region, ...] = ()
-
-    def modes(self, size: tuple[int, int]) -> list[str]:  # type: ignore[override]
-        """What happens to each face of a photo of this width and height."""
-        decider = Decider(self, [0.0], size)
-        return [
-            str(decider.mode_of(
-                Track(
-                    face.id, 0, np.array([face.box], np.float32), np.array([face.landmarks], np.float32),
-                    np.array([face.score], np.float32), np.array([SEEN], np.uint8),
-                ), 0,
-            ))
-            for face in self.faces
-        ]  # fmt: skip
-
-
-class _File(Strict):
-    schema_: str = Field(alias="schema")
-    photos: tuple[PhotoDecisions, ...]
-
-
-def as_tree(photos: list[PhotoDecisions]) -> dict[str, Any]:
-    """The file, JSON-ready."""
-    return {"schema": SCHEMA, "photos": [photo.model_dump(mode="json", by_alias=True) for photo in photos]}
-
-
-def read_decisions(path: Path) -> dict[str, PhotoDecisions]:
-    """The decisions of a file, by the photos' hashes."""
-    where = str(path)
-    photos = checked(_File, check_schema(read_json(path), SCHEMA, where), where).photos
-    found: dict[str, PhotoDecisions] = {}
-    for photo in photos:
-        unknown = set(photo.tracks) - {face.id for face in photo.faces}
-        if unknown:
-            raise InputError(f"{where}: {photo.name} has no face number {min(unknown)}")
-        for mode in {photo.default, *(rule.mode for rule in (*photo.tracks.values(), *photo.boxes, *photo.spans))}:
-            if mode not in ("ficgan", "keep", *COVERS):
-                known = ", ".join(("ficgan", "keep", *COVERS))
-                raise InputError(f"{where}: a face of a photo cannot be given {mode!r}; use {known}")
-        twin = found.setdefault(photo.analysis, photo)
-        if twin.model_copy(update={"name": photo.name}) != photo:
-            raise InputError(f"{where}: {twin.name} and {photo.name} are one picture with different decisions")
-    return found
-
-
-def deciding(engine: Deidentifier, decisions: Mapping[str, PhotoDecisions]) -> Callable[..., Result]:
-    """What is called like a `Deidentifier` and does what was decided; other photos are refused."""
-
-    def decide(image: Image, *, key: str) -> Result:
-        photo = decisions.get(key)
-        if photo is None:
-            raise InputError("nothing was decided on this photo, or its pixels changed; review it and export again")
-        height, width = image.shape[:2]
-        faces = [
-            Face(np.array(face.box, np.float32), np.array(face.landmarks, np.float32), face.score)
-            for face in photo.faces
-        ]
-        retouch = Retouch(engine, image, key=key, faces=faces)
-        choices = [Choice(mode) for mode in photo.modes((width, height))]
-        for region in photo.regions:
-            box = region.box_at(0)
-            if box is not None:
-                retouch.add(tuple(float(value) for value in box), search=False)  # type: ignore[arg-type]
-                choices.append(Choice(region.mode))
-        return retouch.render(choices)
-
-    return decide

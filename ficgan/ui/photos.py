@@ -19,7 +19,7 @@ from ficgan.ui.work import NOW, SOON, Queue, Workplace, jpeg, write_new
 
 if TYPE_CHECKING:
     from ficgan.deidentify import Result, Retouch
-    from ficgan.deidentify.retouch import PhotoDecisions
+    from ficgan.deidentify.decided import PhotoDecisions
 
 __all__ = ["PREVIEW", "Photos"]
 
@@ -196,7 +196,7 @@ class Photos:
         """What was decided on a photo, for export."""
         from ficgan.anonymizers.modes import COVERS
         from ficgan.arrays import content_key
-        from ficgan.deidentify.retouch import FoundFace, PhotoDecisions
+        from ficgan.deidentify.decided import FoundFace, PhotoDecisions
         from ficgan.video.settings import Decision, Region
 
         item = self.ready(number)

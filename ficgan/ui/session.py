@@ -174,7 +174,7 @@ class Session(Workplace):
 
     def decisions(self, number: str | None = None) -> dict[str, Any]:
         """What was decided on a photo or film, or (None) on all photos that were looked at, as a file holds it."""
-        from ficgan.deidentify.retouch import as_tree
+        from ficgan.deidentify.decided import as_tree
 
         if number is not None and self.review[number].kind == "film":
             return self.films.load(number).decisions_tree()

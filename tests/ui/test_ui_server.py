@@ -29,7 +29,7 @@ from ficgan.cli._plan import is_film
 from ficgan.cli.main import main
 from ficgan.cli.serve import _make_engine, ui
 from ficgan.deidentify import Choice, Deidentifier, Retouch
-from ficgan.deidentify.retouch import deciding, read_decisions
+from ficgan.deidentify.decided import deciding, read_decisions
 from ficgan.errors import InputError, UsageError
 from ficgan.images import FILM_SUFFIXES, READABLE_SUFFIXES
 from ficgan.records.sidecars import read_folder
