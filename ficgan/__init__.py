@@ -38,20 +38,10 @@ _ROOMS = {
     "load_config": "ficgan.config",
 }
 
-__all__ = [  # noqa: RUF022 (the order a reader needs them in)
-    "Deidentifier",
-    "IdentityBank",
-    "FICGAN",
-    "load_checkpoint",
-    "load_config",
-    "get_detector",
-    "get_recognizer",
-    "Alignment",
-    "FicganError",
-    "UsageError",
-    "InputError",
-    "__version__",
-]
+__all__ = [
+    "FICGAN", "Alignment", "Deidentifier", "FicganError", "IdentityBank", "InputError", "UsageError", "__version__",
+    "get_detector", "get_recognizer", "load_checkpoint", "load_config",
+]  # fmt: skip
 
 if TYPE_CHECKING:
     from ficgan.config import load_config

@@ -24,9 +24,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.files import atomic_write, file_digest, remove_leftovers
-from ficgan.images.formats import FILM_SUFFIXES, READABLE_SUFFIXES, film_suffix, output_suffix
-from ficgan.records.photo import as_json, new_photo
-from ficgan.records.sidecars import TOOL, header
+from ficgan.images import FILM_SUFFIXES, READABLE_SUFFIXES, film_suffix, output_suffix
+from ficgan.records.sidecars import TOOL, as_json, film_record, new_photo
 
 if TYPE_CHECKING:
     from ficgan.deidentify import Result
@@ -45,9 +44,6 @@ class Place:
 
     Args:
         url: path or address; `kwargs` of the store come from its own environment variables and files.
-
-    Raises:
-        UsageError: no such kind of store, or its package is missing.
     """
 
     def __init__(self, url: str) -> None:
@@ -127,23 +123,15 @@ class Job:
 
 @dataclass(frozen=True)
 class Task:
-    """What all workers of a run share.
+    """What all workers of a run share; see `new_photo` for what concerns photos, `Deidentifier.from_pretrained` for
+    `engine`.
 
-    Args:
-        source, target: folders or addresses.
-        engine: of `Deidentifier.from_pretrained`.
-        scale: size to detect at, px; None: several.
-        options: as side-cars tell them.
-        max_pixels, tag, keep_metadata, require_face: see `ficgan.records.photo.new_photo`.
-        overwrite: replace results that another run made.
-        video, encode: of films; None: the usual ones.
-        decisions: on photos, by their hash, see `ficgan.deidentify.decided`; None: none.
+    `options` are told in side-cars; `decisions` on photos go by their hash, see `ficgan.deidentify.decided`.
     """
 
     source: str
     target: str
     engine: Mapping[str, Any] = field(default_factory=dict)
-    scale: tuple[int, int] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     max_pixels: int = 100_000_000
     tag: bool = True
@@ -156,11 +144,7 @@ class Task:
 
 
 def plan(source: Place, target: Place, *, films: bool = True) -> tuple[list[Job], int]:
-    """What becomes what, films first since they take longest; and the number of files that are left out.
-
-    Raises:
-        UsageError: there is nothing to do, or two would become one file.
-    """
+    """What becomes what, films first since they take longest; and the number of files that are left out."""
     if source.is_local and target.is_local:
         inside, outside = os.path.realpath(target.root), os.path.realpath(source.root)
         if inside == outside or inside.startswith(outside + os.sep):
@@ -192,15 +176,8 @@ def plan(source: Place, target: Place, *, films: bool = True) -> tuple[list[Job]
 class Manifest:
     """JSON lines, one for each file that is settled; the first says of which run. One process writes it at a time.
 
-    A line that an interruption cut is dropped. Nothing is ever rewritten.
-
-    Args:
-        path: file on this machine.
-        run: what must be the same in all parts of a run.
-        present: results that are there; what is done and no longer there counts as not done. None: all are.
-
-    Raises:
-        UsageError: it is of another run, or another process writes it.
+    A line that an interruption cut is dropped. Nothing is ever rewritten. `run` must be the same in all parts of a run.
+    What is done and not among `present` results counts as not done; None: all are there.
     """
 
     def __init__(self, path: Path, run: Mapping[str, Any], present: Container[str] | None = None) -> None:
@@ -292,16 +269,7 @@ class Worker:
         if engine is None:
             from ficgan.deidentify import Deidentifier
 
-            given = dict(task.engine)
-            if task.scale is not None:
-                from ficgan.faces import DetectAt, get_detector
-
-                detector = get_detector(
-                    given.get("detector", "auto"), threshold=given.get("threshold"), scale=1.0,
-                    device=given.get("device", "cpu"),
-                )  # fmt: skip
-                given["detector"] = DetectAt(detector, task.scale)
-            engine = Deidentifier.from_pretrained(**given)
+            engine = Deidentifier.from_pretrained(**task.engine)
         self._engine = engine
         self._draw: Callable[..., Result] = engine
         if task.decisions is not None:
@@ -356,7 +324,6 @@ class Worker:
         return None
 
     def _photo(self, job: Job, data: bytes) -> dict[str, Any]:
-        """Write the new photo."""
         task = self._task
         made = new_photo(
             self._draw, data, job.input, output=job.output, max_pixels=task.max_pixels, tag=task.tag,
@@ -367,18 +334,14 @@ class Worker:
 
     def _film(self, job: Job, path: Path) -> dict[str, Any]:
         """Write the new film. On a disk it goes on where a worker that died left it (`.NAME.ficgan-work`)."""
-        from ficgan.video import open_video
+        from ficgan.video.read import open_video
 
         task = self._task
         with self._target.as_file(job.output, new=True) as new:
             # Without its side-car a result proves nothing: it is made again.
             result = self._engine.process_video(path, new, settings=task.video, encode=task.encode, overwrite=True)
-            with open_video(new) as film:
-                size = film.info.width, film.info.height
-            digest = file_digest(new)
-        return {
-            **result.to_dict(), **header("film", job.output, size, task.options, digest), "metadata": "stripped",
-        }  # fmt: skip
+            open_video(new).close()  # nobody looks at every film of many: what cannot be read again is an error
+            return film_record(result, new, job.output, task.options)
 
     def _recorded(self, side: str) -> dict[str, Any] | None:
         try:
@@ -502,9 +465,6 @@ def ray_engine(jobs: int, *, address: str | None = None, batch: int = 8) -> Engi
         jobs: actors.
         address: of a running cluster, or "auto"; None: a cluster of this machine, for this run.
         batch: photos that an actor takes at once; a batch whose actor died is done again.
-
-    Raises:
-        FicganError: Ray is missing, or there is no cluster at the address.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing of a run goes anywhere
     os.environ.setdefault("RAY_raylet_start_wait_time_s", "180")  # a busy machine takes longer than the usual 60
@@ -572,13 +532,7 @@ def run(
 ) -> None:  # fmt: skip
     """Settle every job that the manifest does not: exactly one result each, and one line "done" or "failed".
 
-    Args:
-        task: what the workers share.
-        jobs: all of the run.
-        manifest: open; says what is done already.
-        engine: runs the workers.
-        retries: how often a photo is tried again whose worker died, or whose failure may pass.
-        progress: called with the number done, the number of all, and a name.
+    A file whose worker died, or whose failure may pass, is tried again `retries` times.
     """
     todo = [job for job in jobs if job.input not in manifest.done]
     settled = len(jobs) - len(todo)

@@ -14,20 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from ficgan.yaml_settings import check, override, read_tree
 
 __all__ = [
-    "AlignmentConfig",
-    "AugmentConfig",
-    "Config",
-    "DiscriminatorConfig",
-    "EmaConfig",
-    "FrameNetworkConfig",
-    "LossConfig",
-    "ModelConfig",
-    "OptimizerConfig",
-    "ScheduleConfig",
-    "SwapConfig",
-    "VerifierConfig",
-    "load_config",
-]
+    "AlignmentConfig", "AugmentConfig", "Config", "DiscriminatorConfig", "EmaConfig", "FrameNetworkConfig",
+    "LossConfig", "ModelConfig", "OptimizerConfig", "ScheduleConfig", "SwapConfig", "VerifierConfig", "load_config",
+]  # fmt: skip
 
 
 class _Frozen(BaseModel):
@@ -252,17 +241,6 @@ class Config(_Frozen):
 
 
 def load_config(name_or_path: str | Path, overrides: list[str] | tuple[str, ...] = ()) -> Config:
-    """Read a configuration and apply dotted overrides.
-
-    Args:
-        name_or_path: a name in `configs/` (such as "tiny") or the path of a YAML file.
-        overrides: "dotted.key=value" strings; values are read as YAML.
-
-    Returns:
-        The checked configuration.
-
-    Raises:
-        UsageError: no such configuration, unreadable YAML, an unknown key or a value that does not fit.
-    """
+    """A configuration from `configs/` (such as "tiny") or a YAML file, with "dotted.key=value" overrides, checked."""
     tree = override(read_tree(name_or_path, kind=""), overrides, example="loss.positive=0")
     return check(Config, tree, where=str(name_or_path))

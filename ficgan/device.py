@@ -21,17 +21,7 @@ GAIN = 1.25
 
 
 def resolve_device(name: str) -> str:
-    """Check a device name.
-
-    Args:
-        name: "auto" (a CUDA GPU where there is one), "cpu", "cuda" or "cuda:N".
-
-    Returns:
-        "cpu", "cuda" or "cuda:N".
-
-    Raises:
-        UsageError: unknown, or a GPU that is not there.
-    """
+    """The device of a name: "auto" (a CUDA GPU where there is one), "cpu", "cuda" or "cuda:N"."""
     if name == "cpu":
         return name
     import torch
@@ -56,9 +46,6 @@ def resolve_precision(name: str, device: str) -> torch.dtype:
             says whether it supports it; a CPU must have the instructions (AVX512-BF16 or AMX) and win a short trial,
             for some that have them are slower with them.
         device: "cpu", "cuda" or "cuda:N".
-
-    Raises:
-        UsageError: unknown, or not possible on this device.
     """
     import torch
 

@@ -53,14 +53,9 @@ EMBEDDED = ("model", "bank", "mesh", "gate", "detector")
 
 @dataclass(frozen=True)
 class Finding:
-    """The outcome of one probe.
+    """The outcome of one probe: version, path or reason on one line, and what to do about it, in one clause.
 
-    Attributes:
-        name: what was looked at.
-        ok: whether it works.
-        detail: version, path or reason, one line.
-        remedy: what to do about it, one clause; empty where there is nothing to do.
-        required: whether replacing faces in a photo needs it.
+    `required`: replacing faces in a photo needs it.
     """
 
     name: str

@@ -19,10 +19,9 @@ from ficgan.arrays import resize, to_pixels, to_tensor
 from ficgan.device import resolve_device, resolve_precision
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, Face, Paste, crop, paste_back
+from ficgan.files import ModelInfo
 from ficgan.identity import IdentityBank, KSameCode, audit, parse_band
-from ficgan.identity.file import ModelInfo
-from ficgan.identity.ksame import check_psi
-from ficgan.identity.mixing import exemplar, k_same_layers, mix_layers
+from ficgan.identity.ksame import check_psi, exemplar, k_same_layers, mix_layers
 from ficgan.policy import Attempt
 
 if TYPE_CHECKING:
@@ -58,16 +57,7 @@ class Sight:
 
 
 class FaceModel(ABC):
-    """The controls that hold for a whole job.
-
-    Args:
-        bank: identities to average.
-        num_layers: L of the model.
-        k, band, seed, alpha, attributes, add, swap: as of `Deidentifier`.
-
-    Raises:
-        UsageError: a value that cannot work with this model and bank.
-    """
+    """The controls that hold for a whole job, as of `Deidentifier`, and the bank whose identities are averaged."""
 
     alignment: Alignment
     resolution: int
@@ -110,11 +100,7 @@ class FaceModel(ABC):
 
     @abstractmethod
     def see(self, pairs: Sequence[tuple[Image, Face]], found: Sequence[Any] | None = None) -> list[Sight]:
-        """Codes of source faces, together.
-
-        Args:
-            pairs: uint8 [H,W,3] RGB photos, and a face in each.
-            found: what `find` found, or `smoothed` made of it; None: found here.
+        """Codes of faces in photos uint8 [H,W,3] RGB, together; `found` is what `find` found, or `smoothed` made of it.
         """
 
     def find(self, pairs: Sequence[tuple[Image, Face]]) -> list[Any]:
@@ -177,11 +163,7 @@ class FaceModel(ABC):
             )
 
     def aim_at(self, photo: Image, face: Face) -> None:
-        """Take a face as the exemplar.
-
-        Raises:
-            InputError: the model cannot read it.
-        """
+        """Take a face as the exemplar."""
         sight = self.see([(photo, face)])[0]
         if sight.problem:
             raise InputError(f"the exemplar's face cannot be used: {sight.problem}; give a clearer photo")
@@ -207,13 +189,10 @@ class FaceModel(ABC):
         ]  # fmt: skip
 
     def draw(self, key: str, attempt: Attempt, psi: float, z_id: Floats | None = None) -> KSameCode:
-        """The k-same draw of one face or person.
+        """The k-same draw of one face or person; the same key gives the same draw.
 
-        Args:
-            key: whom it is for; the same key gives the same draw.
-            attempt: setting tried; its own diversity is the least.
-            psi: diversity ψ.
-            z_id: float32 [D], the source's code, for models that take the least like of several draws.
+        The attempt's own diversity is the least. `z_id` [D] is the source's code, for models that take the least like
+        of several draws.
         """
         return self.bank.k_same(
             self.k, self.key(key, attempt), seed=self.seed, attributes=self.attributes,
@@ -225,15 +204,8 @@ class FaceModel(ABC):
         return key if attempt.draw == 0 else f"{key}#{attempt.draw}"
 
     def styles(self, z_id: Floats, draws: Sequence[KSameCode], attempt: Attempt) -> Floats:
-        """Rows of styles; to be kept for as long as a face keeps its identity.
-
-        Args:
-            z_id: [B,D] identity codes of the sources.
-            draws: one per face.
-            attempt: which layers take the new code.
-
-        Returns:
-            float32 [B,S].
+        """Rows of styles float32 [B,S] for identity codes [B,D] and a draw for each; to be kept as long as a face keeps
+        its identity.
         """
         return self.mixed(z_id, self.wanted(np.stack([draw.w for draw in draws])), attempt)
 
@@ -263,15 +235,7 @@ class FaceModel(ABC):
 
 
 class CropModel(FaceModel):
-    """FICGAN's encoder, mapping and generator on aligned crops.
-
-    Args:
-        model: the trained networks.
-        info: of the checkpoint.
-        bank: made with it.
-        device, precision, compile: as of `Deidentifier`.
-        controls: of `FaceModel`.
-    """
+    """FICGAN's encoder, mapping and generator on aligned crops; `controls` are those of `FaceModel`."""
 
     def __init__(
         self, model: FICGAN, info: ModelInfo, bank: IdentityBank, *, device: str = "cpu", precision: str = "auto",

@@ -1,15 +1,17 @@
-"""Files of any kind: written whole or not at all, and their digest."""
+"""Files of any kind: written whole or not at all, their digest, and the header of those of ficgan."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from ficgan.errors import FicganError, InputError
 
@@ -18,7 +20,7 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["atomic_write", "file_digest", "partial_file", "remove_leftovers"]
+__all__ = ["ModelInfo", "atomic_write", "file_digest", "file_header", "partial_file", "remove_leftovers"]
 
 _LEFTOVER = re.compile(r"\.ficgan-[0-9a-f]{16}\.tmp")
 _swept: set[Path] = set()
@@ -26,16 +28,52 @@ _swept: set[Path] = set()
 
 
 def file_digest(path: str | os.PathLike[str]) -> str:
-    """sha256 of a file, hexadecimal.
-
-    Raises:
-        FicganError: it cannot be read.
-    """
+    """sha256 of a file, hexadecimal."""
     try:
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise FicganError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def file_header(path: str | Path) -> tuple[str, dict[str, Any]]:
+    """Kind ("model", "appearance", "bank", …) and JSON header of a file of ficgan; its arrays stay unread."""
+    try:
+        with open(path, "rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            if not 0 < size < 2**26:
+                raise ValueError("it has no header")
+            metadata = json.loads(file.read(size)).get("__metadata__", {})
+        kind, header = str(metadata.get("kind", "")), json.loads(metadata.get("header", "{}"))
+    except (FileNotFoundError, IsADirectoryError):
+        raise FicganError(f"{path} does not exist or is not a file; give the path of a ficgan model") from None
+    except OSError as error:
+        raise FicganError(f"{path} cannot be read: {error.strerror or error}; give a ficgan model") from None
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise FicganError(f"{path} is damaged or not a safetensors file ({error}); fetch or make it again") from None
+    if metadata.get("format") != "ficgan":
+        raise FicganError(f"{path} was not written by ficgan; give a ficgan model")
+    return kind, header
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What a checkpoint's header says beside its weights: of its crops, its training data and its training."""
+
+    alignment: dict[str, Any]
+    data: dict[str, Any]
+    training: dict[str, Any]
+
+    @classmethod
+    def of(cls, path: str | Path) -> ModelInfo:
+        """What the header of a network or of an appearance model says."""
+        kind, header = file_header(path)
+        try:
+            if kind in ("model", "appearance"):
+                return cls(dict(header["alignment"]), dict(header["data"]), dict(header["training"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise FicganError(f"the header of {path} is damaged ({error}); fetch or make it again") from None
+        raise FicganError(f"{path} holds a ficgan {kind or 'file'}, not a model")
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ficgan.errors import InputError
 from ficgan.face_model import FaceModel, Floats, Image, Sight
 from ficgan.faces import Alignment, Face, FaceMesh, MediaPipeMesh, Mesh, Paste, find_meshes, five_points
-from ficgan.faces.smooth import SmoothConfig, smooth_middle
+from ficgan.faces.alignment import SmoothConfig, smooth_middle
 from ficgan.frame import (
     NUMBERS,
     AppearanceModel,
@@ -36,8 +36,7 @@ from ficgan.frame.appearance import COVERED, SLOPES
 from ficgan.frame.file import FrameConfig, FrameNetwork
 from ficgan.frame.geometry import LO
 from ficgan.identity import IdentityBank, KSameCode
-from ficgan.identity.ksame import keyed_generator
-from ficgan.identity.mixing import k_same_layers
+from ficgan.identity.ksame import k_same_layers, keyed_generator
 from ficgan.policy import Attempt
 
 __all__ = ["FrameModel"]
@@ -111,22 +110,12 @@ class _Made:
 
 
 class FrameModel(FaceModel):
-    """The linear appearance model, and the network that adds to it where there is one.
+    """The linear appearance model, and the network that adds to it where there is one; a mesh reads the faces.
 
     An identity code z_id is the linear model's code, the attributes that stay, and the network's w; the intermediate
     latent is the same. A row of styles is the mixed code, the attributes given, the network's own and new w, the noise
     on the numbers of expression, which synthetic face lends its pores and lashes, the first and last layer that are
     new, and whether hair before the forehead is drawn over: a face that keeps its row keeps all of them.
-
-    Args:
-        model: fitted appearance.
-        config: numbers.
-        bank: made with it.
-        network: adds to the linear model; None: nothing does.
-        mesh: reads faces; None: MediaPipe's.
-        sha256: of the model's file.
-        device: of the mesh.
-        controls: of `FaceModel`.
     """
 
     AUTO_PSI = (1.0, 1.0)
@@ -305,7 +294,6 @@ class FrameModel(FaceModel):
         return np.concatenate(parts, 1).astype(np.float32)
 
     def _parts(self, row: Floats) -> _Row:
-        """What a row of styles holds."""
         sizes = (self.model.code_size, len(self.model.names), self._w_dim, self._w_dim, len(NUMBERS), 1, 1, 1, 1)
         code, given, own, new, noise, lender, first, last, bare = np.split(row, np.cumsum(sizes)[:-1])
         return _Row(code, given, own, new, noise, int(lender[0]), int(first[0]), int(last[0]), bool(bare[0]))

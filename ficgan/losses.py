@@ -12,17 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 __all__ = [
-    "adversarial_discriminator",
-    "adversarial_generator",
-    "feature_distance",
-    "local_adversarial",
-    "negative",
-    "negative_hinge",
-    "positive",
-    "r1_penalty",
-    "reconstruction",
-    "structure",
-]
+    "adversarial_discriminator", "adversarial_generator", "feature_distance", "local_adversarial", "negative",
+    "negative_hinge", "positive", "r1_penalty", "reconstruction", "structure",
+]  # fmt: skip
 
 
 def _cosine(a: Tensor, b: Tensor) -> Tensor:
@@ -30,34 +22,18 @@ def _cosine(a: Tensor, b: Tensor) -> Tensor:
 
 
 def negative(v_source: Tensor, v_mix: Tensor) -> Tensor:
-    """Contrastive verification loss that drives the mix away from its source: ⟨V(x_s), V(x_mix)⟩.
-
-    Args:
-        v_source, v_mix: embeddings [B,D].
-
-    Returns:
-        Cosine of each pair [B], in [−1, 1].
-
-    Source: FICGAN Eq. 1.
-    """
+    """⟨V(x_s), V(x_mix)⟩ [B] of embeddings [B,D]: drives the mix away from its source (FICGAN, eq. 1)."""
     return _cosine(v_source, v_mix)
 
 
 def negative_hinge(
     v_source: Tensor, v_target: Tensor, v_mix: Tensor, margin: float, has_target: Tensor | None = None
 ) -> Tensor:
-    """Eq. 1 with a floor: max(0, cos(s, mix) − max(margin, cos(s, t))).
+    """Eq. 1 with a floor: max(0, cos(s, mix) − max(margin, cos(s, t))), [B] of embeddings [B,D].
 
-    Strangers have a cosine near 0; below that Eq. 1 goes on towards −1 and contradicts Eq. 2 when source and target
-    look alike.
-
-    Args:
-        v_source, v_target, v_mix: embeddings [B,D].
-        margin: cosine below which nothing more is asked.
-        has_target: bool [B]; where False (a mix towards a mean of codes) the floor is `margin`. None: all have one.
-
-    Returns:
-        Hinge of each pair [B], ≥ 0.
+    Strangers have a cosine near 0; below that eq. 1 goes on towards −1 and contradicts eq. 2 when source and target
+    look alike. Where `has_target` [B] is False (a mix towards a mean of codes) the floor is `margin`; None: all have
+    one.
     """
     floor = _cosine(v_source, v_target).clamp_min(margin).detach()
     if has_target is not None:
@@ -66,31 +42,15 @@ def negative_hinge(
 
 
 def positive(v_target: Tensor, v_mix: Tensor) -> Tensor:
-    """Contrastive verification loss that draws the mix to its target: 1 − ⟨V(x_t), V(x_mix)⟩.
-
-    Args:
-        v_target, v_mix: embeddings [B,D].
-
-    Returns:
-        One value per pair [B], in [0, 2].
-
-    Source: FICGAN Eq. 2.
-    """
+    """1 − ⟨V(x_t), V(x_mix)⟩ [B] of embeddings [B,D]: draws the mix to its target (FICGAN, eq. 2)."""
     return 1 - _cosine(v_target, v_mix)
 
 
 def reconstruction(x: Tensor, x_rec: Tensor, norm: str = "l2-norm") -> Tensor:
-    """Distance of each image to its reconstruction.
+    """Distance [B] of images [B,3,H,W] in [−1, 1] to their reconstructions (FICGAN, eq. 3).
 
-    Args:
-        x, x_rec: images [B,3,H,W] in [−1, 1].
-        norm: "l2-norm" is ‖x − x_rec‖₂ of the whole image, as Eq. 3 is written (grows with the number of pixels);
-            "l2-mean" and "l1-mean" are means over pixels and channels.
-
-    Returns:
-        One value per image [B].
-
-    Source: FICGAN Eq. 3.
+    "l2-norm" is ‖x − x_rec‖₂ of the whole image, as eq. 3 is written, and grows with the number of pixels; "l2-mean"
+    and "l1-mean" are means over pixels and channels.
     """
     difference = (x.float() - x_rec.float()).flatten(1)
     if norm == "l2-norm":
@@ -103,16 +63,7 @@ def reconstruction(x: Tensor, x_rec: Tensor, norm: str = "l2-norm") -> Tensor:
 
 
 def adversarial_generator(logits_fake: Tensor) -> Tensor:
-    """Non-saturating generator loss −log σ(D(x̂)) = softplus(−D(x̂)), for the reconstruction or for the mix.
-
-    Args:
-        logits_fake: discriminator outputs before the sigmoid, any shape.
-
-    Returns:
-        Loss of each, same shape.
-
-    Source: FICGAN Eq. 4.
-    """
+    """−log σ(D(x̂)) = softplus(−D(x̂)) of logits of any shape, for the reconstruction or the mix (FICGAN, eq. 4)."""
     return F.softplus(-logits_fake.float())
 
 
@@ -131,15 +82,9 @@ def local_adversarial(logits: Sequence[Tensor], weights: Sequence[Tensor], *, re
 
 
 def adversarial_discriminator(logits_real: Tensor, logits_rec: Tensor, logits_mix: Tensor) -> Tensor:
-    """Logistic discriminator loss −log σ(D(x)) − ½·log(1 − σ(D(x_rec))) − ½·log(1 − σ(D(x_mix))), batch mean.
+    """−log σ(D(x)) − ½·log(1 − σ(D(x_rec))) − ½·log(1 − σ(D(x_mix))), the mean over logits of any shapes.
 
     The two halves keep real and generated images in balance (Swapping Autoencoder); the paper does not say.
-
-    Args:
-        logits_real, logits_rec, logits_mix: discriminator outputs before the sigmoid, any shapes.
-
-    Returns:
-        Scalar.
     """
     real = F.softplus(-logits_real.float()).mean()
     rec = F.softplus(logits_rec.float()).mean()
@@ -148,59 +93,34 @@ def adversarial_discriminator(logits_real: Tensor, logits_rec: Tensor, logits_mi
 
 
 def r1_penalty(logits_real: Tensor, x_real: Tensor) -> Tensor:
-    """R1 gradient penalty ½·‖∇ₓ D(x)‖² of each real image.
-
-    Args:
-        logits_real: discriminator outputs for `x_real`, with their graph.
-        x_real: images [B,3,H,W] that require gradients.
-
-    Returns:
-        One value per image [B], differentiable.
-
-    Source: Mescheder et al. 2018, Eq. 9.
+    """R1, ½·‖∇ₓ D(x)‖² [B], of images [B,3,H,W] that require gradients (Mescheder et al. 2018, eq. 9); differentiable.
     """
     (gradient,) = torch.autograd.grad(logits_real.sum(), x_real, create_graph=True)
     return 0.5 * gradient.square().flatten(1).sum(1)
 
 
 def feature_distance(features: list[Tensor], features_rec: list[Tensor]) -> Tensor:
-    """Mean absolute difference of feature maps, averaged over layers (for V's early maps or the discriminator's).
-
-    Args:
-        features: maps of the image, each [B,C,H,W]; no gradient flows into them.
-        features_rec: maps of its reconstruction, same shapes.
-
-    Returns:
-        Scalar.
+    """Mean absolute difference of feature maps [B,C,H,W], averaged over layers; no gradient flows into the first ones.
     """
     terms = [F.l1_loss(b.float(), a.detach().float()) for a, b in zip(features, features_rec, strict=True)]
     return torch.stack(terms).mean()
 
 
 def structure(x_source: Tensor, x_mix: Tensor, size: int) -> Tensor:
-    """Mean absolute difference after averaging both to size×size: pose, light and surroundings, not identity.
-
-    Args:
-        x_source, x_mix: images [B,3,H,W] in [−1, 1].
-        size: side of the averaged images, pixels.
-
-    Returns:
-        One value per image [B].
+    """Mean absolute difference [B] of images [B,3,H,W], averaged to size×size: pose, light, surroundings, not identity.
     """
     small = [F.adaptive_avg_pool2d(x.float(), size) for x in (x_source, x_mix)]
     return (small[0] - small[1]).abs().flatten(1).mean(1)
 
 
 def manifold(change: Tensor, components: Tensor, coefficients: Tensor) -> tuple[Tensor, Tensor]:
-    """Split a change into what a linear model can express and the rest.
+    """Split a change of textures [B,P] into what a linear model can express and the rest.
 
     Args:
-        change: [B,P] of textures.
         components: [T,P], what one standard deviation of each component adds.
         coefficients: [P,T], their pseudo-inverse.
 
-    Returns:
-        [B], mean square over the components of what is beyond one standard deviation; [B,P], the rest of the change.
+    Returns [B], the mean square over the components of what is beyond one standard deviation, and the rest [B,P].
     """
     steps = change @ coefficients  # in standard deviations
     return (steps.abs() - 1).relu().square().mean(1), change - steps @ components

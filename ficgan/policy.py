@@ -1,13 +1,15 @@
-"""What must hold before a face may leave: covered, verified, otherwise retried, otherwise masked. Fail closed."""
+"""When a face may leave (covered, verified, else retried, else masked: fail closed), and the record of each face."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Attempt", "Policy", "covered"]
+__all__ = ["Attempt", "FaceResult", "Policy", "Result", "covered"]
+
 
 CORE = 0.3
 """Half-axes of the ellipse that must be hidden, as a share of the detector's box: eyes, nose and mouth."""
@@ -55,9 +57,6 @@ class Policy:
             layer: i of the first attempt.
             band: layers of the first attempt instead.
             drawn: whether the new code comes from the bank; an exemplar's own code has no other draws.
-
-        Returns:
-            Different attempts, the first as asked, none weaker than the one before.
         """
         ladder = [Attempt(layer, band)]
         if band is None and layer > 1:
@@ -115,3 +114,82 @@ def _weights_inside(mask: NDArray[np.float32], outline: NDArray[np.float64]) -> 
     if not region.size:  # outside the picture
         return region.ravel()
     return region[cv2.fillConvexPoly(np.zeros(region.shape, np.uint8), inner - low.astype(np.int32), 1) > 0]
+
+
+@dataclass
+class FaceResult:
+    """What was done to one face."""
+
+    box: NDArray[np.float32]
+    landmarks: NDArray[np.float32]
+    score: float
+    action: str = "generated"
+    """One of: generated, retried (a stronger setting), masked (nothing else passed), kept (left as found), blurred,
+    mosaic, solid, or an anonymiser's name."""
+    attempts: int = 1
+    layer: int | None = None
+    k: int | None = None
+    """People behind the new identity code; None where there is none (masked, swapped, other modes)."""
+    psi: float | None = None
+    members_digest: str | None = None
+    distance: float | None = None
+    """Between source and output, by the gate; None where it was not asked. With several recognisers the least of all,
+    in units of each one's threshold."""
+    matched: bool = False
+    """Whether the gate takes the output for the source."""
+    matched_by: list[str] = field(default_factory=list)
+    """Recognisers that took the output, or an attempt before it, for the source."""
+    covered: bool = True
+    square: tuple[int, int, int] | None = None
+    """x0, y0, side of the hard-edged square that an anonymiser was given; None for others."""
+    name: str | None = None
+    """Of the face for a method with a key, who has which inverts it; None for others."""
+    note: str = ""
+    """Why a cover took a face's place, why it was kept, or what a person who looks at the new face should know."""
+    doubt: str = ""
+    """Why the find may be no face, or only a part of one; "" where it is clear."""
+
+    def mask(self, why: str = "") -> None:
+        """Record that a cover took the place of the generated face."""
+        self.action, self.matched, self.note = "masked", False, why
+        self.layer = self.k = self.psi = self.members_digest = self.distance = self.square = self.name = None
+
+    def keep(self, why: str) -> None:
+        """Record that the face stays as it was found."""
+        self.action, self.note, self.attempts, self.covered = "kept", why, 0, False
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready, without embeddings."""
+        told: dict[str, Any] = {
+            "box": [round(float(value), 1) for value in self.box],
+            "landmarks": [[round(float(value), 1) for value in point] for point in self.landmarks],
+            "score": round(float(self.score), 4), "action": self.action, "attempts": self.attempts,
+            "layer": self.layer, "k": self.k, "psi": self.psi, "members_digest": self.members_digest,
+            "distance": None if self.distance is None else round(self.distance, 4), "matched": self.matched,
+            "covered": self.covered,
+        }  # fmt: skip
+        told |= {name: value for name in ("matched_by", "note", "doubt") if (value := getattr(self, name))}
+        told |= {"square": list(self.square)} if self.square is not None else {}
+        return told if self.name is None else {**told, "name": self.name}
+
+
+@dataclass
+class Result:
+    """A de-identified image and its account."""
+
+    image: NDArray[Any]
+    """A new array with the channels and the depth of the input."""
+    faces: list[FaceResult]
+    audit: dict[str, Any]
+    mask: NDArray[np.float32]
+    """[H,W]: how much of each pixel was replaced; where it is 0 the image is bit-identical to the input."""
+
+    @property
+    def uncovered(self) -> int:
+        """Faces that should be hidden, and neither the blend nor a cover hides."""
+        return sum(not face.covered and face.action != "kept" for face in self.faces)
+
+    @property
+    def reidentified(self) -> int:
+        """Faces the gate still recognises; 0 says nothing where `audit["gate"]` is None."""
+        return sum(face.matched for face in self.faces)

@@ -30,15 +30,7 @@ def param(
     choices: tuple[str, ...] = (),
     secret: bool = False,
 ) -> Any:
-    """A dataclass field that is a parameter.
-
-    Args:
-        default: value where none is given.
-        help: one phrase, with the unit.
-        low, high: bounds, both allowed.
-        choices: allowed texts.
-        secret: never shown by `settings`; a key.
-    """
+    """A dataclass field that is a parameter; `help` is a phrase with the unit, a `secret` (a key) is never shown."""
     limits = {"help": help, "low": low, "high": high, "choices": choices, "secret": secret}
     return dataclasses.field(default=default, metadata=limits, repr=not secret)
 
@@ -97,11 +89,7 @@ class Registry(Generic[C]):
         return name in self._classes
 
     def __getitem__(self, name: str) -> type[C]:
-        """The class of that name.
-
-        Raises:
-            UsageError: there is none; the message names the nearest.
-        """
+        """The class of that name."""
         if name not in self._classes:
             near = difflib.get_close_matches(name, self._classes, n=1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(self)}"
@@ -109,11 +97,7 @@ class Registry(Generic[C]):
         return self._classes[name]
 
     def make(self, name: str, **given: Any) -> C:
-        """An instance; texts are converted to the parameters' types.
-
-        Raises:
-            UsageError: an unknown name or parameter, or a value that cannot work.
-        """
+        """An instance; texts are converted to the parameters' types."""
         cls = self[name]
         hints = typing.get_type_hints(cls)
         none = dataclasses.MISSING

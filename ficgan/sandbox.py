@@ -1,7 +1,7 @@
 """Decoding in a child process with limits, so that a file made to do harm finds nothing there to harm.
 
 `used()` or FICGAN_SANDBOX=1 switches it on for this process and those that it starts; `read_image` and `open_video`
-then ask a child, see `ficgan.images.sandboxed` and `ficgan.video.sandboxed`. The child is a fresh interpreter: no
+then ask a child, see `ficgan.images.read` and `ficgan.video.sandboxed`. The child is a fresh interpreter: no
 model, no seed, no other photo is in its memory. It answers in JSON and raw pixels, which are checked here; nothing is
 unpickled. Its limits: memory, processor time of a step, time of an answer, files of 0 bytes. Where Linux has Landlock
 it can make, write, remove or execute no file, and open no TCP connection.
@@ -62,11 +62,7 @@ LIMITS = Limits()
 
 @contextmanager
 def used() -> Iterator[None]:
-    """Decode photos and films in children, in this process and those that it starts.
-
-    Raises:
-        UsageError: this system knows no such limits.
-    """
+    """Decode photos and films in children, in this process and those that it starts."""
     if not SUPPORTED:
         raise UsageError("--sandbox needs Linux or macOS; give --no-sandbox")
     before = os.environ.get(SWITCH)
@@ -87,13 +83,7 @@ def is_on() -> bool:
 
 
 class Child:
-    """A process that decodes one file.
-
-    Args:
-        module: its `main` is run there, with a `Server`.
-        name: of the file, for messages.
-        limits: of the process.
-    """
+    """A process that decodes one file: the `main` of a module is run there, with a `Server`."""
 
     def __init__(self, module: str, name: str, limits: Limits = LIMITS) -> None:
         self._name, self._limits, self._hung = name, limits, False
@@ -107,18 +97,10 @@ class Child:
         )  # fmt: skip
 
     def ask(self, request: Mapping[str, Any], data: bytes = b"", *, most: int = 1 << 30) -> tuple[dict[str, Any], Any]:
-        """The answer to a request, and its pixels.
+        """The answer to a request, and its pixels: uint8 or uint16 of the shape that it states, or None.
 
-        Args:
-            request: JSON-ready.
-            data: bytes that belong to it.
-            most: bytes of pixels that are accepted.
-
-        Returns:
-            The answer and an array uint8 or uint16 of the shape that it states; None where there are no pixels.
-
-        Raises:
-            InputError: the child refused the file, hung, crashed, or answered nonsense.
+        At most `most` bytes of pixels are accepted. An InputError where the child refused the file, hung, crashed, or
+        answered nonsense.
         """
         watch = threading.Timer(self._limits.answer, self._give_up)
         watch.daemon = True

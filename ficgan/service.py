@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.records.photo import NewPhoto, as_json, new_photo
+from ficgan.records.sidecars import NewPhoto, as_json, new_photo
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from ficgan.results import Result
+    from ficgan.policy import Result
 
 __all__ = ["Limits", "RateLimit", "make_app"]
 
@@ -47,9 +47,6 @@ class Limits:
         queue: requests that may wait for one of them; more are refused at once.
         rate: requests a minute and client; 0: no limit.
         patience: seconds in which a request's body must have arrived.
-
-    Raises:
-        UsageError: a number that cannot be.
     """
 
     bytes: int = 32 << 20
@@ -97,13 +94,10 @@ def make_app(
     engine: Callable[..., Result], limits: Limits, *, token: str | None = None, version: str = "",
     tag: bool = True, require_face: bool = False, allow_recognised: bool = False,
 ) -> Starlette:  # fmt: skip
-    """The application: POST /photo and GET /health.
+    """The application: POST /photo and GET /health. Several threads call the engine at once.
 
     Args:
-        engine: a `Deidentifier`, or what is called like one; several threads call it at once.
-        limits: see there.
         token: what `Authorization: Bearer …` must hold; None: nothing is asked.
-        version: of ficgan, for /health.
         tag: mark generated photos as synthetic media.
         require_face: refuse photos without a face.
         allow_recognised: give out photos in which the gate still recognises a face; otherwise they are refused.
@@ -141,8 +135,7 @@ def make_app(
         kind = TYPES[made.suffix]
         if "application/json" in request.headers.get("accept", ""):
             record = {
-                **made.audit, "size": made.size, "reidentified": made.reidentified,
-                "notes": [*made.notes, *made.audit.get("notes", ())],
+                **made.audit, "size": made.size, "reidentified": made.reidentified, "notes": made.all_notes,
             }  # fmt: skip
             text = as_json({"type": kind, "image": base64.b64encode(made.data).decode(), "record": record})
             return Response(text, media_type="application/json", headers=_HEADERS)
@@ -226,7 +219,6 @@ async def _body(request: Request, limits: Limits) -> bytes:
     if not data:
         raise Refusal(400, "the body is empty; send the photo itself")
     return bytes(data)
-
 
 
 def _faces(number: int) -> str:

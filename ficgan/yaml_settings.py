@@ -26,14 +26,8 @@ _UNREADABLE = (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeErro
 def read_tree(source: str | Path, *, kind: str | None = None, prefix: str = "", see: str = "") -> Tree:
     """The sections of a YAML file; an empty file has none.
 
-    Args:
-        source: a path, or the name of a configuration that comes with the package.
-        kind: of packaged configurations, as of `ficgan.configs.names`; None: `source` is a path.
-        prefix: only packaged configurations whose names begin so.
-        see: page of the documentation on such files.
-
-    Raises:
-        UsageError: no such file or name (the message tells the nearest), no YAML, or no `key: value` pairs.
+    `source` is a path, or with `kind` (see `ficgan.configs.names`) the name, which begins with `prefix`, of a
+    configuration that comes with the package. `see` names a page of the documentation.
     """
     from ficgan import configs
 
@@ -64,15 +58,10 @@ def override(
     """A copy of the tree with other values; sections that are not there are made.
 
     Args:
-        tree: sections, not changed.
         overrides: "dotted.key=value" texts, values as in YAML; a later one wins.
-        example: such a text, for the error message.
+        example: such a text, for the error message, which shows no value: it may be a key of an anonymiser.
         opened: called with the dotted place and the value of each section on the way; gives what stands there in place
             of a short form.
-
-    Raises:
-        UsageError: not of that form, a value that is no YAML, or a place within a single value. No value is shown, for
-            it may be a key of an anonymiser.
     """
     for text in overrides:
         key, equals, value = text.partition("=")
@@ -92,15 +81,8 @@ def override(
 def check(model: type[M], tree: Any, *, where: str, see: str = "", error: type[FicganError] = UsageError) -> M:
     """A tree as a model; of several problems a misspelt key is told before the one that is missing because of it.
 
-    Args:
-        model: forbids unknown keys; may hold models, optional ones, and lists and dictionaries of them.
-        tree: its values.
-        where: what the message calls the tree, such as its file.
-        see: page of the documentation on its keys.
-        error: what is raised.
-
-    Raises:
-        FicganError: the `error`: an unknown key, with the nearest known one; a missing key; a value that does not fit.
+    The model forbids unknown keys; it may hold models, optional ones, lists and dictionaries of them. `where` is what
+    the message calls the tree, `see` a page of the documentation.
     """
     try:
         return model.model_validate(tree)

@@ -26,7 +26,7 @@ import ficgan.cli.bulk as command
 from ficgan.bulk import DIED, Job, Manifest, Place, Task, Worker, plan, run
 from ficgan.deidentify.decided import read_decisions
 from ficgan.errors import InputError, UsageError
-from ficgan.results import FaceResult, Result
+from ficgan.policy import FaceResult, Result
 from ficgan.video import EncodeOptions, VideoSettings
 from ficgan.video.plan import VideoResult
 

@@ -20,12 +20,11 @@ from ficgan.deidentify import Deidentifier
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.face_model import ModelInfo
 from ficgan.faces import Face, MediaPipeMesh, get_detector
+from ficgan.files import file_digest, file_header
 from ficgan.frame.file import load_appearance, save_appearance
 from ficgan.frame_model import FrameModel
 from ficgan.identity import IdentityBank
-from ficgan.identity.file import file_digest, file_header
-from ficgan.policy import Attempt
-from ficgan.results import Result
+from ficgan.policy import Attempt, Result
 
 Image = NDArray[np.uint8]
 MODEL, BANK = pretrained.path("model"), pretrained.path("bank")

@@ -16,9 +16,9 @@ import pytest
 
 from ficgan import pretrained
 from ficgan.face_model import ModelInfo
+from ficgan.files import file_digest
 from ficgan.frame.file import load_appearance, save_appearance
 from ficgan.identity import IdentityBank
-from ficgan.identity.file import file_digest
 
 TOOL = Path(__file__).resolve().parent.parent / "tools" / "make_embedded.py"
 

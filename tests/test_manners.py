@@ -51,7 +51,7 @@ def test_commands_show_the_log_where_it_is_asked_for(level: str, heard: bool, tm
     done = subprocess.run([sys.executable, "-m", "ficgan.cli.main", "deid", str(photo), "-o", str(tmp_path)],
                           capture_output=True, text=True, env=environment, check=True)  # fmt: skip
     assert json.loads(done.stdout)["written"] == 1
-    assert ("INFO ficgan.deidentify.loading: model" in done.stderr) is heard
+    assert ("INFO ficgan.deidentify.options: model" in done.stderr) is heard
 
 
 def test_analyze_is_analyse() -> None:

@@ -27,7 +27,7 @@ from PIL import Image
 
 from ficgan.cli.serve import serve
 from ficgan.errors import FicganError, UsageError
-from ficgan.results import FaceResult, Result
+from ficgan.policy import FaceResult, Result
 from ficgan.service import Limits, RateLimit, make_app
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -17,11 +17,10 @@ import numpy as np
 from ficgan.pointcloud import CLOUD_ANONYMIZERS, Cloud, merged, methods, read_cloud
 from ficgan.pointcloud.cloud import farthest_point_sample, with_normals, without_outliers
 from ficgan.pointcloud.frame import Placed, canonical
-from ficgan.pointcloud.geometry import cloud_distances
+from ficgan.pointcloud.geometry import cloud_distances, register
 from ficgan.pointcloud.heads import made_head
 from ficgan.pointcloud.landmarks import landmark_file_beside, read_landmarks
 from ficgan.pointcloud.projection import project, shaded
-from ficgan.pointcloud.registration import register
 from ficgan.pointcloud.scan import prepare
 
 Work = Callable[[], object]

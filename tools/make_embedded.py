@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from ficgan.errors import FicganError, UsageError
+from ficgan.files import file_digest
 from ficgan.frame.file import load_appearance
 from ficgan.identity import IdentityBank
-from ficgan.identity.file import file_digest
 
 FOLDER = Path(__file__).resolve().parent.parent / "pretrained"
 MODEL, BANK = "appearance.safetensors", "bank.safetensors"

@@ -32,7 +32,7 @@ from clips import make_clip
 from compositor import Actor, Area, Bar, Head, Image, Scene, astronaut, uncovered
 
 from ficgan import Deidentifier
-from ficgan.interrupts import stop_asked
+from ficgan.errors import stop_asked
 from ficgan.video import VideoSettings, VideoTools
 from ficgan.video.media import Frame
 from ficgan.video.plan import check_frames, independent_detector

@@ -21,13 +21,11 @@ from typing import Any, BinaryIO, TypeVar
 
 import click
 
-from ficgan.cli._errors import EXIT_SOME_FAILED, sentence
+from ficgan.cli._console import EXIT_SOME_FAILED, Progress, sentence
 from ficgan.cli._plan import Job, Plan, obstacle
-from ficgan.cli._progress import Progress
 from ficgan.errors import FicganError, InputError
 from ficgan.files import atomic_write, file_digest
-from ficgan.records.photo import NewPhoto, new_photo
-from ficgan.records.sidecars import Manifest, as_json, header, own_sidecar, sidecar_path
+from ficgan.records.sidecars import Manifest, NewPhoto, as_json, film_record, new_photo, own_sidecar, sidecar_path
 
 __all__ = ["Run", "RunOptions", "finish"]
 
@@ -55,7 +53,7 @@ class RunOptions:
     recorded: Mapping[str, Any] = field(default_factory=dict)
     """Options as the side-cars tell them."""
     film: Mapping[str, Any] = field(default_factory=dict)
-    """Of `Deidentifier.process_video`."""
+    """Of `Deidentifier.process_video` or `render_video`."""
 
 
 SUMMARY = (
@@ -212,7 +210,6 @@ class Run:
         return made, time.monotonic() - began
 
     def _finish(self, job: Job, made: NewPhoto) -> None:
-        """Count, report and write."""
         self.counts.update(faces=len(made.actions), masked=made.actions.count("masked"), uncovered=made.uncovered)
         for note in made.notes:
             self._report.info(f"{job.source}: {note}")
@@ -258,16 +255,16 @@ class Run:
     def _films(self, jobs: list[Job], engine: Any) -> Iterator[Job]:
         for job in jobs:
             with self._settling(job) as known:
-                known |= self.film(job, engine)
+                known |= self.film(job, engine.process_video)
             yield job
 
-    def film(self, job: Job, engine: Any) -> dict[str, Any]:
-        """Process one film; returns its hash and seconds for the manifest."""
+    def film(self, job: Job, process: Callable[..., Any]) -> dict[str, Any]:
+        """Process one film by a method of the engine; returns its hash and seconds for the manifest."""
         self._check_free(job)
         options, began = self.options, time.monotonic()
         source = _input(job) if options.sidecar else {}
         with _folder_for(job.output), self._telling_what_stays(job):
-            result = engine.process_video(
+            result = process(
                 job.address or job.source, job.output, overwrite=options.overwrite,
                 progress=lambda done, total, stage: self._report.frames(done, total, job.name, stage), **options.film,
             )  # fmt: skip
@@ -289,7 +286,7 @@ class Run:
             times = ", ".join(dict.fromkeys(_clock(finding.time) for finding in result.check.findings))
             self._report.error(f"{job.output}: a source face is still recognised at {times}; do not publish it")
         if options.sidecar:
-            self._save_record(job, {**result.to_dict(), "metadata": "stripped", **source})
+            self._save_record(job, result, source)
         else:
             _remove_stale(job.output)
         self.counts["written"] += 1
@@ -312,13 +309,13 @@ class Run:
                 )
             raise
 
-    def _save_record(self, job: Job, account: dict[str, Any]) -> None:
+    def _save_record(self, job: Job, result: Any, source: Mapping[str, str]) -> None:
         """The side-car of a film, which has taken its name already."""
-        about = header("film", job.place, _film_size(job.output), self.options.recorded, file_digest(job.output))
+        record = film_record(result, job.output, job.place, self.options.recorded, **source)
         side = sidecar_path(job.output)
         try:
             with atomic_write(side, overwrite=self.options.overwrite) as file:
-                file.write(as_json({**account, **about}, indent=1))
+                file.write(as_json(record, indent=1))
         except (OSError, FicganError) as error:  # hours of work stay
             _remove_stale(job.output)
             raise InputError(f"{job.output}: is made, but {side.name} beside it is not: {sentence(error)}") from error
@@ -399,15 +396,6 @@ def _next(begun: deque[tuple[T, Future[R]]]) -> tuple[T, Callable[[], R]]:
 def _input(job: Job) -> dict[str, str]:
     """The hash of an input that is one file; cameras, streams and numbered images have none."""
     return {"input_sha256": file_digest(job.source)} if not job.address and job.source.is_file() else {}
-
-
-def _film_size(path: Path) -> tuple[int, int] | None:
-    """Width and height of a film that was just made; None where it cannot be read again."""
-    from ficgan.video.read import open_video
-
-    with suppress(FicganError), open_video(path) as film:
-        return film.info.width, film.info.height
-    return None
 
 
 def _remove_stale(output: Path) -> None:

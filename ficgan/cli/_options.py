@@ -1,4 +1,4 @@
-"""Options that several commands share, in groups, and what the library calls them."""
+"""Options of the commands that hide faces, in groups, and what the library calls them."""
 
 from __future__ import annotations
 
@@ -10,47 +10,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ficgan import sandbox
-from ficgan.cli._inputs import read_background
-from ficgan.cli._params import Box, Direction, Diversity, Finite, Mode, Pair, Seconds
-from ficgan.cli._shared import TALK, options
+from ficgan.cli._shared import Box, Direction, Diversity, Finite, Mode, Pair, Seconds
 from ficgan.device import PRECISIONS
-from ficgan.errors import InputError, UsageError
-from ficgan.images.formats import MAX_PIXELS, READABLE_SUFFIXES
+from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.images import MAX_PIXELS, READABLE_SUFFIXES
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ficgan.anonymizers import Anonymizer
+    from ficgan.anonymizers import Anonymizer, Faces
     from ficgan.video.media import EncodeOptions
     from ficgan.video.settings import Rules, VideoSettings
 
-__all__ = [
-    "DOUBT",
-    "FACE",
-    "HIDE",
-    "MODEL",
-    "SEARCH",
-    "STILLS",
-    "TALK",
-    "VIDEO_OUT",
-    "VIDEO_PEOPLE",
-    "VIDEO_SEARCH",
-    "background",
-    "caution",
-    "check_background",
-    "chosen_method",
-    "encode_options",
-    "engine_settings",
-    "loaded",
-    "max_pixels",
-    "options",
-    "photos",
-    "recorded",
-    "sandboxed",
-    "video_rules",
-    "video_settings",
-]
 
 WHOLE_FRAMES = 1 << 14
 """Longest side at which frames are searched with --thorough: that of any film."""
@@ -153,17 +125,44 @@ DOUBT: tuple[Any, ...] = (
 )  # fmt: skip
 """What becomes of finds that may be no faces."""
 
-STILLS: tuple[Any, ...] = (
+VERIFY = click.option(
+    "--verify/--no-verify", "verify", default=True, show_default=True,
+    help="Re-read each new face; one that still matches its source is retried, then covered.",
+)  # fmt: skip
+"""The check, where no finished film is looked through."""
+
+
+def film_check(what: str) -> tuple[Any, ...]:
+    """--verify and --no-verify, where a finished film can be looked through."""
+    return (
+        click.option(
+            "--verify", type=click.Choice(["full", "sampled", "off"]), default="sampled", show_default=True, help=what
+        ),
+        click.option("--no-verify", "verify", flag_value="off", help="The same as --verify off."),
+    )
+
+
+def fallback(what: str, *covers: str, default: str | None = "solid") -> Any:
+    """--fallback; `covers` are possible besides solid, blur and mosaic."""
+    return click.option(
+        "--fallback", type=click.Choice(["solid", "blur", "mosaic", *covers]), default=default,
+        show_default=default is not None, help=f"What covers a face {what}",
+    )  # fmt: skip
+
+
+STILLS = (VERIFY, fallback("that cannot be generated.", "average"))
+"""The check and the cover of commands that take photos alone."""
+PHOTOS_OUT: tuple[Any, ...] = (
+    click.option("--require-face", is_flag=True, help="A photo without a face is a failure, and gives no result."),
+    click.option("--tag/--no-tag", default=True, show_default=True,
+                 help="Mark photos as synthetic media (XMP DigitalSourceType)."),
     click.option(
-        "--verify/--no-verify", "verify", default=True, show_default=True,
-        help="Re-read each new face; one that still matches its source is retried, then masked.",
-    ),
-    click.option(
-        "--fallback", type=click.Choice(["solid", "blur", "mosaic", "average"]), default="solid", show_default=True,
-        help="What covers a face that cannot be generated.",
+        "-m", "--keep-metadata", is_flag=True,
+        help="Photos: keep EXIF and XMP, with camera, time, place, captions and copyright. Previews, names of people, "
+        "authors and owners, keywords and serial numbers are left out as far as their tags are known.",
     ),
 )  # fmt: skip
-"""The check and the cover of commands that take photos alone."""
+"""How photos are written."""
 
 ENGINE = click.option(
     "--engine",
@@ -199,7 +198,6 @@ MODEL: tuple[Any, ...] = (
     ),
 )  # fmt: skip
 """The networks and the limits of the machine."""
-
 
 
 def _sandbox(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -253,10 +251,9 @@ VIDEO_PEOPLE: tuple[Any, ...] = (
         "--keep-span", "keep_spans", metavar="FROM-TO", multiple=True, type=Seconds(span=True),
         help="Films: leave all faces in this span of time.",
     ),
-    click.option(
-        "--fallback", type=click.Choice(["solid", "blur", "mosaic", "average"]), default="solid", show_default=True,
-        help="What covers a face that cannot be generated: too small, turned away, or still recognised. average, one "
-        "patch of its mean colour, is for photos; films take solid.",
+    fallback(
+        "that cannot be generated: too small, turned away, or still recognised. average, one patch of its mean "
+        "colour, is for photos; films take solid.", "average",
     ),
 )  # fmt: skip
 """Who stays as they are in a film, and the fallback for others."""
@@ -282,7 +279,9 @@ VIDEO_OUT: tuple[Any, ...] = (
 
 
 def engine_settings(given: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-    """Options of FACE, SEARCH and MODEL as `Deidentifier.from_pretrained` takes them."""
+    """Options of HIDE, FACE, SEARCH and MODEL as `Deidentifier.from_pretrained` takes them; for files see `loaded`."""
+    if "mode" not in more:  # a project's faces may have modes of their own
+        _check_background(given)
     layer, band, scale = given["layer"], given["band"], given["scale"]
     if layer is not None and band is not None:
         raise UsageError("--layer and --layers exclude each other; give one of the two")
@@ -301,8 +300,9 @@ def engine_settings(given: Mapping[str, Any], **more: Any) -> dict[str, Any]:
 
 
 _ENGINE = (
-    "checkpoint", "bank", "k", "seed", "alpha", "psi", "attributes", "directions", "swap", "mask_scale", "detector",
-    "recognizer", "thresh", "thorough", "device", "engine", "precision", "compile_", "fallback", "min_score", "strict",
+    "mode", "checkpoint", "bank", "k", "seed", "alpha", "psi", "attributes", "directions", "swap", "mask_scale",
+    "detector", "recognizer", "thresh", "scale", "thorough", "device", "engine", "precision", "compile_", "fallback",
+    "min_score", "strict",
 )  # fmt: skip
 _LIBRARY_NAMES = {"directions": "add", "thresh": "threshold", "compile_": "compile"}
 _RECORDED = (
@@ -338,8 +338,8 @@ def chosen_method(mode: str) -> Anonymizer | None:
     return method_of(mode)
 
 
-def check_background(given: Mapping[str, Any]) -> str:
-    """The mode, if it has the background that it needs, and no other does."""
+def _check_background(given: Mapping[str, Any]) -> None:
+    """A UsageError where the mode lacks the background that it needs, or has no use for one."""
     mode = str(given["mode"])
     method = chosen_method(mode)
     if given["background"] is None:
@@ -349,26 +349,15 @@ def check_background(given: Mapping[str, Any]) -> str:
             raise UsageError(f"--mode {method.name} needs other people's aligned faces; give --background FACES")
     elif method is None or not method.traits.needs & {"background", "overlays"}:
         raise UsageError(f"--mode {mode.partition(':')[0]} has no use for --background; leave it out")
-    return mode
-
-
-def background(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What `--background` gives to `Deidentifier`; read now."""
-    if given["background"] is None:
-        return {}
-    return {"background": read_background(given["background"], given["background_labels"])}
 
 
 def loaded(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What files and sizes among the options stand for, as `Deidentifier.from_pretrained` takes it; read now."""
-    exemplar = photos([given["exemplar"]], "--exemplar", given)[0] if given["exemplar"] is not None else None
-    settings = {"exemplar": exemplar, **background(given)}
-    if given["scale"] is not None:
-        from ficgan.faces import DetectAt, get_detector
-
-        detector = get_detector(given["detector"], threshold=given["thresh"], scale=1.0, device=given["device"])
-        settings["detector"] = DetectAt(detector, given["scale"])
-    return settings
+    """The files that options name, as `Deidentifier.from_pretrained` takes them; read now."""
+    exemplar = [] if given["exemplar"] is None else [given["exemplar"]]
+    files: dict[str, Any] = {"exemplar": next(iter(photos(exemplar, "--exemplar", given)), None)}
+    if given["background"] is not None:
+        files["background"] = read_background(given["background"], given["background_labels"])
+    return files
 
 
 def caution(mode: str) -> str | None:
@@ -440,3 +429,36 @@ def photos(paths: tuple[str, ...] | list[str], option: str, given: Mapping[str, 
         return [read_image(Path(path), max_pixels=max_pixels(given)).rgb for path in paths]
     except InputError as error:
         raise UsageError(f"{option} {error}") from error
+
+
+LARGEST_FACE = 224
+"""Side of the crops that are kept, px; the papers' size."""
+
+
+def read_background(path: str, labels: str | None) -> Faces:
+    """A folder, zip or tar of aligned faces as one set in memory, at most 224 px; an UsageError where that fails.
+
+    People come from the labels; else from folders, one per person; else every image is a person.
+    """
+    import numpy as np
+
+    from ficgan.anonymizers import Faces
+    from ficgan.data import open_faces
+    from ficgan.data.dataset import check_alignment, decode_rgb
+    from ficgan.data.labels import Labels
+    from ficgan.faces import Alignment
+
+    try:
+        data = open_faces([path], resolution=LARGEST_FACE, labels=labels)
+        check_alignment(data, Alignment(), "a background")
+        size = min(LARGEST_FACE, *decode_rgb(data.blobs[0]).size)
+        data = open_faces([path], resolution=size, labels=labels)
+        people = None if data.labels is None else data.labels.people
+        if labels is None and all("/" in name for name in data.names):
+            people = Labels.from_folders(data.names).people
+        images = np.ascontiguousarray(data.resident().permute(0, 2, 3, 1).numpy())
+    except FicganError as error:
+        raise UsageError(f"--background {Path(path).name}: {error}") from error
+    people = np.arange(len(images)) if people is None else people
+    known = people >= 0
+    return Faces(images[known], tuple(np.array(data.names)[known].tolist()), people=people[known].astype(np.int64))

@@ -1,19 +1,94 @@
-"""Which file becomes which: settled, with every conflict found, before any work is done."""
+"""What a command is given, and which file becomes which: settled, with every conflict found, before any work."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ficgan.cli._inputs import FILM_SUFFIXES, WRITABLE_FILMS, film_suffix, is_address, is_film
 from ficgan.errors import FicganError, UsageError
-from ficgan.images.formats import READABLE_SUFFIXES, WRITABLE_SUFFIXES, output_suffix
+from ficgan.images import (
+    FILM_SUFFIXES,
+    READABLE_SUFFIXES,
+    WRITABLE_FILMS,
+    WRITABLE_SUFFIXES,
+    film_suffix,
+    output_suffix,
+)
 from ficgan.records.sidecars import MANIFEST, vouches_for
 
-__all__ = ["DEFAULT_SUFFIX", "Job", "Plan", "make_plan", "obstacle"]
+_ADDRESS = re.compile(r"camera:\d+|[A-Za-z][A-Za-z0-9+.-]+://.*")
+_PATTERN = re.compile(r"%0?\d*d")
+_ANIMATED = frozenset({".gif", ".webp", ".png", ".apng"})
+
+
+def is_address(name: str) -> bool:
+    """Whether an input is a camera, a stream, or a pattern of numbered images: nothing beside which a result fits."""
+    return bool(_ADDRESS.fullmatch(name)) or (bool(_PATTERN.search(Path(name).name)) and not Path(name).exists())
+
+
+def is_film(path: Path) -> bool:
+    """Whether a file is a film rather than a photo: by its suffix, or because it is animated."""
+    suffix = path.suffix.lower()
+    if suffix in FILM_SUFFIXES:
+        return True
+    if suffix not in _ANIMATED:
+        return False
+    import warnings
+
+    from PIL import Image
+
+    try:
+        with warnings.catch_warnings(), Image.open(path) as image:
+            warnings.simplefilter("ignore")
+            return bool(getattr(image, "is_animated", False))
+    except Exception:  # what cannot be read is refused later, with the reason
+        return False
+
+
+def mirrored(
+    inputs: Sequence[Path], suffixes: Collection[str], *, what: str, advice: str, known: Collection[str] = (),
+    twins: list[tuple[Path, Path]] | None = None,
+) -> list[tuple[Path, Path]]:  # fmt: skip
+    """Every file with its place below an output folder, in order; hidden ones are left out, one named twice counts
+    once.
+
+    Args:
+        inputs: files, which are taken whatever their name, and folders, which are searched.
+        suffixes: endings that count in folders, in small letters.
+        what: one of them, for messages, such as "image".
+        advice: end of a message about an unusable input, such as "give anonymised faces".
+        known: endings of names that are other files' companions, and so are no input.
+        twins: takes (file, other) for each file that is left out because a link makes it another that is taken.
+    """
+    found: list[tuple[Path, Path]] = []
+    for given in inputs:
+        if given.is_dir():
+            inside = [
+                (path, path.relative_to(given))
+                for path in sorted(given.rglob("*"))
+                if path.suffix.lower() in suffixes
+                and path.is_file()
+                and not any(part.startswith(".") for part in path.relative_to(given).parts)
+                and not path.name.endswith(tuple(known))
+            ]
+            if not inside:
+                raise UsageError(f"{given} holds no {what}; {advice}")
+            found += inside
+        elif given.exists():
+            found.append((given, Path(given.name)))
+        else:
+            raise UsageError(f"{given} does not exist; {advice}")
+    once: dict[Path, tuple[Path, Path]] = {}
+    for path, place in found:
+        first, _ = once.setdefault(path.resolve(), (path, place))
+        if twins is not None and first.absolute() != path.absolute():
+            twins.append((path, first))
+    return list(once.values())
+
 
 DEFAULT_SUFFIX = "_anonymized"
 MEDIA = READABLE_SUFFIXES | FILM_SUFFIXES
@@ -79,21 +154,17 @@ def make_plan(
     """Pair every input file with its output.
 
     Args:
-        inputs: Files and folders; `camera:0`, addresses and patterns of numbered images (`frames/%05d.png`). In folders
+        inputs: files and folders; `camera:0`, addresses and patterns of numbered images (`frames/%05d.png`). In folders
             only photos and films count, and links to folders, hidden folders and projects of films are left out; a
             file named here is taken whatever its name, unless its side-car proves that it is a result.
-        out: A folder, in which the trees are mirrored; a file, when there is one input and the name ends like an
+        out: a folder, in which the trees are mirrored; a file, when there is one input and the name ends like an
             image's or a film's; None: beside the inputs.
-        suffix: Added to the stem; by default `_anonymized` beside the inputs and nothing in an output folder.
-        recursive: Descend into subfolders.
-        overwrite: An output may replace its own input.
+        suffix: added to the stem; by default `_anonymized` beside the inputs and nothing in an output folder.
+        recursive: descend into subfolders.
+        overwrite: an output may replace its own input.
 
-    Inputs that would become one file, or overwrite another input, are errors of their own; the others go on.
-
-    Raises:
-        UsageError: No input is there, none of them is or holds a photo or film, an input would be overwritten by its
-            own result, or `out` cannot be what is needed.
-        FicganError: The output folder cannot be made.
+    Inputs that would become one file, or overwrite another input, are errors of their own; the others go on. A
+    UsageError where nothing can be done at all.
     """
     if suffix is not None and (os.sep in suffix or "/" in suffix):
         raise UsageError(f"--suffix {suffix!r}: holds a path separator; give only what is added to the names")
@@ -178,7 +249,6 @@ def obstacle(folder: Path) -> Path | None:
 
 
 def _sources(inputs: Sequence[str], folder: Path | None, recursive: bool, plan: Plan) -> Iterator[tuple[Path, Path]]:
-    """Every input file, with its place in the output tree."""
     for name in inputs:
         path = Path(name)
         if not path.is_dir():

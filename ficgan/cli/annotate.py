@@ -9,8 +9,7 @@ import click
 
 from ficgan.cli import HELP
 from ficgan.cli import _shared as shared
-from ficgan.cli._errors import handle_errors
-from ficgan.cli._progress import Progress
+from ficgan.cli._console import Progress, handle_errors
 
 __all__ = ["annotate"]
 

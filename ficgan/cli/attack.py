@@ -17,10 +17,9 @@ import click
 from ficgan import __version__
 from ficgan.cli import HELP
 from ficgan.cli import _shared as shared
-from ficgan.cli._errors import handle_errors
-from ficgan.cli._inputs import mirrored
-from ficgan.cli._params import Box
-from ficgan.cli._progress import Progress
+from ficgan.cli._console import Progress, handle_errors
+from ficgan.cli._plan import mirrored
+from ficgan.cli._shared import Box
 from ficgan.errors import FicganError, InputError, UsageError
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from click.core import ParameterSource
 
 from ficgan.cli import HELP
 from ficgan.cli import _options as opts
-from ficgan.cli._shared import Summary, cpus, reporting
+from ficgan.cli._shared import Summary, cpus, options, reporting
 from ficgan.errors import FicganError, UsageError
 from ficgan.files import file_digest
 
 if TYPE_CHECKING:
-    from ficgan.cli._progress import Progress
+    from ficgan.cli._console import Progress
     from ficgan.deidentify.decided import PhotoDecisions
 
 __all__ = ["bulk"]
@@ -50,11 +50,8 @@ __all__ = ["bulk"]
     help="Do what was decided in `ficgan ui` and exported there; photos that are not in it fail, films are left out.",
 )  # fmt: skip
 @click.option("--overwrite", is_flag=True, help="Replace results of other runs.")
-@opts.options(opts.HIDE, opts.FACE, opts.SEARCH, opts.DOUBT, opts.STILLS, opts.VIDEO_SEARCH[:2], opts.VIDEO_OUT)
-@click.option("--require-face", is_flag=True, help="A photo without a face is a failure and is not written.")
-@click.option("-m", "--keep-metadata", is_flag=True, help="Keep EXIF and XMP, cleaned.")
-@click.option("--tag/--no-tag", default=True, show_default=True, help="Mark photos as synthetic media.")
-@opts.options(tuple(option for option in opts.MODEL if option is not opts.ENGINE))
+@options(opts.HIDE, opts.FACE, opts.SEARCH, opts.DOUBT, opts.STILLS, opts.VIDEO_SEARCH[:2], opts.VIDEO_OUT)
+@options(opts.PHOTOS_OUT, tuple(option for option in opts.MODEL if option is not opts.ENGINE))
 @reporting("file")
 def bulk(source: str, out: str, report: Progress, **given: Any) -> tuple[Summary, bool]:
     """Replace the faces in all photos and films below INPUT; the tree is mirrored in OUT.
@@ -65,10 +62,9 @@ def bulk(source: str, out: str, report: Progress, **given: Any) -> tuple[Summary
     """
     from ficgan.bulk import Manifest, Place, Task, local_engine, plan, ray_engine, run
 
-    given["mode"] = opts.check_background(given)
     if given["address"] is not None and given["engine"] != "ray":
         raise UsageError("--address is of a Ray cluster; give --engine ray, too")
-    settings = opts.engine_settings({**given, "engine": "auto"}, mode=given["mode"], verify=given["verify"])
+    settings = opts.engine_settings({**given, "engine": "auto"}, verify=given["verify"])
     try:
         here, there = Place(source), Place(out)
     except ImportError as error:
@@ -81,16 +77,14 @@ def bulk(source: str, out: str, report: Progress, **given: Any) -> tuple[Summary
     if others:
         kind = "neither photos nor films" if decisions is None else "no photos"
         report.info(f"{others} file{'' if others == 1 else 's'} skipped: {kind}.")
-    exemplar = [given["exemplar"]] if given["exemplar"] is not None else []
-    settings["exemplar"] = next(iter(opts.photos(exemplar, "--exemplar", given)), None)
     options = opts.recorded(given)
     if given["decisions"] is not None:
         options["decisions"] = file_digest(given["decisions"])
     # Workers may run elsewhere: paths of this machine's disks must not depend on the current folder.
     task = Task(
         source=here.root if here.is_local else source, target=there.root if there.is_local else out,
-        engine={**settings, **opts.background(given)}, scale=given["scale"], options=options,
-        max_pixels=max(1, int(given["max_megapixels"] * 1e6)), tag=given["tag"], keep_metadata=given["keep_metadata"],
+        engine=settings | opts.loaded(given), options=options,
+        max_pixels=opts.max_pixels(given), tag=given["tag"], keep_metadata=given["keep_metadata"],
         require_face=given["require_face"], overwrite=given["overwrite"], decisions=decisions,
     )  # fmt: skip
     if any(job.is_film for job in jobs):

@@ -16,11 +16,10 @@ import click
 from ficgan import __version__
 from ficgan.cli import HELP
 from ficgan.cli import _options as opts
+from ficgan.cli._console import Progress, handle_errors
 from ficgan.cli._deid_run import Run, RunOptions, finish
-from ficgan.cli._errors import handle_errors
 from ficgan.cli._plan import DEFAULT_SUFFIX, make_plan
-from ficgan.cli._progress import Progress
-from ficgan.cli._shared import cpus
+from ficgan.cli._shared import TALK, cpus, options
 from ficgan.errors import UsageError
 from ficgan.records.sidecars import Manifest
 
@@ -49,72 +48,45 @@ def make_engine(**settings: Any) -> Any:
 @click.command(context_settings=HELP)
 @click.argument("inputs", metavar="INPUT...", nargs=-1, type=click.Path())
 @click.option(
-    "--files-from",
-    metavar="FILE",
-    type=click.Path(),
-    help="More inputs, one path a line; - reads them from stdin.",
+    "--files-from", metavar="FILE", type=click.Path(), help="More inputs, one path a line; - reads them from stdin."
 )
 @click.option(
-    "-o",
-    "--output",
-    "out",
-    metavar="OUT",
-    type=click.Path(),
+    "-o", "--output", "out", metavar="OUT", type=click.Path(),
     help="Folder for the results (trees are mirrored, names stay), or a file for a single input.  "
     f"[default: <stem>{DEFAULT_SUFFIX}<ext> beside each input]",
-)
-@opts.options(opts.HIDE, opts.FACE, opts.SEARCH, opts.DOUBT)
+)  # fmt: skip
+@options(
+    opts.HIDE, opts.FACE, opts.SEARCH, opts.DOUBT,
+    opts.film_check(
+        "Re-read each new face; one that still matches its source is retried, then masked. A finished film is looked "
+        "through by another detector: all of it, or about one frame a second."
+    ),
+    opts.PHOTOS_OUT,
+)  # fmt: skip
 @click.option(
-    "--verify",
-    type=click.Choice(["full", "sampled", "off"]),
-    default="sampled",
-    show_default=True,
-    help="Re-read each new face; one that still matches its source is retried, then masked. A finished film is looked "
-    "through by another detector: all of it, or about one frame a second.",
-)
-@click.option("--no-verify", "verify", flag_value="off", help="The same as --verify off.")
-@click.option("--require-face", is_flag=True, help="A photo without a face is a failure and is not written.")
-@click.option(
-    "-m",
-    "--keep-metadata",
-    is_flag=True,
-    help="Photos: keep EXIF and XMP, with camera, time, place, captions and copyright. Previews, names of people, "
-    "authors and owners, keywords and serial numbers are left out as far as their tags are known.",
-)
-@click.option(
-    "--tag/--no-tag", default=True, show_default=True, help="Mark photos as synthetic media (XMP DigitalSourceType)."
-)
-@click.option(
-    "--sidecar/--no-sidecar",
-    default=True,
-    show_default=True,
+    "--sidecar/--no-sidecar", default=True, show_default=True,
     help="Write <result>.json with the audit beside each result, and manifest.jsonl with a line a file in the output "
     "folder.",
-)
+)  # fmt: skip
 @click.option("--recursive/--no-recursive", default=True, show_default=True, help="Descend into subfolders.")
 @click.option("--suffix", help=f"Added to the stem of each result.  [default: {DEFAULT_SUFFIX}; none with -o]")
 @click.option("--overwrite", is_flag=True, help="Replace existing results, or the inputs themselves.")
 @click.option(
-    "--skip-existing",
-    is_flag=True,
+    "--skip-existing", is_flag=True,
     help="Leave results of an earlier run with the same options alone, and do the rest; this goes on where Ctrl-C "
     "ended a run.",
-)
+)  # fmt: skip
 @click.option(
-    "--jobs",
-    metavar="N",
-    type=click.IntRange(min=1),
+    "--jobs", metavar="N", type=click.IntRange(min=1),
     help=f"Photos worked on at once.  [default: one a processor, at most {MOST_JOBS}]",
-)
+)  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Say what would be written; load no model, write nothing.")
-@opts.options(opts.VIDEO_SEARCH, opts.VIDEO_PEOPLE, opts.VIDEO_OUT)
+@options(opts.VIDEO_SEARCH, opts.VIDEO_PEOPLE, opts.VIDEO_OUT)
 @click.option(
-    "--project",
-    metavar="FOLDER",
-    type=click.Path(),
+    "--project", metavar="FOLDER", type=click.Path(),
     help="Films: keep the analysis here, for review and `ficgan render`; it holds source faces.",
-)
-@opts.options(opts.sandboxed(usual=False), opts.MODEL, opts.TALK)
+)  # fmt: skip
+@options(opts.sandboxed(usual=False), opts.MODEL, TALK)
 @click.version_option(__version__, prog_name="ficgan-deid")
 @handle_errors
 def deid(inputs: tuple[str, ...], out: str | None, **given: Any) -> None:
@@ -128,10 +100,10 @@ def deid(inputs: tuple[str, ...], out: str | None, **given: Any) -> None:
     130 interrupted.
     """
     started = time.monotonic()
-    mode = opts.check_background(given)
+    mode = given["mode"]
     if given["overwrite"] and given["skip_existing"]:
         raise UsageError("--overwrite and --skip-existing exclude each other; give one of the two")
-    settings = opts.engine_settings(given, mode=mode, verify=given["verify"] != "off")
+    settings = opts.engine_settings(given, verify=given["verify"] != "off")
     inputs = (*inputs, *_listed(given["files_from"]))
     if not inputs:
         raise UsageError("nothing to work on; name photos, films or folders, or give --files-from FILE")
@@ -160,7 +132,7 @@ def deid(inputs: tuple[str, ...], out: str | None, **given: Any) -> None:
         "project": None if given["project"] is None else Path(given["project"]),
     }  # fmt: skip
     run_options = RunOptions(
-        max_pixels=opts.max_pixels(given), jobs=jobs, recorded=opts.recorded({**given, "mode": mode}),
+        max_pixels=opts.max_pixels(given), jobs=jobs, recorded=opts.recorded(given),
         film=film_options, **{name: given[name] for name in FOR_FILES},
     )  # fmt: skip
     with Progress(given["progress"], unit="file" if films else "image", quiet=given["quiet"]) as report:
@@ -176,11 +148,6 @@ def deid(inputs: tuple[str, ...], out: str | None, **given: Any) -> None:
 
 
 def _listed(source: str | None) -> list[str]:
-    """Inputs from a list, one path a line.
-
-    Raises:
-        UsageError: it cannot be read.
-    """
     if source is None:
         return []
     try:
@@ -202,7 +169,6 @@ def _digest(given: Mapping[str, Any]) -> str:
 
 
 def _jobs(given: Mapping[str, Any], mode: str, photos: int) -> int:
-    """Photos that are worked on at once."""
     alone = given["compile_"] or mode.startswith("external")  # neither is made for several threads
     usual = min(cpus(), MOST_JOBS) if given["device"] == "cpu" else 2
     return 1 if alone else max(1, min(given["jobs"] or usual, photos))

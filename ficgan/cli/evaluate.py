@@ -12,8 +12,7 @@ import click
 from ficgan import __version__
 from ficgan.cli import HELP
 from ficgan.cli import _shared as shared
-from ficgan.cli._errors import handle_errors
-from ficgan.cli._progress import Progress
+from ficgan.cli._console import Progress, handle_errors
 from ficgan.cli.annotate import annotate
 from ficgan.cli.survey import survey
 
@@ -382,7 +381,6 @@ def _ablation(text: str) -> tuple[str, str, str]:
 def _finish(
     results: Any, out: Path, tables: list[dict[str, Any]], draw: Callable[[], list[Path]] | None = None
 ) -> shared.Summary:
-    """Write the tables and the report, and name them."""
     from ficgan.lab.stored import write_json
 
     results.write(out / "results.json")

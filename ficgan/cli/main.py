@@ -16,7 +16,7 @@ import click
 
 from ficgan import __version__
 from ficgan.cli import HELP
-from ficgan.cli._errors import handle_errors, sentence
+from ficgan.cli._console import handle_errors, sentence
 from ficgan.errors import FicganError
 
 if TYPE_CHECKING:
@@ -34,12 +34,12 @@ class Entry(NamedTuple):
 
 COMMANDS = {
     "deid": Entry("ficgan.cli.deid:deid", "Replace the faces in photos and films by k-anonymous ones."),
-    "analyse": Entry("ficgan.cli.film:analyse", "Find the faces of a film and write a project to review."),
-    "render": Entry("ficgan.cli.film:render", "Apply a reviewed project to its film."),
-    "ui": Entry("ficgan.cli.ui:ui", "Review and redact photos and films in the browser."),
-    "purge": Entry("ficgan.cli.film:purge", "Remove project folders and remains of interrupted films."),
-    "report": Entry("ficgan.cli.records:report", "Make one page for a data protection officer from side-cars."),
-    "export": Entry("ficgan.cli.records:export", "Write the boxes of faces for COCO or CVAT."),
+    "analyse": Entry("ficgan.cli.review:analyse", "Find the faces of a film and write a project to review."),
+    "render": Entry("ficgan.cli.review:render", "Apply a reviewed project to its film."),
+    "ui": Entry("ficgan.cli.serve:ui", "Review and redact photos and films in the browser."),
+    "purge": Entry("ficgan.cli.review:purge", "Remove project folders and remains of interrupted films."),
+    "report": Entry("ficgan.cli.review:report", "Make one page for a data protection officer from side-cars."),
+    "export": Entry("ficgan.cli.review:export", "Write the boxes of faces for COCO or CVAT."),
     "pipe": Entry("ficgan.cli.pipe:pipe", "Replace the faces in raw frames, from stdin to stdout."),
     "bulk": Entry("ficgan.cli.bulk:bulk", "Replace the faces in very many photos."),
     "serve": Entry("ficgan.cli.serve:serve", "Answer requests over HTTP: photo in, photo and JSON out."),

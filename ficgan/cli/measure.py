@@ -9,8 +9,8 @@ import click
 
 from ficgan.cli import HELP
 from ficgan.cli import _shared as shared
-from ficgan.cli._params import Diversity
-from ficgan.cli._progress import Progress
+from ficgan.cli._console import Progress
+from ficgan.cli._shared import Diversity
 
 __all__ = ["measure", "train_attributes"]
 
@@ -74,7 +74,6 @@ def measure(
 
 
 def _clip(path: Path) -> Any:
-    """The first frames of a film."""
     from ficgan.lab.bars import Clip
     from ficgan.video import open_video
 

@@ -17,8 +17,8 @@ import click
 from ficgan.cli import HELP
 from ficgan.cli import _options as opts
 from ficgan.cli import deid as _deid
-from ficgan.cli._errors import handle_errors
-from ficgan.cli._params import Finite, Pair
+from ficgan.cli._console import handle_errors
+from ficgan.cli._shared import TALK, Finite, Pair, options
 from ficgan.errors import FicganError, InputError, UsageError
 
 if TYPE_CHECKING:
@@ -43,9 +43,6 @@ class RawFormat:
         pixel_format: one of `FORMATS`.
         matrix: of yuv420p: "bt601", "bt709", or "auto", which takes the size for a hint as players do.
         full_range: whether the luma of yuv420p runs from 0 to 255 instead of 16 to 235.
-
-    Raises:
-        UsageError: a size that cannot be.
     """
 
     width: int
@@ -192,29 +189,12 @@ class RawFrames:
     "--live", is_flag=True,
     help="Keep up with --fps: where the work takes longer, the detector looks less often.",
 )  # fmt: skip
-@opts.options(opts.HIDE, opts.FACE, opts.SEARCH)
-@click.option(
-    "--verify/--no-verify", "verify", default=True, show_default=True,
-    help="Re-read new faces; one that still matches its source is retried, then covered.",
-)  # fmt: skip
-@click.option(
-    "--stride", type=click.IntRange(min=1), default=5, show_default=True,
-    help="The detector looks at every n-th frame, at cuts, and at least once in the look-ahead.",
-)  # fmt: skip
-@click.option(
-    "--pad", metavar="SECONDS", type=Finite(min=0), default=0.4, show_default=True,
-    help="Cover a face this long before its first and after its last sighting.",
-)  # fmt: skip
+@options(opts.HIDE, opts.FACE, opts.SEARCH, opts.VERIFY, opts.VIDEO_SEARCH[:2])
 @click.option(
     "--link", type=click.Choice(["none", "file"]), default="file", show_default=True,
     help="One new identity for a person, or for each track.",
 )  # fmt: skip
-@click.option(
-    "--fallback", type=click.Choice(["solid", "blur", "mosaic"]), default="solid", show_default=True,
-    help="What covers a face too small, turned away, or still recognised.",
-)  # fmt: skip
-@opts.options(opts.MODEL)
-@click.option("--quiet", is_flag=True, help="Nothing on stderr but errors.")
+@options(opts.fallback("too small, turned away, or still recognised."), opts.MODEL, TALK[1])
 @handle_errors
 def pipe(size: tuple[int, int], pixel_format: str, fps: float, quiet: bool, **given: Any) -> None:
     """Replace the faces in raw frames: stdin to stdout, as many as came, in their order.
@@ -229,21 +209,15 @@ def pipe(size: tuple[int, int], pixel_format: str, fps: float, quiet: bool, **gi
     """
     started = time.monotonic()
     raw = RawFormat(*size, pixel_format, given["matrix"], given["full_range"])
-    given["mode"] = opts.check_background(given)
-    settings = opts.engine_settings(given, mode=given["mode"], verify=given["verify"], fallback="solid")
+    settings = opts.engine_settings(given, verify=given["verify"], fallback="solid")
     if sys.stdin.isatty():
         raise UsageError("stdin is a terminal; put a program before the pipe that writes frames, such as ffmpeg")
     if sys.stdout.isatty():
         raise UsageError("stdout is a terminal; put a program after the pipe that takes frames, such as ffmpeg")
-    if given["mode"] not in ("ficgan", "solid") and not quiet:
-        from ficgan.anonymizers.modes import caution
-
-        if warning := caution(given["mode"], opts.chosen_method(given["mode"])):
-            click.echo(f"Warning: {warning}", err=True)
+    if not quiet and (warning := opts.caution(given["mode"])):
+        click.echo(f"Warning: {warning}", err=True)
     with _stdout_for_frames() as out:
-        exemplar = [given["exemplar"]] if given["exemplar"] is not None else []
-        settings["exemplar"] = next(iter(opts.photos(exemplar, "--exemplar", given)), None)
-        engine: Any = _deid.make_engine(**settings, **opts.background(given))
+        engine: Any = _deid.make_engine(**settings, **opts.loaded(given))
         source = RawFrames(sys.stdin.buffer, raw)
         stream, written = _run(engine, source, out, raw, fps, given)
     if not quiet:

@@ -10,9 +10,8 @@ import click
 
 from ficgan.cli import HELP
 from ficgan.cli import _shared as shared
-from ficgan.cli._errors import handle_errors
-from ficgan.cli._params import Finite
-from ficgan.cli._progress import Progress
+from ficgan.cli._console import Progress, handle_errors
+from ficgan.cli._shared import Finite
 
 __all__ = ["pointcloud"]
 
@@ -258,7 +257,6 @@ def _study(
     config: str, overrides: tuple[str, ...], scans: Path | None, morphs: int | None, photos: Path | None,
     judges: tuple[str, ...],
 ) -> Any:  # fmt: skip
-    """The configuration as options and overrides want it."""
     from ficgan.errors import UsageError
     from ficgan.lab.clouds import CloudStudyConfig
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 
 from ficgan import __version__
-from ficgan.cli._inputs import mirrored
+from ficgan.cli._plan import mirrored
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.files import atomic_write, file_digest
 from ficgan.pointcloud.cloud import Cloud
@@ -23,7 +23,7 @@ from ficgan.pointcloud.projection import Picture
 from ficgan.registry import parse_spec
 
 if TYPE_CHECKING:
-    from ficgan.cli._progress import Progress
+    from ficgan.cli._console import Progress
 
 __all__ = [
     "RECORD", "WRITABLE", "Task", "marks_of", "method_of", "naming", "over_all", "plan", "read_scan", "record_beside",

@@ -1,15 +1,17 @@
-"""`ficgan serve`: de-identification of photos over HTTP."""
+"""`ficgan serve`, de-identification of photos over HTTP, and `ficgan ui`, the review in the browser."""
 
 from __future__ import annotations
 
 import contextlib
 import ipaddress
 import os
+import secrets
 import socket
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,11 +19,14 @@ from ficgan import __version__
 from ficgan.cli import HELP
 from ficgan.cli import _options as opts
 from ficgan.cli import deid as _deid
-from ficgan.cli._errors import handle_errors
-from ficgan.cli._params import Finite
+from ficgan.cli._console import handle_errors
+from ficgan.cli._shared import TALK, Finite, options
 from ficgan.errors import FicganError, UsageError
 
-__all__ = ["serve"]
+if TYPE_CHECKING:
+    from ficgan.deidentify import Deidentifier
+
+__all__ = ["serve", "ui"]
 
 TOKEN = "FICGAN_TOKEN"
 LEAST_TOKEN = 16
@@ -52,14 +57,12 @@ LEAST_TOKEN = 16
     "--body-timeout", metavar="SECONDS", type=Finite(min=0, min_open=True), default=30.0, show_default=True,
     help="In which a photo must have arrived.",
 )  # fmt: skip
-@opts.options(opts.HIDE, opts.FACE, opts.SEARCH, opts.DOUBT, opts.STILLS)
-@click.option("--require-face", is_flag=True, help="Refuse photos without a face.")
+@options(opts.HIDE, opts.FACE, opts.SEARCH, opts.DOUBT, opts.STILLS)
+@options(opts.PHOTOS_OUT[:2])
 @click.option(
     "--allow-recognised", is_flag=True, help="Give out photos in which the check still recognises a face."
 )
-@click.option("--tag/--no-tag", default=True, show_default=True, help="Mark photos as synthetic media.")
-@opts.options(opts.sandboxed(usual=True), opts.MODEL)
-@click.option("--quiet", is_flag=True, help="Nothing on stderr but errors.")
+@options(opts.sandboxed(usual=True), opts.MODEL, TALK[1])
 @handle_errors
 def serve(host: str, port: int, token_file: str | None, quiet: bool, **given: Any) -> None:
     """Answer requests over HTTP: POST /photo takes a photo and gives the new one; GET /health.
@@ -71,13 +74,12 @@ def serve(host: str, port: int, token_file: str | None, quiet: bool, **given: An
     Photos stay in memory and are gone after the answer; nothing of them is logged. Ends with Ctrl-C or
     SIGTERM, when the requests at work are answered; the exit code is 0.
     """
-    given["mode"] = opts.check_background(given)
     token = _token(token_file)
     if token is None and not _is_loopback(host):
         raise UsageError(
             f"--host {host} can be reached by others; give a token by --token-file FILE or {TOKEN}, or keep 127.0.0.1"
         )
-    settings = opts.engine_settings(given, mode=given["mode"], verify=given["verify"])
+    settings = opts.engine_settings(given, verify=given["verify"])
     try:
         import uvicorn
 
@@ -85,18 +87,11 @@ def serve(host: str, port: int, token_file: str | None, quiet: bool, **given: An
     except ImportError as error:
         raise FicganError("`ficgan serve` needs Starlette and uvicorn: pip install 'ficgan[serve]'") from error
     limits = Limits(
-        bytes=given["max_bytes"], pixels=max(1, int(given["max_megapixels"] * 1e6)), jobs=given["jobs"],
+        bytes=given["max_bytes"], pixels=opts.max_pixels(given), jobs=given["jobs"],
         queue=given["queue"], rate=given["rate"], patience=given["body_timeout"],
     )  # fmt: skip
     with _bound(host, port) as listening, contextlib.redirect_stdout(sys.stderr):
-        exemplar = [given["exemplar"]] if given["exemplar"] is not None else []
-        settings["exemplar"] = next(iter(opts.photos(exemplar, "--exemplar", given)), None)
-        if given["scale"] is not None:
-            from ficgan.faces import DetectAt, get_detector
-
-            detector = get_detector(given["detector"], threshold=given["thresh"], scale=1.0, device=given["device"])
-            settings["detector"] = DetectAt(detector, given["scale"])
-        engine = _deid.make_engine(**settings, **opts.background(given))
+        engine = _deid.make_engine(**settings, **opts.loaded(given))
         app = make_app(
             engine, limits, token=token, version=__version__, tag=given["tag"], require_face=given["require_face"],
             allow_recognised=given["allow_recognised"],
@@ -115,11 +110,7 @@ def serve(host: str, port: int, token_file: str | None, quiet: bool, **given: An
 
 
 def _token(file: str | None) -> str | None:
-    """The token, never from the command line, where other users could read it.
-
-    Raises:
-        UsageError: it is too short, or not plain text.
-    """
+    """The token, never from the command line, where other users could read it."""
     if file is not None:
         try:
             token = Path(file).read_text("ascii").strip()
@@ -159,3 +150,90 @@ def _bound(host: str, port: int) -> Iterator[socket.socket]:
             told = f"{host}:{port} cannot be listened at ({error.strerror}); choose another --port"
             raise UsageError(told) from error
         yield listening
+
+
+@click.command(context_settings=HELP)
+@click.argument("folder", required=False, type=click.Path(path_type=Path, file_okay=False))
+@click.option(
+    "-o", "--output", "out", metavar="OUT", type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for the results.  [default: FOLDER_anonymized; without FOLDER ./anonymized]",
+)  # fmt: skip
+@click.option(
+    "--project", metavar="DIR", type=click.Path(path_type=Path, file_okay=False),
+    help="Private folder that keeps the review.  [default: FOLDER/.ficgan-ui; without FOLDER one of your user data]",
+)  # fmt: skip
+@click.option(
+    "--port", metavar="N", type=click.IntRange(0, 65535), default=0, help="Of 127.0.0.1.  [default: a free one]"
+)  # fmt: skip
+@click.option("--browser/--no-browser", default=True, show_default=True, help="Open the page.")
+@options(
+    opts.SEARCH[:1], opts.SEARCH[2:], opts.sandboxed(usual=True), opts.MODEL[:1], opts.MODEL[2:3], opts.MODEL[4:6]
+)
+@handle_errors
+def ui(folder: Path | None, out: Path | None, project: Path | None, port: int, browser: bool, **given: Any) -> None:
+    """Review and redact photos and films in the browser, on this machine alone.
+
+    FOLDER: its photos and films are listed; more can be dropped into the page. What is decided is kept in a private
+    folder (--project), so the same command goes on where it was left; `ficgan purge` removes that folder. It holds
+    source faces.
+
+    Prints the address of the page, which holds a secret token, and runs until Ctrl-C.
+    """
+    try:
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise FicganError(f"`ficgan ui` needs {error.name}: pip install 'ficgan[ui]'") from None
+    from ficgan.cli._plan import is_film
+    from ficgan.images import FILM_SUFFIXES, READABLE_SUFFIXES
+    from ficgan.ui import server
+    from ficgan.ui.project import Review
+    from ficgan.ui.session import Session
+    from ficgan.ui.work import FileKinds
+
+    if folder is not None and not folder.is_dir():
+        raise UsageError(f"{folder}: no such folder")
+    listener, token = server.open_socket(port), secrets.token_urlsafe(24)
+    review = Review(project or _usual_project(folder), folder, (out or _usual_output(folder)).absolute())
+    session = Session(
+        review, FileKinds(is_film, READABLE_SUFFIXES | FILM_SUFFIXES), partial(_make_engine, given)
+    )
+    address = f"http://127.0.0.1:{listener.getsockname()[1]}/?token={token}"
+    if folder is not None:
+        session.open_folder()
+    click.echo(address)
+    click.echo(f"The review is kept in {review.folder}, the results go to {review.output}. Ctrl-C ends.", err=True)
+    if browser:
+        import webbrowser
+
+        webbrowser.open(address)
+    try:
+        server.serve(session, listener, token)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        session.close()
+        click.echo(f"\nEverything is kept; `ficgan purge {review.folder}` removes it.", err=True)
+
+
+def _usual_project(folder: Path | None) -> Path:
+    if folder is not None:
+        return folder / ".ficgan-ui"
+    from platformdirs import user_data_path
+
+    return user_data_path("ficgan") / "ui"
+
+
+def _usual_output(folder: Path | None) -> Path:
+    if folder is None:
+        return Path("anonymized")
+    place = folder.absolute()
+    return place.with_name(f"{place.name}_anonymized")
+
+
+def _make_engine(given: dict[str, Any], seed: int) -> Deidentifier:
+    """The model, with the usual controls; the page has its own."""
+    from ficgan.deidentify import Deidentifier
+
+    names = ("checkpoint", "bank", "detector", "recognizer", "thorough", "device", "precision")
+    return Deidentifier.from_pretrained(seed=seed, threshold=given["thresh"], **{name: given[name] for name in names})

@@ -10,8 +10,7 @@ import click
 
 from ficgan.cli import HELP
 from ficgan.cli import _shared as shared
-from ficgan.cli._errors import EXIT_SOME_FAILED, handle_errors
-from ficgan.cli._progress import Progress
+from ficgan.cli._console import EXIT_SOME_FAILED, Progress, handle_errors
 
 __all__ = ["survey"]
 

@@ -13,9 +13,8 @@ import click
 
 from ficgan.cli import HELP
 from ficgan.cli import _shared as shared
-from ficgan.cli._errors import handle_errors
-from ficgan.cli._progress import Progress
-from ficgan.interrupts import stop_asked
+from ficgan.cli._console import Progress, handle_errors
+from ficgan.errors import stop_asked
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from ficgan.faces import Alignment
     from ficgan.identity import IdentityBank
     from ficgan.models import FICGAN
-    from ficgan.verification.train import VerifierTrainer
+    from ficgan.verification.sphereface import VerifierTrainer
 
 __all__ = ["align", "bank", "fit_appearance", "save_bank", "spread", "train", "train_verifier", "write_bank"]
 
@@ -181,7 +180,7 @@ def train_verifier(
 
     from ficgan.data import check_alignment, open_faces
     from ficgan.errors import UsageError
-    from ficgan.verification.train import VerifierTrainer, VerifierTraining
+    from ficgan.verification.sphereface import VerifierTrainer, VerifierTraining
 
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise UsageError(f"Device {device} was asked for, but there is no CUDA here; use --device cpu.")
@@ -319,8 +318,8 @@ def build(
     from ficgan.errors import UsageError
     from ficgan.face_model import ModelInfo
     from ficgan.faces import Alignment
+    from ficgan.files import file_header
     from ficgan.frame.learn import SIDE
-    from ficgan.identity.file import file_header
 
     shared.refuse_existing(out, overwrite=overwrite)
     network = None
@@ -348,7 +347,6 @@ def build(
 
 
 def _encoded(network: FICGAN, faces: FaceData, device: str, report: Progress) -> NDArray[np.float32]:
-    """Codes [N,D] of a set, a part at a time."""
     import numpy as np
 
     from ficgan.identity import encode_faces
@@ -395,8 +393,8 @@ def save_bank(
         licence: of the set; "": the model's where the set is what it was made from.
         rows: which of the set's images were read; None: all.
     """
+    from ficgan.files import file_digest
     from ficgan.identity import IdentityBank
-    from ficgan.identity.file import file_digest
 
     marks = faces.labels
     if marks is not None and rows is not None:

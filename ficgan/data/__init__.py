@@ -6,11 +6,5 @@ from ficgan.data.dataset import FaceData, ResumableSampler, alignment_name, chec
 from ficgan.data.labels import CELEBA_ATTRIBUTES, Labels
 
 __all__ = [
-    "CELEBA_ATTRIBUTES",
-    "FaceData",
-    "Labels",
-    "ResumableSampler",
-    "alignment_name",
-    "check_alignment",
-    "open_faces",
-]
+    "CELEBA_ATTRIBUTES", "FaceData", "Labels", "ResumableSampler", "alignment_name", "check_alignment", "open_faces",
+]  # fmt: skip

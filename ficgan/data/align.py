@@ -71,16 +71,12 @@ def align_photos(
     """Write an aligned crop per face into a tar or folder, and a CSV of where each came from.
 
     Args:
-        photos: of `find_photos`.
         out: a .tar, with its table beside it as .csv, or else a folder, with `faces.csv` in it; whole or not at all.
         resolution: side of the crops, pixels.
         every_face: all faces of a photo instead of its largest.
         min_size: smallest side of a face's box to be used, pixels.
         person_folders: each folder shows one person: the table gets a `person` column, empty for photos in no folder.
         format: "webp" (quality 95) or "png" (lossless).
-        on_photo: called after each photo.
-    Raises:
-        InputError: `out` or its table exists, or cannot be written; or no face was found in any photo.
     """
     from ficgan.faces import crop
 

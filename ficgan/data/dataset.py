@@ -28,7 +28,7 @@ from PIL import Image, ImageOps
 
 from ficgan.data.labels import ALIGNMENT, Labels
 from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.images.formats import MAX_PIXELS
+from ficgan.images import MAX_PIXELS
 
 if TYPE_CHECKING:
     from ficgan.faces import Alignment
@@ -230,10 +230,6 @@ def open_faces(
         split: keep only images whose label row has this `split`.
         skip_damaged: decode everything once now and leave out what fails (listed in `.skipped`);
             otherwise a damaged image is an error when it is loaded.
-    Raises:
-        UsageError: an argument has a value that cannot work.
-        InputError: a path cannot be used, two images have one name, an image has no label row, or the faces are
-            aligned in different ways.
     """
     if resolution < 1:
         raise UsageError(f"resolution {resolution} is not a size; give the side of the squares in pixels, such as 256.")

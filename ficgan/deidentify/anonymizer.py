@@ -65,9 +65,7 @@ class Ficgan(Anonymizer):
         return {**told, "checkpoint_sha256": deid.digests.get("checkpoint"), "bank_digest": deid.face_model.bank.digest}
 
     def _engine(self) -> Deidentifier:
-        return _engine(
-            self.checkpoint, self.bank, self.k, self.layer, self.band, self.psi, self.attributes, self.add, self.device
-        )  # fmt: skip
+        return _engine(Ficgan(**{name: getattr(self, name) for name in _ENGINE}))
 
     @property
     def face_model(self) -> FaceModel:
@@ -152,11 +150,7 @@ class KSameAppearance(Ficgan):
 
     @property
     def face_model(self) -> FaceModel:
-        """The embedded linear model with these controls.
-
-        Raises:
-            UsageError: this copy of ficgan embeds another model.
-        """
+        """The embedded linear model with these controls."""
         from ficgan.frame_model import FrameModel
 
         model = super().face_model
@@ -192,25 +186,18 @@ def _faces(faces: Faces) -> list[Face]:
     return out
 
 
+_ENGINE = ("checkpoint", "bank", "k", "layer", "band", "psi", "attributes", "add", "device")
+"""What a model is made by; draws take the seed of their own."""
+
+
 @lru_cache(maxsize=4)
-def _engine(
-    checkpoint: str, bank: str, k: int, layer: int, band: str, psi: float, attributes: str, add: str, device: str
-) -> Deidentifier:  # fmt: skip
-    """A model ready for use; the networks are loaded once for each setting. Draws take the seed of their own."""
+def _engine(controls: Ficgan) -> Deidentifier:
+    """A model ready for use; the networks are loaded once for each setting."""
     return Deidentifier.from_pretrained(
-        checkpoint or None,
-        bank or None,
-        verify=False,
-        k=k,
-        layer=layer,
-        band=band or None,
-        psi=psi,
-        attributes=attributes.replace("+", ",") or None,
-        add=[part for part in add.split("+") if part],
-        seed=0,
-        detector=_NoDetector(),
-        device=device,
-    )
+        controls.checkpoint or None, controls.bank or None, verify=False, k=controls.k, layer=controls.layer,
+        band=controls.band or None, psi=controls.psi, attributes=controls.attributes.replace("+", ",") or None,
+        add=[part for part in controls.add.split("+") if part], seed=0, detector=_NoDetector(), device=controls.device,
+    )  # fmt: skip
 
 
 class _NoDetector:

@@ -19,7 +19,7 @@ from ficgan.deidentify.pipeline import Deidentifier
 from ficgan.deidentify.retouch import COVERS, Choice, Retouch
 from ficgan.errors import InputError
 from ficgan.faces import Face
-from ficgan.results import Result
+from ficgan.policy import Result
 from ficgan.video.folders import Box, Strict, Text, check_schema, checked, read_json
 from ficgan.video.settings import Decider, Decisions, Region
 from ficgan.video.tracks import SEEN, Track
@@ -79,11 +79,7 @@ def as_tree(photos: list[PhotoDecisions]) -> dict[str, Any]:
 
 
 def read_decisions(path: Path) -> dict[str, PhotoDecisions]:
-    """The decisions of a file, by the photos' hashes.
-
-    Raises:
-        InputError: it is damaged, of another version, or names a photo twice in different ways.
-    """
+    """The decisions of a file, by the photos' hashes."""
     where = str(path)
     photos = checked(_File, check_schema(read_json(path), SCHEMA, where), where).photos
     found: dict[str, PhotoDecisions] = {}

@@ -1,23 +1,32 @@
-"""Options of `Deidentifier`, in groups: whose face is drawn, what hides a face, which faces are found, how results are
-checked."""
+"""What a `Deidentifier` is made of: groups of options, the model with its bank, rules about who stays."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.errors import UsageError
-from ficgan.faces import FaceDetector, Recognizer
+from ficgan.errors import FicganError, UsageError
+from ficgan.face_model import FaceModel, ModelInfo
+from ficgan.faces import Face, FaceDetector, Recognizer, get_recognizer
+from ficgan.faces.models import check_onnx_device
+from ficgan.files import file_digest, file_header
+from ficgan.identity import IdentityBank
 from ficgan.policy import Policy
 
 if TYPE_CHECKING:
     from ficgan.anonymizers import Anonymizer, Faces
 
-__all__ = ["FALLBACKS", "Box", "Checking", "Diversity", "Finding", "Hiding", "Identity", "Image"]
+__all__ = [
+    "ENGINES", "FALLBACKS", "Box", "Checking", "Diversity", "Engine", "Exemptions", "Finding", "Hiding", "Identity",
+    "Image", "doubts", "load_face_model", "refuse_trainer",
+]  # fmt: skip
+
 
 Image = NDArray[np.uint8]
 Diversity = float | Literal["auto"]
@@ -54,9 +63,6 @@ class Hiding:
             face recognisable is replaced by a solid one.
         mask_scale: size of the replaced region, 1 covers hairline to chin.
         background: other people's aligned faces, for the anonymisers that need them.
-
-    Raises:
-        UsageError: a value that cannot work.
     """
 
     mode: str | Anonymizer = "ficgan"
@@ -78,7 +84,7 @@ class Finding:
     Args:
         detector: a back end, or a name for `get_detector`.
         threshold: lowest score that the detector reports.
-        scale: factor of the picture that is searched, see `get_detector`.
+        scale: factor of the picture that is searched, or size that it is made to fit, see `get_detector`.
         thorough: every photo is searched at all scales, and so is every frame of a film that the detector looks at.
         min_score: finds with a lower score are taken for no faces and stay as they are.
         strict: doubtful finds (low score, cut by the border) get the fallback in place of a new face, and so do places
@@ -90,7 +96,7 @@ class Finding:
 
     detector: FaceDetector | str = "auto"
     threshold: float | None = None
-    scale: float | None = None
+    scale: float | tuple[int, int] | None = None
     thorough: bool = False
     min_score: float | None = None
     strict: bool = False
@@ -119,3 +125,192 @@ class Checking:
             return ()
         several = isinstance(self.recognizer, Sequence) and not isinstance(self.recognizer, str)
         return tuple(self.recognizer) if several else (self.recognizer,)  # type: ignore[arg-type, return-value]
+
+
+Engine = Literal["auto", "onnx", "torch"]
+ENGINES: tuple[Engine, ...] = ("auto", "onnx", "torch")
+
+log = logging.getLogger(__name__)
+
+
+def load_face_model(
+    checkpoint: str | Path | None = None, bank: str | Path | None = None, *, device: str = "cpu",
+    engine: Engine = "auto", **controls: Any,
+) -> tuple[FaceModel, ModelInfo, str]:  # fmt: skip
+    """The embedded default model, or the given files, ready for use.
+
+    Args:
+        checkpoint: appearance model or network; None: the embedded one.
+        bank: identity bank made with it; None: the embedded one (or, for another checkpoint, an error).
+        device: what computes: "cpu", "cuda", "cuda:N", "auto"; onnxruntime also on "openvino", "coreml", "dml".
+        engine: "onnx" or "torch", an error where the model needs the other; "auto": what it needs.
+        k: people per k-same code.
+        band: "first-last": put the k-same code into just these style layers.
+        seed: of the k-same draws; the same seed and bank give the same faces. None: a random one that is not kept.
+        alpha: how far towards the exemplar, w_d = w_m + α·(w_t − w_m); 1 is a swap, which is not anonymous.
+        attributes: "Female,-White": average only people with and without these.
+        add: ["Female=0.7", …]: move along attribute directions.
+        swap: put the exemplar's own code in place of w_m (identity swap; not anonymous).
+        precision: of a network: "float32", "bfloat16", "float16", or "auto": what this machine is faster in.
+        compile: let torch.compile fuse a network; pays over many faces only.
+
+    Returns:
+        The model, what its header says, and the sha256 of its file.
+
+    Raises:
+        FicganError: missing or damaged files, or a bank of another model.
+        UsageError: a value that cannot work.
+    """
+    from ficgan import pretrained
+
+    if checkpoint is not None and bank is None:
+        raise UsageError("a checkpoint of your own needs the bank built with it; give --bank (see `ficgan bank`)")
+    try:
+        checkpoint = Path(checkpoint) if checkpoint is not None else pretrained.path("model")
+        bank = Path(bank) if bank is not None else pretrained.path("bank")
+    except (FileNotFoundError, KeyError):
+        raise FicganError("this copy of ficgan holds no embedded model; give --checkpoint and --bank") from None
+    for file in (checkpoint, bank):
+        if file.parent == pretrained.FOLDER and (wrong := pretrained.check(file.name)):
+            raise FicganError(f"the embedded file {file.name} is {wrong}: install ficgan again")
+    precision, compile = controls.pop("precision", "auto"), controls.pop("compile", False)
+    kind = file_header(checkpoint)[0]
+    if kind == "appearance" and (compile or precision not in ("auto", "float32")):
+        raise UsageError(f"{checkpoint.name} computes in float32; precision and compile are for networks on crops")
+    needs = "onnx" if kind == "appearance" else "torch"
+    if engine not in ENGINES:
+        raise UsageError(f"engine {engine!r} is unknown; it is one of {', '.join(ENGINES)}")
+    if engine not in ("auto", needs):
+        why = "is computed without torch" if needs == "onnx" else "is a network on crops, which torch computes"
+        raise UsageError(f"{checkpoint.name} {why}; use engine {needs} or auto")
+    if needs == "onnx":
+        check_onnx_device(device)
+    loaded, digest = IdentityBank.load(bank), file_digest(checkpoint)
+    if loaded.provenance.get("checkpoint") not in (None, digest):
+        raise UsageError(
+            f"the bank {bank} was built with another model than {checkpoint}; build one with `ficgan bank`"
+        )
+    log.info("model %s (%s), bank of %d codes", checkpoint.name, kind, len(loaded))
+    if kind == "appearance":
+        from ficgan.faces import MediaPipeMesh
+        from ficgan.frame.file import load_appearance
+        from ficgan.frame_model import FrameModel
+
+        appearance, config, info, network = load_appearance(checkpoint)
+        _ = appearance.warp  # made once, before several threads want it
+        mesh = MediaPipeMesh(device)
+        made = FrameModel(
+            appearance, config, loaded, network=network, mesh=mesh, sha256=digest, device=device, **controls
+        )
+        return made, info, digest
+    from ficgan.face_model import CropModel
+    from ficgan.models import load_checkpoint
+
+    trained, header = load_checkpoint(checkpoint)
+    info = ModelInfo(header.alignment, header.data, header.training)
+    crops = CropModel(trained, info, loaded, device=device, precision=precision, compile=compile, **controls)
+    return crops, info, digest
+
+
+def refuse_trainer(header: ModelInfo | None, recognizer: str) -> None:
+    """A UsageError where a recogniser is the network V that the model was trained against: it would only flatter.
+
+    Args:
+        header: of the checkpoint; its training record holds V's sha256; None: no network was trained.
+        recognizer: name for `get_recognizer`, such as "onnx:PATH".
+    """
+    if header is None:
+        return
+    kind, _, path = recognizer.partition(":")
+    trainer = header.training.get("verifier_sha256")
+    if kind == "onnx" and trainer and Path(path).is_file() and file_digest(path) == trainer:
+        raise UsageError(f"recogniser {recognizer} is the network this model was trained against; take another one")
+
+
+DOUBTFUL_SCORE = {"centerface": 0.6}
+"""Detection scores under which a find is doubtful, by detector; portraits have .95. None is known for the others."""
+_STRICTNESS = 0.8
+"""Factor of the recogniser's match threshold for leaving a person as is: a photo is a single look."""
+
+
+def doubts(face: Face, shape: Sequence[int], detector: str) -> str:
+    """Why a find of a detector may be no face in a photo of this shape; "" where it is clear."""
+    height, width = shape[:2]
+    x0, y0, x1, y1 = (float(value) for value in face.box)
+    out = []
+    if face.score < DOUBTFUL_SCORE.get(detector, 0.0):
+        out.append(f"low score {face.score:.2f}")
+    if x0 <= 0 or y0 <= 0 or x1 >= width or y1 >= height:
+        out.append("cut by the border")
+    return ", ".join(out)
+
+
+@dataclass(eq=False)
+class Exemptions:
+    """The rules about people and places, ready for use. In doubt a face is hidden.
+
+    Args:
+        recognizer: tells people apart; None: no rule needs it.
+        keep: embeddings of people who stay, by the name of their photo.
+        only: embeddings of the people who are hidden, where nobody else is.
+        boxes: places in which faces stay.
+    """
+
+    recognizer: Recognizer | None
+    keep: Mapping[str, NDArray[np.float32]]
+    only: Mapping[str, NDArray[np.float32]]
+    boxes: Sequence[Box]
+
+    @classmethod
+    def of(cls, finding: Finding, detector: FaceDetector, recognizer: Recognizer | str) -> Exemptions:
+        """Read the reference photos. The recogniser tells people apart, even where nothing is verified; or its name."""
+        if not (finding.keep or finding.only):
+            return cls(None, {}, {}, finding.boxes)
+        teller = get_recognizer(recognizer) if isinstance(recognizer, str) else recognizer
+
+        def read(photos: Mapping[str, Image]) -> dict[str, NDArray[np.float32]]:
+            return {name: _largest(photo, name, detector, teller) for name, photo in photos.items()}
+
+        return cls(teller, read(finding.keep), read(finding.only), finding.boxes)
+
+    def __call__(self, image: Image, faces: Sequence[Face]) -> list[str]:
+        """Why each face stays as it is; "" where it is hidden."""
+        readings: list[NDArray[np.float32] | None] = [None] * len(faces)
+        if self.recognizer is not None:
+            rows = [n for n, face in enumerate(faces) if np.ptp(face.landmarks, axis=0).min() > 0]
+            if rows:
+                found = self.recognizer.embed(image, np.stack([faces[n].landmarks for n in rows]))
+                for n, reading in zip(rows, found, strict=True):
+                    readings[n] = reading
+        return [self._why(face, reading) for face, reading in zip(faces, readings, strict=True)]
+
+    def _why(self, face: Face, reading: NDArray[np.float32] | None) -> str:
+        x0, y0, x1, y1 = (float(value) for value in face.box)
+        chosen = bool(self.only) and self._near(reading, self.only, 1.0) is not None
+        if chosen:
+            return ""
+        if any(x0 >= box[0] and y0 >= box[1] and x1 <= box[2] and y1 <= box[3] for box in self.boxes):
+            return "it lies in a given box"
+        if self.keep and (name := self._near(reading, self.keep, _STRICTNESS)) is not None:
+            return f"it matches {Path(name).name}"
+        # A face that cannot be read may be the one that is meant.
+        return "it is none of those to be hidden" if self.only and reading is not None else ""
+
+    def _near(
+        self, reading: NDArray[np.float32] | None, people: Mapping[str, NDArray[np.float32]], factor: float
+    ) -> str | None:
+        if reading is None or self.recognizer is None or not np.isfinite(reading).all():
+            return None
+        apart = {name: self.recognizer.distance(reading, known) for name, known in people.items()}
+        nearest = min(apart, key=lambda name: apart[name])
+        return nearest if apart[nearest] < factor * self.recognizer.match_threshold else None
+
+
+def _largest(photo: Image, name: str, detector: FaceDetector, recognizer: Recognizer) -> NDArray[np.float32]:
+    """Embedding of the largest face of a reference photo."""
+    faces = detector.detect(photo)
+    if not faces:
+        raise UsageError(f"{name}: no face was found in it; give a photo with one clear face")
+    largest = max(faces, key=lambda face: float(np.prod(face.box[2:] - face.box[:2])))
+    reading: NDArray[np.float32] = recognizer.embed(photo, largest.landmarks[None])[0]
+    return reading

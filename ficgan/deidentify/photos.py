@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import Anonymizer
 from ficgan.anonymizers.modes import Methods, cover, cover_all, placement, shown, square
-from ficgan.deidentify.options import Diversity, Image
-from ficgan.deidentify.rules import Exemptions, doubts
+from ficgan.deidentify.options import Diversity, Exemptions, Image, doubts
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import FaceModel, ModelInfo, Sight
 from ficgan.faces import (
@@ -30,8 +29,7 @@ from ficgan.faces import (
     solid_mask,
 )
 from ficgan.faces.detection import PyramidDetector
-from ficgan.policy import Attempt, Policy, covered
-from ficgan.results import FaceResult, Result
+from ficgan.policy import Attempt, FaceResult, Policy, Result, covered
 
 __all__ = ["Mask", "Photos", "Work", "name_possible", "spans_a_face"]
 
@@ -39,7 +37,6 @@ Mask = NDArray[np.float32]
 
 
 def _average(image: Image, face: Face, *, mask_scale: float = 1.0) -> Paste:
-    """A face under one patch of its own mean colour."""
     x0, y0, x1, y1 = (int(value) for value in np.rint(face.box))
     region = image[max(y0, 0) : max(y1, y0 + 1, 1), max(x0, 0) : max(x1, x0 + 1, 1)]
     red, green, blue = (round(value) for value in region.reshape(-1, 3).mean(0)) if region.size else (0, 0, 0)
@@ -96,22 +93,9 @@ class Work:
 class Photos:
     """What all photos of one `Deidentifier` share, and the steps that each of them takes.
 
-    Args:
-        model: makes faces; None where nothing is generated.
-        alignment: of the model's crops.
-        detector: finds faces.
-        exemptions: which of them stay.
-        recognizer: checks results; None: nothing does.
-        policy: when a face may be published.
-        mode: what takes a face's place.
-        methods: anonymisers by mode.
-        method: the mode's anonymiser; None for the modes of our own.
-        fallback: what covers a face that cannot be generated.
-        mask_scale: size of the replaced region.
-        psi: diversity ψ, or "auto".
-        min_score: finds with a lower score are taken for no faces.
-        strict: whether doubtful finds are covered.
-        info, digests: of the model's checkpoint, for the account.
+    `exemptions` say which faces stay, `methods` holds anonymisers by mode, `method` is the mode's (None for the modes
+    of our own); `info` and `digests` are of the model's checkpoint, for the account. See the groups of options for the
+    rest.
     """
 
     model: FaceModel | None
@@ -133,11 +117,7 @@ class Photos:
 
     @property
     def face_model(self) -> FaceModel:
-        """The model with the controls.
-
-        Raises:
-            UsageError: this Deidentifier was made for another mode and loaded no model.
-        """
+        """The model with the controls."""
         if self.model is None:
             raise UsageError(f"this Deidentifier was made for mode {self.mode} and has no model; make one for ficgan")
         return self.model
@@ -280,7 +260,6 @@ class Photos:
         return covered(mask, work.face.landmarks, work.face.box, self.policy.coverage, outline)
 
     def _read(self, image: Image, works: list[Work]) -> None:
-        """Embed the source faces."""
         readable = [work for work in works if work.readable and work.source is None]
         if self.recognizer is not None and readable:
             marks = np.stack([work.face.landmarks for work in readable])
@@ -317,7 +296,6 @@ class Photos:
                 work.result.doubt = ", ".join(filter(None, [work.result.doubt, sight.doubt]))
 
     def _generate(self, works: Sequence[Work], attempt: Attempt) -> None:
-        """New faces for these at one setting."""
         for model in {work.aimed or self.face_model for work in works}:
             self._generate_by(model, [work for work in works if (work.aimed or self.face_model) is model], attempt)
 

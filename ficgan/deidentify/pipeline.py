@@ -19,19 +19,28 @@ from numpy.typing import NDArray
 from ficgan.anonymizers import Anonymizer, Faces
 from ficgan.anonymizers.modes import HIDING, Methods, check_mode, mode_of
 from ficgan.arrays import content_key
-from ficgan.deidentify.loading import Engine, load_face_model, refuse_trainer
-from ficgan.deidentify.options import Box, Checking, Diversity, Finding, Hiding, Identity, Image
+from ficgan.deidentify.options import (
+    Box,
+    Checking,
+    Diversity,
+    Engine,
+    Exemptions,
+    Finding,
+    Hiding,
+    Identity,
+    Image,
+    load_face_model,
+    refuse_trainer,
+)
 from ficgan.deidentify.photos import Mask, Photos, Work, name_possible
-from ficgan.deidentify.pictures import Picture, as_photo
-from ficgan.deidentify.rules import Exemptions
 from ficgan.device import resolve_device
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import CropModel, FaceModel, ModelInfo
 from ficgan.faces import Alignment, Face, FaceDetector, Recognizer, get_detector, get_recognizer, make_gate
 from ficgan.faces.detection import check_image
 from ficgan.faces.models import check_onnx_device
-from ficgan.policy import Attempt, Policy
-from ficgan.results import FaceResult, Result
+from ficgan.images.read import Picture, as_photo
+from ficgan.policy import Attempt, FaceResult, Policy, Result
 
 if TYPE_CHECKING:
     from ficgan.video import EncodeOptions, Project, Rules, VideoResult, VideoSettings, VideoTools
@@ -59,9 +68,6 @@ class Deidentifier:
         device: what computes: "cpu", "cuda", "cuda:N", "auto"; onnxruntime also on "openvino", "coreml", "dml".
         info: of the model's checkpoint, for the audit.
         digests: sha256 of the checkpoint, for the audit.
-
-    Raises:
-        UsageError: a value that cannot work with this checkpoint and bank.
     """
 
     def __init__(
@@ -150,7 +156,7 @@ class Deidentifier:
         background: Faces | None = None,
         detector: FaceDetector | str = "auto",
         threshold: float | None = None,
-        scale: float | None = None,
+        scale: float | tuple[int, int] | None = None,
         thorough: bool = False,
         min_score: float | None = None,
         strict: bool = False,
@@ -168,15 +174,12 @@ class Deidentifier:
         """The embedded default model, or the given files, with all options by name.
 
         Args:
-            checkpoint: model file; None: the embedded one.
-            bank: identity bank made with it; None: the embedded one (or, for another checkpoint, an error).
-            k, band, seed, alpha, attributes, add, swap, precision, compile: of the model, see `load_face_model`.
+            checkpoint, bank: files; None: the embedded ones. A checkpoint needs its own bank.
+            k, band, seed, alpha, attributes, add, swap, device, engine, precision, compile: see `load_face_model`.
             layer, psi, exemplar: see `Identity`.
             mode, fallback, mask_scale, background: see `Hiding`.
             detector, threshold, scale, thorough, min_score, strict, keep, only, boxes: see `Finding`.
-            recognizer, policy: see `Checking`.
-            verify: shorthand for `policy=Policy(verify=…)`.
-            device, engine: see `load_face_model`.
+            recognizer, policy: see `Checking`; verify: shorthand for `policy=Policy(verify=…)`.
 
         Raises:
             FicganError: missing or damaged files, or a bank of another model.
@@ -200,11 +203,7 @@ class Deidentifier:
 
     @property
     def face_model(self) -> FaceModel:
-        """The model with the controls.
-
-        Raises:
-            UsageError: this Deidentifier was made for another mode and loaded no model.
-        """
+        """The model with the controls."""
         return self._photos.face_model
 
     @property
@@ -216,11 +215,7 @@ class Deidentifier:
         self, *, k: int | None = None, layer: int | None = None, psi: Diversity | None = None,
         attributes: str | None = None, fallback: str | None = None,
     ) -> Deidentifier:  # fmt: skip
-        """The same with other controls; nothing is loaded again. None leaves all but `attributes` as they are.
-
-        Raises:
-            UsageError: a value that cannot work with this model and bank.
-        """
+        """The same with other controls; nothing is loaded again. None leaves all but `attributes` as they are."""
         other, model = copy(self), copy(self.face_model)
         other.__dict__.pop("films", None)
         model.k, model.attributes = model.k if k is None else k, attributes or None
@@ -263,16 +258,7 @@ class Deidentifier:
         layer: int | None = None,
         channel_order: ChannelOrder = "rgb",
     ) -> list[Result]:
-        """De-identify several images, their faces encoded together; sizes may differ.
-
-        Args:
-            images: see `__call__`.
-            keys: one per image, see `__call__`; None: a hash of each image's pixels.
-            layer: i for these images; None: as the Deidentifier was made.
-            channel_order: of all images, in and out.
-
-        Returns:
-            One result per image.
+        """De-identify several images, their faces encoded together; sizes may differ. Arguments are as of `__call__`.
         """
         photos = [as_photo(image, bgr=channel_order == "bgr") for image in images]
         pixels = [photo.rgb for photo in photos]
@@ -294,21 +280,10 @@ class Deidentifier:
     def aligned(
         self, crops: NDArray[np.uint8], *, keys: Sequence[str] | None = None, layer: int | None = None
     ) -> tuple[Image, list[FaceResult]]:
-        """De-identify crops that are already aligned as the checkpoint's; no detector, no blending.
+        """De-identify crops [B,S,S,3] that are already aligned as the checkpoint's; no detector, no blending.
 
-        With ψ "auto" each crop gets the plain mean, as a person alone in a photo does; give ψ to tell people apart.
-
-        Args:
-            crops: [B,S,S,3] uint8 RGB.
-            keys: one per crop, for the keyed draw; None: a hash of each crop's pixels.
-            layer: i for these crops; None: as the Deidentifier was made.
-
-        Returns:
-            Crops of the same shape, and what was done to each; a crop that no setting hides becomes grey.
-
-        Raises:
-            InputError: not such an array.
-            UsageError: the Deidentifier was made for another mode.
+        With ψ "auto" each crop gets the plain mean, as a person alone in a photo does; give ψ to tell people apart. A
+        crop that no setting hides becomes grey. `keys` and `layer` are as of `__call__`.
         """
         if self.mode != "ficgan":
             raise UsageError(f"aligned crops can only be generated anew, not {self.mode}; use mode ficgan")
@@ -384,22 +359,13 @@ class Deidentifier:
 
         Args:
             source: file, pattern such as `frames/%05d.png`, `camera:0`, or address.
-            output: file to make.
             settings: stride, pads, linking, fallbacks; None: the usual ones with this Deidentifier's mode.
             rules: whom to leave as they are.
             encode: codec, quality, sound.
             start, end: seconds.
             project: folder that keeps the analysis.
-            overwrite: replace an existing result.
             progress: called with frames done, frames in all or None, and the stage.
-            is_cancelled: asked after each frame.
-
-        Returns:
-            What was done; the second look's findings are in `check`.
-
-        Raises:
-            InputError: the film cannot be read, or the output not be written.
-            Cancelled: `is_cancelled` said so; nothing is left.
+            is_cancelled: asked after each frame; where it says so, `Cancelled` is raised and nothing is left.
         """
         from ficgan.video import process_film, record_live
         from ficgan.video.read import is_live

@@ -10,15 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.arrays import content_key
-from ficgan.deidentify.options import Box, Image
+from ficgan.deidentify.options import Box, Image, doubts
 from ficgan.deidentify.photos import Work, spans_a_face
 from ficgan.deidentify.pipeline import Deidentifier
-from ficgan.deidentify.rules import doubts
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import FaceModel, Sight
 from ficgan.faces import Face
 from ficgan.faces.detection import PyramidDetector
-from ficgan.results import Result
+from ficgan.policy import Result
 
 __all__ = ["Choice", "Retouch"]
 
@@ -83,9 +82,6 @@ class Retouch:
 
         Where the detector finds a face in the box on a closer look (`search`), a new face can take its place. Otherwise
         it can only be covered, and its score is 0.
-
-        Raises:
-            InputError: the box lies outside of the photo or is too small.
         """
         height, width = self.image.shape[:2]
         x0, y0, x1, y1 = np.asarray(box, np.float64).clip(0, (width, height) * 2)
@@ -96,12 +92,7 @@ class Retouch:
         return len(self.faces) - 1
 
     def add_exemplar(self, name: str, photo: Image) -> None:
-        """Read the face of a photo, so that a `Choice` may name it.
-
-        Raises:
-            UsageError: it shows no face, or several.
-            InputError: its face cannot be read.
-        """
+        """Read the face of a photo, so that a `Choice` may name it."""
         face = self.engine._exemplar_face(photo)
         copy(self.engine.face_model).aim_at(photo, face)  # a face that cannot be read is refused now
         self.exemplars[name] = (photo, face)

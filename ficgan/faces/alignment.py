@@ -1,4 +1,4 @@
-"""Five-point alignment: where a face's landmarks lie in a crop, and the similarity that brings them there.
+"""Five landmarks: where they lie in a crop, the similarity that brings them there, and how they are smoothed over time.
 
 Alignment is a property of a checkpoint: a model sees every face through the `Alignment` it was trained with. Only NumPy
 is needed here, so that training may import this file without OpenCV.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -36,15 +37,10 @@ class Alignment:
     """How faces are placed in the square crops of a model.
 
     Args:
-        kind: "template", a least-squares similarity to five points; "ffhq", the oriented square of FFHQ; or
-            "canonical", the frame of `ficgan.frame`: its crops are the default template's, and a mesh does the rest.
-        eye_distance: Distance between the eyes as a fraction of the crop's side, in (0, 1); template only.
-        eye_y: Height of the eyes as a fraction of the crop's side, in (0, 1); template only.
-
-    Raises:
-        UsageError: The kind is unknown or a fraction lies outside (0, 1).
-
-    Source: Karras et al., A Style-Based Generator Architecture (FFHQ alignment); DESIGN of the five-point template.
+        kind: "template", a least-squares similarity to five points; "ffhq", the oriented square of FFHQ (Karras et
+            al.); or "canonical", the frame of `ficgan.frame`: its crops are the default template's, and a mesh does the
+            rest.
+        eye_distance, eye_y: of the eyes, as fractions of the crop's side in (0, 1); template only.
     """
 
     kind: AlignmentKind = "template"
@@ -60,31 +56,13 @@ class Alignment:
                 raise UsageError(f"Alignment {name} is {value!r}: give a fraction of the crop's side between 0 and 1.")
 
     def points(self, size: int) -> Points:
-        """Where the five landmarks of an ordinary frontal face lie in a crop.
-
-        Args:
-            size: Side of the crop in pixels.
-
-        Returns:
-            float64 [5, 2], in pixels of the crop.
-        """
+        """Where the landmarks of an ordinary frontal face lie in a crop of this side: float64 [5, 2], pixels."""
         if self.kind == "ffhq":
             return transform_points(self.matrix(_FACE, size), _FACE)
         return (_FACE * self.eye_distance + (0.5, self.eye_y)) * size - 0.5
 
     def matrix(self, landmarks: ArrayLike, size: int) -> Matrix:
-        """The similarity that brings a face of a photo into a crop.
-
-        Args:
-            landmarks: [5, 2], pixels of the photo, in the order of `ficgan.faces.Face`.
-            size: Side of the crop in pixels.
-
-        Returns:
-            float64 [2, 3], photo -> crop.
-
-        Raises:
-            InputError: The landmarks are not five finite, distinct points.
-        """
+        """The similarity float64 [2, 3] that brings landmarks [5, 2] of a photo into a crop of this side."""
         points = _as_points(landmarks)
         if points.shape != (5, 2):
             raise InputError(f"Alignment needs five landmarks, got an array of shape {points.shape}: pass [5, 2].")
@@ -93,13 +71,9 @@ class Alignment:
         return similarity(points, self.points(size))
 
     def face_square(self, size: int) -> Matrix:
-        """From a crop to the square that the default template would have cut of the same face, hairline to chin.
+        """The similarity [2, 3] from a crop to the square, hairline to chin, that the default template would have cut.
 
-        Args:
-            size: Side of both in pixels.
-
-        Returns:
-            float64 [2, 3]; the identity for the default template. `paste_back` lays its oval into that square.
+        Both have this side. It is the identity for the default template; `paste_back` lays its oval into that square.
         """
         return similarity(self.points(size), Alignment().points(size))
 
@@ -111,11 +85,7 @@ class Alignment:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Alignment:
-        """The alignment described by `to_dict`.
-
-        Raises:
-            UsageError: A key or the kind is unknown, the kind is missing, or a value is out of range.
-        """
+        """The alignment described by `to_dict`."""
         unknown = sorted(set(values) - {"kind", "eye_distance", "eye_y"})
         if unknown:
             raise UsageError(f"Unknown alignment key {unknown[0]!r}: an alignment has kind, eye_distance and eye_y.")
@@ -125,20 +95,11 @@ class Alignment:
 
 
 def similarity(src: ArrayLike, dst: ArrayLike) -> Matrix:
-    """The least-squares similarity (rotation, uniform scale, translation, no reflection) of one point set to another.
+    """The least-squares similarity float64 [2, 3] (no reflection) of points [N, 2], N ≥ 2, to others (Umeyama 1991,
+    eqs. 40–42).
 
-    Args:
-        src: [N, 2] points, N >= 2.
-        dst: [N, 2] points they should meet.
-
-    Returns:
-        float64 [2, 3], minimising the sum of squared distances between matrix(src) and dst.
-
-    Raises:
-        InputError: Points are not finite, coincide, or fit only mirrored.
-
-    Source: Umeyama 1991, eqs. 40-42. In the plane a similarity is z -> a z + b over the complex numbers, where the
-    least-squares solution is linear and a reflection cannot arise.
+    In the plane a similarity is z → a z + b over the complex numbers, where the least-squares solution is linear and a
+    reflection cannot arise. An InputError where points are not finite, coincide, or fit only mirrored.
     """
     p, q = _as_points(src), _as_points(dst)
     if p.shape != q.shape or len(p) < 2:
@@ -157,17 +118,7 @@ def similarity(src: ArrayLike, dst: ArrayLike) -> Matrix:
 
 
 def invert(matrix: ArrayLike) -> Matrix:
-    """The inverse of a 2 x 3 affine matrix.
-
-    Args:
-        matrix: [2, 3], photo -> crop.
-
-    Returns:
-        float64 [2, 3], crop -> photo.
-
-    Raises:
-        InputError: The matrix is singular or not finite.
-    """
+    """The inverse of an affine matrix [2, 3]; an InputError where it has none."""
     m = np.asarray(matrix, dtype=np.float64)
     if m.shape != (2, 3) or not np.isfinite(m).all():
         raise InputError(f"An alignment matrix must be 2 x 3 and finite, got shape {m.shape}.")
@@ -214,3 +165,88 @@ def _as_points(points: ArrayLike) -> Points:
     if not np.isfinite(array).all():
         raise InputError("Points must be finite numbers: drop the faces whose landmarks are not.")
     return array
+
+
+# -- smoothing: a parabola is fitted to a window of frames around each frame (Savitzky and Golay 1964), so steady and
+# evenly accelerated motion stays. A point leaves its measured place by no more than a bound: sudden motion stays, too.
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class SmoothConfig:
+    """Numbers of smoothing: `reach`, seconds of the window on either side; `bound`, how far a point may be moved, in
+    eye distances.
+    """
+
+    reach: float = 0.16
+    bound: float = 0.1
+
+    def frames(self, rate: float) -> int:
+        """Frames of the window on either side, at least 2."""
+        return max(2, round(self.reach * rate))
+
+
+def jitter(landmarks: ArrayLike) -> float:
+    """How much landmarks [n,5,2] tremble: root mean square of their second differences, in eye distances."""
+    marks = np.asarray(landmarks, np.float64)
+    if len(marks) < 3:
+        return 0.0
+    bends = np.linalg.norm(np.diff(marks, 2, axis=0), axis=-1) / _eyes(marks)[1:-1, None]
+    return float(np.sqrt((bends**2).mean()))
+
+
+def smooth_landmarks(landmarks: ArrayLike, rate: float, config: SmoothConfig | None = None) -> Floats:
+    """Smoothed landmarks float64 [n,5,2] of consecutive frames at `rate` a second; nothing is delayed."""
+    config = config or SmoothConfig()
+    marks = np.asarray(landmarks, np.float64)
+    reach = config.frames(rate)
+    fitted = marks.copy()
+    for row in range(min(reach, len(marks))):  # near the ends the window is cut off
+        for at in {row, len(marks) - 1 - row}:
+            window = marks[max(0, at - reach) : at + reach + 1]
+            fitted[at] = _fit(window, at - max(0, at - reach))
+    if len(marks) > 2 * reach:
+        weights = _weights(2 * reach + 1, reach)
+        windows = np.lib.stride_tricks.sliding_window_view(marks, 2 * reach + 1, axis=0)  # [n-2r,5,2,2r+1]
+        fitted[reach:-reach] = windows @ weights
+    return _bounded(fitted, marks, config.bound)
+
+
+def smooth_middle(window: ArrayLike, at: int, limit: float) -> Floats:
+    """Row `at` of a window [m,...,D] of consecutive frames, smoothed and moved by `limit` at most, in its own unit."""
+    rows = np.asarray(window, np.float64)
+    move = _fit(rows, at) - rows[at]
+    far = np.linalg.norm(move, axis=-1, keepdims=True)
+    moved: Floats = rows[at] + move * np.minimum(1.0, limit / np.maximum(far, 1e-12))
+    return moved
+
+
+def _fit(window: Floats, at: int) -> Floats:
+    """The parabola through a window [m,...], at one of its rows; a line where only few rows are there."""
+    return np.tensordot(_weights(len(window), at), window, 1)
+
+
+@lru_cache(maxsize=256)
+def _weights(count: int, at: int) -> Floats:
+    """What each row contributes to the fitted value at row `at`: [count]."""
+    # A parabola at the end of a short window follows the noise.
+    edge = min(at, count - 1 - at)
+    degree = min(2 if edge >= 2 else 1, count - 1)
+    powers = np.vander(np.arange(count) - at, degree + 1, increasing=True).astype(np.float64)
+    return np.linalg.pinv(powers)[0]
+
+
+def _bounded(fitted: Floats, marks: Floats, bound: float) -> Floats:
+    """No point farther from where it was measured than `bound` eye distances: [n,5,2]."""
+    move = fitted - marks
+    far = np.linalg.norm(move, axis=-1, keepdims=True)
+    limit = bound * _eyes(marks)[:, None, None]
+    return marks + move * np.minimum(1.0, limit / np.maximum(far, 1e-12))
+
+
+def _eyes(marks: Floats) -> Floats:
+    """Eye distances [n], of a turned face at least half its eye-mouth distance."""
+    eyes = np.linalg.norm(marks[:, 1] - marks[:, 0], axis=-1)
+    height = np.linalg.norm(marks[:, 3:].mean(1) - marks[:, :2].mean(1), axis=-1)
+    return np.maximum(np.maximum(eyes, height / 2), 1e-6)

@@ -34,7 +34,7 @@ class Paste:
 
     Args:
         photo: uint8 [H, W, 3], RGB, the photo it was made for.
-        x0, y0: Where the patch begins.
+        x0, y0: where the patch begins.
         pixels: uint8 [h, w, 3], the photo's region with the face replaced; where its weight is 0, the photo's own.
         weight: float32 [h, w] in [0, 1], how much of each pixel was replaced.
     """
@@ -82,19 +82,10 @@ def mix(photo: Image, x0: int, y0: int, new: Image, weight: Mask) -> Paste:
 
 
 def crop(image: Image, matrix: ArrayLike, size: int) -> Image:
-    """The square of a photo that a similarity brings upright, without aliasing where it shrinks.
+    """The square of a photo, [size, size, 3], that a similarity [2, 3] brings upright, without aliasing where it
+    shrinks.
 
-    Args:
-        image: uint8 [H, W, 3], RGB.
-        matrix: [2, 3], photo -> crop.
-        size: Side of the crop in pixels.
-
-    Returns:
-        uint8 [size, size, 3]; beyond the photo's border its edge pixels are repeated.
-
-    Raises:
-        InputError: The image is no H×W×3 uint8 array, or the matrix is singular.
-        UsageError: The size is not positive.
+    Beyond the photo's border its edge pixels are repeated.
     """
     import cv2
 
@@ -126,24 +117,15 @@ def paste_back(
     colour_match: bool = True,
     face_square: ArrayLike | None = None,
 ) -> Paste:
-    """An aligned crop pasted back into the photo it came from.
+    """An aligned crop [S, S, 3] pasted into the photo it came from; the photo is not changed.
 
     Args:
-        image: uint8 [H, W, 3], RGB; not changed.
-        crop: uint8 [S, S, 3], RGB.
-        matrix: [2, 3], photo -> crop.
-        mask_scale: Size of the pasted oval; 1 covers hairline to chin and both cheeks. The crop's own border limits it.
-        feather: Width of the soft edge as a fraction of the crop's side, inside the oval; at least one photo pixel.
-        colour_match: Give the crop the mean and spread of colour that the photo has under the mask.
-        face_square: [2, 3], crop -> the square that the default template would have cut, of the same side; the oval
-            lies in it. None: the crop is that square. See `Alignment.face_square`.
-
-    Returns:
-        A `Paste`; where its mask is 0 the image is bit-identical to the input.
-
-    Raises:
-        InputError: An image is no H×W×3 uint8 array, the crop is not square, or the matrix is singular.
-        UsageError: mask_scale or feather is out of range.
+        matrix: [2, 3], photo → crop.
+        mask_scale: size of the pasted oval; 1 covers hairline to chin and both cheeks. The crop's own border limits it.
+        feather: width of the soft edge as a fraction of the crop's side, inside the oval; at least one photo pixel.
+        colour_match: give the crop the mean and spread of colour that the photo has under the mask.
+        face_square: [2, 3], from the crop to the square in which the oval lies, see `Alignment.face_square`; None: the
+            crop is that square.
     """
     import cv2
 
@@ -183,14 +165,13 @@ def oval(matrix: ArrayLike, shape: tuple[int, int], size: int, *, mask_scale: fl
     """The weight of a crop in a region of the photo.
 
     Args:
-        matrix: [2, 3], region -> crop.
-        shape: Height and width of the region.
-        size: Side of the crop in pixels.
-        mask_scale: Size of the oval; 1 touches the crop's sides.
-        feather: Width of the soft edge as a fraction of the crop's side.
+        matrix: [2, 3], region → crop.
+        shape: height and width of the region.
+        size: side of the crop in pixels.
+        mask_scale: size of the oval; 1 touches the crop's sides.
+        feather: width of the soft edge as a fraction of the crop's side.
 
-    Returns:
-        float32 [h, w]: 1 deep inside, falling smoothly to exactly 0 on the oval's and the crop's border and beyond.
+    Returns float32 [h, w]: 1 deep inside, falling smoothly to exactly 0 on the oval's and the crop's border and beyond.
     """
     m = np.asarray(matrix, dtype=np.float64) / size
     rows, columns = np.mgrid[: shape[0], : shape[1]].astype(np.float32)
@@ -206,12 +187,7 @@ def oval(matrix: ArrayLike, shape: tuple[int, int], size: int, *, mask_scale: fl
 
 
 def match_colour(crop: Image, reference: Image, weight: Mask) -> Image:
-    """A crop with the weighted mean and spread of another crop's colours, in CIE L*a*b*.
-
-    Args:
-        crop: uint8 [S, S, 3], RGB, to be changed (a new array is returned).
-        reference: uint8 [S, S, 3], RGB, whose colours are wanted.
-        weight: float32 [S, S], how much each pixel counts; all zero returns the crop as it is.
+    """A crop with the weighted mean and spread of another crop's colours, in CIE L*a*b*; all are [S, S, 3] and [S, S].
 
     Source: Reinhard et al., Color Transfer between Images, 2001, with the 5 % brightest and darkest pixels left out
     (glints, hair, glasses) and the change of spread limited to a factor of 1.3.
@@ -287,21 +263,12 @@ def _translation(x: float, y: float) -> NDArray[np.float64]:
 def solid_mask(
     image: Image, face: Face, *, colour: tuple[int, int, int] = (0, 0, 0), mask_scale: float = 1.0, feather: float = 0.1
 ) -> Paste:
-    """A photo with a face covered by one colour.
+    """A photo [H, W, 3] with a face covered by one RGB colour; where the patch's mask is 0 it is bit-identical.
 
     Args:
-        image: uint8 [H, W, 3], RGB; not changed.
-        face: The face; its box counts, made wider where landmarks lie beyond it: turned and cut faces have such.
-        colour: RGB, 0..255.
-        mask_scale: Size of the cover; 1 is 1.3 times the box, all of it fully covered.
-        feather: Width of the soft edge as a fraction of the cover's size, outside of it.
-
-    Returns:
-        A `Paste`; where its mask is 0 the image is bit-identical to the input.
-
-    Raises:
-        InputError: The image is no H×W×3 uint8 array.
-        UsageError: mask_scale or feather is out of range.
+        face: its box counts, made wider where landmarks lie beyond it: turned and cut faces have such.
+        mask_scale: size of the cover; 1 is 1.3 times the box, all of it fully covered.
+        feather: width of the soft edge as a fraction of the cover's size, outside of it.
     """
     return _cover(image, face, lambda region, side: np.full_like(region, colour), mask_scale, feather)
 
@@ -309,11 +276,8 @@ def solid_mask(
 def blur_face(
     image: Image, face: Face, *, strength: float = 0.12, mask_scale: float = 1.0, feather: float = 0.1
 ) -> Paste:
-    """A photo with a face blurred (reversible: see the warnings of the command line).
-
-    Args:
-        image, face, mask_scale, feather: As in `solid_mask`.
-        strength: Standard deviation of the Gaussian as a fraction of the box's longer side.
+    """As `solid_mask`, with a blur whose standard deviation is `strength` times the box's longer side; it is
+    reversible.
     """
 
     def fill(region: Image, side: float) -> Image:
@@ -323,12 +287,7 @@ def blur_face(
 
 
 def mosaic_face(image: Image, face: Face, *, blocks: int = 8, mask_scale: float = 1.0, feather: float = 0.1) -> Paste:
-    """A photo with a face in blocks of their mean colour (reversible: see the warnings of the command line).
-
-    Args:
-        image, face, mask_scale, feather: As in `solid_mask`.
-        blocks: Blocks along the box's longer side.
-    """
+    """As `solid_mask`, with `blocks` blocks of their mean colour along the box's longer side; it is reversible."""
     import cv2
 
     def fill(region: Image, side: float) -> Image:

@@ -36,7 +36,7 @@ class Face:
         box: float32 [4], x0, y0, x1, y1 in pixels, inside the photo.
         landmarks: float32 [5, 2], (x, y) in pixels: eye on the viewer's left, eye on the viewer's right, nose tip,
             mouth corner left, mouth corner right. They may lie outside the photo where the face does.
-        score: The detector's confidence; comparable within one detector only.
+        score: the detector's confidence; comparable within one detector only.
     """
 
     box: NDArray[np.float32]
@@ -56,11 +56,7 @@ class FaceDetector(Protocol):
 
 
 def check_image(image: object) -> Image:
-    """The image itself, when it is a non-empty H×W×3 uint8 array.
-
-    Raises:
-        InputError: It is something else.
-    """
+    """The image itself, when it is a non-empty H×W×3 uint8 array."""
     if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
         what = f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
         raise InputError(f"An image must be a uint8 array of shape H×W×3 in RGB, got {what}: convert it first.")
@@ -123,12 +119,11 @@ class PyramidDetector:
     """A `FaceDetector` made of a search at a single scale.
 
     Args:
-        name: Name of the back end.
-        search: Finds faces in one image at its own scale; sides come as multiples of 32, coordinates go back in pixels.
-        threshold: Lowest score of a face.
-        scale: One factor to search at, or None for the plan's.
-        plan: How photos are searched.
-        thorough: All looks at every photo; False: one, and the others where it shows a reason.
+        search: finds faces in one image at its own scale; sides come as multiples of 32, coordinates go back in pixels.
+        threshold: lowest score of a face.
+        scale: one factor to search at, or None for the plan's.
+        plan: how photos are searched.
+        thorough: all looks at every photo; False: one, and the others where it shows a reason.
     """
 
     def __init__(
@@ -148,11 +143,7 @@ class PyramidDetector:
         return PyramidDetector(self.name, self._search, threshold=self.threshold, scale=scale, plan=self._plan)
 
     def detect(self, image: Image) -> list[Face]:
-        """Faces of an H×W×3 uint8 RGB image, sorted by score, highest first.
-
-        Raises:
-            InputError: The image is not an H×W×3 uint8 array.
-        """
+        """Faces of an H×W×3 uint8 RGB image, sorted by score, highest first."""
         return self.detect_and_doubt(image)[0]
 
     def detect_and_doubt(self, image: Image) -> tuple[list[Face], list[Face]]:
@@ -175,7 +166,6 @@ class PyramidDetector:
         return faces[:sure], faces[sure:]
 
     def _looks(self, image: Image) -> Rows:
-        """Faces and fainter finds at all scales that are called for."""
         plan, (height, width) = self._plan, image.shape[:2]
         fine, coarse, thumbnail = plan.passes(height, width)
         if self.thorough:
@@ -257,12 +247,9 @@ class PyramidDetector:
 
 @dataclass
 class DetectAt:
-    """A detector that sees every picture at about one size, its proportions kept.
+    """A detector that sees every picture scaled to fit `size`, width and height in px, its proportions kept.
 
-    Args:
-        detector: What detects.
-        size: Width and height, in px, that the picture is scaled to fit.
-        enlarge: Whether a smaller picture is enlarged to it.
+    `enlarge`: whether a smaller picture is enlarged to it.
     """
 
     detector: FaceDetector
@@ -320,14 +307,10 @@ def tiles(width: int, height: int, side: int, overlap: int) -> Iterator[tuple[in
 
 
 def suppress(rows: Rows) -> Rows:
-    """Greedy non-maximum suppression, best score first.
+    """Greedy non-maximum suppression of rows [N, 15]: those that stay, best score first.
 
-    Args:
-        rows: [N, 15]; a box goes when it overlaps a better one by IoU .4, or when .6 of the smaller of the two lies in
-            the other: scales and tiles often report one face with boxes of different size.
-
-    Returns:
-        [M, 15], sorted by score, highest first.
+    A box goes when it overlaps a better one by IoU .4, or when .6 of the smaller of the two lies in the other: scales
+    and tiles often report one face with boxes of different size.
     """
     rows = rows[np.argsort(-rows[:, 4], kind="stable")]
     area = (rows[:, 2] - rows[:, 0]) * (rows[:, 3] - rows[:, 1])

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.errors import InputError, UsageError
-from ficgan.faces.detection import FaceDetector, Image, Plan, PyramidDetector, Rows
+from ficgan.faces.detection import DetectAt, FaceDetector, Image, Plan, PyramidDetector, Rows
 from ficgan.faces.models import (
     embedded_file,
     find_model,
@@ -259,31 +259,27 @@ def get_detector(
     name: str = "auto",
     *,
     threshold: float | None = None,
-    scale: float | None = None,
+    scale: float | tuple[int, int] | None = None,
     device: str = "cpu",
     thorough: bool = False,
 ) -> FaceDetector:
-    """A face detector.
+    """A face detector; a UsageError where it is not available here.
 
     Args:
         name: "centerface", "insightface", "yunet", "dlib", or "auto": the first of these that is available here;
             the detector's own `name` says which it became.
-        threshold: Lowest score of a face; None for the back end's own, measured value.
-        scale: Factor by which the photo is resized before it is searched, in one pass; None (recommended) searches an
-            enlarged version for small faces and a reduced one for large faces.
+        threshold: lowest score of a face; None for the back end's own, measured value.
+        scale: factor by which the photo is resized before it is searched, in one pass; or width and height, pixels,
+            that it is made to fit; None (recommended): enlarged for small faces and reduced for large ones.
         device: see `onnx_session`; yunet and dlib run on the CPU only.
-        thorough: Search every photo at all scales, as all but CenterFace always do. False: once, and at the others
+        thorough: search every photo at all scales, as all but CenterFace always do. False: once, and at the others
             where that shows small or doubtful faces, or none. It finds as many of 429 annotated faces, in a quarter of
             the time on portraits.
-
-    Returns:
-        A `FaceDetector`.
-
-    Raises:
-        UsageError: The name is unknown, the back end is not available here, or an argument cannot work.
     """
     if threshold is not None and not math.isfinite(threshold):
         raise UsageError(f"The detection threshold is {threshold}: give a finite number.")
+    if isinstance(scale, tuple):
+        return DetectAt(get_detector(name, threshold=threshold, scale=1.0, device=device), scale)
     if scale is not None and not (math.isfinite(scale) and 0.0 < scale <= 8.0):
         raise UsageError(f"The detection scale is {scale}: give a factor above 0 and at most 8.")
     if name == "auto":

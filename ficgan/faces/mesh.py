@@ -100,12 +100,7 @@ class FaceMesh(Protocol):
 
 
 class MediaPipeMesh:
-    """MediaPipe's face mesh, whose file is embedded; it is opened when it is first needed.
-
-    Args:
-        device: "cpu", "cuda", "cuda:N" or "auto".
-        path: Another ONNX file with the same input and outputs; None for the embedded one.
-    """
+    """MediaPipe's face mesh, whose file is embedded (or is at `path`); it is opened when it is first needed."""
 
     name = "mediapipe"
 
@@ -130,17 +125,10 @@ class MediaPipeMesh:
         return session
 
     def read(self, crops: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Meshes of crops, each as if it were alone.
+        """Meshes of crops uint8 [B, 256, 256, 3] RGB, each as if it were alone; B may be 0.
 
-        Args:
-            crops: uint8 [B, 256, 256, 3], RGB, upright faces with the eyes at about (92, 91) and (163, 91); B may be 0.
-
-        Returns:
-            Points float32 [B, 478, 3] in pixels of the crop, pixel centres at integers, and presence float32 [B].
-
-        Raises:
-            InputError: The crops have another shape or type, or the network's file is missing or damaged.
-            UsageError: The device is not available.
+        The faces are upright with the eyes at about (92, 91) and (163, 91). Returns points float32 [B, 478, 3] in
+        pixels of the crop, pixel centres at integers, and presence float32 [B].
         """
         if not isinstance(crops, np.ndarray) or crops.dtype != np.uint8 or crops.shape[1:] != (MESH_SIDE, MESH_SIDE, 3):
             what = f"{crops.dtype} {crops.shape}" if isinstance(crops, np.ndarray) else type(crops).__name__
@@ -155,18 +143,10 @@ class MediaPipeMesh:
 
 
 def find_meshes(mesh: FaceMesh, photo: Image, faces: Sequence[Face] | ArrayLike) -> list[Mesh]:
-    """The meshes of the faces of a photo.
+    """The meshes of the faces of a photo [H, W, 3], in order.
 
-    Args:
-        mesh: What reads them.
-        photo: uint8 [H, W, 3], RGB; not changed.
-        faces: What a detector found, or its landmarks [N, 5, 2] in pixels; N may be 0.
-
-    Returns:
-        One `Mesh` per face, in the same order. Where a face is none, the presence says so and the points mean nothing.
-
-    Raises:
-        InputError: The photo or the landmarks cannot be used.
+    `faces` are what a detector found, or its landmarks [N, 5, 2] in pixels. Where a face is none, the presence says so
+    and the points mean nothing.
     """
     photo = check_image(photo)
     matrices = [similarity(one, _TEMPLATE) for one in _landmarks(faces)]
@@ -185,17 +165,10 @@ def find_meshes(mesh: FaceMesh, photo: Image, faces: Sequence[Face] | ArrayLike)
 
 
 def five_points(points: ArrayLike) -> NDArray[Any]:
-    """The five landmarks that a detector would have found, from a mesh.
+    """The five landmarks [..., 5, 2] that a detector would have found, from meshes [..., 468 or more, 2 or more].
 
-    Args:
-        points: [..., 468 or more, 2 or more], in any pixels.
-
-    Returns:
-        [..., 5, 2] of the same type, in the order of `Face.landmarks`: middles of both eyes (of the lids, wherever they
-        look), nose tip, mouth corners.
-
-    Raises:
-        InputError: That is no mesh.
+    Their order is that of `Face.landmarks`: middles of both eyes (of the lids, wherever they look), nose tip, mouth
+    corners.
     """
     points = _mesh_points(points)
     eyes = [points[..., eye, :2].mean(-2) for eye in (LEFT_EYE, RIGHT_EYE)]

@@ -55,11 +55,7 @@ def wheel_file(package: str, name: str) -> Path | None:
 
 @cache
 def embedded_file(name: str) -> Path:
-    """A network of `ficgan.pretrained` whose sha256 is the manifest's; read once a process (11 MB take some 10 ms).
-
-    Raises:
-        FicganError: it is missing, or not the file that was shipped.
-    """
+    """A network of `ficgan.pretrained` whose sha256 is the manifest's; read once a process (11 MB take some 10 ms)."""
     path, manifest = wheel_file("ficgan.pretrained", name), wheel_file("ficgan.pretrained", "manifest.json")
     if path is None or manifest is None:
         raise FicganError(f"the embedded file {name} is missing: install ficgan again")
@@ -84,16 +80,12 @@ def insightface_file(*patterns: str) -> Path | None:
 
 
 def onnx_session(model: Path | bytes, device: str = "cpu") -> Any:
-    """An onnxruntime session on exactly the device asked for.
+    """An onnxruntime session on exactly the device asked for; a UsageError where it cannot be had.
 
     Args:
-        model: Path of an ONNX file, or a serialised model.
+        model: path of an ONNX file, or a serialised model.
         device: "cpu", "cuda", "cuda:N", "openvino", "coreml", "dml", or "auto" (CUDA where onnxruntime has it, else the
             CPU).
-
-    Raises:
-        UsageError: The device is unknown, or onnxruntime cannot use it here.
-        InputError: The file is not a usable ONNX model.
     """
     import onnxruntime as ort
 
@@ -126,11 +118,7 @@ def shrinking_run() -> Any:
 
 
 def check_onnx_device(device: str) -> str:
-    """The device, if onnxruntime knows it and has it here; "auto" is the first GPU that it has, or the CPU.
-
-    Raises:
-        UsageError: it does not.
-    """
+    """The device, if onnxruntime knows it and has it here; "auto" is the first GPU that it has, or the CPU."""
     if device == "cpu":  # what onnxruntime always has
         return device
     import onnxruntime as ort

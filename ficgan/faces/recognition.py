@@ -55,21 +55,14 @@ class Recognizer(Protocol):
 
 
 def get_recognizer(name: str = "auto", *, match_threshold: float | None = None, device: str = "cpu") -> Recognizer:
-    """A face recogniser.
+    """A face recogniser; a UsageError where it is not available here.
 
     Args:
         name: "dlib", "insightface", "onnx:PATH" (any ArcFace-style network, N×3×112×112), or "auto": dlib, else
             insightface.
-        match_threshold: Distance below which two faces count as one person; None for the back end's own: .6 Euclidean
+        match_threshold: distance below which two faces count as one person; None for the back end's own: .6 Euclidean
             for dlib, .67 (a cosine of .33) for the others. A higher threshold calls more pairs a match.
         device: see `onnx_session`.
-
-    Returns:
-        A `Recognizer`.
-
-    Raises:
-        UsageError: The name is unknown, the back end is not available here, or an argument cannot work.
-        InputError: The ONNX file cannot be used.
     """
     if match_threshold is not None and not (math.isfinite(match_threshold) and match_threshold >= 0):
         raise UsageError(f"The match threshold is {match_threshold}: give a distance of 0 or more.")
@@ -133,11 +126,7 @@ class Gate:
 
 
 def make_gate(recognizers: Sequence[Recognizer]) -> Recognizer | None:
-    """What checks every new face: nothing, the one recogniser, or several as one.
-
-    Raises:
-        UsageError: one is named twice.
-    """
+    """What checks every new face: nothing, the one recogniser, or several as one."""
     if len({one.name for one in recognizers}) < len(recognizers):
         raise UsageError("Name each recogniser once: a second one must be another network.")
     return Gate(recognizers) if len(recognizers) > 1 else next(iter(recognizers), None)
@@ -188,18 +177,7 @@ class _Embedder:
         self._network = network
 
     def embed(self, image: Image, landmarks: ArrayLike) -> Embeddings:
-        """Embeddings of the faces of an image.
-
-        Args:
-            image: uint8 [H, W, 3], RGB.
-            landmarks: [N, 5, 2] in pixels, in the order of `Face`; N may be 0.
-
-        Returns:
-            float32 [N, D]; [0, 0] where there are no faces.
-
-        Raises:
-            InputError: The image or the landmarks cannot be used.
-        """
+        """Embeddings float32 [N, D] of the faces at landmarks [N, 5, 2] of an image [H, W, 3]; [0, 0] where N is 0."""
         image = check_image(image)
         marks = np.asarray(landmarks, dtype=np.float64)
         if marks.size == 0:
@@ -210,14 +188,8 @@ class _Embedder:
         return self.embed_aligned(crops)
 
     def embed_each(self, images: Sequence[Image] | NDArray[np.uint8], landmarks: ArrayLike) -> Embeddings:
-        """Embeddings of many images with one face each, in one batch.
-
-        Args:
-            images: N times uint8 [H, W, 3], RGB.
-            landmarks: [N, 5, 2] in pixels of the images.
-
-        Returns:
-            float32 [N, D]; [0, 0] where there are no images.
+        """Embeddings float32 [N, D] of N images with one face each, at landmarks [N, 5, 2], in one batch; [0, 0] for
+        none.
         """
         if not len(images):
             return np.zeros((0, 0), dtype=np.float32)
@@ -262,14 +234,8 @@ class OnnxRecognizer(_Embedder):
     """Any ArcFace-style ONNX network: N×3×112×112 RGB in the public five-point template, one embedding out.
 
     Args:
-        path: The ONNX file.
-        name: Name of the recogniser.
-        match_threshold: Distance (1 - cosine) below which two faces count as one person.
-        normalise: Feed (RGB - 127.5) / 127.5; False feeds 0..255; None looks whether the network normalises by itself.
-        device: See `get_recognizer`.
-
-    Raises:
-        InputError: The file is no such network.
+        match_threshold: distance (1 - cosine) below which two faces count as one person.
+        normalise: feed (RGB - 127.5) / 127.5; False feeds 0..255; None looks whether the network normalises by itself.
     """
 
     metric: Metric = "cosine"

@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.errors import FicganError
-from ficgan.files import atomic_write
+from ficgan.files import ModelInfo, atomic_write
 from ficgan.frame.appearance import LIGHT, SMALL, AppearanceModel
 from ficgan.frame.geometry import NUMBERS
-from ficgan.identity.file import ModelInfo
 
 __all__ = ["FrameConfig", "FrameNetwork", "load_appearance", "save_appearance"]
 

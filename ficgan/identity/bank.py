@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import json
 import math
+import mmap
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,11 +18,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ficgan.errors import FicganError, UsageError
-
-from . import ksame
-from .file import read_bank, write_bank
-from .ksame import CHUNK, KSameCode, distances_to, mean_of
+from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.files import atomic_write
+from ficgan.identity import ksame
+from ficgan.identity.ksame import CHUNK, KSameCode, distances_to, mean_of
 
 if TYPE_CHECKING:
     import torch
@@ -34,13 +36,20 @@ GROUPS = 32
 _SMALL = 1 << 22
 """Numbers of a bank that is kept as float32 (16 MiB)."""
 
+IN_MEMORY = 64 * 2**20
+"""Files up to this many bytes are read whole (some 60 ms with their digest); larger ones are mapped: the
+safetensors library copies every array, and of a million codes (1 GB) a draw needs a few MB."""
+
+KINDS = {"codes": ("F16", "<f2"), "attributes": ("U8", "u1")}
+"""Name in the file → how safetensors and NumPy call its numbers; in this order, so that the codes are aligned."""
+
 
 @dataclass(frozen=True, eq=False)
 class IdentityBank:
     """Identity codes of N different people.
 
     The digest goes into the key of every draw and into every audit: it says which bank was drawn from. A file states
-    its digest. `load` reads a small file whole and checks it; a larger one (`file.IN_MEMORY`) is mapped, and its digest
+    its digest. `load` reads a small file whole and checks it; a larger one (`IN_MEMORY`) is mapped, and its digest
     is believed until `verify` (`ficgan bank show --check`) is called. `verified`, and every audit, say whether it was.
 
     Args:
@@ -126,14 +135,11 @@ class IdentityBank:
         Args:
             codes: float [M,D], one per image.
             people: [M] who is in the image: numbers or strings. A negative number or "" is somebody unknown, who counts
-                as a person of their own; None: all are unknown.
+                as a person of their own; None: all are unknown. Known people come first, in ascending order.
             attributes: [M,A], not 0 where an image shows the attribute; see `majority`.
             names: A attribute names.
             provenance: where the codes come from; the counts of images and people are added.
             columns: A names, alike for attributes that exclude each other, such as Female and Male.
-
-        Returns:
-            The bank: people in ascending order, then the unknown ones in the order of their images.
         """
         owner, unknown = _owners(people, len(codes))
         table = np.zeros((len(codes), 0), np.uint8) if attributes is None else np.asarray(attributes)
@@ -162,11 +168,7 @@ class IdentityBank:
 
     @classmethod
     def load(cls, path: str | Path) -> IdentityBank:
-        """Open a bank: a small file is read and its digest computed, a large one mapped and its digest believed.
-
-        Raises:
-            FicganError: missing, damaged, foreign or newer file.
-        """
+        """Open a bank: a small file is read and its digest computed, a large one mapped and its digest believed."""
         codes, attributes, header, mapped = read_bank(path)
         version = header.get("schema_version")
         if not isinstance(version, int) or version > SCHEMA:
@@ -350,15 +352,11 @@ def parse_direction(text: str) -> tuple[str, float]:
 def majority(
     values: NDArray[np.uint8], owner: NDArray[np.int64], people: int, columns: Sequence[str] = ()
 ) -> NDArray[np.uint8]:
-    """Attributes per person, uint8 [N,A] of 0 and 1, from attributes per image.
+    """Attributes uint8 [N,A] of N people from those of M images [M,A]; `owner` [M] says whose each image is.
 
-    A person has an attribute that more than half of the images show. Of attributes that exclude each other (Female and
-    Male, the ages) a person has the one that most images show, and none where two are level.
-
-    Args:
-        values: [M,A], not 0 where the image shows the attribute.
-        owner: [M], 0 … people − 1.
-        columns: A names of columns, alike for attributes that exclude each other; empty: none do.
+    A person has an attribute that more than half of the images show. Of attributes that exclude each other, which have
+    alike names in `columns` (Female and Male, the ages), a person has the one that most images show, and none where two
+    are level.
     """
     pictures = np.bincount(owner, minlength=people)
     has = np.zeros((people, values.shape[1]), np.uint8)
@@ -375,16 +373,80 @@ def majority(
     return has
 
 
+def write_bank(
+    path: str | Path, codes: NDArray[np.float16], attributes: NDArray[np.uint8], header: Mapping[str, Any]
+) -> None:
+    """Write codes [N,D], attribute table [N,A] and JSON header as one safetensors file, whole or not at all."""
+    given = {"codes": codes, "attributes": attributes}
+    arrays = {name: np.ascontiguousarray(given[name], dtype) for name, (_, dtype) in KINDS.items()}
+    metadata = {"format": "ficgan", "kind": "bank", "header": json.dumps(header, sort_keys=True)}
+    entries: dict[str, Any] = {"__metadata__": metadata}
+    end = 0
+    for name, array in arrays.items():
+        begin, end = end, end + array.nbytes
+        entries[name] = {"dtype": KINDS[name][0], "shape": list(array.shape), "data_offsets": [begin, end]}
+    start = json.dumps(entries).encode()
+    start += b" " * (-len(start) % 8)  # the codes begin at a multiple of 8
+    try:
+        with atomic_write(path, overwrite=True) as file:
+            file.write(len(start).to_bytes(8, "little") + start)
+            for array in arrays.values():
+                file.write(array.data)
+    except InputError as error:
+        raise FicganError(str(error)) from None
+    except OSError as error:
+        raise FicganError(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+def read_bank(path: str | Path) -> tuple[NDArray[np.float16], NDArray[np.uint8], dict[str, Any], bool]:
+    """Codes float16 [N,D], attributes uint8 [N,A], both read-only, the header, and whether the file is mapped.
+
+    Of a large file, which is mapped, only what is used is ever read. To replace a bank that may be in use, move the new
+    file to its name, as `write_bank` does. Overwriting it in place changes it under its users, and cutting it ends
+    their process.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FicganError(f"{path} does not exist or is not a file; give the path of a ficgan bank (.safetensors)")
+    try:
+        with open(path, "rb") as file:
+            mapped = os.fstat(file.fileno()).st_size > IN_MEMORY
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if mapped else file.read()
+        start = 8 + int.from_bytes(data[:8], "little")
+        if not 8 < start <= len(data):
+            raise ValueError("its header is cut")
+        entries = json.loads(data[8:start])
+        metadata = entries.pop("__metadata__", {})
+        if metadata.get("format") != "ficgan":
+            raise FicganError(f"{path} was not written by ficgan; give a ficgan bank")
+        if metadata.get("kind") != "bank":
+            raise FicganError(f"{path} holds a ficgan {metadata.get('kind')}, not a bank")
+        stated = start + max(entry["data_offsets"][1] for entry in entries.values())
+        if stated != len(data):
+            raise ValueError(f"it has {len(data)} bytes and states {stated}")
+        codes, attributes = (_array(data, start, entries[name], *KINDS[name]) for name in KINDS)
+        header = json.loads(metadata["header"])
+        if not isinstance(header, dict):
+            raise ValueError("its header is no JSON object")
+    except (OSError, KeyError, IndexError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        raise FicganError(f"{path} is damaged or not a safetensors file ({error}); fetch or build it again") from None
+    return codes, attributes, header, mapped
+
+
+def _array(data: bytes | mmap.mmap, start: int, entry: Mapping[str, Any], kind: str, dtype: str) -> NDArray[Any]:
+    shape, (begin, end) = tuple(entry["shape"]), entry["data_offsets"]
+    if entry["dtype"] != kind:
+        raise ValueError(f"{entry['dtype']} stands where {kind} should")
+    if min(begin, *shape) < 0 or end - begin != math.prod(shape) * np.dtype(dtype).itemsize:
+        raise ValueError(f"shape {list(shape)} does not fit its {end - begin} bytes")
+    return np.ndarray(shape, dtype, data, start + begin)
+
+
 def encode_faces(
     model: FICGAN, images: torch.Tensor, *, batch: int = 64, device: str = "cpu",
     progress: Callable[[int, int], None] | None = None,
 ) -> NDArray[np.float32]:  # fmt: skip
-    """Intermediate latents w, float32 [N,w_dim], of aligned faces uint8 [N,3,R,R].
-
-    Args:
-        batch: faces at once.
-        progress: called as progress(done, N).
-    """
+    """Intermediate latents w, float32 [N,w_dim], of aligned faces uint8 [N,3,R,R], `batch` at once."""
     import torch
 
     found = np.empty((len(images), model.config.w_dim), np.float32)

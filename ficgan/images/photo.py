@@ -61,16 +61,10 @@ class Photo:
         return view
 
     def merge(self, result: NDArray[np.uint8], mask: NDArray[np.bool_] | None = None) -> Pixels:
-        """The file's own pixels, with those of a changed RGB image inside a mask, converted as the file needs.
+        """The file's own pixels, with those of a changed RGB image [H,W,3] where it differs from `rgb`, or in a mask
+        [H,W].
 
-        Outside the mask the values are the very same, and alpha is never touched.
-
-        Args:
-            result: uint8 [H,W,3] RGB.
-            mask: bool [H,W], true where `result` is to be taken; by default wherever it differs from `rgb`.
-
-        Raises:
-            ValueError: `result` or `mask` does not have the photo's size and type.
+        They are converted as the file needs. Elsewhere the values are the very same, and alpha is never touched.
         """
         if result.shape != self.rgb.shape or result.dtype != np.uint8:
             raise ValueError(f"result is {result.dtype} {result.shape}, the photo uint8 {self.rgb.shape}")
@@ -109,12 +103,8 @@ def to_uint8(pixels: Pixels) -> NDArray[np.uint8]:
 
 
 def to_rgb(pixels: Pixels, mode: str, icc: bytes | None) -> NDArray[np.uint8]:
-    """The 8-bit RGB view [H,W,3] of native pixels, alpha ignored.
-
-    Args:
-        pixels: [H,W] or [H,W,C], uint8 or uint16.
-        mode: `L`, `LA`, `RGB`, `RGBA` or `CMYK`.
-        icc: embedded profile; used for CMYK only, where numbers without it mean little.
+    """The 8-bit RGB view [H,W,3] of native pixels, alpha ignored; `icc` counts for CMYK only, which means little
+    without.
     """
     if mode == "CMYK":
         return _cmyk_to_rgb(to_uint8(pixels), icc)
@@ -236,10 +226,7 @@ def clean_exif(image: Image.Image, size: tuple[int, int]) -> bytes | None:
     """EXIF that may be kept, as a block for Pillow's writers; None where there is nothing, or nothing readable.
 
     Left out are the orientation (it is applied), thumbnail, maker note, author, owner, serial numbers, large values.
-
-    Args:
-        image: the opened file.
-        size: width and height of the upright image, in px.
+    `size` is the upright image's width and height in px.
     """
     try:
         source = image.getexif()

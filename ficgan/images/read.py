@@ -11,22 +11,23 @@ import warnings
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import fields, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, JpegImagePlugin, MpoImagePlugin, TiffImagePlugin, UnidentifiedImageError
+from PIL import Image, ImageOps, JpegImagePlugin, MpoImagePlugin, TiffImagePlugin, UnidentifiedImageError
 
 from ficgan import sandbox
 from ficgan.errors import InputError
-from ficgan.images.formats import MAX_PIXELS
+from ficgan.images import MAX_PIXELS
 from ficgan.images.photo import Photo, Pixels, clean_exif, clean_xmp, to_uint8
-from ficgan.images.sandboxed import read_photo
 
-__all__ = ["PNG_SIGNATURE", "png_chunks", "read_image", "swap_red_and_blue"]
+__all__ = ["PNG_SIGNATURE", "Picture", "as_photo", "png_chunks", "read_image", "swap_red_and_blue"]
+
 
 _FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF", "AVIF", "HEIF")
 _MAGIC = re.compile(rb"\xff\xd8|\x89PNG|RIFF....WEBP|II\*\0|MM\0\*|II\+\0|MM\0\+|BM|GIF8|....ftyp(avif|hei|mif)", re.S)
@@ -65,7 +66,7 @@ def read_image(
     if not data:
         raise InputError(f"{path}: empty file")
     if sandbox.is_on():
-        return read_photo(path, data, max_pixels)
+        return _read_in_child(path, data, max_pixels)
     if broken := _broken_png_chunk(data):
         raise InputError(f"{path}: damaged: the checksum of its {broken} does not match; restore it or save it again")
     with _limit_lock, warnings.catch_warnings(), _pixel_limit(max_pixels):
@@ -331,3 +332,78 @@ def _unidentified(path: Path, data: bytes) -> InputError:
     if _MAGIC.match(data):
         return InputError(f"{path}: damaged or truncated image")
     return InputError(f"{path}: not an image that ficgan reads (JPEG, PNG, WebP, TIFF, BMP, GIF, HEIC, AVIF)")
+
+
+Picture: TypeAlias = NDArray[Any] | Image.Image | str | os.PathLike[str]
+_MODES = {(): "L", (3,): "RGB", (4,): "RGBA"}
+
+
+def as_photo(image: Any, *, bgr: bool = False) -> Photo:
+    """A photo of what was given; its pixels are those of the array, not a copy.
+
+    Args:
+        image: array [H,W], [H,W,3] or [H,W,4], uint8 or uint16; a PIL image, turned upright; or the path of a file.
+        bgr: an array's channels are in the order of OpenCV.
+    """
+    if isinstance(image, str | os.PathLike):
+        return read_image(image)
+    if not isinstance(image, np.ndarray):
+        image = _from_pil(image)
+    mode = _MODES.get(image.shape[2:]) if image.ndim in (2, 3) else None
+    if mode is None or image.dtype not in (np.uint8, np.uint16):
+        raise InputError(
+            "An image must be an array H×W×3 (RGB), H×W×4 (RGBA) or H×W (grey) of uint8 or uint16, a PIL image or a "
+            f"path, got {image.dtype} {image.shape}: convert it first."
+        )
+    if image.size == 0:
+        raise InputError(f"The image is empty ({image.shape[1]}×{image.shape[0]} pixels).")
+    if bgr and mode != "L":
+        image = np.ascontiguousarray(image[..., [2, 1, 0, 3][: image.shape[2]]])
+    return Photo(Path("image"), "PNG", mode, image)
+
+
+def _from_pil(image: Any) -> NDArray[Any]:
+    if not isinstance(image, Image.Image):
+        raise InputError(f"An image must be an array, a PIL image or a path, got {type(image).__name__}.")
+    upright = ImageOps.exif_transpose(image)
+    if upright.mode.startswith("I;16"):
+        return np.array(upright).astype(np.uint16)
+    if upright.mode in ("I", "F"):
+        raise InputError(f"A PIL image of mode {upright.mode} has no fixed range: convert it to 8 or 16 bits first.")
+    grey = upright.mode in ("1", "L")
+    return np.array(upright.convert("RGBA" if upright.has_transparency_data else "L" if grey else "RGB"))
+
+
+# -- a photo decoded in a child process: `main` is the child
+
+_BASE, _PIXEL = 1 << 30, 24
+"""Bytes of memory for a photo, and for each of its pixels: twice 16-bit RGBA, and a decoder's own."""
+
+
+def _read_in_child(path: Path, data: bytes, max_pixels: int) -> Photo:
+    """`read_image` in a process with limits; an InputError also where the photo does not keep within them."""
+    usual = sandbox.LIMITS
+    limits = replace(usual, memory=min(usual.memory, _BASE + _PIXEL * max_pixels))
+    child = sandbox.Child("ficgan.images.read", str(path), limits)
+    try:
+        answer, pixels = child.ask({"path": os.fspath(path), "max_pixels": max_pixels}, data, most=8 * max_pixels)
+        photo = sandbox.from_json(answer["photo"])
+        if pixels is None or pixels.shape[0] * pixels.shape[1] > max_pixels:
+            raise ValueError("no such picture")
+        pixels.flags.writeable = False
+        return Photo(path=path, pixels=pixels, **photo)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        raise InputError(f"{path}: its decoder gave no picture") from None
+    finally:
+        child.close()
+
+
+def main() -> None:
+    """The child."""
+    server = sandbox.Server()
+    request, data = server.receive()
+    with server.step():
+        photo = read_image(request["path"], max_pixels=request["max_pixels"], data=data)
+        names = {field.name for field in fields(photo)} - {"path", "pixels"}
+        server.send({"photo": sandbox.to_json({name: getattr(photo, name) for name in names})}, photo.pixels)
+    server.receive()

@@ -18,7 +18,7 @@ from PIL import Image, PngImagePlugin, TiffImagePlugin, TiffTags
 
 from ficgan.errors import InputError, UsageError
 from ficgan.files import atomic_write
-from ficgan.images.formats import FORMAT_OF, WRITABLE_SUFFIXES, output_suffix
+from ficgan.images import FORMAT_OF, WRITABLE_SUFFIXES, output_suffix
 from ficgan.images.photo import Photo, Pixels, tag_xmp, to_uint8
 from ficgan.images.read import PNG_SIGNATURE, swap_red_and_blue
 
@@ -46,10 +46,6 @@ def encode_image(
         mask: bool [H,W], where `pixels` counts; by default wherever it differs from `photo.rgb`.
         synthetic: a face was generated: add the XMP tag `Iptc4xmpExt:DigitalSourceType`.
         keep_metadata: write the photo's cleaned EXIF and XMP.
-
-    Raises:
-        InputError: the format cannot hold the photo.
-        UsageError: the suffix names no format that can be written.
     """
     path = Path(path)
     merged = photo.pixels if pixels is None else photo.merge(pixels, mask)

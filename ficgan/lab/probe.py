@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ficgan.anonymizers import Faces
 from ficgan.deidentify.anonymizer import Ficgan
 from ficgan.errors import UsageError
-from ficgan.identity.mixing import k_same_layers
+from ficgan.identity.ksame import k_same_layers
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject, content
 from ficgan.lab.matrix_config import Scenario
 from ficgan.lab.metrics.intervals import Bootstrap

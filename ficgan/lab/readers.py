@@ -17,8 +17,8 @@ from ficgan.anonymizers import Faces
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import FaceMesh, MediaPipeMesh, Recognizer, crop, find_meshes, get_recognizer, similarity
 from ficgan.faces.alignment import ARCFACE_POINTS
+from ficgan.files import file_digest
 from ficgan.frame import NUMBERS, FaceShape, rigid_fit
-from ficgan.identity.file import file_digest
 
 if TYPE_CHECKING:
     import torch

@@ -25,8 +25,8 @@ from ficgan.pointcloud.cloud import (
     rounded_colors,
     search,
 )  # fmt: skip
+from ficgan.pointcloud.geometry import register, rigid_fit
 from ficgan.pointcloud.methods import DEGREES, Merge2Faces, SmoothKNN, taper_factors, taper_function
-from ficgan.pointcloud.registration import register, rigid_fit
 
 _FEWEST = 100  # points that a guess needs
 
@@ -279,17 +279,14 @@ class Unmerged:
 def unmerge(cloud: Cloud, weight: float, target: Cloud, transform: Points | None = None) -> Unmerged:
     """The source of a merged cloud: thesis, Algorithm 4, line 5, solved for the source.
 
-    A point moves straight towards its nearest target point, which is then the nearest to the result, too.
+    A point moves straight towards its nearest target point, which is then the nearest to the result, too. Colours come
+    back to ±½ / (1 − weight) levels.
 
     Args:
         cloud: the anonymised face alone, in the frame it was merged in.
         weight: that it was merged with, below 1; `guess_merge_weight` finds it.
         target: the face it was merged with, or a stand-in such as others' results at degree 35 (`target_from`).
-        transform: [4,4], that lays the target on the source; None: it is found.
-
-    Returns:
-        The source, to rounding with the transform; without it within .003 mm on real scans. Colours come back to
-        ±½ / (1 − weight) levels.
+        transform: [4,4], that lays the target on the source; None: it is found, within .003 mm on real scans.
     """
     if not 0 <= weight < 1:
         raise UsageError(f"the weight to take back is {weight}; give 0 or more, below 1 (at 1 the source is gone)")

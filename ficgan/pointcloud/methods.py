@@ -14,7 +14,7 @@ from scipy.spatial import Delaunay, QhullError
 from ficgan.anonymizers.base import generator
 from ficgan.errors import InputError, UsageError
 from ficgan.pointcloud.cloud import Cloud, Points, closest, mean_of_neighbours, rounded_colors
-from ficgan.pointcloud.registration import Coarse, Registration, register
+from ficgan.pointcloud.geometry import Coarse, Registration, register
 from ficgan.registry import Parametrised, Registry, param
 
 DEGREES = range(1, 36)  # degrees of anonymisation: 1 changes least

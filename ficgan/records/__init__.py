@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ficgan.records.sidecars import SCHEMA, Folder, Record, header, read_folder
+from ficgan.records.sidecars import SCHEMA, Folder, Record, read_folder
 
-__all__ = ["SCHEMA", "Folder", "Record", "header", "read_folder"]
+__all__ = ["SCHEMA", "Folder", "Record", "read_folder"]

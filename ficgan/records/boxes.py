@@ -150,11 +150,7 @@ def cvat_images(pictures: Iterable[Picture]) -> bytes:
 
 
 def cvat_video(pictures: Sequence[Picture]) -> bytes:
-    """CVAT for video 1.1: a track for every track, with a box in each of its frames and `outside` after its last.
-
-    Raises:
-        InputError: there is no frame.
-    """
+    """CVAT for video 1.1: a track for every track, with a box in each of its frames and `outside` after its last."""
     if not pictures:
         raise InputError("the project has no frame, so there is nothing to export")
     root = _cvat(size=pictures[0].size, frames=len(pictures))
@@ -214,11 +210,7 @@ def _xml(root: ElementTree.Element) -> bytes:
 
 
 def encoded(pictures: Sequence[Picture], kind: str) -> bytes:
-    """All pictures in one file of a kind, "coco" or "cvat".
-
-    Raises:
-        UsageError: photos and films, or several films, do not fit into one file of CVAT.
-    """
+    """All pictures in one file of a kind, "coco" or "cvat"."""
     if kind == "coco":
         return coco(pictures)
     films = {picture.name.partition("/")[0] for picture in pictures if picture.frame is not None}

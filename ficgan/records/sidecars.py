@@ -5,21 +5,26 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ficgan import __version__
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.files import file_digest
-from ficgan.images.formats import READABLE_SUFFIXES, WRITABLE_FILMS
+from ficgan.images import READABLE_SUFFIXES, WRITABLE_FILMS
+
+if TYPE_CHECKING:
+    from ficgan.policy import Result
+    from ficgan.video import VideoResult
 
 __all__ = [
-    "MANIFEST", "SCHEMA", "TOOL", "Folder", "Manifest", "Record", "as_json", "header", "own_sidecar", "read_folder",
-    "sidecar_path", "vouches_for",
+    "MANIFEST", "SCHEMA", "SYNTHETIC_ACTIONS", "TOOL", "Folder", "Manifest", "NewPhoto", "Record", "as_json",
+    "film_record", "new_photo", "own_sidecar", "read_folder", "record_of", "sidecar_path", "vouches_for",
 ]  # fmt: skip
+
 
 TOOL = "ficgan-deid"
 SCHEMA = "ficgan-sidecar/2"
@@ -36,23 +41,38 @@ def sidecar_path(output: Path) -> Path:
     return output.with_name(output.name + ".json")
 
 
-def header(
-    kind: str, path: str, size: tuple[int, int] | None, options: Mapping[str, Any], sha256: str
-) -> dict[str, Any]:
-    """What a side-car says beyond the audit.
+def record_of(
+    kind: str, account: Mapping[str, Any], path: str, size: tuple[int, int] | None, options: Mapping[str, Any],
+    sha256: str, **more: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """The side-car of a result.
 
     Args:
         kind: "photo" or "film".
+        account: what was done.
         path: of the result below the output folder, with "/" between the folders.
         size: of the result, width and height in pixels; None: unknown.
         options: of the run, without secrets and folders.
         sha256: of the result's file.
+        more: known besides, such as the sha256 of the input.
     """
     return {
-        "schema": SCHEMA, "kind": kind, "path": path, "size": None if size is None else list(size),
+        **account, "schema": SCHEMA, "kind": kind, "path": path, "size": None if size is None else list(size),
         "options": dict(options), "tool": TOOL, "ficgan": __version__, "output": path.rpartition("/")[2],
-        "sha256": sha256,
+        "sha256": sha256, "metadata": "stripped", **more,
     }  # fmt: skip
+
+
+def film_record(
+    result: VideoResult, file: Path, path: str, options: Mapping[str, Any], **more: Any
+) -> dict[str, Any]:
+    """The side-car of a film that was made as `file`; see `record_of`."""
+    from ficgan.video.read import open_video
+
+    size = None
+    with suppress(FicganError), open_video(file) as film:
+        size = film.info.width, film.info.height
+    return record_of("film", result.to_dict(), path, size, options, file_digest(file), **more)
 
 
 def as_json(tree: Mapping[str, Any], **options: Any) -> bytes:
@@ -235,10 +255,6 @@ def read_folder(root: Path, *, check: bool = True) -> Folder:
     Args:
         root: where `ficgan-deid` put its results.
         check: compare every result with the sha256 of its side-car.
-
-    Raises:
-        UsageError: there is no such folder.
-        InputError: nothing in it is a side-car of ours.
     """
     if not root.is_dir():
         raise UsageError(f"{root}: no such folder; name the one that `ficgan-deid -o` wrote to")
@@ -300,3 +316,93 @@ def _undone(path: Path) -> Iterator[tuple[str, str, str]]:
     for name, entry in last.items():
         if (state := str(entry.get("state", ""))) not in DONE:
             yield name, state, str(entry.get("error") or "")
+
+
+SYNTHETIC_ACTIONS = frozenset({"generated", "retried"})
+"""What a generative model did to a face; only these earn the synthetic-media tag."""
+_SUFFIXES = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp", "TIFF": ".tif", "AVIF": ".avif", "HEIF": ".heic"}
+
+
+@dataclass(frozen=True, eq=False)
+class NewPhoto:
+    """What became of a photo."""
+
+    data: bytes
+    """The new file; empty where there is a problem."""
+    suffix: str
+    """That its format asks for."""
+    audit: Mapping[str, Any]
+    size: tuple[int, int]
+    notes: tuple[str, ...]
+    """About the file; those about its faces are in the audit."""
+    actions: tuple[str, ...]
+    """What was done to each face."""
+    uncovered: int
+    reidentified: int
+    """Faces that the gate still recognises."""
+    input_sha256: str
+    synthetic: bool
+    metadata: str
+    problem: str = ""
+    """Why there is no new file."""
+
+    @property
+    def all_notes(self) -> list[str]:
+        """About the file and its faces."""
+        return [*self.notes, *self.audit.get("notes", ())]
+
+    def sidecar(self, path: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The record of a result at `path` below the output folder."""
+        return record_of(
+            "photo", self.audit, path, self.size, options, hashlib.sha256(self.data).hexdigest(), notes=self.all_notes,
+            input_sha256=self.input_sha256, synthetic_tag=self.synthetic, metadata=self.metadata,
+        )  # fmt: skip
+
+
+def new_photo(
+    engine: Callable[..., Result], data: bytes | None, name: str = "photo", *, output: str = "", max_pixels: int,
+    tag: bool = True, keep_metadata: bool = False, require_face: bool = False, refuse: bool = True,
+) -> NewPhoto:  # fmt: skip
+    """De-identify a photo's file.
+
+    Args:
+        engine: a `Deidentifier`, or what is called like one.
+        data: the file; None: it is read from `name`.
+        name: of the file; for messages.
+        output: name of the result, whose suffix may ask for another format; "": as the source was coded.
+        max_pixels: larger photos are refused from their header.
+        tag: mark generated photos as synthetic media.
+        keep_metadata: keep cleaned EXIF and XMP.
+        require_face: refuse photos without a face.
+        refuse: raise an error for what must not be published; False: tell it in `problem`.
+
+    Raises:
+        InputError: the file is no photo, a face could not be covered, or there is none and one was required.
+    """
+    from ficgan.arrays import content_key
+    from ficgan.images import encode_image, read_image
+    from ficgan.images.write import conversions
+
+    photo = read_image(name, max_pixels=max_pixels, data=data)
+    digest = file_digest(name) if data is None else hashlib.sha256(data).hexdigest()  # now: it may be replaced
+    # The key is the picture itself: the same photo gets the same faces under any name.
+    result = engine(photo.rgb, key=content_key(photo.rgb))
+    actions = tuple(face.action for face in result.faces)
+    synthetic = tag and not SYNTHETIC_ACTIONS.isdisjoint(actions)
+    path = Path(output or "photo" + _SUFFIXES.get(photo.format, ".png"))
+    problem, made, notes = "", b"", photo.notes
+    if result.uncovered:
+        faces = "1 face" if result.uncovered == 1 else f"{result.uncovered} faces"
+        problem = f"{name}: {faces} left uncovered, so there is no result"
+    elif require_face and not actions:
+        problem = f"{name}: no face found, so there is no result (a face is required)"
+    else:
+        made = encode_image(path, photo, result.image, synthetic=synthetic, keep_metadata=keep_metadata)
+        notes = (*notes, *conversions(path, photo))
+    if problem and refuse:
+        raise InputError(problem)
+    height, width = result.image.shape[:2]
+    return NewPhoto(
+        made, path.suffix, result.audit, (width, height), notes, actions, result.uncovered, result.reidentified, digest,
+        synthetic, "kept" if keep_metadata else "stripped", problem,
+    )  # fmt: skip

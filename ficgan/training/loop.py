@@ -25,9 +25,8 @@ from ficgan import ops
 from ficgan.config import Config
 from ficgan.data import ResumableSampler
 from ficgan.device import resolve_device
-from ficgan.errors import FicganError, UsageError
+from ficgan.errors import FicganError, UsageError, stop_asked
 from ficgan.files import atomic_write
-from ficgan.interrupts import stop_asked
 from ficgan.models.io import file_digest
 from ficgan.training.crops import CropTask
 from ficgan.training.frame import FrameTask

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from ficgan.errors import FicganError, InputError
 from ficgan.files import file_digest
-from ficgan.images.formats import film_suffix
-from ficgan.records.sidecars import header
+from ficgan.images import film_suffix
+from ficgan.records.sidecars import film_record
 from ficgan.ui.project import MODES, Item, free_name
 from ficgan.ui.work import NOW, Queue, Stopped, Workplace, hide_path, sentence
 
@@ -201,7 +201,7 @@ class Films:
         fallback = "solid" if controls.fallback == "average" else controls.fallback  # a patch would flicker
         settings = VideoSettings(**analysed, fallback=fallback)
         path = free_name(self.review.output, item.name, film_suffix(source))
-        place, size = path.relative_to(self.review.output).as_posix(), (film.source.width, film.source.height)
+        place = path.relative_to(self.review.output).as_posix()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             result = render_film(
@@ -209,10 +209,8 @@ class Films:
                 encode=EncodeOptions(audio=controls.audio), progress=self._following(number),
                 is_cancelled=lambda: self._is_cancelled(number),
             )  # fmt: skip
-            self.work.write_sidecar(path, item, {
-                **result.to_dict(), **header("film", place, size, self.work.options(item), file_digest(path)),
-                "input_sha256": file_digest(source), "metadata": "stripped",
-            })  # fmt: skip
+            options, digest = self.work.options(item), file_digest(source)
+            self.work.write_sidecar(path, item, film_record(result, path, place, options, input_sha256=digest))
         except (FicganError, OSError) as error:
             if number in self._cancelled:
                 return self.review.change(number, state="ready", error="Rendering was cancelled.")

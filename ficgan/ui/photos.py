@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.errors import InputError
-from ficgan.images import output_suffix, read_image
-from ficgan.images.formats import MAX_PIXELS
-from ficgan.records.photo import new_photo
+from ficgan.images import MAX_PIXELS, output_suffix, read_image
+from ficgan.records.sidecars import new_photo
 from ficgan.ui.project import FaceEntry, Item, free_name
 from ficgan.ui.work import NOW, SOON, Queue, Workplace, jpeg, write_new
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ficgan.errors import FicganError, InputError
 from ficgan.files import atomic_write
-from ficgan.records.photo import as_json
+from ficgan.records.sidecars import as_json
 from ficgan.ui.project import Controls, Item, Kind, Review, sidecar_of
 
 if TYPE_CHECKING:

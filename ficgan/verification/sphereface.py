@@ -1,10 +1,12 @@
-"""SphereFace-20: the twenty-layer residual network, its angular-margin loss, and its weights on disk."""
+"""SphereFace-20: the network, its angular-margin loss, its training from images with identities, its file."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,11 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ficgan.errors import InputError
+from ficgan.data import FaceData, Labels, ResumableSampler
+from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.faces.alignment import Alignment
 from ficgan.models.io import write_safetensors
+from ficgan.verification.verifier import AlignedInput
 
 MARGIN = 4
 SCHEMA = 1
@@ -168,3 +173,197 @@ def load_sphereface(path: Path) -> tuple[SphereFace20, dict[str, Any]]:
     if not all(torch.isfinite(value).all() for value in state.values()):
         raise InputError(f"{path} holds weights that are not finite; train it again.")
     return network.eval(), header
+
+
+_MEAN, _SCALE = 127.5, 128.0
+
+
+@dataclass(frozen=True)
+class VerifierTraining:
+    """Numbers of a training run, the paper's where it gives them; `base`, `gamma`, `least` are of λ."""
+
+    steps: int = 28_000
+    batch: int = 128
+    learning_rate: float = 0.1
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    clip: float = 5.0
+    base: float = 1000.0
+    gamma: float = 0.12
+    least: float = 5.0
+    held_out: float = 0.1
+    seed: int = 0
+    channels: tuple[int, ...] = (64, 128, 256, 512)
+    units: tuple[int, ...] = (1, 2, 4, 1)
+    dimensions: int = 512
+
+    def __post_init__(self) -> None:
+        if min(self.steps, self.batch) < 1 or not self.learning_rate > 0 or not 0 < self.held_out < 1 or self.seed < 0:
+            raise UsageError("Steps, batch and learning rate must be above 0, the held-out fraction between 0 and 1.")
+
+    def rate(self, step: int) -> float:
+        """Learning rate at a step."""
+        return self.learning_rate * 0.1 ** ((7 * step >= 4 * self.steps) + (7 * step >= 6 * self.steps))
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """How well pairs of held-out people are separated at the best cosine `threshold`; mean cosines."""
+
+    accuracy: float
+    auc: float
+    threshold: float
+    same: float
+    different: float
+    pairs: int
+
+
+class VerifierTrainer:
+    """SphereFace-20 with its angular-margin head on one data set; resumes from its state exactly."""
+
+    def __init__(self, data: FaceData, *, alignment: Alignment, config: VerifierTraining, device: str = "cpu") -> None:
+        self.data, self.config, self.device = data, config, torch.device(device)
+        labels = data.labels if data.labels is not None else Labels.from_folders(data.names)
+        if labels.people is None:
+            raise InputError("The labels name no people; add a person or identity column.")
+        self.train_rows, self.test_rows, self.train_people, self.test_people = _split(labels.people, config)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(config.seed)
+            network = SphereFace20(config.channels, config.units, config.dimensions)
+            self.head = AngularMarginHead(config.dimensions, int(self.train_people.max()) + 1).to(self.device)
+        self.network = network.to(self.device)
+        self.aligned = AlignedInput(alignment, data.resolution, SPHEREFACE_POINTS, SPHEREFACE_SIZE).to(self.device)
+        self.optimizer = torch.optim.SGD(
+            [*self.network.parameters(), *self.head.parameters()], config.learning_rate, momentum=config.momentum,
+            weight_decay=config.weight_decay,
+        )  # fmt: skip
+        # SGD would make these at its first step; made here, a state is whole at any step.
+        for _, parameter in self._parameters():
+            self.optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+        self.sampler = ResumableSampler(len(self.train_rows), config.batch, config.seed)
+        self.alignment = alignment
+        self.step = 0
+
+    def load_images(self) -> None:
+        """Decode all images once into RAM."""
+        self.images = self.data.resident()
+
+    def advance(self) -> float:
+        """One step of training; returns its loss."""
+        config = self.config
+        chosen = self.sampler.batch(self.step)
+        x = self._input(self.train_rows[chosen])
+        # The mirror of each image follows from seed and step alone, so that a resumed run repeats it.
+        flips = torch.Generator().manual_seed(_mix(config.seed, self.step))
+        mirrored = torch.rand(len(x), generator=flips).to(self.device) < 0.5
+        x = torch.where(mirrored[:, None, None, None], x.flip(3), x)
+        for group in self.optimizer.param_groups:
+            group["lr"] = config.rate(self.step)
+        balance = annealed(self.step, base=config.base, gamma=config.gamma, least=config.least)
+        loss = self.head(self.network.train()(x)[0], self.train_people[chosen].to(self.device), balance)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            raise FicganError(f"The loss is {value} at step {self.step}; start again with a lower learning rate.")
+        # Embeddings are not normalised, so a step into longer ones can feed itself: bounded.
+        torch.nn.utils.clip_grad_norm_([value for _, value in self._parameters()], config.clip)
+        self.optimizer.step()
+        self.step += 1
+        return value
+
+    def measure(self, pairs: int = 3000) -> Accuracy:
+        """Same/different decisions on held-out people."""
+        self.network.eval()
+        with torch.no_grad():
+            chunks = self.test_rows.split(256)
+            embeddings = torch.cat([self.network(self._input(rows))[0].cpu() for rows in chunks])
+        return verification_accuracy(embeddings, self.test_people, pairs=pairs, seed=self.config.seed)
+
+    def _input(self, rows: Tensor) -> Tensor:
+        x = self.images[rows].to(self.device).float() / 127.5 - 1
+        return (self.aligned(x) - _MEAN) / _SCALE
+
+    def record(self) -> dict[str, Any]:
+        """What a run must share with another to be its continuation."""
+        config = {key: list(v) if isinstance(v, tuple) else v for key, v in asdict(self.config).items()}
+        return {"config": config, "data": self.data.fingerprint, "alignment": self.alignment.to_dict()}
+
+    def save_state(self, path: Path) -> None:
+        """Weights, momenta and step as safetensors with a JSON header, whole or not at all."""
+        save_whole(path, self._tensors(), {"schema": SCHEMA, "step": self.step, **self.record()})
+
+    def load_state(self, path: Path) -> None:
+        """Continue a run; InputError where the file is damaged, or of a run with other data or numbers."""
+        try:
+            tensors, header = load_whole(path)
+        except (OSError, SafetensorError, ValueError) as error:
+            raise InputError(f"{path} is not a readable training state; start afresh in another folder.") from error
+        ours = {"schema": SCHEMA, **self.record()}
+        wrong = [key for key, value in ours.items() if header.get(key) != value]
+        if wrong:
+            raise InputError(f"{path} is of a run with another {wrong[0]}; use the same, or another output folder.")
+        with torch.no_grad():
+            for name, value in self._tensors().items():
+                value.copy_(tensors[name])
+        self.step = int(header["step"])
+
+    def _parameters(self) -> list[tuple[str, torch.nn.Parameter]]:
+        named = [(f"network.{name}", value) for name, value in self.network.named_parameters()]
+        return [*named, ("head.weight", self.head.weight)]
+
+    def _tensors(self) -> dict[str, Tensor]:
+        tensors: dict[str, Tensor] = {}
+        for name, value in self._parameters():
+            tensors[name] = value
+            tensors[f"momentum.{name}"] = self.optimizer.state[value]["momentum_buffer"]
+        return tensors
+
+    def save_verifier(self, path: Path, accuracy: Accuracy) -> None:
+        """Write the network for `load_verifier("sphereface20:PATH")`, with how it was made and what it reached."""
+        people = int(self.train_people.max()) + 1
+        reached = {"step": self.step, "people": people, "held_out": asdict(accuracy)}
+        save_sphereface(path, self.network, {**self.record(), **reached})
+
+
+def verification_accuracy(embeddings: Tensor, people: NDArray[np.int64], *, pairs: int, seed: int) -> Accuracy:
+    """Separate pairs of one person from pairs of two by the cosine of embeddings [N, D]."""
+    unit = F.normalize(embeddings.double()).numpy()
+    rng = np.random.default_rng(seed)
+    order = np.argsort(people, kind="stable")
+    groups = np.split(order, np.flatnonzero(np.diff(people[order])) + 1)
+    couples = [np.stack([group[i] for i in np.triu_indices(len(group), 1)], 1) for group in groups if len(group) > 1]
+    same = np.concatenate(couples)
+    same = same[rng.permutation(len(same))[:pairs]]
+    different = np.empty((0, 2), np.int64)
+    while len(different) < len(same):
+        draw = rng.integers(0, len(people), (2 * len(same) + 16, 2))
+        different = np.concatenate([different, draw[people[draw[:, 0]] != people[draw[:, 1]]]])[: len(same)]
+    s, d = ((unit[p[:, 0]] * unit[p[:, 1]]).sum(1) for p in (same, different))
+    thresholds = np.unique(np.concatenate([s, d]))
+    s_sorted, d_sorted = np.sort(s), np.sort(d)
+    right = (len(s) - np.searchsorted(s_sorted, thresholds)) + np.searchsorted(d_sorted, thresholds)
+    best = int(np.argmax(right))
+    below = np.searchsorted(d_sorted, s, "left") + np.searchsorted(d_sorted, s, "right")
+    return Accuracy(
+        accuracy=float(right[best] / (2 * len(s))), auc=float(below.mean() / (2 * len(d))),
+        threshold=float(thresholds[best]), same=float(s.mean()), different=float(d.mean()), pairs=len(s),
+    )  # fmt: skip
+
+
+def _split(people: NDArray[np.int64], config: VerifierTraining) -> tuple[Tensor, Tensor, Tensor, NDArray[np.int64]]:
+    known = np.unique(people[people >= 0])
+    shuffled = known[np.random.default_rng(config.seed).permutation(len(known))]
+    count = max(2, round(config.held_out * len(known)))
+    held_out, kept = shuffled[:count], np.sort(shuffled[count:])
+    train, test = np.flatnonzero(np.isin(people, kept)), np.flatnonzero(np.isin(people, held_out))
+    if len(kept) < 2:
+        raise InputError(f"{len(known)} people are too few: at least 2 to train on and 2 to measure on are needed.")
+    if len(np.unique(people[test])) == len(test):
+        raise InputError("No held-out person has two images; give more images per person, or hold out more people.")
+    numbered = torch.from_numpy(np.searchsorted(kept, people[train]))
+    return torch.from_numpy(train), torch.from_numpy(test), numbered, people[test]
+
+
+def _mix(seed: int, step: int) -> int:
+    return int.from_bytes(hashlib.sha256(f"{seed}/{step}".encode()).digest()[:8], "big") >> 1

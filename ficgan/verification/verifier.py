@@ -19,7 +19,6 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from ficgan.errors import InputError, UsageError
 from ficgan.faces.alignment import ARCFACE_POINTS, Alignment, similarity
-from ficgan.verification.sphereface import SPHEREFACE_POINTS, SPHEREFACE_SIZE, load_sphereface
 
 # Luma of BT.601: the axis about which saturation turns.
 _LUMA = (0.299, 0.587, 0.114)
@@ -184,6 +183,8 @@ def load_verifier(
     spec: str, *, alignment: Alignment, resolution: int, augment: VAugment | None = None, device: str = "cpu"
 ) -> Verifier:
     """Load a verification network: "sphereface20:PATH", or "onnx:PATH" (ArcFace's template, 112×112)."""
+    from ficgan.verification.sphereface import SPHEREFACE_POINTS, SPHEREFACE_SIZE, load_sphereface  # it needs this file
+
     kind, _, file = spec.partition(":")
     if kind not in ("sphereface20", "onnx") or not file:
         raise UsageError(f"Verifier {spec!r} is not known; write sphereface20:PATH or onnx:PATH.")

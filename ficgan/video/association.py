@@ -75,9 +75,7 @@ class _Active:
 class Associator:
     """Follows faces from frame to frame, one film at a time.
 
-    Args:
-        rate: frames per second, for frames given without a time.
-        patience: seconds without a sighting after which a tracklet ends.
+    `rate` is for frames given without a time; `patience` are seconds without a sighting after which a tracklet ends.
     """
 
     def __init__(self, rate: float = 25.0, patience: float = 1.5):
@@ -91,13 +89,10 @@ class Associator:
         self._frame, self._time = -1, -math.inf
 
     def step(self, frame: int, faces: Sequence[Face] | None, cut: bool = False, time: float | None = None) -> Step:
-        """Take the next frame.
+        """Take the next frame; frames may be left out, none comes twice.
 
-        Args:
-            frame: its number; frames may be left out, none comes twice.
-            faces: None where the detector did not look.
-            cut: a new scene begins with this frame.
-            time: seconds; None: by the rate.
+        `faces` is None where the detector did not look; `cut`: a new scene begins; without a `time` in seconds the rate
+        counts.
         """
         now = frame / self._rate if time is None else time
         if frame <= self._frame or not now > self._time:
@@ -220,15 +215,8 @@ _EVERY, _MOST = 3, 900
 def follow_box(path: Path, film: Project, frame: int, box: Box, first: int, last: int) -> Region:
     """A region that follows what is in a box: by the median motion and scale of points in it (Lucas and Kanade).
 
-    Args:
-        path: the film.
-        film: its project; the box is followed within the scene, and 30 s at most to either side.
-        frame: number of the frame in which the box was drawn.
-        box: float32 [4], x0, y0, x1, y1.
-        first, last: frames to be covered.
-
-    Returns:
-        The region. Where the points are lost the box rests.
+    The box float32 [4] was drawn in `frame`. It is followed from the first to the last frame within its scene, and 30 s
+    at most to either side. Where the points are lost it rests.
     """
     begin, end = scene_bounds(film.cuts, len(film.pts), frame)
     first, last = max(first, begin, frame - _MOST), min(last, end, frame + _MOST)

@@ -87,9 +87,6 @@ def process_film(
         people: those known from other films of the job; new ones are added.
         progress: called with frames done, frames in all (None: unknown) and the stage.
         is_cancelled: asked at every frame; True raises `Cancelled` and leaves nothing behind.
-
-    Raises:
-        InputError: the film cannot be read, changes meanwhile, or the output cannot be written.
     """
     output, encode, rules = Path(output), encode or EncodeOptions(), rules or Rules()
     _prepare(tools, {settings.mode})
@@ -222,13 +219,8 @@ class FilmJob:
     def analyse(self, rules: Rules, people: People | None = None, work: Path | None = None) -> Project:
         """Find every face of the film, and which of them are one person.
 
-        Args:
-            people: those known from other films of the job.
-            work: folder for a log of detections, so that an interrupted analysis resumes.
-
-        Raises:
-            InputError: the film has no frame.
-            UsageError: a reference photo without a face, or no recogniser to read it; nobody matches `rules.only`.
+        `people` are known from other films of the job; `work` is a folder for a log of detections, so that an
+        interrupted analysis resumes.
         """
         source, recognizer = self.source, self.tools.recognizer
         settings, paced = self.settings, self.settings.at(source.info.rate)

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from ficgan.anonymizers.modes import mode_type, shown
 from ficgan.errors import UsageError
 from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer
+from ficgan.faces.alignment import SmoothConfig
 from ficgan.faces.detection import check_image
-from ficgan.faces.smooth import SmoothConfig
 from ficgan.video.association import Associator
 from ficgan.video.encode import VideoWriter
 from ficgan.video.look import CutDetector, FieldSearch

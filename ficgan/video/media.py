@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     import av
 
 __all__ = [
-    "IDENTITY", "EncodeOptions", "Frame", "Orientation", "RGBReader", "Raw", "VideoInfo", "VideoSource",
-    "display_name", "is_full_range", "is_url", "locator", "matrix_of", "orientation_of", "reason", "rotation_of",
-    "turn",
+    "IDENTITY", "EncodeOptions", "Frame", "Orientation", "RGBReader", "Raw", "VideoInfo", "VideoSource", "display_name",
+    "is_full_range", "is_url", "locator", "matrix_of", "orientation_of", "reason", "rotation_of", "turn",
 ]  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from ficgan import __version__
 from ficgan.arrays import windows
 from ficgan.errors import InputError
 from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer, detector_missing, get_detector, matching, public_name
-from ficgan.faces.smooth import SmoothConfig
+from ficgan.faces.alignment import SmoothConfig
 from ficgan.video.folders import read_json, write_private
 from ficgan.video.media import EncodeOptions, Frame
 from ficgan.video.people import frontality
@@ -128,14 +128,8 @@ class Plan:
         return FrameJob(frame, faces, self._film.regions_at(frame.index))
 
     def cover(self, findings: Sequence[Finding], reach: int) -> int:
-        """Cover generated faces that are still recognised.
-
-        Args:
-            findings: of the check.
-            reach: frames before and after a finding that were not checked.
-
-        Returns:
-            Number of rows changed; findings on no generated face change nothing.
+        """Cover generated faces that are still recognised, and `reach` unchecked frames around; returns the rows
+        changed.
         """
         changed = 0
         reach = max(reach, round(self._settings.hold * self._rate))

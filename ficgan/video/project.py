@@ -396,12 +396,7 @@ class Project:
         }  # fmt: skip
 
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write project.json and tracks.jsonl, each whole or not at all; a new folder that fails is removed again.
-
-        Args:
-            folder: new, empty, or one of ours.
-            overwrite: replace the project in it.
-        """
+        """Write project.json and tracks.jsonl, each whole or not at all; a new folder that fails is removed again."""
         folder = Path(folder)
         if not overwrite and os.path.lexists(folder / PROJECT_FILE):
             raise InputError(f"{folder}: holds a project already; use --overwrite, or choose another folder")

@@ -132,13 +132,9 @@ class VideoSettings:
 
 @dataclass(frozen=True, eq=False)
 class Rules:
-    """Exemptions and selections.
-
-    Args:
-        keep: photos of people who stay as they are, by name.
-        only: photos of people who are hidden, and nobody else, by name.
-        boxes: faces that lie inside one of these boxes stay, x0, y0, x1, y1 in pixels.
-        spans: all faces stay from one second to another; None: from the beginning, to the end.
+    """Exemptions and selections: photos of people who stay (`keep`) or who alone are hidden (`only`), by name; boxes in
+    which faces stay, x0, y0, x1, y1 in pixels; spans from one second to another (None: an end of the film) in which all
+    do.
     """
 
     keep: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from ficgan.arrays import windows
 from ficgan.errors import UsageError
 from ficgan.faces import Face
-from ficgan.faces.smooth import SmoothConfig, smooth_landmarks
+from ficgan.faces.alignment import SmoothConfig, smooth_landmarks
 
 __all__ = [
     "FILLED", "LOG_SIZE", "PADDED", "PLACE", "SEEN", "FillConfig", "Motion", "Sighting", "State", "Track", "TrackSet",
@@ -346,7 +346,6 @@ def fill_track(
 def _span(
     numbers: NDArray[np.int64], first: int, last: int, before: float, after: float, times: ArrayLike | float
 ) -> tuple[NDArray[np.int64], Floats]:
-    """The frames of a track and their seconds."""
     if np.ndim(times) == 0:
         rate = float(np.asarray(times))
         # A pad that falls short by rounding is a frame short.
@@ -362,7 +361,6 @@ def _span(
 
 
 def _interpolated(clock: Floats, at: Floats, values: Floats) -> Floats:
-    """Linear between sightings, the end's value beyond: [n,D]."""
     return np.stack([np.interp(clock, at, column) for column in values.T], 1)
 
 

@@ -19,7 +19,6 @@ from ficgan.anonymizers.dp import (
     DPPix,
     DPSamp,
     DPSnow,
-    _assign,
     _interpolated,
     _nearest,
     colour_clusters,
@@ -295,14 +294,6 @@ def test_few_colours_are_their_own_clusters(colours: int, k: int, seed: int) -> 
     assert len(centres) == min(k, distinct) and labels.max() < len(centres)
     if k >= distinct:
         assert np.abs(centres[labels] - pixels).max() < 1e-9
-
-
-def test_several_starts_at_once_are_assigned_as_one_by_one(rng: np.random.Generator) -> None:
-    colours, centres = rng.uniform(0, 255, (3, 40)), rng.uniform(0, 255, (4, 5, 3))
-    labels, best = _assign(colours, centres)
-    for r in range(4):
-        distances = ((colours.T[:, None] - centres[r]) ** 2).sum(axis=-1)
-        assert np.array_equal(labels[r], distances.argmin(axis=1)) and np.allclose(best[r], distances.min(axis=1))
 
 
 def slow_triangles(points: NDArray[np.int64], colours: NDArray[np.float64], size: int) -> NDArray[np.float64]:

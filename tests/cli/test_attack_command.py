@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from PIL import Image
 from texture_world import judged_by_textures, write_people
 
-from ficgan.cli._progress import Progress
+from ficgan.cli._console import Progress
 from ficgan.cli.attack import NOTICE, attack
 from ficgan.errors import UsageError
 from ficgan.faces import Alignment, Face

@@ -12,7 +12,7 @@ from PIL import Image
 from standin import StandIn, call, film, photo
 
 import ficgan.cli.deid as command
-from ficgan.cli._inputs import read_background
+from ficgan.cli._options import read_background
 from ficgan.errors import UsageError
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def test_options_reach_the_engine(tmp_path: Path, engine: StandIn) -> None:
         "add": ("Smiling=0.7", "Young=-1"), "swap": True, "mode": "solid", "threshold": 0.25, "mask_scale": 1.2,
         "detector": "dlib", "recognizer": ("onnx:x",), "verify": False, "device": "cuda:1", "checkpoint": "c",
         "bank": "b", "precision": "float16", "compile": True, "fallback": "average", "min_score": 0.3, "strict": True,
-        "boxes": ((0, 0, 9, 9),), "thorough": True, "engine": "torch",
+        "boxes": ((0, 0, 9, 9),), "thorough": True, "engine": "torch", "scale": None,
     }  # fmt: skip
 
 
@@ -163,8 +164,8 @@ def test_megapixels(tmp_path: Path, engine: StandIn) -> None:
     call(source, "--max-megapixels", 0.001536)
 
 
-def test_scale_wraps_the_detector(tmp_path: Path, engine: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    import ficgan.faces
+def test_scale_wraps_the_detector(tmp_path: Path, engine: StandIn) -> None:
+    from ficgan.faces import DetectAt, get_detector
     from ficgan.faces import Face as Found
 
     class Corner:
@@ -180,11 +181,12 @@ def test_scale_wraps_the_detector(tmp_path: Path, engine: StandIn, monkeypatch: 
             return [Found(box, np.tile(box[:2], (5, 1)), 1.0)]
 
     inner = Corner()
-    monkeypatch.setattr(ficgan.faces, "get_detector", lambda *_, **__: inner)
     call(photo(tmp_path / "a.png"), "--scale", "640x360")
+    at = get_detector("auto", scale=engine.settings["scale"])
+    assert isinstance(at, DetectAt)
     image = np.zeros((720, 1000, 3), np.uint8)
     image[200:300, 400:600] = 255
-    (face,) = engine.settings["detector"].detect(image)
+    (face,) = replace(at, detector=inner).detect(image)
     assert inner.seen == (360, 500, 3)
     # The square covers pixels 200…299 of the small copy across and 100…149 down; Corner takes these for edges.
     assert np.array_equal(face.box, [400, 200, 598, 298]) and face.box.dtype == np.float32

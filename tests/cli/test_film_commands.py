@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from standin import StandIn, call, files, film, photo
 
-from ficgan.cli._progress import Progress
-from ficgan.cli.film import analyse, render
+from ficgan.cli._console import Progress
+from ficgan.cli.review import analyse, render
 from ficgan.video.project import Project, Source
 from ficgan.video.settings import Decisions
 

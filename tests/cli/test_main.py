@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from ficgan import __version__
 from ficgan.cli import main as group
-from ficgan.cli._errors import handle_errors
+from ficgan.cli._console import handle_errors
 from ficgan.cli._shared import reporting
 from ficgan.cli.train import spread
 from ficgan.diagnosis import OPENCV_REMEDY

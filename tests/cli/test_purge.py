@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from ficgan.cli.film import purge
+from ficgan.cli.review import purge
 from ficgan.video.folders import MARKER, hold, make_private_folder, work_folder
 from ficgan.video.media import VideoInfo
 from ficgan.video.project import Project, Source

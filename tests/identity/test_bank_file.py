@@ -17,7 +17,7 @@ from safetensors.numpy import load_file, save_file
 
 from ficgan.cli.train import bank as command
 from ficgan.errors import FicganError
-from ficgan.identity import IdentityBank, audit, file
+from ficgan.identity import IdentityBank, audit
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def path(bank, tmp_path) -> Path:
 @pytest.fixture
 def mapping(monkeypatch) -> None:
     """Treat files of any size as large ones."""
-    monkeypatch.setattr(file, "IN_MEMORY", 0)
+    monkeypatch.setattr("ficgan.identity.bank.IN_MEMORY", 0)
 
 
 def split(path: Path) -> tuple[dict, bytes]:
@@ -77,7 +77,7 @@ def test_mapped_is_alike(bank, path, mapping):
 
 @pytest.mark.parametrize("large", [False, True])
 def test_codes_are_read_only_and_the_file_stays(path, monkeypatch, large):
-    monkeypatch.setattr(file, "IN_MEMORY", 0 if large else 2**20)
+    monkeypatch.setattr("ficgan.identity.bank.IN_MEMORY", 0 if large else 2**20)
     before = hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_mtime_ns
     bank = IdentityBank.load(path)
     for array in (bank.codes, bank.attributes):
@@ -236,7 +236,7 @@ def no_object(entries: dict) -> None:
 )
 @pytest.mark.parametrize("limit", [0, 2**20])
 def test_headers_that_do_not_fit(path, monkeypatch, damage, limit):
-    monkeypatch.setattr(file, "IN_MEMORY", limit)
+    monkeypatch.setattr("ficgan.identity.bank.IN_MEMORY", limit)
     entries, numbers = split(path)
     damage(entries)
     join(path, entries, numbers)
@@ -277,12 +277,12 @@ def test_opening_a_large_bank_reads_little_of_it(tmp_path):
     IdentityBank(codes.view(np.float16), np.zeros((200_000, 0), np.uint8)).save(tmp_path / "bank.safetensors")
     code = f"""
 import sys
-from ficgan.identity import IdentityBank, file
+from ficgan.identity import IdentityBank, bank
 IdentityBank.load  # everything is imported
 def resident():
     with open("/proc/self/statm") as f:
         return int(f.read().split()[1]) * 4096
-file.IN_MEMORY = int(sys.argv[1])
+bank.IN_MEMORY = int(sys.argv[1])
 before = resident()
 bank = IdentityBank.load({str(tmp_path / "bank.safetensors")!r})
 grown = resident() - before

@@ -15,7 +15,7 @@ from texture_world import judged_by_textures, write_people
 
 import ficgan.lab
 from ficgan.errors import FicganError, UsageError
-from ficgan.identity.file import file_digest
+from ficgan.files import file_digest
 from ficgan.lab import bench as lab_bench
 from ficgan.lab import matrix
 from ficgan.lab.matrix_config import MatrixConfig

@@ -12,9 +12,8 @@ from scipy.spatial.transform import Rotation
 
 from ficgan.errors import InputError
 from ficgan.pointcloud.cloud import Cloud, facing_front, pca_normals, thinned, with_normals
-from ficgan.pointcloud.geometry import fpfh, pair_features
+from ficgan.pointcloud.geometry import fpfh, global_start, icp, pair_features, register, rigid_fit
 from ficgan.pointcloud.heads import made_head
-from ficgan.pointcloud.registration import global_start, icp, register, rigid_fit
 
 
 def sphere(count: int, rng: np.random.Generator) -> np.ndarray:

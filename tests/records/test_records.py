@@ -21,7 +21,7 @@ from click.testing import CliRunner
 from PIL import Image
 
 from ficgan.cli.deid import deid
-from ficgan.cli.records import export, report
+from ficgan.cli.review import export, report
 from ficgan.records import read_folder
 from ficgan.records.boxes import of_project
 from ficgan.records.report import STYLE, at_risk

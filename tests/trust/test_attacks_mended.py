@@ -24,9 +24,9 @@ from skimage.data import astronaut
 
 from ficgan.anonymizers import Faces
 from ficgan.anonymizers.external import MARKER, External
-from ficgan.cli._errors import printable
+from ficgan.cli._console import printable
 from ficgan.cli._plan import make_plan
-from ficgan.cli.film import purge
+from ficgan.cli.review import purge
 from ficgan.config import ModelConfig
 from ficgan.data import open_faces
 from ficgan.data.dataset import decode_rgb

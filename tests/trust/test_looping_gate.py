@@ -15,8 +15,8 @@ from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE = """
-import ficgan.interrupts
-ficgan.interrupts.PATIENCE = 2.0
+import ficgan.errors
+ficgan.errors.PATIENCE = 2.0
 print("ready", flush=True)
 from ficgan.cli.deid import deid
 deid()
@@ -86,12 +86,12 @@ def _cpu_seconds(pid: int) -> float:
 
 STEADY = """
 import os, signal, threading, time
-from ficgan import interrupts
-from ficgan.cli._errors import handle_errors
-interrupts.PATIENCE = 0.5
+from ficgan import errors
+from ficgan.cli._console import handle_errors
+errors.PATIENCE = 0.5
 @handle_errors
 def work():
-    with interrupts.stop_asked() as asked:
+    with errors.stop_asked() as asked:
         os.kill(os.getpid(), signal.SIGTERM)
         for _ in range(20): time.sleep(0.1)  # the handler ran: the step may take its time
         assert asked.is_set()

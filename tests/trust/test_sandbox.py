@@ -267,7 +267,7 @@ def test_children_end_with_us(tmp_path: Path) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-    child = sandbox.Child("ficgan.images.sandboxed", "a.png")
+    child = sandbox.Child("ficgan.images.read", "a.png")
     assert child._process.stdin is not None
     child._process.stdin.close()  # as when this process dies
     assert child._process.wait(240) == 0

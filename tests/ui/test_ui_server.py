@@ -26,13 +26,13 @@ pytest.importorskip("httpx")
 from starlette.testclient import TestClient
 
 from ficgan.arrays import content_key
-from ficgan.cli._inputs import is_film
+from ficgan.cli._plan import is_film
 from ficgan.cli.main import main
-from ficgan.cli.ui import _make_engine, ui
+from ficgan.cli.serve import _make_engine, ui
 from ficgan.deidentify import Choice, Deidentifier, Retouch
 from ficgan.deidentify.decided import deciding, read_decisions
 from ficgan.errors import InputError, UsageError
-from ficgan.images.formats import FILM_SUFFIXES, READABLE_SUFFIXES
+from ficgan.images import FILM_SUFFIXES, READABLE_SUFFIXES
 from ficgan.records.sidecars import read_folder
 from ficgan.ui import server
 from ficgan.ui.guard import HEADER, Guard

@@ -23,8 +23,7 @@ from ficgan.data import open_faces
 from ficgan.errors import InputError
 from ficgan.faces.alignment import Alignment
 from ficgan.verification import AngularMarginHead, angular_margin_loss, load_verifier
-from ficgan.verification.sphereface import annealed, margin
-from ficgan.verification.train import VerifierTrainer, VerifierTraining, verification_accuracy
+from ficgan.verification.sphereface import VerifierTrainer, VerifierTraining, annealed, margin, verification_accuracy
 
 
 def psi(theta: np.ndarray) -> np.ndarray:

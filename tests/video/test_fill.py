@@ -17,7 +17,7 @@ from worlds import MARKS, RATE, box_at, covered, face_at
 
 from ficgan.errors import UsageError
 from ficgan.faces import detector_missing, get_detector
-from ficgan.faces.smooth import SmoothConfig, jitter, smooth_landmarks, smooth_middle
+from ficgan.faces.alignment import SmoothConfig, jitter, smooth_landmarks, smooth_middle
 from ficgan.video.association import Associator
 from ficgan.video.tracks import (
     FILLED,

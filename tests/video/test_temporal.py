@@ -17,7 +17,7 @@ from worlds import crop_model
 from ficgan import Deidentifier
 from ficgan.face_model import FaceModel
 from ficgan.faces import Alignment, DetectAt, Face, crop, get_recognizer, paste_back
-from ficgan.faces.smooth import jitter
+from ficgan.faces.alignment import jitter
 from ficgan.policy import CORE, Policy, covered
 from ficgan.video import Frame, VideoSettings, VideoTools, analyse_film, open_video, process_film
 from ficgan.video.plan import Plan

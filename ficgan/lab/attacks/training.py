@@ -20,8 +20,7 @@ from torch.optim import Optimizer
 from ficgan import ops
 from ficgan.anonymizers import Images
 from ficgan.device import resolve_device
-from ficgan.errors import FicganError
-from ficgan.interrupts import stop_asked
+from ficgan.errors import FicganError, stop_asked
 from ficgan.lab.attacks.base import Pairs, Progress
 from ficgan.lab.attacks.learned import check_pairs, held_out, load_attacker, resized, to_tensor
 from ficgan.models import load_tensors, save_tensors

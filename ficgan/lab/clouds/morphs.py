@@ -27,6 +27,7 @@ from ficgan.anonymizers.base import generator
 from ficgan.errors import InputError, UsageError
 from ficgan.pointcloud.cloud import Cloud, closest, moved, search
 from ficgan.pointcloud.files import read_cloud
+from ficgan.pointcloud.geometry import rigid_fit
 from ficgan.pointcloud.heads import between
 from ficgan.pointcloud.landmarks import (
     FaceLandmarks,
@@ -35,7 +36,6 @@ from ficgan.pointcloud.landmarks import (
     need_on_cloud,
     read_landmarks,
 )  # fmt: skip
-from ficgan.pointcloud.registration import rigid_fit
 
 Array = NDArray[Any]
 

@@ -1,4 +1,4 @@
-"""`ficgan analyse` and `ficgan render`: a film in two steps, with a review between them; `ficgan purge`."""
+"""Around `ficgan deid`: a film in two steps with a review between, `purge`, and what side-cars say."""
 
 from __future__ import annotations
 
@@ -7,38 +7,32 @@ import json
 import sys
 import tempfile
 import time
+from datetime import datetime
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import click
 
+from ficgan import __version__
 from ficgan.cli import HELP
 from ficgan.cli import _options as opts
 from ficgan.cli import deid as _deid
+from ficgan.cli._console import EXIT_SOME_FAILED, Progress, handle_errors, printable
 from ficgan.cli._deid_run import Run, RunOptions, finish
-from ficgan.cli._errors import EXIT_SOME_FAILED, handle_errors, printable
 from ficgan.cli._plan import Job
-from ficgan.cli._progress import Progress
+from ficgan.cli._shared import NEW_FILE, OVERWRITE, TALK, Summary, options, output, refuse_existing, reporting
 from ficgan.errors import InputError
 
-__all__ = ["analyse", "purge", "render"]
-
-_VERIFY = (
-    click.option(
-        "--verify", type=click.Choice(["full", "sampled", "off"]), default="sampled", show_default=True,
-        help="Look through the finished film with another detector: all of it, or about one frame a second.",
-    ),
-    click.option("--no-verify", "verify", flag_value="off", help="The same as --verify off."),
-)  # fmt: skip
+__all__ = ["analyse", "export", "purge", "render", "report"]
 
 
 @click.command(context_settings=HELP)
 @click.argument("film", type=click.Path())
 @click.option("-o", "--output", "folder", metavar="FOLDER", required=True, type=click.Path(), help="Of the project.")
-@opts.options(opts.HIDE[:1], opts.SEARCH, opts.VIDEO_SEARCH, opts.VIDEO_PEOPLE, opts.MODEL)
+@options(opts.HIDE[:1], opts.SEARCH, opts.VIDEO_SEARCH, opts.VIDEO_PEOPLE, opts.MODEL)
 @click.option("--overwrite", is_flag=True, help="Replace a project in the folder.")
-@opts.options(opts.TALK)
+@options(TALK)
 @handle_errors
 def analyse(film: str, folder: str, mode: str, overwrite: bool, **given: Any) -> None:
     """Find the faces of a film and write a project: tracks, people, thumbnails, and a page to review them.
@@ -49,7 +43,7 @@ def analyse(film: str, folder: str, mode: str, overwrite: bool, **given: Any) ->
     from ficgan.anonymizers.modes import caution
 
     started = time.monotonic()
-    unused = click.command("face")(opts.options(opts.FACE)(lambda **_: None)).make_context("face", []).params
+    unused = click.command("face")(options(opts.FACE)(lambda **_: None)).make_context("face", []).params
     given = {**unused, **given, "mode": mode, "verify": "sampled"}
     settings, rules = opts.video_settings(given), opts.video_rules(given)
     with Progress(given["progress"], quiet=given["quiet"]) as report:
@@ -78,14 +72,15 @@ def analyse(film: str, folder: str, mode: str, overwrite: bool, **given: Any) ->
 @click.option("-o", "--output", "out", metavar="OUT", required=True, type=click.Path(), help="The film to make.")
 @click.option("--decisions", metavar="FILE", type=click.Path(), help="What the review page exported.")
 @click.option("--force", is_flag=True, help="Render a film that is not the one analysed.")
-@opts.options(opts.HIDE[1:], opts.FACE, opts.SEARCH, _VERIFY, opts.VIDEO_OUT)
-@click.option(
-    "--fallback", type=click.Choice(["solid", "blur", "mosaic"]),
-    help="What covers a face too small, turned away, or still recognised.  [default: as analysed]",
+@options(
+    opts.HIDE[1:], opts.FACE, opts.SEARCH,
+    opts.film_check("Look through the finished film with another detector: all of it, or about one frame a second."),
+    opts.VIDEO_OUT,
+    opts.fallback("too small, turned away, or still recognised.  [default: as analysed]", default=None),
 )  # fmt: skip
 @click.option("--sidecar/--no-sidecar", default=True, show_default=True, help="Write <result>.json with the audit.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing result.")
-@opts.options(opts.MODEL, opts.TALK)
+@options(opts.MODEL, TALK)
 @handle_errors
 def render(
     project: str, film: str, out: str, decisions: str | None, force: bool, sidecar: bool, overwrite: bool, **given: Any
@@ -96,13 +91,11 @@ def render(
     """
     started = time.monotonic()
     given |= _as_analysed(project, given["fallback"])
-    exemplar = [given["exemplar"]] if given["exemplar"] is not None else []
-    settings = opts.engine_settings(
-        given, mode="ficgan", verify=given["verify"] != "off",
-        exemplar=next(iter(opts.photos(exemplar, "--exemplar", given)), None),
-        **opts.background(given),
-    )  # fmt: skip
-    film_options = {"settings": opts.video_settings(given), "encode": opts.encode_options(given)}
+    settings = opts.engine_settings(given, mode="ficgan", verify=given["verify"] != "off") | opts.loaded(given)
+    film_options = {
+        "settings": opts.video_settings(given), "encode": opts.encode_options(given), "decisions": decisions,
+        "force": force,
+    }  # fmt: skip
     with Progress(given["progress"], quiet=given["quiet"]) as report:
         run = Run(RunOptions(
             sidecar=sidecar, overwrite=overwrite, film=film_options, recorded=opts.recorded(given)
@@ -111,14 +104,7 @@ def render(
 
         def work() -> None:
             engine: Any = _deid.make_engine(**settings)
-
-            def process(source: Any, output: Any, *, settings: Any, encode: Any, progress: Any, **_: Any) -> Any:
-                return engine.render_video(
-                    project, source, output, settings=settings, encode=encode, decisions=decisions, force=force,
-                    overwrite=overwrite, progress=progress,
-                )  # fmt: skip
-
-            run.film(Job(Path(film), Path(out), film=True), SimpleNamespace(process_video=process))
+            run.film(Job(Path(film), Path(out), film=True), partial(engine.render_video, project))
 
         finish(run, work, started)
 
@@ -140,7 +126,7 @@ def _as_analysed(folder: str, fallback: str | None) -> dict[str, Any]:
 @click.argument("folders", metavar="FOLDER...", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--temporary", is_flag=True, help="Also what a killed --mode external left in the temporary folder.")
 @click.option("--dry-run", is_flag=True, help="Say what would be removed; remove nothing.")
-@click.option("--quiet", is_flag=True, help="Nothing on stderr but errors.")
+@options(TALK[1])
 @handle_errors
 def purge(folders: tuple[Path, ...], temporary: bool, dry_run: bool, quiet: bool) -> None:
     """Remove project folders, remains of interrupted films (.NAME.ficgan-work) and of killed external modes.
@@ -189,3 +175,86 @@ def purge(folders: tuple[Path, ...], temporary: bool, dry_run: bool, quiet: bool
     click.echo(json.dumps(summary))
     if left or failed:
         sys.exit(EXIT_SOME_FAILED)
+
+
+@click.command(context_settings=HELP)
+@click.argument("folder", metavar="OUT", type=click.Path(path_type=Path))
+@click.option("-o", "--output", "out", type=NEW_FILE, help="The page.  [default: OUT/report.html]")
+@click.option("--title", help="Heading of the page.  [default: the folder's name]")
+@click.option(
+    "--check/--no-check", default=True, show_default=True, help="Compare each result with the sha256 of its side-car."
+)
+@options(OVERWRITE)
+@reporting("file")
+def report(
+    folder: Path, out: Path | None, title: str | None, check: bool, overwrite: bool, report: Progress
+) -> tuple[Summary, bool]:
+    """One page for a data protection officer, made from the side-cars in OUT: to read, to print and to sign.
+
+    It shows counts, the method in plain words, faces at risk with pictures of the results, what was not looked at, and
+    limits. The exit code is 3 where the page says that something is not ready to be published.
+    """
+    from ficgan.files import atomic_write
+    from ficgan.records import read_folder
+    from ficgan.records.report import GRAVE, at_risk, page
+
+    place = folder / "report.html" if out is None else out
+    found = read_folder(folder, check=check)
+    refuse_existing(place, overwrite=overwrite)
+    html = page(
+        found, title=title or folder.resolve().name, made=datetime.now().astimezone(), version=__version__
+    )  # fmt: skip
+    with atomic_write(place, overwrite=overwrite) as file:
+        file.write(html.encode())
+    faces = at_risk(found.records)
+    report.info(f"{place}: print it with a browser; it may show recognisable faces, so keep it with the results.")
+    grave = sum(face.why in GRAVE for face in faces)
+    changed = sum(bool(record.problem) for record in found.records)
+    summary: dict[str, Any] = {
+        "report": str(place), "records": len(found.records),
+        "faces": sum(len(record.faces) for record in found.records),
+        "at_risk": len(faces), "unsafe": grave, "changed": changed, "unrecorded": len(found.unrecorded),
+        "undone": len(found.undone), "damaged": len(found.damaged),
+    }  # fmt: skip
+    return summary, bool(grave or changed or found.unrecorded or found.undone or found.damaged)
+
+
+@click.command(context_settings=HELP)
+@click.argument("folders", metavar="FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--format", "kind", type=click.Choice(["coco", "cvat"]), required=True, help="COCO (JSON) or CVAT (XML).")
+@output("The file to write.", kind=NEW_FILE)
+@options(OVERWRITE)
+@reporting("file")
+def export(
+    folders: tuple[Path, ...], kind: str, out: Path, overwrite: bool, report: Progress
+) -> tuple[Summary, bool]:
+    """Boxes of faces for annotation tools.
+
+    FOLDER: results of `ficgan-deid` with their side-cars, or the project of a film. Photos have their five landmarks
+    and what was done to each face; films a track for each person's appearance. CVAT takes photos or one film in a file.
+    """
+    from ficgan.errors import UsageError
+    from ficgan.files import atomic_write
+    from ficgan.records import read_folder
+    from ficgan.records.boxes import Picture, encoded, of_project, of_records
+    from ficgan.video.project import PROJECT_FILE, Project
+
+    refuse_existing(out, overwrite=overwrite)
+    pictures: list[Picture] = []
+    left_out: list[str] = []
+    for folder in folders:
+        if (folder / PROJECT_FILE).is_file():
+            pictures += of_project(Project.load(folder))
+            continue
+        read = read_folder(folder, check=False)
+        photos, notes = of_records(read.records)
+        pictures += photos
+        left_out += [*notes, *(f"{name}: cannot be read ({why})" for name, why in read.damaged)]
+    for note in left_out:
+        report.info(note)
+    if not pictures:
+        raise UsageError(f"{', '.join(map(str, folders))}: holds no photo's side-car and no project of a film")
+    with atomic_write(out, overwrite=overwrite) as file:
+        file.write(encoded(pictures, kind))
+    boxes = sum(len(picture.boxes) for picture in pictures)
+    return {"file": str(out), "images": len(pictures), "boxes": boxes, "left_out": len(left_out)}, bool(left_out)
