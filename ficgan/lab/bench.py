@@ -21,8 +21,8 @@ from ficgan.lab import readers
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.attacks.learned import Trained, read_header
 from ficgan.lab.matrix_config import MatrixConfig, SetConfig, SplitConfig, View
-from ficgan.lab.metrics.geometry import detect_faces, quick
-from ficgan.lab.metrics.intervals import Bootstrap, Sample
+from ficgan.lab.metrics import Bootstrap, Sample
+from ficgan.lab.metrics.pictures import detect_faces, quick
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.readers import Embeddings, Reader
 from ficgan.lab.results import Figure

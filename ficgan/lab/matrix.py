@@ -34,7 +34,7 @@ from ficgan.lab.bench import (
     pixels_of,
 )  # fmt: skip
 from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, Scenario, SetConfig, get_scenarios, without_folder
-from ficgan.lab.metrics.intervals import wilson_share
+from ficgan.lab.metrics import wilson_share
 from ficgan.lab.metrics.privacy import (
     FAILURES,
     chance,

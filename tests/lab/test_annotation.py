@@ -36,6 +36,19 @@ from scipy.stats import binomtest
 from ficgan.cli.annotate import annotate
 from ficgan.cli.evaluate import evaluate
 from ficgan.errors import InputError, UsageError
+from ficgan.lab.annotation import (
+    PUBLISHED_ERRORS,
+    PUBLISHED_PER_50,
+    SPOILS,
+    Rules,
+    collect,
+    compose,
+    read_key,
+    score_annotations,
+    score_text,
+    spoil,
+    write_pages,
+)  # fmt: skip
 from ficgan.lab.annotation.boxes import (
     Record,
     Records,
@@ -50,14 +63,6 @@ from ficgan.lab.annotation.boxes import (
     read_records,
     write_records,
 )  # fmt: skip
-from ficgan.lab.annotation.collect import (
-    PUBLISHED_ERRORS,
-    PUBLISHED_PER_50,
-    collect,
-    score_annotations,
-    score_text,
-)  # fmt: skip
-from ficgan.lab.annotation.make import SPOILS, Rules, compose, read_key, spoil, write_pages
 from ficgan.lab.study import open_scenes
 
 Box = tuple[int, int, int, int]

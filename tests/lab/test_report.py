@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from ficgan.errors import InputError, UsageError
-from ficgan.lab.report import merge, write_report
-from ficgan.lab.report.page import read_account
+from ficgan.lab.report import merge, read_account, write_report
 from ficgan.lab.report.tables import (
     controls,
     headlines,

@@ -17,9 +17,8 @@ from ficgan.deidentify import Deidentifier, Ficgan
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, Face, FaceDetector, Recognizer, detector_missing, get_detector, paste_back
 from ficgan.lab.bench import FaceBench, Rows, anonymised
-from ficgan.lab.metrics.geometry import Detections, detect_faces, quick
-from ficgan.lab.metrics.intervals import one_each_unknown
-from ficgan.lab.metrics.perceptual import ssim
+from ficgan.lab.metrics import one_each_unknown
+from ficgan.lab.metrics.pictures import Detections, detect_faces, quick, ssim
 from ficgan.lab.metrics.utility import Judges, Readings
 from ficgan.lab.probe import Lessons, ShapeAttack, several
 from ficgan.lab.readers import Embeddings, Reader, ShapeRecognizer, Shapes, cosines, get_readers

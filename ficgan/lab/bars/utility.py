@@ -16,8 +16,7 @@ from ficgan.deidentify import Deidentifier
 from ficgan.faces import Face
 from ficgan.lab.bars.bench import DETECTORS, BarsBench, Observation
 from ficgan.lab.bars.table import Control, Controls, Figures
-from ficgan.lab.metrics.geometry import eye_distance, landmark_distance, overlaps
-from ficgan.lab.metrics.perceptual import frechet_distance
+from ficgan.lab.metrics.pictures import eye_distance, frechet_distance, landmark_distance, overlaps
 from ficgan.lab.metrics.utility import compare
 from ficgan.lab.readers import Reader, cosines, paired
 from ficgan.lab.results import Figure

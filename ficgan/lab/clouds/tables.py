@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from ficgan.lab.clouds.study import DISTORTION, Record
 from ficgan.lab.clouds.treatments import INVERSES, Guesses, inverses
-from ficgan.lab.metrics.geometry import box_iou, landmark_distance
-from ficgan.lab.metrics.intervals import Bootstrap, Sample
-from ficgan.lab.metrics.perceptual import frechet_distance, frechet_floor
+from ficgan.lab.metrics import Bootstrap, Sample
+from ficgan.lab.metrics.pictures import box_iou, frechet_distance, frechet_floor, landmark_distance
 from ficgan.lab.metrics.privacy import auc, eer, leak, rank
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.report.tables import value_of

@@ -20,12 +20,11 @@ from ficgan.errors import InputError, UsageError
 from ficgan.faces import crop, get_detector, transform_points
 from ficgan.lab.bars.bench import reconstruct
 from ficgan.lab.bench import anonymised
-from ficgan.lab.metrics.intervals import Bootstrap, Sample, one_each_unknown
+from ficgan.lab.metrics import Bootstrap, Sample, one_each_unknown
 from ficgan.lab.metrics.utility import Judges, Readings, compare, kept
-from ficgan.lab.papers.bench import Row, Rows, kept_json, shade
-from ficgan.lab.papers.published import FICGAN, Printed, table, text
+from ficgan.lab.papers import FICGAN, Printed, Row, Rows, kept_json, shade, table, text
 from ficgan.lab.readers import Embeddings, Reader, cosines, get_readers, paired
-from ficgan.lab.report.page import save_plot
+from ficgan.lab.report import save_plot
 from ficgan.lab.results import FICGAN_LEAK, NOT_HANDLED, Figure, Results, Trial, Utility, origin
 from ficgan.lab.sets import Prepared, Quick, open_set, prepare
 from ficgan.lab.stored import VERSION, Progress, digest, fingerprint
