@@ -61,7 +61,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     | {"pretrained"},
     "lab": LEAVES
     | {"anonymizers", "attacks", "models", "faces", "identity", "images", "policy", "deidentify", "data", "pretrained"}
-    | {"configs", "results", "verification", "pointcloud", "face_model", "frame_model", "frame"},
+    | {"configs", "results", "verification", "pointcloud", "face_model", "frame_model", "frame", "records"},
     "pointcloud": LEAVES | {"anonymizers", "images"},
     "service": LEAVES | {"records", "results"},
     "bulk": LEAVES | {"images", "records", "deidentify", "faces", "video"},

@@ -228,36 +228,35 @@ def measure_photos(
     return rows
 
 
+@dataclass
 class _FirstFigures:
     """Rows of `ficgan measure` without the bars: outputs against the pictures they were made of, judge by judge."""
 
-    def __init__(
-        self, images: Pictures, marks: Sequence[NDArray[np.float32] | None], judges: Sequence[Recognizer],
-        detector: FaceDetector | None,
-    ) -> None:  # fmt: skip
-        self.images, self.marks, self.judges, self.detector = images, marks, judges, detector
-        self.clear = self._seen(images)
+    images: Pictures
+    marks: Sequence[NDArray[np.float32] | None]
+    judges: Sequence[Recognizer]
+    detector: FaceDetector | None
+
+    @cached_property
+    def clear(self) -> dict[str, Embeddings]:
+        return self._seen(self.images)
 
     def strangers(self) -> dict[str, Any]:
-        return self._row("clear", self.images, {name: np.roll(codes, 1, 0) for name, codes in self.clear.items()}, {})
+        others = {name: np.roll(codes, 1, 0) for name, codes in self.clear.items()}
+        return self.row("clear", self.images, others)
 
-    def row(self, setting: str, pictures: Pictures, **more: float) -> dict[str, Any]:
-        return self._row(setting, pictures, self._seen(pictures), more)
-
-    def _row(
-        self, setting: str, pictures: Pictures, made: dict[str, Embeddings], more: dict[str, float]
+    def row(
+        self, setting: str, pictures: Pictures, made: Mapping[str, Embeddings] | None = None, **more: float
     ) -> dict[str, Any]:
+        codes, similarity, matched = made or self._seen(pictures), {}, {}
         if self.detector is not None:
-            more |= {"detected": round(float(np.mean([bool(self.detector.detect(one)) for one in pictures])), 4)}
-        pairs = {judge: (self.clear[judge.name], made[judge.name]) for judge in self.judges}
-        matched = {
-            judge.name: np.mean([judge.is_match(p, q) for p, q in zip(a, b, strict=True)])
-            for judge, (a, b) in pairs.items()
-        }
+            more["detected"] = round(float(np.mean([bool(self.detector.detect(one)) for one in pictures])), 4)
+        for judge in self.judges:
+            pairs = self.clear[judge.name], codes[judge.name]
+            similarity[judge.name] = round(float(cosines(*pairs).mean()), 3)
+            matched[judge.name] = round(float(np.mean([judge.is_match(*pair) for pair in zip(*pairs, strict=True)])), 3)
         return {
-            "setting": setting, "images": len(self.images), **more,
-            "similarity": {judge.name: round(float(cosines(a, b).mean()), 3) for judge, (a, b) in pairs.items()},
-            "matched": {name: round(float(share), 3) for name, share in matched.items()},
+            "setting": setting, "images": len(self.images), **more, "similarity": similarity, "matched": matched,
         }  # fmt: skip
 
     def _seen(self, pictures: Pictures) -> dict[str, Embeddings]:

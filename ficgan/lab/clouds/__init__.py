@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.errors import FicganError
 from ficgan.lab.clouds.sets import CloudStudyConfig, open_clouds
 from ficgan.lab.clouds.study import CloudStudy, Record, Template, compare_shapes, open_study
 from ficgan.lab.clouds.tables import (
@@ -31,7 +30,7 @@ from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.privacy import cmc
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.results import Figure, Results, Trial, origin
-from ficgan.lab.stored import Progress, Say, png, run_tasks, write_file
+from ficgan.lab.stored import Progress, Say, Tasks, png, write_file
 from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS
 from ficgan.pointcloud.projection import THESIS_SIZE, strip
 
@@ -40,27 +39,17 @@ def run_cloud_study(config: CloudStudyConfig, out: Path, *, jobs: int = 1, progr
     """Run or resume a study; what lies in `out` is not computed again. Returns the results of `out/results.json`."""
     begun = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
-    done, total = 0, 1
-
-    def say(text: str) -> None:
-        if progress:
-            progress(done, total, text)
+    tasks = Tasks(out, 1, jobs, progress)
 
     def run(step: str) -> None:
-        nonlocal done
-        work = [(index, (config, out, step, row, study.template)) for index, row in enumerate(steps[step])]
-        failures = []
-        for _, problem in run_tasks(_task, work, jobs=jobs, say=say):
-            done += 1
-            say("")
-            failures += [problem] if problem else []
-        if failures:
-            more = f" ({len(failures) - 1} more failed)" if len(failures) > 1 else ""
-            raise FicganError(f"{failures[0]}{more}; what is finished is kept in {out}, run again after mending it")
+        rows = [(study.clouds.photos if step == "photo" else study.clouds.scans)[row].name for row in steps[step]]
+        work = [(config, out, step, row, name, study.template) for row, name in zip(steps[step], rows, strict=True)]
+        tasks.run(_task, list(zip(rows, work, strict=True)))
+        tasks.check()
 
-    say("looking at the clouds")
+    tasks.say("looking at the clouds")
     open_study.cache_clear()  # the folder of clouds may have changed since an earlier study in this process
-    open_clouds(config, out, say)
+    open_clouds(config, out, tasks.say)
     study = open_study(config, out)
     clear = (*study.clouds.gallery, *study.clouds.probes)
     steps: dict[str, Sequence[int]] = {
@@ -68,33 +57,30 @@ def run_cloud_study(config: CloudStudyConfig, out: Path, *, jobs: int = 1, progr
         "parrot": study.parrots, "lessons": lesson_rows(study) if config.attack else (),
         "space": study.clouds.probes + study.parrots if config.geometry else (),
     }  # fmt: skip
-    total += sum(map(len, steps.values()))
+    tasks.total += sum(map(len, steps.values()))
     run("photo")
     run("clear")
     study.template = Template.of(np.concatenate([study.clear(row) for row in clear]))
     for step in ("anonymised", "parrot", "lessons", "space"):
         run(step)
-    guesses = train_and_guess(study, out, say) if config.attack else None
-    say("figures")
+    guesses = train_and_guess(study, out, tasks.say) if config.attack else None
+    tasks.say("figures")
     results = _results(study, guesses, jobs)
     results.pictures = _pictures(study, out)
     results.provenance["seconds"] = round(time.monotonic() - begun, 1)
     results.write(out / "results.json")
-    done = total
-    say("done")
+    tasks.done = tasks.total
+    tasks.say("done")
     return results
 
 
-def _task(config: CloudStudyConfig, out: Path, step: str, row: int, template: Template | None, say: Say) -> str:
+def _task(
+    config: CloudStudyConfig, out: Path, step: str, row: int, name: str, template: Template | None, say: Say
+) -> None:
     study = open_study(config, out)
     study.template = template
-    name = study.clouds.photos[row].name if step == "photo" else study.clouds.scans[row].name
     say(f"{step}: {name}")
-    try:
-        _STEPS[step](study, row)
-    except FicganError as error:
-        return str(error)
-    return ""
+    _STEPS[step](study, row)
 
 
 def _anonymised(study: CloudStudy, row: int) -> None:

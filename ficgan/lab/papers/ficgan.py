@@ -25,7 +25,7 @@ from ficgan.lab.metrics.utility import Judges, Readings, compare, kept
 from ficgan.lab.papers import FICGAN, Printed, Row, Rows, kept_json, shade, table, text
 from ficgan.lab.readers import Embeddings, Reader, cosines, get_readers, paired
 from ficgan.lab.report import save_plot
-from ficgan.lab.results import FICGAN_LEAK, NOT_HANDLED, Figure, Results, Trial, Utility, origin
+from ficgan.lab.results import Figure, Results, Trial, Utility, notes, origin
 from ficgan.lab.sets import Prepared, Quick, open_set, prepare
 from ficgan.lab.stored import VERSION, Progress, digest, fingerprint
 
@@ -323,7 +323,7 @@ def _results(
     values = {"name": name, "images": len(faces), "missed": missed, "all": missed + len(faces)}
     holds = {"few": len(faces) < FEW, "missed": missed > 0, "same": True, "crops": True}
     results.caveats += [text(FICGAN, FICGAN.caveats[key], **values) for key, said in holds.items() if said]
-    results.caveats += [FICGAN_LEAK, NOT_HANDLED]
+    results.caveats += notes("evaluation", {"ficgan": True, "only faces": True})
     return results
 
 

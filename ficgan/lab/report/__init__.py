@@ -18,12 +18,12 @@ from ficgan.lab.report import tables
 from ficgan.lab.report.tables import IDENTIFIES, Row, controls, figure, headlines, spelled, value_of
 from ficgan.lab.results import Figure, Results
 from ficgan.lab.stored import data_url, write_file
+from ficgan.records.sidecars import Record, read_folder
 
 TABLES = {
     "ranking": tables.ranking, "risks": tables.risks, "privacy": tables.privacy, "utility": tables.utility,
     "groups": tables.groups, "given-back": tables.given_back, "retrieved": tables.retrieved,
 }  # fmt: skip
-TOOLS = ("ficgan-deid", "ficgan-render")
 SMALL = 20  # Shorter side of a face's box, pixels, below which detectors miss many: the measured limit of recall .93.
 TRADED = ("attributes-balanced", "smile-r", "ssim")
 """Utility metrics of the trade-off plot: the first that was measured is drawn."""
@@ -378,36 +378,27 @@ class Account:
 
 def read_account(folder: Path) -> Account:
     """Add up all side-cars below a folder with results of `ficgan-deid`."""
-    account = Account()
-    for path in sorted(folder.rglob("*.json")):
-        try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            account.unreadable.append(path.name)
-            continue
-        if isinstance(record, dict) and record.get("tool") in TOOLS and "sha256" in record:
-            _add(account, record)
-    if not account.files:
-        raise InputError(f"{folder} holds no side-car of ficgan-deid; name the folder its results were written to")
+    found, account = read_folder(folder, check=False), Account()
+    account.unreadable = [name for name, _ in found.damaged]
+    for record in found.records:
+        _add(account, record)
     if account.checked and not account.found:
         account.bound = rule_of_three(account.checked)
     return account
 
 
-def _add(account: Account, record: dict[str, Any]) -> None:
-    name = record.get("output", "?")
-    listed = record.get("faces")
-    faces: list[dict[str, Any]] = listed if isinstance(listed, list) else []
+def _add(account: Account, sidecar: Record) -> None:
+    record, name = sidecar.data, sidecar.data.get("output", "?")
     by_action = record.get("faces_by_action", {})
     account.files.append(
         {
-            "file": name, "input sha256": record.get("input_sha256", ""), "output sha256": record["sha256"],
+            "file": name, "input sha256": record.get("input_sha256", ""), "output sha256": record.get("sha256", ""),
             "ficgan": record.get("ficgan", ""), "mode": record.get("mode", ""),
-            "faces": sum(by_action.values()) if "frames" in record else len(faces),
+            "faces": sum(by_action.values()) if sidecar.is_film else len(sidecar.faces),
             "detector": record.get("detector", ""), "gate": record.get("gate") or "none",
         }
     )  # fmt: skip
-    for face in faces:
+    for face in sidecar.faces:
         account.faces[face["action"]] += 1
         x0, y0, x1, y1 = face["box"]
         account.small += min(x1 - x0, y1 - y0) < SMALL

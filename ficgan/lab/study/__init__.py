@@ -6,11 +6,14 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from ficgan.device import resolve_device
-from ficgan.lab.results import Results, origin
+from ficgan.lab.results import Results, notes, origin
 from ficgan.lab.stored import Progress, write_file
 from ficgan.lab.study import scores
 from ficgan.lab.study.scenes import Scenes, StudyConfig, halves, open_scenes, with_decoys
@@ -22,37 +25,7 @@ Report = Callable[[str, float], None]  # Called as report(what is being done, sh
 Row = dict[str, Any]
 _FEW_CLASSES = 30
 
-PUBLISHED: dict[str, dict[str, tuple[float, float, float]]] = {
-    "alexnet": {"top1": (56.0, 55.8, 55.5), "top5": (78.8, 78.6, 78.2)},
-    "squeezenet1_0": {"top1": (56.0, 55.3, 55.0), "top5": (78.6, 78.1, 77.6)},
-    "shufflenet_v2_x1_0": {"top1": (64.7, 64.0, 63.7), "top5": (85.9, 85.5, 85.2)},
-    "vgg11": {"top1": (68.9, 68.2, 67.8), "top5": (88.7, 88.3, 87.9)},
-    "vgg13": {"top1": (69.9, 69.3, 68.8), "top5": (89.3, 88.9, 88.5)},
-    "vgg16": {"top1": (71.7, 70.8, 70.6), "top5": (90.5, 89.9, 89.6)},
-    "vgg19": {"top1": (72.4, 71.5, 71.2), "top5": (90.9, 90.3, 90.1)},
-    "mobilenet_v2": {"top1": (65.4, 64.4, 64.3), "top5": (86.7, 86.0, 85.7)},
-    "densenet121": {"top1": (75.0, 74.2, 74.1), "top5": (92.4, 92.0, 91.7)},
-    "densenet201": {"top1": (77.0, 76.6, 76.1), "top5": (93.5, 93.2, 92.9)},
-    "resnet18": {"top1": (69.8, 69.0, 68.9), "top5": (89.2, 88.7, 88.7)},
-    "resnet34": {"top1": (73.1, 72.3, 72.4), "top5": (91.3, 90.8, 90.7)},
-    "resnet50": {"top1": (75.5, 75.0, 74.9), "top5": (92.5, 92.4, 92.2)},
-    "resnet101": {"top1": (77.3, 76.7, 76.7), "top5": (93.6, 93.3, 93.1)},
-    "resnet152": {"top1": (77.9, 77.3, 77.0), "top5": (93.9, 93.7, 93.3)},
-}
-"""Table 3, per cent on ImageNet's validation images: trained and evaluated on original, blurred, overlaid."""
-PUBLISHED_AVERAGES: dict[str, dict[str, float]] = {
-    "matched top1 drop (Table 3)": {"blurred": 0.7, "overlaid": 0.9},
-    "matched top5 drop (Table 3)": {"blurred": 0.4, "overlaid": 0.7},
-    # The average row of Table 8: 90.7 original; 89.9 blurred is printed with a difference of 0.7, of unrounded numbers.
-    "shifted top5 drop (Table 8)": {"red": 1.4, "green": 1.3, "blue": 1.5, "mean": 1.1, "blurred": 0.7},
-    "deployed drop (Table 9)": {"top1": 0.9, "top5": 0.7},
-}
-"""Average drops in percentage points. "deployed" is trained on blurred, evaluated on original."""
-PUBLISHED_CORRELATIONS: dict[str, dict[str, float]] = {
-    "blurred area (Figure 3)": {"top1": 0.28, "top5": 0.44},
-    "object covered (Figure 4)": {"top1": 0.32, "top5": 0.46},
-}
-"""Pearson's r over the 1,000 classes, blurring."""
+PUBLISHED: Row = yaml.safe_load(files("ficgan.lab.study").joinpath("published.yaml").read_text("utf-8"))
 
 
 @dataclass
@@ -103,7 +76,7 @@ def run_study(config: StudyConfig, out: Path, progress: Progress | None = None) 
         _drop_table(result.drops, "shifted", "Drop, trained on original, evaluated on a variant (as Table 8)"),
         _drop_table(result.drops, "deployed", "Drop, trained on a variant, evaluated on original (as Table 9)"),
     ]
-    result.published = {"drops": PUBLISHED_AVERAGES, "correlations": PUBLISHED_CORRELATIONS}
+    result.published = {key: PUBLISHED[key] for key in ("drops", "correlations")}
     for task in config.transfer:
         what = f"transfer to {task.name}"
         report(what, 0.0)
@@ -174,39 +147,17 @@ def _about(config: StudyConfig, whole: Scenes, train: Scenes, evaluation: Scenes
 
 
 def _caveats(config: StudyConfig, whole: Scenes, evaluation: Scenes) -> list[str]:
-    n, classes = len(evaluation), len(whole.classes)
-    out = [
-        f"Standard errors are over {len(config.seeds)} seeds: they say how training varies, not how the choice of the "
-        f"{n} evaluation images does; one image is {100 / n:.2f} percentage points."
-    ]
-    faced = {scene.label for scene in whole.items if len(scene.boxes)}
-    if len(faced) < classes and classes < _FEW_CLASSES and not config.decoys:
-        names = ", ".join(whole.classes[label] for label in sorted(faced)) or "no class"
-        out.append(
-            f"Annotated faces occur in {names} only, so a network trained on obfuscated images can tell the class by "
-            "the mark of obfuscation; its figures on obfuscated images are not comparable with the paper's; run with "
-            "decoys for a comparison that is not helped by it."
-        )
-    if classes < _FEW_CLASSES:
-        out.append(
-            f"There are {classes} classes, so r over classes means little; read the correlations over images, and with "
-            "the interval."
-        )
-    if config.decoys:
-        out.append(
-            "Images without a face were obfuscated at boxes borrowed from other images, so the drops are of an "
-            "obfuscation that says nothing of the class, not of faces alone; areas count borrowed boxes too."
-        )
-    if config.epochs < StudyConfig.model_fields["epochs"].default:
-        out.append(f"Networks were trained for {config.epochs} epochs; the paper's recipe has 90.")
-    if classes != 1000:
-        out.append("The published figures are of ImageNet; these are not, and only say how the software behaves.")
-    if config.transfer:
-        out.append(
-            "Transfer begins from the weights of each seed's own cell, so its standard errors hold pretraining and "
-            "fine-tuning together."
-        )
-    return out
+    classes, faced = len(whole.classes), {scene.label for scene in whole.items if len(scene.boxes)}
+    few = classes < _FEW_CLASSES
+    holds = {
+        "seeds": True, "mark": len(faced) < classes and few and not config.decoys, "few classes": few,
+        "decoys": config.decoys, "epochs": config.epochs < StudyConfig.model_fields["epochs"].default,
+        "not ImageNet": classes != 1000, "transfer": config.transfer,
+    }  # fmt: skip
+    return notes(
+        "study", holds, seeds=len(config.seeds), images=len(evaluation), point=100 / len(evaluation), classes=classes,
+        faced=", ".join(whole.classes[label] for label in sorted(faced)) or "no class", epochs=config.epochs,
+    )  # fmt: skip
 
 
 def per_cent(spread: Row | None, signed: bool = False) -> str:
@@ -247,7 +198,7 @@ def _accuracy_table(grid: list[Row], drops: list[Row]) -> Row:
                     row[f"{metric} {variant}"] = per_cent(one[metric])
                 if one := lost.get((network, variant)):
                     row[f"{metric} Δ {variant}"] = per_cent(one[metric], signed=True)
-            if published := PUBLISHED.get(network, {}).get(metric):
+            if published := PUBLISHED["accuracy"].get(network, {}).get(metric):
                 row[f"{metric} published"] = " / ".join(f"{value:.1f}" for value in published)
         rows.append(row)
     return _table("Accuracy, trained and evaluated on the same variant (as Table 3)", rows)
@@ -284,7 +235,7 @@ def obfuscation_tables(study: StudyResult) -> list[Row]:
         for one in study.tables if one["rows"]
     ]  # fmt: skip
     rows = []
-    for title, printed in PUBLISHED_AVERAGES.items():
+    for title, printed in PUBLISHED["drops"].items():
         kind, *rest = title.split()
         for key, value in printed.items():
             variant, metric = ("blurred", key) if kind == "deployed" else (key, rest[0])
@@ -299,7 +250,7 @@ def obfuscation_tables(study: StudyResult) -> list[Row]:
     tables.append({"title": "Average drops (Tables 3, 8 and 9)", "note": note, "rows": rows})
     blurred = [one for one in study.correlations if (one["kind"], one["after"]["train"]) == ("matched", "blurred")]
     rows = []
-    for title, printed in PUBLISHED_CORRELATIONS.items():
+    for title, printed in PUBLISHED["correlations"].items():
         area = "area" if title.startswith("blurred area") else "object"
         by_metric: Row = next((one[area]["classes"] for one in blurred if one[area] is not None), {})
         for metric, value in printed.items():
