@@ -442,9 +442,8 @@ def _finish(out: Collected, batch: Batch, exports: Sequence[Export], key: Key, u
         drawn = [export.boxes[row] for export in exports]
         boxes, votes = merge(drawn, least, union=union) if drawn else (item.shown, [])
         for who, mine in [*((e.worker, e.boxes[row]) for e in exports), *([("merged", boxes)] if exports[1:] else [])]:
-            for change in changes(item.shown, mine):
-                entry = {"file": item.name, "batch": batch.id, "worker": who, "change": change.kind}
-                out.log.append({**entry, "before": change.before, "after": change.after})
+            entry = {"file": item.name, "batch": batch.id, "worker": who}
+            out.log += [entry | change for change in changes(item.shown, mine)]
         if not drawn:
             out.unseen.append(item.name)
         size = {"width": item.width, "height": item.height}

@@ -18,8 +18,9 @@ from ficgan.deidentify import Deidentifier, Ficgan, refuse_trainer
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import RECOGNIZERS, recognizer_missing
 from ficgan.lab.bars import privacy, utility
-from ficgan.lab.bars.bench import LEAST_SIDE, BarsBench, Observation, Panel, reconstruct, who_is_who
+from ficgan.lab.bars.bench import LEAST_SIDE, BarsBench, Observation, Panel, reconstruct
 from ficgan.lab.bars.table import Control, Controls, Figures, Report, Sheet
+from ficgan.lab.metrics import one_each_unknown
 from ficgan.lab.probe import Lessons, several
 from ficgan.lab.readers import ShapeRecognizer, cosines
 from ficgan.lab.sets import FaceSet, Prepared, Quick, open_set, prepare
@@ -146,7 +147,7 @@ class Measured:
         names = tuple(f"{number}/{name}" for number, one in enumerate(parts) for name in one.names)
         people, after = [], 0
         for one in parts:  # numbers of one file say nothing in another
-            people.append(after + np.unique(who_is_who(one), return_inverse=True)[1].reshape(-1))
+            people.append(after + np.unique(one_each_unknown(one.people, len(one)), return_inverse=True)[1].reshape(-1))
             after = int(people[-1].max()) + 1
         images, landmarks = (np.concatenate([getattr(one, key) for one in parts]) for key in ("images", "landmarks"))
         return Faces(images, names, landmarks, np.concatenate(people))
@@ -157,7 +158,7 @@ class Measured:
         if self.train is None or self.train.people is None:
             return None
         faces = self.train.take(np.flatnonzero(np.isin(self.train.people, several(self.train.people))))
-        return self.shapes.read(faces.images, faces.landmarks), who_is_who(faces)
+        return self.shapes.read(faces.images, faces.landmarks), one_each_unknown(faces.people, len(faces))
 
     @cached_property
     def learnt(self) -> NDArray[np.float32]:

@@ -16,8 +16,7 @@ from ficgan.arrays import resize
 from ficgan.deidentify import Deidentifier, Ficgan
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, Face, FaceDetector, Recognizer, detector_missing, get_detector, paste_back
-from ficgan.lab.bench import FaceBench, Rows, anonymised
-from ficgan.lab.metrics import one_each_unknown
+from ficgan.lab.bench import FaceBench, anonymised
 from ficgan.lab.metrics.pictures import Detections, detect_faces, quick, ssim
 from ficgan.lab.metrics.utility import Judges, Readings
 from ficgan.lab.probe import Lessons, ShapeAttack, several
@@ -67,7 +66,7 @@ class BarsBench(FaceBench):
     """A set and its judges; `model` pastes the faces in, `lessons` are other people who teach shapes."""
 
     panel: Panel
-    shapes: ShapeRecognizer
+    shapes: ShapeRecognizer | None = None
     alignment: Alignment = field(default_factory=Alignment)
     resolution: int = 128
     model: Ficgan | None = None
@@ -77,11 +76,6 @@ class BarsBench(FaceBench):
     @property
     def faces(self) -> Faces:
         return self.prepared.faces
-
-    @cached_property
-    def people(self) -> Rows:
-        """int64 [N]; every image of somebody unknown is a person of its own."""
-        return who_is_who(self.faces)
 
     @property
     def readers(self) -> Sequence[Reader]:
@@ -128,7 +122,7 @@ class BarsBench(FaceBench):
 
     @cached_property
     def clear_shapes(self) -> Shapes:
-        return self.shapes.read(self.faces.images, self.faces.landmarks)
+        return self._shapes_of(self.faces)
 
     @cached_property
     def shape_attack(self) -> ShapeAttack:
@@ -139,7 +133,11 @@ class BarsBench(FaceBench):
         return ShapeAttack(self.clear_shapes, self.people, *self.enrolment(), lessons=taught, seed=self.seed)
 
     def read_shapes(self, faces: Faces) -> Shapes:
-        return self.clear_shapes if faces is self.faces else self.shapes.read(faces.images, faces.landmarks)
+        return self.clear_shapes if faces is self.faces else self._shapes_of(faces)
+
+    def _shapes_of(self, faces: Faces) -> Shapes:
+        assert self.shapes is not None
+        return self.shapes.read(faces.images, faces.landmarks)
 
     def composed(self, anonymizer: Anonymizer) -> Faces:
         return self.prepared.with_regions(anonymised(anonymizer, self.prepared.regions()))
@@ -185,10 +183,6 @@ class BarsBench(FaceBench):
             known = readings.detections if detector is self.panel.judges.detector else None
             found[name] = known or detect_faces(detector, faces.images, faces.landmarks)
         return Observation(faces, readings, self.recognised(faces) if recognise else {}, found)
-
-
-def who_is_who(faces: Faces) -> Rows:
-    return one_each_unknown(faces.people, len(faces))
 
 
 LEAST_SIDE = 128  # Of aligned crops that judges see, px; models of more see and are judged at their own size
@@ -278,7 +272,12 @@ def reconstruct(deid: Deidentifier, crops: NDArray[np.uint8]) -> NDArray[np.uint
     return out
 
 
-def fidelity(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> tuple[float, float]:
+def squared_errors(a: Images, b: Images) -> NDArray[np.float64]:
+    """[N] mean squared errors on [−1, 1] of pairs [N,S,S,3] uint8."""
+    pairs = zip(a, b, strict=True)
+    return np.array([np.square(x.astype(np.float32) - y).mean(dtype=np.float64) / 127.5**2 for x, y in pairs])
+
+
+def fidelity(a: Images, b: Images) -> tuple[float, float]:
     """Mean squared error on [−1, 1] and mean SSIM of pairs [N,S,S,3] uint8."""
-    difference = (a.astype(np.float64) - b.astype(np.float64)) / 127.5
-    return float((difference**2).mean()), float(ssim(a, b).mean())
+    return float(squared_errors(a, b).mean()), float(ssim(a, b).mean())
