@@ -61,7 +61,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     | {"pretrained"},
     "lab": LEAVES
     | {"anonymizers", "attacks", "models", "faces", "identity", "images", "policy", "deidentify", "data", "pretrained"}
-    | {"configs", "results", "verification", "pointcloud", "face_model", "frame_model", "frame", "records"},
+    | {"configs", "results", "verification", "pointcloud", "face_model", "frame_model", "frame", "records"}
+    | {"training"},
     "pointcloud": LEAVES | {"anonymizers", "images"},
     "service": LEAVES | {"records", "results"},
     "bulk": LEAVES | {"images", "records", "deidentify", "faces", "video"},

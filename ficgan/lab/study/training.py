@@ -162,6 +162,9 @@ def fit(
     """Train in place, or resume a state of the same key; `epoch` gives an epoch's batches, always the same."""
     import torch
 
+    from ficgan.models import save_tensors
+    from ficgan.training.state import packed
+
     optimiser = torch.optim.SGD(
         network.parameters(), recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay
     )
@@ -185,40 +188,25 @@ def fit(
                     f"training has diverged in epoch {number + 1} at learning rate {recipe.lr}; set a lower lr"
                 )
         if state is not None and number + 1 < recipe.epochs and time.monotonic() - saved >= save_seconds:
-            _save(network, optimiser, state, key, number + 1)
+            tensors = packed({"network": network}, {"momentum": optimiser})
+            save_tensors(state, tensors, {"key": key, "epochs": number + 1}, kind=STATE)
             saved = time.monotonic()
         if progress:
             progress((number + 1) / recipe.epochs)
     return network.eval()
 
 
-def _save(network: nn.Module, optimiser: Any, path: Path, key: str, epochs: int) -> None:
-    from ficgan.models import save_tensors
-
-    tensors = {f"network.{name}": tensor for name, tensor in network.state_dict().items()}
-    for number, parameter in enumerate(network.parameters()):
-        if (momentum := optimiser.state[parameter].get("momentum_buffer")) is not None:
-            tensors[f"momentum.{number}"] = momentum
-    save_tensors(path, tensors, {"key": key, "epochs": epochs}, kind=STATE)
-
-
 def _resume(network: nn.Module, optimiser: Any, path: Path | None, key: str) -> int:
     from ficgan.models import load_tensors
+    from ficgan.training.state import unpack
 
     if path is None or not path.is_file():
         return 0
     tensors, header = load_tensors(path, kind=STATE)
     if header.get("key") != key:
         raise UsageError(f"{path} is the state of another training; choose another output folder or remove it")
-    network.load_state_dict(_weights(tensors))
-    for number, parameter in enumerate(network.parameters()):
-        if f"momentum.{number}" in tensors:
-            optimiser.state[parameter]["momentum_buffer"] = tensors[f"momentum.{number}"].to(parameter.device)
+    unpack(tensors, {"network": network}, {"momentum": optimiser})
     return int(header["epochs"])
-
-
-def _weights(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix("network."): t for name, t in tensors.items() if name.startswith("network.")}
 
 
 def training_batches(
@@ -378,7 +366,8 @@ def _keep(path: Path, model: nn.Module, header: dict[str, Any], evaluations: dic
 def load_cell(path: Path, network: str, classes: int) -> nn.Module:
     """The trained network of a cell, on the CPU, for evaluation."""
     from ficgan.models import load_tensors
+    from ficgan.training.state import below
 
     model = make_network(network, classes, seed=0)
-    load_weights(model, _weights(load_tensors(path, kind=CELL)[0]), where=str(path))
+    load_weights(model, below(load_tensors(path, kind=CELL)[0], "network"), where=str(path))
     return model.eval()
