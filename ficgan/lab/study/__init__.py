@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import yaml
+from numpy.typing import NDArray
 
 from ficgan.device import resolve_device
+from ficgan.errors import UsageError
 from ficgan.lab.results import Results, notes, origin
 from ficgan.lab.stored import Progress, write_file
-from ficgan.lab.study import scores
-from ficgan.lab.study.scenes import Scenes, StudyConfig, halves, open_scenes, with_decoys
-from ficgan.lab.study.scores import METRICS, Cell, Side
-from ficgan.lab.study.training import Grid, Share
+from ficgan.lab.study.scenes import Scenes, StudyConfig, covered_share, halves, open_scenes, with_decoys
+from ficgan.lab.study.training import METRICS, Cell, Evaluation, Grid, Row, Share, spread
 from ficgan.lab.study.transfer import Transfer
 
 Report = Callable[[str, float], None]  # Called as report(what is being done, share of it that is done in [0, 1])
-Row = dict[str, Any]
 _FEW_CLASSES = 30
 
 PUBLISHED: Row = yaml.safe_load(files("ficgan.lab.study").joinpath("published.yaml").read_text("utf-8"))
@@ -67,7 +68,7 @@ def run_study(config: StudyConfig, out: Path, progress: Progress | None = None) 
     parts = halves(whole, config.holdout, config.train_split, config.eval_split)
     train, evaluation = (with_decoys(part) if config.decoys else part for part in parts)
     cells = _cells(config, Grid(config, train, evaluation, out, device), report)
-    result = StudyResult(config.to_dict(), _about(config, whole, train, evaluation), scores.grid_rows(cells))
+    result = StudyResult(config.to_dict(), _about(config, whole, train, evaluation), grid_rows(cells))
     report("areas of faces", 1.0)
     _add_drops(result, config, cells, evaluation)
     result.tables = [
@@ -107,7 +108,7 @@ def _add_drops(result: StudyResult, config: StudyConfig, cells: list[Cell], eval
     before = Side("original", "original")
     if "original" not in config.train_on or "original" not in config.evaluate_on:
         return  # there is nothing to drop from
-    areas = scores.measure_areas(evaluation)
+    areas = measure_areas(evaluation)
     shares = {"area": areas.image}
     if (areas.objects == areas.objects).any():  # some are known: not NaN
         shares["object"] = areas.objects
@@ -117,15 +118,15 @@ def _add_drops(result: StudyResult, config: StudyConfig, cells: list[Cell], eval
     sides += [("deployed", Side(v, "original")) for v in config.train_on if v != "original"]
     for kind, after in sides:
         for network in config.networks:
-            row = {"kind": kind, **scores.drop(cells, network, before, after)}
-            row["classes"] = scores.by_class(cells, evaluation, areas, network, before, after)
+            row = {"kind": kind, **drop(cells, network, before, after)}
+            row["classes"] = by_class(cells, evaluation, areas, network, before, after)
             row |= {"areas": None, "objects": None}
             for name, of in shares.items():
-                row[f"{name}s"] = scores.by_area(cells, of, config.area_edges, network, before, after)
+                row[f"{name}s"] = by_area(cells, of, config.area_edges, network, before, after)
             result.drops.append(row)
         row = {"kind": kind, "before": before._asdict(), "after": after._asdict(), "area": None, "object": None}
         for name, of in shares.items():
-            row[name] = scores.correlations(cells, evaluation, of, config.networks, before, after)
+            row[name] = correlations(cells, evaluation, of, config.networks, before, after)
         result.correlations.append(row)
 
 
@@ -264,3 +265,163 @@ def obfuscation_tables(study: StudyResult) -> list[Row]:
         rows = [{key: row[key] for key in ("network", "pretrained")} | {row["metric"]: per_cent(row)} for row in found]
         tables.append({"title": f"Transfer to {name}", "note": note, "rows": rows})
     return tables
+
+
+# -- what obfuscation costs, and how sure that is ----------------------------------------------------------------------
+
+_CONSTANT = 1e-12  # Relative range below which values differ by rounding alone: their correlation would be noise
+
+
+def pearson(x: Sequence[float] | NDArray[Any], y: Sequence[float] | NDArray[Any]) -> Row:
+    """Pearson's r with 95 % interval and p-value as {"r", "low", "high", "p", "n"}; None where undefined."""
+    from scipy.stats import pearsonr
+
+    a, b = np.asarray(x, np.float64), np.asarray(y, np.float64)
+    out: Row = {"r": None, "low": None, "high": None, "p": None, "n": len(a)}
+    if len(a) < 2 or any(np.ptp(v) <= _CONSTANT * max(1.0, float(np.abs(v).max())) for v in (a, b)):
+        return out
+    found = pearsonr(a, b)
+    out["r"] = float(found.statistic)
+    if len(a) >= 4:
+        with np.errstate(divide="ignore"):  # r = ±1: atanh is infinite, and the interval a point
+            interval = found.confidence_interval(0.95)
+        out |= {"low": float(interval.low), "high": float(interval.high), "p": float(found.pvalue)}
+    return out
+
+
+class Side(NamedTuple):
+    """One side of a comparison: trained on one variant, evaluated on one."""
+
+    train: str
+    evaluate: str
+
+
+Pairs = list[tuple[Evaluation, Evaluation]]  # Before and after, seed by seed
+
+
+def grid_rows(cells: Sequence[Cell]) -> list[Row]:
+    """A row for each network, training and evaluation variant: figures with standard errors over the seeds."""
+    found: dict[tuple[str, str, str], list[Evaluation]] = {}
+    for cell in cells:
+        for variant, one in cell.evaluations.items():
+            found.setdefault((cell.network, cell.variant, variant), []).append(one)
+    rows = []
+    for (network, train, evaluate), ones in found.items():
+        figures = {name: [value for one in ones if (value := of(one)) is not None] for name, of in METRICS.items()}
+        row = {"network": network, "train": train, "evaluate": evaluate}
+        rows.append(row | {name: spread(values) if values else None for name, values in figures.items()})
+    return rows
+
+
+def drop(cells: Sequence[Cell], network: str, before: Side, after: Side) -> Row:
+    """Paired drop `before` − `after` of one network over the same seeds: mean and standard error, as shares."""
+    row: Row = {"network": network, "before": before._asdict(), "after": after._asdict()}
+    pairs = _paired(cells, network, before, after)
+    for name, of in METRICS.items():
+        values = [(of(a), of(b)) for a, b in pairs]
+        known = [a - b for a, b in values if a is not None and b is not None]
+        row[name] = spread(known) if known else None
+    return row
+
+
+class Areas(NamedTuple):
+    """Shares [N] of the image's area, and of its object boxes' areas (mean), that face boxes cover; NaN: unknown."""
+
+    image: NDArray[np.float64]
+    objects: NDArray[np.float64]
+
+
+def measure_areas(scenes: Scenes) -> Areas:
+    """The boxes as annotated: blurring reaches a tenth of a box's diagonal further on every side."""
+    image, objects = np.zeros(len(scenes)), np.full(len(scenes), np.nan)
+    for row, scene in enumerate(scenes.items):
+        if len(scene.boxes):
+            height, width = scene.load().shape[:2]
+            image[row] = covered_share(scene.boxes, (0, 0, width, height))
+        if scene.objects is not None and len(scene.objects):
+            objects[row] = float(np.mean([covered_share(scene.boxes, one) for one in scene.objects]))
+    return Areas(image, objects)
+
+
+def by_class(
+    cells: Sequence[Cell], scenes: Scenes, areas: Areas, network: str, before: Side, after: Side
+) -> list[Row]:
+    """A row for each class: images, share with faces, obfuscated area, and the paired drops (Table 4)."""
+    pairs = _paired(cells, network, before, after)
+    labels, faced, rows = scenes.labels, scenes.faced, []
+    for label, title in enumerate(scenes.classes):
+        mine = labels == label
+        if not mine.any():
+            continue
+        row: Row = {"class": title, "images": int(mine.sum()), "with_faces": float(faced[mine].mean())}
+        row["area"], covered = float(areas.image[mine].mean()), areas.objects[mine]
+        row["object_covered"] = float(np.nanmean(covered)) if np.isfinite(covered).any() else None
+        aps = [(a.precisions[label], b.precisions[label]) for a, b in pairs]
+        row |= _lost(pairs, mine) | {"ap": spread([a - b for a, b in aps if a is not None and b is not None])}
+        rows.append(row)
+    return rows
+
+
+def by_area(
+    cells: Sequence[Cell], shares: NDArray[np.float64], edges: Sequence[float], network: str, before: Side, after: Side
+) -> list[Row]:
+    """Drops of images grouped by a share [N] (Figure 3, of images); NaN leaves out, 0 is a group of its own."""
+    pairs = _paired(cells, network, before, after)
+    groups: list[tuple[str, NDArray[np.bool_]]] = [("none", shares == 0)]
+    for low, high in pairwise((*edges, np.inf)):
+        title = f"{100 * low:g}–{100 * high:g} %" if np.isfinite(high) else f"≥ {100 * low:g} %"
+        groups.append((title, (shares > 0) & (shares >= low) & (shares < high)))
+    return [{"share": title, "images": int(mine.sum()), **_lost(pairs, mine)} for title, mine in groups]
+
+
+def correlations(
+    cells: Sequence[Cell], scenes: Scenes, shares: NDArray[np.float64], networks: Sequence[str], before: Side,
+    after: Side,
+) -> Row:  # fmt: skip
+    """Pearson's r of share [N] and mean drop over "classes" (as the paper), "images" and "images_with_faces"."""
+    pairs = [pair for network in networks for pair in _paired(cells, network, before, after)]
+    known, labels = np.isfinite(shares), scenes.labels
+    out: Row = {"classes": {}, "images": {}, "images_with_faces": {}}
+    for name in ("top1", "top5"):
+        if not (both := _hits(pairs, name)):
+            out = {part: found | {name: None} for part, found in out.items()}
+            continue
+        lost = np.mean([a.astype(float) - b for a, b in both], axis=0)
+        classes = [mine for label in range(len(scenes.classes)) if (mine := known & (labels == label)).any()]
+        means = [shares[mine].mean() for mine in classes], [lost[mine].mean() for mine in classes]
+        faces = known & (shares > 0)
+        out["classes"][name] = pearson(*means)
+        out["images"][name] = pearson(shares[known], lost[known])
+        out["images_with_faces"][name] = pearson(shares[faces], lost[faces])
+    return out
+
+
+def _lost(pairs: Pairs, mine: NDArray[np.bool_]) -> Row:
+    out: Row = {"top1": None, "top5": None}
+    for name in out:
+        if mine.any() and (both := _hits(pairs, name)):
+            out[name] = spread([a[mine].mean() - b[mine].mean() for a, b in both])
+    return out
+
+
+def _hits(pairs: Pairs, metric: str) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
+    """Before and after, [N] each; none where there is no top-5."""
+    both = [(a.hits(metric), b.hits(metric)) for a, b in pairs]
+    return [(a, b) for a, b in both if a is not None and b is not None]
+
+
+def _paired(cells: Sequence[Cell], network: str, before: Side, after: Side) -> Pairs:
+    a, b = (
+        {
+            cell.seed: cell.evaluations[side.evaluate]
+            for cell in cells
+            if (cell.network, cell.variant) == (network, side.train) and side.evaluate in cell.evaluations
+        }
+        for side in (before, after)
+    )
+    if not a or set(a) != set(b):
+        raise UsageError(
+            f"{network} trained on {before.train} and {after.train} was not evaluated on {before.evaluate} and "
+            f"{after.evaluate} with the same seeds; drops are of pairs"
+        )
+    return [(a[seed], b[seed]) for seed in sorted(a)]

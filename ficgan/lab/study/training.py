@@ -1,4 +1,4 @@
-"""Training by the paper's recipe, resumable from epoch to epoch, and the grid of everything that is trained."""
+"""Training by the paper's recipe, resumable from epoch to epoch; what a network is worth; and the grid of them all."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import json
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,6 @@ from ficgan.anonymizers import generator
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.lab.stored import digest
 from ficgan.lab.study.scenes import Image, Pictures, Scenes, StudyConfig, Variant, central_view, random_view
-from ficgan.lab.study.scores import METRICS, Cell, Evaluation
 from ficgan.yaml_settings import hint
 
 if TYPE_CHECKING:
@@ -266,6 +265,80 @@ def _views(
         generator=torch.Generator().manual_seed(0),  # else it would draw from the network's own
     )  # fmt: skip
     yield from loader
+
+
+# -- what a trained network is worth -----------------------------------------------------------------------------------
+
+TOP = 5  # Top-5 is given where there are more classes than this
+Row = dict[str, Any]
+
+
+def hits(logits: NDArray[np.float32], labels: NDArray[np.int64], k: int = 1) -> NDArray[np.bool_]:
+    """[N] whether the class of an image is among the k highest of its outputs [N,C]; ties count against it."""
+    if not np.isfinite(logits).all():
+        raise InputError("a network's output is not finite; its training has diverged, or its weights are damaged")
+    return (logits >= np.take_along_axis(logits, labels[:, None], 1)).sum(1) <= k
+
+
+def average_precision(scores: NDArray[Any], positive: NDArray[Any]) -> float | None:
+    """Area under the precision–recall steps of scores [N], see scikit-learn; None where nothing is positive."""
+    from sklearn.metrics import average_precision_score
+
+    if not np.isfinite(scores).all():
+        raise InputError("average precision needs finite scores")
+    return float(average_precision_score(positive, scores)) if np.any(positive) else None
+
+
+def class_precisions(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> list[float | None]:
+    """Average precision of every class against all others, by softmax: C values, None for a class without images."""
+    from scipy.special import softmax
+
+    chance = softmax(logits.astype(np.float64), axis=1)
+    return [average_precision(chance[:, c], labels == c) for c in range(logits.shape[1])]
+
+
+def spread(values: Sequence[float] | NDArray[Any]) -> Row:
+    """Mean over seeds and its standard error as {"mean", "sem", "n"}; the authors' errors are √2 times these."""
+    x = np.asarray(values, np.float64)
+    if not len(x) or not np.isfinite(x).all():
+        raise InputError(f"a mean over seeds needs finite values, not {x.tolist()}")
+    sem = float(x.std(ddof=1) / math.sqrt(len(x))) if len(x) > 1 else None
+    return {"mean": float(x.mean()), "sem": sem, "n": len(x)}
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One trained network on N evaluation images of a variant: hits [N], no top-5 of few classes; AP by class."""
+
+    top1: NDArray[np.bool_]
+    top5: NDArray[np.bool_] | None
+    precisions: tuple[float | None, ...]
+
+    @classmethod
+    def of(cls, logits: NDArray[np.float32], labels: NDArray[np.int64]) -> Evaluation:
+        top5 = hits(logits, labels, TOP) if logits.shape[1] > TOP else None
+        return cls(hits(logits, labels), top5, tuple(class_precisions(logits, labels)))
+
+    def hits(self, metric: str) -> NDArray[np.bool_] | None:
+        return self.top1 if metric == "top1" else self.top5
+
+
+METRICS: dict[str, Callable[[Evaluation], float | None]] = {
+    "top1": lambda one: float(one.top1.mean()),
+    "top5": lambda one: None if one.top5 is None else float(one.top5.mean()),
+    "ap": lambda one: float(np.mean([value for value in one.precisions if value is not None])),
+}
+"""Name → the figure of an evaluation; "ap" is the mean over the classes that have images."""
+
+
+class Cell(NamedTuple):
+    """One trained network: the file it is kept in, and what it was worth on each variant."""
+
+    network: str
+    variant: str
+    seed: int
+    path: Path
+    evaluations: dict[str, Evaluation]
 
 
 class Grid:
