@@ -363,5 +363,6 @@ def _count(number: int, single: str, many: str) -> str:
 
 def _twins(study: CloudStudy, clear: Record, known: Record) -> int:
     """Clear probes that are all but the enrolled picture, to some recogniser."""
-    pairs = ((record[f"by {reader.name}"] for record in (clear, known)) for reader in study.judges.readers)
-    return max(int((similarities(*pair, "cosine").max(axis=1) > _SAME).sum()) for pair in pairs)
+    names = [f"by {reader.name}" for reader in study.judges.readers]
+    alike = (similarities(clear[name], known[name], "cosine") for name in names)
+    return max(int((one.max(axis=1) > _SAME).sum()) for one in alike)
