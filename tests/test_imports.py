@@ -55,7 +55,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     | {"pretrained"},
     "lab": LEAVES
     | {"anonymizers", "attacks", "models", "faces", "identity", "images", "policy", "deidentify", "data", "pretrained"}
-    | {"configs", "verification", "pointcloud", "face_model", "frame_model", "frame"},
+    | {"configs", "verification", "pointcloud", "face_model", "frame_model", "frame", "records", "training"},
     "pointcloud": LEAVES | {"anonymizers", "images"},
     "service": LEAVES | {"records", "policy"},
     "bulk": LEAVES | {"images", "records", "deidentify", "faces", "video"},

@@ -4,6 +4,9 @@
 
 The first photo of each person is published with a random seed. Guesses are once the same photos ("original") and once
 other photos of the same people ("another photo"). Prints one line of JSON per guess and score.
+
+The attacker has the program, the public model and bank, and photos of some candidates; the seed is unknown. Each score
+says how well a candidate fits a published face; higher is better. Nothing here restores a face.
 """
 
 from __future__ import annotations
@@ -11,24 +14,120 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from PIL import Image
+from scipy.spatial.distance import cdist
 
 from ficgan import Deidentifier
 from ficgan.deidentify.pipeline import TEMPLATE_BOX
+from ficgan.errors import UsageError
 from ficgan.faces import Face
 from ficgan.faces.blend import crop
-from ficgan.lab.attacks import retrieval
 
 SIDE = 256
+Pixels = NDArray[np.uint8]
+Scores = NDArray[np.float64]
+"""[N published, M candidates]."""
+Program = Callable[[Pixels, int], Pixels]
+"""Aligned faces [M,S,S,3] and a seed of the attacker's → what the program makes of them."""
 
 
-def crops(paths: list[Path], engine: Deidentifier) -> NDArray[np.uint8]:
+def repeated(
+    published: Pixels, candidates: Pixels, program: Program, *, seeds: Sequence[int], weight: NDArray[np.float32]
+) -> Scores:
+    """Run the program on every candidate with seeds of one's own, and compare with the mean over them.
+
+    Averaging over seeds takes the k-same code away; what remains is what the program keeps of a source: expression,
+    pose, light, attributes, outline.
+
+    Args:
+        published: [N,S,S,3] uint8.
+        candidates: [M,S,S,3] uint8, aligned alike.
+        weight: [S,S], where the face is replaced; elsewhere a picture confirms itself.
+
+    Returns:
+        Less the weighted mean square of the difference of colours less their means, [N,M].
+    """
+    if not seeds:
+        raise UsageError("the guessing attack needs at least one seed of its own")
+    mean = np.mean([program(candidates, seed) for seed in seeds], axis=0)
+    share = (weight / weight.sum()).ravel()
+
+    def colour_free(images: NDArray[np.generic]) -> NDArray[np.float64]:
+        flat = images.reshape(len(images), -1, 3)[:, share > 0].astype(np.float64) / 255
+        counted = share[share > 0][None, :, None]
+        return ((flat - (flat * counted).sum(1, keepdims=True)) * np.sqrt(counted / 3)).reshape(len(images), -1)
+
+    return -cdist(colour_free(published), colour_free(mean), "sqeuclidean")
+
+
+def far_from_source(published: ArrayLike, candidates: ArrayLike) -> Scores:
+    """Less the cosine of codes [N,D] and [M,D]: of several draws the program takes the one least like its source."""
+    return cdist(np.asarray(published, np.float64), np.asarray(candidates, np.float64), "cosine") - 1
+
+
+def near(published: ArrayLike, candidates: ArrayLike) -> Scores:
+    """Less the distance of readings [N,D] and [M,D] (expression, pose, light), each in its standard deviations."""
+    a, b = np.asarray(published, np.float64), np.asarray(candidates, np.float64)
+    spread = np.maximum(b.std(0), 1e-9)
+    return -cdist(a / spread, b / spread)
+
+
+def combined(*scores: Scores) -> Scores:
+    """The sum of several scores, each in standard deviations over the candidates of a published face."""
+    parts = ((one - one.mean(1, keepdims=True)) / np.maximum(one.std(1, keepdims=True), 1e-12) for one in scores)
+    return np.sum(list(parts), axis=0)
+
+
+@dataclass(frozen=True)
+class Confirmation:
+    """How well scores tell the right candidate from the others; 95 % intervals by a bootstrap over published faces.
+
+    Args:
+        rank1: share of published faces whose right candidate scores highest; low, high: its interval. A guess is 1/M.
+        auc: share of pairs of a right and a wrong candidate of one published face that are in order; ½ is chance.
+        confirmed: share of right candidates above the threshold that 1 of 100 wrong ones passes; chance is .01.
+        n: published faces.
+        candidates: M.
+    """
+
+    rank1: tuple[float, float, float]
+    auc: tuple[float, float, float]
+    confirmed: tuple[float, float, float]
+    n: int
+    candidates: int
+
+
+def confirmation(scores: Scores, right: ArrayLike, *, resamples: int = 1000, seed: int = 0) -> Confirmation:
+    """Judge scores [N,M] by the number of the right candidate of each published face [N]."""
+    truth, (n, m) = np.asarray(right, np.int64), scores.shape
+    if truth.shape != (n,) or m < 2 or not ((truth >= 0) & (truth < m)).all():
+        raise UsageError(f"scores {list(scores.shape)} and {list(truth.shape)} right candidates do not belong together")
+    own, others = scores[np.arange(n), truth], scores[np.arange(m) != truth[:, None]].reshape(n, m - 1)
+    # Ties count half, so that scores that say nothing come out at chance.
+    above, equal = others > own[:, None], others == own[:, None]
+    hit = np.where(above.any(1), 0.0, 1 / (1 + equal.sum(1)))
+    order = 1 - (above + 0.5 * equal).mean(1)
+    # One threshold for all published faces, on scores that are comparable between them.
+    centre, spread = others.mean(1), np.maximum(others.std(1), 1e-12)
+    bar = np.quantile((others - centre[:, None]) / spread[:, None], 0.99)
+    passed = ((own - centre) / spread > bar).astype(np.float64)
+    rows = np.random.default_rng(seed).integers(0, n, (resamples, n))
+
+    def figure(values: NDArray[np.float64]) -> tuple[float, float, float]:
+        low, high = np.quantile(values[rows].mean(1), [0.025, 0.975])
+        return float(values.mean()), float(low), float(high)
+
+    return Confirmation(figure(hit), figure(order), figure(passed), n, m)
+
+
+def crops(paths: list[Path], engine: Deidentifier) -> Pixels:
     out = []
     for path in paths:
         photo = np.asarray(Image.open(path).convert("RGB"))
@@ -39,7 +138,7 @@ def crops(paths: list[Path], engine: Deidentifier) -> NDArray[np.uint8]:
     return np.stack(out)
 
 
-def readings(images: NDArray[np.uint8], engine: Deidentifier) -> tuple[Any, Any]:
+def readings(images: Pixels, engine: Deidentifier) -> tuple[Any, Any]:
     """Identity codes and readings of the moment; rows of NaN where a face cannot be read."""
     points = engine.alignment.points(SIDE).astype(np.float32)
     sights = engine.face_model.see([(image, Face(SIDE * TEMPLATE_BOX, points, 1.0)) for image in images])
@@ -67,7 +166,7 @@ def main() -> int:
         by_person.setdefault(path.stem.split("_")[0], []).append(path)
     pairs = [paths[:2] for paths in by_person.values() if len(paths) > 1][: given.people]
 
-    def program(images: NDArray[np.uint8], seed: int | None) -> NDArray[np.uint8]:
+    def program(images: Pixels, seed: int | None) -> Pixels:
         engine = Deidentifier.from_pretrained(seed=seed)
         keys = [f"{seed}-{number}" for number in range(len(images))]
         return engine.aligned(images, keys=keys)[0]
@@ -89,18 +188,18 @@ def main() -> int:
         seen = gate.embed_each(candidates, marks)[good]  # type: ignore[attr-defined]
         scores = {
             "recogniser (dlib)": -np.linalg.norm(likeness[good][:, None] - seen[None], axis=2),
-            "far from the source's code": retrieval.far_from_source(codes[good], own_codes[good]),
-            "expression, pose, light": retrieval.near(moments[good], own_moments[good]),
-            "one draw of one's own": retrieval.repeated(
+            "far from the source's code": far_from_source(codes[good], own_codes[good]),
+            "expression, pose, light": near(moments[good], own_moments[good]),
+            "one draw of one's own": repeated(
                 published[good], candidates[good], program, seeds=[101], weight=weight
             ),
-            f"mean of {given.seeds} draws": retrieval.repeated(
+            f"mean of {given.seeds} draws": repeated(
                 published[good], candidates[good], program, seeds=range(101, 101 + given.seeds), weight=weight
             ),
         }  # fmt: skip
-        scores["all together"] = retrieval.combined(*scores.values())
+        scores["all together"] = combined(*scores.values())
         for name, values in scores.items():
-            told = asdict(retrieval.confirmation(values, right))
+            told = asdict(confirmation(values, right))
             short = {key: np.round(value, 3).tolist() for key, value in told.items()}
             print(json.dumps({"guess": guess, "score": name, **short}), flush=True)
     return 0

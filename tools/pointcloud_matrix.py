@@ -17,7 +17,8 @@ import time
 from pathlib import Path
 
 from ficgan.errors import FicganError
-from ficgan.lab.clouds import CloudStudyConfig, run_cloud_study, write_cloud_report
+from ficgan.lab.clouds import CloudStudyConfig, run_cloud_study
+from ficgan.lab.clouds.report import write_cloud_report
 from ficgan.lab.clouds.tables import summary
 
 

@@ -72,8 +72,8 @@ def page(
     themselves: quality control, no security against somebody who reads their source.
     """
     from ficgan.errors import InputError, UsageError
+    from ficgan.lab.annotation import Rules, write_pages
     from ficgan.lab.annotation.boxes import listed, read_records
-    from ficgan.lab.annotation.make import Rules, write_pages
 
     if gold is None and gold_count:
         raise UsageError("--gold names the boxes of verified images; without quality control give --gold-count 0")
@@ -109,16 +109,16 @@ def collect(
     code 3, as do images that nobody looked at; these keep the detector's boxes, with "workers": 0.
     """
     from ficgan.errors import UsageError
-    from ficgan.lab.annotation import collect as collecting
+    from ficgan.lab.annotation import collect, read_key
+    from ficgan.lab.annotation import summary as summarised
     from ficgan.lab.annotation.boxes import write_records
-    from ficgan.lab.annotation.make import read_key
     from ficgan.lab.stored import write_json
 
     log = log or out.with_suffix(".log.json")
     if log == out:
         raise UsageError(f"--log and --output are both {out}; give them two names")
-    done = collecting.collect(read_key(key), exports, union=keep == "any")
-    summary = collecting.summary(done)
+    done = collect(read_key(key), exports, union=keep == "any")
+    summary = summarised(done)
     write_records(out, done.records)
     write_json(log, {**summary, "unseen": done.unseen, "log": done.log})
     unseen = [f"nobody looked at {name}; its boxes are the detector's" for name in done.unseen]
@@ -141,8 +141,8 @@ def score(truth: Path, before: Path, after: Path, overlap: float, names: Path | 
     Categories are the labels of TRUTH, else the folders of its images (the paper's Table 1).
     """
     from ficgan.errors import InputError
+    from ficgan.lab.annotation import score_annotations, score_text
     from ficgan.lab.annotation.boxes import read_records
-    from ficgan.lab.annotation.collect import score_annotations, score_text
     from ficgan.lab.stored import read_json, write_json
 
     called = read_json(names) if names else {}

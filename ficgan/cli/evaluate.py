@@ -136,7 +136,7 @@ def _matrix(
     from ficgan import configs
     from ficgan.errors import UsageError
     from ficgan.lab.matrix_config import load_matrix
-    from ficgan.lab.papers.bench import with_data
+    from ficgan.lab.papers import with_data
 
     if config in configs.names("eval"):
         if data is None:

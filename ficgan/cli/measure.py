@@ -59,7 +59,8 @@ def measure(
         return _first_figures(photos=photos, psi=psi, **common)
     if out is None:
         raise UsageError("the table of bars is written into a folder; give -o")
-    from ficgan.lab.bars import BarsConfig, run_bars, write_bars
+    from ficgan.lab.bars import BarsConfig, run_bars
+    from ficgan.lab.bars.table import write_bars
 
     config = BarsConfig(
         clips=tuple(_clip(path) for path in clips), photos=() if photos is None else (photos,), psi=psi, train=train,

@@ -243,7 +243,8 @@ def evaluate(out: Path, jobs: int, dry_run: bool, report: Progress, **chosen: An
     CONFIG: a YAML file, or pointcloud (200 people × 6 methods × 35 degrees, hours) or pointcloud-small (minutes);
     KEY=VALUE changes it, such as degrees=[10,20,30]. Without --scans the people are made heads. Prints a line of JSON.
     """
-    from ficgan.lab.clouds import run_cloud_study, write_cloud_report
+    from ficgan.lab.clouds import run_cloud_study
+    from ficgan.lab.clouds.report import write_cloud_report
 
     study = _study(**chosen)
     if dry_run:

@@ -61,8 +61,7 @@ def make(
     """
     from ficgan.errors import InputError
     from ficgan.faces import get_detector
-    from ficgan.lab.survey.design import Rules
-    from ficgan.lab.survey.make import CONSENT, changes_of, make_survey, write_survey
+    from ficgan.lab.survey import CONSENT, Rules, changes_of, make_survey, write_survey
 
     rules = Rules(pairs, checks, questionnaires, match, failures, seed)
     source, known = _source(**faces)
@@ -106,9 +105,9 @@ def score(
     """
     from ficgan.errors import InputError
     from ficgan.lab import readers
-    from ficgan.lab.metrics.intervals import Bootstrap
+    from ficgan.lab.metrics import Bootstrap
     from ficgan.lab.stored import write_json
-    from ficgan.lab.survey.design import read_key
+    from ficgan.lab.survey import read_key
     from ficgan.lab.survey.score import collect, judge, score_survey, score_text
 
     if out is not None and out.exists():

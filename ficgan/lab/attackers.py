@@ -16,7 +16,7 @@ from ficgan.anonymizers import Anonymizer, Faces, Images, generator
 from ficgan.anonymizers.defended import Jpeg
 from ficgan.lab.attacks import REVERSERS, Pairs, Reverser, another_key
 from ficgan.lab.attacks.learned import Learned, Trained, read_header
-from ficgan.lab.attacks.retrieval import Rule, retrieve
+from ficgan.lab.attacks.revelio import Rule, retrieve
 from ficgan.lab.attacks.training import WEIGHTS
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Rows, Subject, content, known
 from ficgan.lab.matrix_config import SCENARIOS, Attacker, Scenario, without_folder

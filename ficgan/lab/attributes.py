@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from ficgan.anonymizers import Faces
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, crop, similarity
-from ficgan.lab.metrics.intervals import Bootstrap, Sample, percentiles
+from ficgan.lab.metrics import Bootstrap, Sample, percentiles
 from ficgan.lab.results import Figure
 from ficgan.lab.stored import Progress
 from ficgan.models.io import load_tensors, save_tensors

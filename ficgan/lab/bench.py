@@ -21,8 +21,8 @@ from ficgan.lab import readers
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.attacks.learned import Trained, read_header
 from ficgan.lab.matrix_config import MatrixConfig, SetConfig, SplitConfig, View
-from ficgan.lab.metrics.geometry import detect_faces, quick
-from ficgan.lab.metrics.intervals import Bootstrap, Sample
+from ficgan.lab.metrics import Bootstrap, Sample, one_each_unknown
+from ficgan.lab.metrics.pictures import detect_faces, quick
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.readers import Embeddings, Reader
 from ficgan.lab.results import Figure
@@ -152,10 +152,10 @@ class FaceBench:
     def name(self) -> str:
         return str(self.prepared.source["name"])
 
-    @property
+    @cached_property
     def people(self) -> Rows:
-        """[N] who is in each crop."""
-        return known(self.prepared.faces)
+        """int64 [N] who is in each crop; every image of somebody unknown is a person of its own."""
+        return one_each_unknown(self.prepared.faces.people, len(self.prepared))
 
     @property
     def bootstrap(self) -> Bootstrap:

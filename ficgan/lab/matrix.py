@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ficgan import __version__, pretrained
 from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces
 from ficgan.deidentify import refuse_trainer
-from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.errors import InputError, UsageError
 from ficgan.face_model import ModelInfo
 from ficgan.lab import readers
 from ficgan.lab.attackers import Attempt, attacked, shareable, titles, training_of, with_trainings
@@ -34,7 +34,7 @@ from ficgan.lab.bench import (
     pixels_of,
 )  # fmt: skip
 from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, Scenario, SetConfig, get_scenarios, without_folder
-from ficgan.lab.metrics.intervals import wilson_share
+from ficgan.lab.metrics import wilson_share
 from ficgan.lab.metrics.privacy import (
     FAILURES,
     chance,
@@ -50,7 +50,7 @@ from ficgan.lab.probe import run_identity_probe
 from ficgan.lab.readers import Embeddings, Reader, retrain_head, retrain_network
 from ficgan.lab.results import Figure, Results, Trial, Utility, caveats, from_json, origin
 from ficgan.lab.reversal import fidelity_figures, identity_distance, run_retrieval
-from ficgan.lab.stored import VERSION, Progress, Say, digest, files_digest, png, run_tasks, write_file
+from ficgan.lab.stored import VERSION, Progress, Say, Tasks, digest, files_digest, png, write_file
 from ficgan.registry import parse_spec
 
 LEAST_GROUP = 10  # People a group needs for figures of its own
@@ -325,35 +325,22 @@ class Task:
 def run_matrix(config: MatrixConfig, out: Path, *, jobs: int = 1, progress: Progress | None = None) -> Results:
     """Run or resume an evaluation; the results are also written to `out/results.json`."""
     started = time.monotonic()
-    report = progress or (lambda done, total, what: None)
     (out / "tasks").mkdir(parents=True, exist_ok=True)
     _check(config)
-    total = len(config.sets) * (len(config.methods) + 1)
+    run = Tasks(out, len(config.sets) * (len(config.methods) + 1), jobs, progress)
     tasks: list[Task] = []
     sets: dict[str, dict[str, Any]] = {}
     for one in config.sets:
-        report(0, total, f"preparing {one.name}")
+        run.say(f"preparing {one.name}")
         sets[one.name] = facts = describe(config, one, out)
         tasks += [Task.of(config, one, method, facts["digest"], out) for method in (None, *config.methods)]
     waiting = [task for task in tasks if task.read() is None]
-    done = total - len(waiting)
-    report(done, total, f"{done} of {total} were done before" if done else "")
-    failures: list[str] = []
-
-    def say(text: str) -> None:
-        report(done, total, text)
-
+    run.done = run.total - len(waiting)
+    run.say(f"{run.done} of {run.total} were done before" if run.done else "")
     # The clear images come first: everybody compares with them, and their embeddings are then in the store.
     for clear in (True, False):
-        group = [task for task in waiting if (task.method is None) == clear]
-        work = [(number, (task,)) for number, task in enumerate(group)]
-        for number, problem in run_tasks(_run, work, jobs=jobs, say=say):
-            done += 1
-            failures += [f"{group[number].title}: {problem}"] if problem else []
-            report(done, total, group[number].title)
-    if failures:
-        more = f" ({len(failures) - 1} more tasks failed)" if len(failures) > 1 else ""
-        raise FicganError(f"{failures[0]}{more}; what is finished is kept in {out}, run again after mending it")
+        run.run(Task.run, [(task.title, (task,)) for task in waiting if (task.method is None) == clear])
+    run.check()
     results = _collect(config, out, sets, tasks, time.monotonic() - started)
     results.write(out / "results.json")
     return results
@@ -367,14 +354,6 @@ def check_paths(config: MatrixConfig) -> None:
         for some in (one, one.learn_from):
             if some is not None and not Path(some.path).exists():
                 raise InputError(f"the set {some.name} is not at {some.path}; name a folder, zip or tar")
-
-
-def _run(task: Task, say: Say) -> str:
-    try:
-        task.run(say)
-    except FicganError as error:
-        return str(error)
-    return ""
 
 
 def _check(config: MatrixConfig) -> None:

@@ -21,7 +21,7 @@ from ficgan.errors import UsageError
 from ficgan.identity.ksame import k_same_layers
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject, content
 from ficgan.lab.matrix_config import Scenario
-from ficgan.lab.metrics.intervals import Bootstrap
+from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.metrics.privacy import auc, chance, eer, rank
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.readers import LEAST_PEOPLE, Shapes, retrain_head, similarities

@@ -5,9 +5,14 @@ from __future__ import annotations
 import json
 import platform
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from ficgan import __version__
 from ficgan.lab.stored import read_checked, write_file
@@ -119,70 +124,39 @@ def from_json(raw: dict[str, Any]) -> dict[str, Any]:
 # -- what the figures of a report do not say --------------------------------------------------------------------------
 
 FEW_PEOPLE = 300  # People of the test set of the Fantômas protocol
-NOT_HANDLED = (
-    "Only faces are replaced: body, gait, clothes, text, number plates, voice and surroundings can identify a person, "
-    "and are as they were."
-)
-ATTACKERS = (
-    'What no attacker here reversed may still be reversed by another: "not reversed" means by these attackers, with '
-    "the knowledge stated beside each."
-)
-STRONGEST = "The headline of a method is the strongest attacker's figure, never the mean over attackers."
-_OF_FAMILIES = {
-    "adversarial": (
-        "A cloak is made against one recogniser and holds against its kin at best: a judge of the same family flatters "
-        "it, and another judge may not see it at all."
-    ),
-    "differential privacy": (
-        "Differential privacy here is of pixels, not of people: two images are neighbours when they differ in m "
-        "pixels, and colour costs three times the stated ε."
-    ),
-    "k-anonymity": (
-        "k-same with a public background set is a subtraction: whoever has the set gets the source back; see "
-        "background-known."
-    ),
-}
-FICGAN_LEAK = (
-    "In FICGAN the k-same code itself carries nothing of the source; the spatial code and style layers 1…i do come "
-    "from it."
-)
-SURROUNDINGS_UNKNOWN = (
-    "Parrot figures may speak of hair, clothes and background as much as of faces: no control of the surroundings was "
-    "run (scenario background-only, context above 1)."
-)
-SURROUNDINGS_MEASURED = (
-    "Parrot figures speak of the surroundings, too: read them beside background-only, which shows nothing of the face."
-)
+
+
+def notes(kind: str, holds: Mapping[str, object], **values: Any) -> list[str]:
+    """The sentences of `notes.yaml` of this kind that hold, with their gaps filled."""
+    texts = _texts()[kind]
+    return [texts[name].format(**values) for name, true in holds.items() if true]
+
+
+@cache
+def _texts() -> dict[str, dict[str, str]]:
+    text: dict[str, dict[str, str]] = yaml.safe_load(files("ficgan.lab").joinpath("notes.yaml").read_text("utf-8"))
+    return text
 
 
 def caveats(results: Results) -> list[str]:
     """The sentences that must be read with these results, whose own caveats do not count."""
     out = []
     for name, facts in results.sets.items():
-        tested = facts["split"]["parts"]["probe"]["people"]
-        if tested < FEW_PEOPLE:
-            out.append(
-                f"{name}: {tested} people are tested; figures on so few show how the software behaves, not what holds "
-                "in the world."
-            )
-        if missed := facts["failures_to_acquire"]:
-            reasons = Counter(why for _, why in missed).most_common(3)
-            spelled = "; ".join(f"{why} ({count})" for why, count in reasons)
-            out.append(f"{name}: {len(missed)} of {len(missed) + facts['faces']} images are left out: {spelled}.")
-        if removed := facts["split"].get("duplicates_removed"):
-            lost = facts["split"].get("people_lost_by_it", 0)
-            out.append(f"{name}: {removed} pictures stood in several places and are left out, {lost} people with them.")
-    if judge := results.provenance.get("attribute_classifier"):
-        learnt = judge.get("name") or judge.get("set") or "an unnamed set"
-        out.append(
-            f"The attribute classifier learnt on {learnt}: where a set shares its people, attribute figures flatter."
-        )
+        split, missed = facts["split"], facts["failures_to_acquire"]
+        tested, removed = split["parts"]["probe"]["people"], split.get("duplicates_removed", 0)
+        reasons = "; ".join(f"{why} ({n})" for why, n in Counter(why for _, why in missed).most_common(3))
+        out += notes(
+            "evaluation", {"few": tested < FEW_PEOPLE, "missed": missed, "repeated": removed}, name=name, tested=tested,
+            missed=len(missed), all=len(missed) + facts["faces"], reasons=reasons, removed=removed,
+            lost=split.get("people_lost_by_it", 0),
+        )  # fmt: skip
+    judge = results.provenance.get("attribute_classifier") or {}
     families = {facts["family"] for facts in results.methods.values()}
-    out += [text for family, text in _OF_FAMILIES.items() if family in families]
-    if "ficgan" in {facts["name"] for facts in results.methods.values()}:
-        out.append(FICGAN_LEAK)
-    if any(t.control == "surroundings" and any(f.value is not None for f in t.figures) for t in results.trials):
-        out.append(SURROUNDINGS_MEASURED)
-    elif any(trial.scenario.startswith("parrot") for trial in results.trials):
-        out.append(SURROUNDINGS_UNKNOWN)
-    return [*out, ATTACKERS, STRONGEST, NOT_HANDLED]
+    measured = any(t.control == "surroundings" and any(f.value is not None for f in t.figures) for t in results.trials)
+    parrots = any(trial.scenario.startswith("parrot") for trial in results.trials)
+    holds = {"classifier": judge}
+    holds |= {family: family in families for family in ("adversarial", "differential privacy", "k-anonymity")}
+    holds |= {"ficgan": "ficgan" in {facts["name"] for facts in results.methods.values()}}
+    holds |= {"surroundings measured": measured, "surroundings unknown": parrots and not measured}
+    holds |= dict.fromkeys(("attackers", "strongest", "only faces"), True)
+    return out + notes("evaluation", holds, learnt=judge.get("name") or judge.get("set") or "an unnamed set")

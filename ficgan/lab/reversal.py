@@ -9,12 +9,11 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import Faces, generator
 from ficgan.lab.attackers import Read, halves, opponents
-from ficgan.lab.attacks.retrieval import RULES, Rule, choose_threshold, ood_curve, retrieve
+from ficgan.lab.attacks.revelio import RULES, Rule, choose_threshold, ood_curve, retrieve
 from ficgan.lab.bench import Bench, Subject, content
 from ficgan.lab.matrix_config import Scenario
-from ficgan.lab.metrics import Metric, perceptual
-from ficgan.lab.metrics.intervals import Bootstrap, Sample, proportion, wilson_share
-from ficgan.lab.metrics.perceptual import Perception, SqueezeNet, frechet_distance, frechet_floor
+from ficgan.lab.metrics import Bootstrap, Metric, Sample, pictures, proportion, wilson_share
+from ficgan.lab.metrics.pictures import Perception, SqueezeNet, frechet_distance, frechet_floor
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.readers import Embeddings
 from ficgan.lab.results import Figure, Trial
@@ -49,12 +48,12 @@ def fidelity_figures(bench: Bench, rows: NDArray[np.int64], faces: Faces) -> tup
     guess, clear = bench.part(rows, faces.images).regions(), bench.part(rows).regions()
     side, sample = guess.images.shape[1], bench.sample(rows)
     both = [content(guess), content(clear)]
-    ratio = bench.store.array(["psnr", *both], lambda: perceptual.psnr(guess.images, clear.images))
+    ratio = bench.store.array(["psnr", *both], lambda: pictures.psnr(guess.images, clear.images))
     equal = int(np.isposinf(ratio).sum())
     note = f"{equal} of {len(ratio)} are equal to the clear faces (infinite) and left out" if equal else ""
     out = [sample.mean(PSNR, np.where(np.isinf(ratio), np.nan, ratio), note)]
-    if perceptual.scales(side):
-        alike = bench.store.array(["ssim", *both], lambda: perceptual.ssim(guess.images, clear.images))
+    if pictures.scales(side):
+        alike = bench.store.array(["ssim", *both], lambda: pictures.ssim(guess.images, clear.images))
         out.append(sample.mean(SSIM, alike))
     else:
         out.append(sample.none(SSIM, f"squares of {side} pixels are smaller than its window"))

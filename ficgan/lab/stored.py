@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
-from ficgan.errors import InputError
+from ficgan.errors import FicganError, InputError
 from ficgan.files import atomic_write
 from ficgan.registry import Parametrised
 
@@ -245,13 +245,46 @@ def files_digest(text: str) -> list[str]:
     return out
 
 
-def run_tasks(
-    task: Callable[..., str], group: Sequence[tuple[int, tuple[Any, ...]]], *, jobs: int, say: Say
-) -> Iterator[tuple[int, str]]:
-    """Run tasks; yields (number of the task, its result) as each ends. All must be picklable."""
+Work = Sequence[tuple[str, tuple[Any, ...]]]  # Title and arguments of each task
+
+
+@dataclasses.dataclass
+class Tasks:
+    """Tasks of a run, in groups that are counted together; what fails is said at the end of all of them."""
+
+    out: Path
+    total: int
+    jobs: int = 1
+    progress: Progress | None = None
+    done: int = 0
+    failures: list[str] = dataclasses.field(default_factory=list)
+
+    def say(self, text: str) -> None:
+        if self.progress:
+            self.progress(self.done, self.total, text)
+
+    def run(self, task: Callable[..., object], group: Work) -> None:
+        """Do `task(*arguments, say)` for each of a group; a failure leaves the others going."""
+        for number, problem in run_tasks(task, group, jobs=self.jobs, say=self.say):
+            title = group[number][0]
+            self.done += 1
+            if problem:
+                self.failures.append(problem if problem.startswith(title) else f"{title}: {problem}")
+            self.say(title)
+
+    def check(self) -> None:
+        """Raise the first failure, if there was one."""
+        if self.failures:
+            more = f" ({len(self.failures) - 1} more tasks failed)" if self.failures[1:] else ""
+            kept = f"what is finished is kept in {self.out}, run again after mending it"
+            raise FicganError(f"{self.failures[0]}{more}; {kept}")
+
+
+def run_tasks(task: Callable[..., object], group: Work, *, jobs: int, say: Say) -> Iterator[tuple[int, str]]:
+    """Run tasks; yields (number of the task, why it failed or "") as each ends. All must be picklable."""
     if jobs <= 1 or len(group) <= 1:
-        for index, arguments in group:
-            yield index, task(*arguments, say)
+        for index, (_, arguments) in enumerate(group):
+            yield index, _attempt(task, arguments, say)
         return
     context = multiprocessing.get_context("spawn")
     queue: Any = context.SimpleQueue()  # what is put is in the pipe before the task ends
@@ -259,7 +292,7 @@ def run_tasks(
         pool = ProcessPoolExecutor(min(jobs, len(group)), mp_context=context, initializer=_listen, initargs=(queue,))
         try:
             running: dict[Future[str], int] = {
-                pool.submit(_in_process, task, arguments): index for index, arguments in group
+                pool.submit(_in_process, task, arguments): index for index, (_, arguments) in enumerate(group)
             }
             while running:
                 finished, _ = wait(running, timeout=_LISTEN, return_when=FIRST_COMPLETED)
@@ -275,13 +308,21 @@ def run_tasks(
             pool.shutdown(wait=True, cancel_futures=True)
 
 
+def _attempt(task: Callable[..., object], arguments: tuple[Any, ...], say: Say) -> str:
+    try:
+        task(*arguments, say)
+    except FicganError as error:
+        return str(error)
+    return ""
+
+
 def _listen(queue: Any) -> None:
     global _queue
     _queue = queue
 
 
-def _in_process(task: Callable[..., str], arguments: tuple[Any, ...]) -> str:
-    return task(*arguments, _queue.put)
+def _in_process(task: Callable[..., object], arguments: tuple[Any, ...]) -> str:
+    return _attempt(task, arguments, _queue.put)
 
 
 @contextmanager

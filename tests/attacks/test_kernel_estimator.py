@@ -16,9 +16,9 @@ from sklearn import metrics
 from ficgan.anonymizers import ANONYMIZERS, Faces, GaussianBlur
 from ficgan.anonymizers.basic import SIGMA_RULES, scaled_kernel, sigma_of, spread
 from ficgan.errors import InputError, UsageError
-from ficgan.lab.attacks import kernel as estimation
-from ficgan.lab.attacks.blurs import TRANSFERS, blurred, equivalent_kernel, scaled_blur, transfers
-from ficgan.lab.attacks.kernel import KernelEstimator, log_spectrum
+from ficgan.lab.attacks import networks as estimation
+from ficgan.lab.attacks.deconvolution import TRANSFERS, blurred, equivalent_kernel, scaled_blur, transfers
+from ficgan.lab.attacks.networks import KernelEstimator, log_spectrum
 from ficgan.registry import parse_spec
 
 

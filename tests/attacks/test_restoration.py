@@ -15,8 +15,17 @@ from ficgan.anonymizers import Faces
 from ficgan.anonymizers.basic import sigma_of
 from ficgan.lab.attacks import Bicubic, InterpolateGrey, Linear, Pairs, RichardsonLucy, Wavelet, Wiener, WienerBlind
 from ficgan.lab.attacks.base import luminance, mean_ssim
-from ficgan.lab.attacks.blurs import blur_matrix, blur_transfer, filtered, spectrum
-from ficgan.lab.attacks.deconvolution import NormSparsity, blur_between, blur_of, estimate_kernel, hyper_laplacian
+from ficgan.lab.attacks.deconvolution import (
+    NormSparsity,
+    blur_between,
+    blur_matrix,
+    blur_of,
+    blur_transfer,
+    estimate_kernel,
+    filtered,
+    hyper_laplacian,
+    spectrum,
+)
 from ficgan.lab.attacks.restoration import HIGH, LOW, analyse, bayes_shrunk, synthesise  # fmt: skip
 
 

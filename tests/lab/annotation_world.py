@@ -13,8 +13,8 @@ from PIL import Image
 
 from ficgan.errors import InputError
 from ficgan.faces import Face
+from ficgan.lab.annotation import EXPORT_SCHEMA, Batch, Item, Key, Rules, write_pages
 from ficgan.lab.annotation.boxes import Record, Records, listed
-from ficgan.lab.annotation.make import EXPORT_SCHEMA, Batch, Item, Key, Rules, write_pages
 
 SIZE = (120, 90)
 FACES = [[10, 10, 30, 35], [50, 20, 70, 45], [85, 50, 110, 80]]

@@ -8,7 +8,7 @@ import pytest
 from survey_world import made_people, made_survey
 
 from ficgan.lab.matrix_config import SetConfig
-from ficgan.lab.survey.make import Survey, write_survey
+from ficgan.lab.survey import Survey, write_survey
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from ficgan.anonymizers import Faces
+from ficgan.errors import FicganError
 from ficgan.lab.attacks import Pairs, ReverserTraits
 from ficgan.lab.attacks.base import Progress
 from ficgan.lab.attacks.learned import Learned
@@ -97,7 +98,8 @@ class ByHeart(Learned):
         return self.pairs.clear.images[near]
 
 
-def speak(name: str, say: Callable[[str], object]) -> str:
-    """A task for `run_tasks`."""
+def speak(name: str, say: Callable[[str], object]) -> None:
+    """A task that is talked of; that called b fails."""
     say(f"{name} has begun")
-    return name.upper()
+    if name == "b":
+        raise FicganError("it failed")

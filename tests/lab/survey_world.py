@@ -10,8 +10,7 @@ import numpy as np
 from PIL import Image
 
 from ficgan.lab.matrix_config import MethodConfig, SetConfig
-from ficgan.lab.survey.design import ANSWERS_SCHEMA, Key, Questionnaire, Rules
-from ficgan.lab.survey.make import Survey, changes_of, make_survey
+from ficgan.lab.survey import ANSWERS_SCHEMA, Key, Questionnaire, Rules, Survey, changes_of, make_survey
 
 SIDE = 32
 

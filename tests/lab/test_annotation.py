@@ -36,6 +36,19 @@ from scipy.stats import binomtest
 from ficgan.cli.annotate import annotate
 from ficgan.cli.evaluate import evaluate
 from ficgan.errors import InputError, UsageError
+from ficgan.lab.annotation import (
+    PUBLISHED_ERRORS,
+    PUBLISHED_PER_50,
+    SPOILS,
+    Rules,
+    collect,
+    compose,
+    read_key,
+    score_annotations,
+    score_text,
+    spoil,
+    write_pages,
+)  # fmt: skip
 from ficgan.lab.annotation.boxes import (
     Record,
     Records,
@@ -50,14 +63,6 @@ from ficgan.lab.annotation.boxes import (
     read_records,
     write_records,
 )  # fmt: skip
-from ficgan.lab.annotation.collect import (
-    PUBLISHED_ERRORS,
-    PUBLISHED_PER_50,
-    collect,
-    score_annotations,
-    score_text,
-)  # fmt: skip
-from ficgan.lab.annotation.make import SPOILS, Rules, compose, read_key, spoil, write_pages
 from ficgan.lab.study import open_scenes
 
 Box = tuple[int, int, int, int]
@@ -105,23 +110,23 @@ def test_errors_are_what_a_maximum_matching_leaves(a: NDArray[Any], b: NDArray[A
 def test_changes_name_what_was_done() -> None:
     before = rows([0, 0, 10, 10], [20, 20, 30, 30], [50, 50, 60, 60])
     after = rows([2, 0, 12, 10], [80, 80, 90, 90], [50, 50, 60, 60])
-    assert [(c.kind, c.before, c.after) for c in changes(before, after)] == [
-        ("moved", (0, 0, 10, 10), (2, 0, 12, 10)),
-        ("removed", (20, 20, 30, 30), None),
-        ("added", None, (80, 80, 90, 90)),
+    assert [tuple(change.values()) for change in changes(before, after)] == [
+        ("moved", [0, 0, 10, 10], [2, 0, 12, 10]),
+        ("removed", [20, 20, 30, 30], None),
+        ("added", None, [80, 80, 90, 90]),
     ]
     assert changes(before, before[::-1]) == []
 
 
 @given(boxes(), boxes())
 def test_changes_make_the_one_list_of_the_other(a: NDArray[Any], b: NDArray[Any]) -> None:
-    now = sorted(map(tuple, a.tolist()))
+    now = a.tolist()
     for change in changes(a, b):
-        if change.before is not None:
-            now.remove(change.before)
-        if change.after is not None:
-            now.append(change.after)
-    assert sorted(now) == sorted(map(tuple, b.tolist()))
+        if change["before"] is not None:
+            now.remove(change["before"])
+        if change["after"] is not None:
+            now.append(change["after"])
+    assert sorted(now) == sorted(b.tolist())
 
 
 def test_merging_takes_medians_and_covers_what_is_divided() -> None:

@@ -14,9 +14,8 @@ import numpy as np
 from annotation_world import hand_in, make, right, rows
 from page_reader import Page, run
 
+from ficgan.lab.annotation import EXPORT_SCHEMA, Batch, Key, Rules, collect, page_html
 from ficgan.lab.annotation.boxes import errors
-from ficgan.lab.annotation.collect import collect
-from ficgan.lab.annotation.make import EXPORT_SCHEMA, Batch, Key, Rules, page_html
 from ficgan.lab.stored import page_script, page_template
 
 SCRIPT = page_script(page_template("ficgan.lab.annotation"))

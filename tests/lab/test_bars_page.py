@@ -20,9 +20,9 @@ from ficgan.deidentify import Deidentifier, Ficgan
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment
 from ficgan.identity import IdentityBank
-from ficgan.lab.bars import BARS, BarsConfig, Clip, Control, Line, Report, Sheet, run_bars, utility, write_bars
+from ficgan.lab.bars import BarsConfig, Clip, Control, Measured, Report, Sheet, run_bars, utility
 from ficgan.lab.bars import bench as bars_bench
-from ficgan.lab.bars import run as bars_run
+from ficgan.lab.bars.table import BARS, Line, write_bars
 from ficgan.lab.readers import ShapeRecognizer
 from ficgan.lab.results import Figure
 from ficgan.models import FICGAN, CheckpointHeader, save_checkpoint
@@ -76,7 +76,7 @@ def test_photos_have_bars_of_their_own() -> None:
 def test_the_table_is_the_issues() -> None:
     rows = {bar.row: bar for bar in BARS}
     assert len(rows) == len(BARS)
-    limits = {row: (bar.least, bar.most) for row, bar in rows.items() if bar.exists and not bar.measured}
+    limits = {row: (bar.least, bar.most) for row, bar in rows.items() if (bar.least, bar.most) != (None, None)}
     assert limits == {
         "id-cosine": (None, 0.13), "tar": (None, 0.02), "naive": (None, 0.12), "shape": (None, 0.15),
         "detected": (0.99, None), "landmarks": (None, 0.06), "smile-r": (0.7, None), "yaw-r": (0.85, None),
@@ -157,7 +157,7 @@ def _judged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bars_bench, "get_readers", lambda names, device="cpu": [reader()])
     monkeypatch.setattr("ficgan.deidentify.pipeline.get_recognizer", lambda name, **_: reader().recognizer)
     monkeypatch.setattr(bars_bench, "detector_missing", lambda name: f"{name} is not here")
-    monkeypatch.setattr("ficgan.lab.bars.run.ShapeRecognizer", lambda device: ShapeRecognizer(MadeMesh()))
+    monkeypatch.setattr("ficgan.lab.bars.ShapeRecognizer", lambda device: ShapeRecognizer(MadeMesh()))
 
 
 def _config(world: Path, **more: Any) -> BarsConfig:
@@ -187,7 +187,7 @@ def test_a_whole_run(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         return made
 
     monkeypatch.setattr(Deidentifier, "aligned", seen_through)
-    monkeypatch.setattr("ficgan.lab.bars.run._FEW", 6)
+    monkeypatch.setattr("ficgan.lab.bars._FEW", 6)
     monkeypatch.setattr("ficgan.lab.bars.utility.LEAST_GROUP", 6)
     steps: list[tuple[int, int, str]] = []
     config = _config(world, train=(world / "faces",), layers=(0, 3))
@@ -231,7 +231,7 @@ def test_the_draws_have_the_models_own_diversity(
     world: Path, monkeypatch: pytest.MonkeyPatch, given: Any, psi: float
 ) -> None:
     monkeypatch.setattr("ficgan.face_model.FaceModel.AUTO_PSI", (0.4, 0.9))
-    measured = bars_run.Measured(_config(world, psi=given, layers=(0,)))
+    measured = Measured(_config(world, psi=given, layers=(0,)))
     shown = measured.facts(measured.benches())["settings"]["psi"]
     assert (measured.psi, measured.model.psi, measured.guarded.psi, shown) == (psi,) * 4
     assert measured.deid.psi == given and BarsConfig(aligned=(world,)).psi == "auto"
@@ -258,7 +258,7 @@ def test_the_trainer_is_no_judge(world: Path, tmp_path: Path, monkeypatch: pytes
         assert header.data == {"licence": "drawn"}
         raise UsageError(f"{name} trained it")
 
-    monkeypatch.setattr("ficgan.lab.bars.run.refuse_trainer", refuse)
+    monkeypatch.setattr("ficgan.lab.bars.refuse_trainer", refuse)
     with pytest.raises(UsageError, match="onnx:v trained it"):
         run_bars(_config(world, layers=(0,), judges=("onnx:v",)))
 
@@ -274,7 +274,7 @@ def test_a_clip_has_a_line_of_its_own(world: Path, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(utility, "steadiness", steady)
     clip = Clip("film.gif", [np.zeros((8, 8, 3), np.uint8)] * 3, 12.5)
-    monkeypatch.setattr("ficgan.lab.bars.run.SetMeasurement", lambda *_: SimpleNamespace(steps=list))
+    monkeypatch.setattr("ficgan.lab.bars.SetMeasurement", lambda *_: SimpleNamespace(steps=list))
     report = run_bars(_config(world, layers=(0,), clips=(clip,)))
     assert asked == [(3, 0, 12.5)]
     assert [(line.set, line.row, line.value.value) for line in report.sheet.lines] == [("film.gif", "stability", 0.9)]

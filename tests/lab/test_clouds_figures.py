@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 from ficgan.lab.clouds import tables as room
 from ficgan.lab.clouds.study import ClearShape
 from ficgan.lab.clouds.tables import METRICS, mu_privacy, mu_utility, privacy, value_of
-from ficgan.lab.metrics.intervals import Bootstrap, Sample
+from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.scores import Scores
 from ficgan.pointcloud.cloud import Cloud
 from ficgan.pointcloud.geometry import cloud_distances, curvature_error, normal_error

@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 from ficgan.errors import InputError
-from ficgan.lab.clouds import CloudStudyConfig, report, run_cloud_study, write_cloud_report
-from ficgan.lab.clouds.report import correlations
+from ficgan.lab.clouds import CloudStudyConfig, report, run_cloud_study
+from ficgan.lab.clouds.report import correlations, write_cloud_report
 from ficgan.lab.clouds.study import CloudStudy, Template, open_study
 from ficgan.lab.clouds.tables import METRICS, controls, mu_privacy, needs_cloud, points, strongest, summary, value_of
 from ficgan.lab.clouds.treatments import INVERSES, inverses
@@ -161,7 +161,7 @@ def test_what_is_there_is_not_computed_again(ran: Any, monkeypatch: pytest.Monke
     # The guesses of the auto-encoder are not kept, but it is: clouds are read for them.
     kept, reads = CloudStudy.prepared, []
     monkeypatch.setattr(CloudStudy, "prepared", lambda self, row: reads.append(row) or kept(self, row))
-    monkeypatch.setattr("ficgan.lab.clouds.run._pictures", lambda opened, out: results.pictures)
+    monkeypatch.setattr("ficgan.lab.clouds._pictures", lambda opened, out: results.pictures)
     again = run_cloud_study(study(root / "people", attack=ATTACK), root / "out")
     assert again.trials == results.trials and again.utilities == results.utilities
     clouds = open_study(study(root / "people", attack=ATTACK), root / "out").clouds

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ficgan.faces import Alignment, DetectAt, Face
-from ficgan.lab.metrics import geometry
-from ficgan.lab.metrics.geometry import (
+from ficgan.lab.metrics import pictures as geometry
+from ficgan.lab.metrics.pictures import (
     box_iou,
     detect_faces,
     eye_distance,

@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 
 from ficgan.errors import UsageError
-from ficgan.lab.metrics.intervals import Bootstrap, proportion, ratios, recentred, rule_of_three, wilson
+from ficgan.lab.metrics import Bootstrap, proportion, ratios, recentred, rule_of_three, wilson
 from ficgan.lab.metrics.privacy import auc
 from ficgan.lab.metrics.scores import Scores
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from texture_world import judged_by_textures, write_people
 
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.lab import bench as lab_bench
 from ficgan.lab import matrix
 from ficgan.lab.attackers import halves, lessons, titles
@@ -24,7 +24,7 @@ from ficgan.lab.bench import Subject, anonymiser_for
 from ficgan.lab.matrix_config import MatrixConfig, load_matrix
 from ficgan.lab.report.tables import figure
 from ficgan.lab.results import Results, Trial
-from ficgan.lab.stored import Store, run_tasks
+from ficgan.lab.stored import Store, Tasks
 
 METHOD = "block-permutation (block 8)"
 
@@ -305,8 +305,10 @@ def test_without_a_store_there_is_no_workspace() -> None:
 
 
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_what_is_said_in_processes_arrives(jobs: int) -> None:
+def test_what_is_said_in_processes_arrives(jobs: int, tmp_path: Path) -> None:
     said: list[str] = []
-    work = [(1, ("a",)), (2, ("b",))]
-    assert sorted(run_tasks(world.speak, work, jobs=jobs, say=said.append)) == [(1, "A"), (2, "B")]
-    assert sorted(said) == ["a has begun", "b has begun"]
+    tasks = Tasks(tmp_path, 2, jobs, lambda done, total, text: said.append(text))
+    tasks.run(world.speak, [("first", ("a",)), ("second", ("b",))])
+    assert sorted(said) == ["a has begun", "b has begun", "first", "second"] and tasks.done == 2
+    with pytest.raises(FicganError, match="second: it failed; what is finished is kept"):
+        tasks.check()

@@ -21,16 +21,16 @@ from ficgan import configs
 from ficgan.cli.evaluate import paper
 from ficgan.deidentify import Ficgan
 from ficgan.errors import InputError, UsageError
+from ficgan.lab import papers as published
 from ficgan.lab.attributes import AttributeClassifier
 from ficgan.lab.matrix_config import SplitConfig
-from ficgan.lab.metrics.intervals import Bootstrap, Sample
+from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.papers import ficgan as experiment
-from ficgan.lab.papers import published
-from ficgan.lab.papers.bench import scaled, with_data
+from ficgan.lab.papers import scaled, with_data
 from ficgan.lab.papers.fantomas import fantomas_caveats, fantomas_matrix, fantomas_tables, verdicts
 from ficgan.lab.papers.ficgan import FicganPaper, draw_figure_4, ficgan_tables, run_ficgan
 from ficgan.lab.results import Figure, Results, Trial
-from ficgan.lab.study.run import StudyResult, obfuscation_tables
+from ficgan.lab.study import StudyResult, obfuscation_tables
 
 PEOPLE, EACH, SIDE = 48, 4, 64
 

@@ -22,12 +22,11 @@ from ficgan import configs
 from ficgan.anonymizers import Faces, GaussianBlur
 from ficgan.cli.evaluate import paper
 from ficgan.errors import InputError, UsageError
+from ficgan.lab import papers as printed
 from ficgan.lab import readers, reversal
 from ficgan.lab.attackers import Opponent
 from ficgan.lab.metrics.utility import Judges
-from ficgan.lab.papers import published as printed
-from ficgan.lab.papers import revelio
-from ficgan.lab.papers.bench import with_data
+from ficgan.lab.papers import revelio, with_data
 from ficgan.lab.papers.revelio import RevelioPaper, RevelioRun, attacker, divide, run_revelio, settings
 from ficgan.lab.papers.revelio_tables import _plotted, draw_revelio, revelio_caveats
 from ficgan.lab.readers import Reader
@@ -372,7 +371,7 @@ def test_controls_stand_beside_the_attackers(run: RevelioRun) -> None:
 
 @pytest.mark.usefixtures("_judge")
 def test_the_kernel_estimator_is_told_of(people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ficgan.lab.attacks import kernel
+    from ficgan.lab.attacks import networks as kernel
 
     class Oracle:
         """Says one size too large of the smallest kernel alone."""

@@ -18,8 +18,8 @@ from skimage.metrics import peak_signal_noise_ratio
 from skimage.metrics import structural_similarity as skimage_ssim
 
 from ficgan.errors import InputError
-from ficgan.lab.metrics import perceptual
-from ficgan.lab.metrics.perceptual import (
+from ficgan.lab.metrics import pictures as perceptual
+from ficgan.lab.metrics.pictures import (
     SCALES,
     Lpips,
     SqueezeNet,

@@ -16,8 +16,7 @@ from score_oracle import pairs, rank_odds
 from sklearn.metrics import det_curve, roc_auc_score, roc_curve
 
 from ficgan.errors import InputError
-from ficgan.lab.metrics import privacy
-from ficgan.lab.metrics.intervals import Bootstrap, rule_of_three, wilson
+from ficgan.lab.metrics import Bootstrap, privacy, rule_of_three, wilson
 from ficgan.lab.metrics.privacy import PRIVACY, chance, linkability, privacy_curves, privacy_figures, reversibility
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.results import Figure, Results, Trial

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from ficgan.errors import InputError, UsageError
-from ficgan.lab.report import merge, write_report
-from ficgan.lab.report.page import read_account
+from ficgan.lab.report import merge, read_account, write_report
 from ficgan.lab.report.tables import (
     controls,
     headlines,
@@ -179,7 +178,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     sidecar(folder / "files", "a.png")
     exempt = {"rule": "track 3", "reason": "consent", "rows": 7}
     sidecar(folder / "files", "b.png", exemptions=[exempt], edits=["person 2 kept"])
-    (folder / "files" / "broken.json").write_text("{")
+    (folder / "files" / "broken.png.json").write_text("{")
     (folder / "files" / "else.json").write_text("{}")
     published = [{"title": "Theirs", "note": "another protocol", "rows": [{"method": "x", "rank-1": "0.1"}]}]
     return write_report(results(), folder / "out", sidecars=folder / "files", published=published)
@@ -192,7 +191,7 @@ def test_the_page_escapes_and_shows_what_is_refused(report: list[Path]) -> None:
     assert "there is no such attacker" in page and "Theirs" in page and "no weights" in page
     assert "made, by gender: rank-1" in page and "0.800" in page
     assert "made, by gender: share of images" in page and "0.250" in page
-    assert "consent" in page and "person 2 kept" in page and "broken.json" in page and "cd" in page
+    assert "consent" in page and "person 2 kept" in page and "broken.png.json" in page and "cd" in page
     assert {path.name for path in report if path.suffix == ".svg"} >= {"made-attackers.svg", "made-cmc.svg"}
     assert all(path.is_file() for path in report)
     assert Results.read(report[0].with_name("report.json")).trials == results().trials
@@ -235,7 +234,7 @@ def test_an_account_adds_up_and_bounds_what_was_not_seen(report: list[Path]) -> 
     assert account.small == 2 and (account.gate_read, account.gate_matched) == (4, 0)
     assert account.bound is None  # the gate decides about retries: what it says of itself bounds nothing
     assert account.exemptions == [{"file": "b.png", "rule": "track 3", "reason": "consent", "rows": 7}]
-    assert account.edits == ["b.png: person 2 kept"] and account.unreadable == ["broken.json"]
+    assert account.edits == ["b.png: person 2 kept"] and account.unreadable == ["broken.png.json"]
 
 
 def test_a_face_still_recognised_leaves_no_bound(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from ficgan.lab.attackers import halves
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.bench import Subject, anonymiser_for
 from ficgan.lab.matrix_config import MatrixConfig
-from ficgan.lab.metrics.intervals import Bootstrap
+from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.report import write_report
 from ficgan.lab.report.tables import given_back, retrieved

@@ -14,8 +14,8 @@ from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 from ficgan.anonymizers import Faces
 from ficgan.lab import reversal
 from ficgan.lab.bench import Bench
-from ficgan.lab.metrics.intervals import Bootstrap, Sample
-from ficgan.lab.metrics.perceptual import Perception
+from ficgan.lab.metrics import Bootstrap, Sample
+from ficgan.lab.metrics.pictures import Perception
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.results import Figure
 from ficgan.lab.sets import Prepared, split

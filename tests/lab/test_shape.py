@@ -21,7 +21,7 @@ from ficgan.lab.bars import privacy
 from ficgan.lab.bench import Bench
 from ficgan.lab.matrix import run_trials
 from ficgan.lab.matrix_config import get_scenarios
-from ficgan.lab.metrics.intervals import Bootstrap
+from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.probe import SHAPE_JUDGES, ShapeAttack, standardised
 from ficgan.lab.readers import Reader, ShapeRecognizer, Shapes, get_readers
 from ficgan.lab.results import Figure

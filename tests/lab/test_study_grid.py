@@ -14,11 +14,11 @@ from scene_world import tiny, write_scenes
 from torch import nn
 
 from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.lab.study import StudyConfig, open_scenes, run_study, training
-from ficgan.lab.study.run import per_cent
+from ficgan.lab.study import Side, StudyConfig, by_area, correlations, drop, open_scenes, per_cent, run_study, training
 from ficgan.lab.study.scenes import Pictures
-from ficgan.lab.study.scores import Cell, Evaluation, Side, by_area, correlations, drop
 from ficgan.lab.study.training import (
+    Cell,
+    Evaluation,
     Grid,
     Recipe,
     fit,

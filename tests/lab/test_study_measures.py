@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, top_k_accuracy_score
 
 from ficgan.errors import InputError
-from ficgan.lab.study.scores import average_precision, class_precisions, hits, pearson, spread
+from ficgan.lab.study import pearson
+from ficgan.lab.study.training import average_precision, class_precisions, hits, spread
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=1, max_size=40))

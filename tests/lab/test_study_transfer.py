@@ -16,7 +16,8 @@ from scene_world import scene, tiny, write_scenes
 
 from ficgan.data import open_faces
 from ficgan.errors import UsageError
-from ficgan.lab.study import TransferConfig, open_scenes, run_study, transfer
+from ficgan.lab.study import open_scenes, run_study, transfer
+from ficgan.lab.study.scenes import TransferConfig
 from ficgan.lab.study.training import make_network
 from ficgan.lab.study.transfer import detection_batches, detection_precision, make_detector
 

@@ -17,8 +17,7 @@ from survey_world import SIDE, made_survey
 
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.matrix_config import MethodConfig, SetConfig
-from ficgan.lab.survey.design import Rules, draw, people_needed, read_key
-from ficgan.lab.survey.make import Survey, changes_of, make_survey, write_survey
+from ficgan.lab.survey import Rules, Survey, changes_of, draw, make_survey, people_needed, read_key, write_survey
 
 
 def numbered(people: int, photos: int = 4) -> dict[str, Any]:

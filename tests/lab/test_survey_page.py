@@ -17,7 +17,7 @@ from PIL import Image
 from survey_world import SIDE, hand_in
 
 from ficgan.lab.stored import page_script, page_template
-from ficgan.lab.survey.make import Survey, page_html
+from ficgan.lab.survey import Survey, page_html
 from ficgan.lab.survey.score import collect
 
 SCRIPT = page_script(page_template("ficgan.lab.survey"))

@@ -16,9 +16,9 @@ from sklearn.metrics import accuracy_score, f1_score, recall_score
 from survey_world import SIDE, hand_in, random_answers
 
 from ficgan.errors import InputError
-from ficgan.lab.metrics.intervals import Bootstrap
+from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.readers import Reader
-from ficgan.lab.survey.make import Survey
+from ficgan.lab.survey import Survey
 from ficgan.lab.survey.score import (
     ANSWERS,
     METRICS,

@@ -13,9 +13,9 @@ from ficgan.anonymizers.defended import Rotation
 from ficgan.errors import UsageError
 from ficgan.lab import reversal
 from ficgan.lab.bench import Bench
-from ficgan.lab.metrics.intervals import Bootstrap, Sample, wilson
+from ficgan.lab.metrics import Bootstrap, Sample, wilson
 from ficgan.lab.metrics.utility import Judges
-from ficgan.lab.papers.bench import (
+from ficgan.lab.papers import (
     NOT_ANGULAR,
     Treatment,
     attack_on,

@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 from ficgan.anonymizers import Faces
 from ficgan.errors import InputError
 from ficgan.faces import ARCFACE_POINTS
-from ficgan.lab.metrics import utility
-from ficgan.lab.metrics.geometry import Detections
-from ficgan.lab.metrics.intervals import Bootstrap
-from ficgan.lab.metrics.perceptual import Perception
+from ficgan.lab.metrics import Bootstrap, utility
+from ficgan.lab.metrics.pictures import Detections, Perception
 from ficgan.lab.metrics.utility import (
     UTILITY,
     AgeGender,

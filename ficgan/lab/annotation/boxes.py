@@ -17,7 +17,7 @@ from ficgan.data.dataset import Blob, decode_rgb, list_blobs
 from ficgan.errors import InputError
 from ficgan.faces import FaceDetector
 from ficgan.files import atomic_write
-from ficgan.lab.metrics.geometry import overlaps
+from ficgan.lab.metrics.pictures import overlaps
 from ficgan.lab.stored import Progress, read_json
 
 Boxes = NDArray[np.float64]  # [M,4]: x0, y0, x1, y1 in pixels, edges continuous from 0
@@ -25,15 +25,6 @@ Boxes = NDArray[np.float64]  # [M,4]: x0, y0, x1, y1 in pixels, edges continuous
 OVERLAP = 0.5  # Least IoU at which two boxes are of one face
 SAME = 0.9  # IoU from which a second box in one list only repeats the first
 _TOUCH = 0.1  # Least IoU at which a box was moved, not removed and another added
-
-
-@dataclass(frozen=True)
-class Change:
-    """What became of one box (x0, y0, x1, y1): "added", "removed" or "moved"."""
-
-    kind: str
-    before: tuple[float, ...] | None
-    after: tuple[float, ...] | None
 
 
 def pairs(a: Boxes, b: Boxes, least: float = OVERLAP) -> list[tuple[int, int]]:
@@ -55,17 +46,17 @@ def errors(boxes: Boxes, truth: Boxes, least: float = OVERLAP) -> tuple[int, int
     return len(boxes) - right, len(truth) - right
 
 
-def changes(before: Boxes, after: Boxes) -> list[Change]:
-    """What a correction did; boxes that stayed as they were are left out."""
+def changes(before: Boxes, after: Boxes) -> list[dict[str, Any]]:
+    """What a correction did: {"change": "added", "removed" or "moved", "before", "after"} of each box that changed."""
     kept = pairs(before, after, 1.0)
     old = [row for row in range(len(before)) if row not in {i for i, _ in kept}]
     new = [row for row in range(len(after)) if row not in {j for _, j in kept}]
     moved = [(old[i], new[j]) for i, j in pairs(before[old], after[new], _TOUCH)]
     gone, come = set(old) - {i for i, _ in moved}, set(new) - {j for _, j in moved}
     return [
-        *(Change("moved", _plain(before[i]), _plain(after[j])) for i, j in moved),
-        *(Change("removed", _plain(before[i]), None) for i in sorted(gone)),
-        *(Change("added", None, _plain(after[j])) for j in sorted(come)),
+        *({"change": "moved", "before": before[i].tolist(), "after": after[j].tolist()} for i, j in moved),
+        *({"change": "removed", "before": before[i].tolist(), "after": None} for i in sorted(gone)),
+        *({"change": "added", "before": None, "after": after[j].tolist()} for j in sorted(come)),
     ]
 
 
@@ -95,10 +86,6 @@ def merge(drawn: Sequence[Boxes], least: float = OVERLAP, *, union: bool = False
                 groups.append([box])
     kept = [group for group in groups if union or 2 * len(group) >= len(drawn)]
     return np.array([np.median(group, axis=0) for group in kept]).reshape(-1, 4), [len(group) for group in kept]
-
-
-def _plain(box: NDArray[Any]) -> tuple[float, ...]:
-    return tuple(float(value) for value in box)
 
 
 _NAMES, _BOXES, _EDGES = ("file", "url", "path", "name"), ("bboxes", "faces", "boxes"), ("x0", "y0", "x1", "y1")

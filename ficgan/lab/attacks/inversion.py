@@ -16,7 +16,7 @@ from ficgan.anonymizers import Anonymizer, Faces, Images
 from ficgan.anonymizers.base import nearest_grey
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.attacks.base import REVERSERS, Float, Pairs, Reverser, ReverserTraits, people_of
-from ficgan.lab.attacks.blurs import areas, filtered, laplacian
+from ficgan.lab.attacks.deconvolution import areas, filtered, laplacian
 from ficgan.registry import param
 
 Matrix = NDArray[np.float64]

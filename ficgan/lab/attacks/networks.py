@@ -1,12 +1,25 @@
-"""The networks of the learned attackers, their losses and their schedules: two auto-encoders and Pix2Pix."""
+"""The networks of the learned attackers: two auto-encoders, Pix2Pix, and the estimator of a blur's kernel."""
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ficgan.anonymizers import Images
 from ficgan.anonymizers.cloak import ssim
+from ficgan.device import resolve_device
+from ficgan.errors import InputError, UsageError
+from ficgan.lab.attacks.base import Progress
+from ficgan.lab.attacks.deconvolution import blurred, spectrum
 from ficgan.lab.attacks.training import AdamLearner, Learner
 
 
@@ -234,3 +247,218 @@ def _initialise(module: nn.Module) -> None:
     elif isinstance(module, (nn.BatchNorm2d, nn.InstanceNorm2d)):
         nn.init.normal_(module.weight, 1.0, 0.02)
         nn.init.zeros_(module.bias)
+
+
+# -- the kernel of a blur ----------------------------------------------------------------------------------------------
+
+NETWORKS = ("windowed", "cosine", "efficientnet-v2-s", "efficientnet-v2-l")
+"""windowed, cosine: a perceptron on a `log_spectrum`, which a blur shifts by its transfer function; seconds on a CPU.
+The cosine transform is the sharper where the crop itself was blurred, and misled where a photo was and then cropped.
+efficientnet-v2-l: the published one; with weights of ImageNet and 256 px it is the full protocol."""
+
+_SPECTRAL = ("windowed", "cosine")
+_ROWS = 256  # Images of one pass when sizes are read
+_NOISE_FLOOR = 1e-2  # Below the power of rounding to bytes, 1/12, so that what lies under it differs little
+
+
+@dataclass(frozen=True)
+class KernelEstimator:
+    """Odd kernel sizes K of Gaussian blurs in crops of side `side`; made by `train`.
+
+    `error`: mean absolute error on the validation faces, pixels; None where there were none.
+    """
+
+    network: str
+    module: nn.Module = field(repr=False, compare=False)
+    side: int
+    kernels: tuple[int, ...]
+    error: float | None = None
+
+    @classmethod
+    def train(
+        cls, images: Images, kernels: Sequence[int], *, validation: Images | None = None, network: str = "windowed",
+        weights: str | Path | None = None, epochs: int | None = None, batch: int | None = None, seed: int = 0,
+        device: str = "auto", progress: Progress | None = None,
+    ) -> KernelEstimator:  # fmt: skip
+        """Train on clear faces [N,S,S,3] uint8, each blurred with each kernel (Revelio, §4.2 and §5.4).
+
+        Args:
+            kernels: odd widths in pixels of these images, at least two.
+            validation: faces of other people: the epoch of the smallest error on them is kept; None: the last.
+            weights: of an EfficientNet, torchvision's as a safetensors file.
+            epochs, batch: of AdamW under a one-cycle rate; None: as the network needs.
+        """
+        kernels = _checked(images, kernels)
+        torch.manual_seed(seed)
+        where = torch.device(resolve_device(device))
+        usual_epochs, usual_batch, rate = (30, 256, 2e-3) if network in _SPECTRAL else (10, 16, 2e-4)
+        epochs, batch = epochs or usual_epochs, batch or usual_batch
+        module = _module(network, images.shape[1], weights)
+        examples = _Examples(images, kernels, network)
+        if isinstance(module, _Perceptron) and examples.kept is not None:
+            module.standardise(examples.kept)
+        module.to(where)
+        optimiser = torch.optim.AdamW(module.parameters(), rate, weight_decay=1e-2)
+        steps = epochs * -(-len(examples.sizes) // batch)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, rate, total_steps=steps)
+        order = torch.Generator().manual_seed(seed)
+        made, held = cls(network, module, images.shape[1], kernels), _Examples(validation, kernels, network)
+        best: tuple[float, dict[str, Tensor]] | None = None
+        for epoch in range(epochs):
+            module.train()
+            for rows in torch.randperm(len(examples.sizes), generator=order).split(batch):
+                answer = module(examples.at(rows).to(where))[:, 0]
+                loss = F.smooth_l1_loss(answer, examples.targets[rows].to(where), beta=0.05)
+                optimiser.zero_grad()
+                loss.backward()
+                optimiser.step()
+                schedule.step()
+            module.eval()
+            if validation is not None:
+                parts = (made._sizes(held.at(rows)) for rows in torch.arange(len(held.sizes)).split(_ROWS))
+                error = float(np.abs(np.concatenate(list(parts)) - held.sizes).mean())
+                if best is None or error < best[0]:
+                    best = error, copy.deepcopy(module.state_dict())
+            if progress is not None:
+                progress(epoch + 1, epochs, "kernel estimator")
+        if best is not None:
+            module.load_state_dict(best[1])
+        return cls(network, module, images.shape[1], kernels, best and best[0])
+
+    def regress(self, images: Images) -> NDArray[np.float64]:
+        """[N] sizes before rounding, within the range it was trained on."""
+        if images.ndim != 4 or images.shape[1:] != (self.side, self.side, 3):
+            raise InputError(f"this estimator reads crops [N,{self.side},{self.side},3], not {list(images.shape)}")
+        starts = range(0, len(images), _ROWS)
+        parts = [self._sizes(_inputs(images[start : start + _ROWS], self.network)) for start in starts]
+        return np.concatenate([np.zeros(0), *parts])
+
+    def estimate(self, images: Images) -> NDArray[np.int64]:
+        """[N] kernel sizes of blurred images [N,S,S,3]: the nearest odd ones of the trained range."""
+        return (2 * np.rint((self.regress(images) - 1) / 2) + 1).astype(np.int64)
+
+    @torch.no_grad()
+    def _sizes(self, inputs: Tensor) -> NDArray[np.float64]:
+        where, (low, high) = next(self.module.parameters()).device, (self.kernels[0], self.kernels[-1])
+        found = self.module(inputs.to(where))[:, 0].double().cpu().numpy()
+        return np.clip((found + 1) / 2 * (high - low) + low, low, high)
+
+
+class _Examples:
+    """Every image under every kernel: spectra are made at once, pictures when they are asked for."""
+
+    def __init__(self, images: Images | None, kernels: tuple[int, ...], network: str) -> None:
+        self.images, self.kernels, self.network = images, kernels, network
+        self.sizes = np.repeat(np.array(kernels, np.float64), 0 if images is None else len(images))
+        scaled = (self.sizes - kernels[0]) / (kernels[-1] - kernels[0]) * 2 - 1
+        self.targets = torch.tensor(scaled, dtype=torch.float32)
+        self.kept: Tensor | None = None
+        if network in _SPECTRAL and images is not None:
+            self.kept = torch.cat([_inputs(blurred(images, kernel), network) for kernel in kernels])
+
+    def at(self, rows: Tensor) -> Tensor:
+        if self.kept is not None:
+            return self.kept[rows]
+        assert self.images is not None
+        kernel, which = np.divmod(rows.numpy(), len(self.images))
+        pairs = zip(which, kernel, strict=True)
+        return torch.cat([_inputs(blurred(self.images[i : i + 1], self.kernels[k]), self.network) for i, k in pairs])
+
+
+def log_spectrum(images: Images, windowed: bool = False) -> NDArray[np.float32]:
+    """Log power by radial frequency, [N,B] float32, of images [N,S,S,3]: a blur adds to it twice its log gain.
+
+    The cosine transform continues a crop over its edges as the blur does; `windowed` takes Fourier's under Hann's
+    window.
+    """
+    order, counts = _rings(images.shape[1], windowed)
+    out = np.empty((len(images), len(counts)), np.float32)
+    for start in range(0, len(images), 64):
+        planes = np.moveaxis(images[start : start + 64], 3, 1).astype(np.float32)
+        power = np.mean((_fourier if windowed else _cosine)(planes), axis=1)
+        logs = np.log(power + np.float32(_NOISE_FLOOR)).reshape(len(planes), -1)[:, order]
+        out[start : start + 64] = np.add.reduceat(logs, np.cumsum(counts) - counts, axis=1) / counts
+    return out
+
+
+def _cosine(planes: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Power [N,C,S,S] of planes [N,C,S,S]; of white noise its variance, save at the edges."""
+    return (spectrum(planes) / np.float32(2 * (planes.shape[-1] - 1))) ** 2
+
+
+def _fourier(planes: NDArray[np.float32]) -> NDArray[np.float32]:
+    side = planes.shape[-1]
+    window = np.outer(np.hanning(side + 2)[1:-1], np.hanning(side + 2)[1:-1])
+    mean = np.sum(planes * window, axis=(2, 3), keepdims=True) / window.sum()
+    return np.abs(np.fft.rfft2((planes - mean) * window)).astype(np.float32) ** 2 / np.float32(np.sum(window**2))
+
+
+@lru_cache(maxsize=8)
+def _rings(side: int, windowed: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    along = np.arange(float(side))
+    rows, columns = (np.fft.fftfreq(side, 1 / side), along[: side // 2 + 1]) if windowed else (along, along)
+    radius = np.hypot(rows[:, None], columns[None]).astype(np.int64).ravel()
+    return np.argsort(radius, kind="stable"), np.bincount(radius)
+
+
+def _inputs(images: Images, network: str) -> Tensor:
+    """What a network takes of uint8 images: [N,B] log spectra, or [N,3,S,S] as ImageNet's are normalised."""
+    if network in _SPECTRAL:
+        return torch.from_numpy(log_spectrum(images, network == "windowed"))
+    pixels = torch.from_numpy(np.ascontiguousarray(np.moveaxis(images, 3, 1))).float() / 255
+    mean, deviation = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+    return (pixels - mean[:, None, None]) / deviation[:, None, None]
+
+
+class _Perceptron(nn.Module):
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, width: int, hidden: int = 256) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(width))
+        self.register_buffer("scale", torch.ones(width))
+        layers = [nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, 1)]
+        self.layers = nn.Sequential(*layers)
+
+    def standardise(self, inputs: Tensor) -> None:
+        self.mean.copy_(inputs.mean(dim=0))
+        self.scale.copy_(inputs.std(dim=0).clamp_min(1e-3))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        out: Tensor = self.layers((inputs - self.mean) / self.scale)
+        return out
+
+
+def _module(network: str, side: int, weights: str | Path | None) -> nn.Module:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    if network not in NETWORKS:
+        raise UsageError(f"there is no network {network!r} for kernel sizes; there are {', '.join(NETWORKS)}")
+    if network in _SPECTRAL:
+        if weights is not None:
+            raise UsageError(f"the network {network} has no pretrained weights; leave them out")
+        return _Perceptron(len(_rings(side, network == "windowed")[1]))
+    import torchvision
+
+    module: nn.Module = getattr(torchvision.models, network.replace("-", "_"))(weights=None)
+    if weights is not None:
+        try:
+            module.load_state_dict(load_file(weights))
+        except (OSError, SafetensorError, RuntimeError) as error:
+            raise InputError(
+                f"{weights} does not hold torchvision's weights of this network ({str(error).splitlines()[0]}); "
+                "save its state dict as safetensors"
+            ) from None
+    module.classifier = nn.Sequential(nn.Dropout(0.2), nn.Linear(1280, 1))
+    return module
+
+
+def _checked(images: Images, kernels: Sequence[int]) -> tuple[int, ...]:
+    if images.ndim != 4 or images.shape[1] != images.shape[2] or images.shape[3] != 3 or not len(images):
+        raise InputError(f"faces to learn from must be [N,S,S,3] with N at least 1, not {list(images.shape)}")
+    found = tuple(sorted({int(kernel) for kernel in kernels}))
+    if len(found) < 2 or found[0] < 1 or any(kernel % 2 == 0 for kernel in found):
+        raise InputError("kernels must be at least two different odd widths from 1; give such as 1, 3, … 81")
+    return found

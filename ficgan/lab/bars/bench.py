@@ -16,10 +16,8 @@ from ficgan.arrays import resize
 from ficgan.deidentify import Deidentifier, Ficgan
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, Face, FaceDetector, Recognizer, detector_missing, get_detector, paste_back
-from ficgan.lab.bench import FaceBench, Rows, anonymised
-from ficgan.lab.metrics.geometry import Detections, detect_faces, quick
-from ficgan.lab.metrics.intervals import one_each_unknown
-from ficgan.lab.metrics.perceptual import ssim
+from ficgan.lab.bench import FaceBench, anonymised
+from ficgan.lab.metrics.pictures import Detections, detect_faces, quick, ssim
 from ficgan.lab.metrics.utility import Judges, Readings
 from ficgan.lab.probe import Lessons, ShapeAttack, several
 from ficgan.lab.readers import Embeddings, Reader, ShapeRecognizer, Shapes, cosines, get_readers
@@ -68,7 +66,7 @@ class BarsBench(FaceBench):
     """A set and its judges; `model` pastes the faces in, `lessons` are other people who teach shapes."""
 
     panel: Panel
-    shapes: ShapeRecognizer
+    shapes: ShapeRecognizer | None = None
     alignment: Alignment = field(default_factory=Alignment)
     resolution: int = 128
     model: Ficgan | None = None
@@ -78,11 +76,6 @@ class BarsBench(FaceBench):
     @property
     def faces(self) -> Faces:
         return self.prepared.faces
-
-    @cached_property
-    def people(self) -> Rows:
-        """int64 [N]; every image of somebody unknown is a person of its own."""
-        return who_is_who(self.faces)
 
     @property
     def readers(self) -> Sequence[Reader]:
@@ -129,7 +122,7 @@ class BarsBench(FaceBench):
 
     @cached_property
     def clear_shapes(self) -> Shapes:
-        return self.shapes.read(self.faces.images, self.faces.landmarks)
+        return self._shapes_of(self.faces)
 
     @cached_property
     def shape_attack(self) -> ShapeAttack:
@@ -140,7 +133,11 @@ class BarsBench(FaceBench):
         return ShapeAttack(self.clear_shapes, self.people, *self.enrolment(), lessons=taught, seed=self.seed)
 
     def read_shapes(self, faces: Faces) -> Shapes:
-        return self.clear_shapes if faces is self.faces else self.shapes.read(faces.images, faces.landmarks)
+        return self.clear_shapes if faces is self.faces else self._shapes_of(faces)
+
+    def _shapes_of(self, faces: Faces) -> Shapes:
+        assert self.shapes is not None
+        return self.shapes.read(faces.images, faces.landmarks)
 
     def composed(self, anonymizer: Anonymizer) -> Faces:
         return self.prepared.with_regions(anonymised(anonymizer, self.prepared.regions()))
@@ -188,10 +185,6 @@ class BarsBench(FaceBench):
         return Observation(faces, readings, self.recognised(faces) if recognise else {}, found)
 
 
-def who_is_who(faces: Faces) -> Rows:
-    return one_each_unknown(faces.people, len(faces))
-
-
 LEAST_SIDE = 128  # Of aligned crops that judges see, px; models of more see and are judged at their own size
 Image = NDArray[np.uint8]
 Pictures = Sequence[Image] | Image
@@ -229,36 +222,35 @@ def measure_photos(
     return rows
 
 
+@dataclass
 class _FirstFigures:
     """Rows of `ficgan measure` without the bars: outputs against the pictures they were made of, judge by judge."""
 
-    def __init__(
-        self, images: Pictures, marks: Sequence[NDArray[np.float32] | None], judges: Sequence[Recognizer],
-        detector: FaceDetector | None,
-    ) -> None:  # fmt: skip
-        self.images, self.marks, self.judges, self.detector = images, marks, judges, detector
-        self.clear = self._seen(images)
+    images: Pictures
+    marks: Sequence[NDArray[np.float32] | None]
+    judges: Sequence[Recognizer]
+    detector: FaceDetector | None
+
+    @cached_property
+    def clear(self) -> dict[str, Embeddings]:
+        return self._seen(self.images)
 
     def strangers(self) -> dict[str, Any]:
-        return self._row("clear", self.images, {name: np.roll(codes, 1, 0) for name, codes in self.clear.items()}, {})
+        others = {name: np.roll(codes, 1, 0) for name, codes in self.clear.items()}
+        return self.row("clear", self.images, others)
 
-    def row(self, setting: str, pictures: Pictures, **more: float) -> dict[str, Any]:
-        return self._row(setting, pictures, self._seen(pictures), more)
-
-    def _row(
-        self, setting: str, pictures: Pictures, made: dict[str, Embeddings], more: dict[str, float]
+    def row(
+        self, setting: str, pictures: Pictures, made: Mapping[str, Embeddings] | None = None, **more: float
     ) -> dict[str, Any]:
+        codes, similarity, matched = made or self._seen(pictures), {}, {}
         if self.detector is not None:
-            more |= {"detected": round(float(np.mean([bool(self.detector.detect(one)) for one in pictures])), 4)}
-        pairs = {judge: (self.clear[judge.name], made[judge.name]) for judge in self.judges}
-        matched = {
-            judge.name: np.mean([judge.is_match(p, q) for p, q in zip(a, b, strict=True)])
-            for judge, (a, b) in pairs.items()
-        }
+            more["detected"] = round(float(np.mean([bool(self.detector.detect(one)) for one in pictures])), 4)
+        for judge in self.judges:
+            pairs = self.clear[judge.name], codes[judge.name]
+            similarity[judge.name] = round(float(cosines(*pairs).mean()), 3)
+            matched[judge.name] = round(float(np.mean([judge.is_match(*pair) for pair in zip(*pairs, strict=True)])), 3)
         return {
-            "setting": setting, "images": len(self.images), **more,
-            "similarity": {judge.name: round(float(cosines(a, b).mean()), 3) for judge, (a, b) in pairs.items()},
-            "matched": {name: round(float(share), 3) for name, share in matched.items()},
+            "setting": setting, "images": len(self.images), **more, "similarity": similarity, "matched": matched,
         }  # fmt: skip
 
     def _seen(self, pictures: Pictures) -> dict[str, Embeddings]:
@@ -280,7 +272,12 @@ def reconstruct(deid: Deidentifier, crops: NDArray[np.uint8]) -> NDArray[np.uint
     return out
 
 
-def fidelity(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> tuple[float, float]:
+def squared_errors(a: Images, b: Images) -> NDArray[np.float64]:
+    """[N] mean squared errors on [−1, 1] of pairs [N,S,S,3] uint8."""
+    pairs = zip(a, b, strict=True)
+    return np.array([np.square(x.astype(np.float32) - y).mean(dtype=np.float64) / 127.5**2 for x, y in pairs])
+
+
+def fidelity(a: Images, b: Images) -> tuple[float, float]:
     """Mean squared error on [−1, 1] and mean SSIM of pairs [N,S,S,3] uint8."""
-    difference = (a.astype(np.float64) - b.astype(np.float64)) / 127.5
-    return float((difference**2).mean()), float(ssim(a, b).mean())
+    return float(squared_errors(a, b).mean()), float(ssim(a, b).mean())

@@ -15,13 +15,13 @@ from ficgan.deidentify import Deidentifier, Ficgan
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.bars.bench import BarsBench
 from ficgan.lab.bars.table import Control, Controls, Figures
-from ficgan.lab.metrics.intervals import from_half, wilson
+from ficgan.lab.metrics import from_half, wilson
 from ficgan.lab.metrics.privacy import chance, rank
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.probe import ShapeAttack
 from ficgan.lab.readers import Embeddings, Reader, cosines, paired, similarities
 from ficgan.lab.results import Figure
-from ficgan.lab.sets.prepare import GREY
+from ficgan.lab.sets import GREY
 
 FAR = 1e-3
 ENOUGH, LEAST = 30, 10  # Pairs of strangers that should lie above a threshold, and that must

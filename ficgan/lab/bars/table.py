@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from ficgan.lab.report.tables import spelled, to_markdown
 from ficgan.lab.results import Figure
 from ficgan.lab.stored import write_file
@@ -33,16 +35,12 @@ class Bar:
     measured: bool = False
     paper: str = ""
 
-    @property
-    def exists(self) -> bool:
-        return self.measured or self.least is not None or self.most is not None
-
     def limits(self, control: float | None, photos: bool = False) -> tuple[float | None, float | None]:
         """Least and most; a measured bar whose control was not measured allows anything."""
         if self.measured:
             return None, control
-        least = self.least_photos if photos and self.least_photos is not None else self.least
-        most = self.most_photos if photos and self.most_photos is not None else self.most
+        own = [(self.least_photos, self.least), (self.most_photos, self.most)]
+        least, most = (usual if special is None or not photos else special for special, usual in own)
         return least, most
 
 
@@ -116,13 +114,11 @@ class Line:
     @property
     def asked(self) -> str:
         least, most = self.limits
+        if self.bar.measured:
+            return f"≤ {STRANGERS}" if most is None else f"≤ {most:.3g} ({STRANGERS})"
         if least is not None and most is not None:
             return f"{least:g}–{most:g}"
-        if least is not None:
-            return f"≥ {least:g}"
-        if most is not None:
-            return f"≤ {most:.3g}" + (f" ({STRANGERS})" if self.bar.measured else "")
-        return f"≤ {STRANGERS}" if self.bar.measured else ""
+        return f"≥ {least:g}" if least is not None else "" if most is None else f"≤ {most:.3g}"
 
     @property
     def verdict(self) -> Verdict:
@@ -143,15 +139,13 @@ class Line:
         low, high = self.value.low, self.value.high
         if self.verdict not in ("met", "missed") or low is None or high is None:
             return False
-        a, b = self._excess(low), self._excess(high)
-        return a == b == 0 if self.verdict == "met" else min(a, b) > 0 or max(a, b) < 0
+        sides = {np.sign(self._excess(value)) for value in (low, high)}
+        return sides == {0.0} if self.verdict == "met" else sides in ({1.0}, {-1.0})
 
     @property
     def short(self) -> float | None:
         """By how much the bar is missed, in the figure's own unit; None where it is not."""
-        if self.verdict != "missed" or self.value.value is None:
-            return None
-        return abs(self._excess(self.value.value))
+        return abs(self._excess(self.value.value or 0.0)) if self.verdict == "missed" else None
 
     def to_dict(self) -> dict[str, Any]:
         least, most = self.limits

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from ficgan.anonymizers import Faces, Images
 from ficgan.deidentify import Deidentifier
 from ficgan.faces import Face
-from ficgan.lab.bars.bench import DETECTORS, BarsBench, Observation
+from ficgan.lab.bars.bench import DETECTORS, BarsBench, Observation, squared_errors
 from ficgan.lab.bars.table import Control, Controls, Figures
-from ficgan.lab.metrics.geometry import eye_distance, landmark_distance, overlaps
-from ficgan.lab.metrics.perceptual import frechet_distance
+from ficgan.lab.metrics.pictures import eye_distance, frechet_distance, landmark_distance, overlaps
 from ficgan.lab.metrics.utility import compare
 from ficgan.lab.readers import Reader, cosines, paired
 from ficgan.lab.results import Figure
@@ -234,9 +233,7 @@ def appearance(bench: BarsBench, faces: Faces, real: RealFaces) -> Figures:
 
 def fidelity(bench: BarsBench, seen: Observation) -> Figures:
     """Rows rec-mse, rec-cosine by each recogniser, and rec-lpips."""
-    pairs = zip(bench.faces.images, seen.faces.images, strict=True)
-    error = np.array([np.square(a.astype(np.float32) - b).mean(dtype=np.float64) / 127.5**2 for a, b in pairs])
-    out: Figures = {("rec-mse", ""): bench.mean("rec-mse", error)}
+    out: Figures = {("rec-mse", ""): bench.mean("rec-mse", squared_errors(bench.faces.images, seen.faces.images))}
     for name, made in seen.embeddings.items():
         out["rec-cosine", name] = bench.mean("rec-cosine", cosines(bench.clear.embeddings[name], made))
     perceived, missing = seen.readings.perception, bench.panel.judges.missing

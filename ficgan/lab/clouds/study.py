@@ -29,8 +29,7 @@ from ficgan.lab.clouds.treatments import (
     take_back,
     time_alone,
 )  # fmt: skip
-from ficgan.lab.metrics.geometry import detect_faces
-from ficgan.lab.metrics.perceptual import SqueezeNet, ssim
+from ficgan.lab.metrics.pictures import SqueezeNet, detect_faces, ssim
 from ficgan.lab.readers import Reader, get_readers
 from ficgan.lab.stored import Store, files_digest
 from ficgan.pointcloud.cloud import Cloud, closest, merged, with_normals

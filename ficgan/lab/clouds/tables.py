@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from ficgan.lab.clouds.study import DISTORTION, Record
 from ficgan.lab.clouds.treatments import INVERSES, Guesses, inverses
-from ficgan.lab.metrics.geometry import box_iou, landmark_distance
-from ficgan.lab.metrics.intervals import Bootstrap, Sample
-from ficgan.lab.metrics.perceptual import frechet_distance, frechet_floor
+from ficgan.lab.metrics import Bootstrap, Sample
+from ficgan.lab.metrics.pictures import box_iou, frechet_distance, frechet_floor, landmark_distance
 from ficgan.lab.metrics.privacy import auc, eer, leak, rank
 from ficgan.lab.metrics.scores import Scores
+from ficgan.lab.readers import similarities
 from ficgan.lab.report.tables import value_of
-from ficgan.lab.results import Figure, Results, Trial, Utility
+from ficgan.lab.results import Figure, Results, Trial, Utility, notes
 
 if TYPE_CHECKING:
     from ficgan.lab.clouds.study import CloudStudy
@@ -330,127 +330,39 @@ def caveats(
     who = ["recognisers of shape"] * shapes
     who += ["inverses of methods"] * any(t.scenario == "inverse" for t in results.trials)
     timed = max(int(np.isfinite(record["seconds"]).any(axis=1).sum()) for record in made.values())
-    costly = ", ".join(map(str, config.costly_degrees))
-    sentences: list[tuple[bool, str]] = [
-        (
-            people < _FEW,
-            f"{people} people are looked for among {facts['people']}: an AUC of so few is a smoke test of the "
-            "software; nothing follows from it for the world.",
-        ),
-        (_FEW <= people < _THESIS_PEOPLE, f"{people} people are looked for; the thesis had {_THESIS_PEOPLE}."),
-        (
-            facts["kind"] == "made heads",
-            "The people are made by formulas: figures show how the software behaves, not how well real faces hide.",
-        ),
-        (
-            facts["kind"] == "morphs of scans",
-            "The people are morphs of a few scans and vary only as these do: they are more alike, and alike in other "
-            "ways, than real people.",
-        ),
-        (
-            facts["gallery_kind"] == "projections",
-            "The gallery is the clear projection of another scan of each person, where the thesis has photos: drawing "
-            "is the same on both sides, which helps the attacker.",
-        ),
-        (
-            config.shade == "before",
-            "Clouds that have no colours are shaded from their normals before they are anonymised, and the shades move "
-            "with the points as a scanner's colours would; they know the clear surface.",
-        ),
-        (
-            config.shade == "after",
-            "Clouds that have no colours are shaded from what is left of the surface after anonymisation.",
-        ),
-        *((True, line) for line in _twins(study, clear, known) + _detection(study, made, clear, known)),
-        (
-            True,
-            f"The judges ({', '.join(provenance['recognisers'])}; the thesis: ArcFace) and the detector "
-            f"({provenance['detector']}; the thesis: RetinaFace) had no part in any method.",
-        ),
-        (
-            bool(tried),
-            f"Recognisers read what is there, and after {'; '.join(tried)}. Attackers know the degree, as who tries "
-            "all 35 does.",
-        ),
-        (
-            bool(study.parrots),
-            f"Parrots enrol the gallery under the same method and degree, with noise of its own, at degrees {costly}: "
-            "between them a figure may be too kind; the table of methods leaves those out.",
-        ),
-        (
-            not study.parrots,
-            "No parrot was tried: an attacker who enrols anonymised faces too may tell more.",
-        ),
-        (guesses is None, "No attacker was trained."),
-        (
-            guesses is not None,
-            "The thesis' auto-encoder is tried on people it did not learn from, against the whole gallery; where it "
-            "does not help, another attacker still may.",
-        ),
-        (
-            learnt_on < TRIED,
-            f"It is tried on {learnt_on} people, too few for its luck to stand in a headline; its figures are among "
-            "those of every attacker.",
-        ),
-        (
-            True,
-            "The headline of a method at a degree is its strongest attacker's figure. What nobody here reversed may "
-            "still be reversed by another.",
-        ),
-        (
-            bool(who),
-            f"The cloud itself is attacked by {' and '.join(who)}, some of them at some degrees only; that stands "
-            "apart (“cloud”), for whoever gives clouds away. All others are of projections, as in the thesis.",
-        ),
-        (
-            not shapes,
-            "No recogniser of shape attacks: what a cloud tells besides its picture is not measured here.",
-        ),
-        (
-            timed > 0,
-            f"Times are of one anonymisation alone on {_count(timed, 'cloud', 'clouds')}, beside "
-            f"{_count(provenance['jobs'] - 1, 'other process', 'other processes')}, in the last run; they compare "
-            "methods alone.",
-        ),
-        (
-            "pmp" in config.methods and min(config.degrees) < 3,
-            "The thesis leaves degrees 1 and 2 of pmp out, full of holes as they are; they are shown here.",
-        ),
-    ]
-    return [sentence for holds, sentence in sentences if holds]
+    found, there = (np.concatenate([record[name].ravel() for record in made.values()]) for name in ("found", "made"))
+    missed, unread = (int((~record["found"]).sum()) for record in (clear, known))
+    at_template = config.undetected == "template" and study.template is not None
+    failed, twins = int((~there).sum()), _twins(study, clear, known)
+    kinds = (facts["kind"], f"{facts['gallery_kind']}", config.shade)
+    holds = {"few": people < _FEW, "fewer": _FEW <= people < _THESIS_PEOPLE}
+    holds |= {kind: kind in kinds for kind in ("made heads", "morphs of scans", "projections", "before", "after")}
+    holds |= {
+        "twins": twins > 0, "lost": True, "missed": missed + unread > 0, "failed": failed > 0, "judges": True,
+        "inverses": bool(tried), "parrots": bool(study.parrots), "no parrots": not study.parrots,
+        "untrained": guesses is None, "trained": guesses is not None, "tried on few": learnt_on < TRIED,
+        "headline": True, "cloud": bool(who), "no shapes": not shapes, "times": timed > 0,
+        "pmp": "pmp" in config.methods and min(config.degrees) < 3,
+    }  # fmt: skip
+    return notes(
+        "clouds", holds, people=people, facts=facts, thesis=_THESIS_PEOPLE,
+        twins=_count(twins, "clear probe is", "clear probes are"), lost=int((~found).sum()), all=found.size,
+        where="at the place where faces lie in clear projections (a miss of the detector is no privacy)" if at_template
+        else "as if the whole image were a face, as in the thesis",
+        missed=missed, unread=unread, clear=len(clear), failed=failed, inverses="; ".join(tried),
+        recognisers=", ".join(provenance["recognisers"]), detector=provenance["detector"], tried_on=learnt_on,
+        costly=", ".join(map(str, config.costly_degrees)), who=" and ".join(who),
+        timed=_count(timed, "cloud", "clouds"),
+        others=_count(provenance["jobs"] - 1, "other process", "other processes"),
+    )  # fmt: skip
 
 
 def _count(number: int, single: str, many: str) -> str:
     return f"{number} {single if number == 1 else many}"
 
 
-def _twins(study: CloudStudy, clear: Record, known: Record) -> list[str]:
-    alike = 0
-    for reader in study.judges.readers:
-        probes, gallery = (record[f"by {reader.name}"].astype(np.float64) for record in (clear, known))
-        cosines = probes @ gallery.T / np.outer(*(np.linalg.norm(x, axis=1).clip(1e-12) for x in (probes, gallery)))
-        alike = max(alike, int((cosines.max(axis=1) > _SAME).sum()))
-    if not alike:
-        return []
-    return [
-        f"{_count(alike, 'clear probe is', 'clear probes are')} all but the picture that is enrolled: who knows a "
-        "picture again need not know a person. Give the gallery another scan or photo."
-    ]
-
-
-def _detection(study: CloudStudy, made: Mapping[str, Record], clear: Record, known: Record) -> list[str]:
-    found, there = (np.concatenate([record[name].ravel() for record in made.values()]) for name in ("found", "made"))
-    where = "as if the whole image were a face, as in the thesis"
-    if study.config.undetected == "template" and study.template is not None:
-        where = "at the place where faces lie in clear projections (a miss of the detector is no privacy)"
-    lost = f"In {(~found).sum()} of {found.size} anonymised projections no face was found"
-    out = [f"{lost}; recognisers read them {where}."]
-    missed, unread = int((~clear["found"]).sum()), int((~known["found"]).sum())
-    if missed or unread:
-        out.append(
-            f"In {missed} of {len(clear)} clear projections and {unread} gallery images no face was found; they are "
-            "read likewise, and count as not detected."
-        )
-    if failed := int((~there).sum()):
-        out.append(f"Of {failed} clouds a method made nothing at its degree; these are not compared with anybody.")
-    return out
+def _twins(study: CloudStudy, clear: Record, known: Record) -> int:
+    """Clear probes that are all but the enrolled picture, to some recogniser."""
+    names = [f"by {reader.name}" for reader in study.judges.readers]
+    alike = (similarities(clear[name], known[name], "cosine") for name in names)
+    return max(int((one.max(axis=1) > _SAME).sum()) for one in alike)

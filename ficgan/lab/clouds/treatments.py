@@ -37,7 +37,7 @@ class Treatment:
     degrees: tuple[int, ...] = ()
 
 
-def treatments(config: CloudStudyConfig, *, gallery: bool = False, costly: bool = False) -> list[Treatment]:
+def treatments_of(config: CloudStudyConfig, *, gallery: bool = False, costly: bool = False) -> list[Treatment]:
     """All of a study: of probes, or of a gallery that is treated as they are; `costly`: at its costly degrees alone."""
     found = []
     for method in config.methods:

@@ -1,11 +1,19 @@
-"""Metrics: what an attacker achieved (privacy) and what is left to work with (utility)."""
+"""What a metric is, and how sure a figure is: bootstrap over identities, Wilson's interval, the rule of three."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import cached_property, lru_cache
+from statistics import NormalDist
+from typing import Any, Literal
 
-__all__ = ["Better", "Metric"]
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ficgan.errors import UsageError
+from ficgan.lab.results import Figure
 
 Better = Literal["low", "high", "near"]
 
@@ -20,3 +28,187 @@ class Metric:
     better: Better
     source: str = ""
     judges: tuple[str, ...] = ()  # which networks read it, of `utility.Judges`
+
+
+Floats = NDArray[np.floating[Any]]
+Interval = tuple[float | None, float | None]  # Low and high; None where there is none
+
+LEVEL = 0.95  # Coverage of every interval that is reported
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """Resampling of identities: at least 1 resample, a seed of 0 or more."""
+
+    resamples: int = 1000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.resamples < 1 or self.seed < 0:
+            raise UsageError(f"{self.resamples} resamples with seed {self.seed} cannot be drawn; give ≥ 1 and ≥ 0")
+
+    def weights(self, identities: int) -> NDArray[np.float32]:
+        """How often each identity is in each resample: float32 [resamples, identities], read-only.
+
+        Images of an identity are drawn together. As many identities have the same draws, so trials on the same people
+        can be subtracted resample by resample.
+        """
+        return _weights(max(1, identities), self.resamples, self.seed)[:, :identities]
+
+
+BOOTSTRAP = Bootstrap()
+
+
+def wilson(successes: float, trials: int, *, level: float = LEVEL) -> tuple[float, float]:
+    """Wilson's score interval of a proportion (1927); `successes` may be a fraction."""
+    if not (trials >= 1 and 0 <= successes <= trials and 0 < level < 1):
+        raise UsageError(f"{successes:g} successes in {trials} trials at level {level:g} have no interval")
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    share = successes / trials
+    scale = 1 + z * z / trials
+    middle = (share + z * z / (2 * trials)) / scale
+    half = z / scale * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
+    low = 0.0 if successes == 0 else max(0.0, middle - half)
+    return low, 1.0 if successes == trials else min(1.0, middle + half)
+
+
+def rule_of_three(trials: int) -> float:
+    """Upper 95 % bound of a rate where none of `trials` went wrong: 3/n, at most 1 (Hanley and Lippman-Hand 1983)."""
+    if trials < 1:
+        raise UsageError(f"{trials} trials bound nothing; give at least 1")
+    return min(1.0, 3 / trials)
+
+
+def ratios(drawn: Floats, sums: Floats, counts: Floats) -> Floats:
+    """Σ sums / Σ counts of [I] in every resample [R] of `drawn` [R,I]; NaN where a resample has nothing to count."""
+    both = drawn @ np.stack([sums, counts], 1).astype(np.float32)  # seven digits are enough for an interval
+    above, below = both.astype(np.float64).T
+    return np.divide(above, below, out=np.full(len(below), np.nan), where=below > 0)
+
+
+def percentiles(
+    values: Floats | Sequence[float], *, shift: float = 0.0, within: tuple[float, float] = (-math.inf, math.inf)
+) -> Interval:
+    """The middle 95 % of the finite resampled values, moved by `shift` and cut to a range; None if there are none."""
+    values = np.asarray(values, np.float64)
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return None, None
+    low, high = np.clip(np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]) + shift, *within)
+    return float(low), float(high)
+
+
+def proportion(drawn: Floats, sums: Floats, counts: Floats) -> Interval:
+    """Interval of Σ sums / Σ counts in [0, 1]; Wilson's over identities where all or none succeeded."""
+    trials = int(np.count_nonzero(counts))
+    if not trials:
+        return None, None
+    value = float(np.sum(sums)) / float(np.sum(counts))
+    return recentred(np.append(value, ratios(drawn, sums, counts)), value, trials)
+
+
+def recentred(binned: Floats, value: float, trials: int) -> Interval:
+    """Interval of an exact `value` in [0, 1] from histograms: `binned` [1+R] is the whole, then the resamples."""
+    if value <= 0 or value >= 1:
+        return wilson(0 if value <= 0 else trials, trials)
+    if trials < 2:
+        return None, None
+    return percentiles(binned[1:], shift=value - float(binned[0]), within=(0.0, 1.0))
+
+
+def from_half(low: float | None, high: float | None) -> Interval:
+    """The interval of |x − ½| where x has this one."""
+    if low is None or high is None:
+        return None, None
+    ends = sorted((abs(low - 0.5), abs(high - 0.5)))
+    return (0.0 if low <= 0.5 <= high else ends[0]), ends[1]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Figures of N images (or clouds) of people, with intervals by resampling the people."""
+
+    people: NDArray[np.int64]  # [N] whose each image is
+    bootstrap: Bootstrap = BOOTSTRAP
+    unit: str = "images"
+
+    @cached_property
+    def person(self) -> NDArray[np.intp]:
+        """[N] the people, numbered from 0."""
+        found: NDArray[np.intp] = np.unique(self.people, return_inverse=True)[1].ravel()
+        return found
+
+    @cached_property
+    def drawn(self) -> NDArray[np.float32]:
+        return self.bootstrap.weights(int(self.person.max(initial=-1)) + 1)
+
+    def total(self, values: ArrayLike) -> NDArray[np.float64]:
+        """Values [N] added up for each person."""
+        return np.bincount(self.person, np.asarray(values, np.float64), self.drawn.shape[1]).astype(np.float64)
+
+    def none(self, metric: str, why: str) -> Figure:
+        return Figure(metric, None, unit=self.unit, note=why)
+
+    def mean(
+        self, metric: str, values: ArrayLike, note: str = "", *, then: Callable[[float], float] = float,
+        share: bool = False,
+    ) -> Figure:  # fmt: skip
+        """Mean of the finite values [N] and its interval, both under `then`; shares have that of a proportion."""
+        x = np.asarray(values)
+        share, x = share or x.dtype == bool, x.astype(np.float64)
+        used = np.isfinite(x)
+        if not used.any():
+            return self.none(metric, note or f"no {self.unit.removesuffix('s')} has it")
+        sums, counts = self.total(np.where(used, x, 0.0)), self.total(used)
+        ends: Interval = (None, None)
+        if share:
+            ends = proportion(self.drawn, sums, counts)
+        elif np.count_nonzero(counts) > 1:
+            ends = percentiles(ratios(self.drawn, sums, counts))
+        value, low, high = (None if one is None else float(then(float(one))) for one in (x[used].mean(), *ends))
+        return Figure(metric, value, low, high, int(used.sum()), self.unit, note)
+
+    def share(self, metric: str, hits: ArrayLike, note: str = "") -> Figure:
+        """Mean of hits [N], 0 to 1."""
+        return self.mean(metric, hits, note, share=True)
+
+    def median(self, metric: str, values: ArrayLike, note: str = "") -> Figure:
+        """Median of the finite values [N]; of an even number the mean of the middle two."""
+        x = np.asarray(values, np.float64)
+        used = np.flatnonzero(np.isfinite(x))
+        if not len(used):
+            return self.none(metric, note or f"no {self.unit.removesuffix('s')} has it")
+        low, high = None, None
+        if len(np.unique(self.person[used])) > 1:
+            order = used[np.argsort(x[used])]
+            heaped = np.cumsum(self.drawn[:, self.person[order]], axis=1, dtype=np.float64)
+            whole = heaped[:, -1:]
+            picked = [x[order][np.argmax(heaped >= edge, axis=1)] for edge in (whole / 2, whole / 2 + 0.5)]
+            low, high = percentiles(np.where(whole[:, 0] > 0, (picked[0] + picked[1]) / 2, np.nan))
+        return Figure(metric, float(np.median(x[used])), low, high, len(used), self.unit, note)
+
+
+def wilson_share(metric: str, hits: NDArray[np.bool_], note: str = "") -> Figure:
+    """The share of hits [N] with Wilson's interval, every image a trial."""
+    return Figure(metric, float(hits.mean()), *wilson(int(hits.sum()), len(hits)), len(hits), "images", note)
+
+
+def one_each_unknown(people: NDArray[np.int64] | None, count: int) -> NDArray[np.int64]:
+    """[count] people; every image of somebody unknown (−1), or all where nothing is known, is a person of its own."""
+    out = np.full(count, -1, np.int64) if people is None else people.copy()
+    unknown = out < 0
+    out[unknown] = out.max(initial=-1) + 1 + np.arange(unknown.sum())
+    return out
+
+
+@lru_cache(maxsize=2)
+def _weights(identities: int, resamples: int, seed: int) -> NDArray[np.float32]:
+    out = np.empty((resamples, identities), np.float32)
+    rng = np.random.default_rng(seed)
+    step = max(1, 2**20 // identities)  # bounds the memory of the draws
+    for begin in range(0, resamples, step):
+        rows = min(step, resamples - begin)
+        drawn = rng.integers(identities, size=(rows, identities)) + identities * np.arange(rows)[:, None]
+        out[begin : begin + rows] = np.bincount(drawn.ravel(), minlength=rows * identities).reshape(rows, identities)
+    out.flags.writeable = False
+    return out

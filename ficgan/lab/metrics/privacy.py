@@ -8,11 +8,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.errors import InputError
+from ficgan.lab.metrics import (
+    BOOTSTRAP,
+    Bootstrap,
+    Floats,
+    Interval,
+    Metric,
+    from_half,
+    percentiles,
+    proportion,
+    ratios,
+    recentred,
+    rule_of_three,
+)  # fmt: skip
+from ficgan.lab.metrics.scores import BINS, Scores
 from ficgan.lab.results import Figure
-
-from . import Metric, intervals
-from .intervals import BOOTSTRAP, Bootstrap, Floats, Interval
-from .scores import BINS, Scores
 
 FAILURES = " (failures as misses)"
 """What the name of a figure ends with in which a probe without a found face counts as a miss."""
@@ -152,7 +162,7 @@ def leak(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
     area = auc(scores, bootstrap=bootstrap)
     if area.value is None:
         return Figure("leak", None, note=area.note)
-    low, high = (None if end is None else 2 * end for end in intervals.from_half(area.low, area.high))
+    low, high = (None if end is None else 2 * end for end in from_half(area.low, area.high))
     note = "Strangers are more alike than images of one person." if area.value < 0.5 else ""
     return Figure("leak", 2 * abs(area.value - 0.5), low, high, area.n, area.unit, note)
 
@@ -202,7 +212,7 @@ def false_match_rate(scores: Scores, threshold: float | None, *, bootstrap: Boot
         return Figure(name, None, note=NO_THRESHOLD if threshold is None else NO_STRANGERS)
     matched, note = scores.impostors_over(threshold), ""
     if not matched.any():
-        bound = intervals.rule_of_three(int(np.count_nonzero(scores.sums(pairs))))
+        bound = rule_of_three(int(np.count_nonzero(scores.sums(pairs))))
         note = f"No pair matched; taking each person as one trial, at most {bound:.3g} do (3/n)."
     return _share(name, scores, matched, pairs, bootstrap, "impostor scores", note)
 
@@ -217,7 +227,7 @@ def genuine_similarity(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> F
     pairs = np.bincount(who, minlength=people).astype(np.float64)
     ends: Interval = (None, None)
     if np.count_nonzero(pairs) > 1:
-        ends = intervals.percentiles(intervals.ratios(bootstrap.weights(people), sums, pairs))
+        ends = percentiles(ratios(bootstrap.weights(people), sums, pairs))
     return Figure(name, float(sums.sum() / pairs.sum()), *ends, len(scores.genuine), "genuine scores")
 
 
@@ -278,7 +288,7 @@ def reversibility(clear: Scores, naive: Scores, reversed: Scores, *, bootstrap: 
     value = float((regained.sum() - below.sum()) / ceiling.sum())
     ends: Interval = (None, None)
     if len(people) > 1:
-        ends = intervals.percentiles(intervals.ratios(bootstrap.weights(len(people)), regained - below, ceiling))
+        ends = percentiles(ratios(bootstrap.weights(len(people)), regained - below, ceiling))
     note = f"Rank-1 is {ceiling.mean():.3g} clear, {below.mean():.3g} anonymised, {regained.mean():.3g} de-anonymised."
     if ceiling.mean() < 2 * chance(clear):
         note = f"Clear faces are recognised hardly more often ({ceiling.mean():.3g}) than by guessing: not to be used."
@@ -367,20 +377,20 @@ def _share(
     if not whole.any():
         return Figure(name, None, note=_nobody(scores))
     part = scores.sums(found * (able > 0))
-    ends = intervals.proportion(bootstrap.weights(len(whole)), part, whole)
+    ends = proportion(bootstrap.weights(len(whole)), part, whole)
     return Figure(name, float(part.sum() / whole.sum()), *ends, int(whole.sum()), unit, note)
 
 
 def _mean_of_identities(
     name: str, share: NDArray[np.float64], present: NDArray[np.bool_], bootstrap: Bootstrap, note: str
 ) -> Figure:
-    ends = intervals.proportion(bootstrap.weights(len(share)), share, present.astype(np.float64))
+    ends = proportion(bootstrap.weights(len(share)), share, present.astype(np.float64))
     return Figure(name, float(share[present].mean()), *ends, int(present.sum()), "identities", note)
 
 
 def _verified(name: str, value: float, binned: Floats, scores: Scores, n: int | None = None, note: str = "") -> Figure:
     people = int(np.count_nonzero(scores.sums(scores.mated)))
-    ends = intervals.recentred(binned, value, people)
+    ends = recentred(binned, value, people)
     return Figure(name, value, *ends, len(scores.genuine) if n is None else n, "genuine scores", note)
 
 

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ficgan.errors import InputError
-
-from .intervals import Bootstrap, Floats
+from ficgan.lab.metrics import Bootstrap, Floats
 
 Index = NDArray[np.intp]
 Booleans = NDArray[np.bool_]

@@ -15,10 +15,8 @@ from ficgan.anonymizers import Faces
 from ficgan.errors import InputError
 from ficgan.faces import ARCFACE_POINTS, FaceDetector, crop, detector_missing, get_detector, similarity
 from ficgan.lab.attributes import AttributeClassifier
-from ficgan.lab.metrics import Better, Metric, geometry, perceptual
-from ficgan.lab.metrics.geometry import POSE_NAMES, Detections
-from ficgan.lab.metrics.intervals import BOOTSTRAP, Bootstrap, Sample, one_each_unknown, percentiles
-from ficgan.lab.metrics.perceptual import Inception, Lpips, Perception, SqueezeNet
+from ficgan.lab.metrics import BOOTSTRAP, Better, Bootstrap, Metric, Sample, one_each_unknown, percentiles, pictures
+from ficgan.lab.metrics.pictures import POSE_NAMES, Detections, Inception, Lpips, Perception, SqueezeNet
 from ficgan.lab.results import Figure
 
 Box = tuple[int, int, int, int]
@@ -83,7 +81,7 @@ class Readings:
     """What the judges read in N faces; None where a judge is not there."""
 
     faces: Faces
-    sharpness: NDArray[np.float64]  # [N], see `perceptual.sharpness`
+    sharpness: NDArray[np.float64]  # [N], see `pictures.sharpness`
     detections: Detections | None = None
     ages: NDArray[np.float32] | None = None  # [N], years
     males: NDArray[np.float32] | None = None  # [N], probability
@@ -102,13 +100,13 @@ class Readings:
     def squeezenet_floor(self) -> float:
         """FD-SqueezeNet of two random halves; needs four images."""
         assert self.perception is not None
-        return perceptual.frechet_floor(self.perception.features)
+        return pictures.frechet_floor(self.perception.features)
 
     @cached_property
     def inception_floor(self) -> float:
         """FID of two random halves; needs four images."""
         assert self.inception is not None
-        return perceptual.frechet_floor(self.inception)
+        return pictures.frechet_floor(self.inception)
 
 
 class AgeGender:
@@ -137,7 +135,7 @@ class AgeGender:
 class Judges:
     """Networks that judge utility; None where one is not there, and `missing` says what it would need."""
 
-    detector: FaceDetector | None = None  # box, landmarks, pose; it looks once (`geometry.quick`)
+    detector: FaceDetector | None = None  # box, landmarks, pose; it looks once (`pictures.quick`)
     age_gender: AgeGender | None = None
     attributes: AttributeClassifier | None = None  # and the smile
     squeezenet: SqueezeNet | None = None  # LPIPS-like distance, FD, KD, diversity
@@ -157,7 +155,7 @@ class Judges:
         if name is None:
             found.missing["detector"] = "no face detector is available; see `ficgan doctor`"
         else:
-            found.detector = geometry.quick(get_detector(name))
+            found.detector = pictures.quick(get_detector(name))
         if path := _first(folders, "age_gender*.onnx"):
             found.age_gender = AgeGender(path)
         else:
@@ -177,7 +175,7 @@ class Judges:
 
     def _find_published(self) -> None:
         try:
-            if network := perceptual.lpips_backbone():
+            if network := pictures.lpips_backbone():
                 self.lpips = Lpips(network)
             else:
                 what = "no backbone of LPIPS (AlexNet, VGG-16, SqueezeNet)"
@@ -185,7 +183,7 @@ class Judges:
         except ImportError:
             self.missing["lpips"] = "the package lpips is not installed; install ficgan[eval]"
         try:
-            if path := perceptual.inception_file():
+            if path := pictures.inception_file():
                 self.inception = Inception(path)
             else:
                 self.missing["inception"] = "torch-fidelity's Inception is not in torch's cache of weights"
@@ -201,10 +199,10 @@ class Judges:
                 f"anonymised faces {list(faces.images.shape)} are no pairs with clear ones "
                 f"{list(against.faces.images.shape)}; give the same faces at one size"
             )
-        out = Readings(faces, perceptual.sharpness(faces.images, faces.landmarks), missing=dict(self.missing))
+        out = Readings(faces, pictures.sharpness(faces.images, faces.landmarks), missing=dict(self.missing))
         clear = None if against is None else against.faces.images
         if self.detector is not None:
-            out.detections = geometry.detect_faces(self.detector, faces.images, faces.landmarks)
+            out.detections = pictures.detect_faces(self.detector, faces.images, faces.landmarks)
             out.used["detector"] = self.detector.name
         if self.age_gender is not None:
             out.ages, out.males = self.age_gender.predict(faces)
@@ -320,17 +318,17 @@ def _fidelity(clear: Readings, after: Readings, sample: Sample, region: Box | No
     if region is not None:
         x0, y0, x1, y1 = region
         a, b = a[:, y0:y1, x0:x1], b[:, y0:y1, x0:x1]
-    if count := perceptual.scales(a.shape[1]):
-        single, multi = perceptual.structural_similarity(a, b)
+    if count := pictures.scales(a.shape[1]):
+        single, multi = pictures.structural_similarity(a, b)
         yield sample.mean("ssim", single)
-        if count == len(perceptual.SCALES):
+        if count == len(pictures.SCALES):
             yield sample.mean("ms-ssim", multi)
         else:
             note = f"{count} of the five scales, their weights summing to 1"
             yield sample.mean("ms-ssim-short", multi, note)
     else:
         yield sample.none("ssim", f"images of {a.shape[1]} pixels are smaller than its window")
-    ratio = perceptual.psnr(a, b)
+    ratio = pictures.psnr(a, b)
     equal = int(np.isposinf(ratio).sum())
     note = f"{equal} of {len(ratio)} images are equal to the clear ones (infinite) and left out" if equal else ""
     yield sample.mean("psnr", np.where(np.isinf(ratio), np.nan, ratio), note)
@@ -357,8 +355,8 @@ def _distributions(clear: Readings, after: Readings, sample: Sample) -> Iterator
             continue
         floor = clear.inception_floor if frechet == "fid" else clear.squeezenet_floor
         note = f"biased upwards at small n: two halves of the clear images are {floor:.4g} apart"
-        yield _of_set(frechet, perceptual.frechet_distance(x, y), count, note)
-        mean, spread = perceptual.kernel_distance(x, y, seed=sample.bootstrap.seed)
+        yield _of_set(frechet, pictures.frechet_distance(x, y), count, note)
+        mean, spread = pictures.kernel_distance(x, y, seed=sample.bootstrap.seed)
         yield _of_set(kernel, mean, count, f"standard deviation over subsets {spread:.4g}")
     if before is not None and seen is not None and before.diversity is not None and seen.diversity is not None:
         if before.diversity:
@@ -366,7 +364,7 @@ def _distributions(clear: Readings, after: Readings, sample: Sample) -> Iterator
             yield _of_set("diversity", seen.diversity / before.diversity, count, note)
         else:
             yield sample.none("diversity", "the clear images are all alike")
-    yield _of_set("distinct", perceptual.distinct_share(after.faces.images), count, "compared pixel for pixel")
+    yield _of_set("distinct", pictures.distinct_share(after.faces.images), count, "compared pixel for pixel")
 
 
 def _geometry(clear: Readings, anonymised: Readings, sample: Sample) -> Iterator[Figure]:
@@ -377,13 +375,13 @@ def _geometry(clear: Readings, anonymised: Readings, sample: Sample) -> Iterator
     yield sample.share("detected", after.found, found)
     missed = int((before.found & ~after.found).sum())
     note = f"{missed} of {int(before.found.sum())} faces were lost and are left out" if missed else ""
-    distance = geometry.landmark_distance(before.landmarks, after.landmarks)
-    yield sample.mean("box-iou", geometry.box_iou(before.boxes, after.boxes), note)
-    yield sample.mean("landmarks", distance / geometry.eye_distance(before.landmarks).clip(1e-9), note)
+    distance = pictures.landmark_distance(before.landmarks, after.landmarks)
+    yield sample.mean("box-iou", pictures.box_iou(before.boxes, after.boxes), note)
+    yield sample.mean("landmarks", distance / pictures.eye_distance(before.landmarks).clip(1e-9), note)
     yield sample.mean("landmarks-px", distance, note)
-    poses = geometry.head_pose(before.landmarks), geometry.head_pose(after.landmarks)
+    poses = pictures.head_pose(before.landmarks), pictures.head_pose(after.landmarks)
     turned = np.abs((poses[1] - poses[0] + 180) % 360 - 180)
-    mouths = geometry.mouth_width(before.landmarks), geometry.mouth_width(after.landmarks)
+    mouths = pictures.mouth_width(before.landmarks), pictures.mouth_width(after.landmarks)
     weak = {"roll": "aligned crops have little roll left"}
     for axis, name in enumerate(POSE_NAMES):
         yield sample.mean(f"{name}-error", turned[:, axis], note)

@@ -13,9 +13,8 @@ from ficgan.errors import UsageError
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.bench import open_bench
 from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, SetConfig
-from ficgan.lab.papers.bench import COLOURS, Row, Treatment, transfer, with_data
-from ficgan.lab.papers.published import FANTOMAS, FANTOMAS_CLAIMS, table, text
-from ficgan.lab.report.page import save_plot
+from ficgan.lab.papers import COLOURS, FANTOMAS, FANTOMAS_CLAIMS, Row, Treatment, table, text, transfer, with_data
+from ficgan.lab.report import save_plot
 from ficgan.lab.report.tables import controls, figure, spelled
 from ficgan.lab.results import Figure, Results, Trial
 from ficgan.lab.stored import Progress

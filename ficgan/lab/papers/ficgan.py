@@ -18,15 +18,13 @@ from ficgan.arrays import content_key
 from ficgan.deidentify import Deidentifier, Ficgan, refuse_trainer
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import crop, get_detector, transform_points
-from ficgan.lab.bars.bench import reconstruct
-from ficgan.lab.bench import anonymised
-from ficgan.lab.metrics.intervals import Bootstrap, Sample, one_each_unknown
-from ficgan.lab.metrics.utility import Judges, Readings, compare, kept
-from ficgan.lab.papers.bench import Row, Rows, kept_json, shade
-from ficgan.lab.papers.published import FICGAN, Printed, table, text
-from ficgan.lab.readers import Embeddings, Reader, cosines, get_readers, paired
-from ficgan.lab.report.page import save_plot
-from ficgan.lab.results import FICGAN_LEAK, NOT_HANDLED, Figure, Results, Trial, Utility, origin
+from ficgan.lab.bars.bench import BarsBench, Observation, Panel, reconstruct, squared_errors
+from ficgan.lab.bench import FaceBench, anonymised
+from ficgan.lab.metrics.utility import Judges, compare, kept
+from ficgan.lab.papers import FICGAN, Printed, Row, Rows, kept_json, shade, table, text
+from ficgan.lab.readers import Reader, cosines, get_readers, paired
+from ficgan.lab.report import save_plot
+from ficgan.lab.results import Figure, Results, Trial, Utility, notes, origin
 from ficgan.lab.sets import Prepared, Quick, open_set, prepare
 from ficgan.lab.stored import VERSION, Progress, digest, fingerprint
 
@@ -135,31 +133,21 @@ class Run:
 
 
 @dataclass
-class Stage:
+class Stage(BarsBench):
     """Clear crops and their judges; what is found is kept in `folder`, a file for each setting.
 
-    `labels` [N,A] are 0 or 1 in the classifier's order; `context` is what else the outcome depends on, JSON-ready.
+    `context` is what else the outcome depends on, JSON-ready.
     """
 
-    faces: Faces
-    readers: Sequence[Reader]
-    judges: Judges
-    folder: Path
-    labels: NDArray[np.uint8] | None = None
+    folder: Path = Path()
     context: Any = None
-    bootstrap: Bootstrap = field(default_factory=Bootstrap)
 
     @cached_property
-    def clear(self) -> Readings:
-        return self.judges.read(self.faces)
-
-    @cached_property
-    def source(self) -> dict[str, Embeddings]:
-        return {reader.name: reader.embed(self.faces) for reader in self.readers}
-
-    @cached_property
-    def sample(self) -> Sample:
-        return Sample(one_each_unknown(self.faces.people, len(self.faces)), self.bootstrap)
+    def labels(self) -> NDArray[np.uint8] | None:
+        """[N,A], 0 or 1, in the classifier's order; None where the set does not have them all."""
+        names = () if self.panel.judges.attributes is None else self.panel.judges.attributes.names
+        known = self.prepared.attributes
+        return np.stack([known[one] for one in names], 1).astype(np.uint8) if names and {*names} <= {*known} else None
 
     @cached_property
     def digest(self) -> str:
@@ -167,37 +155,35 @@ class Stage:
         pixels = [content_key(image) for image in self.faces.images]
         people = None if self.faces.people is None else self.faces.people.tolist()
         others = [reader.digest for reader in self.readers], asdict(self.bootstrap), self.context
-        return digest([VERSION, pixels, list(self.faces.names), people, self.judges.missing, others])
+        return digest([VERSION, pixels, list(self.faces.names), people, self.panel.judges.missing, others])
 
     def measure(self, key: Any, make: Callable[[], Images]) -> Found:
         """Figures of the output [N,S,S,3] that `make` gives; kept under `key`, all it depends on besides the faces."""
         path = self.folder / f"{digest([self.digest, key])}.json"
-        tree = kept_json(path, lambda: (asdict(self._measured(self.faces.with_images(make()))), True))
+        tree = kept_json(path, lambda: (asdict(self._measured(self.observe(self.faces.with_images(make())))), True))
         return TypeAdapter(Found).validate_python(tree)
 
-    def _measured(self, output: Faces) -> Found:
-        seen = self.judges.read(output, against=self.clear)
-        figures = compare(self.clear, seen, labels=self.labels, bootstrap=self.bootstrap)
-        pairs = zip(self.faces.images, output.images, strict=True)
-        error = [((a.astype(np.float32) - b) ** 2).mean(dtype=np.float64) / 127.5**2 for a, b in pairs]
+    def _measured(self, seen: Observation) -> Found:
+        clear = self.clear.readings
+        figures = compare(clear, seen.readings, labels=self.labels, bootstrap=self.bootstrap)
         attributes = {}
-        if seen.attributes is not None and self.clear.attributes is not None:
-            having = (self.clear.attributes >= 0.5).sum(0)
-            shares = kept(self.clear.attributes, seen.attributes, seen.attribute_names)
+        if seen.readings.attributes is not None and clear.attributes is not None:
+            having = (clear.attributes >= 0.5).sum(0)
+            shares = kept(clear.attributes, seen.readings.attributes, seen.readings.attribute_names)
             attributes = {
                 name: Kept(there, lacking, int(images))
                 for (name, (there, lacking, _)), images in zip(shares.items(), having, strict=True)
             }
-        mse = self.sample.mean("mse", error, "of pixels on [−1, 1]")
-        judges = {reader.name: self._read(reader, output) for reader in self.readers}
+        mse = self.mean("mse", squared_errors(self.faces.images, seen.faces.images), "of pixels on [−1, 1]")
+        judges = {reader.name: self._read(reader, seen) for reader in self.readers}
         return Found(judges, (*(one for one in figures if one.metric in _SHOWN), mse), attributes)
 
-    def _read(self, reader: Reader, output: Faces) -> tuple[Figure, ...]:
-        source, made = self.source[reader.name], reader.embed(output)
+    def _read(self, reader: Reader, seen: Observation) -> tuple[Figure, ...]:
+        source, made = self.clear.embeddings[reader.name], seen.embeddings[reader.name]
         note = "" if reader.metric == "cosine" else "cosine of embeddings that are compared by distance"
         return (
-            self.sample.mean("ID cosine", cosines(source, made), note),
-            self.sample.share("match rate", paired(reader, source, made) > reader.threshold),
+            self.mean("ID cosine", cosines(source, made), note),
+            self.mean("match rate", paired(reader, source, made) > reader.threshold),
         )
 
 
@@ -210,13 +196,14 @@ def run_ficgan(config: FicganPaper, out: Path, progress: Progress | None = None)
     report(0, 1, "preparing faces")
     _refuse_trainers(config)
     prepared, rows = _faces(config, out)
-    faces = prepared.faces.take(rows)
     judges = Judges.find(attributes=config.attributes)
     judges.detector = judges.age_gender = None  # the paper has no figures of them
     context = [None if config.attributes is None else file_digest(config.attributes), judges.attributes is not None]
-    bootstrap = Bootstrap(config.resamples, config.seed)
-    readers = get_readers(config.judges)
-    stage = Stage(faces, readers, judges, out / "tasks", _labels(prepared, rows, judges), context, bootstrap)
+    stage = Stage(
+        FaceBench(prepared).part(rows), Panel(get_readers(config.judges), judges, {}), folder=out / "tasks",
+        context=context, seed=config.seed, resamples=config.resamples,
+    )  # fmt: skip
+    faces = stage.faces
     deid = Deidentifier.from_pretrained(
         config.checkpoint or None, config.bank or None, verify=False, k=config.k, layer=0, psi=0, seed=config.seed,
         detector=config.detector, device=config.device,
@@ -260,13 +247,6 @@ def _faces(config: FicganPaper, out: Path) -> tuple[Prepared, Rows]:
     return prepared, generator(config.seed, "order").permutation(len(prepared))
 
 
-def _labels(prepared: Prepared, rows: Rows, judges: Judges) -> NDArray[np.uint8] | None:
-    names = () if judges.attributes is None else judges.attributes.names
-    if not names or any(name not in prepared.attributes for name in names):
-        return None
-    return np.stack([prepared.attributes[name][rows] for name in names], 1).astype(np.uint8)
-
-
 def _settings(config: FicganPaper, layers: Sequence[int]) -> Iterator[Setting]:
     base = Ficgan(
         k=config.k, seed=config.seed, device=config.device, psi=0.0, checkpoint=config.checkpoint, bank=config.bank
@@ -285,7 +265,8 @@ def _reconstruction(stage: Stage, deid: Deidentifier) -> Found:
     matrices = [deid.alignment.matrix(marks, size) for marks in faces.landmarks]
     images = np.stack([crop(image, m, size) for image, m in zip(faces.images, matrices, strict=True)])
     marks = np.stack([transform_points(m, p) for m, p in zip(matrices, faces.landmarks, strict=True)])
-    own = replace(stage, faces=Faces(images, faces.names, marks.astype(np.float32), faces.people))
+    aligned = replace(stage.prepared, faces=Faces(images, faces.names, marks.astype(np.float32), faces.people))
+    own = replace(stage, prepared=aligned)
     return own.measure(["reconstruction", deid.digests.get("checkpoint")], lambda: reconstruct(deid, images))
 
 
@@ -324,7 +305,7 @@ def _results(
     values = {"name": name, "images": len(faces), "missed": missed, "all": missed + len(faces)}
     holds = {"few": len(faces) < FEW, "missed": missed > 0, "same": True, "crops": True}
     results.caveats += [text(FICGAN, FICGAN.caveats[key], **values) for key, said in holds.items() if said]
-    results.caveats += [FICGAN_LEAK, NOT_HANDLED]
+    results.caveats += notes("evaluation", {"ficgan": True, "only faces": True})
     return results
 
 

@@ -16,13 +16,12 @@ from ficgan.anonymizers import Faces, GaussianBlur, generator
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.lab.attackers import Opponent
 from ficgan.lab.attacks import REVERSERS
-from ficgan.lab.attacks.blurs import scaled_blur
+from ficgan.lab.attacks.deconvolution import scaled_blur
 from ficgan.lab.attacks.learned import Learned
 from ficgan.lab.attacks.revelio import Revelio
 from ficgan.lab.bench import Bench
 from ficgan.lab.matrix_config import without_folder
-from ficgan.lab.papers.bench import Rows, Treatment, attack_on, kept_json, read_trials, treated
-from ficgan.lab.papers.published import REVELIO
+from ficgan.lab.papers import REVELIO, Rows, Treatment, attack_on, kept_json, read_trials, treated
 from ficgan.lab.readers import get_readers
 from ficgan.lab.results import Results, Trial, from_json, origin
 from ficgan.lab.sets import Prepared

@@ -15,15 +15,13 @@ from ficgan.anonymizers.basic import scaled_kernel
 from ficgan.errors import FicganError
 from ficgan.lab.attackers import Opponent, Read
 from ficgan.lab.attacks import REVERSERS
-from ficgan.lab.attacks.blurs import blurred, equivalent_kernel, transfers
+from ficgan.lab.attacks.deconvolution import blurred, equivalent_kernel, transfers
 from ficgan.lab.attacks.learned import Learned
-from ficgan.lab.attacks.retrieval import choose_threshold, ood_curve, retrieve
-from ficgan.lab.attacks.revelio import Revelio, Which, fine_tune
+from ficgan.lab.attacks.revelio import Revelio, Which, choose_threshold, fine_tune, ood_curve, retrieve
 from ficgan.lab.bench import content, known
-from ficgan.lab.metrics.intervals import Sample
+from ficgan.lab.metrics import Sample
 from ficgan.lab.metrics.scores import Scores
-from ficgan.lab.papers.bench import Rows, Treatment, distance, identified, transfer
-from ficgan.lab.papers.published import REVELIO
+from ficgan.lab.papers import REVELIO, Rows, Treatment, distance, identified, transfer
 from ficgan.lab.papers.revelio import BLURS, NAMES, Experiment, Outcome
 from ficgan.lab.readers import Reader, retrain_head
 from ficgan.lab.results import Figure, Trial
@@ -312,7 +310,7 @@ def _trained_on(
 
 def kernel(experiment: Experiment) -> Outcome:
     """Figure 13: every odd kernel from 1 to 81 px of 256 on photos of people from whom nothing was learnt."""
-    from ficgan.lab.attacks.kernel import KernelEstimator
+    from ficgan.lab.attacks.networks import KernelEstimator
 
     size, paper = experiment.paper.size, experiment.paper
     parts = [experiment.clear(rows) for rows in _people_apart(experiment)]

@@ -1,4 +1,4 @@
-"""Training by the paper's recipe, resumable from epoch to epoch, and the grid of everything that is trained."""
+"""Training by the paper's recipe, resumable from epoch to epoch; what a network is worth; and the grid of them all."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import json
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,6 @@ from ficgan.anonymizers import generator
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.lab.stored import digest
 from ficgan.lab.study.scenes import Image, Pictures, Scenes, StudyConfig, Variant, central_view, random_view
-from ficgan.lab.study.scores import METRICS, Cell, Evaluation
 from ficgan.yaml_settings import hint
 
 if TYPE_CHECKING:
@@ -162,6 +161,9 @@ def fit(
     """Train in place, or resume a state of the same key; `epoch` gives an epoch's batches, always the same."""
     import torch
 
+    from ficgan.models import save_tensors
+    from ficgan.training.state import packed
+
     optimiser = torch.optim.SGD(
         network.parameters(), recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay
     )
@@ -185,40 +187,25 @@ def fit(
                     f"training has diverged in epoch {number + 1} at learning rate {recipe.lr}; set a lower lr"
                 )
         if state is not None and number + 1 < recipe.epochs and time.monotonic() - saved >= save_seconds:
-            _save(network, optimiser, state, key, number + 1)
+            tensors = packed({"network": network}, {"momentum": optimiser})
+            save_tensors(state, tensors, {"key": key, "epochs": number + 1}, kind=STATE)
             saved = time.monotonic()
         if progress:
             progress((number + 1) / recipe.epochs)
     return network.eval()
 
 
-def _save(network: nn.Module, optimiser: Any, path: Path, key: str, epochs: int) -> None:
-    from ficgan.models import save_tensors
-
-    tensors = {f"network.{name}": tensor for name, tensor in network.state_dict().items()}
-    for number, parameter in enumerate(network.parameters()):
-        if (momentum := optimiser.state[parameter].get("momentum_buffer")) is not None:
-            tensors[f"momentum.{number}"] = momentum
-    save_tensors(path, tensors, {"key": key, "epochs": epochs}, kind=STATE)
-
-
 def _resume(network: nn.Module, optimiser: Any, path: Path | None, key: str) -> int:
     from ficgan.models import load_tensors
+    from ficgan.training.state import unpack
 
     if path is None or not path.is_file():
         return 0
     tensors, header = load_tensors(path, kind=STATE)
     if header.get("key") != key:
         raise UsageError(f"{path} is the state of another training; choose another output folder or remove it")
-    network.load_state_dict(_weights(tensors))
-    for number, parameter in enumerate(network.parameters()):
-        if f"momentum.{number}" in tensors:
-            optimiser.state[parameter]["momentum_buffer"] = tensors[f"momentum.{number}"].to(parameter.device)
+    unpack(tensors, {"network": network}, {"momentum": optimiser})
     return int(header["epochs"])
-
-
-def _weights(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix("network."): t for name, t in tensors.items() if name.startswith("network.")}
 
 
 def training_batches(
@@ -278,6 +265,80 @@ def _views(
         generator=torch.Generator().manual_seed(0),  # else it would draw from the network's own
     )  # fmt: skip
     yield from loader
+
+
+# -- what a trained network is worth -----------------------------------------------------------------------------------
+
+TOP = 5  # Top-5 is given where there are more classes than this
+Row = dict[str, Any]
+
+
+def hits(logits: NDArray[np.float32], labels: NDArray[np.int64], k: int = 1) -> NDArray[np.bool_]:
+    """[N] whether the class of an image is among the k highest of its outputs [N,C]; ties count against it."""
+    if not np.isfinite(logits).all():
+        raise InputError("a network's output is not finite; its training has diverged, or its weights are damaged")
+    return (logits >= np.take_along_axis(logits, labels[:, None], 1)).sum(1) <= k
+
+
+def average_precision(scores: NDArray[Any], positive: NDArray[Any]) -> float | None:
+    """Area under the precision–recall steps of scores [N], see scikit-learn; None where nothing is positive."""
+    from sklearn.metrics import average_precision_score
+
+    if not np.isfinite(scores).all():
+        raise InputError("average precision needs finite scores")
+    return float(average_precision_score(positive, scores)) if np.any(positive) else None
+
+
+def class_precisions(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> list[float | None]:
+    """Average precision of every class against all others, by softmax: C values, None for a class without images."""
+    from scipy.special import softmax
+
+    chance = softmax(logits.astype(np.float64), axis=1)
+    return [average_precision(chance[:, c], labels == c) for c in range(logits.shape[1])]
+
+
+def spread(values: Sequence[float] | NDArray[Any]) -> Row:
+    """Mean over seeds and its standard error as {"mean", "sem", "n"}; the authors' errors are √2 times these."""
+    x = np.asarray(values, np.float64)
+    if not len(x) or not np.isfinite(x).all():
+        raise InputError(f"a mean over seeds needs finite values, not {x.tolist()}")
+    sem = float(x.std(ddof=1) / math.sqrt(len(x))) if len(x) > 1 else None
+    return {"mean": float(x.mean()), "sem": sem, "n": len(x)}
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One trained network on N evaluation images of a variant: hits [N], no top-5 of few classes; AP by class."""
+
+    top1: NDArray[np.bool_]
+    top5: NDArray[np.bool_] | None
+    precisions: tuple[float | None, ...]
+
+    @classmethod
+    def of(cls, logits: NDArray[np.float32], labels: NDArray[np.int64]) -> Evaluation:
+        top5 = hits(logits, labels, TOP) if logits.shape[1] > TOP else None
+        return cls(hits(logits, labels), top5, tuple(class_precisions(logits, labels)))
+
+    def hits(self, metric: str) -> NDArray[np.bool_] | None:
+        return self.top1 if metric == "top1" else self.top5
+
+
+METRICS: dict[str, Callable[[Evaluation], float | None]] = {
+    "top1": lambda one: float(one.top1.mean()),
+    "top5": lambda one: None if one.top5 is None else float(one.top5.mean()),
+    "ap": lambda one: float(np.mean([value for value in one.precisions if value is not None])),
+}
+"""Name → the figure of an evaluation; "ap" is the mean over the classes that have images."""
+
+
+class Cell(NamedTuple):
+    """One trained network: the file it is kept in, and what it was worth on each variant."""
+
+    network: str
+    variant: str
+    seed: int
+    path: Path
+    evaluations: dict[str, Evaluation]
 
 
 class Grid:
@@ -378,7 +439,8 @@ def _keep(path: Path, model: nn.Module, header: dict[str, Any], evaluations: dic
 def load_cell(path: Path, network: str, classes: int) -> nn.Module:
     """The trained network of a cell, on the CPU, for evaluation."""
     from ficgan.models import load_tensors
+    from ficgan.training.state import below
 
     model = make_network(network, classes, seed=0)
-    load_weights(model, _weights(load_tensors(path, kind=CELL)[0]), where=str(path))
+    load_weights(model, below(load_tensors(path, kind=CELL)[0], "network"), where=str(path))
     return model.eval()

@@ -12,18 +12,21 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import generator
 from ficgan.errors import InputError, UsageError
-from ficgan.lab.metrics.geometry import overlaps
+from ficgan.lab.metrics.pictures import overlaps
 from ficgan.lab.stored import digest, write_file
 from ficgan.lab.study.scenes import Boxes, Image, Pictures, Scenes, StudyConfig, TransferConfig, halves, open_scenes
-from ficgan.lab.study.scores import Cell, average_precision, hits, spread
 from ficgan.lab.study.training import (
+    Cell,
     Recipe,
     Share,
+    average_precision,
     fit,
+    hits,
     load_cell,
     make_network,
     outputs,
     replace_head,
+    spread,
     training_batches,
 )  # fmt: skip
 

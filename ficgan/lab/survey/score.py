@@ -20,11 +20,11 @@ from pydantic_core import to_jsonable_python
 
 from ficgan.anonymizers import Faces
 from ficgan.errors import InputError
-from ficgan.lab.metrics.intervals import Bootstrap, percentiles, recentred
+from ficgan.lab.metrics import Bootstrap, percentiles, recentred
 from ficgan.lab.readers import Reader, paired
 from ficgan.lab.results import Figure
 from ficgan.lab.stored import read_checked, text_table
-from ficgan.lab.survey.design import ANSWERS_SCHEMA, Item, Key, Picture, Questionnaire
+from ficgan.lab.survey import ANSWERS_SCHEMA, Item, Key, Picture, Questionnaire
 
 ANSWERS = ("yes", "no", "unsure")
 YES, NO, UNSURE, OPEN = 0, 1, 2, -1
