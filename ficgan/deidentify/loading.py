@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -86,6 +87,7 @@ def load_face_model(
         appearance, config, info, network = load_appearance(checkpoint)
         _ = appearance.warp  # made once, before several threads want it
         mesh = MediaPipeMesh(device)
+        network = None if network is None else replace(network, device=device)
         made = FrameModel(
             appearance, config, loaded, network=network, mesh=mesh, sha256=digest, device=device, **controls
         )
