@@ -127,7 +127,7 @@ def test_every_network_runs_where_the_device_says(
     result = Deidentifier.from_pretrained(seed=1, device=device)(media / "photo.png")
     assert [face.action for face in result.faces] == ["generated"]
     networks = ("detector.onnx", "gate.onnx", "face_mesh.onnx")
-    assert asked == dict.fromkeys(networks, [provider, "CPUExecutionProvider"])
+    assert asked == {network: [provider, "CPUExecutionProvider"] for network in networks}
 
 
 @pytest.mark.slow
