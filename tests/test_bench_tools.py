@@ -401,3 +401,17 @@ def test_bench_refuses(
     with pytest.raises(SystemExit, match=said) as caught:
         tool("bench").main()
     assert "\n" not in str(caught.value)
+
+
+def test_bars_of_the_comparison_with_deface(tool: Callable[[str], ModuleType]) -> None:
+    bench = tool("bench_deface")
+    ours, unverified, blurred = bench.OPTIONS
+    costs = {"deface": [(10.0, 9.0, 200.0)] * 3, ours: [(15.0, 1, 1), (14.0, 4, 3), (90.0, 9, 2)]}
+    middle = bench.medians(costs)
+    assert middle == {"deface": (10.0, 9.0, 200.0), ours: (15.0, 4, 2)}
+    middle |= {unverified: (10.1, 1.0, 400.0), blurred: (1.0, 1.0, 477.0)}
+    found = bench.bars({"folder": middle, "film": middle}, 401_000_000, {ours: 0, unverified: 2})
+    rows = cells(bench.verdicts(found))
+    assert [row[3] for row in rows[1:]] == ["met", "missed", "missed", "missed", "met", "met", "missed", "missed"]
+    assert [row[1] for row in rows[1:4]] == ["1.50", "1.01", "500.17"], "477 MiB are 500.17 MB"
+    assert cells(bench.table(middle, "folder"))[1][1:6] == [ours, "15.0", "4.0", "1.50", "0.44"]

@@ -90,6 +90,55 @@ def test_the_library_needs_no_extra(media: Path, tmp_path: Path) -> None:
     run(LIBRARY, media / "photo.png", media / "film.mp4", tmp_path / "film.mp4")
 
 
+def test_a_wrong_path_is_answered_before_anything_is_loaded(tmp_path: Path) -> None:
+    report = "import atexit, time\natexit.register(lambda: print(time.process_time(), *sys.modules))\n"
+    command = [sys.executable, "-c", "import sys\n" + report + COMMAND, tmp_path / "none.jpg"]
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "none.jpg: no such file" in done.stderr
+    seconds, *modules = done.stdout.split()
+    assert float(seconds) < 0.7 and not {"numpy", "cv2", "onnxruntime", "av", "pydantic", *EXTRA} & set(modules)
+
+
+@pytest.mark.parametrize(
+    ("device", "provider"),
+    [("cuda:1", ("CUDAExecutionProvider", {"device_id": 1})), ("openvino", "OpenVINOExecutionProvider")],
+)
+def test_every_network_runs_where_the_device_says(
+    device: str, provider: object, media: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A whole photo, with sessions that note what they were asked for and compute on the CPU."""
+    import onnxruntime
+
+    from ficgan import Deidentifier
+
+    asked: dict[str, list[object]] = {}
+    name = provider if isinstance(provider, str) else provider[0]  # type: ignore[index]
+
+    class Session(onnxruntime.InferenceSession):  # type: ignore[misc]
+        def __init__(self, model: str, options: object, providers: list[object]) -> None:
+            asked[Path(model).name] = providers
+            super().__init__(model, options, providers=["CPUExecutionProvider"])
+
+        def get_providers(self) -> list[str]:
+            return [name, "CPUExecutionProvider"]
+
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [name, "CPUExecutionProvider"])
+    monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
+    result = Deidentifier.from_pretrained(seed=1, device=device)(media / "photo.png")
+    assert [face.action for face in result.faces] == ["generated"]
+    networks = ("detector.onnx", "gate.onnx", "face_mesh.onnx")
+    assert asked == {network: [provider, "CPUExecutionProvider"] for network in networks}
+
+
+@pytest.mark.slow
+def test_a_dog_is_doubtful_and_strict_covers_it(shared_data: Path) -> None:
+    from ficgan import Deidentifier
+
+    deid = Deidentifier.from_pretrained(seed=1, strict=True, verify=False)
+    faces = deid(shared_data / "photos" / "noface" / "dogs.jpg").faces
+    assert {face.action for face in faces if "hardly that of a person" in face.doubt} == {"masked"}
+
+
 def test_what_a_photo_imports_is_little() -> None:
     """`-X importtime` of everything that a photo needs: neither an extra nor the libraries for films."""
     command = [sys.executable, "-X", "importtime", "-c", "import ficgan.deidentify"]

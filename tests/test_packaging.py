@@ -120,6 +120,7 @@ def wheel(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_wheel_holds_every_source_and_data_file(wheel: Path) -> None:
+    assert wheel.stat().st_size <= 45e6
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     assert {name.split("/")[0] for name in names} == {"ficgan", "ficgan-0.1.0.dist-info"}

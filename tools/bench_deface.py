@@ -1,18 +1,20 @@
-"""Time, processor time and memory of `ficgan-deid` beside `deface`, on the same inputs in the same run.
+"""Time, memory and disk of `ficgan-deid` beside `deface`, on the same inputs in the same run, and which bars are met.
 
-    python tools/bench_deface.py [--photos FOLDER] [--count 30] [--frames 200] [--rounds 3] [--only folder film]
+    python tools/bench_deface.py [--photos FOLDER] [--count 204] [--frames 200] [--rounds 3] [--only folder film]
 
 Needs `pip install deface onnx onnxruntime` in this environment (without onnx, deface takes OpenCV, which it is then
 measured with). Inputs: the first photo alone; COUNT photos of a folder (without --photos, the astronaut beside this
 file in several sizes); a photo enlarged to 16 megapixels; a 720p film over which a face wanders. Each program is a
-process of its own, start included, and they take turns; the median of the rounds counts. Processor time includes child
-processes. On a busy machine look at the ratios of processor time. "uncovered" counts frames of the film in which the
-middle of the face is as it was in the source.
+process of its own, start included, and they take turns; the median of the rounds counts. Every input gets one round,
+and more as long as they end within --minutes. Processor time includes child processes. On a busy machine look at the
+ratios of processor time. "uncovered" counts frames of the film in which the middle of the face is as it was in the
+source. The bars are meant for two idle cores and the 204 photos of the London set.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import importlib.util
 import os
 import shutil
@@ -21,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,6 +62,8 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYT
 """An installed package has its bytecode; a first run that is not counted makes it for a source tree."""
 Cost = tuple[float, float, float]
 """Seconds, seconds of the processors, peak MiB."""
+Costs = dict[str, list[Cost]]
+"""By program, one a round."""
 
 
 def make_inputs(folder: Path, photos: Path | None, count: int, frames: int) -> None:
@@ -153,28 +157,31 @@ def run(command: list[str], folder: Path) -> Cost:
     return seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 
-def compare(name: str, inputs: Path, rounds: int) -> dict[str, list[Cost]]:
-    """Costs of every program on one kind of input, a list over the rounds."""
-    costs: dict[str, list[Cost]] = {}
-    for _ in range(rounds):
-        for program in ("deface", *OPTIONS):
-            with tempfile.TemporaryDirectory() as made:
-                copy = Path(made) / "in"  # deface writes beside its inputs
-                shutil.copytree(inputs / name, copy)
-                given = copy if name == "folder" else next(copy.iterdir())
-                options = DEFACE if program == "deface" else [*OURS, *OPTIONS[program], "-o", f"{made}/out/"]
-                costs.setdefault(program, []).append(run([*options, str(given)], Path(made)))
-                if name == "film":  # the last of the rounds stays
-                    results = copy.glob("*_anonymized.mp4") if program == "deface" else Path(made, "out").glob("*.mp4")
-                    shutil.copy(next(results), inputs / f"{program}.mp4")
-    return costs
+def compare(name: str, inputs: Path, costs: Costs) -> None:
+    """Run every program once on one kind of input, and add what it costs."""
+    for program in ("deface", *OPTIONS):
+        with tempfile.TemporaryDirectory() as made:
+            copy = Path(made) / "in"  # deface writes beside its inputs
+            shutil.copytree(inputs / name, copy)
+            given = copy if name == "folder" else next(copy.iterdir())
+            options = DEFACE if program == "deface" else [*OURS, *OPTIONS[program], "-o", f"{made}/out/"]
+            costs.setdefault(program, []).append(run([*options, str(given)], Path(made)))
+            if name == "film":  # the last of the rounds stays
+                results = copy.glob("*_anonymized.mp4") if program == "deface" else Path(made, "out").glob("*.mp4")
+                shutil.copy(next(results), inputs / f"{program}.mp4")
 
 
-def table(name: str, costs: dict[str, list[Cost]], what: str) -> str:
-    """Rows of the Markdown table."""
-    middle = {
-        program: [statistics.median(column) for column in zip(*rows, strict=True)] for program, rows in costs.items()
+def medians(costs: Costs) -> dict[str, Cost]:
+    """The median round of each program."""
+    return {
+        program: (statistics.median(seconds), statistics.median(cpu), statistics.median(memory))
+        for program, rows in costs.items()
+        for seconds, cpu, memory in [tuple(zip(*rows, strict=True))]
     }
+
+
+def table(middle: Mapping[str, Cost], what: str) -> str:
+    """Rows of the Markdown table."""
     lines = []
     for program, (seconds, cpu, memory) in middle.items():
         wall, busy = (middle["deface"][n] for n in range(2))
@@ -183,36 +190,137 @@ def table(name: str, costs: dict[str, list[Cost]], what: str) -> str:
     return "\n".join(lines)
 
 
+INSTEAD = {"opencv-python-headless": "opencv-python"}
+"""The larger one stands for the other where deface brought it."""
+
+
+def install_size(name: str) -> dict[str, int]:
+    """Bytes on disk of a distribution and of all that it requires without extras, by name."""
+    from packaging.requirements import Requirement
+
+    sizes: dict[str, int] = {}
+    waiting = [name]
+    while waiting:
+        name = waiting.pop()
+        try:
+            found = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            found = importlib.metadata.distribution(INSTEAD[name])
+        if found.name in sizes:
+            continue
+        files = [Path(str(found.locate_file(path))) for path in found.files or ()]
+        if found.name == "ficgan":  # perhaps editable, and then it has no list of its files
+            import ficgan.configs
+            import ficgan.ops
+            import ficgan.pretrained
+
+            packages = (ficgan, ficgan.configs, ficgan.ops, ficgan.pretrained)
+            folders = {Path(module.__file__ or "").parent for module in packages}
+            files = list({path for folder in folders for path in folder.rglob("*")})
+        sizes[found.name] = sum(path.stat().st_blocks * 512 for path in files if path.is_file())
+        needs = [Requirement(text) for text in found.requires or ()]
+        waiting += [need.name for need in needs if need.marker is None or need.marker.evaluate({"extra": ""})]
+    return sizes
+
+
+MB = 1e6
+Bar = tuple[str, float, float]
+"""What is measured, its value, and the most it may be."""
+
+
+def bars(middle: Mapping[str, Mapping[str, Cost]], installed: int, uncovered: Mapping[str, int]) -> list[Bar]:
+    """The bars of what was measured.
+
+    Args:
+        middle: kind of input → program → median costs; kinds may be missing.
+        installed: bytes of the light install.
+        uncovered: frames by program; empty: no film was measured.
+    """
+    found: list[Bar] = []
+
+    def ratio(name: str, program: str) -> float:
+        return middle[name][program][0] / middle[name]["deface"][0]
+
+    def memory(name: str) -> float:
+        return max(cost[2] for program, cost in middle[name].items() if program != "deface") * 2**20 / MB
+
+    if "folder" in middle:
+        found += [
+            ("folder, verified: time ÷ deface's", ratio("folder", "ficgan-deid"), 1.5),
+            ("folder, --verify off: time ÷ deface's", ratio("folder", "ficgan-deid --verify off"), 1.0),
+            ("folder: memory, MB", memory("folder"), 500),
+        ]
+    if "first" in middle:
+        found.append(("first photo: seconds of the processors", middle["first"]["ficgan-deid"][1], 3.0))
+        found.append(("first photo: memory, MB", memory("first"), 500))
+    if "large" in middle:
+        found.append(("16 megapixels: time ÷ deface's", ratio("large", "ficgan-deid"), 1.5))
+    if "film" in middle:
+        found.append(("720p film: time ÷ deface's (2.5 times its frames a second)", ratio("film", "ficgan-deid"), 0.4))
+        found.append(("720p film: memory, MB", memory("film"), 700))
+    found += [(f"720p film, {program}: uncovered frames", count, 0) for program, count in uncovered.items()]
+    return [*found, ("light install: MB on disk", installed / MB, 400)]
+
+
+def verdicts(found: list[Bar]) -> str:
+    """A Markdown table of bars, met or missed."""
+    rows = ["| bar | measured | at most | |", "|-|-|-|-|"]
+    for what, value, most in found:
+        rows.append(f"| {what} | {value:.2f} | {most:g} | {'met' if value <= most else 'missed'} |")
+    return "\n".join(rows)
+
+
 def main() -> None:
     """Make the inputs, run all programs, print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--photos", type=Path, help="folder of photos with faces")
-    parser.add_argument("--count", type=int, default=30, help="photos of the folder; all of London's are 204")
+    parser.add_argument("--count", type=int, default=204, help="photos of the folder; all of London's are 204")
     parser.add_argument("--frames", type=int, default=200, help="of the film")
-    parser.add_argument("--rounds", type=int, default=3, help="how often each program runs")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each program runs at most")
+    parser.add_argument("--minutes", type=float, default=7.0, help="in which further rounds must end")
     parser.add_argument("--only", nargs="+", choices=list(INPUTS), default=list(INPUTS), help="kinds of input")
     parser.add_argument("--make", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.make:
         make_inputs(options.make, options.photos, options.count, options.frames)
         return
+    began = time.perf_counter()
     if importlib.util.find_spec("deface") is None:
         raise SystemExit("deface is not installed here: pip install deface onnx onnxruntime")
     with tempfile.TemporaryDirectory() as folder:
         inputs = Path(folder) / "inputs"
         subprocess.run([sys.executable, __file__, *sys.argv[1:], "--make", str(inputs)], check=True)
         count = len(list((inputs / "folder").iterdir()))
-        compare("first", inputs, 1)  # not counted: bytecode is made, and files come into memory
+        compare("first", inputs, {})  # not counted: bytecode is made, and files come into memory
+        costs: dict[str, Costs] = {name: {} for name in options.only}
+        lasted: dict[str, float] = {}
+        for _ in range(options.rounds):
+            for name in options.only:
+                if time.perf_counter() - began + lasted.get(name, 0.0) > 60 * options.minutes and name in lasted:
+                    continue
+                start = time.perf_counter()
+                compare(name, inputs, costs[name])
+                lasted[name] = time.perf_counter() - start
         cores = len(os.sched_getaffinity(0))
-        print(f"{cores} core(s), load {os.getloadavg()[0]:.1f}, median of {options.rounds} rounds\n")
+        print(f"{cores} core(s), load {os.getloadavg()[0]:.1f}\n")
         print("| input | program | s | CPU-s | ÷ deface | CPU ÷ deface | peak MiB |\n|-|-|-|-|-|-|-|")
+        middle = {name: medians(rows) for name, rows in costs.items()}
         for name in options.only:
             what = {"folder": f"{count} photos", "film": f"720p film, {options.frames} frames"}.get(name, INPUTS[name])
-            print(table(name, compare(name, inputs, options.rounds), what), flush=True)
+            rounds = len(costs[name]["deface"])
+            print(table(middle[name], f"{what} ({rounds} round{'s' * (rounds > 1)})"))
+        shown = {}
         if "film" in options.only:
             source, where = inputs / "film" / "film.mp4", places(options.frames)
             shown = {program: uncovered(source, inputs / f"{program}.mp4", where) for program in ("deface", *OPTIONS)}
             print("\nUncovered frames: " + ", ".join(f"{program} {number}" for program, number in shown.items()))
+    sizes = {name: install_size(name) for name in ("ficgan", "deface")}
+    print("\nOn disk, MB, without pip:")
+    for name, parts in sizes.items():
+        most = sorted(parts.items(), key=lambda pair: -pair[1])
+        print(f"{name} {sum(parts.values()) / MB:.0f}: " + ", ".join(f"{part} {size / MB:.0f}" for part, size in most))
+    shown.pop("deface", None)
+    print("\n" + verdicts(bars(middle, sum(sizes["ficgan"].values()), shown)))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -199,6 +199,7 @@ def load_face_model(
         appearance, config, info, network = load_appearance(checkpoint)
         _ = appearance.warp  # made once, before several threads want it
         mesh = MediaPipeMesh(device)
+        network = None if network is None else replace(network, device=device)
         made = FrameModel(
             appearance, config, loaded, network=network, mesh=mesh, sha256=digest, device=device, **controls
         )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import json
 import os
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -105,7 +107,14 @@ def onnx_session(model: Path | bytes, device: str = "cpu") -> Any:
     used, wanted = session.get_providers(), _name(providers[0])
     if wanted not in used:  # it is advertised, and its libraries are not there
         raise UsageError(f"Device {device!r} was asked for, but onnxruntime fell back to {used[0]}: use device 'cpu'.")
+    _trim_heap()
     return session
+
+
+def _trim_heap() -> None:
+    """Give freed memory back to the system: opening a network leaves some 40 MiB of it in glibc's heap."""
+    if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+        trim(0)
 
 
 def shrinking_run() -> Any:

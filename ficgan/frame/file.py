@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.errors import FicganError
+from ficgan.faces.models import onnx_session
 from ficgan.files import ModelInfo, atomic_write
 from ficgan.frame.appearance import LIGHT, SMALL, AppearanceModel
 from ficgan.frame.geometry import NUMBERS
@@ -91,7 +92,7 @@ class FrameNetwork:
         w_dim: length of w.
         num_layers: L.
         z_non_size: numbers of z_non.
-        threads: most that a session computes with; 0: all cores.
+        device: of the sessions, see `onnx_session`.
     """
 
     reader: bytes
@@ -99,7 +100,7 @@ class FrameNetwork:
     w_dim: int
     num_layers: int
     z_non_size: int
-    threads: int = 0
+    device: str = "cpu"
 
     def read(self, textures: NDArray[np.uint8], codes: Floats) -> tuple[Floats, Floats]:
         """Codes of source faces.
@@ -134,20 +135,7 @@ class FrameNetwork:
 
     @cached_property
     def _sessions(self) -> tuple[Any, Any]:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = self.threads
-        options.log_severity_level = 3
-        try:
-            pair = [
-                onnxruntime.InferenceSession(part, options, providers=["CPUExecutionProvider"])
-                for part in (self.reader, self.writer)
-            ]
-        except Exception as error:  # onnxruntime's errors have no common base
-            first = str(error).splitlines()[0]
-            raise FicganError(f"the network in the model's file cannot be run ({first}); fetch it again") from None
-        return pair[0], pair[1]
+        return onnx_session(self.reader, self.device), onnx_session(self.writer, self.device)
 
 
 def save_appearance(

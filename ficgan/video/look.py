@@ -178,13 +178,15 @@ def _settled(last: _Held, held: Sequence[_Held], find: Callable[[Frame], list[Fa
         line[number].faces = find(line[number].frame)
 
     def between(a: int, b: int) -> None:
-        before, after = line[a].faces, line[b].faces
-        if b - a < 2 or before is None or after is None or _alike(before, after):
-            return
-        middle = (a + b) // 2
-        see(middle)
-        between(a, middle)
-        between(middle, b)
+        spans = [(a, b)]  # no recursion: a function that calls itself would keep the frames until it is collected
+        while spans:
+            a, b = spans.pop()
+            before, after = line[a].faces, line[b].faces
+            if b - a < 2 or before is None or after is None or _alike(before, after):
+                continue
+            middle = (a + b) // 2
+            see(middle)
+            spans += [(middle, b), (a, middle)]
 
     see(len(held))
     between(0, len(held))

@@ -165,10 +165,10 @@ class StreamSource(VideoSource):
             first = next(decoder, None)
             if first is None:
                 raise InputError(f"{name}: no frame of its video can be decoded; is the file complete?")
-            self._first_time = self._time(first)
-            self._begun: tuple[Generator[Any], Any] | None = (decoder, first)
-            self._orientation = _orientation(first) or IDENTITY
-            info = self._describe(first, notes)
+            frame, orientation = first
+            self._first_time = self._time(frame)
+            self._begun: tuple[Generator[_Decoded], _Decoded | None] | None = (decoder, first)
+            info = self._describe(frame, orientation, notes)
         except BaseException:
             self._container.close()
             raise
@@ -186,11 +186,11 @@ class StreamSource(VideoSource):
             raise
         return notes
 
-    def _describe(self, frame: Any, notes: list[str]) -> VideoInfo:
+    def _describe(self, frame: Any, orientation: Orientation | None, notes: list[str]) -> VideoInfo:
         stream, container, parts = self._stream, self._container, frame.format.components
-        rotation = rotation_of(self._orientation)
+        rotation = rotation_of(orientation or IDENTITY)
         for noticed, note in (
-            (_orientation(frame) is None, "The picture is to be turned by an odd angle, which is left undone."),
+            (orientation is None, "The picture is to be turned by an odd angle, which is left undone."),
             (rotation is None, "The picture is stored mirrored and was put right."),
             (frame.interlaced_frame, "The picture is interlaced and is kept so, as whole frames."),
             (any(part.is_alpha for part in parts), "Transparency is dropped."),
@@ -204,7 +204,7 @@ class StreamSource(VideoSource):
                 notes.append(note)
         width, height = frame.width, frame.height
         aspect = stream.sample_aspect_ratio or Fraction(1)
-        if self._orientation[0]:
+        if orientation is not None and orientation[0]:
             width, height, aspect = height, width, 1 / aspect
         rate = stream.average_rate or stream.guessed_rate or None
         duration = container.duration / 1e6 if container.duration else None
@@ -234,24 +234,24 @@ class StreamSource(VideoSource):
             if self.start and self.start >= 5 and self._first_time is not None:
                 target = int(self._first_time + (self.start - 1) / self._stream.time_base)
             begun = self._begin(target)
-        decoder, frame = begun
+        decoder, decoded = begun
         try:
-            while frame is not None:
+            while decoded is not None:
                 # The decoded frame is held only until it was converted or skipped.
-                orientation = _orientation(frame) or IDENTITY
-                yield Raw(self._time(frame), frame.duration or None, partial(reader, frame, orientation))
-                frame = next(decoder, None)
+                frame, orientation = decoded
+                yield Raw(self._time(frame), frame.duration or None, partial(reader, frame, orientation or IDENTITY))
+                decoded = next(decoder, None)
         finally:
             decoder.close()
 
-    def _begin(self, target: int | None) -> tuple[Generator[Any], Any]:
+    def _begin(self, target: int | None) -> tuple[Generator[_Decoded], _Decoded | None]:
         self._container.close()
         del self._container, self._stream
         gc.collect()  # PyAV's containers and streams hold each other, and a decoder many pictures
         self._open()
         decoder = self._decode(target)
         first = next(decoder, None)
-        begun = None if first is None else self._time(first)
+        begun = None if first is None else self._time(first[0])
         if target is not None and (begun is None or begun > target):
             decoder.close()  # the jump went too far, or nowhere
             return self._begin(None)
@@ -265,7 +265,7 @@ class StreamSource(VideoSource):
         self._tick = self._tick + 1 if frame.dts is None else frame.dts
         return self._tick
 
-    def _decode(self, target: int | None = None) -> Generator[Any]:
+    def _decode(self, target: int | None = None) -> Generator[_Decoded]:
         container, stream = self._container, self._stream
         stream.thread_type = "AUTO"
         streams = [stream] if self.live else [s for s in container.streams if s.type in ("video", "audio")]
@@ -288,7 +288,8 @@ class StreamSource(VideoSource):
                     except (av.FFmpegError, ValueError):
                         watch.undecodable += 1
                         continue
-                    yield from pictures
+                    for picture in pictures:
+                        yield picture, _orientation(picture)
                 break
             except (av.FFmpegError, OSError) as error:
                 watch.errors += 1
@@ -366,9 +367,19 @@ def _choose(container: Any, name: str) -> tuple[Any, list[str]]:
     return best, notes
 
 
+_Decoded = tuple[Any, Orientation | None]
+"""PyAV's frame, and how it is turned."""
+_NO_FRAME = av.VideoFrame()
+
+
 def _orientation(frame: Any) -> Orientation | None:
-    side = frame.side_data.get("DISPLAYMATRIX") if len(frame.side_data) else None
-    return orientation_of(None if side is None else np.frombuffer(bytes(side), np.int32))
+    """How a frame is turned. It can be asked once: the frame gives its side data away."""
+    data = frame.side_data
+    side = data.get("DISPLAYMATRIX") if len(data) else None
+    orientation = orientation_of(None if side is None else np.frombuffer(bytes(side), np.int32))
+    # Frame and side data hold each other, and pictures would wait for the garbage collector by the hundred.
+    data.__init__(_NO_FRAME)
+    return orientation
 
 
 # -- still images in a row ---------------------------------------------------------------------------------------------

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
+from pathlib import Path
 
+import av
 import numpy as np
 import pytest
+from clips import make_clip
 from numpy.typing import NDArray
 from worlds import box_at, face_at
 
 from ficgan.faces import Face
 from ficgan.video.look import HELD, FieldSearch, look
 from ficgan.video.media import Frame
+from ficgan.video.read import open_video
 
 Image = NDArray[np.uint8]
 Where = Callable[[int], float | None]
@@ -142,3 +147,26 @@ def test_a_picture_of_one_moment_is_looked_at_once() -> None:
     noisy = (moment(40).astype(int) + np.random.default_rng(0).integers(-5, 6, (200, 320, 3))).clip(0, 255)
     assert len(FieldSearch(detector).detect(noisy.astype(np.uint8))) == 1
     assert detector.looks == 1
+
+
+def test_no_picture_waits_for_the_garbage_collector(tmp_path: Path) -> None:
+    """A cycle would hold hundreds of them: 200 MiB of a film of 720 lines."""
+    clip = tmp_path / "clip.mp4"
+    make_clip(clip, 40)
+    face = face_at(box_at(50, 30, 30))
+    gc.collect()
+    gc.disable()
+    try:
+        with open_video(clip) as source:
+            seen = look(source.frames(), lambda frame: [face] * (frame.index % 7 < 3), stride=5)
+            searched = [faces is not None for _, faces, _ in seen]
+            del seen
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        waiting = [thing for thing in gc.garbage if isinstance(thing, av.VideoFrame | Frame)]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert len(searched) == 40 and sum(searched) > 10, "looks that differ have others between them"
+    assert not waiting
