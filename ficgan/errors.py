@@ -19,3 +19,7 @@ class InputError(FicganError):
     """One input could not be used, others may go on (exit code 3)."""
 
     exit_code = 3
+
+
+class TakenError(InputError):
+    """The output exists already, or another run is making it; it is left alone."""

@@ -11,14 +11,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from ficgan.errors import FicganError, InputError
+from ficgan.errors import FicganError, InputError, TakenError
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["atomic_write", "file_digest", "partial_file", "remove_leftovers"]
+__all__ = ["alone_in", "atomic_write", "file_digest", "partial_file", "remove_leftovers"]
 
 _LEFTOVER = re.compile(r"\.ficgan-[0-9a-f]{16}\.tmp")
 _swept: set[Path] = set()
@@ -50,7 +50,8 @@ def atomic_write(path: str | os.PathLike[str], *, overwrite: bool = False) -> It
         overwrite: replace an existing file. Otherwise that is an error, also when it appears while the block runs.
 
     Raises:
-        InputError: `path` exists already, or cannot be written.
+        TakenError: `path` exists already.
+        InputError: it cannot be written.
     """
     with _partial(Path(path), overwrite, 0o666) as (_, descriptor), os.fdopen(descriptor, "wb", closefd=False) as file:
         yield file
@@ -126,6 +127,25 @@ def remove_leftovers(folder: Path) -> None:
 
 
 @contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Wait until no other process is in such a block for this folder. For files that belong together.
+
+    Where folders cannot be locked (Windows, some network drives) it does not wait.
+    """
+    descriptor = None
+    with suppress(OSError):
+        descriptor = None if fcntl is None else os.open(folder, os.O_RDONLY)
+    try:
+        if descriptor is not None:
+            with suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+@contextmanager
 def _reported(path: str | os.PathLike[str], remedy: str = "") -> Iterator[None]:
     try:
         yield
@@ -147,5 +167,5 @@ def _rename(temporary: Path, path: Path, overwrite: bool) -> None:
         os.replace(temporary, path)
 
 
-def _exists(path: Path) -> InputError:
-    return InputError(f"{path}: exists already; use --overwrite to replace it, or choose another output")
+def _exists(path: Path) -> TakenError:
+    return TakenError(f"{path}: exists already; use --overwrite to replace it, or choose another output")
