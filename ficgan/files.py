@@ -127,18 +127,25 @@ def remove_leftovers(folder: Path) -> None:
 
 
 @contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
-    """Wait until no other process is in such a block for this folder. For files that belong together.
+def alone_in(folder: Path, *, wait: bool = True) -> Iterator[None]:
+    """Be the only process in such a block for this folder. For files that belong together.
 
-    Where folders cannot be locked (Windows, some network drives) it does not wait.
+    Where folders cannot be locked (Windows, some network drives) nothing is locked.
+
+    Raises:
+        TakenError: another process is, and this one shall not wait.
     """
     descriptor = None
     with suppress(OSError):
         descriptor = None if fcntl is None else os.open(folder, os.O_RDONLY)
     try:
         if descriptor is not None:
-            with suppress(OSError):
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise TakenError(f"{folder}: is in use by another ficgan; wait for it or stop it") from None
+            except OSError:
+                pass
         yield
     finally:
         if descriptor is not None:

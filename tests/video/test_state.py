@@ -270,7 +270,7 @@ def test_killed_between_a_segment_and_its_account(
 @pytest.mark.parametrize(
     ("name", "content"),
     [("ficgan-casts.safetensors", b""), ("ficgan-casts.safetensors", b"\xff" * 40), ("ficgan-state.json", b"[]"),
-     ("ficgan-state.json", b"\xff"), ("ficgan-detections.jsonl", b"[0, []]\nx")],
+     ("ficgan-state.json", b"\xff"), ("ficgan-detections.jsonl", b"[0, [], []]\nx")],
 )  # fmt: skip
 def test_damaged_leftovers_are_made_again(film: Path, tmp_path: Path, name: str, content: bytes) -> None:
     out = tmp_path / "out.mp4"
