@@ -97,7 +97,7 @@ class Server:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
-        self._process.wait(30)
+        self._process.wait(LIMIT)
         self._process.stdout.close()
 
 

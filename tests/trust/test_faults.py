@@ -121,9 +121,9 @@ def read_tensors(folder: Path) -> dict[str, Any]:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     running = Server(tmp_path_factory.mktemp("server"))
     yield running
-    running.close()
     for (run, fault), ends in sorted(MATRIX.items()):
         print(f"{run:9} {fault:16} " + ", ".join(f"exit {code}: {count}" for code, count in sorted(ends.items())))
+    running.close()
 
 
 @pytest.fixture(scope="module")
