@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["INTERRUPTED", "FicganError", "InputError", "UsageError", "last_resort", "noticing", "stop_asked"]
+__all__ = ["INTERRUPTED", "FicganError", "InputError", "TakenError", "UsageError", "last_resort", "noticing", "stop_asked"]
 
 
 class FicganError(Exception):
@@ -33,6 +33,10 @@ class InputError(FicganError):
     """One input could not be used, others may go on (exit code 3)."""
 
     exit_code = 3
+
+
+class TakenError(InputError):
+    """The output exists already, or another run is making it; it is left alone."""
 
 
 INTERRUPTED = 130

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ficgan.errors import FicganError, InputError
+from ficgan.errors import FicganError, InputError, TakenError
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["ModelInfo", "atomic_write", "file_digest", "file_header", "partial_file", "remove_leftovers"]
+__all__ = ["ModelInfo", "alone_in", "atomic_write", "file_digest", "file_header", "partial_file", "remove_leftovers"]
 
 _LEFTOVER = re.compile(r"\.ficgan-[0-9a-f]{16}\.tmp")
 _swept: set[Path] = set()
@@ -88,7 +88,8 @@ def atomic_write(path: str | os.PathLike[str], *, overwrite: bool = False) -> It
         overwrite: replace an existing file. Otherwise that is an error, also when it appears while the block runs.
 
     Raises:
-        InputError: `path` exists already, or cannot be written.
+        TakenError: `path` exists already.
+        InputError: it cannot be written.
     """
     with _partial(Path(path), overwrite, 0o666) as (_, descriptor), os.fdopen(descriptor, "wb", closefd=False) as file:
         yield file
@@ -164,6 +165,32 @@ def remove_leftovers(folder: Path) -> None:
 
 
 @contextmanager
+def alone_in(folder: Path, *, wait: bool = True) -> Iterator[None]:
+    """Be the only process in such a block for this folder. For files that belong together.
+
+    Where folders cannot be locked (Windows, some network drives) nothing is locked.
+
+    Raises:
+        TakenError: another process is, and this one shall not wait.
+    """
+    descriptor = None
+    with suppress(OSError):
+        descriptor = None if fcntl is None else os.open(folder, os.O_RDONLY)
+    try:
+        if descriptor is not None:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise TakenError(f"{folder}: is in use by another ficgan; wait for it or stop it") from None
+            except OSError:
+                pass
+        yield
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+@contextmanager
 def _reported(path: str | os.PathLike[str], remedy: str = "") -> Iterator[None]:
     try:
         yield
@@ -185,5 +212,5 @@ def _rename(temporary: Path, path: Path, overwrite: bool) -> None:
         os.replace(temporary, path)
 
 
-def _exists(path: Path) -> InputError:
-    return InputError(f"{path}: exists already; use --overwrite to replace it, or choose another output")
+def _exists(path: Path) -> TakenError:
+    return TakenError(f"{path}: exists already; use --overwrite to replace it, or choose another output")

@@ -1,6 +1,6 @@
-"""Read damaged files of every kind that ficgan reads, each in a child with limits.
+"""Read damaged files of every kind that ficgan reads, in a child with limits.
 
-    python tools/fuzz.py --count 20000        a night
+    python tools/fuzz.py --count 20000 --log fuzz.json        a night; the same command goes on after an end
     python tools/fuzz.py --count 300 --kinds photo,film
 
 Small files of every kind are made by code, mutated, and read as the program reads them. Each must be read or refused
@@ -15,8 +15,10 @@ import contextlib
 import csv
 import io
 import json
+import math
 import os
 import resource
+import select
 import signal
 import sys
 import tarfile
@@ -25,10 +27,11 @@ import time
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from PIL import Image
@@ -38,6 +41,8 @@ SECONDS = 10
 PATIENCE = 120
 """Seconds of the clock, on a machine that does other things."""
 MEMORY = 2 << 30
+FILES_A_WORKER = 200
+OUTCOMES = ("read", "refused", "crash", "hang", "memory", "outside")
 FILMS = ("mp4", "mkv", "mov", "webm", "avi", "ts", "gif", "apng", "flv", "ogv")
 CLOUDS = ("ply", "pcd", "obj", "xyz", "csv", "npy", "npz")
 Reader = Callable[[Path, Path], None]
@@ -365,119 +370,210 @@ def _with_checksums(data: bytes) -> bytes:
     return bytes(out)
 
 
-# -- children ----------------------------------------------------------------------------------------------------------
+# -- the worker --------------------------------------------------------------------------------------------------------
 
 
-def run_case(reader: Reader, name: str, data: bytes, work: Path) -> str:
-    """"read", "refused", or what went wrong. The child sees the folders `in`, `out` and `tmp` of `work`."""
-    folders = {part: work / part for part in ("in", "out", "tmp")}
-    for folder in folders.values():
-        for path in sorted(folder.rglob("*"), reverse=True) if folder.exists() else ():
+class Worker:
+    """A child that reads one file after another; it is started anew after a fault, and after `FILES_A_WORKER` files.
+
+    Args:
+        readers: name → how a file is read.
+        top: an empty folder. The child works two folders below, so that a path such as `../../x` is seen, too.
+    """
+
+    def __init__(self, readers: Mapping[str, Reader], top: Path) -> None:
+        self._readers = readers
+        self._top = top
+        self._folders = {part: top / "a" / "b" / part for part in ("in", "out", "tmp")}
+        self._pid, self._left = 0, 0
+        self._orders: IO[bytes]
+        self._answers: IO[bytes]
+
+    def __call__(self, reader: str, name: str, data: bytes) -> str:
+        """"read", "refused", or what went wrong, as `OUTCOMES` says."""
+        for path in sorted(self._top.rglob("*"), reverse=True):
             path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
-        folder.mkdir(exist_ok=True)
-    path = folders["in"] / name
-    path.write_bytes(data)
-    report, told = os.pipe()
-    pid = os.fork()
-    if not pid:
-        _child(reader, path, folders, told)
-    os.close(told)
-    status = _wait(pid)
-    with os.fdopen(report, "rb") as file:
-        said = file.read().decode("utf-8", "replace")
-    strangers = [
-        str(found.relative_to(work)) for found in work.rglob("*")
-        if found.is_file() and found != path and folders["out"] not in found.parents
-        and (found.name not in ("project.json", "tracks.jsonl"))
-    ]  # fmt: skip
-    if strangers:
-        return f"wrote {strangers}"
-    if status is None:
-        return f"hung for {PATIENCE} s"
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        return f"took more than {SECONDS} s" if number == signal.SIGXCPU else f"died of signal {number}"
-    return said or f"ended with {os.WEXITSTATUS(status)} and said nothing"
+        for folder in self._folders.values():
+            folder.mkdir(parents=True)
+        path = self._folders["in"] / name
+        path.write_bytes(data)
+        if not self._left:
+            self.close()
+            self._start()
+        self._left -= 1
+        self._orders.write(json.dumps([reader, name]).encode() + b"\n")
+        self._orders.flush()
+        answer = self._answer()
+        if answer is None:
+            return f"hang: no answer for {PATIENCE} s"
+        strangers = [
+            str(found.relative_to(self._top)) for found in self._top.rglob("*")
+            if found.is_file() and found != path and self._folders["out"] not in found.parents
+            and (found.name not in ("project.json", "tracks.jsonl"))
+        ]  # fmt: skip
+        return f"outside: wrote {strangers}" if strangers else answer
+
+    def close(self) -> None:
+        """End the child."""
+        if self._pid:
+            self._orders.close()
+            self._answers.close()
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+            self._pid = self._left = 0
+
+    def _start(self) -> None:
+        order, orders = os.pipe()
+        answers, answer = os.pipe()
+        self._pid = os.fork()
+        if not self._pid:
+            os.close(orders)
+            os.close(answers)
+            _serve(self._readers, self._folders, os.fdopen(order, "rb"), answer)
+        os.close(order)
+        os.close(answer)
+        self._orders, self._answers = os.fdopen(orders, "wb"), os.fdopen(answers, "rb")
+        self._left = FILES_A_WORKER
+
+    def _answer(self) -> str | None:
+        """What the child says of the file, or what it died of; None where it says nothing."""
+        if not select.select([self._answers], [], [], PATIENCE)[0]:
+            self.close()
+            return None
+        line = self._answers.readline()
+        if line:
+            return str(json.loads(line))
+        status = os.waitpid(self._pid, 0)[1]
+        self._orders.close()
+        self._answers.close()
+        self._pid = self._left = 0
+        if os.WIFSIGNALED(status):
+            number = os.WTERMSIG(status)
+            return f"hang: more than {SECONDS} s" if number == signal.SIGXCPU else f"crash: signal {number}"
+        return f"crash: ended with {os.waitstatus_to_exitcode(status)} and said nothing"
 
 
-def _wait(pid: int) -> int | None:
-    end = time.monotonic() + PATIENCE
-    pause = 0.001
-    while time.monotonic() < end:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            return status
-        time.sleep(pause)
-        pause = min(0.05, pause * 1.5)
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    return None
-
-
-def _child(reader: Reader, path: Path, folders: dict[str, Path], told: int) -> None:
-    said = "raised nothing"
+def _serve(readers: Mapping[str, Reader], folders: dict[str, Path], orders: IO[bytes], answers: int) -> None:
+    """The child: an order a line, an answer a line."""
     try:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1)
         os.dup2(null, 2)
-        os.chdir(folders["tmp"])
-        tempfile.tempdir = os.environ["TMPDIR"] = str(folders["tmp"])
-        mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        seconds = int(used.ru_utime + used.ru_stime) + SECONDS
-        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 2))
-        resource.setrlimit(resource.RLIMIT_AS, (mapped + MEMORY, mapped + MEMORY))
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        reader(path, folders["out"])
-        said = "read"
-    except MemoryError:
-        said = f"needed more than {MEMORY >> 20} MB"
-    except BaseException as error:
-        own = isinstance(error, _own_errors())
-        text = " ".join(str(error).split())
-        said = "refused" if own and text and "\n" not in str(error) else f"raised {type(error).__name__}: {text[:300]}"
+        mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (mapped + MEMORY, mapped + MEMORY))
+        for line in orders:
+            reader, name = json.loads(line)
+            os.chdir(folders["tmp"])
+            tempfile.tempdir = os.environ["TMPDIR"] = str(folders["tmp"])
+            used = resource.getrusage(resource.RUSAGE_SELF)
+            seconds = math.ceil(used.ru_utime + used.ru_stime) + SECONDS
+            resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.RLIM_INFINITY))
+            text = _outcome(readers[reader], folders["in"] / name, folders["out"])
+            os.write(answers, json.dumps(text).encode() + b"\n")
     finally:
-        os.write(told, said.encode("utf-8", "replace"))
         os._exit(0)
 
 
-def _until_interrupted(count: int) -> Iterator[int]:
-    """0 … count − 1; Ctrl-C ends it after the case in hand, and what was counted is told."""
+def _outcome(reader: Reader, path: Path, out: Path) -> str:
+    try:
+        reader(path, out)
+    except MemoryError:
+        return f"memory: more than {MEMORY >> 20} MB"
+    except BaseException as error:
+        text = " ".join(str(error).split())
+        if isinstance(error, _own_errors()) and text and "\n" not in str(error):
+            return "refused"
+        return f"crash: {type(error).__name__}: {text[:300]}"
+    return "read"
+
+
+def _until_interrupted(numbers: Iterable[int]) -> Iterator[int]:
+    """Ctrl-C ends it after the case in hand, and what was counted is told."""
     asked: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))
-    for number in range(count):
+    for number in numbers:
         if asked:
             break
         yield number
     signal.signal(signal.SIGINT, before)
 
 
-def fuzz(count: int, kinds: list[str], seed: int, keep: Path | None) -> tuple[Counter[tuple[str, str]], list[str]]:
-    """Counts of (kind, outcome) and what went wrong."""
+@dataclass
+class Counts:
+    """What was found so far, of the files below `done`."""
+
+    seed: int
+    kinds: list[str]
+    done: int = 0
+    seconds: float = 0.0
+    formats: dict[str, dict[str, int]] = field(default_factory=dict)
+    """`kind ending` → outcome → files; not the sound ones."""
+    wrong: list[str] = field(default_factory=list)
+
+    @classmethod
+    def begin(cls, seed: int, kinds: list[str], log: Path | None) -> Counts:
+        """Those in the log if they are of the same seed and kinds, else none."""
+        if log is not None and log.exists():
+            found = cls(**json.loads(log.read_text()))
+            if (found.seed, found.kinds) == (seed, kinds):
+                return found
+        return cls(seed, kinds)
+
+    def add(self, kind: str, name: str, outcome: str) -> None:
+        counts = self.formats.setdefault(f"{kind} {Path(name).suffix[1:]}", dict.fromkeys(OUTCOMES, 0))
+        counts[outcome.split(":")[0]] += 1
+
+    def save(self, log: Path | None) -> None:
+        if log is not None:
+            fresh = log.with_name(log.name + ".new")
+            fresh.write_text(json.dumps(asdict(self), indent=1))
+            fresh.replace(log)
+
+    def summary(self) -> dict[str, object]:
+        table: dict[str, Counter[str]] = {}
+        for name, counts in self.formats.items():
+            table.setdefault(name.split()[0], Counter()).update(counts)
+        return {
+            "files": sum(sum(counts.values()) for counts in table.values()), "wrong": len(self.wrong),
+            "kinds": {kind: dict(+counts) for kind, counts in sorted(table.items())},
+            "formats": len(self.formats), "seconds": round(self.seconds),
+        }  # fmt: skip
+
+
+def fuzz(count: int, kinds: list[str], seed: int, keep: Path | None, log: Path | None) -> Counts:
+    """Read `count` mutated files in all; a log is written every minute, and gone on with."""
     rng = np.random.default_rng(seed)
     seeds = [Seed(kind, name, data) for kind in kinds for name, data in KINDS[kind][0](rng)]
     by_kind = {kind: [one for one in seeds if one.kind == kind] for kind in kinds}
-    counts: Counter[tuple[str, str]] = Counter()
-    wrong: list[str] = []
+    counts = Counts.begin(seed, kinds, log)
+    began, saved = time.monotonic() - counts.seconds, time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        for one in seeds:  # sound files are read
-            outcome = run_case(KINDS[one.kind][1], one.name, one.data, Path(folder))
+        read = Worker({kind: reader for kind, (_, reader) in KINDS.items()}, Path(folder))
+        for one in seeds if not counts.done else ():  # sound files are read
+            outcome = read(one.kind, one.name, one.data)
             if outcome != "read":
-                wrong.append(f"{one.kind} {one.name}, not mutated: {outcome}")
-        for number in _until_interrupted(count):
+                counts.wrong.append(f"{one.kind} {one.name}, not mutated: {outcome}")
+        for number in _until_interrupted(range(counts.done, count)):
             case = np.random.default_rng([seed, number])
             kind = kinds[number % len(kinds)]
             one, other = (by_kind[kind][int(case.integers(len(by_kind[kind])))] for _ in range(2))
             data = mutate(one.data, other.data, case)
-            outcome = run_case(KINDS[kind][1], one.name, data, Path(folder))
-            short = outcome if outcome in ("read", "refused") else "wrong"
-            counts[kind, short] += 1
-            if short == "wrong":
-                wrong.append(f"{kind} {one.name}, case {number} of seed {seed}: {outcome}")
+            outcome = read(kind, one.name, data)
+            counts.add(kind, one.name, outcome)
+            counts.done, counts.seconds = number + 1, time.monotonic() - began
+            if outcome not in ("read", "refused"):
+                counts.wrong.append(f"{kind} {one.name}, case {number} of seed {seed}: {outcome}")
                 if keep is not None:
                     keep.mkdir(parents=True, exist_ok=True)
                     (keep / f"{kind}-{seed}-{number}-{one.name}").write_bytes(data)
-    return counts, wrong
+            if time.monotonic() - saved > 60:
+                saved = time.monotonic()
+                counts.save(log)
+        read.close()
+    counts.save(log)
+    return counts
 
 
 def warm() -> None:
@@ -503,19 +599,15 @@ def main() -> int:
     parser.add_argument("--kinds", default=",".join(KINDS), help="which, with commas")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, help="folder for the files that went wrong")
+    parser.add_argument("--log", type=Path, help="file of counts; the same command goes on from it")
     given = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     warm()
-    began = time.monotonic()
-    counts, wrong = fuzz(given.count, given.kinds.split(","), given.seed, given.keep)
-    for line in wrong:
+    counts = fuzz(given.count, given.kinds.split(","), given.seed, given.keep, given.log)
+    for line in counts.wrong:
         print(line, file=sys.stderr)
-    table: dict[str, dict[str, int]] = {}
-    for (kind, outcome), number in sorted(counts.items()):
-        table.setdefault(kind, {})[outcome] = number
-    seconds = round(time.monotonic() - began)
-    print(json.dumps({"files": counts.total(), "wrong": len(wrong), "kinds": table, "seconds": seconds}))
-    return 1 if wrong else 0
+    print(json.dumps(counts.summary()))
+    return 1 if counts.wrong else 0
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 """Redact made films in which every pixel of every face is known, and count the faces that are left uncovered.
 
-    python tools/stress_films.py --frames 10000          a night
+    python tools/stress_films.py --frames 10000 --log films.jsonl    a night; the same command goes on after an end
     python tools/stress_films.py --frames 300 --seed 3
 
 The heads are the astronaut's and new ones generated from it. Each film is drawn at random: ways and speeds, motion
 blur, bars before faces, cuts, flashes, a face that enters in the last frame, 1 to 60 frames a second, turned and
 interlaced pictures. Then some faces of the result are uncovered again, and the second look is asked to find them.
-Prints a line of JSON a kind of film and one for all. Ends with 1 where a face was left uncovered.
+Prints a line of JSON a kind of film and one for all; `share` is the share of all pixels that were changed. Ends with 1
+where a face was left uncovered.
 """
 
 # ruff: noqa: E402 (the drawing of films belongs to the tests)
@@ -156,36 +157,55 @@ def second_look(
     return len(chosen), len(hits)
 
 
-def stress(frames: int, seed: int, mode: str, length: int, asked: threading.Event) -> dict[str, Counter[str]]:
-    """Counts by kind of film until so many frames are done, or an end is asked for."""
-    people = heads(5)
-    deid = Deidentifier.from_pretrained(mode=mode, seed=0)
+def one_film(number: int, given: argparse.Namespace, people: list[Head], deid: Deidentifier) -> dict[str, Any]:
+    """Draw, redact and compare one film."""
     settings = deid.video_settings()
     tools = deid.video_tools(settings)
-    counts: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
-    number = 0
-    while sum(one["frames"] for one in counts.values()) < frames and not asked.is_set():
-        rng, kind = np.random.default_rng([seed, number]), KINDS[number % len(KINDS)]
-        shown = scene(kind, rng, people, length)
-        with tempfile.TemporaryDirectory() as folder:
-            clip, out = Path(folder, "in.mp4"), Path(folder, "out.mp4")
-            _, areas = write(clip, kind, shown, rng)
-            report = deid.process_video(clip, out, settings=settings)
-            source, result = pictures(clip), pictures(out)
-        assert len(source) == len(result) == shown.frames, "a frame was lost"
-        left = [
-            (n, area.actor) for n, (before, after, faces) in enumerate(zip(source, result, areas, strict=True))
-            for area in faces if uncovered(before, after, area, "solid")
-        ]  # fmt: skip
-        opened, found = second_look(tools, settings, source, result, areas, rng)
-        counts[kind].update(
-            films=1, frames=shown.frames, faces=sum(map(len, areas)), uncovered=len(left), opened=opened, found=found,
-            reported=0 if report.check is None else len(report.check.findings),
-        )  # fmt: skip
-        if left:
-            print(f"film {number} of seed {seed} ({kind}, {shown.rate} fps): uncovered {left[:12]}", file=sys.stderr)
-        number += 1
-    return counts
+    rng, kind = np.random.default_rng([given.seed, number]), KINDS[number % len(KINDS)]
+    shown = scene(kind, rng, people, given.length)
+    with tempfile.TemporaryDirectory() as folder:
+        clip, out = Path(given.keep or folder, f"in-{number}.mp4"), Path(given.keep or folder, f"out-{number}.mp4")
+        _, areas = write(clip, kind, shown, rng)
+        report = deid.process_video(clip, out, settings=settings, overwrite=True)
+        source, result = pictures(clip), pictures(out)
+    assert len(source) == len(result) == shown.frames, "a frame was lost"
+    left = [
+        (n, area.actor) for n, (before, after, faces) in enumerate(zip(source, result, areas, strict=True))
+        for area in faces if uncovered(before, after, area, "solid")
+    ]  # fmt: skip
+    opened, found = second_look(tools, settings, source, result, areas, rng)
+    covered = np.mean([np.any(before != after, axis=2) & np.any(abs(before.astype(int) - after) > 24, axis=2)
+                       for before, after in zip(source, result, strict=True)])  # fmt: skip
+    return {
+        "film": number, "kind": kind, "rate": shown.rate, "frames": shown.frames, "faces": sum(map(len, areas)),
+        "uncovered": len(left), "opened": opened, "found": found,
+        "reported": 0 if report.check is None else len(report.check.findings), "share": round(float(covered), 4),
+        "left": left,
+    }  # fmt: skip
+
+
+def stress(given: argparse.Namespace, asked: threading.Event) -> list[dict[str, Any]]:
+    """A record of each film, until so many frames are done or an end is asked for."""
+    films: list[dict[str, Any]] = []
+    if given.log is not None and given.log.exists():
+        films = [json.loads(line) for line in given.log.read_text().splitlines()]
+    people = heads(5)
+    deid = Deidentifier.from_pretrained(mode=given.mode, seed=0)
+    wanted = given.films or range(-(-given.frames // given.length))
+    for number in wanted:
+        if any(film["film"] == number for film in films):
+            continue
+        if asked.is_set():
+            break
+        film = one_film(number, given, people, deid)
+        films.append(film)
+        if given.log is not None:
+            with given.log.open("a") as log:
+                log.write(json.dumps(film) + "\n")
+        if film["left"]:
+            about = f"film {number} of seed {given.seed} ({film['kind']}, {film['rate']} fps)"
+            print(f"{about}: uncovered {film['left'][:12]}", file=sys.stderr)
+    return films
 
 
 def main() -> int:
@@ -194,17 +214,25 @@ def main() -> int:
     parser.add_argument("--length", type=int, default=50, help="frames of each film")
     parser.add_argument("--mode", default="solid", help="of hiding; how a face counts as uncovered fits solid covers")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--films", type=lambda text: [int(n) for n in text.split(",")], help="only these, by number")
+    parser.add_argument("--log", type=Path, help="file with a line for each film; the same command goes on from it")
+    parser.add_argument("--keep", type=Path, help="folder for the films")
     given = parser.parse_args()
     began = time.monotonic()
     with stop_asked() as asked:
-        counts = stress(given.frames, given.seed, given.mode, given.length, asked)
+        films = stress(given, asked)
+    counts = {kind: Counter[str]() for kind in (*KINDS, "all")}
+    for film in films:
+        numbers = {key: film[key] for key in ("frames", "faces", "uncovered", "opened", "found", "reported")}
+        for kind in (film["kind"], "all"):
+            counts[kind].update(films=1, bare=film["uncovered"] > 0, **numbers)
+    total = counts.pop("all")
     for kind, one in counts.items():
         print(json.dumps({"kind": kind, **one}))
-    total: Counter[str] = sum(counts.values(), Counter())
     recall = round(total["found"] / total["opened"], 4) if total["opened"] else None
+    share = round(float(np.mean([film["share"] for film in films])), 4) if films else None
     print(json.dumps({
-        "kind": "all", **total, "uncovered": total["uncovered"], "recall": recall,
-        "seconds": round(time.monotonic() - began),
+        "kind": "all", **total, "recall": recall, "share": share, "seconds": round(time.monotonic() - began),
     }))  # fmt: skip
     return 1 if total["uncovered"] else 0
 

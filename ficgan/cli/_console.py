@@ -60,6 +60,7 @@ def handle_errors(command: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        _keep_no_core()
         try:
             with _sigterm_interrupts():
                 return command(*args, **kwargs)
@@ -79,6 +80,15 @@ def handle_errors(command: Callable[P, R]) -> Callable[P, R]:
             _fail(f"Error: {sentence(error)}", EXIT_FAILED)
 
     return wrapped
+
+
+def _keep_no_core() -> None:
+    """A crash leaves no image of the memory, which holds source faces; `FICGAN_DEBUG=1` allows it."""
+    if not os.environ.get("FICGAN_DEBUG"):
+        with suppress(ImportError, OSError, ValueError):  # Windows has no such limit
+            import resource
+
+            resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
 def sentence(error: BaseException) -> str:

@@ -23,8 +23,8 @@ import click
 
 from ficgan.cli._console import EXIT_SOME_FAILED, Progress, sentence
 from ficgan.cli._plan import Job, Plan, obstacle
-from ficgan.errors import FicganError, InputError
-from ficgan.files import atomic_write, file_digest
+from ficgan.errors import FicganError, InputError, TakenError
+from ficgan.files import alone_in, atomic_write, file_digest
 from ficgan.records.sidecars import Manifest, NewPhoto, as_json, film_record, new_photo, own_sidecar, sidecar_path
 
 __all__ = ["Run", "RunOptions", "finish"]
@@ -140,6 +140,10 @@ class Run:
         """Whether an earlier run made this result, of this very input where its side-car tells."""
         if not job.output.is_file():
             return False
+        with alone_in(job.output.parent):  # not between a result and its side-car
+            return self._is_made_of(job)
+
+    def _is_made_of(self, job: Job) -> bool:
         if self.manifest.is_of_other_options(job.output):
             raise InputError(f"{job.name}: {job.output} was made with other options; use --overwrite to replace it")
         if not self.options.sidecar:
@@ -158,7 +162,7 @@ class Run:
             return
         for path in (job.output, sidecar_path(job.output)) if self.options.sidecar else (job.output,):
             if path.exists() or path.is_symlink():
-                raise InputError(
+                raise TakenError(
                     f"{job.name}: {path} exists already; use --skip-existing to do the rest, --overwrite to replace it"
                 )
 
@@ -173,6 +177,10 @@ class Run:
         known: dict[str, Any] = {"seconds": None}
         try:
             yield known
+        except TakenError as error:  # another run made it meanwhile, and says so in the manifest
+            self.counts = before
+            self._leave(job, str(error))
+            return
         except FicganError as error:
             message = str(error)
         except Exception as error:
@@ -184,6 +192,17 @@ class Run:
         self.manifest.add(job.output, input=job.name, **known, state=state, **here, error=message)
         if message:
             self._fail(message)
+
+    def _leave(self, job: Job, message: str) -> None:
+        """A result that another run makes: with --skip-existing it counts as one that was there."""
+        try:
+            self.manifest.refresh()
+            if self.options.skip_existing and self._is_finished(job):
+                self.counts["skipped"] += 1
+                return
+        except InputError as error:
+            message = str(error)
+        self._fail(message)
 
     # -- photos ------------------------------------------------------------------------------------------------------
 
@@ -230,6 +249,10 @@ class Run:
 
     def _save(self, job: Job, made: NewPhoto) -> None:
         """Write the result and its side-car, or neither."""
+        with alone_in(job.output.parent):
+            self._save_both(job, made)
+
+    def _save_both(self, job: Job, made: NewPhoto) -> None:
         overwrite, written = self.options.overwrite, False
         side: AbstractContextManager[BinaryIO | None] = nullcontext()
         if self.options.sidecar:

@@ -148,7 +148,7 @@ def _zip(path: Path) -> Iterator[Blob]:
     try:
         with zipfile.ZipFile(path) as archive, path.open("rb") as file:
             for info in archive.infolist():
-                if info.is_dir() or not _is_image(info.filename):
+                if info.filename.endswith("/") or not _is_image(info.filename):  # is_dir() fails where there is no name
                     continue
                 if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                     raise InputError(f"{info.filename} in {path} is encrypted or packed in a rare way; zip it plainly.")

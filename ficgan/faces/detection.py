@@ -87,6 +87,7 @@ class Plan:
         refine_face: Faces at least this high, in pixels of the photo, get their landmarks from a second look at a
             favourable size; infinite where the network's landmarks do not depend on size.
         faint: Share of the threshold above which a weaker find is reported as a place that may be a face; 1: none is.
+        film_faint: The same in films, where a weaker find counts only near a face that was seen before or after.
     """
 
     first: int = 1280
@@ -104,6 +105,7 @@ class Plan:
     overlap: int = 256
     refine_face: float = math.inf
     faint: float = 1.0
+    film_faint: float = 1.0
 
     def passes(self, height: int, width: int) -> list[tuple[float, float]]:
         """(factor, smallest face height in pixels of the pass) for a photo of this size."""
@@ -139,8 +141,8 @@ class PyramidDetector:
 
     def once(self) -> PyramidDetector:
         """The same network in one pass at the picture's own size, for films; a scale that was given stays."""
-        scale = self._scale or 1.0
-        return PyramidDetector(self.name, self._search, threshold=self.threshold, scale=scale, plan=self._plan)
+        scale, plan = self._scale or 1.0, replace(self._plan, faint=self._plan.film_faint)
+        return PyramidDetector(self.name, self._search, threshold=self.threshold, scale=scale, plan=plan)
 
     def detect(self, image: Image) -> list[Face]:
         """Faces of an H×W×3 uint8 RGB image, sorted by score, highest first."""
@@ -172,6 +174,7 @@ class PyramidDetector:
             return np.concatenate([self._pass(image, *one) for one in (fine, coarse, thumbnail)])
         factor = min(1.0, plan.first / max(height, width))
         rows = self._pass(image, factor, 0.0)
+        rows = rows[rows[:, 4] >= self.threshold / 2]
         sure = suppress(rows[rows[:, 4] >= self.threshold])
         heights = (sure[:, 3] - sure[:, 1]) * factor
         # Fainter finds around a face that is found are no reason; elsewhere they are.

@@ -6,8 +6,6 @@ The header has everything needed to rebuild the model and to account for it.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
 from ficgan.config import ModelConfig
-from ficgan.errors import FicganError
-from ficgan.files import file_digest
+from ficgan.errors import FicganError, InputError
+from ficgan.files import atomic_write, file_digest
 from ficgan.models.ficgan import FICGAN
 
 __all__ = [
@@ -53,23 +51,16 @@ class CheckpointHeader(BaseModel):
 
 def write_safetensors(path: str | Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
     """Write tensors and texts as one safetensors file, whole or not at all; replaces `path`."""
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
-    path = Path(path)
     on_cpu = {name: tensor.detach().to("cpu").contiguous().clone() for name, tensor in tensors.items()}
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
-        os.close(handle)
-        try:
-            save_file(on_cpu, temporary, metadata=metadata)
-            with open(temporary, "rb+") as file:
-                os.fsync(file.fileno())
-            os.chmod(temporary, 0o644)  # safetensors makes it for its owner alone
-            os.replace(temporary, path)
-        finally:
-            Path(temporary).unlink(missing_ok=True)
+        with atomic_write(path, overwrite=True) as file:  # `save_file` leaves a file of its own if killed
+            file.write(save(on_cpu, metadata))
+    except InputError as error:
+        raise FicganError(str(error)) from None
     except OSError as error:
-        raise FicganError(f"{path} cannot be written: {error.strerror or error}") from None
+        raise FicganError(f"{path}: cannot be written ({error.strerror or error})") from None
 
 
 def save_tensors(path: str | Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], *, kind: str) -> None:

@@ -128,6 +128,10 @@ class Manifest:
         self._made: dict[str, str] = {}
         self.foreign = False
         """Whether a file of this name is there that is none of ours; it is left alone."""
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read what other runs have written meanwhile."""
         if self._path is not None and os.path.lexists(self._path):
             self._read(self._path)
 

@@ -13,6 +13,7 @@ import json
 import os
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,8 @@ from ficgan import ops
 from ficgan.config import Config
 from ficgan.data import ResumableSampler
 from ficgan.device import resolve_device
-from ficgan.errors import FicganError, UsageError, stop_asked
-from ficgan.files import atomic_write
+from ficgan.errors import FicganError, TakenError, UsageError, stop_asked
+from ficgan.files import alone_in, atomic_write
 from ficgan.models.io import file_digest
 from ficgan.training.crops import CropTask
 from ficgan.training.frame import FrameTask
@@ -112,6 +113,14 @@ class _Run:
         self.judge = self._compile()
 
     def run(self, max_seconds: float | None) -> Path:
+        """Train to the end, or as `train` says."""
+        try:
+            with alone_in(self.out, wait=False) if self.team.first else nullcontext():
+                return self._run(max_seconds)
+        except TakenError as error:
+            raise FicganError(str(error)) from None
+
+    def _run(self, max_seconds: float | None) -> Path:
         config, state, team = self.config, self.state, self.team
         schedule, batch = config.schedule, config.optimizer.batch
         state.model.train()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,14 @@ from ficgan.video.read import open_video
 from ficgan.video.settings import Region
 from ficgan.video.tracks import LOG_SIZE, PLACE, Sighting, State, Tracklet, measured, scene_bounds
 
-__all__ = ["ONCE", "Associator", "Step", "follow_box"]
+__all__ = ["ONCE", "Associator", "Step", "follow_box", "half_seen"]
 
 Floats = NDArray[np.float64]
 
 ONCE = "seen once"
 """Note of a tracklet with one sighting."""
+HALF = "half seen"
+"""Note of a tracklet of weaker finds."""
 
 
 # Numbers of tracking; lengths in sizes of the face.
@@ -199,6 +201,109 @@ def _iou(a: Floats, b: Floats) -> Floats:
     shared = np.prod(np.clip(high - low, 0, None), -1)
     area = [np.prod(boxes[:, 2:] - boxes[:, :2], -1) for boxes in (a, b)]
     return shared / (area[0][:, None] + area[1] - shared)
+
+
+# -- weaker finds ----------------------------------------------------------------------------------------------------
+
+BEGUN = 0.2
+"""Least score of a weaker find with which a scene begins, where it begins with fewer faces than the one before had."""
+
+
+def half_seen(
+    faint: Sequence[Tracklet], sure: Sequence[Tracklet], cuts: Sequence[int], times: Floats, patience: float
+) -> list[Tracklet]:
+    """Of the weaker finds those that are likely faces: blurred by motion, half hidden, or in the first frame of a shot.
+
+    A weaker find counts where a face was seen within `patience` seconds and within reach, which is not seen elsewhere
+    in that frame; and so do those that were followed from it, until that face is seen again. So weaker finds prolong
+    faces, but begin none, unless a scene begins with fewer faces than the one before ended with. A flash may look like
+    two cuts: a face seen in the frame before or after counts, whatever the scene.
+
+    Source: Zhang et al., "ByteTrack: multi-object tracking by associating every detection box", 2022.
+    """
+    found: list[Tracklet] = []
+    seen = [_Seen.of(tracklet) for tracklet in sure]
+    for tracklet in faint:
+        near = [face for face in seen if face.is_near(tracklet, times, patience)]
+        owners = [_owner(sighting, near, times, patience) for sighting in tracklet.sightings]
+        for order in (range(len(owners)), range(len(owners) - 1, -1, -1)):
+            before = None
+            for n in order:
+                if owners[n] is None and before is not None and tracklet.sightings[n].frame not in before.frames:
+                    owners[n] = before
+                before = owners[n]
+        runs: list[tuple[_Seen | None, list[Sighting]]] = []
+        for owner, sighting in zip(owners, tracklet.sightings, strict=True):
+            if runs and runs[-1][0] is owner and not (owner and owner.between(runs[-1][1][-1].frame, sighting.frame)):
+                runs[-1][1].append(sighting)
+            else:
+                runs.append((owner, [sighting]))
+        for owner, sightings in runs:
+            person = None
+            if owner is not None:  # of another scene it may be another person, whom a rule may keep
+                person = owner.tracklet.person if owner.tracklet.scene == tracklet.scene else 0
+            elif _begins(sightings, sure, cuts):
+                person = 0
+            if person is not None:
+                found.append(replace(tracklet, sightings=sightings, person=person, notes=[HALF]))
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Seen:
+    """A tracklet and where it was, to be looked up by frame."""
+
+    tracklet: Tracklet
+    frames: NDArray[np.int64]
+    centres: Floats
+    sizes: Floats
+
+    @classmethod
+    def of(cls, tracklet: Tracklet) -> _Seen:
+        boxes = np.stack([sighting.face.box for sighting in tracklet.sightings])
+        centres, sizes = measured(boxes)
+        return cls(tracklet, np.array([sighting.frame for sighting in tracklet.sightings]), centres, sizes.mean(1))
+
+    def is_near(self, tracklet: Tracklet, times: Floats, patience: float) -> bool:
+        """Whether weaker finds may be this face: of their scene and about their time, or right before or after them."""
+        first, last = int(self.frames[0]), int(self.frames[-1])
+        if self.tracklet.scene != tracklet.scene:
+            return 1 in (tracklet.first - last, first - tracklet.last)
+        return bool(times[first] - patience <= times[tracklet.last] and times[tracklet.first] <= times[last] + patience)
+
+    def between(self, first: int, last: int) -> bool:
+        return bool(((first < self.frames) & (self.frames < last)).any())
+
+
+def _owner(sighting: Sighting, rivals: Sequence[_Seen], times: Floats, patience: float) -> _Seen | None:
+    """The seen face that a weaker find is likely to be."""
+    centre, log_size = measured(sighting.face.box)
+    best, nearest = None, math.inf
+    for seen in rivals:
+        place = int(np.searchsorted(seen.frames, sighting.frame))
+        if place < len(seen.frames) and seen.frames[place] == sighting.frame:
+            continue
+        for n in (place - 1, place):
+            if not 0 <= n < len(seen.frames):
+                continue
+            gap = abs(times[sighting.frame] - times[seen.frames[n]])
+            away = float(np.linalg.norm(seen.centres[n] - centre)) / math.exp(seen.sizes[n])
+            alike = abs(log_size.mean() - seen.sizes[n]) <= RESIZE
+            if alike and gap <= patience and away <= min(0.5 + DASH * gap, LEAP):
+                best, nearest = (seen, away) if away < nearest else (best, nearest)
+    return best
+
+
+def _begins(sightings: Sequence[Sighting], sure: Sequence[Tracklet], cuts: Sequence[int]) -> bool:
+    """Whether a scene begins with these, and with fewer faces than there were before it."""
+    first = sightings[0].frame
+    if first not in cuts or sightings[0].face.score < BEGUN:
+        return False
+    here, before = (
+        sum(any(sighting.frame == frame for sighting in tracklet.sightings) for tracklet in sure)
+        for frame in (first, first - 1)
+    )
+    return here < before
 
 
 # -- boxes drawn by a person -----------------------------------------------------------------------------------------

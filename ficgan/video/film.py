@@ -17,7 +17,7 @@ from ficgan.anonymizers.modes import HIDING, shown
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.faces import DetectAt, public_name
 from ficgan.files import partial_file
-from ficgan.video.association import Associator
+from ficgan.video.association import Associator, half_seen
 from ficgan.video.folders import remove_folder, work_folder, working
 from ficgan.video.look import DetectionLog, FieldSearch, look
 from ficgan.video.media import EncodeOptions, Frame
@@ -38,7 +38,7 @@ from ficgan.video.read import VideoSource, open_video
 from ficgan.video.render import FrameJob, Renderer, VideoTools
 from ficgan.video.review import faces_of_tracks, save_thumbnails, write_review
 from ficgan.video.settings import BoxRule, Decision, Decisions, Rules, SpanRule, VideoSettings, edits_of
-from ficgan.video.tracks import Tracklet, fill_tracks
+from ficgan.video.tracks import Tracklet, fill_half_seen, fill_tracks
 from ficgan.video.write import SegmentWriter, assemble, check_output
 
 __all__ = ["Cancelled", "FilmJob", "Progress", "analyse_film", "process_film", "render_film"]
@@ -228,11 +228,12 @@ class FilmJob:
         photos = {**rules.keep, **rules.only}
         references = {name: look_up(photo, name, search, recognizer) for name, photo in photos.items()}
         readings = Readings(recognizer if references or settings.link != "none" else None, settings.embeddings)
-        follow = Associator(float(source.info.rate or 25), paced.patience)
+        follow, doubt = (Associator(float(source.info.rate or 25), paced.patience) for _ in range(2))
         pts: list[int] = []
         times: list[float] = []
         cuts: list[int] = []
         tracklets: list[Tracklet] = []
+        faint: list[Tracklet] = []
         searched, step = 0, self._step("analysing", source.info.frames)
         with closing(DetectionLog(search, None if work is None else work / DETECTIONS)) as log:
             for frame, faces, cut in look(source.frames(), log.detect, paced.stride):
@@ -243,16 +244,21 @@ class FilmJob:
                 searched += faces is not None
                 found = follow.step(frame.index, faces, cut, frame.time)
                 tracklets += found.ended
+                faint += doubt.step(frame.index, log.faint.pop(frame.index, None), cut, frame.time).ended
                 if faces:
                     readings(frame.image, faces, found.ids)
                 step(frame.index)
         if not pts:
             raise InputError(f"{source.name}: holds no frame that can be decoded")
         tracklets += follow.finish()
+        faint += doubt.finish()
         readings.hand_over(tracklets)
         if people is None:
             people = People(link=settings.link) if recognizer is None else People.of(recognizer, settings.link)
         tracklets = link_tracklets(tracklets, people, times)
+        tracks = fill_tracks(tracklets, cuts, times, paced.pad)
+        likely = half_seen(faint, tracklets, cuts, np.array(times), paced.patience)
+        tracks += fill_half_seen(likely, tracks, cuts, times, paced.pad)
         likenesses = {name: likeness(reading, tracklets, recognizer) for name, reading in references.items()}
         facts = {
             **asdict(settings), "detector": self.tools.detector.name, "start": source.start, "end": source.end,
@@ -260,7 +266,7 @@ class FilmJob:
         }  # fmt: skip
         return Project(
             Source.of(self.path, source.info), np.array(pts, np.int64),
-            fill_tracks(tracklets, cuts, times, paced.pad), facts, tuple(cuts), self._decisions(rules, likenesses),
+            tracks, facts, tuple(cuts), self._decisions(rules, likenesses),
         )  # fmt: skip
 
     def _decisions(self, rules: Rules, likenesses: Mapping[str, dict[int, tuple[float, float]]]) -> Decisions:

@@ -19,7 +19,7 @@ from typing import Annotated, Any, BinaryIO, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
-from ficgan.errors import FicganError, InputError
+from ficgan.errors import FicganError, InputError, TakenError
 from ficgan.files import atomic_write
 from ficgan.yaml_settings import check
 
@@ -129,7 +129,7 @@ def hold(folder: Path) -> Iterator[None]:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
-        raise InputError(f"{folder}: is in use by another ficgan; wait for it or stop it") from None
+        raise TakenError(f"{folder}: is in use by another ficgan; wait for it or stop it") from None
     try:
         yield
     finally:

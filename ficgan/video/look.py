@@ -249,12 +249,18 @@ class FieldSearch:
 
     def detect(self, image: NDArray[np.uint8]) -> list[Face]:
         """Faces of an H×W×3 uint8 RGB picture; a box holds the face at both moments."""
-        faces = self.detector.detect(image)
+        return self.detect_and_doubt(image)[0]
+
+    def detect_and_doubt(self, image: NDArray[np.uint8]) -> tuple[list[Face], list[Face]]:
+        """The same, and weaker finds elsewhere."""
+        faces, faint = self._look(image)
         if not _is_combed(image):
-            return faces
+            return faces, faint
         rows = np.arange(len(image)) // 2 * 2
         for first in (0, 1):
-            for face in self.detector.detect(image[np.minimum(rows + first, len(image) - 1)]):
+            more, fainter = self._look(image[np.minimum(rows + first, len(image) - 1)])
+            faint += fainter
+            for face in more:
                 same = next((number for number, other in enumerate(faces) if _overlap(face, other) >= 0.4), None)
                 if same is None:
                     faces.append(face)
@@ -262,7 +268,11 @@ class FieldSearch:
                     best = max(face, faces[same], key=lambda found: found.score)
                     low, high = np.minimum(face.box[:2], faces[same].box[:2]), np.maximum(face.box, faces[same].box)[2:]
                     faces[same] = replace(best, box=np.concatenate([low, high]))
-        return faces
+        return faces, [face for face in faint if all(_overlap(face, other) < 0.4 for other in faces)]
+
+    def _look(self, image: NDArray[np.uint8]) -> tuple[list[Face], list[Face]]:
+        doubting = getattr(self.detector, "detect_and_doubt", None)
+        return (self.detector.detect(image), []) if doubting is None else doubting(image)
 
 
 def _is_combed(image: NDArray[np.uint8]) -> bool:
@@ -288,17 +298,19 @@ class DetectionLog:
     `path` has JSON lines; a line cut short is dropped. None: nothing is kept.
     """
 
-    def __init__(self, detector: FaceDetector, path: Path | None) -> None:
+    def __init__(self, detector: FieldSearch, path: Path | None) -> None:
         self._detector, self._file = detector, None
-        self._found: dict[int, list[Face]] = {}
+        self._found: dict[int, tuple[list[Face], list[Face]]] = {}
+        self.faint: dict[int, list[Face]] = {}
+        """Frame → weaker finds, of the frames that were looked at; for the caller to take away."""
         if path is None:
             return
         path.touch(mode=0o600)
         good = 0
         for line in path.read_bytes().splitlines(keepends=True):
             try:
-                number, rows = json.loads(line)
-                self._found[int(number)] = [_face(row) for row in rows]
+                number, rows, faint = json.loads(line)
+                self._found[int(number)] = [_face(row) for row in rows], [_face(row) for row in faint]
             except (ValueError, TypeError, IndexError):
                 break
             if not line.endswith(b"\n"):
@@ -310,15 +322,16 @@ class DetectionLog:
 
     def detect(self, frame: Frame) -> list[Face]:
         """The faces of a frame, from the log or found now."""
-        if frame.index in self._found:
-            return self._found.pop(frame.index)
-        faces = self._detector.detect(frame.image)
-        if self._file is None:
-            return faces
-        rows = [_row(face) for face in faces]
-        self._file.write(json.dumps([frame.index, rows]) + "\n")
-        self._file.flush()
-        return [_face(row) for row in rows]  # as a later run reads them
+        if frame.index not in self._found:
+            found = self._detector.detect_and_doubt(frame.image)
+            if self._file is not None:
+                rows = [[_row(face) for face in faces] for faces in found]
+                self._file.write(json.dumps([frame.index, *rows]) + "\n")
+                self._file.flush()
+                found = [_face(row) for row in rows[0]], [_face(row) for row in rows[1]]  # as a later run reads them
+            self._found[frame.index] = found
+        faces, self.faint[frame.index] = self._found.pop(frame.index)
+        return faces
 
     def close(self) -> None:
         if self._file is not None:

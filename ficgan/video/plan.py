@@ -340,7 +340,9 @@ class State:
         tensors: dict[str, NDArray[Any]] = {}
         for number, (person, cast) in enumerate(renderer.casts.items()):
             tensors[f"z_id.{number}"] = cast.z_id
-            casts.append({"person": person, "rung": cast.rung, "distance": cast.distance})
+            casts.append({
+                "person": person, "rung": cast.rung, "distance": cast.distance, "matched_by": cast.matched_by,
+            })  # fmt: skip
         stills = list(renderer.covers.stills)
         tensors |= {f"still.{number}": renderer.covers.stills[key] for number, key in enumerate(stills)}
         header = {
@@ -359,12 +361,12 @@ class State:
             with safe_open(str(self.folder / _CASTS), framework="np") as file:
                 header = file.metadata() or {}
                 for number, cast in enumerate(json.loads(header["casts"])):
-                    renderer.cast(cast["person"], file.get_tensor(f"z_id.{number}"), cast["rung"], cast["distance"])
+                    renderer.cast(z_id=file.get_tensor(f"z_id.{number}"), **cast)
                 for number, (mode, person) in enumerate(json.loads(header["stills"])):
                     renderer.covers.stills[mode, person] = file.get_tensor(f"still.{number}")
                 renderer.counts = Counter(json.loads(header["counts"]))
                 frames = int(header["frames"])
-        except (OSError, SafetensorError, KeyError, ValueError):
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError):
             renderer.casts.clear()
             renderer.covers.stills.clear()
             renderer.counts.clear()

@@ -276,19 +276,22 @@ class Renderer:
         again = [person for person in people if person in self.casts and self.casts[person].styles is not None]
         for person in again:
             cast = self.casts[person]
-            self.cast(person, cast.z_id, cast.rung + 1)
-            self.casts[person].matched_by = cast.matched_by
+            self.cast(person, cast.z_id, cast.rung + 1, matched_by=cast.matched_by)
         return bool(again)
 
-    def cast(self, person: str, z_id: NDArray[np.float32], rung: int = 0, distance: float | None = None) -> None:
+    def cast(
+        self, person: str, z_id: NDArray[np.float32], rung: int = 0, distance: float | None = None,
+        matched_by: Iterable[str] = (),
+    ) -> None:  # fmt: skip
         """Settle a person's new identity: the styles of a rung of the ladder, none where it ends.
 
-        `z_id` [1,id_dim] is the source's code, `distance` the smallest that the gate read in an interrupted run.
+        `z_id` [1,id_dim] is the source's code. `distance` is the smallest that the gate read in an interrupted run,
+        `matched_by` are the recognisers that took an earlier face for the source.
         """
         model = self.tools.face_model
         if model is None:
             return
-        cast = self.casts[person] = Cast(None, z_id, rung, distance=distance)
+        cast = self.casts[person] = Cast(None, z_id, rung, distance=distance, matched_by=list(matched_by))
         if rung >= len(self._ladder):
             return
         attempt = self._ladder[rung]

@@ -10,7 +10,7 @@ linear filters", 1969.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from ficgan.faces.alignment import SmoothConfig, smooth_landmarks
 
 __all__ = [
     "FILLED", "LOG_SIZE", "PADDED", "PLACE", "SEEN", "FillConfig", "Motion", "Sighting", "State", "Track", "TrackSet",
-    "Tracklet", "fill_track", "fill_tracks", "measured", "scene_bounds", "smooth",
+    "Tracklet", "fill_half_seen", "fill_track", "fill_tracks", "measured", "scene_bounds", "smooth",
 ]  # fmt: skip
 
 Floats = NDArray[np.float64]
@@ -139,6 +139,8 @@ def _filtered(motion: Motion, times: Floats, seen: Floats, unit: Floats) -> Stat
     return State(np.stack([state.mean for state in states]), np.stack([state.covariance for state in states]))
 
 
+COVERED = 0.7
+"""Share of a weaker find that lies in the box of a track and so is covered."""
 SEEN, FILLED, PADDED = 0, 1, 2
 """How a track knows its place in a frame: the detector saw it; interpolated between two sightings; extended before the
 first or after the last."""
@@ -265,9 +267,10 @@ def scene_bounds(cuts: Sequence[int], frames: int, frame: int) -> tuple[int, int
 
 
 def fill_tracks(
-    tracklets: Sequence[Tracklet], cuts: Sequence[int], times: ArrayLike, pad: float, config: FillConfig | None = None
-) -> list[Track]:
-    """Tracks of a film, numbered from 1 in the order of their first sightings; no track crosses a cut.
+    tracklets: Sequence[Tracklet], cuts: Sequence[int], times: ArrayLike, pad: float, config: FillConfig | None = None,
+    first: int = 1,
+) -> list[Track]:  # fmt: skip
+    """Tracks of a film, numbered from `first` on in the order of their first sightings; no track crosses a cut.
 
     `pad` seconds are covered before the first and after the last sighting; `times` are of the frames, in seconds.
     """
@@ -278,8 +281,32 @@ def fill_tracks(
             tracklet.sightings, *scene_bounds(cuts, len(clock), tracklet.first), pad, pad, clock,
             id=number, person=tracklet.person, notes=tracklet.notes, config=config,
         )
-        for number, tracklet in enumerate(ordered, start=1)
+        for number, tracklet in enumerate(ordered, start=first)
     ]  # fmt: skip
+
+
+def fill_half_seen(
+    tracklets: Sequence[Tracklet], tracks: Sequence[Track], cuts: Sequence[int], times: ArrayLike, pad: float
+) -> list[Track]:
+    """Tracks of weaker finds, where `tracks` do not cover them; their rows count as pads."""
+    known, bare = TrackSet(tracks), []
+    for tracklet in tracklets:
+        left = [
+            sighting for sighting in tracklet.sightings
+            if all(_share(sighting.face.box, track.boxes[row]) < COVERED for track, row in known.at(sighting.frame))
+        ]  # fmt: skip
+        if left:
+            bare.append(replace(tracklet, sightings=left))
+    found = fill_tracks(bare, cuts, times, pad, first=len(tracks) + 1)
+    for track in found:
+        track.origin[:] = PADDED
+    return found
+
+
+def _share(box: NDArray[np.floating], of: NDArray[np.floating]) -> float:
+    """Share of a box that lies in another."""
+    common = (np.minimum(box[2:], of[2:]) - np.maximum(box[:2], of[:2])).clip(0)
+    return float(common.prod() / max(float((box[2:] - box[:2]).prod()), 1e-6))
 
 
 def fill_track(

@@ -17,7 +17,7 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError, TakenError, UsageError
 from ficgan.files import partial_file
 from ficgan.video.encode import ANIMATIONS, VideoWriter, container_of, muxer_options, plan_encoding, reporting
 from ficgan.video.media import EncodeOptions, Frame, RGBReader, VideoInfo, VideoSource, locator
@@ -171,7 +171,7 @@ def check_output(
     if source is not None and source.path is not None and path.exists() and path.samefile(source.path):
         raise InputError(f"{path}: is the input itself; choose another output")
     if os.path.lexists(path) and not overwrite:
-        raise InputError(f"{path}: exists already; use --overwrite to replace it, or choose another output")
+        raise TakenError(f"{path}: exists already; use --overwrite to replace it, or choose another output")
     if not path.parent.is_dir():
         raise InputError(f"{path}: its folder does not exist; make it first")
     if _takes_sound(source, options, container):

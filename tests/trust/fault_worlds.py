@@ -1,13 +1,16 @@
 """Runs of the program in which one call of the system fails, or which are killed there.
 
-`Server` starts one process under `faulty.c` that has imported everything; each run is a fork of it. `python
-fault_worlds.py` is that process: a line of JSON on stdin is a run, a line on stdout its outcome.
+`Server` starts one process under `faulty.c`; each run is a fork of it. What a run has imported the process imports,
+too: for the next runs it would take longer than they do. `python fault_worlds.py` is that process: a line of JSON on
+stdin is a run, a line on stdout its outcome.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
+import importlib
 import json
 import os
 import shutil
@@ -94,7 +97,7 @@ class Server:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
-        self._process.wait(30)
+        self._process.wait(LIMIT)
         self._process.stdout.close()
 
 
@@ -127,7 +130,8 @@ def _commands() -> dict[str, Any]:
     return {"deid": deid, "bank": bank, "train": train}
 
 
-def _child(request: dict[str, Any], command: Any, library: Any, out: int, err: int, counts: int) -> None:
+def _child(request: dict[str, Any], command: Any, library: Any, out: int, err: int, told: int) -> None:
+    before = set(sys.modules)
     signal.alarm(int(LIMIT))
     os.dup2(out, 1)
     os.dup2(err, 2)
@@ -149,7 +153,8 @@ def _child(request: dict[str, Any], command: Any, library: Any, out: int, err: i
     except BaseException:
         traceback.print_exc()
     finally:
-        os.write(counts, json.dumps([library.faulty_count(kind) for kind in range(4)]).encode())
+        counts = [library.faulty_count(kind) for kind in range(4)]
+        os.write(told, json.dumps({"counts": counts, "modules": [*set(sys.modules) - before]}).encode())
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
@@ -172,6 +177,9 @@ def _serve() -> None:
         ends = [_end(pid, files) for pid, files in children]
         answers.write(json.dumps(next((end for end in ends if end["code"]), ends[0])) + "\n")
         answers.flush()
+        for name in sorted(set(ends[0]["modules"]) - set(sys.modules)):
+            with contextlib.suppress(Exception):
+                importlib.import_module(name)
 
 
 def _start(request: dict[str, Any], command: Any, library: Any) -> tuple[int, list[Any]]:
@@ -189,7 +197,8 @@ def _end(pid: int, files: list[Any]) -> dict[str, Any]:
         file.seek(0)
         texts.append(file.read().decode("utf-8", "replace"))
         file.close()
-    return {"code": code, "out": texts[0], "err": texts[1], "counts": json.loads(texts[2] or "[0, 0, 0, 0]")}
+    told = json.loads(texts[2] or '{"counts": [0, 0, 0, 0], "modules": []}')  # nothing of a killed run
+    return {"code": code, "out": texts[0], "err": texts[1], **told}
 
 
 def copied(folder: Path, to: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -146,6 +147,17 @@ def test_a_bomb_in_an_archive_is_refused_before_it_is_unpacked(tmp_path: Path) -
     with pytest.raises(InputError, match="unpacks to more than"):
         decode_rgb(open_faces([bomb], resolution=8).blobs[0])
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 290 << 10  # KiB: not the whole of it
+
+
+def test_a_zip_whose_member_has_no_name_is_read(tmp_path: Path) -> None:
+    """Found by tools/fuzz.py: an IndexError."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (8, 8), (9, 90, 9)).save(buffer, "PNG")
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("a.png", buffer.getvalue())
+        archive.writestr("b.png", buffer.getvalue())
+    (tmp_path / "a.zip").write_bytes((tmp_path / "a.zip").read_bytes().replace(b"b.png", b"\0.png"))
+    assert open_faces([tmp_path / "a.zip"], resolution=8).names == ("a.png",)
 
 
 def test_a_zip_of_a_version_that_nobody_knows_is_refused(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -26,11 +27,15 @@ def spin(path, out):
     while True: pass
 def eat(path, out): np.ones(1 << 29, np.uint8)
 def write(path, out): (path.parent / "else").write_text("x")
+def escape(path, out): Path("../../x").write_text("x")
 def crash(path, out): os.abort()
 def odd(path, out): raise KeyError("x")
 def inside(path, out): (out / "a").write_text("x")
-for reader in (spin, eat, write, crash, odd, inside):
-    print(fuzz.run_case(reader, "a.bin", b"x", Path({work!r})))
+readers = {{reader.__name__: reader for reader in (spin, eat, write, escape, crash, odd, inside)}}
+read = fuzz.Worker(readers, Path({work!r}))
+for name in readers:
+    print(read(name, "a.bin", b"x"))
+read.close()
 """
 
 
@@ -52,6 +57,19 @@ def test_the_driver_sees_every_fault(tmp_path: Path) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=ENVIRONMENT
     )  # fmt: skip
     assert done.stdout.splitlines() == [
-        "took more than 2 s", "needed more than 256 MB", "wrote ['in/else']", "died of signal 6",
-        "raised KeyError: 'x'", "read",
+        "hang: more than 2 s", "memory: more than 256 MB", "outside: wrote ['a/b/in/else']", "outside: wrote ['a/x']",
+        "crash: signal 6", "crash: KeyError: 'x'", "read",
     ], done.stderr  # fmt: skip
+
+
+def test_counts_go_on_where_they_ended(tmp_path: Path) -> None:
+    log, counts = tmp_path / "log.json", []
+    for count in ("6", "12"):
+        done = subprocess.run(
+            [sys.executable, str(TOOL), "--count", count, "--kinds", "table,settings", "--log", str(log)],
+            capture_output=True, text=True, check=False, env=ENVIRONMENT,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        counts.append(json.loads(log.read_text())["formats"])
+        assert json.loads(done.stdout)["files"] == int(count) == sum(sum(one.values()) for one in counts[-1].values())
+    assert all(counts[1][name][what] >= number for name, one in counts[0].items() for what, number in one.items())

@@ -71,6 +71,16 @@ def test_onnxruntime_keeps_no_account_of_what_is_run(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*"))
 
 
+def test_listings_plans_and_purges_need_no_network(tmp_path: Path) -> None:
+    Image.fromarray(data.astronaut()[:220, 120:330]).save(tmp_path / "a.png")
+    for arguments in (
+        ("deid", tmp_path / "a.png", "-o", tmp_path / "out", "--dry-run"), ("purge", "--temporary"),
+        ("train", "tiny", "--data", tmp_path / "none", "--out", tmp_path / "run"), ("--help",),
+    ):  # fmt: skip
+        done = run(tmp_path, MAIN.format("main"), *arguments)
+        assert done.returncode in (0, 1, 2, 3) and "SOCKET" not in done.stderr, (arguments, done.stderr)
+
+
 @pytest.mark.slow
 def test_photo_film_and_bank_need_no_network(tmp_path: Path) -> None:
     Image.fromarray(data.astronaut()[:220, 120:330]).save(tmp_path / "a.png")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import stat
 import subprocess
 import sys
@@ -240,3 +241,21 @@ def test_runs_leave_no_secret(kind: str, secrets: Secrets, face: tuple[Any, Face
         if found:
             leaks[str(path.relative_to(tmp_path))] = found
     assert not leaks
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no core dumps")
+def test_a_crash_leaves_no_image_of_the_memory() -> None:
+    code = """
+import resource
+resource.setrlimit(resource.RLIMIT_CORE, (hard := resource.getrlimit(resource.RLIMIT_CORE)[1], hard))
+from ficgan.cli._console import handle_errors
+handle_errors(lambda: print(resource.getrlimit(resource.RLIMIT_CORE)[0]))()
+"""
+    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    for debug, wanted in (("", True), ("1", False)):
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+            env={**os.environ, "PYTHONPATH": paths, "FICGAN_DEBUG": debug},
+        )  # fmt: skip
+        hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+        assert (int(done.stdout) == 0) == (wanted or hard == 0)

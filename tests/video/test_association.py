@@ -13,8 +13,8 @@ from worlds import RATE, Actor, World, box_at, covered, face_at
 
 from ficgan.errors import UsageError
 from ficgan.faces import Face
-from ficgan.video.association import ONCE, Associator
-from ficgan.video.tracks import fill_tracks
+from ficgan.video.association import HALF, ONCE, Associator, half_seen
+from ficgan.video.tracks import PADDED, Sighting, Tracklet, fill_half_seen, fill_tracks
 
 Path = Callable[[float], tuple[float, float, float]]
 
@@ -215,3 +215,68 @@ def test_what_cannot_work_is_said() -> None:
     for frame, time in ((3, None), (4, 0.0)):
         with pytest.raises(UsageError, match="comes after"):
             tracker.step(frame, None, time=time)
+
+
+# -- weaker finds ----------------------------------------------------------------------------------------------------
+
+CLOCK = np.arange(60) / RATE
+
+
+def tracklet(way: Path, frames: list[int], *, number: int = 1, scene: int = 0, person: int = 0) -> Tracklet:
+    return Tracklet(number, [Sighting(n, face_at(box_at(*way(n / RATE)))) for n in frames], scene, person=person)
+
+
+def test_weaker_finds_cover_a_face_between_two_sightings() -> None:
+    """A face that turned back while the detector did not see it was left uncovered."""
+    way = swaying(400, 300, 300, 0.7, phase=0.5)
+    seen = tracklet(way, [*range(10), *range(30, 40)], person=7)
+    faint = tracklet(way, list(range(10, 30)))
+    tracks = fill_tracks([seen], [], CLOCK, 0.4)
+    bare = [n for n in range(40) if not covered(box_at(*way(n / RATE)), tracks, n)]
+    assert bare, "the world must show what was missed"
+    (likely,) = half_seen([faint], [seen], [], CLOCK, 1.5)
+    assert [sighting.frame for sighting in likely.sightings] == list(range(10, 30))
+    assert (likely.person, likely.notes) == (7, [HALF])
+    (more,) = fill_half_seen([likely], tracks, [], CLOCK, 0.4)
+    assert more.id == 2 and (more.origin == PADDED).all()  # a pad's cover: no new face is made of what is hardly seen
+    assert all(covered(box_at(*way(n / RATE)), [*tracks, more], n) for n in range(40))
+
+
+def test_weaker_finds_that_are_covered_add_nothing() -> None:
+    way = straight(100, 100, 60, 0)
+    seen, faint = tracklet(way, [*range(10), *range(20, 30)]), tracklet(way, list(range(10, 20)))
+    tracks = fill_tracks([seen], [], CLOCK, 0.4)
+    assert fill_half_seen(half_seen([faint], [seen], [], CLOCK, 1.5), tracks, [], CLOCK, 0.4) == []
+
+
+@pytest.mark.parametrize(
+    ("way", "frames"),
+    [(straight(400, 100, 0, 0), [10]), (straight(130, 100, 0, 0, 120.0), [10]), (straight(100, 100, 0, 0), [59]),
+     (straight(130, 100, 0, 0), [4])],
+    ids=["far", "another size", "late", "while the face is seen elsewhere"],
+)  # fmt: skip
+def test_weaker_finds_that_no_face_explains_are_none(way: Path, frames: list[int]) -> None:
+    seen = tracklet(straight(100, 100, 0, 0), list(range(10)))
+    assert half_seen([tracklet(way, frames)], [seen], [], CLOCK, 1.5) == []
+    assert half_seen([tracklet(straight(130, 100, 0, 0), [12], scene=1)], [seen], [], CLOCK, 1.5) == []
+
+
+def test_a_weaker_find_counts_where_a_scene_begins_with_fewer_faces() -> None:
+    """In the only frame before a head went behind another one the detector was just below its threshold."""
+    first = [tracklet(straight(x, 100, 0, 0), list(range(10)), number=x) for x in (100, 300)]
+    second = [tracklet(straight(500, 100, 0, 0), list(range(10, 20)), number=3, scene=1)]
+    faint = Tracklet(4, [Sighting(10, face_at(box_at(90, 300, 60), 0.3))], scene=1)
+    assert [found.person for found in half_seen([faint], [*first, *second], [10], CLOCK, 1.5)] == [0]
+    both = [*second, tracklet(straight(700, 100, 0, 0), [10], number=5, scene=1)]
+    assert half_seen([faint], [*first, *both], [10], CLOCK, 1.5) == []  # as many as before
+    weaker = Tracklet(4, [Sighting(10, face_at(box_at(90, 300, 60), 0.12))], scene=1)
+    assert half_seen([weaker], [*first, *second], [10], CLOCK, 1.5) == []
+
+
+def test_a_weaker_find_counts_in_a_flash_that_looks_like_a_cut() -> None:
+    way = straight(100, 100, 60, 0)
+    before, after = tracklet(way, list(range(10)), person=3), tracklet(way, list(range(11, 20)), number=2, scene=2)
+    flash = tracklet(way, [10], scene=1)
+    (found,) = half_seen([flash], [before, after], [10, 11], CLOCK, 1.5)
+    assert found.person == 0  # whoever it is, no rule for person 3 keeps it
+    assert half_seen([tracklet(way, [12], scene=1)], [before], [10], CLOCK, 1.5) == []
