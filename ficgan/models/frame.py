@@ -52,13 +52,20 @@ class FrameEncoder(nn.Module):
         self.trunk = nn.Sequential(*blocks)
         self.identity_conv = Conv2d(channels, 2 * channels, 3)
         self.identity_head = Linear(2 * channels, config.id_dim)
-        self.spatial_conv = Conv2d(channels, channels, 3)
-        self.spatial_head = Conv2d(channels, config.spatial_channels, 1, activation="linear")
+        self.spatial_constant: nn.Parameter | None = None
+        if config.spatial_code == "encoded":
+            self.spatial_conv = Conv2d(channels, channels, 3)
+            self.spatial_head = Conv2d(channels, config.spatial_channels, 1, activation="linear")
+        else:
+            self.spatial_constant = nn.Parameter(torch.randn(1, config.spatial_channels, 4, 4))
 
     def forward(self, texture: Tensor) -> tuple[Tensor, Tensor]:  # [B,3,R,R] → [B,id_dim], [B,C,4,4]
         trunk = self.trunk(self.stem(F.pixel_unshuffle(texture, 2)))
         z_id = self.identity_head(self.identity_conv(trunk).mean((2, 3)))
-        z_non = self.spatial_head(self.spatial_conv(trunk))
+        if self.spatial_constant is None:
+            z_non = self.spatial_head(self.spatial_conv(trunk))
+        else:
+            z_non = self.spatial_constant.to(trunk.dtype).expand(len(texture), -1, -1, -1)
         return z_id, normalise_rms(z_non) if self.config.spatial_norm else z_non
 
 

@@ -187,8 +187,14 @@ def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]
         x = g.down_block(block, x, f"encoder.trunk.{index}")  # type: ignore[arg-type]
     pooled = g.node("GlobalAveragePool", g.conv(encoder.identity_conv, x, "encoder.identity_conv"), name="pool")
     learned = g.linear(encoder.identity_head, g.node("Flatten", pooled, name="pooled"), "encoder.identity_head")
-    z_non = g.conv(encoder.spatial_conv, x, "encoder.spatial_conv")
-    z_non = g.conv(encoder.spatial_head, z_non, "encoder.spatial_head")
+    if encoder.spatial_constant is None:
+        z_non = g.conv(encoder.spatial_conv, x, "encoder.spatial_conv")
+        z_non = g.conv(encoder.spatial_head, z_non, "encoder.spatial_head")
+    else:
+        constant = g.constant("encoder.spatial_constant", encoder.spatial_constant.detach().cpu().numpy())
+        count = g.node("Shape", "texture", name="batch", start=0, end=1)
+        times = g.node("Concat", count, g.constant("ones", np.ones(3, np.int64)), name="times", axis=0)
+        z_non = g.node("Tile", constant, times, name="spatial/code")
     g.output(g.normalise_rms(z_non, "spatial/rms") if config.spatial_norm else z_non, "z_non")
     w = g.normalise_rms(g.node("Concat", "code", learned, name="z_id", axis=1), "mapping/rms")
     for index, layer in enumerate(model.mapping.layers):

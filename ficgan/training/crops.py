@@ -59,7 +59,7 @@ class CropTask:
     ) -> None:  # fmt: skip
         self.config, self.device = config, device
         self.alignment = Alignment(**config.alignment.model_dump())
-        self.verify = make_verify(config, self.alignment, device)
+        self.verify = make_verify(config, self.alignment, device, config.model.resolution)
         self.faces = open_faces(data, resolution=config.model.resolution, labels=labels, split=split)
         if len(self.faces) < config.optimizer.batch:
             raise UsageError(f"{len(self.faces)} images are fewer than one batch of {config.optimizer.batch}")
