@@ -17,6 +17,7 @@ __all__ = [
     "AlignmentConfig",
     "AugmentConfig",
     "Config",
+    "DetailConfig",
     "DiscriminatorConfig",
     "EmaConfig",
     "FrameNetworkConfig",
@@ -49,6 +50,17 @@ class FrameNetworkConfig(_Frozen):
     """Standard deviations by which it may move each of them."""
 
 
+class DetailConfig(_Frozen):
+    """A network that doubles textures of the frame, see `ficgan.models.DetailNetwork`."""
+
+    appearance: str = "embedded"
+    """As in `FrameNetworkConfig`."""
+    channels: int = Field(32, ge=4, le=1024)
+    blocks: int = Field(6, ge=1, le=64)
+    hidden: float = Field(0.5, ge=0, le=1)
+    """Share of the faces that are drawn ones: no photo shows what their detail would be."""
+
+
 class ModelConfig(_Frozen):
     """Encoder, mapping network and generator (paper, "Overall Framework")."""
 
@@ -70,6 +82,8 @@ class ModelConfig(_Frozen):
     modulation: Literal["adain", "demodulate"] = "adain"
     frame: FrameNetworkConfig | None = None
     """Set: the network works in the canonical frame and adds to the linear model."""
+    detail: DetailConfig | None = None
+    """Set: the network adds detail to textures of the frame; `resolution` is what they are doubled to."""
 
     @model_validator(mode="after")
     def _power_of_two(self) -> ModelConfig:
@@ -150,6 +164,8 @@ class LossConfig(_Frozen):
     manifold: float = 0.0
     """Mean square by which what the mixes change in the linear model's own components is more than one standard
     deviation; in the frame only."""
+    energy: float = 0.0
+    """Difference in the logarithm of the local strength of fine detail, by bands; for the detail network only."""
     shape: float = 0.0
     """Mean square of what the network adds to the shape, in standard deviations; in the frame only."""
     r1_gamma: float = 10.0

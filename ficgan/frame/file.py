@@ -20,13 +20,15 @@ from ficgan.frame.appearance import LIGHT, SMALL, AppearanceModel
 from ficgan.frame.geometry import NUMBERS
 from ficgan.identity.file import ModelInfo
 
-__all__ = ["FrameConfig", "FrameNetwork", "load_appearance", "save_appearance"]
+__all__ = ["DetailWriter", "FrameConfig", "FrameNetwork", "load_appearance", "save_appearance", "sharpness"]
 
 Floats = NDArray[np.float32]
 KIND = "appearance"
 """Of the file, as its metadata says it."""
 SCHEMA = 1
 
+_USUAL_FINE = 0.015
+"""Standard deviation of the detail that only a doubled texture shows, of an ordinary face."""
 _SIDE = 8.0
 """Readings of an attribute, in standard deviations, times this: beyond one it counts as clearly on its side."""
 
@@ -135,20 +137,57 @@ class FrameNetwork:
 
     @cached_property
     def _sessions(self) -> tuple[Any, Any]:
-        import onnxruntime
+        return _session(self.reader, self.threads), _session(self.writer, self.threads)
 
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = self.threads
-        options.log_severity_level = 3
-        try:
-            pair = [
-                onnxruntime.InferenceSession(part, options, providers=["CPUExecutionProvider"])
-                for part in (self.reader, self.writer)
-            ]
-        except Exception as error:  # onnxruntime's errors have no common base
-            first = str(error).splitlines()[0]
-            raise FicganError(f"the network in the model's file cannot be run ({first}); fetch it again") from None
-        return pair[0], pair[1]
+
+@dataclass(frozen=True, eq=False)
+class DetailWriter:
+    """Makes the detail of a face of twice the frame's size.
+
+    Args:
+        network: texture, sharp, noise → detail; the ONNX file in memory.
+        threads: most that it computes with; 0: all cores.
+    """
+
+    network: bytes
+    threads: int = 0
+
+    def write(self, texture: Floats, fine: float, seed: int) -> Floats:
+        """Luminance [2R,2R] to be added to a texture [R,R,3] in [0,1], doubled.
+
+        Args:
+            texture: float32.
+            fine: standard deviation of the detail that the photo has.
+            seed: of what skin has at random.
+        """
+        noise = np.random.default_rng(seed).standard_normal((1, 4, *texture.shape[:2]), np.float32)
+        x = np.ascontiguousarray(texture.transpose(2, 0, 1)[None] * 2 - 1, np.float32)
+        given = {"texture": x, "sharp": sharpness(np.array([fine])), "noise": noise}
+        made: Floats = self._run.run(["detail"], given)[0][0, 0]
+        return np.float32(fine) * made
+
+    @cached_property
+    def _run(self) -> Any:
+        return _session(self.network, self.threads)
+
+
+def sharpness(fine: NDArray[Any]) -> Floats:
+    """The strength of detail [B] as a network is told it: [B,1], about [−2, 2]."""
+    told: NDArray[Any] = np.clip(np.log(np.maximum(fine, 1e-4) / _USUAL_FINE) / 0.5, -2.5, 2.5)
+    return told[:, None].astype(np.float32)
+
+
+def _session(network: bytes, threads: int) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    try:
+        return onnxruntime.InferenceSession(network, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's errors have no common base
+        first = str(error).splitlines()[0]
+        raise FicganError(f"a network in the model's file cannot be run ({first}); fetch it again") from None
 
 
 def save_appearance(

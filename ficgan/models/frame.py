@@ -19,7 +19,7 @@ from ficgan.config import DiscriminatorConfig, FrameNetworkConfig, ModelConfig
 from ficgan.models.ficgan import Codes, MappingNetwork, StyleLayer
 from ficgan.models.layers import Conv2d, DownBlock, Linear, normalise_rms
 
-__all__ = ["FrameDiscriminator", "FrameFICGAN", "FrameOutput"]
+__all__ = ["DetailNetwork", "FrameDiscriminator", "FrameFICGAN", "FrameOutput", "above_mean"]
 
 Layer = TypeVar("Layer", Conv2d, Linear)
 
@@ -160,6 +160,54 @@ class FrameFICGAN(nn.Module):
         """What is added to the linear model; see `FrameGenerator.forward`."""
         out: FrameOutput = self.generator(w, moment, z_non, linear)
         return out
+
+
+class DetailNetwork(nn.Module):
+    """The detail that a face of twice the frame's size has: luminance to be added to its texture.
+
+    A residual network at the frame's size, whose output is folded into twice the size. It is told where in the frame a
+    pixel lies, how much detail the photo has, and noise, without which smooth skin would show one pattern everywhere.
+    The tone is not its to change: what it adds has no mean over 17×17 pixels.
+
+    Source: Shi et al. 2016 (folded output); Lim et al. 2017 (residual blocks without normalisation).
+    """
+
+    places: Tensor
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        assert config.detail is not None
+        self.config, self.size = config, config.resolution // 2
+        channels = config.detail.channels
+        self.start = Conv2d(3 + 2 + 4 + 1, channels, 3)
+        blocks = []
+        for _ in range(config.detail.blocks):
+            last = Conv2d(channels, channels, 3, activation="linear", gain=0.4)
+            blocks.append(nn.Sequential(Conv2d(channels, channels, 3), last))
+        self.blocks = nn.ModuleList(blocks)
+        self.end = _zeroed(Conv2d(channels, 4, 3, activation="linear"))
+        at = torch.linspace(-1, 1, self.size)
+        self.register_buffer("places", torch.stack(torch.meshgrid(at, at, indexing="xy"))[None], persistent=False)
+
+    def forward(self, texture: Tensor, sharp: Tensor, noise: Tensor) -> Tensor:
+        """Detail [B,1,2R,2R] in units of the photo's own.
+
+        Args:
+            texture: [B,3,R,R] in [−1, 1].
+            sharp: [B,1], how much detail the photo has, about [−2, 2].
+            noise: [B,4,R,R], Gaussian.
+        """
+        count = len(texture)
+        told = sharp[:, :, None, None].expand(-1, -1, self.size, self.size)
+        x = self.start(torch.cat([texture, self.places.expand(count, -1, -1, -1), noise, told], 1))
+        for block in self.blocks:
+            x = x + block(x)
+        return above_mean(F.pixel_shuffle(self.end(x), 2).float())
+
+
+def above_mean(x: Tensor, side: int = 17) -> Tensor:
+    """What images [B,C,H,W] have above their mean over side×side pixels."""
+    return x - F.avg_pool2d(x, side, 1, side // 2, count_include_pad=False)
 
 
 def _zeroed(layer: Layer) -> Layer:

@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from ficgan import __version__
 from ficgan.errors import UsageError
 from ficgan.models.ficgan import Generator, StyleLayer
-from ficgan.models.frame import FrameFICGAN, FrameGenerator
+from ficgan.models.frame import DetailNetwork, FrameFICGAN, FrameGenerator
 from ficgan.models.layers import Conv2d, DownBlock, Linear
 
-__all__ = ["OPSET", "Graph", "frame_to_onnx", "stage"]
+__all__ = ["OPSET", "Graph", "detail_to_onnx", "frame_to_onnx", "stage"]
 
 OPSET, IR_VERSION = 20, 9
 """The newest that the oldest onnxruntime and onnx in pyproject.toml read (1.17 and 1.15)."""
@@ -226,6 +226,27 @@ def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]
         "w": [model.num_layers, config.w_dim], "moment": [frame.moment_dim], "z_non": spatial, "linear": sides,
     }  # fmt: skip
     return read, in_bytes(g.model(inputs, {"texture": sides, "shape": [frame.shape_dim]}))
+
+
+def detail_to_onnx(model: DetailNetwork) -> onnx.ModelProto:
+    """A detail network: texture [B,3,R,R], sharp [B,1], noise [B,4,R,R] → detail [B,1,2R,2R]; weights in 8 bits."""
+    side = model.size
+    g = Graph("detail", stored_half=True)
+    places = g.constant("places", model.places.detach().cpu().numpy().astype(np.float32))
+    sharp = g.node("Unsqueeze", "sharp", g.constant("plane", np.array([2, 3], np.int64)), name="sharp/plane")
+    flat = g.node("Mul", sharp, g.constant("ones", np.ones((1, 1, side, side), np.float32)), name="sharp/told")
+    nothing = g.node("Mul", flat, g.number(0), name="nothing")  # gives the places the size of the batch
+    x = g.node("Concat", "texture", g.node("Add", nothing, places, name="place"), "noise", flat, name="told", axis=1)
+    x = g.conv(model.start, x, "start")
+    for index, block in enumerate(model.blocks):
+        first, last = block.children()
+        y = g.conv(last, g.conv(first, x, f"blocks.{index}.0"), f"blocks.{index}.1")  # type: ignore[arg-type]
+        x = g.node("Add", x, y, name=f"blocks.{index}")
+    y = g.node("DepthToSpace", g.conv(model.end, x, "end"), name="folded", blocksize=2, mode="CRD")
+    mean = g.node("AveragePool", y, name="mean", kernel_shape=[17, 17], pads=[8] * 4, count_include_pad=0)
+    g.output(g.node("Sub", y, mean, name="above"), "detail")
+    inputs = {"texture": [3, side, side], "sharp": [1], "noise": [4, side, side]}
+    return in_bytes(g.model(inputs, {"detail": [1, 2 * side, 2 * side]}))
 
 
 def in_bytes(model: onnx.ModelProto, least: int = 1024) -> onnx.ModelProto:

@@ -23,7 +23,7 @@ from ficgan.frame.appearance import SMALL, look_features
 from ficgan.frame.file import FrameNetwork, load_appearance, save_appearance
 from ficgan.frame.learn import SIDE
 from ficgan.frame.torch_warp import Composite
-from ficgan.models import FICGAN, FrameDiscriminator, FrameFICGAN
+from ficgan.models import FrameDiscriminator, FrameFICGAN, Network
 from ficgan.models.io import file_digest
 from ficgan.models.onnx import frame_to_onnx
 from ficgan.training.frame_faces import PRESENCE, CodeMemory, FrameBatch, FrameFaces, Mixes
@@ -31,7 +31,7 @@ from ficgan.training.state import TrainingState
 from ficgan.training.stats import save_grid
 from ficgan.training.step import Swap, Weights, in_layers, make_verify, plan_swap, with_reconstructions
 
-__all__ = ["FrameLosses", "FrameTask"]
+__all__ = ["FrameLosses", "FrameTask", "appearance_file"]
 
 log = logging.getLogger(__name__)
 Floats = NDArray[np.float32]
@@ -100,7 +100,7 @@ class FrameTask:
     ) -> None:  # fmt: skip
         assert config.model.frame is not None
         self.config, self.device = config, device
-        self.path = _appearance_file(config.model.frame.appearance)
+        self.path = appearance_file(config.model.frame.appearance)
         model, self.frame, self.info, _ = load_appearance(self.path)
         self.model = model.with_layers(config.model.num_layers)
         self._check_sizes()
@@ -124,7 +124,7 @@ class FrameTask:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def prepare(self, out: Path, model: FICGAN | FrameFICGAN) -> None:
+    def prepare(self, out: Path, model: Network) -> None:
         """Read the faces, or take what an earlier run in `out` has read."""
         key = f"{file_digest(self.path)}/{self.verify.name}/{PRESENCE}"
         mesh = MediaPipeMesh(device="cpu")
@@ -301,7 +301,7 @@ class FrameTask:
         terms["pos"] = (losses.positive(target, v_mix) * owed * swapped.float()).mean()
         return terms, maps_mix, maps_real
 
-    def save(self, path: Path, model: FICGAN | FrameFICGAN, training: dict[str, Any]) -> None:
+    def save(self, path: Path, model: Network, training: dict[str, Any]) -> None:
         """Write linear model and averaged network for use, as one file."""
         assert isinstance(model, FrameFICGAN)
         data = {"licence": self.config.data_licence, "fingerprint": self.faces.fingerprint, "images": len(self.set)}
@@ -312,7 +312,7 @@ class FrameTask:
         save_appearance(path, self.model, self.frame, info, overwrite=True, network=network)
 
     @torch.no_grad()
-    def snapshot(self, model: FICGAN | FrameFICGAN, path: Path) -> None:
+    def snapshot(self, model: Network, path: Path) -> None:
         """Write a sheet of held-out faces.
 
         Rows: source, linear reconstruction, reconstruction, linear mix, mix (i = 0), mix (i = L/2), another draw.
@@ -329,7 +329,7 @@ class FrameTask:
         save_grid(torch.stack(sheet), path)
 
     @torch.no_grad()
-    def judge(self, model: FICGAN | FrameFICGAN) -> dict[str, float]:
+    def judge(self, model: Network) -> dict[str, float]:
         """Figures of the averaged model on held-out faces, by a recogniser that no loss knows.
 
         Returns:
@@ -421,7 +421,7 @@ def _sharpness(textures: Tensor, mask: Tensor) -> Tensor:
     return (F.conv2d(grey, kernel, padding=1).square() * mask).mean((1, 2, 3))
 
 
-def _appearance_file(name: str) -> Path:
+def appearance_file(name: str) -> Path:
     if name != "embedded":
         return Path(name)
     from ficgan import pretrained
