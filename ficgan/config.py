@@ -55,7 +55,7 @@ class DetailConfig(_Frozen):
 
     appearance: str = "embedded"
     """As in `FrameNetworkConfig`."""
-    channels: int = Field(32, ge=4, le=1024)
+    channels: int = Field(48, ge=4, le=1024)
     blocks: int = Field(6, ge=1, le=64)
     hidden: float = Field(0.5, ge=0, le=1)
     """Share of the faces that are drawn ones: no photo shows what their detail would be."""

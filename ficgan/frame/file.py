@@ -160,7 +160,8 @@ class DetailWriter:
             fine: standard deviation of the detail that the photo has.
             seed: of what skin has at random.
         """
-        noise = np.random.default_rng(seed).standard_normal((1, 4, *texture.shape[:2]), np.float32)
+        half = len(texture) // 2
+        noise = np.random.default_rng(seed).standard_normal((1, 16, half, half), np.float32)
         x = np.ascontiguousarray(texture.transpose(2, 0, 1)[None] * 2 - 1, np.float32)
         given = {"texture": x, "sharp": sharpness(np.array([fine])), "noise": noise}
         made: Floats = self._run.run(["detail"], given)[0][0, 0]

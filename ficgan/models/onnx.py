@@ -229,24 +229,26 @@ def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]
 
 
 def detail_to_onnx(model: DetailNetwork) -> onnx.ModelProto:
-    """A detail network: texture [B,3,R,R], sharp [B,1], noise [B,4,R,R] → detail [B,1,2R,2R]; weights in 8 bits."""
-    side = model.size
+    """A detail network: texture [B,3,R,R], sharp [B,1], noise [B,16,R/2,R/2] → detail [B,1,2R,2R]; weights in 8 bits."""
+    side = model.size // 2
     g = Graph("detail", stored_half=True)
     places = g.constant("places", model.places.detach().cpu().numpy().astype(np.float32))
     sharp = g.node("Unsqueeze", "sharp", g.constant("plane", np.array([2, 3], np.int64)), name="sharp/plane")
     flat = g.node("Mul", sharp, g.constant("ones", np.ones((1, 1, side, side), np.float32)), name="sharp/told")
     nothing = g.node("Mul", flat, g.number(0), name="nothing")  # gives the places the size of the batch
-    x = g.node("Concat", "texture", g.node("Add", nothing, places, name="place"), "noise", flat, name="told", axis=1)
-    x = g.conv(model.start, x, "start")
+    folded = g.node("SpaceToDepth", "texture", name="folded", blocksize=2)
+    x = g.node("Concat", folded, g.node("Add", nothing, places, name="place"), "noise", flat, name="told", axis=1)
+    x = g.conv(model.start, x, "start", order=[*(c * 4 + p for p in range(4) for c in range(3)), *range(12, 31)])
     for index, block in enumerate(model.blocks):
         first, last = block.children()
         y = g.conv(last, g.conv(first, x, f"blocks.{index}.0"), f"blocks.{index}.1")  # type: ignore[arg-type]
         x = g.node("Add", x, y, name=f"blocks.{index}")
-    y = g.node("DepthToSpace", g.conv(model.end, x, "end"), name="folded", blocksize=2, mode="CRD")
-    mean = g.node("AveragePool", y, name="mean", kernel_shape=[17, 17], pads=[8] * 4, count_include_pad=0)
+    y = g.node("DepthToSpace", g.conv(model.end, x, "end"), name="unfolded", blocksize=4, mode="CRD")
+    mean = g.node("AveragePool", y, name="across", kernel_shape=[1, 17], pads=[0, 8, 0, 8], count_include_pad=0)
+    mean = g.node("AveragePool", mean, name="mean", kernel_shape=[17, 1], pads=[8, 0, 8, 0], count_include_pad=0)
     g.output(g.node("Sub", y, mean, name="above"), "detail")
-    inputs = {"texture": [3, side, side], "sharp": [1], "noise": [4, side, side]}
-    return in_bytes(g.model(inputs, {"detail": [1, 2 * side, 2 * side]}))
+    inputs = {"texture": [3, 2 * side, 2 * side], "sharp": [1], "noise": [16, side, side]}
+    return in_bytes(g.model(inputs, {"detail": [1, 4 * side, 4 * side]}))
 
 
 def in_bytes(model: onnx.ModelProto, least: int = 1024) -> onnx.ModelProto:

@@ -22,7 +22,7 @@ from ficgan.frame import Readings, frame_mask, read_texture, sharpened, stretche
 from ficgan.frame.file import load_appearance, save_appearance, sharpness
 from ficgan.frame.learn import detail_strength, images_of
 from ficgan.models import DetailNetwork, FrameDiscriminator, Network
-from ficgan.models.frame import above_mean
+from ficgan.models.frame import above_mean, local_mean
 from ficgan.models.onnx import detail_to_onnx
 from ficgan.training.frame import appearance_file
 from ficgan.training.state import TrainingState
@@ -125,7 +125,7 @@ class DetailTask:
         assert self.config.model.detail is not None
         batch = self._batch(self.rows[indices.numpy()], drawn, hidden=self.config.model.detail.hidden)
         fake = batch.base + self._detail(state.model, batch, rng)
-        apart = F.avg_pool2d(fake - batch.real, 3, 1, 1).abs() * self.mask
+        apart = local_mean(fake - batch.real, 3).abs() * self.mask
         own = batch.own / batch.own.sum().clamp_min(1)
         unit = batch.fine[:, None, None, None]
         terms = {
@@ -205,7 +205,7 @@ class DetailTask:
     @staticmethod
     def _detail(model: Network, batch: _Batch, rng: torch.Generator) -> Tensor:
         assert isinstance(model, DetailNetwork)
-        noise = torch.randn(len(batch.texture), 4, model.size, model.size, generator=rng).to(batch.texture)
+        noise = torch.randn(len(batch.texture), 16, model.size // 2, model.size // 2, generator=rng).to(batch.texture)
         told = torch.from_numpy(sharpness(batch.fine.cpu().numpy())).to(batch.texture)
         detail: Tensor = model(batch.texture, told, noise)
         return batch.fine[:, None, None, None] * detail
@@ -215,7 +215,7 @@ class DetailTask:
         image = image / unit
         out, sharper = [], image
         for side in BANDS:
-            softer = F.avg_pool2d(image, side, 1, side // 2, count_include_pad=False)
+            softer = local_mean(image, side)
             out.append(F.avg_pool2d((sharper - softer).square(), 16, 8))
             sharper = softer
         return torch.cat(out, 1).add(0.01).log() * F.avg_pool2d(self.mask, 16, 8)
