@@ -128,7 +128,7 @@ def table(runs: Sequence[Run]) -> list[str]:
     if not judged:
         raise InputError("none of these runs has a snapshot yet")
     keys = [one for one in FIGURES if one[0] in judged[0].snapshots[-1]]
-    lines = ["| run | change | kimg | s/kimg | " + " | ".join(title for _, title in keys) + " |", "|-" * (len(keys) + 4) + "|"]
+    lines = [_row(["run", "change", "kimg", "s/kimg", *(title for _, title in keys)]), "|-" * (len(keys) + 4) + "|"]
     last = judged[0].snapshots[-1]
     lines.append(_row(["linear model", "", "", "", *(f"{last[f'{key}_linear']:.3g}" for key, _ in keys)]))
     for run in judged:

@@ -200,7 +200,8 @@ class DetailNetwork(nn.Module):
         """
         count = len(texture)
         told = sharp[:, :, None, None].expand(-1, -1, *noise.shape[2:])
-        x = self.start(torch.cat([F.pixel_unshuffle(texture, 2), self.places.expand(count, -1, -1, -1), noise, told], 1))
+        places = self.places.expand(count, -1, -1, -1)
+        x = self.start(torch.cat([F.pixel_unshuffle(texture, 2), places, noise, told], 1))
         for block in self.blocks:
             x = x + block(x)
         return above_mean(F.pixel_shuffle(self.end(x), 4).float())

@@ -229,7 +229,11 @@ def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]
 
 
 def detail_to_onnx(model: DetailNetwork) -> onnx.ModelProto:
-    """A detail network: texture [B,3,R,R], sharp [B,1], noise [B,16,R/2,R/2] → detail [B,1,2R,2R]; weights in 8 bits."""
+    """A detail network, its weights in 8 bits.
+
+    Returns:
+        texture [B,3,R,R], sharp [B,1], noise [B,16,R/2,R/2] → detail [B,1,2R,2R].
+    """
     side = model.size // 2
     g = Graph("detail", stored_half=True)
     places = g.constant("places", model.places.detach().cpu().numpy().astype(np.float32))

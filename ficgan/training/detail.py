@@ -24,7 +24,7 @@ from ficgan.frame.learn import detail_strength, images_of
 from ficgan.models import DetailNetwork, FrameDiscriminator, Network
 from ficgan.models.frame import above_mean, local_mean
 from ficgan.models.onnx import detail_to_onnx
-from ficgan.training.frame import appearance_file
+from ficgan.training.frame import appearance_file, sharpness_under
 from ficgan.training.state import TrainingState
 from ficgan.training.stats import save_grid
 from ficgan.training.step import Weights
@@ -193,9 +193,8 @@ class DetailTask:
             if hidden and rng.random() < 0.5:
                 parts = [one[:, ::-1] for one in parts]
             pictures.append(parts)
-        small, base, double = (
-            torch.from_numpy(np.ascontiguousarray(np.stack(part))).to(self.device) for part in zip(*pictures, strict=True)
-        )
+        stacked = (np.ascontiguousarray(np.stack(part)) for part in zip(*pictures, strict=True))
+        small, base, double = (torch.from_numpy(part).to(self.device) for part in stacked)
         grey = torch.from_numpy(_GREY).to(self.device)
         tone = (base @ grey)[:, None]
         real = tone - above_mean(tone) + above_mean((double @ grey)[:, None])
@@ -263,15 +262,12 @@ class DetailTask:
             "": self._detail(model, batch, torch.Generator().manual_seed(0)), "_lent": self._lent(batch, self.held_out),
             "_none": torch.zeros_like(batch.base),
         }  # fmt: skip
-        kernel = torch.tensor([[0.0, 1, 0], [1, -4, 1], [0, 1, 0]], device=self.device)[None, None]
-        sharp = [(F.conv2d(one, kernel, padding=1).square() * self.mask).mean((1, 2, 3)) for one in (batch.real,)][0]
-        out = {}
+        sharp, out = sharpness_under(batch.real, self.mask), {}
         for end, detail in added.items():
             image = batch.base + detail
             out[f"l1{end}"] = float(((image - batch.real).abs() * self.mask).mean() / self.mask.mean())
             out[f"energy{end}"] = float((self._energies(image, unit) - self._energies(batch.real, unit)).abs().mean())
-            made = (F.conv2d(image, kernel, padding=1).square() * self.mask).mean((1, 2, 3))
-            out[f"sharpness{end}"] = float((made / sharp).log().mean().exp())
+            out[f"sharpness{end}"] = float((sharpness_under(image, self.mask) / sharp).log().mean().exp())
         return out
 
     def _plain(self, rows: NDArray[np.int64], hidden: float) -> tuple[_Batch, Tensor]:

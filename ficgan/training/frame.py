@@ -31,7 +31,7 @@ from ficgan.training.state import TrainingState
 from ficgan.training.stats import save_grid
 from ficgan.training.step import Swap, Weights, in_layers, make_verify, plan_swap, with_reconstructions
 
-__all__ = ["FrameLosses", "FrameTask", "appearance_file"]
+__all__ = ["FrameLosses", "FrameTask", "appearance_file", "sharpness_under"]
 
 log = logging.getLogger(__name__)
 Floats = NDArray[np.float32]
@@ -347,7 +347,8 @@ class FrameTask:
         mask = self.composite.mask
         for begin in range(0, len(rows), 16):
             part = rows[begin : begin + 16]
-            drawn, swapped = (self._held_out(model, part, 0, np.random.default_rng(begin), swap=one) for one in (False, True))
+            drawn = self._held_out(model, part, 0, np.random.default_rng(begin))
+            swapped = self._held_out(model, part, 0, np.random.default_rng(begin), swap=True)
             source = _embedded(recogniser, drawn.batch.source, points)
             for end, pictures in (("", swapped.pictures), ("_linear", swapped.linear[0])):
                 swap = _embedded(recogniser, pictures.chunk(2)[1], points)
@@ -361,7 +362,7 @@ class FrameTask:
                 batch = drawn.batch
                 keep = self.losses.keep(mix_texture, batch.shape if end else drawn.shape, batch.wanted)
                 mse = ((rec_texture - batch.texture).square() * mask).mean((1, 2, 3)) / mask.mean()
-                sharp = _sharpness(mix_texture, mask) / _sharpness(batch.texture, mask)
+                sharp = sharpness_under(mix_texture, mask) / sharpness_under(batch.texture, mask)
                 figures = {
                     "match": apart < recogniser.match_threshold, "distance": apart, "mse": mse, "keep": keep,
                     "distance_rec": np.linalg.norm(rec - source, axis=1), "sharpness": sharp.log(),
@@ -414,7 +415,7 @@ def _embedded(recogniser: Recognizer, pictures: Tensor, points: Floats) -> Float
     return np.concatenate([recogniser.embed(one, points) for one in np.ascontiguousarray(pixels.cpu().numpy())])
 
 
-def _sharpness(textures: Tensor, mask: Tensor) -> Tensor:
+def sharpness_under(textures: Tensor, mask: Tensor) -> Tensor:
     """Variance of the Laplacian of the luminance under a mask [B], as `ficgan measure` takes it."""
     grey = textures.float().mean(1, keepdim=True)
     kernel = grey.new_tensor([[0, 1, 0], [1, -4, 1], [0, 1, 0]])[None, None]
