@@ -166,9 +166,9 @@ class DetailNetwork(nn.Module):
     """The detail that a face of twice the frame's size has: luminance to be added to its texture.
 
     A residual network at half the frame's size: 2×2 pixels of the texture are folded into channels, and channels of the
-    output into 4×4 pixels. It is told where in the frame a
-    pixel lies, how much detail the photo has, and noise, without which smooth skin would show one pattern everywhere.
-    The tone is not its to change: what it adds has no mean over 17×17 pixels.
+    output into 4×4 pixels. It is told where in the frame a pixel lies, how much detail the photo has, and noise,
+    without which smooth skin would show one pattern everywhere. Each of the 16 places in a 4×4 block is taken less its mean over 5×5 blocks: so the tone stays as it is, and no
+    pattern of the blocks' size is left, which a network would else repeat over all skin.
 
     Source: Shi et al. 2016 (folded output); Lim et al. 2017 (residual blocks without normalisation).
     """
@@ -204,7 +204,8 @@ class DetailNetwork(nn.Module):
         x = self.start(torch.cat([F.pixel_unshuffle(texture, 2), places, noise, told], 1))
         for block in self.blocks:
             x = x + block(x)
-        return above_mean(F.pixel_shuffle(self.end(x), 4).float())
+        blocks = self.end(x).float()
+        return F.pixel_shuffle(blocks - local_mean(blocks, 5), 4)
 
 
 def local_mean(x: Tensor, side: int) -> Tensor:

@@ -247,10 +247,10 @@ def detail_to_onnx(model: DetailNetwork) -> onnx.ModelProto:
         first, last = block.children()
         y = g.conv(last, g.conv(first, x, f"blocks.{index}.0"), f"blocks.{index}.1")  # type: ignore[arg-type]
         x = g.node("Add", x, y, name=f"blocks.{index}")
-    y = g.node("DepthToSpace", g.conv(model.end, x, "end"), name="unfolded", blocksize=4, mode="CRD")
-    mean = g.node("AveragePool", y, name="across", kernel_shape=[1, 17], pads=[0, 8, 0, 8], count_include_pad=0)
-    mean = g.node("AveragePool", mean, name="mean", kernel_shape=[17, 1], pads=[8, 0, 8, 0], count_include_pad=0)
-    g.output(g.node("Sub", y, mean, name="above"), "detail")
+    y = g.conv(model.end, x, "end")
+    mean = g.node("AveragePool", y, name="mean", kernel_shape=[5, 5], pads=[2] * 4, count_include_pad=0)
+    above = g.node("Sub", y, mean, name="above")
+    g.output(g.node("DepthToSpace", above, name="unfolded", blocksize=4, mode="CRD"), "detail")
     inputs = {"texture": [3, 2 * side, 2 * side], "sharp": [1], "noise": [16, side, side]}
     return in_bytes(g.model(inputs, {"detail": [1, 4 * side, 4 * side]}))
 

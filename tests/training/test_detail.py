@@ -79,12 +79,15 @@ def test_running_sums_are_the_mean_of_the_pixels_there_are(side: int) -> None:
     torch.testing.assert_close(local_mean(x, side), wanted, atol=2e-6, rtol=0)
 
 
-def test_it_leaves_the_tone_as_it_is() -> None:
+def test_it_leaves_the_tone_as_it_is_and_repeats_no_pattern() -> None:
     model = network()
     detail = model(torch.rand(2, 3, 128, 128) * 2 - 1, torch.zeros(2, 1), torch.randn(2, 16, 64, 64))
     assert detail.shape == (2, 1, 256, 256)
     coarse = F.avg_pool2d(detail, 64).abs().max()
     assert coarse < 0.02 * detail.std()
+    flat = model(torch.zeros(1, 3, 128, 128), torch.zeros(1, 1), torch.zeros(1, 16, 64, 64))
+    blocks = F.pixel_unshuffle(flat, 4)[:, :, 8:-8, 8:-8]  # where nothing but the place varies, and slowly
+    assert blocks.std() < 0.02 * detail.std()
     torch.nn.init.zeros_(model.end.weight)
     assert not model(torch.rand(1, 3, 128, 128), torch.zeros(1, 1), torch.randn(1, 16, 64, 64)).any()
 
