@@ -167,8 +167,9 @@ class DetailNetwork(nn.Module):
 
     A residual network at half the frame's size: 2×2 pixels of the texture are folded into channels, and channels of the
     output into 4×4 pixels. It is told where in the frame a pixel lies, how much detail the photo has, and noise,
-    without which smooth skin would show one pattern everywhere. Each of the 16 places in a 4×4 block is taken less its mean over 5×5 blocks: so the tone stays as it is, and no
-    pattern of the blocks' size is left, which a network would else repeat over all skin.
+    without which smooth skin would show one pattern everywhere. Each of the 16 places in a 4×4 block is taken less its
+    mean over 5×5 blocks: so the tone stays as it is, and no pattern of the blocks' size is left, which a network would
+    else repeat over all skin.
 
     Source: Shi et al. 2016 (folded output); Lim et al. 2017 (residual blocks without normalisation).
     """
