@@ -91,6 +91,10 @@ class DetailTask:
     def prepare(self, out: Path, model: Network) -> None:
         """Read the faces; sets of such photos are small, so they stay in memory."""
         del out, model
+        self.read_faces()
+
+    def read_faces(self) -> None:
+        """Read the faces at both sizes; see `prepare`."""
         appearance, mesh = self.model, MediaPipeMesh(device="cpu")
         points = Alignment().points(self.faces.resolution)[None]
         reads, doubles, smalls = [], [], []
@@ -242,9 +246,9 @@ class DetailTask:
         rows = self.held_out[:12]
         sheet = [torch.from_numpy(self.doubles[rows]).permute(0, 3, 1, 2).float() / 127.5 - 1]
         for hidden in (0.0, 1.0):
-            batch, bases = self._plain(rows, hidden)
+            batch, bases = self.plain(rows, hidden)
             detail = self._detail(model, batch, torch.Generator().manual_seed(0)).cpu()
-            for added in (torch.zeros_like(detail), self._lent(batch, rows).cpu(), detail):
+            for added in (torch.zeros_like(detail), self.lent(batch, rows).cpu(), detail):
                 sheet.append(2 * (bases + added) - 1)
         save_grid(torch.stack(sheet), path)
 
@@ -256,10 +260,10 @@ class DetailTask:
             `l1`: mean difference in luminance under the mask, `energy`: difference in the logarithm of the local
             strength of detail, `sharpness`: variance of the Laplacian, of the photo's.
         """
-        batch, _ = self._plain(self.held_out, 0.0)
+        batch, _ = self.plain(self.held_out, 0.0)
         unit = batch.fine[:, None, None, None]
         added = {
-            "": self._detail(model, batch, torch.Generator().manual_seed(0)), "_lent": self._lent(batch, self.held_out),
+            "": self._detail(model, batch, torch.Generator().manual_seed(0)), "_lent": self.lent(batch, self.held_out),
             "_none": torch.zeros_like(batch.base),
         }  # fmt: skip
         sharp, out = sharpness_under(batch.real, self.mask), {}
@@ -270,14 +274,14 @@ class DetailTask:
             out[f"sharpness{end}"] = float((sharpness_under(image, self.mask) / sharp).log().mean().exp())
         return out
 
-    def _plain(self, rows: NDArray[np.int64], hidden: float) -> tuple[_Batch, Tensor]:
+    def plain(self, rows: NDArray[np.int64], hidden: float) -> tuple[_Batch, Tensor]:
         """A batch without variation, as the product makes it, and its colours doubled [B,3,2R,2R] in [0, 1]."""
         batch = self._batch(rows, np.random.default_rng(0), hidden=hidden)
         small = ((batch.texture + 1) / 2).permute(0, 2, 3, 1).cpu().numpy()
         bases = np.stack([stretched(np.ascontiguousarray(one), 2) for one in small])
         return batch, torch.from_numpy(bases).permute(0, 3, 1, 2)
 
-    def _lent(self, batch: _Batch, rows: NDArray[np.int64]) -> Tensor:
+    def lent(self, batch: _Batch, rows: NDArray[np.int64]) -> Tensor:
         """Detail of other faces [B,1,2R,2R], as it was lent before there was a network."""
         if not len(self.model.details):
             return torch.zeros_like(batch.base)
