@@ -128,13 +128,17 @@ class DetailTask:
         drawn = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
         assert self.config.model.detail is not None
         batch = self._batch(self.rows[indices.numpy()], drawn, hidden=self.config.model.detail.hidden)
-        fake = batch.base + self._detail(state.model, batch, rng)
-        apart = local_mean(fake - batch.real, 3).abs() * self.mask
+        # Of two draws of noise the mean is what the texture tells: it is to be right. Their difference is random: it is
+        # to be as strong as what the mean misses. Were all detail to be strong, a fixed pattern would do.
+        first, second = (self._detail(state.model, batch, rng) for _ in range(2))
+        fake, middle, by_chance = batch.base + first, (first + second) / 2, (first - second) / 2**0.5
+        missed = batch.real - batch.base - middle
         own = batch.own / batch.own.sum().clamp_min(1)
         unit = batch.fine[:, None, None, None]
+        stronger = self._energies(by_chance, unit) - self._energies(missed.detach(), unit)
         terms = {
-            "rec": ((apart / unit).mean((1, 2, 3)) * own).sum() / self.mask.mean(),
-            "energy": (self._energies(fake, unit) - self._energies(batch.real, unit)).abs().mean(),
+            "rec": ((missed.abs() * self.mask / unit).mean((1, 2, 3)) * own).sum() / self.mask.mean(),
+            "energy": (stronger.abs().mean((1, 2, 3)) * own).sum(),
         }
         total = weights.reconstruction * terms["rec"] + self.config.loss.energy * terms["energy"]
         seen = _Judged(self._seen(batch.real, unit), self._seen(fake, unit))
