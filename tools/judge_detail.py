@@ -69,7 +69,7 @@ def judge(file: Path, data: Sequence[Path], recogniser: str | None, sheet: Path 
                 np.concatenate([reader.embed(one, points[None].astype(np.float32)) for one in _bytes(some)])
                 for some in (torch.from_numpy(task.doubles[rows]).permute(0, 3, 1, 2) / 255, pictures[1.0][name])
             )
-            cosine = f"{float((a * b).sum(1).mean()):.3f}"
+            cosine = f"{float(((a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)).mean()):.3f}"
         lines.append(f"| {name} | {float(apart):.4f} | {of:.2f} | {seen} | {cosine} |")
     if sheet is not None:
         shown = [photo, *pictures[0.0].values(), *pictures[1.0].values()]
