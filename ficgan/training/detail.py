@@ -97,7 +97,9 @@ class DetailTask:
         """Read the faces at both sizes; see `prepare`."""
         appearance, mesh = self.model, MediaPipeMesh(device="cpu")
         points = Alignment().points(self.faces.resolution)[None]
-        reads, doubles, smalls = [], [], []
+        reads = []
+        doubles: list[NDArray[np.uint8]] = []
+        smalls: list[NDArray[np.uint8]] = []
         for image in images_of(self.faces):
             found = find_meshes(mesh, image, points)[0]
             if found.presence < PRESENCE:
@@ -202,12 +204,12 @@ class DetailTask:
                 parts = [one[:, ::-1] for one in parts]
             pictures.append(parts)
         stacked = (np.ascontiguousarray(np.stack(part)) for part in zip(*pictures, strict=True))
-        small, base, double = (torch.from_numpy(part).to(self.device) for part in stacked)
+        given, doubled, photo = (torch.from_numpy(part).to(self.device) for part in stacked)
         grey = torch.from_numpy(_GREY).to(self.device)
-        tone = (base @ grey)[:, None]
-        real = tone - above_mean(tone) + above_mean((double @ grey)[:, None])
+        tone = (doubled @ grey)[:, None]
+        real = tone - above_mean(tone) + above_mean((photo @ grey)[:, None])
         fine, known = (torch.from_numpy(one.astype(np.float32)).to(self.device) for one in (self.fine[rows], own))
-        return _Batch(small.permute(0, 3, 1, 2) * 2 - 1, tone, real, fine, known)
+        return _Batch(given.permute(0, 3, 1, 2) * 2 - 1, tone, real, fine, known)
 
     @staticmethod
     def _detail(model: Network, batch: _Batch, rng: torch.Generator) -> Tensor:
@@ -279,7 +281,7 @@ class DetailTask:
         return out
 
     def plain(self, rows: NDArray[np.int64], hidden: float) -> tuple[_Batch, Tensor]:
-        """A batch without variation, as the product makes it, and its colours doubled [B,3,2R,2R] in [0, 1]."""
+        """A batch, the same each time, and its colours doubled [B,3,2R,2R] in [0, 1]."""
         batch = self._batch(rows, np.random.default_rng(0), hidden=hidden)
         small = ((batch.texture + 1) / 2).permute(0, 2, 3, 1).cpu().numpy()
         bases = np.stack([stretched(np.ascontiguousarray(one), 2) for one in small])
