@@ -14,8 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from ficgan.yaml_settings import check, override, read_tree
 
 __all__ = [
-    "AlignmentConfig", "AugmentConfig", "Config", "DiscriminatorConfig", "EmaConfig", "FrameNetworkConfig",
-    "LossConfig", "ModelConfig", "OptimizerConfig", "ScheduleConfig", "SwapConfig", "VerifierConfig", "load_config",
+    "AlignmentConfig", "AugmentConfig", "Config", "DetailConfig", "DiscriminatorConfig", "EmaConfig",
+    "FrameNetworkConfig", "LossConfig", "ModelConfig", "OptimizerConfig", "ScheduleConfig", "SwapConfig",
+    "VerifierConfig", "load_config",
 ]  # fmt: skip
 
 
@@ -36,6 +37,17 @@ class FrameNetworkConfig(_Frozen):
     """Identity coefficients of the shape, which the network may move."""
     shape_limit: float = Field(1.5, ge=0)
     """Standard deviations by which it may move each of them."""
+
+
+class DetailConfig(_Frozen):
+    """A network that doubles textures of the frame, see `ficgan.models.DetailNetwork`."""
+
+    appearance: str = "embedded"
+    """As in `FrameNetworkConfig`."""
+    channels: int = Field(48, ge=4, le=1024)
+    blocks: int = Field(6, ge=1, le=64)
+    hidden: float = Field(0.5, ge=0, le=1)
+    """Share of the faces that are drawn ones: no photo shows what their detail would be."""
 
 
 class ModelConfig(_Frozen):
@@ -59,6 +71,8 @@ class ModelConfig(_Frozen):
     modulation: Literal["adain", "demodulate"] = "adain"
     frame: FrameNetworkConfig | None = None
     """Set: the network works in the canonical frame and adds to the linear model."""
+    detail: DetailConfig | None = None
+    """Set: the network adds detail to textures of the frame; `resolution` is what they are doubled to."""
 
     @model_validator(mode="after")
     def _power_of_two(self) -> ModelConfig:
@@ -139,6 +153,8 @@ class LossConfig(_Frozen):
     manifold: float = 0.0
     """Mean square by which what the mixes change in the linear model's own components is more than one standard
     deviation; in the frame only."""
+    energy: float = 0.0
+    """Difference in the logarithm of the local strength of fine detail, by bands; for the detail network only."""
     shape: float = 0.0
     """Mean square of what the network adds to the shape, in standard deviations; in the frame only."""
     r1_gamma: float = 10.0

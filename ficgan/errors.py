@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["INTERRUPTED", "FicganError", "InputError", "TakenError", "UsageError", "last_resort", "noticing", "stop_asked"]
+__all__ = [
+    "INTERRUPTED", "FicganError", "InputError", "TakenError", "UsageError", "last_resort", "noticing", "stop_asked",
+]  # fmt: skip
 
 
 class FicganError(Exception):

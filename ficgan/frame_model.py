@@ -33,7 +33,7 @@ from ficgan.frame import (
     stretched,
 )
 from ficgan.frame.appearance import COVERED, SLOPES
-from ficgan.frame.file import FrameConfig, FrameNetwork
+from ficgan.frame.file import DetailWriter, FrameConfig, FrameNetwork
 from ficgan.frame.geometry import LO
 from ficgan.identity import IdentityBank, KSameCode
 from ficgan.identity.ksame import k_same_layers, keyed_generator
@@ -78,7 +78,7 @@ class _Row:
         given: float32 [A], attributes that the new face shall have.
         own, new: float32 [W], the network's w of the source and of the draw.
         noise: float32 [6] on the numbers of expression.
-        lender: number of the synthetic face that lends its detail.
+        lender: number of the synthetic face that lends its detail, or seed of what the detail network makes.
         first, last: layers that are new; none where last < first.
         bare: whether hair before the forehead is drawn over.
     """
@@ -207,7 +207,7 @@ class FrameModel(FaceModel):
         code, moment = model.encode(bare[None], read)
         moment = replace(moment, numbers=np.clip(moment.numbers, -config.limit, config.limit))
         look = read_look(photo, read.upright[0], bare, model.mask)
-        if len(model.details) and float(read.pose.scale[0]) * float(model.warp.step.min()) > 1.1:
+        if self._adds_detail and float(read.pose.scale[0]) * float(model.warp.step.min()) > 1.1:
             double = read_texture(photo, read.upright[0], read.points[0], model.warp, finer=2, grid=grid)
             look = replace(look, fine=float(fine_detail(double).ravel()[model.fine_pixels].std()))
         z_id, z_non = np.concatenate([code[0], moment.kept[0]]), None
@@ -226,6 +226,16 @@ class FrameModel(FaceModel):
         brow = float(model.shape.front[[105, 334], 1].min())
         row = int((brow - LO[1]) / model.warp.step[1])
         return hair_over(texture, skin, self._mask(1.0), row)
+
+    @property
+    def _adds_detail(self) -> bool:
+        return self.detail is not None or len(self.model.details) > 0
+
+    @cached_property
+    def detail(self) -> DetailWriter | None:
+        """The network that adds detail to large faces, where the model's file has one."""
+        network = self.model.detail_network
+        return DetailWriter(network.tobytes(), self.device) if network.size else None
 
     @property
     def code_size(self) -> int:
@@ -299,7 +309,9 @@ class FrameModel(FaceModel):
         return _Row(code, given, own, new, noise, int(lender[0]), int(first[0]), int(last[0]), bool(bare[0]))
 
     def _lender(self, u: float, kept: Floats) -> int:
-        """Which synthetic face lends its detail: one of the few whose gender and age fit."""
+        """Which synthetic face lends its detail: one of the few whose gender and age fit. A network takes a seed."""
+        if self.detail is not None:
+            return int(u * 2**20)
         looks = self.model.lenders
         if not len(looks):
             return 0
@@ -342,16 +354,20 @@ class FrameModel(FaceModel):
                 bent += taken[:shape].mean(dtype=np.float32) * moved[0]
         rim = config.rim if taken is not None else 1.0
         points = model.shape.publish(moment.read, moment.numbers, bent[None], rim=rim)[0]
-        lends = bool(place.look.fine) and len(model.details) > 0
+        lends = bool(place.look.fine) and self._adds_detail
         # A mean of many people needs sharpening, but less where real detail is added.
         texture = sharpened(texture, np.sqrt(config.gains).tolist() if lends else config.gains)
         texture = no_sharper(texture, model.mask, 1.15 * place.look.detail)
         hair = 0.0 if row.bare else place.hair
         texture = matched_border(texture, place.texture, self._mask(1.0) * (1 - hair))
         if lends:
-            texture = stretched(texture, 2)
-            strength = min(place.look.fine / max(model.detail_sd, 1e-6), config.detail)
-            texture += np.float32(strength) * model.detail(row.lender)[..., None]
+            small, texture = texture, stretched(texture, 2)
+            fine = min(place.look.fine, config.detail * model.detail_sd)
+            if self.detail is not None:
+                detail = self.detail.write(small, fine, row.lender)
+            else:
+                detail = np.float32(fine / max(model.detail_sd, 1e-6)) * model.detail(row.lender)
+            texture += detail[..., None]
         return _Made(texture, points, hair)
 
     def paste(self, photo: Image, sight: Sight, made: Any, *, mask_scale: float = 1.0) -> Paste:

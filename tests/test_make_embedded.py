@@ -7,6 +7,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -87,6 +88,19 @@ def test_the_embedded_files(call: Callable[..., None], folder: Path, tmp_path: P
     assert manifest["bank"] == {"people": 4, "digest": bank.digest, "attributes": {"Female": 1}}
     assert bank.provenance["checkpoint"] == manifest["files"]["appearance.safetensors"]["sha256"]
     assert manifest["measured"] == {"aligned": [1, 2]}
+
+
+def test_a_detail_network_is_taken_from_another_file(call: Callable[..., None], folder: Path, tmp_path: Path) -> None:
+    model, config, info, _ = load_appearance(tmp_path / "fitted.safetensors")
+    other = replace(info, training={"detail": {"images_seen": 8}})
+    network = np.arange(5, dtype=np.uint8)
+    save_appearance(tmp_path / "detail.safetensors", replace(model, detail_network=network), config, other)
+    call("fitted.safetensors", "people", "--detail", "detail.safetensors")
+    made, _, info, _ = load_appearance(folder / "appearance.safetensors")
+    assert made.detail_network.tolist() == network.tolist() and info.training["detail"] == {"images_seen": 8}
+    bank = IdentityBank.load(folder / "bank.safetensors")
+    assert bank.provenance["checkpoint"] == file_digest(folder / "appearance.safetensors")
+    assert bank.digest == IdentityBank.load(tmp_path / "people").digest
 
 
 def test_a_bank_of_another_model_is_refused(call: Callable[..., None], folder: Path) -> None:

@@ -131,9 +131,15 @@ def scoped(run: Any, scopes: Scopes) -> Iterator[None]:
     with ExitStack() as stack:
         if not run.config.compile:  # or everything compiled would be compiled anew, around the patch
             stack.enter_context(mock.patch.object(resample, "compute", scopes.around(resample.compute, RESAMPLING)))
+        judged: list[tuple[Any, str, Any]] = []
+        if run.config.model.frame:  # V reads several batches in one pass
+            network = run.task.verify.network
+            judged.append((network, "forward", scopes.region(network.forward, V)))
+        elif run.task.verify is not None:
+            judged.append((run.task, "verify", scopes.region(run.task.verify, V)))
         for owner, name, value in (
             (Augment, "__call__", lambda self, x: augment(x) if self.active else x),
-            (run.task, "verify", scopes.region(run.task.verify, V)),
+            *judged,
             (run, "_apply", scopes.around(run._apply, OPTIMISER)),
             (run.state.ema, "update", scopes.around(run.state.ema.update, OPTIMISER)),
         ):

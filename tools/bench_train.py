@@ -3,9 +3,10 @@
     python tools/bench_train.py [--config NAME] [--device cuda] [--batch 4 8 16] [--resolution 64 128] [--steps 10]
                                 [key=value ...]
 
-The step is the training loop's own, with data (`--data`, or noise), optimisers, average and R1, at a moment when all
-losses take part. One step with R1 is weighed once in `loss.r1_interval`. Two floors, of the layers (convolutions and
-matrix products, V's included, resampling filters left out) of one uncompiled step, counted operator by operator:
+The step is the training loop's own, with data (`--data`, or noise; `--run` is the folder of a run, with what it has
+read), optimisers, average and R1, at a moment when all losses take part. One step with R1 is weighed once in
+`loss.r1_interval`. Two floors, of the layers (convolutions and matrix products, V's included, resampling filters left
+out) of one uncompiled step, counted operator by operator:
 
     arithmetic   Σ FLOPs / rate
     roofline     Σ over layers of max(FLOPs / rate, bytes / bandwidth)
@@ -90,14 +91,19 @@ class Trainer:
 
 
 @contextmanager
-def trainer(config: Config, device: str, data: Sequence[Path], augment_p: float | None) -> Iterator[Trainer]:
-    """A run whose files, and whose noise images where no data is given, are gone afterwards."""
+def trainer(
+    config: Config, device: str, data: Sequence[Path], augment_p: float | None, folder_of: Path | None = None
+) -> Iterator[Trainer]:
+    """A run whose files, and whose noise images where no data is given, are gone afterwards.
+
+    In the folder of a run, `folder_of`, it begins with that run's state and writes nothing.
+    """
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that V is untrained
         team = Team(_device(device))
         try:
             paths = list(data) or [_noise(Path(folder) / "faces", config)]
-            run = _Run(config, paths, Path(folder) / "run", team, None, None, None, "none")
+            run = _Run(config, paths, folder_of or Path(folder) / "run", team, None, None, None, "none")
             held = AUGMENT_P if augment_p is None else augment_p
             yield Trainer(run, held if config.augment.adaptive else 0.0)
         finally:
@@ -150,11 +156,11 @@ class Measured:
 def measure(config: Config, options: argparse.Namespace) -> Measured:
     """Count, time and profile the training step of `config`."""
     uncompiled = config.model_copy(update={"compile": False})
-    with trainer(uncompiled, options.device, options.data, options.augment_p) as subject:
+    with trainer(uncompiled, options.device, options.data, options.augment_p, options.run) as subject:
         for step, _ in subject.kinds().values():
             step()
         counted = count(subject)
-    with trainer(config, options.device, options.data, options.augment_p) as subject:
+    with trainer(config, options.device, options.data, options.augment_p, options.run) as subject:
         device = subject.run.team.device
         release()
         if device.type == "cuda":
@@ -263,6 +269,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, default=10, help="rounds at least")
     parser.add_argument("--seconds", type=float, default=5.0, help="time of the rounds at least, for each row")
     parser.add_argument("--data", type=Path, nargs="+", default=[], help="aligned faces; noise if not given")
+    parser.add_argument("--run", type=Path, help="folder of a run on the same data: what it has read is not read again")
     parser.add_argument("--augment-p", type=float, help=f"hold the adaptive augmentation there (default {AUGMENT_P})")
     parser.add_argument("--threads", type=int, help="torch threads on a CPU; all cores if not given")
     parser.add_argument("--top", type=int, default=15, help="operators in the last table of each row")

@@ -1,9 +1,11 @@
 """Make the embedded default from a fitted model and its bank: copies in pretrained/ and the manifest of what is there.
 
     ficgan fit-appearance faces/*.tar --labels faces.csv -o model.safetensors --bank bank.safetensors
-    python tools/make_embedded.py model.safetensors bank.safetensors [--measured measured.json]
+    python tools/make_embedded.py model.safetensors bank.safetensors [--detail runs/detail/network.safetensors]
+                                  [--measured measured.json]
 
-The measured file is the output of `ficgan measure` on faces and photos that took no part in the fit.
+The detail network is taken from another file; the bank's codes do not depend on it. The measured file is the output of
+`ficgan measure` on faces and photos that took no part in the fit.
 """
 
 from __future__ import annotations
@@ -13,12 +15,13 @@ import json
 import os
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ficgan.errors import FicganError, UsageError
 from ficgan.files import file_digest
-from ficgan.frame.file import load_appearance
+from ficgan.frame.file import load_appearance, save_appearance
 from ficgan.identity import IdentityBank
 
 FOLDER = Path(__file__).resolve().parent.parent / "pretrained"
@@ -27,8 +30,14 @@ NETWORKS = {"mesh": "face_mesh.onnx", "gate": "gate.onnx", "detector": "detector
 LICENCE = "Apache-2.0; made from FairFace (Kärkkäinen & Joo 2021, CC BY 4.0), see NOTICE"
 
 
-def make(model: Path, bank: Path, measured: Path | None) -> int:
+def make(model: Path, bank: Path, measured: Path | None, detail: Path | None = None) -> int:
     """Copy the files into pretrained/, the manifest last.
+
+    Args:
+        model: fitted.
+        bank: made with it.
+        measured: of `ficgan measure`.
+        detail: a file whose detail network the embedded model gets.
 
     Returns:
         Bytes of all embedded files.
@@ -37,13 +46,21 @@ def make(model: Path, bank: Path, measured: Path | None) -> int:
         UsageError: the bank was built with another model.
         FicganError: a file is missing or damaged.
     """
-    (_, _, info, _), people = load_appearance(model), IdentityBank.load(bank)
+    (appearance, config, info, network), people = load_appearance(model), IdentityBank.load(bank)
     if people.provenance.get("checkpoint") != file_digest(model):
         raise UsageError(f"{bank} was not built with {model}; build it anew")
     stage = Path(tempfile.mkdtemp(prefix=".making-", dir=FOLDER))
     try:
         shutil.copyfile(model, stage / MODEL)
         shutil.copyfile(bank, stage / BANK)
+        if detail is not None:
+            other, _, of_detail, _ = load_appearance(detail)
+            appearance = replace(appearance, detail_network=other.detail_network)
+            info = replace(info, training={**info.training, "detail": of_detail.training["detail"]})
+            save_appearance(stage / MODEL, appearance, config, info, network=network, overwrite=True)
+            stamp = {**people.provenance, "checkpoint": file_digest(stage / MODEL)}
+            people = replace(people, provenance=stamp)
+            people.save(stage / BANK)
         roles = [("model", stage / MODEL), ("bank", stage / BANK)]
         roles += [(role, FOLDER / name) for role, name in NETWORKS.items()]
         files: dict[str, Any] = {
@@ -71,10 +88,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("bank", type=Path)
+    parser.add_argument("--detail", type=Path, help="file of a run of configs/detail.yaml")
     parser.add_argument("--measured", type=Path, help="JSON: output of `ficgan measure`")
     options = parser.parse_args()
     try:
-        size = make(options.model, options.bank, options.measured)
+        size = make(options.model, options.bank, options.measured, options.detail)
     except FicganError as error:
         raise SystemExit(f"Error: {error}") from None
     print(f"{size / 2**20:.1f} MiB in {FOLDER}")

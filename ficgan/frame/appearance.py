@@ -87,6 +87,7 @@ class AppearanceModel:
         details: int8 [S,Q], luminance of synthetic faces at twice the size that no average has: pores, lashes, brows.
         lenders: float32 [S,A], their attributes.
         detail_scale: what one step of `details` is worth.
+        detail_network: uint8, the ONNX file of the network that makes such detail; empty where there is none.
         usual: float32 [32,32], how far a small texture usually is from what the model makes of it, in units of the
             contrast; what is much farther is no face: glasses, a hand, paint.
     """
@@ -107,6 +108,7 @@ class AppearanceModel:
     details: NDArray[np.int8] = field(default_factory=lambda: np.zeros((0, 0), np.int8))
     lenders: Floats = field(default_factory=lambda: np.zeros((0, 0), np.float32))
     detail_scale: float = 0.0
+    detail_network: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
     usual: Floats = field(default_factory=lambda: np.zeros((0, 0), np.float32))
 
     @property
@@ -370,6 +372,8 @@ class AppearanceModel:
             out[name], out[f"{name}.scale"] = quantised(getattr(self, name))
         out |= {"details": self.details, "lenders": self.lenders.astype(np.float32), "usual": self.usual}
         out["detail_scale"] = np.array([self.detail_scale], np.float32)
+        if self.detail_network.size:
+            out["detail_network"] = self.detail_network
         # The first row is the mean face: 8 bits would show.
         out["mean"] = self.predict[0].astype(np.float16)
         out["reading"], out["bands"] = self._reading.astype(np.float32), self.bands.astype(np.int32)
@@ -390,6 +394,7 @@ class AppearanceModel:
             bands=arrays["bands"].astype(np.int64), names=tuple(header["names"]), lights=int(header["lights"]),
             details=arrays["details"], lenders=np.asarray(arrays["lenders"], np.float32),
             detail_scale=float(arrays["detail_scale"][0]), **rest,
+            detail_network=arrays.get("detail_network", np.zeros(0, np.uint8)),
             usual=np.asarray(arrays.get("usual", np.zeros((0, 0))), np.float32),  # older files have none
         )  # fmt: skip
 

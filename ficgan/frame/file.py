@@ -20,13 +20,15 @@ from ficgan.files import ModelInfo, atomic_write
 from ficgan.frame.appearance import LIGHT, SMALL, AppearanceModel
 from ficgan.frame.geometry import NUMBERS
 
-__all__ = ["FrameConfig", "FrameNetwork", "load_appearance", "save_appearance"]
+__all__ = ["DetailWriter", "FrameConfig", "FrameNetwork", "load_appearance", "save_appearance", "sharpness"]
 
 Floats = NDArray[np.float32]
 KIND = "appearance"
 """Of the file, as its metadata says it."""
 SCHEMA = 1
 
+_USUAL_FINE = 0.015
+"""Standard deviation of the detail that only a doubled texture shows, of an ordinary face."""
 _SIDE = 8.0
 """Readings of an attribute, in standard deviations, times this: beyond one it counts as clearly on its side."""
 
@@ -136,6 +138,44 @@ class FrameNetwork:
     @cached_property
     def _sessions(self) -> tuple[Any, Any]:
         return onnx_session(self.reader, self.device), onnx_session(self.writer, self.device)
+
+
+@dataclass(frozen=True, eq=False)
+class DetailWriter:
+    """Makes the detail of a face of twice the frame's size.
+
+    Args:
+        network: texture, sharp, noise → detail; the ONNX file in memory.
+        device: "cpu", "cuda" and others that onnxruntime has.
+    """
+
+    network: bytes
+    device: str = "cpu"
+
+    def write(self, texture: Floats, fine: float, seed: int) -> Floats:
+        """Luminance [2R,2R] to be added to a texture [R,R,3] in [0,1], doubled.
+
+        Args:
+            texture: float32.
+            fine: standard deviation of the detail that the photo has.
+            seed: of what skin has at random.
+        """
+        half = len(texture) // 2
+        noise = np.random.default_rng(seed).standard_normal((1, 16, half, half), np.float32)
+        x = np.ascontiguousarray(texture.transpose(2, 0, 1)[None] * 2 - 1, np.float32)
+        given = {"texture": x, "sharp": sharpness(np.array([fine])), "noise": noise}
+        made: Floats = self._run.run(["detail"], given)[0][0, 0]
+        return np.float32(fine) * made
+
+    @cached_property
+    def _run(self) -> Any:
+        return onnx_session(self.network, self.device)
+
+
+def sharpness(fine: NDArray[Any]) -> Floats:
+    """The strength of detail [B] as a network is told it: [B,1], about [−2, 2]."""
+    told: NDArray[Any] = np.clip(np.log(np.maximum(fine, 1e-4) / _USUAL_FINE) / 0.5, -2.5, 2.5)
+    return told[:, None].astype(np.float32)
 
 
 def save_appearance(

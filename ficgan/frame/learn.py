@@ -25,7 +25,9 @@ from ficgan.frame.geometry import LO, Readings, Warp
 if TYPE_CHECKING:
     from ficgan.data import FaceData, Labels
 
-__all__ = ["Learnt", "codes_of", "images_of", "kept_attributes", "learn", "lend", "meshes_of"]
+__all__ = [
+    "SIDE", "Learnt", "codes_of", "detail_strength", "images_of", "kept_attributes", "learn", "lend", "meshes_of",
+]  # fmt: skip
 
 Floats = NDArray[np.float32]
 Progress = Callable[[str, int, int], None]
@@ -135,6 +137,11 @@ def lend(model: AppearanceModel, data: FaceData, mesh: FaceMesh, number: int = 3
     scale = float(np.quantile(np.abs(table[rows]), 0.9995)) / 127
     steps = np.clip(np.rint(table[rows] / scale), -127, 127).astype(np.int8)
     return replace(model, details=steps, lenders=np.stack(looks)[rows].astype(np.float32), detail_scale=scale)
+
+
+def detail_strength(texture: NDArray[np.uint8], model: AppearanceModel) -> float:
+    """Standard deviation of what only a texture [2R,2R,3] of twice the frame's size shows."""
+    return float(fine_detail(texture).ravel()[model.fine_pixels].std())
 
 
 def _around_eyes(model: AppearanceModel) -> NDArray[np.bool_]:

@@ -1,14 +1,18 @@
 """The networks of FICGAN and their checkpoints."""
 
 from ficgan.models.ficgan import FICGAN, Codes, Discriminator, Encoder, Generator, MappingNetwork
-from ficgan.models.frame import FrameDiscriminator, FrameFICGAN
+from ficgan.models.frame import DetailNetwork, FrameDiscriminator, FrameFICGAN
 from ficgan.models.inference import InferenceModel
 from ficgan.models.io import CheckpointHeader, load_checkpoint, load_tensors, save_checkpoint, save_tensors
+
+Network = FICGAN | FrameFICGAN | DetailNetwork
+"""What a run trains."""
 
 __all__ = [
     "FICGAN",
     "CheckpointHeader",
     "Codes",
+    "DetailNetwork",
     "Discriminator",
     "Encoder",
     "FrameDiscriminator",
@@ -16,6 +20,7 @@ __all__ = [
     "Generator",
     "InferenceModel",
     "MappingNetwork",
+    "Network",
     "load_checkpoint",
     "load_tensors",
     "save_checkpoint",

@@ -19,7 +19,7 @@ from ficgan.config import DiscriminatorConfig, FrameNetworkConfig, ModelConfig
 from ficgan.models.ficgan import Codes, MappingNetwork, StyleLayer
 from ficgan.models.layers import Conv2d, DownBlock, Linear, normalise_rms
 
-__all__ = ["FrameDiscriminator", "FrameFICGAN", "FrameOutput"]
+__all__ = ["DetailNetwork", "FrameDiscriminator", "FrameFICGAN", "FrameOutput", "above_mean", "local_mean"]
 
 Layer = TypeVar("Layer", Conv2d, Linear)
 
@@ -52,13 +52,20 @@ class FrameEncoder(nn.Module):
         self.trunk = nn.Sequential(*blocks)
         self.identity_conv = Conv2d(channels, 2 * channels, 3)
         self.identity_head = Linear(2 * channels, config.id_dim)
-        self.spatial_conv = Conv2d(channels, channels, 3)
-        self.spatial_head = Conv2d(channels, config.spatial_channels, 1, activation="linear")
+        self.spatial_constant: nn.Parameter | None = None
+        if config.spatial_code == "encoded":
+            self.spatial_conv = Conv2d(channels, channels, 3)
+            self.spatial_head = Conv2d(channels, config.spatial_channels, 1, activation="linear")
+        else:
+            self.spatial_constant = nn.Parameter(torch.randn(1, config.spatial_channels, 4, 4))
 
     def forward(self, texture: Tensor) -> tuple[Tensor, Tensor]:  # [B,3,R,R] → [B,id_dim], [B,C,4,4]
         trunk = self.trunk(self.stem(F.pixel_unshuffle(texture, 2)))
         z_id = self.identity_head(self.identity_conv(trunk).mean((2, 3)))
-        z_non = self.spatial_head(self.spatial_conv(trunk))
+        if self.spatial_constant is None:
+            z_non = self.spatial_head(self.spatial_conv(trunk))
+        else:
+            z_non = self.spatial_constant.to(trunk.dtype).expand(len(texture), -1, -1, -1)
         return z_id, normalise_rms(z_non) if self.config.spatial_norm else z_non
 
 
@@ -153,6 +160,74 @@ class FrameFICGAN(nn.Module):
         """What is added to the linear model; see `FrameGenerator.forward`."""
         out: FrameOutput = self.generator(w, moment, z_non, linear)
         return out
+
+
+class DetailNetwork(nn.Module):
+    """The detail that a face of twice the frame's size has: luminance to be added to its texture.
+
+    A residual network at half the frame's size: 2×2 pixels of the texture are folded into channels, and channels of the
+    output into 4×4 pixels. It is told where in the frame a pixel lies, how much detail the photo has, and noise,
+    without which smooth skin would show one pattern everywhere. Each of the 16 places in a 4×4 block is taken less its
+    mean over 5×5 blocks: so the tone stays as it is, and no pattern of the blocks' size is left, which a network would
+    else repeat over all skin.
+
+    Source: Shi et al. 2016 (folded output); Lim et al. 2017 (residual blocks without normalisation).
+    """
+
+    places: Tensor
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        assert config.detail is not None
+        self.config, self.size = config, config.resolution // 2
+        channels = config.detail.channels
+        self.start = Conv2d(4 * 3 + 2 + 16 + 1, channels, 3)
+        blocks = []
+        for _ in range(config.detail.blocks):
+            last = Conv2d(channels, channels, 3, activation="linear", gain=0.4)
+            blocks.append(nn.Sequential(Conv2d(channels, channels, 3), last))
+        self.blocks = nn.ModuleList(blocks)
+        self.end = _zeroed(Conv2d(channels, 16, 3, activation="linear"))
+        at = torch.linspace(-1, 1, self.size // 2)
+        self.register_buffer("places", torch.stack(torch.meshgrid(at, at, indexing="xy"))[None], persistent=False)
+
+    def forward(self, texture: Tensor, sharp: Tensor, noise: Tensor) -> Tensor:
+        """Detail [B,1,2R,2R] in units of the photo's own.
+
+        Args:
+            texture: [B,3,R,R] in [−1, 1].
+            sharp: [B,1], how much detail the photo has, about [−2, 2].
+            noise: [B,16,R/2,R/2], Gaussian, one number for each pixel of the output.
+        """
+        count = len(texture)
+        told = sharp[:, :, None, None].expand(-1, -1, *noise.shape[2:])
+        places = self.places.expand(count, -1, -1, -1)
+        x = self.start(torch.cat([F.pixel_unshuffle(texture, 2), places, noise, told], 1))
+        for block in self.blocks:
+            x = x + block(x)
+        blocks = self.end(x).float()
+        return F.pixel_shuffle(blocks - local_mean(blocks, 5), 4)
+
+
+def local_mean(x: Tensor, side: int) -> Tensor:
+    """Mean over side×side pixels (`side` odd) of images [B,C,H,W], by running sums: pooling takes five times as long.
+
+    At the border it is the mean of the pixels there are.
+    """
+    for dim in (2, 3):
+        count, half = x.shape[dim], side // 2
+        place = torch.arange(count, device=x.device)
+        there = (place + half).clamp_max(count - 1) - (place - half).clamp_min(0) + 1
+        ends = (half + 1, half) if dim == 3 else (0, 0, half + 1, half)
+        sums = F.pad(x, ends).cumsum(dim)
+        total = sums.narrow(dim, side, count) - sums.narrow(dim, 0, count)
+        x = total / there.to(x.dtype).reshape((-1, 1) if dim == 2 else (-1,))
+    return x
+
+
+def above_mean(x: Tensor) -> Tensor:
+    """What images [B,C,H,W] have above their mean over 17×17 pixels."""
+    return x - local_mean(x, 17)
 
 
 def _zeroed(layer: Layer) -> Layer:

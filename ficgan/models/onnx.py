@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from ficgan import __version__
 from ficgan.errors import UsageError
 from ficgan.models.ficgan import Generator, StyleLayer
-from ficgan.models.frame import FrameFICGAN, FrameGenerator
+from ficgan.models.frame import DetailNetwork, FrameFICGAN, FrameGenerator
 from ficgan.models.layers import Conv2d, DownBlock, Linear
 
-__all__ = ["OPSET", "Graph", "frame_to_onnx", "stage"]
+__all__ = ["OPSET", "Graph", "detail_to_onnx", "frame_to_onnx", "stage"]
 
 OPSET, IR_VERSION = 20, 9
 """The newest that the oldest onnxruntime and onnx in pyproject.toml read (1.17 and 1.15)."""
@@ -187,8 +187,14 @@ def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]
         x = g.down_block(block, x, f"encoder.trunk.{index}")  # type: ignore[arg-type]
     pooled = g.node("GlobalAveragePool", g.conv(encoder.identity_conv, x, "encoder.identity_conv"), name="pool")
     learned = g.linear(encoder.identity_head, g.node("Flatten", pooled, name="pooled"), "encoder.identity_head")
-    z_non = g.conv(encoder.spatial_conv, x, "encoder.spatial_conv")
-    z_non = g.conv(encoder.spatial_head, z_non, "encoder.spatial_head")
+    if encoder.spatial_constant is None:
+        z_non = g.conv(encoder.spatial_conv, x, "encoder.spatial_conv")
+        z_non = g.conv(encoder.spatial_head, z_non, "encoder.spatial_head")
+    else:
+        constant = g.constant("encoder.spatial_constant", encoder.spatial_constant.detach().cpu().numpy())
+        count = g.node("Shape", "texture", name="batch", start=0, end=1)
+        times = g.node("Concat", count, g.constant("ones", np.ones(3, np.int64)), name="times", axis=0)
+        z_non = g.node("Tile", constant, times, name="spatial/code")
     g.output(g.normalise_rms(z_non, "spatial/rms") if config.spatial_norm else z_non, "z_non")
     w = g.normalise_rms(g.node("Concat", "code", learned, name="z_id", axis=1), "mapping/rms")
     for index, layer in enumerate(model.mapping.layers):
@@ -220,6 +226,33 @@ def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]
         "w": [model.num_layers, config.w_dim], "moment": [frame.moment_dim], "z_non": spatial, "linear": sides,
     }  # fmt: skip
     return read, in_bytes(g.model(inputs, {"texture": sides, "shape": [frame.shape_dim]}))
+
+
+def detail_to_onnx(model: DetailNetwork) -> onnx.ModelProto:
+    """A detail network, its weights in 8 bits.
+
+    Returns:
+        texture [B,3,R,R], sharp [B,1], noise [B,16,R/2,R/2] → detail [B,1,2R,2R].
+    """
+    side = model.size // 2
+    g = Graph("detail", stored_half=True)
+    places = g.constant("places", model.places.detach().cpu().numpy().astype(np.float32))
+    sharp = g.node("Unsqueeze", "sharp", g.constant("plane", np.array([2, 3], np.int64)), name="sharp/plane")
+    flat = g.node("Mul", sharp, g.constant("ones", np.ones((1, 1, side, side), np.float32)), name="sharp/told")
+    nothing = g.node("Mul", flat, g.number(0), name="nothing")  # gives the places the size of the batch
+    folded = g.node("SpaceToDepth", "texture", name="folded", blocksize=2)
+    x = g.node("Concat", folded, g.node("Add", nothing, places, name="place"), "noise", flat, name="told", axis=1)
+    x = g.conv(model.start, x, "start", order=[*(c * 4 + p for p in range(4) for c in range(3)), *range(12, 31)])
+    for index, block in enumerate(model.blocks):
+        first, last = block.children()
+        y = g.conv(last, g.conv(first, x, f"blocks.{index}.0"), f"blocks.{index}.1")  # type: ignore[arg-type]
+        x = g.node("Add", x, y, name=f"blocks.{index}")
+    y = g.conv(model.end, x, "end")
+    mean = g.node("AveragePool", y, name="mean", kernel_shape=[5, 5], pads=[2] * 4, count_include_pad=0)
+    above = g.node("Sub", y, mean, name="above")
+    g.output(g.node("DepthToSpace", above, name="unfolded", blocksize=4, mode="CRD"), "detail")
+    inputs = {"texture": [3, 2 * side, 2 * side], "sharp": [1], "noise": [16, side, side]}
+    return in_bytes(g.model(inputs, {"detail": [1, 4 * side, 4 * side]}))
 
 
 def in_bytes(model: onnx.ModelProto, least: int = 1024) -> onnx.ModelProto:

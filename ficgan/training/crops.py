@@ -20,7 +20,7 @@ from ficgan.data import FaceData, check_alignment, open_faces
 from ficgan.errors import FicganError, UsageError
 from ficgan.faces.alignment import Alignment
 from ficgan.files import atomic_write
-from ficgan.models import FICGAN, CheckpointHeader, Discriminator, FrameFICGAN, save_checkpoint
+from ficgan.models import FICGAN, CheckpointHeader, Discriminator, Network, save_checkpoint
 from ficgan.training.state import TrainingState, flip
 from ficgan.training.stats import save_grid
 from ficgan.training.step import (
@@ -59,7 +59,7 @@ class CropTask:
     ) -> None:  # fmt: skip
         self.config, self.device = config, device
         self.alignment = Alignment(**config.alignment.model_dump())
-        self.verify = make_verify(config, self.alignment, device)
+        self.verify = make_verify(config, self.alignment, device, config.model.resolution)
         self.faces = open_faces(data, resolution=config.model.resolution, labels=labels, split=split)
         if len(self.faces) < config.optimizer.batch:
             raise UsageError(f"{len(self.faces)} images are fewer than one batch of {config.optimizer.batch}")
@@ -68,7 +68,7 @@ class CropTask:
     def __len__(self) -> int:
         return len(self.faces)
 
-    def prepare(self, out: Path, model: FICGAN | FrameFICGAN) -> None:
+    def prepare(self, out: Path, model: Network) -> None:
         """Decode all images: into memory, or into a file in `out` where they are many."""
         self.images = decoded_images(self.faces, out)
         if isinstance(self.images, Tensor):
@@ -203,19 +203,19 @@ class CropTask:
             (penalty * (weight * share) + 0.0 * logits.sum()).backward()
         return {"r1": penalty.detach()}
 
-    def save(self, path: Path, model: FICGAN | FrameFICGAN, training: dict[str, Any]) -> None:
+    def save(self, path: Path, model: Network, training: dict[str, Any]) -> None:
         assert isinstance(model, FICGAN)
         data = {"licence": self.config.data_licence, "fingerprint": self.faces.fingerprint, "images": len(self.faces)}
         alignment = self.alignment.to_dict()
         header = CheckpointHeader(model=self.config.model, alignment=alignment, data=data, training=training)
         save_checkpoint(path, model, header)
 
-    def snapshot(self, model: FICGAN | FrameFICGAN, path: Path) -> None:
+    def snapshot(self, model: Network, path: Path) -> None:
         """Write a sheet of what the averaged model makes of the first faces."""
         assert isinstance(model, FICGAN)
         snapshot(model, self._to_float(self._rows(torch.arange(min(12, len(self))))), path)
 
-    def judge(self, model: FICGAN | FrameFICGAN) -> dict[str, float]:
+    def judge(self, model: Network) -> dict[str, float]:
         """No figures: `ficgan measure` has them."""
         return {}
 

@@ -21,8 +21,9 @@ from ficgan.errors import UsageError
 from ficgan.faces import Alignment, MediaPipeMesh, Recognizer, get_recognizer
 from ficgan.frame.appearance import SMALL, look_features
 from ficgan.frame.file import FrameNetwork, load_appearance, save_appearance
+from ficgan.frame.learn import SIDE
 from ficgan.frame.torch_warp import Composite
-from ficgan.models import FICGAN, FrameDiscriminator, FrameFICGAN
+from ficgan.models import FrameDiscriminator, FrameFICGAN, Network
 from ficgan.models.io import file_digest
 from ficgan.models.onnx import frame_to_onnx
 from ficgan.training.frame_faces import PRESENCE, CodeMemory, FrameBatch, FrameFaces, Mixes
@@ -30,7 +31,7 @@ from ficgan.training.state import TrainingState
 from ficgan.training.stats import save_grid
 from ficgan.training.step import Swap, Weights, in_layers, make_verify, plan_swap, with_reconstructions
 
-__all__ = ["FrameLosses", "FrameTask"]
+__all__ = ["FrameLosses", "FrameTask", "appearance_file", "sharpness_under"]
 
 log = logging.getLogger(__name__)
 Floats = NDArray[np.float32]
@@ -99,13 +100,13 @@ class FrameTask:
     ) -> None:  # fmt: skip
         assert config.model.frame is not None
         self.config, self.device = config, device
-        self.path = _appearance_file(config.model.frame.appearance)
+        self.path = appearance_file(config.model.frame.appearance)
         model, self.frame, self.info, _ = load_appearance(self.path)
         self.model = model.with_layers(config.model.num_layers)
         self._check_sizes()
         self.alignment = Alignment()
-        self.verify = make_verify(config, self.alignment, device)
-        self.faces = open_faces(data, resolution=config.model.resolution, labels=labels, split=split)
+        self.verify = make_verify(config, self.alignment, device, SIDE)
+        self.faces = open_faces(data, resolution=SIDE, labels=labels, split=split)
         check_alignment(self.faces, Alignment("canonical"))
 
     def _check_sizes(self) -> None:
@@ -123,7 +124,7 @@ class FrameTask:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def prepare(self, out: Path, model: FICGAN | FrameFICGAN) -> None:
+    def prepare(self, out: Path, model: Network) -> None:
         """Read the faces, or take what an earlier run in `out` has read."""
         key = f"{file_digest(self.path)}/{self.verify.name}/{PRESENCE}"
         mesh = MediaPipeMesh(device="cpu")
@@ -135,7 +136,7 @@ class FrameTask:
             raise UsageError(f"{len(self.rows)} clear faces are fewer than one batch of {self.config.optimizer.batch}")
         self.mixes = Mixes(self.set, self.frame, self.device)
         self.losses = FrameLosses(self.set).to(self.device)
-        self.composite = Composite(self.model.warp, self.model.mask, self.config.model.resolution).to(self.device)
+        self.composite = Composite(self.model.warp, self.model.mask, SIDE).to(self.device)
         written = self.model.written.reshape(len(self.model.written), -1, 3).transpose(0, 2, 1)  # channels first
         self.components = torch.from_numpy(written.reshape(len(written), -1).copy()).to(self.device)
         self.coefficients = torch.linalg.pinv(self.components)
@@ -300,7 +301,7 @@ class FrameTask:
         terms["pos"] = (losses.positive(target, v_mix) * owed * swapped.float()).mean()
         return terms, maps_mix, maps_real
 
-    def save(self, path: Path, model: FICGAN | FrameFICGAN, training: dict[str, Any]) -> None:
+    def save(self, path: Path, model: Network, training: dict[str, Any]) -> None:
         """Write linear model and averaged network for use, as one file."""
         assert isinstance(model, FrameFICGAN)
         data = {"licence": self.config.data_licence, "fingerprint": self.faces.fingerprint, "images": len(self.set)}
@@ -311,7 +312,7 @@ class FrameTask:
         save_appearance(path, self.model, self.frame, info, overwrite=True, network=network)
 
     @torch.no_grad()
-    def snapshot(self, model: FICGAN | FrameFICGAN, path: Path) -> None:
+    def snapshot(self, model: Network, path: Path) -> None:
         """Write a sheet of held-out faces.
 
         Rows: source, linear reconstruction, reconstruction, linear mix, mix (i = 0), mix (i = L/2), another draw.
@@ -328,32 +329,40 @@ class FrameTask:
         save_grid(torch.stack(sheet), path)
 
     @torch.no_grad()
-    def judge(self, model: FICGAN | FrameFICGAN) -> dict[str, float]:
+    def judge(self, model: Network) -> dict[str, float]:
         """Figures of the averaged model on held-out faces, by a recogniser that no loss knows.
 
         Returns:
             `match`: share of mixes (i = 0) that the recogniser takes for their source, `distance` and `distance_rec`:
             mean distance of mixes and reconstructions to it, `sharpness`: variance of the mixes' Laplacian of the
-            sources', `mse`: of reconstructions in [−1, 1], `keep`: see `FrameLosses.keep`. The linear model's have
-            `_linear` at their end.
+            sources', `mse`: of reconstructions in [−1, 1], `keep`: see `FrameLosses.keep`. Of faces that take another
+            one's identity: `swap_match`, share that is taken for that one, `swap_source`, share that is taken for its
+            source. The linear model's have `_linear` at their end.
         """
         assert isinstance(model, FrameFICGAN)
         recogniser = get_recognizer("auto")
-        points = Alignment().points(self.config.model.resolution).astype(np.float32)[None]
+        points = Alignment().points(SIDE).astype(np.float32)[None]
         rows = self.held_out[:: max(1, len(self.held_out) // JUDGED)][:JUDGED]
         figures_of: dict[str, list[Floats]] = {}
         mask = self.composite.mask
         for begin in range(0, len(rows), 16):
             part = rows[begin : begin + 16]
-            made = self._held_out(model, part, 0, np.random.default_rng(begin))
-            source = _embedded(recogniser, made.batch.source, points)
-            for end, pictures, textures in (("", made.pictures, made.textures), ("_linear", *made.linear)):
+            drawn = self._held_out(model, part, 0, np.random.default_rng(begin))
+            swapped = self._held_out(model, part, 0, np.random.default_rng(begin), swap=True)
+            source = _embedded(recogniser, drawn.batch.source, points)
+            for end, pictures in (("", swapped.pictures), ("_linear", swapped.linear[0])):
+                swap = _embedded(recogniser, pictures.chunk(2)[1], points)
+                for name, whose in (("swap_match", np.roll(source, 1, 0)), ("swap_source", source)):
+                    near = np.linalg.norm(swap - whose, axis=1) < recogniser.match_threshold
+                    figures_of.setdefault(name + end, []).append(near.astype(np.float32))
+            for end, pictures, textures in (("", drawn.pictures, drawn.textures), ("_linear", *drawn.linear)):
                 rec, mix = (_embedded(recogniser, half, points) for half in pictures.chunk(2))
                 apart = np.linalg.norm(mix - source, axis=1)
                 rec_texture, mix_texture = textures.chunk(2)
-                keep = self.losses.keep(mix_texture, made.batch.shape if end else made.shape, made.batch.wanted)
-                mse = ((rec_texture - made.batch.texture).square() * mask).mean((1, 2, 3)) / mask.mean()
-                sharp = _sharpness(mix_texture, mask) / _sharpness(made.batch.texture, mask)
+                batch = drawn.batch
+                keep = self.losses.keep(mix_texture, batch.shape if end else drawn.shape, batch.wanted)
+                mse = ((rec_texture - batch.texture).square() * mask).mean((1, 2, 3)) / mask.mean()
+                sharp = sharpness_under(mix_texture, mask) / sharpness_under(batch.texture, mask)
                 figures = {
                     "match": apart < recogniser.match_threshold, "distance": apart, "mse": mse, "keep": keep,
                     "distance_rec": np.linalg.norm(rec - source, axis=1), "sharpness": sharp.log(),
@@ -363,13 +372,18 @@ class FrameTask:
         means = {name: float(np.concatenate(parts).mean()) for name, parts in figures_of.items()}
         return {name: float(np.exp(mean)) if name.startswith("sharp") else mean for name, mean in means.items()}
 
-    def _held_out(self, model: FrameFICGAN, rows: NDArray[np.int64], kept: int, rng: np.random.Generator) -> _Made:
+    def _held_out(
+        self, model: FrameFICGAN, rows: NDArray[np.int64], kept: int, rng: np.random.Generator, *, swap: bool = False
+    ) -> _Made:
+        """Faces that take k-same draws from layer `kept` + 1 on; with `swap` the identity of the row before."""
         drawn = np.stack([self.memory.draw(rng) for _ in rows])
         new, w_new = np.split(drawn, [self.model.code_size], 1)
+        new = self.set.codes[np.roll(rows, 1)] if swap else new
         batch = self.mixes.batch(rows, new, np.full(len(rows), kept + 1), rng)
         codes = model.encode(batch.texture, batch.code)
         w = model.map(codes.z_id)
-        layered = torch.from_numpy(w_new).to(w)[:, None].repeat(1, model.num_layers, 1)
+        given = w.roll(1, 0) if swap else torch.from_numpy(w_new).to(w)
+        layered = given[:, None].repeat(1, model.num_layers, 1)
         layered[:, :kept] = w[:, None]
         own = w[:, None].expand(-1, model.num_layers, -1)
         pictures, textures, shape = self._published(model, batch, torch.cat([own, layered]), codes.z_non)
@@ -401,14 +415,14 @@ def _embedded(recogniser: Recognizer, pictures: Tensor, points: Floats) -> Float
     return np.concatenate([recogniser.embed(one, points) for one in np.ascontiguousarray(pixels.cpu().numpy())])
 
 
-def _sharpness(textures: Tensor, mask: Tensor) -> Tensor:
+def sharpness_under(textures: Tensor, mask: Tensor) -> Tensor:
     """Variance of the Laplacian of the luminance under a mask [B], as `ficgan measure` takes it."""
     grey = textures.float().mean(1, keepdim=True)
     kernel = grey.new_tensor([[0, 1, 0], [1, -4, 1], [0, 1, 0]])[None, None]
     return (F.conv2d(grey, kernel, padding=1).square() * mask).mean((1, 2, 3))
 
 
-def _appearance_file(name: str) -> Path:
+def appearance_file(name: str) -> Path:
     if name != "embedded":
         return Path(name)
     from ficgan import pretrained

@@ -74,6 +74,8 @@ class FrameFaces:
         with locked(folder / ".lock"):  # the first process reads the faces, the others find them read
             if not (record.exists() and json.loads(record.read_text()).get("digest") == digest):
                 record.unlink(missing_ok=True)  # from here on the arrays belong to no record
+                for array in folder.glob("*.npy"):
+                    array.unlink()  # they may be links to those of another run
                 count = _read_faces(data, model, mesh, verify, folder, say)
                 with atomic_write(record) as file:
                     file.write(json.dumps({"digest": digest, "faces": count}).encode())

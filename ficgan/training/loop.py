@@ -28,8 +28,10 @@ from ficgan.data import ResumableSampler
 from ficgan.device import resolve_device
 from ficgan.errors import FicganError, TakenError, UsageError, stop_asked
 from ficgan.files import alone_in, atomic_write
+from ficgan.models import DetailNetwork, MappingNetwork
 from ficgan.models.io import file_digest
 from ficgan.training.crops import CropTask
+from ficgan.training.detail import DetailTask
 from ficgan.training.frame import FrameTask
 from ficgan.training.state import TrainingState
 from ficgan.training.stats import Means, Reporter, duration, save_grid
@@ -38,6 +40,8 @@ from ficgan.training.step import weights_at
 __all__ = ["Interrupted", "Team", "train"]
 
 STATE, START, NETWORK, CONFIG = "state.safetensors", "start.safetensors", "network.safetensors", "config.json"
+
+Task = CropTask | FrameTask | DetailTask
 
 
 class Interrupted(KeyboardInterrupt):
@@ -92,8 +96,8 @@ class _Run:
         # Models before data, data before files: a mistake is found at once and leaves no file.
         self.state = TrainingState(config, team.device)
         self.progress = progress if team.first else "none"
-        kind: type[CropTask] | type[FrameTask] = FrameTask if config.model.frame else CropTask
-        self.task: CropTask | FrameTask = kind(config, data, labels, split, team.device)
+        kind: type[Task] = DetailTask if config.model.detail else FrameTask if config.model.frame else CropTask
+        self.task: Task = kind(config, data, labels, split, team.device)
         self.state.data = self.task.faces.fingerprint
         if (out / STATE).exists():
             self.state.load(out / STATE)
@@ -193,7 +197,8 @@ class _Run:
             kept.append(made)
             self.means.add(terms)
         self._apply("g", state.optimizer_g, state.model)
-        team.average(state.model.mapping.w_mean)
+        if not isinstance(state.model, DetailNetwork):
+            team.average(state.model.mapping.w_mean)
         state.discriminator.requires_grad_(True)
 
         if weights.adversarial > 0:
@@ -246,9 +251,11 @@ class _Run:
         """
         if not self.config.compile:
             return self.state.discriminator
-        self.state.model.encoder.compile()
-        self.state.model.generator.compile()
-        self.task.verify.network.compile()
+        for module in self.state.model.children():
+            if not isinstance(module, MappingNetwork):
+                module.compile()
+        if self.task.verify is not None:
+            self.task.verify.network.compile()
         return torch.compile(self.state.discriminator)
 
     # -- files and signals ------------------------------------------------------------------------------------------
@@ -301,14 +308,12 @@ class _Run:
 
     def _summary(self) -> str:
         state = self.state
-        modules: list[tuple[str, nn.Module]] = [
-            ("encoder", state.model.encoder),
-            ("mapping", state.model.mapping),
-            ("generator", state.model.generator),
-            ("discriminator", state.discriminator),
-        ]
-        lines = [f"{self.config.name}: {self.config.model.resolution}², L = {state.model.num_layers} style layers, "
-                 f"{len(self.task)} images, V = {self.config.verifier.spec}, on {self.team.device}"]  # fmt: skip
+        told = "detail" if isinstance(state.model, DetailNetwork) else (
+            f"L = {state.model.num_layers} style layers, V = {self.config.verifier.spec}"
+        )
+        modules = [*state.model.named_children(), ("discriminator", state.discriminator)]
+        lines = [f"{self.config.name}: {self.config.model.resolution}², {told}, {len(self.task)} images, "
+                 f"on {self.team.device}"]  # fmt: skip
         lines += [
             f"  {name:<14}{sum(p.numel() for p in m.parameters()) / 1e6:8.2f} M parameters" for name, m in modules
         ]

@@ -12,7 +12,16 @@ from torch import Tensor, nn
 
 from ficgan.config import AugmentConfig, Config, EmaConfig
 from ficgan.errors import FicganError
-from ficgan.models import FICGAN, Discriminator, FrameDiscriminator, FrameFICGAN, load_tensors, save_tensors
+from ficgan.models import (
+    FICGAN,
+    DetailNetwork,
+    Discriminator,
+    FrameDiscriminator,
+    FrameFICGAN,
+    Network,
+    load_tensors,
+    save_tensors,
+)
 
 __all__ = ["Augment", "Ema", "TrainingState", "below", "flip", "packed", "unpack"]
 
@@ -26,10 +35,11 @@ class TrainingState:
         self.config = config
         torch.manual_seed(config.seed)
         channels_last = torch.channels_last
-        self.model: FICGAN | FrameFICGAN = FrameFICGAN(config.model) if config.model.frame else FICGAN(config.model)
+        self.model: Network = _network(config)
         self.model.to(device=device, memory_format=channels_last)  # type: ignore[call-overload]
         judged = config.discriminator, config.model.resolution
-        self.discriminator = FrameDiscriminator(*judged) if config.model.frame else Discriminator(*judged)
+        in_frame = config.model.frame or config.model.detail
+        self.discriminator = FrameDiscriminator(*judged) if in_frame else Discriminator(*judged)
         self.discriminator.to(device=device, memory_format=channels_last)  # type: ignore[call-overload]
         self.ema = Ema(self.model, config.ema)
         self.augment = Augment(config.augment)
@@ -131,6 +141,12 @@ class TrainingState:
         return {"model": self.model, "discriminator": self.discriminator, "ema": self.ema.model}
 
 
+def _network(config: Config) -> Network:
+    if config.model.detail:
+        return DetailNetwork(config.model)
+    return FrameFICGAN(config.model) if config.model.frame else FICGAN(config.model)
+
+
 def packed(modules: Mapping[str, nn.Module], optimizers: Mapping[str, torch.optim.Optimizer]) -> dict[str, Tensor]:
     """Tensors by name of networks and of optimisers: "name.parameter" and "name.index.slot"."""
     tensors = {f"{name}.{key}": value for name, one in modules.items() for key, value in one.state_dict().items()}
@@ -184,12 +200,12 @@ def decay(config: EmaConfig, batch: int, images: int) -> float:
 class Ema:
     """Averaged copy of a model, in evaluation mode."""
 
-    def __init__(self, model: FICGAN | FrameFICGAN, config: EmaConfig) -> None:
+    def __init__(self, model: Network, config: EmaConfig) -> None:
         self.config = config
         self.model = copy.deepcopy(model).eval().requires_grad_(False)
 
     @torch.no_grad()
-    def update(self, model: FICGAN | FrameFICGAN, batch: int, images: int) -> None:
+    def update(self, model: Network, batch: int, images: int) -> None:
         """Fold in the weights after a step of `batch` images, `images` seen so far; buffers are copied."""
         keep = decay(self.config, batch, images)
         averaged, current = list(self.model.parameters()), [p.detach() for p in model.parameters()]

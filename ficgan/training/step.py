@@ -108,12 +108,11 @@ def with_reconstructions(w: Tensor, mixed: Tensor) -> Tensor:
     return torch.cat([w if mixed.ndim == 2 else w[:, None].expand_as(mixed), mixed])
 
 
-def make_verify(config: Config, alignment: Alignment, device: torch.device) -> Verifier:
-    """The frozen verification network V of a configuration, on images of its resolution.
+def make_verify(config: Config, alignment: Alignment, device: torch.device, resolution: int) -> Verifier:
+    """The frozen verification network V of a configuration, on crops of a resolution.
 
     `verifier.spec` "untrained" makes a small network with random weights, which only tests the software.
     """
-    resolution = config.model.resolution
     augment = VAugment() if config.verifier.augment else None
     if config.verifier.spec != "untrained":
         return load_verifier(

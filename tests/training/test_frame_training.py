@@ -202,7 +202,9 @@ def test_a_run_leaves_a_model_for_use(trained: Path) -> None:
     assert network is not None and network.num_layers == 10
     ticks = [json.loads(line) for line in (trained / "stats.jsonl").read_text().splitlines()]
     judged = json.loads((trained / "snapshots.jsonl").read_text().splitlines()[-1])
-    assert judged["kimg"] == 0.016 and judged["sharpness_linear"] > 0 and 0 <= judged["match"] <= 1
+    assert judged["kimg"] == 0.016 and judged["sharpness_linear"] > 0
+    for name in ("match", "swap_match", "swap_source", "swap_match_linear"):
+        assert 0 <= judged[name] <= 1
     assert {"rec", "neg", "pos", "perceptual", "keep", "structure", "adv_mix", "d", "r1", "shape"} <= set(ticks[-1])
     with Image.open(trained / "grid-000000.png") as sheet:
         assert sheet.size[1] == 7 * 128
@@ -227,10 +229,10 @@ def test_its_file_makes_faces(faces: Path, trained: Path, tmp_path: Path) -> Non
     np.testing.assert_array_equal(result.image, again.image)
 
 
-@pytest.mark.parametrize("modulation", ["adain", "demodulate"])
-def test_the_parts_for_use_are_the_network(modulation: str) -> None:
+@pytest.mark.parametrize("change", ["modulation=adain", "modulation=demodulate", "spatial_code=learned-constant"])
+def test_the_parts_for_use_are_the_network(change: str) -> None:
     torch.manual_seed(1)
-    config = small(f"model.modulation={modulation}").model
+    config = small(f"model.{change}").model
     model = FrameFICGAN(config).eval()
     for layer in (*model.generator.to_rgb, model.generator.shape_head):
         torch.nn.init.normal_(layer.weight)
