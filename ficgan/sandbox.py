@@ -1,7 +1,7 @@
 """Decoding in a child process with limits, so that a file made to do harm finds nothing there to harm.
 
 `used()` or FICGAN_SANDBOX=1 switches it on for this process and those that it starts; `read_image` and `open_video`
-then ask a child, see `ficgan.images.read` and `ficgan.video.sandboxed`. The child is a fresh interpreter: no
+then ask a child, see `ficgan.images.read` and `ficgan.video.media`. The child is a fresh interpreter: no
 model, no seed, no other photo is in its memory. It answers in JSON and raw pixels, which are checked here; nothing is
 unpickled. Its limits: memory, processor time of a step, time of an answer, files of 0 bytes. Where Linux has Landlock
 it can make, write, remove or execute no file, and open no TCP connection.

@@ -13,8 +13,7 @@ from ficgan import __version__
 from ficgan.cli import HELP
 from ficgan.cli import _shared as shared
 from ficgan.cli._console import Progress, handle_errors
-from ficgan.cli.annotate import annotate
-from ficgan.cli.survey import survey
+from ficgan.cli.people import annotate, survey
 
 __all__ = ["attackers", "configurations", "evaluate", "paper", "write_pages"]
 

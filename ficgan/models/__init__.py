@@ -2,8 +2,14 @@
 
 from ficgan.models.ficgan import FICGAN, Codes, Discriminator, Encoder, Generator, MappingNetwork
 from ficgan.models.frame import DetailNetwork, FrameDiscriminator, FrameFICGAN
-from ficgan.models.inference import InferenceModel
-from ficgan.models.io import CheckpointHeader, load_checkpoint, load_tensors, save_checkpoint, save_tensors
+from ficgan.models.io import (
+    CheckpointHeader,
+    InferenceModel,
+    load_checkpoint,
+    load_tensors,
+    save_checkpoint,
+    save_tensors,
+)
 
 Network = FICGAN | FrameFICGAN | DetailNetwork
 """What a run trains."""

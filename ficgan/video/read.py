@@ -27,6 +27,7 @@ from ficgan.video.media import (
     Orientation,
     Raw,
     RGBReader,
+    SandboxedSource,
     VideoInfo,
     VideoSource,
     display_name,
@@ -37,7 +38,6 @@ from ficgan.video.media import (
     reason,
     rotation_of,
 )
-from ficgan.video.sandboxed import SandboxedSource
 
 __all__ = ["VideoSource", "is_live", "open_input", "open_video"]
 

@@ -33,8 +33,8 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import maximum_bipartite_matching
 from scipy.stats import binomtest
 
-from ficgan.cli.annotate import annotate
 from ficgan.cli.evaluate import evaluate
+from ficgan.cli.people import annotate
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.annotation import (
     PUBLISHED_ERRORS,

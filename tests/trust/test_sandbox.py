@@ -25,8 +25,8 @@ from ficgan import sandbox
 from ficgan.errors import InputError
 from ficgan.images import read_image
 from ficgan.images.photo import Photo
+from ficgan.video.media import SandboxedSource
 from ficgan.video.read import open_video
-from ficgan.video.sandboxed import SandboxedSource
 
 pytestmark = pytest.mark.skipif(not sandbox.SUPPORTED, reason="needs Linux or macOS")
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="needs Landlock or RLIMIT_AS")
