@@ -23,8 +23,8 @@ from ficgan.errors import FicganError, InputError, UsageError
 
 CLI = Path(group.__file__).parent
 LAB = {
-    "attack.py": None, "annotate.py": None, "evaluate.py": None, "evaluate_paper.py": None, "measure.py": None,
-    "survey.py": None, "pointcloud.py": {"evaluate", "_study"},
+    "attack.py": None, "evaluate.py": None, "evaluate_paper.py": None, "measure.py": None, "people.py": None,
+    "pointcloud.py": {"evaluate", "_study"},
 }  # fmt: skip
 """Files, or functions of them, that may import ficgan.lab: those of the commands that evaluate."""
 HELP = """
