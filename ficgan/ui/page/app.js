@@ -559,6 +559,7 @@ function photoEditor(id) {
 
 function filmEditor(id) {
   let film = null, item = null, seen = -1, now = null, working = 0, playing = null, asked = 0;
+  let wanted = {time: 0};  // the place last asked for: what is loaded anew meanwhile goes there, not back to what is shown
   const frame = h("img", {alt: "Frame of the film", draggable: false});
   const video = h("video", {class: "over", playsInline: true, preload: "none", hidden: true, tabIndex: -1});
   const boxes = h("div", {}), stage = h("div", {class: "stage"}, frame, video, boxes);
@@ -586,18 +587,20 @@ function filmEditor(id) {
     working += 1;
     const told = await attempt(() => call(method, "/items/" + id + path, body));
     working -= 1;
-    if (told && Array.isArray(told.people)) { film = told; build(); await goTo(now ? {frame: now.frame} : {time: 0}, true); }
+    if (told && Array.isArray(told.people)) { film = told; build(); await goTo(wanted, true); }
     await poll();
     await refresh(true);
   }
 
   async function goTo(where, force) {
     if (!film) return;
+    wanted = where.frame === undefined ? where : {frame: Math.min(Math.max(where.frame, 0), film.frames - 1)};
     const ask = ++asked, query = where.frame !== undefined ? "frame=" + where.frame : "time=" + where.time;
     const told = await attempt(() => call("GET", `/items/${id}/at?${query}`));
     if (!told || ask !== asked) return;
     const fresh = force || !now || now.frame !== told.frame;
     now = told;
+    wanted = {frame: told.frame};
     showTime(told.time);
     if (fresh) await loaded(frame, `/api/items/${id}/frame/${told.frame}${{before: "", preview: "?after&v=" + seen, after: "?result&v=" + seen}[view.value]}`);
     if (ask !== asked) return;
@@ -617,7 +620,7 @@ function filmEditor(id) {
 
   const who = (person, track) => person ? "Person " + person : "Unknown " + track;
   const decide = (person, track, mode) => run("PATCH", "/film", person ? {people: {[person]: mode}} : {tracks: {[track]: mode}});
-  const step = by => { pause(); if (now) goTo({frame: now.frame + by}); };
+  const step = by => { pause(); if (now) goTo({frame: (wanted.frame ?? now.frame) + by}); };
 
   function pause() {
     if (!playing) return;
@@ -652,7 +655,7 @@ function filmEditor(id) {
     const by = {ArrowLeft: -1, ArrowRight: 1}[event.key];
     if (by) { event.preventDefault(); step(by); }
   });
-  view.addEventListener("change", () => { pause(); goTo(now ? {frame: now.frame} : {time: 0}, true); });
+  view.addEventListener("change", () => { pause(); goTo(wanted, true); });
 
   function askRegion(box) {
     const from = h("input", {type: "number", min: 0, max: film.duration, step: 0.1, value: Math.max(0, now.time - 2).toFixed(1)});
@@ -747,7 +750,7 @@ function filmEditor(id) {
     fit(stage.parentNode, film);
     notes.replaceChildren(...item.notes.map(note => h("p", {}, note)), item.saved ? h("p", {class: "hint"}, "Last saved as ", h("code", {}, item.saved)) : "");
     build();
-    if (first) await goTo({time: 0}); else if (!playing && now) await goTo({frame: now.frame}, true);
+    if (first) await goTo({time: 0}); else if (!playing) await goTo(wanted, true);
   }
   return {id, refresh, close: () => { stop(); if (playing) { clearInterval(playing); playing = null; video.pause(); } video.removeAttribute("src"); }};
 }
