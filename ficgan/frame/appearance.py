@@ -243,8 +243,8 @@ class AppearanceModel:
     @staticmethod
     def evened(seen: Floats, raw: Floats) -> Floats:
         """Pixels [B,P,3] less their mean colour, in units of their contrast: [B,3P]; `raw` is of `read_light`."""
-        out = ((seen - raw[:, None, :3]) / np.exp(raw[:, 3])[:, None, None]).reshape(len(seen), -1)
-        return out.astype(np.float32)
+        out = seen.reshape(len(seen), -1) - np.tile(raw[:, :3], seen.shape[1])
+        return np.divide(out, np.exp(raw[:, 3:4]), dtype=np.float32)
 
     @cached_property
     def _light_weights(self) -> tuple[Floats, Floats, Floats]:

@@ -1,4 +1,4 @@
-"""Fit the geometry and the linear appearance model from aligned faces: a minute of one core for 20,000."""
+"""Fit the geometry and the linear appearance model from aligned faces."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.errors import InputError
-from ficgan.frame.appearance import LIGHT, AppearanceModel, frame_mask, layer_bands, look_features, model_pixels
+from ficgan.frame.appearance import LIGHT, AppearanceModel, frame_mask, layer_bands, look_features
 from ficgan.frame.geometry import HI, LO, FaceShape, Readings, expression_numbers, rigid_fit
 
 __all__ = ["FitConfig", "fit_appearance", "fit_shape"]
@@ -33,7 +33,7 @@ class FitConfig:
         trim: share of the faces, within each group and brightness, that the components do not learn from: the ones
             explained worst, which wear glasses or have a hand before their face.
         presence: least score of a mesh.
-        sample: most faces that the components are computed from.
+        sample: most faces that the appearance is fitted to; more of them change it little and cost time and memory.
         smooth: standard deviation of the blur that tells light from detail, frame units.
         seed: of the sample.
     """
@@ -46,7 +46,7 @@ class FitConfig:
     ridge: float = 30.0
     trim: float = 0.3
     presence: float = 8.0
-    sample: int = 12000
+    sample: int = 10000
     smooth: float = 8.0
     seed: int = 0
 
@@ -85,8 +85,8 @@ def fit_shape(points: NDArray[Any], config: FitConfig) -> FaceShape:
 def fit_appearance(
     shape: FaceShape, read: Readings, textures: NDArray[np.uint8], groups: Sequence[str], kept: NDArray[Any],
     names: Sequence[str], config: FitConfig, progress: Progress | None = None,
-) -> tuple[AppearanceModel, Floats]:  # fmt: skip
-    """The appearance model, and the codes of the faces it was fitted to.
+) -> AppearanceModel:  # fmt: skip
+    """The appearance model.
 
     Args:
         shape: of `fit_shape`.
@@ -101,97 +101,79 @@ def fit_appearance(
     Raises:
         InputError: too few faces.
     """
-    count = len(textures)
-    if count < 4 * (config.lights + config.textures):
-        wanted = config.lights + config.textures
+    count, wanted = len(textures), config.lights + config.textures
+    if count < 4 * wanted:
         raise InputError(f"{count} faces are too few for {wanted} components: give at least four times as many.")
     say = progress or (lambda stage, done, total: None)
-    zero, size = np.zeros(LIGHT, np.float32), config.size
-    empty = np.zeros((0, 0), np.float32)
+    looks = _looks(look_features(textures, read), kept)
+    rng = np.random.default_rng(config.seed)
+    sample = np.sort(rng.permutation(count)[: config.sample])
+    read, textures, kept, count = read.take(sample), textures[sample], kept[sample], len(sample)
+    zero, empty = np.zeros(LIGHT, np.float32), np.zeros((0, 0), np.float32)
     half = AppearanceModel(  # reads textures and light; what it predicts comes with the fit
-        shape, size, zero, zero + 1, predict=empty, components=empty, reader=empty, looks=empty, attributes=empty,
-        give=empty, bands=np.ones((1, 1), np.int64),
+        shape, config.size, zero, zero + 1, predict=empty, components=empty, reader=empty, looks=looks,
+        attributes=empty, give=empty, bands=np.ones((1, 1), np.int64),
     )  # fmt: skip
-    light = np.concatenate([half.read_light(half.seen(textures[rows])) for rows in _chunks(count)])
+    light = np.empty((count, LIGHT), np.float32)
+    weight = np.sqrt(np.repeat(frame_mask(shape.front, config.size).ravel()[half.pixels], 3))
+    weighted = np.empty((count, len(weight)), np.float32)
+    for rows in _chunks(count):
+        seen = half.seen(textures[rows])
+        light[rows] = half.read_light(seen)
+        np.multiply(half.evened(seen, light[rows]), weight, out=weighted[rows])
     light_mean, light_sd = light.mean(0), light.std(0)
     features = half.features(read.numbers, shape.turn(read.pose), (light - light_mean) / light_sd)
-    weight = np.sqrt(np.repeat(frame_mask(shape.front, size).ravel()[model_pixels(shape.front, size)], 3))
-    strata = _strata(groups, light[:, :3].mean(1))
-    use = np.arange(count)
+    strata = _strata([groups[row] for row in sample], light[:, :3].mean(1))
+    use, rest = np.ones(count, bool), np.empty_like(weighted)
     rounds = 3 if config.trim else 1
-    for number in range(rounds):
-        say("fitting", number, rounds)
-        predict = _regression(half, features, textures, use, config.ridge)
-        last = number == rounds - 1
-        axes = _components(half, features, predict, textures, use, weight, config, config.textures if last else 40)
-        if not last:
-            error = np.concatenate(
-                [
-                    np.square(one - one @ axes @ axes.T).mean(1)
-                    for one in (_rest(half, features, predict, textures, rows) * weight for rows in _chunks(count))
-                ]
-            )
-            use = np.flatnonzero(_kept(error, strata, 1 - config.trim))
-    coefficients = np.concatenate(
-        [(_rest(half, features, predict, textures, rows) * weight) @ axes for rows in _chunks(count)]
-    )
-    spread = coefficients[use].std(0)
-    components = (axes / weight[:, None]).T * spread[:, None]
+    for number in range(1, rounds + 1):
+        say("fitting", number - 1, rounds)
+        predict = _regression(features * use[:, None], weighted, config.ridge)
+        for rows in _chunks(count):  # in place, since each of these arrays has gigabytes
+            np.subtract(weighted[rows], features[rows] @ predict, out=rest[rows])
+        axes = _components(half, rest[use], weight, config, config.textures if number == rounds else 40, rng)
+        coefficients = rest @ axes
+        if number < rounds:
+            error = np.einsum("ij,ij->i", rest, rest) - np.einsum("ij,ij->i", coefficients, coefficients)
+            use = _kept(error, strata, 1 - config.trim)
+    del weighted, rest
+    coefficients = coefficients[use]
+    spread = coefficients.std(0)
+    read, textures = read.take(use), textures[use]
     codes = np.concatenate([read.identity, coefficients / spread], 1).astype(np.float32)
-    looks = _looks(look_features(textures, read), kept)
     lights = slice(config.shapes, config.shapes + config.lights)
-    reads, give = _attributes(codes[use], look_features(textures[use], read.take(use)) @ looks.T, lights)
-    model = AppearanceModel(
-        shape, size, light_mean, light_sd, predict, components.astype(np.float32),
-        (weight[:, None] * axes / spread).astype(np.float32), looks, reads, give,
-        layer_bands(config.layers, config.shapes, config.lights, config.textures), tuple(names), config.lights,
+    reads, give = _attributes(codes, look_features(textures, read) @ looks.T, lights)
+    model = replace(
+        half, light_mean=light_mean, light_sd=light_sd, predict=(predict / weight).astype(np.float32),
+        components=((axes / weight[:, None]).T * spread[:, None]).astype(np.float32),
+        reader=(weight[:, None] * axes / spread).astype(np.float32), attributes=reads, give=give,
+        bands=layer_bands(config.layers, config.shapes, config.lights, config.textures), names=tuple(names),
+        lights=config.lights,
     )  # fmt: skip
-    some = use[:: max(1, len(use) // 2000)]
+    some = np.arange(0, len(codes), max(1, len(codes) // 2000))
     square: Any = 0.0
-    for rows in (some[part] for part in _chunks(len(some))):
-        code, moment = model.encode(textures[rows], read.take(rows))
-        square = square + np.square(model.missed(textures[rows], code, moment)[0]).sum(0)
+    for part in _chunks(len(some)):
+        code, moment = model.encode(textures[some[part]], read.take(some[part]))
+        square = square + np.square(model.missed(textures[some[part]], code, moment)[0]).sum(0)
     say("fitting", rounds, rounds)
-    return replace(model, usual=np.sqrt(square / len(some)).clip(0.02).astype(np.float32)), codes
+    return replace(model, usual=np.sqrt(square / len(some)).clip(0.02).astype(np.float32))
 
 
-def _regression(
-    half: AppearanceModel, features: Floats, textures: NDArray[np.uint8], use: NDArray[np.int64], ridge: float
-) -> Floats:
-    """Texture from features, [F,3P]."""
-    xx: Any = 0.0
-    xt: Any = 0.0
-    for rows in _chunks(len(use)):
-        x = features[use[rows]]
-        xx, xt = xx + x.T @ x, xt + x.T @ _evened(half, textures, use[rows])
+def _regression(features: Floats, pixels: Floats, ridge: float) -> Floats:
+    """Pixels from features, [F,3P]."""
     penalty = ridge * np.eye(features.shape[1], dtype=np.float32)
     penalty[0, 0] = 0  # the mean face is not to shrink
-    return np.linalg.solve(xx + penalty, xt).astype(np.float32)
-
-
-def _rest(half: AppearanceModel, features: Floats, predict: Floats, textures: Any, rows: Any) -> Floats:
-    return _evened(half, textures, rows) - features[rows] @ predict
-
-
-def _evened(half: AppearanceModel, textures: Any, rows: Any) -> Floats:
-    seen = half.seen(textures[rows])
-    return half.evened(seen, half.read_light(seen))
+    return np.linalg.solve(features.T @ features + penalty, features.T @ pixels).astype(np.float32)
 
 
 def _components(
-    half: AppearanceModel, features: Floats, predict: Floats, textures: Any, use: NDArray[np.int64], weight: Floats,
-    config: FitConfig, number: int,
-) -> Floats:  # fmt: skip
-    """Axes [3P,lights+number] of what is not predicted: of its smooth part, then of what these leave."""
-    rng = np.random.default_rng(config.seed)
-    some = np.sort(rng.permutation(use)[: config.sample])
-    data = np.empty((len(some), len(weight)), np.float32)
-    for rows in _chunks(len(some)):
-        data[rows] = _rest(half, features, predict, textures, some[rows]) * weight
-    some_light = np.arange(0, len(data), max(1, len(data) // 3000))
-    light = _principal(_smoothed(half, data[some_light], weight, config), config.lights, rng)
-    data -= (data @ light) @ light.T
-    return np.concatenate([light, _principal(data, number, rng)], 1)
+    half: AppearanceModel, rest: Floats, weight: Floats, config: FitConfig, number: int, rng: np.random.Generator
+) -> Floats:
+    """Axes [3P,lights+number] of what is not predicted, [N,3P]: of its smooth part, then of what these leave in it."""
+    some = rest[:: max(1, len(rest) // 3000)]
+    light = _principal(_smoothed(half, some, weight, config), config.lights, rng)
+    rest -= (rest @ light) @ light.T
+    return np.concatenate([light, _principal(rest, number, rng)], 1)
 
 
 def _smoothed(half: AppearanceModel, data: Floats, weight: Floats, config: FitConfig) -> Floats:

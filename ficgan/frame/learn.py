@@ -99,7 +99,7 @@ def learn(
         textures[row] = found
     labels = None if data.labels is None else data.labels.take([int(i) for i in clear])
     names, kept = kept_attributes(labels, len(clear))
-    model, _ = fit_appearance(shape, read, textures, _groups(labels, len(clear)), kept, names, config, say)
+    model = fit_appearance(shape, read, textures, _groups(labels, len(clear)), kept, names, config, say)
     record = {"images": len(data), "clear": len(clear), "mesh": mesh.name, "fingerprint": data.fingerprint}
     return Learnt(model, record, clear, read, textures)
 

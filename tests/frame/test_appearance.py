@@ -160,7 +160,7 @@ def world(heads: Heads) -> World:
 
 def fitted(
     world: World, config: FitConfig = CONFIG, textures: NDArray[np.uint8] | None = None
-) -> tuple[AppearanceModel, Floats]:
+) -> AppearanceModel:
     groups = ["one", "other"] * (PEOPLE // 2)
     given = world.textures if textures is None else textures
     return fit_appearance(world.shape, world.read, given, groups, world.labels, ("first", "second"), config)
@@ -168,7 +168,7 @@ def fitted(
 
 @pytest.fixture(scope="module")
 def model(world: World) -> AppearanceModel:
-    return fitted(world)[0]
+    return fitted(world)
 
 
 @pytest.fixture(scope="module")
@@ -217,7 +217,8 @@ def test_the_world_is_found_again(world: World, model: AppearanceModel, encoded:
 
 
 def test_codes_are_in_standard_deviations_and_read_the_same_later(world: World, encoded: tuple[Floats, Moment]) -> None:
-    model, codes = fitted(world)
+    model = fitted(world)
+    codes, _ = model.encode(world.textures, world.read)
     assert codes.shape == (PEOPLE, model.code_size) and codes.dtype == np.float32
     np.testing.assert_allclose(codes.std(0), 1, atol=0.02)
     np.testing.assert_allclose(encoded[0], codes[:40], atol=1e-3)  # and two fits are one
@@ -231,7 +232,7 @@ def test_codes_are_in_standard_deviations_and_read_the_same_later(world: World, 
 def test_the_mean_face_is_not_shrunk(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the penalty, somebody without a code is the mean face in the light of the moment."""
     monkeypatch.setattr(appearance, "SMALL", 8)  # attributes do not matter here, and take most of the time
-    model, _ = fitted(world, replace(CONFIG, textures=5, ridge=1e7))
+    model = fitted(world, replace(CONFIG, textures=5, ridge=1e7))
     codes, moment = model.encode(world.textures[:40], world.read.take(slice(40)))
     mean = np.broadcast_to(world.evened().mean(0), (40, SIZE, SIZE, 3))
     made = model.decode(np.zeros_like(codes), moment)
@@ -242,7 +243,7 @@ def test_faces_they_were_not_fitted_to(world: World, model: AppearanceModel) -> 
     """The other half of the people, and a fit to the first."""
     half = slice(PEOPLE // 2)
     part = replace(world, read=world.read.take(half), lights=world.lights[half], codes=world.codes[half])
-    some, _ = fit_appearance(
+    some = fit_appearance(
         world.shape, part.read, world.textures[half], ["all"] * (PEOPLE // 2), world.labels[half], ("a", "b"), CONFIG
     )
     rows = slice(PEOPLE // 2, PEOPLE)
@@ -269,7 +270,7 @@ def test_glasses_are_left_out_in_all_groups_alike(
     choose = fit._kept
     monkeypatch.setattr(fit, "_kept", lambda *given: kept.append(choose(*given)) or kept[-1])
     config = replace(CONFIG, trim=0.3)
-    trimmed, _ = fitted(world, config, textures)
+    trimmed = fitted(world, config, textures)
     use = kept[-1]
     assert use[glasses].mean() < 0.05
     for group in (slice(0, None, 2), slice(1, None, 2)):
@@ -286,7 +287,7 @@ def test_glasses_are_left_out_in_all_groups_alike(
         basis, _ = np.linalg.qr((one.components * weight).T)
         return float(np.square(wanted @ basis).sum() / np.square(wanted).sum())
 
-    assert explained(trimmed) < 0.6 * explained(fitted(world, CONFIG, textures)[0])
+    assert explained(trimmed) < 0.6 * explained(fitted(world, CONFIG, textures))
 
 
 def test_what_lies_over_a_face_is_taken_away(world: World, model: AppearanceModel) -> None:
