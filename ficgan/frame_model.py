@@ -27,10 +27,12 @@ from ficgan.frame import (
     matched_border,
     no_sharper,
     paste_texture,
+    read_gaze,
     read_look,
     read_texture,
     sharpened,
     stretched,
+    with_eyes,
 )
 from ficgan.frame.appearance import COVERED, SLOPES
 from ficgan.frame.file import DetailWriter, FrameConfig, FrameNetwork
@@ -59,12 +61,14 @@ class _Place:
         texture: uint8 [R,R,3] of the source.
         look: of the photo.
         z_non: float32 [1,S,4,4], the network's; None without one.
+        gaze: float32 [2] of `read_gaze`.
         hair: float32 [R,R], how much of each pixel is hair before the forehead and stays.
     """
 
     moment: Moment
     texture: Image
     look: Look
+    gaze: Floats
     z_non: Floats | None = None
     hair: Floats | float = 0.0
 
@@ -217,7 +221,8 @@ class FrameModel(FaceModel):
         note = "something lies over the face, and the new one is drawn over it" if covered > COVERED else ""
         weak = mesh.presence < DOUBTFUL_PRESENCE and np.ptp(mesh.points[:, :2], axis=0).min() >= DOUBTFUL_SIDE
         doubt = f"its shape is hardly that of a person ({mesh.presence:.0f} of usually 22 to 26)" if weak else ""
-        return Sight(z_id, _Place(moment, bare, look, z_non, self._hair(texture, moment)), note=note, doubt=doubt)
+        place = _Place(moment, bare, look, read_gaze(mesh.points), z_non, self._hair(texture, moment))
+        return Sight(z_id, place, note=note, doubt=doubt)
 
     def _hair(self, texture: Image, moment: Moment) -> Floats:
         model = self.model
@@ -368,6 +373,10 @@ class FrameModel(FaceModel):
             else:
                 detail = np.float32(fine / max(model.detail_sd, 1e-6)) * model.detail(row.lender)
             texture += detail[..., None]
+        if taken is not None:  # eyes that keep some layers of the source's are drawn as far as they are new
+            yaw, share = float(moment.read.pose.yaw[0]), taken[shape + model.lights :].mean(dtype=np.float32)
+            eyes = with_eyes(texture, points, place.gaze, yaw, model.shape.front, model.warp)
+            texture += share * (eyes - texture)
         return _Made(texture, points, hair)
 
     def paste(self, photo: Image, sight: Sight, made: Any, *, mask_scale: float = 1.0) -> Paste:
