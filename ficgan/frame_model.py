@@ -272,9 +272,9 @@ class FrameModel(FaceModel):
         told["choices"] = first
         stay = ", ".join(self.model.names)
         told["not_covered"] += (
-            f" z_non holds expression, head pose, gaze, light and part of the outline; {stay or 'no attribute'} stay as "
-            f"they are read from the source. Of {first} k-same draws ({later} where a face was tried again) the one least "
-            "like the source was taken, which tells whoever knows the seed a little about it."
+            " z_non holds expression, head pose, gaze, light and part of the outline; as they are read from the source "
+            f"stay {stay or 'no attributes'}. Of {first} k-same draws ({later} where a face was tried again) the one "
+            "least like the source was taken, which tells whoever knows the seed a little about it."
         )
         return told
 
