@@ -34,7 +34,10 @@ __all__ = ["SUPPORTED", "Child", "Limits", "Server", "from_json", "is_on", "to_j
 SWITCH = "FICGAN_SANDBOX"
 """Environment variable: 1 where photos and films are decoded in a child."""
 SUPPORTED = sys.platform in ("linux", "darwin")
-_KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "OMP_NUM_THREADS", "TMPDIR")
+_KEPT = (
+    "PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR",
+    "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OPENCV_FOR_THREADS_NUM",
+)  # fmt: skip
 """Environment of the child; tokens and keys stay behind."""
 _HEADER = 64 << 20
 """Most bytes of an answer without its pixels: profiles and metadata."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from ficgan.cli._shared import cpus, share_processors
 from ficgan.diagnosis import EXTRAS
 
 ASTRONAUT = Path(__file__).resolve().parent.parent / "tools" / "astronaut.jpg"
@@ -97,6 +99,60 @@ def test_a_wrong_path_is_answered_before_anything_is_loaded(tmp_path: Path) -> N
     assert done.returncode == 2 and "none.jpg: no such file" in done.stderr
     seconds, *modules = done.stdout.split()
     assert float(seconds) < 0.7 and not {"numpy", "cv2", "onnxruntime", "av", "pydantic", *EXTRA} & set(modules)
+
+
+FIRST_SIGHT = """
+import os, sys
+
+class Watch:  # says what NumPy finds in the environment when it is loaded, and ends the process
+    def find_spec(self, name, path=None, target=None):
+        if name == "numpy":
+            print(*map(os.environ.get, ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")), file=sys.stderr, flush=True)
+            os._exit(0)
+
+sys.meta_path.insert(0, Watch())
+from ficgan.cli.main import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "threads"),
+    [
+        (["deid", "PHOTO", "-o", "OUT/"], "1 None"),
+        (["deid", "PHOTO", "PHOTO2", "--jobs", "2", "-o", "OUT/"], "1 SHARE"),
+        (["deid", "PHOTO", "PHOTO2", "FILM", "--jobs", "2", "-o", "OUT/"], "1 None"),
+        (["analyse", "FILM", "-o", "OUT"], "1 None"),
+        (["pipe", "--size", "64x64", "--fps", "25"], "1 None"),
+        (["serve", "--port", "0"], "1 None"),
+        (["ui", "--port", "0", "--no-browser"], "1 None"),
+    ],
+)
+def test_photos_share_the_processors(command: list[str], threads: str, media: Path, tmp_path: Path) -> None:
+    """NumPy's library reads its number of threads when it is loaded, so the command must have set it by then."""
+    if command[0] in ("serve", "ui"):
+        pytest.importorskip("uvicorn")
+    (tmp_path / "second.png").write_bytes((media / "photo.png").read_bytes())
+    paths = {"PHOTO": media / "photo.png", "PHOTO2": tmp_path / "second.png", "FILM": media / "film.mp4"}
+    paths |= {"OUT": tmp_path / "out", "OUT/": tmp_path / "out"}
+    words = [str(paths.get(word, word)) for word in command]
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST_SIGHT, *words],
+        capture_output=True, text=True, check=False, env=environment, stdin=subprocess.DEVNULL, timeout=60,
+    )  # fmt: skip
+    share = max(1, cpus() // 2)
+    assert done.stderr.splitlines()[-1:] == [threads.replace("SHARE", str(share))], done.stderr
+
+
+def test_the_users_own_number_of_threads_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "OPENCV_FOR_THREADS_NUM")
+    monkeypatch.setattr(os, "environ", {"OMP_NUM_THREADS": "3"})
+    share_processors(2, mode="external:command=./mine")
+    assert os.environ == {"OMP_NUM_THREADS": "3"}
+    share_processors(2)
+    share = str(max(1, cpus() // 2))
+    assert [os.environ[name] for name in names] == ["1", "3", share]
 
 
 @pytest.mark.parametrize(

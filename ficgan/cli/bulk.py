@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from ficgan.cli import HELP
 from ficgan.cli import _options as opts
-from ficgan.cli._shared import Summary, cpus, options, reporting
+from ficgan.cli._shared import Summary, cpus, options, reporting, share_processors
 from ficgan.errors import FicganError, UsageError
 from ficgan.files import file_digest
 
@@ -91,6 +91,7 @@ def bulk(source: str, out: str, report: Progress, **given: Any) -> tuple[Summary
         film = {**given, "link": "file", "verify": "sampled" if given["verify"] else "off"}
         task = replace(task, video=opts.video_settings(film), encode=opts.encode_options(film))
     count = min(given["jobs"] or cpus(), len(jobs))
+    share_processors(count, mode=given["mode"])  # processes inherit it
     engine = (
         ray_engine(count, address=given["address"], batch=given["batch"])
         if given["engine"] == "ray"

@@ -19,7 +19,7 @@ from ficgan.cli import _options as opts
 from ficgan.cli._console import Progress, handle_errors
 from ficgan.cli._deid_run import Run, RunOptions, finish
 from ficgan.cli._plan import DEFAULT_SUFFIX, make_plan
-from ficgan.cli._shared import TALK, cpus, options
+from ficgan.cli._shared import TALK, cpus, options, share_processors
 from ficgan.errors import UsageError
 from ficgan.records.sidecars import Manifest
 
@@ -117,11 +117,10 @@ def deid(inputs: tuple[str, ...], out: str | None, **given: Any) -> None:
 
     photos = sum(not job.film for job in plan.jobs)
     jobs = _jobs(given, mode, photos)
+    share_processors(1 if films else jobs, mode=mode)
     rules = opts.video_rules(given)
 
     def engine() -> Any:
-        if jobs > 1:
-            _share_processors(jobs, films=bool(films))
         if photos:
             settings.update(keep=rules.keep, only=rules.only, boxes=rules.boxes)
         return make_engine(**{**settings, **opts.loaded(given)})
@@ -172,16 +171,6 @@ def _jobs(given: Mapping[str, Any], mode: str, photos: int) -> int:
     alone = given["compile_"] or mode.startswith("external")  # neither is made for several threads
     usual = min(cpus(), MOST_JOBS) if given["device"] == "cpu" else 2
     return 1 if alone else max(1, min(given["jobs"] or usual, photos))
-
-
-def _share_processors(jobs: int, *, films: bool) -> None:
-    """Each photo has a thread of its own, so the libraries' own threads would only be in each other's way."""
-    if films:
-        return
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cpus() // jobs)))
-    import cv2
-
-    cv2.setNumThreads(max(1, cpus() // jobs))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from ficgan.cli import HELP
 from ficgan.cli import _options as opts
 from ficgan.cli import deid as _deid
 from ficgan.cli._console import handle_errors
-from ficgan.cli._shared import TALK, Finite, Pair, options
+from ficgan.cli._shared import TALK, Finite, Pair, options, share_processors
 from ficgan.errors import FicganError, InputError, UsageError
 
 if TYPE_CHECKING:
@@ -207,6 +207,7 @@ def pipe(size: tuple[int, int], pixel_format: str, fps: float, quiet: bool, **gi
     Sound does not pass through a pipe of frames. The line of JSON at the end goes to stderr. Exit codes: 0 done,
     1 failed (also where the program after the pipe ended early), 2 usage, 3 stdin ended within a frame.
     """
+    share_processors(mode=given["mode"])
     started = time.monotonic()
     raw = RawFormat(*size, pixel_format, given["matrix"], given["full_range"])
     settings = opts.engine_settings(given, verify=given["verify"], fallback="solid")

@@ -21,7 +21,17 @@ from ficgan.cli import deid as _deid
 from ficgan.cli._console import EXIT_SOME_FAILED, Progress, handle_errors, printable
 from ficgan.cli._deid_run import Run, RunOptions, finish
 from ficgan.cli._plan import Job
-from ficgan.cli._shared import NEW_FILE, OVERWRITE, TALK, Summary, options, output, refuse_existing, reporting
+from ficgan.cli._shared import (
+    NEW_FILE,
+    OVERWRITE,
+    TALK,
+    Summary,
+    options,
+    output,
+    refuse_existing,
+    reporting,
+    share_processors,
+)
 from ficgan.errors import InputError
 
 __all__ = ["analyse", "export", "purge", "render", "report"]
@@ -40,6 +50,7 @@ def analyse(film: str, folder: str, mode: str, overwrite: bool, **given: Any) ->
     FOLDER gets project.json, tracks.jsonl, thumbs/ and review.html. It holds source faces and is private; `ficgan
     purge` removes it. Edit project.json or export decisions from the page, then `ficgan render FOLDER FILM -o OUT`.
     """
+    share_processors()
     from ficgan.anonymizers.modes import caution
 
     started = time.monotonic()
@@ -89,6 +100,7 @@ def render(
 
     PROJECT is the folder that `ficgan analyse` made, FILM the film it was made of.
     """
+    share_processors()
     started = time.monotonic()
     given |= _as_analysed(project, given["fallback"])
     settings = opts.engine_settings(given, mode="ficgan", verify=given["verify"] != "off") | opts.loaded(given)

@@ -20,7 +20,7 @@ from ficgan.cli import HELP
 from ficgan.cli import _options as opts
 from ficgan.cli import deid as _deid
 from ficgan.cli._console import handle_errors
-from ficgan.cli._shared import TALK, Finite, options
+from ficgan.cli._shared import TALK, Finite, options, share_processors
 from ficgan.errors import FicganError, UsageError
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ def serve(host: str, port: int, token_file: str | None, quiet: bool, **given: An
     Photos stay in memory and are gone after the answer; nothing of them is logged. Ends with Ctrl-C or
     SIGTERM, when the requests at work are answered; the exit code is 0.
     """
+    share_processors(mode=given["mode"])
     token = _token(token_file)
     if token is None and not _is_loopback(host):
         raise UsageError(
@@ -184,6 +185,7 @@ def ui(folder: Path | None, out: Path | None, project: Path | None, port: int, b
         import uvicorn  # noqa: F401
     except ImportError as error:
         raise FicganError(f"`ficgan ui` needs {error.name}: pip install 'ficgan[ui]'") from None
+    share_processors()
     from ficgan.cli._plan import is_film
     from ficgan.images import FILM_SUFFIXES, READABLE_SUFFIXES
     from ficgan.ui import server

@@ -95,6 +95,8 @@ def onnx_session(model: Path | bytes, device: str = "cpu") -> Any:
     options = ort.SessionOptions()
     options.log_severity_level = 3  # errors only: exporters leave harmless warnings by the hundred
     options.enable_mem_pattern = False  # patterns are for one size of input; with many they cost time and memory
+    _share_memory()
+    options.add_session_config_entry("session.use_env_allocators", "1")
     # Respect the user's thread limit, which onnxruntime's own pool otherwise ignores.
     threads = os.environ.get("OMP_NUM_THREADS", "")
     if threads.isdigit() and int(threads) > 0:
@@ -109,6 +111,19 @@ def onnx_session(model: Path | bytes, device: str = "cpu") -> Any:
         raise UsageError(f"Device {device!r} was asked for, but onnxruntime fell back to {used[0]}: use device 'cpu'.")
     _trim_heap()
     return session
+
+
+@cache
+def _share_memory() -> None:
+    """Give all networks one arena, which grows by what is asked for.
+
+    By default each has its own, which doubles. With two photos in work that takes 70 MiB more.
+    """
+    import onnxruntime as ort
+
+    memory = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
+    usual = {"max_mem": 0, "initial_chunk_size_bytes": -1, "max_dead_bytes_per_chunk": -1}
+    ort.create_and_register_allocator(memory, ort.OrtArenaCfg({**usual, "arena_extend_strategy": 1}))
 
 
 def _trim_heap() -> None:
