@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import math
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from ficgan.cli._console import EXIT_SOME_FAILED, MODES, Progress, handle_errors
+from ficgan.device import cpus
 from ficgan.errors import UsageError
 
 
@@ -146,11 +146,6 @@ class Box(_Parsed):
 F = TypeVar("F", bound=Callable[..., Any])
 Summary = dict[str, Any]
 """What a command prints at its end, as one line of JSON."""
-
-
-def cpus() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 PATH = click.Path(path_type=Path)
