@@ -1,7 +1,8 @@
-"""Which device torch computes on, and in which floating type: what the processor is fast in, found by trying."""
+"""Which processors there are, and in which floating type torch computes on them: what is fast, found by trying."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from functools import lru_cache
@@ -13,11 +14,16 @@ from ficgan.errors import UsageError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["PRECISIONS", "resolve_device", "resolve_precision"]
+__all__ = ["PRECISIONS", "cpus", "resolve_device", "resolve_precision"]
 
 PRECISIONS = ("auto", "float32", "bfloat16", "float16")
 GAIN = 1.25
 """Lower precision is taken only where it is at least this much faster, so that noise does not decide."""
+
+
+def cpus() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def resolve_device(name: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import re
 import sys
@@ -12,6 +11,8 @@ from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+from ficgan.device import cpus
 
 __all__ = ["OPENCV_REMEDY", "Diagnosis", "Finding", "diagnose", "import_remedy"]
 
@@ -176,10 +177,9 @@ def _pair() -> Finding:
 
 
 def _devices() -> Iterator[Finding]:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     model, flags = _cpu()
     special = [flag for flag in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if flag in flags]
-    yield Finding("CPU", True, f"{model}, {cores} cores, {', '.join(special) or 'no vector extensions known'}")
+    yield Finding("CPU", True, f"{model}, {cpus()} cores, {', '.join(special) or 'no vector extensions known'}")
     import torch
 
     threads = f"{torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()} kernels"

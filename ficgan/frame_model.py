@@ -213,7 +213,7 @@ class FrameModel(FaceModel):
         look = read_look(photo, read.upright[0], bare, model.mask)
         if self._adds_detail and float(read.pose.scale[0]) * float(model.warp.step.min()) > 1.1:
             double = read_texture(photo, read.upright[0], read.points[0], model.warp, finer=2, grid=grid)
-            look = replace(look, fine=float(fine_detail(double).ravel()[model.fine_pixels].std()))
+            look = replace(look, fine=float(fine_detail(double, model.fine_pixels).std()))
         z_id, z_non = np.concatenate([code[0], moment.kept[0]]), None
         if self.network is not None:
             w, z_non = self.network.read(bare[None], model.identity_code(code, moment.kept))

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ficgan.cli._shared import cpus, share_processors
+from ficgan.cli._shared import share_processors
+from ficgan.device import cpus
 from ficgan.diagnosis import EXTRAS
 
 ASTRONAUT = Path(__file__).resolve().parent.parent / "tools" / "astronaut.jpg"

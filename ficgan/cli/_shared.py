@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from ficgan.cli._console import EXIT_SOME_FAILED, MODES, Progress, handle_errors
+from ficgan.device import cpus
 from ficgan.errors import UsageError
 
 
@@ -167,11 +168,6 @@ def share_processors(photos: int = 1, *, mode: str = "ficgan") -> None:
 F = TypeVar("F", bound=Callable[..., Any])
 Summary = dict[str, Any]
 """What a command prints at its end, as one line of JSON."""
-
-
-def cpus() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 PATH = click.Path(path_type=Path)

@@ -11,7 +11,8 @@ from click.core import ParameterSource
 
 from ficgan.cli import HELP
 from ficgan.cli import _options as opts
-from ficgan.cli._shared import Summary, cpus, options, reporting, share_processors
+from ficgan.cli._shared import Summary, options, reporting, share_processors
+from ficgan.device import cpus
 from ficgan.errors import FicganError, UsageError
 from ficgan.files import file_digest
 

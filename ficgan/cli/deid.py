@@ -19,7 +19,8 @@ from ficgan.cli import _options as opts
 from ficgan.cli._console import Progress, handle_errors
 from ficgan.cli._deid_run import Run, RunOptions, finish
 from ficgan.cli._plan import DEFAULT_SUFFIX, make_plan
-from ficgan.cli._shared import TALK, cpus, options, share_processors
+from ficgan.cli._shared import TALK, options, share_processors
+from ficgan.device import cpus
 from ficgan.errors import UsageError
 from ficgan.records.sidecars import Manifest
 

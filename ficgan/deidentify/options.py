@@ -15,6 +15,7 @@ from ficgan.errors import FicganError, UsageError
 from ficgan.face_model import FaceModel, ModelInfo
 from ficgan.faces import Face, FaceDetector, Recognizer, get_recognizer
 from ficgan.faces.models import check_onnx_device
+from ficgan.faces.recognition import embed_largest
 from ficgan.files import file_digest, file_header
 from ficgan.identity import IdentityBank
 from ficgan.policy import Policy
@@ -270,7 +271,7 @@ class Exemptions:
         teller = get_recognizer(recognizer) if isinstance(recognizer, str) else recognizer
 
         def read(photos: Mapping[str, Image]) -> dict[str, NDArray[np.float32]]:
-            return {name: _largest(photo, name, detector, teller) for name, photo in photos.items()}
+            return {name: embed_largest(photo, name, detector, teller) for name, photo in photos.items()}
 
         return cls(teller, read(finding.keep), read(finding.only), finding.boxes)
 
@@ -305,13 +306,3 @@ class Exemptions:
         apart = {name: self.recognizer.distance(reading, known) for name, known in people.items()}
         nearest = min(apart, key=lambda name: apart[name])
         return nearest if apart[nearest] < factor * self.recognizer.match_threshold else None
-
-
-def _largest(photo: Image, name: str, detector: FaceDetector, recognizer: Recognizer) -> NDArray[np.float32]:
-    """Embedding of the largest face of a reference photo."""
-    faces = detector.detect(photo)
-    if not faces:
-        raise UsageError(f"{name}: no face was found in it; give a photo with one clear face")
-    largest = max(faces, key=lambda face: float(np.prod(face.box[2:] - face.box[:2])))
-    reading: NDArray[np.float32] = recognizer.embed(photo, largest.landmarks[None])[0]
-    return reading

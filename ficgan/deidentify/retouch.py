@@ -16,7 +16,7 @@ from ficgan.deidentify.pipeline import Deidentifier
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import FaceModel, Sight
 from ficgan.faces import Face
-from ficgan.faces.detection import PyramidDetector
+from ficgan.faces.detection import PyramidDetector, overlaps
 from ficgan.policy import Result
 
 __all__ = ["Choice", "Retouch"]
@@ -156,13 +156,6 @@ class Retouch:
         detector = self.engine.detector
         for face in (detector.once() if isinstance(detector, PyramidDetector) else detector).detect(cut):
             place = face.box / np.float32(factor) + np.tile(shift, 2)
-            if _overlap(place, box) >= 0.3:
+            if overlaps(place, box)[0, 0] >= 0.3:
                 return replace(face, box=place, landmarks=face.landmarks / np.float32(factor) + shift)
         return None
-
-
-def _overlap(a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
-    """Intersection over union of two boxes."""
-    sides = (np.minimum(a[2:], b[2:]) - np.maximum(a[:2], b[:2])).clip(0)
-    inner = float(np.prod(sides))
-    return inner / (float(np.prod(a[2:] - a[:2])) + float(np.prod(b[2:] - b[:2])) - inner)

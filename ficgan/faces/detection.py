@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ficgan.errors import InputError
 
-__all__ = ["DetectAt", "Face", "FaceDetector", "Image", "Plan", "PyramidDetector", "Rows", "check_image"]
+__all__ = ["DetectAt", "Face", "FaceDetector", "Image", "Plan", "PyramidDetector", "Rows", "check_image", "overlaps"]
 
 Image = NDArray[np.uint8]  # [H, W, 3] RGB
 # One row per face: x0, y0, x1, y1, score, then five (x, y) landmarks; float [N, 15].
@@ -307,6 +307,15 @@ def tiles(width: int, height: int, side: int, overlap: int) -> Iterator[tuple[in
     for y in starts(height):
         for x in starts(width):
             yield x, y, min(x + side, width), min(y + side, height)
+
+
+def overlaps(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
+    """Intersection over union of every box of a [M,4] or [4] with every one of b [N,4] or [4]: [M,N]."""
+    a, b = (np.asarray(boxes, np.float64).reshape(-1, 4) for boxes in (a, b))
+    sides = np.minimum(a[:, None, 2:], b[None, :, 2:]) - np.maximum(a[:, None, :2], b[None, :, :2])
+    common = sides.clip(0).prod(2)
+    union = (a[:, 2:] - a[:, :2]).prod(1)[:, None] + (b[:, 2:] - b[:, :2]).prod(1)[None] - common
+    return np.divide(common, union, out=np.zeros_like(common), where=union > 0)
 
 
 def suppress(rows: Rows) -> Rows:

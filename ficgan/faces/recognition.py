@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from ficgan.errors import InputError, UsageError
 from ficgan.faces.alignment import ARCFACE_POINTS, Points, similarity
 from ficgan.faces.blend import crop
-from ficgan.faces.detection import Image, check_image
+from ficgan.faces.detection import FaceDetector, Image, check_image
 from ficgan.faces.models import embedded_file, insightface_file, onnx_session, wheel_file
 
 RECOGNIZERS = ("dlib", "insightface")  # in the order in which "auto" prefers them; "onnx:PATH" besides
@@ -137,6 +137,15 @@ def matching(recognizer: Recognizer, a: ArrayLike, b: ArrayLike) -> list[str]:
     if isinstance(recognizer, Gate):
         return recognizer.matching(a, b)
     return [public_name(recognizer)] if recognizer.is_match(a, b) else []
+
+
+def embed_largest(photo: Image, name: str, detector: FaceDetector, recognizer: Recognizer) -> NDArray[np.float32]:
+    """Embedding of the largest face of a reference photo; a UsageError that names it where it shows none."""
+    faces = detector.detect(photo)
+    if not faces:
+        raise UsageError(f"{name}: no face was found in it; give a photo with one clear face")
+    largest = max(faces, key=lambda face: float(np.prod(face.box[2:] - face.box[:2])))
+    return recognizer.embed(photo, largest.landmarks[None])[0]
 
 
 def public_name(recognizer: Recognizer) -> str:

@@ -388,14 +388,12 @@ def sharpened(texture: Floats, gains: Sequence[float]) -> Floats:
     return out
 
 
-def fine_detail(texture: NDArray[Any]) -> Floats:
-    """Luminance that only a texture [2R,2R,3] (uint8, or in [0,1]) of twice the frame's size shows: float32 [2R,2R]."""
+def fine_detail(texture: Image, pixels: NDArray[np.int64]) -> Floats:
+    """Luminance in [0,1], at flat indices [P], that only a texture [2R,2R,3] of twice the frame's size shows."""
     import cv2
 
-    grey = texture.astype(np.float32) @ _GREY
-    if texture.dtype == np.uint8:
-        grey /= 255
-    out: Any = grey - cv2.GaussianBlur(grey, (0, 0), FINE)
+    grey = texture.astype(np.float32) @ _GREY / 255
+    out: Any = (grey - cv2.GaussianBlur(grey, (0, 0), FINE)).ravel()[pixels]
     return out
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ficgan.device import cpus
 from ficgan.errors import InputError
 from ficgan.faces import Alignment, FaceMesh, find_meshes
 from ficgan.frame.appearance import AppearanceModel
@@ -25,9 +25,7 @@ from ficgan.frame.geometry import LO, Readings, Warp
 if TYPE_CHECKING:
     from ficgan.data import FaceData, Labels
 
-__all__ = [
-    "SIDE", "Learnt", "codes_of", "detail_strength", "images_of", "kept_attributes", "learn", "lend", "meshes_of",
-]  # fmt: skip
+__all__ = ["SIDE", "Learnt", "codes_of", "images_of", "kept_attributes", "learn", "lend", "meshes_of"]
 
 Floats = NDArray[np.float32]
 Progress = Callable[[str, int, int], None]
@@ -122,7 +120,7 @@ def lend(model: AppearanceModel, data: FaceData, mesh: FaceMesh, number: int = 3
         if abs(float(read.pose.yaw[0])) > 0.3:
             continue
         double = read_texture(image, read.upright[0], read.points[0], model.warp, finer=2)
-        details.append(fine_detail(double).ravel()[model.fine_pixels])
+        details.append(fine_detail(double, model.fine_pixels))
         small = read_texture(image, read.upright[0], read.points[0], model.warp)
         looks.append(model.encode(small[None], read)[1].kept[0])
     if not details:
@@ -137,11 +135,6 @@ def lend(model: AppearanceModel, data: FaceData, mesh: FaceMesh, number: int = 3
     scale = float(np.quantile(np.abs(table[rows]), 0.9995)) / 127
     steps = np.clip(np.rint(table[rows] / scale), -127, 127).astype(np.int8)
     return replace(model, details=steps, lenders=np.stack(looks)[rows].astype(np.float32), detail_scale=scale)
-
-
-def detail_strength(texture: NDArray[np.uint8], model: AppearanceModel) -> float:
-    """Standard deviation of what only a texture [2R,2R,3] of twice the frame's size shows."""
-    return float(fine_detail(texture).ravel()[model.fine_pixels].std())
 
 
 def _around_eyes(model: AppearanceModel) -> NDArray[np.bool_]:
@@ -261,8 +254,7 @@ def _each(
     data: FaceData, work: Callable[[int, NDArray[np.uint8]], Found], stage: str, say: Progress
 ) -> Iterator[tuple[int, Found]]:
     """Row and work(row, crop) of every face, in order; as many at once as there are cores, a few hundred in memory."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with ThreadPoolExecutor(cores) as pool:
+    with ThreadPoolExecutor(cpus()) as pool:
         for begin in range(0, len(data), _IN_MEMORY):
             rows = range(begin, min(begin + _IN_MEMORY, len(data)))
             yield from zip(rows, pool.map(work, rows, _crops(data, rows)), strict=True)

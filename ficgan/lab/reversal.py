@@ -13,8 +13,8 @@ from ficgan.lab.attacks.revelio import RULES, Rule, choose_threshold, ood_curve,
 from ficgan.lab.bench import Bench, Subject, content
 from ficgan.lab.matrix_config import Scenario
 from ficgan.lab.metrics import Bootstrap, Metric, Sample, pictures, proportion, wilson_share
-from ficgan.lab.metrics.pictures import Perception, SqueezeNet, frechet_distance, frechet_floor
-from ficgan.lab.metrics.utility import Judges
+from ficgan.lab.metrics.pictures import Perception, SqueezeNet, frechet_floor
+from ficgan.lab.metrics.utility import LEAST_IMAGES, Judges, frechet_figure, psnr_figure
 from ficgan.lab.readers import Embeddings
 from ficgan.lab.results import Figure, Trial
 
@@ -32,7 +32,6 @@ REVERSAL: tuple[Metric, ...] = (
     Metric(IDD, "angle between the judge's embeddings of guess and clear face, radians", "privacy", "high", _REVELIO),
 )
 """Metrics of what is given back; "low" is better for whoever anonymises where likeness is meant."""
-_LEAST_IMAGES = 4  # For a Fréchet distance
 CODES, CODE = 2**30, 0.9e6  # Bytes of SqueezeNet's codes of the clear faces that are kept in memory, and of one face's
 
 
@@ -49,9 +48,7 @@ def fidelity_figures(bench: Bench, rows: NDArray[np.int64], faces: Faces) -> tup
     side, sample = guess.images.shape[1], bench.sample(rows)
     both = [content(guess), content(clear)]
     ratio = bench.store.array(["psnr", *both], lambda: pictures.psnr(guess.images, clear.images))
-    equal = int(np.isposinf(ratio).sum())
-    note = f"{equal} of {len(ratio)} are equal to the clear faces (infinite) and left out" if equal else ""
-    out = [sample.mean(PSNR, np.where(np.isinf(ratio), np.nan, ratio), note)]
+    out = [psnr_figure(PSNR, ratio, sample)]
     if pictures.scales(side):
         alike = bench.store.array(["ssim", *both], lambda: pictures.ssim(guess.images, clear.images))
         out.append(sample.mean(SSIM, alike))
@@ -117,11 +114,10 @@ def _of_clear(squeezenet: SqueezeNet, clear: Faces) -> Perception:
 
 
 def _frechet(metric: str, guess: NDArray[np.float32], clear: NDArray[np.float32]) -> Figure:
-    if len(guess) < _LEAST_IMAGES:
-        few = f"{len(guess)} images are too few; give at least {_LEAST_IMAGES}"
+    if len(guess) < LEAST_IMAGES:
+        few = f"{len(guess)} images are too few; give at least {LEAST_IMAGES}"
         return Figure(metric, None, unit="images", note=few)
-    note = f"biased upwards at small n: two halves of the clear faces are {frechet_floor(clear):.4g} apart"
-    return Figure(metric, frechet_distance(guess, clear), n=len(guess), unit="images", note=note)
+    return frechet_figure(metric, clear, guess, frechet_floor(clear))
 
 
 # -- several guesses at each probe ------------------------------------------------------------------------------------

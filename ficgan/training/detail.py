@@ -18,9 +18,9 @@ from ficgan.config import Config
 from ficgan.data import check_alignment, open_faces
 from ficgan.errors import UsageError
 from ficgan.faces import Alignment, MediaPipeMesh, find_meshes
-from ficgan.frame import Readings, frame_mask, read_texture, sharpened, stretched
+from ficgan.frame import Readings, fine_detail, frame_mask, read_texture, sharpened, stretched
 from ficgan.frame.file import load_appearance, save_appearance, sharpness
-from ficgan.frame.learn import detail_strength, images_of
+from ficgan.frame.learn import images_of
 from ficgan.models import DetailNetwork, FrameDiscriminator, Network
 from ficgan.models.frame import above_mean, local_mean
 from ficgan.models.onnx import detail_to_onnx
@@ -48,7 +48,7 @@ class _Batch(NamedTuple):
         texture: [B,3,R,R] in [−1, 1].
         base: [B,1,2R,2R], luminance of the same, doubled, in [0, 1].
         real: [B,1,2R,2R], the tone of `base` with the detail of the photo.
-        fine: [B], how much detail the photo has, see `detail_strength`.
+        fine: [B], how much detail the photo has, the standard deviation of its `fine_detail`.
         own: [B], 1 where `real` is what `texture` would be; 0 for drawn faces.
     """
 
@@ -118,7 +118,7 @@ class DetailTask:
         self.read: Readings = appearance.shape.read(np.stack(reads))
         self.doubles, self.smalls = np.stack(doubles), np.stack(smalls)
         self.codes, self.moment = appearance.encode(self.smalls, self.read)
-        self.fine = np.array([detail_strength(one, appearance) for one in self.doubles], np.float32)
+        self.fine = np.array([fine_detail(one, appearance.fine_pixels).std() for one in self.doubles])
         mask = frame_mask(appearance.shape.front, self.config.model.resolution, inset=3.0, feather=1.0)
         self.mask = torch.from_numpy(mask)[None, None].to(self.device)
 

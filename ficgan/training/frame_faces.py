@@ -15,12 +15,12 @@ from torch import Tensor, nn
 
 from ficgan.data import FaceData
 from ficgan.errors import InputError
-from ficgan.faces import Alignment, FaceMesh, find_meshes
+from ficgan.faces import FaceMesh
 from ficgan.files import atomic_write
 from ficgan.frame import AppearanceModel, Moment, Readings, detail_of, read_texture
 from ficgan.frame.appearance import SLOPES
 from ficgan.frame.file import FrameConfig
-from ficgan.frame.learn import images_of
+from ficgan.frame.learn import images_of, meshes_of
 from ficgan.identity.ksame import draw_members, restore_variance
 from ficgan.training.step import StoredRows, locked
 
@@ -90,39 +90,37 @@ class FrameFaces:
 def _read_faces(
     data: FaceData, model: AppearanceModel, mesh: FaceMesh, verify: nn.Module, folder: Path, say: Any
 ) -> int:
-    side, count = data.resolution, len(data)
+    points, presence = meshes_of(data, mesh, say)
+    clear = np.flatnonzero(presence >= PRESENCE)
+    side, count = data.resolution, len(clear)
+    if not count:
+        raise InputError(f"none of the {len(data)} faces is clear enough: give larger, sharper, frontal ones")
     images = _array(folder / "images.npy", (count, side, side, 3))
     textures = _array(folder / "textures.npy", (count, model.size, model.size, 3))
     kept: dict[str, list[NDArray[Any]]] = {n: [] for n in ("points", "codes", "light", "kept", "grey", "detail")}
-    template, clear = Alignment().points(side)[None], 0
-    for done, image in enumerate(images_of(data)):
-        found = find_meshes(mesh, image, template)[0]
-        if found.presence >= PRESENCE:
-            read = model.shape.read(found.points[None])
-            texture = read_texture(image, read.upright[0], read.points[0], model.warp)
-            code, moment = model.encode(texture[None], read)
-            detail = [detail_of(texture.astype(np.float32) / np.float32(255), model.mask)]
-            row = (found.points[None, :468], code, moment.light, moment.kept, moment.grey, np.array(detail))
-            for name, value in zip(kept, row, strict=True):
-                kept[name].append(np.asarray(value, np.float32))
-            images[clear], textures[clear] = image, texture
-            clear += 1
-        if done % 100 == 99 or done == count - 1:
-            say("reading faces", done + 1, count)
-    if not clear:
-        raise InputError(f"none of the {count} faces is clear enough: give larger, sharper, frontal ones")
+    for row, image in enumerate(images_of(data.subset(clear))):
+        read = model.shape.read(points[clear[row]][None])
+        texture = read_texture(image, read.upright[0], read.points[0], model.warp)
+        code, moment = model.encode(texture[None], read)
+        detail = detail_of(texture.astype(np.float32) / np.float32(255), model.mask)
+        values = (points[clear[row]][None, :468], code, moment.light, moment.kept, moment.grey, [detail])
+        for name, value in zip(kept, values, strict=True):
+            kept[name].append(np.asarray(value, np.float32))
+        images[row], textures[row] = image, texture
+        if row % 100 == 99 or row == count - 1:
+            say("reading faces", row + 1, count)
     for name, parts in kept.items():
         np.save(folder / f"{name}.npy", np.concatenate(parts))
     identity = []
     with torch.no_grad():
-        for begin in range(0, clear, 64):
-            x = torch.from_numpy(np.asarray(images[begin : min(begin + 64, clear)])).permute(0, 3, 1, 2)
+        for begin in range(0, count, 64):
+            x = torch.from_numpy(np.asarray(images[begin : begin + 64])).permute(0, 3, 1, 2)
             identity.append(verify(x.float() / 127.5 - 1).numpy())
-            say("reading identities", min(begin + 64, clear), clear)
+            say("reading identities", min(begin + 64, count), count)
     np.save(folder / "identity.npy", np.concatenate(identity).astype(np.float32))
     images.flush()
     textures.flush()
-    return clear
+    return count
 
 
 def _array(path: Path, shape: tuple[int, ...]) -> Any:

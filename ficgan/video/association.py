@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ficgan.arrays import assignment
 from ficgan.errors import UsageError
 from ficgan.faces import Face
+from ficgan.faces.detection import overlaps
 from ficgan.video.project import Project
 from ficgan.video.read import open_video
 from ficgan.video.settings import Region
@@ -157,7 +158,7 @@ class Associator:
         # Constants moved so that a certain sighting right on its place costs about nothing.
         cost = cost - 4 * math.log(PLACE.noise) - 4 * math.log(LOG_SIZE.noise)
         half = np.exp(logs) / 2
-        cost = cost + 1 - _iou(np.concatenate([middle - half, middle + half], 1), boxes.astype(np.float64))
+        cost = cost + 1 - overlaps(np.concatenate([middle - half, middle + half], 1), boxes)
         far = away > np.minimum(np.maximum(GATE * np.sqrt(loose), 0.5), REACH)
         return np.where(far | other, LIMIT, np.minimum(cost, LIMIT))
 
@@ -193,14 +194,6 @@ def _finished(ended: Sequence[_Active]) -> list[Tracklet]:
         if len(tracklet.sightings) == 1:
             tracklet.notes.append(ONCE)
     return tracklets
-
-
-def _iou(a: Floats, b: Floats) -> Floats:
-    """Intersection over union of boxes [n,4] and [m,4]: [n,m]."""
-    low, high = np.maximum(a[:, None, :2], b[:, :2]), np.minimum(a[:, None, 2:], b[:, 2:])
-    shared = np.prod(np.clip(high - low, 0, None), -1)
-    area = [np.prod(boxes[:, 2:] - boxes[:, :2], -1) for boxes in (a, b)]
-    return shared / (area[0][:, None] + area[1] - shared)
 
 
 # -- weaker finds ----------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.faces import Face, FaceDetector
-from ficgan.faces.detection import check_image
+from ficgan.faces.detection import check_image, overlaps
 from ficgan.video.media import Frame
 from ficgan.video.tracks import measured
 
@@ -261,18 +261,22 @@ class FieldSearch:
             more, fainter = self._look(image[np.minimum(rows + first, len(image) - 1)])
             faint += fainter
             for face in more:
-                same = next((number for number, other in enumerate(faces) if _overlap(face, other) >= 0.4), None)
+                same = next((number for number, other in enumerate(faces) if _same(face, other)), None)
                 if same is None:
                     faces.append(face)
                 else:
                     best = max(face, faces[same], key=lambda found: found.score)
                     low, high = np.minimum(face.box[:2], faces[same].box[:2]), np.maximum(face.box, faces[same].box)[2:]
                     faces[same] = replace(best, box=np.concatenate([low, high]))
-        return faces, [face for face in faint if all(_overlap(face, other) < 0.4 for other in faces)]
+        return faces, [face for face in faint if not any(_same(face, other) for other in faces)]
 
     def _look(self, image: NDArray[np.uint8]) -> tuple[list[Face], list[Face]]:
         doubting = getattr(self.detector, "detect_and_doubt", None)
         return (self.detector.detect(image), []) if doubting is None else doubting(image)
+
+
+def _same(a: Face, b: Face) -> bool:
+    return bool(overlaps(a.box, b.box)[0, 0] >= 0.4)
 
 
 def _is_combed(image: NDArray[np.uint8]) -> bool:
@@ -283,13 +287,6 @@ def _is_combed(image: NDArray[np.uint8]) -> bool:
     height, width = combed.shape[0] // _CELL * _CELL, combed.shape[1] * 4 // _CELL * _CELL // 4
     cells = combed[:height, :width].reshape(height // _CELL, _CELL, -1, _CELL // 4).mean((1, 3))
     return int((cells >= 0.25).sum()) >= _COMBED
-
-
-def _overlap(a: Face, b: Face) -> float:
-    """Intersection over union."""
-    common = float(np.prod((np.minimum(a.box, b.box)[2:] - np.maximum(a.box, b.box)[:2]).clip(0)))
-    areas = [float(np.prod(face.box[2:] - face.box[:2])) for face in (a, b)]
-    return common / max(sum(areas) - common, 1e-6)
 
 
 class DetectionLog:

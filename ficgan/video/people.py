@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Face, FaceDetector, Recognizer
+from ficgan.faces.recognition import embed_largest
 from ficgan.video.association import ONCE
 from ficgan.video.settings import LINKS, Link
 from ficgan.video.tracks import PLACE, Sighting, Tracklet, measured, smooth
@@ -341,11 +342,7 @@ def look_up(
     """Embedding of the largest face of a reference photo; a UsageError without a face or a recogniser."""
     if recognizer is None:
         raise UsageError(f"{name}: people are recognised by photos only with a recogniser; leave --no-verify out")
-    faces = detector.detect(photo)
-    if not faces:
-        raise UsageError(f"{name}: no face was found in it; give a photo with one clear face")
-    largest = max(faces, key=lambda face: float(np.prod(face.box[2:] - face.box[:2])))
-    return recognizer.embed(photo, largest.landmarks[None])[0]
+    return embed_largest(photo, name, detector, recognizer)
 
 
 def likeness(

@@ -77,7 +77,7 @@ def test_the_clear_images_themselves_are_perfect(rng):
         assert figures[name].value == pytest.approx(1, abs=1e-5), name
     for name in zeros.split():
         assert figures[name].value == pytest.approx(0, abs=1e-6), name
-    assert figures["psnr"].value is None and "40 of 40 images are equal" in figures["psnr"].note
+    assert figures["psnr"].value is None and "40 of 40 are equal" in figures["psnr"].note
     assert figures["detected"].low == pytest.approx(0.839, abs=0.01)  # Wilson with 20 people, none missed
     assert set(figures) == {m.name for m in UTILITY} - {"ms-ssim", "attributes-accuracy"}
 

@@ -24,6 +24,7 @@ from pydantic import Field, PlainValidator, StrictInt, StringConstraints
 from ficgan.anonymizers import generator
 from ficgan.data.dataset import Blob, decode_rgb
 from ficgan.errors import InputError, UsageError
+from ficgan.faces.detection import overlaps
 from ficgan.files import atomic_write
 from ficgan.lab.annotation.boxes import (
     OVERLAP,
@@ -39,7 +40,6 @@ from ficgan.lab.annotation.boxes import (
     pairs,
 )
 from ficgan.lab.metrics import wilson
-from ficgan.lab.metrics.pictures import overlaps
 from ficgan.lab.stored import (
     Progress,
     data_url,

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from ficgan.data.dataset import Blob, decode_rgb, list_blobs
 from ficgan.errors import InputError
 from ficgan.faces import FaceDetector
+from ficgan.faces.detection import overlaps
 from ficgan.files import atomic_write
-from ficgan.lab.metrics.pictures import overlaps
 from ficgan.lab.stored import Progress, read_json
 
 Boxes = NDArray[np.float64]  # [M,4]: x0, y0, x1, y1 in pixels, edges continuous from 0

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from ficgan.anonymizers import Faces, Images
 from ficgan.deidentify import Deidentifier
 from ficgan.faces import Face
+from ficgan.faces.detection import overlaps
 from ficgan.lab.bars.bench import DETECTORS, BarsBench, Observation, squared_errors
 from ficgan.lab.bars.table import Control, Controls, Figures
-from ficgan.lab.metrics.pictures import eye_distance, frechet_distance, landmark_distance, overlaps
+from ficgan.lab.metrics.pictures import eye_distance, frechet_distance, landmark_distance
 from ficgan.lab.metrics.utility import compare
 from ficgan.lab.readers import Reader, cosines, paired
 from ficgan.lab.results import Figure

@@ -423,15 +423,6 @@ def box_iou(a: Floats, b: Floats) -> NDArray[np.float64]:
     return np.divide(common, union, out=np.where(np.isnan(union), np.nan, 0.0), where=union > 0)
 
 
-def overlaps(a: Floats, b: Floats) -> NDArray[np.float64]:
-    """Intersection over union of every box of a [M,4] with every one of b [N,4]: [M,N]."""
-    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    sides = np.minimum(a[:, None, 2:], b[None, :, 2:]) - np.maximum(a[:, None, :2], b[None, :, :2])
-    common = sides.clip(0).prod(2)
-    union = (a[:, 2:] - a[:, :2]).prod(1)[:, None] + (b[:, 2:] - b[:, :2]).prod(1)[None] - common
-    return np.divide(common, union, out=np.zeros_like(common), where=union > 0)
-
-
 def eye_distance(landmarks: Floats) -> NDArray[np.float64]:
     """Distance of the eyes, pixels: landmarks [N,5,2] → [N]."""
     return np.linalg.norm(np.asarray(landmarks, np.float64)[:, 1] - landmarks[:, 0], axis=1)

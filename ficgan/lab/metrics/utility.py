@@ -70,6 +70,8 @@ _DETECTORS = ("yunet", "insightface", "centerface", "dlib")
 _CODES = 2**30  # Bytes of SqueezeNet's codes that readings may keep; larger sets are looked at again
 _CODE = 0.9e6
 _BATCH = 32
+LEAST_IMAGES = 4
+"""For a Fréchet distance."""
 _FEWEST = 5  # images; a correlation of fewer says nothing
 _SMILES = (("smile-r", "Smiling"), ("mouth-open-r", "Mouth_Slightly_Open"))
 
@@ -313,6 +315,19 @@ def _of_set(metric: str, value: float, count: int, note: str) -> Figure:
     return Figure(metric, value, n=count, unit="images", note=note)
 
 
+def psnr_figure(metric: str, ratios: NDArray[np.float64], sample: Sample) -> Figure:
+    """Mean of the PSNR [N] of images to the clear ones, without those that are equal."""
+    equal = int(np.isposinf(ratios).sum())
+    note = f"{equal} of {len(ratios)} are equal to the clear faces (infinite) and left out" if equal else ""
+    return sample.mean(metric, np.where(np.isinf(ratios), np.nan, ratios), note)
+
+
+def frechet_figure(metric: str, clear: Values, seen: Values, floor: float) -> Figure:
+    """Fréchet distance of features [N,D]; floor: that of two halves of the clear images."""
+    note = f"biased upwards at small n: two halves of the clear faces are {floor:.4g} apart"
+    return _of_set(metric, pictures.frechet_distance(seen, clear), len(seen), note)
+
+
 def _fidelity(clear: Readings, after: Readings, sample: Sample, region: Box | None) -> Iterator[Figure]:
     a, b = clear.faces.images, after.faces.images
     if region is not None:
@@ -328,10 +343,7 @@ def _fidelity(clear: Readings, after: Readings, sample: Sample, region: Box | No
             yield sample.mean("ms-ssim-short", multi, note)
     else:
         yield sample.none("ssim", f"images of {a.shape[1]} pixels are smaller than its window")
-    ratio = pictures.psnr(a, b)
-    equal = int(np.isposinf(ratio).sum())
-    note = f"{equal} of {len(ratio)} images are equal to the clear ones (infinite) and left out" if equal else ""
-    yield sample.mean("psnr", np.where(np.isinf(ratio), np.nan, ratio), note)
+    yield psnr_figure("psnr", pictures.psnr(a, b), sample)
     # Means of logarithms: half as sharp and twice as sharp cancel. A grey level squared keeps flat images finite.
     yield sample.mean("sharpness", np.log((after.sharpness + 1) / (clear.sharpness + 1)), then=np.exp)
     if after.lpips is not None:
@@ -350,12 +362,12 @@ def _distributions(clear: Readings, after: Readings, sample: Sample) -> Iterator
     for frechet, kernel, x, y in features:
         if x is None or y is None:
             continue
-        if count < 4:
-            yield from (sample.none(name, f"{count} images are too few; give at least 4") for name in (frechet, kernel))
+        if count < LEAST_IMAGES:
+            few = f"{count} images are too few; give at least {LEAST_IMAGES}"
+            yield from (sample.none(name, few) for name in (frechet, kernel))
             continue
         floor = clear.inception_floor if frechet == "fid" else clear.squeezenet_floor
-        note = f"biased upwards at small n: two halves of the clear images are {floor:.4g} apart"
-        yield _of_set(frechet, pictures.frechet_distance(x, y), count, note)
+        yield frechet_figure(frechet, x, y, floor)
         mean, spread = pictures.kernel_distance(x, y, seed=sample.bootstrap.seed)
         yield _of_set(kernel, mean, count, f"standard deviation over subsets {spread:.4g}")
     if before is not None and seen is not None and before.diversity is not None and seen.diversity is not None:

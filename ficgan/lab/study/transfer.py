@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import generator
 from ficgan.errors import InputError, UsageError
-from ficgan.lab.metrics.pictures import overlaps
+from ficgan.faces.detection import overlaps
 from ficgan.lab.stored import digest, write_file
 from ficgan.lab.study.scenes import Boxes, Image, Pictures, Scenes, StudyConfig, TransferConfig, halves, open_scenes
 from ficgan.lab.study.training import (
