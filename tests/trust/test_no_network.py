@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -128,18 +127,43 @@ def test_an_embedded_network_that_was_changed_is_refused(tmp_path: Path, monkeyp
 
 @pytest.fixture(scope="module")
 def sbom() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_sbom", ROOT / "tools" / "make_sbom.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    sys.path.insert(0, str(ROOT / "tools"))
+    import make_sbom
+
+    return make_sbom
 
 
-def test_the_bill_of_materials_names_everything(sbom: ModuleType) -> None:
-    whole, light = sbom.bill(light=False), sbom.bill(light=True)
-    lines = re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "constraints.txt").read_text(), re.M)
+@pytest.fixture(scope="module")
+def lock(sbom: ModuleType) -> ModuleType:
+    return sys.modules["lock"]
+
+
+def test_every_pinned_version_has_its_hashes(lock: ModuleType) -> None:
+    lines = re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.M)
+    assert len(lines) > 100
+    pins = lock.read()
+    assert {lock.normal(name): version for name, version in lines}.items() <= {
+        name: pin.version for name, pin in pins.items()
+    }.items()
+    unpinned = set(pins) - {lock.normal(name) for name, _ in lines}
+    assert all(re.match(r"nvidia-|cuda-|triton$|opencv-python$|cffi$|pycparser$|appnope$", name) for name in unpinned)
+    assert all(pin.hashes for pin in pins.values())
+    assert lock.LIGHT.read_text().endswith("--update\n" + lock.subset(()))
+
+
+def test_extras_are_chosen_with_what_they_need(lock: ModuleType) -> None:
+    serve, pins = lock.needed(lock.direct(["serve"]), lock.read()), lock.read()
+    assert {"starlette", "anyio", "h11", "numpy", "protobuf"} <= set(serve) and "torch" not in serve
+    assert {"torch", "triton", "nvidia-cudnn-cu13"} <= set(lock.needed(lock.direct(["train"]), pins))
+    assert set(lock.needed(lock.direct(["dev", "docs", "dlib", "insightface"]), pins)) == set(pins)
+    with pytest.raises(SystemExit, match="no extra"):
+        lock.subset(["severe"])
+
+
+def test_the_bill_of_materials_names_everything(sbom: ModuleType, lock: ModuleType) -> None:
+    whole, light = sbom.bill(), sbom.bill(light=True)
     listed = {(part["name"], part.get("version")) for part in whole["components"] if part["type"] == "library"}
-    assert listed == {(sbom.normal(name), version) for name, version in lines}
+    assert listed == {(name, pin.version) for name, pin in lock.read().items()}
     networks = [part for part in light["components"] if part["type"] == "machine-learning-model"]
     files = json.loads((ROOT / "pretrained" / "manifest.json").read_text())["files"]
     assert {part["hashes"][0]["content"] for part in networks} == {entry["sha256"] for entry in files.values()}
@@ -150,13 +174,22 @@ def test_the_bill_of_materials_names_everything(sbom: ModuleType) -> None:
     assert sbom.bill(light=True) == light and whole["serialNumber"] != light["serialNumber"]
 
 
-def test_the_hashes_are_of_the_light_set_as_it_is_pinned(sbom: ModuleType) -> None:
-    text = (ROOT / "requirements-light.txt").read_text()
-    hashed = sbom.pinned(text)
-    entries = [entry for entry in re.split(r"\n(?=\S)", text) if not entry.startswith("#")]
-    assert len(entries) == len(hashed)
-    assert all(re.search(r"--hash=sha256:[0-9a-f]{64}\b", entry) for entry in entries)
-    pins = sbom.pinned((ROOT / "constraints.txt").read_text())
-    light = {part["name"]: part["version"] for part in sbom.bill(light=True)["components"] if part["type"] == "library"}
-    assert light.items() <= hashed.items() and set(hashed) - set(light) <= {"colorama", "coloredlogs", "humanfriendly"}
-    assert all(pins.get(name, version) == version for name, version in hashed.items())
+@pytest.mark.parametrize(
+    ("container", "base", "holds", "lacks"),
+    [
+        ("cpu", "python:3.11-slim-bookworm", "uvicorn", "torch"),
+        ("cuda", "nvidia/cuda:13.0.2-devel-ubuntu24.04", "torch", "ray"),
+    ],
+)
+def test_the_bill_of_a_container_names_its_base_and_its_packages(
+    container: str, base: str, holds: str, lacks: str, sbom: ModuleType
+) -> None:
+    made = sbom.bill(container=container)
+    parts = {part["bom-ref"]: part for part in made["components"]}
+    assert parts[base]["type"] == "container" and made["metadata"]["component"]["name"] == f"ficgan-{container}"
+    names = {part["name"] for part in parts.values()}
+    assert {"ficgan", "starlette", "setuptools", holds} <= names and lacks not in names
+    assert ("python3-venv" in names) == (container == "cuda")
+    edges = {entry["ref"]: entry["dependsOn"] for entry in made["dependencies"]}
+    assert base in edges[f"ficgan-{container}"]
+    assert {ref for one in edges.values() for ref in one} <= set(parts)
