@@ -47,8 +47,10 @@ test: $(STAMP)
 test-all: $(STAMP)
 	@$(PYTEST) --hypothesis-profile many
 
+# KILLS: how often each run is killed
+KILLS ?= 50
 test-faults: $(STAMP)
-	@FICGAN_FAULTS=all $(BIN)/python -m pytest -q -s tests/trust/test_faults.py
+	@FICGAN_FAULTS=all FICGAN_KILLS=$(KILLS) $(BIN)/python -m pytest -q -s tests/trust/test_faults.py
 
 # mypy does not follow the mapping of ops/, configs/ and pretrained/ in setup.py, so it reads a tree of links that looks as installed.
 lint: $(STAMP)

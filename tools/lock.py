@@ -116,8 +116,8 @@ def update() -> None:
     """Resolve again, with the versions of constraints.txt."""
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder, "all.txt")
-        uv = [sys.executable, "-m", "uv", *COMMAND.split(), "--generate-hashes", "--no-emit-index-url", "--no-header", "--quiet"]
-        subprocess.run([*uv, "-o", str(made)], cwd=ROOT, check=True)
+        options = ["--generate-hashes", "--no-emit-index-url", "--no-header", "--quiet", "-o", str(made)]
+        subprocess.run([sys.executable, "-m", "uv", *COMMAND.split(), *options], cwd=ROOT, check=True)
         ALL.write_text(HEADERS[ALL] + MADE + made.read_text(encoding="utf-8"), encoding="utf-8")
     LIGHT.write_text(HEADERS[LIGHT] + MADE + subset(()), encoding="utf-8")
 
