@@ -286,21 +286,24 @@ class StreamSource(VideoSource):
                     except EOFError:
                         continue
                     except (av.FFmpegError, ValueError) as error:
-                        if memory_ran_out(error):
-                            raise
+                        self._check_memory(error)
                         watch.undecodable += 1
                         continue
                     for picture in pictures:
                         yield picture, _orientation(picture)
                 break
             except (av.FFmpegError, OSError) as error:
-                if memory_ran_out(error):
-                    raise
+                self._check_memory(error)
                 watch.errors += 1
                 if self.live or watch.errors > _MAX_ERRORS:
                     watch.lost = reason(error)
                     break
         self._damage.extend(watch.sentences(self.name, whole=target is None))
+
+    def _check_memory(self, error: Exception) -> None:
+        """Raise MemoryError where there is no room for some pictures; a damaged size alone is damage."""
+        if memory_ran_out(error):
+            np.ones(16 * max(1, self._stream.width) * max(1, self._stream.height), np.uint8)
 
     def close(self) -> None:
         self._begun = None
