@@ -1,6 +1,7 @@
 # `make demo` and `make test` need Linux, make and Python 3.11 or newer; everything else goes into .venv.
 #   PYTHON=/path/to/python3.12   the interpreter to make .venv with
 #   V=1                          show what pip does
+#   HASHES=1                     install nothing but the files whose hashes requirements-all.txt holds
 #   WORKERS=1                    processes that run the tests (default: one for each core, four at most)
 
 VENV   := .venv
@@ -46,8 +47,10 @@ test: $(STAMP)
 test-all: $(STAMP)
 	@$(PYTEST) --hypothesis-profile many
 
+# KILLS: how often each run is killed
+KILLS ?= 50
 test-faults: $(STAMP)
-	@FICGAN_FAULTS=all $(BIN)/python -m pytest -q -s tests/trust/test_faults.py
+	@FICGAN_FAULTS=all FICGAN_KILLS=$(KILLS) $(BIN)/python -m pytest -q -s tests/trust/test_faults.py
 
 # mypy does not follow the mapping of ops/, configs/ and pretrained/ in setup.py, so it reads a tree of links that looks as installed.
 lint: $(STAMP)
@@ -80,7 +83,8 @@ define INSTALL
 	rm -f $@; touch $(UNDONE); \
 	trap '[ ! -e $(UNDONE) ] || echo "The installation did not finish: see above, then run make again." >&2' EXIT; \
 	echo "Installing ficgan and $(2) into $(VENV)."; \
-	$(PIP) setuptools; \
+	$(if $(HASHES),$(BIN)/python tools/lock.py setuptools $(subst ],,$(subst [,,$(1))) > $(VENV)/wanted.txt; \
+	$(PIP) --require-hashes --requirement $(VENV)/wanted.txt,$(PIP) setuptools); \
 	$(PIP) --no-build-isolation --editable '.$(1)'; \
 	rm -f $(UNDONE); touch $@; \
 	echo "Installed."

@@ -7,7 +7,9 @@ FROM python:3.11-slim-bookworm AS build
 WORKDIR /src
 COPY . .
 RUN python -m venv /opt/ficgan \
- && /opt/ficgan/bin/pip install --no-cache-dir --constraint constraints.txt '.[serve]'
+ && python tools/lock.py serve setuptools > /tmp/wanted.txt \
+ && /opt/ficgan/bin/pip install --no-cache-dir --require-hashes --requirement /tmp/wanted.txt \
+ && /opt/ficgan/bin/pip install --no-cache-dir --no-deps --no-build-isolation .
 
 FROM python:3.11-slim-bookworm
 COPY --from=build /opt/ficgan /opt/ficgan

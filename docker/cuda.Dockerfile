@@ -11,8 +11,10 @@ RUN apt-get update \
 WORKDIR /src
 COPY . .
 RUN python3 -m venv /opt/ficgan \
- && /opt/ficgan/bin/pip install --no-cache-dir --constraint constraints.txt '.[train,serve]' \
- && rm -rf /src \
+ && python3 tools/lock.py train serve setuptools > /tmp/wanted.txt \
+ && /opt/ficgan/bin/pip install --no-cache-dir --require-hashes --requirement /tmp/wanted.txt \
+ && /opt/ficgan/bin/pip install --no-cache-dir --no-deps --no-build-isolation . \
+ && rm -rf /src /tmp/wanted.txt \
  && useradd --create-home --uid 1001 ficgan
 ENV PATH=/opt/ficgan/bin:$PATH PYTHONUNBUFFERED=1 HOME=/tmp
 USER 1001:1001

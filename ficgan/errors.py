@@ -6,7 +6,9 @@ there is more to say.
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import signal
 import threading
 import time
@@ -15,7 +17,8 @@ from contextlib import contextmanager
 from types import FrameType
 
 __all__ = [
-    "INTERRUPTED", "FicganError", "InputError", "TakenError", "UsageError", "last_resort", "noticing", "stop_asked",
+    "INTERRUPTED", "FicganError", "InputError", "TakenError", "UsageError", "last_resort", "memory_ran_out", "noticing",
+    "stop_asked",
 ]  # fmt: skip
 
 
@@ -39,6 +42,24 @@ class InputError(FicganError):
 
 class TakenError(InputError):
     """The output exists already, or another run is making it; it is left alone."""
+
+
+def memory_ran_out(error: BaseException) -> bool:
+    """Whether an error, or one behind it, says that memory is short; each library says it its own way."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, MemoryError) or (isinstance(seen, OSError) and seen.errno == errno.ENOMEM):
+            return True
+        if not isinstance(seen, FicganError) and _NO_MEMORY.search(str(seen)):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
+
+
+_NO_MEMORY = re.compile(
+    "bad[_ ]alloc|[Cc]an(no|')t allocate memory|[Ff]ailed to allocate memory|[Ii]nsufficient memory|out of memory|"
+    "can't start new thread|could not create a primitive$"  # the last is oneDNN's
+)
 
 
 INTERRUPTED = 130

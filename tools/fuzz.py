@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import csv
+import hashlib
 import io
 import json
 import math
@@ -31,7 +32,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 from PIL import Image
@@ -45,6 +46,8 @@ FILES_A_WORKER = 200
 OUTCOMES = ("read", "refused", "crash", "hang", "memory", "outside")
 FILMS = ("mp4", "mkv", "mov", "webm", "avi", "ts", "gif", "apng", "flv", "ogv")
 CLOUDS = ("ply", "pcd", "obj", "xyz", "csv", "npy", "npz")
+COMPANIONS = {"project.json", "tracks.jsonl", "a.png", "a.png.json", "b.mp4", "b.mp4.json", "manifest.jsonl"}
+"""Files that the readers here put beside a damaged one."""
 Reader = Callable[[Path, Path], None]
 """Of a file and the output folder."""
 
@@ -205,6 +208,78 @@ def projects(rng: np.random.Generator) -> Iterator[tuple[str, bytes]]:
             yield name, Path(folder, "p", name).read_bytes()
 
 
+def decisions(rng: np.random.Generator) -> Iterator[tuple[str, bytes]]:
+    """On photos and on a film: as `ficgan ui` and the review page export them."""
+    face = {
+        "id": 1, "box": [10.0, 12.0, 30.0, 36.0], "score": 0.9, "draw": 2,
+        "landmarks": [[14.0, 20.0], [24.0, 20.0], [19.0, 26.0], [15.0, 31.0], [23.0, 31.0]],
+    }  # fmt: skip
+    photo = {
+        "name": "a.png", "analysis": "0123456789abcdef" * 2, "default": "ficgan", "faces": [face],
+        "drawing": {"k": 3000, "layer": 0, "psi": "auto", "attributes": "", "fallback": "solid"},
+        "tracks": {"1": {"mode": "blur"}}, "boxes": [{"box": [0, 0, 20, 20], "mode": "solid"}],
+        "regions": [{"mode": "solid", "first": 0, "last": 0, "box": [1.0, 2.0, 9.0, 9.0]}],
+    }  # fmt: skip
+    yield "photos.json", json.dumps({"schema": "ficgan-photo-decisions/1", "photos": [photo]}, indent=1).encode()
+    film = {
+        "schema": "ficgan-video-decisions/1", "analysis": "0123456789abcdef", "default": "ficgan", "only": None,
+        "tracks": {"1": "solid"}, "people": {"1": {"mode": "keep", "reason": "agreed"}}, "link": {"1": 1},
+        "spans": [{"from": 0.0, "to": 0.04, "mode": "keep", "track": 1}],
+        "boxes": [{"box": [0, 0, 20, 20], "mode": "keep"}],
+        "regions": [{"first": 0, "last": 1, "keys": [{"frame": 0, "box": [1.0, 2.0, 9.0, 9.0]}]}],
+    }  # fmt: skip
+    yield "film.json", json.dumps(film, indent=1).encode()
+
+
+def matrices(rng: np.random.Generator) -> Iterator[tuple[str, bytes]]:
+    """What `ficgan eval` and `ficgan attack` read."""
+    configs = Path(__file__).resolve().parents[1] / "configs"
+    for name in ("autoencoder64", "pix2pix64"):
+        yield f"attack-{name}.yaml", (configs / "attack" / f"{name}.yaml").read_bytes()
+    preset = (configs / "eval" / "quick.yaml").read_text()
+    of_sets = preset.replace("set:\n  size", "sets:\n- name: a\n  path: faces\n  size")
+    yield "eval-quick.yaml", of_sets.encode()
+    matrix = {
+        "title": "made", "sets": [{"name": "a", "path": "faces", "split": {"background": 4, "test": 16}}],
+        "methods": ["solid", {"method": "pixelation", "size": 6}], "scenarios": ["clear", "naive"],
+        "recognisers": ["dlib"], "resamples": 50,
+    }  # fmt: skip
+    yield "eval-made.yaml", json.dumps(matrix, indent=1).encode()
+
+
+def sidecars(rng: np.random.Generator) -> Iterator[tuple[str, bytes]]:
+    """A photo's and a film's, and the manifest beside them."""
+    from ficgan.policy import FaceResult
+    from ficgan.records.sidecars import as_json, record_of
+
+    sha256 = hashlib.sha256(_side_picture()).hexdigest()
+    mark, box = np.array([[9, 12], [19, 12], [14, 18], [10, 24], [18, 24]], np.float32), np.array([4, 5, 24, 30.5])
+    faces = [
+        FaceResult(box.astype(np.float32), mark, 0.9, k=3000, psi=1.0, distance=0.7),
+        FaceResult(box.astype(np.float32), mark, 0.6, "masked", matched=True, matched_by=["dlib"]),
+    ]
+    about = {"mode": "ficgan", "detector": "centerface", "gate": "dlib", "gate_threshold": 0.6, "notes": ["a note"]}
+    photo = {**about, "faces": [face.to_dict() for face in faces], "reidentified": 0, "uncovered": 0}
+    yield "a.png.json", as_json(record_of("photo", photo, "a.png", (40, 40), {"k": 3000}, sha256))
+    film = {
+        **about, "frames": 56, "duration": 4.66, "tracks": 2, "people": 2, "faces_by_action": {"generated": 112},
+        "fallbacks": {}, "masked_people": 0, "faces_by_origin": {"seen": 24, "filled": 88, "padded": 0},
+        "check": {"detector": "dlib", "recognizer": "dlib", "frames": 5, "faces": 2, "exempt": 0,
+                  "findings": [{"frame": 3, "time": 0.2, "box": [1, 2, 20, 30], "distance": 0.3, "by": ["dlib"]}]},
+        "damage": ["cut off"], "settings": {"stride": 5, "mode": "ficgan"}, "exemptions": [], "edits": [],
+    }  # fmt: skip
+    yield "b.mp4.json", as_json(record_of("film", film, "b.mp4", (40, 40), {}, sha256))
+    line = {"tool": "ficgan-deid", "schema": 1, "output": "a.png", "options": "7c25", "input": "a.png", "faces": 2}
+    lines = [{**line, "state": "written"}, {**line, "input": "c.png", "state": "failed", "error": "damaged"}]
+    yield "manifest.jsonl", b"".join(json.dumps(one).encode() + b"\n" for one in lines)
+
+
+def _side_picture() -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(picture(np.random.default_rng(0))).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
 def clouds(rng: np.random.Generator) -> Iterator[tuple[str, bytes]]:
     from ficgan.pointcloud.cloud import Cloud
     from ficgan.pointcloud.files import write_cloud
@@ -282,15 +357,61 @@ def read_settings(path: Path, out: Path) -> None:
     load_config(path)
 
 
+def _beside(path: Path, files: Iterable[tuple[str, bytes]]) -> None:
+    """Sound files of what the damaged one belongs to."""
+    for name, data in files:
+        if not path.with_name(name).exists():
+            path.with_name(name).write_bytes(data)
+
+
 def read_project(path: Path, out: Path) -> None:
     from ficgan.video.project import Project
 
-    for name, data in projects(np.random.default_rng(0)):  # the other file is sound, and of the same analysis
-        other = path.with_name(name)
-        if not other.exists():
-            other.write_bytes(data)
+    _beside(path, projects(np.random.default_rng(0)))
     project = Project.load(path.parent)
     project.decider().exemptions(project.tracks)
+
+
+def read_decisions(path: Path, out: Path) -> None:
+    from ficgan.deidentify import decided
+    from ficgan.video.project import Project
+
+    if path.name == "photos.json":
+        for photo in decided.read_decisions(path).values():
+            photo.modes((40, 40))
+            [region.box_at(0) for region in photo.regions]
+        return
+    _beside(path, projects(np.random.default_rng(0)))
+    project = Project.load(path.parent).apply_decisions(path)
+    project.decider().exemptions(project.tracks)
+    project.save(out / "p")
+
+
+def read_matrix(path: Path, out: Path) -> None:
+    from ficgan.lab.matrix_config import load_attack, load_matrix
+
+    (load_attack if path.name.startswith("attack") else load_matrix)(path)
+
+
+def read_sidecar(path: Path, out: Path) -> None:
+    import datetime
+
+    from ficgan.lab.report import read_account
+    from ficgan.records import boxes, report
+    from ficgan.records.sidecars import Manifest, own_sidecar, read_folder
+
+    _beside(path, [("a.png", _side_picture()), ("b.mp4", _side_picture()), *sidecars(np.random.default_rng(0))])
+    for name in ("a.png", "b.mp4"):
+        own_sidecar(path.with_name(name))
+    Manifest(path.parent, "7c25").is_of_other_options(path.with_name("a.png"))
+    for check in (True, False):
+        folder = read_folder(path.parent, check=check)
+        made = report.page(folder, title="made", made=datetime.datetime(2026, 1, 1), version="1")
+        (out / "report.html").write_text(made, encoding="utf-8")
+        pictures, _ = boxes.of_records(folder.records)
+        (out / "coco.json").write_bytes(boxes.coco(pictures))
+        (out / "cvat.xml").write_bytes(boxes.cvat_images(pictures))
+    read_account(path.parent)
 
 
 def read_cloud(path: Path, out: Path) -> None:
@@ -304,6 +425,7 @@ KINDS: dict[str, tuple[Callable[[np.random.Generator], Iterator[tuple[str, bytes
     "photo": (photos, read_photo), "film": (films, read_film), "onnx": (networks, read_network),
     "model": (models, read_model), "archive": (archives, read_archive), "table": (tables, read_table),
     "settings": (settings, read_settings), "project": (projects, read_project), "cloud": (clouds, read_cloud),
+    "decisions": (decisions, read_decisions), "matrix": (matrices, read_matrix), "sidecar": (sidecars, read_sidecar),
 }  # fmt: skip
 
 
@@ -320,7 +442,12 @@ WORDS = [b"NaN", b"-1", b"1e999", b"99999999999999999999", b"null", b"[]", b"{}"
 
 
 def mutate(data: bytes, other: bytes, rng: np.random.Generator) -> bytes:
-    """One to four changes: bits, bytes, sizes at their edges, cuts, repeats, pieces of another file, words."""
+    """One to four changes: bits, bytes, sizes at their edges, cuts, repeats, pieces of another file, words.
+
+    Of half the files of JSON, the values and keys are changed instead: they stay JSON.
+    """
+    if data[:1] == b"{" and rng.random() < 0.5:
+        return _other_values(data, rng)
     out = bytearray(data)
     for _ in range(min(4, int(rng.geometric(0.6)))):
         if not out:
@@ -354,6 +481,46 @@ def mutate(data: bytes, other: bytes, rng: np.random.Generator) -> bytes:
                     place = digits[int(rng.integers(len(digits)))]
                     out[place : place + 1] = WORDS[int(rng.integers(len(WORDS)))]
     return _with_checksums(bytes(out)) if rng.random() < 0.7 else bytes(out)
+
+
+VALUES: list[object] = [
+    None, True, 0, -1, 1, 0.5, 1e300, float("nan"), float("-inf"), 2**70, "", "a", "../../x", "\0", "\ud800", "<b>",
+    "9" * 400, [], {}, [[]], [None], {"a": None}, [1, 2, 3], [0, 0, 0, 0], [1e9, 1e9, -1e9, -1e9],
+]  # fmt: skip
+
+
+def _other_values(data: bytes, rng: np.random.Generator) -> bytes:
+    """JSON, or lines of JSON, with one to four of its values replaced, removed, or given a second time or a new key."""
+    lines = data.splitlines(keepends=True)
+    try:
+        trees = [json.loads(data)]
+    except ValueError:
+        trees = [json.loads(line) for line in lines]
+    for _ in range(min(4, int(rng.geometric(0.6)))):
+        places: list[tuple[Any, Any]] = []
+        waiting: list[Any] = list(trees)
+        while waiting:
+            node = waiting.pop()
+            keys = list(node) if isinstance(node, dict) else list(range(len(node))) if isinstance(node, list) else []
+            places += [(node, key) for key in keys]
+            waiting += [node[key] for key in keys]
+        if not places:
+            break
+        node, key = places[int(rng.integers(len(places)))]
+        value = VALUES[int(rng.integers(len(VALUES)))]
+        match int(rng.integers(6)):
+            case 0:
+                del node[key]
+            case 1 if isinstance(node, list):
+                node.insert(key, json.loads(json.dumps(node[key])))
+            case 1:
+                node[str(value)[:20]] = node.pop(key)
+            case 2:
+                other, place = places[int(rng.integers(len(places)))]
+                node[key] = json.loads(json.dumps(other[place]))
+            case _:
+                node[key] = json.loads(json.dumps(value))
+    return b"\n".join(json.dumps(tree).encode() for tree in trees) + b"\n"
 
 
 def _with_checksums(data: bytes) -> bytes:
@@ -409,7 +576,7 @@ class Worker:
         strangers = [
             str(found.relative_to(self._top)) for found in self._top.rglob("*")
             if found.is_file() and found != path and self._folders["out"] not in found.parents
-            and (found.name not in ("project.json", "tracks.jsonl"))
+            and (found.parent != path.parent or found.name not in COMPANIONS)
         ]  # fmt: skip
         return f"outside: wrote {strangers}" if strangers else answer
 
@@ -584,6 +751,7 @@ def warm() -> None:
     import onnxruntime
 
     import ficgan.images
+    import ficgan.lab.matrix_config
     import ficgan.models
     import ficgan.pointcloud.files
     import ficgan.video.project

@@ -1,10 +1,13 @@
-"""Write the bill of materials (SBOM) of ficgan as CycloneDX 1.6 JSON, from constraints.txt, pyproject.toml, NOTICE and
-the manifest of the embedded networks.
+"""Write the bill of materials (SBOM) of ficgan as CycloneDX 1.6 JSON, from requirements-all.txt, pyproject.toml, NOTICE
+and the manifest of the embedded networks.
 
-    python tools/make_sbom.py -o sbom.json            everything that `make` installs
-    python tools/make_sbom.py --light -o sbom.json    what replacing faces needs
+    python tools/make_sbom.py -o sbom.json                      everything that any extra installs
+    python tools/make_sbom.py --light -o sbom.json              what replacing faces needs
+    python tools/make_sbom.py --container cpu -o sbom.json      what docker/cpu.Dockerfile puts into the image
 
-The same files give the same bytes: there is no time stamp and no random number in it.
+Of a container it names the base image and the packages of the distribution that the Dockerfile installs, but not what
+the base image holds: see `docker sbom` or syft for that. The same files give the same bytes, apart from the licences,
+which installed packages state: there is no time stamp and no random number in it.
 """
 
 from __future__ import annotations
@@ -20,39 +23,11 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from lock import direct, needed, read
+
 ROOT = Path(__file__).resolve().parents[1]
 MODEL_LICENCES = {"model": "CC-BY-4.0", "bank": "CC-BY-4.0", "mesh": "Apache-2.0", "gate": "CC0-1.0", "detector": "MIT"}
 """Of the embedded networks, as NOTICE states them."""
-
-
-def normal(name: str) -> str:
-    """A package's name as PEP 503 writes it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def pinned(text: str) -> dict[str, str]:
-    """Normal name → version of the lines `name==version`."""
-    found = re.findall(r"^([A-Za-z0-9._-]+)==([^\s;#]+)", text, re.M)
-    return {normal(name): version for name, version in found}
-
-
-def needed(names: set[str], versions: dict[str, str]) -> dict[str, list[str]]:
-    """Package → what it needs, from these on; as far as it is installed here, without extras."""
-    graph: dict[str, list[str]] = {}
-    waiting = sorted(names)
-    while waiting:
-        name = waiting.pop()
-        if name in graph or name not in versions:
-            continue
-        try:
-            lines = importlib.metadata.requires(name) or []
-        except importlib.metadata.PackageNotFoundError:
-            lines = []
-        plain = [line for line in lines if "extra ==" not in line]
-        wanted = {normal(re.split(r"[\s<>=!~;\[(]", line, maxsplit=1)[0]) for line in plain}
-        graph[name] = sorted(wanted & set(versions))
-        waiting += graph[name]
-    return graph
 
 
 def component(name: str, version: str) -> dict[str, Any]:
@@ -87,45 +62,61 @@ def networks() -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def bill(*, light: bool) -> dict[str, Any]:
+def image(container: str) -> tuple[list[str], list[dict[str, Any]]]:
+    """The extras that a Dockerfile installs, and what it brings that is no package of Python."""
+    path = ROOT / "docker" / f"{container}.Dockerfile"
+    text = re.sub(r"\\\n", " ", path.read_text(encoding="utf-8"))
+    base = re.findall(r"^FROM (\S+)", text, re.M)[-1]
+    name, _, tag = base.partition(":")
+    parts: list[dict[str, Any]] = [
+        {
+            "type": "container", "bom-ref": base, "name": name, "version": tag,
+            "description": "base image; what it holds is not listed here",
+        }
+    ]  # fmt: skip
+    for line in re.findall(r"apt-get install ([^&]+)", text):
+        parts += [
+            {
+                "type": "library", "bom-ref": f"{base}/{word}", "name": word,
+                "description": "package of the base image's distribution, at the version of its release",
+            }
+            for word in line.split() if not word.startswith("-")
+        ]  # fmt: skip
+    return re.findall(r"tools/lock\.py ([^>]+)>", text)[0].split(), parts
+
+
+def bill(*, light: bool = False, container: str | None = None) -> dict[str, Any]:
     """The whole document."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    versions = pinned((ROOT / "constraints.txt").read_text(encoding="utf-8"))
     own = re.search(r'__version__ = "([^"]+)"', (ROOT / "ficgan" / "__init__.py").read_text(encoding="utf-8"))
-    direct = {normal(re.split(r"[\s<>=!~;\[]", line, maxsplit=1)[0]) for line in project["dependencies"]}
-    missing = direct - set(versions)
-    if missing:
-        raise SystemExit(f"constraints.txt pins no {', '.join(sorted(missing))}")
-    graph = needed(direct if light else set(versions), versions)
-    reference = f"pkg:pypi/ficgan@{own[1] if own else '0'}"
+    pins = read()
+    extras, parts = ([], []) if container is None else image(container)
+    wanted = direct(extras)
+    graph = needed(set(pins) if container is None and not light else wanted, pins)
+    references = {name: f"pkg:pypi/{name}@{pins[name].version}" for name in graph}
+    version = own[1] if own else "0"
+    reference = f"pkg:pypi/ficgan@{version}"
     notice = hashlib.sha256((ROOT / "NOTICE").read_bytes()).hexdigest()
+    about: dict[str, Any] = {
+        "type": "library", "bom-ref": reference, "name": "ficgan", "version": version, "purl": reference,
+        "description": project["description"], "licenses": [{"license": {"id": project["license"]}}],
+        "properties": [{"name": "ficgan:notice-sha256", "value": notice}],
+    }  # fmt: skip
+    models = [part["bom-ref"] for part in networks()]
+    dependencies = [
+        {"ref": reference, "dependsOn": sorted(references[name] for name in wanted) + models},
+        *({"ref": references[name], "dependsOn": [references[other] for other in others]}
+          for name, others in sorted(graph.items())),
+    ]  # fmt: skip
+    components = [component(name, pins[name].version) for name in sorted(graph)] + networks() + parts
+    if container is not None:
+        components.append(about)
+        whole = f"ficgan-{container}"
+        about = {"type": "container", "bom-ref": whole, "name": whole, "version": version}
+        dependencies.append({"ref": whole, "dependsOn": [reference, *(part["bom-ref"] for part in parts)]})
     document: dict[str, Any] = {
-        "bomFormat": "CycloneDX",
-        "specVersion": "1.6",
-        "version": 1,
-        "metadata": {
-            "component": {
-                "type": "library", "bom-ref": reference, "name": "ficgan", "version": own[1] if own else "0",
-                "purl": reference, "description": project["description"],
-                "licenses": [{"license": {"id": project["license"]}}],
-                "properties": [{"name": "ficgan:notice-sha256", "value": notice}],
-            },
-        },
-        "components": [component(name, versions[name]) for name in sorted(graph)] + networks(),
-        "dependencies": [
-            {
-                "ref": reference,
-                "dependsOn": [f"pkg:pypi/{name}@{versions[name]}" for name in sorted(direct)]
-                + [one["bom-ref"] for one in networks()],
-            },
-            *(
-                {
-                    "ref": f"pkg:pypi/{name}@{versions[name]}",
-                    "dependsOn": [f"pkg:pypi/{other}@{versions[other]}" for other in others],
-                }
-                for name, others in sorted(graph.items())
-            ),
-        ],
+        "bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1, "metadata": {"component": about},
+        "components": components, "dependencies": dependencies,
     }  # fmt: skip
     digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).digest()
     return {**document, "serialNumber": f"urn:uuid:{uuid.UUID(bytes=digest[:16], version=4)}"}
@@ -134,9 +125,11 @@ def bill(*, light: bool) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Write a bill of materials as CycloneDX JSON.")
     parser.add_argument("-o", "--output", type=Path, required=True)
-    parser.add_argument("--light", action="store_true", help="only what replacing faces needs")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--light", action="store_true", help="only what replacing faces needs")
+    what.add_argument("--container", choices=["cpu", "cuda"], help="what this Dockerfile puts into the image")
     given = parser.parse_args()
-    document = bill(light=given.light)
+    document = bill(light=given.light, container=given.container)
     given.output.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"{given.output}: {len(document['components'])} components")
     return 0

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, Self, TypeV
 
 import click
 
-from ficgan.errors import INTERRUPTED, FicganError, last_resort, noticing
+from ficgan.errors import INTERRUPTED, FicganError, last_resort, memory_ran_out, noticing
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -67,7 +67,7 @@ def handle_errors(command: Callable[P, R]) -> Callable[P, R]:
         except (click.ClickException, click.exceptions.Exit):
             raise  # click's own: it prints them and knows their exit codes
         except FicganError as error:
-            _fail(f"Error: {sentence(error)}", error.exit_code)
+            _fail(f"Error: {sentence(error)}", EXIT_FAILED if memory_ran_out(error) else error.exit_code)
         except (KeyboardInterrupt, click.Abort) as error:
             said = " ".join(str(error).split())  # what training says of its state; Ctrl-C itself says nothing
             _fail(f"Interrupted: {said}" if said else "Interrupted.", EXIT_INTERRUPTED)
@@ -94,8 +94,10 @@ def _keep_no_core() -> None:
 def sentence(error: BaseException) -> str:
     """One line that names an error: its message where it is ours, its type as well where it is not."""
     text = " ".join(str(error).split())
-    if isinstance(error, FicganError) and text:
+    if isinstance(error, FicganError) and text and ("memory" in text or not memory_ran_out(error)):
         return text
+    if memory_ran_out(error):
+        return "not enough memory: allow more, run less at once (--jobs, --batch), or take smaller files"
     if isinstance(error, OSError) and error.strerror:
         where = f": {os.fspath(error.filename)!s}" if error.filename is not None else ""
         return f"{error.strerror}{where}"

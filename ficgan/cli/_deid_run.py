@@ -23,7 +23,7 @@ import click
 
 from ficgan.cli._console import EXIT_SOME_FAILED, Progress, sentence
 from ficgan.cli._plan import Job, Plan, obstacle
-from ficgan.errors import FicganError, InputError, TakenError
+from ficgan.errors import FicganError, InputError, TakenError, memory_ran_out
 from ficgan.files import alone_in, atomic_write, file_digest
 from ficgan.records.sidecars import Manifest, NewPhoto, as_json, film_record, new_photo, own_sidecar, sidecar_path
 
@@ -181,10 +181,9 @@ class Run:
             self.counts = before
             self._leave(job, str(error))
             return
-        except FicganError as error:
-            message = str(error)
         except Exception as error:
-            message = f"{job.name}: {sentence(error)}"
+            own = isinstance(error, FicganError) and not memory_ran_out(error)
+            message = str(error) if own else f"{job.name}: {sentence(error)}"
         with suppress(FicganError):
             known = known if "input_sha256" in known else {**_input(job), **known}
         here = {name: self.counts[name] - before[name] for name in ("faces", "masked", "reidentified")}

@@ -268,7 +268,7 @@ def decode_rgb(blob: Blob) -> Image.Image:
                 if file.width * file.height > MAX_PIXELS:
                     raise InputError(f"{blob.where} has more than {MAX_PIXELS / 1e6:g} megapixels; scale it down.")
                 return _to_rgb(ImageOps.exif_transpose(file))
-    except InputError:
+    except (InputError, MemoryError):
         raise
     except Exception as error:  # Pillow's plug-ins raise OSError, SyntaxError, ValueError, struct.error, …
         raise InputError(f"{blob.where} is not a readable image ({error}); replace or remove it.") from error

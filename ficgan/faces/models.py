@@ -93,7 +93,7 @@ def onnx_session(model: Path | bytes, device: str = "cpu") -> Any:
 
     providers = _providers(device, ort.get_available_providers())
     options = ort.SessionOptions()
-    options.log_severity_level = 3  # errors only: exporters leave harmless warnings by the hundred
+    options.log_severity_level = 4  # exporters leave harmless warnings by the hundred, and errors are raised
     options.enable_mem_pattern = False  # patterns are for one size of input; with many they cost time and memory
     _share_memory()
     options.add_session_config_entry("session.use_env_allocators", "1")

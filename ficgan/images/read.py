@@ -73,7 +73,7 @@ def read_image(
         warnings.simplefilter("ignore")  # Pillow warns of odd EXIF and the like; what matters becomes an InputError
         try:
             return _decode(path, data, max_pixels)
-        except InputError:
+        except (InputError, MemoryError):
             raise
         except Image.DecompressionBombError:
             raise InputError(too_large) from None

@@ -150,6 +150,8 @@ def caveats(results: Results) -> list[str]:
             missed=len(missed), all=len(missed) + facts["faces"], reasons=reasons, removed=removed,
             lost=split.get("people_lost_by_it", 0),
         )  # fmt: skip
+        judges = {trial.recogniser for trial in results.trials if trial.set == name and trial.control == "ceiling"}
+        out += notes("evaluation", {"one judge": len(judges) == 1}, name=name, judge=next(iter(judges), ""))
     judge = results.provenance.get("attribute_classifier") or {}
     families = {facts["family"] for facts in results.methods.values()}
     measured = any(t.control == "surroundings" and any(f.value is not None for f in t.figures) for t in results.trials)

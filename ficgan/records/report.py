@@ -13,7 +13,7 @@ from html import escape
 from typing import Any
 
 from ficgan.errors import FicganError
-from ficgan.records.sidecars import Folder, Record
+from ficgan.records.sidecars import Folder, Record, is_box
 
 __all__ = ["GRAVE", "AtRisk", "at_risk", "page"]
 
@@ -91,7 +91,7 @@ def _of_film(record: Record) -> Iterator[AtRisk]:
     findings = check.get("findings") if isinstance(check, dict) else None
     for finding in findings if isinstance(findings, list) else ():
         box, time = (finding.get("box"), finding.get("time")) if isinstance(finding, dict) else (None, None)
-        if isinstance(box, list) and len(box) == 4 and isinstance(time, float | int) and 0 <= time < 1e7:
+        if is_box(box) and isinstance(time, float | int) and 0 <= time < 1e7:
             yield AtRisk(record, "matched", tuple(map(float, box)), float(time))  # type: ignore[arg-type]
 
 

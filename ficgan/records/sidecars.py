@@ -219,13 +219,14 @@ class Record:
 
 def is_face(face: Any) -> bool:
     """Whether a face of a side-car has a box that can be used."""
-    if not isinstance(face, dict):
-        return False
-    box = face.get("box")
+    return isinstance(face, dict) and is_box(face.get("box")) and isinstance(face.get("action"), str)
+
+
+def is_box(box: Any) -> bool:
+    """Whether a value of a side-car is x0, y0, x1, y1 of a box that is not empty."""
     return (
         isinstance(box, list) and len(box) == 4 and all(type(value) in (int, float) for value in box)
         and all(abs(value) < 1e6 for value in box) and box[0] < box[2] and box[1] < box[3]
-        and isinstance(face.get("action"), str)
     )  # fmt: skip
 
 

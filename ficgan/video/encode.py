@@ -308,7 +308,7 @@ class VideoWriter:
             except (av.FFmpegError, ValueError) as error:
                 raise UsageError(
                     f"{self.encoding.encoder} refuses these settings ({reason(error)}); check crf, preset and pixel "
-                    "format"
+                    "format, and that there is enough memory"
                 ) from error
             self._stack = stack.pop_all()
 

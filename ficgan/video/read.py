@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ficgan import sandbox
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError, UsageError, memory_ran_out
 from ficgan.images import READABLE_SUFFIXES, read_image
 from ficgan.video.media import (
     IDENTITY,
@@ -285,18 +285,25 @@ class StreamSource(VideoSource):
                         pictures = packet.decode()
                     except EOFError:
                         continue
-                    except (av.FFmpegError, ValueError):
+                    except (av.FFmpegError, ValueError) as error:
+                        self._check_memory(error)
                         watch.undecodable += 1
                         continue
                     for picture in pictures:
                         yield picture, _orientation(picture)
                 break
             except (av.FFmpegError, OSError) as error:
+                self._check_memory(error)
                 watch.errors += 1
                 if self.live or watch.errors > _MAX_ERRORS:
                     watch.lost = reason(error)
                     break
         self._damage.extend(watch.sentences(self.name, whole=target is None))
+
+    def _check_memory(self, error: Exception) -> None:
+        """Raise MemoryError where there is no room for some pictures; a damaged size alone is damage."""
+        if memory_ran_out(error):
+            np.ones(16 * max(1, self._stream.width) * max(1, self._stream.height), np.uint8)
 
     def close(self) -> None:
         self._begun = None
@@ -428,7 +435,9 @@ class AnimationSource(VideoSource):
                     if index >= (getattr(image, "n_frames", index) or index):
                         return
                     break
-                except Exception:
+                except Exception as error:
+                    if memory_ran_out(error):
+                        raise
                     break
                 yield Raw(pts, duration, lambda picture=picture: picture)  # type: ignore[misc]
                 pts, index = pts + duration, index + 1

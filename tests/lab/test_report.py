@@ -21,7 +21,7 @@ from ficgan.lab.report.tables import (
     to_csv,
     to_markdown,
 )
-from ficgan.lab.results import Figure, Results, Trial, Utility
+from ficgan.lab.results import Figure, Results, Trial, Utility, caveats
 
 CURVES = {"cmc": [[1.0, 0.5], [10.0, 1.0]], "roc": [[0.0, 0.0], [1.0, 1.0]], "det": [[0.01, 0.9], [0.5, 0.1]]}
 
@@ -252,6 +252,30 @@ def test_a_second_look_that_finds_nothing_bounds_what_is_left(tmp_path: Path) ->
     assert (account.checked, account.found) == (60, 0) and account.bound == pytest.approx(0.05)
     sidecar(tmp_path, "b.mp4", **{**film, "check": {**check, "findings": [{"frame": 1}]}})
     assert read_account(tmp_path).bound is None
+
+
+@pytest.mark.parametrize(
+    "edited", [{"check": {"faces": "x", "findings": []}}, {"check": {"findings": 3}}, {"fallbacks": []},
+               {"faces_by_action": {"generated": "many"}}],
+)  # fmt: skip
+def test_an_edited_sidecar_is_named_and_counts_for_nothing(edited: dict[str, Any], tmp_path: Path) -> None:
+    sidecar(tmp_path, "a.png")
+    before = read_account(tmp_path)
+    sidecar(tmp_path, "b.mp4", **{"frames": 10, "faces": None, **edited})
+    account = read_account(tmp_path)
+    assert account.unreadable == ["b.mp4.json"] and account.faces == before.faces and account.files == before.files
+
+
+def test_attackers_stand_in_tables_that_fit_and_one_judge_is_said(tmp_path: Path) -> None:
+    many = [trial("weak", "reversed-general", 0.5, attacker=f"reverser-{n}") for n in range(9)]
+    made = results(*many)
+    page = write_report(made, tmp_path)[0].read_text()
+    for n in range(9):
+        assert page.count(f"reversed-general: reverser-{n}<small>b</small>") == 1
+    assert "made, n = 20 people, part 1 of 2" in page and "part 2 of 2" in page
+    assert any("one judge alone, b," in line for line in caveats(made))
+    both = results(trial("clear", "clear", 0.9, control="ceiling", judge="dlib"))
+    assert not any("one judge" in line for line in caveats(both))
 
 
 def test_a_folder_without_accounts_is_told(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from ficgan.cli.review import export, report
 from ficgan.records import read_folder
 from ficgan.records.boxes import of_project
 from ficgan.records.report import STYLE, at_risk
+from ficgan.records.sidecars import Record
 from ficgan.video.project import Project, Source
 from ficgan.video.tracks import Track
 
@@ -104,6 +105,14 @@ def test_the_side_car_of_a_film_is_as_the_schema_says(tmp_path: Path) -> None:
     (made,) = pictures(page)
     assert "0:00.10" in page and "Still recognised" in page
     assert np.asarray(made)[70:120, 70:120].std() < 30  # the cover, not the face
+
+
+def test_a_finding_whose_box_was_damaged_is_left_out() -> None:
+    sound = {"frame": 3, "time": 0.1, "box": [1, 2, 20, 30], "distance": 0.1}
+    boxes: list[object] = [[None, 2, 20, 30], [{}, [], 1, 2], "box", [1, 2, float("nan"), 30], [20, 2, 1, 30], None]
+    check = {"findings": [sound, *({**sound, "box": box} for box in boxes), 3, None]}
+    (found,) = at_risk([Record(Path("a.mp4"), "a.mp4", {"kind": "film", "check": check})])
+    assert found.box == (1, 2, 20, 30)
 
 
 class Reader(HTMLParser):

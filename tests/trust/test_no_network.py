@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
+import urllib.request
 from pathlib import Path
 from types import ModuleType
 
@@ -17,6 +19,7 @@ import torch
 from clips import make_clip, picture
 from PIL import Image
 from skimage import data
+from texture_world import write_people
 
 from ficgan.config import ModelConfig
 from ficgan.errors import FicganError
@@ -36,15 +39,32 @@ socket.create_connection = socket.getaddrinfo = socket.gethostbyname = forbidden
 sys.addaudithook(lambda event, given: forbidden() if event in (
     "socket.connect", "socket.bind", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto") else None)
 """
+OUTGOING = """
+import os, sys
+HERE = ("127.0.0.1", "::1", "localhost")
+def look(event, given):
+    if event == "socket.bind" and given[1][0] in HERE or event == "socket.getaddrinfo" and given[0] in HERE:
+        return
+    if event in ("socket.bind", "socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto"):
+        os.write(2, f"SOCKET {event} {given[1:]}\\n".encode())
+        os._exit(99)
+sys.addaudithook(look)
+"""
+"""Of a program that listens at this machine's own address: it may, but asks nobody anything."""
+
+
+def environment(folder: Path, rules: str = FORBID) -> dict[str, str]:
+    """Of a process whose sockets are watched from its first line on."""
+    (folder / "site").mkdir(exist_ok=True)
+    (folder / "site" / "sitecustomize.py").write_text(rules)
+    paths = [str(folder / "site"), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 def run(folder: Path, code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    (folder / "site").mkdir(exist_ok=True)
-    (folder / "site" / "sitecustomize.py").write_text(FORBID)
-    paths = [str(folder / "site"), str(ROOT), os.environ.get("PYTHONPATH", "")]
     return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=300,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=600,
+        env=environment(folder),
     )  # fmt: skip
 
 
@@ -107,6 +127,60 @@ def test_photo_film_and_bank_need_no_network(tmp_path: Path) -> None:
     assert built.returncode == 0 and (tmp_path / "bank.safetensors").is_file(), built.stderr
 
 
+@pytest.mark.slow
+def test_training_and_evaluation_need_no_network(tmp_path: Path) -> None:
+    people = write_people(tmp_path / "people", 12, 2, cells=16, light=10)
+    small = ["model.resolution=16", "model.channel_base=64", "model.channel_max=8", "model.id_dim=8", "model.w_dim=8",
+             "discriminator.channel_base=64", "discriminator.channel_max=8", "optimizer.batch=4",
+             "schedule.total_kimg=0.008", "schedule.tick_kimg=0.004", "schedule.snapshot_kimg=0.008"]  # fmt: skip
+    trained = run(
+        tmp_path, MAIN.format("main"), "train", "tiny", "--data", people, "--out", tmp_path / "run", *small
+    )  # fmt: skip
+    assert trained.returncode == 0 and (tmp_path / "run" / "network.safetensors").is_file(), trained.stderr
+    made = {"name": "made", "path": str(people), "labels": str(people / "labels.csv"), "size": 64, "aligned": True,
+            "split": {"background": 2, "attacker": 4, "test": 6, "enrolment": 0.5}}  # fmt: skip
+    matrix = {"sets": [made], "methods": ["solid", "pixelation:size=6"], "scenarios": ["clear", "naive"],
+              "recognisers": ["dlib"], "resamples": 10, "utility": False, "reversal_metrics": False}  # fmt: skip
+    (tmp_path / "matrix.yaml").write_text(json.dumps(matrix))
+    compared = run(
+        tmp_path, MAIN.format("main"), "eval", "run", tmp_path / "matrix.yaml", "-o", tmp_path / "out",
+        "--progress", "none",
+    )  # fmt: skip
+    assert compared.returncode == 0 and (tmp_path / "out" / "report.html").is_file(), compared.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["serve", "ui"])
+def test_what_listens_asks_nobody(command: str, tmp_path: Path) -> None:
+    """A page and a photo over a real socket; any connection of the program's own would end it with 99."""
+    asks = "import socket; socket.create_connection(('127.0.0.1', 9))"
+    watched = environment(tmp_path, OUTGOING)
+    assert subprocess.run([sys.executable, "-c", asks], env=watched, check=False).returncode == 99
+    (tmp_path / "photos").mkdir()
+    photo = (ROOT / "tools" / "astronaut.jpg").read_bytes()
+    (tmp_path / "photos" / "a.jpg").write_bytes(photo)
+    words = ["serve", "--port", "0", "--mode", "solid"] if command == "serve" else ["ui", "photos", "--no-browser"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN.format("main"), *words], env=watched, cwd=tmp_path,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None and process.stderr is not None
+    try:
+        said = process.stderr if command == "serve" else process.stdout
+        address = said.readline().split()[-1]
+        request = urllib.request.Request(address, photo if command == "serve" else None, {"Content-Type": "image/jpeg"})
+        with urllib.request.build_opener(urllib.request.HTTPCookieProcessor()).open(request, timeout=300) as answer:
+            assert answer.status == 200 and (command == "ui" or answer.headers["Ficgan-Faces"] == "1")
+        if command == "ui":  # the photo is looked at, the model loaded
+            began = time.monotonic()
+            while time.monotonic() - began < 10 and process.poll() is None:
+                time.sleep(0.2)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=300)
+    assert process.returncode == 0 and "SOCKET" not in err, err
+
+
 def test_an_embedded_network_that_was_changed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = models.wheel_file
     changed = tmp_path / "gate.onnx"
@@ -128,18 +202,43 @@ def test_an_embedded_network_that_was_changed_is_refused(tmp_path: Path, monkeyp
 
 @pytest.fixture(scope="module")
 def sbom() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_sbom", ROOT / "tools" / "make_sbom.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    sys.path.insert(0, str(ROOT / "tools"))
+    import make_sbom
+
+    return make_sbom
 
 
-def test_the_bill_of_materials_names_everything(sbom: ModuleType) -> None:
-    whole, light = sbom.bill(light=False), sbom.bill(light=True)
-    lines = re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "constraints.txt").read_text(), re.M)
+@pytest.fixture(scope="module")
+def lock(sbom: ModuleType) -> ModuleType:
+    return sys.modules["lock"]
+
+
+def test_every_pinned_version_has_its_hashes(lock: ModuleType) -> None:
+    lines = re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.M)
+    assert len(lines) > 100
+    pins = lock.read()
+    assert {lock.normal(name): version for name, version in lines}.items() <= {
+        name: pin.version for name, pin in pins.items()
+    }.items()
+    unpinned = set(pins) - {lock.normal(name) for name, _ in lines}
+    assert all(re.match(r"nvidia-|cuda-|triton$|opencv-python$|cffi$|pycparser$|appnope$", name) for name in unpinned)
+    assert all(pin.hashes for pin in pins.values())
+    assert lock.LIGHT.read_text().endswith("--update\n" + lock.subset(()))
+
+
+def test_extras_are_chosen_with_what_they_need(lock: ModuleType) -> None:
+    serve, pins = lock.needed(lock.direct(["serve"]), lock.read()), lock.read()
+    assert {"starlette", "anyio", "h11", "numpy", "protobuf"} <= set(serve) and "torch" not in serve
+    assert {"torch", "triton", "nvidia-cudnn-cu13"} <= set(lock.needed(lock.direct(["train"]), pins))
+    assert set(lock.needed(lock.direct(["dev", "docs", "dlib", "insightface"]), pins)) == set(pins)
+    with pytest.raises(SystemExit, match="no extra"):
+        lock.subset(["severe"])
+
+
+def test_the_bill_of_materials_names_everything(sbom: ModuleType, lock: ModuleType) -> None:
+    whole, light = sbom.bill(), sbom.bill(light=True)
     listed = {(part["name"], part.get("version")) for part in whole["components"] if part["type"] == "library"}
-    assert listed == {(sbom.normal(name), version) for name, version in lines}
+    assert listed == {(name, pin.version) for name, pin in lock.read().items()}
     networks = [part for part in light["components"] if part["type"] == "machine-learning-model"]
     files = json.loads((ROOT / "pretrained" / "manifest.json").read_text())["files"]
     assert {part["hashes"][0]["content"] for part in networks} == {entry["sha256"] for entry in files.values()}
@@ -150,13 +249,22 @@ def test_the_bill_of_materials_names_everything(sbom: ModuleType) -> None:
     assert sbom.bill(light=True) == light and whole["serialNumber"] != light["serialNumber"]
 
 
-def test_the_hashes_are_of_the_light_set_as_it_is_pinned(sbom: ModuleType) -> None:
-    text = (ROOT / "requirements-light.txt").read_text()
-    hashed = sbom.pinned(text)
-    entries = [entry for entry in re.split(r"\n(?=\S)", text) if not entry.startswith("#")]
-    assert len(entries) == len(hashed)
-    assert all(re.search(r"--hash=sha256:[0-9a-f]{64}\b", entry) for entry in entries)
-    pins = sbom.pinned((ROOT / "constraints.txt").read_text())
-    light = {part["name"]: part["version"] for part in sbom.bill(light=True)["components"] if part["type"] == "library"}
-    assert light.items() <= hashed.items() and set(hashed) - set(light) <= {"colorama", "coloredlogs", "humanfriendly"}
-    assert all(pins.get(name, version) == version for name, version in hashed.items())
+@pytest.mark.parametrize(
+    ("container", "base", "holds", "lacks"),
+    [
+        ("cpu", "python:3.11-slim-bookworm", "uvicorn", "torch"),
+        ("cuda", "nvidia/cuda:13.0.2-devel-ubuntu24.04", "torch", "ray"),
+    ],
+)
+def test_the_bill_of_a_container_names_its_base_and_its_packages(
+    container: str, base: str, holds: str, lacks: str, sbom: ModuleType
+) -> None:
+    made = sbom.bill(container=container)
+    parts = {part["bom-ref"]: part for part in made["components"]}
+    assert parts[base]["type"] == "container" and made["metadata"]["component"]["name"] == f"ficgan-{container}"
+    names = {part["name"] for part in parts.values()}
+    assert {"ficgan", "starlette", "setuptools", holds} <= names and lacks not in names
+    assert ("python3-venv" in names) == (container == "cuda")
+    edges = {entry["ref"]: entry["dependsOn"] for entry in made["dependencies"]}
+    assert base in edges[f"ficgan-{container}"]
+    assert {ref for one in edges.values() for ref in one} <= set(parts)

@@ -25,6 +25,7 @@ TABLES = {
     "groups": tables.groups, "given-back": tables.given_back, "retrieved": tables.retrieved,
 }  # fmt: skip
 SMALL = 20  # Shorter side of a face's box, pixels, below which detectors miss many: the measured limit of recall .93.
+COLUMNS = 8  # Of a table of attackers: so many fit a laptop's width.
 TRADED = ("attributes-balanced", "smile-r", "ssim")
 """Utility metrics of the trade-off plot: the first that was measured is drawn."""
 
@@ -149,15 +150,18 @@ def _matrix(results: Results) -> dict[str, dict[str, Any]]:
     out: dict[str, dict[str, Any]] = {}
     for name in results.sets:
         trials = [trial for trial in results.trials if trial.set == name and trial.scenario != "attribute-inference"]
-        columns = list(dict.fromkeys((t.scenario, t.attacker) for t in trials if t.recogniser))
-        judges = list(dict.fromkeys(t.recogniser for t in trials if t.recogniser))
         rows: dict[str, dict[Any, str]] = {}
+        columns, counts = dict[tuple[str, str, str], None](), set[int]()
         for trial in trials:
             found = figure(trial.figures, IDENTIFIES)
             if found is not None and found.value is not None:
                 cell = (trial.scenario, trial.attacker, trial.recogniser)
+                columns[cell] = None
+                counts.add(found.n)
                 rows.setdefault(trial.method, {})[cell] = spelled(found, interval=False)
-        out[name] = {"columns": columns, "judges": judges, "rows": rows}
+        parts = [list(columns)[at : at + COLUMNS] for at in range(0, len(columns), COLUMNS)]
+        n = " to ".join(str(count) for count in sorted({min(counts), max(counts)})) if counts else ""
+        out[name] = {"parts": parts, "rows": rows, "n": n}
     return out
 
 
@@ -273,9 +277,9 @@ def _attackers(results: Results, name: str, axes: Any) -> bool:
 
 def _trade_off(results: Results, name: str, axes: Any) -> bool:
     shown = [
-        (head.method, head.utility.figures, head.figure.value)
+        (head.method, head.utility.figures, head.region.value)
         for head in headlines(results)
-        if head.set == name and head.utility is not None and head.figure is not None
+        if head.set == name and head.utility is not None and head.region is not None
     ]
     metric = next((m for m in TRADED if any(value_of(figures, m) is not None for _, figures, _ in shown)), None)
     if metric is None:
@@ -286,7 +290,7 @@ def _trade_off(results: Results, name: str, axes: Any) -> bool:
             continue
         axes.plot(x, 1 - found, "o", color=f"C{number % 10}", markersize=4, label=f"{number + 1}  {method}")
         axes.annotate(str(number + 1), (x, 1 - found), fontsize=6, xytext=(3, 3), textcoords="offset points")
-    axes.set(xlabel=f"utility: {metric}", ylabel="privacy: 1 − rank-1 of the strongest attacker", ylim=(-0.03, 1.05))
+    axes.set(xlabel=f"utility: {metric}", ylabel="privacy: 1 − rank-1 from the replaced region", ylim=(-0.03, 1.05))
     _legend(axes)
     return True
 
@@ -346,7 +350,7 @@ _CMC = {"xscale": "log", "xlabel": "rank", "ylabel": "share of probes found with
 _DET = {"xscale": "log", "yscale": "log", "xlabel": "false match rate", "ylabel": "false non-match rate"}
 PLOTS: dict[str, tuple[str, Callable[[Results, str, Any], bool]]] = {
     "attackers": ("rank-1 of every attacker, by method; lines: clear ceiling and chance", _attackers),
-    "trade-off": ("the strongest attacker's rank-1 against utility", _trade_off),
+    "trade-off": ("what the replaced region gives away against utility", _trade_off),
     "cmc": ("CMC of each method's strongest attacker", _curves("cmc", **_CMC)),
     "det": ("DET of each method's strongest attacker", _curves("det", **_DET)),
     "layers": ("FICGAN by the layer index i (as the paper's Figure 4)", _layers),
@@ -381,7 +385,14 @@ def read_account(folder: Path) -> Account:
     found, account = read_folder(folder, check=False), Account()
     account.unreadable = [name for name, _ in found.damaged]
     for record in found.records:
-        _add(account, record)
+        one = Account()
+        try:
+            _add(one, record)
+            sums = {name: getattr(account, name) + value for name, value in vars(one).items() if name != "bound"}
+        except (AttributeError, LookupError, TypeError, ValueError):  # edited, or of another program
+            account.unreadable.append(f"{record.path}.json")
+            continue
+        account = Account(**sums)
     if account.checked and not account.found:
         account.bound = rule_of_three(account.checked)
     return account
