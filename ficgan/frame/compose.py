@@ -221,7 +221,7 @@ class EyeConfig:
         radius: of the iris; the mean of 13,445 FairFace crops, of which most lie within .02.
         ahead: how far the irises are outside of the middle of the eyes when they look ahead; from the same crops.
         most: farthest that the irises are moved.
-        white: luminance of the white, of what the texture has beside the iris; 1.06 and 1.09 in photos.
+        white: luminance of the white, of what the texture has beside the iris: 1.06 in synthetic faces, 1.09 in photos.
         iris, contrast: the iris is `iris`·(the texture's iris ÷ its eye)^`contrast` of the white. In 521 photos that
             follows the real one with r = .7 to .8; pixels as small as the frame's blur it, so it is drawn darker.
         pupil: luminance of the pupil, of the iris.
