@@ -7,7 +7,9 @@ into the convolutions, and each resampling has the form that is fast there.
 from __future__ import annotations
 
 import math
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,13 @@ OPSET, IR_VERSION = 20, 9
 
 LEAK, SQRT_2 = 0.2, math.sqrt(2)
 
+FEW_CHANNELS = 8
+"""Fewer are not worth 8 bits: colours, and filters of single channels."""
+
+
+Examples = Mapping[str, NDArray[np.float32]]
+"""Inputs of a graph [N,…] by name."""
+
 
 class Graph:
     """Nodes and constants of one network; names of weights and nodes begin with the path of their module.
@@ -37,11 +46,10 @@ class Graph:
     Args:
         kind: "encoder", "generator", …: the name of the graph, and part of its metadata.
         half: weights and feature maps in float16; styles, codes and the sum of RGB outputs stay in float32.
-        stored_half: store weights in float16 and compute everything in float32.
     """
 
-    def __init__(self, kind: str, *, half: bool = False, stored_half: bool = False) -> None:
-        self.kind, self.half, self.stored_half = kind, half, stored_half
+    def __init__(self, kind: str, *, half: bool = False) -> None:
+        self.kind, self.half = kind, half
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, onnx.TensorProto] = {}
 
@@ -60,13 +68,7 @@ class Graph:
 
     def weight(self, name: str, value: Tensor, *, features: bool = True) -> str:
         """A parameter by its path; `features`: it meets feature maps, else it is used in float32."""
-        kind = np.float16 if self.half or self.stored_half else np.float32
-        stored = self.constant(name, value.detach().cpu().numpy().astype(kind))
-        if self.stored_half:
-            whole = f"{name}/float"
-            if not any(node.name == whole for node in self.nodes):
-                self.node("Cast", stored, name=whole, to=TensorProto.FLOAT)
-            return whole
+        stored = self.constant(name, value.detach().cpu().numpy().astype(np.float16 if self.half else np.float32))
         return stored if features else self.to_float(stored, f"{name}/float")
 
     def to_features(self, x: str, name: str) -> str:
@@ -168,19 +170,25 @@ def check_taps(taps: Tensor) -> None:
         raise UsageError(f"export knows the taps 1 3 3 1 only, not {taps.tolist()}; give a model with these")
 
 
-def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]:
+def frame_to_onnx(
+    model: FrameFICGAN, examples: tuple[Examples, Examples] | None = None
+) -> tuple[onnx.ModelProto, onnx.ModelProto]:
     """A network in the canonical frame, as what reads a face and what writes one; the weights are copied.
+
+    Args:
+        model: network.
+        examples: inputs of both parts, see `computed_in_bytes`; None: computed in float32.
 
     Returns:
         texture [B,3,R,R] in [−1, 1], code [B,C] → w [B,w_dim], z_non [B,S,4,4]; and
         w [B,L,w_dim], moment [B,M], z_non, linear [B,3,R,R] → texture [B,3,R,R], shape [B,I].
-        Weights are kept in 8 bits and computed with in float32.
+        Weights are kept in 8 bits.
     """
     config, encoder, generator = model.config, model.encoder, model.generator
     frame = config.frame
     assert frame is not None
     sides, spatial = [3, config.resolution, config.resolution], [config.spatial_channels, 4, 4]
-    g = Graph("read", stored_half=True)
+    g = Graph("read")
     folded = g.node("SpaceToDepth", "texture", name="folded", blocksize=2)
     x = g.conv(encoder.stem, folded, "encoder.stem", order=[c * 4 + p for p in range(4) for c in range(3)])
     for index, block in enumerate(encoder.trunk):
@@ -200,9 +208,9 @@ def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]
     for index, layer in enumerate(model.mapping.layers):
         w = g.linear(layer, w, f"mapping.layers.{index}")  # type: ignore[arg-type]
     g.output(w, "w")
-    read = in_bytes(g.model({"texture": sides, "code": [frame.code_dim]}, {"w": [config.w_dim], "z_non": spatial}))
+    read = g.model({"texture": sides, "code": [frame.code_dim]}, {"w": [config.w_dim], "z_non": spatial})
 
-    g = Graph("write", stored_half=True)
+    g = Graph("write")
     pyramid = ["linear"]
     for number in range(len(generator.to_rgb)):
         half_side = g.node("AveragePool", pyramid[-1], name=f"linear/{number}", kernel_shape=[2, 2], strides=[2, 2])
@@ -225,7 +233,10 @@ def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]
     inputs = {
         "w": [model.num_layers, config.w_dim], "moment": [frame.moment_dim], "z_non": spatial, "linear": sides,
     }  # fmt: skip
-    return read, in_bytes(g.model(inputs, {"texture": sides, "shape": [frame.shape_dim]}))
+    write = g.model(inputs, {"texture": sides, "shape": [frame.shape_dim]})
+    if examples is not None:
+        read, write = computed_in_bytes(read, examples[0]), computed_in_bytes(write, examples[1])
+    return in_bytes(read), in_bytes(write)
 
 
 def detail_to_onnx(model: DetailNetwork) -> onnx.ModelProto:
@@ -235,7 +246,7 @@ def detail_to_onnx(model: DetailNetwork) -> onnx.ModelProto:
         texture [B,3,R,R], sharp [B,1], noise [B,16,R/2,R/2] → detail [B,1,2R,2R].
     """
     side = model.size // 2
-    g = Graph("detail", stored_half=True)
+    g = Graph("detail")
     places = g.constant("places", model.places.detach().cpu().numpy().astype(np.float32))
     sharp = g.node("Unsqueeze", "sharp", g.constant("plane", np.array([2, 3], np.int64)), name="sharp/plane")
     flat = g.node("Mul", sharp, g.constant("ones", np.ones((1, 1, side, side), np.float32)), name="sharp/told")
@@ -256,28 +267,61 @@ def detail_to_onnx(model: DetailNetwork) -> onnx.ModelProto:
 
 
 def in_bytes(model: onnx.ModelProto, least: int = 1024) -> onnx.ModelProto:
-    """A model stored in half (`Graph.stored_half`) whose weights of `least` numbers and more are kept in 8 bits.
+    """A model whose weights of `least` numbers and more are kept in 8 bits, and computed with in float32.
 
     Each output channel has a step of its own, its largest weight over 127.
     """
-    graph = model.graph
-    casts = {node.input[0]: node for node in graph.node if node.op_type == "Cast"}
-    steps = []
+    graph, steps, casts = model.graph, [], []
     for stored in graph.initializer:
         value = numpy_helper.to_array(stored)
-        if value.dtype != np.float16 or value.size < least or stored.name not in casts:
+        if value.dtype != np.float32 or value.size < least or value.ndim < 2 or value[0].size < FEW_CHANNELS:
             continue
-        rows = np.abs(value.astype(np.float32)).reshape(len(value), -1).max(1)
+        rows = np.abs(value).reshape(len(value), -1).max(1)
         step = (np.maximum(rows, 1e-8) / 127).reshape(-1, *[1] * (value.ndim - 1)).astype(np.float32)
-        name, cast = stored.name, casts[stored.name]
-        stored.CopyFrom(numpy_helper.from_array(np.rint(value.astype(np.float32) / step).astype(np.int8), name))
+        name, kept = stored.name, f"{stored.name}/bytes"
+        stored.CopyFrom(numpy_helper.from_array(np.rint(value / step).astype(np.int8), kept))
         steps.append(numpy_helper.from_array(step, f"{name}/step"))
-        whole, cast.output[0] = cast.output[0], f"{name}/bytes"
-        place = next(number for number, node in enumerate(graph.node) if node.name == cast.name)
-        scaled = helper.make_node("Mul", [f"{name}/bytes", f"{name}/step"], [whole], name=f"{name}/Mul")
-        graph.node.insert(place + 1, scaled)
+        whole = f"{kept}/float"
+        casts.append(helper.make_node("Cast", [kept], [whole], name=whole, to=TensorProto.FLOAT))
+        casts.append(helper.make_node("Mul", [whole, f"{name}/step"], [name], name=name))
     graph.initializer.extend(steps)
+    for place, node in enumerate(casts):
+        graph.node.insert(place, node)
     return model
+
+
+def computed_in_bytes(model: onnx.ModelProto, examples: Examples) -> onnx.ModelProto:
+    """A model whose convolutions are computed in 8 bits, with ranges as the examples have them on average.
+
+    Weights get 7 bits: processors without VNNI add two products of 8 bits in 16, which overflow. Convolutions from or
+    to a few channels stay in float32: they would lose most and gain no time.
+
+    Args:
+        model: in float32.
+        examples: what it is usually given.
+    """
+    from onnxruntime.quantization import CalibrationDataReader, QuantType, quant_pre_process, quantize_static
+
+    class Rows(CalibrationDataReader):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.left = iter(range(len(next(iter(examples.values())))))
+
+        def get_next(self) -> dict[str, NDArray[np.float32]] | None:
+            row = next(self.left, None)
+            return None if row is None else {name: given[row : row + 1] for name, given in examples.items()}
+
+    sizes = {one.name: one.dims for one in model.graph.initializer}
+    convolutions = [node for node in model.graph.node if node.op_type == "Conv"]
+    narrow = [node.name for node in convolutions if min(sizes[node.input[1]][:2]) < FEW_CHANNELS]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        quant_pre_process(model, path, skip_optimization=True, skip_symbolic_shape=True)
+        quantize_static(
+            onnx.load(path), path, Rows(), op_types_to_quantize=["Conv"], nodes_to_exclude=narrow, per_channel=True,
+            reduce_range=True, activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8,
+            extra_options={"CalibMovingAverage": True},
+        )  # fmt: skip
+        return onnx.load(path)
 
 
 def stage(
