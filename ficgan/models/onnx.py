@@ -302,7 +302,7 @@ def computed_in_bytes(model: onnx.ModelProto, examples: Examples) -> onnx.ModelP
     """
     from onnxruntime.quantization import CalibrationDataReader, QuantType, quant_pre_process, quantize_static
 
-    class Rows(CalibrationDataReader):  # type: ignore[misc]
+    class Rows(CalibrationDataReader):
         def __init__(self) -> None:
             self.left = iter(range(len(next(iter(examples.values())))))
 
