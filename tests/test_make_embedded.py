@@ -100,7 +100,8 @@ def test_a_detail_network_is_taken_from_another_file(call: Callable[..., None], 
     assert made.detail_network.tolist() == network.tolist() and info.training["detail"] == {"images_seen": 8}
     bank = IdentityBank.load(folder / "bank.safetensors")
     assert bank.provenance["checkpoint"] == file_digest(folder / "appearance.safetensors")
-    assert bank.digest == IdentityBank.load(tmp_path / "people").digest
+    codes, whole = bank.codes.astype(float), IdentityBank.load(tmp_path / "people").codes.astype(float)
+    assert np.abs(codes - whole).max() <= 0.51 * np.ptp(whole, axis=0).max() / 255 + 2e-3  # kept in 8 bits
 
 
 def test_a_bank_of_another_model_is_refused(call: Callable[..., None], folder: Path) -> None:
@@ -133,16 +134,15 @@ def test_a_file_that_is_no_model_is_refused(
 
 
 def test_a_failure_leaves_the_old_files(
-    tool: ModuleType, call: Callable[..., None], folder: Path, monkeypatch: pytest.MonkeyPatch
+    call: Callable[..., None], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, real = contents(folder), shutil.copyfile
+    before = contents(folder)
 
-    def fails(source: Path, target: Path) -> None:
-        if Path(target).name == "bank.safetensors":
-            raise OSError("half way")
-        real(source, target)
+    def fails(self: IdentityBank, path: Path, *, small: bool) -> IdentityBank:
+        Path(path).write_bytes(b"half")
+        raise OSError("half way")
 
-    monkeypatch.setattr(tool.shutil, "copyfile", fails)
+    monkeypatch.setattr(IdentityBank, "save", fails)
     with pytest.raises(OSError, match="half way"):
         call("fitted.safetensors", "people")
     assert contents(folder) == before

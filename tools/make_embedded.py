@@ -52,15 +52,13 @@ def make(model: Path, bank: Path, measured: Path | None, detail: Path | None = N
     stage = Path(tempfile.mkdtemp(prefix=".making-", dir=FOLDER))
     try:
         shutil.copyfile(model, stage / MODEL)
-        shutil.copyfile(bank, stage / BANK)
         if detail is not None:
             other, _, of_detail, _ = load_appearance(detail)
             appearance = replace(appearance, detail_network=other.detail_network)
             info = replace(info, training={**info.training, "detail": of_detail.training["detail"]})
             save_appearance(stage / MODEL, appearance, config, info, network=network, overwrite=True)
-            stamp = {**people.provenance, "checkpoint": file_digest(stage / MODEL)}
-            people = replace(people, provenance=stamp)
-            people.save(stage / BANK)
+            people = replace(people, provenance={**people.provenance, "checkpoint": file_digest(stage / MODEL)})
+        people = people.save(stage / BANK, small=True)
         roles = [("model", stage / MODEL), ("bank", stage / BANK)]
         roles += [(role, FOLDER / name) for role, name in NETWORKS.items()]
         files: dict[str, Any] = {

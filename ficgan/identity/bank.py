@@ -10,7 +10,7 @@ import mmap
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from ficgan.models import FICGAN
 
-SCHEMA = 1
-"""Version of the file layout."""
+SCHEMA = 2
+"""Version of the file layout. A file of version 1 holds codes in 16 bits, one of version 2 in 8."""
 
 GROUPS = 32
 """Attribute groups remembered at once; at a million codes each takes up to 8 MB."""
@@ -41,7 +41,8 @@ IN_MEMORY = 64 * 2**20
 safetensors library copies every array, and of a million codes (1 GB) a draw needs a few MB."""
 
 KINDS = {"codes": ("F16", "<f2"), "attributes": ("U8", "u1")}
-"""Name in the file → how safetensors and NumPy call its numbers; in this order, so that the codes are aligned."""
+SMALL_KINDS = {"scale": ("F32", "<f4"), "codes": ("U8", "u1"), "attributes": ("U8", "u1")}
+"""Name in the file → how safetensors and NumPy call its numbers; in this order, so that they are aligned."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,12 +160,29 @@ class IdentityBank:
         }  # fmt: skip
         return cls(means, majority(table, owner, len(per_person), columns), tuple(names), record)
 
-    def save(self, path: str | Path) -> None:
-        """Write the bank as safetensors with a JSON header, whole or not at all; it is verified before."""
+    def save(self, path: str | Path, *, small: bool = False) -> IdentityBank:
+        """Write the bank as safetensors with a JSON header, whole or not at all; it is verified before.
+
+        Args:
+            path: the file; replaced.
+            small: keep codes in 8 bits, each number in 255 equal steps of its range over all people. The digest is
+                then another one.
+
+        Returns:
+            The bank as the file has it.
+        """
         if not self.verified:
             self.verify()
-        header = {"schema_version": SCHEMA, "names": list(self.names), "digest": self.digest}
-        write_bank(path, self.codes, self.attributes, {**header, "provenance": self.provenance})
+        bank, arrays = self, dict[str, NDArray[Any]](codes=self.codes, attributes=self.attributes)
+        if small:
+            low = self.codes.min(0).astype(np.float32)
+            step = np.maximum((self.codes.max(0).astype(np.float32) - low) / 255, 1e-12)
+            arrays["scale"] = np.stack([low, step])
+            arrays["codes"] = np.rint((self.codes.astype(np.float32) - low) / step).astype(np.uint8)
+            bank = replace(self, codes=_whole(arrays["codes"], arrays["scale"]), stated=None)
+        header = {"schema_version": 2 if small else 1, "names": list(self.names), "digest": bank.digest}
+        write_bank(path, arrays, {**header, "provenance": self.provenance})
+        return bank
 
     @classmethod
     def load(cls, path: str | Path) -> IdentityBank:
@@ -373,18 +391,16 @@ def majority(
     return has
 
 
-def write_bank(
-    path: str | Path, codes: NDArray[np.float16], attributes: NDArray[np.uint8], header: Mapping[str, Any]
-) -> None:
-    """Write codes [N,D], attribute table [N,A] and JSON header as one safetensors file, whole or not at all."""
-    given = {"codes": codes, "attributes": attributes}
-    arrays = {name: np.ascontiguousarray(given[name], dtype) for name, (_, dtype) in KINDS.items()}
+def write_bank(path: str | Path, given: Mapping[str, NDArray[Any]], header: Mapping[str, Any]) -> None:
+    """Write codes [N,D], attribute table [N,A], scale [2,D] if any, and JSON header as one safetensors file."""
+    kinds = SMALL_KINDS if "scale" in given else KINDS
+    arrays = {name: np.ascontiguousarray(given[name], dtype) for name, (_, dtype) in kinds.items()}
     metadata = {"format": "ficgan", "kind": "bank", "header": json.dumps(header, sort_keys=True)}
     entries: dict[str, Any] = {"__metadata__": metadata}
     end = 0
     for name, array in arrays.items():
         begin, end = end, end + array.nbytes
-        entries[name] = {"dtype": KINDS[name][0], "shape": list(array.shape), "data_offsets": [begin, end]}
+        entries[name] = {"dtype": kinds[name][0], "shape": list(array.shape), "data_offsets": [begin, end]}
     start = json.dumps(entries).encode()
     start += b" " * (-len(start) % 8)  # the codes begin at a multiple of 8
     try:
@@ -424,13 +440,27 @@ def read_bank(path: str | Path) -> tuple[NDArray[np.float16], NDArray[np.uint8],
         stated = start + max(entry["data_offsets"][1] for entry in entries.values())
         if stated != len(data):
             raise ValueError(f"it has {len(data)} bytes and states {stated}")
-        codes, attributes = (_array(data, start, entries[name], *KINDS[name]) for name in KINDS)
+        kinds = SMALL_KINDS if "scale" in entries else KINDS
+        arrays = {name: _array(data, start, entries[name], *kinds[name]) for name in kinds}
+        codes = _whole(arrays["codes"], arrays["scale"]) if "scale" in arrays else arrays["codes"]
         header = json.loads(metadata["header"])
         if not isinstance(header, dict):
             raise ValueError("its header is no JSON object")
     except (OSError, KeyError, IndexError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise FicganError(f"{path} is damaged or not a safetensors file ({error}); fetch or build it again") from None
-    return codes, attributes, header, mapped
+    return codes, arrays["attributes"], header, mapped and "scale" not in arrays
+
+
+def _whole(codes: NDArray[np.uint8], scale: NDArray[np.float32]) -> NDArray[np.float16]:
+    """Codes of 8 bits as float16, read-only."""
+    if scale.shape != (2, codes.shape[1]) or not np.isfinite(scale).all():
+        raise ValueError(f"its scale has the shape {list(scale.shape)}, or is not finite")
+    low, step = scale
+    whole = np.empty(codes.shape, np.float16)
+    with np.errstate(over="ignore"):  # a damaged scale; whoever opens the bank looks for what is not finite
+        for begin in range(0, len(codes), CHUNK):
+            whole[begin : begin + CHUNK] = codes[begin : begin + CHUNK] * step + low
+    return np.frombuffer(whole.tobytes(), np.float16).reshape(codes.shape)
 
 
 def _array(data: bytes | mmap.mmap, start: int, entry: Mapping[str, Any], kind: str, dtype: str) -> NDArray[Any]:

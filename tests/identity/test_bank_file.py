@@ -67,6 +67,36 @@ def test_what_the_safetensors_library_writes_is_read(bank, path):
     assert again.digest == bank.digest and again.verified
 
 
+def test_codes_of_8_bits_lose_next_to_nothing(bank, path):
+    large = path.stat().st_size
+    kept = bank.save(path, small=True)
+    assert path.stat().st_size < large - 60 * 32 + 32 * 8 + 150
+    again = IdentityBank.load(path)
+    assert again.verified and again.digest == kept.digest != bank.digest
+    assert np.array_equal(again.codes, kept.codes) and np.array_equal(again.attributes, bank.attributes)
+    step = np.ptp(bank.codes.astype(float), axis=0) / 255
+    assert (np.abs(again.codes.astype(float) - bank.codes) <= 0.51 * step + 2e-3).all()
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        again.codes.flags.writeable = True
+    tensors = load_file(path)
+    low, steps = tensors["scale"]
+    assert np.allclose(tensors["codes"] * steps + low, kept.codes, atol=2e-3)
+
+
+@pytest.mark.parametrize("damage", [np.float32(np.nan), np.float32(np.inf), np.float32(1e30)])
+def test_a_damaged_scale_is_refused(bank, path, damage):
+    bank.save(path, small=True)
+    entries, numbers = split(path)
+    begin, _ = entries["scale"]["data_offsets"]
+    join(path, entries, numbers[:begin] + damage.tobytes() + numbers[begin + 4 :])
+    with pytest.raises(FicganError, match="is damaged"):
+        IdentityBank.load(path)
+    entries["scale"]["shape"] = [1, 64]
+    join(path, entries, numbers)
+    with pytest.raises(FicganError, match="is damaged"):
+        IdentityBank.load(path)
+
+
 def test_mapped_is_alike(bank, path, mapping):
     again = IdentityBank.load(path)
     assert np.array_equal(again.codes, bank.codes) and np.array_equal(again.attributes, bank.attributes)
