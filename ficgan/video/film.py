@@ -45,7 +45,7 @@ __all__ = ["Cancelled", "FilmJob", "Progress", "analyse_film", "process_film", "
 
 PathLike = str | os.PathLike[str]
 Progress = Callable[[int, int | None, str], None]
-"""progress(frames done, frames in all or None, "analysing" | "rendering" | "checking")"""
+"""progress(frames done, frames in all or None, "analysing" | "choosing faces" | "rendering" | "checking")"""
 IsCancelled = Callable[[], bool]
 
 RECASTS = 2
@@ -54,6 +54,7 @@ _FALLBACKS = {
     "small": "they are below {small:g} pixels",
     "turned away": "the head is turned too far",
     "unread": "the model could not read them, or the head was turned too far",
+    "known": "a recogniser still knew the person there or within half a second",
 }
 """Why a face of a film gets no generated one, in words for the user."""
 _LINKABLE = {
@@ -308,6 +309,7 @@ class FilmJob:
         a_second = max(1, round(film.rate))
         self.every = 1 if settings.verify == "full" else min(a_second, max(1, len(film.pts) // 2))
         self.repaired = self.plan.cover(state.facts.findings, self.every)
+        self._audition()
         self.render()
         report = self.check()
         while report is not None and self._change(report):
@@ -332,6 +334,23 @@ class FilmJob:
             damage=self.damage, settings=settings.to_dict(), account=self._account(),
             has_audio=bool(assembled.audio_streams), timing=state.timing,
         )  # fmt: skip
+
+    def _audition(self) -> None:
+        """Try the new faces of all people on a few frames, where an interrupted run has not done so."""
+        wanted, plan = self.plan.auditions(), self.plan
+        if not wanted or self.renderer.casts or self.settings.verify == "off" or self.tools.gate is None:
+            return
+        step = self._step("choosing faces", len(self.film.pts))
+
+        def jobs() -> Iterator[FrameJob]:
+            for frame in self._as_analysed(self.source.frames(wanted=wanted.__contains__)):
+                job = plan.job(frame)
+                yield replace(job, appearances=[one for one in job.appearances if one.person in wanted[frame.index]])
+                step(frame.index)
+
+        with self.state.timed("choosing faces"):
+            self.renderer.audition(jobs())
+        self.state.save_casts(self.renderer, Counter(), 0)
 
     def render(self) -> None:
         """Render what is in no finished segment yet, and put all segments together with the sound."""
@@ -432,7 +451,7 @@ class FilmJob:
         for segment in self.writer.segments:
             segment.path.unlink()
         self.renderer.counts.clear()
-        self.renderer.unread = 0
+        self.renderer.unread = self.renderer.known = 0
         self.state.save_casts(self.renderer, Counter(), 0)
         return True
 
@@ -440,7 +459,8 @@ class FilmJob:
 
     def _notes(self, report: CheckReport | None) -> tuple[str, ...]:
         notes, fallback, total = list(self.notes), self.settings.fallback, len(self.film.pts)
-        for reason, rows in {**self.plan.fallbacks, "unread": self.renderer.unread}.items():
+        counted = {"unread": self.renderer.unread, "known": self.renderer.known}
+        for reason, rows in {**self.plan.fallbacks, **counted}.items():
             if rows and reason in _FALLBACKS:
                 why = _FALLBACKS[reason].format(small=self.settings.small)
                 notes.append(f"{rows} sightings of faces got the fallback, {fallback}: {why}.")

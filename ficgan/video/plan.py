@@ -37,6 +37,8 @@ __all__ = [
 ]  # fmt: skip
 
 _ORIGINS = {SEEN: "seen", FILLED: "filled", PADDED: "padded"}
+_AUDITIONS = 8
+"""Most frames on which a person's new face is tried."""
 _CHECKERS = ("insightface", "yunet", "centerface", "dlib")
 """Detectors for the check, the best first."""
 
@@ -126,6 +128,22 @@ class Plan:
             for track, row in self._tracks.at(frame.index)
         ]
         return FrameJob(frame, faces, self._film.regions_at(frame.index))
+
+    def auditions(self) -> dict[int, set[str]]:
+        """Frames on which identities are tried before the film is rendered, with their people.
+
+        One for each second that a person is seen, 8 at most, spread over all of them.
+        """
+        seen: dict[str, list[int]] = {}
+        for track in self._tracks:
+            rows = np.flatnonzero((self._modes[track.id] == "ficgan") & (track.origin == SEEN))
+            seen.setdefault(self.person[track.id], []).extend((track.first + rows).tolist())
+        chosen: dict[int, set[str]] = {}
+        for person, frames in seen.items():
+            count = min(_AUDITIONS, 1 + int(len(frames) / self._rate))
+            for place in np.linspace(0, len(frames) - 1, count + 2)[1:-1] if frames else ():
+                chosen.setdefault(frames[round(place)], set()).add(person)
+        return chosen
 
     def cover(self, findings: Sequence[Finding], reach: int) -> int:
         """Cover generated faces that are still recognised, and `reach` unchecked frames around; returns the rows
@@ -342,6 +360,7 @@ class State:
             tensors[f"z_id.{number}"] = cast.z_id
             casts.append({
                 "person": person, "rung": cast.rung, "distance": cast.distance, "matched_by": cast.matched_by,
+                "settled": cast.settled,
             })  # fmt: skip
         stills = list(renderer.covers.stills)
         tensors |= {f"still.{number}": renderer.covers.stills[key] for number, key in enumerate(stills)}

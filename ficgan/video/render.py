@@ -6,6 +6,7 @@ kept for the rest of the film. From frame to frame only pose, light and expressi
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -226,7 +227,11 @@ class Cast:
     distance: float | None = None
     """Smallest distance between source and result that the gate read."""
     matched_by: list[str] = field(default_factory=list)
-    """Recognisers that took an earlier face for the source."""
+    """Recognisers that took a face for the source; that face is not shown."""
+    settled: bool = False
+    """Whether it was chosen for the whole film: where it is recognised a moment is covered, and the person keeps it."""
+    hidden: set[int] = field(default_factory=set)
+    """Tracks that the gate recognised when it last read them."""
 
 
 class Renderer:
@@ -244,6 +249,8 @@ class Renderer:
         """The same for each frame of the last call."""
         self.unread = 0
         """Faces of single frames that got the fallback, as the model could not read them there or nearby."""
+        self.known = 0
+        """Faces of single frames that got the fallback, as the gate recognised the person there or nearby."""
         self._lost: dict[int, float] = {}
         """Track → second at which it could last not be read."""
         self._reader = None if tools.face_model is None else _Reader(tools.face_model, reach)
@@ -272,8 +279,9 @@ class Renderer:
         return images
 
     def recast(self, people: Iterable[str]) -> bool:
-        """Give people who are still recognised another face; returns whether anybody has one."""
-        again = [person for person in people if person in self.casts and self.casts[person].styles is not None]
+        """Give people who are still recognised another face, but not who has a chosen one; True if anybody got one."""
+        casts = [(person, self.casts[person]) for person in people if person in self.casts]
+        again = [person for person, cast in casts if cast.styles is not None and not cast.settled]
         for person in again:
             cast = self.casts[person]
             self.cast(person, cast.z_id, cast.rung + 1, matched_by=cast.matched_by)
@@ -281,25 +289,72 @@ class Renderer:
 
     def cast(
         self, person: str, z_id: NDArray[np.float32], rung: int = 0, distance: float | None = None,
-        matched_by: Iterable[str] = (),
+        matched_by: Iterable[str] = (), settled: bool = False,
     ) -> None:  # fmt: skip
-        """Settle a person's new identity: the styles of a rung of the ladder, none where it ends.
+        """Give a person a new identity: the styles of a rung of the ladder, none where it ends.
 
-        `z_id` [1,id_dim] is the source's code. `distance` is the smallest that the gate read in an interrupted run,
-        `matched_by` are the recognisers that took an earlier face for the source.
+        `z_id` [1,id_dim] is the source's code. The rest is as in `Cast`, from an interrupted run.
         """
-        model = self.tools.face_model
-        if model is None:
-            return
-        cast = self.casts[person] = Cast(None, z_id, rung, distance=distance, matched_by=list(matched_by))
-        if rung >= len(self._ladder):
-            return
+        if self.tools.face_model is not None:
+            self.casts[person] = self._cast(person, z_id, rung)
+            self.casts[person].distance, self.casts[person].matched_by = distance, list(matched_by)
+            self.casts[person].settled = settled
+
+    def _cast(self, person: str, z_id: NDArray[np.float32], rung: int) -> Cast:
+        model, cast = self.tools.face_model, Cast(None, z_id, rung)
+        if model is None or rung >= len(self._ladder):
+            return cast
         attempt = self._ladder[rung]
         draw = model.draw(person, attempt, self.tools.psi, z_id[0])
         cast.styles = model.styles(z_id, [draw], attempt)
         cast.draw = {"layer": None if attempt.band else attempt.layer, "attempts": rung + 1}
         if not model.swap:
             cast.draw |= {"k": draw.k, "psi": draw.psi, "members_digest": draw.members_digest}
+        return cast
+
+    def audition(self, jobs: Iterable[FrameJob]) -> None:
+        """Choose the identity of each person for the whole film, from single frames that are spread over it.
+
+        The gate reads the first attempt of the ladder on all of them. From a frame on which it nearly recognises the
+        person it reads all attempts. Of those that come so near about as seldom as the best, the least changed code
+        is taken, and of these the farthest face. A person to whom each comes so near on half of the frames or more
+        always gets the fallback.
+        """
+        model, gate = self.tools.face_model, self.tools.gate
+        if model is None or gate is None or not self.tools.policy.verify:
+            return
+        reader = _Reader(model, 0)
+        tried: dict[str, list[tuple[Cast, list[float]]]] = {}
+
+        def reading(face: _NewFace, cast: Cast) -> float:
+            assert cast.styles is not None
+            made = model.render(cast.styles, [face.sight])[0]
+            face.paste = model.paste(face.frame.image, face.sight, made, mask_scale=self.settings.mask_scale)
+            return self._read(face, cast)
+
+        for job in jobs:
+            for face in reader.read([job], ()):
+                if face.sight.problem:
+                    continue
+                attempts = tried.setdefault(face.person, [])
+                if not attempts:
+                    attempts.append((self._cast(face.person, face.sight.z_id[None], 0), []))
+                for cast, ratios in attempts:
+                    ratios.append(reading(face, cast))
+                if len(attempts) == 1 and attempts[0][1][-1] < self.settings.margin:
+                    others = [self._cast(face.person, cast.z_id, rung) for rung in range(1, len(self._ladder))]
+                    attempts += [(other, [reading(face, other)]) for other in others]
+        for person, attempts in tried.items():
+            rates = [float(np.mean(np.less(ratios, self.settings.margin))) for _, ratios in attempts]
+            good = [one for one, rate in zip(attempts, rates, strict=True) if rate <= min(rates) + _LEVEL]
+            least = self._ladder[good[0][0].rung]
+            alike = [one for one in good if self._ladder[one[0].rung].layer == least.layer]
+            chosen = max(alike, key=lambda one: np.mean(one[1]))[0]
+            if min(rates) >= 0.5:
+                chosen = self._cast(person, chosen.z_id, len(self._ladder))
+            chosen.matched_by = list(dict.fromkeys(name for cast, _ in attempts for name in cast.matched_by))
+            chosen.settled = True
+            self.casts[person] = chosen
 
     # -- new faces --------------------------------------------------------------------------------------------------
 
@@ -341,28 +396,49 @@ class Renderer:
         return kept
 
     def _recognised(self, faces: Sequence[_NewFace]) -> set[str]:
-        gate = self.tools.gate
+        """People who need another face. Those who keep theirs lose it for a moment: until a reading passes."""
         known: set[str] = set()
-        if gate is None or not self.tools.policy.verify:
+        if self.tools.gate is None or not self.tools.policy.verify:
             return known
-        for face in faces:
+        for number, face in enumerate(faces):
             cast, now = self.casts[face.person], face.frame.time
             last = cast.checked.get(face.track)
             if face.paste is None or face.person in known:
                 continue
-            if last is not None and 0 <= now - last < self.settings.check:
-                continue
-            cast.checked[face.track] = now
-            marks = face.appearance.face.landmarks[None]
-            before, after = gate.embed(face.frame.image, marks)[0], gate.embed(face.paste.image, marks)[0]
-            distance = float(gate.distance(before, after))
-            cast.distance = distance if cast.distance is None else min(cast.distance, distance)
-            # Between two readings the face moves; a margin keeps the frames that are not read on the safe side.
-            names = matching(gate, before, after)
-            if names or distance < self.settings.margin * gate.match_threshold:
-                known.add(face.person)
-                cast.matched_by += [name for name in names if name not in cast.matched_by]
+            if last is None or not 0 <= now - last < self.settings.check:
+                ratio = self._read(face, cast)
+                # Between two readings the face moves; a margin keeps the frames that are not read on the safe side.
+                doubtful = ratio < self.settings.margin
+                cast.checked[face.track] = now
+                if doubtful and not cast.settled:
+                    known.add(face.person)
+                elif ratio < 1:
+                    cast.hidden.add(face.track)
+                    for earlier in faces[:number]:
+                        self._hide(earlier, face.track)
+                else:
+                    cast.hidden.discard(face.track)
+                    if doubtful:
+                        cast.checked[face.track] = -math.inf  # the next frame is read, too
+            if face.track in cast.hidden:
+                self._hide(face, face.track)
         return known
+
+    def _hide(self, face: _NewFace, track: int) -> None:
+        if face.track == track and face.paste is not None:
+            face.paste = None
+            self.known += 1
+
+    def _read(self, face: _NewFace, cast: Cast) -> float:
+        """Distance of the new face to its source, by the gate, of the distance that tells people apart; 0: matched."""
+        gate, marks = self.tools.gate, face.appearance.face.landmarks[None]
+        assert gate is not None and face.paste is not None
+        before, after = gate.embed(face.frame.image, marks)[0], gate.embed(face.paste.image, marks)[0]
+        distance = float(gate.distance(before, after))
+        cast.distance = distance if cast.distance is None else min(cast.distance, distance)
+        names = matching(gate, before, after)
+        cast.matched_by += [name for name in names if name not in cast.matched_by]
+        return 0.0 if names else distance / gate.match_threshold
 
     # -- pictures ---------------------------------------------------------------------------------------------------
 
@@ -398,6 +474,9 @@ class Renderer:
     def _count(self, what: str, number: int = 1) -> None:
         self.tally[-1][what] += number
 
+
+_LEVEL = 0.1
+"""Attempts that come near on this share of frames more than the best are as good as it."""
 
 _Key = tuple[int, int]
 """Track and frame."""
