@@ -113,8 +113,8 @@ def get_readers(names: Sequence[str], device: str = "cpu") -> list[Reader]:
 # standard deviations from a mean face. The mean face is the embedded model's, whatever model is attacked: it is a
 # yardstick and decides nothing (on the London set a mean of the set's own clear photos gives the same figures).
 # The judge also takes out what expressions and turned heads add to a mesh: a smile outweighs who it is. Of 40 people of
-# London, one photo each enrolled, some smiling and some not, it then names .80 instead of .31, of 30 of AT&T .61, not .47,
-# of 50 of CelebA's small crops .15 as before.
+# London, one photo each enrolled, some smiling and some not, it then names .80 instead of .31; of 30 of AT&T .61, not
+# .47; of 50 of CelebA's small crops .15, as before.
 
 READABLE = 0.0
 """Least presence of a mesh that is compared: a poor one costs the attacker nothing, none at all would help nobody."""

@@ -292,7 +292,8 @@ def test_the_headline_has_the_figure_of_every_judge(tmp_path: Path) -> None:
     """The strongest is the figure; below it stand the others with their own attackers and intervals."""
     made = results(
         trial("strong", "parrot-inside", 0.3), trial("strong", "parrot-inside", 0.5, judge="dlib"),
-        trial("strong", "reversed-general", 0.55, judge="dlib", attacker="ridge"), trial("weak", "naive", 0.6, judge="c"),
+        trial("strong", "reversed-general", 0.55, judge="dlib", attacker="ridge"),
+        trial("weak", "naive", 0.6, judge="c"),
         trial("clear", "background-only", 0.1, control="surroundings", judge="dlib"),
     )  # fmt: skip
     strong, weak = headlines(made)
