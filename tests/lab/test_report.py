@@ -273,6 +273,8 @@ def test_attackers_stand_in_tables_that_fit(tmp_path: Path) -> None:
     for n in range(9):
         assert page.count(f"reversed-general: reverser-{n}<small>b</small>") == 1
     assert "made, n = 20 people, part 1 of 2" in page and "part 2 of 2" in page
+    assert "<tr><th>metric</th><th>weak</th></tr>" in page
+    assert "<tr><td>ssim</td><td>0.8 [0.7, 0.9]</td></tr>" in page and "<td>lpips</td><td>no weights</td>" in page
     assert "reversed-general: reverser-0<small>b</small>" in page and "b: " not in page  # there is no other judge
 
 
@@ -304,12 +306,24 @@ def test_the_headline_has_the_figure_of_every_judge(tmp_path: Path) -> None:
     assert [one.recogniser for one in weak.by_judge] == ["b"]  # c has no control of the surroundings
     row = ranking_to_read(ranking(made))[0]
     assert row["replaced region"] == (
-        "0.550 [0.450, 0.650]", "reversed-general: ridge, dlib, n = 20", "b: 0.300 [0.200, 0.400], parrot-inside"
+        "0.550 [0.450, 0.650]", "reversed-general: ridge, dlib, n = 20", "b: 0.300\xa0[0.200,\xa00.400], parrot-inside"
     )  # fmt: skip
     written = write_report(made, tmp_path)
-    assert "<small>b: 0.300 [0.200, 0.400], parrot-inside</small>" in written[0].read_text()
+    assert "<small>b: 0.300\xa0[0.200,\xa00.400], parrot-inside</small>" in written[0].read_text()
     shown, _ = csv.DictReader((tmp_path / "tables" / "ranking.csv").read_text().splitlines())
-    assert shown["replaced region, by dlib"] == "0.550 [0.450, 0.650], reversed-general: ridge"
+    assert shown["replaced region, by dlib"] == "0.550 [0.450, 0.650]"
+    assert shown["its attacker, by b"] == "parrot-inside"
+    same = ranking(results(trial("strong", "parrot-inside", 0.3), trial("strong", "parrot-inside", 0.2, judge="dlib")))
+    assert ranking_to_read(same)[0]["replaced region"][2:] == ("dlib: 0.200\xa0[0.100,\xa00.300]",)
+
+
+def test_utility_that_nobody_measured_takes_no_room_in_the_ranking() -> None:
+    made = results()
+    figures = (Figure("detected", 0.5), Figure("smile-r", None, note="no classifier"))
+    made.utilities = [Utility("made", method, figures) for method in ("weak", "strong")]
+    assert all(row["detected"] == "0.500" and "smile-r" not in row for row in ranking_to_read(ranking(made)))
+    made.utilities[0] = Utility("made", "weak", (Figure("smile-r", 0.25),))
+    assert [row.get("smile-r") for row in ranking_to_read(ranking(made))] == ["refused: no classifier", "0.250"]
 
 
 def test_where_nobody_looked_at_the_region_every_judge_bounds_it() -> None:

@@ -226,7 +226,8 @@ def ranking(results: Results) -> list[Row]:
             "chance": _short(head.chance),
         }
         for each in head.by_judge:
-            row[f"{_BY_JUDGE}{each.recogniser}"] = f"{spelled(figure(each.figures, IDENTIFIES))}, {_attacker(each)}"
+            row[f"{_BY_JUDGE}{each.recogniser}"] = spelled(figure(each.figures, IDENTIFIES))
+            row[f"its attacker, by {each.recogniser}"] = _attacker(each)
         for name in SHOWN:
             found = None if head.utility is None else figure(head.utility.figures, name)
             if found is not None:
@@ -237,16 +238,22 @@ def ranking(results: Results) -> list[Row]:
 
 def ranking_to_read(rows: Sequence[Row]) -> list[Row]:
     """The ranking for a page: who attacked stands below each figure, so that it fits a laptop's width; below the first
-    one, too, what the other judges find.
+    one, too, what the other judges find. Utility that no method has a figure of is left out.
     """
 
     def by(row: Row, attacker: str, judge: str, n: str = "") -> str:
         return ", ".join(filter(None, (row[attacker], row[judge], n)))
 
     def others(row: Row) -> list[str]:
-        names = [key.removeprefix(_BY_JUDGE) for key in row if key.startswith(_BY_JUDGE)]
-        return [f"{name}: {row[_BY_JUDGE + name]}" for name in names if name != row["its judge"]]
+        lines = []
+        for judge in (key.removeprefix(_BY_JUDGE) for key in row if key.startswith(_BY_JUDGE)):
+            attacker = row[f"its attacker, by {judge}"]
+            found = row[_BY_JUDGE + judge].replace(" ", "\N{NO-BREAK SPACE}")
+            if judge != row["its judge"]:
+                lines.append(f"{judge}: {found}" + (f", {attacker}" if attacker != row["its attacker"] else ""))
+        return lines
 
+    useful = [name for name in SHOWN_ON_PAGE if any(not row.get(name, "refused").startswith("refused") for row in rows)]
     return [
         {
             "rank": row["rank"], "method": row["method"],
@@ -255,7 +262,7 @@ def ranking_to_read(rows: Sequence[Row]) -> list[Row]:
             ),
             "surroundings alone": (row["surroundings alone"], row["surroundings alone"] and row["its judge"]),
             "whole picture": (row["whole picture"], by(row, "attacker", "judge")),
-            **{name: row[name] for name in SHOWN_ON_PAGE if name in row},
+            **{name: row[name] for name in useful if name in row},
         }
         for row in rows
     ]  # fmt: skip
