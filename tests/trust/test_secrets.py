@@ -268,9 +268,10 @@ def test_a_killed_film_leaves_its_faces_in_private_folders_and_purge_removes_the
     running.wait()
     left = [path for folder in (out, temporary) for path in folder.rglob("*") if path.is_file()]
     inside = [path for path in left if work in path.parents]
-    assert stat.S_IMODE(work.stat().st_mode) == 0o700 and len(inside) >= 2
-    assert {stat.S_IMODE(path.stat().st_mode) & 0o077 for path in inside} == {0}
-    assert not {path: leaks for path in left if path not in inside and (leaks := secrets.leaks(path))}
+    assert stat.S_IMODE(work.stat().st_mode) == 0o700
+    private = [path for path in inside if not stat.S_IMODE(path.stat().st_mode) & 0o077]
+    assert len(private) >= 2  # the film itself, begun there, has the modes of a result
+    assert not {path: leaks for path in left if path not in private and (leaks := secrets.leaks(path))}
     purged = subprocess.run(
         [*command, "purge", str(work)], env=environment, capture_output=True, text=True, check=False
     )  # fmt: skip
