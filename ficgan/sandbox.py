@@ -75,6 +75,8 @@ def used() -> Iterator[None]:
     finally:
         if before is None:
             os.environ.pop(SWITCH, None)
+        else:
+            os.environ[SWITCH] = before
 
 
 def is_on() -> bool:

@@ -317,7 +317,7 @@ def test_what_cannot_work_is_said_before_any_photo(parts, options, message) -> N
     assert "\n" not in str(caught.value)
 
 
-def test_the_trainer_is_no_judge(parts, tmp_path) -> None:
+def test_the_trainer_is_no_judge(parts, tmp_path, monkeypatch) -> None:
     """The network the model was trained against would only flatter it."""
     from hashlib import sha256
 
@@ -328,6 +328,11 @@ def test_the_trainer_is_no_judge(parts, tmp_path) -> None:
     header = parts[1].model_copy(update={"training": {"verifier_sha256": sha256(b"weights").hexdigest()}})
     with pytest.raises(UsageError, match="trained against"):
         refuse_trainer(header, f"onnx:{network}")
+    monkeypatch.setenv("FICGAN_MODELS", str(tmp_path))
+    (tmp_path / "buffalo_l").mkdir()
+    (tmp_path / "buffalo_l" / "w600k_r50.onnx").write_bytes(b"weights")
+    with pytest.raises(UsageError, match="insightface is the network"):
+        refuse_trainer(header, "insightface")
     network.write_bytes(b"other")
     refuse_trainer(header, f"onnx:{network}")
     refuse_trainer(header, "dlib")

@@ -65,6 +65,16 @@ ALLOWED: dict[str, frozenset[str]] = {
 TORCH_ONLY = ("losses",)
 UNPICKLERS = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "shelve", "marshal", "joblib"}
 
+NETWORKS = {
+    "socket", "ssl", "http", "asyncio", "ftplib", "smtplib", "imaplib", "poplib", "socketserver", "xmlrpc", "requests",
+    "httpx", "aiohttp", "urllib3", "websockets", "starlette", "uvicorn", "webbrowser", "huggingface_hub", "gdown",
+}  # fmt: skip
+LISTENERS = {"ficgan.cli.serve", "ficgan.service", "ficgan.ui.guard", "ficgan.ui.server"}
+FETCHERS = {
+    "load_state_dict_from_url", "load_url", "download_url", "download_url_to_file", "hf_hub_download", "urlretrieve",
+    "urlopen", "create_connection",
+}  # fmt: skip
+
 
 def room_of(path: Path) -> str:
     """The room of a source file: `ops`, `configs`, `pretrained`, or what stands below `ficgan/`."""
@@ -143,6 +153,14 @@ def unpicklings(source: str, module: str) -> list[str]:
     return found
 
 
+def reaching(source: str, module: str) -> list[str]:
+    """Where a source text imports a module of networks, or calls a function that fetches a file."""
+    names = [name.partition(".")[0] if not name.startswith("urllib") else name for _, name in imported(source, module)]
+    found = [name for name in names if name in NETWORKS or name.startswith(("urllib.request", "urllib.error"))]
+    calls = (ast.unparse(node.func) for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    return found + [call for call in calls if call.split(".")[-1] in FETCHERS]
+
+
 def test_imports_go_one_way() -> None:
     found = [line for path in SOURCES for line in violations(path.read_text("utf-8"), module_of(path), room_of(path))]
     assert found == []
@@ -150,6 +168,25 @@ def test_imports_go_one_way() -> None:
 
 def test_no_pickle_is_ever_loaded() -> None:
     assert [line for path in SOURCES for line in unpicklings(path.read_text("utf-8"), module_of(path))] == []
+
+
+def test_only_what_listens_knows_a_socket() -> None:
+    """No other source imports what could reach a network, and none calls what fetches a file."""
+    found = {(module_of(path), line) for path in SOURCES for line in reaching(path.read_text("utf-8"), module_of(path))}
+    assert {module for module, _ in found} == LISTENERS, found
+
+
+@pytest.mark.parametrize(
+    ("source", "count"),
+    [
+        ("import socket", 1), ("from http import client", 1), ("import urllib.request as u", 1), ("import requests", 1),
+        ("from urllib.request import urlopen", 1), ("from urllib import request", 1), ("import importlib\n"
+         "importlib.import_module('ssl')", 1), ("import torch\ntorch.hub.load_state_dict_from_url('x')", 1),
+        ("from urllib.parse import urlsplit", 0), ("import torch\ntorch.hub.get_dir()", 0),
+    ],
+)  # fmt: skip
+def test_what_reaches_a_network_is_found(source: str, count: int) -> None:
+    assert len(reaching(source, "ficgan.x")) == count
 
 
 def test_every_room_is_looked_at() -> None:

@@ -96,7 +96,7 @@ def list_(what: str) -> None:
 @click.option("--data", type=shared.PATH, help="Face set, for a CONFIG that comes with ficgan.")
 @shared.options(shared.layout(), shared.LABELS)
 @click.option("--people", type=click.IntRange(2), help="At most so many people of --data.")
-@shared.judges_instead("dlib, insightface, shape, onnx:PATH")
+@shared.judges_instead("dlib, insightface, shape, onnx:PATH, installed (one of another make, if there is one)")
 @click.option("--attributes", type=shared.PATH, help="Classifier of `ficgan train-attributes`.")
 @shared.options(shared.REPORT, shared.dry_run("Check the matrix and print what would be run; read no image."))
 @shared.reporting("task")

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from ficgan.errors import FicganError, UsageError
 from ficgan.face_model import FaceModel, ModelInfo
 from ficgan.faces import Face, FaceDetector, Recognizer, get_recognizer
-from ficgan.faces.models import check_onnx_device
-from ficgan.faces.recognition import embed_largest
+from ficgan.faces.models import check_onnx_device, insightface_file
+from ficgan.faces.recognition import INSIGHTFACE_FILES, embed_largest
 from ficgan.files import file_digest, file_header
 from ficgan.identity import IdentityBank
 from ficgan.policy import Policy
@@ -219,13 +219,13 @@ def refuse_trainer(header: ModelInfo | None, recognizer: str) -> None:
 
     Args:
         header: of the checkpoint; its training record holds V's sha256; None: no network was trained.
-        recognizer: name for `get_recognizer`, such as "onnx:PATH".
+        recognizer: name for `get_recognizer`, such as "onnx:PATH" or "insightface".
     """
-    if header is None:
-        return
+    trainer = None if header is None else header.training.get("verifier_sha256")
     kind, _, path = recognizer.partition(":")
-    trainer = header.training.get("verifier_sha256")
-    if kind == "onnx" and trainer and Path(path).is_file() and file_digest(path) == trainer:
+    if kind == "insightface":
+        path = str(insightface_file(*INSIGHTFACE_FILES) or "")
+    if trainer and kind in ("onnx", "insightface") and Path(path).is_file() and file_digest(path) == trainer:
         raise UsageError(f"recogniser {recognizer} is the network this model was trained against; take another one")
 
 

@@ -81,7 +81,7 @@ def get_recognizer(name: str = "auto", *, match_threshold: float | None = None, 
         raise UsageError(missing)
     if name == "dlib":
         return DlibRecognizer(match_threshold=match_threshold, device=device)
-    pack = insightface_file(*_INSIGHTFACE_FILES)
+    pack = insightface_file(*INSIGHTFACE_FILES)
     assert pack is not None  # recognizer_missing() looked
     return OnnxRecognizer(pack, name="insightface", match_threshold=match_threshold, device=device)
 
@@ -154,7 +154,7 @@ def public_name(recognizer: Recognizer) -> str:
     return ", ".join(f"onnx:{Path(one.name).name}" if one.name.startswith("onnx:") else one.name for one in parts)
 
 
-_INSIGHTFACE_FILES = ("w600k*.onnx", "glintr*.onnx")
+INSIGHTFACE_FILES = ("w600k*.onnx", "glintr*.onnx")
 
 
 def recognizer_missing(name: str) -> str | None:
@@ -164,7 +164,7 @@ def recognizer_missing(name: str) -> str | None:
             return None
         return "The recogniser dlib needs the embedded file gate.onnx: install ficgan again."
     if name == "insightface":
-        if insightface_file(*_INSIGHTFACE_FILES):
+        if insightface_file(*INSIGHTFACE_FILES):
             return None
         return (
             "The recogniser insightface needs a model pack on the disk: unpack buffalo_l into ~/.insightface/models "

@@ -391,11 +391,28 @@ def _read_in_child(path: Path, data: bytes, max_pixels: int) -> Photo:
         if pixels is None or pixels.shape[0] * pixels.shape[1] > max_pixels:
             raise ValueError("no such picture")
         pixels.flags.writeable = False
-        return Photo(path=path, pixels=pixels, **photo)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        return _checked(Photo(path=path, pixels=pixels, **photo))
+    except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError):
         raise InputError(f"{path}: its decoder gave no picture") from None
     finally:
         child.close()
+
+
+def _checked(photo: Photo) -> Photo:
+    """The photo, if all that the child says of it is of its kind; a ValueError else."""
+    channels = {"L": (), "LA": (2,), "RGB": (3,), "RGBA": (4,), "CMYK": (4,)}
+    blocks = (photo.icc, photo.exif, photo.xmp)
+    kinds = [
+        photo.mode in channels and photo.pixels.shape[2:] == channels[photo.mode] and photo.pixels.ndim >= 2,
+        isinstance(photo.format, str) and isinstance(photo.notes, tuple) and isinstance(photo.chunks, tuple),
+        all(block is None or isinstance(block, bytes) for block in blocks),
+        all(isinstance(note, str) for note in photo.notes),
+        all(isinstance(each, bytes) for chunk in photo.chunks for each in chunk) and {*map(len, photo.chunks)} <= {2},
+        isinstance(photo.options, dict) and all(isinstance(name, str) for name in photo.options),
+    ]
+    if not all(kinds):
+        raise ValueError("no such photo")
+    return photo
 
 
 def main() -> None:

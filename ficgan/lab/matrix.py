@@ -17,7 +17,7 @@ from ficgan import __version__, pretrained
 from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces
 from ficgan.deidentify import refuse_trainer
 from ficgan.errors import InputError, UsageError
-from ficgan.face_model import ModelInfo
+from ficgan.files import ModelInfo, file_digest
 from ficgan.lab import readers
 from ficgan.lab.attackers import Attempt, attacked, shareable, titles, training_of, with_trainings
 from ficgan.lab.attributes import AttributeClassifier, binary_labels, infer
@@ -324,7 +324,7 @@ class Task:
 
 def run_matrix(config: MatrixConfig, out: Path, *, jobs: int = 1, progress: Progress | None = None) -> Results:
     """Run or resume an evaluation; the results are also written to `out/results.json`."""
-    started = time.monotonic()
+    started, config = time.monotonic(), with_judges(config)
     (out / "tasks").mkdir(parents=True, exist_ok=True)
     _check(config)
     run = Tasks(out, len(config.sets) * (len(config.methods) + 1), jobs, progress)
@@ -356,21 +356,51 @@ def check_paths(config: MatrixConfig) -> None:
                 raise InputError(f"the set {some.name} is not at {some.path}; name a folder, zip or tar")
 
 
+def with_judges(config: MatrixConfig) -> MatrixConfig:
+    """`installed` among the judges becomes the first such recogniser that no method has to do with, or is left out."""
+    names = config.recognisers
+    if readers.INSTALLED not in names:
+        return config
+    involved = {digest for method in config.methods for digest in (*_helpers(method), _trainer(method))}
+    given = {Path(name.partition(":")[2]).stem for name in names}
+    usable = (path for path in readers.installed_judges() if path.stem not in given)
+    found = next((f"onnx:{path}" for path in usable if file_digest(path) not in involved), None)
+    judges = [found if name == readers.INSTALLED else name for name in names]
+    if not any(judges):
+        raise UsageError("there is no recogniser in the model folders ($FICGAN_MODELS); name one with --judge")
+    return config.model_copy(update={"recognisers": [name for name in judges if name]})
+
+
+def _helpers(method: MethodConfig) -> set[str]:
+    """Digests of the files that a method's parameters name, such as the recogniser that a cloak works against."""
+    texts = [value for value in method.parameters.values() if isinstance(value, str)]
+    return {digest for text in texts for digest in files_digest(text)}
+
+
+def _model(method: MethodConfig) -> ModelInfo | None:
+    if "model" not in ANONYMIZERS[method.method].traits.needs:
+        return None
+    return ModelInfo.of(method.parameters.get("checkpoint") or pretrained.path("model"))
+
+
+def _trainer(method: MethodConfig) -> str:
+    """Digest of the network that a method's model was trained against."""
+    model = _model(method)
+    return "" if model is None else str(model.training.get("verifier_sha256") or "")
+
+
 def _check(config: MatrixConfig) -> None:
     check_paths(config)
     judges = readers.get_readers(tuple(config.recognisers))
     if config.attributes is not None:
         AttributeClassifier.load(Path(config.attributes))
     for method in config.methods:
-        texts = [value for value in method.parameters.values() if isinstance(value, str)]
-        helpers = {digest for text in texts for digest in files_digest(text)}
+        helpers = _helpers(method)
         for reader in judges:
             if reader.digest in helpers:
                 raise UsageError(f"{reader.name} is what {method.title} works against; take another judge")
-        if "model" in ANONYMIZERS[method.method].traits.needs:
-            file = method.parameters.get("checkpoint") or pretrained.path("model")
-            for name in config.recognisers:
-                refuse_trainer(ModelInfo.of(file), name)
+        for name in config.recognisers:
+            refuse_trainer(_model(method), name)
 
 
 def _described(anonymizer: Anonymizer) -> dict[str, Any]:

@@ -213,7 +213,8 @@ class MatrixConfig(_Frozen):
     methods: list[MethodConfig] = Field(min_length=1)
     scenarios: list[str] = ["clear", "constant", "naive", "parrot-enrol"]
     recognisers: list[str] = Field(["dlib"], min_length=1)
-    """Judges: dlib, insightface, shape, onnx:PATH; none of them may have trained a model that is judged."""
+    """Judges: dlib, insightface, shape, onnx:PATH, and `installed`, one of another make than dlib if the model folders
+    hold one; none of them may have trained a model that is judged."""
     detector: str = "auto"
     general: list[str] = ["ridge"]  # Reversers that know nothing of the method; parameters as NAME:KEY=VALUE,…
     specialised: list[str] = ["auto"]

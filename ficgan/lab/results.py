@@ -150,15 +150,24 @@ def caveats(results: Results) -> list[str]:
             missed=len(missed), all=len(missed) + facts["faces"], reasons=reasons, removed=removed,
             lost=split.get("people_lost_by_it", 0),
         )  # fmt: skip
-        judges = {trial.recogniser for trial in results.trials if trial.set == name and trial.control == "ceiling"}
-        out += notes("evaluation", {"one judge": len(judges) == 1}, name=name, judge=next(iter(judges), ""))
+        networks = sorted(_judges(results, name) - {"shape"})
+        out += notes("evaluation", {"one judge": len(networks) == 1}, name=name, judge=next(iter(networks), ""))
     judge = results.provenance.get("attribute_classifier") or {}
     families = {facts["family"] for facts in results.methods.values()}
     measured = any(t.control == "surroundings" and any(f.value is not None for f in t.figures) for t in results.trials)
     parrots = any(trial.scenario.startswith("parrot") for trial in results.trials)
     holds = {"classifier": judge}
     holds |= {family: family in families for family in ("adversarial", "differential privacy", "k-anonymity")}
-    holds |= {"ficgan": "ficgan" in {facts["name"] for facts in results.methods.values()}}
+    ours, judges = {facts["name"] for facts in results.methods.values()}, _judges(results)
+    holds |= {"ficgan": "ficgan" in ours}
+    holds |= {"gate judges": "dlib" in judges and ours & {"ficgan", "k-same-appearance"}}
+    holds |= {"shape judges": "shape" in judges}
     holds |= {"surroundings measured": measured, "surroundings unknown": parrots and not measured}
     holds |= dict.fromkeys(("attackers", "strongest", "only faces"), True)
     return out + notes("evaluation", holds, learnt=judge.get("name") or judge.get("set") or "an unnamed set")
+
+
+def _judges(results: Results, name: str | None = None) -> set[str]:
+    """The recognisers that read the clear faces, of one set or of all."""
+    ceilings = (trial for trial in results.trials if trial.control == "ceiling")
+    return {trial.recogniser for trial in ceilings if name in (None, trial.set)}

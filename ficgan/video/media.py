@@ -6,6 +6,7 @@ Times, spans and sizes are checked on this side, as for every source; the child 
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from abc import ABC, abstractmethod
@@ -357,6 +358,34 @@ _MOST = 1 << 28
 """Pixels of a frame."""
 
 
+_NONSENSE = "its decoder told nonsense of it"
+_FRACTION = re.compile(r"\d{1,30}(/\d{1,30})?")
+
+
+def _info_of(about: Any) -> VideoInfo:
+    """What a child says of a film, if all of it is of its kind; else an error of any of several types."""
+    for name in ("time_base", "rate", "sample_aspect_ratio"):
+        if about[name] is not None and not _FRACTION.fullmatch(about[name]):
+            raise ValueError("no fraction")
+        about[name] = None if about[name] is None else Fraction(about[name])
+    info = VideoInfo(**about)
+    counts = (
+        info.width, info.height, info.colour_range, info.colour_space, info.colour_primaries, info.colour_transfer,
+        info.rotation, info.audio_streams,
+    )  # fmt: skip
+    kinds = [
+        all(isinstance(count, int) and 0 <= count < 1 << 32 for count in counts),
+        info.frames is None or (isinstance(info.frames, int) and abs(info.frames) < 1 << 62),
+        0 < info.width * info.height <= _MOST and info.time_base > 0 and info.sample_aspect_ratio > 0,
+        info.rate is None or info.rate > 0, info.duration is None or math.isfinite(info.duration),
+        all(isinstance(text, str) for text in (info.pixel_format, info.codec, *info.notes)),
+        isinstance(info.notes, tuple),
+    ]
+    if not all(kinds):
+        raise ValueError("no such film")
+    return info
+
+
 class SandboxedSource(VideoSource):
     """What a child reads; `rate` is that of a sequence of images."""
 
@@ -366,31 +395,29 @@ class SandboxedSource(VideoSource):
         try:
             given = None if rate is None else str(Fraction(rate).limit_denominator(100_000))
             opened, _ = self._child.ask({"open": text, "rate": given})
-            about = sandbox.from_json(opened["info"])
-            for name in ("time_base", "rate", "sample_aspect_ratio"):
-                about[name] = None if about[name] is None else Fraction(about[name])
-            info = VideoInfo(**about)
-            if not (0 < info.width * info.height <= _MOST and info.time_base > 0):
-                raise ValueError("no such film")
-        except (KeyError, TypeError, ValueError, ZeroDivisionError):
+            info = _info_of(sandbox.from_json(opened["info"]))
+            path, name, live = Path(text) if opened["file"] else None, str(opened["name"]), bool(opened["live"])
+        except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError):
             self.close()
-            raise InputError(f"{display_name(text)}: its decoder told nonsense of it") from None
+            raise InputError(f"{display_name(text)}: {_NONSENSE}") from None
         except BaseException:
             self.close()
             raise
-        path = Path(text) if opened["file"] else None
-        super().__init__(text if path is not None else str(opened["name"]), info, path=path, live=bool(opened["live"]))
+        super().__init__(text if path is not None else name, info, path=path, live=live)
         self._end: int | None = None
 
     def _pictures(self) -> Iterator[Raw]:
         self._child.ask({"begin": [self.start, self.end]})
         while True:
             answer, _ = self._child.ask({"next": True})
+            times = [answer.get(name) for name in ("end", "pts", "duration")]
+            end, pts, duration = (value if isinstance(value, int) and abs(value) < 1 << 62 else None for value in times)
             if "damage" in answer:
+                if not isinstance(answer["damage"], list):
+                    raise InputError(f"{self.name}: {_NONSENSE}")
                 self._damage.extend(str(sentence) for sentence in answer["damage"])
-                self._end = answer["end"] if isinstance(answer["end"], int) else None
+                self._end = end
                 return
-            pts, duration = (value if isinstance(value, int) else None for value in (answer["pts"], answer["duration"]))
             yield Raw(pts, duration, self._picture)
 
     def _picture(self) -> NDArray[np.uint8]:

@@ -27,6 +27,7 @@ LAB = {
     "pointcloud.py": {"evaluate", "_study"},
 }  # fmt: skip
 """Files, or functions of them, that may import ficgan.lab: those of the commands that evaluate."""
+SHORT = "Error: not enough memory: allow more, run less at once (--jobs, --batch), or take smaller files\n"
 HELP = """
 import contextlib, io, json, os, sys, time
 
@@ -192,6 +193,10 @@ def test_a_command_ends_with_a_line_of_json(failed: bool, code: int) -> None:
         (BrokenPipeError(), 1, ""),
         (ValueError("x\ny"), 1, "Error: ValueError: x y\n"),
         (OSError(28, "No space left on device", "/f"), 1, "Error: No space left on device: /f\n"),
+        (MemoryError(), 1, SHORT), (OSError(12, "Cannot allocate memory"), 1, SHORT),
+        (RuntimeError("[enforce fail at alloc_cpu.cpp:1] . DefaultCPUAllocator: can't allocate memory"), 1, SHORT),
+        (RuntimeError("[enforce fail a"), 1, SHORT),
+        (RuntimeError("[enforce fail at x.cc]"), 1, "Error: RuntimeError: [enforce fail at x.cc]\n"),
     ],
 )
 def test_handle_errors(error: BaseException, code: int, said: str) -> None:

@@ -15,7 +15,7 @@ class MadeMesh:
     name = "made"
 
     def __init__(self, strength: float = 3.0) -> None:
-        mean, spread = _yardstick()
+        mean, spread, _ = _yardstick()
         inner = ((mean[:, :2] + 0.5) / 128 + 22 / 128) / (1 + 44 / 128) * 256 - 0.5
         self._scale = 2 / (1 + 44 / 128)
         self._mean = np.concatenate([inner, mean[:, 2:] * self._scale], 1)

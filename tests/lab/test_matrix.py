@@ -17,7 +17,7 @@ import ficgan.lab
 from ficgan.errors import FicganError, UsageError
 from ficgan.files import file_digest
 from ficgan.lab import bench as lab_bench
-from ficgan.lab import matrix
+from ficgan.lab import matrix, readers
 from ficgan.lab.matrix_config import MatrixConfig
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.report import write_report
@@ -234,3 +234,33 @@ def test_a_judge_that_trained_the_model_is_refused(tmp_path: Path) -> None:
     tree = config(tmp_path, methods=[{"method": "ficgan", **files}], recognisers=[f"onnx:{shared}"])
     with pytest.raises(UsageError, match="trained"):
         matrix.run_matrix(tree, tmp_path / "out")
+
+
+def test_an_installed_judge_had_no_part_in_what_it_judges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither trained the model, nor is worked against by a cloak, nor by our training configurations."""
+    monkeypatch.setenv("FICGAN_MODELS", str(tmp_path / "models"))
+    monkeypatch.setenv("INSIGHTFACE_HOME", str(tmp_path / "none"))
+    (tmp_path / "models").mkdir()
+    (tmp_path / "labels.csv").write_text("file,person\n")
+    recognisers = {name: tmp_path / "models" / f"recognizer_{name}.onnx" for name in ("1", "2", "3", "a")}
+    for name, path in recognisers.items():
+        path.write_bytes(name.encode())
+    assert readers.installed_judges() == [recognisers[name] for name in "123"]  # a: in faces128.yaml
+    files = write_network(tmp_path / "model", training={"verifier_sha256": file_digest(recognisers["1"])})
+    cloak = {"method": "fawkes", "verifier": f"onnx:{recognisers['2']}"}
+    for methods, chosen in (
+        (["solid"], "1"), ([{"method": "ficgan", **files}], "2"), ([{"method": "ficgan", **files}, cloak], "3")
+    ):  # fmt: skip
+        tree = config(tmp_path, methods=methods, recognisers=["dlib", "installed", "shape"])
+        judges = matrix.with_judges(tree).recognisers
+        assert judges == ["dlib", f"onnx:{recognisers[chosen]}", "shape"]
+    named = config(tmp_path, methods=["solid"], recognisers=[f"onnx:{recognisers['1']}", "installed"])
+    assert matrix.with_judges(named).recognisers[1] == f"onnx:{recognisers['2']}"
+    pack = tmp_path / "models" / "buffalo_l"
+    pack.mkdir()
+    (pack / "w600k_r50.onnx").write_bytes(b"pack")
+    assert matrix.with_judges(tree).recognisers[1] == f"onnx:{pack / 'w600k_r50.onnx'}"
+    monkeypatch.setenv("FICGAN_MODELS", str(tmp_path / "empty"))
+    assert matrix.with_judges(tree).recognisers == ["dlib", "shape"]
+    with pytest.raises(UsageError, match="no recogniser in the model folders"):
+        matrix.with_judges(config(tmp_path, methods=["solid"], recognisers=["installed"]))

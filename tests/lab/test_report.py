@@ -266,16 +266,72 @@ def test_an_edited_sidecar_is_named_and_counts_for_nothing(edited: dict[str, Any
     assert account.unreadable == ["b.mp4.json"] and account.faces == before.faces and account.files == before.files
 
 
-def test_attackers_stand_in_tables_that_fit_and_one_judge_is_said(tmp_path: Path) -> None:
+def test_attackers_stand_in_tables_that_fit(tmp_path: Path) -> None:
     many = [trial("weak", "reversed-general", 0.5, attacker=f"reverser-{n}") for n in range(9)]
     made = results(*many)
     page = write_report(made, tmp_path)[0].read_text()
     for n in range(9):
         assert page.count(f"reversed-general: reverser-{n}<small>b</small>") == 1
     assert "made, n = 20 people, part 1 of 2" in page and "part 2 of 2" in page
-    assert any("one judge alone, b," in line for line in caveats(made))
-    both = results(trial("clear", "clear", 0.9, control="ceiling", judge="dlib"))
-    assert not any("one judge" in line for line in caveats(both))
+    assert "<tr><th>metric</th><th>weak</th></tr>" in page
+    assert "<tr><td>ssim</td><td>0.8 [0.7, 0.9]</td></tr>" in page and "<td>lpips</td><td>no weights</td>" in page
+    assert "reversed-general: reverser-0<small>b</small>" in page and "b: " not in page  # there is no other judge
+
+
+def test_reports_say_who_judged() -> None:
+    def said(*judges: str, method: str = "blur") -> str:
+        made = results(*(trial("clear", "clear", 0.9, control="ceiling", judge=judge) for judge in judges))
+        made.methods["weak"] = {**made.methods["weak"], "name": method}
+        return " ".join(caveats(made))
+
+    assert "one network alone, b, read" in said() and "one network alone, b, read" in said("shape")
+    assert "one network" not in said("dlib") and "asks whether a new face" not in said("dlib")
+    assert "asks whether a new face" in said("dlib", method="ficgan") and "mesh" not in said("dlib")
+    assert "mesh network" in said("shape") and "asks whether" not in said("shape", method="ficgan")
+
+
+def test_the_headline_has_the_figure_of_every_judge(tmp_path: Path) -> None:
+    """The strongest is the figure; below it stand the others with their own attackers and intervals."""
+    made = results(
+        trial("strong", "parrot-inside", 0.3), trial("strong", "parrot-inside", 0.5, judge="dlib"),
+        trial("strong", "reversed-general", 0.55, judge="dlib", attacker="ridge"),
+        trial("weak", "naive", 0.6, judge="c"),
+        trial("clear", "background-only", 0.1, control="surroundings", judge="dlib"),
+    )  # fmt: skip
+    strong, weak = headlines(made)
+    assert [(one.recogniser, one.scenario) for one in strong.by_judge] == [
+        ("dlib", "reversed-general"), ("b", "parrot-inside")
+    ]  # fmt: skip
+    assert strong.region_trial == strong.by_judge[0] and strong.region is not None and strong.region.value == 0.55
+    assert [one.recogniser for one in weak.by_judge] == ["b"]  # c has no control of the surroundings
+    row = ranking_to_read(ranking(made))[0]
+    assert row["replaced region"] == (
+        "0.550 [0.450, 0.650]", "reversed-general: ridge, dlib, n = 20", "b: 0.300\xa0[0.200,\xa00.400], parrot-inside"
+    )  # fmt: skip
+    written = write_report(made, tmp_path)
+    assert "<small>b: 0.300\xa0[0.200,\xa00.400], parrot-inside</small>" in written[0].read_text()
+    shown, _ = csv.DictReader((tmp_path / "tables" / "ranking.csv").read_text().splitlines())
+    assert shown["replaced region, by dlib"] == "0.550 [0.450, 0.650]"
+    assert shown["its attacker, by b"] == "parrot-inside"
+    same = ranking(results(trial("strong", "parrot-inside", 0.3), trial("strong", "parrot-inside", 0.2, judge="dlib")))
+    assert ranking_to_read(same)[0]["replaced region"][2:] == ("dlib: 0.200\xa0[0.100,\xa00.300]",)
+
+
+def test_utility_that_nobody_measured_takes_no_room_in_the_ranking() -> None:
+    made = results()
+    figures = (Figure("detected", 0.5), Figure("smile-r", None, note="no classifier"))
+    made.utilities = [Utility("made", method, figures) for method in ("weak", "strong")]
+    assert all(row["detected"] == "0.500" and "smile-r" not in row for row in ranking_to_read(ranking(made)))
+    made.utilities[0] = Utility("made", "weak", (Figure("smile-r", 0.25),))
+    assert [row.get("smile-r") for row in ranking_to_read(ranking(made))] == ["refused: no classifier", "0.250"]
+
+
+def test_where_nobody_looked_at_the_region_every_judge_bounds_it() -> None:
+    made = results(trial("strong", "naive", 0.3, judge="dlib"), trial("strong", "parrot-enrol", 0.2))
+    strong = next(head for head in headlines(made) if head.method == "strong")
+    assert strong.bound and [(one.recogniser, one.scenario) for one in strong.by_judge] == [
+        ("dlib", "naive"), ("b", "parrot-enrol")
+    ]  # fmt: skip
 
 
 def test_a_folder_without_accounts_is_told(tmp_path: Path) -> None:

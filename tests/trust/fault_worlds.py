@@ -13,6 +13,7 @@ import hashlib
 import importlib
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -135,11 +136,10 @@ def _child(request: dict[str, Any], command: Any, library: Any, out: int, err: i
     signal.alarm(int(LIMIT))
     os.dup2(out, 1)
     os.dup2(err, 2)
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
     if request["memory"]:
-        import resource
-
         limit = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + request["memory"]
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        resource.setrlimit(resource.RLIMIT_AS, (limit, most))
     if request["clock"]:
         real = time.time
         time.time = lambda: real() + request["clock"]
@@ -153,6 +153,7 @@ def _child(request: dict[str, Any], command: Any, library: Any, out: int, err: i
     except BaseException:
         traceback.print_exc()
     finally:
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))  # what follows is no part of the run
         counts = [library.faulty_count(kind) for kind in range(4)]
         os.write(told, json.dumps({"counts": counts, "modules": [*set(sys.modules) - before]}).encode())
         sys.stdout.flush()

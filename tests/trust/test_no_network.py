@@ -21,7 +21,9 @@ from PIL import Image
 from skimage import data
 from texture_world import write_people
 
+from ficgan import pretrained
 from ficgan.config import ModelConfig
+from ficgan.deidentify import load_face_model
 from ficgan.errors import FicganError
 from ficgan.faces import Alignment, models
 from ficgan.models import FICGAN, CheckpointHeader, save_checkpoint
@@ -198,6 +200,24 @@ def test_an_embedded_network_that_was_changed_is_refused(tmp_path: Path, monkeyp
     with pytest.raises(FicganError, match="sha256 differs"):
         models.embedded_file("gate.onnx")
     models.embedded_file.cache_clear()
+
+
+@pytest.mark.parametrize("role", ["model", "bank"])
+@pytest.mark.parametrize("harm", ["damaged", "missing"])
+def test_an_embedded_model_or_bank_that_was_changed_is_refused(
+    role: str, harm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in pretrained.FOLDER.iterdir():
+        if path.is_file():
+            (tmp_path / path.name).symlink_to(path)
+    name = pretrained.path(role).name
+    content = (tmp_path / name).read_bytes()
+    (tmp_path / name).unlink()
+    if harm == "damaged":
+        (tmp_path / name).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    monkeypatch.setattr(pretrained, "FOLDER", tmp_path)
+    with pytest.raises(FicganError, match=f"{name} is {harm}: install ficgan again"):
+        load_face_model()
 
 
 @pytest.fixture(scope="module")

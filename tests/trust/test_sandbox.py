@@ -12,12 +12,15 @@ import threading
 import time
 import zlib
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import click
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from clips import make_clip
 from PIL import Image
 
@@ -236,6 +239,109 @@ def test_a_decoder_that_sleeps_is_ended(hostile: sandbox.Child) -> None:
         hostile.ask({"do": "sleep"})
 
 
+class Liar:
+    """A child that keeps to the protocol and says what it is told to, to whatever it is asked."""
+
+    def __init__(self, answers: list[tuple[dict[str, Any], Any]]) -> None:
+        self._answers = iter(answers)
+
+    def ask(self, request: Any, data: bytes = b"", *, most: int = 0) -> tuple[dict[str, Any], Any]:
+        return next(self._answers)
+
+    def close(self) -> None:
+        pass
+
+
+def nested(depth: int) -> Any:
+    value: Any = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+PHOTO = {"format": "PNG", "mode": "RGB", "options": {"table": []}, "icc": None, "exif": None, "xmp": None,
+         "chunks": {"tuple": []}, "notes": {"tuple": []}}  # fmt: skip
+FILM = {"width": 8, "height": 8, "time_base": "1/25", "rate": "25", "frames": 2, "duration": 0.08}
+
+
+def tell(value: Any) -> Any:
+    return {"table": [[key, entry] for key, entry in value.items()]}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"mode": "L"}, {"mode": "RGBA"}, {"mode": []}, {"mode": None}, {"format": 3}, {"icc": "text"}, {"exif": [1]},
+        {"notes": "text"}, {"notes": {"tuple": [1]}}, {"chunks": {"tuple": [1]}},
+        {"chunks": {"tuple": [{"tuple": []}]}}, {"options": []}, {"options": {"table": [[{"tuple": []}, 1]]}},
+        {"options": {"table": [[{"table": []}, 1]]}},
+        {"path": "/etc/passwd"}, {"pixels": 1}, {"more": 1}, {"notes": nested(5000)},
+    ],
+)  # fmt: skip
+def test_what_a_child_says_of_a_photo_is_checked(
+    more: dict[str, Any], tmp_path: Path, in_a_child: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+
+    def say(photo: dict[str, Any]) -> None:
+        answer = {"photo": tell(photo)}, np.zeros((8, 8, 3), np.uint8)
+        monkeypatch.setattr(sandbox, "Child", lambda *_: Liar([answer]))
+
+    say(PHOTO)
+    assert read_image(tmp_path / "a.png").mode == "RGB"
+    say({**PHOTO, **more})
+    with pytest.raises(InputError, match=r"a\.png: its decoder gave no picture"):
+        read_image(tmp_path / "a.png")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"time_base": "1e99999999"}, {"time_base": "1/0"}, {"time_base": "-1/25"}, {"time_base": 1}, {"rate": "0/1"},
+        {"rate": "nan"}, {"width": 8.5}, {"width": -8, "height": -8}, {"width": 1 << 30, "height": 1 << 30},
+        {"width": "8"}, {"frames": "2"}, {"duration": "long"}, {"duration": float("inf")},
+        {"pixel_format": 1}, {"notes": "text"}, {"notes": {"tuple": [1]}}, {"rotation": None}, {"codec": None},
+        {"sample_aspect_ratio": "0/1"}, {"sample_aspect_ratio": None}, {"more": 1}, {"notes": nested(5000)},
+    ],
+)  # fmt: skip
+def test_what_a_child_says_of_a_film_is_checked(
+    more: dict[str, Any], in_a_child: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def say(info: dict[str, Any], *answers: Any) -> None:
+        about = {"info": tell({"sample_aspect_ratio": "1/1", **info}), "name": "a", "file": True, "live": False}
+        monkeypatch.setattr("ficgan.video.media.sandbox.Child", lambda *_: Liar([(about, None), *answers]))
+
+    say({**FILM, **more})
+    with pytest.raises(InputError, match=r"a\.mp4: its decoder told nonsense of it"):
+        open_video("a.mp4")
+
+
+@pytest.mark.parametrize(
+    ("answer", "picture", "frames"),
+    [
+        ({}, np.zeros((8, 8, 3), np.uint8), 1), ({"pts": "1"}, np.zeros((8, 8, 3), np.uint8), 1),
+        ({"pts": 1 << 70}, np.zeros((8, 8, 3), np.uint8), 1), ({"pts": 0}, None, 0),
+        ({"pts": 0}, np.zeros((8, 8), np.uint8), 0), ({"pts": 0}, np.zeros((8, 8, 3), np.uint16), 0),
+        ({"damage": 3}, None, 0), ({"damage": [], "end": "x"}, None, 0), ({"damage": [3], "end": 1 << 70}, None, 0),
+    ],
+)  # fmt: skip
+def test_what_a_child_says_of_frames_is_checked(
+    answer: dict[str, Any], picture: Any, frames: int, in_a_child: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A frame without its time has another one's; anything else that is no frame is a sentence."""
+    about = {"info": tell({**FILM, "sample_aspect_ratio": "1/1"}), "name": "a", "file": True, "live": False}
+    rest = [({"origin": "x"}, None), ({}, None), (answer, None), ({}, picture), ({"damage": [], "end": None}, None)]
+    if "damage" in answer:
+        rest = rest[:3]
+    monkeypatch.setattr("ficgan.video.media.sandbox.Child", lambda *_: Liar([(about, None), *rest]))
+    seen = 0
+    with suppress(InputError), open_video("a.mp4") as film:
+        for frame in film.frames():
+            assert frame.image.shape == (8, 8, 3) and abs(frame.pts) < 1 << 62
+            seen += 1
+    assert seen == frames
+
+
 @LINUX
 def test_a_decoder_makes_no_file_and_no_connection(hostile: sandbox.Child, tmp_path: Path) -> None:
     place = tmp_path / "place"
@@ -257,6 +363,33 @@ def test_a_decoder_holds_no_secret(hostile: sandbox.Child) -> None:
     answer, _ = hostile.ask({"do": "secrets"})
     assert "FICGAN_TOKEN" not in answer["environment"]
     assert not {"ficgan.deidentify", "ficgan.identity", "onnxruntime", "torch"} & set(answer["modules"])
+
+
+def test_who_decodes_in_a_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`serve` and `ui` unless told otherwise, `deid` where it is asked for, everything with FICGAN_SANDBOX=1."""
+    from ficgan.cli.deid import deid
+    from ficgan.cli.serve import serve, ui
+
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    seen: list[bool] = []
+    for command, usual in ((deid, False), (serve, True), (ui, True)):
+        options = {option.name: option for option in command.params}
+        assert options["sandbox"].default is usual, command.name
+        seen.clear()
+        words = [str(tmp_path / "a.png"), "-o", str(tmp_path / "out")] if command is deid else []
+        for given in ([], ["--sandbox"], ["--no-sandbox"]):
+            probe = click.Command("probe", params=command.params, callback=lambda **_: seen.append(sandbox.is_on()))
+            assert CliRunner().invoke(probe, [*words, *given]).exit_code == 0
+        assert seen == [usual, True, False] and not sandbox.is_on()
+    monkeypatch.setattr(sandbox, "Child", lambda *_: pytest.fail("a child was asked"))
+    read_image(tmp_path / "a.png")
+    monkeypatch.setenv("FICGAN_SANDBOX", "1")
+    with pytest.raises(pytest.fail.Exception, match="asked"):
+        read_image(tmp_path / "a.png")
+    monkeypatch.setenv("FICGAN_SANDBOX", "0")
+    with sandbox.used():
+        assert sandbox.is_on()
+    assert not sandbox.is_on()
 
 
 def test_children_end_with_us(tmp_path: Path) -> None:

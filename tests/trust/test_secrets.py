@@ -13,6 +13,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -241,6 +242,42 @@ def test_runs_leave_no_secret(kind: str, secrets: Secrets, face: tuple[Any, Face
         if found:
             leaks[str(path.relative_to(tmp_path))] = found
     assert not leaks
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
+def test_a_killed_film_leaves_its_faces_in_private_folders_and_purge_removes_them(
+    secrets: Secrets, face: tuple[Any, Face], tmp_path: Path
+) -> None:
+    given, out, temporary = (tmp_path / name for name in ("in", "out", "tmp"))
+    for folder in (given, temporary, out):
+        folder.mkdir()
+    make_clip(given / "film.mp4", 60, size=(220, 220), pictures=[face[0]] * 60)
+    work = out / ".film.mp4.ficgan-work"
+    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    environment = {**os.environ, "PYTHONPATH": paths, "TMPDIR": str(temporary), "HOME": str(temporary)}
+    command = [sys.executable, "-c", "from ficgan.cli.main import main; main()"]
+    running = subprocess.Popen(
+        [*command, "deid", str(given), "-o", str(out), "--seed", str(SEED)], cwd=temporary, env=environment,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    while not [path for path in work.glob("*.nut") if path.stat().st_size]:  # frames are drawn
+        assert running.poll() is None, "it ended before it was killed"
+        time.sleep(0.02)
+    running.kill()
+    running.wait()
+    left = [path for folder in (out, temporary) for path in folder.rglob("*") if path.is_file()]
+    inside = [path for path in left if work in path.parents]
+    assert stat.S_IMODE(work.stat().st_mode) == 0o700
+    private = [path for path in inside if not stat.S_IMODE(path.stat().st_mode) & 0o077]
+    assert len(private) >= 2  # the film itself, begun there, has the modes of a result
+    assert not {path: leaks for path in left if path not in private and (leaks := secrets.leaks(path))}
+    purged = subprocess.run(
+        [*command, "purge", str(work)], env=environment, capture_output=True, text=True, check=False
+    )  # fmt: skip
+    assert purged.returncode == 0 and not work.exists(), purged.stderr
+    left = [path for folder in (out, temporary) for path in folder.rglob("*") if path.is_file()]
+    assert not {path: leaks for path in left if (leaks := secrets.leaks(path))}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no core dumps")

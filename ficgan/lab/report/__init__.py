@@ -195,16 +195,23 @@ def _methods(results: Results) -> list[Row]:
     ]
 
 
-def _by_metric(rows: Sequence[Row]) -> list[Row]:
-    out: dict[tuple[str, str], Row] = {}
+def _by_metric(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Tables that fit a laptop's width: a row for each metric, a column for each of some methods."""
+    by_set: dict[str, dict[str, dict[str, str]]] = {}  # set → method → metric → text
     for row in rows:
         value = row["value"]
         text = row["note"] or "refused" if value is None else f"{value:.3g}"
         if value is not None and row["low"] is not None:
             text += f" [{row['low']:.3g}, {row['high']:.3g}]"
-        key = {"set": row["set"], "method": row["method"]}
-        out.setdefault((row["set"], row["method"]), key)[row["metric"]] = text
-    return list(out.values())
+        by_set.setdefault(row["set"], {}).setdefault(row["method"], {})[row["metric"]] = text
+    out = []
+    for name, methods in by_set.items():
+        metrics = list(dict.fromkeys(metric for cells in methods.values() for metric in cells))
+        for at in range(0, len(methods), COLUMNS):
+            some = {method: methods[method] for method in list(methods)[at : at + COLUMNS]}
+            table = [{"metric": m} | {method: cells.get(m, "") for method, cells in some.items()} for m in metrics]
+            out.append({"title": name, "rows": table})
+    return out
 
 
 def _group_tables(results: Results) -> list[dict[str, Any]]:

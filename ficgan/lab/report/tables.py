@@ -25,6 +25,7 @@ RISKS = {"singling out": "singling-out", "linkability": "D_sys", "inference": "i
 """The three risks of WP216 → the metric that measures each, or what its name begins with."""
 SHOWN = ("detected", "attributes-balanced", "gender-kept", "smile-r", "landmarks", "ssim", "sharpness")
 """Utility figures of the first table; all are in the utility table."""
+_BY_JUDGE = "replaced region, by "
 SHOWN_ON_PAGE = ("detected", "attributes-balanced", "smile-r")
 """Those of them that fit the page beside the ranking."""
 
@@ -63,6 +64,7 @@ class Headline:
     chance: float | None  # of a guess
     surroundings: Figure | None  # of background-only, by the judge of the region's figure
     utility: Utility | None  # None where it was not measured
+    by_judge: tuple[Trial, ...] = ()  # the region's strongest attacker of each judge, the strongest first
     rank: int | None = None  # methods that the intervals do not tell from the first of a rank share it
 
 
@@ -87,13 +89,14 @@ def headlines(results: Results) -> list[Headline]:
             of_method = [trial for trial in here if trial.method == method]
             if not of_method:
                 continue  # a method of another evaluation that stands beside this one
-            trial = max(filter(_attempts, of_method), key=lambda each: _rank(each) or 0.0, default=None)
-            inside = max(filter(_sees_region, of_method), key=lambda each: _rank(each) or 0.0, default=None)
-            above = [each for each in of_method if _attempts(each) and _above_surroundings(each, here)]
-            region = max([*above, *([inside] if inside else [])], key=lambda each: _rank(each) or 0.0, default=None)
-            nowhere = inside is None and region is None
+            trial, region = _strongest(filter(_attempts, of_method)), _of_region(of_method, here)
+            nowhere = region is None
             region = trial if nowhere else region
             bound = nowhere and not _replaces_all(here)
+            judges = dict.fromkeys(each.recogniser for each in of_method)
+            of_judges = [[each for each in of_method if each.recogniser == judge] for judge in judges]
+            seen = [_strongest(filter(_attempts, some)) if nowhere else _of_region(some, here) for some in of_judges]
+            ordered = sorted((each for each in seen if each is not None), key=lambda each: -(_rank(each) or 0.0))
             by_judge = [each for each in here if region is not None and each.recogniser == region.recogniser]
             out.append(
                 Headline(
@@ -101,7 +104,7 @@ def headlines(results: Results) -> list[Headline]:
                     None if region is None else figure(region.figures, IDENTIFIES), region, bound,
                     next((_rank(each) for each in by_judge if each.scenario == "clear"), None),
                     None if region is None else value_of(region.figures, "chance"), _surroundings(by_judge),
-                    utilities.get((name, method)),
+                    utilities.get((name, method)), tuple(ordered),
                 )
             )  # fmt: skip
     order = list(results.sets)
@@ -109,6 +112,16 @@ def headlines(results: Results) -> list[Headline]:
     shown = ((head, [unknown if f is None else f.value or 0.0 for f in (head.region, head.figure)]) for head in out)
     out = [head for head, values in sorted(shown, key=lambda pair: (order.index(pair[0].set), pair[1]))]
     return [replace(head, rank=rank) for head, rank in zip(out, _ranks(out), strict=True)]
+
+
+def _strongest(trials: Iterable[Trial]) -> Trial | None:
+    return max(trials, key=lambda each: _rank(each) or 0.0, default=None)
+
+
+def _of_region(trials: Sequence[Trial], here: Sequence[Trial]) -> Trial | None:
+    """The strongest of these that tells of the replaced region; None where nobody looked at it alone."""
+    above = [each for each in trials if _attempts(each) and _above_surroundings(each, here)]
+    return _strongest([*above, *filter(_sees_region, trials)])
 
 
 def _sees_region(trial: Trial) -> bool:
@@ -212,6 +225,9 @@ def ranking(results: Results) -> list[Row]:
             "clear": _short(head.ceiling),
             "chance": _short(head.chance),
         }
+        for each in head.by_judge:
+            row[f"{_BY_JUDGE}{each.recogniser}"] = spelled(figure(each.figures, IDENTIFIES))
+            row[f"its attacker, by {each.recogniser}"] = _attacker(each)
         for name in SHOWN:
             found = None if head.utility is None else figure(head.utility.figures, name)
             if found is not None:
@@ -221,18 +237,32 @@ def ranking(results: Results) -> list[Row]:
 
 
 def ranking_to_read(rows: Sequence[Row]) -> list[Row]:
-    """The ranking for a page: who attacked stands below each figure, so that it fits a laptop's width."""
+    """The ranking for a page: who attacked stands below each figure, so that it fits a laptop's width; below the first
+    one, too, what the other judges find. Utility that no method has a figure of is left out.
+    """
 
     def by(row: Row, attacker: str, judge: str, n: str = "") -> str:
         return ", ".join(filter(None, (row[attacker], row[judge], n)))
 
+    def others(row: Row) -> list[str]:
+        lines = []
+        for judge in (key.removeprefix(_BY_JUDGE) for key in row if key.startswith(_BY_JUDGE)):
+            attacker = row[f"its attacker, by {judge}"]
+            found = row[_BY_JUDGE + judge].replace(" ", "\N{NO-BREAK SPACE}")
+            if judge != row["its judge"]:
+                lines.append(f"{judge}: {found}" + (f", {attacker}" if attacker != row["its attacker"] else ""))
+        return lines
+
+    useful = [name for name in SHOWN_ON_PAGE if any(not row.get(name, "refused").startswith("refused") for row in rows)]
     return [
         {
             "rank": row["rank"], "method": row["method"],
-            "replaced region": (row["replaced region"], by(row, "its attacker", "its judge", f"n = {row['n']}")),
+            "replaced region": (
+                row["replaced region"], by(row, "its attacker", "its judge", f"n = {row['n']}"), *others(row)
+            ),
             "surroundings alone": (row["surroundings alone"], row["surroundings alone"] and row["its judge"]),
             "whole picture": (row["whole picture"], by(row, "attacker", "judge")),
-            **{name: row[name] for name in SHOWN_ON_PAGE if name in row},
+            **{name: row[name] for name in useful if name in row},
         }
         for row in rows
     ]  # fmt: skip
