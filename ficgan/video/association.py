@@ -207,8 +207,9 @@ FASTER = 1.5
 """How much faster than it was seen to be a face may be where it is not seen."""
 VAGUE, STRAY = 0.5, 0.3
 """Standard deviation of a place after a way that nobody saw: sizes, and a share of how far the face usually gets."""
-ALIKE = 0.25
-"""Standard deviation of the logarithm of the size after it."""
+ALIKE, HIDDEN = 0.25, 1.0
+"""Standard deviation of the logarithm of the size after it. Of a face that is half hidden the detector may see the free
+half as a face, with one side as long as it was: then that side counts, and both together may differ by so much."""
 OWN = 2.0
 """What speaks for a way between two sightings of one tracklet, in the units of `NEAR` and `FAR`."""
 NEAR, FAR = 8.0, 16.0
@@ -229,7 +230,7 @@ class Chain:
     def of(cls, sightings: list[Sighting], owners: list[Tracklet], times: Floats) -> Chain:
         centres, sizes = measured(np.stack([sighting.face.box for sighting in sightings]))
         clock = times[[sighting.frame for sighting in sightings]]
-        return cls(sightings, owners, clock, centres, sizes.mean(1))
+        return cls(sightings, owners, clock, centres, sizes)
 
     @cached_property
     def velocities(self) -> Floats:
@@ -283,13 +284,14 @@ def _unbroken(sightings: Sequence[Sighting], looks: Sequence[int]) -> list[Seque
 def _joined(parts: Sequence[Chain], reach: float, most: float, times: Floats) -> list[Chain]:
     """Chains and those that go on with them within `reach` seconds at a cost below `most`."""
     parts = sorted(parts, key=lambda chain: float(chain.times[0]))
-    begins = np.array([chain.times[0] for chain in parts])
+    begins = _Begins.of(parts)
     links: list[tuple[float, int, int]] = []
     for a, chain in enumerate(parts):
         end = chain.times[-1]
-        first, last = np.searchsorted(begins, [end, end + reach + 1e-6], side="right")
-        costs = ((_cost_of_way(chain, parts[b]), a, b) for b in range(first, last))
-        links += [link for link in costs if link[0] < most]
+        first, last = (int(n) for n in np.searchsorted(begins.times, [end, end + reach + 1e-6], side="right"))
+        if first < last:
+            costs = begins.costs(chain, first, last)
+            links += [(float(costs[n]), a, first + int(n)) for n in np.flatnonzero(costs < most)]
     after: dict[int, int] = {}
     before: dict[int, int] = {}
     for _, a, b in sorted(links):
@@ -308,19 +310,47 @@ def _joined(parts: Sequence[Chain], reach: float, most: float, times: Floats) ->
     return joined
 
 
-def _cost_of_way(a: Chain, b: Chain) -> float:
-    """Of a face going from the end of a chain to the beginning of another one: -2 log likelihood but a constant."""
-    change = abs(float(a.log_sizes[-1] - b.log_sizes[0]))
-    if a.owners[-1].scene != b.owners[0].scene or change > RESIZE:
-        return math.inf
-    gap, size = float(b.times[0] - a.times[-1]), math.exp((a.log_sizes[-1] + b.log_sizes[0]) / 2)
-    way, usual = b.centres[0] - a.centres[-1], max(a.speed, b.speed, PLACE.speed * size) * gap
-    if float(np.linalg.norm(way)) > _dash(gap) * size + FASTER * usual:
-        return math.inf
-    off = min(float(np.linalg.norm(way - velocity * gap)) for velocity in (0.0, a.velocities[-1], b.velocities[0]))
-    loose = VAGUE + STRAY * usual / size
-    owned = a.owners[-1] is b.owners[0] and HALF not in a.owners[-1].notes
-    return (off / size / loose) ** 2 + 4 * math.log(loose / VAGUE) + (change / ALIKE) ** 2 - OWN * owned
+@dataclass(frozen=True, eq=False)
+class _Begins:
+    """Where chains begin, in the order of time."""
+
+    chains: Sequence[Chain]
+    times: Floats
+    centres: Floats
+    log_sizes: Floats
+    velocities: Floats
+    speeds: Floats
+    scenes: NDArray[np.int64]
+    half: NDArray[np.bool_]
+    """Whether it is a weaker find."""
+
+    @classmethod
+    def of(cls, found: Sequence[Chain]) -> _Begins:
+        columns = zip(*(
+            (
+                chain.times[0], chain.centres[0], chain.log_sizes[0], chain.velocities[0], chain.speed,
+                chain.owners[0].scene, HALF in chain.owners[0].notes,
+            ) for chain in found
+        ), strict=True)  # fmt: skip
+        return cls(found, *(np.array(column) for column in columns))
+
+    def costs(self, a: Chain, first: int, last: int) -> Floats:
+        """Of a face going from the end of a chain to these beginnings [n]: -2 log likelihood but a constant."""
+        rows, owner = slice(first, last), a.owners[-1]
+        sides = np.abs(self.log_sizes[rows] - a.log_sizes[-1])
+        half = self.half[rows] | (HALF in owner.notes)
+        change = np.where(half, sides.min(1), sides.mean(1))
+        gap, size = self.times[rows] - a.times[-1], np.exp((self.log_sizes[rows] + a.log_sizes[-1]).mean(1) / 2)
+        way = self.centres[rows] - a.centres[-1]
+        usual = np.maximum(np.maximum(self.speeds[rows], a.speed), PLACE.speed * size) * gap
+        away = np.stack([way, way - a.velocities[-1] * gap[:, None], way - self.velocities[rows] * gap[:, None]])
+        off = np.linalg.norm(away, axis=-1)  # from the place itself, and from where either motion leads
+        loose = VAGUE + STRAY * usual / size
+        owned = np.array([chain.owners[0] is owner for chain in self.chains[rows]]) & ~half
+        cost = (off.min(0) / size / loose) ** 2 + 4 * np.log(loose / VAGUE) + (change / ALIKE) ** 2 - OWN * owned
+        never = (self.scenes[rows] != owner.scene) | (off[0] > _dash(gap) * size + FASTER * usual)
+        never |= (change > RESIZE) | (sides.mean(1) > np.where(half, HIDDEN, RESIZE))
+        return np.where(never, np.inf, cost)
 
 
 def half_seen(
@@ -348,9 +378,9 @@ def half_seen(
     ]  # fmt: skip
 
 
-def _dash(gap: float) -> float:
+def _dash(gap: Floats) -> Floats:
     """Sizes that any face may have moved in some seconds; in less than 1/25 s as far as in 1/25 s."""
-    return min(0.5 + DASH * max(gap, 0.04), LEAP)
+    return np.minimum(0.5 + DASH * np.maximum(gap, 0.04), LEAP)
 
 
 def _is_face(chain: Chain) -> bool:
@@ -403,7 +433,7 @@ def lost(
             if not 0 <= n < len(looks) or scenes[n] != scenes[n - side]:
                 continue
             place = chain.centres[end] + velocity * (times[looks[n]] - times[sighting.frame])
-            if float(np.linalg.norm(velocity)) * pad > math.exp(chain.log_sizes[end]) and (
+            if float(np.linalg.norm(velocity)) * pad > math.exp(chain.log_sizes[end].mean()) and (
                 (place >= 0) & (place <= size)
             ).all():
                 doubts.append((sighting, why))
