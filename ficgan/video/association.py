@@ -214,6 +214,8 @@ OWN = 2.0
 """What speaks for a way between two sightings of one tracklet, in the units of `NEAR` and `FAR`."""
 NEAR, FAR = 8.0, 16.0
 """Greatest cost of a way from one look to the next or next but one, and of others: -2 log of its likelihood."""
+PASSES = 3
+"""How often chains are joined over longer ways: so many weaker finds may lie apart between two sightings."""
 
 
 @dataclass(eq=False)
@@ -245,6 +247,11 @@ class Chain:
         """The greatest one, pixels per second."""
         return float(np.linalg.norm(self.velocities, axis=1).max())
 
+    @cached_property
+    def is_face(self) -> bool:
+        """Whether it holds a sighting."""
+        return any(HALF not in owner.notes for owner in self.owners)
+
     def tracklet(self) -> Tracklet:
         """Of the person who was seen, if it was one and in one scene, where a rule may keep that person."""
         first = self.owners[0]
@@ -256,6 +263,8 @@ def chains(
     sure: Sequence[Tracklet], faint: Sequence[Tracklet], looks: Sequence[int], times: Floats, patience: float
 ) -> list[Chain]:
     """Sightings and weaker finds, joined from look to look and then over ways of up to `patience` that nobody saw.
+
+    On the longer ways a weaker find may follow a face, but not another weaker find.
 
     `looks` are the frames in which the detector looked, `times` the seconds of all frames.
 
@@ -269,8 +278,9 @@ def chains(
         for tracklet in (*sure, *faint) for part in _unbroken(tracklet.sightings, looks)
     ]  # fmt: skip
     between = float(np.diff(times[np.asarray(looks, np.int64)]).max(initial=0.0))
-    for reach, most in ((min(2 * between, patience), NEAR), (patience, FAR)):
-        found = _joined(found, reach, most, times)
+    found = _joined(found, min(2 * between, patience), NEAR, times)
+    for _ in range(PASSES):
+        found = _joined(found, patience, FAR, times, faces=True)
     return found
 
 
@@ -281,8 +291,11 @@ def _unbroken(sightings: Sequence[Sighting], looks: Sequence[int]) -> list[Seque
     return [sightings[first:last] for first, last in pairwise(bounds)]
 
 
-def _joined(parts: Sequence[Chain], reach: float, most: float, times: Floats) -> list[Chain]:
-    """Chains and those that go on with them within `reach` seconds at a cost below `most`."""
+def _joined(parts: Sequence[Chain], reach: float, most: float, times: Floats, *, faces: bool = False) -> list[Chain]:
+    """Chains and those that go on with them within `reach` seconds at a cost below `most`.
+
+    With `faces` one of the two must be a face.
+    """
     parts = sorted(parts, key=lambda chain: float(chain.times[0]))
     begins = _Begins.of(parts)
     links: list[tuple[float, int, int]] = []
@@ -291,6 +304,8 @@ def _joined(parts: Sequence[Chain], reach: float, most: float, times: Floats) ->
         first, last = (int(n) for n in np.searchsorted(begins.times, [end, end + reach + 1e-6], side="right"))
         if first < last:
             costs = begins.costs(chain, first, last)
+            if faces and not chain.is_face:
+                costs[~begins.faces[first:last]] = np.inf
             links += [(float(costs[n]), a, first + int(n)) for n in np.flatnonzero(costs < most)]
     after: dict[int, int] = {}
     before: dict[int, int] = {}
@@ -323,6 +338,7 @@ class _Begins:
     scenes: NDArray[np.int64]
     half: NDArray[np.bool_]
     """Whether it is a weaker find."""
+    faces: NDArray[np.bool_]
 
     @classmethod
     def of(cls, found: Sequence[Chain]) -> _Begins:
@@ -330,6 +346,7 @@ class _Begins:
             (
                 chain.times[0], chain.centres[0], chain.log_sizes[0], chain.velocities[0], chain.speed,
                 chain.owners[0].scene, HALF in chain.owners[0].notes,
+                chain.is_face,
             ) for chain in found
         ), strict=True)  # fmt: skip
         return cls(found, *(np.array(column) for column in columns))
@@ -372,7 +389,7 @@ def half_seen(
         chain for chain in found
         if (
             any(owner is not chain.owners[0] for owner in chain.owners)
-            if _is_face(chain)
+            if chain.is_face
             else _begins(chain.sightings, sure, cuts) or _flashes(chain, cuts, ends, times)
         )
     ]  # fmt: skip
@@ -381,10 +398,6 @@ def half_seen(
 def _dash(gap: Floats) -> Floats:
     """Sizes that any face may have moved in some seconds; in less than 1/25 s as far as in 1/25 s."""
     return np.minimum(0.5 + DASH * np.maximum(gap, 0.04), LEAP)
-
-
-def _is_face(chain: Chain) -> bool:
-    return any(HALF not in owner.notes for owner in chain.owners)
 
 
 def _flashes(chain: Chain, cuts: Sequence[int], ends: Mapping[int, Sequence[Sighting]], times: Floats) -> bool:
@@ -425,7 +438,7 @@ def lost(
     doubts = []
     scenes = np.searchsorted(cuts, looks, side="right")
     for chain in found:
-        if not _is_face(chain):
+        if not chain.is_face:
             continue
         for side, end, why in ((-1, 0, CAME), (1, -1, LOST)):
             sighting, velocity = chain.sightings[end], chain.velocities[end]
