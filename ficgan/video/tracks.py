@@ -289,7 +289,8 @@ def fill_half_seen(
     tracklets: Sequence[Tracklet], tracks: Sequence[Track], cuts: Sequence[int], times: ArrayLike, pad: float
 ) -> list[Track]:
     """Tracks of tracklets with weaker finds, where `tracks` do not cover them; their rows count as pads."""
-    known, found = TrackSet(tracks), []
+    known = TrackSet(tracks)
+    found: list[Track] = []
     for track in fill_tracks(tracklets, cuts, times, pad):
         bare = [
             row for row, box in enumerate(track.boxes)
