@@ -242,7 +242,7 @@ class Manifest:
         if entry["state"] == "done":
             self.failed.pop(name, None)
             self.done.add(name)
-            self.sums.update({key: entry.get(key, 0) for key in ("faces", "masked", "reidentified")})
+            self.sums.update({key: entry.get(key, 0) for key in ("faces", "masked", "reidentified", "review")})
         else:
             self.failed[name] = str(entry.get("error", ""))
 
@@ -357,7 +357,8 @@ def _counts(record: Mapping[str, Any]) -> dict[str, int]:
         check = record.get("check") or {}
         return {
             "faces": record["tracks"], "masked": record["masked_people"],
-            "reidentified": len(check.get("findings", ())), "frames": record["frames"],
+            "reidentified": len(check.get("findings", ())), "review": len(record.get("review", ())),
+            "frames": record["frames"],
         }  # fmt: skip
     faces = record.get("faces", [])
     return {

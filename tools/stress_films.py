@@ -6,8 +6,9 @@
 The heads are the astronaut's and new ones generated from it. Each film is drawn at random: ways and speeds, motion
 blur, bars before faces, cuts, flashes, a face that enters in the last frame, 1 to 60 frames a second, turned and
 interlaced pictures. Then some faces of the result are uncovered again, and the second look is asked to find them.
-Prints a line of JSON a kind of film and one for all; `share` is the share of all pixels that were changed. Ends with 1
-where a face was left uncovered.
+Prints a line of JSON a kind of film and one for all. `share` is the share of all pixels that were changed, `named` are
+films of which the account names places to review, `bare` films with an uncovered face, `unnamed` those of them of which
+it names none. Ends with 1 where a face was left uncovered.
 """
 
 # ruff: noqa: E402 (the drawing of films belongs to the tests)
@@ -180,7 +181,7 @@ def one_film(number: int, given: argparse.Namespace, people: list[Head], deid: D
         "film": number, "kind": kind, "rate": shown.rate, "frames": shown.frames, "faces": sum(map(len, areas)),
         "uncovered": len(left), "opened": opened, "found": found,
         "reported": 0 if report.check is None else len(report.check.findings), "share": round(float(covered), 4),
-        "left": left,
+        "left": left, "review": [place["frame"] for place in report.review],
     }  # fmt: skip
 
 
@@ -225,7 +226,8 @@ def main() -> int:
     for film in films:
         numbers = {key: film[key] for key in ("frames", "faces", "uncovered", "opened", "found", "reported")}
         for kind in (film["kind"], "all"):
-            counts[kind].update(films=1, bare=film["uncovered"] > 0, **numbers)
+            bare, named = film["uncovered"] > 0, bool(film["review"])
+            counts[kind].update(films=1, bare=bare, unnamed=bare and not named, named=named, **numbers)
     total = counts.pop("all")
     for kind, one in counts.items():
         print(json.dumps({"kind": kind, **one}))

@@ -58,7 +58,7 @@ class RunOptions:
 
 SUMMARY = (
     "inputs", "written", "failed", "faces", "masked", "uncovered", "reidentified", "skipped", "no_face", "frames",
-    "damaged",
+    "damaged", "review",
 )  # fmt: skip
 
 
@@ -75,7 +75,7 @@ class Run:
     @property
     def ok(self) -> bool:
         """Every input was written and every check met."""
-        return not any(self.counts[name] for name in ("failed", "uncovered", "reidentified", "damaged"))
+        return not any(self.counts[name] for name in ("failed", "uncovered", "reidentified", "damaged", "review"))
 
     def summary(self) -> dict[str, int | None]:
         """The counts; `reidentified` is None where faces were not read again (--no-verify), which is not 0."""
@@ -295,6 +295,7 @@ class Run:
         self.counts.update(
             faces=result.tracks, masked=result.masked_people, frames=result.frames, no_face=not result.tracks,
             damaged=bool(result.damage), unread=result.tracks if unread else 0, reidentified=result.reidentified or 0,
+            review=len(result.review),
         )  # fmt: skip
         encode = options.film.get("encode")
         if not self._warned_of_voices and encode is not None and encode.audio == "copy" and result.has_audio:
@@ -307,6 +308,11 @@ class Run:
         if result.reidentified:
             times = ", ".join(dict.fromkeys(_clock(finding.time) for finding in result.check.findings))
             self._report.error(f"{job.output}: a source face is still recognised at {times}; do not publish it")
+        for reason in dict.fromkeys(place["reason"] for place in result.review):
+            times = ", ".join(dict.fromkeys(
+                _clock(place["time"]) for place in result.review if place["reason"] == reason
+            ))  # fmt: skip
+            self._report.error(f"{job.output}: look whether all faces are covered around {times}: {reason}")
         if options.sidecar:
             self._save_record(job, result, source)
         else:

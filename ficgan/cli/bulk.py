@@ -116,9 +116,9 @@ def bulk(source: str, out: str, report: Progress, **given: Any) -> tuple[Summary
     summary = {
         "inputs": len(jobs), "done": len(jobs) - len(failed), "failed": len(failed), "before": before,
         "faces": sums["faces"], "masked": sums["masked"], "reidentified": None if unread else sums["reidentified"],
-        "skipped": others, "manifest": str(manifest),
+        "review": sums["review"], "skipped": others, "manifest": str(manifest),
     }  # fmt: skip
-    return summary, bool(failed or sums["reidentified"])
+    return summary, bool(failed or sums["reidentified"] or sums["review"])
 
 
 def _decisions(given: dict[str, Any]) -> dict[str, PhotoDecisions] | None:

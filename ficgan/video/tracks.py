@@ -140,7 +140,7 @@ def _filtered(motion: Motion, times: Floats, seen: Floats, unit: Floats) -> Stat
 
 
 COVERED = 0.7
-"""Share of a weaker find that lies in the box of a track and so is covered."""
+"""Share of the box of a weaker find, or of the way to it, that lies in the box of a track and so is covered."""
 SEEN, FILLED, PADDED = 0, 1, 2
 """How a track knows its place in a frame: the detector saw it; interpolated between two sightings; extended before the
 first or after the last."""
@@ -288,18 +288,20 @@ def fill_tracks(
 def fill_half_seen(
     tracklets: Sequence[Tracklet], tracks: Sequence[Track], cuts: Sequence[int], times: ArrayLike, pad: float
 ) -> list[Track]:
-    """Tracks of weaker finds, where `tracks` do not cover them; their rows count as pads."""
-    known, bare = TrackSet(tracks), []
-    for tracklet in tracklets:
-        left = [
-            sighting for sighting in tracklet.sightings
-            if all(_share(sighting.face.box, track.boxes[row]) < COVERED for track, row in known.at(sighting.frame))
+    """Tracks of tracklets with weaker finds, where `tracks` do not cover them; their rows count as pads."""
+    known = TrackSet(tracks)
+    found: list[Track] = []
+    for track in fill_tracks(tracklets, cuts, times, pad):
+        bare = [
+            row for row, box in enumerate(track.boxes)
+            if all(_share(box, other.boxes[n]) < COVERED for other, n in known.at(track.first + row))
         ]  # fmt: skip
-        if left:
-            bare.append(replace(tracklet, sightings=left))
-    found = fill_tracks(bare, cuts, times, pad, first=len(tracks) + 1)
-    for track in found:
-        track.origin[:] = PADDED
+        for rows in np.split(np.array(bare, np.int64), np.flatnonzero(np.diff(bare) > 1) + 1) if bare else ():
+            found.append(replace(
+                track, id=len(tracks) + len(found) + 1, first=track.first + int(rows[0]), boxes=track.boxes[rows],
+                landmarks=track.landmarks[rows], scores=np.zeros(len(rows), np.float32),
+                origin=np.full(len(rows), PADDED, np.uint8),
+            ))  # fmt: skip
     return found
 
 

@@ -21,7 +21,7 @@ from ficgan.video.project import Project, Source
 
 KEYS = {
     "inputs", "written", "failed", "faces", "uncovered", "reidentified", "seconds", "skipped", "no_face", "frames",
-    "damaged",
+    "damaged", "review",
 }  # fmt: skip
 
 

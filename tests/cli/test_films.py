@@ -182,6 +182,19 @@ def test_findings_are_told_with_their_times(tmp_path: Path, engine: StandIn) -> 
     assert "still recognised at 1:00.00, 1:15.25, 61:01.50; do not publish it" in said
 
 
+def test_places_to_review_are_told_with_their_times(tmp_path: Path, engine: StandIn) -> None:
+    places = [
+        {"frame": n, "time": time, "box": [0, 0, 9, 9], "reason": reason}
+        for n, (time, reason) in enumerate([(1.5, "lost"), (75.25, "lost"), (2.0, "found")])
+    ]
+    engine.film = replace(engine.film, review=places)
+    summary, said = call(film(tmp_path / "a.mp4"), "--quiet", code=3)
+    assert (summary["written"], summary["review"], summary["failed"]) == (1, 3, 0)
+    assert "look whether all faces are covered around 0:01.50, 1:15.25: lost" in said
+    assert "around 0:02.00: found" in said
+    assert json.loads((tmp_path / "a_anonymized.mp4.json").read_text())["review"] == places
+
+
 def test_a_film_that_was_not_looked_at_again_is_not_said_to_be_fine(tmp_path: Path, engine: StandIn) -> None:
     film(tmp_path / "a.mp4")
     assert call(tmp_path / "a.mp4", "--no-verify")[0]["reidentified"] is None

@@ -115,6 +115,12 @@ def test_a_finding_whose_box_was_damaged_is_left_out() -> None:
     assert found.box == (1, 2, 20, 30)
 
 
+def test_a_face_lost_from_sight_is_one_to_look_at() -> None:
+    places = [{"frame": 3, "time": 0.1, "box": [1, 2, 20, 30], "reason": "not seen afterwards"}, {"time": 1}, None]
+    (found,) = at_risk([Record(Path("a.mp4"), "a.mp4", {"kind": "film", "check": None, "review": places})])
+    assert (found.why, found.time, found.detail) == ("lost", 0.1, "not seen afterwards")
+
+
 class Reader(HTMLParser):
     """Elements, attributes and text of a page."""
 

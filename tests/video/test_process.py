@@ -34,6 +34,7 @@ from ficgan.video import (
     process_film,
     render_film,
 )
+from ficgan.video.association import LOST
 
 Image = NDArray[np.uint8]
 RED, BLUE, YELLOW = (230, 20, 20), (20, 20, 230), (230, 220, 20)
@@ -183,6 +184,27 @@ def test_frames_times_length_and_sound_are_the_sources(name: str, tmp_path: Path
     if name != "rotated":  # where the discs stand on their places
         assert all(is_black(image, red_at(n)) and is_black(image, blue_at(n)) for n, image in enumerate(there))
     assert result.faces["solid"] >= 60 and result.tracks == 2
+
+
+def test_a_face_lost_in_fast_motion_is_named(tmp_path: Path) -> None:
+    """Red goes 9 px a frame and is gone in mid-picture; blue leaves on the left."""
+    images = [
+        discs({BLUE: (150 - 9 * n, 100), **({RED: (30 + 9 * n, 50)} if n < 12 else {})} if n < 20 else {})
+        for n in range(30)
+    ]  # fmt: skip
+    source = film(tmp_path / "film.mp4", images, time_base=Fraction(1, 25))
+    result = redact(source, tmp_path / "out.mp4")
+    (place,) = result.review
+    assert (place["frame"], place["time"], place["reason"]) == (11, 0.44, LOST) and not result.ok
+    assert np.allclose(place["box"], [109, 30, 149, 70], atol=2)
+    assert result.to_dict()["review"] == [place]
+    # Who has reviewed the film has looked.
+    analyse_film(tools(), source, tmp_path / "project", settings=VideoSettings(mode="solid"))
+    assert "around 0:00:00.4: " + LOST in (tmp_path / "project" / "review.html").read_text()
+    made = render_film(
+        tools(), tmp_path / "project", source, tmp_path / "made.mp4", settings=VideoSettings(verify="off")
+    )
+    assert made.review == () and made.ok
 
 
 @pytest.mark.parametrize("suffix", [".mp4", ".gif"])

@@ -9,6 +9,7 @@ import re
 import stat
 import subprocess
 from fractions import Fraction
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,15 @@ def test_the_page_warns_and_tells() -> None:
         "0:00:02.4 – 0:00:02.5", "2 people, 4 tracks, 2 cuts", "frames 0–5: solid", "Nobody known", "640×360",
     ):  # fmt: skip
         assert words in text, words
+
+
+def test_the_page_names_what_the_analysis_doubts() -> None:
+    place = {"frame": 60, "time": 2.4, "box": [1, 2, 3, 4], "reason": f"it was {EVIL}"}
+    damaged = [{**place, "time": "soon"}, {**place, "time": 1e300}, {**place, "reason": 3}, {}, 7]
+    page = review_page(a_project(settings={"review": [place, *damaged]}), PICTURES)
+    assert page.count("Look whether all faces are covered around") == 1
+    assert f"around 0:00:02.4: it was {escape(EVIL)}." in page
+    assert "are covered around" not in review_page(a_project(settings={"review": 7}), PICTURES)
 
 
 def test_remarks() -> None:
