@@ -130,7 +130,7 @@ def _decisions(given: dict[str, Any]) -> dict[str, PhotoDecisions] | None:
 
     decisions = read_decisions(given["decisions"])
     if any(photo.drawing is not None for photo in decisions.values()):
-        names = {"k": "-k", "layer": "--layer", "psi": "--diversity", "attributes": "--attributes"}
+        names = {"k": "--k", "layer": "--layer", "psi": "--diversity", "attributes": "--attributes"}
         source = click.get_current_context().get_parameter_source
         if twice := [option for name, option in names.items() if source(name) is ParameterSource.COMMANDLINE]:
             raise UsageError(f"--decisions says how new faces are drawn; leave {', '.join(twice)} out")

@@ -255,7 +255,7 @@ def fit_appearance(
     Reading the meshes of 20,000 faces takes minutes; with --meshes they are read once. The labels say which people
     are men or women and how old they are, so that a new face can keep both.
     """
-    from ficgan.data import check_alignment, open_faces
+    from ficgan.data import check_alignment, check_size, open_faces
     from ficgan.errors import UsageError
     from ficgan.face_model import ModelInfo
     from ficgan.faces import Alignment, MediaPipeMesh
@@ -270,12 +270,14 @@ def fit_appearance(
         if faces.labels is None or faces.labels.splits is None:
             raise UsageError("--split needs --labels with a split column")
         faces = faces.subset([i for i, name in enumerate(faces.labels.splits) if name in split])
+    fine = None if detail is None else open_faces([detail], resolution=2 * SIDE)
+    if fine is not None:
+        check_size(fine)
     began = time.monotonic()
     mesh, config = MediaPipeMesh(), FitConfig(size=size)
     learnt = learn(faces, mesh, config, lambda stage, done, total: report(done, total, stage), meshes)
     model, record = learnt.model, learnt.record
-    if detail is not None:
-        fine = open_faces([detail], resolution=2 * SIDE)
+    if fine is not None:
         model = lend(model, fine, mesh)
         record |= {"detail_faces": len(model.details), "detail_fingerprint": fine.fingerprint}
     info = ModelInfo(
