@@ -255,7 +255,7 @@ def make_film(path: Path) -> None:
         out.mux(stream.encode(None))
 
 
-def test_decisions_are_read_strictly(source: Path, tmp_path: Path) -> None:
+def test_decisions_are_read_strictly(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What they do to a photo is tested with the review, which exports them."""
     marks = [[205, 105], [240, 105], [222, 125], [208, 145], [238, 145]]
     one = {"name": "me.png", "analysis": "0" * 32, "faces": [{"id": 1, "box": [1, 2, 3, 4], "landmarks": marks,
@@ -279,6 +279,10 @@ def test_decisions_are_read_strictly(source: Path, tmp_path: Path) -> None:
     line = worker(Job("a/0.png", "a/0.png"))
     assert "nothing was decided on this photo" in line["error"] and "retry" not in line
     assert not (tmp_path / "out").exists()
+    monkeypatch.setattr("ficgan.bulk.local_engine", lambda jobs: Inline())
+    outcome = CliRunner().invoke(command.bulk, call)
+    assert outcome.exit_code == 3 and "a/0.png: nothing was decided on this photo" in outcome.stderr
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["manifest.jsonl"]
 
 
 def test_results_of_others_are_not_overwritten(source: Path, tmp_path: Path) -> None:

@@ -108,7 +108,8 @@ def bulk(source: str, out: str, report: Progress, **given: Any) -> tuple[Summary
             raise KeyboardInterrupt("the same command does the rest") from None
     failed = [job.input for job in jobs if job.input not in settled.done]
     for name in failed[:20]:
-        report.error(settled.failed.get(name, name))
+        reason = settled.failed.get(name, "nobody came to it")
+        report.error(reason if name in reason else f"{name}: {reason}")
     if len(failed) > 20:
         report.error(f"and {len(failed) - 20} more, in {manifest}")
     sums = settled.sums
