@@ -316,6 +316,7 @@ def test_a_manifest_belongs_to_one_run_and_one_process(tmp_path: Path) -> None:
 def test_plans_that_cannot_be(source: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="lies in the folder"):
         plan(Place(str(source)), Place(str(source / "out")))
+    (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match="holds no photo"):
         plan(Place(str(tmp_path / "empty")), Place(str(tmp_path / "out")))
     (source / "x.bmp").write_bytes(b"")
@@ -331,10 +332,13 @@ def test_plans_that_cannot_be(source: Path, tmp_path: Path) -> None:
         (["in", "-o", "memory://bucket/out"], "--manifest FILE"),
         (["in", "-o", "out", "--address", "auto"], "--engine ray"),
         (["empty", "-o", "out"], "holds no photo"),
+        (["none", "-o", "out"], "none: is no folder"),
+        (["in/a/0.png", "-o", "out"], "in/a/0.png: is no folder"),
     ],
 )
 def test_usage(arguments: list[str], said: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
     outcome = CliRunner().invoke(command.bulk, arguments)
     assert outcome.exit_code == 2 and said in outcome.stderr and "Traceback" not in outcome.stderr
 

@@ -372,7 +372,7 @@ def test_projects_of_other_versions_and_damaged_ones_are_refused(tmp_path: Path)
     whole = (place / "ui.json").read_text()
     for text, words in (
         (whole.replace("project/1", "project/2"), "written by a newer ficgan"),
-        (whole.replace("ficgan-ui-project/1", "holiday/1"), "is no such file"),
+        (whole.replace("ficgan-ui-project/1", "holiday/1"), "is another kind of file"),
         (whole[:-20], "is not valid JSON"),
         (whole.replace('"seed"', '"sed"'), "sed"),
     ):
