@@ -33,6 +33,11 @@ def tool(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
     return importlib.import_module
 
 
+@pytest.mark.parametrize("name", sorted(path.stem for path in TOOLS.glob("[!_]*.py")))
+def test_every_tool_finds_what_it_imports(tool: Callable[[str], ModuleType], name: str) -> None:
+    assert callable(tool(name).main)
+
+
 # --- counting -------------------------------------------------------------------------------------------------------
 
 
