@@ -25,6 +25,7 @@ from PIL import Image
 from scipy.spatial.distance import cdist
 
 from ficgan import Deidentifier
+from ficgan.cli._console import handle_errors
 from ficgan.deidentify.pipeline import TEMPLATE_BOX
 from ficgan.errors import UsageError
 from ficgan.faces import Face
@@ -208,4 +209,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(handle_errors(main)())
