@@ -167,7 +167,9 @@ def main() -> int:
         by_person.setdefault(path.stem.split("_")[0], []).append(path)
     pairs = [paths[:2] for paths in by_person.values() if len(paths) > 1][: given.people]
     if len(pairs) < 2:
-        parser.error(f"{given.folder} has fewer than two people with two photos each; name the photos PERSON_ANYTHING.jpg")
+        parser.error(
+            f"{given.folder} has fewer than two people with two photos each; name the photos PERSON_ANYTHING.jpg"
+        )
 
     def program(images: Pixels, seed: int | None) -> Pixels:
         engine = Deidentifier.from_pretrained(seed=seed)

@@ -69,7 +69,7 @@ def read(path: Path) -> list[tuple[str, Floats]]:
             _, at = integer(data, at)  # inputs
         layers.append((name, np.zeros(0, np.float32) if name == "avg_pool_2" else tensor(data, at)))
     if not layers:
-        raise InputError(f"{path} holds no layers of a network of dlib's; name dlib_face_recognition_resnet_model_v1.dat")
+        raise InputError(f"{path} holds no network of dlib's; name dlib_face_recognition_resnet_model_v1.dat")
     return layers
 
 
