@@ -59,7 +59,7 @@ def bulk(source: str, out: str, report: Progress, **given: Any) -> tuple[Summary
 
     INPUT and OUT are folders, or addresses such as s3://bucket/photos (with s3fs). Every file gets one result, one
     side-car and one line in the manifest. Start the same command again after an interruption: what is done stays, what
-    failed is tried again. A film is one unit of work. Exit codes: as of `ficgan-deid`.
+    failed is tried again. A film is one unit of work. Exit codes: as for `ficgan-deid`.
     """
     from ficgan.bulk import Manifest, Place, Task, local_engine, plan, ray_engine, run
 

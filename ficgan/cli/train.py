@@ -121,7 +121,7 @@ def align(
 @click.argument("config")
 @shared.KEY_VALUES
 @data_option
-@shared.output("Folder of the run; the same folder resumes it.", kind=shared.PATH)
+@shared.output("Folder of the run; the same folder resumes it.")
 @shared.device("auto", "auto, cpu or cuda.")
 @click.option("--start", type=shared.PATH, help="State of another run whose weights to begin from.")
 @click.option("--labels", type=shared.PATH, help="Label CSV with a `split` column.")
@@ -150,7 +150,7 @@ def train(
 
 @click.command("train-verifier", context_settings=HELP)
 @_FACES
-@shared.output("Folder of the run; the same folder resumes it.", kind=shared.PATH)
+@shared.output("Folder of the run; the same folder resumes it.")
 @click.option("--labels", type=shared.PATH, help="CSV with file and person; else a folder per person.")
 @click.option("--split", help="Use only images of this split of the labels.")
 @click.option(
