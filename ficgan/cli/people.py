@@ -204,8 +204,9 @@ def make(
 ) -> shared.Summary:  # fmt: skip
     """Draw pairs, make their pictures, and write a page for each questionnaire.
 
-    CONFIG: a matrix as for `ficgan eval run`, of which the set and the methods are used; or --data and --methods. Hand out what is in
-    OUTPUT/pages, one page a participant, in turn; keep the rest, which says what is what. Prints one line of JSON.
+    CONFIG: a matrix as for `ficgan eval run`, of which the set and the methods are used; or --data and --methods. Hand
+    out what is in OUTPUT/pages, one page a participant, in turn; keep the rest, which says what is what. Prints one
+    line of JSON.
     """
     from ficgan.errors import InputError
     from ficgan.faces import get_detector
