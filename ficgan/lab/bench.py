@@ -55,7 +55,7 @@ class Manifest:
         """The manifest in a file."""
         if not path.is_file():
             raise UsageError(
-                f"there is no {path}: it says from whom the attacker learnt; put it back from the folder of its training, "
+                f"there is no {path}: it says from whom the attacker learnt; put back that of its training, "
                 "or train again with `ficgan-attack train`"
             )
         return read_checked(path, cls, (SCHEMA, _WITHOUT_PHOTOS), "train the attacker again")
