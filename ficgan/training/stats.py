@@ -62,13 +62,15 @@ def reading_lines(progress: str, every: float = 30.0) -> Say:
     """A line on stderr when a stage begins, every so many seconds, and when it ends; none if `progress` is none."""
     if progress == "none":
         return unheard
+    from tqdm import tqdm
+
     last, at = "", 0.0
 
     def say(stage: str, done: int, total: int) -> None:
         nonlocal last, at
         now = time.monotonic()
         if stage != last or done == total or now - at >= every:
-            print(f"{stage}: {done} of {total}", file=sys.stderr, flush=True)
+            tqdm.write(f"{stage}: {done} of {total}", file=sys.stderr)
             last, at = stage, now
 
     return say
