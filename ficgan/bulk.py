@@ -149,6 +149,8 @@ def plan(source: Place, target: Place, *, films: bool = True) -> tuple[list[Job]
         inside, outside = os.path.realpath(target.root), os.path.realpath(source.root)
         if inside == outside or inside.startswith(outside + os.sep):
             raise UsageError(f"{target.url}: lies in the folder of the photos; choose another one")
+    if source.is_local and not os.path.isdir(source.root):
+        raise UsageError(f"{source.url}: is no folder; name one with photos{' and films' if films else ''}")
     jobs: dict[str, Job] = {}
     others = 0
     for name, _ in source.files():

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ficgan.errors import FicganError
+from ficgan.errors import INTERRUPTED, FicganError
 
 from . import adain, backend, bias_act, build, library, scale_bias_lrelu, setup_filter, upfirdn2d
 
@@ -132,7 +132,7 @@ def compile_ops(arch: Sequence[str]) -> int:
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """The command line; returns the exit code."""
+    """The command line; returns the exit code, 130 after Ctrl-C."""
     parser = argparse.ArgumentParser(prog="python -m ficgan.ops", description=__doc__)
     commands = parser.add_subparsers(dest="command")
     maker = commands.add_parser("build", help="compile the CUDA kernels into the user's cache folder")
@@ -143,7 +143,11 @@ def main(arguments: Sequence[str] = ()) -> int:
         help="compute capabilities, as in 8.0 or '8.0;9.0+PTX' (default: $TORCH_CUDA_ARCH_LIST, else 8.0;9.0+PTX)",
     )
     given = parser.parse_args(arguments)
-    return compile_ops(given.arch) if given.command == "build" else diagnose()
+    try:
+        return compile_ops(given.arch) if given.command == "build" else diagnose()
+    except KeyboardInterrupt:
+        print("Interrupted.", file=sys.stderr)
+        return INTERRUPTED
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -31,6 +32,32 @@ SMALL = [
 def tool(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
     monkeypatch.syspath_prepend(TOOLS)
     return importlib.import_module
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in TOOLS.glob("[!_]*.py")))
+def test_every_tool_finds_what_it_imports(tool: Callable[[str], ModuleType], name: str) -> None:
+    assert callable(tool(name).main)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "bench_bank --bank none", "bench_pointcloud --scan none", "make_networks gate none", "make_mesh none",
+        "stress_films --mode none", "fuzz --kinds none", "make_sbom -o none/x.json", "guessing_attack none",
+    ],
+)  # fmt: skip
+def test_wrong_input_ends_a_tool_in_a_sentence(
+    line: str, tool: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    name, *arguments = line.split()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", [name, *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        runpy.run_path(str(TOOLS / f"{name}.py"), run_name="__main__")
+    said = capsys.readouterr().err
+    assert stopped.value.code in (1, 2, 3) and "none" in said and "Traceback" not in said
+    assert not list(tmp_path.iterdir())
 
 
 # --- counting -------------------------------------------------------------------------------------------------------

@@ -255,7 +255,7 @@ def make_film(path: Path) -> None:
         out.mux(stream.encode(None))
 
 
-def test_decisions_are_read_strictly(source: Path, tmp_path: Path) -> None:
+def test_decisions_are_read_strictly(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What they do to a photo is tested with the review, which exports them."""
     marks = [[205, 105], [240, 105], [222, 125], [208, 145], [238, 145]]
     one = {"name": "me.png", "analysis": "0" * 32, "faces": [{"id": 1, "box": [1, 2, 3, 4], "landmarks": marks,
@@ -279,6 +279,10 @@ def test_decisions_are_read_strictly(source: Path, tmp_path: Path) -> None:
     line = worker(Job("a/0.png", "a/0.png"))
     assert "nothing was decided on this photo" in line["error"] and "retry" not in line
     assert not (tmp_path / "out").exists()
+    monkeypatch.setattr("ficgan.bulk.local_engine", lambda jobs: Inline())
+    outcome = CliRunner().invoke(command.bulk, call)
+    assert outcome.exit_code == 3 and "a/0.png: nothing was decided on this photo" in outcome.stderr
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["manifest.jsonl"]
 
 
 def test_results_of_others_are_not_overwritten(source: Path, tmp_path: Path) -> None:
@@ -312,6 +316,7 @@ def test_a_manifest_belongs_to_one_run_and_one_process(tmp_path: Path) -> None:
 def test_plans_that_cannot_be(source: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="lies in the folder"):
         plan(Place(str(source)), Place(str(source / "out")))
+    (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match="holds no photo"):
         plan(Place(str(tmp_path / "empty")), Place(str(tmp_path / "out")))
     (source / "x.bmp").write_bytes(b"")
@@ -327,10 +332,13 @@ def test_plans_that_cannot_be(source: Path, tmp_path: Path) -> None:
         (["in", "-o", "memory://bucket/out"], "--manifest FILE"),
         (["in", "-o", "out", "--address", "auto"], "--engine ray"),
         (["empty", "-o", "out"], "holds no photo"),
+        (["none", "-o", "out"], "none: is no folder"),
+        (["in/a/0.png", "-o", "out"], "in/a/0.png: is no folder"),
     ],
 )
 def test_usage(arguments: list[str], said: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
     outcome = CliRunner().invoke(command.bulk, arguments)
     assert outcome.exit_code == 2 and said in outcome.stderr and "Traceback" not in outcome.stderr
 

@@ -11,7 +11,7 @@ import pytest
 from ficgan.errors import UsageError
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
-from guessing_attack import combined, confirmation, far_from_source, near, repeated
+from guessing_attack import combined, confirmation, far_from_source, main, near, repeated
 
 SIDE, COUNT = 12, 30
 WEIGHT = np.zeros((SIDE, SIDE), np.float32)
@@ -84,3 +84,16 @@ def test_scores_that_say_nothing_are_at_chance() -> None:
         confirmation(np.zeros((3, 4)), [0, 1])
     with pytest.raises(UsageError):
         repeated(np.zeros((1, 4, 4, 3), np.uint8), np.zeros((1, 4, 4, 3), np.uint8), leaky(0), seeds=[], weight=WEIGHT)
+
+
+@pytest.mark.parametrize("names", [[], ["a_1.jpg", "a_2.jpg", "b_1.jpg"]])
+def test_a_folder_without_pairs_of_photos_is_wrong_usage(
+    names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in names:
+        (tmp_path / name).touch()
+    monkeypatch.setattr(sys, "argv", ["guessing_attack.py", str(tmp_path)])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 2
+    assert "fewer than two people with two photos each" in capsys.readouterr().err

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ficgan.cli._console import handle_errors
 from ficgan.identity import IdentityBank
 from ficgan.identity.ksame import draw_members, keyed_generator
 
@@ -122,4 +123,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    handle_errors(main)()

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ficgan.cli._console import handle_errors
 from ficgan.pointcloud import CLOUD_ANONYMIZERS, Cloud, merged, methods, read_cloud
 from ficgan.pointcloud.cloud import farthest_point_sample, with_normals, without_outliers
 from ficgan.pointcloud.frame import Placed, canonical
@@ -184,4 +185,4 @@ class Theirs:
 
 
 if __name__ == "__main__":
-    main()
+    handle_errors(main)()

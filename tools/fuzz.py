@@ -382,9 +382,12 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="folder for the files that went wrong")
     parser.add_argument("--log", type=Path, help="file of counts; the same command goes on from it")
     given = parser.parse_args()
+    kinds = given.kinds.split(",")
+    if unknown := set(kinds) - set(KINDS):
+        parser.error(f"there is no kind {min(unknown)!r}; there are {', '.join(KINDS)}")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     warm()
-    counts = fuzz(given.count, given.kinds.split(","), given.seed, given.keep, given.log)
+    counts = fuzz(given.count, kinds, given.seed, given.keep, given.log)
     for line in counts.wrong:
         print(line, file=sys.stderr)
     print(json.dumps(counts.summary()))

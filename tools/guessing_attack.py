@@ -25,6 +25,7 @@ from PIL import Image
 from scipy.spatial.distance import cdist
 
 from ficgan import Deidentifier
+from ficgan.cli._console import handle_errors
 from ficgan.deidentify.pipeline import TEMPLATE_BOX
 from ficgan.errors import UsageError
 from ficgan.faces import Face
@@ -165,6 +166,10 @@ def main() -> int:
     for path in sorted(given.folder.glob("*.jpg")):
         by_person.setdefault(path.stem.split("_")[0], []).append(path)
     pairs = [paths[:2] for paths in by_person.values() if len(paths) > 1][: given.people]
+    if len(pairs) < 2:
+        parser.error(
+            f"{given.folder} has fewer than two people with two photos each; name the photos PERSON_ANYTHING.jpg"
+        )
 
     def program(images: Pixels, seed: int | None) -> Pixels:
         engine = Deidentifier.from_pretrained(seed=seed)
@@ -206,4 +211,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(handle_errors(main)())

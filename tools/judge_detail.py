@@ -26,7 +26,7 @@ from ficgan.errors import FicganError, UsageError
 from ficgan.faces import five_points, get_recognizer
 from ficgan.frame.file import DetailWriter, load_appearance
 from ficgan.frame.geometry import HI, LO
-from ficgan.lab.metrics.perceptual import SqueezeNet
+from ficgan.lab.metrics.pictures import SqueezeNet
 from ficgan.training.detail import DetailTask
 from ficgan.training.frame import sharpness_under
 from ficgan.training.stats import save_grid

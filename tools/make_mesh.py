@@ -27,6 +27,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from ficgan.cli._console import handle_errors
 from ficgan.faces.models import onnx_session
 from ficgan.files import atomic_write
 
@@ -215,4 +216,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(handle_errors(main)())

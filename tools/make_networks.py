@@ -24,6 +24,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from ficgan.cli._console import handle_errors
+from ficgan.errors import InputError
 from ficgan.files import atomic_write
 
 FOLDER = Path(__file__).resolve().parent.parent / "pretrained"
@@ -66,6 +68,8 @@ def read(path: Path) -> list[tuple[str, Floats]]:
             _, at = integer(data, at)  # outputs
             _, at = integer(data, at)  # inputs
         layers.append((name, np.zeros(0, np.float32) if name == "avg_pool_2" else tensor(data, at)))
+    if not layers:
+        raise InputError(f"{path} holds no network of dlib's; name dlib_face_recognition_resnet_model_v1.dat")
     return layers
 
 
@@ -209,4 +213,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    handle_errors(main)()

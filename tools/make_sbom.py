@@ -130,6 +130,8 @@ def main() -> int:
     what.add_argument("--container", choices=["cpu", "cuda"], help="what this Dockerfile puts into the image")
     given = parser.parse_args()
     document = bill(light=given.light, container=given.container)
+    if not given.output.parent.is_dir():
+        parser.error(f"{given.output.parent} is no folder; make it first")
     given.output.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"{given.output}: {len(document['components'])} components")
     return 0

@@ -34,6 +34,7 @@ from clips import make_clip
 from compositor import Actor, Area, Bar, Head, Image, Scene, astronaut, uncovered
 
 from ficgan import Deidentifier
+from ficgan.cli._console import handle_errors
 from ficgan.errors import stop_asked
 from ficgan.video import VideoSettings, VideoTools
 from ficgan.video.media import Frame
@@ -240,4 +241,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(handle_errors(main)())

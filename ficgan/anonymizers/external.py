@@ -205,7 +205,7 @@ def read_same_size(file: Path, name: str, side: int) -> Images:
     pixels = read_pixels(file, name)
     if pixels.shape != (side, side, 3):
         size = f"{pixels.shape[1]}×{pixels.shape[0]}"
-        raise InputError(f"external: {file.name} for {name} is {size}, not {side}×{side}; give crops of one size")
+        raise InputError(f"external: {file.name} for {name} is {size}, not {side}×{side}; give crops of that size")
     return pixels
 
 

@@ -59,7 +59,7 @@ def bulk(source: str, out: str, report: Progress, **given: Any) -> tuple[Summary
 
     INPUT and OUT are folders, or addresses such as s3://bucket/photos (with s3fs). Every file gets one result, one
     side-car and one line in the manifest. Start the same command again after an interruption: what is done stays, what
-    failed is tried again. A film is one unit of work. Exit codes: as of `ficgan-deid`.
+    failed is tried again. A film is one unit of work. Exit codes: as for `ficgan-deid`.
     """
     from ficgan.bulk import Manifest, Place, Task, local_engine, plan, ray_engine, run
 
@@ -108,7 +108,8 @@ def bulk(source: str, out: str, report: Progress, **given: Any) -> tuple[Summary
             raise KeyboardInterrupt("the same command does the rest") from None
     failed = [job.input for job in jobs if job.input not in settled.done]
     for name in failed[:20]:
-        report.error(settled.failed.get(name, name))
+        reason = settled.failed.get(name, "nobody came to it")
+        report.error(reason if name in reason else f"{name}: {reason}")
     if len(failed) > 20:
         report.error(f"and {len(failed) - 20} more, in {manifest}")
     sums = settled.sums
@@ -130,7 +131,7 @@ def _decisions(given: dict[str, Any]) -> dict[str, PhotoDecisions] | None:
 
     decisions = read_decisions(given["decisions"])
     if any(photo.drawing is not None for photo in decisions.values()):
-        names = {"k": "-k", "layer": "--layer", "psi": "--diversity", "attributes": "--attributes"}
+        names = {"k": "--k", "layer": "--layer", "psi": "--diversity", "attributes": "--attributes"}
         source = click.get_current_context().get_parameter_source
         if twice := [option for name, option in names.items() if source(name) is ParameterSource.COMMANDLINE]:
             raise UsageError(f"--decisions says how new faces are drawn; leave {', '.join(twice)} out")

@@ -163,10 +163,14 @@ def report(results: tuple[Path, ...], out: Path | None, sidecars: Path | None) -
 
     RESULTS: results.json of a run, or its folder; several are laid side by side.
     """
+    from ficgan.errors import InputError
     from ficgan.lab.report import merge
     from ficgan.lab.results import Results
 
     files = [path / "results.json" if path.is_dir() else path for path in results]
+    for folder, file in zip(results, files, strict=True):
+        if not file.exists():
+            raise InputError(f"{folder} holds no results.json; name the folder of an evaluation that has finished")
     read = [Results.read(path) for path in files]
     folder = out or files[0].parent
     written = write_pages(merge(read), folder, sidecars=sidecars, pictures=[path.parent for path in files])

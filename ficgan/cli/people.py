@@ -184,7 +184,8 @@ def survey() -> None:
               help="Show them reversed, repeatable: pixelation:size=8@ridge, or LABEL@folder:PATH with crops that were "
               "reversed before.")  # fmt: skip
 @click.option("--control/--no-control", default=True, show_default=True, help="Show clear pairs, too.")
-@click.option("--pairs", default=8, show_default=True, type=click.IntRange(2), help="Of a condition and a participant.")
+@click.option("--pairs", default=8, show_default=True, type=click.IntRange(2),
+              help="For each condition and participant; a multiple of 4 if the set knows genders.")  # fmt: skip
 @click.option("--questionnaires", type=click.IntRange(1),
               help="How many; 1 as in the paper.  [default: as many as conditions]")  # fmt: skip
 @click.option("--checks", default=2, show_default=True, type=click.IntRange(0), help="Attention checks.")
@@ -203,8 +204,9 @@ def make(
 ) -> shared.Summary:  # fmt: skip
     """Draw pairs, make their pictures, and write a page for each questionnaire.
 
-    CONFIG: a matrix as of `ficgan eval run`, for its set and methods; or --data and --methods. Hand out what is in
-    OUTPUT/pages, one page a participant, in turn; keep the rest, which says what is what. Prints one line of JSON.
+    CONFIG: a matrix as for `ficgan eval run`, of which the set and the methods are used; or --data and --methods. Hand
+    out what is in OUTPUT/pages, one page a participant, in turn; keep the rest, which says what is what. Prints one
+    line of JSON.
     """
     from ficgan.errors import InputError
     from ficgan.faces import get_detector

@@ -48,7 +48,7 @@ def list_() -> None:
     for name in CLOUD_ANONYMIZERS:
         traits = CLOUD_ANONYMIZERS[name].traits
         says = f"{traits.title}: {traits.strength} {traits.of_degree(1):g} to {traits.of_degree(35):g}"
-        click.echo(f"{name}\t{says}{f' (taken back by {traits.reversible_by})' if traits.reversible_by else ''}")
+        click.echo(f"{name}\t{says}{f' (undone by {traits.reversible_by})' if traits.reversible_by else ''}")
 
 
 @pointcloud.command()

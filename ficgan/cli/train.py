@@ -121,7 +121,7 @@ def align(
 @click.argument("config")
 @shared.KEY_VALUES
 @data_option
-@shared.output("Folder of the run; the same folder resumes it.", kind=shared.PATH)
+@shared.output("Folder of the run; the same folder resumes it.")
 @shared.device("auto", "auto, cpu or cuda.")
 @click.option("--start", type=shared.PATH, help="State of another run whose weights to begin from.")
 @click.option("--labels", type=shared.PATH, help="Label CSV with a `split` column.")
@@ -150,7 +150,7 @@ def train(
 
 @click.command("train-verifier", context_settings=HELP)
 @_FACES
-@shared.output("Folder of the run; the same folder resumes it.", kind=shared.PATH)
+@shared.output("Folder of the run; the same folder resumes it.")
 @click.option("--labels", type=shared.PATH, help="CSV with file and person; else a folder per person.")
 @click.option("--split", help="Use only images of this split of the labels.")
 @click.option(
@@ -255,7 +255,7 @@ def fit_appearance(
     Reading the meshes of 20,000 faces takes minutes; with --meshes they are read once. The labels say which people
     are men or women and how old they are, so that a new face can keep both.
     """
-    from ficgan.data import check_alignment, open_faces
+    from ficgan.data import check_alignment, check_size, open_faces
     from ficgan.errors import UsageError
     from ficgan.face_model import ModelInfo
     from ficgan.faces import Alignment, MediaPipeMesh
@@ -270,12 +270,14 @@ def fit_appearance(
         if faces.labels is None or faces.labels.splits is None:
             raise UsageError("--split needs --labels with a split column")
         faces = faces.subset([i for i, name in enumerate(faces.labels.splits) if name in split])
+    fine = None if detail is None else open_faces([detail], resolution=2 * SIDE)
+    if fine is not None:
+        check_size(fine)
     began = time.monotonic()
     mesh, config = MediaPipeMesh(), FitConfig(size=size)
     learnt = learn(faces, mesh, config, lambda stage, done, total: report(done, total, stage), meshes)
     model, record = learnt.model, learnt.record
-    if detail is not None:
-        fine = open_faces([detail], resolution=2 * SIDE)
+    if fine is not None:
         model = lend(model, fine, mesh)
         record |= {"detail_faces": len(model.details), "detail_fingerprint": fine.fingerprint}
     info = ModelInfo(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ficgan.data.dataset import FaceData, ResumableSampler, alignment_name, check_alignment, open_faces
+from ficgan.data.dataset import FaceData, ResumableSampler, alignment_name, check_alignment, check_size, open_faces
 from ficgan.data.labels import CELEBA_ATTRIBUTES, Labels
 
 __all__ = [
-    "CELEBA_ATTRIBUTES", "FaceData", "Labels", "ResumableSampler", "alignment_name", "check_alignment", "open_faces",
+    "CELEBA_ATTRIBUTES", "FaceData", "Labels", "ResumableSampler", "alignment_name", "check_alignment", "check_size",
+    "open_faces",
 ]  # fmt: skip

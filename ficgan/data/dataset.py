@@ -250,6 +250,19 @@ def open_faces(
     return _without_damaged(data) if skip_damaged else data
 
 
+def check_size(data: FaceData) -> None:
+    """Refuse a set with an image smaller than `data.resolution`: an enlarged one holds no detail to learn."""
+    for blob in data.blobs:
+        try:
+            with Image.open(io.BytesIO(blob.read())) as file:
+                width, height = file.size
+        except Exception:  # damaged: whoever decodes it says so
+            continue
+        if min(width, height) < data.resolution:
+            least = f"{data.resolution}×{data.resolution}"
+            raise InputError(f"{blob.where} has {width}×{height} pixels; give faces of at least {least}.")
+
+
 def decode(blob: Blob, resolution: int) -> np.ndarray:
     """An image's bytes as uint8 RGB [R, R, 3]: EXIF orientation applied, centre square, Lanczos with antialiasing."""
     image = decode_rgb(blob)

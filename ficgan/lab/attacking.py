@@ -73,7 +73,7 @@ def evaluate_attacker(
     if not file.is_file():
         raise UsageError(f"there is no attacker {file}; give attacker.safetensors of `ficgan-attack train`")
     if "," in str(file):
-        raise UsageError(f"{file} has a comma in its path, which a reverser's parameter cannot hold; rename it")
+        raise UsageError(f"{file} has a comma in its path, which an attacker's parameter cannot hold; rename it")
     manifest, header = Manifest.read(file.parent / MANIFEST), read_header(file)
     asked = AttackSet(**manifest.config["set"])
     limit = {"limit_people": given.pop("limit_people", None)}

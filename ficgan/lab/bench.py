@@ -55,8 +55,8 @@ class Manifest:
         """The manifest in a file."""
         if not path.is_file():
             raise UsageError(
-                f"there is no {path}, so nobody can tell whom the attacker beside it learnt from; put back the one of "
-                "its training, or train with `ficgan-attack train`"
+                f"there is no {path}: it says from whom the attacker learnt; put back that of its training, "
+                "or train again with `ficgan-attack train`"
             )
         return read_checked(path, cls, (SCHEMA, _WITHOUT_PHOTOS), "train the attacker again")
 

@@ -33,9 +33,10 @@ def read_json(path: Path) -> Any:
     """A JSON file."""
     try:
         return json.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError, RecursionError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise InputError(f"{path} cannot be read as JSON ({reason}); check the file") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); name another") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} cannot be read as JSON ({error}); check the file") from error
 
 
 Model = TypeVar("Model")

@@ -131,7 +131,7 @@ class UniformNoise(CloudAnonymizer):
     traits: ClassVar[CloudTraits] = CloudTraits(
         title="UniformNoise", family="noise", source="point-cloud thesis, §3.2.2.2, Algorithm 2", strength="b",
         of_degree=lambda degree: 0.00064 * degree, stochastic=True,
-        reversible_by="whoever has the seed, entirely; anyone, in part: a surface is fitted to the points",
+        reversible_by="anyone with the seed, entirely; anyone, in part, by fitting a surface to the points",
     )  # fmt: skip
     b: float = param(0.01, "width of the noise's interval, metres", low=0.0)
 
@@ -160,7 +160,7 @@ class Tapering(CloudAnonymizer):
     name: ClassVar[str] = "tapering"
     traits: ClassVar[CloudTraits] = CloudTraits(
         title="Tapering", family="warping", source="point-cloud thesis, §3.2.2.3, Algorithm 3", strength="r",
-        of_degree=lambda degree: 0.087 * degree, reversible_by="whoever guesses r, from the result alone",
+        of_degree=lambda degree: 0.087 * degree, reversible_by="anyone: r can be guessed from the result alone",
     )  # fmt: skip
     r: float = param(1.0, "F is taken over [−r, r]", low=0.0)
 
@@ -183,7 +183,7 @@ class Merge2Faces(CloudAnonymizer):
     traits: ClassVar[CloudTraits] = CloudTraits(
         title="Merge2Faces", family="morphing", source="point-cloud thesis, §3.2.2.4, Algorithm 4", strength="weight",
         of_degree=lambda degree: 0.0285 * degree, needs_target=True,
-        reversible_by="whoever has the target face, or what others became with it at a high degree, below weight 1",
+        reversible_by="anyone with the target face, or with another's result of a high degree, unless the weight is 1",
     )  # fmt: skip
     weight: float = param(0.5, "weight of the target face", low=0.0, high=1.0)
     coarse: Literal["auto", "always", "never"] = param(
@@ -230,7 +230,7 @@ class SmoothKNN(CloudAnonymizer):
     traits: ClassVar[CloudTraits] = CloudTraits(
         title="SmoothKNN", family="smoothing", source="point-cloud thesis, §3.2.2.5, Algorithm 5", strength="k",
         of_degree=lambda degree: 8 * degree, point_size=lambda k: 60.0,
-        reversible_by="anyone, by half: k is found from the result, and what the means took is added again",
+        reversible_by="anyone, by half: k is found from the result, and much of the lost detail is put back",
     )  # fmt: skip
     k: int = param(80, "neighbours, the point itself included", low=1)
 

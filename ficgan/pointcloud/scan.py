@@ -192,11 +192,11 @@ def cautions(method: CloudAnonymizer) -> tuple[str, ...]:
     """Sentences about what holds of every result of a method."""
     found = []
     if method.traits.reversible_by:
-        found.append(f"{method.name} can be taken back by {method.traits.reversible_by}")
+        found.append(f"{method.name} can be undone by {method.traits.reversible_by}")
     if method.traits.needs_target and getattr(method, method.traits.strength) > NEARLY_TARGET:
         found.append(
-            "the result is nearly the target's own face: it shows whoever that is, and serves as the target to take "
-            "weaker results back; let the target be a made head, or a person who consents to both"
+            "the result is nearly the target's own face: it shows who that is, and with it weaker results can be "
+            "undone; take a made head as the target, or a person who consents to both"
         )
     return tuple(found)
 

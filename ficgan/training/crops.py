@@ -22,7 +22,7 @@ from ficgan.faces.alignment import Alignment
 from ficgan.files import atomic_write
 from ficgan.models import FICGAN, CheckpointHeader, Discriminator, Network, save_checkpoint
 from ficgan.training.state import TrainingState, flip
-from ficgan.training.stats import save_grid
+from ficgan.training.stats import Say, save_grid, unheard
 from ficgan.training.step import (
     StoredRows,
     Swap,
@@ -68,9 +68,9 @@ class CropTask:
     def __len__(self) -> int:
         return len(self.faces)
 
-    def prepare(self, out: Path, model: Network) -> None:
+    def prepare(self, out: Path, model: Network, say: Say = unheard) -> None:
         """Decode all images: into memory, or into a file in `out` where they are many."""
-        self.images = decoded_images(self.faces, out)
+        self.images = decoded_images(self.faces, out, say)
         if isinstance(self.images, Tensor):
             self.images = self.images.to(self.device)
 
@@ -234,7 +234,7 @@ class CropTask:
         return x.contiguous(memory_format=torch.channels_last)
 
 
-def decoded_images(faces: FaceData, folder: Path) -> Tensor | StoredRows:
+def decoded_images(faces: FaceData, folder: Path, say: Say = unheard) -> Tensor | StoredRows:
     """All images of a set, decoded, uint8 [N,3,R,R]: in memory, or on disk where they are many.
 
     The file in `folder` is named by the set's fingerprint and written once, whole or not at all. Several processes may
@@ -251,8 +251,9 @@ def decoded_images(faces: FaceData, folder: Path) -> Tensor | StoredRows:
                     header = {"descr": "|u1", "fortran_order": False, "shape": shape}
                     write_array_header_1_0(file, header)
                     for begin in range(0, len(faces), CHUNK):
-                        part = faces.subset(range(begin, min(begin + CHUNK, len(faces))))
-                        file.write(part.resident().numpy().data)
+                        end = min(begin + CHUNK, len(faces))
+                        file.write(faces.subset(range(begin, end)).resident().numpy().data)
+                        say("decoding images", end, len(faces))
             except OSError as error:
                 needed = f"it needs {np.prod(shape) / 2**30:.1f} GiB"
                 raise FicganError(f"{path} cannot be written ({error.strerror}); {needed}") from None

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ficgan import losses
 from ficgan.config import Config
-from ficgan.data import check_alignment, open_faces
+from ficgan.data import check_alignment, check_size, open_faces
 from ficgan.errors import UsageError
 from ficgan.faces import Alignment, MediaPipeMesh, find_meshes
 from ficgan.frame import Readings, fine_detail, frame_mask, read_texture, sharpened, stretched
@@ -26,7 +26,7 @@ from ficgan.models.frame import above_mean, local_mean
 from ficgan.models.onnx import detail_to_onnx
 from ficgan.training.frame import appearance_file, sharpness_under
 from ficgan.training.state import TrainingState
-from ficgan.training.stats import save_grid
+from ficgan.training.stats import Say, save_grid, unheard
 from ficgan.training.step import Weights
 
 __all__ = ["DetailTask"]
@@ -84,23 +84,25 @@ class DetailTask:
             )
         self.faces = open_faces(data, resolution=config.model.resolution, labels=labels, split=split)
         check_alignment(self.faces, Alignment("canonical"))
+        check_size(self.faces)
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def prepare(self, out: Path, model: Network) -> None:
+    def prepare(self, out: Path, model: Network, say: Say = unheard) -> None:
         """Read the faces; sets of such photos are small, so they stay in memory."""
         del out, model
-        self.read_faces()
+        self.read_faces(say)
 
-    def read_faces(self) -> None:
+    def read_faces(self, say: Say = unheard) -> None:
         """Read the faces at both sizes; see `prepare`."""
         appearance, mesh = self.model, MediaPipeMesh(device="cpu")
         points = Alignment().points(self.faces.resolution)[None]
         reads = []
         doubles: list[NDArray[np.uint8]] = []
         smalls: list[NDArray[np.uint8]] = []
-        for image in images_of(self.faces):
+        for number, image in enumerate(images_of(self.faces)):
+            say("reading faces", number + 1, len(self.faces))
             found = find_meshes(mesh, image, points)[0]
             if found.presence < PRESENCE:
                 continue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,12 +27,11 @@ from ficgan.models.io import file_digest
 from ficgan.models.onnx import Examples, frame_to_onnx
 from ficgan.training.frame_faces import PRESENCE, CodeMemory, FrameBatch, FrameFaces, Mixes
 from ficgan.training.state import TrainingState
-from ficgan.training.stats import save_grid
+from ficgan.training.stats import Say, save_grid, unheard
 from ficgan.training.step import Swap, Weights, in_layers, make_verify, plan_swap, with_reconstructions
 
 __all__ = ["FrameLosses", "FrameTask", "appearance_file", "sharpness_under"]
 
-log = logging.getLogger(__name__)
 Floats = NDArray[np.float32]
 HELD_OUT = 32
 """Every so-many-th face is never trained on."""
@@ -127,11 +125,11 @@ class FrameTask:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def prepare(self, out: Path, model: Network) -> None:
+    def prepare(self, out: Path, model: Network, say: Say = unheard) -> None:
         """Read the faces, or take what an earlier run in `out` has read."""
         key = f"{file_digest(self.path)}/{self.verify.name}/{PRESENCE}"
         mesh = MediaPipeMesh(device="cpu")
-        self.set = FrameFaces.prepare(self.faces, self.model, mesh, self.verify, out / "faces", key, _progress)
+        self.set = FrameFaces.prepare(self.faces, self.model, mesh, self.verify, out / "faces", key, say)
         every = np.arange(len(self.set))
         held_out = every % HELD_OUT == HELD_OUT - 1  # never trained on: snapshots are judged on them
         self.rows, self.held_out = every[~held_out], every[held_out]
@@ -447,8 +445,3 @@ def appearance_file(name: str) -> Path:
     from ficgan import pretrained
 
     return pretrained.path("model")
-
-
-def _progress(stage: str, done: int, total: int) -> None:
-    if done == total or done % 2000 < 100:
-        log.info("%s: %d of %d", stage, done, total)

@@ -34,7 +34,7 @@ from ficgan.training.crops import CropTask
 from ficgan.training.detail import DetailTask
 from ficgan.training.frame import FrameTask
 from ficgan.training.state import TrainingState
-from ficgan.training.stats import Means, Reporter, duration, save_grid
+from ficgan.training.stats import Means, Reporter, duration, reading_lines, save_grid
 from ficgan.training.step import weights_at
 
 __all__ = ["Interrupted", "Team", "train"]
@@ -108,7 +108,7 @@ class _Run:
             out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise FicganError(f"{out} cannot be made: {error.strerror}") from None
-        self.task.prepare(out, self.state.ema.model)
+        self.task.prepare(out, self.state.ema.model, reading_lines(self.progress))
         self.sampler = ResumableSampler(
             len(self.task), config.optimizer.batch, config.seed, rank=team.rank, world=team.world
         )

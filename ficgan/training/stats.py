@@ -9,6 +9,7 @@ import secrets
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -21,7 +22,7 @@ from ficgan.files import atomic_write
 if TYPE_CHECKING:
     from ficgan.training.loop import Team
 
-__all__ = ["Means", "Reporter", "duration", "save_grid"]
+__all__ = ["Means", "Reporter", "Say", "duration", "reading_lines", "save_grid", "unheard"]
 
 
 class Means:
@@ -47,6 +48,32 @@ class Means:
         values = team.average(torch.stack([self._sums[n].float() / self._counts[n] for n in names]))
         self._sums, self._counts = {}, {}
         return dict(zip(names, (float(v) for v in values), strict=True))
+
+
+Say = Callable[[str, int, int], None]
+"""Called as say(stage, done, total) while a set is read."""
+
+
+def unheard(stage: str, done: int, total: int) -> None:
+    """A `Say` that says nothing."""
+
+
+def reading_lines(progress: str, every: float = 30.0) -> Say:
+    """A line on stderr when a stage begins, every so many seconds, and when it ends; none if `progress` is none."""
+    if progress == "none":
+        return unheard
+    from tqdm import tqdm
+
+    last, at = "", 0.0
+
+    def say(stage: str, done: int, total: int) -> None:
+        nonlocal last, at
+        now = time.monotonic()
+        if stage != last or done == total or now - at >= every:
+            tqdm.write(f"{stage}: {done} of {total}", file=sys.stderr)
+            last, at = stage, now
+
+    return say
 
 
 class Reporter:

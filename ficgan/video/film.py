@@ -410,9 +410,18 @@ class FilmJob:
         """The frames, as long as they are those of the analysis: with others every later face were in a wrong place."""
         times, changed = self.film.times, f"{self.source.name}: the film has changed since it was analysed"
         tolerance = max(0.002, 0.5 * float(np.median(np.diff(times)))) if len(times) > 1 else 0.002
+        known = self.film.source.fingerprint
+        same_file = known is not None and fingerprint(self.path) == known
         for frame in frames:
             if frame.index >= len(times):  # nobody looked for faces there
                 raise InputError(f"{changed}: it has more than the {len(times)} frames of then; analyse it again")
+            # Times count from the first frame that is read, so they do not tell where in the file that one lies.
+            late = (frame.pts - int(self.film.pts[frame.index])) * self.source.info.time_base
+            if same_file and abs(late) > tolerance:
+                raise InputError(
+                    f"{self.source.name}: begins elsewhere than when it was analysed; put `start` of the project back, "
+                    "or analyse it again"
+                )
             if abs(frame.time - times[frame.index]) > tolerance:
                 raise InputError(
                     f"{changed}: frame {frame.index} comes at {frame.time:.3f} s instead of "

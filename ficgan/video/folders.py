@@ -307,7 +307,7 @@ def check_schema(tree: Any, schema: str, where: str) -> dict[str, Any]:
     name, version = schema.split("/")
     found = tree.get("schema") if isinstance(tree, dict) else None
     if not isinstance(found, str) or found.split("/")[0] != name:
-        raise InputError(f'{where}: is no such file ("schema" should be "{schema}", and is {found!r})')
+        raise InputError(f'{where}: is another kind of file ("schema" should be "{schema}", and is {found!r})')
     number = found.partition("/")[2]
     if number.isdecimal() and int(number) > int(version):
         raise InputError(f"{where}: was written by a newer ficgan ({found}; this one knows {schema}); update ficgan")

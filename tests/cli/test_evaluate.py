@@ -78,4 +78,4 @@ def test_presets_need_data_and_others_take_none(tmp_path: Path) -> None:
 
 def test_a_report_of_nothing_is_told(tmp_path: Path) -> None:
     code, _, err = call("report", str(tmp_path))
-    assert code == 3 and "results.json" in err and err.count("\n") == 1
+    assert code == 3 and "holds no results.json" in err and err.count("\n") == 1

@@ -143,10 +143,10 @@ def test_a_face_that_stays_as_it_is_is_refused(tree: Path, tmp_path: Path) -> No
 
 def test_what_can_be_taken_back_is_said(tree: Path, tmp_path: Path) -> None:
     code, _, err = anonymise(tree / "a", tmp_path, "--degree", 20, method="tapering")
-    assert code == 0 and "taken back" in err
+    assert code == 0 and "undone" in err
     assert json.loads((tmp_path / "one.ply.json").read_text())["reversible_by"]
     code, out, _ = call("list")
-    assert next(line for line in out.splitlines() if line.startswith("tapering")).count("taken back") == 1
+    assert next(line for line in out.splitlines() if line.startswith("tapering")).count("undone") == 1
 
 
 def test_an_interrupted_tree_goes_on(tree: Path, tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from ficgan.lab.survey import ANSWERS_SCHEMA, Key, Questionnaire, Rules, Survey,
 SIDE = 32
 
 
-def made_people(folder: Path, people: int = 70, *, gender: bool = True) -> SetConfig:
-    """A set on disk, labels beside it; names of people are in file names."""
+def made_people(folder: Path, people: int = 70, *, gender: bool = True, every: int = 2) -> SetConfig:
+    """A set on disk, labels beside it; names of people are in file names. One in `every` is a man."""
     folder.mkdir()
     rng = np.random.default_rng(5)
     with (folder / "labels.csv").open("w", newline="") as file:
@@ -28,7 +28,7 @@ def made_people(folder: Path, people: int = 70, *, gender: bool = True) -> SetCo
                 pixels = 128 + texture + rng.normal(size=(SIDE, SIDE, 3)) * 8
                 name = f"zaphod{person:03d}-{index}.png"
                 Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder / name)
-                sex = ["Female" if person % 2 else "Male"] * gender
+                sex = ["Female" if person % every else "Male"] * gender
                 table.writerow([name, f"zaphod{person:03d}", 25 + 30 * (person // 2 % 2), *sex])
     return SetConfig(name="zaphods", path=str(folder), labels=str(folder / "labels.csv"), size=SIDE, aligned=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +196,15 @@ def test_the_page_escapes_and_shows_what_is_refused(report: list[Path]) -> None:
     assert {path.name for path in report if path.suffix == ".svg"} >= {"made-attackers.svg", "made-cmc.svg"}
     assert all(path.is_file() for path in report)
     assert Results.read(report[0].with_name("report.json")).trials == results().trials
+
+
+def test_plots_of_nothing_are_left_out_in_silence(tmp_path: Path) -> None:
+    made = results()
+    made.trials = [trial("clear", "clear", None, control="ceiling"), trial("weak", "naive", None)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        files = write_report(made, tmp_path)
+    assert "made-attackers.svg" not in {path.name for path in files}
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from survey_world import SIDE, made_survey
+from survey_world import SIDE, made_people, made_survey
 
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.matrix_config import MethodConfig, SetConfig
@@ -172,6 +172,13 @@ def test_a_folder_of_reversed_pictures_is_shown(source: SetConfig, tmp_path: Pat
     assert str(tmp_path.parent) not in json.dumps(asdict(made.key))
     shown = [made.pixels[token] for token, one in made.key.pictures.items() if one.condition == labels[1]]
     assert shown and all((pixels == (1, 2, 3)).all() for pixels in shown)
+
+
+def test_attackers_leave_enough_people_of_the_rarer_gender(tmp_path: Path) -> None:
+    source = made_people(tmp_path / "people", every=5)
+    made = make_survey(source, changes_of([], ["pixelation:size=4@ridge"]), Rules(pairs=4))
+    genders = Counter(item.gender for item in made.key.questionnaires[0].items if not item.check)
+    assert genders == {"Female": 4, "Male": 4}
 
 
 def test_an_attacker_that_does_not_apply_is_refused(source: SetConfig) -> None:

@@ -151,6 +151,15 @@ def test_build_without_a_compiler(fresh, monkeypatch, capsys):
     assert "'Hopper'" in capsys.readouterr().err
 
 
+def test_a_build_that_is_interrupted_says_so(fresh, monkeypatch, capsys):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(build, "build", interrupted)
+    assert commands.main(["build"]) == 130
+    assert capsys.readouterr().err == "Interrupted.\n"
+
+
 def pretended_nvcc(folder: Path, body: str) -> Path:
     path = folder / "nvcc"
     path.write_text(

@@ -178,7 +178,7 @@ def test_a_sparse_face_and_a_weak_degree_are_said(head: MadeHead) -> None:
     marks = FaceLandmarks.of_points(head.landmarks)
     done = anonymise_scan(head.cloud, CLOUD_ANONYMIZERS["tapering"].of_degree(1), landmarks=marks)
     assert any("hardly changed" in one for one in done.warnings) and any("points where" in one for one in done.warnings)
-    assert any("taken back" in one for one in done.record["warnings"]) and not done.record["doubtful"]
+    assert any("undone" in one for one in done.record["warnings"]) and not done.record["doubtful"]
     assert done.record["hardly_changed"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +13,13 @@ import onnxruntime
 import pytest
 import torch
 import torch.nn.functional as F
+from judge_detail import judge
 from PIL import Image
 
 from ficgan import pretrained
 from ficgan.config import Config, load_config
 from ficgan.deidentify import Deidentifier
-from ficgan.errors import UsageError
+from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, crop, get_detector
 from ficgan.files import file_digest
 from ficgan.frame.file import DetailWriter, load_appearance, sharpness
@@ -27,6 +29,7 @@ from ficgan.models.frame import local_mean
 from ficgan.models.onnx import detail_to_onnx
 from ficgan.training import train
 from ficgan.training.detail import DetailTask
+from ficgan.training.stats import reading_lines
 
 CONFIG = Path(__file__).resolve().parents[2] / "configs/detail.yaml"
 SMALL = [
@@ -127,6 +130,35 @@ def test_a_run_leaves_a_model_with_the_network(trained: Path, faces: Path) -> No
         assert sheet.size == (256, 7 * 256)  # one of twelve is held out
     with pytest.raises(UsageError, match=r"model\.resolution is 128, .* set it to 256"):
         DetailTask(small("model.resolution=128"), [faces], None, None, torch.device("cpu"))
+
+
+def test_a_run_is_judged_beside_lent_detail_and_none(trained: Path, faces: Path, tmp_path: Path) -> None:
+    head, _, *rows = judge(trained / "network.safetensors", [faces], None, tmp_path / "sheet.png")
+    assert head.split(" | ")[1] == "L1" and [row.split(" | ")[0] for row in rows] == ["| none", "| lent", "| network"]
+    assert all(0 < float(row.split(" | ")[1]) < 0.5 for row in rows)
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        assert sheet.size == (256, 7 * 256)
+
+
+def test_faces_without_detail_are_refused(faces: Path, tmp_path: Path) -> None:
+    with Image.open(faces / "03.png") as face:
+        face.resize((255, 255)).save(tmp_path / "few.png")
+    with pytest.raises(InputError, match=r"few\.png has 255×255 pixels; give faces of at least 256×256"):
+        DetailTask(small(), [faces, tmp_path], None, None, torch.device("cpu"))
+
+
+def test_a_long_reading_says_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    say = reading_lines("text", every=0.1)
+    for number in (1, 2, 3):
+        say("reading faces", number, 4)
+    time.sleep(0.11)
+    for number in (4, 5):
+        say("reading faces", number, 6)
+    say("reading identities", 1, 1)
+    reading_lines("none")("reading faces", 1, 4)
+    said = capsys.readouterr()
+    assert not said.out
+    assert said.err.splitlines() == ["reading faces: 1 of 4", "reading faces: 4 of 6", "reading identities: 1 of 1"]
 
 
 def test_large_faces_get_its_detail_and_small_ones_do_not(trained: Path, tmp_path: Path) -> None:

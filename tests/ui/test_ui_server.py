@@ -253,8 +253,9 @@ def test_controls_and_exemplars(desk: Desk, png: bytes) -> None:
     source = np.asarray(Image.open(io.BytesIO(png)))
     applied = deciding(desk.session.engine, read_decisions(file))(source, key=content_key(source))
     assert np.array_equal(applied.image, saved) and not np.array_equal(saved, desk.session.engine(source).image)
-    outcome = CliRunner().invoke(main, ["bulk", str(file.parent), "-o", "x", "--decisions", str(file), "--layer", "1"])
-    assert outcome.exit_code == 2 and "says how new faces are drawn; leave --layer out" in outcome.output
+    drawn = ["--decisions", str(file), "--layer", "1", "--k", "9"]
+    outcome = CliRunner().invoke(main, ["bulk", str(file.parent), "-o", "x", *drawn])
+    assert outcome.exit_code == 2 and "says how new faces are drawn; leave --k, --layer out" in outcome.output
     desk.ask("PATCH", f"{one}/faces/0", {"draw": 0})
     # For all files: those of its own go, and the same picture as at first comes back.
     desk.ask("POST", "controls", item["controls"])
@@ -371,7 +372,7 @@ def test_projects_of_other_versions_and_damaged_ones_are_refused(tmp_path: Path)
     whole = (place / "ui.json").read_text()
     for text, words in (
         (whole.replace("project/1", "project/2"), "written by a newer ficgan"),
-        (whole.replace("ficgan-ui-project/1", "holiday/1"), "is no such file"),
+        (whole.replace("ficgan-ui-project/1", "holiday/1"), "is another kind of file"),
         (whole[:-20], "is not valid JSON"),
         (whole.replace('"seed"', '"sed"'), "sed"),
     ):

@@ -225,6 +225,7 @@ def test_command_trains_and_says_what_it_reached(people: Path, tmp_path: Path) -
         (["{people}", "-o", "{tmp}/o", "--held-out", "2"], 2, "held-out"),
         (["{people}/p00", "-o", "{tmp}/o"], 3, "no person's folder"),
         (["{people}", "-o", "{tmp}/o", "--labels", "{tmp}/x.csv"], 3, "cannot be read"),
+        (["{people}", "-o", "{people}/p00/0.png"], 2, "is a file"),
     ],
 )
 def test_command_mistakes(people: Path, tmp_path: Path, arguments: list[str], code: int, message: str) -> None:

@@ -5,6 +5,7 @@ Most films here show coloured discs for faces: the detector of this test finds t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -428,6 +429,22 @@ def test_frames_that_nobody_searched_are_refused_even_by_force(tmp_path: Path) -
     with pytest.raises(InputError, match="frame 6 comes at"):  # its later faces are elsewhere
         render_film(tools(), tmp_path / "project", left_out, tmp_path / "out.mp4", settings=settings, force=True)
     assert not (tmp_path / "out.mp4").exists()
+
+
+def test_another_span_than_the_analysed_one_is_cut_or_refused(tmp_path: Path) -> None:
+    source, settings = film(tmp_path / "film.mp4", pair(12)), VideoSettings(mode="solid", verify="off")
+    analyse_film(tools(), source, tmp_path / "project", settings=settings)
+    document = tmp_path / "project" / "project.json"
+    tree = json.loads(document.read_text())
+    for start, end in ((None, 0.2), (0.2, None)):
+        document.write_text(json.dumps({**tree, "settings": {**tree["settings"], "start": start, "end": end}}))
+        if start is None:
+            result = render_film(tools(), tmp_path / "project", source, tmp_path / "short.mp4", settings=settings)
+            assert 0 < result.frames < 12 and any("12 when analysed" in note for note in result.notes)
+        else:  # every box would lie some frames late
+            with pytest.raises(InputError, match="begins elsewhere than when it was analysed"):
+                render_film(tools(), tmp_path / "project", source, tmp_path / "late.mp4", settings=settings)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["film.mp4", "project", "short.mp4"]
 
 
 @pytest.mark.parametrize("stage", ["rendering", "checking"])

@@ -240,8 +240,8 @@ def ruled(tree: dict[str, Any], **changes: Any) -> None:
     [
         (lambda t: t.update(schema="ficgan-video-project/2"), "written by a newer ficgan"),
         (lambda t: t.update(schema="ficgan-video-project/0"), "unknown version"),
-        (lambda t: t.update(schema="something"), "is no such file"),
-        (lambda t: t.pop("schema"), "is no such file"),
+        (lambda t: t.update(schema="something"), "is another kind of file"),
+        (lambda t: t.pop("schema"), "is another kind of file"),
         (lambda t: t.pop("source"), "source is missing"),
         (lambda t: t.update(decision={}), "unknown key 'decision'; did you mean 'decisions'?"),
         (lambda t: t["source"].update(heigth=3), "unknown key 'source.heigth'; did you mean 'source.height'?"),
@@ -291,7 +291,7 @@ def test_a_mistake_in_the_file_is_one_sentence(
     [
         (b"", "not valid JSON"),
         (b'{"schema": "ficgan-video-project/1", ', "line 1: is not valid JSON"),
-        (b"[1, 2]", "is no such file"),
+        (b"[1, 2]", "is another kind of file"),
         (b"\xff\xfe", "not UTF-8"),
         (b"[" * 100_000, "not valid JSON"),
         (b'{"schema": "ficgan-video-project/1", "cuts": [1], "cuts": []}', "'cuts' stands there twice"),
@@ -486,7 +486,7 @@ def test_tracks_are_linked_anew(decide: Callable[..., Project]) -> None:
     [
         ({"analysis": "b2"}, "another project"),
         ({"schema": "ficgan-video-decisions/3"}, "newer"),
-        ({"schema": "ficgan-video-project/1"}, "is no such file"),
+        ({"schema": "ficgan-video-project/1"}, "is another kind of file"),
         ({"default": None}, "default"),
         ({"default": "keep"}, "default"),
         ({"peple": {}}, "did you mean 'people'?"),

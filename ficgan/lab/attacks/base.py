@@ -88,7 +88,7 @@ BLURS = frozenset({"gaussian-blur", "box-blur", "obfuscation-blur"})
 NOISES = frozenset({"gaussian-noise", "fawkes", "dp-pix", "dp-snow"})
 """Families of methods by what was done to the pixels; who attacks which: Fantômas, Table 4, and the further blurs."""
 
-REVERSERS: Registry[Reverser] = Registry("reverser")
+REVERSERS: Registry[Reverser] = Registry("attacker")
 """By name; `ficgan.lab.attacks` fills it."""
 
 

@@ -255,7 +255,8 @@ def _on_axes(draw: Callable[[Results, str, Any], bool], results: Results, name: 
 
 
 def _legend(axes: Any, grid: str = "both") -> None:
-    axes.legend(fontsize=6, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
+    if axes.get_legend_handles_labels()[0]:  # of an empty plot, which nobody gets to see, matplotlib would complain
+        axes.legend(fontsize=6, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     axes.grid(axis=grid, alpha=0.3)
 
 

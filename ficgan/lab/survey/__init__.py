@@ -7,6 +7,7 @@ under condition (b + q) mod C, so nobody sees a pair twice (Fantômas, appendix 
 from __future__ import annotations
 
 import dataclasses
+import math
 import secrets
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -393,7 +394,8 @@ def make_survey(
     prepared = prepared_set(source, detector, store)
     people, sizes = known(prepared.faces), source.split
     if not divided:
-        sizes = sizes.model_copy(update=_sizes(people, changes, people_needed(len(changes), rules)))
+        needed = people_needed(len(changes), rules) / (2 * _rarer_share(people, prepared.groups.get(GENDER)))
+        sizes = sizes.model_copy(update=_sizes(people, changes, math.ceil(needed)))
     parts = divide(prepared, sizes)
     design = draw(people, parts.gallery, parts.probe, prepared.groups, len(changes), rules)
     bench = _bench(prepared, parts, design, rules, store)
@@ -408,6 +410,17 @@ def make_survey(
     return _with_tokens(prepared, design, tuple(conditions), shown, rules)
 
 
+def _rarer_share(people: NDArray[np.int64], genders: Sequence[str] | None) -> float:
+    """The share of people who have the rarer of the two genders; .5 where the set does not say."""
+    rows: dict[int, list[str]] = defaultdict(list)
+    for person, gender in zip(people.tolist(), genders or (), strict=False):
+        rows[person].append(gender)
+    counts = Counter(_usual(mine) for person, mine in rows.items() if person >= 0)
+    del counts[""]
+    two = [count for _, count in counts.most_common(2)]
+    return two[1] / sum(two) if len(two) == 2 else 0.5
+
+
 def _sizes(people: NDArray[np.int64], changes: Sequence[Change], needed: int) -> dict[str, int]:
     made = [change.method.make() for change in changes if change.method is not None]
     learners = [parse_spec(one.attacker)[0] for one in changes if one.attacker and not one.folder]
@@ -415,7 +428,7 @@ def _sizes(people: NDArray[np.int64], changes: Sequence[Change], needed: int) ->
     attacker = _ATTACKER * any("pairs" in REVERSERS[name].traits.knowledge for name in learners)
     who, counts = np.unique(people[people >= 0], return_counts=True)
     with_two_photos = int((counts >= 2).sum())
-    # Half as many again as are needed: women and men are not drawn in equal numbers.
+    # Half as many again as are needed: people are drawn without regard to gender.
     test = max(2, min(with_two_photos, max(needed * 3 // 2, len(who) - background - attacker)))
     rest = max(0, len(who) - test)
     background = min(background, rest // 2 if attacker else rest)
