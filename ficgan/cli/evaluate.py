@@ -136,8 +136,12 @@ def _matrix(
     from ficgan.errors import UsageError
     from ficgan.lab.matrix_config import load_matrix
     from ficgan.lab.papers import with_data
+    from ficgan.yaml_settings import hint
 
-    if config in configs.names("eval"):
+    presets = configs.names("eval")
+    if config not in presets and not Path(config).exists():
+        raise UsageError(f"there is no matrix named {config!r}, and no such file; {hint(config, presets)}")
+    if config in presets:
         if data is None:
             raise UsageError(f"{config} comes without faces; give --data")
         return with_data(
