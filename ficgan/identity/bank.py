@@ -453,8 +453,8 @@ def read_bank(path: str | Path) -> tuple[NDArray[np.float16], NDArray[np.uint8],
 
 def _whole(codes: NDArray[np.uint8], scale: NDArray[np.float32]) -> NDArray[np.float16]:
     """Codes of 8 bits as float16, read-only."""
-    if scale.shape != (2, codes.shape[1]) or not np.isfinite(scale).all():
-        raise ValueError(f"its scale has the shape {list(scale.shape)}, or is not finite")
+    if codes.ndim != 2 or not codes.size or scale.shape != (2, codes.shape[1]) or not np.isfinite(scale).all():
+        raise ValueError(f"its codes {list(codes.shape)} and scale {list(scale.shape)} do not fit, or are not finite")
     low, step = scale
     whole = np.empty(codes.shape, np.float16)
     with np.errstate(over="ignore"):  # a damaged scale; whoever opens the bank looks for what is not finite

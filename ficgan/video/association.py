@@ -296,6 +296,8 @@ def _joined(parts: Sequence[Chain], reach: float, most: float, times: Floats, *,
 
     With `faces` one of the two must be a face.
     """
+    if not parts:
+        return []
     parts = sorted(parts, key=lambda chain: float(chain.times[0]))
     begins = _Begins.of(parts)
     links: list[tuple[float, int, int]] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -54,7 +54,7 @@ _FALLBACKS = {
     "small": "they are below {small:g} pixels",
     "turned away": "the head is turned too far",
     "unread": "the model could not read them, or the head was turned too far",
-    "known": "a recogniser still knew the person there or within half a second",
+    "known": "a recogniser still knew the person there or nearby",
 }
 """Why a face of a film gets no generated one, in words for the user."""
 _LINKABLE = {
@@ -168,7 +168,7 @@ def render_film(
         state = State(work, tools, identity)
         return job.redact(
             film, state, output, encode, overwrite=overwrite, project=document.parent, edits=edits_of(film),
-            reviewed=True,
+            reviewed=decisions is not None or bool(edits_of(film)),
         )
 
 
@@ -349,21 +349,32 @@ class FilmJob:
         )  # fmt: skip
 
     def _audition(self) -> None:
-        """Try the new faces of all people on a few frames, where an interrupted run has not done so."""
-        wanted, plan = self.plan.auditions(), self.plan
-        if not wanted or self.renderer.casts or self.settings.verify == "off" or self.tools.gate is None:
+        """Try the new faces of all people on a few frames, where neither an interrupted run nor the job has done so."""
+        plan, renderer, tools = self.plan, self.renderer, self.tools
+        if renderer.casts or self.settings.verify == "off" or tools.gate is None or not tools.policy.verify:
             return
-        step = self._step("choosing faces", len(self.film.pts))
+        wanted = plan.auditions()
+        known = tools.casts_of_job if self.settings.link == "job" else {}
+        for person in set().union(*wanted.values()) & set(known):
+            renderer.cast(person, *known[person], settled=True)
+        wanted = {frame: people - set(renderer.casts) for frame, people in wanted.items()}
 
-        def jobs() -> Iterator[FrameJob]:
-            for frame in self._as_analysed(self.source.frames(wanted=wanted.__contains__)):
+        def jobs(people: Collection[str]) -> Iterator[FrameJob]:
+            frames = {frame: wanted[frame] & set(people) for frame in wanted if wanted[frame] & set(people)}
+            step = self._step("choosing faces", len(self.film.pts))
+
+            def is_wanted(frame: int) -> bool:
+                step(frame)
+                return frame in frames
+
+            for frame in self._as_analysed(self.source.frames(wanted=is_wanted)) if frames else ():
                 job = plan.job(frame)
-                yield replace(job, appearances=[one for one in job.appearances if one.person in wanted[frame.index]])
-                step(frame.index)
+                yield replace(job, appearances=[one for one in job.appearances if one.person in frames[frame.index]])
 
         with self.state.timed("choosing faces"):
-            self.renderer.audition(jobs())
-        self.state.save_casts(self.renderer, Counter(), 0)
+            renderer.audition(jobs, set().union(*wanted.values()))
+        known |= {person: (cast.z_id, cast.rung) for person, cast in renderer.casts.items()}
+        self.state.save_casts(renderer, Counter(), 0)
 
     def render(self) -> None:
         """Render what is in no finished segment yet, and put all segments together with the sound."""

@@ -37,8 +37,8 @@ __all__ = [
 ]  # fmt: skip
 
 _ORIGINS = {SEEN: "seen", FILLED: "filled", PADDED: "padded"}
-_AUDITIONS = 8
-"""Most frames on which a person's new face is tried."""
+_AUDITIONS = (3, 8)
+"""Fewest and most frames on which a person's new face is tried."""
 _CHECKERS = ("insightface", "yunet", "centerface", "dlib")
 """Detectors for the check, the best first."""
 
@@ -132,15 +132,18 @@ class Plan:
     def auditions(self) -> dict[int, set[str]]:
         """Frames on which identities are tried before the film is rendered, with their people.
 
-        One for each second that a person is seen, 8 at most, spread over all of them.
+        One for each second that a person is there, 3 to 8, spread over the frames on which the detector saw it.
         """
+        there: Counter[str] = Counter()
         seen: dict[str, list[int]] = {}
         for track in self._tracks:
-            rows = np.flatnonzero((self._modes[track.id] == "ficgan") & (track.origin == SEEN))
-            seen.setdefault(self.person[track.id], []).extend((track.first + rows).tolist())
+            generated, person = self._modes[track.id] == "ficgan", self.person[track.id]
+            there[person] += int(generated.sum())
+            rows = np.flatnonzero(generated & (track.origin == SEEN))
+            seen.setdefault(person, []).extend((track.first + rows).tolist())
         chosen: dict[int, set[str]] = {}
         for person, frames in seen.items():
-            count = min(_AUDITIONS, 1 + int(len(frames) / self._rate))
+            count = min(max(_AUDITIONS[0], int(there[person] / self._rate)), _AUDITIONS[1], len(frames))
             for place in np.linspace(0, len(frames) - 1, count + 2)[1:-1] if frames else ():
                 chosen.setdefault(frames[round(place)], set()).add(person)
         return chosen

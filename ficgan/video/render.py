@@ -1,17 +1,18 @@
 """Frames in, redacted frames out: the one renderer behind files, cameras and streams.
 
-A person's new identity (a *cast*) is settled where they first appear: one k-same draw, read by the gate; its styles are
-kept for the rest of the film. From frame to frame only pose, light and expression (the spatial code) are read anew.
+A person's new identity (a *cast*) is one k-same draw. In films it is chosen before the first frame is drawn, by what the
+gate reads on a few of them; in streams where the person first appears. From frame to frame only pose, light and
+expression (the spatial code) are read anew.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,6 +123,9 @@ class VideoTools:
     gate: Recognizer | None = None
     """Checks new faces and the result: one recogniser, or several as one; if not given, `recognizer` does."""
 
+    casts_of_job: dict[str, tuple[NDArray[np.float32], int]] = field(default_factory=dict)
+    """Person → source's code and rung of the ladder in earlier films, where they are linked."""
+
     def __post_init__(self) -> None:
         if self.gate is None:
             object.__setattr__(self, "gate", self.recognizer)
@@ -152,6 +156,7 @@ class Films:
     thorough: bool = False
     gate: Recognizer | None = None
     _people: People | None = None
+    _casts: dict[str, tuple[NDArray[np.float32], int]] = field(default_factory=dict)
 
     def settings(self, **changes: Any) -> VideoSettings:
         """The usual settings with this mode, and what is changed."""
@@ -178,7 +183,9 @@ class Films:
         once = isinstance(self.detector, PyramidDetector) and not self.thorough
         detector = self.detector.once() if once else self.detector  # type: ignore[attr-defined]
         methods = self.methods.trusting(settings.mode) if trusted else self.methods
-        return VideoTools(detector, self.recognizer, self.model, self.policy, self.layer, psi, methods, self.gate)
+        return VideoTools(
+            detector, self.recognizer, self.model, self.policy, self.layer, psi, methods, self.gate, self._casts
+        )
 
     def linked(self, settings: VideoSettings) -> People | None:
         """People known from the earlier films, where they are to be linked."""
@@ -225,13 +232,15 @@ class Cast:
     checked: dict[int, float] = field(default_factory=dict)
     """Track → second of its last reading by the gate."""
     distance: float | None = None
-    """Smallest distance between source and result that the gate read."""
+    """Smallest distance between source and result that the gate read; of a chosen face, where it is shown."""
     matched_by: list[str] = field(default_factory=list)
     """Recognisers that took a face for the source; that face is not shown."""
     settled: bool = False
     """Whether it was chosen for the whole film: where it is recognised a moment is covered, and the person keeps it."""
     hidden: set[int] = field(default_factory=set)
-    """Tracks that the gate recognised when it last read them."""
+    """Tracks that are covered, as the gate recognised them."""
+    watched: set[int] = field(default_factory=set)
+    """Tracks that the gate reads on every frame, as it was near to recognising them."""
 
 
 class Renderer:
@@ -259,6 +268,9 @@ class Renderer:
         self._ladder: list[Attempt] = []
         if model is not None:
             self._ladder = tools.policy.attempts(tools.layer, model.band, drawn=not model.swap)
+            if tools.policy.retries and not model.swap:  # a face is seen on many frames: more to choose from
+                draws = range(_DRAWS[0], _DRAWS[1])
+                self._ladder += [Attempt(0, draw=number, psi=1.0) for number in draws]
 
     def __call__(self, jobs: Sequence[FrameJob], around: Sequence[FrameJob] = ()) -> list[Image]:
         """The new images of consecutive frames; a frame without faces is the source's own array.
@@ -312,48 +324,55 @@ class Renderer:
             cast.draw |= {"k": draw.k, "psi": draw.psi, "members_digest": draw.members_digest}
         return cast
 
-    def audition(self, jobs: Iterable[FrameJob]) -> None:
+    def audition(self, jobs: Callable[[Collection[str]], Iterable[FrameJob]], people: Collection[str]) -> None:
         """Choose the identity of each person for the whole film, from single frames that are spread over it.
 
-        The gate reads the first attempt of the ladder on all of them. From a frame on which it nearly recognises the
-        person it reads all attempts. Of those that come so near about as seldom as the best, the least changed code
-        is taken, and of these the farthest face. A person to whom each comes so near on half of the frames or more
-        always gets the fallback.
+        The gate reads the first attempt of the ladder on all of them. Where it comes near on one, all other attempts
+        are read on all of them, too. Of those that come near about as seldom as the best, the one that keeps most of
+        the source's code is taken, and of these the farthest face. A person to whom each comes near on half of the
+        frames or more always gets the fallback.
+
+        Args:
+            jobs: makes the frames of some people.
+            people: whose identity is to be chosen.
         """
-        model, gate = self.tools.face_model, self.tools.gate
-        if model is None or gate is None or not self.tools.policy.verify:
+        model = self.tools.face_model
+        if model is None:
             return
-        reader = _Reader(model, 0)
         tried: dict[str, list[tuple[Cast, list[float]]]] = {}
 
-        def reading(face: _NewFace, cast: Cast) -> float:
-            assert cast.styles is not None
-            made = model.render(cast.styles, [face.sight])[0]
-            face.paste = model.paste(face.frame.image, face.sight, made, mask_scale=self.settings.mask_scale)
-            return self._read(face, cast)
+        def read(people: Collection[str], rungs: range) -> None:
+            reader = _Reader(model, 0)
+            for job in jobs(people):
+                for face in reader.read([job], ()):
+                    if face.sight.problem:
+                        continue
+                    attempts = tried.setdefault(face.person, [])
+                    if len(attempts) <= rungs[0]:
+                        z_id = attempts[0][0].z_id if attempts else face.sight.z_id[None]
+                        attempts += [(self._cast(face.person, z_id, rung), []) for rung in rungs]
+                    for cast, ratios in attempts[rungs[0] :]:
+                        assert cast.styles is not None
+                        made = model.render(cast.styles, [face.sight])[0]
+                        face.paste = model.paste(
+                            face.frame.image, face.sight, made, mask_scale=self.settings.mask_scale
+                        )
+                        ratios.append(self._read(face, cast).ratio)
 
-        for job in jobs:
-            for face in reader.read([job], ()):
-                if face.sight.problem:
-                    continue
-                attempts = tried.setdefault(face.person, [])
-                if not attempts:
-                    attempts.append((self._cast(face.person, face.sight.z_id[None], 0), []))
-                for cast, ratios in attempts:
-                    ratios.append(reading(face, cast))
-                if len(attempts) == 1 and attempts[0][1][-1] < self.settings.margin:
-                    others = [self._cast(face.person, cast.z_id, rung) for rung in range(1, len(self._ladder))]
-                    attempts += [(other, [reading(face, other)]) for other in others]
+        read(people, range(1))
+        near = [person for person, [(_, ratios)] in tried.items() if min(ratios) < self.settings.margin]
+        if near and len(self._ladder) > 1:
+            read(near, range(1, len(self._ladder)))
         for person, attempts in tried.items():
             rates = [float(np.mean(np.less(ratios, self.settings.margin))) for _, ratios in attempts]
             good = [one for one, rate in zip(attempts, rates, strict=True) if rate <= min(rates) + _LEVEL]
-            least = self._ladder[good[0][0].rung]
-            alike = [one for one in good if self._ladder[one[0].rung].layer == least.layer]
+            layer = self._ladder[good[0][0].rung].layer
+            alike = [one for one in good if self._ladder[one[0].rung].layer == layer]
             chosen = max(alike, key=lambda one: np.mean(one[1]))[0]
             if min(rates) >= 0.5:
                 chosen = self._cast(person, chosen.z_id, len(self._ladder))
             chosen.matched_by = list(dict.fromkeys(name for cast, _ in attempts for name in cast.matched_by))
-            chosen.settled = True
+            chosen.settled, chosen.distance = True, None  # nothing of what was read is shown
             self.casts[person] = chosen
 
     # -- new faces --------------------------------------------------------------------------------------------------
@@ -396,49 +415,69 @@ class Renderer:
         return kept
 
     def _recognised(self, faces: Sequence[_NewFace]) -> set[str]:
-        """People who need another face. Those who keep theirs lose it for a moment: until a reading passes."""
+        """People who need another face. Faces of those who keep theirs are covered, see `_watch`."""
         known: set[str] = set()
         if self.tools.gate is None or not self.tools.policy.verify:
             return known
-        for number, face in enumerate(faces):
-            cast, now = self.casts[face.person], face.frame.time
-            last = cast.checked.get(face.track)
+        tracks: dict[int, list[_NewFace]] = {}
+        for face in faces:
+            cast = self.casts[face.person]
             if face.paste is None or face.person in known:
                 continue
-            if last is None or not 0 <= now - last < self.settings.check:
-                ratio = self._read(face, cast)
+            if cast.settled:
+                tracks.setdefault(face.track, []).append(face)
+            elif self._is_due(face, cast):
+                reading = self._read(face, cast)
+                cast.distance = min(reading.distance, math.inf if cast.distance is None else cast.distance)
                 # Between two readings the face moves; a margin keeps the frames that are not read on the safe side.
-                doubtful = ratio < self.settings.margin
-                cast.checked[face.track] = now
-                if doubtful and not cast.settled:
+                if reading.ratio < self.settings.margin:
                     known.add(face.person)
-                elif ratio < 1:
-                    cast.hidden.add(face.track)
-                    for earlier in faces[:number]:
-                        self._hide(earlier, face.track)
-                else:
-                    cast.hidden.discard(face.track)
-                    if doubtful:
-                        cast.checked[face.track] = -math.inf  # the next frame is read, too
-            if face.track in cast.hidden:
-                self._hide(face, face.track)
+        for seen in tracks.values():
+            self._watch(seen, self.casts[seen[0].person])
         return known
 
-    def _hide(self, face: _NewFace, track: int) -> None:
-        if face.track == track and face.paste is not None:
-            face.paste = None
-            self.known += 1
+    def _is_due(self, face: _NewFace, cast: Cast) -> bool:
+        """Whether the gate shall read a track again; notes that it does."""
+        last, now = cast.checked.get(face.track), face.frame.time
+        due = last is None or not 0 <= now - last < self.settings.check
+        if due:
+            cast.checked[face.track] = now
+        return due
 
-    def _read(self, face: _NewFace, cast: Cast) -> float:
-        """Distance of the new face to its source, by the gate, of the distance that tells people apart; 0: matched."""
+    def _watch(self, faces: Sequence[_NewFace], cast: Cast) -> None:
+        """Cover the faces of a track in a chunk where the gate takes one of them for its source.
+
+        A reading that came near is followed by readings of every frame, until all of a chunk are far. A cover ends with
+        a chunk in which none comes within half the margin.
+        """
+        track, margin = faces[0].track, self.settings.margin
+        watched = track in cast.watched
+        readings = [self._read(faces[0], cast)] if self._is_due(faces[0], cast) or watched else []
+        if readings and (watched or readings[0].ratio < 1 + _WATCH * (margin - 1)):
+            readings += [self._read(face, cast) for face in faces[1:]]
+        if not readings:
+            return
+        least = min(reading.ratio for reading in readings)
+        (cast.watched.add if least < 1 + _WATCH * (margin - 1) else cast.watched.discard)(track)
+        if least < (1 + (margin - 1) / 2 if track in cast.hidden else 1):
+            cast.hidden.add(track)
+            for face in faces:
+                face.paste = None
+            self.known += len(faces)
+        else:
+            cast.hidden.discard(track)
+            shown = min(reading.distance for reading in readings)
+            cast.distance = min(shown, math.inf if cast.distance is None else cast.distance)
+
+    def _read(self, face: _NewFace, cast: Cast) -> _Reading:
+        """What the gate says of a new face and its source; recognisers that take it for the source are noted."""
         gate, marks = self.tools.gate, face.appearance.face.landmarks[None]
         assert gate is not None and face.paste is not None
         before, after = gate.embed(face.frame.image, marks)[0], gate.embed(face.paste.image, marks)[0]
         distance = float(gate.distance(before, after))
-        cast.distance = distance if cast.distance is None else min(cast.distance, distance)
         names = matching(gate, before, after)
         cast.matched_by += [name for name in names if name not in cast.matched_by]
-        return 0.0 if names else distance / gate.match_threshold
+        return _Reading(distance, 0.0 if names else distance / gate.match_threshold)
 
     # -- pictures ---------------------------------------------------------------------------------------------------
 
@@ -477,6 +516,19 @@ class Renderer:
 
 _LEVEL = 0.1
 """Attempts that come near on this share of frames more than the best are as good as it."""
+_DRAWS = (8, 14)
+"""Numbers of the draws that films have beyond those of photos."""
+_WATCH = 1.5
+"""A face that is nearer than so many times the margin is read on every frame."""
+
+
+class _Reading(NamedTuple):
+    distance: float
+    """Of a new face to its source, by the gate."""
+    ratio: float
+    """The same, of the distance that tells people apart; 0: it is taken for the source."""
+
+
 
 _Key = tuple[int, int]
 """Track and frame."""

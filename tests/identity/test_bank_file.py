@@ -97,6 +97,16 @@ def test_a_damaged_scale_is_refused(bank, path, damage):
         IdentityBank.load(path)
 
 
+def test_no_codes_for_very_many_people_are_refused_at_once(bank, path):
+    bank.save(path, small=True)
+    entries, _ = split(path)
+    for name, shape in (("codes", [2**40, 0]), ("scale", [2, 0]), ("attributes", [2**40, 0])):
+        entries[name] |= {"shape": shape, "data_offsets": [0, 0]}
+    join(path, entries, b"")
+    with pytest.raises(FicganError, match="is damaged"):
+        IdentityBank.load(path)
+
+
 def test_mapped_is_alike(bank, path, mapping):
     again = IdentityBank.load(path)
     assert np.array_equal(again.codes, bank.codes) and np.array_equal(again.attributes, bank.attributes)

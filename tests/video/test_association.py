@@ -375,3 +375,7 @@ def test_a_fast_face_without_a_beginning_or_an_end_is_named(
     assert [(sighting.frame, reason) for sighting, reason in doubts] == expected
     faint = chains([], [seen], range(60), CLOCK, 1.5)
     assert lost(faint, [20], range(60), CLOCK, 0.4, (640, 480)) == []
+
+
+def test_a_film_without_faces_has_no_chains() -> None:
+    assert chains([], [], [0, 5, 10], np.arange(11) / RATE, 1.5) == []

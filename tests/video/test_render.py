@@ -125,17 +125,20 @@ def test_the_gate_reads_again_after_a_while_and_not_in_between(face_model: FaceM
     assert render.casts["a"].distance == 1.0
 
 
+@dataclass
 class FrameGate(Gate):
-    """Takes the results of some frames for their source; which frame it is, the first pixel tells."""
+    """Takes the results of some frames for their source, and is near to it on others; the first pixel says which."""
 
     known: tuple[int, ...] = ()
+    near: tuple[int, ...] = ()
 
     def embed(self, image: Image, landmarks: ArrayLike) -> NDArray[np.float32]:
         self.reads.append(np.asarray(landmarks))
         return np.full((len(np.asarray(landmarks)), 2), float(image[0, 0, 0]), np.float32)
 
     def distance(self, a: ArrayLike, b: ArrayLike) -> float:
-        return 0.0 if int(np.ravel(a)[0]) in self.known else 1.0
+        frame = int(np.ravel(a)[0])
+        return 0.0 if frame in self.known else 0.53 if frame in self.near else 1.0
 
 
 def numbered(index: int, person: str = "a") -> FrameJob:
@@ -144,53 +147,67 @@ def numbered(index: int, person: str = "a") -> FrameJob:
     return made
 
 
-def test_an_audition_chooses_the_attempt_that_is_not_recognised(face_model: FaceModel) -> None:
+def audition(render: Renderer, *jobs: FrameJob) -> None:
+    render.audition(lambda people: list(jobs) if "a" in people else [], {"a"})
+
+
+def test_an_audition_chooses_an_attempt_that_is_not_recognised(face_model: FaceModel) -> None:
     render = renderer(face_model, Gate(stubborn=2))
-    render.audition([job(0, (1, "a", 100, "ficgan")), job(30, (1, "a", 104, "ficgan"))])
+    audition(render, job(0, (1, "a", 100, "ficgan")), job(30, (1, "a", 104, "ficgan")))
     cast = render.casts["a"]
-    assert cast.settled and cast.rung >= 2 and cast.draw["attempts"] == cast.rung + 1
+    assert cast.settled and cast.rung >= 1 and cast.draw["attempts"] == cast.rung + 1 and cast.distance is None
     styles = cast.styles
     assert not render.recast(["a"]) and render.casts["a"] is cast
     render([job(n, (1, "a", 100, "ficgan")) for n in range(3)])
-    assert render.casts["a"].styles is styles and render.counts == {"generated": 3}
+    assert render.casts["a"].styles is styles and render.counts == {"generated": 3} and cast.distance == 1.0
+
+
+def test_attempts_are_compared_on_the_same_frames(face_model: FaceModel) -> None:
+    gate = FrameGate(known=(8,))
+    render = renderer(face_model, gate)
+    audition(render, numbered(0), numbered(4), numbered(8))  # all are recognised on the last one, and on that alone
+    assert render.casts["a"].rung == 0 and len(gate.reads) // 2 == 3 * len(render._ladder)
 
 
 def test_who_is_recognised_with_every_attempt_is_masked_from_the_start(face_model: FaceModel) -> None:
     render = renderer(face_model, Gate(stubborn=99))
-    render.audition([job(0, (1, "a", 100, "ficgan"))])
+    audition(render, job(0, (1, "a", 100, "ficgan")))
     render([job(n, (1, "a", 100, "ficgan")) for n in range(2)])
     assert render.casts["a"].styles is None and render.counts == {"solid": 2}
 
 
 def test_a_chosen_face_that_is_recognised_is_covered_for_a_moment(face_model: FaceModel) -> None:
     gate = FrameGate()
-    render = renderer(face_model, gate, check=0.4)  # ten frames
-    render.audition([numbered(0)])
-    styles, gate.known = render.casts["a"].styles, (10,)
+    render = renderer(face_model, gate, check=0.3)
+    audition(render, numbered(0))
+    styles, gate.known = render.casts["a"].styles, (10, 14)
+    gate.near = (9,)
     tallies = []
     for begin in range(0, 32, 4):
         render([numbered(index) for index in range(begin, begin + 4)])
         tallies += [dict(tally) for tally in render.tally]
-    # Frames 8 and 9, which were not read, lie in the chunk of the reading on 10; that on 20 passes.
-    assert [index for index, tally in enumerate(tallies) if "solid" in tally] == list(range(8, 20))
-    assert render.known == 12 and render.casts["a"].styles is styles
+    # 8 is far and the next to be read; 9 and 10 are not read. 16 is far, too, so nothing is covered.
+    assert not [index for index, tally in enumerate(tallies) if "solid" in tally]
+    gate.near, gate.known = (40,), (42, 46)  # 40 comes near, so all are read
+    tallies = []
+    for begin in range(32, 60, 4):
+        render([numbered(index) for index in range(begin, begin + 4)])
+        tallies += [dict(tally) for tally in render.tally]
+    assert [32 + index for index, tally in enumerate(tallies) if "solid" in tally] == list(range(40, 48))
+    assert render.known == 8 and render.casts["a"].styles is styles and render.casts["a"].distance == 1.0
 
 
 def test_doubtful_readings_are_followed_by_one_of_each_frame(face_model: FaceModel) -> None:
-    class Doubtful(FrameGate):
-        def distance(self, a: ArrayLike, b: ArrayLike) -> float:
-            return {3: 0.52, 4: 0.53, 5: 0.2}.get(int(np.ravel(a)[0]), 1.0)
-
-    gate = Doubtful()
+    gate = FrameGate(near=(3, 4), known=(5,))
     render = renderer(face_model, gate, check=0.12)  # three frames
-    render.audition([numbered(0)])
+    audition(render, numbered(0))
     gate.reads.clear()
     shown = []
     for index in range(9):
         render([numbered(index)])
         shown.append("generated" in render.tally[0])
-    assert shown == [True] * 5 + [False] * 3 + [True]  # .52 and .53 are no match, but near the limit of .5
-    assert len(gate.reads) // 2 == 5  # frames 0, 3, 4, 5 and 8
+    assert shown == [True] * 5 + [False] + [True] * 3  # 3 and 4 are no match, but near the limit
+    assert len(gate.reads) // 2 == 5  # frames 0, 3, 4, 5 and 6
 
 
 def test_without_a_model_and_with_shapeless_landmarks_faces_fall_back(face_model: FaceModel) -> None:
