@@ -1,7 +1,7 @@
 """Frames in, redacted frames out: the one renderer behind files, cameras and streams.
 
-A person's new identity (a *cast*) is one k-same draw. In films it is chosen before the first frame is drawn, by what the
-gate reads on a few of them; in streams where the person first appears. From frame to frame only pose, light and
+A person's new identity (a *cast*) is one k-same draw. In films it is chosen before the first frame is drawn, by what
+the gate reads on a few of them; in streams where the person first appears. From frame to frame only pose, light and
 expression (the spatial code) are read anew.
 """
 

@@ -36,6 +36,7 @@ from ficgan.video import (
     render_film,
 )
 from ficgan.video.association import LOST
+from ficgan.video.project import DECISIONS_SCHEMA
 
 Image = NDArray[np.uint8]
 RED, BLUE, YELLOW = (230, 20, 20), (20, 20, 230), (230, 220, 20)
@@ -199,13 +200,16 @@ def test_a_face_lost_in_fast_motion_is_named(tmp_path: Path) -> None:
     assert (place["frame"], place["time"], place["reason"]) == (11, 0.44, LOST) and not result.ok
     assert np.allclose(place["box"], [109, 30, 149, 70], atol=2)
     assert result.to_dict()["review"] == [place]
-    # Who has reviewed the film has looked.
     analyse_film(tools(), source, tmp_path / "project", settings=VideoSettings(mode="solid"))
     assert "around 0:00:00.4: " + LOST in (tmp_path / "project" / "review.html").read_text()
-    made = render_film(
-        tools(), tmp_path / "project", source, tmp_path / "made.mp4", settings=VideoSettings(verify="off")
-    )
-    assert made.review == () and made.ok
+    # Who has decided on the film has looked; a project that nobody touched says nothing of that.
+    (tmp_path / "decisions.json").write_text(json.dumps({"schema": DECISIONS_SCHEMA}))
+    for decisions, named in ((None, (place,)), (tmp_path / "decisions.json", ())):
+        made = render_film(
+            tools(), tmp_path / "project", source, tmp_path / "made.mp4", settings=VideoSettings(verify="off"),
+            decisions=decisions, overwrite=True,
+        )  # fmt: skip
+        assert tuple(made.review) == named and made.ok == (not named)
 
 
 @pytest.mark.parametrize("suffix", [".mp4", ".gif"])
