@@ -519,7 +519,7 @@ _LEVEL = 0.1
 _DRAWS = (8, 14)
 """Numbers of the draws that films have beyond those of photos."""
 _WATCH = 1.5
-"""A face that is nearer than so many times the margin is read on every frame."""
+"""A face is read on every frame when a reading lies within so many times the margin above the limit."""
 
 
 class _Reading(NamedTuple):
