@@ -320,7 +320,7 @@ class FilmJob:
         self.made = state.folder / f"ficgan-result{output.suffix}"
         a_second = max(1, round(film.rate))
         self.every = 1 if settings.verify == "full" else min(a_second, max(1, len(film.pts) // 2))
-        self.repaired = self.plan.cover(state.facts.findings, self.every)
+        self.repaired = self.plan.cover(state.facts.findings)
         self._audition()
         self.render()
         report = self.check()
@@ -340,7 +340,7 @@ class FilmJob:
         plan, renderer, assembled = self.plan, self.renderer, self.assembled
         return VideoResult(
             output, frames=assembled.frames, seconds=assembled.duration, tracks=len(film.tracks),
-            people=len(set(plan.person.values())), faces=renderer.counts, fallbacks=plan.fallbacks,
+            people=len(set(plan.person.values())), faces=renderer.counts, fallbacks={**plan.fallbacks, **renderer.causes},
             masked_people=sum(cast.styles is None for cast in renderer.casts.values()), origins=plan.origins,
             exemptions=film.decider().exemptions(film.tracks), edits=edits, check=report,
             review=() if reviewed else film.settings.get("review", ()), notes=notes,
@@ -374,7 +374,7 @@ class FilmJob:
         with self.state.timed("choosing faces"):
             renderer.audition(jobs, set().union(*wanted.values()))
         known |= {person: (cast.z_id, cast.rung) for person, cast in renderer.casts.items()}
-        self.state.save_casts(renderer, Counter(), 0)
+        self.state.save_casts(renderer, Counter(), Counter(), 0)
 
     def render(self) -> None:
         """Render what is in no finished segment yet, and put all segments together with the sound."""
@@ -391,7 +391,8 @@ class FilmJob:
         plan, writer = self.plan, self.writer
         begin, chunk, ahead = writer.next_frame, self.settings.chunk, 2 * plan.reach
         jobs: deque[FrameJob] = deque()
-        counts, step = Counter(self.renderer.counts), self._step("rendering", len(self.film.pts))
+        counts, causes = Counter(self.renderer.counts), Counter(self.renderer.causes)
+        step = self._step("rendering", len(self.film.pts))
 
         def flush() -> None:
             before = [jobs.popleft() for _ in range(len(jobs)) if jobs[0].frame.index < begin]
@@ -404,8 +405,9 @@ class FilmJob:
                 writer.write(job.frame, image)
                 step(job.frame.index)
                 if len(writer.segments) > finished:  # this frame began a new one
-                    self.state.save_casts(self.renderer, counts, writer.next_frame)
+                    self.state.save_casts(self.renderer, counts, causes, writer.next_frame)
                 counts.update(tally)
+                causes.update(self.renderer.causes_of[job.frame.index])
 
         with writer:
             # A few frames before the first are read again, so that an interrupted film becomes the same one.
@@ -415,7 +417,7 @@ class FilmJob:
                     flush()
             while jobs:
                 flush()
-        self.state.save_casts(self.renderer, counts, writer.next_frame)
+        self.state.save_casts(self.renderer, counts, causes, writer.next_frame)
 
     def _as_analysed(self, frames: Iterable[Frame]) -> Iterator[Frame]:
         """The frames, as long as they are those of the analysis: with others every later face were in a wrong place."""
@@ -441,7 +443,10 @@ class FilmJob:
             yield frame
 
     def check(self) -> CheckReport | None:
-        """Compare source and result; None where that is not wanted, or there is no recogniser."""
+        """Compare source and result; None where that is not wanted, or there is no recogniser.
+
+        Where a new face is still recognised, all frames up to the next ones that were looked at are looked at, too.
+        """
         settings, gate = self.settings, self.tools.gate
         if settings.verify == "off" or gate is None:
             return None
@@ -449,18 +454,19 @@ class FilmJob:
         offset = min(settings.at(self.source.info.rate).stride // 2, self.every - 1)
         step = self._step("checking", len(self.film.pts))
 
-        def wanted(frame: int) -> bool:
-            return frame % self.every == offset
-
-        def pairs() -> Iterator[tuple[Frame, Frame]]:
+        def compared(wanted: Callable[[int], bool]) -> CheckReport:
             with open_video(self.made) as result:
-                for pair in zip(self.source.frames(wanted=wanted), result.frames(wanted=wanted), strict=False):
-                    yield pair
-                    step(pair[0].index)
+                frames = zip(self.source.frames(wanted=wanted), result.frames(wanted=wanted), strict=False)
+                pairs = (pair for pair in frames if step(pair[0].index) is None)
+                return check_frames(pairs, self.plan.kept_at, detector, gate, expected=bool(self.film.tracks))
 
         with self.state.timed("checking"):
             detector = independent_detector(self.tools.detector.name, settings.detect_size)
-            report = check_frames(pairs(), self.plan.kept_at, detector, gate, expected=bool(self.film.tracks))
+            report = compared(lambda frame: frame % self.every == offset)
+            found = {finding.frame for finding in report.findings if self.plan.recognised([finding])}
+            near = {frame for seen in found for frame in range(seen - self.every + 1, seen + self.every)} - found
+            if near and self.every > 1:
+                report.add(compared(near.__contains__))
         if report.frames < 2:
             report.unchecked = "fewer than two of its frames were looked at"
         elif not report.faces and self.renderer.counts["generated"]:
@@ -476,7 +482,7 @@ class FilmJob:
         done = self.state.facts.recasts
         if done < RECASTS and not self.repaired and self.renderer.recast(self.plan.recognised(report.findings)):
             self.state.note(recasts=done + 1)
-        elif not self.repaired and (rows := self.plan.cover(report.findings, self.every)):
+        elif not self.repaired and (rows := self.plan.cover(report.findings)):
             self.repaired = rows
             self.state.note(findings=report.findings)
         else:
@@ -484,16 +490,15 @@ class FilmJob:
         for segment in self.writer.segments:
             segment.path.unlink()
         self.renderer.counts.clear()
-        self.renderer.unread = self.renderer.known = 0
-        self.state.save_casts(self.renderer, Counter(), 0)
+        self.renderer.causes.clear()
+        self.state.save_casts(self.renderer, Counter(), Counter(), 0)
         return True
 
     # -- the account ---------------------------------------------------------------------------------------------------
 
     def _notes(self, report: CheckReport | None) -> tuple[str, ...]:
         notes, fallback, total = list(self.notes), self.settings.fallback, len(self.film.pts)
-        counted = {"unread": self.renderer.unread, "known": self.renderer.known}
-        for reason, rows in {**self.plan.fallbacks, **counted}.items():
+        for reason, rows in {**self.plan.fallbacks, **self.renderer.causes}.items():
             if rows and reason in _FALLBACKS:
                 why = _FALLBACKS[reason].format(small=self.settings.small)
                 notes.append(f"{rows} sightings of faces got the fallback, {fallback}: {why}.")

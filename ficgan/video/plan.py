@@ -148,13 +148,12 @@ class Plan:
                 chosen.setdefault(frames[round(place)], set()).add(person)
         return chosen
 
-    def cover(self, findings: Sequence[Finding], reach: int) -> int:
-        """Cover generated faces that are still recognised, and `reach` unchecked frames around; returns the rows
+    def cover(self, findings: Sequence[Finding]) -> int:
+        """Cover generated faces that are still recognised, and those up to `hold` seconds around; returns the rows
         changed.
         """
-        changed = 0
-        reach = max(reach, round(self._settings.hold * self._rate))
-        for track, row in self._generated(findings):
+        changed, reach = 0, max(1, round(self._settings.hold * self._rate))
+        for track, row in list(self._generated(findings)):
             near = self._modes[track.id][max(0, row - reach) : row + reach + 1]  # a view
             changed += int((near == "ficgan").sum())
             near[near == "ficgan"] = self._settings.fallback
@@ -198,6 +197,12 @@ class CheckReport:
     findings: list[Finding] = field(default_factory=list)
     unchecked: str = ""
     """Why nothing follows from this check, where that is so."""
+
+    def add(self, other: CheckReport) -> None:
+        """Take over what a look at other frames of the film saw."""
+        self.frames, self.faces = self.frames + other.frames, self.faces + other.faces
+        self.exempt += other.exempt
+        self.findings = sorted([*self.findings, *other.findings], key=lambda finding: finding.frame)
 
     def to_dict(self) -> dict[str, Any]:
         tree = {**asdict(self), "checked": not self.unchecked}
@@ -353,8 +358,9 @@ class State:
         with write_private(self.folder / _STATE, overwrite=True) as file:
             file.write(self.facts.model_dump_json().encode())
 
-    def save_casts(self, renderer: Renderer, counts: Counter[str], frames: int) -> None:
-        """The new identities settled so far, and what was done in the first `frames` frames: all finished segments."""
+    def save_casts(self, renderer: Renderer, counts: Counter[str], causes: Counter[str], frames: int) -> None:
+        """The new identities settled so far, and what was done in the first `frames` frames, those of all finished
+        segments, and why."""
         from safetensors.numpy import save
 
         casts: list[dict[str, Any]] = []
@@ -369,7 +375,7 @@ class State:
         tensors |= {f"still.{number}": renderer.covers.stills[key] for number, key in enumerate(stills)}
         header = {
             "casts": json.dumps(casts), "stills": json.dumps(stills), "counts": json.dumps(counts),
-            "frames": str(frames),
+            "causes": json.dumps(causes), "frames": str(frames),
         }  # fmt: skip
         with write_private(self.folder / _CASTS, overwrite=True) as file:
             file.write(save(tensors, metadata=header))
@@ -387,11 +393,13 @@ class State:
                 for number, (mode, person) in enumerate(json.loads(header["stills"])):
                     renderer.covers.stills[mode, person] = file.get_tensor(f"still.{number}")
                 renderer.counts = Counter(json.loads(header["counts"]))
+                renderer.causes = Counter(json.loads(header["causes"]))
                 frames = int(header["frames"])
         except (OSError, SafetensorError, KeyError, TypeError, ValueError):
             renderer.casts.clear()
             renderer.covers.stills.clear()
             renderer.counts.clear()
+            renderer.causes.clear()
         for segment in finished_segments(self.folder):
             if segment.last >= frames:
                 segment.path.unlink()

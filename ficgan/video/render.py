@@ -256,10 +256,10 @@ class Renderer:
         """Faces of single frames by what was done to them."""
         self.tally: list[Counter[str]] = []
         """The same for each frame of the last call."""
-        self.unread = 0
-        """Faces of single frames that got the fallback, as the model could not read them there or nearby."""
-        self.known = 0
-        """Faces of single frames that got the fallback, as the gate recognised the person there or nearby."""
+        self.causes: Counter[str] = Counter()
+        """Faces of single frames that got the fallback by cause, in all and on frames of the last call. "unread": the
+        model could not read them there or nearby; "known": the gate recognised the person there or nearby."""
+        self.causes_of: dict[int, Counter[str]] = {}
         self._lost: dict[int, float] = {}
         """Track → second at which it could last not be read."""
         self._reader = None if tools.face_model is None else _Reader(tools.face_model, reach)
@@ -281,7 +281,9 @@ class Renderer:
             the
                 reach on each side every frame is smoothed in the same way, wherever a chunk begins.
         """
+        self.causes_of = {job.frame.index: Counter() for job in jobs}
         generated = self._generate(jobs, around)
+        self.causes += sum(self.causes_of.values(), Counter())
         self.tally = []
         images = []
         for job in jobs:
@@ -327,8 +329,8 @@ class Renderer:
     def audition(self, jobs: Callable[[Collection[str]], Iterable[FrameJob]], people: Collection[str]) -> None:
         """Choose the identity of each person for the whole film, from single frames that are spread over it.
 
-        The gate reads the first attempt of the ladder on all of them. Where it comes near on one, all other attempts
-        are read on all of them, too. Of those that come near about as seldom as the best, the one that keeps most of
+        The gate reads the first attempt of the ladder on all of them. Where it comes near on one, the others are read,
+        too, each until it cannot be chosen any more. Of those that come near about as seldom as the best, the one that keeps most of
         the source's code is taken, and of these the farthest face. A person to whom each comes near on half of the
         frames or more always gets the fallback.
 
@@ -339,7 +341,7 @@ class Renderer:
         model = self.tools.face_model
         if model is None:
             return
-        tried: dict[str, list[tuple[Cast, list[float]]]] = {}
+        tried: dict[str, list[_Trial]] = {}
 
         def read(people: Collection[str], rungs: range) -> None:
             reader = _Reader(model, 0)
@@ -347,31 +349,34 @@ class Renderer:
                 for face in reader.read([job], ()):
                     if face.sight.problem:
                         continue
-                    attempts = tried.setdefault(face.person, [])
-                    if len(attempts) <= rungs[0]:
-                        z_id = attempts[0][0].z_id if attempts else face.sight.z_id[None]
-                        attempts += [(self._cast(face.person, z_id, rung), []) for rung in rungs]
-                    for cast, ratios in attempts[rungs[0] :]:
-                        assert cast.styles is not None
-                        made = model.render(cast.styles, [face.sight])[0]
+                    trials = tried.setdefault(face.person, [])
+                    if len(trials) <= rungs[0]:
+                        z_id = trials[0].cast.z_id if trials else face.sight.z_id[None]
+                        trials += [_Trial(self._cast(face.person, z_id, rung)) for rung in rungs]
+                    for trial in _in_play(trials):
+                        if trial.cast.rung not in rungs:
+                            continue
+                        assert trial.cast.styles is not None
+                        made = model.render(trial.cast.styles, [face.sight])[0]
                         face.paste = model.paste(
                             face.frame.image, face.sight, made, mask_scale=self.settings.mask_scale
                         )
-                        ratios.append(self._read(face, cast).ratio)
+                        ratio = self._read(face, trial.cast).ratio
+                        trial.ratios.append(ratio)
+                        trial.near += ratio < self.settings.margin
 
         read(people, range(1))
-        near = [person for person, [(_, ratios)] in tried.items() if min(ratios) < self.settings.margin]
+        near = [person for person, trials in tried.items() if trials[0].near]
         if near and len(self._ladder) > 1:
             read(near, range(1, len(self._ladder)))
-        for person, attempts in tried.items():
-            rates = [float(np.mean(np.less(ratios, self.settings.margin))) for _, ratios in attempts]
-            good = [one for one, rate in zip(attempts, rates, strict=True) if rate <= min(rates) + _LEVEL]
-            layer = self._ladder[good[0][0].rung].layer
-            alike = [one for one in good if self._ladder[one[0].rung].layer == layer]
-            chosen = max(alike, key=lambda one: np.mean(one[1]))[0]
-            if min(rates) >= 0.5:
+        for person, trials in tried.items():
+            good = _in_play(trials)
+            layer = self._ladder[good[0].cast.rung].layer
+            alike = [trial for trial in good if self._ladder[trial.cast.rung].layer == layer]
+            chosen = max(alike, key=lambda trial: np.mean(trial.ratios)).cast
+            if min(trial.near for trial in good) >= len(good[0].ratios) / 2:
                 chosen = self._cast(person, chosen.z_id, len(self._ladder))
-            chosen.matched_by = list(dict.fromkeys(name for cast, _ in attempts for name in cast.matched_by))
+            chosen.matched_by = list(dict.fromkeys(name for trial in trials for name in trial.cast.matched_by))
             chosen.settled, chosen.distance = True, None  # nothing of what was read is shown
             self.casts[person] = chosen
 
@@ -410,7 +415,7 @@ class Renderer:
             if not face.sight.problem
             and all(abs(face.frame.time - time) > self.settings.hold for time in lost.get(face.track, ()))
         ]  # fmt: skip
-        self.unread += len(seen) - len(kept)
+        self._cause("unread", [face for face in seen if face not in kept])
         self._lost = {track: times[-1] for track, times in lost.items()}
         return kept
 
@@ -435,6 +440,10 @@ class Renderer:
         for seen in tracks.values():
             self._watch(seen, self.casts[seen[0].person])
         return known
+
+    def _cause(self, cause: str, faces: Iterable[_NewFace]) -> None:
+        for face in faces:
+            self.causes_of[face.frame.index][cause] += 1
 
     def _is_due(self, face: _NewFace, cast: Cast) -> bool:
         """Whether the gate shall read a track again; notes that it does."""
@@ -463,7 +472,7 @@ class Renderer:
             cast.hidden.add(track)
             for face in faces:
                 face.paste = None
-            self.known += len(faces)
+            self._cause("known", faces)
         else:
             cast.hidden.discard(track)
             shown = min(reading.distance for reading in readings)
@@ -473,7 +482,9 @@ class Renderer:
         """What the gate says of a new face and its source; recognisers that take it for the source are noted."""
         gate, marks = self.tools.gate, face.appearance.face.landmarks[None]
         assert gate is not None and face.paste is not None
-        before, after = gate.embed(face.frame.image, marks)[0], gate.embed(face.paste.image, marks)[0]
+        if face.known is None:
+            face.known = gate.embed(face.frame.image, marks)[0]
+        before, after = face.known, gate.embed(face.paste.image, marks)[0]
         distance = float(gate.distance(before, after))
         names = matching(gate, before, after)
         cast.matched_by += [name for name in names if name not in cast.matched_by]
@@ -529,6 +540,22 @@ class _Reading(NamedTuple):
     """The same, of the distance that tells people apart; 0: it is taken for the source."""
 
 
+@dataclass(eq=False)
+class _Trial:
+    """A new identity that is tried on single frames, all in the same order."""
+
+    cast: Cast
+    ratios: list[float] = field(default_factory=list)
+    near: int = 0
+    """How many of the ratios lie within the margin."""
+
+
+def _in_play(trials: Sequence[_Trial]) -> list[_Trial]:
+    """The trials that can still be, or are, about as good as the best; the first has been read on all frames."""
+    frames = len(trials[0].ratios)
+    worst = min(trial.near + frames - len(trial.ratios) for trial in trials)
+    return [trial for trial in trials if trial.near <= worst + _LEVEL * frames]
+
 
 _Key = tuple[int, int]
 """Track and frame."""
@@ -542,6 +569,8 @@ class _NewFace:
     appearance: Appearance
     sight: Sight
     paste: Paste | None = None
+    known: NDArray[np.float32] | None = None
+    """What the gate reads of the source."""
 
     @property
     def track(self) -> int:

@@ -24,6 +24,7 @@ from ficgan.policy import Policy
 from ficgan.video import EncodeOptions, Rules, VideoResult, VideoSettings, VideoTools, open_video, process_film
 from ficgan.video import film as module
 from ficgan.video.folders import hold, make_private_folder, remove_folder, work_folder, working
+from ficgan.video.people import People
 from ficgan.video.plan import State, identity_of
 
 Image = NDArray[np.uint8]
@@ -66,6 +67,21 @@ class Gate:
     def is_match(self, a: ArrayLike, b: ArrayLike) -> bool:
         self.stubborn -= 1
         return self.stubborn >= 0
+
+
+@dataclass
+class Moments(Gate):
+    """Takes the person for itself on frames 4 to 7 and 40 to 43, by the place of the face."""
+
+    def embed(self, image: Image, landmarks: ArrayLike) -> NDArray[np.float32]:
+        return np.asarray(landmarks, np.float32).mean(1)
+
+    def distance(self, a: ArrayLike, b: ArrayLike) -> float:
+        frame = float(np.ravel(a)[0]) - 10 - SIDE / 2
+        return 0.1 if 4 <= frame < 8 or 40 <= frame < 44 else 1.0
+
+    def is_match(self, a: ArrayLike, b: ArrayLike) -> bool:
+        return self.distance(a, b) < self.match_threshold
 
 
 @pytest.fixture
@@ -190,6 +206,49 @@ def test_the_record_of_an_interrupted_film_tells_what_happened_before(film: Path
     result = process(film, tmp_path / "out.mp4", seed=7)
     told, wanted = ({**one.to_dict(), "timing": None} for one in (result, expected))
     assert told == wanted
+
+
+def test_a_resumed_film_counts_the_faces_that_were_covered_before(film: Path, tmp_path: Path) -> None:
+    how = {"settings": {"check": 0.0}, "seed": 7}
+    expected = process(film, tmp_path / "whole.mp4", gate=Moments(), **how)
+    assert expected.fallbacks["known"] == expected.faces["solid"] == 8
+    with pytest.raises(KeyboardInterrupt):
+        process(film, tmp_path / "out.mp4", gate=Moments(), until=("rendering", 30), **how)
+    result = process(film, tmp_path / "out.mp4", gate=Moments(), **how)
+    told, wanted = ({**one.to_dict(), "timing": None} for one in (result, expected))
+    assert told == wanted and "8 sightings" in " ".join(result.notes)
+
+
+def test_around_a_face_that_the_check_recognises_every_frame_is_looked_at(
+    film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check looks at frames 1 and 25; the face is recognised on 20 to 27, at the other detector's landmarks."""
+
+    class Other(Square):
+        def detect(self, image: Image) -> list[Face]:
+            return [Face(face.box, face.landmarks + np.float32(0.25), face.score) for face in super().detect(image)]
+
+    class OfTheCheck(Moments):
+        def distance(self, a: ArrayLike, b: ArrayLike) -> float:
+            frame = float(np.ravel(a)[0]) - 10 - SIDE / 2 - np.mean(Alignment().points(SIDE)[:, 0] - SIDE / 2)
+            return 0.1 if abs(frame % 1 - 0.25) < 0.1 and 20 <= frame < 28 else 1.0
+
+    monkeypatch.setattr(module, "independent_detector", lambda *_: Other("other"))
+    result = process(film, tmp_path / "out.mp4", gate=OfTheCheck(), seed=7, settings={"hold": 0.04})
+    assert result.faces["solid"] == result.fallbacks["still recognised"] == 10  # and one frame on either side
+    assert result.check is not None and not result.check.findings and result.ok
+
+
+def test_films_of_a_job_keep_the_faces_that_were_chosen_first(film: Path, tmp_path: Path) -> None:
+    people, casts, seen = People("euclidean", 0.5, link="job"), {}, []  # type: ignore[var-annotated]
+    for number in range(2):
+        tools = VideoTools(Square(), Gate(stubborn=5 if number else 0), crop_model(7), Policy(), 2, casts_of_job=casts)
+        result = process_film(
+            tools, film, tmp_path / f"{number}.mp4", settings=VideoSettings(link="job"), people=people,
+            encode=EncodeOptions(threads=1),
+        )  # fmt: skip
+        seen.append([(draw["attempts"], draw["members_digest"]) for draw in _draws(result)])
+    assert seen[0] == seen[1] and len(casts) == 1
 
 
 def test_without_a_seed_the_second_half_has_the_same_identities(film: Path, tmp_path: Path) -> None:
