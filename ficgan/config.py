@@ -142,6 +142,9 @@ class LossConfig(_Frozen):
     structure_size: int = 8
     keep: float = 0.0
     """Squared error of expression and attributes as linear maps read them from the mix; in the frame only."""
+    attributes: float = 0.0
+    """Squared difference of source and mix in the attributes that stay, as a linear map reads them from V; in the frame
+    only."""
     colour: float = 0.0
     """Mean difference in colour, not in luminance, of the mixes from the linear model's; in the frame only."""
     coarse: int = Field(0, ge=0)

@@ -43,11 +43,15 @@ EXAMPLES = 48
 
 
 class FrameLosses(nn.Module):
-    """What must stay of a source is read from the mix by linear maps, fitted to the training set once."""
+    """What must stay of a source is read from the mix by linear maps, fitted to the training set once.
+
+    Attributes are read twice: from the texture, which can be fooled by a few wrinkles, and from V's embedding.
+    """
 
     readers: Tensor
     looks: Tensor
     trust: Tensor
+    sides: Tensor
 
     def __init__(self, faces: FrameFaces, sample: int = 6000) -> None:
         super().__init__()
@@ -63,6 +67,11 @@ class FrameLosses(nn.Module):
         left = np.square(numbers[~half] - seen[~half] @ maps[0]).sum(0)
         trust = np.clip(1 - left / np.square(numbers[~half]).sum(0), 0, 1)
         looks = faces.model.looks
+        known = faces.identity / np.linalg.norm(faces.identity, axis=1, keepdims=True).astype(np.float64)
+        known, kept = known - known.mean(0), faces.moment.kept - faces.moment.kept.mean(0)
+        spread = known.T @ known
+        sides = np.linalg.solve(spread + 0.01 * np.trace(spread) / len(spread) * np.eye(len(spread)), known.T @ kept)
+        self.register_buffer("sides", torch.tensor(sides, dtype=torch.float32))
         self.register_buffer("readers", torch.tensor(np.vstack([maps[1].T, looks[:, :pixels]]), dtype=torch.float32))
         self.register_buffer("looks", torch.tensor(looks[:, pixels:], dtype=torch.float32))
         self.register_buffer("trust", torch.tensor(np.r_[trust, np.ones(len(looks))], dtype=torch.float32))
@@ -80,6 +89,11 @@ class FrameLosses(nn.Module):
         attributes = found[:, numbers:] + rest @ self.looks.t()
         found = torch.cat([found[:, :numbers], attributes], 1)
         return ((found - wanted).square().clamp_max(4) * self.trust).mean(1)
+
+    def attributes(self, source: Tensor, mix: Tensor) -> Tensor:
+        """Squared difference [B] of the attributes that V's embeddings [B,E] show."""
+        apart = F.normalize(mix, dim=1) - F.normalize(source, dim=1)
+        return (apart @ self.sides).square().mean(1)
 
 
 class Judged(NamedTuple):
@@ -183,7 +197,8 @@ class FrameTask:
         total = (
             weights.reconstruction * terms["rec"] + factors.perceptual * terms["perceptual"]
             + factors.structure * terms["structure"] + factors.keep * terms["keep"]
-            + factors.shape * terms["shape"] + factors.colour * terms["colour"] + factors.anchor * terms["anchor"]
+            + factors.attributes * terms["attributes"] + factors.shape * terms["shape"]
+            + factors.colour * terms["colour"] + factors.anchor * terms["anchor"]
             + factors.manifold * terms["manifold"]
             + weights.verification * (factors.positive * terms["pos"] + factors.negative * terms["neg"])
         )  # fmt: skip
@@ -290,6 +305,7 @@ class FrameTask:
             _, seen = self.verify.read((batch.source, None), (batch.source, vary))
         embedding, made = self.verify.read((x_rec, None), (x_mix, vary))
         v_rec, v_mix = embedding.chunk(2)
+        terms["attributes"] = self.losses.attributes(batch.identity, v_mix).mean()
         maps, maps_real = ([one[part] for one in seen] for part in (slice(count), slice(count, None)))
         maps_rec, maps_mix = ([one[part] for one in made] for part in (slice(count), slice(count, None)))
         terms["perceptual"] = losses.feature_distance(maps, maps_rec)

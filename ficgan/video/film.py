@@ -340,7 +340,8 @@ class FilmJob:
         plan, renderer, assembled = self.plan, self.renderer, self.assembled
         return VideoResult(
             output, frames=assembled.frames, seconds=assembled.duration, tracks=len(film.tracks),
-            people=len(set(plan.person.values())), faces=renderer.counts, fallbacks={**plan.fallbacks, **renderer.causes},
+            people=len(set(plan.person.values())), faces=renderer.counts,
+            fallbacks={**plan.fallbacks, **renderer.causes},
             masked_people=sum(cast.styles is None for cast in renderer.casts.values()), origins=plan.origins,
             exemptions=film.decider().exemptions(film.tracks), edits=edits, check=report,
             review=() if reviewed else film.settings.get("review", ()), notes=notes,

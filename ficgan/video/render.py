@@ -330,9 +330,9 @@ class Renderer:
         """Choose the identity of each person for the whole film, from single frames that are spread over it.
 
         The gate reads the first attempt of the ladder on all of them. Where it comes near on one, the others are read,
-        too, each until it cannot be chosen any more. Of those that come near about as seldom as the best, the one that keeps most of
-        the source's code is taken, and of these the farthest face. A person to whom each comes near on half of the
-        frames or more always gets the fallback.
+        too, each until it cannot be chosen any more. Of those that come near about as seldom as the best, the one that
+        keeps most of the source's code is taken, and of these the farthest face. A person to whom each comes near on
+        half of the frames or more always gets the fallback.
 
         Args:
             jobs: makes the frames of some people.

@@ -31,7 +31,7 @@ from ficgan.models import FrameFICGAN
 from ficgan.models.onnx import frame_to_onnx
 from ficgan.policy import Attempt
 from ficgan.training import train
-from ficgan.training.frame import FrameTask
+from ficgan.training.frame import FrameLosses, FrameTask
 from ficgan.training.frame_faces import CodeMemory
 
 pytestmark = pytest.mark.filterwarnings("ignore:verifier.spec=untrained")
@@ -179,6 +179,18 @@ def test_expression_is_read_from_textures(task: tuple[FrameTask, FrameFICGAN]) -
     close = made.losses.keep(textures, shape, found)
     far = made.losses.keep(textures, shape, -found)
     assert (close[found[:, 6:].abs().amax(1) > 0.5] < far[found[:, 6:].abs().amax(1) > 0.5]).all()
+
+
+def test_attributes_are_read_from_the_direction_of_the_embedding(task: tuple[FrameTask, FrameFICGAN]) -> None:
+    faces, rng = task[0].set, np.random.default_rng(5)
+    identity = rng.normal(0, 1, (len(faces), 8)).astype(np.float32)
+    unit = identity / np.linalg.norm(identity, axis=1, keepdims=True)
+    kept = (unit @ rng.normal(0, 2, (8, faces.moment.kept.shape[1])) + 3).astype(np.float32)
+    losses = FrameLosses(replace(faces, identity=identity, moment=replace(faces.moment, kept=kept)))
+    a, b = torch.from_numpy(identity[:-1]), torch.from_numpy(7 * identity[1:])
+    wanted = np.square(kept[:-1] - kept[1:]).mean(1)
+    np.testing.assert_allclose(losses.attributes(a, b), wanted, rtol=0.15, atol=0.05)
+    assert losses.attributes(a, 3 * a).abs().max() < 1e-6
 
 
 @pytest.fixture(scope="module")
