@@ -16,8 +16,9 @@ from ficgan.deidentify import Deidentifier
 from ficgan.errors import InputError, UsageError
 from ficgan.video.media import Frame
 from ficgan.video.project import Project, Source
-from ficgan.video.render import Appearance, FrameJob, Renderer, VideoTools
+from ficgan.video.render import Appearance, FrameJob, Renderer
 from ficgan.video.settings import Decision, Decisions, Region, VideoSettings, edits_of
+from ficgan.video.tools import VideoTools
 
 Image = np.ndarray
 

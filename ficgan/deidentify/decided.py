@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt, field_validator
 
-from ficgan.deidentify.controls import Drawing
-from ficgan.deidentify.options import Image
+from ficgan.deidentify.options import FALLBACKS, Image
 from ficgan.deidentify.pipeline import Deidentifier
 from ficgan.deidentify.retouch import COVERS, Choice, Retouch
 from ficgan.errors import InputError
@@ -24,9 +23,32 @@ from ficgan.video.folders import Box, Strict, Text, check_schema, checked, read_
 from ficgan.video.settings import Decider, Decisions, Region
 from ficgan.video.tracks import SEEN, Track
 
-__all__ = ["SCHEMA", "FoundFace", "PhotoDecisions", "as_tree", "deciding", "read_decisions"]
+__all__ = ["SCHEMA", "Drawing", "FoundFace", "PhotoDecisions", "as_tree", "deciding", "read_decisions"]
 
 SCHEMA = "ficgan-photo-decisions/1"
+
+
+class Drawing(Strict):
+    """How new faces are drawn: what `Deidentifier.with_controls` takes."""
+
+    k: int = Field(3000, ge=2)
+    layer: int = Field(0, ge=0)
+    psi: float | Literal["auto"] = "auto"
+    attributes: Text = Field("", max_length=200)
+    fallback: str = "solid"
+
+    @field_validator("fallback")
+    @classmethod
+    def _fallback(cls, fallback: str) -> str:
+        if fallback not in FALLBACKS:
+            raise ValueError(f"a fallback is one of {', '.join(FALLBACKS)}")
+        return fallback
+
+    def applied(self, engine: Deidentifier) -> Deidentifier:
+        """The engine with these controls; a UsageError where its model cannot do what they ask for."""
+        return engine.with_controls(
+            k=self.k, layer=self.layer, psi=self.psi, attributes=self.attributes or None, fallback=self.fallback
+        )
 
 
 class FoundFace(Strict):

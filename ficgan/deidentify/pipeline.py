@@ -45,7 +45,7 @@ from ficgan.policy import Attempt, FaceResult, Policy, Result
 if TYPE_CHECKING:
     from ficgan.video import EncodeOptions, Project, Rules, VideoResult, VideoSettings, VideoTools
     from ficgan.video.live import Stream
-    from ficgan.video.render import Films
+    from ficgan.video.tools import Films
 
 __all__ = ["MODES", "Deidentifier", "Mode"]
 
@@ -324,7 +324,7 @@ class Deidentifier:
     @cached_property
     def films(self) -> Films:
         """What all films share."""
-        from ficgan.video.render import Films
+        from ficgan.video.tools import Films
 
         psi = None if self.psi == "auto" else float(self.psi)
         return Films(

@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 from pydantic import Field, NonNegativeInt, field_validator
 
-from ficgan.deidentify.controls import Drawing
+from ficgan.deidentify.decided import Drawing
 from ficgan.deidentify.options import FALLBACKS
 from ficgan.errors import InputError
 from ficgan.video.folders import (

@@ -27,7 +27,7 @@ from ficgan.ui.project import Controls, Item, Kind, Review, sidecar_of
 
 if TYPE_CHECKING:
     from ficgan.deidentify import Deidentifier
-    from ficgan.deidentify.controls import Drawing
+    from ficgan.deidentify.decided import Drawing
 
 __all__ = ["LATER", "NOW", "SOON", "FileKinds", "Queue", "Stopped", "Workplace", "hide_path", "jpeg", "sentence"]
 

@@ -17,7 +17,7 @@ _NAMES = {
     "plan": "VideoResult",
     "project": "Project",
     "read": "VideoSource open_video",
-    "render": "VideoTools",
+    "tools": "VideoTools",
     "settings": "Rules VideoSettings",
     "write": "Assembled SegmentWriter assemble check_output finished_segments",
 }
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from ficgan.video.plan import VideoResult
     from ficgan.video.project import Project
     from ficgan.video.read import VideoSource, open_video
-    from ficgan.video.render import VideoTools
     from ficgan.video.settings import Rules, VideoSettings
+    from ficgan.video.tools import VideoTools
     from ficgan.video.write import (
         Assembled,
         SegmentWriter,

@@ -35,9 +35,10 @@ from ficgan.video.plan import (
 )
 from ficgan.video.project import PROJECT_FILE, Project, Source, fingerprint
 from ficgan.video.read import VideoSource, open_video
-from ficgan.video.render import FrameJob, Renderer, VideoTools
+from ficgan.video.render import FrameJob, Renderer
 from ficgan.video.review import faces_of_tracks, save_thumbnails, write_review
 from ficgan.video.settings import BoxRule, Decision, Decisions, Rules, SpanRule, VideoSettings, edits_of
+from ficgan.video.tools import VideoTools
 from ficgan.video.tracks import Tracklet, fill_half_seen, fill_tracks
 from ficgan.video.write import SegmentWriter, assemble, check_output
 

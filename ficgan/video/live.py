@@ -27,8 +27,9 @@ from ficgan.video.media import EncodeOptions, Frame, display_name
 from ficgan.video.people import People, readable
 from ficgan.video.plan import VideoResult, effective_modes
 from ficgan.video.read import open_video
-from ficgan.video.render import Appearance, FrameJob, Renderer, VideoTools
+from ficgan.video.render import Appearance, FrameJob, Renderer
 from ficgan.video.settings import Rules, VideoSettings
+from ficgan.video.tools import VideoTools
 from ficgan.video.tracks import FILLED, Sighting, Track, fill_track
 
 __all__ = ["Stream", "StreamResult", "record_live", "stream"]

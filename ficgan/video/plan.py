@@ -26,8 +26,9 @@ from ficgan.video.folders import read_json, write_private
 from ficgan.video.media import EncodeOptions, Frame
 from ficgan.video.people import frontality
 from ficgan.video.project import PROJECT_FILE, TRACKS_FILE, Project, fingerprint
-from ficgan.video.render import Appearance, FrameJob, Renderer, VideoTools
+from ficgan.video.render import Appearance, FrameJob, Renderer
 from ficgan.video.settings import Exemption, Rules, VideoSettings
+from ficgan.video.tools import VideoTools
 from ficgan.video.tracks import FILLED, PADDED, SEEN, Track, TrackSet
 from ficgan.video.write import finished_segments
 

@@ -15,8 +15,9 @@ from ficgan.face_model import FaceModel, Sight
 from ficgan.faces import Alignment, Face
 from ficgan.policy import Policy
 from ficgan.video.media import Frame
-from ficgan.video.render import Appearance, FrameJob, Renderer, VideoTools
+from ficgan.video.render import Appearance, FrameJob, Renderer
 from ficgan.video.settings import VideoSettings
+from ficgan.video.tools import VideoTools
 
 Image = NDArray[np.uint8]
 
