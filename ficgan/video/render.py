@@ -169,11 +169,13 @@ class Renderer:
         self.covers = Covers(tools.methods, settings, tools.policy.coverage)
         model = tools.face_model
         self._ladder: list[Attempt] = []
+        self._of_photos = 0
+        """How many attempts of the ladder photos have, too."""
         if model is not None:
             self._ladder = tools.policy.attempts(tools.layer, model.band, drawn=not model.swap)
+            self._of_photos = len(self._ladder)
             if tools.policy.retries and not model.swap:  # a face is seen on many frames: more to choose from
-                draws = range(_DRAWS[0], _DRAWS[1])
-                self._ladder += [Attempt(0, draw=number, psi=1.0) for number in draws]
+                self._ladder += [Attempt(0, draw=number, psi=1.0) for number in _DRAWS]
 
     def __call__(self, jobs: Sequence[FrameJob], around: Sequence[FrameJob] = ()) -> list[Image]:
         """The new images of consecutive frames; a frame without faces is the source's own array.
@@ -232,10 +234,11 @@ class Renderer:
     def audition(self, jobs: Callable[[Collection[str]], Iterable[FrameJob]], people: Collection[str]) -> None:
         """Choose the identity of each person for the whole film, from single frames that are spread over it.
 
-        The gate reads the first attempt of the ladder on all of them. Where it comes near on one, the others are read,
-        too, each until it cannot be chosen any more. Of those that come near about as seldom as the best, the one that
-        keeps most of the source's code is taken, and of these the farthest face. A person to whom each comes near on
-        half of the frames or more always gets the fallback.
+        The gate reads the first attempt of the ladder on all of them. Where it comes near on one, it reads the others
+        of photos, and where each of them does, those that films have beyond, each until it cannot be chosen any more.
+        Of those that come near about as seldom as the best, the one that keeps most of the source's code is taken, and
+        of these the farthest face. A person to whom each comes near on half of the frames or more always gets the
+        fallback.
 
         Args:
             jobs: makes the frames of some people.
@@ -269,9 +272,10 @@ class Renderer:
                         trial.near += ratio < self.settings.margin
 
         read(people, range(1))
-        near = [person for person, trials in tried.items() if trials[0].near]
-        if near and len(self._ladder) > 1:
-            read(near, range(1, len(self._ladder)))
+        for rungs in (range(1, self._of_photos), range(self._of_photos, len(self._ladder))):
+            near = [person for person, trials in tried.items() if min(trial.near for trial in trials)]
+            if near and rungs:
+                read(near, rungs)
         for person, trials in tried.items():
             good = _in_play(trials)
             layer = self._ladder[good[0].cast.rung].layer
@@ -430,7 +434,7 @@ class Renderer:
 
 _LEVEL = 0.1
 """Attempts that come near on this share of frames more than the best are as good as it."""
-_DRAWS = (8, 14)
+_DRAWS = range(8, 14)
 """Numbers of the draws that films have beyond those of photos."""
 _WATCH = 1.5
 """A face is read on every frame when a reading lies within so many times the margin above the limit."""
