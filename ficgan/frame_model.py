@@ -360,8 +360,9 @@ class FrameModel(FaceModel):
         rim = config.rim if taken is not None else 1.0
         points = model.shape.publish(moment.read, moment.numbers, bent[None], rim=rim)[0]
         lends = bool(place.look.fine) and self._adds_detail
-        # A mean of many people needs sharpening, but less where real detail is added.
-        texture = sharpened(texture, np.sqrt(config.gains).tolist() if lends else config.gains)
+        # A mean of many people needs sharpening, but less where a network draws, and where real detail is added.
+        power = 0.5 ** (lends + (self.network is not None))
+        texture = sharpened(texture, np.power(config.gains, power).tolist())
         texture = no_sharper(texture, model.mask, 1.15 * place.look.detail)
         hair = 0.0 if row.bare else place.hair
         texture = matched_border(texture, place.texture, self._mask(1.0) * (1 - hair))
