@@ -153,6 +153,9 @@ class LossConfig(_Frozen):
     anchor: float = 0.0
     """Mean difference of the mixes' textures from the linear model's, but for what its own components can say; in the
     frame only."""
+    beside: float = 0.0
+    """Mean of what the network draws beside the face. Nobody sees it, but it takes up the range of the numbers that an
+    exported network computes with. In the frame only."""
     manifold: float = 0.0
     """Mean square by which what the mixes change in the linear model's own components is more than one standard
     deviation; in the frame only."""

@@ -354,7 +354,9 @@ class FrameModel(FaceModel):
             told = model.moment_vector(moment, np.array([place.look.detail]))
             added, moved = self.network.write(w, told, place.z_non, texture[None])
             added = added[0] + moment.grey[0] * (added[0].mean(2, keepdims=True) - added[0])
-            texture = texture + np.exp((moment.light * model.light_sd + model.light_mean)[0, 3]) * added
+            contrast = np.exp((moment.light * model.light_sd + model.light_mean)[0, 3])
+            # Beside the face nothing holds the network, and what it draws there must not be blurred into the face.
+            texture.reshape(-1, 3)[model.pixels] += contrast * added.reshape(-1, 3)[model.pixels]
             if taken is not None:
                 bent += taken[:shape].mean(dtype=np.float32) * moved[0]
         rim = config.rim if taken is not None else 1.0

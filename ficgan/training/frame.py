@@ -199,7 +199,7 @@ class FrameTask:
             + factors.structure * terms["structure"] + factors.keep * terms["keep"]
             + factors.attributes * terms["attributes"] + factors.shape * terms["shape"]
             + factors.colour * terms["colour"] + factors.anchor * terms["anchor"]
-            + factors.manifold * terms["manifold"]
+            + factors.manifold * terms["manifold"] + factors.beside * terms["beside"]
             + weights.verification * (factors.positive * terms["pos"] + factors.negative * terms["neg"])
         )  # fmt: skip
         if weights.adversarial > 0:
@@ -293,6 +293,8 @@ class FrameTask:
         terms["structure"] = losses.structure(batch.source, x_mix, factors.structure_size).mean()
         terms["keep"] = self.losses.keep(mix, batch.shape + shape[count:], batch.wanted).mean()
         added = (mix - batch.linear[count:]) * mask
+        beside = (textures - batch.linear) / batch.contrast * (1 - mask)
+        terms["beside"] = beside.abs().mean()
         chroma = F.avg_pool2d(added - added.mean(1, keepdim=True), 4)
         written = ((mix - batch.linear[count:]) / batch.contrast[count:]).flatten(2)[:, :, self.pixels].flatten(1)
         beyond, rest = losses.manifold(written, self.components, self.coefficients)
