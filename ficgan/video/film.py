@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import asdict, replace
@@ -376,14 +376,15 @@ class FilmJob:
         with self.state.timed("choosing faces"):
             renderer.audition(jobs, set().union(*wanted.values()))
         known |= {person: (cast.z_id, cast.rung) for person, cast in renderer.casts.items()}
-        self.state.save_casts(renderer, Counter(), Counter(), 0)
+        self.state.save_casts(renderer, 0)
 
     def render(self) -> None:
         """Render what is in no finished segment yet, and put all segments together with the sound."""
         with self.state.timed("rendering"):
             self.writer = SegmentWriter(
-                self.state.folder, self.source.info, self.encode, output=self.output, seconds=self.settings.segment
-            )
+                self.state.folder, self.source.info, self.encode, output=self.output, seconds=self.settings.segment,
+                multiple=self.settings.chunk,
+            )  # fmt: skip
             self._draw()
             self.assembled = assemble(self.writer.segments, self.source, self.made, self.encode, overwrite=True)
         self.notes = [*self.source.notes, *self.writer.notes, *self.assembled.notes]
@@ -393,7 +394,6 @@ class FilmJob:
         plan, writer = self.plan, self.writer
         begin, chunk, ahead = writer.next_frame, self.settings.chunk, 2 * plan.reach
         jobs: deque[FrameJob] = deque()
-        counts, causes = Counter(self.renderer.counts), Counter(self.renderer.causes)
         step = self._step("rendering", len(self.film.pts))
 
         def flush() -> None:
@@ -401,15 +401,12 @@ class FilmJob:
             now = [jobs.popleft() for _ in range(min(chunk, len(jobs)))]
             if not now:
                 return
-            images = self.renderer(now, [*before, *jobs])
-            for job, image, tally in zip(now, images, self.renderer.tally, strict=True):
-                finished = len(writer.segments)
+            if writer.ends_before(now[0].frame):
+                writer.close()
+                self.state.save_casts(self.renderer, writer.next_frame)
+            for job, image in zip(now, self.renderer(now, [*before, *jobs]), strict=True):
                 writer.write(job.frame, image)
                 step(job.frame.index)
-                if len(writer.segments) > finished:  # this frame began a new one
-                    self.state.save_casts(self.renderer, counts, causes, writer.next_frame)
-                counts.update(tally)
-                causes.update(self.renderer.causes_of[job.frame.index])
 
         with writer:
             # A few frames before the first are read again, so that an interrupted film becomes the same one.
@@ -419,7 +416,7 @@ class FilmJob:
                     flush()
             while jobs:
                 flush()
-        self.state.save_casts(self.renderer, counts, causes, writer.next_frame)
+        self.state.save_casts(self.renderer, writer.next_frame)
 
     def _as_analysed(self, frames: Iterable[Frame]) -> Iterator[Frame]:
         """The frames, as long as they are those of the analysis: with others every later face were in a wrong place."""
@@ -491,9 +488,8 @@ class FilmJob:
             return False
         for segment in self.writer.segments:
             segment.path.unlink()
-        self.renderer.counts.clear()
-        self.renderer.causes.clear()
-        self.state.save_casts(self.renderer, Counter(), Counter(), 0)
+        self.renderer.restart()
+        self.state.save_casts(self.renderer, 0)
         return True
 
     # -- the account ---------------------------------------------------------------------------------------------------

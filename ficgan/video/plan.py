@@ -359,9 +359,8 @@ class State:
         with write_private(self.folder / _STATE, overwrite=True) as file:
             file.write(self.facts.model_dump_json().encode())
 
-    def save_casts(self, renderer: Renderer, counts: Counter[str], causes: Counter[str], frames: int) -> None:
-        """The new identities settled so far, and what was done in the first `frames` frames, those of all finished
-        segments, and why."""
+    def save_casts(self, renderer: Renderer, frames: int) -> None:
+        """Save what the renderer knows when it has drawn the first `frames` frames, those of all finished segments."""
         from safetensors.numpy import save
 
         casts: list[dict[str, Any]] = []
@@ -370,37 +369,42 @@ class State:
             tensors[f"z_id.{number}"] = cast.z_id
             casts.append({
                 "person": person, "rung": cast.rung, "distance": cast.distance, "matched_by": cast.matched_by,
-                "settled": cast.settled,
+                "settled": cast.settled, "checked": list(cast.checked.items()), "hidden": list(cast.hidden),
+                "watched": list(cast.watched),
             })  # fmt: skip
         stills = list(renderer.covers.stills)
         tensors |= {f"still.{number}": renderer.covers.stills[key] for number, key in enumerate(stills)}
         header = {
-            "casts": json.dumps(casts), "stills": json.dumps(stills), "counts": json.dumps(counts),
-            "causes": json.dumps(causes), "frames": str(frames),
+            "casts": json.dumps(casts), "stills": json.dumps(stills), "lost": json.dumps(list(renderer.lost.items())),
+            "counts": json.dumps(renderer.counts), "causes": json.dumps(renderer.causes), "frames": str(frames),
         }  # fmt: skip
         with write_private(self.folder / _CASTS, overwrite=True) as file:
             file.write(save(tensors, metadata=header))
 
     def load_casts(self, renderer: Renderer) -> None:
-        """Restore the identities of the interrupted run; later segments are removed and rendered again."""
+        """Restore what the renderer of the interrupted run knew; later segments are removed and rendered again."""
         from safetensors import SafetensorError, safe_open
 
         frames = 0
         try:
             with safe_open(str(self.folder / _CASTS), framework="np") as file:
                 header = file.metadata() or {}
-                for number, cast in enumerate(json.loads(header["casts"])):
-                    renderer.cast(z_id=file.get_tensor(f"z_id.{number}"), **cast)
+                for number, saved in enumerate(json.loads(header["casts"])):
+                    tracks = {name: set(saved.pop(name)) for name in ("hidden", "watched")}
+                    checked, person, rung = dict(saved.pop("checked")), saved.pop("person"), saved.pop("rung")
+                    renderer.cast(
+                        person, file.get_tensor(f"z_id.{number}"), rung, checked=checked, **tracks, **saved
+                    )
                 for number, (mode, person) in enumerate(json.loads(header["stills"])):
                     renderer.covers.stills[mode, person] = file.get_tensor(f"still.{number}")
                 renderer.counts = Counter(json.loads(header["counts"]))
                 renderer.causes = Counter(json.loads(header["causes"]))
+                renderer.lost = dict(json.loads(header["lost"]))
                 frames = int(header["frames"])
         except (OSError, SafetensorError, KeyError, TypeError, ValueError):
             renderer.casts.clear()
             renderer.covers.stills.clear()
-            renderer.counts.clear()
-            renderer.causes.clear()
+            renderer.restart()
         for segment in finished_segments(self.folder):
             if segment.last >= frames:
                 segment.path.unlink()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -160,10 +160,9 @@ class Renderer:
         self.tally: list[Counter[str]] = []
         """The same for each frame of the last call."""
         self.causes: Counter[str] = Counter()
-        """Faces of single frames that got the fallback by cause, in all and on frames of the last call. "unread": the
-        model could not read them there or nearby; "known": the gate recognised the person there or nearby."""
-        self.causes_of: dict[int, Counter[str]] = {}
-        self._lost: dict[int, float] = {}
+        """Faces of single frames that got the fallback by cause. "unread": the model could not read them there or
+        nearby; "known": the gate recognised the person there or nearby."""
+        self.lost: dict[int, float] = {}
         """Track → second at which it could last not be read."""
         self._reader = None if tools.face_model is None else _Reader(tools.face_model, reach)
         self.covers = Covers(tools.methods, settings, tools.policy.coverage)
@@ -186,9 +185,7 @@ class Renderer:
             the
                 reach on each side every frame is smoothed in the same way, wherever a chunk begins.
         """
-        self.causes_of = {job.frame.index: Counter() for job in jobs}
         generated = self._generate(jobs, around)
-        self.causes += sum(self.causes_of.values(), Counter())
         self.tally = []
         images = []
         for job in jobs:
@@ -196,6 +193,14 @@ class Renderer:
             images.append(self._compose(job, generated))
             self.counts += self.tally[-1]
         return images
+
+    def restart(self) -> None:
+        """Forget what was done, but not who is whom: the film is drawn again from its beginning."""
+        self.counts.clear()
+        self.causes.clear()
+        self.lost.clear()
+        for cast in self.casts.values():
+            cast.checked, cast.hidden, cast.watched, cast.distance = {}, set(), set(), None
 
     def recast(self, people: Iterable[str]) -> bool:
         """Give people who are still recognised another face, but not who has a chosen one; True if anybody got one."""
@@ -206,18 +211,13 @@ class Renderer:
             self.cast(person, cast.z_id, cast.rung + 1, matched_by=cast.matched_by)
         return bool(again)
 
-    def cast(
-        self, person: str, z_id: NDArray[np.float32], rung: int = 0, distance: float | None = None,
-        matched_by: Iterable[str] = (), settled: bool = False,
-    ) -> None:  # fmt: skip
+    def cast(self, person: str, z_id: NDArray[np.float32], rung: int = 0, **known: Any) -> None:
         """Give a person a new identity: the styles of a rung of the ladder, none where it ends.
 
-        `z_id` [1,id_dim] is the source's code. The rest is as in `Cast`, from an interrupted run.
+        `z_id` [1,id_dim] is the source's code. `known` are further fields of `Cast`, from what was done before.
         """
         if self.tools.face_model is not None:
-            self.casts[person] = self._cast(person, z_id, rung)
-            self.casts[person].distance, self.casts[person].matched_by = distance, list(matched_by)
-            self.casts[person].settled = settled
+            self.casts[person] = replace(self._cast(person, z_id, rung), **known)
 
     def _cast(self, person: str, z_id: NDArray[np.float32], rung: int) -> Cast:
         model, cast = self.tools.face_model, Cast(None, z_id, rung)
@@ -313,7 +313,7 @@ class Renderer:
 
     def _steady(self, seen: Sequence[_NewFace]) -> list[_NewFace]:
         """Faces that get a new one: not those that cannot be read, nor what is within `hold` seconds of them."""
-        lost: dict[int, list[float]] = {track: [time] for track, time in self._lost.items()}
+        lost: dict[int, list[float]] = {track: [time] for track, time in self.lost.items()}
         for face in seen:
             if face.sight.problem:
                 lost.setdefault(face.track, []).append(face.frame.time)
@@ -322,8 +322,8 @@ class Renderer:
             if not face.sight.problem
             and all(abs(face.frame.time - time) > self.settings.hold for time in lost.get(face.track, ()))
         ]  # fmt: skip
-        self._cause("unread", [face for face in seen if face not in kept])
-        self._lost = {track: times[-1] for track, times in lost.items()}
+        self.causes += Counter(unread=len(seen) - len(kept))
+        self.lost = {track: times[-1] for track, times in lost.items()}
         return kept
 
     def _recognised(self, faces: Sequence[_NewFace]) -> set[str]:
@@ -347,10 +347,6 @@ class Renderer:
         for seen in tracks.values():
             self._watch(seen, self.casts[seen[0].person])
         return known
-
-    def _cause(self, cause: str, faces: Iterable[_NewFace]) -> None:
-        for face in faces:
-            self.causes_of[face.frame.index][cause] += 1
 
     def _is_due(self, face: _NewFace, cast: Cast) -> bool:
         """Whether the gate shall read a track again; notes that it does."""
@@ -379,7 +375,7 @@ class Renderer:
             cast.hidden.add(track)
             for face in faces:
                 face.paste = None
-            self._cause("known", faces)
+            self.causes["known"] += len(faces)
         else:
             cast.hidden.discard(track)
             shown = min(reading.distance for reading in readings)

@@ -63,14 +63,17 @@ class SegmentWriter:
         folder: where the segments are; the rest of an interrupted one is removed.
         options: the same for all segments of a film.
         output: the film that will be assembled, for its container.
-        seconds: length of a segment.
+        seconds: least length of a segment.
+        multiple: of so many frames each segment but the last consists.
     """
 
     def __init__(
         self, folder: str | os.PathLike[str], info: VideoInfo, options: EncodeOptions | None = None, *,
-        output: str | os.PathLike[str] = "film.mp4", seconds: float = 10.0, container: str | None = None,
+        output: str | os.PathLike[str] = "film.mp4", seconds: float = 10.0, multiple: int = 1,
+        container: str | None = None,
     ) -> None:  # fmt: skip
         self.folder, self._info, self._options = Path(folder), info, options or EncodeOptions()
+        self._multiple = multiple
         container = container_of(os.fspath(output), container)
         self.encoding = plan_encoding(info, self._options, container)
         if container in ANIMATIONS:  # a palette is chosen once, at the end; until then nothing is lost
@@ -92,12 +95,17 @@ class SegmentWriter:
         """Number of the first frame that is in no finished piece: what `VideoSource.frames` is to begin with."""
         return self.segments[-1].last + 1 if self.segments else 0
 
+    def ends_before(self, frame: Frame) -> bool:
+        """Whether the segment so far is long enough for the next frame to begin another one."""
+        part = self._part
+        return part is not None and frame.pts - self._begin >= self._length and not part.frames % self._multiple
+
     def write(self, frame: Frame, image: NDArray[np.uint8] | None = None) -> None:
         """Encode a frame, or `image` at its time; frames come in order and none is left out."""
         expected = self.next_frame + (self._part.frames if self._part else 0)
         if frame.index != expected:
             raise ValueError(f"frame {frame.index} was given, frame {expected} is the next")
-        if self._part is not None and frame.pts - self._begin >= self._length:
+        if self.ends_before(frame):
             self.close()
         if self._part is None:
             self._begin = frame.pts

@@ -327,6 +327,20 @@ def test_the_headline_has_the_figure_of_every_judge(tmp_path: Path) -> None:
     assert ranking_to_read(same)[0]["replaced region"][2:] == ("dlib: 0.200\xa0[0.100,\xa00.300]",)
 
 
+def test_what_surroundings_tell_any_judge_stands_beside_every_method(tmp_path: Path) -> None:
+    """One method's strongest judge sees little in the surroundings; another judge still names people by them."""
+    made = results(
+        trial("strong", "parrot-inside", 0.3), trial("weak", "parrot-inside", 0.2, judge="dlib"),
+        trial("clear", "background-only", 1.0, control="surroundings", judge="dlib"),
+    )  # fmt: skip
+    for method, row in ((row["method"], row) for row in ranking_to_read(ranking(made))):
+        assert any("1.000" in line and ("dlib" in line or row["surroundings alone"][1] == "dlib")
+                   for line in row["surroundings alone"]), method  # fmt: skip
+    strong = next(row for row in ranking(made) if row["method"] == "strong")
+    assert strong["surroundings alone, by dlib"].startswith("1.000") and strong["its judge"] == "b"
+    assert "has its surroundings, too" in write_report(made, tmp_path)[0].read_text()
+
+
 def test_utility_that_nobody_measured_takes_no_room_in_the_ranking() -> None:
     made = results()
     figures = (Figure("detected", 0.5), Figure("smile-r", None, note="no classifier"))

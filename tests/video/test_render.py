@@ -215,6 +215,19 @@ def test_a_chosen_face_that_is_recognised_is_covered_for_a_moment(face_model: Fa
     assert render.causes == {"known": 8} and render.casts["a"].styles is styles and render.casts["a"].distance == 1.0
 
 
+def test_a_film_that_is_drawn_again_begins_anew(face_model: FaceModel) -> None:
+    gate = FrameGate(known=(4,), near=(0,))
+    render = renderer(face_model, gate, check=0.0)
+    audition(render, numbered(2))
+    render([numbered(index) for index in range(4, 8)])
+    assert render.tally[0] == {"solid": 1} and render.casts["a"].hidden == {1}
+    render.restart()
+    assert not render.counts and not render.causes and render.casts["a"].settled
+    gate.known, gate.near = (), ()
+    render([numbered(index) for index in range(4)])
+    assert render.counts == {"generated": 4} and render.casts["a"].distance == 1.0
+
+
 def test_doubtful_readings_are_followed_by_one_of_each_frame(face_model: FaceModel) -> None:
     gate = FrameGate(near=(3, 4), known=(5,))
     render = renderer(face_model, gate, check=0.12)  # three frames

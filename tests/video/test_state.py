@@ -219,6 +219,25 @@ def test_a_resumed_film_counts_the_faces_that_were_covered_before(film: Path, tm
     assert told == wanted and "8 sightings" in " ".join(result.notes)
 
 
+@pytest.mark.parametrize("stop", [9, 20, 44])
+def test_what_is_covered_does_not_depend_on_where_a_film_was_interrupted(film: Path, tmp_path: Path, stop: int) -> None:
+    """Segments of 0.2 s are no whole number of chunks, and a cover that lingers goes on in the next segment."""
+
+    class Lingering(Moments):
+        def distance(self, a: ArrayLike, b: ArrayLike) -> float:
+            frame = float(np.ravel(a)[0]) - 10 - SIDE / 2
+            return 0.51 if 8 <= frame < 16 else super().distance(a, b)
+
+    how = {"settings": {"check": 0.0, "segment": 0.2}, "seed": 7, "gate": Lingering()}
+    expected = process(film, tmp_path / "whole.mp4", **how)
+    assert expected.faces == {"generated": FRAMES - 16, "solid": 16}
+    with pytest.raises(KeyboardInterrupt):
+        process(film, tmp_path / "out.mp4", until=("rendering", stop), **how)
+    result = process(film, tmp_path / "out.mp4", **how)
+    assert np.abs(frames(tmp_path / "out.mp4") - frames(tmp_path / "whole.mp4")).max() <= 2
+    assert {**result.to_dict(), "timing": None} == {**expected.to_dict(), "timing": None}
+
+
 def test_around_a_face_that_the_check_recognises_every_frame_is_looked_at(
     film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,7 @@ RISKS = {"singling out": "singling-out", "linkability": "D_sys", "inference": "i
 SHOWN = ("detected", "attributes-balanced", "gender-kept", "smile-r", "landmarks", "ssim", "sharpness")
 """Utility figures of the first table; all are in the utility table."""
 _BY_JUDGE = "replaced region, by "
+_ALONE_BY_JUDGE = "surroundings alone, by "
 SHOWN_ON_PAGE = ("detected", "attributes-balanced", "smile-r")
 """Those of them that fit the page beside the ranking."""
 
@@ -65,6 +66,7 @@ class Headline:
     surroundings: Figure | None  # of background-only, by the judge of the region's figure
     utility: Utility | None  # None where it was not measured
     by_judge: tuple[Trial, ...] = ()  # the region's strongest attacker of each judge, the strongest first
+    surroundings_by: tuple[Trial, ...] = ()  # background-only of each judge, the strongest first
     rank: int | None = None  # methods that the intervals do not tell from the first of a rank share it
 
 
@@ -85,6 +87,8 @@ def headlines(results: Results) -> list[Headline]:
     utilities = {(use.set, use.method): use for use in results.utilities}
     for name in results.sets:
         here = [trial for trial in results.trials if trial.set == name]
+        alone = [each for each in here if each.scenario == "background-only" and _rank(each) is not None]
+        alone.sort(key=lambda each: -(_rank(each) or 0.0))
         for method in results.methods:
             of_method = [trial for trial in here if trial.method == method]
             if not of_method:
@@ -104,7 +108,7 @@ def headlines(results: Results) -> list[Headline]:
                     None if region is None else figure(region.figures, IDENTIFIES), region, bound,
                     next((_rank(each) for each in by_judge if each.scenario == "clear"), None),
                     None if region is None else value_of(region.figures, "chance"), _surroundings(by_judge),
-                    utilities.get((name, method)), tuple(ordered),
+                    utilities.get((name, method)), tuple(ordered), tuple(alone),
                 )
             )  # fmt: skip
     order = list(results.sets)
@@ -228,6 +232,8 @@ def ranking(results: Results) -> list[Row]:
         for each in head.by_judge:
             row[f"{_BY_JUDGE}{each.recogniser}"] = spelled(figure(each.figures, IDENTIFIES))
             row[f"its attacker, by {each.recogniser}"] = _attacker(each)
+        for each in head.surroundings_by:
+            row[f"{_ALONE_BY_JUDGE}{each.recogniser}"] = spelled(figure(each.figures, IDENTIFIES))
         for name in SHOWN:
             found = None if head.utility is None else figure(head.utility.figures, name)
             if found is not None:
@@ -238,17 +244,17 @@ def ranking(results: Results) -> list[Row]:
 
 def ranking_to_read(rows: Sequence[Row]) -> list[Row]:
     """The ranking for a page: who attacked stands below each figure, so that it fits a laptop's width; below the first
-    one, too, what the other judges find. Utility that no method has a figure of is left out.
+    two, also what the other judges find. Utility that no method has a figure of is left out.
     """
 
     def by(row: Row, attacker: str, judge: str, n: str = "") -> str:
         return ", ".join(filter(None, (row[attacker], row[judge], n)))
 
-    def others(row: Row) -> list[str]:
+    def others(row: Row, by_judge: str) -> list[str]:
         lines = []
-        for judge in (key.removeprefix(_BY_JUDGE) for key in row if key.startswith(_BY_JUDGE)):
-            attacker = row[f"its attacker, by {judge}"]
-            found = row[_BY_JUDGE + judge].replace(" ", "\N{NO-BREAK SPACE}")
+        for judge in (key.removeprefix(by_judge) for key in row if key.startswith(by_judge)):
+            attacker = row[f"its attacker, by {judge}"] if by_judge == _BY_JUDGE else row["its attacker"]
+            found = row[by_judge + judge].replace(" ", "\N{NO-BREAK SPACE}")
             if judge != row["its judge"]:
                 lines.append(f"{judge}: {found}" + (f", {attacker}" if attacker != row["its attacker"] else ""))
         return lines
@@ -258,9 +264,11 @@ def ranking_to_read(rows: Sequence[Row]) -> list[Row]:
         {
             "rank": row["rank"], "method": row["method"],
             "replaced region": (
-                row["replaced region"], by(row, "its attacker", "its judge", f"n = {row['n']}"), *others(row)
+                row["replaced region"], by(row, "its attacker", "its judge", f"n = {row['n']}"), *others(row, _BY_JUDGE)
             ),
-            "surroundings alone": (row["surroundings alone"], row["surroundings alone"] and row["its judge"]),
+            "surroundings alone": (
+                row["surroundings alone"], row["surroundings alone"] and row["its judge"], *others(row, _ALONE_BY_JUDGE)
+            ),
             "whole picture": (row["whole picture"], by(row, "attacker", "judge")),
             **{name: row[name] for name in useful if name in row},
         }
