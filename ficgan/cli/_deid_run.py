@@ -78,9 +78,10 @@ class Run:
         return not any(self.counts[name] for name in ("failed", "uncovered", "reidentified", "damaged", "review"))
 
     def summary(self) -> dict[str, int | None]:
-        """The counts; `reidentified` is None where faces were not read again (--no-verify), which is not 0."""
+        """The counts; `reidentified` is None where faces were not read again (--no-verify), or nothing was written."""
         counts: dict[str, int | None] = {name: self.counts[name] for name in SUMMARY}
-        return {**counts, "reidentified": None} if self.counts["unread"] else counts
+        nothing = not self.counts["written"] and self.counts["failed"] > 0
+        return {**counts, "reidentified": None} if self.counts["unread"] or nothing else counts
 
     def __call__(self, plan: Plan, make_engine: Callable[[], Any]) -> None:
         """Process every job.

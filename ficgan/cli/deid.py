@@ -120,6 +120,10 @@ def deid(inputs: tuple[str, ...], out: str | None, **given: Any) -> None:
     jobs = _jobs(given, mode, photos)
     share_processors(1 if films else jobs, mode=mode)
     rules = opts.video_rules(given)
+    if films:
+        from ficgan.video.read import check_span
+
+        check_span(given["start"], given["end"])
 
     def engine() -> Any:
         if photos:

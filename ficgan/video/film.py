@@ -431,8 +431,8 @@ class FilmJob:
             late = (frame.pts - int(self.film.pts[frame.index])) * self.source.info.time_base
             if same_file and abs(late) > tolerance:
                 raise InputError(
-                    f"{self.source.name}: begins elsewhere than when it was analysed; put `start` of the project back, "
-                    "or analyse it again"
+                    f"{self.source.name}: begins elsewhere than when it was analysed; is it still being written? Put "
+                    "`start` of an edited project back, or analyse the film again"
                 )
             if abs(frame.time - times[frame.index]) > tolerance:
                 raise InputError(
@@ -522,7 +522,8 @@ class FilmJob:
             account |= tools.face_model.account(layer=tools.layer, psi=psi)
             account["draws"] = [
                 {
-                    "person": key.rpartition("/")[2], **cast.draw, "distance": cast.distance,
+                    "person": key.rpartition("/")[2], **cast.draw,
+                    "distance": None if cast.distance is None else round(cast.distance, 4),
                     **({"matched_by": cast.matched_by} if cast.matched_by else {}),
                 }
                 for key, cast in sorted(casts.items())

@@ -152,12 +152,21 @@ class Plan:
     def cover(self, findings: Sequence[Finding]) -> int:
         """Cover generated faces that are still recognised, and those up to `hold` seconds around; returns the rows
         changed.
+
+        Two findings of a track that are less than a second apart are covered as one: the check's detector may have
+        been blind between them.
         """
         changed, reach = 0, max(1, round(self._settings.hold * self._rate))
-        for track, row in list(self._generated(findings)):
-            near = self._modes[track.id][max(0, row - reach) : row + reach + 1]  # a view
-            changed += int((near == "ficgan").sum())
-            near[near == "ficgan"] = self._settings.fallback
+        found: dict[int, list[int]] = {}
+        for track, row in self._generated(findings):
+            found.setdefault(track.id, []).append(row)
+        for number, rows in found.items():
+            rows.sort()
+            for row, following in zip(rows, [*rows[1:], rows[-1]], strict=True):
+                last = following if following - row < self._rate else row
+                near = self._modes[number][max(0, row - reach) : last + reach + 1]  # a view
+                changed += int((near == "ficgan").sum())
+                near[near == "ficgan"] = self._settings.fallback
         if changed:
             self.fallbacks["still recognised"] += changed
         return changed

@@ -39,7 +39,7 @@ from ficgan.video.media import (
     rotation_of,
 )
 
-__all__ = ["VideoSource", "is_live", "open_input", "open_video"]
+__all__ = ["VideoSource", "check_span", "is_live", "open_input", "open_video"]
 
 _CAMERA = re.compile(r"camera:(\d+)")
 _PATTERN = re.compile(r"%0?\d*d")
@@ -49,6 +49,15 @@ def is_live(source: str | os.PathLike[str]) -> bool:
     """Whether a source is a camera or an address, which can be read only once."""
     text = os.fspath(source)
     return bool(_CAMERA.fullmatch(text)) or is_url(text)
+
+
+def check_span(start: float | None, end: float | None) -> None:
+    """Raise a UsageError where no frame can lie between two times in seconds."""
+    for name, value in (("start", start), ("end", end)):
+        if value is not None and not 0 <= value < float("inf"):
+            raise UsageError(f"{name} is {value}, and must be a number of seconds from 0 on")
+    if start is not None and end is not None and end <= start:
+        raise UsageError(f"the span from {start} to {end} s is empty: let the end lie after the start")
 
 
 def open_video(
@@ -67,11 +76,7 @@ def open_video(
         InputError: missing, unreadable, without a video stream, without a frame.
         UsageError: an impossible span or rate.
     """
-    for name, value in (("start", start), ("end", end)):
-        if value is not None and not 0 <= value < float("inf"):
-            raise UsageError(f"{name} is {value}, and must be a number of seconds from 0 on")
-    if start is not None and end is not None and end <= start:
-        raise UsageError(f"the span from {start} to {end} s is empty: let the end lie after the start")
+    check_span(start, end)
     if rate is not None and not 0 < rate < 1e6:
         raise UsageError(f"rate is {rate}, and must be a positive number of frames per second")
     film = SandboxedSource(os.fspath(source), rate) if sandbox.is_on() else open_source(os.fspath(source), rate)

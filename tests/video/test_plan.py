@@ -50,6 +50,12 @@ def test_a_finding_on_a_generated_face_covers_it_and_a_moment_around() -> None:
     assert made.fallbacks["still recognised"] == 7
 
 
+def test_between_two_findings_less_than_a_second_apart_nothing_is_shown() -> None:
+    made = plan()
+    assert made.cover([finding(10, 25), finding(30, 25), finding(59, 25)]) == 25 + 3  # 29 frames are more than a second
+    assert [n for n, mode in enumerate(modes(made, 1)) if mode == "solid"] == [*range(8, 33), *range(57, 60)]
+
+
 def test_a_cover_ends_at_the_track() -> None:
     made = plan()
     assert made.cover([finding(0, 205), finding(59, 205)]) == 3 + 3
