@@ -237,7 +237,7 @@ class Mixes:
 class CodeMemory:
     """The codes of the `size` faces seen last, from which k-same means are drawn as a bank draws them.
 
-    At most `psi` of their variance is given back to the means.
+    Half of `psi` to `psi` of their variance is given back to the means.
     """
 
     def __init__(self, size: int = 4096, k: int = 1024, psi: float = 1.0) -> None:
@@ -256,5 +256,5 @@ class CodeMemory:
         k = max(2, min(self.k, len(self.codes) // 4))
         members = draw_members(len(self.codes), k, rng)
         mean = self.codes[members].mean(0, dtype=np.float64)
-        psi = self.psi * float(rng.random())
+        psi = self.psi * float(rng.uniform(0.5, 1))
         return restore_variance(mean, self.codes.mean(0, dtype=np.float64), k, psi, self._cap)

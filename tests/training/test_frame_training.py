@@ -166,8 +166,8 @@ def test_means_are_drawn_with_the_spread_of_a_bank() -> None:
     assert memory.codes.shape == (4000, 8)
     drawn = np.stack([memory.draw(rng) for _ in range(600)])
     np.testing.assert_allclose(drawn.mean(0), 2, atol=0.4)
-    # psi is uniform in 0 … 1, whose mean square is a third; an eighth of the memory is drawn without replacement.
-    np.testing.assert_allclose(drawn.std(0), 3 * np.sqrt(7 / 8 / 3), rtol=0.2)
+    # psi is uniform in .5 … 1, whose mean square is 7/12; an eighth of the memory is drawn without replacement.
+    np.testing.assert_allclose(drawn.std(0), 3 * np.sqrt(7 / 8 * 7 / 12), rtol=0.2)
 
 
 def test_expression_is_read_from_textures(task: tuple[FrameTask, FrameFICGAN]) -> None:
