@@ -290,25 +290,28 @@ class StreamSource(VideoSource):
                         pictures = packet.decode()
                     except EOFError:
                         continue
-                    except (av.FFmpegError, ValueError) as error:
-                        self._check_memory(error)
+                    except (av.FFmpegError, ValueError):
+                        self._check_memory()
                         watch.undecodable += 1
                         continue
                     for picture in pictures:
                         yield picture, _orientation(picture)
                 break
             except (av.FFmpegError, OSError) as error:
-                self._check_memory(error)
+                if memory_ran_out(error):
+                    self._check_memory()
                 watch.errors += 1
                 if self.live or watch.errors > _MAX_ERRORS:
                     watch.lost = reason(error)
                     break
         self._damage.extend(watch.sentences(self.name, whole=target is None))
 
-    def _check_memory(self, error: Exception) -> None:
-        """Raise MemoryError where there is no room for some pictures; a damaged size alone is damage."""
-        if memory_ran_out(error):
-            np.ones(16 * max(1, self._stream.width) * max(1, self._stream.height), np.uint8)
+    def _check_memory(self) -> None:
+        """Raise MemoryError where there is no room for the pictures that a decoder holds.
+
+        Decoders call it invalid data when they get no memory, and a damaged file may ask for any amount.
+        """
+        np.empty(16 * max(1, self._stream.width) * max(1, self._stream.height), np.uint8)
 
     def close(self) -> None:
         self._begun = None

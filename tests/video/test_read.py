@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from fractions import Fraction
 from pathlib import Path
@@ -426,3 +428,30 @@ def test_real_films(shared_data: Path) -> None:
         source, frames = read(path)
         counted = ffmpeg("-i", str(path), "-map", "0:v:0", "-c", "copy", "-f", "framemd5", "-").strip().splitlines()
         assert len(frames) == len([line for line in counted if not line.startswith("#")]) and not source.damage
+
+
+READ_WITH_LITTLE_MEMORY = """
+import os, resource, sys
+from ficgan.video import open_video
+pages = int(open("/proc/self/statm").read().split()[0])
+limit = pages * os.sysconf("SC_PAGE_SIZE") + (int(sys.argv[2]) << 20)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+try:
+    with open_video(sys.argv[1]) as film:
+        print(sum(1 for _ in film.frames()), film.damage)
+except MemoryError:
+    print("memory")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="address space is limited on Linux only")
+def test_too_little_memory_is_no_damage(tmp_path: Path) -> None:
+    """FFmpeg calls it invalid data when a decoder gets no memory for its pictures."""
+    path = tmp_path / "large.mp4"
+    make_clip(path, 3, size=(3840, 2160), pictures=[np.full((2160, 3840, 3), 90, np.uint8)] * 3)
+    said = {}
+    for megabytes in (8, 20, 40, 4000):
+        command = [sys.executable, "-c", READ_WITH_LITTLE_MEMORY, str(path), str(megabytes)]
+        run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        said[megabytes] = run.stdout.strip()
+    assert said == {8: "memory", 20: "memory", 40: "memory", 4000: "3 ()"}
