@@ -7,9 +7,7 @@ into the convolutions, and each resampling has the form that is fast there.
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,10 +32,6 @@ LEAK, SQRT_2 = 0.2, math.sqrt(2)
 
 FEW_CHANNELS = 8
 """Fewer are not worth 8 bits: colours, and filters of single channels."""
-
-
-Examples = Mapping[str, NDArray[np.float32]]
-"""Inputs of a graph [N,…] by name."""
 
 
 class Graph:
@@ -170,14 +164,10 @@ def check_taps(taps: Tensor) -> None:
         raise UsageError(f"export knows the taps 1 3 3 1 only, not {taps.tolist()}; give a model with these")
 
 
-def frame_to_onnx(
-    model: FrameFICGAN, examples: tuple[Examples, Examples] | None = None
-) -> tuple[onnx.ModelProto, onnx.ModelProto]:
+def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]:
     """A network in the canonical frame, as what reads a face and what writes one; the weights are copied.
 
-    Args:
-        model: network.
-        examples: inputs of both parts, see `computed_in_bytes`; None: computed in float32.
+    It computes in float32: feature maps of 8 bits cost half of the detail that it draws.
 
     Returns:
         texture [B,3,R,R] in [−1, 1], code [B,C] → w [B,w_dim], z_non [B,S,4,4]; and
@@ -234,8 +224,6 @@ def frame_to_onnx(
         "w": [model.num_layers, config.w_dim], "moment": [frame.moment_dim], "z_non": spatial, "linear": sides,
     }  # fmt: skip
     write = g.model(inputs, {"texture": sides, "shape": [frame.shape_dim]})
-    if examples is not None:
-        read, write = computed_in_bytes(read, examples[0]), computed_in_bytes(write, examples[1])
     return in_bytes(read), in_bytes(write)
 
 
@@ -288,40 +276,6 @@ def in_bytes(model: onnx.ModelProto, least: int = 1024) -> onnx.ModelProto:
     for place, node in enumerate(casts):
         graph.node.insert(place, node)
     return model
-
-
-def computed_in_bytes(model: onnx.ModelProto, examples: Examples) -> onnx.ModelProto:
-    """A model whose convolutions are computed in 8 bits, with ranges as the examples have them on average.
-
-    Weights get 7 bits: processors without VNNI add two products of 8 bits in 16, which overflow. Convolutions from or
-    to a few channels stay in float32: they would lose most and gain no time.
-
-    Args:
-        model: in float32.
-        examples: what it is usually given.
-    """
-    from onnxruntime.quantization import CalibrationDataReader, QuantType, quant_pre_process, quantize_static
-
-    class Rows(CalibrationDataReader):
-        def __init__(self) -> None:
-            self.left = iter(range(len(next(iter(examples.values())))))
-
-        def get_next(self) -> dict[str, NDArray[np.float32]] | None:
-            row = next(self.left, None)
-            return None if row is None else {name: given[row : row + 1] for name, given in examples.items()}
-
-    sizes = {one.name: one.dims for one in model.graph.initializer}
-    convolutions = [node for node in model.graph.node if node.op_type == "Conv"]
-    narrow = [node.name for node in convolutions if min(sizes[node.input[1]][:2]) < FEW_CHANNELS]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.onnx"
-        quant_pre_process(model, path, skip_optimization=True, skip_symbolic_shape=True)
-        quantize_static(
-            onnx.load(path), path, Rows(), op_types_to_quantize=["Conv"], nodes_to_exclude=narrow, per_channel=True,
-            reduce_range=True, activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8,
-            extra_options={"CalibMovingAverage": True},
-        )  # fmt: skip
-        return onnx.load(path)
 
 
 def stage(

@@ -24,7 +24,7 @@ from ficgan.frame.learn import SIDE
 from ficgan.frame.torch_warp import Composite
 from ficgan.models import FrameDiscriminator, FrameFICGAN, Network
 from ficgan.models.io import file_digest
-from ficgan.models.onnx import Examples, frame_to_onnx
+from ficgan.models.onnx import frame_to_onnx
 from ficgan.training.frame_faces import PRESENCE, CodeMemory, FrameBatch, FrameFaces, Mixes
 from ficgan.training.state import TrainingState
 from ficgan.training.stats import Say, save_grid, unheard
@@ -37,9 +37,6 @@ HELD_OUT = 32
 """Every so-many-th face is never trained on."""
 JUDGED = 192
 """Of them a snapshot is judged on so many."""
-
-EXAMPLES = 48
-"""Of them so many say which range each of a network's feature maps has."""
 
 
 class FrameLosses(nn.Module):
@@ -325,7 +322,7 @@ class FrameTask:
         assert isinstance(model, FrameFICGAN)
         data = {"licence": self.config.data_licence, "fingerprint": self.faces.fingerprint, "images": len(self.set)}
         info = replace(self.info, data=data, training={**self.info.training, "network": training})
-        reader, writer = (part.SerializeToString() for part in frame_to_onnx(model, self._examples(model)))
+        reader, writer = (part.SerializeToString() for part in frame_to_onnx(model))
         size = self.config.model
         network = FrameNetwork(reader, writer, size.w_dim, size.num_layers, size.spatial_channels * 16)
         save_appearance(path, self.model, self.frame, info, overwrite=True, network=network)
@@ -415,16 +412,6 @@ class FrameTask:
         layered[:, :kept] = w[:, None]
         own = w[:, None].expand(-1, model.num_layers, -1)
         return batch, torch.cat([own, layered]), codes.z_non
-
-    @torch.no_grad()
-    def _examples(self, model: FrameFICGAN) -> tuple[Examples, Examples]:
-        """What both parts of the network are given for held-out faces, in which to find ranges of 8 bits."""
-        rows = self.held_out[:: max(1, len(self.held_out) // EXAMPLES)][:EXAMPLES]
-        batch, w, z_non = self._drawn(model, rows, 0, np.random.default_rng(0))
-        read = {"texture": batch.texture, "code": batch.code}
-        write = {"w": w, "moment": batch.moment, "z_non": torch.cat([z_non, z_non]), "linear": batch.linear}
-        one, two = ({name: value.float().cpu().numpy() for name, value in part.items()} for part in (read, write))
-        return one, two
 
     def reals(self) -> Tensor:
         """The first faces of the set as a square grid [r,r,3,S,S]."""

@@ -261,18 +261,13 @@ def test_the_parts_for_use_are_the_network(change: str) -> None:
     read = {"texture": texture.numpy(), "code": code.numpy()}
     write = {"w": layered, "moment": moment, "z_non": codes.z_non, "linear": texture}
     given = (read, {name: value.numpy() for name, value in write.items()})
-    for examples in (None, given):  # computed in float32; in 8 bits
-        parts = [part.SerializeToString() for part in frame_to_onnx(model, examples)]
-        found = []
-        for part, one, names in zip(parts, given, (["w", "z_non"], ["texture", "shape"]), strict=True):
-            session = onnxruntime.InferenceSession(part, providers=["CPUExecutionProvider"])
-            found += session.run(names, one)
-        for mine, theirs in zip(found, (w, codes.z_non, *out), strict=True):
-            scale = float(theirs.abs().max())
-            if examples is None:
-                np.testing.assert_allclose(mine, theirs.numpy(), atol=4e-3 * scale)  # some constants are kept in 8 bits
-            apart = float(np.sqrt(np.square(mine - theirs.numpy()).mean()))
-            assert apart < 0.25 * float(theirs.std())  # random weights; a trained network is apart by .07
+    found = []
+    for part, one, names in zip(frame_to_onnx(model), given, (["w", "z_non"], ["texture", "shape"]), strict=True):
+        session = onnxruntime.InferenceSession(part.SerializeToString(), providers=["CPUExecutionProvider"])
+        found += session.run(names, one)
+    for mine, theirs in zip(found, (w, codes.z_non, *out), strict=True):
+        # Some constants are kept in 8 bits.
+        np.testing.assert_allclose(mine, theirs.numpy(), atol=4e-3 * float(theirs.abs().max()))
 
 
 def test_sizes_that_do_not_fit_are_named(faces: Path) -> None:
