@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import os
 import re
 import sys
@@ -404,12 +405,24 @@ _UNTIMED = 100
 _PIXEL_FORMATS = {"P": "pal8", "L": "gray"}
 
 
+class _Bounded(io.BufferedReader):
+    """A file that reserves no memory beyond its end: Pillow asks for as much as a damaged length says."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(io.FileIO(path))
+        self._size = os.fstat(self.fileno()).st_size
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        left = max(0, self._size - self.tell())
+        return super().read(left if size is None or size < 0 else min(size, left))
+
+
 class AnimationSource(VideoSource):
     """An animated GIF, WebP or PNG; transparent parts are shown on white."""
 
     def __init__(self, path: Path) -> None:
         try:
-            with warnings.catch_warnings(), Image.open(path) as image:
+            with warnings.catch_warnings(), _Bounded(path) as file, Image.open(file) as image:
                 warnings.simplefilter("ignore")
                 animated, count = bool(getattr(image, "is_animated", False)), int(getattr(image, "n_frames", 1))
                 size, kind, mode = image.size, str(image.format), image.mode
@@ -431,7 +444,7 @@ class AnimationSource(VideoSource):
     def _pictures(self) -> Iterator[Raw]:
         assert self.path is not None
         pts, count = 0, self.info.frames or 0
-        with warnings.catch_warnings(), Image.open(self.path) as image:
+        with warnings.catch_warnings(), _Bounded(self.path) as file, Image.open(file) as image:
             warnings.simplefilter("ignore")
             index = 0
             while True:

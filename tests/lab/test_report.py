@@ -266,7 +266,7 @@ def test_a_second_look_that_finds_nothing_bounds_what_is_left(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     "edited", [{"check": {"faces": "x", "findings": []}}, {"check": {"findings": 3}}, {"fallbacks": []},
-               {"faces_by_action": {"generated": "many"}}],
+               {"faces_by_action": {"generated": "many"}}, {"check": {"faces": float("-inf"), "findings": []}}],
 )  # fmt: skip
 def test_an_edited_sidecar_is_named_and_counts_for_nothing(edited: dict[str, Any], tmp_path: Path) -> None:
     sidecar(tmp_path, "a.png")

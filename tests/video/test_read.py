@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import tracemalloc
 from fractions import Fraction
 from pathlib import Path
 
@@ -455,3 +456,20 @@ def test_too_little_memory_is_no_damage(tmp_path: Path) -> None:
         run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
         said[megabytes] = run.stdout.strip()
     assert said == {8: "memory", 20: "memory", 40: "memory", 4000: "3 ()"}
+
+
+def test_a_damaged_length_reserves_no_memory(tmp_path: Path) -> None:
+    """The second frame of this animation says that it has 4 GB."""
+    path = tmp_path / "a.apng"
+    pictures = [Image.fromarray(np.full((40, 40, 3), level, np.uint8)) for level in (40, 90, 140)]
+    pictures[0].save(path, format="PNG", save_all=True, append_images=pictures[1:])
+    data = path.read_bytes()
+    at = data.index(b"fdAT") - 4
+    path.write_bytes(data[:at] + b"\xff\xff\xff\xce" + data[at + 4 :])
+    tracemalloc.start()
+    try:
+        source, frames = read(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(frames) < 3 and source.damage and peak < 50e6

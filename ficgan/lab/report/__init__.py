@@ -397,7 +397,7 @@ def read_account(folder: Path) -> Account:
         try:
             _add(one, record)
             sums = {name: getattr(account, name) + value for name, value in vars(one).items() if name != "bound"}
-        except (AttributeError, LookupError, TypeError, ValueError):  # edited, or of another program
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # edited, or of another program
             account.unreadable.append(f"{record.path}.json")
             continue
         account = Account(**sums)
