@@ -145,6 +145,8 @@ class LossConfig(_Frozen):
     attributes: float = 0.0
     """Squared difference of source and mix in the attributes that stay, as a linear map reads them from V; in the frame
     only."""
+    attributes_gain: tuple[float, ...] = (1.0,)
+    """How clearly the mix shall show each of them there; 1 is as clearly as the source."""
     colour: float = 0.0
     """Mean difference in colour, not in luminance, of the mixes from the linear model's; in the frame only."""
     coarse: int = Field(0, ge=0)

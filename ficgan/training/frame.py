@@ -49,8 +49,10 @@ class FrameLosses(nn.Module):
     looks: Tensor
     trust: Tensor
     sides: Tensor
+    middle: Tensor
+    gain: Tensor
 
-    def __init__(self, faces: FrameFaces, sample: int = 6000) -> None:
+    def __init__(self, faces: FrameFaces, gain: Sequence[float] = (1.0,), sample: int = 6000) -> None:
         super().__init__()
         rows = np.linspace(0, len(faces) - 1, min(sample, len(faces))).astype(int)
         textures = faces.textures[rows]
@@ -65,10 +67,13 @@ class FrameLosses(nn.Module):
         trust = np.clip(1 - left / np.square(numbers[~half]).sum(0), 0, 1)
         looks = faces.model.looks
         known = faces.identity / np.linalg.norm(faces.identity, axis=1, keepdims=True).astype(np.float64)
-        known, kept = known - known.mean(0), faces.moment.kept - faces.moment.kept.mean(0)
+        middle = known.mean(0)
+        known, kept = known - middle, faces.moment.kept - faces.moment.kept.mean(0)
         spread = known.T @ known
         sides = np.linalg.solve(spread + 0.01 * np.trace(spread) / len(spread) * np.eye(len(spread)), known.T @ kept)
         self.register_buffer("sides", torch.tensor(sides, dtype=torch.float32))
+        self.register_buffer("middle", torch.tensor(middle, dtype=torch.float32))
+        self.register_buffer("gain", torch.from_numpy(np.resize(gain, kept.shape[1]).astype(np.float32)))
         self.register_buffer("readers", torch.tensor(np.vstack([maps[1].T, looks[:, :pixels]]), dtype=torch.float32))
         self.register_buffer("looks", torch.tensor(looks[:, pixels:], dtype=torch.float32))
         self.register_buffer("trust", torch.tensor(np.r_[trust, np.ones(len(looks))], dtype=torch.float32))
@@ -88,9 +93,9 @@ class FrameLosses(nn.Module):
         return ((found - wanted).square().clamp_max(4) * self.trust).mean(1)
 
     def attributes(self, source: Tensor, mix: Tensor) -> Tensor:
-        """Squared difference [B] of the attributes that V's embeddings [B,E] show."""
-        apart = F.normalize(mix, dim=1) - F.normalize(source, dim=1)
-        return (apart @ self.sides).square().mean(1)
+        """Squared difference [B] of the attributes that V's embeddings [B,E] show from `gain` times the source's."""
+        shown, wanted = ((F.normalize(one, dim=1) - self.middle) @ self.sides for one in (mix, source))
+        return (shown - self.gain * wanted).square().mean(1)
 
 
 class Judged(NamedTuple):
@@ -147,7 +152,7 @@ class FrameTask:
         if len(self.rows) < self.config.optimizer.batch:
             raise UsageError(f"{len(self.rows)} clear faces are fewer than one batch of {self.config.optimizer.batch}")
         self.mixes = Mixes(self.set, self.frame, self.device)
-        self.losses = FrameLosses(self.set).to(self.device)
+        self.losses = FrameLosses(self.set, self.config.loss.attributes_gain).to(self.device)
         self.composite = Composite(self.model.warp, self.model.mask, SIDE).to(self.device)
         written = self.model.written.reshape(len(self.model.written), -1, 3).transpose(0, 2, 1)  # channels first
         self.components = torch.from_numpy(written.reshape(len(written), -1).copy()).to(self.device)

@@ -191,6 +191,9 @@ def test_attributes_are_read_from_the_direction_of_the_embedding(task: tuple[Fra
     wanted = np.square(kept[:-1] - kept[1:]).mean(1)
     np.testing.assert_allclose(losses.attributes(a, b), wanted, rtol=0.15, atol=0.05)
     assert losses.attributes(a, 3 * a).abs().max() < 1e-6
+    clearer = FrameLosses(replace(faces, identity=identity, moment=replace(faces.moment, kept=kept)), (1.5,))
+    wanted = np.square(kept[1:] - kept.mean(0) - 1.5 * (kept[:-1] - kept.mean(0))).mean(1)
+    np.testing.assert_allclose(clearer.attributes(a, b), wanted, rtol=0.15, atol=0.1)
 
 
 @pytest.fixture(scope="module")
