@@ -296,6 +296,8 @@ class StreamSource(VideoSource):
                         watch.undecodable += 1
                         continue
                     for picture in pictures:
+                        # Before the place that was asked for, pictures may lack those they are made from.
+                        watch.concealed += picture.is_corrupt and (target is None or (picture.pts or 0) >= target)
                         yield picture, _orientation(picture)
                 break
             except (av.FFmpegError, OSError) as error:
@@ -329,7 +331,7 @@ class _Watch:
         self.duration = None if container.duration is None else float(container.duration * _MICROSECOND)
         self.start = float((container.start_time or 0) * _MICROSECOND)
         self.reached = 0.0
-        self.packets = self.undecodable = self.corrupt = self.errors = 0
+        self.packets = self.undecodable = self.corrupt = self.concealed = self.errors = 0
         self.lost = ""
 
     def see(self, packet: Any) -> None:
@@ -357,6 +359,9 @@ class _Watch:
             found.append(f"{name}: cut off at {self.reached:.2f} s{of}; everything up to there was read.")
         if broken:
             found.append(f"{name}: {broken} of {self.packets} packets of its video are damaged and not decoded.")
+        if self.concealed:
+            frames = "1 frame is" if self.concealed == 1 else f"{self.concealed} frames are"
+            found.append(f"{name}: {frames} damaged; the decoder filled in what is lost.")
         return found
 
 

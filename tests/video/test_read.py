@@ -473,3 +473,25 @@ def test_a_damaged_length_reserves_no_memory(tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert len(frames) < 3 and source.damage and peak < 50e6
+
+
+@pytest.mark.parametrize("start", [None, 6.0])
+def test_damage_that_the_decoder_conceals_is_named(start: float | None, tmp_path: Path) -> None:
+    """Flipped bits of one picture of a film with a key frame a second; before `start` nobody asks for it."""
+    path = tmp_path / "a.mp4"
+    make_clip(path, 240, codec="libx264", options={"g": "30", "bf": "0"})
+    with av.open(str(path)) as film:
+        packets = [packet for packet in film.demux(video=0) if packet.size]
+    assert not read(path, start=start)[0].damage
+    data = bytearray(path.read_bytes())
+    whole = bytes(packets[120])  # a key frame
+    at = data.index(whole) + len(whole) // 2
+    for place in range(at, at + 12):
+        data[place] ^= 0x55
+    path.write_bytes(data)
+    source, frames = read(path, start=start)
+    assert len(frames) == (240 if start is None else 60)
+    if start is None:
+        assert any("damaged; the decoder filled in" in line for line in source.damage), source.damage
+    else:
+        assert not source.damage
