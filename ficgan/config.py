@@ -148,7 +148,7 @@ class LossConfig(_Frozen):
     attributes_gain: tuple[float, ...] = (1.0,)
     """How clearly the mix shall show each of them there; 1 is as clearly as the source."""
     colour: float = 0.0
-    """Mean difference in colour, not in luminance, of the mixes from the linear model's; in the frame only."""
+    """Mean square of the mixes' difference in colour, not in luminance, from the linear model's; in the frame only."""
     coarse: int = Field(0, ge=0)
     """Side of an image that shows all that V and D may change in a mix; finer detail follows from reconstruction
     alone. 0: they may change all. In the frame only."""

@@ -99,11 +99,15 @@ class FrameLosses(nn.Module):
 
 
 class Judged(NamedTuple):
-    """What D judges after a generator step, without graphs: textures [B,3,R,R], and V's maps of what is published."""
+    """What D judges after a generator step, without graphs: textures [B,3,R,R], and V's maps of what is published.
+
+    V reads mixes with small changes of the picture, reconstructions without, and sources both ways: they stand twice.
+    """
 
     real: Tensor
     real_maps: list[Tensor]
     rec: Tensor
+    rec_maps: list[Tensor]
     mix: Tensor
     mix_maps: list[Tensor]
 
@@ -193,7 +197,7 @@ class FrameTask:
         per_layer = with_reconstructions(w, in_layers(w, new, plan, model.num_layers))
         fakes, textures, shape = self._published(model, batch, per_layer, z_non)
         x_rec, x_mix = fakes.chunk(2)
-        terms, maps, maps_real = self._terms(batch, plan, textures, shape, x_rec, x_mix, weights, rng)
+        terms, maps_rec, maps_mix, maps_real = self._terms(batch, plan, textures, shape, x_rec, x_mix, weights, rng)
         rec_texture, mix_texture = textures.chunk(2)
         factors = config.loss
         total = (
@@ -205,7 +209,7 @@ class FrameTask:
             + weights.verification * (factors.positive * terms["pos"] + factors.negative * terms["neg"])
         )  # fmt: skip
         if weights.adversarial > 0:
-            for name, texture, seen in (("adv_rec", rec_texture, []), ("adv_mix", mix_texture, maps)):
+            for name, texture, seen in (("adv_rec", rec_texture, maps_rec), ("adv_mix", mix_texture, maps_mix)):
                 logits = judge(texture, self.composite.mask, seen)
                 if logits:
                     terms[name] = losses.local_adversarial(logits, self.weights(logits), real=True).mean()
@@ -214,8 +218,9 @@ class FrameTask:
         terms["total"] = total
         (total * share).backward()
         detached_terms = {name: term.detach() for name, term in terms.items()}
-        detached = [part.detach() for part in maps]
-        made = Judged(batch.texture, maps_real, rec_texture.detach(), mix_texture.detach(), detached)
+        rec_maps, mix_maps = ([part.detach() for part in maps] for maps in (maps_rec, maps_mix))
+        real = torch.cat([batch.texture] * 2)
+        made = Judged(real, maps_real, rec_texture.detach(), rec_maps, mix_texture.detach(), mix_maps)
         return made, detached_terms
 
     def discriminator_step(
@@ -224,12 +229,11 @@ class FrameTask:
         """Accumulate D's gradients for one round of `generator_step`."""
         mask = self.composite.mask
         real = judge(made.real, mask, made.real_maps)
-        mix, rec = judge(made.mix, mask, made.mix_maps), judge(made.rec, mask)
+        mix, rec = judge(made.mix, mask, made.mix_maps), judge(made.rec, mask, made.rec_maps)
         fakes = [logit for logit in (mix, rec) if logit]
-        loss = losses.local_adversarial(real, self.weights(real), real=True)
+        loss = losses.local_adversarial(real, self.weights(real), real=True).mean()
         for logit in fakes:
-            loss = loss + losses.local_adversarial(logit, self.weights(logit), real=False) / len(fakes)
-        loss = loss.mean()
+            loss = loss + losses.local_adversarial(logit, self.weights(logit), real=False).mean() / len(fakes)
         (loss * share).backward()
         terms = {"d": loss.detach(), "r_t": torch.stack([logit.detach().sign().mean() for logit in real]).mean()}
         for number, (a, b) in enumerate(zip(real, mix, strict=True)):
@@ -242,7 +246,7 @@ class FrameTask:
         if state.discriminator.patches is None:
             return {}
         with torch.autocast(self.device.type, enabled=False):
-            real = made.real.detach().requires_grad_(True)
+            real = made.real.chunk(2)[0].detach().requires_grad_(True)
             logits = state.discriminator(real, self.composite.mask)
             (weight_of,) = self.weights(logits)
             mean = (logits[0] * weight_of).sum((1, 2, 3)) / weight_of.sum()
@@ -286,7 +290,7 @@ class FrameTask:
     def _terms(
         self, batch: FrameBatch, plan: Swap, textures: Tensor, shape: Tensor, x_rec: Tensor, x_mix: Tensor,
         weights: Weights, rng: torch.Generator,
-    ) -> tuple[dict[str, Tensor], list[Tensor], list[Tensor]]:  # fmt: skip
+    ) -> tuple[dict[str, Tensor], list[Tensor], list[Tensor], list[Tensor]]:  # fmt: skip
         factors, count = self.config.loss, len(x_rec)
         mask = self.composite.mask
         rec, mix = textures.chunk(2)
@@ -302,7 +306,7 @@ class FrameTask:
         beyond, rest = losses.manifold(written, self.components, self.coefficients)
         apart = rest.unflatten(1, (3, -1)) * mask.flatten(2)[..., self.pixels] * batch.contrast[count:, :, 0]
         terms["anchor"], terms["manifold"] = apart.abs().mean(), beyond.mean()
-        terms["colour"] = chroma.abs().mean() / mask.mean()
+        terms["colour"] = chroma.square().mean() / mask.mean()
         terms["shape"] = shape[count:].square().mean()
         vary = rng if self.config.verifier.augment else None
         with torch.no_grad():
@@ -310,7 +314,7 @@ class FrameTask:
         embedding, made = self.verify.read((x_rec, None), (x_mix, vary))
         v_rec, v_mix = embedding.chunk(2)
         terms["attributes"] = self.losses.attributes(batch.identity, v_mix).mean()
-        maps, maps_real = ([one[part] for one in seen] for part in (slice(count), slice(count, None)))
+        maps = [one[:count] for one in seen]
         maps_rec, maps_mix = ([one[part] for one in made] for part in (slice(count), slice(count, None)))
         terms["perceptual"] = losses.feature_distance(maps, maps_rec)
         terms["same"] = F.cosine_similarity(v_rec.detach(), batch.identity, dim=1).mean()
@@ -320,7 +324,7 @@ class FrameTask:
         margin = factors.negative_margin
         terms["neg"] = (losses.negative_hinge(batch.identity, target, v_mix, margin, swapped) * owed).mean()
         terms["pos"] = (losses.positive(target, v_mix) * owed * swapped.float()).mean()
-        return terms, maps_mix, maps_real
+        return terms, maps_rec, maps_mix, seen
 
     def save(self, path: Path, model: Network, training: dict[str, Any]) -> None:
         """Write linear model and averaged network for use, as one file."""
