@@ -58,7 +58,7 @@ def memory_ran_out(error: BaseException) -> bool:
 
 _NO_MEMORY = re.compile(
     "bad[_ ]alloc|[Cc]an(no|')t allocate memory|[Ff]ailed to allocate memory|[Ii]nsufficient memory|out of memory|"
-    "can't start new thread|could not create a primitive$|"  # the last is oneDNN's
+    "can't start new thread|failed to map segment from shared object$|could not create a primitive$|"  # oneDNN's
     r"^\[enforce fail a$"  # torch's, where memory is short for its own sentence, too
 )
 

@@ -168,6 +168,8 @@ def rotation_of(orientation: Orientation) -> int | None:
 
 
 def turn(image: Image, orientation: Orientation) -> Image:
+    if orientation == IDENTITY:
+        return image
     import cv2
 
     transposed, mirrored, upended = orientation
