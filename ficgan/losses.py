@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 __all__ = [
-    "adversarial_discriminator", "adversarial_generator", "feature_distance", "local_adversarial", "negative",
-    "negative_hinge", "positive", "r1_penalty", "reconstruction", "structure",
+    "adversarial_discriminator", "adversarial_generator", "excess_detail", "feature_distance", "local_adversarial",
+    "manifold", "negative", "negative_hinge", "positive", "r1_penalty", "reconstruction", "structure",
 ]  # fmt: skip
 
 
@@ -124,3 +124,13 @@ def manifold(change: Tensor, components: Tensor, coefficients: Tensor) -> tuple[
     """
     steps = change @ coefficients  # in standard deviations
     return (steps.abs() - 1).relu().square().mean(1), change - steps @ components
+
+
+def excess_detail(fine_rec: Tensor, fine_mix: Tensor, size: int) -> Tensor:
+    """How much stronger the fine detail of a mix is than that of its reconstruction at the same place [B].
+
+    A reconstruction is taught which detail a place has; nothing else teaches a mix. Strengths are means over the
+    channels of [B,C,H,W] and over the places of a grid of size×size.
+    """
+    rec, mix = (F.adaptive_avg_pool2d(x.float().abs().mean(1, keepdim=True), size) for x in (fine_rec, fine_mix))
+    return (mix - rec.detach()).relu().mean((1, 2, 3))

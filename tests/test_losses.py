@@ -136,3 +136,16 @@ def test_what_a_linear_model_can_say_is_free_up_to_a_standard_deviation() -> Non
     beyond, rest = losses.manifold(beside + said[:1] @ components, components, inverse)
     torch.testing.assert_close(rest, beside, atol=1e-4, rtol=1e-3)
     assert beyond.item() == pytest.approx(0, abs=1e-5)
+
+
+def test_excess_detail_counts_only_what_a_reconstruction_has_not_at_that_place() -> None:
+    rec = torch.zeros(1, 3, 8, 8)
+    rec[..., :4, :4] = 0.5
+    mix = torch.zeros(1, 3, 8, 8, requires_grad=True)
+    with torch.no_grad():
+        mix[..., :4, :4] = -0.4  # weaker than the reconstruction, and of the other sign
+        mix[:, 0, 4:, 4:] = -0.6  # a mark where it has none: mean of three channels .2, in one place of four
+    excess = losses.excess_detail(rec, mix, 2)
+    assert excess.item() == pytest.approx(0.2 / 4)
+    (gradient,) = torch.autograd.grad(excess.sum(), mix)
+    assert (gradient[:, 0, 4:, 4:] < 0).all() and not gradient[..., :4, :].any()

@@ -37,6 +37,8 @@ HELD_OUT = 32
 """Every so-many-th face is never trained on."""
 JUDGED = 192
 """Of them a snapshot is judged on so many."""
+_PLACES = 16
+"""Side of the grid of places whose fine detail is compared."""
 
 
 class FrameLosses(nn.Module):
@@ -195,9 +197,10 @@ class FrameTask:
         self.memory.add(np.concatenate([self.set.codes[rows], w.detach().float().cpu().numpy()], 1))
         new = torch.where(plan.to_mean[:, None].to(w.device), w_mean.to(w.dtype), w[plan.target.to(w.device)])
         per_layer = with_reconstructions(w, in_layers(w, new, plan, model.num_layers))
-        fakes, textures, shape = self._published(model, batch, per_layer, z_non)
+        fakes, textures, shape, fine = self._published(model, batch, per_layer, z_non)
         x_rec, x_mix = fakes.chunk(2)
         terms, maps_rec, maps_mix, maps_real = self._terms(batch, plan, textures, shape, x_rec, x_mix, weights, rng)
+        terms["excess"] = losses.excess_detail(*fine.chunk(2), _PLACES).mean()
         rec_texture, mix_texture = textures.chunk(2)
         factors = config.loss
         total = (
@@ -206,6 +209,7 @@ class FrameTask:
             + factors.attributes * terms["attributes"] + factors.shape * terms["shape"]
             + factors.colour * terms["colour"] + factors.anchor * terms["anchor"]
             + factors.manifold * terms["manifold"] + factors.beside * terms["beside"]
+            + factors.excess * terms["excess"]
             + weights.verification * (factors.positive * terms["pos"] + factors.negative * terms["neg"])
         )  # fmt: skip
         if weights.adversarial > 0:
@@ -274,18 +278,23 @@ class FrameTask:
 
     def _published(
         self, model: FrameFICGAN, batch: FrameBatch, w: Tensor, z_non: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Composites [2B,3,S,S], textures [2B,3,R,R] and what moves the shape [2B,I]."""
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Composites [2B,3,S,S], textures [2B,3,R,R], what moves the shape [2B,I], and the fine detail [2B,3,R,R].
+
+        Of a mix no gradient but the fine detail's own reaches what is finer than `loss.coarse`.
+        """
         out = model.generate(w, batch.moment, torch.cat([z_non, z_non]), batch.linear)
         added = torch.lerp(out.texture, out.texture.mean(1, keepdim=True), batch.grey)
+        side = self.config.loss.coarse or self.config.model.resolution
+        coarse = F.interpolate(F.adaptive_avg_pool2d(added, side), added.shape[2:], mode="bilinear")
+        fine = (added - coarse) * self.composite.mask
         if self.config.loss.coarse:
-            rec, mix = added.chunk(2)
-            coarse = F.interpolate(F.adaptive_avg_pool2d(mix, self.config.loss.coarse), mix.shape[2:], mode="bilinear")
-            added = torch.cat([rec, coarse + (mix - coarse).detach()])
+            (rec, mix), coarse_mix = added.chunk(2), coarse.chunk(2)[1]
+            added = torch.cat([rec, coarse_mix + (mix - coarse_mix).detach()])
         textures = batch.linear + batch.contrast * added
         points = batch.points + torch.einsum("bi,binj->bnj", out.shape, batch.moves)
         source, upright = torch.cat([batch.source] * 2), torch.cat([batch.upright] * 2)
-        return self.composite(source, textures, points, upright), textures, out.shape
+        return self.composite(source, textures, points, upright), textures, out.shape, fine
 
     def _terms(
         self, batch: FrameBatch, plan: Swap, textures: Tensor, shape: Tensor, x_rec: Tensor, x_mix: Tensor,
@@ -401,7 +410,7 @@ class FrameTask:
         self, model: FrameFICGAN, rows: NDArray[np.int64], kept: int, rng: np.random.Generator, *, swap: bool = False
     ) -> _Made:
         batch, w, z_non = self._drawn(model, rows, kept, rng, swap=swap)
-        pictures, textures, shape = self._published(model, batch, w, z_non)
+        pictures, textures, shape, _ = self._published(model, batch, w, z_non)
         source, upright = torch.cat([batch.source] * 2), torch.cat([batch.upright] * 2)
         plain = self.composite(source, batch.linear, batch.points, upright)
         return _Made(batch, pictures, textures, batch.shape + shape[len(rows) :], (plain, batch.linear))
