@@ -200,7 +200,8 @@ class FrameTask:
         fakes, textures, shape, fine = self._published(model, batch, per_layer, z_non)
         x_rec, x_mix = fakes.chunk(2)
         terms, maps_rec, maps_mix, maps_real = self._terms(batch, plan, textures, shape, x_rec, x_mix, weights, rng)
-        terms["excess"] = losses.excess_detail(*fine.chunk(2), _PLACES).mean()
+        fine_rec, fine_mix = fine.chunk(2)
+        terms["excess"] = losses.excess_detail(fine_rec, fine_mix, _PLACES).mean()
         rec_texture, mix_texture = textures.chunk(2)
         factors = config.loss
         total = (

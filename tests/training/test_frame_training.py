@@ -91,10 +91,30 @@ def test_a_new_network_is_the_linear_model(task: tuple[FrameTask, FrameFICGAN]) 
     rows = made.rows[:3]
     batch = made.mixes.batch(rows, made.set.codes[rows[::-1]], np.array([1, 4, 10]), np.random.default_rng(0))
     codes = model.encode(batch.texture, batch.code)
-    pictures, textures, shape = made._published(model, batch, model.map(codes.z_id).repeat(2, 1), codes.z_non)
+    pictures, textures, shape, _ = made._published(model, batch, model.map(codes.z_id).repeat(2, 1), codes.z_non)
     assert torch.equal(textures, batch.linear) and not shape.any()
     changed = (pictures - torch.cat([batch.source] * 2)).abs().amax((1, 2, 3))
     assert (changed > 0.05).all()
+
+
+def test_of_a_mix_only_its_fine_detail_is_taught_what_is_finer_than_coarse(task: tuple[FrameTask, FrameFICGAN]) -> None:
+    """What is published passes no gradient to it, whatever the loss; `excess` is of the fine detail itself."""
+    made, model = task
+    side = made.config.loss.coarse
+    assert 0 < side < made.model.size
+    rows = made.rows[:3]
+    batch = made.mixes.batch(rows, made.set.codes[rows[::-1]], np.array([1, 1, 1]), np.random.default_rng(0))
+    codes = model.encode(batch.texture, batch.code)
+    out: list[torch.Tensor] = []
+    hook = model.generator.register_forward_hook(lambda *args: out.append(args[2].texture))
+    textures, fine = made._published(model, batch, model.map(codes.z_id).repeat(2, 1), codes.z_non)[1::2]
+    hook.remove()
+    checker = torch.ones_like(textures[3:])
+    checker[..., ::2, 1::2] = checker[..., 1::2, ::2] = -1  # no mean over any field of the coarse image
+    for part, reaches in ((textures[:3], True), (textures[3:], False), (fine[3:], True)):
+        (gradient,) = torch.autograd.grad((part * checker).sum(), out[0], retain_graph=True)
+        strongest = float(gradient[..., 8:-8, 8:-8].abs().max())  # the coarse image is not even at its borders
+        assert strongest > 0.01 if reaches else strongest < 1e-4
 
 
 def test_the_composite_is_what_is_pasted(task: tuple[FrameTask, FrameFICGAN]) -> None:
