@@ -271,9 +271,10 @@ class FrameModel(FaceModel):
         first, later = self.config.choices, self.config.retry_choices
         told["choices"] = first
         stay = ", ".join(self.model.names)
+        read = f", and {self.network.z_non_size} numbers that the network reads" if self.network is not None else ""
         told["not_covered"] += (
-            " z_non holds expression, head pose, gaze, light and part of the outline; as they are read from the source "
-            f"stay {stay or 'no attributes'}. Of {first} k-same draws ({later} where a face was tried again) the one "
+            f" z_non holds expression, head pose, gaze, light and part of the outline{read}; as they are read from the "
+            f"source stay {stay or 'no attributes'}. Of {first} k-same draws ({later} where a face was tried again) the one "
             "least like the source was taken, which tells whoever knows the seed a little about it."
         )
         return told

@@ -265,7 +265,7 @@ def test_the_tracked_tree_is_small_and_holds_no_foreign_top_level() -> None:
     tops = {path.name for path in ROOT.iterdir() if not path.name.startswith(".")}
     assert {"setup.py", "ficgan", "ops", "configs", "tools", "tests", "pretrained"} <= tops
     embedded = sum(path.stat().st_size for path in (ROOT / "pretrained").iterdir() if path.is_file())
-    assert embedded <= 32 * 2**20
+    assert embedded <= 36 * 2**20
 
 
 def test_the_commands_of_the_readme_and_the_architecture_can_be_given_as_written() -> None:

@@ -53,7 +53,7 @@ FACE: tuple[Any, ...] = (
     click.option(
         "--layer", metavar="I", type=click.IntRange(min=0), default=None,
         help="Layers 1…I keep the source's code, I+1…L take the k-same code: 0 is strongest, L−1 weakest. "
-        "The embedded model has L = 8: layers 1 and 2 hold light, 3 to 8 the face, coarse to fine.  [default: 0]",
+        "The embedded model has L = 10: layers 1 and 2 hold light, 3 to 10 the face, coarse to fine.  [default: 0]",
     ),
     click.option(
         "--layers", "band", metavar="FIRST-LAST", type=Pair("FIRST-LAST", "-"),

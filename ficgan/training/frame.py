@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +19,11 @@ from ficgan.config import Config
 from ficgan.data import check_alignment, open_faces
 from ficgan.errors import UsageError
 from ficgan.faces import Alignment, MediaPipeMesh, Recognizer, get_recognizer
-from ficgan.frame.appearance import SMALL, look_features
+from ficgan.frame.appearance import SMALL, AppearanceModel, look_features
 from ficgan.frame.file import FrameNetwork, load_appearance, save_appearance
 from ficgan.frame.learn import SIDE
 from ficgan.frame.torch_warp import Composite
 from ficgan.models import FrameDiscriminator, FrameFICGAN, Network
-from ficgan.models.io import file_digest
 from ficgan.models.onnx import frame_to_onnx
 from ficgan.training.frame_faces import PRESENCE, CodeMemory, FrameBatch, FrameFaces, Mixes
 from ficgan.training.state import TrainingState
@@ -149,7 +149,7 @@ class FrameTask:
 
     def prepare(self, out: Path, model: Network, say: Say = unheard) -> None:
         """Read the faces, or take what an earlier run in `out` has read."""
-        key = f"{file_digest(self.path)}/{self.verify.name}/{PRESENCE}"
+        key = f"{_digest(self.model)}/{self.verify.name}/{PRESENCE}"
         mesh = MediaPipeMesh(device="cpu")
         self.set = FrameFaces.prepare(self.faces, self.model, mesh, self.verify, out / "faces", key, say)
         every = np.arange(len(self.set))
@@ -461,6 +461,14 @@ def sharpness_under(textures: Tensor, mask: Tensor) -> Tensor:
     grey = textures.float().mean(1, keepdim=True)
     kernel = grey.new_tensor([[0, 1, 0], [1, -4, 1], [0, 1, 0]])[None, None]
     return (F.conv2d(grey, kernel, padding=1).square() * mask).mean((1, 2, 3))
+
+
+def _digest(model: AppearanceModel) -> str:
+    """sha256 of the linear model alone: another network in its file changes nothing of what is read with it."""
+    read = hashlib.sha256()
+    for name, array in sorted(model.to_arrays().items()):
+        read.update(f"{name} {array.dtype} {array.shape} ".encode() + array.tobytes())
+    return read.hexdigest()
 
 
 def appearance_file(name: str) -> Path:
