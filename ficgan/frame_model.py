@@ -271,11 +271,12 @@ class FrameModel(FaceModel):
         first, later = self.config.choices, self.config.retry_choices
         told["choices"] = first
         stay = ", ".join(self.model.names)
-        read = f", and {self.network.z_non_size} numbers that the network reads" if self.network is not None else ""
+        network = self.network
+        read = "" if network is None else f", and {network.z_non_size} numbers that the network reads"
         told["not_covered"] += (
-            f" z_non holds expression, head pose, gaze, light and part of the outline{read}; as they are read from the "
-            f"source stay {stay or 'no attributes'}. Of {first} k-same draws ({later} where a face was tried again) the one "
-            "least like the source was taken, which tells whoever knows the seed a little about it."
+            f" z_non holds expression, head pose, gaze, light and part of the outline{read}; as they are read from "
+            f"the source stay {stay or 'no attributes'}. Of {first} k-same draws ({later} where a face was tried "
+            "again) the one least like the source was taken, which tells whoever knows the seed a little about it."
         )
         return told
 
