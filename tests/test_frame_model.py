@@ -220,7 +220,7 @@ class Turned(MediaPipeMesh):
 
 
 def test_a_head_turned_away_is_not_made(model: FrameModel, photo: Image, face: Face) -> None:
-    frame = FrameModel(model.model, model.config, model.bank, mesh=Turned(), k=100)
+    frame = FrameModel(model.model, model.config, model.bank, network=model.network, mesh=Turned(), k=100)
     assert "the head is turned" in frame.see([(photo, face)])[0].problem
 
 
@@ -272,10 +272,12 @@ def test_what_it_cannot_do_is_refused(options: dict[str, Any]) -> None:
 
 
 def test_a_saved_model_is_the_same(model: FrameModel, tmp_path: Path, photo: Image, face: Face) -> None:
-    appearance, config, info, _ = load_appearance(MODEL)
+    appearance, config, info, network = load_appearance(MODEL)
     path = tmp_path / "model.safetensors"
-    save_appearance(path, appearance, config, info)
-    again, config_again, info_again, _ = load_appearance(path)
+    save_appearance(path, appearance, config, info, network=network)
+    again, config_again, info_again, network_again = load_appearance(path)
+    assert network is not None and network_again is not None
+    assert (network_again.reader, network_again.writer) == (network.reader, network.writer)
     assert (config_again, info_again) == (config, info) == (model.config, ModelInfo.of(MODEL))
     assert (again.names, again.lights, again.size) == (appearance.names, appearance.lights, appearance.size)
     (kind, header), (kind_was, header_was) = file_header(path), file_header(MODEL)
@@ -284,7 +286,8 @@ def test_a_saved_model_is_the_same(model: FrameModel, tmp_path: Path, photo: Ima
     assert header_was["config"].items() <= header["config"].items()
     for name in ("components", "predict", "reader", "looks", "attributes", "give", "bands", "light_mean", "light_sd"):
         np.testing.assert_allclose(getattr(again, name), getattr(appearance, name), rtol=0.02, atol=1e-6, err_msg=name)
-    sights = [FrameModel(one, config, model.bank, k=100).see([(photo, face)])[0] for one in (appearance, again)]
+    made = (FrameModel(one, config, model.bank, network=network, k=100) for one in (appearance, again))
+    sights = [one.see([(photo, face)])[0] for one in made]
     np.testing.assert_allclose(sights[0].z_id, sights[1].z_id, atol=0.02)
     with pytest.raises(InputError, match="exists"):
         save_appearance(path, appearance, config, info)

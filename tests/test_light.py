@@ -172,8 +172,9 @@ def test_every_network_runs_where_the_device_says(
     name = provider if isinstance(provider, str) else provider[0]  # type: ignore[index]
 
     class Session(onnxruntime.InferenceSession):  # type: ignore[misc]
-        def __init__(self, model: str, options: object, providers: list[object]) -> None:
-            asked[Path(model).name] = providers
+        def __init__(self, model: str | bytes, options: object, providers: list[object]) -> None:
+            within = sum(name.startswith("in the model") for name in asked)
+            asked[Path(model).name if isinstance(model, str) else f"in the model, {within}"] = providers
             super().__init__(model, options, providers=["CPUExecutionProvider"])
 
         def get_providers(self) -> list[str]:
@@ -183,7 +184,7 @@ def test_every_network_runs_where_the_device_says(
     monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
     result = Deidentifier.from_pretrained(seed=1, device=device)(media / "photo.png")
     assert [face.action for face in result.faces] == ["generated"]
-    networks = ("detector.onnx", "gate.onnx", "face_mesh.onnx")
+    networks = ("detector.onnx", "gate.onnx", "face_mesh.onnx", "in the model, 0", "in the model, 1")
     assert asked == {network: [provider, "CPUExecutionProvider"] for network in networks}
 
 

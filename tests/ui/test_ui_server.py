@@ -232,7 +232,7 @@ def test_controls_and_exemplars(desk: Desk, png: bytes) -> None:
     item = desk.wait(number)
     one, usual = f"items/{number}", desk.web.get(f"/api/items/{number}/picture/after").content
     told = desk.ask("GET", "state")
-    assert told["layers"] == 8 and set(NAMES) <= set(told["attributes"])
+    assert told["layers"] == 10 and set(NAMES) <= set(told["attributes"])
     changed = {**item["controls"], "k": 200, "layer": 2, "psi": 0.3, "attributes": "Male"}
     own = desk.ask("POST", f"{one}/controls", changed)
     assert own["own_controls"] and own["controls"]["k"] == 200
