@@ -146,7 +146,7 @@ def unpicklings(source: str, module: str) -> list[str]:
     ]
     found += [f"{module}:{line} imports {name}" for line, name in imported(source, module) if name == "torch.load"]
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Attribute) and ast.unparse(node) in ("torch.load", "torch.jit.load", "torch.hub.load"):
+        if isinstance(node, ast.Attribute) and node.attr == "load" and ast.unparse(node).startswith("torch."):
             found.append(f"{module}:{node.lineno} uses {ast.unparse(node)}")
         if isinstance(node, ast.keyword) and node.arg == "allow_pickle" and ast.unparse(node.value) != "False":
             found.append(f"{module}:{node.value.lineno} allows pickles")
@@ -157,8 +157,8 @@ def reaching(source: str, module: str) -> list[str]:
     """Where a source text imports a module of networks, or calls a function that fetches a file."""
     names = [name.partition(".")[0] if not name.startswith("urllib") else name for _, name in imported(source, module)]
     found = [name for name in names if name in NETWORKS or name.startswith(("urllib.request", "urllib.error"))]
-    calls = (ast.unparse(node.func) for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
-    return found + [call for call in calls if call.split(".")[-1] in FETCHERS]
+    calls = (node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    return found + [ast.unparse(call) for call in calls if getattr(call, "attr", getattr(call, "id", "")) in FETCHERS]
 
 
 def test_imports_go_one_way() -> None:

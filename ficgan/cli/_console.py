@@ -173,14 +173,18 @@ class Progress:
         self._film_bar: tqdm[Any] | None = None
         self._film: tuple[str, str] | None = None
         self._said = 0.0
-        self._minute = time.monotonic()
+        self._status = ""
+        self._ended = threading.Event()
 
     def __enter__(self) -> Self:
+        if self._seldom:  # from a thread of its own, since a step may take hours
+            threading.Thread(target=self._line_a_minute, daemon=True).start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._ended.set()
         self._close_film()
         if self._bar is not None:
             self._bar.close()
@@ -189,8 +193,7 @@ class Progress:
     def __call__(self, done: int, total: int, stage: str = "") -> None:
         """Step `done` of `total` is reached; `stage` says what was worked on."""
         self._close_film()
-        if done < total:
-            self._line_a_minute(f"{done} of {total} done")
+        self._status = f"{done} of {total} done{f', {stage}' if stage else ''}" if done < total else ""
         if self._json:
             self._say_json({"done": done, "total": total, "unit": self._unit, "stage": stage})
         elif self._lines:
@@ -200,7 +203,7 @@ class Progress:
 
     def begin(self, total: int) -> None:
         """Show the bar before the first step: loading may take a while."""
-        self._minute = time.monotonic()
+        self._status = f"0 of {total} done"
         self._show(0, total)
 
     def _show(self, done: int, total: int) -> None:
@@ -214,15 +217,15 @@ class Progress:
         self._bar.update(done - self._bar.n)
         self._bar.refresh()
 
-    def _line_a_minute(self, text: str) -> None:
-        if self._seldom and time.monotonic() - self._minute >= _SELDOM:
-            self._minute = time.monotonic()
-            click.echo(text, err=True)
+    def _line_a_minute(self) -> None:
+        while not self._ended.wait(_SELDOM):
+            if self._status:
+                click.echo(printable(self._status), err=True)
 
     def frames(self, done: int, total: int | None, name: str, stage: str) -> None:
         """Frame `done` of a film's `total` (None: nobody knows) is reached; lines come about twice a second."""
         label = f"{name}: {stage}" if self._json else printable(f"{name}: {stage}")
-        self._line_a_minute(f"{label}, frame {done}{'' if total is None else f' of {total}'}")
+        self._status = f"{label}, frame {done}{'' if total is None else f' of {total}'}"
         new = self._film != (name, stage)
         if self._json or self._lines:
             if not (new or done == total or time.monotonic() - self._said >= _EVERY):

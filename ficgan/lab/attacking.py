@@ -37,8 +37,9 @@ def train_attacker(
     attacker = dataclasses.replace(config.learner(), device=device)
     out.mkdir(parents=True, exist_ok=True)
     report = progress or (lambda done, total, what: None)
-    report(0, 1, "preparing faces")
-    prepared, parts = divided_set(one, config.detector, out)
+    say = lambda text: report(0, 1, text)  # noqa: E731
+    say("preparing faces")
+    prepared, parts = divided_set(one, config.detector, out, say)
     bench = Bench(prepared, parts, (), None, Store(out / "store"))
     if not len(bench.split.attacker):
         raise UsageError("the split leaves nobody to learn from; set set.split.attacker, or give a set of more people")
@@ -53,9 +54,8 @@ def train_attacker(
         names = {prepared.faces.names[row] for row in _given(bench)}
         manifest = dataclasses.replace(manifest, photos=photo_keys(one, names))
     manifest.write(out / MANIFEST)
-    report(0, 1, "anonymising faces")
     rows = bench.split.attacker
-    anonymised = Subject(bench, anonymiser_for(bench, config.anonymizer.make())).anonymised(rows).images
+    anonymised = Subject(bench, anonymiser_for(bench, config.anonymizer.make()), say=say).anonymised(rows).images
     pairs = Pairs(bench.part(rows, anonymised).regions(), bench.part(rows).regions(), bench.background)
     trained = attacker.fit(pairs, workspace=out, progress=progress)
     about = _about(config, manifest)

@@ -27,7 +27,7 @@ from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.readers import Embeddings, Reader
 from ficgan.lab.results import Figure
 from ficgan.lab.sets import FaceSet, Prepared, Quick, Split, open_set, prepare, split, without_repeats
-from ficgan.lab.stored import Store, digest, fingerprint, read_checked, write_json
+from ficgan.lab.stored import Say, Store, digest, fingerprint, read_checked, write_json
 from ficgan.registry import parse_spec
 
 MANIFEST = "manifest.json"
@@ -129,6 +129,7 @@ def _keys(faces: FaceSet, rows: Sequence[int]) -> dict[str, str]:
 
 Rows = NDArray[np.int64]
 _CHUNK = 256  # faces that are anonymised together
+_TOLD = 100  # faces that are cut between two reports
 
 
 class Refused(FicganError):
@@ -293,7 +294,12 @@ class Subject:
                 self._blocks[key] = part.anonymise(maker).images
             return self._blocks[key]
         kept = ["pixels", origin, list(part.region), mark, list(part.faces.names)]
-        return self.bench.store.array(kept, lambda: part.anonymise(maker).images)
+
+        def make() -> Images:
+            self.say(f"{len(part)} faces are anonymised")
+            return part.anonymise(maker).images
+
+        return self.bench.store.array(kept, make)
 
     def view(self, view: View, rows: Rows) -> Faces:
         if view in ("surroundings", "inside", "inside anonymised") and self.bench.prepared.whole:
@@ -346,12 +352,20 @@ def opened(config: SetConfig) -> FaceSet:
     )  # fmt: skip
 
 
-def prepared_set(config: SetConfig, detector: FaceDetector | None, store: Path | None) -> Prepared:
+def prepared_set(
+    config: SetConfig, detector: FaceDetector | None, store: Path | None, say: Say | None = None
+) -> Prepared:
     """A set with its faces cut, from the store where it is there."""
     finder = None if config.aligned or detector is None else Quick(detector)
+
+    def tell(done: int, total: int) -> None:
+        if say is not None and done % _TOLD == 0:
+            say(f"preparing {config.name}: {done} of {total} faces are cut")
+
     return prepare(
-        opened(config), size=config.size, context=config.context, detector=finder, cache=store, aligned=config.aligned
-    )
+        opened(config), size=config.size, context=config.context, detector=finder, cache=store, aligned=config.aligned,
+        progress=tell,
+    )  # fmt: skip
 
 
 def divide(prepared: Prepared, sizes: SplitConfig) -> Split:
@@ -364,15 +378,15 @@ def divide(prepared: Prepared, sizes: SplitConfig) -> Split:
     return without_repeats(parts, people, names, prepared.digests())
 
 
-def divided_set(config: SetConfig, detector: str, out: Path) -> tuple[Prepared, Split]:
+def divided_set(config: SetConfig, detector: str, out: Path, say: Say | None = None) -> tuple[Prepared, Split]:
     """A set with its faces cut, and its split; `out/store` keeps the crops."""
-    prepared = _prepared(config, detector, out)
+    prepared = _prepared(config, detector, out, say)
     return prepared, divide(prepared, config.split)
 
 
-def describe(config: MatrixConfig, one: SetConfig, out: Path) -> dict[str, Any]:
+def describe(config: MatrixConfig, one: SetConfig, out: Path, say: Say | None = None) -> dict[str, Any]:
     """What a report says of a set of a matrix, with the digest of all in it that a trial depends on."""
-    prepared, parts, other = _checked(config, one, out)
+    prepared, parts, other = _checked(config, one, out, say)
     facts = prepared.facts()
     lessons: dict[str, Any] = {}
     if other is not None and one.learn_from is not None:
@@ -405,10 +419,12 @@ def _cached_bench(text: str, name: str, out: Path) -> Bench:
     )  # fmt: skip
 
 
-def _checked(config: MatrixConfig, one: SetConfig, out: Path) -> tuple[Prepared, Split, Prepared | None]:
-    prepared, parts = divided_set(one, config.detector, out)
+def _checked(
+    config: MatrixConfig, one: SetConfig, out: Path, say: Say | None = None
+) -> tuple[Prepared, Split, Prepared | None]:
+    prepared, parts = divided_set(one, config.detector, out, say)
     refuse_the_known(config.named_attackers, one, prepared, parts)
-    return prepared, parts, _lessons(one, prepared, config.detector, out)
+    return prepared, parts, _lessons(one, prepared, config.detector, out, say)
 
 
 @lru_cache(maxsize=1)
@@ -416,14 +432,16 @@ def _detector(name: str) -> FaceDetector:
     return get_detector(name)
 
 
-def _prepared(config: SetConfig, detector: str, out: Path) -> Prepared:
-    return prepared_set(config, None if config.aligned else _detector(detector), out / "store")
+def _prepared(config: SetConfig, detector: str, out: Path, say: Say | None = None) -> Prepared:
+    return prepared_set(config, None if config.aligned else _detector(detector), out / "store", say)
 
 
-def _lessons(one: SetConfig, prepared: Prepared, detector: str, out: Path) -> Prepared | None:
+def _lessons(
+    one: SetConfig, prepared: Prepared, detector: str, out: Path, say: Say | None = None
+) -> Prepared | None:
     if one.learn_from is None:
         return None
-    other = _prepared(one.learn_from, detector, out)
+    other = _prepared(one.learn_from, detector, out, say)
     if other.faces.people is None or (other.faces.people < 0).any():
         raise InputError(f"the set {one.learn_from.name} does not say who everybody is; attackers cannot learn from it")
     here = set(prepared.digests())

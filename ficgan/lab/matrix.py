@@ -332,7 +332,7 @@ def run_matrix(config: MatrixConfig, out: Path, *, jobs: int = 1, progress: Prog
     sets: dict[str, dict[str, Any]] = {}
     for one in config.sets:
         run.say(f"preparing {one.name}")
-        sets[one.name] = facts = describe(config, one, out)
+        sets[one.name] = facts = describe(config, one, out, run.say)
         tasks += [Task.of(config, one, method, facts["digest"], out) for method in (None, *config.methods)]
     waiting = [task for task in tasks if task.read() is None]
     run.done = run.total - len(waiting)

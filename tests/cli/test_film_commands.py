@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -125,3 +126,19 @@ def test_a_bar_for_the_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "a.mp4: rendering:" in said and "/100" in said and "frame/s" in said
     assert "a.mp4: checking:" in said and "a note\n" in said and "1/2" in said
     assert "b.mp4: analysing:" in said and "/10 [" in said
+
+
+def test_a_line_a_minute_also_while_one_step_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = io.StringIO()
+    monkeypatch.setattr("sys.stderr", pipe)
+    monkeypatch.setattr("ficgan.cli._console._SELDOM", 0.02)
+    with Progress() as report:
+        report(3, 8, "preparing faces")
+        deadline = time.monotonic() + 10
+        while pipe.getvalue().count("3 of 8 done, preparing faces\n") < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        report(8, 8, "the last")
+    said = pipe.getvalue()
+    assert said.count("3 of 8 done, preparing faces\n") >= 2 and "the last" not in said
+    time.sleep(0.1)
+    assert pipe.getvalue() == said

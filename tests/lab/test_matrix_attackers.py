@@ -87,10 +87,13 @@ def test_other_pairs_or_settings_are_another_training(people: Path, tmp_path: Pa
     assert world.LOG.trained == 4
 
 
-def test_training_is_told(people: Path, tmp_path: Path) -> None:
+def test_what_takes_long_is_told(people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ficgan.lab.bench._TOLD", 5)
     said: list[tuple[int, int, str]] = []
     matrix.run_matrix(world.config(people), tmp_path, progress=lambda *told: said.append(told))
     assert (1, 2, f"{METHOD} on {people.name}: reversed-general: by-heart: learning, 6 of 6") in said
+    assert any(text.startswith(f"preparing {people.name}: 5 of ") for _, _, text in said)
+    assert any(text.endswith(" faces are anonymised") for _, _, text in said)
 
 
 def test_how_long_a_network_was_trained_is_told(people: Path, tmp_path: Path) -> None:

@@ -219,7 +219,7 @@ def test_a_resumed_film_counts_the_faces_that_were_covered_before(film: Path, tm
     assert told == wanted and "8 sightings" in " ".join(result.notes)
 
 
-@pytest.mark.parametrize("stop", [9, 20, 44])
+@pytest.mark.parametrize("stop", [20, *(pytest.param(stop, marks=pytest.mark.slow) for stop in (9, 44))])
 def test_what_is_covered_does_not_depend_on_where_a_film_was_interrupted(film: Path, tmp_path: Path, stop: int) -> None:
     """Segments of 0.2 s are no whole number of chunks, and a cover that lingers goes on in the next segment."""
 
