@@ -194,8 +194,11 @@ class FaceModel(ABC):
         The attempt's own diversity is the least. `z_id` [D] is the source's code, for models that take the least like
         of several draws.
         """
-        return self.bank.k_same(
-            self.k, self.key(key, attempt), seed=self.seed, attributes=self.attributes,
+        return self._draws([key], attempt, psi)[0]
+
+    def _draws(self, keys: Sequence[str], attempt: Attempt, psi: float) -> list[KSameCode]:
+        return self.bank.k_same_of_each(
+            self.k, [self.key(key, attempt) for key in keys], seed=self.seed, attributes=self.attributes,
             psi=max(check_psi(psi), attempt.psi),
         )  # fmt: skip
 

@@ -259,7 +259,7 @@ class FrameModel(FaceModel):
     def draw(self, key: str, attempt: Attempt, psi: float, z_id: Floats | None = None) -> KSameCode:
         config = self.config
         count = 1 if z_id is None else config.retry_choices if attempt.draw else config.choices
-        drawn = [super(FrameModel, self).draw(f"{key}/{n}" if n else key, attempt, psi) for n in range(count)]
+        drawn = self._draws([f"{key}/{n}" if n else key for n in range(count)], attempt, psi)
         code = drawn[0] if z_id is None else min(drawn, key=lambda one: self._likeness(one.w, z_id))
         # Keyed as the draw is: who does not know the seed cannot take the noise off.
         rng = keyed_generator(self.seed, self.bank.digest, self.key(key, attempt), self.k, "numbers")

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.files import atomic_write
 from ficgan.identity import ksame
-from ficgan.identity.ksame import CHUNK, KSameCode, distances_to, mean_of
+from ficgan.identity.ksame import CHUNK, KSameCode, distances_to, mean_of, means_of
 
 if TYPE_CHECKING:
     import torch
@@ -33,8 +33,8 @@ SCHEMA = 2
 
 GROUPS = 32
 """Attribute groups remembered at once; at a million codes each takes up to 8 MB."""
-_SMALL = 1 << 22
-"""Numbers of a bank that is kept as float32 (16 MiB)."""
+_SMALL = 1 << 23
+"""Numbers of a bank that is kept as float32 (32 MiB)."""
 
 IN_MEMORY = 64 * 2**20
 """Files up to this many bytes are read whole (some 60 ms with their digest); larger ones are mapped: the
@@ -247,20 +247,30 @@ class IdentityBank:
 
         Source: FICGAN, "Manifold k-Same Algorithm" and "Controllability on Facial Attributes" (w'_m).
         """
+        return self.k_same_of_each(k, [key], seed=seed, attributes=attributes, psi=psi)[0]
+
+    def k_same_of_each(
+        self, k: int, keys: Sequence[str], *, seed: int | str = 0, attributes: str | None = None, psi: float = 0.0
+    ) -> list[KSameCode]:
+        """The draws of several keys, each as `k_same` makes it, in much less time than one by one."""
         psi = ksame.check_psi(psi)
         group = self._group(attributes)
         ksame.check_k(k, group.size, len(self), attributes)
-        rng = ksame.keyed_generator(seed, self.digest, key, k, group.name)
-        chosen = ksame.draw_members(group.size, k, rng)
-        chosen = chosen if group.index is None else group.index[chosen]
-        w_m = mean_of(self._at_hand, chosen)
-        if not np.isfinite(w_m).all():
+        draws = []
+        for key in keys:
+            rng = ksame.keyed_generator(seed, self.digest, key, k, group.name)
+            chosen = ksame.draw_members(group.size, k, rng)
+            draws.append(chosen if group.index is None else group.index[chosen])
+        means = means_of(self._at_hand, draws)
+        if not np.isfinite(means).all():
             raise FicganError("the bank is damaged: it has codes that are not finite; fetch or build it again")
-        centre, cap = group.spread if psi > 0 else (w_m, math.inf)
-        return KSameCode(
-            ksame.restore_variance(w_m, centre, k, psi, cap), int(k), psi, ksame.commitment(seed, self.digest),
-            ksame.members_digest(self.digest, chosen), attributes or None,
-        )  # fmt: skip
+        promise, found = ksame.commitment(seed, self.digest), []
+        for w_m, chosen in zip(means, draws, strict=True):
+            centre, cap = group.spread if psi > 0 else (w_m, math.inf)
+            w = ksame.restore_variance(w_m, centre, k, psi, cap)
+            members = ksame.members_digest(self.digest, chosen)
+            found.append(KSameCode(w, int(k), psi, promise, members, attributes or None))
+        return found
 
     def _group(self, attributes: str | None) -> _Group:
         wanted = self._wanted(attributes or "")

@@ -70,6 +70,21 @@ def mean_of(codes: NDArray[np.floating], index: NDArray[np.int64] | None = None)
     return total / (len(codes) if index is None else len(index))
 
 
+def means_of(codes: NDArray[np.floating], draws: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
+    """Mean of the rows of codes [N,D] that each of n draws has chosen, accumulated in float64: float64 [n,D].
+
+    A row that several draws share is read once.
+    """
+    member = np.zeros((len(draws), len(codes)), bool)
+    for number, index in enumerate(draws):
+        member[number, index] = True
+    total = np.zeros((len(draws), codes.shape[1]), np.float64)
+    drawn = np.flatnonzero(member.any(0))
+    for begin, part in zip(range(0, len(drawn), CHUNK), rows(codes, drawn), strict=True):
+        total += member[:, drawn[begin : begin + CHUNK]].astype(np.float64) @ part.astype(np.float64)
+    return total / np.array([[len(index)] for index in draws])
+
+
 def distances_to(
     centre: NDArray[np.float64], codes: NDArray[np.floating], index: NDArray[np.int64] | None = None
 ) -> NDArray[np.float64]:

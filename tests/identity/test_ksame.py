@@ -87,6 +87,16 @@ def test_a_draw_from_a_bank_never_changes(k, key, attributes, members, w):
     assert hashlib.sha256(drawn.w.astype("<f4").tobytes()).hexdigest().startswith(w)
 
 
+@pytest.mark.parametrize("attributes", [None, "Female"])
+def test_draws_of_several_keys_are_those_of_each(attributes):
+    bank, keys = make_bank(1300), [f"person {number}" for number in range(7)]
+    together = bank.k_same_of_each(600, keys, seed=7, attributes=attributes, psi=1.0)
+    for key, drawn in zip(keys, together, strict=True):
+        alone = bank.k_same(600, key, seed=7, attributes=attributes, psi=1.0)
+        assert np.array_equal(drawn.w, alone.w) and drawn.members_digest == alone.members_digest
+    assert len({drawn.members_digest for drawn in together}) == len(keys)
+
+
 @settings(derandomize=True)
 @given(data=st.data(), n=st.integers(5, 300), psi=st.sampled_from([0.0, 0.6, 2.0]), seed=st.integers(0, 99))
 def test_a_draw_from_a_group_equals_a_plain_loop(data, n, psi, seed):
