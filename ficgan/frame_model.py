@@ -60,7 +60,6 @@ class _Place:
         moment: of this one face.
         texture: uint8 [R,R,3] of the source.
         look: of the photo.
-        z_non: float32 [1,S,4,4], the network's; None without one.
         gaze: float32 [2] of `read_gaze`.
         hair: float32 [R,R], how much of each pixel is hair before the forehead and stays.
     """
@@ -69,7 +68,6 @@ class _Place:
     texture: Image
     look: Look
     gaze: Floats
-    z_non: Floats | None = None
     hair: Floats | float = 0.0
 
 
@@ -214,14 +212,14 @@ class FrameModel(FaceModel):
         if self._adds_detail and float(read.pose.scale[0]) * float(model.warp.step.min()) > 1.1:
             double = read_texture(photo, read.upright[0], read.points[0], model.warp, finer=2, grid=grid)
             look = replace(look, fine=float(fine_detail(double, model.fine_pixels).std()))
-        z_id, z_non = np.concatenate([code[0], moment.kept[0]]), None
+        z_id = np.concatenate([code[0], moment.kept[0]])
         if self.network is not None:
-            w, z_non = self.network.read(bare[None], model.identity_code(code, moment.kept))
+            w = self.network.read(bare[None], model.identity_code(code, moment.kept))
             z_id = np.concatenate([z_id, w[0]])
         note = "something lies over the face, and the new one is drawn over it" if covered > COVERED else ""
         weak = mesh.presence < DOUBTFUL_PRESENCE and np.ptp(mesh.points[:, :2], axis=0).min() >= DOUBTFUL_SIDE
         doubt = f"its shape is hardly that of a person ({mesh.presence:.0f} of usually 22 to 26)" if weak else ""
-        place = _Place(moment, bare, look, read_gaze(mesh.points), z_non, self._hair(texture, moment))
+        place = _Place(moment, bare, look, read_gaze(mesh.points), self._hair(texture, moment))
         return Sight(z_id, place, note=note, doubt=doubt)
 
     def _hair(self, texture: Image, moment: Moment) -> Floats:
@@ -271,10 +269,8 @@ class FrameModel(FaceModel):
         first, later = self.config.choices, self.config.retry_choices
         told["choices"] = first
         stay = ", ".join(self.model.names)
-        network = self.network
-        read = "" if network is None else f", and {network.z_non_size} numbers that the network reads"
         told["not_covered"] += (
-            f" z_non holds expression, head pose, gaze, light and part of the outline{read}; as they are read from "
+            f" z_non holds expression, head pose, gaze, light and part of the outline; as they are read from "
             f"the source stay {stay or 'no attributes'}. Of {first} k-same draws ({later} where a face was tried "
             "again) the one least like the source was taken, which tells whoever knows the seed a little about it."
         )
@@ -349,12 +345,12 @@ class FrameModel(FaceModel):
             bent[taken[:shape]] *= config.shapes
         texture: Floats = place.texture.astype(np.float32) / np.float32(255)
         texture.reshape(-1, 3)[model.pixels] = model.decode(row.code[None], moment, taken)[0]
-        if self.network is not None and place.z_non is not None:
+        if self.network is not None:
             layers = np.arange(1, self.num_layers + 1)
             new = ((layers >= row.first) & (layers <= row.last))[:, None]
             w = np.where(new, row.new, row.own)[None].astype(np.float32)
             told = model.moment_vector(moment, np.array([place.look.detail]))
-            added, moved = self.network.write(w, told, place.z_non, texture[None])
+            added, moved = self.network.write(w, told, texture[None])
             added = added[0] + moment.grey[0] * (added[0].mean(2, keepdims=True) - added[0])
             contrast = np.exp((moment.light * model.light_sd + model.light_mean)[0, 3])
             # Beside the face nothing holds the network, and what it draws there must not be blurred into the face.
@@ -404,15 +400,11 @@ class FrameModel(FaceModel):
 
     def moment(self, sight: Sight) -> Floats:
         length = len(NUMBERS) + 2 + len(self.model.light_mean)
-        if self.network is not None:
-            length += self.network.z_non_size
         if sight.problem:
             return np.zeros(length, np.float32)
         moment: Moment = sight.place.moment
         turn = self.model.shape.turn(moment.read.pose)
         parts = [moment.numbers[0], turn[0], moment.light[0]]
-        if sight.place.z_non is not None:
-            parts.append(sight.place.z_non.ravel())
         return np.concatenate(parts).astype(np.float32)
 
     def layer_codes(self, z_id: Floats, layers: Sequence[int]) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -295,8 +296,6 @@ def test_a_saved_model_is_the_same(model: FrameModel, tmp_path: Path, photo: Ima
 
 def rewritten(path: Path, arrays: dict[str, NDArray[Any]], metadata: dict[str, str] | None = None) -> Path:
     """The embedded model with other arrays or another header."""
-    import json
-
     with open(MODEL, "rb") as file:
         told = json.loads(file.read(int.from_bytes(file.read(8), "little")))["__metadata__"]
     save_file({**load_file(MODEL), **arrays}, path, metadata={**told, **(metadata or {})})
@@ -320,6 +319,14 @@ def written(content: Callable[[bytes], bytes]) -> Callable[[Path], Path]:
     return write
 
 
+def with_spatial_code(folder: Path) -> Path:
+    with open(MODEL, "rb") as file:
+        told = json.loads(file.read(int.from_bytes(file.read(8), "little")))["__metadata__"]
+    header = json.loads(told["header"])
+    header["network"]["z_non"] = 256
+    return rewritten(folder / "older", {}, {"header": json.dumps(header)})
+
+
 DAMAGE: dict[str, tuple[Callable[[Path], Path], str]] = {
     "nothing": (lambda folder: folder / "none.safetensors", "damaged|No such file"),
     "empty": (written(lambda data: b""), "damaged"),
@@ -329,6 +336,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], Path], str]] = {
     "header": (lambda folder: rewritten(folder / "h", {}, {"header": "[1, 2]"}), "damaged"),
     "header text": (lambda folder: rewritten(folder / "h", {}, {"header": "{"}), "damaged"),
     "newer": (lambda folder: rewritten(folder / "h", {}, {"header": '{"schema_version": 99}'}), "upgrade ficgan"),
+    "older": (with_spatial_code, "train it again"),
     "array": (lambda folder: rewritten(folder / "a", {"looks": np.zeros((1, 3), np.float32)}), "damaged"),
     "fewer": (lambda folder: rewritten(folder / "a", {"bands": np.ones((8, 3), np.int32)}), "damaged"),
     "NaN": (with_nan("shape.mean"), "not finite"),

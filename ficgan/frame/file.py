@@ -89,11 +89,10 @@ class FrameNetwork:
     """What reads faces and what writes them, as ONNX files in memory.
 
     Args:
-        reader: texture, code → w, z_non.
-        writer: w, moment, z_non, linear → texture, shape.
+        reader: texture, code → w.
+        writer: w, moment, linear → texture, shape.
         w_dim: length of w.
         num_layers: L.
-        z_non_size: numbers of z_non.
         device: of the sessions, see `onnx_session`.
     """
 
@@ -101,37 +100,32 @@ class FrameNetwork:
     writer: bytes
     w_dim: int
     num_layers: int
-    z_non_size: int
     device: str = "cpu"
 
-    def read(self, textures: NDArray[np.uint8], codes: Floats) -> tuple[Floats, Floats]:
-        """Codes of source faces.
+    def read(self, textures: NDArray[np.uint8], codes: Floats) -> Floats:
+        """w [B,w_dim] of source faces.
 
         Args:
             textures: uint8 [B,R,R,3] in the frame.
             codes: float32 [B,C], identity codes of the linear model.
-
-        Returns:
-            w [B,w_dim] and z_non [B,S,4,4].
         """
         x = textures.astype(np.float32).transpose(0, 3, 1, 2) / np.float32(127.5) - 1
-        w, z_non = self._sessions[0].run(["w", "z_non"], {"texture": x, "code": codes})
-        return w, z_non
+        w: Floats = self._sessions[0].run(["w"], {"texture": x, "code": codes})[0]
+        return w
 
-    def write(self, w: Floats, moment: Floats, z_non: Floats, linear: Floats) -> tuple[Floats, Floats]:
+    def write(self, w: Floats, moment: Floats, linear: Floats) -> tuple[Floats, Floats]:
         """What is added to the linear model.
 
         Args:
             w: float32 [B,L,w_dim].
             moment: float32 [B,M], see `AppearanceModel.moment_vector`.
-            z_non: float32 [B,S,4,4].
             linear: float32 [B,R,R,3] in [0,1], texture of the linear model.
 
         Returns:
             Texture [B,R,R,3], in units of the linear model's contrast, and shape [B,I], in standard deviations.
         """
         x = np.ascontiguousarray(linear.transpose(0, 3, 1, 2) * 2 - 1, np.float32)
-        given = {"w": w, "moment": moment, "z_non": z_non, "linear": x}
+        given = {"w": w, "moment": moment, "linear": x}
         texture, shape = self._sessions[1].run(["texture", "shape"], given)
         return texture.transpose(0, 2, 3, 1), shape
 
@@ -203,7 +197,7 @@ def save_appearance(
     }  # fmt: skip
     arrays = dict(model.to_arrays())
     if network is not None:
-        header["network"] = {"w_dim": network.w_dim, "num_layers": network.num_layers, "z_non": network.z_non_size}
+        header["network"] = {"w_dim": network.w_dim, "num_layers": network.num_layers}
         for name in ("reader", "writer"):
             arrays[f"network.{name}"] = np.frombuffer(getattr(network, name), np.uint8)
     metadata = {"format": "ficgan", "kind": KIND, "header": json.dumps(header, sort_keys=True)}
@@ -241,8 +235,11 @@ def load_appearance(path: str | Path) -> tuple[AppearanceModel, FrameConfig, Mod
         info = ModelInfo(header["alignment"], header["data"], header["training"])
         network = None
         if (sizes := header.get("network")) is not None:
+            if sizes.get("z_non"):
+                what = "a network with a learnt spatial code, which this version does not have"
+                raise FicganError(f"{path} holds {what}; train it again")
             reader, writer = (arrays[f"network.{name}"].tobytes() for name in ("reader", "writer"))
-            network = FrameNetwork(reader, writer, int(sizes["w_dim"]), int(sizes["num_layers"]), int(sizes["z_non"]))
+            network = FrameNetwork(reader, writer, int(sizes["w_dim"]), int(sizes["num_layers"]))
             if network.num_layers != model.num_layers:
                 raise ValueError(f"its network has {network.num_layers} layers, the model {model.num_layers}")
         return model, FrameConfig(**told), info, network

@@ -162,7 +162,7 @@ def codes_of(
         code, moment = model.encode(texture[None], read)
         parts = [code[0], moment.kept[0]]
         if network is not None:
-            parts.append(network.read(texture[None], model.identity_code(code, moment.kept))[0][0])
+            parts.append(network.read(texture[None], model.identity_code(code, moment.kept))[0])
         return np.concatenate(parts).astype(np.float32)
 
     return np.stack([code for _, code in _each(data.subset(clear), code_of, "encoding", say)]), clear

@@ -16,8 +16,8 @@ from torch.nn.utils.parametrizations import spectral_norm
 
 from ficgan import ops
 from ficgan.config import DiscriminatorConfig, FrameNetworkConfig, ModelConfig
-from ficgan.models.ficgan import Codes, MappingNetwork, StyleLayer
-from ficgan.models.layers import Conv2d, DownBlock, Linear, normalise_rms
+from ficgan.models.ficgan import MappingNetwork, StyleLayer
+from ficgan.models.layers import Conv2d, DownBlock, Linear
 
 __all__ = ["DetailNetwork", "FrameDiscriminator", "FrameFICGAN", "FrameOutput", "above_mean", "local_mean"]
 
@@ -34,7 +34,7 @@ class FrameOutput(NamedTuple):
 
 
 class FrameEncoder(nn.Module):
-    """Texture in the frame → learned part of the identity code, and z_non; a residual trunk from R/2 to 4×4.
+    """Texture in the frame → learned part of the identity code; a residual trunk from R/2 to 4×4.
 
     The first step folds 2×2 pixels into channels: full resolution would cost as much as all the rest.
     """
@@ -52,27 +52,20 @@ class FrameEncoder(nn.Module):
         self.trunk = nn.Sequential(*blocks)
         self.identity_conv = Conv2d(channels, 2 * channels, 3)
         self.identity_head = Linear(2 * channels, config.id_dim)
-        self.spatial_constant: nn.Parameter | None = None
-        if config.spatial_code == "encoded":
-            self.spatial_conv = Conv2d(channels, channels, 3)
-            self.spatial_head = Conv2d(channels, config.spatial_channels, 1, activation="linear")
-        else:
-            self.spatial_constant = nn.Parameter(torch.randn(1, config.spatial_channels, 4, 4))
 
-    def forward(self, texture: Tensor) -> tuple[Tensor, Tensor]:  # [B,3,R,R] → [B,id_dim], [B,C,4,4]
+    def forward(self, texture: Tensor) -> Tensor:  # [B,3,R,R] → [B,id_dim]
         trunk = self.trunk(self.stem(F.pixel_unshuffle(texture, 2)))
-        z_id = self.identity_head(self.identity_conv(trunk).mean((2, 3)))
-        if self.spatial_constant is None:
-            z_non = self.spatial_head(self.spatial_conv(trunk))
-        else:
-            z_non = self.spatial_constant.to(trunk.dtype).expand(len(texture), -1, -1, -1)
-        return z_id, normalise_rms(z_non) if self.config.spatial_norm else z_non
+        learned: Tensor = self.identity_head(self.identity_conv(trunk).mean((2, 3)))
+        return learned
 
 
 class FrameGenerator(nn.Module):
     """Synthesis network with L = 2·(log2 R − 2) style layers, given the linear model's texture.
 
-    Source: FICGAN, "Generator"; StyleGAN2 for the summed RGB outputs.
+    It starts from a constant. In the frame z_non is the moment, a few numbers of known meaning: nothing else of the
+    source reaches a picture beside its code.
+
+    Source: FICGAN, "Generator" and Table 2, "w/o spatial code"; StyleGAN2 for the constant and the summed RGB outputs.
     """
 
     taps: Tensor
@@ -81,7 +74,7 @@ class FrameGenerator(nn.Module):
         super().__init__()
         self.config, self.limit = config, frame.shape_limit
         styled = config.model_copy(update={"w_dim": config.w_dim + frame.moment_dim})
-        self.start = Conv2d(config.spatial_channels, config.channels(4), 1)
+        self.constant = nn.Parameter(torch.randn(1, config.channels(4), 4, 4))
         layers, to_rgb, given = [], [], []
         resolution = 4
         while resolution < config.resolution:
@@ -99,8 +92,8 @@ class FrameGenerator(nn.Module):
     def num_layers(self) -> int:
         return len(self.layers)
 
-    def forward(self, w: Tensor, moment: Tensor, z_non: Tensor, linear: Tensor) -> FrameOutput:
-        """What is added to the linear model, from w [B,w_dim] or [B,L,w_dim], moment [B,M] and z_non [B,C,4,4].
+    def forward(self, w: Tensor, moment: Tensor, linear: Tensor) -> FrameOutput:
+        """What is added to the linear model, from w [B,w_dim] or [B,L,w_dim] and the moment [B,M].
 
         `linear` [B,3,R,R] in [−1, 1] is the linear model's texture.
         """
@@ -109,7 +102,7 @@ class FrameGenerator(nn.Module):
         smaller = [linear]
         while smaller[-1].shape[2] > 4:
             smaller.append(F.avg_pool2d(smaller[-1], 2))
-        x = self.start(z_non)
+        x = self.constant.to(w.dtype)
         image: Tensor | None = None
         for index, (to_rgb, given) in enumerate(zip(self.to_rgb, self.given, strict=True)):
             x = x + given(smaller[-1 - index].to(x.dtype))
@@ -143,22 +136,22 @@ class FrameFICGAN(nn.Module):
     def resolution(self) -> int:
         return self.config.resolution
 
-    def encode(self, textures: Tensor, code: Tensor) -> Codes:
-        """Identity and spatial codes of textures [B,3,R,R] in [−1, 1].
+    def encode(self, textures: Tensor, code: Tensor) -> Tensor:
+        """z_id [B,C] of textures [B,3,R,R] in [−1, 1].
 
         `code` [B,code_dim] is the linear model's identity code, which becomes the first part of z_id.
         """
-        learned, z_non = self.encoder(textures)
-        return Codes(torch.cat([code.to(learned.dtype), learned], 1), z_non)
+        learned = self.encoder(textures)
+        return torch.cat([code.to(learned.dtype), learned], 1)
 
     def map(self, z_id: Tensor) -> Tensor:
         """Intermediate latent w [B,w_dim] of identity codes."""
         w: Tensor = self.mapping(z_id)
         return w
 
-    def generate(self, w: Tensor, moment: Tensor, z_non: Tensor, linear: Tensor) -> FrameOutput:
+    def generate(self, w: Tensor, moment: Tensor, linear: Tensor) -> FrameOutput:
         """What is added to the linear model; see `FrameGenerator.forward`."""
-        out: FrameOutput = self.generator(w, moment, z_non, linear)
+        out: FrameOutput = self.generator(w, moment, linear)
         return out
 
 

@@ -170,14 +170,14 @@ def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]
     It computes in float32: feature maps of 8 bits cost half of the detail that it draws.
 
     Returns:
-        texture [B,3,R,R] in [−1, 1], code [B,C] → w [B,w_dim], z_non [B,S,4,4]; and
-        w [B,L,w_dim], moment [B,M], z_non, linear [B,3,R,R] → texture [B,3,R,R], shape [B,I].
+        texture [B,3,R,R] in [−1, 1], code [B,C] → w [B,w_dim]; and
+        w [B,L,w_dim], moment [B,M], linear [B,3,R,R] → texture [B,3,R,R], shape [B,I].
         Weights are kept in 8 bits.
     """
     config, encoder, generator = model.config, model.encoder, model.generator
     frame = config.frame
     assert frame is not None
-    sides, spatial = [3, config.resolution, config.resolution], [config.spatial_channels, 4, 4]
+    sides = [3, config.resolution, config.resolution]
     g = Graph("read")
     folded = g.node("SpaceToDepth", "texture", name="folded", blocksize=2)
     x = g.conv(encoder.stem, folded, "encoder.stem", order=[c * 4 + p for p in range(4) for c in range(3)])
@@ -185,27 +185,18 @@ def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]
         x = g.down_block(block, x, f"encoder.trunk.{index}")  # type: ignore[arg-type]
     pooled = g.node("GlobalAveragePool", g.conv(encoder.identity_conv, x, "encoder.identity_conv"), name="pool")
     learned = g.linear(encoder.identity_head, g.node("Flatten", pooled, name="pooled"), "encoder.identity_head")
-    if encoder.spatial_constant is None:
-        z_non = g.conv(encoder.spatial_conv, x, "encoder.spatial_conv")
-        z_non = g.conv(encoder.spatial_head, z_non, "encoder.spatial_head")
-    else:
-        constant = g.constant("encoder.spatial_constant", encoder.spatial_constant.detach().cpu().numpy())
-        count = g.node("Shape", "texture", name="batch", start=0, end=1)
-        times = g.node("Concat", count, g.constant("ones", np.ones(3, np.int64)), name="times", axis=0)
-        z_non = g.node("Tile", constant, times, name="spatial/code")
-    g.output(g.normalise_rms(z_non, "spatial/rms") if config.spatial_norm else z_non, "z_non")
     w = g.normalise_rms(g.node("Concat", "code", learned, name="z_id", axis=1), "mapping/rms")
     for index, layer in enumerate(model.mapping.layers):
         w = g.linear(layer, w, f"mapping.layers.{index}")  # type: ignore[arg-type]
     g.output(w, "w")
-    read = g.model({"texture": sides, "code": [frame.code_dim]}, {"w": [config.w_dim], "z_non": spatial})
+    read = g.model({"texture": sides, "code": [frame.code_dim]}, {"w": [config.w_dim]})
 
     g = Graph("write")
     pyramid = ["linear"]
     for number in range(len(generator.to_rgb)):
         half_side = g.node("AveragePool", pyramid[-1], name=f"linear/{number}", kernel_shape=[2, 2], strides=[2, 2])
         pyramid.append(half_side)
-    x, image, side = g.conv(generator.start, "z_non", "generator.start"), "", 4
+    x, image, side = g.constant("generator.constant", generator.constant.detach().cpu().numpy()), "", 4
     for index, (to_rgb, given) in enumerate(zip(generator.to_rgb, generator.given, strict=True)):
         seen = g.conv(given, pyramid[-1 - index], f"generator.given.{index}")  # type: ignore[arg-type]
         x = g.node("Add", x, seen, name=f"given.{index}")
@@ -220,9 +211,7 @@ def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]
     limit = g.number(max(generator.limit, 1e-6))
     bounded = g.node("Tanh", g.node("Div", moved, limit, name="shape/part"), name="shape/tanh")
     g.output(g.node("Mul", bounded, limit, name="shape/bounded"), "shape")
-    inputs = {
-        "w": [model.num_layers, config.w_dim], "moment": [frame.moment_dim], "z_non": spatial, "linear": sides,
-    }  # fmt: skip
+    inputs = {"w": [model.num_layers, config.w_dim], "moment": [frame.moment_dim], "linear": sides}
     write = g.model(inputs, {"texture": sides, "shape": [frame.shape_dim]})
     return in_bytes(read), in_bytes(write)
 

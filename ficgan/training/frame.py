@@ -172,7 +172,7 @@ class FrameTask:
 
     @torch.no_grad()
     def _remember(self, model: FrameFICGAN, rows: NDArray[np.int64]) -> None:
-        w = model.map(model.encode(self.mixes.textures(rows), self.mixes.identity(rows)).z_id)
+        w = model.map(model.encode(self.mixes.textures(rows), self.mixes.identity(rows)))
         self.memory.add(np.concatenate([self.set.codes[rows], w.float().cpu().numpy()], 1))
 
     def generator_step(
@@ -188,16 +188,12 @@ class FrameTask:
         plan = plan_swap(len(rows), model.num_layers, config.swap, rng)
         drawn = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
         batch, w_mean = self._mix(rows, plan, drawn)
-        codes = model.encode(batch.texture, batch.code)
-        z_non = codes.z_non
-        if config.model.spatial_noise > 0:
-            z_non = z_non + config.model.spatial_noise * torch.randn_like(z_non)
-        w = model.map(codes.z_id)
+        w = model.map(model.encode(batch.texture, batch.code))
         model.mapping.track_mean(w)
         self.memory.add(np.concatenate([self.set.codes[rows], w.detach().float().cpu().numpy()], 1))
         new = torch.where(plan.to_mean[:, None].to(w.device), w_mean.to(w.dtype), w[plan.target.to(w.device)])
         per_layer = with_reconstructions(w, in_layers(w, new, plan, model.num_layers))
-        fakes, textures, shape, fine = self._published(model, batch, per_layer, z_non)
+        fakes, textures, shape, fine = self._published(model, batch, per_layer)
         x_rec, x_mix = fakes.chunk(2)
         terms, maps_rec, maps_mix, maps_real = self._terms(batch, plan, textures, shape, x_rec, x_mix, weights, rng)
         fine_rec, fine_mix = fine.chunk(2)
@@ -278,13 +274,13 @@ class FrameTask:
         return self.mixes.batch(rows, new, plan.kept.numpy() + 1, rng), torch.from_numpy(w).to(self.device)
 
     def _published(
-        self, model: FrameFICGAN, batch: FrameBatch, w: Tensor, z_non: Tensor
+        self, model: FrameFICGAN, batch: FrameBatch, w: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Composites [2B,3,S,S], textures [2B,3,R,R], what moves the shape [2B,I], and the fine detail [2B,3,R,R].
 
         Of a mix no gradient but the fine detail's own reaches what is finer than `loss.coarse`.
         """
-        out = model.generate(w, batch.moment, torch.cat([z_non, z_non]), batch.linear)
+        out = model.generate(w, batch.moment, batch.linear)
         added = torch.lerp(out.texture, out.texture.mean(1, keepdim=True), batch.grey)
         side = self.config.loss.coarse or self.config.model.resolution
         coarse = F.interpolate(F.adaptive_avg_pool2d(added, side), added.shape[2:], mode="bilinear")
@@ -343,7 +339,7 @@ class FrameTask:
         info = replace(self.info, data=data, training={**self.info.training, "network": training})
         reader, writer = (part.SerializeToString() for part in frame_to_onnx(model))
         size = self.config.model
-        network = FrameNetwork(reader, writer, size.w_dim, size.num_layers, size.spatial_channels * 16)
+        network = FrameNetwork(reader, writer, size.w_dim, size.num_layers)
         save_appearance(path, self.model, self.frame, info, overwrite=True, network=network)
 
     @torch.no_grad()
@@ -410,27 +406,26 @@ class FrameTask:
     def _held_out(
         self, model: FrameFICGAN, rows: NDArray[np.int64], kept: int, rng: np.random.Generator, *, swap: bool = False
     ) -> _Made:
-        batch, w, z_non = self._drawn(model, rows, kept, rng, swap=swap)
-        pictures, textures, shape, _ = self._published(model, batch, w, z_non)
+        batch, w = self._drawn(model, rows, kept, rng, swap=swap)
+        pictures, textures, shape, _ = self._published(model, batch, w)
         source, upright = torch.cat([batch.source] * 2), torch.cat([batch.upright] * 2)
         plain = self.composite(source, batch.linear, batch.points, upright)
         return _Made(batch, pictures, textures, batch.shape + shape[len(rows) :], (plain, batch.linear))
 
     def _drawn(
         self, model: FrameFICGAN, rows: NDArray[np.int64], kept: int, rng: np.random.Generator, *, swap: bool = False
-    ) -> tuple[FrameBatch, Tensor, Tensor]:
-        """Faces and their w [2B,L,w_dim]: k-same draws from layer `kept` + 1 on, with `swap` the row before; z_non."""
+    ) -> tuple[FrameBatch, Tensor]:
+        """Faces and their w [2B,L,w_dim]: k-same draws from layer `kept` + 1 on, with `swap` the row before."""
         drawn = np.stack([self.memory.draw(rng) for _ in rows])
         new, w_new = np.split(drawn, [self.model.code_size], 1)
         new = self.set.codes[np.roll(rows, 1)] if swap else new
         batch = self.mixes.batch(rows, new, np.full(len(rows), kept + 1), rng)
-        codes = model.encode(batch.texture, batch.code)
-        w = model.map(codes.z_id)
+        w = model.map(model.encode(batch.texture, batch.code))
         given = w.roll(1, 0) if swap else torch.from_numpy(w_new).to(w)
         layered = given[:, None].repeat(1, model.num_layers, 1)
         layered[:, :kept] = w[:, None]
         own = w[:, None].expand(-1, model.num_layers, -1)
-        return batch, torch.cat([own, layered]), codes.z_non
+        return batch, torch.cat([own, layered])
 
     def reals(self) -> Tensor:
         """The first faces of the set as a square grid [r,r,3,S,S]."""

@@ -36,7 +36,7 @@ from ficgan.training.frame_faces import CodeMemory
 
 pytestmark = pytest.mark.filterwarnings("ignore:verifier.spec=untrained")
 SMALL = [
-    "model.channel_base=1024", "model.channel_max=16", "model.id_dim=8", "model.w_dim=16", "model.spatial_channels=4",
+    "model.channel_base=1024", "model.channel_max=16", "model.id_dim=8", "model.w_dim=16",
     "discriminator.channel_base=1024", "discriminator.channel_max=16",
     "discriminator.taps=[32,64]", "verifier.spec=untrained",
     "discriminator.patches=true", "loss.r1_gamma=0.3", "loss.r1_interval=2",
@@ -90,8 +90,8 @@ def test_a_new_network_is_the_linear_model(task: tuple[FrameTask, FrameFICGAN]) 
     made, model = task
     rows = made.rows[:3]
     batch = made.mixes.batch(rows, made.set.codes[rows[::-1]], np.array([1, 4, 10]), np.random.default_rng(0))
-    codes = model.encode(batch.texture, batch.code)
-    pictures, textures, shape, _ = made._published(model, batch, model.map(codes.z_id).repeat(2, 1), codes.z_non)
+    w = model.map(model.encode(batch.texture, batch.code))
+    pictures, textures, shape, _ = made._published(model, batch, w.repeat(2, 1))
     assert torch.equal(textures, batch.linear) and not shape.any()
     changed = (pictures - torch.cat([batch.source] * 2)).abs().amax((1, 2, 3))
     assert (changed > 0.05).all()
@@ -104,10 +104,10 @@ def test_of_a_mix_only_its_fine_detail_is_taught_what_is_finer_than_coarse(task:
     assert 0 < side < made.model.size
     rows = made.rows[:3]
     batch = made.mixes.batch(rows, made.set.codes[rows[::-1]], np.array([1, 1, 1]), np.random.default_rng(0))
-    codes = model.encode(batch.texture, batch.code)
+    w = model.map(model.encode(batch.texture, batch.code))
     out: list[torch.Tensor] = []
     hook = model.generator.register_forward_hook(lambda *args: out.append(args[2].texture))
-    textures, fine = made._published(model, batch, model.map(codes.z_id).repeat(2, 1), codes.z_non)[1::2]
+    textures, fine = made._published(model, batch, w.repeat(2, 1))[1::2]
     hook.remove()
     checker = torch.ones_like(textures[3:])
     checker[..., ::2, 1::2] = checker[..., 1::2, ::2] = -1  # no mean over any field of the coarse image
@@ -142,9 +142,9 @@ def test_batches_show_what_the_product_publishes(task: tuple[FrameTask, FrameFIC
         """Adds nothing, and keeps what it was told."""
 
         def read(self, textures: Any, codes: Any) -> Any:
-            return np.zeros((len(codes), 16), np.float32), np.zeros((len(codes), 4, 4, 4), np.float32)
+            return np.zeros((len(codes), 16), np.float32)
 
-        def write(self, w: Any, moment: Any, z_non: Any, linear: Any) -> Any:
+        def write(self, w: Any, moment: Any, linear: Any) -> Any:
             told.update(moment=moment, linear=linear)
             return np.zeros_like(linear), np.zeros((len(w), 20), np.float32)
 
@@ -152,7 +152,7 @@ def test_batches_show_what_the_product_publishes(task: tuple[FrameTask, FrameFIC
     codes = np.concatenate([made.set.codes, made.set.moment.kept, np.zeros((len(made.set), 16))], 1)
     bank = IdentityBank.from_codes(codes.astype(np.float16), None)
     config = replace(made.frame, jitter=(0.0,) * 6)
-    mesh, spoken = MediaPipeMesh(), Told(b"", b"", 16, made.model.num_layers, 64)
+    mesh, spoken = MediaPipeMesh(), Told(b"", b"", 16, made.model.num_layers)
     engine = FrameModel(made.model, config, bank, k=2, seed=1, network=spoken, mesh=mesh)
     image = np.array(made.set.images[one])
     points = Alignment().points(128).astype(np.float32)
@@ -244,9 +244,9 @@ def test_a_run_leaves_a_model_for_use(trained: Path) -> None:
     with Image.open(trained / "grid-000000.png") as sheet:
         assert sheet.size[1] == 7 * 128
     texture = np.random.default_rng(0).integers(0, 255, (1, 128, 128, 3), np.uint8)
-    w, z_non = network.read(texture, np.zeros((1, 158), np.float32))
+    w = network.read(texture, np.zeros((1, 158), np.float32))
     linear = texture.astype(np.float32) / 255
-    added, shape = network.write(w[:, None].repeat(10, 1), np.zeros((1, 18), np.float32), z_non, linear)
+    added, shape = network.write(w[:, None].repeat(10, 1), np.zeros((1, 18), np.float32), linear)
     assert added.shape == (1, 128, 128, 3) and shape.shape == (1, 20) and added.any() and shape.any()
 
 
@@ -264,7 +264,7 @@ def test_its_file_makes_faces(faces: Path, trained: Path, tmp_path: Path) -> Non
     np.testing.assert_array_equal(result.image, again.image)
 
 
-@pytest.mark.parametrize("change", ["modulation=adain", "modulation=demodulate", "spatial_code=learned-constant"])
+@pytest.mark.parametrize("change", ["modulation=adain", "modulation=demodulate"])
 def test_the_parts_for_use_are_the_network(change: str) -> None:
     torch.manual_seed(1)
     config = small(f"model.{change}").model
@@ -279,16 +279,15 @@ def test_the_parts_for_use_are_the_network(change: str) -> None:
     texture, code, moment = torch.randn(4, 3, 128, 128).tanh(), torch.randn(4, 158), torch.randn(4, 18)
     layered = torch.randn(4, 10, config.w_dim)
     with torch.no_grad():
-        codes = model.encode(texture, code)
-        w, out = model.map(codes.z_id), model.generate(layered, moment, codes.z_non, texture)
+        w, out = model.map(model.encode(texture, code)), model.generate(layered, moment, texture)
     read = {"texture": texture.numpy(), "code": code.numpy()}
-    write = {"w": layered, "moment": moment, "z_non": codes.z_non, "linear": texture}
+    write = {"w": layered, "moment": moment, "linear": texture}
     given = (read, {name: value.numpy() for name, value in write.items()})
     found = []
-    for part, one, names in zip(frame_to_onnx(model), given, (["w", "z_non"], ["texture", "shape"]), strict=True):
+    for part, one, names in zip(frame_to_onnx(model), given, (["w"], ["texture", "shape"]), strict=True):
         session = onnxruntime.InferenceSession(part.SerializeToString(), providers=["CPUExecutionProvider"])
         found += session.run(names, one)
-    for mine, theirs in zip(found, (w, codes.z_non, *out), strict=True):
+    for mine, theirs in zip(found, (w, *out), strict=True):
         # Some constants are kept in 8 bits.
         np.testing.assert_allclose(mine, theirs.numpy(), atol=4e-3 * float(theirs.abs().max()))
 
