@@ -63,7 +63,7 @@ class FrameGenerator(nn.Module):
     """Synthesis network with L = 2·(log2 R − 2) style layers, given the linear model's texture.
 
     It starts from a constant. In the frame z_non is the moment, a few numbers of known meaning: nothing else of the
-    source reaches a picture beside its code.
+    source reaches the network beside its code.
 
     Source: FICGAN, "Generator" and Table 2, "w/o spatial code"; StyleGAN2 for the constant and the summed RGB outputs.
     """
