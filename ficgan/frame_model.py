@@ -29,10 +29,12 @@ from ficgan.frame import (
     paste_texture,
     read_gaze,
     read_look,
+    read_teeth,
     read_texture,
     sharpened,
     stretched,
     with_eyes,
+    with_teeth,
 )
 from ficgan.frame.appearance import COVERED, SLOPES
 from ficgan.frame.file import DetailWriter, FrameConfig, FrameNetwork
@@ -61,6 +63,7 @@ class _Place:
         texture: uint8 [R,R,3] of the source.
         look: of the photo.
         gaze: float32 [2] of `read_gaze`.
+        mouth: float32 [6] of `read_teeth`.
         hair: float32 [R,R], how much of each pixel is hair before the forehead and stays.
     """
 
@@ -68,6 +71,7 @@ class _Place:
     texture: Image
     look: Look
     gaze: Floats
+    mouth: Floats
     hair: Floats | float = 0.0
 
 
@@ -103,11 +107,13 @@ class _Made:
     Args:
         texture: float32 [R,R,3] in [0,1], or [2R,2R,3] of a large face.
         points: float64 [468,3] of the published mesh, upright units.
+        grid: float32 [R,R,2], where the frame's pixels lie.
         hair: float32 [R,R], what of the source stays.
     """
 
     texture: Floats
     points: NDArray[np.float64]
+    grid: Floats
     hair: Floats | float = 0.0
 
 
@@ -219,7 +225,8 @@ class FrameModel(FaceModel):
         note = "something lies over the face, and the new one is drawn over it" if covered > COVERED else ""
         weak = mesh.presence < DOUBTFUL_PRESENCE and np.ptp(mesh.points[:, :2], axis=0).min() >= DOUBTFUL_SIDE
         doubt = f"its shape is hardly that of a person ({mesh.presence:.0f} of usually 22 to 26)" if weak else ""
-        place = _Place(moment, bare, look, read_gaze(mesh.points), self._hair(texture, moment))
+        mouth = read_teeth(bare, model.mask, model.shape.front, model.warp)
+        place = _Place(moment, bare, look, read_gaze(mesh.points), mouth, self._hair(texture, moment))
         return Sight(z_id, place, note=note, doubt=doubt)
 
     def _hair(self, texture: Image, moment: Moment) -> Floats:
@@ -270,9 +277,10 @@ class FrameModel(FaceModel):
         told["choices"] = first
         stay = ", ".join(self.model.names)
         told["not_covered"] += (
-            f" z_non holds expression, head pose, gaze, light and part of the outline; as they are read from "
-            f"the source stay {stay or 'no attributes'}. Of {first} k-same draws ({later} where a face was tried "
-            "again) the one least like the source was taken, which tells whoever knows the seed a little about it."
+            " z_non holds expression, head pose, gaze, light, how bright teeth are and part of the outline; as they "
+            f"are read from the source stay {stay or 'no attributes'}. Of {first} k-same draws ({later} where a face "
+            "was tried again) the one least like the source was taken, which tells whoever knows the seed a little "
+            "about it."
         )
         return told
 
@@ -335,13 +343,11 @@ class FrameModel(FaceModel):
         taken = model.taken(row.first, row.last) if row.last >= row.first else None
         moment, bent = place.moment, row.code[:shape].copy()
         if taken is not None:
-            numbers = np.array(config.shown) * moment.numbers + row.noise
             light = moment.light.copy()
             light[:, SLOPES] *= config.slopes
             moment = replace(
-                moment, numbers=np.clip(numbers, -config.limit, config.limit).astype(np.float32), light=light,
-                kept=row.given[None],
-            )  # fmt: skip
+                moment, numbers=config.shown_numbers(moment.numbers, row.noise), light=light, kept=row.given[None]
+            )
             bent[taken[:shape]] *= config.shapes
         texture: Floats = place.texture.astype(np.float32) / np.float32(255)
         texture.reshape(-1, 3)[model.pixels] = model.decode(row.code[None], moment, taken)[0]
@@ -374,11 +380,18 @@ class FrameModel(FaceModel):
             else:
                 detail = np.float32(fine / max(model.detail_sd, 1e-6)) * model.detail(row.lender)
             texture += detail[..., None]
+        grid = model.warp.to_upright(points[None])[0]
         if taken is not None:  # eyes that keep some layers of the source's are drawn as far as they are new
             yaw, share = float(moment.read.pose.yaw[0]), taken[shape + model.lights :].mean(dtype=np.float32)
-            eyes = with_eyes(texture, points, place.gaze, yaw, model.shape.front, model.warp)
-            texture += share * (eyes - texture)
-        return _Made(texture, points, hair)
+            drawn = with_eyes(texture, points, place.gaze, yaw, model.shape.front, model.warp, grid)
+            if len(model.teeth):
+                number = row.lender % len(model.teeth)
+                drawn = with_teeth(
+                    drawn, points, place.mouth, model.teeth[number] / np.float32(200),
+                    float(model.teeth_openings[number]), model.shape.front, model.warp, grid,
+                )  # fmt: skip
+            texture += share * (drawn - texture)
+        return _Made(texture, points, grid, hair)
 
     def paste(self, photo: Image, sight: Sight, made: Any, *, mask_scale: float = 1.0) -> Paste:
         place: _Place = sight.place
@@ -386,7 +399,7 @@ class FrameModel(FaceModel):
         return paste_texture(
             photo, place.moment.read.upright[0], made.points, made.texture,
             (self._mask(mask_scale) * (1 - made.hair)).astype(np.float32), self.model.warp,
-            place.look, seed=seed,
+            place.look, seed=seed, grid=made.grid,
         )  # fmt: skip
 
     def reconstruct(self, sights: Sequence[Sight]) -> list[Any]:

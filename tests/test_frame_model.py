@@ -20,9 +20,11 @@ from ficgan import pretrained
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.face_model import ModelInfo
-from ficgan.faces import Face, MediaPipeMesh, get_detector
+from ficgan.faces import LIPS_OUTER, Face, MediaPipeMesh, get_detector
 from ficgan.files import file_digest, file_header
-from ficgan.frame.file import load_appearance, save_appearance
+from ficgan.frame.compose import GREY
+from ficgan.frame.file import FrameConfig, load_appearance, save_appearance
+from ficgan.frame.geometry import HI, LO
 from ficgan.frame_model import FrameModel
 from ficgan.identity import IdentityBank
 from ficgan.policy import Attempt, Result
@@ -137,6 +139,44 @@ def test_what_lies_over_a_face_is_drawn_over_and_said(engine: Deidentifier, phot
         return float((inside[..., 2] - inside[..., 1] > 60).mean())
 
     assert violet(barred) == 1 and violet(result.image) < 0.05
+
+
+def test_a_smile_shows_teeth_and_a_closed_mouth_none(model: FrameModel, photo: Image, face: Face) -> None:
+    """The astronaut smiles."""
+    sight = model.see([(photo, face)])[0]
+    code = model.draw("a", Attempt(0), 1.0, sight.z_id)
+    styles = model.mixed(sight.z_id[None], code.w[None], Attempt(0))
+    bare = replace(model.model, teeth=model.model.teeth[:0])
+    plain = FrameModel(bare, model.config, model.bank, network=model.network, k=3000)
+    closed = replace(sight, place=replace(sight.place, mouth=sight.place.mouth * [1, 1, 1, 1, 0, 0]))
+    with_them, without, shut = (
+        engine.render(styles, [one])[0].texture for engine, one in ((model, sight), (plain, sight), (model, closed))
+    )
+    np.testing.assert_array_equal(shut, without)
+    changed = np.abs(with_them - without).max(2) > 0.02
+    assert changed.any()
+    places = np.argwhere(changed) / (len(changed) - 1) * (np.subtract(HI, LO)[::-1]) + LO[::-1]
+    lips = model.model.shape.front[LIPS_OUTER]
+    assert (places.min(0) > lips.min(0)[::-1]).all() and (places.max(0) < lips.max(0)[::-1]).all()
+    now, before = (one[changed] @ GREY for one in (with_them, without))
+    assert now.std() > 1.1 * before.std(), "teeth, and gaps beside them"
+    assert np.quantile(now, 0.8) == pytest.approx(float(sight.place.mouth[:3] @ GREY), abs=0.05)
+
+
+def test_a_smile_stays_and_other_numbers_get_their_noise() -> None:
+    config, rng = FrameConfig(), np.random.default_rng(0)
+    own = rng.normal(0, 0.5, (4000, 6)).astype(np.float32)
+    noise = 0.5 * rng.standard_normal(own.shape).astype(np.float32) * config.jitter
+    published, reads = config.shown_numbers(own, noise), np.array(config.smile)
+    assert published.dtype == np.float32 and np.abs(published).max() <= config.limit
+    less, more = config.smile_shown
+    smile = own @ reads * np.where(own @ reads > 0, more, less) + config.smile_jitter * noise @ reads
+    inside = np.abs(published).max(1) < config.limit
+    np.testing.assert_allclose((published @ reads)[inside], smile[inside], atol=1e-4)
+    # The smile aside, every number is damped and noisy as the config says.
+    aside = np.eye(6) - np.outer(reads, config.smiling) / (reads @ np.array(config.smiling))
+    np.testing.assert_allclose((published @ aside)[inside], ((own * config.shown + noise) @ aside)[inside], atol=1e-4)
+    assert np.corrcoef(published[:, 2], own[:, 2])[0, 1] < 0.97
 
 
 def test_two_faces_of_a_photo_differ(engine: Deidentifier, photo: Image) -> None:

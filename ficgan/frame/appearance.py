@@ -88,6 +88,8 @@ class AppearanceModel:
         lenders: float32 [S,A], their attributes.
         detail_scale: what one step of `details` is worth.
         detail_network: uint8, the ONNX file of the network that makes such detail; empty where there is none.
+        teeth: uint8 [M,rows,columns] of `teeth_of`, of synthetic faces that show theirs; 200 is 1.
+        teeth_openings: float32 [M], of these mouths, in widths.
         usual: float32 [32,32], how far a small texture usually is from what the model makes of it, in units of the
             contrast; what is much farther is no face: glasses, a hand, paint.
     """
@@ -110,6 +112,8 @@ class AppearanceModel:
     detail_scale: float = 0.0
     detail_network: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
     usual: Floats = field(default_factory=lambda: np.zeros((0, 0), np.float32))
+    teeth: NDArray[np.uint8] = field(default_factory=lambda: np.zeros((0, 1, 1), np.uint8))
+    teeth_openings: Floats = field(default_factory=lambda: np.zeros(0, np.float32))
 
     @property
     def num_layers(self) -> int:
@@ -374,6 +378,8 @@ class AppearanceModel:
         out["detail_scale"] = np.array([self.detail_scale], np.float32)
         if self.detail_network.size:
             out["detail_network"] = self.detail_network
+        if len(self.teeth):
+            out |= {"teeth": self.teeth, "teeth_openings": self.teeth_openings.astype(np.float32)}
         # The first row is the mean face: 8 bits would show.
         out["mean"] = self.predict[0].astype(np.float16)
         out["reading"], out["bands"] = self._reading.astype(np.float32), self.bands.astype(np.int32)
@@ -396,6 +402,8 @@ class AppearanceModel:
             detail_scale=float(arrays["detail_scale"][0]), **rest,
             detail_network=arrays.get("detail_network", np.zeros(0, np.uint8)),
             usual=np.asarray(arrays.get("usual", np.zeros((0, 0))), np.float32),  # older files have none
+            teeth=arrays.get("teeth", np.zeros((0, 1, 1), np.uint8)),
+            teeth_openings=np.asarray(arrays.get("teeth_openings", np.zeros(0)), np.float32),
         )  # fmt: skip
 
     @cached_property

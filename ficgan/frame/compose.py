@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.faces.blend import Paste, crop, invert, mix, nothing, transform_points
-from ficgan.faces.mesh import FACE_OVAL, LEFT_EYE, LEFT_IRIS, MESH_POINTS, RIGHT_EYE, RIGHT_IRIS
-from ficgan.frame.geometry import LO, Warp
+from ficgan.faces.mesh import FACE_OVAL
+from ficgan.frame.geometry import Warp
 
 __all__ = [
-    "EyeConfig", "Look", "detail_of", "fine_detail", "hair_over", "matched_border", "no_sharper", "paste_texture",
-    "read_gaze", "read_look", "read_texture", "sharpened", "stretched", "with_eyes",
+    "GREY", "Look", "detail_of", "fine_detail", "hair_over", "matched_border", "no_sharper", "paste_texture",
+    "read_look", "read_texture", "sharpened", "stretched",
 ]  # fmt: skip
 
 Image = NDArray[np.uint8]
@@ -32,7 +32,8 @@ KEPT = 0.35
 """What is left in the middle of a face of the difference that its border has from the source's."""
 HAIR = 0.15
 """Difference from skin, in [0,1], at which what lies on a forehead is taken for hair."""
-_GREY = np.array([0.299, 0.587, 0.114], np.float32)
+GREY = np.array([0.299, 0.587, 0.114], np.float32)
+"""Luminance of RGB."""
 
 
 def read_texture(
@@ -134,9 +135,9 @@ def read_look(photo: Image, upright: NDArray[np.float64], texture: Image, mask: 
     x1, y1 = (int(v) for v in np.clip(np.rint(centre + half), (x0 + 1, y0 + 1), photo.shape[1::-1]))
     if min(y1 - y0, x1 - x0) < 8:
         return Look(detail, 0.0)
-    part = photo[y0:y1, x0:x1, 0] * (_GREY[0] / np.float32(255))  # one colour at a time: a third of the memory
+    part = photo[y0:y1, x0:x1, 0] * (GREY[0] / np.float32(255))  # one colour at a time: a third of the memory
     for colour in (1, 2):
-        part += photo[y0:y1, x0:x1, colour] * (_GREY[colour] / np.float32(255))
+        part += photo[y0:y1, x0:x1, colour] * (GREY[colour] / np.float32(255))
     first = _noise(part)
     second = _noise(cv2.resize(part, (part.shape[1] // 2, part.shape[0] // 2), interpolation=cv2.INTER_AREA))
     # A face of few pixels is nothing but edges, which look like noise: the smaller, the less is believed.
@@ -213,164 +214,6 @@ def hair_over(source: Image, expected: Floats, mask: Floats, brow: int) -> Float
     return out
 
 
-@dataclass(frozen=True)
-class EyeConfig:
-    """How eyes are drawn. Lengths of the face are in widths of the eye, those of the iris in its radii.
-
-    Args:
-        radius: of the iris; the mean of 13,445 FairFace crops, of which most lie within .02.
-        ahead: how far the irises are outside of the middle of the eyes when they look ahead; from the same crops.
-        most: farthest that the irises are moved.
-        white: luminance of the white, of what the texture has beside the iris: 1.06 in synthetic faces, 1.09 in photos.
-        iris, contrast: the iris is `iris`·(the texture's iris ÷ its eye)^`contrast` of the white. In 521 photos that
-            follows the real one with r = .7 to .8; pixels as small as the frame's blur it, so it is drawn darker.
-        pupil: luminance of the pupil, of the iris.
-        tint: RGB of the iris, of the eye's.
-        pupil_radius: of the pupil.
-        rim: how much darker the iris is at its rim.
-        shadow, shadow_depth: how much darker the white is at the lids, and to which depth.
-        glint, glint_radius, glint_at: share of white in the reflection of a lamp, its size and its place.
-    """
-
-    radius: float = 0.217
-    ahead: float = 0.04
-    most: float = 0.2
-    white: float = 1.1
-    iris: float = 0.5
-    contrast: float = 1.35
-    pupil: float = 0.25
-    tint: tuple[float, float, float] = (1.04, 0.99, 0.96)
-    pupil_radius: float = 0.42
-    rim: float = 0.45
-    shadow: float = 0.28
-    shadow_depth: float = 0.09
-    glint: float = 0.6
-    glint_radius: float = 0.15
-    glint_at: tuple[float, float] = (-0.25, -0.35)
-
-
-@dataclass(frozen=True, eq=False)
-class _Eye:
-    """Where an eye is: its middle between the corners, a unit vector across and one down, its width, its lids."""
-
-    middle: NDArray[np.float64]
-    across: NDArray[np.float64]
-    down: NDArray[np.float64]
-    width: float
-    lids: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, points: NDArray[Any], contour: NDArray[np.int64]) -> _Eye:
-        """From the mesh [≥468,≥2] and the closed contour that begins in the left corner."""
-        left, upper, right, lower = np.asarray(points, np.float64)[contour[[0, 4, 8, 12]], :2]
-        width = max(float(np.linalg.norm(right - left)), 1e-6)
-        across = (right - left) / width
-        return cls((left + right) / 2, across, np.array([-across[1], across[0]]), width, (upper + lower) / 2)
-
-
-def read_gaze(points: NDArray[Any], config: EyeConfig | None = None) -> Floats:
-    """Where a face looks: how far its irises are to the right of and below where they are when it looks ahead.
-
-    Args:
-        points: [478,≥2] of the mesh, photo pixels.
-        config: numbers.
-
-    Returns:
-        float32 [2] in widths of the eye, the mean of both eyes; 0 for a mesh without irises.
-    """
-    config, found = config or EyeConfig(), []
-    if len(points) == MESH_POINTS:
-        return np.zeros(2, np.float32)
-    for contour, iris, side in ((LEFT_EYE, LEFT_IRIS, -1), (RIGHT_EYE, RIGHT_IRIS, 1)):
-        eye, at = _Eye.of(points, contour), np.asarray(points[iris[0], :2], np.float64)
-        sideways = (at - eye.middle) @ eye.across / eye.width - side * config.ahead
-        found.append((sideways, (at - eye.lids) @ eye.down / eye.width))
-    return np.clip(np.mean(found, axis=0), -config.most, config.most).astype(np.float32)
-
-
-def with_eyes(
-    texture: Floats, points: NDArray[Any], gaze: Floats, yaw: float, front: Floats, warp: Warp,
-    config: EyeConfig | None = None,
-) -> Floats:  # fmt: skip
-    """A texture whose eyes look somewhere. The mean of people who look elsewhere has grey and blurred irises.
-
-    Light and colour are those of the texture's own eyes; shape and size of an iris are everybody's.
-
-    Args:
-        texture: float32 [R,R,3] in [0,1], or of twice the size.
-        points: [468,3] of the published mesh, upright units.
-        gaze: float32 [2] of `read_gaze`.
-        yaw: of the head, radians.
-        front: [468,2], where the mesh's points lie in the frame.
-        warp: of the frame.
-        config: numbers.
-    """
-    config, out = config or EyeConfig(), texture.copy()
-    finer = len(texture) // warp.size
-    step = warp.step * (warp.size - 1) / (len(texture) - 1)  # frame units a pixel
-    places = np.dstack([stretched(one, finer) for one in np.moveaxis(warp.to_upright(points[None])[0], 2, 0)])
-    drawn, darkness = [], []
-    for contour, side in ((LEFT_EYE, -1), (RIGHT_EYE, 1)):
-        eye, outline = _Eye.of(points, contour), (front[contour] - LO) / step
-        (x0, y0), (x1, y1) = np.floor(outline.min(0)).astype(int) - 2, np.ceil(outline.max(0)).astype(int) + 3
-        window = np.s_[y0:y1, x0:x1]
-        old, place = texture[window], places[window]
-        inside, depth = _opening(outline - (x0, y0), (y1 - y0, x1 - x0))
-        depth *= float(step[0]) / float(np.ptp(front[contour, 0]))
-        share = (inside * _smooth(depth, 0.01, 0.05))[..., None]  # the line of the lashes stays
-        ahead = eye.middle + side * config.ahead * eye.width * eye.across
-        ahead = ahead + ((eye.lids - ahead) @ eye.down) * eye.down
-        width = eye.width * config.radius
-        height = width / max(math.cos(yaw), 0.7)  # a turned eye is narrow, not low
-        dx, dy = (place - ahead) @ eye.across / width, (place - ahead) @ eye.down / height
-        usual = np.hypot(dx, dy)[..., None]
-        mean, beside, within = (_mean(old, share * part) for part in (1, usual > 1.25, usual < 0.85))
-        darkness.append(min(float(within.mean() / mean.mean()), 1.0))
-        dx, dy = dx - gaze[0] * eye.width / width, dy - gaze[1] * eye.width / height
-        corner = np.abs((place - eye.middle) @ eye.across) / eye.width * 2
-        shadow = config.shadow * (1 - _smooth(depth, 0, config.shadow_depth)) + 0.18 * _smooth(corner, 0.5, 1)
-        drawn.append((window, share, config.white * beside, shadow, mean / mean.mean(), dx, dy, step.mean() / width))
-    iris = config.iris * np.mean(darkness) ** config.contrast  # both eyes have one colour
-    for window, share, white, shadow, colour, dx, dy, pixel in drawn:
-        rho, soft = np.hypot(dx, dy), max(0.12, 0.6 * pixel)
-        fibres = (1 + 0.25 * _smooth(rho, 0.35, 0.8)) * (1 - config.rim * _smooth(rho, 0.7, 1))
-        fibres *= 1 + 0.25 * np.clip(dy, -1, 1)  # light comes from above, and leaves the eye below
-        fibres *= 1 - (1 - config.pupil) * (1 - _smooth(rho, config.pupil_radius - soft, config.pupil_radius + soft))
-        disc = (1 - _smooth(rho, 1 - soft, 1 + soft))[..., None]
-        new = white * (1 - shadow)[..., None]
-        new += disc * (iris * white.mean() * np.array(config.tint) * colour * fibres[..., None] - new)
-        apart = np.square(dx - config.glint_at[0]) + np.square(dy - config.glint_at[1])
-        glint = config.glint * np.exp(-apart / (2 * max(config.glint_radius, 0.45 * pixel) ** 2))
-        new += glint[..., None] * (1.3 * white - new)
-        out[window] += (share * (new - out[window])).astype(np.float32)
-    return out
-
-
-def _mean(image: Floats, weight: Floats) -> Floats:
-    """Mean colour [3] under a weight [h,w,1], at least a little bright."""
-    out: Floats = (image * weight).sum((0, 1)) / max(float(weight.sum()), 1e-6)
-    return np.maximum(out, 0.02)
-
-
-def _opening(outline: NDArray[Any], shape: tuple[int, int]) -> tuple[Floats, Floats]:
-    """How much of each pixel [h,w] lies inside a polygon, and how many pixels deep."""
-    import cv2
-
-    finer = 8
-    mask = np.zeros((finer * shape[0], finer * shape[1]), np.uint8)
-    cv2.fillPoly(mask, [np.rint(finer * (outline + 0.5) - 0.5).astype(np.int32)], 1)
-    depth = cv2.distanceTransform(mask, cv2.DIST_L2, 5) / finer
-    whole = cv2.resize(np.dstack([mask.astype(np.float32), depth]), shape[::-1], interpolation=cv2.INTER_AREA)
-    return whole[..., 0], whole[..., 1]
-
-
-def _smooth(x: NDArray[Any], low: float, high: float) -> NDArray[Any]:
-    """0 below low, 1 above high, a cubic between them."""
-    t = np.clip((x - low) / (high - low), 0, 1)
-    out: NDArray[Any] = t * t * (3 - 2 * t)
-    return out
-
-
 def sharpened(texture: Floats, gains: Sequence[float]) -> Floats:
     """A texture [R,R,3] whose bands of fine detail are raised: an average of faces has less of them than a face.
 
@@ -392,7 +235,7 @@ def fine_detail(texture: Image, pixels: NDArray[np.int64]) -> Floats:
     """Luminance in [0,1], at flat indices [P], that only a texture [2R,2R,3] of twice the frame's size shows."""
     import cv2
 
-    grey = texture.astype(np.float32) @ _GREY / 255
+    grey = texture.astype(np.float32) @ GREY / 255
     out: Any = (grey - cv2.GaussianBlur(grey, (0, 0), FINE)).ravel()[pixels]
     return out
 
@@ -401,7 +244,7 @@ def detail_of(texture: Floats, mask: Floats) -> float:
     """Standard deviation of the fine detail of a texture [R,R,3] in [0,1] under a mask."""
     import cv2
 
-    grey = texture @ _GREY
+    grey = texture @ GREY
     fine = grey - cv2.GaussianBlur(grey, (0, 0), 1.2)
     return float(np.sqrt(np.average(np.square(fine), weights=mask)))
 
@@ -423,7 +266,7 @@ def no_sharper(texture: Floats, mask: Floats, detail: float) -> Floats:
 
 def paste_texture(
     photo: Image, upright: NDArray[np.float64], points: NDArray[np.float64], texture: Floats, mask: Floats, warp: Warp,
-    look: Look | None = None, *, seed: int = 0,
+    look: Look | None = None, *, seed: int = 0, grid: Floats | None = None,
 ) -> Paste:  # fmt: skip
     """Lay a texture of the frame onto a photo.
 
@@ -436,6 +279,7 @@ def paste_texture(
         warp: of the frame.
         look: grain to add; None: none.
         seed: of the grain.
+        grid: [R,R,2] of `warp.to_upright`, where it is known already.
     """
     import cv2
 
@@ -452,7 +296,7 @@ def paste_texture(
     columns, rows = (max(2, math.ceil(side * cells / max(width, height))) for side in (width, height))
     x, y = np.meshgrid(np.linspace(x0, x1 - 1, columns), np.linspace(y0, y1 - 1, rows))
     wanted = transform_points(upright, np.stack([x, y], -1)).astype(np.float32)
-    there = warp.to_upright(points[None])[0]
+    there = warp.to_upright(points[None])[0] if grid is None else grid
     at, found = warp.to_frame(there, wanted, warp.depth(points))
     found = cv2.GaussianBlur(found, (0, 0), 0.7)  # the far edge of a turned face is soft, not stairs of the grid
     # Corners of the coarse grid are corners of the patch, so the fine grid is a plain interpolation between them.

@@ -18,6 +18,7 @@ from ficgan.errors import InputError
 from ficgan.faces import Alignment, FaceMesh, find_meshes
 from ficgan.frame.appearance import AppearanceModel
 from ficgan.frame.compose import fine_detail, read_texture
+from ficgan.frame.drawn import read_teeth, teeth_of
 from ficgan.frame.file import FrameNetwork
 from ficgan.frame.fit import FitConfig, fit_appearance, fit_shape
 from ficgan.frame.geometry import LO, Readings, Warp
@@ -32,6 +33,8 @@ Progress = Callable[[str, int, int], None]
 Found = TypeVar("Found")
 SIDE = 128
 """Of the aligned crops, pixels: a frame unit is a 128th of the template's crop."""
+_OPEN, _CLEAR = 0.13, 0.2
+"""Opening of a mouth, in its widths, and brightness of its teeth above the dark, from which on they can be lent."""
 _IN_MEMORY = 256  # decoded crops
 _AGE = re.compile(r"(\d+)\s*-\s*(\d+)|(?:more than|over|\+)?\s*(\d+)\s*\+?")
 
@@ -111,7 +114,7 @@ def lend(model: AppearanceModel, data: FaceData, mesh: FaceMesh, number: int = 3
         mesh: reads them.
         number: most faces that lend theirs; those whose detail is most ordinary are taken: no glasses, no wrinkles.
     """
-    details, looks = [], []
+    details, looks, mouths = [], [], []
     for image in images_of(data):
         found = find_meshes(mesh, image, Alignment().points(data.resolution)[None])[0]
         if found.presence < 10:
@@ -123,6 +126,7 @@ def lend(model: AppearanceModel, data: FaceData, mesh: FaceMesh, number: int = 3
         details.append(fine_detail(double, model.fine_pixels))
         small = read_texture(image, read.upright[0], read.points[0], model.warp)
         looks.append(model.encode(small[None], read)[1].kept[0])
+        mouths.append((*teeth_of(image, found.points), read_teeth(small, model.mask, model.shape.front, model.warp)))
     if not details:
         raise InputError("no face of the detail set is clear enough: give aligned, frontal faces")
     table = np.stack(details)
@@ -134,7 +138,23 @@ def lend(model: AppearanceModel, data: FaceData, mesh: FaceMesh, number: int = 3
     rows = np.sort(np.argsort(strange)[:number])
     scale = float(np.quantile(np.abs(table[rows]), 0.9995)) / 127
     steps = np.clip(np.rint(table[rows] / scale), -127, 127).astype(np.int8)
-    return replace(model, details=steps, lenders=np.stack(looks)[rows].astype(np.float32), detail_scale=scale)
+    teeth, openings = _open_mouths(mouths)
+    return replace(
+        model, details=steps, lenders=np.stack(looks)[rows].astype(np.float32), detail_scale=scale,
+        teeth=teeth, teeth_openings=openings,
+    )  # fmt: skip
+
+
+def _open_mouths(mouths: Sequence[tuple[Floats, float, Floats]], number: int = 12) -> tuple[NDArray[np.uint8], Floats]:
+    """Teeth and openings of those mouths that show theirs clearly, the most ordinary ones."""
+    shown = [one for one in mouths if one[1] > _OPEN and one[2][:3].mean() - one[2][3] > _CLEAR]
+    if not shown:
+        return np.zeros((0, 1, 1), np.uint8), np.zeros(0, np.float32)
+    table = np.stack([one[0] for one in shown])
+    strange = np.abs(table - np.median(table, axis=0)).mean((1, 2))
+    rows = np.sort(np.argsort(strange)[:number])
+    steps = np.rint(np.clip(200 * table[rows], 0, 250)).astype(np.uint8)
+    return steps, np.array([shown[row][1] for row in rows], np.float32)
 
 
 def _around_eyes(model: AppearanceModel) -> NDArray[np.bool_]:

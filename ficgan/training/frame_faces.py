@@ -178,8 +178,7 @@ class Mixes:
         count, shape = len(rows), len(model.shape.basis)
         damp = rng.random((count, 1)).astype(np.float32)  # from the source's expression to the one that is published
         noise = rng.standard_normal((count, len(config.shown))) * config.jitter
-        numbers = (1 + damp * (np.array(config.shown) - 1)) * moment.numbers + damp * noise
-        numbers = np.clip(numbers, -config.limit, config.limit).astype(np.float32)
+        numbers = moment.numbers + damp * (config.shown_numbers(moment.numbers, noise) - moment.numbers)
         light = moment.light.copy()
         light[:, SLOPES] *= 1 + damp * (config.slopes - 1)
         given = config.shown_attributes(moment.kept)

@@ -12,22 +12,18 @@ from frame_world import SIZE, turned
 from numpy.typing import NDArray
 
 from ficgan.faces import Paste, invert, transform_points
-from ficgan.faces.mesh import FACE_OVAL, LEFT_EYE, LEFT_IRIS, MESH_POINTS, RIGHT_EYE, RIGHT_IRIS
+from ficgan.faces.mesh import FACE_OVAL
 from ficgan.frame.appearance import frame_mask
 from ficgan.frame.compose import (
-    EyeConfig,
     Look,
     detail_of,
     hair_over,
     matched_border,
     no_sharper,
     paste_texture,
-    read_gaze,
     read_look,
     read_texture,
     sharpened,
-    stretched,
-    with_eyes,
 )
 from ficgan.frame.geometry import LO, FaceShape, Readings, Warp
 
@@ -354,61 +350,3 @@ def test_a_border_of_other_brightness_does_not_bleach_the_middle(mask: Floats) -
     middle[int(rows.mean()) - 10 : int(rows.mean()) + 10, int(columns.mean()) - 10 : int(columns.mean()) + 10] = True
     assert np.abs(out[rim] - 150 / 255).mean() < 0.04
     assert np.abs(out[middle] - 150 / 255).max() < 0.045
-
-
-# -- eyes -------------------------------------------------------------------------------------------------------------
-
-
-def eye_of(mesh: NDArray[Any], contour: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The middle between the corners, and the way from the left to the right one."""
-    left, right = mesh[contour[0], :2].astype(float), mesh[contour[8], :2].astype(float)
-    return (left + right) / 2, right - left
-
-
-@pytest.mark.parametrize("roll", [0.0, 0.4])
-def test_a_gaze_is_read_whatever_the_size_and_the_tilt(shape: FaceShape, roll: float) -> None:
-    turn = np.array([[np.cos(roll), -np.sin(roll)], [np.sin(roll), np.cos(roll)]])
-    mesh = 3.3 * shape.front.astype(np.float64) @ turn.T + [70, -20]
-    assert not read_gaze(mesh).any(), "a mesh without irises"
-    down = np.array([[0, -1], [1, 0]])
-    for sideways, lower in ((0.0, 0.0), (0.12, 0.0), (-0.07, 0.05)):
-        irises = []
-        for contour, side in ((LEFT_EYE, -1), (RIGHT_EYE, 1)):
-            middle, across = eye_of(mesh, contour)
-            lids = (mesh[contour[4]] + mesh[contour[12]]) / 2
-            height = (lids - middle) @ (down @ across) / (across @ across)
-            at = middle + (sideways + side * EyeConfig().ahead) * across + (height + lower) * (down @ across)
-            irises += [at] * len(LEFT_IRIS)
-        looking = np.concatenate([mesh, irises])
-        assert len(looking) == MESH_POINTS + len(LEFT_IRIS) + len(RIGHT_IRIS)
-        np.testing.assert_allclose(read_gaze(looking), [sideways, lower], atol=1e-6)
-        np.testing.assert_allclose(read_gaze(looking + np.float64(1e3) * (np.arange(478) > 467)[:, None]), 0.2)
-
-
-@pytest.mark.parametrize("finer", [1, 2])
-@pytest.mark.parametrize("yaw", [0.0, 0.5])
-def test_irises_stand_where_the_face_looks(shape: FaceShape, warps: dict[int, Warp], finer: int, yaw: float) -> None:
-    warp = warps[128]
-    points = shape.read((turned(shape.mean * 2.0, yaw) + np.array([130, 130, 0]))[None]).points[0]
-    skin = np.full((finer * 128, finer * 128, 3), [0.7, 0.5, 0.4], np.float32)
-    grid = warp.to_upright(points[None])[0]
-    places = np.dstack([stretched(one, finer) for one in np.moveaxis(grid, 2, 0)])
-    for gaze in ([0.0, 0.0], [0.12, 0.0], [-0.12, 0.0]):
-        made = with_eyes(skin, points, np.float32(gaze), yaw, shape.front, warp)
-        assert made.shape == skin.shape and made.dtype == np.float32 and made.min() >= 0
-        changed = np.abs(made - skin).max(2) > 1e-6
-        near = np.zeros(changed.shape, bool)
-        for contour, side in ((LEFT_EYE, -1), (RIGHT_EYE, 1)):
-            outline = (shape.front[contour] - LO) / warp.step * (len(skin) - 1) / 127
-            inside = np.zeros(changed.shape, np.uint8)
-            cv2.fillPoly(inside, [np.rint(outline).astype(np.int32)], 1)
-            inside = cv2.dilate(inside, np.ones((3, 3), np.uint8)) > 0
-            near |= inside
-            dark = inside & (made.mean(2) < 0.35)
-            middle, across = eye_of(points, contour)
-            wanted = middle + (gaze[0] + side * EyeConfig().ahead) * across
-            found = places[dark].mean(0)
-            width = float(np.linalg.norm(across))
-            assert abs((found - wanted) @ across) / width**2 < 0.05
-            assert dark.sum() > 0.1 * inside.sum() and made[inside].max() > 1.04 * 0.7, "an iris, and white beside it"
-        assert not changed[~near].any(), "nothing but the eyes"

@@ -1,0 +1,358 @@
+"""What is drawn into a new face: eyes that look where the source looks, and teeth.
+
+The mean of many people has neither. Light and colours are those of the photo; irises are everybody's, and teeth are
+those of a synthetic face.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.faces.mesh import LEFT_EYE, LEFT_IRIS, LIPS_INNER, MESH_POINTS, RIGHT_EYE, RIGHT_IRIS
+from ficgan.frame.compose import GREY
+from ficgan.frame.geometry import LO, Warp
+
+__all__ = ["EyeConfig", "MouthConfig", "read_gaze", "read_teeth", "teeth_of", "with_eyes", "with_teeth"]
+
+Image = NDArray[np.uint8]
+Floats = NDArray[np.float32]
+
+@dataclass(frozen=True)
+class EyeConfig:
+    """How eyes are drawn. Lengths of the face are in widths of the eye, those of the iris in its radii.
+
+    Args:
+        radius: of the iris; the mean of 13,445 FairFace crops, of which most lie within .02.
+        ahead: how far the irises are outside of the middle of the eyes when they look ahead; from the same crops.
+        most: farthest that the irises are moved.
+        white: luminance of the white, of what the texture has beside the iris: 1.06 in synthetic faces, 1.09 in photos.
+        iris, contrast: the iris is `iris`·(the texture's iris ÷ its eye)^`contrast` of the white. In 521 photos that
+            follows the real one with r = .7 to .8; pixels as small as the frame's blur it, so it is drawn darker.
+        pupil: luminance of the pupil, of the iris.
+        tint: RGB of the iris, of the eye's.
+        pupil_radius: of the pupil.
+        rim: how much darker the iris is at its rim.
+        shadow, shadow_depth: how much darker the white is at the lids, and to which depth.
+        glint, glint_radius, glint_at: share of white in the reflection of a lamp, its size and its place.
+    """
+
+    radius: float = 0.217
+    ahead: float = 0.04
+    most: float = 0.2
+    white: float = 1.1
+    iris: float = 0.5
+    contrast: float = 1.35
+    pupil: float = 0.25
+    tint: tuple[float, float, float] = (1.04, 0.99, 0.96)
+    pupil_radius: float = 0.42
+    rim: float = 0.45
+    shadow: float = 0.28
+    shadow_depth: float = 0.09
+    glint: float = 0.6
+    glint_radius: float = 0.15
+    glint_at: tuple[float, float] = (-0.25, -0.35)
+
+
+@dataclass(frozen=True, eq=False)
+class _Eye:
+    """Where an eye is: its middle between the corners, a unit vector across and one down, its width, its lids."""
+
+    middle: NDArray[np.float64]
+    across: NDArray[np.float64]
+    down: NDArray[np.float64]
+    width: float
+    lids: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, points: NDArray[Any], contour: NDArray[np.int64]) -> _Eye:
+        """From the mesh [≥468,≥2] and the closed contour that begins in the left corner."""
+        left, upper, right, lower = np.asarray(points, np.float64)[contour[[0, 4, 8, 12]], :2]
+        width = max(float(np.linalg.norm(right - left)), 1e-6)
+        across = (right - left) / width
+        return cls((left + right) / 2, across, np.array([-across[1], across[0]]), width, (upper + lower) / 2)
+
+
+def read_gaze(points: NDArray[Any], config: EyeConfig | None = None) -> Floats:
+    """Where a face looks: how far its irises are to the right of and below where they are when it looks ahead.
+
+    Args:
+        points: [478,≥2] of the mesh, photo pixels.
+        config: numbers.
+
+    Returns:
+        float32 [2] in widths of the eye, the mean of both eyes; 0 for a mesh without irises.
+    """
+    config, found = config or EyeConfig(), []
+    if len(points) == MESH_POINTS:
+        return np.zeros(2, np.float32)
+    for contour, iris, side in ((LEFT_EYE, LEFT_IRIS, -1), (RIGHT_EYE, RIGHT_IRIS, 1)):
+        eye, at = _Eye.of(points, contour), np.asarray(points[iris[0], :2], np.float64)
+        sideways = (at - eye.middle) @ eye.across / eye.width - side * config.ahead
+        found.append((sideways, (at - eye.lids) @ eye.down / eye.width))
+    return np.clip(np.mean(found, axis=0), -config.most, config.most).astype(np.float32)
+
+
+def with_eyes(
+    texture: Floats, points: NDArray[Any], gaze: Floats, yaw: float, front: Floats, warp: Warp,
+    grid: Floats | None = None, config: EyeConfig | None = None,
+) -> Floats:  # fmt: skip
+    """A texture whose eyes look somewhere. The mean of people who look elsewhere has grey and blurred irises.
+
+    Light and colour are those of the texture's own eyes; shape and size of an iris are everybody's.
+
+    Args:
+        texture: float32 [R,R,3] in [0,1], or of twice the size.
+        points: [468,3] of the published mesh, upright units.
+        gaze: float32 [2] of `read_gaze`.
+        yaw: of the head, radians.
+        front: [468,2], where the mesh's points lie in the frame.
+        warp: of the frame.
+        grid: [R,R,2] of `warp.to_upright`, where it is known already.
+        config: numbers.
+    """
+    config, out = config or EyeConfig(), texture.copy()
+    step = warp.step * (warp.size - 1) / (len(texture) - 1)  # frame units a pixel
+    grid = warp.to_upright(points[None])[0] if grid is None else grid
+    drawn, darkness = [], []
+    for contour, side in ((LEFT_EYE, -1), (RIGHT_EYE, 1)):
+        eye = _Eye.of(points, contour)
+        window, inside, depth = _opening((front[contour] - LO) / step)
+        old, place = texture[window], _places(grid, window, len(texture))
+        depth *= float(step[0]) / float(np.ptp(front[contour, 0]))
+        share = (inside * _smooth(depth, 0.01, 0.05))[..., None]  # the line of the lashes stays
+        ahead = eye.middle + side * config.ahead * eye.width * eye.across
+        ahead = ahead + ((eye.lids - ahead) @ eye.down) * eye.down
+        width = eye.width * config.radius
+        height = width / max(math.cos(yaw), 0.7)  # a turned eye is narrow, not low
+        dx, dy = (place - ahead) @ eye.across / width, (place - ahead) @ eye.down / height
+        usual = np.hypot(dx, dy)[..., None]
+        mean, beside, within = (_mean(old, share * part) for part in (1, usual > 1.25, usual < 0.85))
+        darkness.append(min(float(within.mean() / mean.mean()), 1.0))
+        dx, dy = dx - gaze[0] * eye.width / width, dy - gaze[1] * eye.width / height
+        corner = np.abs((place - eye.middle) @ eye.across) / eye.width * 2
+        shadow = config.shadow * (1 - _smooth(depth, 0, config.shadow_depth)) + 0.18 * _smooth(corner, 0.5, 1)
+        drawn.append((window, share, config.white * beside, shadow, mean / mean.mean(), dx, dy, step.mean() / width))
+    iris = config.iris * np.mean(darkness) ** config.contrast  # both eyes have one colour
+    for window, share, white, shadow, colour, dx, dy, pixel in drawn:
+        rho, soft = np.hypot(dx, dy), max(0.12, 0.6 * pixel)
+        fibres = (1 + 0.25 * _smooth(rho, 0.35, 0.8)) * (1 - config.rim * _smooth(rho, 0.7, 1))
+        fibres *= 1 + 0.25 * np.clip(dy, -1, 1)  # light comes from above, and leaves the eye below
+        fibres *= 1 - (1 - config.pupil) * (1 - _smooth(rho, config.pupil_radius - soft, config.pupil_radius + soft))
+        disc = (1 - _smooth(rho, 1 - soft, 1 + soft))[..., None]
+        new = white * (1 - shadow)[..., None]
+        new += disc * (iris * white.mean() * np.array(config.tint) * colour * fibres[..., None] - new)
+        apart = np.square(dx - config.glint_at[0]) + np.square(dy - config.glint_at[1])
+        glint = config.glint * np.exp(-apart / (2 * max(config.glint_radius, 0.45 * pixel) ** 2))
+        new += glint[..., None] * (1.3 * white - new)
+        out[window] += (share * (new - out[window])).astype(np.float32)
+    return out
+
+
+def _mean(image: Floats, weight: Floats) -> Floats:
+    """Mean colour [3] under a weight [h,w,1], at least a little bright."""
+    out: Floats = (image * weight).sum((0, 1)) / max(float(weight.sum()), 1e-6)
+    return np.maximum(out, 0.02)
+
+
+def _opening(outline: NDArray[Any]) -> tuple[tuple[slice, slice], Floats, Floats]:
+    """Rows and columns around a polygon [N,2], how much of each pixel lies inside it, and how many pixels deep."""
+    import cv2
+
+    finer, low, high = 8, np.floor(outline.min(0)).astype(int) - 2, np.ceil(outline.max(0)).astype(int) + 3
+    (width, height), outline = high - low, outline - low
+    mask = np.zeros((finer * height, finer * width), np.uint8)
+    cv2.fillPoly(mask, [np.rint(finer * (outline + 0.5) - 0.5).astype(np.int32)], 1)
+    depth = cv2.distanceTransform(mask, cv2.DIST_L2, 5) / finer
+    whole = cv2.resize(np.dstack([mask.astype(np.float32), depth]), (width, height), interpolation=cv2.INTER_AREA)
+    return np.s_[low[1] : high[1], low[0] : high[0]], whole[..., 0], whole[..., 1]
+
+
+def _places(grid: Floats, window: tuple[slice, slice], side: int) -> Floats:
+    """Where the pixels of a part of a texture lie, which has `side` pixels to the side: upright coordinates [h,w,2]."""
+    import cv2
+
+    at = np.linspace(0, len(grid) - 1, side, dtype=np.float32)
+    out: Any = cv2.remap(grid, *np.meshgrid(at[window[1]], at[window[0]]), cv2.INTER_LINEAR)
+    return out
+
+
+def _smooth(x: NDArray[Any], low: float, high: float) -> NDArray[Any]:
+    """0 below low, 1 above high, a cubic between them."""
+    t = np.clip((x - low) / (high - low), 0, 1)
+    out: NDArray[Any] = t * t * (3 - 2 * t)
+    return out
+
+
+@dataclass(frozen=True)
+class MouthConfig:
+    """How the inside of a mouth is drawn. Lengths are in widths of the mouth between its inner corners.
+
+    Args:
+        rows, columns: of the picture of a synthetic face's teeth.
+        open: openings between which the drawing fades in; lips that touch have noise of about the first.
+        stretch: how much longer than the lender's own the teeth may become; a mouth that is open wider is dark below.
+        least: share of the lender's opening, from the upper lip down, that a nearly closed mouth shows.
+        bright, dark: shares of the pixels inside whose mean is the colour of teeth, and that of what lies behind them.
+        teeth: luminance of the brightest pixels, of the skin's, between which there are teeth to be seen.
+        hollow: luminance of the darkest, of the skin's, between which there is no hollow to be seen.
+        red: RGB of what lies behind the teeth, at luminance 1.
+        colour: share of their colour that the brightest pixels keep.
+        edge: depth in widths over which the lips' own line gives way to the drawing.
+    """
+
+    rows: int = 32
+    columns: int = 80
+    open: tuple[float, float] = (0.03, 0.09)
+    stretch: float = 1.3
+    least: float = 0.35
+    bright: float = 0.3
+    dark: float = 0.15
+    teeth: tuple[float, float] = (0.65, 0.95)
+    hollow: tuple[float, float] = (0.3, 0.55)
+    red: tuple[float, float, float] = (1.35, 0.88, 0.85)
+    edge: float = 0.025
+    colour: float = 0.8
+
+
+@dataclass(frozen=True, eq=False)
+class _Mouth:
+    """The inside of a mouth: the left corner, unit vectors across and down, its width, both lips' edges.
+
+    Args:
+        upper, lower: float64 [n,2], their points across and down, in widths, from left to right.
+    """
+
+    corner: NDArray[np.float64]
+    across: NDArray[np.float64]
+    down: NDArray[np.float64]
+    width: float
+    upper: NDArray[np.float64]
+    lower: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, points: NDArray[Any]) -> _Mouth:
+        """From the mesh [≥468,≥2]."""
+        ring = np.asarray(points, np.float64)[LIPS_INNER, :2]
+        left, right = ring[0], ring[10]
+        width = max(float(np.linalg.norm(right - left)), 1e-6)
+        across = (right - left) / width
+        down = np.array([-across[1], across[0]])
+        flat = (ring - left) @ np.stack([across, down], 1) / width
+        upper, lower = flat[:11], np.concatenate([flat[10:], flat[:1]])[::-1]
+        return cls(left, across, down, width, _rising(upper), _rising(lower))
+
+    @property
+    def opening(self) -> float:
+        """Of the lips in the middle, in widths."""
+        return float(self.lower[5, 1] - self.upper[5, 1])
+
+    def place(self, points: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Where points [...,2] lie: across, 0 … 1 between the corners, and down, 0 … 1 between the lips."""
+        flat = (points - self.corner) @ np.stack([self.across, self.down], 1) / self.width
+        top, bottom = (np.interp(flat[..., 0], lip[:, 0], lip[:, 1]) for lip in (self.upper, self.lower))
+        return flat[..., 0], (flat[..., 1] - top) / np.maximum(bottom - top, 1e-3)
+
+    def grid(self, rows: int, columns: int) -> Floats:
+        """Points [rows,columns,2] that `place` puts on a regular grid of the inside."""
+        u, v = (np.arange(columns) + 0.5) / columns, ((np.arange(rows) + 0.5) / rows)[:, None]
+        top, bottom = (np.interp(u, lip[:, 0], lip[:, 1]) for lip in (self.upper, self.lower))
+        flat = np.dstack([np.broadcast_to(u, (rows, columns)), top + v * (bottom - top)]) * self.width
+        out: Floats = (self.corner + flat @ np.stack([self.across, self.down])).astype(np.float32)
+        return out
+
+
+def _rising(lip: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A lip whose points go from left to right, also where a mesh folds."""
+    return np.column_stack([np.maximum.accumulate(lip[:, 0]), lip[:, 1]])
+
+
+def teeth_of(photo: Image, points: NDArray[Any], config: MouthConfig | None = None) -> tuple[Floats, float]:
+    """The inside of a photo's mouth: where it is bright, float32 [rows,columns], and its opening in widths.
+
+    Args:
+        photo: uint8 [H,W,3].
+        points: [≥468,≥2] of the mesh, photo pixels.
+        config: numbers.
+
+    Returns:
+        0 is the dark behind the teeth and 1 the teeth.
+    """
+    import cv2
+
+    config, mouth = config or MouthConfig(), _Mouth.of(points)
+    at = mouth.grid(config.rows, config.columns)
+    grey: Any = cv2.remap(photo, at[..., 0], at[..., 1], cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE) @ GREY
+    low, high = np.quantile(grey, (config.dark, 1 - config.bright / 2))
+    return np.clip((grey - low) / max(float(high - low), 1e-6), 0, 1.25).astype(np.float32), mouth.opening
+
+
+def read_teeth(texture: Image, mask: Floats, front: Floats, warp: Warp, config: MouthConfig | None = None) -> Floats:
+    """What is seen of a source between its lips: float32 [6].
+
+    RGB of the brightest there, luminance of the darkest, and how sure it is, 0 … 1, that the brightest are teeth, and
+    that the darkest is the hollow of the mouth.
+
+    Args:
+        texture: uint8 [R,R,3] of the source in the frame.
+        mask: float32 [R,R] of the face, whose luminance is the skin's.
+        front: [468,2], where the mesh's points lie in the frame.
+        warp: of the frame.
+        config: numbers.
+    """
+    config = config or MouthConfig()
+    window, inside, _ = _opening((front[LIPS_INNER] - LO) / warp.step)
+    colours = texture[window][inside > 0.6].astype(np.float32) / 255
+    grey, skin = colours @ GREY, float(np.average(texture @ GREY, weights=mask)) / 255
+    low, high = np.quantile(grey, (config.dark, 1 - config.bright))
+    bright, dark = colours[grey >= high].mean(0), float(grey[grey <= low].mean())
+    level = float(bright @ GREY)
+    # Among the brightest are pixels of the lips: what is red is no tooth, but warm light is.
+    bright = level + config.colour * (bright - level)
+    sure = _smooth(np.array([level, dark]) / max(skin, 0.02), *np.transpose([config.teeth, config.hollow]))
+    return np.array([*bright, dark, sure[0], 1 - sure[1]], np.float32)
+
+
+def with_teeth(
+    texture: Floats, points: NDArray[Any], seen: Floats, teeth: NDArray[Any], opening: float, front: Floats,
+    warp: Warp, grid: Floats | None = None, config: MouthConfig | None = None,
+) -> Floats:  # fmt: skip
+    """A texture with teeth, or a hollow, between open lips. A mean of many people has a pink or grey blur there.
+
+    Args:
+        texture: float32 [R,R,3] in [0,1], or of twice the size.
+        points: [468,3] of the published mesh, upright units.
+        seen: float32 [6] of `read_teeth`.
+        teeth: float32 [rows,columns] of `teeth_of`, of a synthetic face.
+        opening: of that face.
+        front: [468,2], where the mesh's points lie in the frame.
+        warp: of the frame.
+        grid: [R,R,2] of `warp.to_upright`, where it is known already.
+        config: numbers.
+    """
+    import cv2
+
+    config, out, mouth = config or MouthConfig(), texture.copy(), _Mouth.of(points)
+    share = float(seen[4:].max()) * float(_smooth(np.array(mouth.opening), *config.open))
+    if share == 0:
+        return out
+    step = warp.step * (warp.size - 1) / (len(texture) - 1)
+    window, inside, depth = _opening((front[LIPS_INNER] - LO) / step)
+    depth *= float(step[0]) / float(np.ptp(front[LIPS_INNER, 0]))
+    weight = share * (inside * _smooth(depth, 0, config.edge))[..., None]
+    grid = warp.to_upright(points[None])[0] if grid is None else grid
+    u, v = mouth.place(_places(grid, window, len(texture)))
+    ratio = mouth.opening / max(opening, 1e-3)
+    part = max(min(ratio, 1.0), ratio / config.stretch, config.least)  # teeth hang from the upper lip
+    down = v * part
+    at = (u * config.columns - 0.5).astype(np.float32), (np.minimum(down, 1) * config.rows - 0.5).astype(np.float32)
+    tooth: Any = cv2.remap(teeth.astype(np.float32), *at, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
+    tooth = np.clip(tooth, 0, 1.25) * (1 - _smooth(down, 0.75, 1) if part > 1 else 1)
+    dark = seen[3] * np.array(config.red, np.float32)
+    new = dark + seen[4] * tooth[..., None] * (seen[:3] - dark)
+    out[window] += (weight * (new - out[window])).astype(np.float32)
+    return out

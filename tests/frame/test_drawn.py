@@ -1,0 +1,165 @@
+"""What is drawn into a face: eyes look where they should, and teeth stand between open lips and nowhere else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from frame_world import turned
+from numpy.typing import NDArray
+
+from ficgan.faces.mesh import LEFT_EYE, LEFT_IRIS, LIPS_INNER, MESH_POINTS, RIGHT_EYE, RIGHT_IRIS
+from ficgan.frame.appearance import frame_mask
+from ficgan.frame.compose import stretched
+from ficgan.frame.drawn import EyeConfig, MouthConfig, read_gaze, read_teeth, teeth_of, with_eyes, with_teeth
+from ficgan.frame.geometry import LO, FaceShape, Warp
+
+Floats = NDArray[np.float32]
+
+LIP, TOOTH, DARK, SKIN = [150, 60, 60], [240, 235, 225], [30, 12, 12], [200, 150, 130]
+
+
+@pytest.fixture(scope="module")
+def big(shape: FaceShape) -> Warp:
+    """Of a frame of the usual size."""
+    return Warp(shape.front, 128)
+
+
+# -- eyes -------------------------------------------------------------------------------------------------------------
+
+
+def eye_of(mesh: NDArray[Any], contour: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The middle between the corners, and the way from the left to the right one."""
+    left, right = mesh[contour[0], :2].astype(float), mesh[contour[8], :2].astype(float)
+    return (left + right) / 2, right - left
+
+
+@pytest.mark.parametrize("roll", [0.0, 0.4])
+def test_a_gaze_is_read_whatever_the_size_and_the_tilt(shape: FaceShape, roll: float) -> None:
+    turn = np.array([[np.cos(roll), -np.sin(roll)], [np.sin(roll), np.cos(roll)]])
+    mesh = 3.3 * shape.front.astype(np.float64) @ turn.T + [70, -20]
+    assert not read_gaze(mesh).any(), "a mesh without irises"
+    down = np.array([[0, -1], [1, 0]])
+    for sideways, lower in ((0.0, 0.0), (0.12, 0.0), (-0.07, 0.05)):
+        irises = []
+        for contour, side in ((LEFT_EYE, -1), (RIGHT_EYE, 1)):
+            middle, across = eye_of(mesh, contour)
+            lids = (mesh[contour[4]] + mesh[contour[12]]) / 2
+            height = (lids - middle) @ (down @ across) / (across @ across)
+            at = middle + (sideways + side * EyeConfig().ahead) * across + (height + lower) * (down @ across)
+            irises += [at] * len(LEFT_IRIS)
+        looking = np.concatenate([mesh, irises])
+        assert len(looking) == MESH_POINTS + len(LEFT_IRIS) + len(RIGHT_IRIS)
+        np.testing.assert_allclose(read_gaze(looking), [sideways, lower], atol=1e-6)
+        np.testing.assert_allclose(read_gaze(looking + np.float64(1e3) * (np.arange(478) > 467)[:, None]), 0.2)
+
+
+@pytest.mark.parametrize("finer", [1, 2])
+@pytest.mark.parametrize("yaw", [0.0, 0.5])
+def test_irises_stand_where_the_face_looks(shape: FaceShape, big: Warp, finer: int, yaw: float) -> None:
+    warp = big
+    points = shape.read((turned(shape.mean * 2.0, yaw) + np.array([130, 130, 0]))[None]).points[0]
+    skin = np.full((finer * 128, finer * 128, 3), [0.7, 0.5, 0.4], np.float32)
+    grid = warp.to_upright(points[None])[0]
+    places = np.dstack([stretched(one, finer) for one in np.moveaxis(grid, 2, 0)])
+    for gaze in ([0.0, 0.0], [0.12, 0.0], [-0.12, 0.0]):
+        made = with_eyes(skin, points, np.float32(gaze), yaw, shape.front, warp)
+        assert made.shape == skin.shape and made.dtype == np.float32 and made.min() >= 0
+        changed = np.abs(made - skin).max(2) > 1e-6
+        near = np.zeros(changed.shape, bool)
+        for contour, side in ((LEFT_EYE, -1), (RIGHT_EYE, 1)):
+            outline = (shape.front[contour] - LO) / warp.step * (len(skin) - 1) / 127
+            inside = np.zeros(changed.shape, np.uint8)
+            cv2.fillPoly(inside, [np.rint(outline).astype(np.int32)], 1)
+            inside = cv2.dilate(inside, np.ones((3, 3), np.uint8)) > 0
+            near |= inside
+            dark = inside & (made.mean(2) < 0.35)
+            middle, across = eye_of(points, contour)
+            wanted = middle + (gaze[0] + side * EyeConfig().ahead) * across
+            found = places[dark].mean(0)
+            width = float(np.linalg.norm(across))
+            assert abs((found - wanted) @ across) / width**2 < 0.05
+            assert dark.sum() > 0.1 * inside.sum() and made[inside].max() > 1.04 * 0.7, "an iris, and white beside it"
+        assert not changed[~near].any(), "nothing but the eyes"
+
+
+# -- mouth ------------------------------------------------------------------------------------------------------------
+
+
+def opened(shape: FaceShape, share: float) -> NDArray[np.float64]:
+    """The mean face in the frame [468,3], stretched or squeezed until its lips are open by a share of the mouth's
+    width."""
+    points = np.column_stack([shape.front, np.zeros(len(shape.front))]).astype(np.float64)
+    left, right, upper, lower = points[LIPS_INNER[[0, 10, 5, 15]]]
+    points[:, 1] = left[1] + (points[:, 1] - left[1]) * share * (right[0] - left[0]) / (lower[1] - upper[1])
+    return points
+
+
+def inside(points: NDArray[Any], shape: tuple[int, int], scale: float = 1.0) -> NDArray[np.bool_]:
+    mask = np.zeros(shape, np.uint8)
+    cv2.fillPoly(mask, [np.rint(scale * points[LIPS_INNER, :2]).astype(np.int32)], 1)
+    return mask > 0
+
+
+@pytest.mark.parametrize("roll", [0.0, 0.4])
+def test_teeth_are_unrolled_whatever_the_tilt(shape: FaceShape, roll: float) -> None:
+    mesh = 4 * opened(shape, 0.25)[:, :2]
+    left, right = mesh[LIPS_INNER[[0, 10]]]
+    photo = np.full((600, 600, 3), LIP, np.uint8)
+    photo[inside(mesh, (600, 600))] = DARK
+    for bar in (0.35, 0.65):  # two teeth, upright
+        x = round(float(left[0] + bar * (right[0] - left[0])))
+        photo[:, x - 6 : x + 7] = np.where(inside(mesh, (600, 600))[:, x - 6 : x + 7, None], TOOTH, LIP)
+    matrix = cv2.getRotationMatrix2D((300, 300), np.degrees(roll), 1.0)
+    turned_photo = cv2.warpAffine(photo, matrix, (600, 600), borderMode=cv2.BORDER_REPLICATE)
+    teeth, opening = teeth_of(np.asarray(turned_photo, np.uint8), mesh @ matrix[:, :2].T + matrix[:, 2])
+    assert opening == pytest.approx(0.25, abs=0.01)
+    config = MouthConfig()
+    assert teeth.shape == (config.rows, config.columns) and teeth.min() >= 0 and teeth.max() <= 1.25
+    for row in teeth[4:-4]:
+        bright = np.flatnonzero(row[5:-5] > 0.5) / config.columns + 5 / config.columns
+        assert {round(float(u), 1) for u in bright} <= {0.3, 0.4, 0.6, 0.7}
+        assert (bright < 0.5).any() and (bright > 0.5).any()
+
+
+@pytest.mark.parametrize(("middle", "sure"), [(TOOTH, [1, 0]), (LIP, [0, 0]), (DARK, [0, 1])])
+def test_what_is_seen_between_the_lips_is_read(shape: FaceShape, big: Warp, middle: list[int], sure: list[int]) -> None:
+    texture = np.full((128, 128, 3), SKIN, np.uint8)
+    pixels = (np.column_stack([shape.front, shape.front[:, :1]])[:, :2] - LO) / big.step
+    texture[cv2.dilate(inside(pixels, (128, 128)).astype(np.uint8), np.ones((5, 5), np.uint8)) > 0] = LIP
+    texture[inside(pixels, (128, 128))] = middle
+    seen = read_teeth(texture, frame_mask(shape.front, 128), shape.front, big)
+    np.testing.assert_allclose(seen[4:], sure, atol=0.01)
+    grey = np.array(middle) @ [0.299, 0.587, 0.114] / 255
+    wanted = grey + MouthConfig().colour * (np.array(middle) / 255 - grey)
+    np.testing.assert_allclose(seen[:3], wanted, atol=0.02)
+
+
+@pytest.mark.parametrize("finer", [1, 2])
+def test_teeth_stand_between_open_lips_and_nowhere_else(shape: FaceShape, big: Warp, finer: int) -> None:
+    texture = np.full((finer * 128, finer * 128, 3), np.array(LIP) / 255, np.float32)
+    rows, columns = MouthConfig().rows, MouthConfig().columns
+    teeth = np.zeros((rows, columns), np.float32)
+    teeth[: rows // 2] = 1  # the upper half is teeth
+    seen = np.array([0.9, 0.88, 0.85, 0.05, 1.0, 0.5], np.float32)
+    front, scale = (shape.front - LO) / big.step * (len(texture) - 1) / 127, np.ones((3, 3), np.uint8)
+    near = cv2.dilate(inside(front, texture.shape[:2]).astype(np.uint8), scale) > 0
+
+    def drawn(points: NDArray[Any], told: Floats = seen, lender: float = 0.3) -> Floats:
+        made = with_teeth(texture, points, told, teeth, lender, shape.front, big)
+        assert made.shape == texture.shape and made.dtype == np.float32 and made.min() >= 0 and made.max() <= 1
+        assert not (np.abs(made - texture).max(2) > 1e-6)[~near].any(), "nothing but the mouth"
+        return made
+
+    middle = round(float(front[LIPS_INNER, 0].mean()))
+    whole = drawn(opened(shape, 0.3))[:, middle].mean(1)
+    column = whole[front[13, 1].astype(int) + 1 : front[14, 1].astype(int)]
+    assert column[: max(1, len(column) // 3)].max() > 0.6 > 0.15 > column[-2:].min(), "teeth above, dark below"
+    lower = drawn(opened(shape, 0.6))[:, middle].mean(1).sum()
+    assert lower < whole.sum(), "a mouth open wider than the lender's is dark below"
+    np.testing.assert_array_equal(drawn(opened(shape, 0.02)), texture)
+    lips, hollow = (drawn(opened(shape, 0.3), np.float32([0.6, 0.3, 0.3, 0.1, 0, open])) for open in (0, 1))
+    np.testing.assert_array_equal(lips, texture)
+    assert hollow[:, middle].mean(1).min() < 0.12 and hollow.max() <= texture.max(), "dark, without teeth"
