@@ -189,8 +189,9 @@ class FrameModel(FaceModel):
         light = smooth_middle([place.moment.light[0] for place in places], row, LIGHT_BOUND).astype(np.float32)
         looks = np.array([[getattr(place.look, one.name) for one in fields(Look)] for place in places])
         place: _Place = sight.place
-        moment = replace(place.moment, light=light[None])
-        return replace(sight, place=replace(place, moment=moment, look=Look(*looks.mean(0).tolist())))
+        moment, mouth = replace(place.moment, light=light[None]), np.mean([one.mouth for one in places], 0)
+        look = Look(*looks.mean(0).tolist())
+        return replace(sight, place=replace(place, moment=moment, look=look, mouth=mouth.astype(np.float32)))
 
     def _spans(self, face: Face) -> bool:
         try:
@@ -275,12 +276,12 @@ class FrameModel(FaceModel):
         told = super().account(layer=layer, psi=psi)
         first, later = self.config.choices, self.config.retry_choices
         told["choices"] = first
-        stay = ", ".join(self.model.names)
-        told["not_covered"] += (
-            " z_non holds expression, head pose, gaze, light, how bright teeth are and part of the outline; as they "
-            f"are read from the source stay {stay or 'no attributes'}. Of {first} k-same draws ({later} where a face "
-            "was tried again) the one least like the source was taken, which tells whoever knows the seed a little "
-            "about it."
+        stay = f", and of its attributes {' and '.join(self.model.names)}" if self.model.names else ""
+        told["not_covered"] = told["not_covered"].replace("the spatial code z_non", "z_non") + (
+            " z_non holds expression (six numbers), head pose, gaze, light, colours, sharpness, how bright and which "
+            f"colour the inside of the mouth is, and part of the outline of the head{stay}. Hair before the forehead "
+            f"stays. Of {first} k-same draws ({later} where a face was drawn again) the one least like the source was "
+            "taken, which tells whoever knows the seed a little about it."
         )
         return told
 
@@ -385,12 +386,14 @@ class FrameModel(FaceModel):
             yaw, share = float(moment.read.pose.yaw[0]), taken[shape + model.lights :].mean(dtype=np.float32)
             drawn = with_eyes(texture, points, place.gaze, yaw, model.shape.front, model.warp, grid)
             if len(model.teeth):
-                number = row.lender % len(model.teeth)
+                number = int(1e4 * np.abs(row.noise).sum()) % len(model.teeth)  # whose teeth: by the draw
                 drawn = with_teeth(
-                    drawn, points, place.mouth, model.teeth[number] / np.float32(200),
-                    float(model.teeth_openings[number]), model.shape.front, model.warp, grid,
+                    drawn, points, place.mouth, model.teeth[number], float(model.teeth_openings[number]),
+                    model.shape.front, model.warp, grid,
                 )  # fmt: skip
-            texture += share * (drawn - texture)
+            drawn -= texture
+            drawn += moment.grey[0] * (drawn.mean(2, keepdims=True) - drawn)
+            texture += share * drawn
         return _Made(texture, points, grid, hair)
 
     def paste(self, photo: Image, sight: Sight, made: Any, *, mask_scale: float = 1.0) -> Paste:

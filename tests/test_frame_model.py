@@ -141,6 +141,15 @@ def test_what_lies_over_a_face_is_drawn_over_and_said(engine: Deidentifier, phot
     assert violet(barred) == 1 and violet(result.image) < 0.05
 
 
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_photo_without_colours_gets_none(photo: Image, seed: int) -> None:
+    """Eyes and teeth are drawn in colours of their own."""
+    grey = np.repeat(np.rint(photo @ GREY).astype(np.uint8)[..., None], 3, 2)
+    made = Deidentifier.from_pretrained(seed=seed, verify=False)(grey)
+    assert [one.action for one in made.faces] == ["generated"]
+    assert np.ptp(made.image.astype(int), axis=2).max() <= 2
+
+
 def test_a_smile_shows_teeth_and_a_closed_mouth_none(model: FrameModel, photo: Image, face: Face) -> None:
     """The astronaut smiles."""
     sight = model.see([(photo, face)])[0]

@@ -174,7 +174,7 @@ def make_plan(
         _check_folder(folder)
     lost = [name for name in inputs if not is_address(name) and not os.path.lexists(name)]
     if lost and len(lost) == len(inputs):
-        raise UsageError(f"{lost[0]}: no such file")
+        raise UsageError(f"{lost[0]}: no such file; check the name")
     plan = Plan(folder=folder)
     added = suffix if suffix is not None else (DEFAULT_SUFFIX if out is None else "")
     seen: set[str] = set()

@@ -375,7 +375,8 @@ def _notes(faces: Sequence[FaceResult]) -> list[str]:
     if lowered:
         layers = ", ".join(str(layer) for layer in sorted(lowered))
         number = sum(lowered.values())
-        notes.append(f"{_were(number)} still recognised at first and tried again, with layer {layers}")
+        again = "drawn again" if layers == "0" else f"drawn again, with layer {layers}"
+        notes.append(f"{_were(number)} still recognised at first and {again}")
     kept = Counter(face.note for face in faces if face.action == "kept")
     notes += [f"{_were(number)} left as found: {why}" for why, number in kept.items()]
     seen = Counter(face.note for face in faces if face.note and face.action in ("generated", "retried"))

@@ -88,7 +88,7 @@ class AppearanceModel:
         lenders: float32 [S,A], their attributes.
         detail_scale: what one step of `details` is worth.
         detail_network: uint8, the ONNX file of the network that makes such detail; empty where there is none.
-        teeth: uint8 [M,rows,columns] of `teeth_of`, of synthetic faces that show theirs; 200 is 1.
+        teeth: uint8 [M,rows,columns] of `teeth_of`, of synthetic faces that show theirs; see `TEETH_UNIT`.
         teeth_openings: float32 [M], of these mouths, in widths.
         usual: float32 [32,32], how far a small texture usually is from what the model makes of it, in units of the
             contrast; what is much farther is no face: glasses, a hand, paint.

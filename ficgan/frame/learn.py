@@ -18,7 +18,7 @@ from ficgan.errors import InputError
 from ficgan.faces import Alignment, FaceMesh, find_meshes
 from ficgan.frame.appearance import AppearanceModel
 from ficgan.frame.compose import fine_detail, read_texture
-from ficgan.frame.drawn import read_teeth, teeth_of
+from ficgan.frame.drawn import TEETH_UNIT, read_teeth, teeth_of
 from ficgan.frame.file import FrameNetwork
 from ficgan.frame.fit import FitConfig, fit_appearance, fit_shape
 from ficgan.frame.geometry import LO, Readings, Warp
@@ -153,7 +153,7 @@ def _open_mouths(mouths: Sequence[tuple[Floats, float, Floats]], number: int = 1
     table = np.stack([one[0] for one in shown])
     strange = np.abs(table - np.median(table, axis=0)).mean((1, 2))
     rows = np.sort(np.argsort(strange)[:number])
-    steps = np.rint(np.clip(200 * table[rows], 0, 250)).astype(np.uint8)
+    steps = np.rint(np.clip(TEETH_UNIT * table[rows], 0, 255)).astype(np.uint8)
     return steps, np.array([shown[row][1] for row in rows], np.float32)
 
 

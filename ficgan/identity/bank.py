@@ -446,7 +446,7 @@ def read_bank(path: str | Path) -> tuple[NDArray[np.float16], NDArray[np.uint8],
         if metadata.get("format") != "ficgan":
             raise FicganError(f"{path} was not written by ficgan; give a ficgan bank")
         if metadata.get("kind") != "bank":
-            raise FicganError(f"{path} holds a ficgan {metadata.get('kind')}, not a bank")
+            raise FicganError(f"{path} holds a ficgan {metadata.get('kind')}, not a bank; give a ficgan bank")
         stated = start + max(entry["data_offsets"][1] for entry in entries.values())
         if stated != len(data):
             raise ValueError(f"it has {len(data)} bytes and states {stated}")

@@ -6,6 +6,7 @@ RGB outputs and the shape's last layer start at zero, so an untrained network is
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
@@ -36,8 +37,13 @@ class FrameOutput(NamedTuple):
 class FrameEncoder(nn.Module):
     """Texture in the frame → learned part of the identity code; a residual trunk from R/2 to 4×4.
 
-    The first step folds 2×2 pixels into channels: full resolution would cost as much as all the rest.
+    The first step folds 2×2 pixels into channels: full resolution would cost as much as all the rest. Each number of
+    the code is standardised by its running mean and deviation, as the linear model's numbers are: without that, E grew
+    until its mean was all that the mapping network saw.
     """
+
+    mean: Tensor
+    deviation: Tensor
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -52,11 +58,31 @@ class FrameEncoder(nn.Module):
         self.trunk = nn.Sequential(*blocks)
         self.identity_conv = Conv2d(channels, 2 * channels, 3)
         self.identity_head = Linear(2 * channels, config.id_dim)
+        self.register_buffer("mean", torch.zeros(config.id_dim))
+        self.register_buffer("deviation", torch.ones(config.id_dim))
 
     def forward(self, texture: Tensor) -> Tensor:  # [B,3,R,R] → [B,id_dim]
         trunk = self.trunk(self.stem(F.pixel_unshuffle(texture, 2)))
         learned: Tensor = self.identity_head(self.identity_conv(trunk).mean((2, 3)))
-        return learned
+        if self.training:
+            self._track(learned)
+        return (learned - self.mean.to(learned.dtype)) / self.deviation.to(learned.dtype)
+
+    @torch.no_grad()
+    def _track(self, learned: Tensor, momentum: float = 0.99) -> None:
+        """Move the running mean and deviation towards those of a batch [B,id_dim]."""
+        apart = learned.detach().float() - self.mean
+        self.mean += (1 - momentum) * apart.mean(0)
+        variance = momentum * self.deviation.square() + (1 - momentum) * apart.square().mean(0)
+        self.deviation.copy_(variance.sqrt().clamp(min=1e-4))
+
+    def standardised_head(self) -> Linear:
+        """The last layer with the standardisation in it, for export."""
+        head = copy.deepcopy(self.identity_head)
+        with torch.no_grad():
+            head.bias.copy_((head.bias - self.mean / head.bias_gain) / self.deviation)
+            head.weight.div_(self.deviation[:, None])
+        return head
 
 
 class FrameGenerator(nn.Module):

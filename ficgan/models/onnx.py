@@ -184,7 +184,7 @@ def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]
     for index, block in enumerate(encoder.trunk):
         x = g.down_block(block, x, f"encoder.trunk.{index}")  # type: ignore[arg-type]
     pooled = g.node("GlobalAveragePool", g.conv(encoder.identity_conv, x, "encoder.identity_conv"), name="pool")
-    learned = g.linear(encoder.identity_head, g.node("Flatten", pooled, name="pooled"), "encoder.identity_head")
+    learned = g.linear(encoder.standardised_head(), g.node("Flatten", pooled, name="pooled"), "encoder.identity_head")
     w = g.normalise_rms(g.node("Concat", "code", learned, name="z_id", axis=1), "mapping/rms")
     for index, layer in enumerate(model.mapping.layers):
         w = g.linear(layer, w, f"mapping.layers.{index}")  # type: ignore[arg-type]

@@ -475,11 +475,13 @@ class FilmJob:
     def _change(self, report: CheckReport) -> bool:
         """Whether the film must be rendered again, differently.
 
-        People who are still recognised get another face. Where that does not help, the fallback covers them, once.
-        Faces that were missed altogether are left to a person to review.
+        People who are still recognised get another face; those who have a chosen one only where half of their faces or
+        more would be covered. Where that does not help, the fallback covers them, once. Faces that were missed
+        altogether are left to a person to review.
         """
-        done = self.state.facts.recasts
-        if done < RECASTS and not self.repaired and self.renderer.recast(self.plan.recognised(report.findings)):
+        done, seen = self.state.facts.recasts, report.findings
+        again = done < RECASTS and not self.repaired
+        if again and self.renderer.recast(self.plan.recognised(seen), self.plan.lost(seen)):
             self.state.note(recasts=done + 1)
         elif not self.repaired and (rows := self.plan.cover(report.findings)):
             self.repaired = rows

@@ -150,13 +150,35 @@ class Plan:
         return chosen
 
     def cover(self, findings: Sequence[Finding]) -> int:
-        """Cover generated faces that are still recognised, and those up to `hold` seconds around; returns the rows
-        changed.
+        """Cover generated faces that are still recognised, and those around; returns the rows changed."""
+        changed = 0
+        for track, near in self._around(findings):
+            modes = self._modes[track][near]  # a view
+            changed += int((modes == "ficgan").sum())
+            modes[modes == "ficgan"] = self._settings.fallback
+        if changed:
+            self.fallbacks["still recognised"] += changed
+        return changed
 
-        Two findings of a track that are less than a second apart are covered as one: the check's detector may have
-        been blind between them.
+    def lost(self, findings: Sequence[Finding]) -> set[str]:
+        """Keys of the people of whose generated faces `cover` would take half or more."""
+        taken: dict[int, NDArray[np.bool_]] = {}
+        for track, near in self._around(findings):
+            taken.setdefault(track, np.zeros(len(self._modes[track]), bool))[near] = True
+        whole, covered = Counter[str](), Counter[str]()
+        for number, modes in self._modes.items():
+            generated = modes == "ficgan"
+            whole[self.person[number]] += int(generated.sum())
+            covered[self.person[number]] += int((generated & taken[number]).sum()) if number in taken else 0
+        return {person for person, rows in covered.items() if 0 < whole[person] <= 2 * rows}
+
+    def _around(self, findings: Sequence[Finding]) -> Iterator[tuple[int, slice]]:
+        """Tracks and the rows of each that findings of the check touch, up to `hold` seconds before and after.
+
+        Two findings of a track that are less than a second apart are one: the check's detector may have been blind
+        between them.
         """
-        changed, reach = 0, max(1, round(self._settings.hold * self._rate))
+        reach = max(1, round(self._settings.hold * self._rate))
         found: dict[int, list[int]] = {}
         for track, row in self._generated(findings):
             found.setdefault(track.id, []).append(row)
@@ -164,12 +186,7 @@ class Plan:
             rows.sort()
             for row, following in zip(rows, [*rows[1:], rows[-1]], strict=True):
                 last = following if following - row < self._rate else row
-                near = self._modes[number][max(0, row - reach) : last + reach + 1]  # a view
-                changed += int((near == "ficgan").sum())
-                near[near == "ficgan"] = self._settings.fallback
-        if changed:
-            self.fallbacks["still recognised"] += changed
-        return changed
+                yield number, slice(max(0, row - reach), last + reach + 1)
 
     def recognised(self, findings: Sequence[Finding]) -> set[str]:
         """Keys of the people whose generated face a finding of the check lies on."""

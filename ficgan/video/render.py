@@ -202,10 +202,13 @@ class Renderer:
         for cast in self.casts.values():
             cast.checked, cast.hidden, cast.watched, cast.distance = {}, set(), set(), None
 
-    def recast(self, people: Iterable[str]) -> bool:
-        """Give people who are still recognised another face, but not who has a chosen one; True if anybody got one."""
+    def recast(self, people: Iterable[str], lost: Collection[str] = ()) -> bool:
+        """Give people who are still recognised another face, but not who has a chosen one, unless it is `lost`.
+
+        Returns whether anybody got one.
+        """
         casts = [(person, self.casts[person]) for person in people if person in self.casts]
-        again = [person for person, cast in casts if cast.styles is not None and not cast.settled]
+        again = [one for one, cast in casts if cast.styles is not None and (not cast.settled or one in lost)]
         for person in again:
             cast = self.casts[person]
             self.cast(person, cast.z_id, cast.rung + 1, matched_by=cast.matched_by)

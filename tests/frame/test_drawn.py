@@ -13,7 +13,16 @@ from numpy.typing import NDArray
 from ficgan.faces.mesh import LEFT_EYE, LEFT_IRIS, LIPS_INNER, MESH_POINTS, RIGHT_EYE, RIGHT_IRIS
 from ficgan.frame.appearance import frame_mask
 from ficgan.frame.compose import stretched
-from ficgan.frame.drawn import EyeConfig, MouthConfig, read_gaze, read_teeth, teeth_of, with_eyes, with_teeth
+from ficgan.frame.drawn import (
+    TEETH_UNIT,
+    EyeConfig,
+    MouthConfig,
+    read_gaze,
+    read_teeth,
+    teeth_of,
+    with_eyes,
+    with_teeth,
+)
 from ficgan.frame.geometry import LO, FaceShape, Warp
 
 Floats = NDArray[np.float32]
@@ -124,7 +133,10 @@ def test_teeth_are_unrolled_whatever_the_tilt(shape: FaceShape, roll: float) -> 
         assert (bright < 0.5).any() and (bright > 0.5).any()
 
 
-@pytest.mark.parametrize(("middle", "sure"), [(TOOTH, [1, 0]), (LIP, [0, 0]), (DARK, [0, 1])])
+GLOSS = [235, 160, 160]  # of closed lips
+
+
+@pytest.mark.parametrize(("middle", "sure"), [(TOOTH, [1, 0]), (LIP, [0, 0]), (DARK, [0, 1]), (GLOSS, [0, 0])])
 def test_what_is_seen_between_the_lips_is_read(shape: FaceShape, big: Warp, middle: list[int], sure: list[int]) -> None:
     texture = np.full((128, 128, 3), SKIN, np.uint8)
     pixels = (np.column_stack([shape.front, shape.front[:, :1]])[:, :2] - LO) / big.step
@@ -141,8 +153,9 @@ def test_what_is_seen_between_the_lips_is_read(shape: FaceShape, big: Warp, midd
 def test_teeth_stand_between_open_lips_and_nowhere_else(shape: FaceShape, big: Warp, finer: int) -> None:
     texture = np.full((finer * 128, finer * 128, 3), np.array(LIP) / 255, np.float32)
     rows, columns = MouthConfig().rows, MouthConfig().columns
-    teeth = np.zeros((rows, columns), np.float32)
-    teeth[: rows // 2] = 1  # the upper half is teeth
+    teeth = np.zeros((rows, columns), np.uint8)
+    teeth[: rows // 2] = TEETH_UNIT  # the upper half is teeth
+    teeth[:, round(0.4 * columns)] = 0  # with a gap
     seen = np.array([0.9, 0.88, 0.85, 0.05, 1.0, 0.5], np.float32)
     front, scale = (shape.front - LO) / big.step * (len(texture) - 1) / 127, np.ones((3, 3), np.uint8)
     near = cv2.dilate(inside(front, texture.shape[:2]).astype(np.uint8), scale) > 0
@@ -163,3 +176,7 @@ def test_teeth_stand_between_open_lips_and_nowhere_else(shape: FaceShape, big: W
     lips, hollow = (drawn(opened(shape, 0.3), np.float32([0.6, 0.3, 0.3, 0.1, 0, open])) for open in (0, 1))
     np.testing.assert_array_equal(lips, texture)
     assert hollow[:, middle].mean(1).min() < 0.12 and hollow.max() <= texture.max(), "dark, without teeth"
+    left, right = front[LIPS_INNER[[0, 10]], 0]
+    gap = slice(round(float(left + 0.36 * (right - left))), round(float(left + 0.44 * (right - left))) + 1)
+    top = front[13, 1].astype(int) + finer
+    assert drawn(opened(shape, 0.3))[top, gap].mean(1).min() > 0.4, "gaps are no black bars"
