@@ -202,8 +202,8 @@ class MouthConfig:
         bright, dark: shares of the pixels inside whose mean is the colour of teeth, and that of what lies behind them.
         teeth: luminance of the brightest pixels, of the skin's, between which there are teeth to be seen.
         hollow: luminance of the darkest, of the skin's, between which there is no hollow to be seen.
-        redness: of the brightest pixels, of the skin's, between which they are lips and no teeth. In 60 synthetic and 40
-            other photos nearly all open mouths had less than .8, and most closed ones more than 1.
+        redness: of the brightest pixels, of the skin's, between which they are lips and no teeth. In 60 synthetic and
+            40 other photos nearly all open mouths had less than .8, and most closed ones more than 1.
         least_redness: of skin; that of a photo without colours is nothing to compare with.
         gaps: how dark gaps between teeth stay, of the lender's: in a half-open mouth whole ones look like braces.
         red: RGB of what lies behind the teeth, at luminance 1.
