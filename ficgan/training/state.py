@@ -206,13 +206,16 @@ class Ema:
 
     @torch.no_grad()
     def update(self, model: Network, batch: int, images: int) -> None:
-        """Fold in the weights after a step of `batch` images, `images` seen so far; buffers are copied."""
+        """Fold in weights and buffers after a step of `batch` images, `images` seen so far.
+
+        Running statistics are averaged, too: those of the current weights do not fit the averaged ones.
+        """
         keep = decay(self.config, batch, images)
         averaged, current = list(self.model.parameters()), [p.detach() for p in model.parameters()]
         for own, other in zip(averaged, current, strict=True):
             own.lerp_(other, 1 - keep)
-        for buffer, source in zip(self.model.buffers(), model.buffers(), strict=True):
-            buffer.copy_(source)
+        for buffer, current_buffer in zip(self.model.buffers(), model.buffers(), strict=True):
+            buffer.lerp_(current_buffer, 1 - keep)
 
 
 def flip(x: Tensor, rng: torch.Generator) -> Tensor:

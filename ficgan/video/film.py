@@ -502,6 +502,8 @@ class FilmJob:
             if rows and reason in _FALLBACKS:
                 why = _FALLBACKS[reason].format(small=self.settings.small)
                 notes.append(f"{rows} sightings of faces got the fallback, {fallback}: {why}.")
+        if rows := self.renderer.causes["roughly placed"]:
+            notes.append(f"New faces that lie over a cover, as their places are known only roughly: {rows}.")
         if self.repaired:
             notes.append(f"{self.repaired} generated faces were covered where the check still recognised somebody.")
         if report is not None and report.unchecked:

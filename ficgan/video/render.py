@@ -161,7 +161,7 @@ class Renderer:
         """The same for each frame of the last call."""
         self.causes: Counter[str] = Counter()
         """Faces of single frames that got the fallback by cause. "unread": the model could not read them there or
-        nearby; "known": the gate recognised the person there or nearby."""
+        nearby; "known": the gate recognised the person there or nearby. "roughly placed": new faces over a cover."""
         self.lost: dict[int, float] = {}
         """Track → second at which it could last not be read."""
         self._reader = None if tools.face_model is None else _Reader(tools.face_model, reach)
@@ -419,6 +419,7 @@ class Renderer:
                 self.covers(out, _scaled(face, 0.8), under)  # covers reach 1.3 times as far
                 _overlay(paste, out)
                 self._count("generated")
+                self.causes["roughly placed"] += 1
             else:
                 mode = settings.fallback if appearance.mode == "ficgan" else appearance.mode
                 self._count(self.covers(out, face, mode, appearance.person))

@@ -276,6 +276,8 @@ def test_the_parts_for_use_are_the_network(change: str) -> None:
             if weight.ndim > 1:  # what 8 bits can say, so that keeping it so loses nothing
                 step = weight.abs().flatten(1).amax(1).clamp_min(1e-8).reshape(-1, *[1] * (weight.ndim - 1)) / 127
                 weight.copy_((weight / step).round() * step)
+    model.encoder.mean.copy_(torch.linspace(-1, 1, config.id_dim))
+    model.encoder.deviation.copy_(torch.linspace(0.5, 2, config.id_dim))
     texture, code, moment = torch.randn(4, 3, 128, 128).tanh(), torch.randn(4, 158), torch.randn(4, 18)
     layered = torch.randn(4, 10, config.w_dim)
     with torch.no_grad():
@@ -290,6 +292,20 @@ def test_the_parts_for_use_are_the_network(change: str) -> None:
     for mine, theirs in zip(found, (w, *out), strict=True):
         # Some constants are kept in 8 bits.
         np.testing.assert_allclose(mine, theirs.numpy(), atol=4e-3 * float(theirs.abs().max()))
+
+
+def test_however_large_the_learnt_code_grows_its_numbers_vary_by_one() -> None:
+    """Else the linear model's code beside it is drowned, and w becomes constant."""
+    torch.manual_seed(2)
+    encoder = FrameFICGAN(small().model).encoder
+    with torch.no_grad():
+        encoder.identity_head.bias.normal_(3, 0.5)
+        encoder.identity_head.weight *= 40
+        for _ in range(500):
+            encoder(torch.randn(2, 3, 128, 128).tanh() * torch.rand(2, 1, 1, 1))
+        learned = encoder.eval()(torch.randn(256, 3, 128, 128).tanh() * torch.rand(256, 1, 1, 1))
+    assert learned.mean(0).abs().max() < 0.3
+    torch.testing.assert_close(learned.std(0), torch.ones(learned.shape[1]), atol=0.2, rtol=0)
 
 
 def test_sizes_that_do_not_fit_are_named(faces: Path) -> None:

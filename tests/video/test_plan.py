@@ -56,6 +56,14 @@ def test_between_two_findings_less_than_a_second_apart_nothing_is_shown() -> Non
     assert [n for n, mode in enumerate(modes(made, 1)) if mode == "solid"] == [*range(8, 33), *range(57, 60)]
 
 
+def test_a_person_is_lost_where_half_of_the_faces_or_more_would_be_covered() -> None:
+    made = plan()
+    assert made.lost([finding(30, 25)]) == set() == made.lost([])
+    seen = [finding(n, 25) for n in range(12, 38)]  # 26 frames and 2 on either side, of 60
+    assert made.lost(seen) == {made.person[1]}
+    assert made.lost(seen[:25]) == set() and set(modes(made, 1)) == {"ficgan"}, "nothing is covered yet"
+
+
 def test_a_cover_ends_at_the_track() -> None:
     made = plan()
     assert made.cover([finding(0, 205), finding(59, 205)]) == 3 + 3

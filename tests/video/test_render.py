@@ -164,6 +164,7 @@ def test_an_audition_chooses_an_attempt_that_is_not_recognised(face_model: FaceM
     assert not render.recast(["a"]) and render.casts["a"] is cast
     render([job(n, (1, "a", 100, "ficgan")) for n in range(3)])
     assert render.casts["a"].styles is styles and render.counts == {"generated": 3} and cast.distance == 1.0
+    assert render.recast(["a"], {"a"}) and render.casts["a"].rung == cast.rung + 1
 
 
 def test_attempts_are_compared_on_the_same_frames(face_model: FaceModel) -> None:
