@@ -222,7 +222,7 @@ class MouthConfig:
     hollow: tuple[float, float] = (0.3, 0.55)
     redness: tuple[float, float] = (0.75, 1.0)
     least_redness: float = 0.1
-    gaps: float = 0.35
+    gaps: float = 0.65
     red: tuple[float, float, float] = (1.35, 0.88, 0.85)
     edge: float = 0.025
     colour: float = 0.8
@@ -371,7 +371,7 @@ def with_teeth(
     down = v * part
     rows, columns = teeth.shape
     lent = teeth.astype(np.float32) / np.float32(TEETH_UNIT)
-    without = cv2.morphologyEx(lent, cv2.MORPH_CLOSE, np.ones((1, max(columns // 10, 1)), np.uint8))
+    without = cv2.morphologyEx(lent, cv2.MORPH_CLOSE, np.ones((1, max(columns // 16, 1)), np.uint8))
     lent = without + np.float32(config.gaps) * (lent - without)
     at = (u * columns - 0.5).astype(np.float32), (np.minimum(down, 1) * rows - 0.5).astype(np.float32)
     tooth: Any = cv2.remap(lent, *at, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
