@@ -155,6 +155,8 @@ class LossConfig(_Frozen):
     coarse: int = Field(0, ge=0)
     """Side of an image that shows all that V and D may change in a mix; finer detail follows from reconstruction
     alone. 0: they may change all. In the frame only."""
+    code: float = 0.0
+    """Mean square by which E's part of the identity code differs from what V sees of the source; in the frame only."""
     excess: float = 0.0
     """Mean by which detail of a mix finer than `coarse` is stronger than its reconstruction's at the same place; in the
     frame only."""

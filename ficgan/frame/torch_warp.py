@@ -77,7 +77,8 @@ class TorchWarp(nn.Module):
             place = (wanted - self.low) / self.step
             for _ in range(steps):
                 now, across, down = self.sample(field, place).movedim(1, 3).split(2, 3)
-                move = self._solve(across, down, wanted - now).clamp(-12, 12)
+                # A mesh that is no number must not become an address: `grid_sample` on a CPU would crash.
+                move = self._solve(across, down, wanted - now).nan_to_num(0).clamp(-12, 12)
                 place = (place + move).clamp(-last, 2 * last)
             across, down = self._slopes(upright, place)
         missed = wanted - self.sample(upright.movedim(3, 1), place).movedim(1, 3)

@@ -6,7 +6,6 @@ RGB outputs and the shape's last layer start at zero, so an untrained network is
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
@@ -20,7 +19,13 @@ from ficgan.config import DiscriminatorConfig, FrameNetworkConfig, ModelConfig
 from ficgan.models.ficgan import MappingNetwork, StyleLayer
 from ficgan.models.layers import Conv2d, DownBlock, Linear
 
-__all__ = ["DetailNetwork", "FrameDiscriminator", "FrameFICGAN", "FrameOutput", "above_mean", "local_mean"]
+__all__ = [
+    "LOOK", "DetailNetwork", "FrameDiscriminator", "FrameFICGAN", "FrameOutput",
+    "above_mean", "even_look", "local_mean",
+]  # fmt: skip
+
+LOOK = 32
+"""Side of the small copy of a texture that linear maps read."""
 
 Layer = TypeVar("Layer", Conv2d, Linear)
 
@@ -35,15 +40,12 @@ class FrameOutput(NamedTuple):
 
 
 class FrameEncoder(nn.Module):
-    """Texture in the frame → learned part of the identity code; a residual trunk from R/2 to 4×4.
+    """Texture in the frame → learned part of the identity code, which is taught to be what V sees of the person.
 
-    The first step folds 2×2 pixels into channels: full resolution would cost as much as all the rest. Each number of
-    the code is standardised by its running mean and deviation, as the linear model's numbers are: without that, E grew
-    until its mean was all that the mapping network saw.
+    A linear map of a small copy reads most of it; training fits it at the start. A residual trunk from R/2 to 4×4 adds
+    to it and starts at zero. Its first step folds 2×2 pixels into channels: full resolution would cost as much as all
+    the rest.
     """
-
-    mean: Tensor
-    deviation: Tensor
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -57,32 +59,13 @@ class FrameEncoder(nn.Module):
         channels = config.channels(4)
         self.trunk = nn.Sequential(*blocks)
         self.identity_conv = Conv2d(channels, 2 * channels, 3)
-        self.identity_head = Linear(2 * channels, config.id_dim)
-        self.register_buffer("mean", torch.zeros(config.id_dim))
-        self.register_buffer("deviation", torch.ones(config.id_dim))
+        self.identity_head = _zeroed(Linear(2 * channels, config.id_dim))
+        self.reader = _zeroed(Linear(3 * LOOK * LOOK, config.id_dim))
 
     def forward(self, texture: Tensor) -> Tensor:  # [B,3,R,R] → [B,id_dim]
         trunk = self.trunk(self.stem(F.pixel_unshuffle(texture, 2)))
         learned: Tensor = self.identity_head(self.identity_conv(trunk).mean((2, 3)))
-        if self.training:
-            self._track(learned)
-        return (learned - self.mean.to(learned.dtype)) / self.deviation.to(learned.dtype)
-
-    @torch.no_grad()
-    def _track(self, learned: Tensor, momentum: float = 0.99) -> None:
-        """Move the running mean and deviation towards those of a batch [B,id_dim]."""
-        apart = learned.detach().float() - self.mean
-        self.mean += (1 - momentum) * apart.mean(0)
-        variance = momentum * self.deviation.square() + (1 - momentum) * apart.square().mean(0)
-        self.deviation.copy_(variance.sqrt().clamp(min=1e-4))
-
-    def standardised_head(self) -> Linear:
-        """The last layer with the standardisation in it, for export."""
-        head = copy.deepcopy(self.identity_head)
-        with torch.no_grad():
-            head.bias.copy_((head.bias - self.mean / head.bias_gain) / self.deviation)
-            head.weight.div_(self.deviation[:, None])
-        return head
+        return learned + self.reader(even_look(texture).to(learned.dtype))
 
 
 class FrameGenerator(nn.Module):
@@ -226,6 +209,13 @@ class DetailNetwork(nn.Module):
             x = x + block(x)
         blocks = self.end(x).float()
         return F.pixel_shuffle(blocks - local_mean(blocks, 5), 4)
+
+
+def even_look(textures: Tensor) -> Tensor:
+    """Small copies [B,32·32·3] of textures [B,3,R,R], of even brightness and contrast; colours stand side by side."""
+    flat = F.avg_pool2d(textures.float(), textures.shape[2] // LOOK).movedim(1, 3).flatten(1)
+    flat = flat - flat.mean(1, keepdim=True)
+    return flat / flat.std(1, keepdim=True, correction=0).clamp_min(2 / 255)
 
 
 def local_mean(x: Tensor, side: int) -> Tensor:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ficgan import __version__
 from ficgan.errors import UsageError
 from ficgan.models.ficgan import Generator, StyleLayer
-from ficgan.models.frame import DetailNetwork, FrameFICGAN, FrameGenerator
+from ficgan.models.frame import LOOK, DetailNetwork, FrameFICGAN, FrameGenerator
 from ficgan.models.layers import Conv2d, DownBlock, Linear
 
 __all__ = ["OPSET", "Graph", "detail_to_onnx", "frame_to_onnx", "stage"]
@@ -184,7 +184,9 @@ def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]
     for index, block in enumerate(encoder.trunk):
         x = g.down_block(block, x, f"encoder.trunk.{index}")  # type: ignore[arg-type]
     pooled = g.node("GlobalAveragePool", g.conv(encoder.identity_conv, x, "encoder.identity_conv"), name="pool")
-    learned = g.linear(encoder.standardised_head(), g.node("Flatten", pooled, name="pooled"), "encoder.identity_head")
+    added = g.linear(encoder.identity_head, g.node("Flatten", pooled, name="pooled"), "encoder.identity_head")
+    look = g.linear(encoder.reader, _even_look(g, config.resolution), "encoder.reader")
+    learned = g.node("Add", added, look, name="learned")
     w = g.normalise_rms(g.node("Concat", "code", learned, name="z_id", axis=1), "mapping/rms")
     for index, layer in enumerate(model.mapping.layers):
         w = g.linear(layer, w, f"mapping.layers.{index}")  # type: ignore[arg-type]
@@ -241,6 +243,18 @@ def detail_to_onnx(model: DetailNetwork) -> onnx.ModelProto:
     g.output(g.node("DepthToSpace", above, name="unfolded", blocksize=4, mode="CRD"), "detail")
     inputs = {"texture": [3, 2 * side, 2 * side], "sharp": [1], "noise": [16, side, side]}
     return in_bytes(g.model(inputs, {"detail": [1, 4 * side, 4 * side]}))
+
+
+def _even_look(g: Graph, side: int) -> str:
+    """`even_look` of "texture", [B,3,side,side]."""
+    pool = side // LOOK
+    small = g.node("AveragePool", "texture", name="look/small", kernel_shape=[pool, pool], strides=[pool, pool])
+    flat = g.node("Flatten", g.node("Transpose", small, name="look/colours", perm=[0, 2, 3, 1]), name="look/flat")
+    axes = g.constant("numbers", np.array([1], np.int64))
+    apart = g.node("Sub", flat, g.node("ReduceMean", flat, axes, name="look/mean"), name="look/apart")
+    square = g.node("Mul", apart, apart, name="look/square")
+    root = g.node("Sqrt", g.node("ReduceMean", square, axes, name="look/variance"), name="look/deviation")
+    return g.node("Div", apart, g.node("Max", root, g.number(2 / 255), name="look/least"), name="look")
 
 
 def in_bytes(model: onnx.ModelProto, least: int = 1024) -> onnx.ModelProto:

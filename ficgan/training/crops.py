@@ -68,7 +68,7 @@ class CropTask:
     def __len__(self) -> int:
         return len(self.faces)
 
-    def prepare(self, out: Path, model: Network, say: Say = unheard) -> None:
+    def prepare(self, out: Path, models: Sequence[Network], say: Say = unheard) -> None:
         """Decode all images: into memory, or into a file in `out` where they are many."""
         self.images = decoded_images(self.faces, out, say)
         if isinstance(self.images, Tensor):

@@ -89,9 +89,9 @@ class DetailTask:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def prepare(self, out: Path, model: Network, say: Say = unheard) -> None:
+    def prepare(self, out: Path, models: Sequence[Network], say: Say = unheard) -> None:
         """Read the faces; sets of such photos are small, so they stay in memory."""
-        del out, model
+        del out, models
         self.read_faces(say)
 
     def read_faces(self, say: Say = unheard) -> None:

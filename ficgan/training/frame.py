@@ -24,6 +24,8 @@ from ficgan.frame.file import FrameNetwork, load_appearance, save_appearance
 from ficgan.frame.learn import SIDE
 from ficgan.frame.torch_warp import Composite
 from ficgan.models import FrameDiscriminator, FrameFICGAN, Network
+from ficgan.models.frame import even_look
+from ficgan.models.layers import Linear
 from ficgan.models.onnx import frame_to_onnx
 from ficgan.training.frame_faces import PRESENCE, CodeMemory, FrameBatch, FrameFaces, Mixes
 from ficgan.training.state import TrainingState
@@ -37,14 +39,17 @@ HELD_OUT = 32
 """Every so-many-th face is never trained on."""
 JUDGED = 192
 """Of them a snapshot is judged on so many."""
+_RIDGE = 0.01
+"""Penalty of the regression that E starts from, of the mean square of what it reads."""
 _PLACES = 16
 """Side of the grid of places whose fine detail is compared."""
 
 
 class FrameLosses(nn.Module):
-    """What must stay of a source is read from the mix by linear maps, fitted to the training set once.
+    """What linear maps, fitted to the training set once, say of a mix and of a code.
 
-    Attributes are read twice: from the texture, which can be fooled by a few wrinkles, and from V's embedding.
+    What must stay of a source is read from the mix. Attributes are read twice: from the texture, which can be fooled by
+    a few wrinkles, and from V's embedding. E is taught the `code_size` components in which V's embeddings differ most.
     """
 
     readers: Tensor
@@ -53,8 +58,11 @@ class FrameLosses(nn.Module):
     sides: Tensor
     middle: Tensor
     gain: Tensor
+    components: Tensor
 
-    def __init__(self, faces: FrameFaces, gain: Sequence[float] = (1.0,), sample: int = 6000) -> None:
+    def __init__(
+        self, faces: FrameFaces, code_size: int, gain: Sequence[float] = (1.0,), sample: int = 6000
+    ) -> None:
         super().__init__()
         rows = np.linspace(0, len(faces) - 1, min(sample, len(faces))).astype(int)
         textures = faces.textures[rows]
@@ -72,6 +80,11 @@ class FrameLosses(nn.Module):
         middle = known.mean(0)
         known, kept = known - middle, faces.moment.kept - faces.moment.kept.mean(0)
         spread = known.T @ known
+        variance, axes = np.linalg.eigh(spread / len(known))
+        variance, axes = variance[::-1][:code_size], axes[:, ::-1][:, :code_size]
+        components = axes / np.sqrt(variance.mean())
+        components = np.pad(components, ((0, 0), (0, code_size - components.shape[1])))
+        self.register_buffer("components", torch.tensor(components, dtype=torch.float32))
         sides = np.linalg.solve(spread + 0.01 * np.trace(spread) / len(spread) * np.eye(len(spread)), known.T @ kept)
         self.register_buffer("sides", torch.tensor(sides, dtype=torch.float32))
         self.register_buffer("middle", torch.tensor(middle, dtype=torch.float32))
@@ -85,14 +98,16 @@ class FrameLosses(nn.Module):
 
         `textures` [B,3,R,R] in [−1, 1]; `shape` [B,I], coefficients of the published shape.
         """
-        small = F.interpolate(textures, (SMALL, SMALL), mode="area").movedim(1, 3).flatten(1)
-        small = (small - small.mean(1, keepdim=True)) / small.std(1, keepdim=True).clamp_min(2 / 255)
-        found = small @ self.readers.t()
+        found = even_look(textures) @ self.readers.t()
         numbers = wanted.shape[1] - len(self.looks)
         rest = torch.cat([0.3 * shape, 0.3 * wanted[:, :numbers], torch.ones_like(wanted[:, :1])], 1)
         attributes = found[:, numbers:] + rest @ self.looks.t()
         found = torch.cat([found[:, :numbers], attributes], 1)
         return ((found - wanted).square().clamp_max(4) * self.trust).mean(1)
+
+    def seen(self, embeddings: Tensor) -> Tensor:
+        """What V's embeddings [B,E] say of a person, [B,code_size]; its mean square is 1."""
+        return (F.normalize(embeddings, dim=1) - self.middle) @ self.components
 
     def attributes(self, source: Tensor, mix: Tensor) -> Tensor:
         """Squared difference [B] of the attributes that V's embeddings [B,E] show from `gain` times the source's."""
@@ -147,8 +162,11 @@ class FrameTask:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def prepare(self, out: Path, model: Network, say: Say = unheard) -> None:
-        """Read the faces, or take what an earlier run in `out` has read."""
+    def prepare(self, out: Path, models: Sequence[Network], say: Say = unheard) -> None:
+        """Read the faces, or take what an earlier run in `out` has read.
+
+        Where E is untrained its linear part is fitted. The last of `models` says the codes that means are drawn from.
+        """
         key = f"{_digest(self.model)}/{self.verify.name}/{PRESENCE}"
         mesh = MediaPipeMesh(device="cpu")
         self.set = FrameFaces.prepare(self.faces, self.model, mesh, self.verify, out / "faces", key, say)
@@ -158,17 +176,39 @@ class FrameTask:
         if len(self.rows) < self.config.optimizer.batch:
             raise UsageError(f"{len(self.rows)} clear faces are fewer than one batch of {self.config.optimizer.batch}")
         self.mixes = Mixes(self.set, self.frame, self.device)
-        self.losses = FrameLosses(self.set, self.config.loss.attributes_gain).to(self.device)
+        size = self.config.model.id_dim
+        self.losses = FrameLosses(self.set, size, self.config.loss.attributes_gain).to(self.device)
         self.composite = Composite(self.model.warp, self.model.mask, SIDE).to(self.device)
         written = self.model.written.reshape(len(self.model.written), -1, 3).transpose(0, 2, 1)  # channels first
         self.components = torch.from_numpy(written.reshape(len(written), -1).copy()).to(self.device)
         self.coefficients = torch.linalg.pinv(self.components)
         self.pixels = torch.from_numpy(self.model.pixels).to(self.device)
         self.memory = CodeMemory()
-        assert isinstance(model, FrameFICGAN)
+        networks = [model for model in models if isinstance(model, FrameFICGAN)]
+        untrained = [one.encoder.reader for one in networks if not one.encoder.reader.weight.any()]
+        if self.config.loss.code and untrained:
+            self._fit(untrained, say)
         with torch.no_grad():
             for begin in range(0, min(self.memory.size, len(self.rows)), 64):
-                self._remember(model, self.rows[begin : begin + 64])
+                self._remember(networks[-1], self.rows[begin : begin + 64])
+
+    @torch.no_grad()
+    def _fit(self, readers: Sequence[Linear], say: Say) -> None:
+        """Ridge regression of what V sees on small copies of the textures: E's part of the code at the start."""
+        size = readers[0].weight.shape[1] + 1
+        both = torch.zeros(size, size + len(readers[0].bias), dtype=torch.float64)
+        for begin in range(0, len(self.rows), 256):
+            rows = self.rows[begin : begin + 256]
+            look = F.pad(even_look(self.mixes.textures(rows)).cpu(), (0, 1), value=1.0)  # a column for the bias
+            wanted = self.losses.seen(torch.from_numpy(self.set.identity[rows]).to(self.device)).cpu()
+            both += look.T.double() @ torch.cat([look, wanted], 1).double()
+            say("fitting the encoder's linear part", min(begin + 256, len(self.rows)), len(self.rows))
+        square, product = both.split([size, both.shape[1] - size], 1)
+        penalty = _RIDGE * square.diagonal().mean() * torch.eye(size, dtype=torch.float64)
+        found = torch.linalg.solve(square + penalty, product).T.float().to(self.device)
+        for reader in readers:
+            reader.weight.copy_(found[:, :-1] / reader.weight_gain)
+            reader.bias.copy_(found[:, -1] / reader.bias_gain)
 
     @torch.no_grad()
     def _remember(self, model: FrameFICGAN, rows: NDArray[np.int64]) -> None:
@@ -188,7 +228,8 @@ class FrameTask:
         plan = plan_swap(len(rows), model.num_layers, config.swap, rng)
         drawn = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
         batch, w_mean = self._mix(rows, plan, drawn)
-        w = model.map(model.encode(batch.texture, batch.code))
+        z_id = model.encode(batch.texture, batch.code)
+        w = model.map(z_id)
         model.mapping.track_mean(w)
         self.memory.add(np.concatenate([self.set.codes[rows], w.detach().float().cpu().numpy()], 1))
         new = torch.where(plan.to_mean[:, None].to(w.device), w_mean.to(w.dtype), w[plan.target.to(w.device)])
@@ -197,6 +238,8 @@ class FrameTask:
         x_rec, x_mix = fakes.chunk(2)
         terms, maps_rec, maps_mix, maps_real = self._terms(batch, plan, textures, shape, x_rec, x_mix, weights, rng)
         fine_rec, fine_mix = fine.chunk(2)
+        learned = z_id[:, batch.code.shape[1] :].float()
+        terms["code"] = (learned - self.losses.seen(batch.identity)).square().mean()
         terms["excess"] = losses.excess_detail(fine_rec, fine_mix, _PLACES).mean()
         rec_texture, mix_texture = textures.chunk(2)
         factors = config.loss
@@ -206,7 +249,7 @@ class FrameTask:
             + factors.attributes * terms["attributes"] + factors.shape * terms["shape"]
             + factors.colour * terms["colour"] + factors.anchor * terms["anchor"]
             + factors.manifold * terms["manifold"] + factors.beside * terms["beside"]
-            + factors.excess * terms["excess"]
+            + factors.excess * terms["excess"] + factors.code * terms["code"]
             + weights.verification * (factors.positive * terms["pos"] + factors.negative * terms["neg"])
         )  # fmt: skip
         if weights.adversarial > 0:

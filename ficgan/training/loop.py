@@ -108,7 +108,7 @@ class _Run:
             out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise FicganError(f"{out} cannot be made: {error.strerror}") from None
-        self.task.prepare(out, self.state.ema.model, reading_lines(self.progress))
+        self.task.prepare(out, [self.state.model, self.state.ema.model], reading_lines(self.progress))
         self.sampler = ResumableSampler(
             len(self.task), config.optimizer.batch, config.seed, rank=team.rank, world=team.world
         )

@@ -88,8 +88,8 @@ class TrainingState:
 
     def save_start(self, path: Path) -> None:
         """Write what another run can begin from: the averaged model and D in half precision, an eighth of a state."""
-        tensors = {f"model.{key}": value.half() for key, value in self.ema.model.state_dict().items()}
-        tensors |= {f"discriminator.{key}": value.half() for key, value in self.discriminator.state_dict().items()}
+        tensors = packed({"model": self.ema.model, "discriminator": self.discriminator}, {})
+        tensors = {name: value.half() if value.half().isfinite().all() else value for name, value in tensors.items()}
         counters = {"step": self.step, "start_images": self.start_images, "augment_p": self.augment.p}
         header = {"config": self.config.model_dump(mode="json"), "data": self.data, "counters": counters}
         save_tensors(path, tensors, header, kind=KIND)
@@ -206,10 +206,7 @@ class Ema:
 
     @torch.no_grad()
     def update(self, model: Network, batch: int, images: int) -> None:
-        """Fold in weights and buffers after a step of `batch` images, `images` seen so far.
-
-        Running statistics are averaged, too: those of the current weights do not fit the averaged ones.
-        """
+        """Fold in weights and buffers after a step of `batch` images, `images` seen so far."""
         keep = decay(self.config, batch, images)
         averaged, current = list(self.model.parameters()), [p.detach() for p in model.parameters()]
         for own, other in zip(averaged, current, strict=True):

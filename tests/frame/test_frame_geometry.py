@@ -356,6 +356,18 @@ def test_no_gradient_where_the_frame_ends(warp: Warp) -> None:
     assert inside.abs().sum() > 0 and outside.abs().sum() == 0
 
 
+def test_a_mesh_that_is_no_number_gives_places_that_are(warp: Warp, smooth: NDArray[np.float64]) -> None:
+    """Else `grid_sample` reads and writes at such addresses, and the process dies."""
+    net = TorchWarp(warp)
+    points = torch.tensor(smooth[:3], dtype=torch.float32)
+    points[1] = torch.nan
+    points[2, 0] = torch.inf
+    upright = net.to_upright(points.requires_grad_())
+    places = net.to_frame(upright, torch.from_numpy(lattice(16)).expand(3, -1, -1, -1))
+    assert places.isfinite().all()
+    net.sample(torch.ones(3, 1, SIZE, SIZE), places).sum().backward()
+
+
 def test_sample_is_bilinear_with_a_border(rng: np.random.Generator) -> None:
     images = rng.random((2, 3, 9, 14)).astype(np.float32)
     at = rng.uniform(-4, 18, (2, 6, 5, 2)).astype(np.float32)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import onnxruntime
 import pytest
@@ -70,7 +71,7 @@ def task(faces: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[FrameTa
     torch.manual_seed(0)
     model = FrameFICGAN(config.model).eval()
     made = FrameTask(config, [faces], None, None, torch.device("cpu"))
-    made.prepare(tmp_path_factory.mktemp("run"), model)
+    made.prepare(tmp_path_factory.mktemp("run"), [model])
     return made, model
 
 
@@ -206,12 +207,12 @@ def test_attributes_are_read_from_the_direction_of_the_embedding(task: tuple[Fra
     identity = rng.normal(0, 1, (len(faces), 8)).astype(np.float32)
     unit = identity / np.linalg.norm(identity, axis=1, keepdims=True)
     kept = (unit @ rng.normal(0, 2, (8, faces.moment.kept.shape[1])) + 3).astype(np.float32)
-    losses = FrameLosses(replace(faces, identity=identity, moment=replace(faces.moment, kept=kept)))
+    losses = FrameLosses(replace(faces, identity=identity, moment=replace(faces.moment, kept=kept)), 4)
     a, b = torch.from_numpy(identity[:-1]), torch.from_numpy(7 * identity[1:])
     wanted = np.square(kept[:-1] - kept[1:]).mean(1)
     np.testing.assert_allclose(losses.attributes(a, b), wanted, rtol=0.15, atol=0.05)
     assert losses.attributes(a, 3 * a).abs().max() < 1e-6
-    clearer = FrameLosses(replace(faces, identity=identity, moment=replace(faces.moment, kept=kept)), (1.5,))
+    clearer = FrameLosses(replace(faces, identity=identity, moment=replace(faces.moment, kept=kept)), 4, (1.5,))
     wanted = np.square(kept[1:] - kept.mean(0) - 1.5 * (kept[:-1] - kept.mean(0))).mean(1)
     np.testing.assert_allclose(clearer.attributes(a, b), wanted, rtol=0.15, atol=0.1)
 
@@ -269,15 +270,14 @@ def test_the_parts_for_use_are_the_network(change: str) -> None:
     torch.manual_seed(1)
     config = small(f"model.{change}").model
     model = FrameFICGAN(config).eval()
-    for layer in (*model.generator.to_rgb, model.generator.shape_head):
+    encoder, generator = model.encoder, model.generator
+    for layer in (*generator.to_rgb, generator.shape_head, encoder.identity_head, encoder.reader):
         torch.nn.init.normal_(layer.weight)
     with torch.no_grad():
         for weight in model.parameters():
             if weight.ndim > 1:  # what 8 bits can say, so that keeping it so loses nothing
                 step = weight.abs().flatten(1).amax(1).clamp_min(1e-8).reshape(-1, *[1] * (weight.ndim - 1)) / 127
                 weight.copy_((weight / step).round() * step)
-    model.encoder.mean.copy_(torch.linspace(-1, 1, config.id_dim))
-    model.encoder.deviation.copy_(torch.linspace(0.5, 2, config.id_dim))
     texture, code, moment = torch.randn(4, 3, 128, 128).tanh(), torch.randn(4, 158), torch.randn(4, 18)
     layered = torch.randn(4, 10, config.w_dim)
     with torch.no_grad():
@@ -294,22 +294,33 @@ def test_the_parts_for_use_are_the_network(change: str) -> None:
         np.testing.assert_allclose(mine, theirs.numpy(), atol=4e-3 * float(theirs.abs().max()))
 
 
-def test_however_large_the_learnt_code_grows_its_numbers_vary_by_one() -> None:
-    """Else the linear model's code beside it is drowned, and w becomes constant."""
-    torch.manual_seed(2)
-    encoder = FrameFICGAN(small().model).encoder
-    encoder.stem, encoder.trunk = torch.nn.Identity(), torch.nn.Identity()  # the head alone
-    encoder.identity_conv = torch.nn.Identity()
-    width = encoder.identity_head.weight.shape[1]
-    encoder.identity_head.weight.data *= 500
-    encoder.identity_head.bias.data.normal_(300, 50)
-
+def test_e_begins_as_the_best_linear_reader_of_what_v_sees(task: tuple[FrameTask, FrameFICGAN]) -> None:
+    made, model = task
+    rows = made.rows
     with torch.no_grad():
-        for _ in range(1500):
-            encoder(torch.nn.functional.pixel_shuffle(torch.randn(8, width, 1, 1), 2))
-        learned = encoder.eval()(torch.nn.functional.pixel_shuffle(torch.randn(4096, width, 1, 1), 2))
-    assert learned.mean(0).abs().max() < 0.3
-    torch.testing.assert_close(learned.std(0), torch.ones(learned.shape[1]), atol=0.3, rtol=0)
+        learned = model.encoder(made.mixes.textures(rows)).numpy()
+    wanted = made.losses.seen(torch.from_numpy(made.set.identity[rows])).numpy()
+    small = np.stack([cv2.resize(one, (32, 32), interpolation=cv2.INTER_AREA) for one in made.set.textures[rows]])
+    look = small.reshape(len(rows), -1) / 127.5 - 1
+    look = (look - look.mean(1, keepdims=True)) / look.std(1, keepdims=True)
+    look = np.c_[look, np.ones(len(rows))]
+    penalty = 0.01 * np.square(look).sum() / look.shape[1]  # ridge regression in its dual form
+    best = look @ (look.T @ np.linalg.solve(look @ look.T + penalty * np.eye(len(rows)), wanted))
+    np.testing.assert_allclose(learned, best, atol=0.05 * np.abs(wanted).max())
+    assert np.square(learned - wanted).mean() < 0.8 * np.square(wanted).mean()
+
+
+def test_what_v_sees_is_where_its_embeddings_differ_most(task: tuple[FrameTask, FrameFICGAN]) -> None:
+    faces, rng = task[0].set, np.random.default_rng(6)
+    strengths = np.array([5, 4, 3, 0.01, 0.01, 0.01])
+    identity = (np.r_[20, np.zeros(5)] + rng.normal(0, 1, (len(faces), 6)) * strengths[::-1]).astype(np.float32)
+    losses = FrameLosses(replace(faces, identity=identity), 8)  # more numbers than the embedding has: zeros follow
+    seen = losses.seen(torch.from_numpy(identity)).numpy().astype(np.float64)
+    unit = identity / np.linalg.norm(identity, axis=1, keepdims=True)
+    apart = np.linalg.norm(unit[:, None] - unit[None], axis=2)
+    found = np.linalg.norm(seen[:, None] - seen[None], axis=2)
+    assert np.corrcoef(apart.ravel(), found.ravel())[0, 1] > 0.999 and not seen[:, 6:].any()
+    assert np.square(seen).sum(1).mean() == pytest.approx(6, rel=1e-3)
 
 
 def test_sizes_that_do_not_fit_are_named(faces: Path) -> None:
