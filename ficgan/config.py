@@ -37,6 +37,8 @@ class FrameNetworkConfig(_Frozen):
     """Identity coefficients of the shape, which the network may move."""
     shape_limit: float = Field(1.5, ge=0)
     """Standard deviations by which it may move each of them."""
+    telling: float = Field(1.75, ge=0)
+    """New identities vary in what V tells people apart by, so many times as real people do; 0: in everything alike."""
 
 
 class DetailConfig(_Frozen):

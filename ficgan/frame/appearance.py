@@ -90,6 +90,7 @@ class AppearanceModel:
         detail_network: uint8, the ONNX file of the network that makes such detail; empty where there is none.
         teeth: uint8 [M,rows,columns] of `teeth_of`, of synthetic faces that show theirs; see `TEETH_UNIT`.
         teeth_openings: float32 [M], of these mouths, in widths.
+        telling: float32 [D,D] of `ficgan.frame.fit.telling_map`, makes of a code what a bank holds of it; empty: all.
         usual: float32 [32,32], how far a small texture usually is from what the model makes of it, in units of the
             contrast; what is much farther is no face: glasses, a hand, paint.
     """
@@ -114,6 +115,7 @@ class AppearanceModel:
     usual: Floats = field(default_factory=lambda: np.zeros((0, 0), np.float32))
     teeth: NDArray[np.uint8] = field(default_factory=lambda: np.zeros((0, 1, 1), np.uint8))
     teeth_openings: Floats = field(default_factory=lambda: np.zeros(0, np.float32))
+    telling: Floats = field(default_factory=lambda: np.zeros((0, 0), np.float32))
 
     @property
     def num_layers(self) -> int:
@@ -279,6 +281,10 @@ class AppearanceModel:
         shape = len(self.shape.basis)
         return np.concatenate([codes[:, :shape], codes[:, shape + self.lights :], kept], 1).astype(np.float32)
 
+    def told(self, codes: Floats) -> Floats:
+        """What banks hold of codes [B,D]: the part that tells people apart, where the model knows it."""
+        return (codes @ self.telling.T).astype(np.float32) if self.telling.size else codes
+
     # -- writing ------------------------------------------------------------------------------------------------------
 
     def decode(self, codes: Floats, moment: Moment, taken: NDArray[np.bool_] | None = None) -> Floats:
@@ -380,6 +386,8 @@ class AppearanceModel:
             out["detail_network"] = self.detail_network
         if len(self.teeth):
             out |= {"teeth": self.teeth, "teeth_openings": self.teeth_openings.astype(np.float32)}
+        if self.telling.size:
+            out["telling"] = self.telling.astype(np.float16)
         # The first row is the mean face: 8 bits would show.
         out["mean"] = self.predict[0].astype(np.float16)
         out["reading"], out["bands"] = self._reading.astype(np.float32), self.bands.astype(np.int32)
@@ -404,6 +412,7 @@ class AppearanceModel:
             usual=np.asarray(arrays.get("usual", np.zeros((0, 0))), np.float32),  # older files have none
             teeth=arrays.get("teeth", np.zeros((0, 1, 1), np.uint8)),
             teeth_openings=np.asarray(arrays.get("teeth_openings", np.zeros(0)), np.float32),
+            telling=np.asarray(arrays.get("telling", np.zeros((0, 0))), np.float32),
         )  # fmt: skip
 
     @cached_property

@@ -283,6 +283,8 @@ def _check_sizes(model: AppearanceModel) -> None:
         wanted |= {"details": (None, len(model.fine_pixels)), "lenders": (details, kept)}
     if len(model.teeth):
         wanted |= {"teeth": (None, None, None), "teeth_openings": (len(model.teeth),)}
+    if model.telling.size:
+        wanted["telling"] = (code, code)
     if model.usual.size:
         wanted["usual"] = (SMALL, SMALL)
     for name, sizes in wanted.items():

@@ -13,7 +13,7 @@ from ficgan.errors import InputError
 from ficgan.frame.appearance import LIGHT, AppearanceModel, frame_mask, layer_bands, look_features
 from ficgan.frame.geometry import HI, LO, FaceShape, Readings, expression_numbers, rigid_fit
 
-__all__ = ["FitConfig", "fit_appearance", "fit_shape"]
+__all__ = ["FitConfig", "fit_appearance", "fit_shape", "telling_map"]
 
 Floats = NDArray[np.float32]
 Progress = Callable[[str, int, int], None]
@@ -244,3 +244,45 @@ def _kept(error: NDArray[Any], strata: NDArray[np.int64], share: float) -> NDArr
 
 def _chunks(count: int, size: int = 512) -> list[slice]:
     return [slice(begin, min(begin + size, count)) for begin in range(0, count, size)]
+
+
+def telling_map(codes: Floats, embeddings: Floats, lights: slice, gain: float, ridge: float = 0.01) -> Floats:
+    """What of a code tells people apart: M = g·C^½ Σ^−½, with Σ the codes' covariance and C that of what of them a
+    recogniser's embedding explains. Codes that are drawn with covariance Σ then have g²·C: they vary as people do in
+    what a recogniser sees, and no more in shadows, glasses and make-up.
+
+    Two halves of the faces are each regressed on the embedding; C is the covariance of what the one and the other map
+    explain, so that chance does not add to it.
+
+    Args:
+        codes: float32 [N,D].
+        embeddings: float32 [N,E] of the same faces.
+        lights: coefficients that stay as they are.
+        gain: g.
+        ridge: penalty of the regressions and of the root, of the mean variance.
+
+    Returns:
+        float32 [D,D].
+    """
+    kept = np.delete(np.arange(codes.shape[1]), lights)
+    x, seen = codes[:, kept].astype(np.float64), embeddings.astype(np.float64)
+    seen /= np.linalg.norm(seen, axis=1, keepdims=True)
+    x, seen = x - x.mean(0), seen - seen.mean(0)
+
+    def explained(half: slice) -> NDArray[np.float64]:
+        spread = seen[half].T @ seen[half]
+        spread += ridge * np.trace(spread) / len(spread) * np.eye(len(spread))
+        return np.asarray(seen @ np.linalg.solve(spread, seen[half].T @ x[half]))
+
+    shared = explained(np.s_[::2]).T @ explained(np.s_[1::2]) / len(x)
+    covariance = x.T @ x / len(x)
+    covariance += ridge * np.trace(covariance) / len(covariance) * np.eye(len(covariance))
+    out = np.eye(codes.shape[1])
+    out[np.ix_(kept, kept)] = gain * _power((shared + shared.T) / 2, 0.5) @ _power(covariance, -0.5)
+    return out.astype(np.float32)
+
+
+def _power(symmetric: NDArray[np.float64], exponent: float) -> NDArray[np.float64]:
+    """Power of a symmetric matrix; negative eigenvalues count as 0."""
+    values, vectors = np.linalg.eigh(symmetric)
+    return np.asarray((vectors * np.maximum(values, 0) ** exponent) @ vectors.T)

@@ -58,12 +58,12 @@ class Learnt:
     textures: NDArray[np.uint8]
 
     def codes(self, model: AppearanceModel) -> Floats:
-        """Codes and attributes [M,D+A] of the clear faces, as a model reads them."""
+        """Codes as a bank holds them and attributes [M,D+A] of the clear faces, as a model reads them."""
         parts = []
         for begin in range(0, len(self.rows), 256):
             part = slice(begin, begin + 256)
             code, moment = model.encode(self.textures[part], self.read.take(part))
-            parts.append(np.concatenate([code, moment.kept], 1))
+            parts.append(np.concatenate([model.told(code), moment.kept], 1))
         return np.concatenate(parts).astype(np.float32)
 
 
@@ -169,7 +169,7 @@ def codes_of(
     model: AppearanceModel, data: FaceData, mesh: FaceMesh, presence: float, network: FrameNetwork | None = None,
     progress: Progress | None = None, meshes: Path | None = None,
 ) -> tuple[Floats, NDArray[np.int64]]:  # fmt: skip
-    """Codes, attributes and the network's w [M,D+A+W] of the clear faces of a set, and their rows [M]."""
+    """Codes as a bank holds them, attributes and the network's w [M,D+A+W] of a set's clear faces; their rows [M]."""
     say = progress or (lambda stage, done, total: None)
     points, sure = meshes_of(data, mesh, say, meshes)
     clear = np.flatnonzero(sure >= presence)
@@ -180,7 +180,7 @@ def codes_of(
         read = model.shape.read(points[clear[row]][None])
         texture = read_texture(image, read.upright[0], read.points[0], model.warp)
         code, moment = model.encode(texture[None], read)
-        parts = [code[0], moment.kept[0]]
+        parts = [model.told(code)[0], moment.kept[0]]
         if network is not None:
             parts.append(network.read(texture[None], model.identity_code(code, moment.kept))[0])
         return np.concatenate(parts).astype(np.float32)

@@ -21,6 +21,7 @@ from ficgan.errors import UsageError
 from ficgan.faces import Alignment, MediaPipeMesh, Recognizer, get_recognizer
 from ficgan.frame.appearance import SMALL, AppearanceModel, look_features
 from ficgan.frame.file import FrameNetwork, load_appearance, save_appearance
+from ficgan.frame.fit import telling_map
 from ficgan.frame.learn import SIDE
 from ficgan.frame.torch_warp import Composite
 from ficgan.models import FrameDiscriminator, FrameFICGAN, Network
@@ -175,6 +176,11 @@ class FrameTask:
         self.rows, self.held_out = every[~held_out], every[held_out]
         if len(self.rows) < self.config.optimizer.batch:
             raise UsageError(f"{len(self.rows)} clear faces are fewer than one batch of {self.config.optimizer.batch}")
+        if gain := self.config.model.frame.telling:  # type: ignore[union-attr]
+            codes, identity = self.set.codes[self.rows], self.set.identity[self.rows]
+            shapes = len(self.model.shape.basis)
+            free = np.s_[shapes : shapes + self.model.lights]
+            self.model = replace(self.model, telling=telling_map(codes, identity, free, gain))
         self.mixes = Mixes(self.set, self.frame, self.device)
         size = self.config.model.id_dim
         self.losses = FrameLosses(self.set, size, self.config.loss.attributes_gain).to(self.device)
@@ -213,7 +219,7 @@ class FrameTask:
     @torch.no_grad()
     def _remember(self, model: FrameFICGAN, rows: NDArray[np.int64]) -> None:
         w = model.map(model.encode(self.mixes.textures(rows), self.mixes.identity(rows)))
-        self.memory.add(np.concatenate([self.set.codes[rows], w.float().cpu().numpy()], 1))
+        self.memory.add(np.concatenate([self.model.told(self.set.codes[rows]), w.float().cpu().numpy()], 1))
 
     def generator_step(
         self, state: TrainingState, judge: FrameDiscriminator, indices: Tensor, weights: Weights, share: float,
@@ -231,7 +237,8 @@ class FrameTask:
         z_id = model.encode(batch.texture, batch.code)
         w = model.map(z_id)
         model.mapping.track_mean(w)
-        self.memory.add(np.concatenate([self.set.codes[rows], w.detach().float().cpu().numpy()], 1))
+        told = self.model.told(self.set.codes[rows])
+        self.memory.add(np.concatenate([told, w.detach().float().cpu().numpy()], 1))
         new = torch.where(plan.to_mean[:, None].to(w.device), w_mean.to(w.dtype), w[plan.target.to(w.device)])
         per_layer = with_reconstructions(w, in_layers(w, new, plan, model.num_layers))
         fakes, textures, shape, fine = self._published(model, batch, per_layer)
@@ -502,10 +509,10 @@ def sharpness_under(textures: Tensor, mask: Tensor) -> Tensor:
 
 
 def _digest(model: AppearanceModel) -> str:
-    """sha256 of what reads faces: another network, or other teeth, in the same file change nothing of that."""
+    """sha256 of what reads faces: another network, other teeth or other draws in the same file change nothing of it."""
     read = hashlib.sha256()
     for name, array in sorted(model.to_arrays().items()):
-        if name.startswith("teeth"):
+        if name.startswith(("teeth", "telling")):
             continue
         read.update(f"{name} {array.dtype} {array.shape} ".encode() + array.tobytes())
     return read.hexdigest()

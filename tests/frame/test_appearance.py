@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ficgan.errors import InputError
 from ficgan.frame import appearance, fit
 from ficgan.frame.appearance import COVERED, LIGHT, AppearanceModel, Moment, frame_mask, model_pixels, quantised
-from ficgan.frame.fit import FitConfig, fit_appearance, fit_shape
+from ficgan.frame.fit import FitConfig, fit_appearance, fit_shape, telling_map
 from ficgan.frame.geometry import LO, FaceShape, Readings
 from ficgan.frame.learn import Learnt
 
@@ -474,6 +474,36 @@ def test_file(world: World, model: AppearanceModel, encoded: tuple[Floats, Momen
     rows = np.random.default_rng(0).normal(0, 1, (3, 50)).astype(np.float32)
     small, scale = quantised(np.concatenate([rows, 0 * rows[:1]]))
     assert not small[3].any() and np.abs(small * scale - np.concatenate([rows, 0 * rows[:1]])).max() <= scale.max() / 2
+
+
+def test_draws_vary_in_what_a_recogniser_sees_and_in_nothing_else() -> None:
+    """Codes are of persons and of chance; the recogniser sees the persons, and other chance. Two numbers are light."""
+    rng = np.random.default_rng(11)
+    people, lights = rng.normal(0, 1, (20_000, 3)), np.s_[4:6]
+    shows, chance = rng.normal(0, 1, (3, 10)), rng.normal(0, 1, (5, 10))
+    codes = people @ shows + rng.normal(0, 1, (len(people), 5)) @ chance
+    embeddings = np.c_[np.full(len(people), 30), people, rng.normal(0, 1, (len(people), 20))]
+    made = telling_map(codes.astype(np.float32), embeddings.astype(np.float32), lights, 2.0, ridge=1e-6)
+    drawn, kept = (codes - codes.mean(0)) @ made.T, np.r_[:4, 6:10]
+    np.testing.assert_allclose(drawn[:, lights], (codes - codes.mean(0))[:, lights], rtol=1e-4)
+    wanted = 4 * (shows.T @ shows)[np.ix_(kept, kept)]
+    np.testing.assert_allclose(np.cov(drawn[:, kept].T), wanted, atol=0.05 * np.abs(wanted).max())
+    deaf = telling_map(codes.astype(np.float32), rng.normal(0, 1, (len(people), 20)).astype(np.float32), lights, 2.0)
+    assert np.square((codes @ deaf.T)[:, kept]).mean() < 0.02 * np.square(codes[:, kept]).mean()
+
+
+def test_a_bank_holds_what_tells_people_apart(
+    world: World, model: AppearanceModel, encoded: tuple[Floats, Moment]
+) -> None:
+    assert "telling" not in model.to_arrays() and model.told(encoded[0]) is encoded[0]
+    half = replace(model, telling=0.5 * np.eye(model.code_size, dtype=np.float32))
+    header = {"size": model.size, "names": list(model.names), "lights": model.lights}
+    again = AppearanceModel.from_arrays(half.to_arrays(), header)
+    np.testing.assert_array_equal(again.telling, half.telling)
+    learnt = Learnt(model, {}, np.arange(40), world.read.take(slice(40)), world.textures[:40])
+    codes = learnt.codes(half)
+    np.testing.assert_allclose(codes[:, : model.code_size], 0.5 * encoded[0][:40], rtol=1e-5)
+    np.testing.assert_array_equal(codes[:, model.code_size :], encoded[1].kept[:40])
 
 
 def test_masks_follow_the_outline(world: World) -> None:
