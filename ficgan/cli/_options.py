@@ -65,7 +65,7 @@ FACE: tuple[Any, ...] = (
     ),
     click.option(
         "--diversity", "psi", type=Diversity(), default="auto", show_default=True,
-        help="ψ of the variance-restored mean: 0 the plain mean; auto: 0 for a person alone in a photo, otherwise 0.6.",
+        help="ψ of the variance-restored mean: 0 the plain mean; auto: what the model does best with; embedded: 1.",
     ),
     click.option(
         "--seed", type=click.IntRange(min=0),
