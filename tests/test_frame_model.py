@@ -170,7 +170,7 @@ def test_a_smile_shows_teeth_and_a_closed_mouth_none(model: FrameModel, photo: I
         assert (places.min(0) > lips.min(0)[::-1]).all() and (places.max(0) < lips.max(0)[::-1]).all()
         now, before = (one[changed] @ GREY for one in (with_them, without))
         contrast.append((now.std(), before.std()))
-        assert np.quantile(now, 0.8) == pytest.approx(float(sight.place.mouth[:3] @ GREY), abs=0.06)
+        assert np.quantile(now, 0.8) == pytest.approx(float(sight.place.mouth[:3] @ GREY), abs=0.05)
     drawn, own = np.mean(contrast, 0)
     assert drawn > 1.1 * own, "teeth, and gaps beside them"
 

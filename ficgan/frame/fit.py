@@ -13,7 +13,7 @@ from ficgan.errors import InputError
 from ficgan.frame.appearance import LIGHT, AppearanceModel, frame_mask, layer_bands, look_features
 from ficgan.frame.geometry import HI, LO, FaceShape, Readings, expression_numbers, rigid_fit
 
-__all__ = ["FitConfig", "fit_appearance", "fit_shape", "telling_map"]
+__all__ = ["FitConfig", "fit_appearance", "fit_shape", "ridge_map", "telling_map"]
 
 Floats = NDArray[np.float32]
 Progress = Callable[[str, int, int], None]
@@ -247,12 +247,12 @@ def _chunks(count: int, size: int = 512) -> list[slice]:
 
 
 def telling_map(codes: Floats, embeddings: Floats, lights: slice, gain: float, ridge: float = 0.01) -> Floats:
-    """What of a code tells people apart: M = g·C^½ Σ^−½, with Σ the codes' covariance and C that of what of them a
-    recogniser's embedding explains. Codes that are drawn with covariance Σ then have g²·C: they vary as people do in
-    what a recogniser sees, and no more in shadows, glasses and make-up.
+    """What of a code tells people apart, strengthened: M = g·C^½ Σ^−½.
 
-    Two halves of the faces are each regressed on the embedding; C is the covariance of what the one and the other map
-    explain, so that chance does not add to it.
+    Σ is the covariance of the codes, C that of the part of them that a recogniser's embedding explains. Codes drawn
+    with covariance Σ then have g²·C: they vary as people do in what a recogniser sees, and in nothing else. Each half
+    of the faces is regressed on the embedding. C is the covariance between what the two maps explain, so that chance
+    does not add to it.
 
     Args:
         codes: float32 [N,D].
@@ -270,16 +270,22 @@ def telling_map(codes: Floats, embeddings: Floats, lights: slice, gain: float, r
     x, seen = x - x.mean(0), seen - seen.mean(0)
 
     def explained(half: slice) -> NDArray[np.float64]:
-        spread = seen[half].T @ seen[half]
-        spread += ridge * np.trace(spread) / len(spread) * np.eye(len(spread))
-        return np.asarray(seen @ np.linalg.solve(spread, seen[half].T @ x[half]))
+        return np.asarray(seen @ ridge_map(seen[half], x[half], ridge))
 
     shared = explained(np.s_[::2]).T @ explained(np.s_[1::2]) / len(x)
-    covariance = x.T @ x / len(x)
-    covariance += ridge * np.trace(covariance) / len(covariance) * np.eye(len(covariance))
+    covariance = _penalised(x.T @ x / len(x), ridge)
     out = np.eye(codes.shape[1])
     out[np.ix_(kept, kept)] = gain * _power((shared + shared.T) / 2, 0.5) @ _power(covariance, -0.5)
     return out.astype(np.float32)
+
+
+def ridge_map(x: NDArray[np.float64], y: NDArray[np.float64], ridge: float) -> NDArray[np.float64]:
+    """Linear map [D,E] from rows of x [N,D] to rows of y [N,E]; `ridge` is the penalty, of x's mean square."""
+    return np.linalg.solve(_penalised(x.T @ x, ridge), x.T @ y)
+
+
+def _penalised(square: NDArray[np.float64], ridge: float) -> NDArray[np.float64]:
+    return square + ridge * np.trace(square) / len(square) * np.eye(len(square))
 
 
 def _power(symmetric: NDArray[np.float64], exponent: float) -> NDArray[np.float64]:

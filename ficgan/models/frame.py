@@ -25,7 +25,7 @@ __all__ = [
 ]  # fmt: skip
 
 LOOK = 32
-"""Side of the small copy of a texture that linear maps read."""
+"""Side of the small copy of a texture that linear maps read; `ficgan.frame.appearance.SMALL` for torch."""
 
 Layer = TypeVar("Layer", Conv2d, Linear)
 

@@ -21,7 +21,7 @@ from ficgan.errors import UsageError
 from ficgan.faces import Alignment, MediaPipeMesh, Recognizer, get_recognizer
 from ficgan.frame.appearance import SMALL, AppearanceModel, look_features
 from ficgan.frame.file import FrameNetwork, load_appearance, save_appearance
-from ficgan.frame.fit import telling_map
+from ficgan.frame.fit import ridge_map, telling_map
 from ficgan.frame.learn import SIDE
 from ficgan.frame.torch_warp import Composite
 from ficgan.models import FrameDiscriminator, FrameFICGAN, Network
@@ -41,7 +41,7 @@ HELD_OUT = 32
 JUDGED = 192
 """Of them a snapshot is judged on so many."""
 _RIDGE = 0.01
-"""Penalty of the regression that E starts from, of the mean square of what it reads."""
+"""Penalty of regressions on embeddings and on small textures, of the mean square of what they read."""
 _PLACES = 16
 """Side of the grid of places whose fine detail is compared."""
 
@@ -59,7 +59,7 @@ class FrameLosses(nn.Module):
     sides: Tensor
     middle: Tensor
     gain: Tensor
-    components: Tensor
+    axes: Tensor
 
     def __init__(
         self, faces: FrameFaces, code_size: int, gain: Sequence[float] = (1.0,), sample: int = 6000
@@ -80,13 +80,11 @@ class FrameLosses(nn.Module):
         known = faces.identity / np.linalg.norm(faces.identity, axis=1, keepdims=True).astype(np.float64)
         middle = known.mean(0)
         known, kept = known - middle, faces.moment.kept - faces.moment.kept.mean(0)
-        spread = known.T @ known
-        variance, axes = np.linalg.eigh(spread / len(known))
+        variance, axes = np.linalg.eigh(known.T @ known / len(known))
         variance, axes = variance[::-1][:code_size], axes[:, ::-1][:, :code_size]
-        components = axes / np.sqrt(variance.mean())
-        components = np.pad(components, ((0, 0), (0, code_size - components.shape[1])))
-        self.register_buffer("components", torch.tensor(components, dtype=torch.float32))
-        sides = np.linalg.solve(spread + 0.01 * np.trace(spread) / len(spread) * np.eye(len(spread)), known.T @ kept)
+        axes = np.pad(axes / np.sqrt(variance.mean()), ((0, 0), (0, code_size - axes.shape[1])))
+        self.register_buffer("axes", torch.tensor(axes, dtype=torch.float32))
+        sides = ridge_map(known, kept, _RIDGE)
         self.register_buffer("sides", torch.tensor(sides, dtype=torch.float32))
         self.register_buffer("middle", torch.tensor(middle, dtype=torch.float32))
         self.register_buffer("gain", torch.from_numpy(np.resize(gain, kept.shape[1]).astype(np.float32)))
@@ -108,7 +106,7 @@ class FrameLosses(nn.Module):
 
     def seen(self, embeddings: Tensor) -> Tensor:
         """What V's embeddings [B,E] say of a person, [B,code_size]; its mean square is 1."""
-        return (F.normalize(embeddings, dim=1) - self.middle) @ self.components
+        return (F.normalize(embeddings, dim=1) - self.middle) @ self.axes
 
     def attributes(self, source: Tensor, mix: Tensor) -> Tensor:
         """Squared difference [B] of the attributes that V's embeddings [B,E] show from `gain` times the source's."""
@@ -176,7 +174,8 @@ class FrameTask:
         self.rows, self.held_out = every[~held_out], every[held_out]
         if len(self.rows) < self.config.optimizer.batch:
             raise UsageError(f"{len(self.rows)} clear faces are fewer than one batch of {self.config.optimizer.batch}")
-        if gain := self.config.model.frame.telling:  # type: ignore[union-attr]
+        assert self.config.model.frame is not None
+        if gain := self.config.model.frame.telling:
             codes, identity = self.set.codes[self.rows], self.set.identity[self.rows]
             shapes = len(self.model.shape.basis)
             free = np.s_[shapes : shapes + self.model.lights]

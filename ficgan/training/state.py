@@ -89,7 +89,8 @@ class TrainingState:
     def save_start(self, path: Path) -> None:
         """Write what another run can begin from: the averaged model and D in half precision, an eighth of a state."""
         tensors = packed({"model": self.ema.model, "discriminator": self.discriminator}, {})
-        tensors = {name: value.half() if value.half().isfinite().all() else value for name, value in tensors.items()}
+        halves = {name: value.half() for name, value in tensors.items()}
+        tensors = {name: half if half.isfinite().all() else tensors[name] for name, half in halves.items()}
         counters = {"step": self.step, "start_images": self.start_images, "augment_p": self.augment.p}
         header = {"config": self.config.model_dump(mode="json"), "data": self.data, "counters": counters}
         save_tensors(path, tensors, header, kind=KIND)

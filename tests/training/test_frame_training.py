@@ -24,11 +24,12 @@ from ficgan.data import open_faces
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import UsageError
 from ficgan.faces import Alignment, Face, MediaPipeMesh, crop, get_detector
-from ficgan.frame import detail_of, paste_texture
+from ficgan.frame import appearance, detail_of, paste_texture
 from ficgan.frame.file import FrameNetwork, load_appearance
 from ficgan.frame_model import FrameModel
 from ficgan.identity import IdentityBank
 from ficgan.models import FrameFICGAN
+from ficgan.models.frame import LOOK
 from ficgan.models.onnx import frame_to_onnx
 from ficgan.policy import Attempt
 from ficgan.training import train
@@ -300,6 +301,7 @@ def test_e_begins_as_the_best_linear_reader_of_what_v_sees(task: tuple[FrameTask
     with torch.no_grad():
         learned = model.encoder(made.mixes.textures(rows)).numpy()
     wanted = made.losses.seen(torch.from_numpy(made.set.identity[rows])).numpy()
+    assert LOOK == appearance.SMALL == 32
     small = np.stack([cv2.resize(one, (32, 32), interpolation=cv2.INTER_AREA) for one in made.set.textures[rows]])
     look = small.reshape(len(rows), -1) / 127.5 - 1
     look = (look - look.mean(1, keepdims=True)) / look.std(1, keepdims=True)
