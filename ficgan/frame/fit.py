@@ -281,7 +281,7 @@ def telling_map(codes: Floats, embeddings: Floats, lights: slice, gain: float, r
 
 def ridge_map(x: NDArray[np.float64], y: NDArray[np.float64], ridge: float) -> NDArray[np.float64]:
     """Linear map [D,E] from rows of x [N,D] to rows of y [N,E]; `ridge` is the penalty, of x's mean square."""
-    return np.linalg.solve(_penalised(x.T @ x, ridge), x.T @ y)
+    return np.asarray(np.linalg.solve(_penalised(x.T @ x, ridge), x.T @ y), np.float64)
 
 
 def _penalised(square: NDArray[np.float64], ridge: float) -> NDArray[np.float64]:
