@@ -147,11 +147,12 @@ class LossConfig(_Frozen):
     structure_size: int = 8
     keep: float = 0.0
     """Squared error of expression and attributes as linear maps read them from the mix; in the frame only."""
-    attributes: float = 0.0
-    """Squared difference of source and mix in the attributes that stay, as a linear map reads them from V; in the frame
-    only."""
-    attributes_gain: tuple[float, ...] = (1.0,)
-    """How clearly the mix shall show each of them there; 1 is as clearly as the source."""
+    kind: float = 0.0
+    """Squared difference of a mix from the kind that it shall have (ethnic group, gender, age), as a linear map reads
+    it from V; in the frame only."""
+    kind_gain: float = Field(1.0, gt=0)
+    """How clearly a mix that takes a k-same draw shall show its kind there; 1 is as clearly as the mean of such people.
+    """
     colour: float = 0.0
     """Mean square of the mixes' difference in colour, not in luminance, from the linear model's; in the frame only."""
     coarse: int = Field(0, ge=0)

@@ -10,6 +10,7 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,19 +19,22 @@ from numpy.typing import NDArray
 from ficgan.arrays import resize, to_pixels, to_tensor
 from ficgan.device import resolve_device, resolve_precision
 from ficgan.errors import InputError, UsageError
-from ficgan.faces import Alignment, Face, Paste, crop, paste_back
+from ficgan.faces import Alignment, DlibRecognizer, Face, Paste, crop, paste_back
 from ficgan.files import ModelInfo
 from ficgan.identity import IdentityBank, KSameCode, audit, parse_band
+from ficgan.identity.kind import PARTS, Kind, kind_reader, parse_parts
 from ficgan.identity.ksame import check_psi, exemplar, k_same_layers, mix_layers
 from ficgan.policy import Attempt
 
 if TYPE_CHECKING:
     from ficgan.models import FICGAN
 
-__all__ = ["CropModel", "FaceModel", "ModelInfo", "Sight"]
+__all__ = ["CropModel", "FaceModel", "ModelInfo", "Sight", "read_kinds"]
 
 Image = NDArray[np.uint8]
 Floats = NDArray[np.float32]
+_NEAR_AGES = 4
+"""Number of the draw from which on a new face may be of a neighbouring decade."""
 CHUNK = 32
 """Faces computed at once: bounds the memory of a crowd."""
 
@@ -56,6 +60,27 @@ class Sight:
     outline: Floats | None = None
 
 
+def read_kinds(
+    images: Sequence[Image], landmarks: Sequence[NDArray[Any]], known: NDArray[np.float32] | None = None
+) -> list[Floats]:
+    """Readings [9] of the kinds of faces, see `KindReader`.
+
+    Args:
+        images: uint8 [H,W,3] RGB, one for each face.
+        landmarks: [5,2] of each.
+        known: [N,128], their embeddings by the embedded recogniser, where these are at hand.
+    """
+    if not len(images):
+        return []
+    embeddings = _dlib().embed_each(images, np.stack(landmarks)) if known is None else known
+    return list(kind_reader().read(embeddings))
+
+
+@lru_cache(maxsize=1)
+def _dlib() -> DlibRecognizer:
+    return DlibRecognizer()
+
+
 class FaceModel(ABC):
     """The controls that hold for a whole job, as of `Deidentifier`, and the bank whose identities are averaged."""
 
@@ -77,8 +102,11 @@ class FaceModel(ABC):
         attributes: str | None = None,
         add: Sequence[str] = (),
         swap: bool = False,
+        keep_kind: str | Sequence[str] = PARTS,
     ) -> None:
         self.num_layers = num_layers
+        self.keep_kind = parse_parts(keep_kind)
+        """Parts of the source's kind that a new identity has, too."""
         self.bank, self.k, self.alpha, self.attributes, self.swap = bank, k, alpha, attributes, swap
         self.add = tuple(add)
         self.seed, self.seeded = (secrets.randbits(128), False) if seed is None else (seed, True)
@@ -185,22 +213,46 @@ class FaceModel(ABC):
         target = None if self.target is None else float(self.target.astype(np.float64).sum())
         return [
             self.bank.digest, self.k, band, self.alpha, self.attributes, list(self.add), self.swap, target,
-            self.precision, self.digest(),
+            list(self.keep_kind), self.precision, self.digest(),
         ]  # fmt: skip
 
-    def draw(self, key: str, attempt: Attempt, psi: float, z_id: Floats | None = None) -> KSameCode:
+    def draw(
+        self, key: str, attempt: Attempt, psi: float, z_id: Floats | None = None, kind: Floats | None = None
+    ) -> KSameCode:
         """The k-same draw of one face or person; the same key gives the same draw.
 
-        The attempt's own diversity is the least. `z_id` [D] is the source's code, for models that take the least like
-        of several draws.
+        Args:
+            key: of the face or person.
+            attempt: its diversity is the least.
+            psi: diversity ψ.
+            z_id: [D], the source's code, for models that take the least like of several draws.
+            kind: [9], reading of the source's kind, see `KindReader`; None: nothing of it is kept.
         """
-        return self._draws([key], attempt, psi)[0]
+        return self._draws([key], attempt, psi, self.kind_of(kind, attempt))[0]
 
-    def _draws(self, keys: Sequence[str], attempt: Attempt, psi: float) -> list[KSameCode]:
+    def _draws(self, keys: Sequence[str], attempt: Attempt, psi: float, kind: Kind | None) -> list[KSameCode]:
         return self.bank.k_same_of_each(
             self.k, [self.key(key, attempt) for key in keys], seed=self.seed, attributes=self.attributes,
-            psi=max(check_psi(psi), attempt.psi),
+            psi=max(check_psi(psi), attempt.psi), kind=kind,
         )  # fmt: skip
+
+    def kind_of(self, reading: Floats | None, attempt: Attempt | None = None) -> Kind | None:
+        """The group that a source with this reading [9] is given a new identity of; None: everybody.
+
+        Small children are alike to a recogniser: where no face of the own decade passes, later attempts take in the
+        neighbouring ones, and the last ones all.
+        """
+        if reading is None or not self.keeps_kind:
+            return None
+        kind = Kind.of(reading, self.keep_kind)
+        if attempt is None or attempt.draw < _NEAR_AGES:
+            return kind
+        return kind.loosened(None if attempt.psi > 1 else 1)
+
+    @property
+    def keeps_kind(self) -> bool:
+        """Whether anything of the source's kind is kept: a bank without the labels cannot."""
+        return bool(self.keep_kind) and self.bank.kinds is not None
 
     def key(self, key: str, attempt: Attempt) -> str:
         """Key of a draw: another one for each draw of the ladder."""
@@ -231,6 +283,7 @@ class FaceModel(ABC):
             layer=None if self.band else layer,
             band=self.band,
             seed=self.seed,
+            kept=self.keep_kind if self.keeps_kind and not self.swap else (),
             attributes=None if self.swap else self.attributes,
             directions=() if self.swap else self.add,
             target="swap" if self.swap else "exemplar" if self.target is not None else "bank",

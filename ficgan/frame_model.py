@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
@@ -262,15 +263,24 @@ class FrameModel(FaceModel):
 
     # -- new identities -----------------------------------------------------------------------------------------------
 
-    def draw(self, key: str, attempt: Attempt, psi: float, z_id: Floats | None = None) -> KSameCode:
-        config = self.config
+    def draw(
+        self, key: str, attempt: Attempt, psi: float, z_id: Floats | None = None, kind: Floats | None = None
+    ) -> KSameCode:
+        config, group = self.config, self.kind_of(kind, attempt)
         count = 1 if z_id is None else config.retry_choices if attempt.draw else config.choices
-        drawn = self._draws([f"{key}/{n}" if n else key for n in range(count)], attempt, psi)
-        code = drawn[0] if z_id is None else min(drawn, key=lambda one: self._likeness(one.w, z_id))
+        drawn = self._draws([f"{key}/{n}" if n else key for n in range(count)], attempt, psi, group)
+        code = drawn[0]
+        if z_id is not None:  # what they have in common, the kind, is no likeness
+            usual = 0.0 if group is None or self.bank.kinds is None else self.bank.kinds.mean(group)
+            code = min(drawn, key=lambda one: self._likeness(one.w - usual, self._telling(z_id) - usual))
+        w, kept = code.w.copy(), slice(self.model.code_size, self.model.code_size + len(self.model.names))
+        if group is not None and self.bank.kinds is not None:  # the same for everybody of the group
+            w[kept] = config.shown_attributes(self.bank.kinds.usual(group)[kept])
         # Keyed as the draw is: who does not know the seed cannot take the noise off.
         rng = keyed_generator(self.seed, self.bank.digest, self.key(key, attempt), self.k, "numbers")
         noise = rng.standard_normal(len(NUMBERS)) * self.config.jitter
-        return replace(code, w=np.concatenate([code.w, noise, rng.random(1)]).astype(np.float32))
+        told = None if code.kind is None else {**code.kind, "choices_bits": round(math.log2(count), 1)}
+        return replace(code, w=np.concatenate([w, noise, rng.random(1)]).astype(np.float32), kind=told)
 
     def account(self, *, layer: int, psi: Sequence[float]) -> dict[str, Any]:
         told = super().account(layer=layer, psi=psi)
@@ -284,6 +294,11 @@ class FrameModel(FaceModel):
             "taken, which tells whoever knows the seed a little about it."
         )
         return told
+
+    def _telling(self, z_id: Floats) -> Floats:
+        """A source's code [D] as the bank has those of its people."""
+        size = self.model.code_size
+        return np.concatenate([self.model.told(z_id[None, :size])[0], z_id[size:]])
 
     def _likeness(self, w: Floats, z_id: Floats) -> float:
         """Cosine of two codes, light left out."""
@@ -299,9 +314,7 @@ class FrameModel(FaceModel):
         size, code_size = self.model.code_size, self.code_size
         kept = slice(size, size + len(self.model.names))
         first, last = k_same_layers(self.num_layers, None if attempt.band else attempt.layer, attempt.band)
-        own, stay, given = z_id[:, :size], z_id[:, kept], w_new[:, kept]
-        if self.attributes is None and self.target is None:  # the source's own, moved as was asked for
-            given = self.config.shown_attributes(stay) + self.shift[kept]
+        own, given = z_id[:, :size], w_new[:, kept]
         codes = self.model.mixed(own, w_new[:, :size], self.model.taken(first, last), given)
         extra = w_new[:, code_size:]
         if not extra.size:  # codes that were not drawn

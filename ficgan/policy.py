@@ -132,6 +132,8 @@ class FaceResult:
     """People behind the new identity code; None where there is none (masked, swapped, other modes)."""
     psi: float | None = None
     members_digest: str | None = None
+    kind: dict[str, Any] | None = None
+    """What is told of the group that keeps the source's kind, see `KindGroup.told`; None where nothing was kept."""
     distance: float | None = None
     """Between source and output, by the gate; None where it was not asked. With several recognisers the least of all,
     in units of each one's threshold."""
@@ -152,7 +154,8 @@ class FaceResult:
     def mask(self, why: str = "") -> None:
         """Record that a cover took the place of the generated face."""
         self.action, self.matched, self.note = "masked", False, why
-        self.layer = self.k = self.psi = self.members_digest = self.distance = self.square = self.name = None
+        self.layer = self.k = self.psi = self.members_digest = self.kind = self.distance = None
+        self.square = self.name = None
 
     def keep(self, why: str) -> None:
         """Record that the face stays as it was found."""
@@ -169,6 +172,7 @@ class FaceResult:
             "covered": self.covered,
         }  # fmt: skip
         told |= {name: value for name in ("matched_by", "note", "doubt") if (value := getattr(self, name))}
+        told |= {"kind": self.kind} if self.kind is not None else {}
         told |= {"square": list(self.square)} if self.square is not None else {}
         return told if self.name is None else {**told, "name": self.name}
 

@@ -36,7 +36,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "models": LEAVES | {"ops"},
     "faces": LEAVES,
     "images": LEAVES,
-    "identity": LEAVES | {"models", "ops"},
+    "identity": LEAVES | {"models", "ops", "pretrained"},
     "policy": LEAVES | {"faces", "images", "identity"},
     "frame": LEAVES | {"faces", "data", "identity", "images"},
     "face_model": LEAVES | {"models", "faces", "identity", "policy"},

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ficgan import sandbox
-from ficgan.cli._shared import Box, Direction, Diversity, Finite, Mode, Pair, Seconds
+from ficgan.cli._shared import Box, Direction, Diversity, Finite, KindParts, Mode, Pair, Seconds
 from ficgan.device import PRECISIONS
 from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.identity.kind import PARTS
 from ficgan.images import MAX_PIXELS, READABLE_SUFFIXES
 
 if TYPE_CHECKING:
@@ -79,6 +80,11 @@ FACE: tuple[Any, ...] = (
     click.option(
         "--add", "directions", type=Direction(), multiple=True,
         help="Add an attribute's direction, such as Female=0.7 or 60-69=1; may be repeated.",
+    ),
+    click.option(
+        "--keep-kind", metavar="LIST", default=",".join(PARTS), show_default=True, type=KindParts(),
+        help="What of the kind of person a new face keeps: ethnicity, gender, age, with commas, or none. It is read "
+        "from the face and kept as a group. The record says what was kept, not which group.",
     ),
     click.option(
         "--exemplar", metavar="FILE", type=click.Path(), help="A face photo of yours to move the identity towards."
@@ -300,15 +306,15 @@ def engine_settings(given: Mapping[str, Any], **more: Any) -> dict[str, Any]:
 
 
 _ENGINE = (
-    "mode", "checkpoint", "bank", "k", "seed", "alpha", "psi", "attributes", "directions", "swap", "mask_scale",
-    "detector", "recognizer", "thresh", "scale", "thorough", "device", "engine", "precision", "compile_", "fallback",
-    "min_score", "strict",
+    "mode", "checkpoint", "bank", "k", "seed", "alpha", "psi", "attributes", "directions", "swap", "keep_kind",
+    "mask_scale", "detector", "recognizer", "thresh", "scale", "thorough", "device", "engine", "precision", "compile_",
+    "fallback", "min_score", "strict",
 )  # fmt: skip
 _LIBRARY_NAMES = {"directions": "add", "thresh": "threshold", "compile_": "compile"}
 _RECORDED = (
-    "k", "layer", "band", "alpha", "psi", "attributes", "directions", "swap", "mask_scale", "thresh", "scale",
-    "detector", "min_score", "strict", "verify", "fallback", "keep_boxes", "keep_spans", "stride", "pad", "link",
-    "start", "end", "device", "precision", "keep_metadata", "tag", "audio", "codec", "crf", "pixel_format",
+    "k", "layer", "band", "alpha", "psi", "attributes", "directions", "swap", "keep_kind", "mask_scale", "thresh",
+    "scale", "detector", "min_score", "strict", "verify", "fallback", "keep_boxes", "keep_spans", "stride", "pad",
+    "link", "start", "end", "device", "precision", "keep_metadata", "tag", "audio", "codec", "crf", "pixel_format",
 )  # fmt: skip
 
 

@@ -89,6 +89,20 @@ class Direction(_Parsed):
         return text
 
 
+class KindParts(_Parsed):
+    """Parts of a kind, such as ethnicity,gender."""
+
+    name = "LIST"
+
+    def read(self, text: str) -> str:
+        from ficgan.identity.kind import PARTS
+
+        words = text.split(",")
+        if words != ["none"] and not set(words) <= set(PARTS):
+            raise ValueError(f"is not one or more of {','.join(PARTS)}, or none")
+        return text
+
+
 class Mode(click.ParamType):
     """What takes a face's place, see `ficgan.anonymizers.modes.check_mode`."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,8 @@ _CELEBA = (
 CELEBA_ATTRIBUTES = tuple(_CELEBA.split())
 _PERSON, _SPLIT, ALIGNMENT = ("person", "identity"), "split", "alignment"
 _NOT_ATTRIBUTES = frozenset({"file", "shard", "source", "path", "face", "box", "score", _SPLIT, ALIGNMENT, *_PERSON})
+_OVER = re.compile(r"^(?:more than|over) (\d+)$")
+"""One age under two names: "more than 70" is "70+"."""
 _MOST_CATEGORIES = 32  # a text column with more values than this is a name or a note, not a category
 
 
@@ -145,6 +148,7 @@ def _repair(header: list[str]) -> list[str]:
 
 def _attributes_of(column: str, cells: Sequence[str]) -> list[tuple[str, str, np.ndarray]]:
     """(column, attribute name, uint8 [N]) for each attribute a column holds: one, several or none."""
+    cells = [_OVER.sub(r"\1+", cell) for cell in cells]
     values = sorted(set(cells) - {""})
     if values and set(values) <= {"-1", "0", "1", "-1.0", "0.0", "1.0"}:
         return [(column, column, np.array([cell in ("1", "1.0") for cell in cells], np.uint8))]

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces, Images, Traits
 from ficgan.deidentify.pipeline import Deidentifier
 from ficgan.errors import InputError, UsageError
+from ficgan.face_model import read_kinds
 from ficgan.faces import Face, solid_mask
 from ficgan.policy import Attempt
 from ficgan.registry import param
@@ -49,6 +50,7 @@ class Ficgan(Anonymizer):
     alpha: float = param(0.0, "share of the other person's code, eq. 5; 1 is a swap", low=0, high=1)
     attributes: str = param("", "average only people with these attributes; + between them, -NAME for without")
     add: str = param("", "attribute directions such as Female=0.7; + between them")
+    keep_kind: str = param("ethnicity+gender+age", "parts of the source's kind that stay; none for none of them")
     same: str = param("image", "what shares one draw", choices=("image", "person", "all"))
     checkpoint: str = param("", "model file; the embedded one if not given")
     bank: str = param("", "bank built with it")
@@ -91,8 +93,9 @@ class Ficgan(Anonymizer):
         if self.alpha:
             codes = model.latent(np.stack([sight.z_id for sight in sights]))
             targets = codes[_others(faces)]
-        first = {key: sight.z_id for key, sight in zip(reversed(keys), reversed(sights), strict=True)}
-        drawn = {key: model.draw(key, attempt, self.psi, z_id) for key, z_id in first.items()}
+        kinds = read_kinds(faces.images, faces.landmarks) if model.keeps_kind else [None] * len(sights)
+        rows = dict(zip(reversed(keys), reversed(range(len(keys))), strict=True))  # the first face of each key
+        drawn = {key: model.draw(key, attempt, self.psi, sights[n].z_id, kinds[n]) for key, n in rows.items()}
         rows = [n for n, sight in enumerate(sights) if not sight.problem]
         styles = []
         for n in rows:
@@ -186,7 +189,7 @@ def _faces(faces: Faces) -> list[Face]:
     return out
 
 
-_ENGINE = ("checkpoint", "bank", "k", "layer", "band", "psi", "attributes", "add", "device")
+_ENGINE = ("checkpoint", "bank", "k", "layer", "band", "psi", "attributes", "add", "keep_kind", "device")
 """What a model is made by; draws take the seed of their own."""
 
 
@@ -196,7 +199,8 @@ def _engine(controls: Ficgan) -> Deidentifier:
     return Deidentifier.from_pretrained(
         controls.checkpoint or None, controls.bank or None, verify=False, k=controls.k, layer=controls.layer,
         band=controls.band or None, psi=controls.psi, attributes=controls.attributes.replace("+", ",") or None,
-        add=[part for part in controls.add.split("+") if part], seed=0, detector=_NoDetector(), device=controls.device,
+        add=[part for part in controls.add.split("+") if part], keep_kind=controls.keep_kind.replace("+", ","), seed=0,
+        detector=_NoDetector(), device=controls.device,
     )  # fmt: skip
 
 

@@ -16,8 +16,9 @@ from pydantic import Field, NonNegativeInt, PositiveInt, field_validator
 from ficgan.deidentify.options import FALLBACKS, Image
 from ficgan.deidentify.pipeline import Deidentifier
 from ficgan.deidentify.retouch import COVERS, Choice, Retouch
-from ficgan.errors import InputError
+from ficgan.errors import InputError, UsageError
 from ficgan.faces import Face
+from ficgan.identity.kind import PARTS, parse_parts
 from ficgan.policy import Result
 from ficgan.video.folders import Box, Strict, Text, check_schema, checked, read_json
 from ficgan.video.settings import Decider, Decisions, Region
@@ -35,6 +36,7 @@ class Drawing(Strict):
     layer: int = Field(0, ge=0)
     psi: float | Literal["auto"] = "auto"
     attributes: Text = Field("", max_length=200)
+    keep_kind: Text = ",".join(PARTS)
     fallback: str = "solid"
 
     @field_validator("fallback")
@@ -44,11 +46,21 @@ class Drawing(Strict):
             raise ValueError(f"a fallback is one of {', '.join(FALLBACKS)}")
         return fallback
 
+    @field_validator("keep_kind")
+    @classmethod
+    def _keep_kind(cls, keep_kind: str) -> str:
+        try:
+            parse_parts(keep_kind)
+        except UsageError as error:
+            raise ValueError(str(error)) from None
+        return keep_kind
+
     def applied(self, engine: Deidentifier) -> Deidentifier:
         """The engine with these controls; a UsageError where its model cannot do what they ask for."""
         return engine.with_controls(
-            k=self.k, layer=self.layer, psi=self.psi, attributes=self.attributes or None, fallback=self.fallback
-        )
+            k=self.k, layer=self.layer, psi=self.psi, attributes=self.attributes or None,
+            keep_kind=self.keep_kind, fallback=self.fallback,
+        )  # fmt: skip
 
 
 class FoundFace(Strict):

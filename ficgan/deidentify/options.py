@@ -151,6 +151,7 @@ def load_face_model(
         alpha: how far towards the exemplar, w_d = w_m + α·(w_t − w_m); 1 is a swap, which is not anonymous.
         attributes: "Female,-White": average only people with and without these.
         add: ["Female=0.7", …]: move along attribute directions.
+        keep_kind: parts of the source's kind that a new identity has, too: of "ethnicity,gender,age", or "none".
         swap: put the exemplar's own code in place of w_m (identity swap; not anonymous).
         precision: of a network: "float32", "bfloat16", "float16", or "auto": what this machine is faster in.
         compile: let torch.compile fuse a network; pays over many faces only.

@@ -14,10 +14,11 @@ from ficgan.anonymizers import Anonymizer
 from ficgan.anonymizers.modes import Methods, cover, cover_all, placement, shown, square
 from ficgan.deidentify.options import Diversity, Exemptions, Image, doubts
 from ficgan.errors import InputError, UsageError
-from ficgan.face_model import FaceModel, ModelInfo, Sight
+from ficgan.face_model import FaceModel, ModelInfo, Sight, read_kinds
 from ficgan.faces import (
     Alignment,
     DetectAt,
+    DlibRecognizer,
     Face,
     FaceDetector,
     Paste,
@@ -74,6 +75,8 @@ class Work:
     """What the model sees of it."""
     source: NDArray[np.float32] | None = None
     """Embedding of the source face by the gate."""
+    kind: NDArray[np.float32] | None = None
+    """Reading of the source's kind; None where nothing of it is kept."""
     generated: Any = None
     """New face, as the model made it."""
     rung: int = 0
@@ -180,6 +183,8 @@ class Photos:
                 work.result.note = work.sight.note
         self._read(image, works)
         pending, changed = [work for work in works if work.live], works
+        for work, kind in zip(pending, self.kinds(image, pending), strict=True):
+            work.kind = kind
         while True:
             for rung in sorted({work.rung for work in pending}):
                 self._generate([work for work in pending if work.rung == rung], ladder[rung])
@@ -266,6 +271,15 @@ class Photos:
             for work, embedding in zip(readable, self.recognizer.embed(image, marks), strict=True):
                 work.source = embedding
 
+    def kinds(self, image: Image, works: Sequence[Work]) -> Sequence[NDArray[np.float32] | None]:
+        """Readings [9] of the kinds of faces, None each where none is kept."""
+        if not works or not self.face_model.keeps_kind:
+            return [None] * len(works)
+        sources = [work.source for work in works if work.source is not None]
+        known = isinstance(self.recognizer, DlibRecognizer) and len(sources) == len(works)
+        marks = [work.face.landmarks for work in works]
+        return read_kinds([image] * len(works), marks, np.stack(sources) if known else None)
+
     def _judge(self, out: Image, mask: Mask, works: list[Work]) -> None:
         """Whether each face of the composite is covered, and whether the gate still knows it."""
         for work in works:
@@ -302,13 +316,17 @@ class Photos:
     @staticmethod
     def _generate_by(model: FaceModel, works: Sequence[Work], attempt: Attempt) -> None:
         sights = [work.sight for work in works if work.sight is not None]
-        draws = [model.draw(work.key, attempt, work.psi, sight.z_id) for work, sight in zip(works, sights, strict=True)]
+        draws = [
+            model.draw(work.key, attempt, work.psi, sight.z_id, work.kind)
+            for work, sight in zip(works, sights, strict=True)
+        ]
         styles = model.styles(np.stack([sight.z_id for sight in sights]), draws, attempt)
         for work, draw, made in zip(works, draws, model.render(styles, sights), strict=True):
             work.generated = made
             work.result.layer = None if attempt.band else attempt.layer
             if not model.swap:
                 work.result.k, work.result.psi, work.result.members_digest = draw.k, draw.psi, draw.members_digest
+                work.result.kind = draw.kind
 
     # -- the account --------------------------------------------------------------------------------------------------
 

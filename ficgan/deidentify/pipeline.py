@@ -39,6 +39,7 @@ from ficgan.face_model import CropModel, FaceModel, ModelInfo
 from ficgan.faces import Alignment, Face, FaceDetector, Recognizer, get_detector, get_recognizer, make_gate
 from ficgan.faces.detection import check_image
 from ficgan.faces.models import check_onnx_device
+from ficgan.identity.kind import PARTS, parse_parts
 from ficgan.images.read import Picture, as_photo
 from ficgan.policy import Attempt, FaceResult, Policy, Result
 
@@ -150,6 +151,7 @@ class Deidentifier:
         add: Sequence[str] = (),
         exemplar: Image | None = None,
         swap: bool = False,
+        keep_kind: str | Sequence[str] = PARTS,
         mode: Mode | Anonymizer = "ficgan",
         fallback: str = "solid",
         mask_scale: float = 1.0,
@@ -175,7 +177,8 @@ class Deidentifier:
 
         Args:
             checkpoint, bank: files; None: the embedded ones. A checkpoint needs its own bank.
-            k, band, seed, alpha, attributes, add, swap, device, engine, precision, compile: see `load_face_model`.
+            k, band, seed, alpha, attributes, add, swap, keep_kind, device, engine, precision, compile: see
+                `load_face_model`.
             layer, psi, exemplar: see `Identity`.
             mode, fallback, mask_scale, background: see `Hiding`.
             detector, threshold, scale, thorough, min_score, strict, keep, only, boxes: see `Finding`.
@@ -197,7 +200,7 @@ class Deidentifier:
             return make(None)  # nothing will be generated: no model
         model, info, digest = load_face_model(
             checkpoint, bank, device=device, engine=engine, k=k, band=band, seed=seed, alpha=alpha,
-            attributes=attributes, add=add, swap=swap, precision=precision, compile=compile,
+            attributes=attributes, add=add, swap=swap, keep_kind=keep_kind, precision=precision, compile=compile,
         )  # fmt: skip
         return make(model, info=info, digests={"checkpoint": digest})
 
@@ -213,12 +216,13 @@ class Deidentifier:
 
     def with_controls(
         self, *, k: int | None = None, layer: int | None = None, psi: Diversity | None = None,
-        attributes: str | None = None, fallback: str | None = None,
+        attributes: str | None = None, fallback: str | None = None, keep_kind: str | Sequence[str] | None = None,
     ) -> Deidentifier:  # fmt: skip
         """The same with other controls; nothing is loaded again. None leaves all but `attributes` as they are."""
         other, model = copy(self), copy(self.face_model)
         other.__dict__.pop("films", None)
         model.k, model.attributes = model.k if k is None else k, attributes or None
+        model.keep_kind = model.keep_kind if keep_kind is None else parse_parts(keep_kind)
         photos = self._photos
         other._photos = replace(
             photos, model=model, psi=photos.psi if psi is None else psi, fallback=fallback or photos.fallback

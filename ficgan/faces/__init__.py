@@ -26,6 +26,7 @@ from ficgan.faces.mesh import (
 )
 from ficgan.faces.recognition import (
     RECOGNIZERS,
+    DlibRecognizer,
     Recognizer,
     get_recognizer,
     make_gate,
@@ -37,6 +38,7 @@ from ficgan.faces.recognition import (
 __all__ = [
     "ARCFACE_POINTS", "DETECTORS", "FACE_OVAL", "GOOD_PRESENCE", "LEFT_BROW", "LEFT_EYE", "LEFT_IRIS", "LIPS_INNER",
     "LIPS_OUTER", "MESH_POINTS", "RECOGNIZERS", "RIGHT_BROW", "RIGHT_EYE", "RIGHT_IRIS", "Alignment", "DetectAt",
+    "DlibRecognizer",
     "Face", "FaceDetector", "FaceMesh", "MediaPipeMesh", "Mesh", "Paste", "Recognizer", "blur_face", "crop",
     "detector_missing", "find_meshes", "five_points", "get_detector", "get_recognizer", "invert", "make_gate",
     "matching", "mosaic_face", "paste_back", "public_name", "recognizer_missing", "similarity", "solid_mask",

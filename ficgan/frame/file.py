@@ -99,8 +99,8 @@ class FrameConfig:
         return np.clip(shown, -self.limit, self.limit).astype(np.float32)
 
     def shown_attributes(self, kept: Floats) -> Floats:
-        """Attributes [B,A] that a new face shows, of those that the sources have."""
-        far, side = (np.resize(part, kept.shape[1]) for part in (self.kept, self.sided))
+        """Attributes [A] or [B,A] that a new face shows, of those that its kind has."""
+        far, side = (np.resize(part, kept.shape[-1]) for part in (self.kept, self.sided))
         return (far * kept + side * np.tanh(_SIDE * kept)).astype(np.float32)
 
 

@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.files import atomic_write
 from ficgan.identity import ksame
+from ficgan.identity.kind import Kind, KindCodes, KindGroup, cells_of
 from ficgan.identity.ksame import CHUNK, KSameCode, distances_to, mean_of, means_of
 
 if TYPE_CHECKING:
@@ -227,8 +228,9 @@ class IdentityBank:
         return (mean_of(self.codes, with_it) - mean_of(self.codes, without)).astype(np.float32)
 
     def k_same(
-        self, k: int, key: str, *, seed: int | str = 0, attributes: str | None = None, psi: float = 0.0
-    ) -> KSameCode:
+        self, k: int, key: str, *, seed: int | str = 0, attributes: str | None = None, psi: float = 0.0,
+        kind: Kind | None = None,
+    ) -> KSameCode:  # fmt: skip
         """Draw k people for one face and average them.
 
         ψ = 0 is the paper's mean w_m of the k. ψ > 0 restores the variance that averaging took away,
@@ -240,6 +242,8 @@ class IdentityBank:
             seed: of all draws; a long one where the draws must stay secret.
             attributes: group to draw from, such as "Female,-White"; None is the whole bank.
             psi: ψ ≥ 0; at 1 the codes spread as real people do.
+            kind: group of people that the new identity belongs to; see `ficgan.identity.kind`. Where the bank holds
+                fewer than 2k of them it is widened, and members of other groups are moved by attribute vectors.
 
         Raises:
             UsageError: k too small or too large for the group, ψ out of range, or an unknown attribute.
@@ -247,15 +251,17 @@ class IdentityBank:
 
         Source: FICGAN, "Manifold k-Same Algorithm" and "Controllability on Facial Attributes" (w'_m).
         """
-        return self.k_same_of_each(k, [key], seed=seed, attributes=attributes, psi=psi)[0]
+        return self.k_same_of_each(k, [key], seed=seed, attributes=attributes, psi=psi, kind=kind)[0]
 
     def k_same_of_each(
-        self, k: int, keys: Sequence[str], *, seed: int | str = 0, attributes: str | None = None, psi: float = 0.0
-    ) -> list[KSameCode]:
+        self, k: int, keys: Sequence[str], *, seed: int | str = 0, attributes: str | None = None, psi: float = 0.0,
+        kind: Kind | None = None,
+    ) -> list[KSameCode]:  # fmt: skip
         """The draws of several keys, each as `k_same` makes it, in much less time than one by one."""
         psi = ksame.check_psi(psi)
-        group = self._group(attributes)
-        ksame.check_k(k, group.size, len(self), attributes)
+        group = self._group(attributes) if kind is None else self._kind_group(attributes, kind, k)
+        whom = attributes if kind is None else f"{attributes or 'the source'} and the kind that is kept"
+        ksame.check_k(k, group.size, len(self), whom)
         draws = []
         for key in keys:
             rng = ksame.keyed_generator(seed, self.digest, key, k, group.name)
@@ -266,22 +272,48 @@ class IdentityBank:
             raise FicganError("the bank is damaged: it has codes that are not finite; fetch or build it again")
         promise, found = ksame.commitment(seed, self.digest), []
         for w_m, chosen in zip(means, draws, strict=True):
+            if group.of_kind is not None:
+                w_m = w_m + group.of_kind.moved(chosen)
             centre, cap = group.spread if psi > 0 else (w_m, math.inf)
-            w = ksame.restore_variance(w_m, centre, k, psi, cap)
+            w = ksame.restore_variance(w_m, centre, k, psi, cap, group.size)
             members = ksame.members_digest(self.digest, chosen)
-            found.append(KSameCode(w, int(k), psi, promise, members, attributes or None))
+            told = None if group.of_kind is None else group.of_kind.told
+            found.append(KSameCode(w, int(k), psi, promise, members, attributes or None, told))
         return found
 
     def _group(self, attributes: str | None) -> _Group:
         wanted = self._wanted(attributes or "")
         name = ",".join(sorted(("" if present else "-") + self.names[i] for i, present in wanted.items()))
+        return self._kept(name, lambda: _Group(name, self._members(wanted) if wanted else None, self._at_hand))
+
+    def _kept(self, name: str, make: Callable[[], _Group]) -> _Group:
         group = self._groups.get(name)
         if group is None:
-            group = _Group(name, self._members(wanted) if wanted else None, self._at_hand)
+            group = make()
             for oldest in list(self._groups)[: 1 - GROUPS]:
                 self._groups.pop(oldest, None)
             self._groups[name] = group
         return group
+
+    def _kind_group(self, attributes: str | None, kind: Kind, k: int) -> _Group:
+        """The people of a kind, or of the least widened one that holds 2k of them."""
+        if self.kinds is None:
+            raise UsageError("this bank does not know its people's ethnic group, gender and decade: keep no kind")
+        wanted = {self.names[index]: present for index, present in self._wanted(attributes or "").items()}
+        kind = kind.within(wanted)
+        name = f"{self._group(attributes).name}|{kind.name}|{k}"
+
+        def made() -> _Group:
+            found = self.kinds.group(kind, 2 * k, self._group(attributes).index)
+            return _Group(name, found.index, self._at_hand, found)
+
+        return self._kept(name, made)
+
+    @cached_property
+    def kinds(self) -> KindCodes | None:
+        """Its people by their kinds; None where the table of attributes does not know these."""
+        cell = cells_of(self.attributes, self.names)
+        return None if cell is None else KindCodes(self._at_hand, cell)
 
     def _index(self, name: str) -> int:
         known = {fold(n): i for i, n in enumerate(self.names)}
@@ -346,18 +378,23 @@ def _means(codes: NDArray[np.floating], owner: NDArray[np.int64], per_person: ND
 
 
 class _Group:
-    """People to draw from, and how they spread; computed once per bank."""
+    """People to draw from, and how they spread; computed once per bank. `of_kind` are those of a kind, moved to it."""
 
-    def __init__(self, name: str, index: NDArray[np.int64] | None, codes: NDArray[np.floating]) -> None:
-        self.name, self.index, self.codes = name, index, codes
+    def __init__(
+        self, name: str, index: NDArray[np.int64] | None, codes: NDArray[np.floating], of_kind: KindGroup | None = None
+    ) -> None:
+        self.name, self.index, self.codes, self.of_kind = name, index, codes, of_kind
         self.size = len(codes) if index is None else len(index)
 
     @cached_property
     def spread(self) -> tuple[NDArray[np.float64], float]:
         """Centre w̄ [D] and the distance from it within which CAP_PERCENTILE per cent of the group lie."""
+        if self.of_kind is not None:
+            return self.of_kind.spread
         centre = mean_of(self.codes, self.index)
         cap = np.percentile(distances_to(centre, self.codes, self.index), ksame.CAP_PERCENTILE)
         return centre, float(cap)
+
 
 
 def fold(name: str) -> str:

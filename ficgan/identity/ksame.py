@@ -45,6 +45,7 @@ class KSameCode:
         commitment: hash that binds the seed, see `commitment`; None for a short seed.
         members_digest: sha256 of the bank's digest and the members' indices.
         attributes: the group the draw was restricted to.
+        kind: what a record says of the source's kind; None where nothing of it was kept, see `KindGroup.told`.
     """
 
     w: NDArray[np.float32]
@@ -53,6 +54,7 @@ class KSameCode:
     commitment: str | None
     members_digest: str
     attributes: str | None
+    kind: dict[str, Any] | None = None
 
 
 def rows(codes: NDArray[np.floating], index: NDArray[np.int64] | None = None) -> Iterator[NDArray[np.float32]]:
@@ -130,18 +132,19 @@ def draw_members(n: int, k: int, rng: np.random.Generator) -> NDArray[np.int64]:
 
 
 def restore_variance(
-    w_m: NDArray[np.float64], centre: NDArray[np.float64], k: int, psi: float, cap: float
+    w_m: NDArray[np.float64], centre: NDArray[np.float64], k: int, psi: float, cap: float, people: int
 ) -> NDArray[np.float32]:
-    """w̄ + ψ·√k·(w_m − w̄), its distance from w̄ at most `cap`; ψ = 0 is w_m itself, untouched.
+    """w̄ + ψ·√(k·(N − 1)/(N − k))·(w_m − w̄), its distance from w̄ at most `cap`; ψ = 0 is w_m itself, untouched.
 
     w_m is the mean of the k codes drawn, the centre w̄ that of the group they were drawn from. The mean of k codes has
-    1/k of their variance, so that all plain means look alike. Scaling its deviation by ψ·√k gives it ψ² of the
-    variance, and every one of the k the same small weight, ψ/√k. Drawing without replacement from N people leaves (N −
-    k)/(N − 1) of that: at k = N nothing deviates from w̄.
+    1/k of their variance, so that all plain means look alike, and drawing them without replacement from N people leaves
+    (N − k)/(N − 1) of that. Undoing both gives it ψ² of the variance, and every one of the k the same small weight. No
+    more than half of what drawing takes is undone: beyond k = N/2 the few who were not drawn would show.
     """
     if psi == 0:
         return w_m.astype(np.float32)
-    deviation = psi * math.sqrt(k) * (w_m - centre)
+    left = max((people - k) / max(people - 1, 1), 0.5)
+    deviation = psi * math.sqrt(k / left) * (w_m - centre)
     length = float(np.linalg.norm(deviation))
     if length > cap:
         deviation *= cap / length
@@ -252,7 +255,7 @@ def exemplar(w_m: W, w_t: W, alpha: float) -> W:
 def audit(
     bank: IdentityBank, *, k: int, psi: float | Sequence[float], num_layers: int, seed: int | str,
     alpha: float | None = None, layer: int | None = None, band: tuple[int, int] | None = None,
-    attributes: str | None = None, directions: Sequence[str] = (), target: str = "bank",
+    attributes: str | None = None, directions: Sequence[str] = (), target: str = "bank", kept: Sequence[str] = (),
 ) -> dict[str, Any]:  # fmt: skip
     """State, ready for JSON, what was drawn, which layers carry it, and what k does not cover.
 
@@ -263,6 +266,7 @@ def audit(
         layer, band: as of `mix_layers`.
         attributes: group drawn from.
         directions: attribute directions added, such as "Female=0.7".
+        kept: parts of the source's kind that the new identity has, too; which kind it is stands nowhere.
         target: where the new identity comes from: "bank", "exemplar" (eq. 5) or "swap" (w_t itself).
     """
     if target not in TARGETS:
@@ -280,6 +284,7 @@ def audit(
         "target": target,
         "attributes": attributes or None,
         "directions": list(directions),
+        "keep_kind": list(kept),
         "layers": {
             "total": num_layers, "k_same": [] if swap else new, "exemplar": new if swap else [], "source": source,
         },

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ from ficgan.frame.file import FrameNetwork, load_appearance, save_appearance
 from ficgan.frame.fit import ridge_map, telling_map
 from ficgan.frame.learn import SIDE
 from ficgan.frame.torch_warp import Composite
+from ficgan.identity.kind import AGES, ETHNICITIES, GENDERS, YEARS, KindCodes, kind_reader
 from ficgan.models import FrameDiscriminator, FrameFICGAN, Network
 from ficgan.models.frame import even_look
 from ficgan.models.layers import Linear
@@ -49,8 +51,9 @@ _PLACES = 16
 class FrameLosses(nn.Module):
     """What linear maps, fitted to the training set once, say of a mix and of a code.
 
-    What must stay of a source is read from the mix. Attributes are read twice: from the texture, which can be fooled by
-    a few wrinkles, and from V's embedding. E is taught the `code_size` components in which V's embeddings differ most.
+    What must stay of a source is read from the mix. Gender and age are read twice: from the texture, which can be
+    fooled by a few wrinkles, and with the ethnic group from V's embedding. E is taught the `code_size` components in
+    which V's embeddings differ most.
     """
 
     readers: Tensor
@@ -58,11 +61,11 @@ class FrameLosses(nn.Module):
     trust: Tensor
     sides: Tensor
     middle: Tensor
-    gain: Tensor
+    kinds: Tensor
     axes: Tensor
 
     def __init__(
-        self, faces: FrameFaces, code_size: int, gain: Sequence[float] = (1.0,), sample: int = 6000
+        self, faces: FrameFaces, code_size: int, gain: float = 1.0, sample: int = 6000
     ) -> None:
         super().__init__()
         rows = np.linspace(0, len(faces) - 1, min(sample, len(faces))).astype(int)
@@ -79,15 +82,20 @@ class FrameLosses(nn.Module):
         looks = faces.model.looks
         known = faces.identity / np.linalg.norm(faces.identity, axis=1, keepdims=True).astype(np.float64)
         middle = known.mean(0)
-        known, kept = known - middle, faces.moment.kept - faces.moment.kept.mean(0)
+        known = known - middle
         variance, axes = np.linalg.eigh(known.T @ known / len(known))
         variance, axes = variance[::-1][:code_size], axes[:, ::-1][:, :code_size]
         axes = np.pad(axes / np.sqrt(variance.mean()), ((0, 0), (0, code_size - axes.shape[1])))
         self.register_buffer("axes", torch.tensor(axes, dtype=torch.float32))
-        sides = ridge_map(known, kept, _RIDGE)
+        labelled = faces.cell >= 0
+        sides = np.zeros((known.shape[1], len(_cell_signs()[0])))
+        if labelled.any():
+            sides = ridge_map(known[labelled], _cell_signs()[faces.cell[labelled]], _RIDGE)
+        shown = KindCodes(known @ sides, faces.cell).means
+        kinds = shown.mean(0) + gain * (shown - shown.mean(0))
+        self.register_buffer("kinds", torch.tensor(np.vstack([kinds, np.zeros_like(kinds[:1])]), dtype=torch.float32))
         self.register_buffer("sides", torch.tensor(sides, dtype=torch.float32))
         self.register_buffer("middle", torch.tensor(middle, dtype=torch.float32))
-        self.register_buffer("gain", torch.from_numpy(np.resize(gain, kept.shape[1]).astype(np.float32)))
         self.register_buffer("readers", torch.tensor(np.vstack([maps[1].T, looks[:, :pixels]]), dtype=torch.float32))
         self.register_buffer("looks", torch.tensor(looks[:, pixels:], dtype=torch.float32))
         self.register_buffer("trust", torch.tensor(np.r_[trust, np.ones(len(looks))], dtype=torch.float32))
@@ -108,10 +116,28 @@ class FrameLosses(nn.Module):
         """What V's embeddings [B,E] say of a person, [B,code_size]; its mean square is 1."""
         return (F.normalize(embeddings, dim=1) - self.middle) @ self.axes
 
-    def attributes(self, source: Tensor, mix: Tensor) -> Tensor:
-        """Squared difference [B] of the attributes that V's embeddings [B,E] show from `gain` times the source's."""
-        shown, wanted = ((F.normalize(one, dim=1) - self.middle) @ self.sides for one in (mix, source))
-        return (shown - self.gain * wanted).square().mean(1)
+    def kind(self, mix: Tensor, target: Tensor, cell: Tensor, to_mean: Tensor) -> Tensor:
+        """Squared difference [B] of the kinds that V's embeddings of mixes [B,E] show from those that they shall show.
+
+        Args:
+            target: embeddings [B,E] of those whose identity is taken.
+            cell: int64 [B], kind that a k-same draw is of; −1 where it is unknown.
+            to_mean: bool [B], which mixes take a draw.
+        """
+        shown, theirs = ((F.normalize(one, dim=1) - self.middle) @ self.sides for one in (mix, target))
+        wanted = torch.where(to_mean[:, None], self.kinds[cell], theirs)
+        apart = (shown - wanted).square().mean(1)
+        return apart * (~to_mean | (cell >= 0))
+
+
+@lru_cache(maxsize=1)
+def _cell_signs() -> NDArray[np.float64]:
+    """[126,9]: ethnic group, gender and age of each cell, each of unit spread."""
+    ethnicity, gender, age = (part.ravel() for part in np.indices((len(ETHNICITIES), len(GENDERS), len(AGES))))
+    signs = np.concatenate([np.eye(len(ETHNICITIES))[ethnicity], gender[:, None], YEARS[age, None] / 16], 1)
+    signs = signs - signs.mean(0)
+    signs[:, :-1] /= signs[:, :-1].std(0)
+    return np.asarray(signs)
 
 
 class Judged(NamedTuple):
@@ -182,7 +208,7 @@ class FrameTask:
             self.model = replace(self.model, telling=telling_map(codes, identity, free, gain))
         self.mixes = Mixes(self.set, self.frame, self.device)
         size = self.config.model.id_dim
-        self.losses = FrameLosses(self.set, size, self.config.loss.attributes_gain).to(self.device)
+        self.losses = FrameLosses(self.set, size, self.config.loss.kind_gain).to(self.device)
         self.composite = Composite(self.model.warp, self.model.mask, SIDE).to(self.device)
         written = self.model.written.reshape(len(self.model.written), -1, 3).transpose(0, 2, 1)  # channels first
         self.components = torch.from_numpy(written.reshape(len(written), -1).copy()).to(self.device)
@@ -218,7 +244,11 @@ class FrameTask:
     @torch.no_grad()
     def _remember(self, model: FrameFICGAN, rows: NDArray[np.int64]) -> None:
         w = model.map(model.encode(self.mixes.textures(rows), self.mixes.identity(rows)))
-        self.memory.add(np.concatenate([self.model.told(self.set.codes[rows]), w.float().cpu().numpy()], 1))
+        self._add(rows, w)
+
+    def _add(self, rows: NDArray[np.int64], w: Tensor) -> None:
+        codes = np.concatenate([self.set.banked(rows), w.float().cpu().numpy()], 1)
+        self.memory.add(codes, self.set.cell[rows])
 
     def generator_step(
         self, state: TrainingState, judge: FrameDiscriminator, indices: Tensor, weights: Weights, share: float,
@@ -236,13 +266,12 @@ class FrameTask:
         z_id = model.encode(batch.texture, batch.code)
         w = model.map(z_id)
         model.mapping.track_mean(w)
-        told = self.model.told(self.set.codes[rows])
-        self.memory.add(np.concatenate([told, w.detach().float().cpu().numpy()], 1))
+        self._add(rows, w.detach())
         new = torch.where(plan.to_mean[:, None].to(w.device), w_mean.to(w.dtype), w[plan.target.to(w.device)])
         per_layer = with_reconstructions(w, in_layers(w, new, plan, model.num_layers))
         fakes, textures, shape, fine = self._published(model, batch, per_layer)
         x_rec, x_mix = fakes.chunk(2)
-        terms, maps_rec, maps_mix, maps_real = self._terms(batch, plan, textures, shape, x_rec, x_mix, weights, rng)
+        terms, maps_rec, maps_mix, maps_real = self._terms(rows, batch, plan, textures, shape, x_rec, x_mix, rng)
         fine_rec, fine_mix = fine.chunk(2)
         learned = z_id[:, batch.code.shape[1] :].float()
         terms["code"] = (learned - self.losses.seen(batch.identity)).square().mean()
@@ -252,7 +281,7 @@ class FrameTask:
         total = (
             weights.reconstruction * terms["rec"] + factors.perceptual * terms["perceptual"]
             + factors.structure * terms["structure"] + factors.keep * terms["keep"]
-            + factors.attributes * terms["attributes"] + factors.shape * terms["shape"]
+            + factors.kind * terms["kind"] + factors.shape * terms["shape"]
             + factors.colour * terms["colour"] + factors.anchor * terms["anchor"]
             + factors.manifold * terms["manifold"] + factors.beside * terms["beside"]
             + factors.excess * terms["excess"] + factors.code * terms["code"]
@@ -314,13 +343,18 @@ class FrameTask:
 
     def _mix(self, rows: NDArray[np.int64], plan: Swap, rng: np.random.Generator) -> tuple[FrameBatch, Tensor]:
         """The batch as the linear model has it, and w of those that go towards a mean [B,w_dim]."""
-        size = self.model.code_size
-        new = self.set.codes[rows[plan.target.numpy()]]
+        others = rows[plan.target.numpy()]
+        new, given = self.set.codes[others], self.set.moment.kept[others]
         w = np.zeros((len(rows), self.config.model.w_dim), np.float32)
         for row in np.flatnonzero(plan.to_mean.numpy()):
-            code = self.memory.draw(rng)
-            new[row], w[row] = code[:size], code[size:]
-        return self.mixes.batch(rows, new, plan.kept.numpy() + 1, rng), torch.from_numpy(w).to(self.device)
+            new[row], given[row], w[row] = self._split(self.memory.draw(rng, int(self.set.cell[rows[row]])))
+        batch = self.mixes.batch(rows, new, given, plan.kept.numpy() + 1, rng)
+        return batch, torch.from_numpy(w).to(self.device)
+
+    def _split(self, codes: Floats) -> list[Floats]:
+        """The linear model's code, attributes and w of what the memory holds."""
+        size = self.model.code_size
+        return np.split(codes, [size, size + len(self.model.names)], -1)
 
     def _published(
         self, model: FrameFICGAN, batch: FrameBatch, w: Tensor
@@ -343,8 +377,8 @@ class FrameTask:
         return self.composite(source, textures, points, upright), textures, out.shape, fine
 
     def _terms(
-        self, batch: FrameBatch, plan: Swap, textures: Tensor, shape: Tensor, x_rec: Tensor, x_mix: Tensor,
-        weights: Weights, rng: torch.Generator,
+        self, rows: NDArray[np.int64], batch: FrameBatch, plan: Swap, textures: Tensor, shape: Tensor, x_rec: Tensor,
+        x_mix: Tensor, rng: torch.Generator,
     ) -> tuple[dict[str, Tensor], list[Tensor], list[Tensor], list[Tensor]]:  # fmt: skip
         factors, count = self.config.loss, len(x_rec)
         mask = self.composite.mask
@@ -368,7 +402,6 @@ class FrameTask:
             _, seen = self.verify.read((batch.source, None), (batch.source, vary))
         embedding, made = self.verify.read((x_rec, None), (x_mix, vary))
         v_rec, v_mix = embedding.chunk(2)
-        terms["attributes"] = self.losses.attributes(batch.identity, v_mix).mean()
         maps = [one[:count] for one in seen]
         maps_rec, maps_mix = ([one[part] for one in made] for part in (slice(count), slice(count, None)))
         terms["perceptual"] = losses.feature_distance(maps, maps_rec)
@@ -377,6 +410,9 @@ class FrameTask:
         owed = 1 - plan.kept.to(self.device, torch.float32) / self.model.num_layers
         swapped = (~plan.to_mean).to(self.device)
         margin = factors.negative_margin
+        cell = torch.from_numpy(self.set.cell[rows]).to(self.device)
+        kind = self.losses.kind(v_mix, target, cell, plan.to_mean.to(self.device))
+        terms["kind"] = (kind * owed).mean()
         terms["neg"] = (losses.negative_hinge(batch.identity, target, v_mix, margin, swapped) * owed).mean()
         terms["pos"] = (losses.positive(target, v_mix) * owed * swapped.float()).mean()
         return terms, maps_rec, maps_mix, seen
@@ -417,10 +453,11 @@ class FrameTask:
             mean distance of mixes and reconstructions to it, `sharpness`: variance of the mixes' Laplacian of the
             sources', `mse`: of reconstructions in [−1, 1], `keep`: see `FrameLosses.keep`. Of faces that take another
             one's identity: `swap_match`, share that is taken for that one, `swap_source`, share that is taken for its
-            source. The linear model's have `_linear` at their end.
+            source. `ethnicity` and `gender`: share of mixes that are read as their sources are, `age`: mean difference
+            in years. The linear model's have `_linear` at their end.
         """
         assert isinstance(model, FrameFICGAN)
-        recogniser = get_recognizer("auto")
+        recogniser = get_recognizer("dlib")
         points = Alignment().points(SIDE).astype(np.float32)[None]
         rows = self.held_out[:: max(1, len(self.held_out) // JUDGED)][:JUDGED]
         figures_of: dict[str, list[Floats]] = {}
@@ -443,7 +480,11 @@ class FrameTask:
                 keep = self.losses.keep(mix_texture, batch.shape if end else drawn.shape, batch.wanted)
                 mse = ((rec_texture - batch.texture).square() * mask).mean((1, 2, 3)) / mask.mean()
                 sharp = sharpness_under(mix_texture, mask) / sharpness_under(batch.texture, mask)
+                before, after = (kind_reader().read(one) for one in (source, mix))
+                groups = len(ETHNICITIES)
                 figures = {
+                    "ethnicity": before[:, :groups].argmax(1) == after[:, :groups].argmax(1),
+                    "gender": (before[:, groups] > 0.5) == (after[:, groups] > 0.5), "age": abs(before - after)[:, -1],
                     "match": apart < recogniser.match_threshold, "distance": apart, "mse": mse, "keep": keep,
                     "distance_rec": np.linalg.norm(rec - source, axis=1), "sharpness": sharp.log(),
                 }  # fmt: skip
@@ -465,10 +506,10 @@ class FrameTask:
         self, model: FrameFICGAN, rows: NDArray[np.int64], kept: int, rng: np.random.Generator, *, swap: bool = False
     ) -> tuple[FrameBatch, Tensor]:
         """Faces and their w [2B,L,w_dim]: k-same draws from layer `kept` + 1 on, with `swap` the row before."""
-        drawn = np.stack([self.memory.draw(rng) for _ in rows])
-        new, w_new = np.split(drawn, [self.model.code_size], 1)
-        new = self.set.codes[np.roll(rows, 1)] if swap else new
-        batch = self.mixes.batch(rows, new, np.full(len(rows), kept + 1), rng)
+        new, given_new, w_new = self._split(np.stack([self.memory.draw(rng, int(self.set.cell[row])) for row in rows]))
+        if swap:
+            new, given_new = self.set.codes[np.roll(rows, 1)], self.set.moment.kept[np.roll(rows, 1)]
+        batch = self.mixes.batch(rows, new, given_new, np.full(len(rows), kept + 1), rng)
         w = model.map(model.encode(batch.texture, batch.code))
         given = w.roll(1, 0) if swap else torch.from_numpy(w_new).to(w)
         layered = given[:, None].repeat(1, model.num_layers, 1)

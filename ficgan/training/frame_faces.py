@@ -21,6 +21,7 @@ from ficgan.frame import AppearanceModel, Moment, Readings, detail_of, read_text
 from ficgan.frame.appearance import SLOPES
 from ficgan.frame.file import FrameConfig
 from ficgan.frame.learn import images_of, meshes_of
+from ficgan.identity.kind import Kind, KindCodes, KindGroup, cells_of
 from ficgan.identity.ksame import draw_members, restore_variance
 from ficgan.training.step import StoredRows, locked
 
@@ -42,6 +43,7 @@ class FrameFaces:
         codes: float32 [N,D] of the linear model.
         detail: float32 [N] of `detail_of`.
         identity: float32 [N,E], embeddings of V.
+        cell: int64 [N] of `cells_of`, the kinds by the labels; −1 where they are unknown.
     """
 
     model: AppearanceModel
@@ -52,6 +54,7 @@ class FrameFaces:
     moment: Moment
     detail: Floats
     identity: Floats
+    cell: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -79,12 +82,19 @@ class FrameFaces:
                 count = _read_faces(data, model, mesh, verify, folder, say)
                 with atomic_write(record) as file:
                     file.write(json.dumps({"digest": digest, "faces": count}).encode())
-        names = ("points", "light", "kept", "grey", "codes", "detail", "identity")
-        points, light, kept, grey, codes, detail, identity = (np.load(folder / f"{name}.npy") for name in names)
+        names = ("points", "light", "kept", "grey", "codes", "detail", "identity", "rows")
+        points, light, kept, grey, codes, detail, identity, rows = (np.load(folder / f"{name}.npy") for name in names)
+        labels = None if data.labels is None else data.labels.take(rows)
+        cell = None if labels is None else cells_of(labels.attributes, labels.attribute_names)
         images, textures = (StoredRows(folder / f"{name}.npy") for name in ("images", "textures"))
         read = model.shape.read(points)
         moment = Moment(read, read.numbers, light, kept, grey)
-        return cls(model, images, textures, read, codes, moment, detail, identity)
+        cell = np.full(len(codes), -1) if cell is None else cell
+        return cls(model, images, textures, read, codes, moment, detail, identity, cell)
+
+    def banked(self, rows: NDArray[np.int64]) -> Floats:
+        """Codes and attributes [B,D+A] as a bank holds them."""
+        return np.concatenate([self.model.told(self.codes[rows]), self.moment.kept[rows]], 1)
 
 
 def _read_faces(
@@ -118,6 +128,7 @@ def _read_faces(
             identity.append(verify(x.float() / 127.5 - 1).numpy())
             say("reading identities", min(begin + 64, count), count)
     np.save(folder / "identity.npy", np.concatenate(identity).astype(np.float32))
+    np.save(folder / "rows.npy", clear)
     images.flush()
     textures.flush()
     return count
@@ -169,9 +180,11 @@ class Mixes:
         self.faces, self.config, self.device = faces, config, device
 
     def batch(
-        self, rows: NDArray[np.int64], new: Floats, first: NDArray[np.int64], rng: np.random.Generator
+        self, rows: NDArray[np.int64], new: Floats, given: Floats, first: NDArray[np.int64], rng: np.random.Generator
     ) -> FrameBatch:
-        """Rows [B] of the set, each of which takes another code `new` [B,D] from layer `first` [B] (from 1) on."""
+        """Rows [B] of the set, each of which takes another code `new` [B,D] with its attributes `given` [B,A] from
+        layer `first` [B] (from 1) on.
+        """
         faces, model, config = self.faces, self.faces.model, self.config
         own, moment = faces.codes[rows], faces.moment.take(rows)
         moment = replace(moment, numbers=np.clip(moment.numbers, -config.limit, config.limit))
@@ -181,7 +194,6 @@ class Mixes:
         numbers = moment.numbers + damp * (config.shown_numbers(moment.numbers, noise) - moment.numbers)
         light = moment.light.copy()
         light[:, SLOPES] *= 1 + damp * (config.slopes - 1)
-        given = config.shown_attributes(moment.kept)
         mixed = replace(moment, numbers=numbers, light=light, kept=given.astype(np.float32))
         take = np.stack([model.taken(int(one), model.num_layers) for one in first])
         codes = model.mixed(own, new, take, given)
@@ -241,19 +253,29 @@ class CodeMemory:
 
     def __init__(self, size: int = 4096, k: int = 1024, psi: float = 1.0) -> None:
         self.size, self.k, self.psi = size, k, psi
-        self.codes = np.zeros((0, 0), np.float32)
-        self._cap, self._age = np.inf, 0
+        self._codes, self._cell = np.zeros((0, 0), np.float32), np.zeros(0, np.int64)
+        self._known = KindCodes(self._codes, self._cell)
+        self._groups: dict[str, KindGroup] = {}
+        self._age = 0
 
-    def add(self, codes: Floats) -> None:
-        self.codes = np.concatenate([self.codes.reshape(-1, codes.shape[1]), codes])[-self.size :]
+    def add(self, codes: Floats, cell: NDArray[np.int64]) -> None:
+        """Codes [B,C] of faces of these cells [B]; draws see them at the next multiple of 64 calls."""
+        self._codes = np.concatenate([self._codes.reshape(-1, codes.shape[1]), codes])[-self.size :]
+        self._cell = np.concatenate([self._cell, cell])[-self.size :]
         if self._age % 64 == 0:
-            self._cap = float(np.percentile(np.linalg.norm(self.codes - self.codes.mean(0), axis=1), 95))
+            self._known, self._groups = KindCodes(self._codes, self._cell), {}
         self._age += 1
 
-    def draw(self, rng: np.random.Generator) -> Floats:
-        """One k-same code [C]."""
-        k = max(2, min(self.k, len(self.codes) // 4))
-        members = draw_members(len(self.codes), k, rng)
-        mean = self.codes[members].mean(0, dtype=np.float64)
+    def draw(self, rng: np.random.Generator, cell: int = -1) -> Floats:
+        """One k-same code [C] of somebody of the kind of a cell; −1: of anybody."""
+        kind = Kind.everybody() if cell < 0 else Kind.of_cell(cell)
+        known = self._known
+        if kind.name not in self._groups:
+            k = max(2, min(self.k, len(known.codes) // 4))
+            self._groups[kind.name] = known.group(kind, 2 * k)
+        group = self._groups[kind.name]
+        k = max(2, min(self.k, len(group.index) // 2))
+        members = group.index[draw_members(len(group.index), k, rng)]
+        mean = known.codes[members].mean(0, dtype=np.float64) + group.moved(members)
         psi = self.psi * float(rng.uniform(0.5, 1))
-        return restore_variance(mean, self.codes.mean(0, dtype=np.float64), k, psi, self._cap)
+        return restore_variance(mean, group.spread[0], k, psi, group.spread[1], len(group.index))

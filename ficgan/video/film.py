@@ -375,7 +375,7 @@ class FilmJob:
 
         with self.state.timed("choosing faces"):
             renderer.audition(jobs, set().union(*wanted.values()))
-        known |= {person: (cast.z_id, cast.rung) for person, cast in renderer.casts.items()}
+        known |= {person: (cast.z_id, cast.rung, cast.kind) for person, cast in renderer.casts.items()}
         self.state.save_casts(renderer, 0)
 
     def render(self) -> None:

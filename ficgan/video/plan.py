@@ -393,6 +393,8 @@ class State:
         tensors: dict[str, NDArray[Any]] = {}
         for number, (person, cast) in enumerate(renderer.casts.items()):
             tensors[f"z_id.{number}"] = cast.z_id
+            if cast.kind is not None:
+                tensors[f"kind.{number}"] = cast.kind
             casts.append({
                 "person": person, "rung": cast.rung, "distance": cast.distance, "matched_by": cast.matched_by,
                 "settled": cast.settled, "checked": list(cast.checked.items()), "hidden": list(cast.hidden),
@@ -418,9 +420,9 @@ class State:
                 for number, saved in enumerate(json.loads(header["casts"])):
                     tracks = {name: set(saved.pop(name)) for name in ("hidden", "watched")}
                     checked, person, rung = dict(saved.pop("checked")), saved.pop("person"), saved.pop("rung")
-                    renderer.cast(
-                        person, file.get_tensor(f"z_id.{number}"), rung, checked=checked, **tracks, **saved
-                    )
+                    kind = file.get_tensor(f"kind.{number}") if f"kind.{number}" in file.keys() else None  # noqa: SIM118
+                    z_id = file.get_tensor(f"z_id.{number}")
+                    renderer.cast(person, z_id, rung, kind, checked=checked, **tracks, **saved)
                 for number, (mode, person) in enumerate(json.loads(header["stills"])):
                     renderer.covers.stills[mode, person] = file.get_tensor(f"still.{number}")
                 renderer.counts = Counter(json.loads(header["counts"]))

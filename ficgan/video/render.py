@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from ficgan.anonymizers import Images
 from ficgan.anonymizers.modes import Methods, aligned_crop, cover, paste_aligned, placement
 from ficgan.errors import InputError, UsageError
-from ficgan.face_model import FaceModel, Sight
+from ficgan.face_model import FaceModel, Sight, read_kinds
 from ficgan.faces import (
+    DlibRecognizer,
     Face,
     Paste,
     blur_face,
@@ -130,6 +131,8 @@ class Cast:
     """[1,S]; None where no setting hides the person: always the fallback."""
     z_id: NDArray[np.float32]
     rung: int = 0
+    kind: NDArray[np.float32] | None = None
+    """Reading [9] of the person's kind, one for the whole film; None where nothing of it is kept."""
     draw: dict[str, Any] = field(default_factory=dict)
     """k, ψ, members digest, layer: for the account."""
     checked: dict[int, float] = field(default_factory=dict)
@@ -211,27 +214,38 @@ class Renderer:
         again = [one for one, cast in casts if cast.styles is not None and (not cast.settled or one in lost)]
         for person in again:
             cast = self.casts[person]
-            self.cast(person, cast.z_id, cast.rung + 1, matched_by=cast.matched_by)
+            self.cast(person, cast.z_id, cast.rung + 1, cast.kind, matched_by=cast.matched_by)
         return bool(again)
 
-    def cast(self, person: str, z_id: NDArray[np.float32], rung: int = 0, **known: Any) -> None:
+    def cast(
+        self, person: str, z_id: NDArray[np.float32], rung: int = 0, kind: NDArray[np.float32] | None = None,
+        **known: Any,
+    ) -> None:  # fmt: skip
         """Give a person a new identity: the styles of a rung of the ladder, none where it ends.
 
-        `z_id` [1,id_dim] is the source's code. `known` are further fields of `Cast`, from what was done before.
+        Args:
+            person: key of the person.
+            z_id: [1,id_dim], the source's code.
+            rung: of the ladder.
+            kind: [9], reading of the source's kind.
+            known: further fields of `Cast`, from what was done before.
         """
         if self.tools.face_model is not None:
-            self.casts[person] = replace(self._cast(person, z_id, rung), **known)
+            self.casts[person] = replace(self._cast(person, z_id, rung, kind), **known)
 
-    def _cast(self, person: str, z_id: NDArray[np.float32], rung: int) -> Cast:
-        model, cast = self.tools.face_model, Cast(None, z_id, rung)
+    def _cast(
+        self, person: str, z_id: NDArray[np.float32], rung: int, kind: NDArray[np.float32] | None
+    ) -> Cast:
+        model, cast = self.tools.face_model, Cast(None, z_id, rung, kind)
         if model is None or rung >= len(self._ladder):
             return cast
         attempt = self._ladder[rung]
-        draw = model.draw(person, attempt, self.tools.psi, z_id[0])
+        draw = model.draw(person, attempt, self.tools.psi, z_id[0], kind)
         cast.styles = model.styles(z_id, [draw], attempt)
         cast.draw = {"layer": None if attempt.band else attempt.layer, "attempts": rung + 1}
         if not model.swap:
             cast.draw |= {"k": draw.k, "psi": draw.psi, "members_digest": draw.members_digest}
+            cast.draw |= {} if draw.kind is None else {"kind": draw.kind}
         return cast
 
     def audition(self, jobs: Callable[[Collection[str]], Iterable[FrameJob]], people: Collection[str]) -> None:
@@ -251,6 +265,7 @@ class Renderer:
         if model is None:
             return
         tried: dict[str, list[_Trial]] = {}
+        kinds: dict[str, list[NDArray[np.float32]]] = {}
 
         def read(people: Collection[str], rungs: range) -> None:
             reader = _Reader(model, 0)
@@ -259,9 +274,12 @@ class Renderer:
                     if face.sight.problem:
                         continue
                     trials = tried.setdefault(face.person, [])
+                    if not rungs[0]:
+                        kinds.setdefault(face.person, []).append(self._kind([face]))
                     if len(trials) <= rungs[0]:
                         z_id = trials[0].cast.z_id if trials else face.sight.z_id[None]
-                        trials += [_Trial(self._cast(face.person, z_id, rung)) for rung in rungs]
+                        kind = trials[0].cast.kind if trials else _mean(kinds[face.person])
+                        trials += [_Trial(self._cast(face.person, z_id, rung, kind)) for rung in rungs]
                     for trial in _in_play(trials):
                         if trial.cast.rung not in rungs:
                             continue
@@ -275,6 +293,11 @@ class Renderer:
                         trial.near += ratio < self.settings.margin
 
         read(people, range(1))
+        other = [one for one, trials in tried.items() if not self._same_group(trials[0].cast.kind, _mean(kinds[one]))]
+        for person in other:  # the first frame showed somebody of another kind than all of them do
+            tried[person] = []
+        if other:
+            read(other, range(1))
         for rungs in (range(1, self._of_photos), range(self._of_photos, len(self._ladder))):
             near = [person for person, trials in tried.items() if min(trial.near for trial in trials)]
             if near and rungs:
@@ -285,10 +308,27 @@ class Renderer:
             alike = [trial for trial in good if self._ladder[trial.cast.rung].layer == layer]
             chosen = max(alike, key=lambda trial: np.mean(trial.ratios)).cast
             if min(trial.near for trial in good) >= len(good[0].ratios) / 2:
-                chosen = self._cast(person, chosen.z_id, len(self._ladder))
+                chosen = self._cast(person, chosen.z_id, len(self._ladder), chosen.kind)
             chosen.matched_by = list(dict.fromkeys(name for trial in trials for name in trial.cast.matched_by))
             chosen.settled, chosen.distance = True, None  # nothing of what was read is shown
             self.casts[person] = chosen
+
+    def _kind(self, faces: Sequence[_NewFace]) -> NDArray[np.float32] | None:
+        """Mean reading [9] of the kind of one person's faces; None where nothing of it is kept."""
+        model, gate = self.tools.face_model, self.tools.gate
+        if model is None or not model.keeps_kind:
+            return None
+        images, marks = [face.frame.image for face in faces], [face.appearance.face.landmarks for face in faces]
+        if not isinstance(gate, DlibRecognizer):
+            return _mean(read_kinds(images, marks))
+        for face in faces:
+            self._know(face)
+        return _mean(read_kinds(images, marks, np.stack([face.known for face in faces if face.known is not None])))
+
+    def _same_group(self, a: NDArray[np.float32] | None, b: NDArray[np.float32] | None) -> bool:
+        model = self.tools.face_model
+        kinds = [None if model is None else model.kind_of(one) for one in (a, b)]
+        return all(one is None for one in kinds) or len({one.name for one in kinds if one is not None}) == 1
 
     # -- new faces --------------------------------------------------------------------------------------------------
 
@@ -299,8 +339,9 @@ class Renderer:
         faces = self._steady(reader.read(jobs, around))
         for person in dict.fromkeys(face.person for face in faces):
             if person not in self.casts:
-                codes = [face.sight.z_id for face in faces if face.person == person]
-                self.cast(person, np.mean(codes, 0, keepdims=True, dtype=np.float32))
+                theirs = [face for face in faces if face.person == person]
+                z_id = np.mean([face.sight.z_id for face in theirs], 0, keepdims=True, dtype=np.float32)
+                self.cast(person, z_id, kind=self._kind(theirs))
         pending = faces
         while pending := [face for face in pending if self.casts[face.person].styles is not None]:
             styles = np.concatenate([self.casts[face.person].styles for face in pending])
@@ -388,13 +429,18 @@ class Renderer:
         """What the gate says of a new face and its source; recognisers that take it for the source are noted."""
         gate, marks = self.tools.gate, face.appearance.face.landmarks[None]
         assert gate is not None and face.paste is not None
-        if face.known is None:
-            face.known = gate.embed(face.frame.image, marks)[0]
-        before, after = face.known, gate.embed(face.paste.image, marks)[0]
+        before, after = self._know(face), gate.embed(face.paste.image, marks)[0]
         distance = float(gate.distance(before, after))
         names = matching(gate, before, after)
         cast.matched_by += [name for name in names if name not in cast.matched_by]
         return _Reading(distance, 0.0 if names else distance / gate.match_threshold)
+
+    def _know(self, face: _NewFace) -> NDArray[np.float32]:
+        """What the gate reads of a source, once."""
+        if face.known is None:
+            assert self.tools.gate is not None
+            face.known = self.tools.gate.embed(face.frame.image, face.appearance.face.landmarks[None])[0]
+        return face.known
 
     # -- pictures ---------------------------------------------------------------------------------------------------
 
@@ -535,6 +581,11 @@ class _Reader:
         while last - frame < self.reach and (track, last + 1) in rows:
             last += 1
         return [rows[track, n] for n in range(first, last + 1)], frame - first
+
+
+def _mean(readings: Sequence[NDArray[np.float32] | None]) -> NDArray[np.float32] | None:
+    known = [one for one in readings if one is not None]
+    return np.mean(known, 0, dtype=np.float32) if known else None
 
 
 def _area(face: Face) -> float:

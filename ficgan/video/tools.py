@@ -38,8 +38,8 @@ class VideoTools:
     gate: Recognizer | None = None
     """Checks new faces and the result: one recogniser, or several as one; if not given, `recognizer` does."""
 
-    casts_of_job: dict[str, tuple[NDArray[np.float32], int]] = field(default_factory=dict)
-    """Person → source's code and rung of the ladder in earlier films, where they are linked."""
+    casts_of_job: dict[str, tuple[NDArray[np.float32], int, NDArray[np.float32] | None]] = field(default_factory=dict)
+    """Person → source's code, rung of the ladder and kind in earlier films, where they are linked."""
 
     def __post_init__(self) -> None:
         if self.gate is None:
@@ -71,7 +71,7 @@ class Films:
     thorough: bool = False
     gate: Recognizer | None = None
     _people: People | None = None
-    _casts: dict[str, tuple[NDArray[np.float32], int]] = field(default_factory=dict)
+    _casts: dict[str, tuple[NDArray[np.float32], int, NDArray[np.float32] | None]] = field(default_factory=dict)
 
     def settings(self, **changes: Any) -> VideoSettings:
         """The usual settings with this mode, and what is changed."""

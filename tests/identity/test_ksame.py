@@ -123,7 +123,7 @@ def test_a_draw_from_a_group_equals_a_plain_loop(data, n, psi, seed):
     if psi:
         centre = np.array([math.fsum(codes[i, j] for i in group) / len(group) for j in range(6)])
         lengths = [math.sqrt(math.fsum((codes[i] - centre) ** 2)) for i in group]
-        away = psi * math.sqrt(k) * (w - centre)
+        away = psi * math.sqrt(k / max((len(group) - k) / (len(group) - 1), 0.5)) * (w - centre)
         cap = np.percentile(lengths, 95)
         w = centre + away * min(1, cap / max(math.sqrt(math.fsum(away**2)), 1e-300))
     np.testing.assert_allclose(drawn.w, w, rtol=1e-6, atol=1e-7)
@@ -155,15 +155,14 @@ def test_a_draw_reads_its_members_only(monkeypatch):
     assert read == [30, 200, 200, 30, 30]
 
 
-@pytest.mark.parametrize(("k", "psi"), [(20, 1.0), (200, 0.6)])
-def test_restored_variance(k, psi):
-    """Its variance is ψ² of the population's, less (N − k)/(N − 1) for drawing without replacement."""
+@pytest.mark.parametrize(("k", "psi", "left"), [(20, 1.0, 1), (200, 0.6, 1), (300, 1.0, 0.5)])
+def test_restored_variance(k, psi, left):
+    """Its variance is ψ² of the population's; of more than half of the people drawing takes more than is undone."""
     bank = make_bank(400)
     trials = 2000
     w = np.stack([bank.k_same(k, str(t), seed=1, psi=psi).w for t in range(trials)]).astype(np.float64)
     population = bank.codes.astype(np.float64)
-    finite = (400 - k) / 399
-    expected = psi**2 * population.var(0).sum() * finite
+    expected = psi**2 * population.var(0).sum() * left
     # The total variance of 16 dimensions is known to about 2 % from 2,000 draws; the cap takes a little off the tails.
     assert expected * 0.88 < w.var(0).sum() < expected * 1.06
     np.testing.assert_allclose(w.mean(0), population.mean(0), atol=5 * psi * 2 / math.sqrt(trials))
@@ -179,8 +178,9 @@ def test_plain_mean_has_one_kth_of_the_variance():
 def test_psi_moves_along_the_deviation_of_the_same_draw():
     bank = make_bank()
     plain, restored = bank.k_same(50, "a", seed=3), bank.k_same(50, "a", seed=3, psi=0.3)
-    centre = bank.codes.astype(np.float64).mean(0)
-    np.testing.assert_allclose(restored.w, centre + 0.3 * math.sqrt(50) * (plain.w - centre), rtol=1e-5, atol=1e-5)
+    centre, n = bank.codes.astype(np.float64).mean(0), len(bank)
+    times = 0.3 * math.sqrt(50 * (n - 1) / (n - 50))
+    np.testing.assert_allclose(restored.w, centre + times * (plain.w - centre), rtol=1e-5, atol=1e-5)
     assert plain.members_digest == restored.members_digest
 
 
@@ -190,7 +190,7 @@ def test_norm_is_capped():
     cap = np.percentile(np.linalg.norm(bank.codes.astype(np.float64) - centre, axis=1), 95)
     far = [np.linalg.norm(bank.k_same(50, str(t), psi=5.0).w - centre) for t in range(30)]
     np.testing.assert_allclose(far, cap, rtol=1e-4)
-    w = restore_variance(np.array([3.0, 4.0]), np.zeros(2), 4, 1.0, 2.0)
+    w = restore_variance(np.array([3.0, 4.0]), np.zeros(2), 4, 1.0, 2.0, 1000)
     np.testing.assert_allclose(w, [1.2, 1.6], rtol=1e-6)
 
 

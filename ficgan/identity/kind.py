@@ -1,0 +1,374 @@
+"""The kind of a person, which a new identity keeps: ethnic group, gender and decade of age, read once and quantised.
+
+A kind is a set of cells of the table ethnic group × gender × decade. A k-same draw takes its members from the kind's
+cells, or from as many neighbouring ones as k asks for, and moves each of them by the difference of the two cells' mean
+codes, as FICGAN's attribute vectors do. So the group is all that a new identity knows of its source.
+
+Source: FICGAN, "Controllability on Facial Attributes"; the groups are those of FairFace (Kärkkäinen & Joo 2021).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.errors import FicganError, UsageError
+from ficgan.files import atomic_write
+from ficgan.identity.ksame import CAP_PERCENTILE, CHUNK, mean_of, rows
+
+__all__ = [
+    "AGES", "ETHNICITIES", "GENDERS", "PARTS", "Kind", "KindCodes", "KindGroup", "KindReader", "cells_of",
+    "kind_reader", "parse_parts",
+]  # fmt: skip
+
+Floats = NDArray[np.float32]
+Mask = NDArray[np.bool_]
+
+ETHNICITIES = ("Black", "East Asian", "Indian", "Latino_Hispanic", "Middle Eastern", "Southeast Asian", "White")
+GENDERS = ("Female", "Male")
+AGES = ("0-2", "3-9", "10-19", "20-29", "30-39", "40-49", "50-59", "60-69", "70+")
+PARTS = ("ethnicity", "gender", "age")
+"""What of a kind can be kept; in this order a kind's cells are counted."""
+YEARS = np.array([1, 6, 15, 25, 35, 45, 55, 65, 75], np.float32)
+"""Middle of each age band."""
+_SHAPE = (len(ETHNICITIES), len(GENDERS), len(AGES))
+CELLS = int(np.prod(_SHAPE))
+READING = len(ETHNICITIES) + 2
+"""Numbers of a reading: the share of each ethnic group, P(male), age in years."""
+_NEIGHBOURS = {
+    "Black": ("Latino_Hispanic", "Indian", "Middle Eastern", "Southeast Asian", "White", "East Asian"),
+    "East Asian": ("Southeast Asian", "Latino_Hispanic", "Indian", "White", "Middle Eastern", "Black"),
+    "Indian": ("Middle Eastern", "Latino_Hispanic", "Southeast Asian", "Black", "White", "East Asian"),
+    "Latino_Hispanic": ("Middle Eastern", "White", "Indian", "Southeast Asian", "East Asian", "Black"),
+    "Middle Eastern": ("Latino_Hispanic", "White", "Indian", "Southeast Asian", "Black", "East Asian"),
+    "Southeast Asian": ("East Asian", "Latino_Hispanic", "Indian", "Middle Eastern", "White", "Black"),
+    "White": ("Middle Eastern", "Latino_Hispanic", "Indian", "East Asian", "Southeast Asian", "Black"),
+}
+"""Ethnic groups by how often FairFace's labels and readers take one for the other: the order of widening."""
+
+
+@dataclass(frozen=True)
+class KindConfig:
+    """Numbers of reading and keeping a kind.
+
+    Args:
+        unsure_ethnicity: share of the first ethnic group below which the second one counts, too.
+        unsure_gender: how far P(male) may lie from one half for the person to be of both.
+        clear: how clearly a new face shows its kind, in differences of the mean codes: the mean face of a group shows
+            it weakly.
+        ridge: penalty of the map from cells to mean codes, people.
+    """
+
+    unsure_ethnicity: float = 0.5
+    unsure_gender: float = 0.1
+    clear: float = 1.6
+    ridge: float = 20.0
+
+
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """A group of people.
+
+    Args:
+        ethnicity, gender, age: bool [7], [2], [9], what belongs to the group; all where a part is not kept.
+    """
+
+    ethnicity: Mask
+    gender: Mask
+    age: Mask
+
+    @classmethod
+    def of(cls, reading: Floats, parts: Sequence[str] = PARTS, config: KindConfig | None = None) -> Kind:
+        """The group of a reading [9] of `KindReader`: two ethnic groups, or both genders, where it is unsure."""
+        config = config or KindConfig()
+        shares, male, years = reading[: len(ETHNICITIES)], float(reading[-2]), float(reading[-1])
+        first, second = np.argsort(shares)[::-1][:2]
+        ethnicity = np.arange(len(ETHNICITIES)) == first
+        if shares[first] < config.unsure_ethnicity:
+            ethnicity[second] = True
+        gender = np.array([male < 0.5 + config.unsure_gender, male > 0.5 - config.unsure_gender])
+        age = np.arange(len(AGES)) == np.abs(YEARS - years).argmin()
+        masks = dict(zip(PARTS, (ethnicity, gender, age), strict=True))
+        return cls(**{part: mask if part in parts else np.ones_like(mask) for part, mask in masks.items()})
+
+    @classmethod
+    def of_cell(cls, cell: int) -> Kind:
+        """The group of one cell."""
+        return cls(*(np.arange(size) == at for size, at in zip(_SHAPE, np.unravel_index(cell, _SHAPE), strict=True)))
+
+    @classmethod
+    def everybody(cls) -> Kind:
+        """The group that nothing is kept of."""
+        return cls(*(np.ones(size, bool) for size in _SHAPE))
+
+    @property
+    def cells(self) -> Mask:
+        """bool [126], which cells belong to it."""
+        cells: Mask = (self.ethnicity[:, None, None] & self.gender[:, None] & self.age).ravel()
+        return cells
+
+    @property
+    def name(self) -> str:
+        """Tells one kind from another, for the key of a draw."""
+        return "/".join("".join(map(str, np.flatnonzero(part))) for part in (self.ethnicity, self.gender, self.age))
+
+    def within(self, wanted: Mapping[str, bool]) -> Kind:
+        """The kind with what attributes ask for: what they name replaces the source's own, what they exclude goes.
+
+        Args:
+            wanted: attribute names, True where a person must have it and False where not.
+        """
+        parts = []
+        for names, mask in zip((ETHNICITIES, GENDERS, AGES), (self.ethnicity, self.gender, self.age), strict=True):
+            asked = np.array([wanted.get(name, None) for name in names], object)
+            allowed = asked == True if (asked == True).any() else asked != False  # noqa: E712
+            parts.append(mask & allowed if (mask & allowed).any() else allowed)
+        return Kind(*parts)
+
+    def loosened(self, decades: int | None) -> Kind:
+        """The same with so many decades more on either side; None: of any age."""
+        age = self.age
+        for _ in range(len(age) if decades is None else decades):
+            age = age | np.r_[age[1:], False] | np.r_[False, age[:-1]]
+        return Kind(self.ethnicity, self.gender, age)
+
+    def widenings(self) -> list[tuple[str, Kind]]:
+        """Larger and larger kinds, each with what was widened last: decades one by one, then ethnic groups."""
+        found, ethnicity = [("", self)], self.ethnicity
+        while not found[-1][1].age.all():
+            found.append(("decades", found[-1][1].loosened(1)))
+        names = [_NEIGHBOURS[ETHNICITIES[one]] for one in np.flatnonzero(ethnicity)]
+        near = [[ETHNICITIES.index(name) for name in one] for one in names]
+        for group in dict.fromkeys(group for step in zip(*near, strict=True) for group in step):
+            if not ethnicity[group]:
+                ethnicity = ethnicity | (np.arange(len(ethnicity)) == group)
+                found.append(("ethnic groups", Kind(ethnicity, self.gender, found[-1][1].age)))
+        return found
+
+    @cached_property
+    def moves(self) -> Floats:
+        """float32 [126,126], to which cells of the kind a person of each cell is moved: rows sum to one.
+
+        Of each part a person keeps what belongs to the kind; what does not is shared out evenly over the kind.
+        """
+        parts = [np.where(mask[:, None], np.eye(len(mask)), mask / mask.sum()) for mask in (
+            self.ethnicity, self.gender, self.age)]  # fmt: skip
+        return np.asarray(np.kron(np.kron(parts[0], parts[1]), parts[2]), np.float32)
+
+
+def cells_of(attributes: NDArray[np.uint8], names: Sequence[str]) -> NDArray[np.int64] | None:
+    """The cell of each person of an attribute table, int64 [N], −1 where a label is missing.
+
+    Args:
+        attributes: uint8 [N,A].
+        names: A names; None is returned where one of the groups' names is missing.
+    """
+    column = {name: index for index, name in enumerate(names)}
+    parts = []
+    for group in (ETHNICITIES, GENDERS, AGES):
+        if any(name not in column for name in group):
+            return None
+        has = attributes[:, [column[name] for name in group]] != 0
+        parts.append(np.where(has.sum(1) == 1, has.argmax(1), -1))
+    cell = np.ravel_multi_index(tuple(np.maximum(part, 0) for part in parts), _SHAPE)
+    return np.where(np.min(parts, 0) < 0, -1, cell)
+
+
+@dataclass(frozen=True, eq=False)
+class KindCodes:
+    """Codes of people of known kinds, from which the members of a kind are drawn.
+
+    Args:
+        codes: float [N,D].
+        cell: int [N] of `cells_of`.
+        config: numbers.
+    """
+
+    codes: NDArray[Any]
+    cell: NDArray[np.int64]
+    config: KindConfig = field(default_factory=KindConfig)
+
+    def members(self, kind: Kind, eligible: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+        """int64 [M], ascending, who belongs to a kind, of all or of the eligible ones."""
+        inside = np.append(kind.cells, kind.cells.all())[self.cell]  # −1 is the last: of no kind but everybody's
+        return np.flatnonzero(inside) if eligible is None else eligible[inside[eligible]]
+
+    def group(self, kind: Kind, least: int, eligible: NDArray[np.int64] | None = None) -> KindGroup:
+        """The people of a kind, or of the least widened one that has so many; all that there are where none has."""
+        people = len(self.members(kind, eligible))
+        steps = [(widened, self.members(larger, eligible)) for widened, larger in kind.widenings()]
+        widened, index = next((step for step in steps if len(step[1]) >= least), steps[-1])
+        return KindGroup(self, kind, index, people, widened)
+
+    @cached_property
+    def means(self) -> NDArray[np.float64]:
+        """Mean codes [126,D] of the cells, smoothed: ethnic group × gender, and age by each of the two."""
+        known = np.flatnonzero(self.cell >= 0)
+        known = known[np.argsort(self.cell[known], kind="stable")]
+        sums = np.zeros((CELLS, self.codes.shape[1]))
+        for begin, part in zip(range(0, len(known), CHUNK), rows(self.codes, known), strict=True):
+            cell = self.cell[known[begin : begin + CHUNK]]
+            starts = np.flatnonzero(np.diff(cell, prepend=-1))
+            sums[cell[starts]] += np.add.reduceat(part, starts, axis=0, dtype=np.float64)
+        people = np.bincount(self.cell[known], minlength=CELLS)
+        features = _features()
+        penalty = self.config.ridge * np.eye(features.shape[1])
+        penalty[0, 0] = 1e-9
+        square = features.T @ (people[:, None] * features) + penalty
+        return np.asarray(features @ np.linalg.solve(square, features.T @ sums))
+
+    def usual(self, kind: Kind) -> NDArray[np.float64]:
+        """Mean code [D] of a kind."""
+        return np.asarray(self.means[kind.cells].mean(0))
+
+    def mean(self, kind: Kind) -> NDArray[np.float64]:
+        """The same as clear as a new identity shows it."""
+        middle = self.means.mean(0)
+        return np.asarray(middle + self.config.clear * (self.usual(kind) - middle))
+
+
+@dataclass(frozen=True, eq=False)
+class KindGroup:
+    """The people that a new identity of a kind is drawn from, each moved to the kind.
+
+    Args:
+        known: their codes.
+        kind: the kind.
+        index: int64 [M], who they are.
+        people: how many of them belong to the kind itself.
+        widened: what was widened last, see `Kind.widenings`; "" for nothing.
+    """
+
+    known: KindCodes
+    kind: Kind
+    index: NDArray[np.int64]
+    people: int
+    widened: str
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What a record says: enough to judge the draw by, and not which group it was.
+
+        The exact number of people would name the group to anyone who has the bank, so the power of two below it stands
+        for it.
+        """
+        return {"people_at_least": 1 << max(self.people.bit_length() - 1, 0), "widened": self.widened}
+
+    @cached_property
+    def moves(self) -> NDArray[np.float64]:
+        """[127,D], what the code of a person of each cell is moved by, and last that of an unknown one."""
+        means = self.known.means
+        clearer = self.known.mean(self.kind) - self.known.usual(self.kind)
+        return np.vstack([self.kind.moves @ means - means + clearer, clearer])
+
+    def moved(self, chosen: NDArray[np.int64]) -> NDArray[np.float64]:
+        """What the mean code of the chosen people is moved by: [D]."""
+        share = np.bincount(self.known.cell[chosen] % (CELLS + 1), minlength=CELLS + 1) / len(chosen)
+        return np.asarray(share @ self.moves)
+
+    @cached_property
+    def spread(self) -> tuple[NDArray[np.float64], float]:
+        """Centre [D] of their moved codes, and the distance from it within which CAP_PERCENTILE per cent lie."""
+        known, index = self.known, self.index
+        centre = mean_of(known.codes, index) + self.moved(index)
+        away = [
+            np.linalg.norm(part + self.moves[known.cell[index[begin : begin + CHUNK]]] - centre, axis=1)
+            for begin, part in zip(range(0, len(index), CHUNK), rows(known.codes, index), strict=True)
+        ]
+        return centre, float(np.percentile(np.concatenate(away), CAP_PERCENTILE))
+
+
+def _features() -> NDArray[np.float64]:
+    """[126,F], what the mean code of a cell depends on."""
+    ethnicity, gender, age = (part.ravel() for part in np.indices(_SHAPE))
+    groups = np.eye(len(ETHNICITIES))[ethnicity]
+    sides = np.eye(len(GENDERS))[gender]
+    grown = (YEARS[age, None] - 35) / 30
+    curve = np.concatenate([grown, grown**2 - 0.4, grown**3 - grown, (YEARS[age, None] < 12).astype(float)], 1)
+    both = (groups[:, :, None] * sides[:, None]).reshape(CELLS, -1)
+    by = np.concatenate([np.ones((CELLS, 1)), sides, groups], 1)
+    return np.concatenate([np.ones((CELLS, 1)), both, (by[:, :, None] * curve[:, None]).reshape(CELLS, -1)], 1)
+
+
+@dataclass(frozen=True, eq=False)
+class KindReader:
+    """Reads the kind of a person from the embedding of the gate: a small network of three layers.
+
+    Args:
+        mean, scale: float32 [E], of the embeddings.
+        weights: float32 [E,H], [H,H], [H,17], the last for seven ethnic groups, gender and nine ages.
+        biases: float32 [H], [H], [17].
+    """
+
+    mean: Floats
+    scale: Floats
+    weights: tuple[Floats, ...]
+    biases: tuple[Floats, ...]
+
+    def read(self, embeddings: Floats) -> Floats:
+        """float32 [B,9]: shares of the ethnic groups, P(male), age in years; embeddings [B,E] are dlib's."""
+        x = (embeddings - self.mean) / self.scale
+        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            x = x @ weight + bias
+            x = x / (1 + np.exp(-np.clip(x, -30, 30)))
+        x = x @ self.weights[-1] + self.biases[-1]
+        groups = len(ETHNICITIES)
+        shares, age = _softmax(x[:, :groups]), _softmax(x[:, groups + 1 :]) @ YEARS
+        male = 1 / (1 + np.exp(-np.clip(x[:, groups], -30, 30)))
+        return np.concatenate([shares, male[:, None], age[:, None]], 1).astype(np.float32)
+
+    def save(self, path: str | Path) -> None:
+        """Write it as safetensors, in 16 bits."""
+        from safetensors.numpy import save
+
+        arrays = {f"weight.{n}": one for n, one in enumerate(self.weights)}
+        arrays |= {f"bias.{n}": one for n, one in enumerate(self.biases)} | {"mean": self.mean, "scale": self.scale}
+        small = {name: np.ascontiguousarray(array, np.float16) for name, array in arrays.items()}
+        with atomic_write(path, overwrite=True) as file:
+            file.write(save(small, metadata={"format": "ficgan", "kind": "kind-reader"}))
+
+    @classmethod
+    def load(cls, path: str | Path) -> KindReader:
+        """Read a file of `save`; a FicganError where it is none."""
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(str(path), framework="numpy") as file:
+                arrays = {name: file.get_tensor(name).astype(np.float32) for name in file.keys()}  # noqa: SIM118
+            layers = [(arrays[f"weight.{n}"], arrays[f"bias.{n}"]) for n in range(3)]
+            return cls(arrays["mean"], arrays["scale"], *zip(*layers, strict=True))
+        except (OSError, SafetensorError, KeyError) as error:
+            raise FicganError(f"{path} is damaged or no reader of kinds ({error}); install ficgan again") from None
+
+
+@lru_cache(maxsize=1)
+def kind_reader() -> KindReader:
+    """The embedded reader."""
+    from ficgan import pretrained
+
+    return KindReader.load(pretrained.path("kind"))
+
+
+def _softmax(x: NDArray[Any]) -> NDArray[Any]:
+    y = np.exp(x - x.max(1, keepdims=True))
+    return np.asarray(y / y.sum(1, keepdims=True))
+
+
+def parse_parts(text: str | Sequence[str]) -> tuple[str, ...]:
+    """Parts of a kind from "ethnicity,gender,age", a subset, or "none".
+
+    Raises:
+        UsageError: another word.
+    """
+    words = [word.strip() for word in text.split(",")] if isinstance(text, str) else list(text)
+    if words in (["none"], []):
+        return ()
+    if unknown := [word for word in words if word not in PARTS]:
+        raise UsageError(f"keep-kind {','.join(unknown)!r} is unknown; use {', '.join(PARTS)} with commas, or none")
+    return tuple(part for part in PARTS if part in words)
