@@ -35,6 +35,8 @@ Image = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 _NEAR_AGES = 4
 """Number of the draw from which on a new face may be of a neighbouring decade."""
+_NO_KIND = 7
+"""Number of the draw that keeps no kind: the last one that photos have."""
 CHUNK = 32
 """Faces computed at once: bounds the memory of a crowd."""
 
@@ -240,9 +242,9 @@ class FaceModel(ABC):
         """The group that a source with this reading [9] is given a new identity of; None: everybody.
 
         Small children are alike to a recogniser: where no face of the own decade passes, later attempts take in the
-        neighbouring ones, and the last ones all.
+        neighbouring ones, then all, and the last one keeps nothing.
         """
-        if reading is None or not self.keeps_kind:
+        if reading is None or not self.keeps_kind or (attempt is not None and attempt.draw == _NO_KIND):
             return None
         kind = Kind.of(reading, self.keep_kind)
         if attempt is None or attempt.draw < _NEAR_AGES:

@@ -67,7 +67,7 @@ class KindConfig:
 
     unsure_ethnicity: float = 0.5
     unsure_gender: float = 0.1
-    clear: float = 1.6
+    clear: float = 2.0
     ridge: float = 20.0
 
 
