@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Anonymizer, Faces
-from ficgan.anonymizers.modes import HIDING, Methods, check_mode, mode_of
+from ficgan.anonymizers.modes import HIDING, Methods, check_cover, check_mode, mode_of
 from ficgan.arrays import content_key
 from ficgan.deidentify.options import (
     Box,
@@ -151,7 +151,7 @@ class Deidentifier:
         exemplar: Image | None = None,
         swap: bool = False,
         mode: Mode | Anonymizer = "ficgan",
-        fallback: str = "solid",
+        fallback: str = "plain",
         mask_scale: float = 1.0,
         background: Faces | None = None,
         detector: FaceDetector | str = "auto",
@@ -221,7 +221,7 @@ class Deidentifier:
         model.k, model.attributes = model.k if k is None else k, attributes or None
         photos = self._photos
         other._photos = replace(
-            photos, model=model, psi=photos.psi if psi is None else psi, fallback=fallback or photos.fallback
+            photos, model=model, psi=photos.psi if psi is None else psi, fallback=check_cover(fallback or photos.fallback),
         )
         other.layer = self.layer if layer is None else model.check_layer(layer)
         model.draw("check", Attempt(other.layer), other._photos.auto_psi(1))
