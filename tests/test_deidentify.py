@@ -413,6 +413,10 @@ def test_people_and_places_that_stay(parts, mode) -> None:
         build(parts, [], mode=mode, recognizer=Known(), keep={"me.jpg": me})
 
 
+def one_colour(region: np.ndarray) -> bool:
+    return np.ptp(region.reshape(-1, 3), axis=0).max() == 0
+
+
 def test_fallbacks_and_doubtful_finds(parts, photo) -> None:
     cut, weak = face(-10, 30, 80), replace(face(100, 30, 80), score=0.4)
     cut = replace(cut, box=cut.box.clip(0))
@@ -421,18 +425,20 @@ def test_fallbacks_and_doubtful_finds(parts, photo) -> None:
     assert [one.action for one in result.faces] == ["generated"] * 2
     notes = " ".join(result.audit["notes"])
     assert "doubtful find at 0, 30, 70, 110: cut by the border" in notes and "low score 0.40" in notes
-    strict = build(parts, [], recognizer=None, strict=True, fallback="average", **named)(photo)
+    strict = build(parts, [], recognizer=None, strict=True, **named)(photo)
     assert [one.action for one in strict.faces] == ["masked"] * 2 and strict.uncovered == 0
-    middle = strict.image[60:80, 130:150].reshape(-1, 3)
-    assert np.ptp(middle, axis=0).max() == 0 and abs(int(middle[0, 0]) - 127) < 20, "its mean colour"
+    assert one_colour(strict.image[60:80, 130:150]) and strict.image[70, 140].any(), "plain is the usual cover"
+    black = build(parts, [], recognizer=None, strict=True, fallback="black", **named)(photo)
+    assert not black.image[60:80, 130:150].any()
+    assert not build(parts, [], recognizer=None, strict=True, fallback="solid", **named)(photo).image[70, 140].any()
     fewer = build(parts, [], recognizer=None, min_score=0.5, **named)(photo)
     assert len(fewer.faces) == 1 and (fewer.image == photo)[30:110, 120:180].all()
-    # A blur that is still recognised becomes a solid cover.
+    # A blur that is still recognised becomes a plain cover.
     read = build(parts, [face(40, 30, 80)], recognizer=Gate(99), fallback="blur")(photo)
-    assert read.faces[0].action == "masked" and read.reidentified == 0 and not read.image[80, 80].any()
+    assert read.faces[0].action == "masked" and read.reidentified == 0 and one_colour(read.image[60:80, 70:90])
     soft = build(parts, [face(40, 30, 80)], recognizer=Gate(7), fallback="blur")(photo)
-    assert soft.faces[0].action == "masked" and soft.image[80, 80].any()
-    with pytest.raises(UsageError, match="fallback"):
+    assert soft.faces[0].action == "masked" and not one_colour(soft.image[60:80, 70:90])
+    with pytest.raises(UsageError, match="cover 'paint'"):
         build(parts, [], fallback="paint")
 
 

@@ -153,7 +153,8 @@ class _Cover(click.Choice[str]):
 def fallback(what: str, *, default: str | None = "plain") -> Any:
     """--fallback."""
     return click.option(
-        "--fallback", type=_Cover(["plain", "black", "blur", "mosaic"]), default=default, show_default=default is not None,
+        "--fallback", type=_Cover(["plain", "black", "blur", "mosaic"]), default=default,
+        show_default=default is not None,
         help=f"What covers a face {what} plain: one colour from beside the face; blur and mosaic can be reversed.",
     )  # fmt: skip
 

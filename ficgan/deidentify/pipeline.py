@@ -221,8 +221,9 @@ class Deidentifier:
         model.k, model.attributes = model.k if k is None else k, attributes or None
         photos = self._photos
         other._photos = replace(
-            photos, model=model, psi=photos.psi if psi is None else psi, fallback=check_cover(fallback or photos.fallback),
-        )
+            photos, model=model, psi=photos.psi if psi is None else psi,
+            fallback=check_cover(fallback or photos.fallback),
+        )  # fmt: skip
         other.layer = self.layer if layer is None else model.check_layer(layer)
         model.draw("check", Attempt(other.layer), other._photos.auto_psi(1))
         return other

@@ -276,7 +276,7 @@ def plain_mask(
 
 
 def colour_beside(views: Iterable[tuple[Image, Face]]) -> Colour:
-    """The median RGB colour of the skin of neck or ears, or else of all that is there; the face's box does not count.
+    """The median RGB colour of the skin of neck or ears, or else of what lies below; the face's box does not count.
 
     Args:
         views: photos or frames, uint8 [H, W, 3], each with the place of the face in it.
@@ -284,7 +284,7 @@ def colour_beside(views: Iterable[tuple[Image, Face]]) -> Colour:
     parts = [_beside(image, face) for image, face in views]
     neck, ears = (np.concatenate([np.zeros((0, 3), np.uint8), *part]) for part in zip(*parts, strict=True))
     near = np.concatenate([neck, ears])
-    found = near
+    found = neck if len(neck) else near
     for part in (near, neck):
         skin = part[_like_skin(part)]
         if len(skin) > _LEAST_SKIN * len(part):
@@ -325,7 +325,7 @@ def _like_skin(pixels: Image) -> NDArray[np.bool_]:
     red, green, blue = pixels.astype(np.float32).T
     cb = 128 - 0.168736 * red - 0.331264 * green + 0.5 * blue
     cr = 128 + 0.5 * red - 0.418688 * green - 0.081312 * blue
-    return np.asarray((77 <= cb) & (cb <= 127) & (133 <= cr) & (cr <= 173))
+    return np.asarray((cb >= 77) & (cb <= 127) & (cr >= 133) & (cr <= 173))
 
 
 def solid_mask(
@@ -371,7 +371,7 @@ def mosaic_face(image: Image, face: Face, *, blocks: int = 8, mask_scale: float 
 
 
 def _extent(face: Face) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Upper left and lower right corner of what a cover hides, the box and landmarks beyond it; the landmarks [n, 2]."""
+    """Corners of what a cover hides, which is the box and landmarks beyond it, and the landmarks [n, 2]."""
     box, marks = np.asarray(face.box, dtype=np.float64), np.asarray(face.landmarks, dtype=np.float64)
     most = (box[2:] - box[:2]).clip(1) / 2  # landmarks farther away are no part of this face
     marks = marks[((marks >= box[:2] - most) & (marks <= box[2:] + most)).all(1)]

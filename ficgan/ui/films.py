@@ -251,7 +251,8 @@ class Films:
             "duration": float(times[-1]) if len(times) else 0.0, "default": _shown(decisions.default), "people": people,
             "regions": [
                 {
-                    "from": float(times[region.first]), "to": float(times[region.last]), "mode": region.mode,
+                    "from": float(times[region.first]), "to": float(times[region.last]),
+                    "mode": _shown(region.mode),
                     "follows": bool(region.keys),
                 }
                 for region in film.regions

@@ -399,7 +399,8 @@ class State:
         tensors |= {f"still.{number}": renderer.covers.stills[key] for number, key in enumerate(stills)}
         header = {
             "casts": json.dumps(casts), "stills": json.dumps(stills), "colours": json.dumps(colours),
-            "lost": json.dumps(list(renderer.lost.items())), "counts": json.dumps(renderer.counts), "causes": json.dumps(renderer.causes),
+            "lost": json.dumps(list(renderer.lost.items())),
+            "counts": json.dumps(renderer.counts), "causes": json.dumps(renderer.causes),
             "frames": str(frames),
         }  # fmt: skip
         with write_private(self.folder / _CASTS, overwrite=True) as file:

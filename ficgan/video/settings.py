@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from ficgan.video.project import Project
 
 __all__ = [
-    "LINKS", "MODES", "VERIFY", "BoxRule", "Cover", "Decider", "Decision", "Decisions", "Exemption", "HidingMode", "Link",
-    "Mode", "Region", "Rules", "SpanRule", "Verify", "VideoSettings", "edits_of",
+    "LINKS", "MODES", "VERIFY", "BoxRule", "Cover", "Decider", "Decision", "Decisions", "Exemption", "HidingMode",
+    "Link", "Mode", "Region", "Rules", "SpanRule", "Verify", "VideoSettings", "edits_of",
 ]  # fmt: skip
 
 Link = Literal["none", "file", "job"]

@@ -6,7 +6,7 @@ const items = new Map();
 let order = [], since = 0, info = {modes: []}, open = null, uploads = {done: 0, all: 0}, timer = 0;
 
 const MODE_WORDS = {ficgan: "Replace", keep: "Keep as it is", plain: "Cover, one colour", black: "Cover, black", blur: "Blur (can be reversed)", mosaic: "Mosaic (can be reversed)"};
-const ACTION_WORDS = {generated: "replaced", retried: "replaced, second try", masked: "masked", kept: "kept", blurred: "blurred", mosaic: "mosaic", plain: "covered", black: "covered", "": "not drawn yet"};
+const ACTION_WORDS = {generated: "replaced", retried: "replaced, second try", masked: "masked", kept: "kept", blurred: "blurred", mosaic: "mosaic", plain: "covered", black: "covered", solid: "covered", "": "not drawn yet"};
 
 function h(tag, props = {}, ...children) {
   const node = document.createElement(tag);
