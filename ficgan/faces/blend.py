@@ -25,8 +25,6 @@ Colour = tuple[int, int, int]
 _EXPONENT = 3.5
 # Detectors' boxes end at the brow and the chin; this brings hairline and ears under the mask.
 _MARGIN = 1.3
-_SLAB, _HEAD = 4.0, 2.2
-"""Exponents of the super-ellipses of covers: a rounded rectangle that holds the corners of the box, and a head."""
 _SIGMA = 4.0
 """Widest Gaussian in pixels that is computed at full size."""
 
@@ -382,7 +380,7 @@ def _cover(
     image: Image, face: Face, fill: Callable[[Image, float], Image], mask_scale: float, feather: float,
     head: bool = False,
 ) -> Paste:  # fmt: skip
-    """`head`: in the shape of one, where there are landmarks, and it covers them."""
+    """`head`: an ellipse, if there are landmarks and it hides them; else a rounded rectangle, which holds the box."""
     image = check_image(image)
     if not 0.0 < mask_scale <= 4.0:
         raise UsageError(f"The mask scale is {mask_scale}: give a factor above 0 and at most 4.")
@@ -397,12 +395,13 @@ def _cover(
     x1, y1 = (int(v) for v in np.ceil(centre + reach).clip(0, (width, height)))
     if x1 <= x0 or y1 <= y0:
         return nothing(image)
-    far = (np.abs(marks - centre) / half) ** _HEAD
-    exponent = _HEAD if head and len(far) and far.sum(1).max() <= 0.9 else _SLAB
     rows, columns = np.ogrid[y0:y1, x0:x1]
-    across = np.abs((columns + 0.5 - centre[0]) / half[0]) ** exponent
-    down = np.abs((rows + 0.5 - centre[1]) / half[1]) ** exponent
-    radius = (across + down).astype(np.float32) ** (1 / exponent)  # of the super-ellipse, 1 on its edge
+    across, down = ((columns + 0.5 - centre[0]) / half[0]) ** 2, ((rows + 0.5 - centre[1]) / half[1]) ** 2
+    # 1 on the edge. The rounded rectangle is the super-ellipse of exponent 4.
+    if head and len(marks) and (((marks - centre) / half) ** 2).sum(1).max() <= 0.9:
+        radius = np.sqrt((across + down).astype(np.float32))
+    else:
+        radius = np.sqrt(np.sqrt((across**2 + down**2).astype(np.float32)))
     edge = max(feather, 1.0 / float(half.min()))
     ramp = ((1 + edge - radius) / edge).clip(0, 1)
     weight = ramp * ramp * (3 - 2 * ramp)
