@@ -375,4 +375,4 @@ def _shown(mode: str) -> str:
     """A mode of a film without the keys it may hold."""
     from ficgan.anonymizers.modes import shown
 
-    return "black" if mode == "solid" else shown(mode)
+    return mode if mode == "keep" else "black" if mode == "solid" else shown(mode)
