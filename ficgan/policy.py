@@ -124,8 +124,8 @@ class FaceResult:
     landmarks: NDArray[np.float32]
     score: float
     action: str = "generated"
-    """One of: generated, retried (a stronger setting), masked (nothing else passed), kept (left as found), blurred,
-    mosaic, solid, or an anonymiser's name."""
+    """One of: generated, retried (a stronger setting), masked (nothing else passed), kept (left as found), plain,
+    black, solid, blurred, mosaic, or an anonymiser's name."""
     attempts: int = 1
     layer: int | None = None
     k: int | None = None

@@ -28,17 +28,27 @@ from ficgan.faces.blend import Paste, crop, nothing, paste_back
 from ficgan.faces.detection import Face, check_image
 from ficgan.registry import parse_spec
 
-COVERS: tuple[str, ...] = ("blur", "mosaic", "solid")
+OPAQUE: tuple[str, ...] = ("plain", "black")
+"""Covers of one colour: nothing of the face is left to see."""
+COVERS: tuple[str, ...] = (*OPAQUE, "blur", "mosaic")
 """Quick covers with a soft edge, scaled to the face; all that may be a fallback or cover a region."""
-HIDING: tuple[str, ...] = ("ficgan", *COVERS)
-"""The modes of our own; others are names of anonymisers, with parameters or without."""
+HIDING: tuple[str, ...] = ("ficgan", *COVERS, "solid")
+"""The modes of our own; others are names of anonymisers, with parameters or without. solid is the same as black."""
 _INSTEAD = {"blur": "gaussian-blur", "mosaic": "pixelation"}
 
 
 def check_mode(mode: str) -> str:
-    """The mode if valid: "ficgan", "blur", "mosaic", "solid", NAME or NAME:PARAMETER=VALUE,…; UsageError else."""
+    """The mode if valid: one of `HIDING`, NAME or NAME:PARAMETER=VALUE,…; UsageError else."""
     method_of(mode)
     return mode
+
+
+def check_cover(name: str) -> str:
+    """The name of a cover, one of `COVERS`; solid is black; UsageError else."""
+    name = "black" if name == "solid" else name
+    if name not in COVERS:
+        raise UsageError(f"there is no cover {name!r}; use {', '.join(COVERS)}")
+    return name
 
 
 def method_of(mode: str) -> Anonymizer | None:

@@ -31,7 +31,8 @@ WHOLE_FRAMES = 1 << 14
 HIDE: tuple[Any, ...] = (
     click.option(
         "--mode", metavar="NAME[:PARAMETER=VALUE,...]", type=Mode(), default="ficgan", show_default=True,
-        help="What takes a face's place: ficgan, a new face; solid; blur, mosaic, which can be reversed; or another "
+        help="What takes a face's place: ficgan, a new face; plain, one colour from beside the face, or solid, black; "
+        "blur, mosaic, which can be reversed; or another "
         "anonymiser, such as dp-pix:eps=1. `ficgan-eval list anonymizers` lists them.",
     ),
     click.option(
@@ -148,15 +149,23 @@ def film_check(what: str) -> tuple[Any, ...]:
     )
 
 
-def fallback(what: str, *covers: str, default: str | None = "solid") -> Any:
-    """--fallback; `covers` are possible besides solid, blur and mosaic."""
+class _Cover(click.Choice[str]):
+    """A cover; solid, the older word, is black."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert("black" if value == "solid" else value, param, ctx)
+
+
+def fallback(what: str, *, default: str | None = "plain") -> Any:
+    """--fallback."""
     return click.option(
-        "--fallback", type=click.Choice(["solid", "blur", "mosaic", *covers]), default=default,
-        show_default=default is not None, help=f"What covers a face {what}",
+        "--fallback", type=_Cover(["plain", "black", "blur", "mosaic"]), default=default,
+        show_default=default is not None,
+        help=f"What covers a face {what} plain: one colour from beside the face; blur and mosaic can be reversed.",
     )  # fmt: skip
 
 
-STILLS = (VERIFY, fallback("that cannot be generated.", "average"))
+STILLS = (VERIFY, fallback("that cannot be generated."))
 """The check and the cover of commands that take photos alone."""
 PHOTOS_OUT: tuple[Any, ...] = (
     click.option("--require-face", is_flag=True, help="A photo without a face is a failure, and gives no result."),
@@ -257,10 +266,7 @@ VIDEO_PEOPLE: tuple[Any, ...] = (
         "--keep-span", "keep_spans", metavar="FROM-TO", multiple=True, type=Seconds(span=True),
         help="Films: leave all faces in this span of time.",
     ),
-    fallback(
-        "that cannot be generated: too small, turned away, or still recognised. average, one patch of its mean "
-        "colour, is for photos; films take solid.", "average",
-    ),
+    fallback("that cannot be generated: too small, turned away, or still recognised."),
 )  # fmt: skip
 """Who stays as they are in a film, and the fallback for others."""
 
@@ -337,7 +343,7 @@ def recorded(given: Mapping[str, Any]) -> dict[str, Any]:
 @lru_cache(maxsize=4)
 def chosen_method(mode: str) -> Anonymizer | None:
     """The anonymiser of a mode, made once; None for the modes of our own, for which nothing is imported."""
-    if mode in ("ficgan", "blur", "mosaic", "solid"):
+    if mode in ("ficgan", "plain", "black", "solid", "blur", "mosaic"):
         return None
     from ficgan.anonymizers.modes import method_of
 
@@ -368,7 +374,7 @@ def loaded(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def caution(mode: str) -> str | None:
     """A sentence for modes that leave faces recognisable, or that can be undone; None for others."""
-    if mode in ("ficgan", "solid"):
+    if mode in ("ficgan", "plain", "black", "solid"):
         return None
     from ficgan.anonymizers.modes import caution
 
@@ -383,10 +389,9 @@ def video_settings(given: Mapping[str, Any]) -> VideoSettings:
     """Options of the video groups, and what takes a face's place, as the library's settings."""
     from ficgan.video.settings import VideoSettings
 
-    fallback = "solid" if given["fallback"] == "average" else given["fallback"]
     usual = WHOLE_FRAMES if given.get("thorough") else VideoSettings.detect_size
     return VideoSettings(
-        stride=given["stride"], pad=given["pad"], link=given["link"], mode=given["mode"], fallback=fallback,
+        stride=given["stride"], pad=given["pad"], link=given["link"], mode=given["mode"], fallback=given["fallback"],
         mask_scale=given["mask_scale"], verify=given["verify"], segment=given.get("segment") or VideoSettings.segment,
         detect_size=max(given["scale"]) if given["scale"] else usual,
     )  # fmt: skip

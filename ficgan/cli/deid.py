@@ -142,8 +142,6 @@ def deid(inputs: tuple[str, ...], out: str | None, **given: Any) -> None:
     with Progress(given["progress"], unit="file" if films else "image", quiet=given["quiet"]) as report:
         if plan.jobs and not films and any(given[name] for name in FOR_FILMS):
             report.info("There is no film among the inputs: what concerns films changes nothing; photos are redacted.")
-        if films and given["fallback"] == "average":
-            report.info("Films take --fallback solid; average is for photos.")
         if warning := opts.caution(mode):
             report.info(f"Warning: {warning}")
         folder = plan.folder if given["sidecar"] and not given["dry_run"] else None

@@ -210,7 +210,7 @@ def pipe(size: tuple[int, int], pixel_format: str, fps: float, quiet: bool, **gi
     share_processors(mode=given["mode"])
     started = time.monotonic()
     raw = RawFormat(*size, pixel_format, given["matrix"], given["full_range"])
-    settings = opts.engine_settings(given, verify=given["verify"], fallback="solid")
+    settings = opts.engine_settings(given, verify=given["verify"], fallback="plain")
     if sys.stdin.isatty():
         raise UsageError("stdin is a terminal; put a program before the pipe that writes frames, such as ffmpeg")
     if sys.stdout.isatty():

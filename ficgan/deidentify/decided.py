@@ -13,15 +13,15 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field, NonNegativeInt, PositiveInt, field_validator
 
-from ficgan.deidentify.options import FALLBACKS, Image
+from ficgan.deidentify.options import Image
 from ficgan.deidentify.pipeline import Deidentifier
-from ficgan.deidentify.retouch import COVERS, Choice, Retouch
+from ficgan.deidentify.retouch import CHOICES, Choice, Retouch
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Face
 from ficgan.identity.kind import PARTS, parse_parts
 from ficgan.policy import Result
 from ficgan.video.folders import Box, Strict, Text, check_schema, checked, read_json
-from ficgan.video.settings import Decider, Decisions, Region
+from ficgan.video.settings import Cover, Decider, Decisions, Region
 from ficgan.video.tracks import SEEN, Track
 
 __all__ = ["SCHEMA", "Drawing", "FoundFace", "PhotoDecisions", "as_tree", "deciding", "read_decisions"]
@@ -37,14 +37,7 @@ class Drawing(Strict):
     psi: float | Literal["auto"] = "auto"
     attributes: Text = Field("", max_length=200)
     keep_kind: Text = ",".join(PARTS)
-    fallback: str = "solid"
-
-    @field_validator("fallback")
-    @classmethod
-    def _fallback(cls, fallback: str) -> str:
-        if fallback not in FALLBACKS:
-            raise ValueError(f"a fallback is one of {', '.join(FALLBACKS)}")
-        return fallback
+    fallback: Cover = "plain"
 
     @field_validator("keep_kind")
     @classmethod
@@ -122,9 +115,8 @@ def read_decisions(path: Path) -> dict[str, PhotoDecisions]:
         if unknown:
             raise InputError(f"{where}: {photo.name} has no face number {min(unknown)}")
         for mode in {photo.default, *(rule.mode for rule in (*photo.tracks.values(), *photo.boxes, *photo.spans))}:
-            if mode not in ("ficgan", "keep", *COVERS):
-                known = ", ".join(("ficgan", "keep", *COVERS))
-                raise InputError(f"{where}: a face of a photo cannot be given {mode!r}; use {known}")
+            if mode not in CHOICES:
+                raise InputError(f"{where}: a face of a photo cannot be given {mode!r}; use {', '.join(CHOICES)}")
         twin = found.setdefault(photo.analysis, photo)
         if twin.model_copy(update={"name": photo.name}) != photo:
             raise InputError(f"{where}: {twin.name} and {photo.name} are one picture with different decisions")

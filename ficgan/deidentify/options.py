@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ficgan.anonymizers.modes import check_cover
 from ficgan.errors import FicganError, UsageError
 from ficgan.face_model import FaceModel, ModelInfo
 from ficgan.faces import Face, FaceDetector, Recognizer, get_recognizer
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from ficgan.anonymizers import Anonymizer, Faces
 
 __all__ = [
-    "ENGINES", "FALLBACKS", "Box", "Checking", "Diversity", "Engine", "Exemptions", "Finding", "Hiding", "Identity",
+    "ENGINES", "Box", "Checking", "Diversity", "Engine", "Exemptions", "Finding", "Hiding", "Identity",
     "Image", "doubts", "load_face_model", "refuse_trainer",
 ]  # fmt: skip
 
@@ -32,8 +33,6 @@ __all__ = [
 Image = NDArray[np.uint8]
 Diversity = float | Literal["auto"]
 Box = tuple[float, float, float, float]
-FALLBACKS: tuple[str, ...] = ("solid", "blur", "mosaic", "average")
-"""What may cover a face that cannot be generated; average: one patch in the mean colour of the face."""
 
 
 @dataclass(frozen=True)
@@ -58,24 +57,23 @@ class Hiding:
     """What hides a face.
 
     Args:
-        mode: "ficgan"; "blur", "mosaic" (both reversible), "solid"; NAME or NAME:PARAMETER=VALUE,… of
-            `ficgan.anonymizers.ANONYMIZERS`; or an anonymiser.
-        fallback: what covers a face in a photo that cannot be generated, one of `FALLBACKS`. A cover that leaves the
-            face recognisable is replaced by a solid one.
+        mode: "ficgan"; "plain" or "black" (or "solid"), of one colour; "blur", "mosaic" (both reversible); NAME or
+            NAME:PARAMETER=VALUE,… of `ficgan.anonymizers.ANONYMIZERS`; or an anonymiser.
+        fallback: what covers a face that cannot be generated: "plain", in one colour from beside it; "black"; "blur",
+            "mosaic". A cover that leaves the face recognisable is replaced by a plain one.
         mask_scale: size of the replaced region, 1 covers hairline to chin.
         background: other people's aligned faces, for the anonymisers that need them.
     """
 
     mode: str | Anonymizer = "ficgan"
-    fallback: str = "solid"
+    fallback: str = "plain"
     mask_scale: float = 1.0
     background: Faces | None = None
 
     def __post_init__(self) -> None:
         if not self.mask_scale > 0:
             raise UsageError(f"mask scale {self.mask_scale} must be above 0; 1 covers hairline to chin")
-        if self.fallback not in FALLBACKS:
-            raise UsageError(f"fallback {self.fallback!r} is unknown; it is one of {', '.join(FALLBACKS)}")
+        object.__setattr__(self, "fallback", check_cover(self.fallback))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Anonymizer
-from ficgan.anonymizers.modes import Methods, cover, cover_all, placement, shown, square
+from ficgan.anonymizers.modes import OPAQUE, Methods, cover, cover_all, placement, shown, square
 from ficgan.deidentify.options import Diversity, Exemptions, Image, doubts
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import FaceModel, ModelInfo, Sight, read_kinds
@@ -26,6 +26,7 @@ from ficgan.faces import (
     blur_face,
     matching,
     mosaic_face,
+    plain_mask,
     public_name,
     solid_mask,
 )
@@ -37,19 +38,14 @@ __all__ = ["Mask", "Photos", "Work", "name_possible", "spans_a_face"]
 Mask = NDArray[np.float32]
 
 
-def _average(image: Image, face: Face, *, mask_scale: float = 1.0) -> Paste:
-    x0, y0, x1, y1 = (int(value) for value in np.rint(face.box))
-    region = image[max(y0, 0) : max(y1, y0 + 1, 1), max(x0, 0) : max(x1, x0 + 1, 1)]
-    red, green, blue = (round(value) for value in region.reshape(-1, 3).mean(0)) if region.size else (0, 0, 0)
-    return solid_mask(image, face, colour=(red, green, blue), mask_scale=mask_scale)
-
-
 _COVERS: dict[str, tuple[Callable[..., Paste], str]] = {
+    "plain": (plain_mask, "plain"),
+    "black": (solid_mask, "black"),
+    "solid": (solid_mask, "solid"),
     "blur": (blur_face, "blurred"),
     "mosaic": (mosaic_face, "mosaic"),
-    "solid": (solid_mask, "solid"),
-    "average": (_average, "average"),
 }
+"""What covers a face, and how the record calls it."""
 
 
 @dataclass
@@ -61,7 +57,7 @@ class Work:
     psi: float
     readable: bool = True
     """Whether its landmarks span a face."""
-    fallback: str = "solid"
+    fallback: str = "plain"
     """What covers it where it cannot be generated."""
     doubt: str = ""
     """Why the find may be no face."""
@@ -195,7 +191,7 @@ class Photos:
                 break
             for work in failing:
                 if not work.live:  # the fallback hides it no better
-                    work.fallback, work.result.matched = "solid", False
+                    work.fallback, work.result.matched = _opaque(work.fallback), False
                     continue
                 work.rung = work.rung + 1 if work.result.covered else _barer(ladder, work.rung)
                 if work.rung == len(ladder):
@@ -208,9 +204,9 @@ class Photos:
 
     @staticmethod
     def _fails(work: Work) -> bool:
-        """Whether something else has to take this face's place; nothing covers more than the solid cover."""
+        """Whether something else has to take this face's place; nothing hides more than a cover of one colour."""
         bad = work.result.matched or not work.result.covered
-        return bad and (work.live or (work.result.action == "masked" and work.fallback != "solid"))
+        return bad and (work.live or (work.result.action == "masked" and work.fallback not in OPAQUE))
 
     def _compose(self, image: Image, works: list[Work]) -> tuple[Image, Mask]:
         """All faces pasted into a copy of the image, the largest last; those without a new face are covered."""
@@ -238,7 +234,7 @@ class Photos:
         return out, mask
 
     def _apply(self, method: Anonymizer, out: Image, mask: Mask, works: list[Work]) -> None:
-        """An anonymiser on all faces, in place; a face that it cannot hide becomes a solid mask."""
+        """An anonymiser on all faces, in place; a face that it cannot hide gets a cover of one colour."""
         kind, keyed = placement(method), method.traits.keyed and bool(getattr(method, "key", ""))
         if kind == "scene" and works:
             cover_all(method, out, [work.face for work in works], mask_scale=self.mask_scale).onto(out, mask)
@@ -258,7 +254,8 @@ class Photos:
                     work.result.name = name if keyed else None  # what is drawn is undone with the key and the name
             if work.result.note or not self._covers(mask, work):
                 work.result.mask(work.result.note)
-                solid_mask(out, work.face, mask_scale=max(1.0, self.mask_scale)).onto(out, mask)
+                work.fallback = _opaque(work.fallback)
+                _COVERS[work.fallback][0](out, work.face, mask_scale=max(1.0, self.mask_scale)).onto(out, mask)
 
     def _covers(self, mask: Mask, work: Work) -> bool:
         outline = work.sight.outline if work.sight is not None and work.generated is not None else None
@@ -284,10 +281,10 @@ class Photos:
         """Whether each face of the composite is covered, and whether the gate still knows it."""
         for work in works:
             work.result.covered = self._covers(mask, work)
-        # A solid cover need not be read: there is nothing to see.
+        # A cover of one colour need not be read: there is nothing to see.
         readable = [
             (work, work.source) for work in works
-            if work.source is not None and (work.result.action != "masked" or work.fallback != "solid")
+            if work.source is not None and (work.result.action != "masked" or work.fallback not in OPAQUE)
         ]  # fmt: skip
         if self.recognizer is None or not readable:
             return
@@ -353,6 +350,11 @@ class Photos:
             psi = [face.psi for face in faces if face.psi is not None]
             account |= self.face_model.account(layer=layer, psi=psi)
         return account
+
+
+def _opaque(fallback: str) -> str:
+    """The cover of one colour that stands in for a fallback that does not hide a face."""
+    return fallback if fallback in OPAQUE else OPAQUE[0]
 
 
 def _barer(ladder: Sequence[Attempt], rung: int) -> int:

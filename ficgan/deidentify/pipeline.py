@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Anonymizer, Faces
-from ficgan.anonymizers.modes import HIDING, Methods, check_mode, mode_of
+from ficgan.anonymizers.modes import HIDING, Methods, check_cover, check_mode, mode_of
 from ficgan.arrays import content_key
 from ficgan.deidentify.options import (
     Box,
@@ -153,7 +153,7 @@ class Deidentifier:
         swap: bool = False,
         keep_kind: str | Sequence[str] = PARTS,
         mode: Mode | Anonymizer = "ficgan",
-        fallback: str = "solid",
+        fallback: str = "plain",
         mask_scale: float = 1.0,
         background: Faces | None = None,
         detector: FaceDetector | str = "auto",
@@ -225,8 +225,9 @@ class Deidentifier:
         model.keep_kind = model.keep_kind if keep_kind is None else parse_parts(keep_kind)
         photos = self._photos
         other._photos = replace(
-            photos, model=model, psi=photos.psi if psi is None else psi, fallback=fallback or photos.fallback
-        )
+            photos, model=model, psi=photos.psi if psi is None else psi,
+            fallback=check_cover(fallback or photos.fallback),
+        )  # fmt: skip
         other.layer = self.layer if layer is None else model.check_layer(layer)
         model.draw("check", Attempt(other.layer), other._photos.auto_psi(1))
         return other

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ficgan.anonymizers.modes import HIDING, OPAQUE
 from ficgan.arrays import content_key
 from ficgan.deidentify.options import Box, Image, doubts
 from ficgan.deidentify.photos import Work, spans_a_face
@@ -19,9 +20,10 @@ from ficgan.faces import Face
 from ficgan.faces.detection import PyramidDetector, overlaps
 from ficgan.policy import Result
 
-__all__ = ["Choice", "Retouch"]
+__all__ = ["CHOICES", "Choice", "Retouch"]
 
-COVERS = ("solid", "blur", "mosaic")
+CHOICES = (*HIDING, "keep")
+"""What may happen to a face of a photo."""
 _NOWHERE = np.full((5, 2), -1, np.float32)
 """Landmarks of a box in which no face was found: outside of the picture."""
 
@@ -31,7 +33,7 @@ class Choice:
     """What shall happen to one face.
 
     Args:
-        mode: "ficgan": a new face; "keep"; or a cover: "solid", "blur", "mosaic".
+        mode: "ficgan": a new face; "keep"; or a cover: "plain", "black" (or "solid"), "blur", "mosaic".
         draw: number of the draw; another one gives another face.
         exemplar: a name in `Retouch.exemplars`; the new face is drawn towards that one.
     """
@@ -41,8 +43,8 @@ class Choice:
     exemplar: str | None = None
 
     def __post_init__(self) -> None:
-        if self.mode not in ("ficgan", "keep", *COVERS):
-            raise UsageError(f"a face cannot be given the mode {self.mode!r}; use ficgan, keep, {', '.join(COVERS)}")
+        if self.mode not in CHOICES:
+            raise UsageError(f"a face cannot be given the mode {self.mode!r}; use {', '.join(CHOICES)}")
         if self.draw < 0:
             raise UsageError(f"the draw {self.draw} must be 0 or more")
 
@@ -119,12 +121,12 @@ class Retouch:
         return result
 
     def _work(self, engine: Deidentifier, number: int, choice: Choice) -> Work:
-        face, cover = self.faces[number], choice.mode in COVERS
+        face, cover = self.faces[number], choice.mode not in ("ficgan", "keep")
         key = f"{self.key}/{self.names.get(number, number)}" + (f"~{choice.draw}" if choice.draw else "")
         psi = engine._photos.auto_psi(len(self.faces))
         work = Work(
             face, key, max(psi, 0.6) if choice.draw else psi,  # with the plain mean all draws are one face
-            spans_a_face(engine.alignment, face) and choice.mode != "solid",
+            spans_a_face(engine.alignment, face) and choice.mode not in (*OPAQUE, "solid"),
             choice.mode if cover else engine._photos.fallback, doubt=self.doubt(number),
             kept="chosen by hand" if choice.mode == "keep" else "", by_hand=cover,
         )  # fmt: skip

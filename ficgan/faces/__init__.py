@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ficgan.faces.alignment import ARCFACE_POINTS, Alignment, invert, similarity, transform_points
-from ficgan.faces.blend import Paste, blur_face, crop, mosaic_face, paste_back, solid_mask
+from ficgan.faces.blend import Paste, blur_face, colour_beside, crop, mosaic_face, paste_back, plain_mask, solid_mask
 from ficgan.faces.detection import DetectAt, Face, FaceDetector
 from ficgan.faces.detectors import DETECTORS, detector_missing, get_detector
 from ficgan.faces.mesh import (
@@ -38,9 +38,8 @@ from ficgan.faces.recognition import (
 __all__ = [
     "ARCFACE_POINTS", "DETECTORS", "FACE_OVAL", "GOOD_PRESENCE", "LEFT_BROW", "LEFT_EYE", "LEFT_IRIS", "LIPS_INNER",
     "LIPS_OUTER", "MESH_POINTS", "RECOGNIZERS", "RIGHT_BROW", "RIGHT_EYE", "RIGHT_IRIS", "Alignment", "DetectAt",
-    "DlibRecognizer",
-    "Face", "FaceDetector", "FaceMesh", "MediaPipeMesh", "Mesh", "Paste", "Recognizer", "blur_face", "crop",
-    "detector_missing", "find_meshes", "five_points", "get_detector", "get_recognizer", "invert", "make_gate",
-    "matching", "mosaic_face", "paste_back", "public_name", "recognizer_missing", "similarity", "solid_mask",
-    "transform_points",
+    "DlibRecognizer", "Face", "FaceDetector", "FaceMesh", "MediaPipeMesh", "Mesh", "Paste", "Recognizer", "blur_face",
+    "colour_beside", "crop", "detector_missing", "find_meshes", "five_points", "get_detector", "get_recognizer",
+    "invert", "make_gate", "matching", "mosaic_face", "paste_back", "plain_mask", "public_name", "recognizer_missing", "similarity",
+    "solid_mask", "transform_points",
 ]  # fmt: skip

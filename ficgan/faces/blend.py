@@ -1,12 +1,12 @@
 """Cutting aligned crops out of photos, pasting new ones back, and covering faces: nothing outside the mask changes.
 
-A blurred or a blocky cover can be reversed; a solid one cannot.
+A blurred or a blocky cover can be reversed; one of one colour cannot.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from ficgan.faces.alignment import Matrix, invert, transform_points
 from ficgan.faces.detection import Face, Image, check_image
 
 Mask = NDArray[np.float32]  # [H, W] in [0, 1]
+Colour = tuple[int, int, int]
 
 # The pasted oval is a super-ellipse that touches the crop's sides: the default template puts hairline and chin at its
 # top and bottom and the cheeks .05 from its sides, so a plain ellipse would leave the temples and the jaw uncovered.
@@ -260,8 +261,73 @@ def _translation(x: float, y: float) -> NDArray[np.float64]:
 # --- covers -----------------------------------------------------------------------------------------------------------
 
 
+def plain_mask(
+    image: Image, face: Face, *, colour: Colour | None = None, mask_scale: float = 1.0, feather: float = 0.2
+) -> Paste:
+    """As `solid_mask`, in the shape of a head and a colour that is found beside the face.
+
+    Args:
+        colour: RGB; None: `colour_beside` the face.
+    """
+    colour = colour_beside([(image, face)]) if colour is None else colour
+    return _cover(image, face, lambda region, side: np.full_like(region, colour), mask_scale, feather, head=True)
+
+
+def colour_beside(views: Iterable[tuple[Image, Face]]) -> Colour:
+    """The median RGB colour of the skin of neck or ears, or else of what lies below; the face's box does not count.
+
+    Args:
+        views: photos or frames, uint8 [H, W, 3], each with the place of the face in it.
+    """
+    parts = [_beside(image, face) for image, face in views]
+    neck, ears = (np.concatenate([np.zeros((0, 3), np.uint8), *part]) for part in zip(*parts, strict=True))
+    near = np.concatenate([neck, ears])
+    found = neck if len(neck) else near
+    for part in (near, neck):
+        skin = part[_like_skin(part)]
+        if len(skin) > _LEAST_SKIN * len(part):
+            found = skin
+    if not len(found):  # the face fills the picture
+        return 128, 128, 128
+    red, green, blue = np.median(found, axis=0).round().astype(int)
+    return int(red), int(green), int(blue)
+
+
+_LEAST_SKIN = 0.2
+"""Share of the pixels below or beside a face that must look like skin for the others not to count."""
+_SAMPLES = 64
+"""About how many pixels of a line or a column beside a face are read."""
+
+
+def _beside(image: Image, face: Face) -> tuple[Image, Image]:
+    """Pixels [n, 3] below the box of a face, and on both sides of its lower half."""
+    low, high, _ = _extent(face)
+    width, height = high - low
+    # The box is widened to whole pixels: none that it touches is read.
+    (x0, y0), (x1, y1) = np.floor(low).astype(int), np.ceil(high).astype(int)
+    side, below, inwards = max(1, round(0.15 * width)), max(1, round(0.3 * height)), round(0.2 * width)
+    middle, step = (y0 + y1) // 2, max(1, int(max(width, height)) // _SAMPLES)
+
+    def part(left: int, top: int, right: int, bottom: int) -> Image:
+        return image[max(top, 0) : max(bottom, 0) : step, max(left, 0) : max(right, 0) : step].reshape(-1, 3)
+
+    ears = part(x0 - side, middle, x0, y1), part(x1, middle, x1 + side, y1)
+    return part(x0 + inwards, y1, x1 - inwards, y1 + below), np.concatenate(ears)
+
+
+def _like_skin(pixels: Image) -> NDArray[np.bool_]:
+    """[n] whether RGB pixels [n, 3] have the hue of skin.
+
+    Source: Chai and Ngan, Face Segmentation Using Skin-Color Map in Videophone Applications, 1999.
+    """
+    red, green, blue = pixels.astype(np.float32).T
+    cb = 128 - 0.168736 * red - 0.331264 * green + 0.5 * blue
+    cr = 128 + 0.5 * red - 0.418688 * green - 0.081312 * blue
+    return np.asarray((cb >= 77) & (cb <= 127) & (cr >= 133) & (cr <= 173))
+
+
 def solid_mask(
-    image: Image, face: Face, *, colour: tuple[int, int, int] = (0, 0, 0), mask_scale: float = 1.0, feather: float = 0.1
+    image: Image, face: Face, *, colour: Colour = (0, 0, 0), mask_scale: float = 1.0, feather: float = 0.1
 ) -> Paste:
     """A photo [H, W, 3] with a face covered by one RGB colour; where the patch's mask is 0 it is bit-identical.
 
@@ -302,16 +368,25 @@ def mosaic_face(image: Image, face: Face, *, blocks: int = 8, mask_scale: float 
     return _cover(image, face, fill, mask_scale, feather)
 
 
-def _cover(image: Image, face: Face, fill: Callable[[Image, float], Image], mask_scale: float, feather: float) -> Paste:
+def _extent(face: Face) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Corners of what a cover hides, which is the box and landmarks beyond it, and the landmarks [n, 2]."""
+    box, marks = np.asarray(face.box, dtype=np.float64), np.asarray(face.landmarks, dtype=np.float64)
+    most = (box[2:] - box[:2]).clip(1) / 2  # landmarks farther away are no part of this face
+    marks = marks[((marks >= box[:2] - most) & (marks <= box[2:] + most)).all(1)]
+    return np.vstack([box[:2], marks]).min(0), np.vstack([box[2:], marks]).max(0), marks
+
+
+def _cover(
+    image: Image, face: Face, fill: Callable[[Image, float], Image], mask_scale: float, feather: float,
+    head: bool = False,
+) -> Paste:  # fmt: skip
+    """`head`: an ellipse, if there are landmarks and it hides them; else a rounded rectangle, which holds the box."""
     image = check_image(image)
     if not 0.0 < mask_scale <= 4.0:
         raise UsageError(f"The mask scale is {mask_scale}: give a factor above 0 and at most 4.")
     if not 0.0 <= feather <= 1.0:
         raise UsageError(f"The feather is {feather}: give a fraction of the cover's size between 0 and 1.")
-    box, marks = np.asarray(face.box, dtype=np.float64), np.asarray(face.landmarks, dtype=np.float64)
-    most = (box[2:] - box[:2]).clip(1) / 2  # landmarks farther away are no part of this face
-    marks = marks[((marks >= box[:2] - most) & (marks <= box[2:] + most)).all(1)]
-    low, high = np.vstack([box[:2], marks]).min(0), np.vstack([box[2:], marks]).max(0)
+    low, high, marks = _extent(face)
     centre, sides = (low + high) / 2, (high - low).clip(1)
     half = sides / 2 * _MARGIN * mask_scale
     height, width = image.shape[:2]
@@ -321,9 +396,12 @@ def _cover(image: Image, face: Face, fill: Callable[[Image, float], Image], mask
     if x1 <= x0 or y1 <= y0:
         return nothing(image)
     rows, columns = np.ogrid[y0:y1, x0:x1]
-    y, x = (rows + 0.5).astype(np.float32), (columns + 0.5).astype(np.float32)
-    # A rounded rectangle: the super-ellipse of exponent 4 around the cover, 1 on its edge.
-    radius = np.sqrt(np.sqrt((((x - centre[0]) / half[0]) ** 4 + ((y - centre[1]) / half[1]) ** 4).astype(np.float32)))
+    across, down = ((columns + 0.5 - centre[0]) / half[0]) ** 2, ((rows + 0.5 - centre[1]) / half[1]) ** 2
+    # 1 on the edge. The rounded rectangle is the super-ellipse of exponent 4.
+    if head and len(marks) and (((marks - centre) / half) ** 2).sum(1).max() <= 0.9:
+        radius = np.sqrt((across + down).astype(np.float32))
+    else:
+        radius = np.sqrt(np.sqrt((across**2 + down**2).astype(np.float32)))
     edge = max(feather, 1.0 / float(half.min()))
     ramp = ((1 + edge - radius) / edge).clip(0, 1)
     weight = ramp * ramp * (3 - 2 * ramp)

@@ -235,8 +235,9 @@ def _counts(folder: Folder) -> str:
     actions = Counter(str(face["action"]) for record in photos for face in record.faces)
     named = {
         "generated": "replaced by a new face", "retried": "replaced, after at least one new face was still recognised",
-        "masked": "covered, because no new face was possible or good enough", "solid": "covered",
-        "kept": "left as found", "blurred": "blurred", "mosaic": "pixelated",
+        "masked": "covered, because no new face was possible or good enough", "plain": "covered in one colour",
+        "black": "covered in black", "solid": "covered in black", "kept": "left as found", "blurred": "blurred",
+        "mosaic": "pixelated",
     }  # fmt: skip
     rows = [("Photos", len(photos)), ("– without any face found", sum(not record.faces for record in photos))]
     rows += [("Faces in photos", sum(actions.values()))]
@@ -304,7 +305,7 @@ def _sentences(record: Record) -> Iterator[str]:
     elif name in ("blur", "mosaic"):
         done = "blurred" if name == "blur" else "pixelated"
         yield f"Faces were {done}. This can be undone in part, and recognised by trained programs."
-    elif name == "solid":
+    elif name in ("plain", "black", "solid"):
         yield "Faces were covered by a patch of one colour. Nothing of the face is left."
     else:
         yield f"Faces were changed by the method {mode}. Its strength is not stated here; it must be measured."

@@ -18,7 +18,7 @@ from ficgan.errors import FicganError, InputError
 from ficgan.files import file_digest
 from ficgan.images import film_suffix
 from ficgan.records.sidecars import film_record
-from ficgan.ui.project import MODES, Item, free_name
+from ficgan.ui.project import Item, free_name
 from ficgan.ui.work import NOW, Queue, Stopped, Workplace, hide_path, sentence
 
 if TYPE_CHECKING:
@@ -198,8 +198,7 @@ class Films:
         source = self.review.source(item)
         engine, controls = self.work.engine_of(item), self.work.controls_of(item)
         analysed = {name: film.settings[name] for name in ("stride", "pad", "link") if name in film.settings}
-        fallback = "solid" if controls.fallback == "average" else controls.fallback  # a patch would flicker
-        settings = VideoSettings(**analysed, fallback=fallback)
+        settings = VideoSettings(**analysed, fallback=controls.fallback)
         path = free_name(self.review.output, item.name, film_suffix(source))
         place = path.relative_to(self.review.output).as_posix()
         try:
@@ -252,7 +251,8 @@ class Films:
             "duration": float(times[-1]) if len(times) else 0.0, "default": _shown(decisions.default), "people": people,
             "regions": [
                 {
-                    "from": float(times[region.first]), "to": float(times[region.last]), "mode": region.mode,
+                    "from": float(times[region.first]), "to": float(times[region.last]),
+                    "mode": _shown(region.mode),
                     "follows": bool(region.keys),
                 }
                 for region in film.regions
@@ -282,7 +282,7 @@ class Films:
             }
             for track, row in TrackSet(film.tracks).at(frame)
         ]  # fmt: skip
-        regions = [{"box": [float(v) for v in box], "mode": mode} for box, mode in film.regions_at(frame)]
+        regions = [{"box": [float(v) for v in box], "mode": mode} for box, mode, _ in film.regions_at(frame)]
         return {"frame": frame, "time": float(film.times[frame]), "boxes": boxes, "regions": regions}
 
     def frame(self, number: str, at: int) -> Image:
@@ -313,7 +313,7 @@ class Films:
 
     def frame_after(self, number: str, at: int) -> Future[Any]:
         """One frame with its faces as decided; in the film a person's new face may be another one."""
-        from ficgan.deidentify import Choice, Retouch
+        from ficgan.deidentify.retouch import CHOICES, Choice, Retouch
         from ficgan.video.tracks import TrackSet
 
         film, item = self.load(number), self.review[number]
@@ -325,11 +325,11 @@ class Films:
             retouch = Retouch(engine, image, key=number, faces=[track.face(at) for track in present])
             retouch.names = {n: f"person {track.person or -track.id}" for n, track in enumerate(present)}
             modes = [str(decider.mode_of(track, at)) for track in present]
-            for box, mode in film.regions_at(at):
+            for box, mode, _ in film.regions_at(at):
                 with suppress(InputError):  # it has left the picture
                     retouch.add(tuple(float(v) for v in box), search=False)  # type: ignore[arg-type]
                     modes.append(mode)
-            choices = [Choice(mode if mode in MODES else "solid") for mode in modes]
+            choices = [Choice(mode if mode in CHOICES else "plain") for mode in modes]
             drawn: Image = retouch.render(choices).image
             return drawn
 
@@ -375,4 +375,4 @@ def _shown(mode: str) -> str:
     """A mode of a film without the keys it may hold."""
     from ficgan.anonymizers.modes import shown
 
-    return mode if mode in MODES else shown(mode)
+    return mode if mode == "keep" else "black" if mode == "solid" else shown(mode)

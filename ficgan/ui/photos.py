@@ -221,7 +221,6 @@ class Photos:
 
     def decisions(self, number: str) -> PhotoDecisions:
         """What was decided on a photo, for export."""
-        from ficgan.anonymizers.modes import COVERS
         from ficgan.arrays import content_key
         from ficgan.deidentify.decided import FoundFace, PhotoDecisions
         from ficgan.video.settings import Decision, Region
@@ -229,7 +228,7 @@ class Photos:
         item = self.ready(number)
         controls = self.work.controls_of(item)
         # A drawn box without a face cannot be given a new one.
-        cover = next(mode for mode in (controls.mode, controls.fallback, "solid") if mode in COVERS)
+        cover = controls.fallback if controls.mode == "ficgan" else controls.mode
         found = [face for face in item.faces if face.score > 0]
         return PhotoDecisions(
             name=item.name, analysis=content_key(read_image(self.review.source(item)).rgb), default=controls.mode,

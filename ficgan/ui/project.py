@@ -24,8 +24,8 @@ from typing import Any, Literal
 
 from pydantic import Field, NonNegativeInt, field_validator
 
+from ficgan.anonymizers.modes import COVERS, check_cover
 from ficgan.deidentify.decided import Drawing
-from ficgan.deidentify.options import FALLBACKS
 from ficgan.errors import InputError
 from ficgan.video.folders import (
     Box,
@@ -44,7 +44,7 @@ __all__ = ["Controls", "FaceEntry", "Item", "Review", "free_name"]
 
 SCHEMA = "ficgan-ui-project/1"
 ITEM_SCHEMA = "ficgan-ui-item/1"
-MODES = ("ficgan", "keep", *(mode for mode in FALLBACKS if mode != "average"))
+MODES = ("ficgan", "keep", *COVERS)
 """What may happen to a face of a photo."""
 
 Kind = Literal["photo", "film"]
@@ -61,9 +61,7 @@ class Controls(Drawing):
     @field_validator("mode")
     @classmethod
     def _mode(cls, mode: str) -> str:
-        if mode not in MODES or mode == "keep":
-            raise ValueError("the mode for all faces is ficgan, solid, blur or mosaic")
-        return mode
+        return mode if mode == "ficgan" else check_cover(mode)
 
     @property
     def drawing(self) -> Drawing:
@@ -91,9 +89,7 @@ class FaceEntry(Strict):
     @field_validator("mode")
     @classmethod
     def _mode(cls, mode: str) -> str:
-        if mode not in ("", *MODES):
-            raise ValueError(f"a face is given one of {', '.join(MODES)}")
-        return mode
+        return mode if mode in ("", "ficgan", "keep") else check_cover(mode)
 
 
 class Item(Strict):

@@ -322,7 +322,7 @@ class _Routes:
     async def add_region(self, request: Request) -> Response:
         given = await _json(request)
         start, end = _float(given.get("from", 0)), _float(given.get("to", 0))
-        number, mode = self._item(request).id, str(given.get("mode", "solid"))
+        number, mode = self._item(request).id, str(given.get("mode", "plain"))
         future = await run_in_threadpool(
             lambda: self.films.add_region(
                 number, int(_float(given.get("frame", 0))), _box(given), start, end, mode,

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers.modes import mode_type, shown
 from ficgan.errors import UsageError
-from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer
+from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer, colour_beside
 from ficgan.faces.alignment import SmoothConfig
+from ficgan.faces.blend import Colour
 from ficgan.faces.detection import check_image
 from ficgan.video.association import Associator
 from ficgan.video.encode import VideoWriter
@@ -143,6 +144,8 @@ class _Tracker:
         self._shape, self._scene_start, self._looked = (0, 0), 0, -1
         self.people: set[str] = set()
         self.searched = self.tracks = 0
+        self.colours: dict[int, Colour] = {}
+        """Track → colour beside its face where it was first seen, which is after its pad has begun."""
 
     def take(self, frame: Frame, stride: int) -> float:
         """Take the next frame; returns the seconds that the detector looked at it, 0 where it did not."""
@@ -169,6 +172,7 @@ class _Tracker:
                 present.add(person)
                 self.people.add(track.person)
                 self.tracks += 1
+                self.colours[number] = colour_beside([(frame.image, face)])
             self._live[number].sightings.append(Sighting(frame.index, face))
         return seconds
 
@@ -223,6 +227,7 @@ class Stream:
         self._pacer = _Pacer(budget, settings.stride, min(self.look_ahead + 1, int(settings.patience * fps)))
         self._tracker = _Tracker(tools.detector, tools.recognizer, fps, settings)
         self.renderer = Renderer(tools, settings)
+        self.renderer.covers.colours = self._tracker.colours
         self.frames = self.late = 0
         """Frames given out; frames that took longer than the budget."""
         self._seconds = 0.0

@@ -52,8 +52,7 @@ def effective_modes(
     `decided` [n] is what the rules say. The reasons are "small", "turned away" and "pad".
     """
     modes, reasons = decided.copy(), {}
-    generated = decided == "ficgan"
-    if not generated.any():
+    if not (decided == "ficgan").any():
         return modes, {}
     hold = max(1, round(settings.hold * rate))
 
@@ -67,14 +66,12 @@ def effective_modes(
     sides = (track.boxes[:, 2:] - track.boxes[:, :2]).min(1)
     ratio = frontality(track.landmarks)
     turned = (ratio < settings.turned) | (ratio > 1 / max(settings.turned, 1e-6))
-    for reason, rows, mode in (
-        ("small", steady(sides < settings.small), settings.fallback),
-        ("turned away", steady(turned), settings.fallback),
-        ("pad", track.origin == PADDED, settings.pad_mode),
-    ):
-        rows = rows & generated & (modes == "ficgan")
-        if rows.any() and mode != "ficgan":
-            modes[rows] = mode
+    for reason, rows in (
+        ("small", steady(sides < settings.small)), ("turned away", steady(turned)), ("pad", track.origin == PADDED),
+    ):  # fmt: skip
+        rows = rows & (modes == "ficgan")
+        if rows.any():
+            modes[rows] = settings.fallback
             reasons[reason] = int(rows.sum())
     return modes, reasons
 
@@ -400,11 +397,13 @@ class State:
                 "settled": cast.settled, "checked": list(cast.checked.items()), "hidden": list(cast.hidden),
                 "watched": list(cast.watched),
             })  # fmt: skip
-        stills = list(renderer.covers.stills)
+        stills, colours = list(renderer.covers.stills), list(renderer.covers.colours.items())
         tensors |= {f"still.{number}": renderer.covers.stills[key] for number, key in enumerate(stills)}
         header = {
-            "casts": json.dumps(casts), "stills": json.dumps(stills), "lost": json.dumps(list(renderer.lost.items())),
-            "counts": json.dumps(renderer.counts), "causes": json.dumps(renderer.causes), "frames": str(frames),
+            "casts": json.dumps(casts), "stills": json.dumps(stills), "colours": json.dumps(colours),
+            "lost": json.dumps(list(renderer.lost.items())),
+            "counts": json.dumps(renderer.counts), "causes": json.dumps(renderer.causes),
+            "frames": str(frames),
         }  # fmt: skip
         with write_private(self.folder / _CASTS, overwrite=True) as file:
             file.write(save(tensors, metadata=header))
@@ -425,6 +424,8 @@ class State:
                     renderer.cast(person, z_id, rung, kind, checked=checked, **tracks, **saved)
                 for number, (mode, person) in enumerate(json.loads(header["stills"])):
                     renderer.covers.stills[mode, person] = file.get_tensor(f"still.{number}")
+                colours = json.loads(header["colours"])
+                renderer.covers.colours = {track: (red, green, blue) for track, (red, green, blue) in colours}
                 renderer.counts = Counter(json.loads(header["counts"]))
                 renderer.causes = Counter(json.loads(header["causes"]))
                 renderer.lost = dict(json.loads(header["lost"]))
@@ -432,6 +433,7 @@ class State:
         except (OSError, SafetensorError, KeyError, TypeError, ValueError):
             renderer.casts.clear()
             renderer.covers.stills.clear()
+            renderer.covers.colours.clear()
             renderer.restart()
         for segment in finished_segments(self.folder):
             if segment.last >= frames:
@@ -453,7 +455,7 @@ class VideoResult:
     tracks: int
     people: int
     faces: Mapping[str, int]
-    """Faces of single frames by what was done to them: generated, solid, blur, mosaic, a method, region, kept."""
+    """Faces of single frames by what was done to them: generated, the name of a cover or a method, region, kept."""
     fallbacks: Mapping[str, int] = field(default_factory=dict)
     """Why faces were not generated although asked for: reason → faces of single frames."""
     masked_people: int = 0

@@ -348,10 +348,10 @@ class Project:
     def decider(self) -> Decider:
         return Decider(self.decisions, self.times, (self.source.width, self.source.height))
 
-    def regions_at(self, frame: int) -> list[tuple[NDArray[np.float32], str]]:
-        """Boxes that a person added, float32 [4], with their modes."""
-        places = ((region.box_at(frame), region.mode) for region in self.regions)
-        return [(box, mode) for box, mode in places if box is not None]
+    def regions_at(self, frame: int) -> list[tuple[NDArray[np.float32], str, int]]:
+        """Boxes that a person added, float32 [4], with their modes and their numbers in `regions`."""
+        places = ((region.box_at(frame), region.mode, number) for number, region in enumerate(self.regions))
+        return [(box, mode, number) for box, mode, number in places if box is not None]
 
     def check_source(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
         """Refuse another film than the one that was analysed, and a camera or stream, unless `force` is given."""

@@ -26,10 +26,13 @@ from ficgan.faces import (
     Face,
     Paste,
     blur_face,
+    colour_beside,
     matching,
     mosaic_face,
+    plain_mask,
     solid_mask,
 )
+from ficgan.faces.blend import Colour
 from ficgan.policy import Attempt, covered
 from ficgan.video.media import Frame
 from ficgan.video.settings import VideoSettings
@@ -46,7 +49,8 @@ class Covers:
     """Covers faces of frames.
 
     All that is drawn for a person is drawn once: fresh noise, or fresh neighbours of a k-same mean, would average out
-    over the film. Squares change their size in steps, as the noise of a crop changes with it.
+    over the film. Squares change their size in steps, as the noise of a crop changes with it. A plain cover has one
+    colour in all of a track, which is found where the track is first covered.
 
     `coverage` is the least weight of a method's mask at the landmarks and in the middle of a face.
     """
@@ -57,16 +61,28 @@ class Covers:
         self._quick: dict[str, Callable[..., Paste]] = {
             "blur": partial(blur_face, strength=settings.blur),
             "mosaic": mosaic_face,
+            "black": solid_mask,
             "solid": solid_mask,
         }
         self.stills: dict[tuple[str, str], Images] = {}
         """Mode and person → the crop that stands for the person."""
+        self.colours: dict[int, Colour] = {}
+        """Track → colour of its plain covers; −1 − n for the n-th of the boxes that a person added."""
 
-    def __call__(self, out: Images, face: Face, mode: str, person: str = "") -> str:
+    def __call__(
+        self, out: Images, face: Face, mode: str, track: int, person: str = "",
+        views: Callable[[], Iterable[tuple[Images, Face]]] = tuple,
+    ) -> str:  # fmt: skip
         """Cover a face in a frame [H,W,3], in place; other faces may be covered in it already.
 
-        `mode` is any but "ficgan" and "keep". Returns the mode's name, or the fallback where the method failed.
+        `mode` is any but "ficgan" and "keep". `views` gives frames with the face, to find its colour in. Returns the
+        mode's name, or the fallback where the method failed.
         """
+        if mode == "plain":
+            if track not in self.colours:
+                self.colours[track] = colour_beside(views() or [(out, face)])
+            plain_mask(out, face, colour=self.colours[track], mask_scale=self._scale).onto(out)
+            return mode
         if mode in self._quick:
             self._quick[mode](out, face, mask_scale=self._scale).onto(out)
             return mode
@@ -78,7 +94,7 @@ class Covers:
                 raise
             paste = None
         if paste is None or not hides(paste.mask, face, self._coverage):
-            return self(out, face, self._settings.fallback)
+            return self(out, face, self._settings.fallback, track, views=views)
         paste.onto(out)
         return method.name
 
@@ -119,8 +135,8 @@ class FrameJob:
 
     frame: Frame
     appearances: Sequence[Appearance]
-    regions: Sequence[tuple[NDArray[np.float32], str]] = ()
-    """Boxes that a person added, with their modes."""
+    regions: Sequence[tuple[NDArray[np.float32], str, int]] = ()
+    """Boxes that a person added, with their modes and numbers."""
 
 
 @dataclass(eq=False)
@@ -193,7 +209,7 @@ class Renderer:
         images = []
         for job in jobs:
             self.tally.append(Counter())
-            images.append(self._compose(job, generated))
+            images.append(self._compose(job, generated, [*jobs, *around]))
             self.counts += self.tally[-1]
         return images
 
@@ -444,7 +460,7 @@ class Renderer:
 
     # -- pictures ---------------------------------------------------------------------------------------------------
 
-    def _compose(self, job: FrameJob, generated: dict[_Key, _NewFace]) -> Image:
+    def _compose(self, job: FrameJob, generated: dict[_Key, _NewFace], near: Sequence[FrameJob]) -> Image:
         source, settings = job.frame.image, self.settings
         if not job.regions and all(appearance.mode == "keep" for appearance in job.appearances):
             self._count("kept", len(job.appearances))
@@ -453,7 +469,8 @@ class Renderer:
         faces = [(appearance, generated.get((appearance.track, job.frame.index))) for appearance in job.appearances]
         # Largest last, as the nearer face hides the farther one; covers after generated faces, which must not poke out.
         for appearance, new in sorted(faces, key=lambda pair: (pair[1] is None, _area(pair[0].face))):
-            face, paste = appearance.face, new and new.paste
+            face, paste, track = appearance.face, new and new.paste, appearance.track
+            views = partial(_views, near, job.frame.index, track)
             if appearance.mode == "keep":
                 self._count("kept")
             elif new and paste and hides(paste.mask, face, coverage, new.sight.outline):
@@ -461,16 +478,15 @@ class Renderer:
                 self._count("generated")
             elif paste and hides(paste.mask, _scaled(face, 0.5), coverage):
                 # The place is known roughly: what the new face leaves of the box is covered like a pad.
-                under = settings.fallback if settings.pad_mode == "ficgan" else settings.pad_mode
-                self.covers(out, _scaled(face, 0.8), under)  # covers reach 1.3 times as far
+                self.covers(out, _scaled(face, 0.8), settings.fallback, track, views=views)  # 1.3 times as large
                 _overlay(paste, out)
                 self._count("generated")
                 self.causes["roughly placed"] += 1
             else:
                 mode = settings.fallback if appearance.mode == "ficgan" else appearance.mode
-                self._count(self.covers(out, face, mode, appearance.person))
-        for box, mode in job.regions:
-            self.covers(out, Face(box, np.full((5, 2), np.nan, np.float32), 0.0), mode)
+                self._count(self.covers(out, face, mode, track, appearance.person, views))
+        for box, mode, number in job.regions:
+            self.covers(out, Face(box, np.full((5, 2), np.nan, np.float32), 0.0), mode, -1 - number)
             self._count("region")
         return out
 
@@ -586,6 +602,18 @@ class _Reader:
 def _mean(readings: Sequence[NDArray[np.float32] | None]) -> NDArray[np.float32] | None:
     known = [one for one in readings if one is not None]
     return np.mean(known, 0, dtype=np.float32) if known else None
+
+
+def _views(jobs: Sequence[FrameJob], frame: int, track: int) -> list[tuple[Image, Face]]:
+    """A track's face in a frame and the later ones that are at hand: the detector may see it there for the first time.
+
+    Earlier ones do not count, as an interrupted film has others of them at hand than a whole one.
+    """
+    return [
+        (job.frame.image, appearance.face)
+        for job in jobs if job.frame.index >= frame
+        for appearance in job.appearances if appearance.track == track
+    ]  # fmt: skip
 
 
 def _area(face: Face) -> float:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.anonymizers.modes import HIDING, shown
+from ficgan.anonymizers.modes import COVERS, shown
 from ficgan.errors import InputError, UsageError
 from ficgan.video.folders import to_text, write_private
 from ficgan.video.project import DECISIONS_SCHEMA, Project
@@ -174,7 +174,8 @@ def _controls(kind: str, number: int, decision: Decision | None, inherit: str) -
 
 
 def _options(chosen: str) -> _Html:
-    modes = HIDING if chosen in ("", *HIDING) else (*HIDING, chosen)
+    offered = ("ficgan", *COVERS)
+    modes = offered if chosen in ("", *offered) else (*offered, chosen)
     return _Html("".join(
         _html("option", mode=mode, selected=_flag("selected", mode == chosen), word=shown(mode)) for mode in modes
     ))  # fmt: skip

@@ -34,7 +34,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from ficgan.anonymizers.modes import COVERS, HIDING, check_mode, mode_type, shown
+from ficgan.anonymizers.modes import HIDING, check_cover, check_mode, mode_type, shown
 from ficgan.errors import UsageError
 from ficgan.video.folders import Box, Strict, Text
 from ficgan.video.tracks import Track
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from ficgan.video.project import Project
 
 __all__ = [
-    "LINKS", "MODES", "VERIFY", "BoxRule", "Decider", "Decision", "Decisions", "Exemption", "HidingMode", "Link",
-    "Mode", "Region", "Rules", "SpanRule", "Verify", "VideoSettings", "edits_of",
+    "LINKS", "MODES", "VERIFY", "BoxRule", "Cover", "Decider", "Decision", "Decisions", "Exemption", "HidingMode",
+    "Link", "Mode", "Region", "Rules", "SpanRule", "Verify", "VideoSettings", "edits_of",
 ]  # fmt: skip
 
 Link = Literal["none", "file", "job"]
@@ -64,8 +64,8 @@ class VideoSettings:
         patience: seconds without a sighting after which a track ends; see `at`.
         link: which tracks get one identity: those of one person in a file, in all files of a job, or none.
         mode: what takes a face's place where no rule says otherwise; see `ficgan.anonymizers.modes.check_mode`.
-        fallback: covers a face that cannot be generated: too small, turned away, still recognised.
-        pad_mode: covers a generated face's pads, where the detector saw nothing.
+        fallback: covers a face that cannot be generated: too small, turned away, still recognised, or in a pad, where
+            the detector saw nothing.
         small: sides in pixels below which a face counts as too small to generate.
         turned: ratio of eye distance to eye–mouth distance under which (or over its inverse) a face counts as turned
             away; a frontal face has about 1, one turned by 60° 0.5.
@@ -87,8 +87,7 @@ class VideoSettings:
     patience: float = 1.5
     link: Link = "file"
     mode: str = "ficgan"
-    fallback: str = "solid"
-    pad_mode: str = "blur"
+    fallback: str = "plain"
     small: float = 24.0
     turned: float = 0.45
     hold: float = 0.25
@@ -110,8 +109,9 @@ class VideoSettings:
                 raise UsageError(f"{name} is {value}; give a number {'above 0' if above else 'of 0 or more'}")
         check_mode(self.mode)
         if self.fallback == "ficgan":
-            raise UsageError("a face that cannot be generated cannot fall back to ficgan; use solid, blur or mosaic")
-        for name, known in (("fallback", COVERS), ("pad_mode", HIDING), ("link", LINKS), ("verify", VERIFY)):
+            raise UsageError("a face that cannot be generated cannot fall back to ficgan; use plain, black or another")
+        object.__setattr__(self, "fallback", check_cover(self.fallback))
+        for name, known in (("link", LINKS), ("verify", VERIFY)):
             if getattr(self, name) not in known:
                 raise UsageError(f"{name} {getattr(self, name)!r} is unknown; it is one of {', '.join(known)}")
 
@@ -160,6 +160,7 @@ def _any_mode(mode: str) -> str:
     return mode if mode == "keep" else _hiding(mode)
 
 
+Cover = Annotated[str, AfterValidator(check_cover)]
 HidingMode = Annotated[str, AfterValidator(_hiding)]
 Mode = Annotated[str, AfterValidator(_any_mode)]
 
@@ -387,11 +388,12 @@ class Decider:
         return rules, winners
 
 
-def _cover(mode: str) -> str:
+def _region_mode(mode: str) -> str:
     if mode == "keep":
         raise ValueError("a region covers; to keep the faces inside a box write it under decisions.boxes")
-    if mode not in COVERS:
-        raise ValueError(f"a region has no landmarks to place a new face by; use {', '.join(COVERS)}")
+    if mode not in HIDING or mode == "ficgan":
+        known = ", ".join(cover for cover in HIDING if cover != "ficgan")
+        raise ValueError(f"a region has no landmarks to place a new face by; use {known}")
     return mode
 
 
@@ -405,7 +407,7 @@ class Region(_Brief):
 
     first: NonNegativeInt
     last: NonNegativeInt
-    mode: Annotated[str, AfterValidator(_cover)] = "solid"
+    mode: Annotated[str, AfterValidator(_region_mode)] = "plain"
     box: Box | None = None
     """Where it does not move."""
     keys: tuple[_Key, ...] = ()

@@ -56,7 +56,7 @@ def test_render_takes_what_was_analysed(tmp_path: Path, engine: StandIn) -> None
     assert settings.verify == "full" and given["folder"] == str(place) and given["decisions"] is None
     assert engine.settings["mode"] == "ficgan"  # an edited project may ask for it
     call(place, source, "-o", tmp_path / "2.mp4", "--fallback", "solid", "--decisions", "d", "--force", of=render)
-    assert engine.films[1]["settings"].fallback == "solid"
+    assert engine.films[1]["settings"].fallback == "black"  # the older word
     assert (engine.films[1]["decisions"], engine.films[1]["force"]) == ("d", True)
 
 

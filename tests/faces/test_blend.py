@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ficgan.errors import InputError, UsageError
-from ficgan.faces import Alignment, Face, Paste, blur_face, crop, mosaic_face, paste_back, solid_mask
+from ficgan.faces import Alignment, Face, Paste, blur_face, crop, mosaic_face, paste_back, plain_mask, solid_mask
 from ficgan.faces.blend import match_colour, oval
 from ficgan.policy import covered
 
@@ -150,7 +150,7 @@ def test_bad_images() -> None:
         paste_back(smooth(9, 9), smooth(8, 8), np.zeros((2, 3)))
 
 
-@pytest.mark.parametrize("cover", [solid_mask, blur_face, mosaic_face])
+@pytest.mark.parametrize("cover", [solid_mask, plain_mask, blur_face, mosaic_face])
 @given(
     box=st.tuples(st.floats(-20, 60), st.floats(-20, 60), st.floats(0.5, 70), st.floats(0.5, 70)),
     seed=st.integers(0, 99),
@@ -169,6 +169,8 @@ def test_redaction_covers_the_box_and_nothing_else(
     assert (paste.mask[radius <= 1] == 1).all()
     if cover is solid_mask:
         assert (paste.image[paste.mask == 1] == 0).all()
+    if cover is plain_mask and (hidden := paste.image[paste.mask == 1]).size:
+        assert np.ptp(hidden, axis=0).max() == 0
 
 
 def test_blur_and_mosaic_hide_detail() -> None:
@@ -208,3 +210,57 @@ def test_a_cover_holds_landmarks_that_lie_beyond_the_box() -> None:
     assert (mask[rows[:, 1], rows[:, 0]] > 0.99).all() and covered(mask, marks, face.box, 0.9)
     far = Face(face.box, np.zeros((5, 2), np.float32), 0.5)  # no landmarks of this face
     assert solid_mask(image, far).x0 > solid_mask(image, face).x0
+
+
+def heads(marks: np.ndarray | None = None) -> tuple[np.ndarray, Face]:
+    """A face of noise with skin below it, before a blue wall, and its landmarks or others."""
+    image = np.full((200, 200, 3), (60, 80, 160), np.uint8)
+    image[50:150, 60:140] = np.random.default_rng(1).integers(0, 256, (100, 80, 3))
+    image[150:190, 80:120] = 190, 140, 110
+    usual = np.array([[80.0, 90], [120, 90], [100, 110], [85, 130], [115, 130]], np.float32)
+    return image, Face(np.array([60, 50, 140, 150], np.float32), usual if marks is None else marks, 1.0)
+
+
+LINE = np.stack([np.linspace(70, 130, 5), np.full(5, 90)], -1).astype(np.float32)
+
+
+@pytest.mark.parametrize("marks", [None, LINE, np.full((5, 2), np.nan, np.float32), np.full((5, 2), 100, np.float32)])
+def test_a_plain_cover_tells_nothing_of_the_face(marks: np.ndarray | None) -> None:
+    """Whatever is in the oval of the box, the picture is the same bit for bit: one colour, that of the neck."""
+    image, face = heads(marks)
+    cover = plain_mask(image, face)
+    rows, columns = np.mgrid[:200, :200] + 0.5
+    inside = ((columns - 100) / 40) ** 2 + ((rows - 100) / 50) ** 2 <= 1
+    for value in (0, 255):
+        other = image.copy()
+        other[inside] = value
+        assert np.array_equal(plain_mask(other, face).image, cover.image)
+        other[50:150, 60:140] = value  # the corners, too: they may be seen, and do not change the colour
+        assert np.array_equal(plain_mask(other, face).image[cover.mask == 1], cover.image[cover.mask == 1])
+    assert (cover.mask[inside] == 1).all() and (cover.image[cover.mask == 1] == (190, 140, 110)).all()
+
+
+def test_a_plain_cover_is_soft_outside_of_what_it_hides_and_rounder_than_a_black_one() -> None:
+    image, face = heads()
+    plain, black = plain_mask(image, face).mask, solid_mask(image, face).mask
+    soft = np.flatnonzero((plain[100] > 0) & (plain[100] < 1))
+    assert len(soft) >= 10 and not ((soft >= 60) & (soft < 140)).any()
+    assert np.abs(np.diff(plain[100])).max() < 0.35 and (plain == 1).sum() < (black == 1).sum()
+    corners = plain[[50, 50, 149, 149], [60, 139, 60, 139]]
+    assert (plain_mask(image, heads(np.full((5, 2), -1))[1]).mask[50:150, 60:140] == 1).all(), "a box alone is hidden"
+    assert (corners < 1).all()
+    # A landmark in a corner is hidden, too.
+    odd = np.array([[60, 50], [120, 90], [100, 110], [85, 130], [139, 149]], np.float32)
+    assert covered(plain_mask(image, heads(odd)[1]).mask, odd, face.box, 1)
+
+
+def test_plain_covers_of_grey_photos_are_grey_and_need_something_beside_the_face() -> None:
+    image, face = heads()
+    grey = np.repeat(image.mean(-1, keepdims=True).astype(np.uint8), 3, axis=-1)
+    assert plain_mask(grey, face).image[100, 100].tolist() == grey[170, 100].tolist()
+    alone = np.ascontiguousarray(image[60:140, 70:130])
+    whole = Face(np.array([-9, -9, 69, 89], np.float32), face.landmarks - (70, 60), 1.0)
+    assert (plain_mask(alone, whole).image == 128).all()
+    blue = image.copy()
+    blue[150:] = 60, 80, 160  # no skin anywhere: the wall
+    assert plain_mask(blue, face).image[100, 100].tolist() == [60, 80, 160]

@@ -202,7 +202,7 @@ def test_a_photo_from_drop_to_result(desk: Desk, png: bytes, tmp_path: Path) -> 
     assert desk.ask("POST", f"{one}/save")["saved"] == "photo-2.png"  # nothing is overwritten
     assert np.array_equal(pixels(out / "photo.png"), replaced)
     edited = pixels(out / "photo-2.png")
-    assert (edited[300:380, 300:360] == 0).all()
+    assert np.ptp(edited[300:380, 300:360].reshape(-1, 3), axis=0).max() == 0
     x0, y0, x1, y1 = (int(value) for value in found["box"])
     assert np.array_equal(edited[y0:y1, x0:x1], source[y0:y1, x0:x1])
 
@@ -211,7 +211,7 @@ def test_a_photo_from_drop_to_result(desk: Desk, png: bytes, tmp_path: Path) -> 
     exported.write_bytes(desk.web.get(f"/api/{one}/decisions.json").content)
     assert exported.read_bytes() == desk.web.get("/api/decisions.json").content  # the only photo
     applied = deciding(desk.session.engine, read_decisions(exported))(source, key=content_key(source))
-    assert np.array_equal(applied.image, edited) and [face.action for face in applied.faces] == ["kept", "solid"]
+    assert np.array_equal(applied.image, edited) and [face.action for face in applied.faces] == ["kept", "plain"]
     with pytest.raises(InputError, match="nothing was decided on this photo"):
         deciding(desk.session.engine, read_decisions(exported))(source[::-1], key=content_key(source[::-1]))
     side = json.loads((out / "photo-2.png.json").read_text())

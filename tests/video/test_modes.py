@@ -49,13 +49,13 @@ def test_large_frontal_faces_are_generated() -> None:
 
 def test_small_faces_fall_back_and_stay_so_for_a_while() -> None:
     found, reasons = modes(track([60] * 20 + [20] + [60] * 20), hold=0.25)  # 5 frames at 20 per second
-    small = [n for n, mode in enumerate(found) if mode == "solid"]
+    small = [n for n, mode in enumerate(found) if mode == "plain"]
     assert small == list(range(15, 26)) and reasons == {"small": 11}
 
 
 def test_faces_that_turn_away_fall_back() -> None:
     found, reasons = modes(track([60] * 30, [1.0] * 14 + [0.3] * 2 + [1.0] * 14), hold=0.1)
-    assert {n for n, mode in enumerate(found) if mode == "solid"} == set(range(12, 18))
+    assert {n for n, mode in enumerate(found) if mode == "plain"} == set(range(12, 18))
     assert reasons == {"turned away": 6}
 
 
@@ -63,23 +63,23 @@ def test_a_short_pause_between_two_fallbacks_is_closed() -> None:
     sides = [60] * 10 + [20] + [60] * 12 + [20] + [60] * 10
     found, _ = modes(track(sides), hold=0.25)
     changes = sum(a != b for a, b in itertools.pairwise(found))
-    assert changes == 2 and "solid" in found
+    assert changes == 2 and "plain" in found
 
 
-def test_pads_are_covered_by_their_own_mode() -> None:
-    assert modes(track([60] * 6, padded=2)) == (["blur"] * 2 + ["ficgan"] * 4, {"pad": 2})
-    assert modes(track([60] * 6, padded=2), pad_mode="ficgan") == (["ficgan"] * 6, {})
+def test_pads_get_the_fallback() -> None:
+    assert modes(track([60] * 6, padded=2)) == (["plain"] * 2 + ["ficgan"] * 4, {"pad": 2})
+    assert modes(track([60] * 6, padded=2), fallback="solid")[0] == ["black"] * 2 + ["ficgan"] * 4
 
 
 def test_other_modes_have_no_fallback() -> None:
-    for mode in ("blur", "mosaic", "solid", "keep"):
+    for mode in ("plain", "blur", "mosaic", "solid", "keep"):
         assert modes(track([10] * 4, padded=2), mode) == ([mode] * 4, {})
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"stride": 0}, {"pad": -1.0}, {"pad": float("nan")}, {"link": "all"}, {"fallback": "ficgan"}, {"mode": "keep"},
-     {"verify": "yes"}, {"mask_scale": 0.0}],
+    [{"stride": 0}, {"pad": -1.0}, {"pad": float("nan")}, {"link": "all"}, {"fallback": "ficgan"}, {"fallback": "keep"},
+     {"mode": "keep"}, {"verify": "yes"}, {"mask_scale": 0.0}],
 )  # fmt: skip
 def test_settings_that_cannot_work(wrong: dict[str, object]) -> None:
     with pytest.raises(UsageError):

@@ -45,7 +45,7 @@ def finding(frame: int, x: float) -> Finding:
 def test_a_finding_on_a_generated_face_covers_it_and_a_moment_around() -> None:
     made = plan()
     assert made.cover([finding(30, 25), finding(32, 25)]) == 7  # 0.08 s are 2 frames
-    assert [n for n, mode in enumerate(modes(made, 1)) if mode == "solid"] == list(range(28, 35))
+    assert [n for n, mode in enumerate(modes(made, 1)) if mode == "plain"] == list(range(28, 35))
     assert set(modes(made, 2)) == {"ficgan"}
     assert made.fallbacks["still recognised"] == 7
 
@@ -53,7 +53,7 @@ def test_a_finding_on_a_generated_face_covers_it_and_a_moment_around() -> None:
 def test_between_two_findings_less_than_a_second_apart_nothing_is_shown() -> None:
     made = plan()
     assert made.cover([finding(10, 25), finding(30, 25), finding(59, 25)]) == 25 + 3  # 29 frames are more than a second
-    assert [n for n, mode in enumerate(modes(made, 1)) if mode == "solid"] == [*range(8, 33), *range(57, 60)]
+    assert [n for n, mode in enumerate(modes(made, 1)) if mode == "plain"] == [*range(8, 33), *range(57, 60)]
 
 
 def test_a_person_is_lost_where_half_of_the_faces_or_more_would_be_covered() -> None:

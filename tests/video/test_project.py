@@ -214,7 +214,7 @@ def test_what_a_person_edits_is_what_is_loaded(tmp_path: Path) -> None:
     assert project.decisions.people[1] == Decision(mode="mosaic")
     assert project.decisions.spans[-1] == SpanRule(mode="solid", start=2.5)
     assert [track.person for track in project.tracks] == [2, 1, 2] and project.cuts == (31,)
-    assert project.regions_at(5)[-1][1] == "solid"
+    assert project.regions_at(5)[-1][1] == "plain"
     project.save_document(tmp_path)
     assert same(Project.load(tmp_path), project)
 
@@ -411,7 +411,7 @@ def test_a_moving_region_moves_in_straight_lines() -> None:
         assert np.allclose(region.box_at(frame), [10 * share, 0, 10 + 10 * share, 10 + 30 * share])
     assert region.box_at(51) is None
     places = a_project().regions_at(3)
-    assert [mode for _, mode in places] == ["solid", "blur"] and places[0][0].tolist() == [1, 2, 3, 4]
+    assert [place[1:] for place in places] == [("plain", 0), ("blur", 1)] and places[0][0].tolist() == [1, 2, 3, 4]
 
 
 def test_another_film_is_refused(tmp_path: Path) -> None:

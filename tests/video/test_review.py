@@ -152,7 +152,7 @@ def test_the_page_warns_and_tells() -> None:
     text = review_page(a_project(), PICTURES)
     for words in (
         "This folder holds source faces", "ficgan purge", "30 seen, 10 filled, 10 padded", "seen once",
-        "0:00:02.4 – 0:00:02.5", "2 people, 4 tracks, 2 cuts", "frames 0–5: solid", "Nobody known", "640×360",
+        "0:00:02.4 – 0:00:02.5", "2 people, 4 tracks, 2 cuts", "frames 0–5: plain", "Nobody known", "640×360",
     ):  # fmt: skip
         assert words in text, words
 

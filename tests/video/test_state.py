@@ -211,7 +211,7 @@ def test_the_record_of_an_interrupted_film_tells_what_happened_before(film: Path
 def test_a_resumed_film_counts_the_faces_that_were_covered_before(film: Path, tmp_path: Path) -> None:
     how = {"settings": {"check": 0.0}, "seed": 7}
     expected = process(film, tmp_path / "whole.mp4", gate=Moments(), **how)
-    assert expected.fallbacks["known"] == expected.faces["solid"] == 8
+    assert expected.fallbacks["known"] == expected.faces["plain"] == 8
     with pytest.raises(KeyboardInterrupt):
         process(film, tmp_path / "out.mp4", gate=Moments(), until=("rendering", 30), **how)
     result = process(film, tmp_path / "out.mp4", gate=Moments(), **how)
@@ -230,7 +230,7 @@ def test_what_is_covered_does_not_depend_on_where_a_film_was_interrupted(film: P
 
     how = {"settings": {"check": 0.0, "segment": 0.2}, "seed": 7, "gate": Lingering()}
     expected = process(film, tmp_path / "whole.mp4", **how)
-    assert expected.faces == {"generated": FRAMES - 16, "solid": 16}
+    assert expected.faces == {"generated": FRAMES - 16, "plain": 16}
     with pytest.raises(KeyboardInterrupt):
         process(film, tmp_path / "out.mp4", until=("rendering", stop), **how)
     result = process(film, tmp_path / "out.mp4", **how)
@@ -254,7 +254,7 @@ def test_around_a_face_that_the_check_recognises_every_frame_is_looked_at(
 
     monkeypatch.setattr(module, "independent_detector", lambda *_: Other("other"))
     result = process(film, tmp_path / "out.mp4", gate=OfTheCheck(), seed=7, settings={"hold": 0.04})
-    assert result.faces["solid"] == result.fallbacks["still recognised"] == 10  # and one frame on either side
+    assert result.faces["plain"] == result.fallbacks["still recognised"] == 10  # and one frame on either side
     assert result.check is not None and not result.check.findings and result.ok
 
 

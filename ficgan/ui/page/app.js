@@ -5,8 +5,8 @@ const at = id => document.getElementById(id);
 const items = new Map();
 let order = [], since = 0, info = {modes: []}, open = null, uploads = {done: 0, all: 0}, timer = 0;
 
-const MODE_WORDS = {ficgan: "Replace", keep: "Keep as it is", solid: "Cover, one colour", blur: "Blur (can be reversed)", mosaic: "Mosaic (can be reversed)"};
-const ACTION_WORDS = {generated: "replaced", retried: "replaced, second try", masked: "masked", kept: "kept", blurred: "blurred", mosaic: "mosaic", solid: "covered", "": "not drawn yet"};
+const MODE_WORDS = {ficgan: "Replace", keep: "Keep as it is", plain: "Cover, one colour", black: "Cover, black", blur: "Blur (can be reversed)", mosaic: "Mosaic (can be reversed)"};
+const ACTION_WORDS = {generated: "replaced", retried: "replaced, second try", masked: "masked", kept: "kept", blurred: "blurred", mosaic: "mosaic", plain: "covered", black: "covered", solid: "covered", "": "not drawn yet"};
 
 function h(tag, props = {}, ...children) {
   const node = document.createElement(tag);
@@ -204,7 +204,7 @@ function buildControls(panel, values, change, film) {
     h("label", {}, "Strength", strength, hint),
     h("label", {}, "People averaged (k)", people),
     choose("Diversity (ψ)", psis, String(values.psi), value => send("psi", value === "auto" ? value : Number(value))),
-    choose("Where none is possible", [["solid", "one colour"], ["average", "mean colour of the face"], ["blur", "blur"], ["mosaic", "mosaic"]], values.fallback, value => send("fallback", value)),
+    choose("Where none is possible", [["plain", "one colour"], ["black", "black"], ["blur", "blur"], ["mosaic", "mosaic"]], values.fallback, value => send("fallback", value)),
     film === "photo" ? "" : choose("Sound of films", [["copy", "keep"], ["drop", "leave out"]], values.audio, value => send("audio", value), "A voice identifies, too."),
     chosen));
 }
@@ -426,7 +426,7 @@ function photoEditor(id) {
   slide.addEventListener("input", split);
   const draw = h("button", {type: "button"}, "Draw a box over a missed face");
   const stop = boxDrawer(stage, () => [item.width, item.height], draw, box => edit("POST", "/faces", {box}));
-  const all = mode => h("button", {type: "button", onclick: () => edit("PATCH", "/faces", {mode})}, {"": "Replace all", keep: "Keep all", solid: "Cover all"}[mode]);
+  const all = mode => h("button", {type: "button", onclick: () => edit("PATCH", "/faces", {mode})}, {"": "Replace all", keep: "Keep all", plain: "Cover all"}[mode]);
   const save = h("button", {type: "button", class: "primary", id: "save", onclick: () => edit("POST", "/save", {})}, "Save");
   const remove = h("button", {type: "button", onclick: () => attempt(async () => { await call("DELETE", "/items/" + id); leave(); await poll(); })}, "Remove from the list");
   const exporting = exportLink(id), {head, state} = headOf(id, [remove, exporting, save]);
@@ -435,7 +435,7 @@ function photoEditor(id) {
   const panel = h("div", {class: "panel"}), summary = h("span", {class: "hint"});
   const toAll = h("button", {type: "button", onclick: () => attempt(async () => { await call("POST", "/controls", item.controls); await poll(); })}, "Use these settings for all files");
   const work = h("div", {class: "work"}, h("div", {class: "frame"}, stage, slide, h("p", {class: "hint"}, "Slide to the right to see the picture as it was. Click on a box to keep the face, or to hide it again.")),
-      h("div", {class: "row under"}, draw, all(""), all("keep"), all("solid")), notes);
+      h("div", {class: "row under"}, draw, all(""), all("keep"), all("plain")), notes);
   const settings = h("details", {open: settingsOpen, ontoggle: event => { settingsOpen = event.target.open; }}, h("summary", {}, "How new faces are drawn ", summary), panel, h("div", {class: "panel"}, toAll));
   at("editor").append(head, work, h("div", {class: "side"}, settings, filter, list));
 
@@ -661,7 +661,7 @@ function filmEditor(id) {
     const from = h("input", {type: "number", min: 0, max: film.duration, step: 0.1, value: Math.max(0, now.time - 2).toFixed(1)});
     const to = h("input", {type: "number", min: 0, max: film.duration.toFixed(1), step: 0.1, value: Math.min(film.duration, now.time + 2).toFixed(1)});
     const follow = h("input", {type: "checkbox", checked: true}), mode = h("select", {});
-    for (const key of ["solid", "blur", "mosaic"]) mode.append(h("option", {value: key}, MODE_WORDS[key]));
+    for (const key of ["plain", "black", "blur", "mosaic"]) mode.append(h("option", {value: key}, MODE_WORDS[key]));
     const shown = place(h("div", {class: "box region"}), box, film.width, film.height);
     boxes.append(shown);
     const done = () => { form.replaceChildren(); shown.remove(); draw.focus(); };
