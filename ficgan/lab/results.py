@@ -140,8 +140,10 @@ def _texts() -> dict[str, dict[str, str]]:
 
 def caveats(results: Results) -> list[str]:
     """The sentences that must be read with these results, whose own caveats do not count."""
-    out = []
+    naive, kinds = ({t.set for t in results.trials if some(t)} for some in (_is_naive, _is_within_kind))
+    out = notes("evaluation", {"within kind": kinds})
     for name, facts in results.sets.items():
+        out += notes("evaluation", {"no kind": name in naive - kinds}, name=name)
         split, missed = facts["split"], facts["failures_to_acquire"]
         tested, removed = split["parts"]["probe"]["people"], split.get("duplicates_removed", 0)
         reasons = "; ".join(f"{why} ({n})" for why, n in Counter(why for _, why in missed).most_common(3))
@@ -165,6 +167,14 @@ def caveats(results: Results) -> list[str]:
     holds |= {"surroundings measured": measured, "surroundings unknown": parrots and not measured}
     holds |= dict.fromkeys(("attackers", "strongest", "only faces"), True)
     return out + notes("evaluation", holds, learnt=judge.get("name") or judge.get("set") or "an unnamed set")
+
+
+def _is_naive(trial: Trial) -> bool:
+    return trial.scenario == "naive"
+
+
+def _is_within_kind(trial: Trial) -> bool:
+    return any(figure.metric == "within-kind" for figure in trial.figures)
 
 
 def _judges(results: Results, name: str | None = None) -> set[str]:
