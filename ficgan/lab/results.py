@@ -140,7 +140,8 @@ def _texts() -> dict[str, dict[str, str]]:
 
 def caveats(results: Results) -> list[str]:
     """The sentences that must be read with these results, whose own caveats do not count."""
-    naive, kinds = ({t.set for t in results.trials if some(t)} for some in (_is_naive, _is_within_kind))
+    naive = {trial.set for trial in results.trials if trial.scenario == "naive"}
+    kinds = {trial.set for trial in results.trials for one in trial.figures if one.metric == "within-kind"}
     out = notes("evaluation", {"within kind": kinds})
     for name, facts in results.sets.items():
         out += notes("evaluation", {"no kind": name in naive - kinds}, name=name)
@@ -167,14 +168,6 @@ def caveats(results: Results) -> list[str]:
     holds |= {"surroundings measured": measured, "surroundings unknown": parrots and not measured}
     holds |= dict.fromkeys(("attackers", "strongest", "only faces"), True)
     return out + notes("evaluation", holds, learnt=judge.get("name") or judge.get("set") or "an unnamed set")
-
-
-def _is_naive(trial: Trial) -> bool:
-    return trial.scenario == "naive"
-
-
-def _is_within_kind(trial: Trial) -> bool:
-    return any(figure.metric == "within-kind" for figure in trial.figures)
 
 
 def _judges(results: Results, name: str | None = None) -> set[str]:
