@@ -62,5 +62,6 @@ def write_people(
                 pixels += rng.normal() * light if light else 0
                 name = f"{person:03d}-{index}.png"
                 Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder / name)
-                table.writerow([name, person, "Female" if person % 2 else "Male", "Made"] if genders else [name, person])
+                kind = ["Female" if person % 2 else "Male", "Made"]
+                table.writerow([name, person, *(kind if genders else ())])
     return folder
