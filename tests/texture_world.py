@@ -54,7 +54,7 @@ def write_people(
     side = 4 * cells
     with (folder / "labels.csv").open("w", newline="") as file:
         table = csv.writer(file)
-        table.writerow(["file", "person", "gender"] if genders else ["file", "person"])
+        table.writerow(["file", "person", "gender", "race"] if genders else ["file", "person"])
         for person in range(people):
             texture = rng.normal(size=(cells, cells, 3)).repeat(4, 0).repeat(4, 1) * 40
             for index in range(each):
@@ -62,5 +62,6 @@ def write_people(
                 pixels += rng.normal() * light if light else 0
                 name = f"{person:03d}-{index}.png"
                 Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder / name)
-                table.writerow([name, person, "Female" if person % 2 else "Male"] if genders else [name, person])
+                kind = ["Female" if person % 2 else "Male", "Made"]
+                table.writerow([name, person, *(kind if genders else ())])
     return folder

@@ -43,16 +43,18 @@ from ficgan.lab.metrics.privacy import (
     privacy_figures,
     rank,
     reversibility,
+    within_kind,
 )  # fmt: skip
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.metrics.utility import Judges, Readings, compare
 from ficgan.lab.probe import run_identity_probe
-from ficgan.lab.readers import Embeddings, Reader, retrain_head, retrain_network
+from ficgan.lab.readers import Embeddings, Reader, retrain_head, retrain_network, similarities
 from ficgan.lab.results import Figure, Results, Trial, Utility, caveats, from_json, origin
 from ficgan.lab.reversal import fidelity_figures, identity_distance, run_retrieval
 from ficgan.lab.stored import VERSION, Progress, Say, Tasks, digest, files_digest, png, write_file
 from ficgan.registry import parse_spec
 
+_TASKS = 1  # Raised where tasks write down more; pixels, embeddings and trainings stay valid
 LEAST_GROUP = 10  # People a group needs for figures of its own
 GROUP_RESAMPLES = 200  # Of the figures of groups and of attribute inference, at most
 _OF_CLEAR = ("ceiling", "negative", "surroundings")
@@ -97,14 +99,14 @@ def _recognition(bench: Bench, subject: Subject, label: str, scenario: Scenario)
         # What is read shall resemble the clear faces; the anonymised ones are what it is compared with.
         restores = scenario.probe == "reversed" or scenario.name == "naive"
         likeness = fidelity_figures(bench, attempt.rows, attempt.faces) if restores else ()
-        trials += [_read(bench, subject, label, scenario, attempt, reader, gallery, found, likeness)
+        trials += [_read(bench, subject, label, scenario, attempt, reader, gallery_rows, gallery, found, likeness)
                    for reader in bench.readers]  # fmt: skip
     return trials
 
 
 def _read(
-    bench: Bench, subject: Subject, label: str, scenario: Scenario, attempt: Attempt, reader: Reader, gallery: Faces,
-    found: NDArray[np.bool_], likeness: tuple[Figure, ...],
+    bench: Bench, subject: Subject, label: str, scenario: Scenario, attempt: Attempt, reader: Reader,
+    gallery_rows: Rows, gallery: Faces, found: NDArray[np.bool_], likeness: tuple[Figure, ...],
 ) -> Trial:  # fmt: skip
     embed, note = _embedder(bench, subject, scenario, reader)
     probe, people, enrolled = embed(attempt.faces), known(attempt.faces), known(gallery)
@@ -128,6 +130,9 @@ def _read(
         note = f"{note} {unread} of {len(probe)} probes could not be read and are like nobody.".strip()
     if note:
         figures = (replace(figures[0], note=f"{figures[0].note} {note}".strip()), *figures[1:])
+    if (kinds := bench.prepared.kinds) is not None and scenario.gallery == "clear" and not scenario.attacker:
+        alike, ours, theirs = similarities(probe, codes, metric), kinds[attempt.rows], kinds[gallery_rows]
+        figures = (within_kind(alike, people, ours, enrolled, theirs, bootstrap=bench.bootstrap), *figures)
     if scenario.name == "naive":
         subject.naive[reader.name] = scores
     groups = {} if fusion else _score_groups(bench, scores, attempt.rows, threshold)
@@ -277,7 +282,7 @@ class Task:
                 if given.get("command"):
                     own["asked"] = time.time_ns()
         files = [files_digest(text) for text in named]
-        key = digest([VERSION, __version__, shared, one.name, one.context, set_digest, own, files])
+        key = digest([VERSION, _TASKS, __version__, shared, one.name, one.context, set_digest, own, files])
         return cls(config, one, method, out, key)
 
     @property

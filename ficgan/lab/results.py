@@ -140,8 +140,11 @@ def _texts() -> dict[str, dict[str, str]]:
 
 def caveats(results: Results) -> list[str]:
     """The sentences that must be read with these results, whose own caveats do not count."""
-    out = []
+    naive = {trial.set for trial in results.trials if trial.scenario == "naive"}
+    kinds = {trial.set for trial in results.trials for one in trial.figures if one.metric == "within-kind"}
+    out = notes("evaluation", {"within kind": kinds})
     for name, facts in results.sets.items():
+        out += notes("evaluation", {"no kind": name in naive - kinds}, name=name)
         split, missed = facts["split"], facts["failures_to_acquire"]
         tested, removed = split["parts"]["probe"]["people"], split.get("duplicates_removed", 0)
         reasons = "; ".join(f"{why} ({n})" for why, n in Counter(why for _, why in missed).most_common(3))

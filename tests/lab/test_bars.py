@@ -147,6 +147,40 @@ def test_the_gap_of_a_perfect_leak_has_an_interval() -> None:
     assert gap.value == 0.5 and gap.low is not None and gap.low < 0.5 == gap.high
 
 
+KINDS = {"gender": ("Female",) * 8 + ("Male",) * 8, "race": ("a",) * 16}
+
+
+def test_within_kind_by_loops() -> None:
+    """Own is the person's other photo; the region's figure does not know what stands outside it."""
+    rng = np.random.default_rng(4)
+    made = bench(people(8), groups=KINDS)
+    mixed = (0.3 * made.faces.images + 0.7 * rng.integers(0, 256, made.faces.images.shape)).astype(np.uint8)
+    hidden = made.weights < 0.999
+
+    def by_hand(images: np.ndarray, clear: np.ndarray) -> float:
+        after, before = ([seen(image) for image in some] for some in (images, clear))
+        areas = []
+        for i, output in enumerate(after):
+            others = [j for j in range(16) if j // 2 != i // 2 and (j < 8) == (i < 8)]
+            areas.append(
+                roc_auc_score([1] + [0] * len(others), [cosine(output, before[j]) for j in (i ^ 1, *others)])
+            )
+        return float(np.mean(areas))
+
+    figure = privacy.within_kind(made, made.recognised(made.faces.with_images(mixed)))["within-kind", "blocks"]
+    assert figure.value == pytest.approx(by_hand(mixed, made.faces.images)) and figure.n == 16
+    assert figure.note == "own: another photo of the person"
+    key = ("within-kind (region)", "blocks")
+    region = privacy.within_kind_of_region(made, made.faces.with_images(mixed))[key]
+    grey = [np.where(hidden[..., None], np.uint8(127), images) for images in (mixed, made.faces.images)]
+    assert region.value == pytest.approx(by_hand(*grey))
+    around = np.where(hidden[..., None], made.faces.images, mixed)
+    assert privacy.within_kind_of_region(made, made.faces.with_images(around))[key] == region
+    assert privacy.within_kind(made, made.clear.embeddings)["within-kind", "blocks"].value == 1
+    with pytest.raises(InputError, match="ethnicity and gender"):
+        privacy.within_kind(bench(groups={"gender": ("Female",) * 12}), made.clear.embeddings)
+
+
 # Likeness
 
 

@@ -139,14 +139,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     IdentityBank.from_codes(rng.normal(size=(12, 8)), np.arange(12)).save(folder / "bank.safetensors")
     faces = folder / "faces"
     faces.mkdir()
-    rows = ["file,person,gender"]
+    rows = ["file,person,gender,race"]
     for person in range(12):
         texture = rng.normal(size=(4, 4, 3)).repeat(32, 0).repeat(32, 1) * 40 + 127
         for index in range(2):
             pixels = (texture + rng.normal(size=texture.shape) * 10).clip(0, 255).astype(np.uint8)
             name = f"{person:02d}-{index}.png"
             Image.fromarray(pixels).save(faces / name)
-            rows.append(f"{name},{person},{'Female' if person % 2 else 'Male'}")
+            rows.append(f"{name},{person},{'Female' if person % 2 else 'Male'},Made")
     (faces / "labels.csv").write_text("\n".join(rows))
     return folder
 
@@ -210,14 +210,21 @@ def test_a_whole_run(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert all(line.sticker and line.control and line.control.what == "clear" for line in shaped)
     assert shaped[1].control.figure.value == 1 and "learnt on 12 others" in shaped[1].value.note  # type: ignore[union-attr]
     # With the policy on: rows of identity alone, of the pictures that its own rows were counted on.
-    assert {row for row, setting in lines if setting == "i = 0, policy on"} == {"id-cosine", "tar", "naive"}
+    assert {row for row, setting in lines if setting == "i = 0, policy on"} == {
+        "within-kind", "within-kind (region)", "naive", "id-cosine", "tar"
+    }  # fmt: skip
+    assert [bar.row for bar in BARS][:3] == ["within-kind", "within-kind (region)", "naive"]
+    for row in ("within-kind", "within-kind (region)"):
+        line = lines[row, "i = 0"]
+        assert line.verdict == "no bar" and line.value.n == 24 and line.sticker is not None
+        assert line.control is not None and (line.control.what, line.control.figure.value) == ("clear", 1)
     ((layer, published),) = guarded
     assert layer == 0
     told = [cosine(seen(a), seen(b)) for a, b in zip(faces.images, published, strict=True)]
     line = lines["id-cosine", "i = 0, policy on"]
     assert line.value.value == pytest.approx(np.mean(told), abs=1e-5) and line.bar.most == 0.13
     assert report.facts["settings"]["psi"] == 0  # the model's own
-    assert {row["group"] for row in report.sheet.groups} == {"gender=Female", "gender=Male"}
+    assert {row["group"] for row in report.sheet.groups} == {"gender=Female", "gender=Male", "race=Made"}
     assert report.sheet.left_out == [{"set": "", "what": "stability", "why": "no clip was given"}]
     assert (report.facts["L"], report.facts["settings"]["layers"]) == (4, [0, 3])
     write_bars(report, tmp_path)

@@ -21,7 +21,7 @@ from ficgan.lab import matrix, readers
 from ficgan.lab.matrix_config import MatrixConfig
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.report import write_report
-from ficgan.lab.report.tables import controls, figure, headlines
+from ficgan.lab.report.tables import controls, figure, headlines, ranking
 from ficgan.lab.results import Results
 
 assert ficgan.lab
@@ -86,6 +86,17 @@ def test_controls_come_out_as_they_must(run: tuple[Results, Path]) -> None:
         "clear": True, "constant": True, "right-key: block-permutation (block 8)": True,
         "learn-permutation on block-permutation (block 8)": True, "ridge on block-permutation (block 8)": True,
     }  # fmt: skip
+
+
+def test_within_kind_comes_first_where_the_gallery_is_clear(run: tuple[Results, Path]) -> None:
+    results, _ = run
+    first = {(t.method, t.scenario): t.figures[0] for t in results.trials if t.figures[0].metric == "within-kind"}
+    assert {scenario for _, scenario in first} == {"clear", "constant", "naive"}
+    assert first["clear", "clear"].value == 1 and first["clear", "clear"].n == 40
+    assert first["solid", "naive"].value == pytest.approx(0.5)  # all outputs are alike
+    assert first["clear", "constant"].value == pytest.approx(0.5)
+    assert "within kind" in results.caveats[0].lower()
+    assert all("within kind" in row for row in ranking(results))
 
 
 def test_attackers_do_what_they_can_and_no_more(run: tuple[Results, Path]) -> None:

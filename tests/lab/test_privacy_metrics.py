@@ -158,6 +158,59 @@ def test_genuine_similarity_is_the_mean(metric: Any) -> None:
     assert figure.low is not None and figure.high is not None and figure.low < figure.value < figure.high
 
 
+# -- within kind ------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 10**6), st.sampled_from([0, 3, 9]), st.booleans())
+def test_within_kind_is_scikit_learns_area_of_each_output(seed: int, values: int, known: bool) -> None:
+    """The other photos of the person are its own, or the source itself; others of the kind are strangers."""
+    rng = np.random.default_rng(seed)
+    who, kinds = rng.integers(0, 14, 24), np.array(["", "a", "b"])[rng.integers(0, 3, 14)]
+    matrix = rng.normal(size=(24, 24)) + (who[:, None] == who)
+    matrix = np.round(matrix * values / 3) if values else matrix
+    kind, areas, itself = kinds[who], [], 0
+    for i in range(24):
+        strangers = [j for j in range(24) if who[j] != who[i] and kind[j] == kind[i]]
+        own = [j for j in range(24) if who[j] == who[i] and not (known and j == i)]
+        if not kind[i] or len({who[j] for j in strangers}) < 3:
+            continue
+        itself += not own
+        own = own or [i]
+        areas.append(roc_auc_score([1] * len(own) + [0] * len(strangers), matrix[i, own + strangers]))
+    sources = np.arange(24) if known else None
+    found = privacy.within_kind(matrix, who, kind, who, kind, sources=sources, bootstrap=FEW)
+    assert found.n == len(areas)
+    if areas:
+        assert found.value == pytest.approx(np.mean(areas)) and found.low is not None
+        assert ("source itself" in found.note) == (itself > 0) and ("another photo" in found.note) == (itself < found.n)
+        assert (f"{24 - found.n} of 24 left out" in found.note) == (found.n < 24)
+    else:
+        assert found.value is None and "3 strangers" in found.note
+
+
+def test_what_tells_the_kind_alone_is_half_within_it() -> None:
+    """Outputs that are of the source's kind and otherwise anybody: strangers of all kinds lie farther."""
+    rng = np.random.default_rng(0)
+    kinds = np.repeat(["a", "b", "c", "d"], 60)
+    kind_codes = dict(zip("abcd", 4 * np.eye(16)[:4], strict=True))
+    means = np.stack([kind_codes[kind] for kind in kinds])
+    clear, anybody = (means + rng.normal(size=means.shape) for _ in range(2))
+    who = np.arange(len(kinds))
+
+    def area(made: Any, kind: Any) -> Figure:
+        return privacy.within_kind(made @ clear.T, who, kind, who, kind, sources=who)
+
+    within, among_all = area(anybody, kinds), area(anybody, np.full(len(who), "all"))
+    assert within.low is not None and within.high is not None and within.low < 0.5 < within.high
+    assert within.high - within.low < 0.1 and among_all.low is not None and among_all.low > 0.75
+    itself = area(clear / np.linalg.norm(clear, axis=1, keepdims=True) * 100, kinds)
+    assert itself.value is not None and itself.value > 0.9
+    alike = area(np.zeros_like(clear), kinds)
+    assert alike.value == 0.5
+    sure = privacy.within_kind(np.eye(len(who)), who, kinds, who, kinds, sources=who)
+    assert sure.value == 1 and sure.low is not None and 0.9 < sure.low < 1
+
+
 # -- identification ---------------------------------------------------------------------------------------------------
 
 
@@ -383,7 +436,7 @@ def test_figures_are_those_that_are_listed() -> None:
     listed = [metric.name for metric in PRIVACY]
     assert len(set(listed)) == len(listed) and all(metric.kind == "privacy" for metric in PRIVACY)
     made = list(figures_of(scores))
-    assert made == [name for name in listed if name not in ("ID distance", "reversibility")]
+    assert made == [name for name in listed if name not in (privacy.WITHIN_KIND, "ID distance", "reversibility")]
     assert "ID distance" in figures_of(scores_of(case(13), metric="euclidean"))
     assert reversibility(scores, scores, scores).metric == listed[-1]
 

@@ -107,6 +107,31 @@ def test_every_figure_of_the_ranking_says_n_judge_and_attacker() -> None:
     assert first["whole picture"] == ("0.100 [0.000, 0.200]", "naive, b") and len(first) <= 8
 
 
+def test_within_kind_is_read_first_and_orders_methods_of_one_rank(tmp_path: Path) -> None:
+    def naive(method: str, area: float, judge: str) -> Trial:
+        first = Figure("within-kind", area, area - 0.1, area + 0.1, 30)
+        return Trial("made", method, "naive", judge, figures=(first, *trial(method, "naive", 0.1).figures))
+
+    made = results(
+        trial("strong", "parrot-inside", 0.60), trial("weak", "parrot-inside", 0.62),
+        naive("strong", 0.8, "c"), naive("weak", 0.6, "b"), naive("weak", 0.7, "c"),
+    )  # fmt: skip
+    weak, strong = headlines(made)
+    assert (weak.method, weak.rank, strong.rank) == ("weak", 1, 1)  # who is not told apart stands by within kind
+    row = ranking(made)[0]
+    assert list(row)[:5] == ["set", "rank", "method", "within kind", "naive rank-1"]
+    assert (row["within kind"], row["judge within kind"]) == ("0.700 [0.600, 0.800]", "c")  # the highest counts
+    shown = ranking_to_read([row])[0]
+    assert list(shown)[2] == "within kind" and shown["within kind"] == (
+        "0.700 [0.600, 0.800]", "c, n = 30 images", "b: 0.600\xa0[0.500,\xa00.700]",
+        "naive rank-1: 0.100\xa0[0.000,\xa00.200]",
+    )  # fmt: skip
+    assert "first figure" in caveats(made)[0] and "does not say" not in " ".join(caveats(made))
+    assert "does not say of what ethnicity" in caveats(results())[0]
+    page = write_report(made, tmp_path)[0].read_text()
+    assert page.index("<em>Within kind</em>") < page.index("<em>Replaced region</em>")
+
+
 def test_whoever_has_the_key_is_no_attacker() -> None:
     made = results(trial("strong", "compressed", 0.9, attacker="right key"))
     one = next(h for h in headlines(made) if h.method == "strong")

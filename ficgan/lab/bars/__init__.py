@@ -22,13 +22,15 @@ from ficgan.lab.bars.bench import LEAST_SIDE, BarsBench, Observation, Panel, rec
 from ficgan.lab.bars.table import Control, Controls, Figures, Report, Sheet
 from ficgan.lab.metrics import one_each_unknown
 from ficgan.lab.probe import Lessons, several
-from ficgan.lab.readers import ShapeRecognizer, cosines
+from ficgan.lab.readers import Embeddings, ShapeRecognizer, cosines
 from ficgan.lab.sets import FaceSet, Prepared, Quick, open_set, prepare
 from ficgan.lab.stored import Progress
 
 Step = tuple[str, Callable[[], None]]
+Seen = Mapping[str, Embeddings]  # Name of a recogniser → [N,D]
+Measure = Callable[[Faces, Seen], Figures]
 _PHOTO = 384  # Side of crops cut from photos, px; the replaced square is half of it
-_GUARDED = ("id-cosine", "tar", "naive")  # Rows that there are with the policy on, too
+_GUARDED = ("id-cosine", "tar")  # Rows of identity that there are with the policy on, too
 _FEW = 64  # Sources of swaps and of several draws, and outputs that are looked for in the training set
 
 
@@ -206,7 +208,7 @@ class SetMeasurement:
         self.model, self.bench, self.sticker = model, bench, sticker
         self.photos = not bench.prepared.whole
         self.few = bench.one_each(_FEW)
-        self.optional: list[Callable[[Observation], Figures]] = []  # Those that the set allows
+        self.optional: list[Measure] = []  # Those that the set allows
         self.of_sticker: Figures = {}
         self.controls: Controls = {}
 
@@ -256,18 +258,21 @@ class SetMeasurement:
         """Row parrot of the sticker, and the surroundings alone."""
         return privacy.parrot(self.bench, self.sticker), privacy.surroundings(self.bench)
 
-    def naive(self, seen: Observation) -> Figures:
-        return privacy.naive(self.bench, seen.embeddings)
+    def within_kind(self, faces: Faces, seen: Seen) -> Figures:
+        return privacy.within_kind(self.bench, seen) | privacy.within_kind_of_region(self.bench, faces)
 
-    def shape(self, seen: Observation) -> Figures:
-        return privacy.shape(self.bench, seen.faces)
+    def naive(self, faces: Faces, seen: Seen) -> Figures:
+        return privacy.naive(self.bench, seen)
+
+    def shape(self, faces: Faces, seen: Seen) -> Figures:
+        return privacy.shape(self.bench, faces)
 
     def measure_clear(self) -> None:
         """The controls; what cannot be measured of clear faces is left out of the whole set."""
         bench, figures = self.bench, Figures()
-        for row, measure in (("naive", self.naive), ("shape", self.shape)):
+        for row, measure in (("within-kind", self.within_kind), ("naive", self.naive), ("shape", self.shape)):
             try:
-                figures |= measure(bench.clear)
+                figures |= measure(bench.faces, bench.clear.embeddings)
                 self.optional.append(measure)
             except (InputError, UsageError) as error:
                 self._leave_out(row, error)
@@ -320,9 +325,9 @@ class SetMeasurement:
         self._put(f"i = {layer}", shares)
         seen = self.bench.recognised(published)
         figures = privacy.identity(self.bench, seen, self.known)
-        if self.naive in self.optional:
-            figures |= privacy.naive(self.bench, seen)
         kept = {key: figure for key, figure in figures.items() if key[0] in _GUARDED}
+        for measure in self.optional:
+            kept |= {} if measure == self.shape else measure(published, seen)
         self._put(f"i = {layer}, policy on", kept, None, self.controls)
 
     def measure_nearest(self, layer: int) -> None:
@@ -334,7 +339,7 @@ class SetMeasurement:
         """The rows of an output, in the order of its lines."""
         out = privacy.identity(self.bench, seen.embeddings, self.known)
         for measure in self.optional:
-            out |= measure(seen)
+            out |= measure(seen.faces, seen.embeddings)
         return out | utility.likeness(self.bench, seen) | utility.appearance(self.bench, seen.faces, self.real)
 
     def _unless_refused(self, rows: str, measure: Callable[[int], None], layer: int) -> None:

@@ -21,6 +21,7 @@ from ficgan.lab.metrics.pictures import Detections, detect_faces, quick, ssim
 from ficgan.lab.metrics.utility import Judges, Readings
 from ficgan.lab.probe import Lessons, ShapeAttack, several
 from ficgan.lab.readers import Embeddings, Reader, ShapeRecognizer, Shapes, cosines, get_readers
+from ficgan.lab.sets import GREY
 
 DETECTORS = ("yunet", "centerface")  # Whose detection rate is measured
 
@@ -120,6 +121,15 @@ class BarsBench(FaceBench):
             weight[y0:y1, x0:x1] = paste_back(image, nothing, matrix, colour_match=False).mask
         return out
 
+    def region_alone(self, faces: Faces) -> Faces:
+        """Pixels of the same faces with all grey but what a pasted face replaces."""
+        return greyed(faces, self.weights < 0.999)
+
+    @cached_property
+    def clear_region(self) -> dict[str, Embeddings]:
+        """What each recogniser sees in the clear faces' replaced regions alone."""
+        return self.recognised(self.region_alone(self.faces))
+
     @cached_property
     def clear_shapes(self) -> Shapes:
         return self._shapes_of(self.faces)
@@ -183,6 +193,13 @@ class BarsBench(FaceBench):
             known = readings.detections if detector is self.panel.judges.detector else None
             found[name] = known or detect_faces(detector, faces.images, faces.landmarks)
         return Observation(faces, readings, self.recognised(faces) if recognise else {}, found)
+
+
+def greyed(faces: Faces, hidden: NDArray[np.bool_]) -> Faces:
+    """The faces with pixels [N,S,S] hidden."""
+    images = faces.images.copy()
+    images[hidden] = GREY
+    return faces.with_images(images)
 
 
 LEAST_SIDE = 128  # Of aligned crops that judges see, px; models of more see and are judged at their own size

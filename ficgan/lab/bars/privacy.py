@@ -13,23 +13,22 @@ from numpy.typing import NDArray
 from ficgan.anonymizers import Anonymizer, Faces
 from ficgan.deidentify import Deidentifier, Ficgan
 from ficgan.errors import InputError, UsageError
-from ficgan.lab.bars.bench import BarsBench
+from ficgan.lab.bars.bench import BarsBench, greyed
 from ficgan.lab.bars.table import Control, Controls, Figures
-from ficgan.lab.metrics import from_half, wilson
+from ficgan.lab.metrics import from_half
+from ficgan.lab.metrics import privacy as metrics
 from ficgan.lab.metrics.privacy import chance, rank
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.probe import ShapeAttack
 from ficgan.lab.readers import Embeddings, Reader, cosines, paired, similarities
 from ficgan.lab.results import Figure
-from ficgan.lab.sets import GREY
+from ficgan.lab.sets import KIND
 
 FAR = 1e-3
 ENOUGH, LEAST = 30, 10  # Pairs of strangers that should lie above a threshold, and that must
 MOST = 3000  # Clear faces whose pairs stand for strangers; more take memory and change nothing
 PSI = 0.6  # Diversity at which draws are compared: what photos of several people and films have
 DRAWS = 4  # Draws of each source
-_ROWS = 512
-_GROUPS = ("gender", "race")
 Targets = dict[str, Embeddings]  # Name of a recogniser → [N,D]
 
 
@@ -98,7 +97,7 @@ def identity(bench: BarsBench, seen: Mapping[str, Embeddings], known: Mapping[st
         else:
             note = f"threshold {here.threshold:.3f}{here.doubt}"
             out["tar", name] = bench.mean("tar", score > here.threshold, note)
-        out["auc-gap", name] = _gap(bench.mean("auc-gap", _ranks(bench, reader, made)))
+        out["auc-gap", name] = _gap(bench, reader, made)
     return out
 
 
@@ -122,34 +121,26 @@ def strangers_beside(known: Mapping[str, Strangers], *rows: str) -> Controls:
 
 def groups_of(bench: BarsBench) -> NDArray[np.int64]:
     """int64 [N]: who shares gender and race, as far as these are known; all one group where nothing is."""
-    columns = [bench.prepared.groups[name] for name in _GROUPS if name in bench.prepared.groups]
+    columns = [bench.prepared.groups[name] for name in KIND if name in bench.prepared.groups]
     if not columns:
         return np.zeros(len(bench.faces), np.int64)
     _, number = np.unique(["/".join(values) for values in zip(*columns, strict=True)], return_inverse=True)
     return number.reshape(-1).astype(np.int64)
 
 
-def _ranks(bench: BarsBench, reader: Reader, made: Embeddings) -> NDArray[np.float64]:
-    """[N]: share of a face's same-group strangers to whom its output is less alike than to its source, ties half."""
-    clear, people, group = bench.clear.embeddings[reader.name], bench.people, groups_of(bench)
-    column, out = np.arange(min(len(made), MOST)), np.empty(len(made))
-    for rows in np.array_split(np.arange(len(made)), -(-len(made) // _ROWS)):
-        score = similarities(made[rows], clear[column], reader.metric)
-        own = np.diag(similarities(made[rows], clear[rows], reader.metric))[:, None]  # computed alike: equal pairs tie
-        alike = (people[rows][:, None] != people[column]) & (group[rows][:, None] == group[column])
-        counts = alike.sum(1)
-        below = np.where(alike, (score < own) + 0.5 * (score == own), 0).sum(1)
-        out[rows] = below / np.where(counts, counts, np.nan)
-    return out
-
-
-def _gap(area: Figure) -> Figure:
+def _gap(bench: BarsBench, reader: Reader, made: Embeddings) -> Figure:
+    """Distance of the AUC from ½, of sources themselves against strangers of the same group as far as it is known."""
+    clear, people, group = bench.clear.embeddings[reader.name][:MOST], bench.people[:MOST], groups_of(bench)[:MOST]
+    score = similarities(made[:MOST], clear, reader.metric)
+    alike = (people[:, None] != people) & (group[:, None] == group)
+    areas = [
+        metrics.nearer(one[[row]], one[some]) if some.any() else np.nan
+        for row, (one, some) in enumerate(zip(score, alike, strict=True))
+    ]
+    area = bench.sample(np.arange(len(areas))).share("auc-gap", areas)
     if area.value is None:
         return replace(area, note="no face has a stranger of its group")
-    low, high = area.low, area.high
-    if area.value in (0.0, 1.0):  # every resample is alike: the bootstrap would claim certainty
-        low, high = wilson(area.value * area.n, area.n)
-    low, high = from_half(low, high)
+    low, high = from_half(area.low, area.high)
     return replace(area, value=abs(area.value - 0.5), low=low, high=high, note=f"AUC {area.value:.3f}")
 
 
@@ -162,6 +153,34 @@ def _doubt(scores: NDArray[np.floating[Any]]) -> str:
     least, most = chi2.ppf(0.025, 2 * count) / 2, chi2.ppf(0.975, 2 * count + 2) / 2
     low, high = (float(np.quantile(scores, 1 - one / len(scores))) for one in (most, least))
     return f" ({low:.3f} to {high:.3f}), interpolated: {count} of {len(scores)} pairs of strangers lie above it"
+
+
+# -- within kind ------------------------------------------------------------------------------------------------------
+
+
+def within_kind(bench: BarsBench, seen: Mapping[str, Embeddings]) -> Figures:
+    """Row within-kind: AUC of outputs at source landmarks among people of the same ethnicity and gender."""
+    return _within_kind(bench, "within-kind", seen, bench.clear.embeddings)
+
+
+def within_kind_of_region(bench: BarsBench, faces: Faces) -> Figures:
+    """Row within-kind (region): the same where all but the replaced region is grey, in outputs and clear photos."""
+    return _within_kind(bench, "within-kind (region)", bench.recognised(bench.region_alone(faces)), bench.clear_region)
+
+
+def _within_kind(
+    bench: BarsBench, row: str, seen: Mapping[str, Embeddings], clear: Mapping[str, Embeddings]
+) -> Figures:
+    kinds, out = bench.prepared.kinds, Figures()
+    if kinds is None:
+        raise InputError(f"{bench.name} does not say of what ethnicity and gender people are")
+    who, kinds = bench.people[:MOST], kinds[:MOST]
+    for reader in bench.readers:
+        score = similarities(seen[reader.name][:MOST], clear[reader.name][:MOST], reader.metric)
+        sources = np.arange(len(who))
+        figure = metrics.within_kind(score, who, kinds, who, kinds, sources=sources, bootstrap=bench.bootstrap)
+        out[row, reader.name] = replace(figure, metric=row)
+    return out
 
 
 # -- named, with a clear photo of everybody enrolled ------------------------------------------------------------------
@@ -177,12 +196,12 @@ def naive(bench: BarsBench, seen: Mapping[str, Embeddings]) -> Figures:
 
 def parrot(bench: BarsBench, anonymizer: Anonymizer) -> Figures:
     """Row parrot: a person's first output enrolled, the others looked for, all but the pasted face greyed."""
-    return _parrot(bench, bench.composed(anonymizer), bench.weights < 0.999)
+    return _parrot(bench, bench.region_alone(bench.composed(anonymizer)))
 
 
 def surroundings(bench: BarsBench) -> Controls:
     """The same of the clear images with all greyed that a pasted face touches: what is known without any face."""
-    figures = _parrot(bench, bench.faces, bench.weights > 0)
+    figures = _parrot(bench, greyed(bench.faces, bench.weights > 0))
     return {key: Control("surroundings alone", figure) for key, figure in figures.items()}
 
 
@@ -200,10 +219,8 @@ def shape(bench: BarsBench, faces: Faces) -> Figures:
     return out | {(row, judge): replace(one, metric=row) for judge, one in informed.items()}
 
 
-def _parrot(bench: BarsBench, faces: Faces, hidden: NDArray[np.bool_]) -> Figures:
-    images = faces.images.copy()
-    images[hidden] = GREY
-    seen = bench.recognised(faces.with_images(images))
+def _parrot(bench: BarsBench, faces: Faces) -> Figures:
+    seen = bench.recognised(faces)
     return _linked(bench, "parrot", seen, seen, *bench.enrolment(everybody=False))
 
 

@@ -45,11 +45,13 @@ class Bar:
 
 
 BARS: tuple[Bar, ...] = (
+    Bar("within-kind", "nearer to its own person than to others of the same ethnicity and gender: AUC, .5 is perfect"),
+    Bar("within-kind (region)", "the same of the replaced region alone, the rest grey"),
+    Bar("naive", "named: rank-1 of outputs against a clear photo of everybody", most=0.12),
     Bar("id-cosine", "ID similarity: mean cosine of source and output", most=0.13, paper=".14"),
     Bar("id-cosine-bare", "the same of the network's crop alone, not blended in", paper=".14"),
     Bar("match", "taken for the source at the recogniser's own threshold", measured=True),
     Bar("tar", "taken for the source at FAR 1e-3 of clear strangers", most=0.02),
-    Bar("naive", "named: rank-1 of outputs against a clear photo of everybody", most=0.12),
     Bar("shape", "named by the shape of the face alone: rank-1 against a clear photo of everybody", most=0.15),
     Bar("shape-informed", "the same, by who has learnt from other people's outputs, too"),
     Bar("auc-gap", "distance of the AUC from .5: is the source nearer than same-group strangers?", measured=True),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ficgan.errors import InputError
 from ficgan.lab.metrics import (
@@ -14,6 +14,7 @@ from ficgan.lab.metrics import (
     Floats,
     Interval,
     Metric,
+    Sample,
     from_half,
     percentiles,
     proportion,
@@ -30,7 +31,56 @@ NO_THRESHOLD = "No threshold was given."
 NO_STRANGERS = "There are no impostor scores."
 KS = (1, 5, 10)
 FARS = (1e-1, 1e-2, 1e-3, 1e-4)
+WITHIN_KIND = "within-kind"
+LEAST_STRANGERS = 3  # People of an output's kind without whom it has no AUC within its kind
 _NULLS = 200  # draws for what D_sys would be of strangers alone
+
+# -- within kind: what an output says of the person beyond the kind of person ------------------------------------------
+
+
+def nearer(own: Floats, strangers: Floats) -> float:
+    """Share of pairs of an own similarity [A] and a stranger's [B] in which the own one is higher; ties count half."""
+    return float((own[:, None] > strangers).mean() + (own[:, None] == strangers).mean() / 2)
+
+
+def within_kind(
+    similarity: Floats, people: ArrayLike, kinds: ArrayLike, enrolled: ArrayLike, enrolled_kinds: ArrayLike, *,
+    sources: NDArray[np.integer] | None = None, bootstrap: Bootstrap = BOOTSTRAP,
+) -> Figure:  # fmt: skip
+    """AUC of outputs: is each nearer to its own person than to strangers of the same kind? ½ is perfect, 1 is clear.
+
+    Its own person is the other photos of that person, else the source itself; the note says which.
+
+    Args:
+        similarity: [N,M] of outputs to clear photos, higher is more alike.
+        people, enrolled: [N] and [M] integers, one per person.
+        kinds, enrolled_kinds: [N] and [M] texts, such as ethnicity and gender of the source; "" where unknown.
+        sources: [N] which of the photos each output was made of; None: none of them.
+    """
+    who, kind, others, of_others = (np.asarray(each) for each in (people, kinds, enrolled, enrolled_kinds))
+    areas, itself = np.full(len(who), np.nan), 0
+    for row, score in enumerate(similarity):
+        own = others == who[row]
+        strangers = ~own & (of_others == kind[row])
+        if not kind[row] or len(np.unique(others[strangers])) < LEAST_STRANGERS:
+            continue
+        if sources is not None:
+            own[sources[row]] = False
+            if not own.any():
+                own[sources[row]] = True
+                itself += 1
+        if own.any():
+            areas[row] = nearer(score[own], score[strangers])
+    found = int(np.isfinite(areas).sum())
+    if not found:
+        note = f"no output has {LEAST_STRANGERS} strangers of its kind and a photo of its own person"
+        return Figure(WITHIN_KIND, None, unit="images", note=note)
+    own_is = "another photo of the person" if itself < found else "the source itself"
+    note = f"own: {own_is}" + f" (of {itself} the source itself)" * (0 < itself < found)
+    if left := len(who) - found:
+        note += f"; {left} of {len(who)} left out, fewer than {LEAST_STRANGERS} strangers of their kind"
+    return Sample(who, bootstrap).share(WITHIN_KIND, areas, note)
+
 
 # -- identification: whom an attacker names ---------------------------------------------------------------------------
 
@@ -332,11 +382,12 @@ def _lower(name: str, title: str, source: str = "") -> Metric:
     return Metric(name, title, "privacy", "low", source)
 
 
-def _near(name: str, title: str, source: str) -> Metric:
+def _near(name: str, title: str, source: str = "") -> Metric:
     return Metric(name, title, "privacy", "near", source)
 
 
 PRIVACY: tuple[Metric, ...] = (
+    _near(WITHIN_KIND, "AUC: nearer to its own person than to others of the same ethnicity and gender? ½ is perfect"),
     *(
         _lower(f"rank-{k}{suffix}", f"mean over identities: right person among the {k} most similar{missed}", _FANTOMAS)
         for suffix, missed, _ in _BOTH
@@ -365,7 +416,7 @@ PRIVACY: tuple[Metric, ...] = (
     _near("failures to acquire", "probes without a found face: no privacy, another detector may find it", _ISO),
     _lower("reversibility", "(acc_deanon − acc_naive) / acc_clear", _FANTOMAS),
 )
-"""The privacy metrics, in the order in which `privacy_figures` gives them; `reversibility` last."""
+"""The privacy metrics: `within_kind`, those of `privacy_figures` in its order, `reversibility`."""
 
 
 def _share(

@@ -50,6 +50,7 @@ def write_report(
         data=_sets(results), methods=_methods(results), plots=inlined(plots), sheets=shown, account=account,
         small=SMALL, published=published, spelt=lambda value: "" if value is None else value,
         refused=[row for row in rows["privacy"] if row["value"] is None],
+        kinds_known=any("within kind" in row for row in rows["ranking"]),
     )  # fmt: skip
     more = {"tables/ranking.md": tables.to_markdown(rows["ranking"])} if rows["ranking"] else {}
     return write_pages(out, page, results, rows, plots, more)

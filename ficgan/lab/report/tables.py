@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ficgan.lab.metrics.privacy import WITHIN_KIND
 from ficgan.lab.results import Figure, Results, Trial, Utility
 from ficgan.lab.reversal import RETRIEVAL, REVERSAL
 
@@ -25,6 +26,7 @@ RISKS = {"singling out": "singling-out", "linkability": "D_sys", "inference": "i
 """The three risks of WP216 → the metric that measures each, or what its name begins with."""
 SHOWN = ("detected", "attributes-balanced", "gender-kept", "smile-r", "landmarks", "ssim", "sharpness")
 """Utility figures of the first table; all are in the utility table."""
+_KIND_BY_JUDGE, _KIND_JUDGE = "within kind, by ", "judge within kind"
 _BY_JUDGE = "replaced region, by "
 _ALONE_BY_JUDGE = "surroundings alone, by "
 SHOWN_ON_PAGE = ("detected", "attributes-balanced", "smile-r")
@@ -47,7 +49,7 @@ def value_of(figures: Iterable[Figure], metric: str) -> float | None:
 
 @dataclass(frozen=True)
 class Headline:
-    """A method on a set, judged by its strongest attackers; figures are rank-1.
+    """A method on a set, judged by its strongest attackers; figures are rank-1, and AUC within kind.
 
     What the replaced region gives away comes first. An attacker counts for it that sees nothing else (parrot-inside),
     or whose figure on the whole picture is clearly above what the surroundings alone give its judge. Where nobody
@@ -67,6 +69,7 @@ class Headline:
     utility: Utility | None  # None where it was not measured
     by_judge: tuple[Trial, ...] = ()  # the region's strongest attacker of each judge, the strongest first
     surroundings_by: tuple[Trial, ...] = ()  # background-only of each judge, the strongest first
+    within_kind: tuple[Trial, ...] = ()  # naive of each judge that has the AUC within kind, the highest first
     rank: int | None = None  # methods that the intervals do not tell from the first of a rank share it
 
 
@@ -108,14 +111,27 @@ def headlines(results: Results) -> list[Headline]:
                     None if region is None else figure(region.figures, IDENTIFIES), region, bound,
                     next((_rank(each) for each in by_judge if each.scenario == "clear"), None),
                     None if region is None else value_of(region.figures, "chance"), _surroundings(by_judge),
-                    utilities.get((name, method)), tuple(ordered), tuple(alone),
+                    utilities.get((name, method)), tuple(ordered), tuple(alone), _within_kind(of_method),
                 )
             )  # fmt: skip
     order = list(results.sets)
     unknown = float("inf")  # not safe
     shown = ((head, [unknown if f is None else f.value or 0.0 for f in (head.region, head.figure)]) for head in out)
     out = [head for head, values in sorted(shown, key=lambda pair: (order.index(pair[0].set), pair[1]))]
-    return [replace(head, rank=rank) for head, rank in zip(out, _ranks(out), strict=True)]
+    out = [replace(head, rank=rank) for head, rank in zip(out, _ranks(out), strict=True)]
+    return sorted(out, key=lambda head: (order.index(head.set), head.rank or len(out) + 1, _kin(head)))
+
+
+def _within_kind(trials: Iterable[Trial]) -> tuple[Trial, ...]:
+    naive = [(value_of(each.figures, WITHIN_KIND), each) for each in trials if each.scenario == "naive"]
+    known = [(value, each) for value, each in naive if value is not None]
+    return tuple(each for _, each in sorted(known, key=lambda pair: -pair[0]))
+
+
+def _kin(head: Headline) -> float:
+    """What orders methods of one rank: the AUC within kind; where it is not known, a method comes last."""
+    value = value_of(head.within_kind[0].figures, WITHIN_KIND) if head.within_kind else None
+    return float("inf") if value is None else value
 
 
 def _strongest(trials: Iterable[Trial]) -> Trial | None:
@@ -211,13 +227,14 @@ def controls(results: Results) -> list[Control]:
 
 
 def ranking(results: Results) -> list[Row]:
-    """Methods by what the replaced region gives away, with what they leave to work with."""
+    """Methods by what the replaced region gives away, of one rank by the AUC within kind, with what they leave."""
     rows = []
     for head in headlines(results):
         row: Row = {
             "set": head.set,
             "rank": "" if head.rank is None else str(head.rank),
             "method": head.method,
+            **_within_kind_cells(head.within_kind),
             "replaced region": ("≤ " if head.bound and head.region else "") + spelled(head.region),
             "its attacker": _attacker(head.region_trial),
             "its judge": "" if head.region_trial is None else head.region_trial.recogniser,
@@ -242,19 +259,43 @@ def ranking(results: Results) -> list[Row]:
     return rows
 
 
+def _within_kind_cells(trials: Sequence[Trial]) -> Row:
+    """AUC within kind and rank-1 of the outputs as they are, by the judge with the highest AUC, then by each."""
+    if not trials:
+        return {}
+    first = figure(trials[0].figures, WITHIN_KIND)
+    cells = {
+        "within kind": spelled(first), "naive rank-1": spelled(figure(trials[0].figures, IDENTIFIES)),
+        _KIND_JUDGE: trials[0].recogniser, "n within kind": "" if first is None else str(first.n),
+    }  # fmt: skip
+    by_judge = {f"{_KIND_BY_JUDGE}{each.recogniser}": spelled(figure(each.figures, WITHIN_KIND)) for each in trials}
+    return {**cells, **by_judge}
+
+
 def ranking_to_read(rows: Sequence[Row]) -> list[Row]:
     """The ranking for a page: who attacked stands below each figure, so that it fits a laptop's width; below the first
-    two, also what the other judges find. Utility that no method has a figure of is left out.
+    three, also what the other judges find. Figures that no method has are left out.
     """
 
     def by(row: Row, attacker: str, judge: str, n: str = "") -> str:
         return ", ".join(filter(None, (row[attacker], row[judge], n)))
 
+    def kin(row: Row) -> Row:
+        if not row.get("within kind"):
+            return {}
+        judges = (key.removeprefix(_KIND_BY_JUDGE) for key in row if key.startswith(_KIND_BY_JUDGE))
+        lines = [f"{judge}: {unbroken(row[_KIND_BY_JUDGE + judge])}" for judge in judges if judge != row[_KIND_JUDGE]]
+        who = f"{row[_KIND_JUDGE]}, n = {row['n within kind']} images"
+        return {"within kind": (row["within kind"], who, *lines, f"naive rank-1: {unbroken(row['naive rank-1'])}")}
+
+    def unbroken(figure: str) -> str:
+        return figure.replace(" ", "\N{NO-BREAK SPACE}")
+
     def others(row: Row, by_judge: str) -> list[str]:
         lines = []
         for judge in (key.removeprefix(by_judge) for key in row if key.startswith(by_judge)):
             attacker = row[f"its attacker, by {judge}"] if by_judge == _BY_JUDGE else row["its attacker"]
-            found = row[by_judge + judge].replace(" ", "\N{NO-BREAK SPACE}")
+            found = unbroken(row[by_judge + judge])
             if judge != row["its judge"]:
                 lines.append(f"{judge}: {found}" + (f", {attacker}" if attacker != row["its attacker"] else ""))
         return lines
@@ -262,7 +303,7 @@ def ranking_to_read(rows: Sequence[Row]) -> list[Row]:
     useful = [name for name in SHOWN_ON_PAGE if any(not row.get(name, "refused").startswith("refused") for row in rows)]
     return [
         {
-            "rank": row["rank"], "method": row["method"],
+            "rank": row["rank"], "method": row["method"], **kin(row),
             "replaced region": (
                 row["replaced region"], by(row, "its attacker", "its judge", f"n = {row['n']}"), *others(row, _BY_JUDGE)
             ),

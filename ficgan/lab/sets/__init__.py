@@ -30,6 +30,7 @@ __all__ = [
 Image = NDArray[np.uint8]
 Box = tuple[int, int, int, int]
 
+KIND = ("race", "gender")  # Groups that say what kind of person somebody is
 GREY = 127  # What stands where nothing may be seen
 # On 567 CelebA crops one pass recognises as well as the pyramid of sizes (rank-1 .963 and .965, of both judges); on
 # the 720 px portraits of the London set it is a twelfth of the time.
@@ -65,6 +66,14 @@ class Prepared:
         for image in self.faces.images:
             digest.update(np.ascontiguousarray(image).data)
         return digest.hexdigest()
+
+    @property
+    def kinds(self) -> NDArray[np.str_] | None:
+        """[N] ethnicity and gender of each person, "" where one is unknown; None where the set does not say both."""
+        if not all(any(self.groups.get(column, ())) for column in KIND):
+            return None
+        pairs = zip(*(self.groups[column] for column in KIND), strict=True)
+        return np.array([", ".join(pair) if all(pair) else "" for pair in pairs])
 
     def digests(self) -> tuple[str, ...]:
         """A hash of each crop's pixels: equal ones are the same picture."""
