@@ -64,7 +64,7 @@ class Sight:
 
 def read_kinds(
     images: Sequence[Image], landmarks: Sequence[NDArray[Any]], known: NDArray[np.float32] | None = None
-) -> list[Floats]:
+) -> list[Floats | None]:
     """Readings [9] of the kinds of faces, see `KindReader`.
 
     Args:

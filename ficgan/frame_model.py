@@ -275,7 +275,7 @@ class FrameModel(FaceModel):
             code = min(drawn, key=lambda one: self._likeness(one.w - usual, self._telling(z_id) - usual))
         w, kept = code.w.copy(), slice(self.model.code_size, self.model.code_size + len(self.model.names))
         if group is not None and self.bank.kinds is not None:  # the same for everybody of the group
-            w[kept] = config.shown_attributes(self.bank.kinds.usual(group)[kept])
+            w[kept] = config.shown_attributes(self.bank.kinds.usual(group)[kept].astype(np.float32))
         # Keyed as the draw is: who does not know the seed cannot take the noise off.
         rng = keyed_generator(self.seed, self.bank.digest, self.key(key, attempt), self.k, "numbers")
         noise = rng.standard_normal(len(NUMBERS)) * self.config.jitter

@@ -93,9 +93,9 @@ class Ficgan(Anonymizer):
         if self.alpha:
             codes = model.latent(np.stack([sight.z_id for sight in sights]))
             targets = codes[_others(faces)]
-        kinds = read_kinds(faces.images, faces.landmarks) if model.keeps_kind else [None] * len(sights)
-        rows = dict(zip(reversed(keys), reversed(range(len(keys))), strict=True))  # the first face of each key
-        drawn = {key: model.draw(key, attempt, self.psi, sights[n].z_id, kinds[n]) for key, n in rows.items()}
+        kinds = read_kinds(list(faces.images), list(faces.landmarks)) if model.keeps_kind else [None] * len(sights)
+        first = dict(zip(reversed(keys), reversed(range(len(keys))), strict=True))
+        drawn = {key: model.draw(key, attempt, self.psi, sights[n].z_id, kinds[n]) for key, n in first.items()}
         rows = [n for n, sight in enumerate(sights) if not sight.problem]
         styles = []
         for n in rows:

@@ -40,6 +40,6 @@ __all__ = [
     "LIPS_OUTER", "MESH_POINTS", "RECOGNIZERS", "RIGHT_BROW", "RIGHT_EYE", "RIGHT_IRIS", "Alignment", "DetectAt",
     "DlibRecognizer", "Face", "FaceDetector", "FaceMesh", "MediaPipeMesh", "Mesh", "Paste", "Recognizer", "blur_face",
     "colour_beside", "crop", "detector_missing", "find_meshes", "five_points", "get_detector", "get_recognizer",
-    "invert", "make_gate", "matching", "mosaic_face", "paste_back", "plain_mask", "public_name", "recognizer_missing", "similarity",
-    "solid_mask", "transform_points",
+    "invert", "make_gate", "matching", "mosaic_face", "paste_back", "plain_mask", "public_name", "recognizer_missing",
+    "similarity", "solid_mask", "transform_points",
 ]  # fmt: skip

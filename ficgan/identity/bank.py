@@ -297,14 +297,15 @@ class IdentityBank:
 
     def _kind_group(self, attributes: str | None, kind: Kind, k: int) -> _Group:
         """The people of a kind, or of the least widened one that holds 2k of them."""
-        if self.kinds is None:
+        known = self.kinds
+        if known is None:
             raise UsageError("this bank does not know its people's ethnic group, gender and decade: keep no kind")
         wanted = {self.names[index]: present for index, present in self._wanted(attributes or "").items()}
         kind = kind.within(wanted)
         name = f"{self._group(attributes).name}|{kind.name}|{k}"
 
         def made() -> _Group:
-            found = self.kinds.group(kind, 2 * k, self._group(attributes).index)
+            found = known.group(kind, 2 * k, self._group(attributes).index)
             return _Group(name, found.index, self._at_hand, found)
 
         return self._kept(name, made)

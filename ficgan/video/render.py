@@ -281,7 +281,7 @@ class Renderer:
         if model is None:
             return
         tried: dict[str, list[_Trial]] = {}
-        kinds: dict[str, list[NDArray[np.float32]]] = {}
+        kinds: dict[str, list[NDArray[np.float32] | None]] = {}
 
         def read(people: Collection[str], rungs: range) -> None:
             reader = _Reader(model, 0)
@@ -356,7 +356,7 @@ class Renderer:
         for person in dict.fromkeys(face.person for face in faces):
             if person not in self.casts:
                 theirs = [face for face in faces if face.person == person]
-                z_id = np.mean([face.sight.z_id for face in theirs], 0, keepdims=True, dtype=np.float32)
+                z_id = np.stack([face.sight.z_id for face in theirs]).mean(0, keepdims=True)
                 self.cast(person, z_id, kind=self._kind(theirs))
         pending = faces
         while pending := [face for face in pending if self.casts[face.person].styles is not None]:
