@@ -362,7 +362,7 @@ class FrameModel(FaceModel):
     def _kind(self, row: _Row) -> Floats:
         """The kind of the new face, see `DetailWriter`: gender and age as it shows them, ethnicity unknown."""
         male, age = np.resize(row.given, 2) if row.given.size else np.zeros(2)
-        return np.array([*np.full(7, 1 / 7), 1 / (1 + np.exp(-3 * male)), 0.3 * age - 0.3], np.float32)
+        return np.array([*np.full(7, 1 / 7), 1 / (1 + np.exp(-3 * male)), 35 + 15 * age], np.float32)
 
     def _plain(self, row: _Row, place: _Place) -> _Made:
         """A face at the frame's size, before eyes and teeth are drawn and detail is added."""
@@ -412,9 +412,8 @@ class FrameModel(FaceModel):
         model, taken, moment = self.model, self._taken(row), place.moment
         if taken is None:
             return made
-        yaw, share = float(moment.read.pose.yaw[0]), taken[len(model.shape.basis) + model.lights :].mean(dtype=np.float32)
-        given = made.points, place.gaze, yaw, model.shape.front, model.warp, made.grid
-        drawn = with_eyes(made.texture, *given)
+        yaw, first = float(moment.read.pose.yaw[0]), len(model.shape.basis) + model.lights
+        drawn = with_eyes(made.texture, made.points, place.gaze, yaw, model.shape.front, model.warp, made.grid)
         if len(model.teeth):
             number = int(1e4 * np.abs(row.noise).sum()) % len(model.teeth)  # whose teeth: by the draw
             drawn = with_teeth(
@@ -423,7 +422,7 @@ class FrameModel(FaceModel):
             )  # fmt: skip
         drawn -= made.texture
         drawn += moment.grey[0] * (drawn.mean(2, keepdims=True) - drawn)
-        return replace(made, texture=made.texture + share * drawn)
+        return replace(made, texture=made.texture + taken[first:].mean(dtype=np.float32) * drawn)
 
     def paste(self, photo: Image, sight: Sight, made: Any, *, mask_scale: float = 1.0) -> Paste:
         place: _Place = sight.place

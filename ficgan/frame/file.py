@@ -172,7 +172,7 @@ class DetailWriter:
         Args:
             texture: float32.
             kind: float32 [9]: shares of the ethnicities Black, East Asian, Indian, Latino_Hispanic, Middle Eastern,
-                Southeast Asian and White; P(male); age / 50 − 1.
+                Southeast Asian and White; P(male); age in years.
             fine: standard deviation of the detail that the photo has.
             seed: of what skin has at random.
         """
@@ -197,7 +197,7 @@ class DetailWriter:
 def told(kinds: Floats, fine: NDArray[Any]) -> Floats:
     """What a detail network is told [B,10]: kinds [B,9], and the strength of detail [B] as a number in [−2.5, 2.5]."""
     sharp: NDArray[Any] = np.clip(np.log(np.maximum(fine, 1e-4) / _USUAL_FINE) / 0.5, -2.5, 2.5)
-    return np.column_stack([kinds, sharp]).astype(np.float32)
+    return np.column_stack([kinds[:, :8], kinds[:, 8] / 50 - 1, sharp]).astype(np.float32)
 
 
 def save_appearance(

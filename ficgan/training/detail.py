@@ -129,7 +129,8 @@ class DetailTask:
         rng: torch.Generator,
     ) -> tuple[_Judged, dict[str, Tensor]]:  # fmt: skip
         """Accumulate gradients for one round; returns what D will judge, and the terms of the loss."""
-        batch = self._batch(self.rows[indices.numpy()], np.random.default_rng(int(torch.randint(2**62, (), generator=rng))))
+        drawn = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
+        batch = self._batch(self.rows[indices.numpy()], drawn)
         added = self._added(state.model, batch, rng)
         before = batch.base - batch.tone
         missed = ((before + added - batch.detail).abs() * batch.mask).mean((1, 2, 3)) / batch.mask.mean((1, 2, 3))
@@ -211,7 +212,8 @@ class DetailTask:
                 pair, seen = [np.ascontiguousarray(one[:, ::-1]) for one in pair], np.ascontiguousarray(seen[:, ::-1])
             if rng.random() < 0.6:
                 pair = _in_other_light(pair, rng)
-            pictures.append((*pair, seen, kind, fine_of(photo, self.model.fine_pixels), unsharp, not (unsharp or hidden)))
+            fine = fine_of(photo, self.model.fine_pixels)
+            pictures.append((*pair, seen, kind, fine, unsharp, not (unsharp or hidden)))
         return self._of(*zip(*pictures, strict=True))
 
     def plain(self, rows: NDArray[np.int64], made: int) -> _Batch:
@@ -282,7 +284,7 @@ class DetailTask:
                      if begin < len(self.held_out)]  # fmt: skip
             for name in found[0]:
                 out[name + end] = float(np.mean([one[name] for one in found]))
-        return {name: value for name, value in out.items() if not name.startswith(("l1", "energy")) or "drawn" not in name}
+        return {name: value for name, value in out.items() if "drawn" not in name or name.startswith("sharpness")}
 
     def _figures(self, model: Network, rows: NDArray[np.int64], made: int) -> dict[str, float]:
         batch = self.plain(rows, made)

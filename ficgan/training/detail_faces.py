@@ -30,7 +30,7 @@ PRESENCE, MOST_YAW = 8.0, 0.3
 """Least score of a mesh that is learnt from, and its most turn, radians."""
 COVERED = 6
 """Difference in a texture, of 255, from which on something lies over the face that no new face has."""
-UNKNOWN = np.array([*[1 / 7] * 7, 0.5, -0.3], np.float32)
+UNKNOWN = np.array([*[1 / 7] * 7, 0.5, 35.0], np.float32)
 """Kind of a face of which nothing is known."""
 
 
@@ -90,7 +90,8 @@ def kinds_of(embeddings: Floats, file: str) -> Floats:
         raise FicganError(f"{file} is no map of kinds ({error})") from None
     shares = np.exp(read[:, :7] - read[:, :7].max(1, keepdims=True))
     male = 1 / (1 + np.exp(-read[:, 7:8]))
-    return np.concatenate([shares / shares.sum(1, keepdims=True), male, read[:, 8:]], 1).astype(np.float32)
+    years = np.clip(read[:, 8:], 1, 80)
+    return np.concatenate([shares / shares.sum(1, keepdims=True), male, years], 1).astype(np.float32)
 
 
 def _read_faces(data: FaceData, model: FrameModel, draws: int, folder: Path, say: Say) -> None:

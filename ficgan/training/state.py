@@ -39,8 +39,8 @@ class TrainingState:
         self.model: Network = _network(config)
         self.model.to(device=device, memory_format=channels_last)  # type: ignore[call-overload]
         judged = config.discriminator, config.model.resolution
-        kind = DetailDiscriminator if config.model.detail else FrameDiscriminator if config.model.frame else Discriminator
-        self.discriminator: nn.Module = kind(*judged)
+        kind = FrameDiscriminator if config.model.frame else Discriminator
+        self.discriminator: nn.Module = DetailDiscriminator(*judged) if config.model.detail else kind(*judged)
         self.discriminator.to(device=device, memory_format=channels_last)  # type: ignore[call-overload]
         self.ema = Ema(self.model, config.ema)
         self.augment = Augment(config.augment)
