@@ -28,7 +28,7 @@ __all__ = ["UNKNOWN", "DetailFaces"]
 Floats = NDArray[np.float32]
 PRESENCE, MOST_YAW = 8.0, 0.3
 """Least score of a mesh that is learnt from, and its most turn, radians."""
-COVERED = 6
+COVERED = 24
 """Difference in a texture, of 255, from which on something lies over the face that no new face has."""
 UNKNOWN = np.array([*[1 / 7] * 7, 0.5, 35.0], np.float32)
 """Kind of a face of which nothing is known."""
