@@ -352,7 +352,7 @@ class FrameModel(FaceModel):
         if self.detail is not None:
             made = self._drawn(row, place, made)
             added = self.detail.write(made.texture, self._kind(row), fine, row.lender)
-            return replace(made, texture=stretched(made.texture, 2) + added)
+            return replace(made, texture=stretched(made.texture, 2) + model.fine_mask[..., None] * added)
         lent = np.float32(fine / max(model.detail_sd, 1e-6)) * model.detail(row.lender)
         return self._drawn(row, place, replace(made, texture=stretched(made.texture, 2) + lent[..., None]))
 

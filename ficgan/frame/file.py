@@ -184,8 +184,9 @@ class DetailWriter:
         given = {"texture": x, "told": told(kind[None], np.array([fine])), "noise": noise}
         made = np.ascontiguousarray(self._run.run(["detail"], given)[0][0].transpose(1, 2, 0))
         # The network's own last step: in a graph these means would take a fifth of its time.
-        size = {"ddepth": -1, "ksize": (9, 9), "normalize": False, "borderType": cv2.BORDER_CONSTANT}
-        made -= cv2.boxFilter(made, **size) / cv2.boxFilter(np.ones((side, side), np.float32), **size)[..., None]
+        count = np.ones((side, side), np.float32)
+        sums: Any = [cv2.boxFilter(x, -1, (9, 9), None, (-1, -1), False, cv2.BORDER_CONSTANT) for x in (made, count)]
+        made -= sums[0] / sums[1][..., None]
         unfolded: Floats = made.reshape(side, side, 3, 2, 2).transpose(0, 3, 1, 4, 2).reshape(2 * side, 2 * side, 3)
         return unfolded
 

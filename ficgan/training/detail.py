@@ -20,7 +20,7 @@ from ficgan.data import check_alignment, check_size, open_faces
 from ficgan.errors import UsageError
 from ficgan.faces import Alignment
 from ficgan.files import file_digest
-from ficgan.frame import fine_detail, frame_mask, stretched
+from ficgan.frame import fine_detail, stretched
 from ficgan.frame.file import load_appearance, save_appearance, told
 from ficgan.frame_model import FrameModel
 from ficgan.identity import IdentityBank
@@ -42,6 +42,8 @@ JUDGED, SHOWN = 48, 12
 """Held-out faces that a snapshot is judged on, and that its sheet shows."""
 TONE = 17
 """Side in pixels of the mean that is the tone of a doubled texture; what is above it is detail."""
+LIGHT = 49
+"""The same of what D is shown beside detail: it is not to compare the brows of somebody drawn with those of a photo."""
 BANDS = (3, 5, 9, 17)
 """Sides in pixels of the means between which bands of detail lie."""
 K = 3000
@@ -54,8 +56,9 @@ class _Batch(NamedTuple):
     Args:
         texture: [B,3,R,R] in [−1, 1].
         base: [B,3,2R,2R], the same, doubled, in [0, 1].
-        tone: [B,3,2R,2R] of `base`.
-        detail: [B,3,2R,2R], what the photo has above its tone.
+        light: [B,3,2R,2R], of it what D sees.
+        before: [B,3,2R,2R], what it has above its tone.
+        detail: [B,3,2R,2R], what the photo has above its own.
         told: [B,10], see `ficgan.frame.file.told`.
         mask: [B,1,2R,2R], what counts.
         unsharp, own: [B], 1 where `texture` is an unsharp copy of the photo, and where it is its reconstruction.
@@ -63,7 +66,8 @@ class _Batch(NamedTuple):
 
     texture: Tensor
     base: Tensor
-    tone: Tensor
+    light: Tensor
+    before: Tensor
     detail: Tensor
     told: Tensor
     mask: Tensor
@@ -101,8 +105,7 @@ class DetailTask:
         self.faces = open_faces(data, resolution=config.model.resolution, labels=labels)
         check_alignment(self.faces, Alignment("canonical"))
         check_size(self.faces)
-        mask = frame_mask(self.model.shape.front, self.model.size, inset=1.5, feather=1.0)
-        self.mask = np.ascontiguousarray(stretched(mask, 2))
+        self.mask = torch.from_numpy(self.model.fine_mask)[None, None].to(device)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -132,8 +135,7 @@ class DetailTask:
         drawn = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
         batch = self._batch(self.rows[indices.numpy()], drawn)
         added = self._added(state.model, batch, rng)
-        before = batch.base - batch.tone
-        missed = ((before + added - batch.detail).abs() * batch.mask).mean((1, 2, 3)) / batch.mask.mean((1, 2, 3))
+        missed = ((batch.before + added - batch.detail).abs() * batch.mask).mean((1, 2, 3)) / batch.mask.mean((1, 2, 3))
         moved = (F.avg_pool2d(added, 4).abs() * F.avg_pool2d(batch.mask, 4)).mean((1, 2, 3))
         terms = {
             "rec": (missed * batch.unsharp).sum() / batch.unsharp.sum().clamp_min(1),
@@ -143,9 +145,8 @@ class DetailTask:
         loss = self.config.loss
         total = weights.reconstruction * terms["rec"] + loss.detail * terms["detail"]
         total = total + loss.structure * terms["structure"]
-        made = _Judged(
-            self._seen(batch.tone, batch.detail), self._seen(batch.tone, before + added), batch.mask, batch.told
-        )
+        real, fake = (self._seen(batch.light, one) for one in (batch.detail, batch.before + added))
+        made = _Judged(real, fake, batch.mask, batch.told)
         if weights.adversarial > 0:
             terms["adv"] = self._adversarial(judge(made.fake, made.mask, made.told), made.mask, real=True)
             total = total + weights.adversarial * terms["adv"]
@@ -179,16 +180,16 @@ class DetailTask:
         return losses.local_adversarial(logits, [weight], real=real).mean()
 
     @staticmethod
-    def _seen(tone: Tensor, detail: Tensor) -> Tensor:
-        """What D is shown [B,9,2R,2R]: tone, detail, and once more the finest of it, which is small."""
+    def _seen(light: Tensor, detail: Tensor) -> Tensor:
+        """What D is shown [B,9,2R,2R]: light, detail, and once more the finest of it, which is small."""
         smooth = F.interpolate(F.avg_pool2d(detail, 2), scale_factor=2.0, mode="bilinear")
-        return torch.cat([2 * tone - 1, 4 * detail, 12 * (detail - smooth)], 1)
+        return torch.cat([2 * light - 1, 4 * detail, 12 * (detail - smooth)], 1)
 
     def _added(self, model: Network, batch: _Batch, rng: torch.Generator) -> Tensor:
         assert isinstance(model, DetailNetwork)
         noise = torch.randn(len(batch.texture), 16, model.size // 2, model.size // 2, generator=rng).to(batch.texture)
         added: Tensor = model(batch.texture, batch.told, noise)
-        return added.float()
+        return added.float() * self.mask
 
     def _batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> _Batch:
         """Rows of the set, each as an input of one kind, in changed light and mirrored by chance."""
@@ -230,16 +231,16 @@ class DetailTask:
         kinds: Sequence[Floats], fine: Sequence[float], unsharp: Sequence[bool], own: Sequence[bool],
     ) -> _Batch:  # fmt: skip
         base = np.stack([stretched(one, 2) for one in small])
-        tone, photo_tone = (np.stack([cv2.blur(one, (TONE, TONE)) for one in part]) for part in (base, photos))
-        detail = np.stack(photos) - photo_tone
-        mask = np.stack([self.mask * stretched(one.astype(np.float32) / np.float32(255), 2) for one in seen])
+        before, detail = (np.stack([one - cv2.blur(one, (TONE, TONE)) for one in part]) for part in (base, photos))
+        light = np.stack([cv2.blur(one, (LIGHT, LIGHT)) for one in base])
+        mask = np.stack([self.model.fine_mask * stretched(one.astype(np.float32) / np.float32(255), 2) for one in seen])
 
         def tensor(array: NDArray[Any]) -> Tensor:
             return torch.from_numpy(np.ascontiguousarray(array, np.float32)).to(self.device)
 
-        images = (tensor(one.transpose(0, 3, 1, 2)) for one in (2 * np.stack(small) - 1, base, tone, detail))
-        known = told(np.stack(kinds), np.array(fine))
-        return _Batch(*images, tensor(known), tensor(mask[:, None]), tensor(np.array(unsharp)), tensor(np.array(own)))
+        images = [tensor(one.transpose(0, 3, 1, 2)) for one in (2 * np.stack(small) - 1, base, light, before, detail)]
+        known = [told(np.stack(kinds), np.array(fine)), mask[:, None], np.array(unsharp), np.array(own)]
+        return _Batch(*images, *map(tensor, known))
 
     def save(self, path: Path, model: Network, training: dict[str, Any]) -> None:
         """Write the appearance model with the network, as one file."""
@@ -289,7 +290,7 @@ class DetailTask:
     def _figures(self, model: Network, rows: NDArray[np.int64], made: int) -> dict[str, float]:
         batch = self.plain(rows, made)
         added = self._added(model, batch, torch.Generator().manual_seed(0))
-        real, out = batch.tone + batch.detail, {}
+        real, out = batch.base - batch.before + batch.detail, {}
         sharp, energies = sharpness_under(real, batch.mask), _energies(real, batch.mask)
         for end, image in (("", batch.base + added), ("_none", batch.base)):
             apart = ((image - real).abs() * batch.mask).mean() / batch.mask.mean()

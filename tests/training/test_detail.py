@@ -127,7 +127,7 @@ def test_nothing_beside_the_face_counts_or_is_drawn(trained: Path, faces: Path, 
     task, state = DetailTask(small(), [faces], None, None, DEVICE), TrainingState(small(), DEVICE)
     shutil.copytree(trained / "faces", tmp_path / "faces")
     task.prepare(tmp_path, [])
-    beside = cv2.dilate(task.mask, np.ones((41, 41))) == 0
+    beside = cv2.dilate(task.model.fine_mask, np.ones((41, 41))) == 0
     assert beside.any()
     made: list[torch.Tensor] = []
     state.model.register_forward_hook(lambda module, given, out: made.append(out) or out.retain_grad())
