@@ -213,18 +213,19 @@ class DetailTask:
                 pair, seen = [np.ascontiguousarray(one[:, ::-1]) for one in pair], np.ascontiguousarray(seen[:, ::-1])
             if rng.random() < 0.6:
                 pair = _in_other_light(pair, rng)
-            fine = fine_of(photo, self.model.fine_pixels)
-            pictures.append((*pair, seen, kind, fine, unsharp, not (unsharp or hidden)))
+            pictures.append((*pair, seen, kind, self._fine(pair[0]), unsharp, not (unsharp or hidden)))
         return self._of(*zip(*pictures, strict=True))
 
     def plain(self, rows: NDArray[np.int64], made: int) -> _Batch:
         """Rows as they are, with their reconstructions (`made` 0) or the faces drawn in their place (1 …) as inputs."""
-        photos = [self.set.photos[row] for row in rows]
-        fine = [fine_of(one, self.model.fine_pixels) for one in photos]
+        photos = [self.set.photos[row].astype(np.float32) / np.float32(255) for row in rows]
         small = [self.set.made[row][made].astype(np.float32) / np.float32(255) for row in rows]
-        pictures = [one.astype(np.float32) / np.float32(255) for one in photos]
         seen, none = [self.set.seen[row] for row in rows], [False] * len(rows)
-        return self._of(pictures, small, seen, list(self.set.kinds[rows]), fine, none, none)
+        return self._of(photos, small, seen, list(self.set.kinds[rows]), list(map(self._fine, photos)), none, none)
+
+    def _fine(self, photo: Floats) -> float:
+        """How much detail a doubled texture [2R,2R,3] in [0, 1] has, as the product reads it of a photo."""
+        return float(fine_detail(255 * photo, self.model.fine_pixels).std())
 
     def _of(
         self, photos: Sequence[Floats], small: Sequence[Floats], seen: Sequence[NDArray[np.uint8]],
@@ -304,11 +305,6 @@ class DetailTask:
         side = min(6, int(len(self.rows) ** 0.5))
         pictures = torch.from_numpy(self.set.photos[self.rows[: side * side]]).permute(0, 3, 1, 2).float() / 127.5 - 1
         return pictures.unflatten(0, (side, side))
-
-
-def fine_of(photo: NDArray[np.uint8], pixels: NDArray[np.int64]) -> float:
-    """How much detail a doubled texture [2R,2R,3] has, as the product reads it of a photo."""
-    return float(fine_detail(photo, pixels).std())
 
 
 def _energies(image: Tensor, mask: Tensor) -> Tensor:
