@@ -192,7 +192,7 @@ class DetailNetwork(nn.Module):
         self.last = nn.ModuleList(Conv2d(channels, channels, 3, activation="linear", gain=0.4) for _ in range(blocks))
         self.wide = Conv2d(channels, 4 * fine, 3)
         self.fine = Conv2d(fine, fine, 3)
-        self.end = _zeroed(Conv2d(fine, 4 * 3, 3, activation="linear", gain=0.1))
+        self.end = _zeroed(Conv2d(fine, 4 * 3, 3, activation="linear", gain=0.4))
 
     def forward(self, texture: Tensor, told: Tensor, noise: Tensor) -> Tensor:
         """Detail [B,3,2R,2R], as part of colours in [0, 1].
