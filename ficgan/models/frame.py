@@ -167,6 +167,10 @@ class FrameFICGAN(nn.Module):
         return out
 
 
+SHOWN = 8.0
+"""What a texture has above its mean over 5×5 pixels is multiplied by for the detail network."""
+
+
 class DetailNetwork(nn.Module):
     """The detail that a face of twice the frame's size has: what is to be added to its colours.
 
@@ -184,7 +188,7 @@ class DetailNetwork(nn.Module):
         assert config.detail is not None
         self.config, self.size = config, config.resolution // 2
         channels, fine, blocks = config.detail.channels, config.detail.fine_channels, config.detail.blocks
-        self.start = Conv2d(4 * 3 + 16, channels, 3)
+        self.start = Conv2d(2 * 4 * 3 + 16, channels, 3)
         self.places = nn.Parameter(torch.zeros(1, channels, self.size // 2, self.size // 2))
         self.told = nn.Sequential(Linear(TOLD, 64, activation="lrelu"), Linear(64, 64, activation="lrelu"))
         self.styles = _zeroed(Linear(64, 2 * channels * blocks))
@@ -203,7 +207,9 @@ class DetailNetwork(nn.Module):
             noise: [B,16,R/2,R/2], Gaussian, one number for each pixel of the output.
         """
         styles = self.styles(self.told(told)).reshape(len(told), len(self.first), 2, -1, 1, 1)
-        x = self.start(torch.cat([F.pixel_unshuffle(texture, 2), noise], 1)) + self.places
+        # Detail is small beside colours and noise: untrained layers would hardly see it.
+        given = [texture, SHOWN * (texture - local_mean(texture, 5))]
+        x = self.start(torch.cat([*(F.pixel_unshuffle(one, 2) for one in given), noise / 4], 1)) + self.places
         for number, (first, last) in enumerate(zip(self.first, self.last, strict=True)):
             scale, shift = styles[:, number].unbind(1)
             x = x + last(first(x) * (1 + scale) + shift)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ficgan import __version__
 from ficgan.errors import UsageError
 from ficgan.models.ficgan import Generator, StyleLayer
-from ficgan.models.frame import LOOK, TOLD, DetailNetwork, FrameFICGAN, FrameGenerator
+from ficgan.models.frame import LOOK, SHOWN, TOLD, DetailNetwork, FrameFICGAN, FrameGenerator
 from ficgan.models.layers import Conv2d, DownBlock, Linear
 
 __all__ = ["OPSET", "Graph", "detail_to_onnx", "frame_to_onnx", "stage"]
@@ -230,9 +230,15 @@ def detail_to_onnx(model: DetailNetwork) -> onnx.ModelProto:
     for index, layer in enumerate(model.told):
         told = g.linear(layer, told, f"told.{index}")  # type: ignore[arg-type]
     styles = g.linear(model.styles, told, "styles")
-    folded = g.node("SpaceToDepth", "texture", name="folded", blocksize=2)
-    order = [*(c * 4 + p for p in range(4) for c in range(3)), *range(12, 28)]
-    x = g.conv(model.start, g.node("Concat", folded, "noise", name="given", axis=1), "start", order=order)
+    mean = "texture"
+    for name, kernel in (("rows", [5, 1]), ("columns", [1, 5])):
+        pads = [kernel[0] // 2, kernel[1] // 2] * 2
+        mean = g.node("AveragePool", mean, name=f"mean/{name}", kernel_shape=kernel, pads=pads, count_include_pad=0)
+    above = g.node("Mul", g.node("Sub", "texture", mean, name="above"), g.number(SHOWN), name="shown")
+    folded = [g.node("SpaceToDepth", x, name=f"{x}/folded", blocksize=2) for x in ("texture", above)]
+    noise = g.node("Mul", "noise", g.number(0.25), name="noise/quarter")
+    order = [12 * part + c * 4 + p for part in (0, 1) for p in range(4) for c in range(3)] + [*range(24, 40)]
+    x = g.conv(model.start, g.node("Concat", *folded, noise, name="given", axis=1), "start", order=order)
     places = g.constant("places", model.places.detach().cpu().numpy().astype(np.float16))
     x = g.node("Add", x, g.node("Cast", places, name="places/float", to=TensorProto.FLOAT), name="placed")
     parts = [f"styles/{index}/{part}" for index in range(len(model.first)) for part in ("scale", "shift")]
