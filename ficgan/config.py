@@ -45,11 +45,22 @@ class DetailConfig(_Frozen):
     """A network that doubles textures of the frame, see `ficgan.models.DetailNetwork`."""
 
     appearance: str = "embedded"
-    """As in `FrameNetworkConfig`."""
-    channels: int = Field(48, ge=4, le=1024)
-    blocks: int = Field(6, ge=1, le=64)
-    hidden: float = Field(0.5, ge=0, le=1)
-    """Share of the faces that are drawn ones: no photo shows what their detail would be."""
+    """As in `FrameNetworkConfig`; "embedded" brings the bank in the package along."""
+    bank: str = "embedded"
+    """Path of the bank whose identities are drawn."""
+    kinds: str = ""
+    """Path of a map from the gate's embeddings to kinds (`weight` [E,9], `bias` [9]); "": all kinds are unknown."""
+    channels: int = Field(64, ge=4, le=1024)
+    """At half the frame's size."""
+    fine_channels: int = Field(24, ge=4, le=1024)
+    """At the frame's size."""
+    blocks: int = Field(4, ge=1, le=64)
+    draws: int = Field(4, ge=1, le=64)
+    """Identities that are drawn in the place of each face."""
+    degraded: float = Field(0.35, ge=0, le=1)
+    """Share of the inputs that are photos made unsharp."""
+    hidden: float = Field(0.35, ge=0, le=1)
+    """Share that are drawn faces: no photo shows what their detail would be. The rest are reconstructions."""
 
 
 class ModelConfig(_Frozen):
@@ -172,8 +183,9 @@ class LossConfig(_Frozen):
     manifold: float = 0.0
     """Mean square by which what the mixes change in the linear model's own components is more than one standard
     deviation; in the frame only."""
-    energy: float = 0.0
-    """Difference in the logarithm of the local strength of fine detail, by bands; for the detail network only."""
+    detail: float = 0.0
+    """L1 of the detail that is added to reconstructions; `reconstruction` is of unsharp photos. For the detail network
+    only, whose `structure` averages over 4×4 pixels."""
     shape: float = 0.0
     """Mean square of what the network adds to the shape, in standard deviations; in the frame only."""
     r1_gamma: float = 10.0

@@ -351,17 +351,38 @@ class FrameModel(FaceModel):
     def render(self, styles: Floats, sights: Sequence[Sight]) -> list[Any]:
         return [self._made(self._parts(row), sight.place) for row, sight in zip(styles, sights, strict=True)]
 
+    def undetailed(self, styles: Floats, sights: Sequence[Sight]) -> list[Any]:
+        """The faces of `render` at the frame's size, as a detail network is given them."""
+        rows = zip(map(self._parts, styles), [sight.place for sight in sights], strict=True)
+        return [self._drawn(row, place, self._plain(row, place)) for row, place in rows]
+
     def _made(self, row: _Row, place: _Place) -> _Made:
         """A face of the linear model and the network, with the sharpness and the colours of its surroundings."""
+        made, config, model = self._plain(row, place), self.config, self.model
+        if not self._lends(place):
+            return self._drawn(row, place, made)
+        fine = min(place.look.fine, config.detail * model.detail_sd)
+        if self.detail is not None:
+            made = self._drawn(row, place, made)
+            added = self.detail.write(made.texture, self._kind(row), fine, row.lender)
+            return replace(made, texture=stretched(made.texture, 2) + model.fine_mask[..., None] * added)
+        lent = np.float32(fine / max(model.detail_sd, 1e-6)) * model.detail(row.lender)
+        return self._drawn(row, place, replace(made, texture=stretched(made.texture, 2) + lent[..., None]))
+
+    def _lends(self, place: _Place) -> bool:
+        return bool(place.look.fine) and self._adds_detail
+
+    def _kind(self, row: _Row) -> Floats:
+        """The kind of the new face, see `DetailWriter`: gender and age as it shows them, ethnicity unknown."""
+        male, age = np.resize(row.given, 2) if row.given.size else np.zeros(2)
+        return np.array([*np.full(7, 1 / 7), 1 / (1 + np.exp(-3 * male)), 35 + 15 * age], np.float32)
+
+    def _plain(self, row: _Row, place: _Place) -> _Made:
+        """A face at the frame's size, before eyes and teeth are drawn and detail is added."""
         model, config, shape = self.model, self.config, len(self.model.shape.basis)
-        taken = model.taken(row.first, row.last) if row.last >= row.first else None
-        moment, bent = place.moment, row.code[:shape].copy()
+        taken, moment = self._taken(row), self._moment(row, place)
+        bent = row.code[:shape].copy()
         if taken is not None:
-            light = moment.light.copy()
-            light[:, SLOPES] *= config.slopes
-            moment = replace(
-                moment, numbers=config.shown_numbers(moment.numbers, row.noise), light=light, kept=row.given[None]
-            )
             bent[taken[:shape]] *= config.shapes
         texture: Floats = place.texture.astype(np.float32) / np.float32(255)
         texture.reshape(-1, 3)[model.pixels] = model.decode(row.code[None], moment, taken)[0]
@@ -379,35 +400,42 @@ class FrameModel(FaceModel):
                 bent += taken[:shape].mean(dtype=np.float32) * moved[0]
         rim = config.rim if taken is not None else 1.0
         points = model.shape.publish(moment.read, moment.numbers, bent[None], rim=rim)[0]
-        lends = bool(place.look.fine) and self._adds_detail
         # A mean of many people needs sharpening, but less where a network draws, and where real detail is added.
-        power = 0.5 ** (lends + (self.network is not None))
+        power = 0.5 ** (self._lends(place) + (self.network is not None))
         texture = sharpened(texture, np.power(config.gains, power).tolist())
         texture = no_sharper(texture, model.mask, 1.15 * place.look.detail)
         hair = 0.0 if row.bare else place.hair
         texture = matched_border(texture, place.texture, self._mask(1.0) * (1 - hair))
-        if lends:
-            small, texture = texture, stretched(texture, 2)
-            fine = min(place.look.fine, config.detail * model.detail_sd)
-            if self.detail is not None:
-                detail = self.detail.write(small, fine, row.lender)
-            else:
-                detail = np.float32(fine / max(model.detail_sd, 1e-6)) * model.detail(row.lender)
-            texture += detail[..., None]
-        grid = model.warp.to_upright(points[None])[0]
-        if taken is not None:  # eyes that keep some layers of the source's are drawn as far as they are new
-            yaw, share = float(moment.read.pose.yaw[0]), taken[shape + model.lights :].mean(dtype=np.float32)
-            drawn = with_eyes(texture, points, place.gaze, yaw, model.shape.front, model.warp, grid)
-            if len(model.teeth):
-                number = int(1e4 * np.abs(row.noise).sum()) % len(model.teeth)  # whose teeth: by the draw
-                drawn = with_teeth(
-                    drawn, points, place.mouth, model.teeth[number], float(model.teeth_openings[number]),
-                    model.shape.front, model.warp, grid,
-                )  # fmt: skip
-            drawn -= texture
-            drawn += moment.grey[0] * (drawn.mean(2, keepdims=True) - drawn)
-            texture += share * drawn
-        return _Made(texture, points, grid, hair)
+        return _Made(texture, points, model.warp.to_upright(points[None])[0], hair)
+
+    def _taken(self, row: _Row) -> NDArray[np.bool_] | None:
+        return self.model.taken(row.first, row.last) if row.last >= row.first else None
+
+    def _moment(self, row: _Row, place: _Place) -> Moment:
+        """What is published of the source's moment."""
+        if row.last < row.first:
+            return place.moment
+        config, light = self.config, place.moment.light.copy()
+        light[:, SLOPES] *= config.slopes
+        numbers = config.shown_numbers(place.moment.numbers, row.noise)
+        return replace(place.moment, numbers=numbers, light=light, kept=row.given[None])
+
+    def _drawn(self, row: _Row, place: _Place, made: _Made) -> _Made:
+        """A face with eyes and teeth, which are drawn as far as they are new."""
+        model, taken, moment = self.model, self._taken(row), place.moment
+        if taken is None:
+            return made
+        yaw, first = float(moment.read.pose.yaw[0]), len(model.shape.basis) + model.lights
+        drawn = with_eyes(made.texture, made.points, place.gaze, yaw, model.shape.front, model.warp, made.grid)
+        if len(model.teeth):
+            number = int(1e4 * np.abs(row.noise).sum()) % len(model.teeth)  # whose teeth: by the draw
+            drawn = with_teeth(
+                drawn, made.points, place.mouth, model.teeth[number], float(model.teeth_openings[number]),
+                model.shape.front, model.warp, made.grid,
+            )  # fmt: skip
+        drawn -= made.texture
+        drawn += moment.grey[0] * (drawn.mean(2, keepdims=True) - drawn)
+        return replace(made, texture=made.texture + taken[first:].mean(dtype=np.float32) * drawn)
 
     def paste(self, photo: Image, sight: Sight, made: Any, *, mask_scale: float = 1.0) -> Paste:
         place: _Place = sight.place
@@ -420,12 +448,16 @@ class FrameModel(FaceModel):
 
     def reconstruct(self, sights: Sequence[Sight]) -> list[Any]:
         """The sources themselves as the model has them, for figures of the model: nothing is hidden."""
+        return self.render(self.own_styles(sights), sights)
+
+    def own_styles(self, sights: Sequence[Sight]) -> Floats:
+        """Rows of styles that leave the sources as they are."""
         z_id = np.stack([sight.z_id for sight in sights])
         size, names = self.model.code_size, len(self.model.names)
         rest = np.zeros((len(sights), len(NUMBERS) + 4), np.float32)
         rest[:, -3] = 1  # bands 1 … 0 are none
         w = z_id[:, size + names :]
-        return self.render(self._rows(z_id[:, : size + names], w, w, rest), sights)
+        return self._rows(z_id[:, : size + names], w, w, rest)
 
     def moment(self, sight: Sight) -> Floats:
         length = len(NUMBERS) + 2 + len(self.model.light_mean)

@@ -72,12 +72,12 @@ def local_adversarial(logits: Sequence[Tensor], weights: Sequence[Tensor], *, re
 
     Args:
         logits: maps [B,1,h,w], one per judge.
-        weights: [1,1,h,w] of the places of each.
+        weights: [1,1,h,w] or [B,1,h,w] of the places of each.
         real: whether they are to be taken for real.
     """
     sign = -1.0 if real else 1.0
     pairs = zip(logits, weights, strict=True)
-    means = [(F.softplus(sign * one.float()) * weight).sum((1, 2, 3)) / weight.sum() for one, weight in pairs]
+    means = [(F.softplus(sign * one.float()) * weight).sum((1, 2, 3)) / weight.sum((1, 2, 3)) for one, weight in pairs]
     return torch.stack(means).mean(0)
 
 

@@ -52,7 +52,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "data": LEAVES | {"faces", "images"},
     "training": LEAVES
     | {"ops", "models", "losses", "faces", "data", "images", "verification", "identity", "frame"}
-    | {"pretrained"},
+    | {"pretrained", "frame_model", "policy"},
     "lab": LEAVES
     | {"anonymizers", "attacks", "models", "faces", "identity", "images", "policy", "deidentify", "data", "pretrained"}
     | {"configs", "verification", "pointcloud", "face_model", "frame_model", "frame", "records", "training"},

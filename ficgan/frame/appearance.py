@@ -159,6 +159,11 @@ class AppearanceModel:
         return fine_pixels(self.shape.front, self.size)
 
     @cached_property
+    def fine_mask(self) -> Floats:
+        """float32 [2R,2R], how much of each pixel of the doubled frame gets detail of a network."""
+        return frame_mask(self.shape.front, 2 * self.size, inset=1.5, feather=1.0)
+
+    @cached_property
     def detail_sd(self) -> float:
         """Standard deviation of the synthetic faces' details."""
         return float(self.details.astype(np.float32).std()) * self.detail_scale if self.details.size else 0.0

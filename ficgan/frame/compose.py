@@ -231,7 +231,7 @@ def sharpened(texture: Floats, gains: Sequence[float]) -> Floats:
     return out
 
 
-def fine_detail(texture: Image, pixels: NDArray[np.int64]) -> Floats:
+def fine_detail(texture: NDArray[Any], pixels: NDArray[np.int64]) -> Floats:
     """Luminance in [0,1], at flat indices [P], that only a texture [2R,2R,3] of twice the frame's size shows."""
     import cv2
 

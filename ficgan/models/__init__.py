@@ -1,7 +1,7 @@
 """The networks of FICGAN and their checkpoints."""
 
 from ficgan.models.ficgan import FICGAN, Codes, Discriminator, Encoder, Generator, MappingNetwork
-from ficgan.models.frame import DetailNetwork, FrameDiscriminator, FrameFICGAN
+from ficgan.models.frame import DetailDiscriminator, DetailNetwork, FrameDiscriminator, FrameFICGAN
 from ficgan.models.io import (
     CheckpointHeader,
     InferenceModel,
@@ -18,6 +18,7 @@ __all__ = [
     "FICGAN",
     "CheckpointHeader",
     "Codes",
+    "DetailDiscriminator",
     "DetailNetwork",
     "Discriminator",
     "Encoder",

@@ -20,12 +20,15 @@ from ficgan.models.ficgan import MappingNetwork, StyleLayer
 from ficgan.models.layers import Conv2d, DownBlock, Linear
 
 __all__ = [
-    "LOOK", "DetailNetwork", "FrameDiscriminator", "FrameFICGAN", "FrameOutput",
-    "above_mean", "even_look", "local_mean",
+    "LOOK", "TOLD", "DetailDiscriminator", "DetailNetwork", "FrameDiscriminator", "FrameFICGAN", "FrameOutput",
+    "even_look", "local_mean",
 ]  # fmt: skip
 
 LOOK = 32
 """Side of the small copy of a texture that linear maps read; `ficgan.frame.appearance.SMALL` for torch."""
+
+TOLD = 10
+"""Numbers that a detail network is told: the kind, and how much detail the photo has."""
 
 Layer = TypeVar("Layer", Conv2d, Linear)
 
@@ -164,51 +167,54 @@ class FrameFICGAN(nn.Module):
         return out
 
 
+SHOWN = 8.0
+"""What a texture has above its mean over 5×5 pixels is multiplied by for the detail network."""
+
+
 class DetailNetwork(nn.Module):
-    """The detail that a face of twice the frame's size has: luminance to be added to its texture.
+    """The detail that a face of twice the frame's size has: what is to be added to its colours.
 
-    A residual network at half the frame's size: 2×2 pixels of the texture are folded into channels, and channels of the
-    output into 4×4 pixels. It is told where in the frame a pixel lies, how much detail the photo has, and noise,
-    without which smooth skin would show one pattern everywhere. Each of the 16 places in a 4×4 block is taken less its
-    mean over 5×5 blocks: so the tone stays as it is, and no pattern of the blocks' size is left, which a network would
-    else repeat over all skin.
+    A residual network at half the frame's size, of which 2×2 pixels of the texture are folded into channels, and two
+    layers at the frame's size. It learns a map of the frame, and is told the kind of face, how much detail the photo
+    has, and noise, without which smooth skin would show one pattern everywhere. Each of the places in a 2×2 block is
+    taken less its mean over 9×9 blocks: so the tone stays as it is, and no pattern of the blocks' size is left.
 
-    Source: Shi et al. 2016 (folded output); Lim et al. 2017 (residual blocks without normalisation).
+    Source: Shi et al. 2016 (folded output); Lim et al. 2017 (residual blocks without normalisation); Perez et al. 2018
+    (scale and shift by what is told).
     """
-
-    places: Tensor
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         assert config.detail is not None
         self.config, self.size = config, config.resolution // 2
-        channels = config.detail.channels
-        self.start = Conv2d(4 * 3 + 2 + 16 + 1, channels, 3)
-        blocks = []
-        for _ in range(config.detail.blocks):
-            last = Conv2d(channels, channels, 3, activation="linear", gain=0.4)
-            blocks.append(nn.Sequential(Conv2d(channels, channels, 3), last))
-        self.blocks = nn.ModuleList(blocks)
-        self.end = _zeroed(Conv2d(channels, 16, 3, activation="linear"))
-        at = torch.linspace(-1, 1, self.size // 2)
-        self.register_buffer("places", torch.stack(torch.meshgrid(at, at, indexing="xy"))[None], persistent=False)
+        channels, fine, blocks = config.detail.channels, config.detail.fine_channels, config.detail.blocks
+        self.start = Conv2d(2 * 4 * 3 + 16, channels, 3)
+        self.places = nn.Parameter(torch.zeros(1, channels, self.size // 2, self.size // 2))
+        self.told = nn.Sequential(Linear(TOLD, 64, activation="lrelu"), Linear(64, 64, activation="lrelu"))
+        self.styles = _zeroed(Linear(64, 2 * channels * blocks))
+        self.first = nn.ModuleList(Conv2d(channels, channels, 3) for _ in range(blocks))
+        self.last = nn.ModuleList(Conv2d(channels, channels, 3, activation="linear", gain=0.4) for _ in range(blocks))
+        self.wide = Conv2d(channels, 4 * fine, 3)
+        self.fine = Conv2d(fine, fine, 3)
+        self.end = _zeroed(Conv2d(fine, 4 * 3, 3, activation="linear", gain=0.4))
 
-    def forward(self, texture: Tensor, sharp: Tensor, noise: Tensor) -> Tensor:
-        """Detail [B,1,2R,2R] in units of the photo's own.
+    def forward(self, texture: Tensor, told: Tensor, noise: Tensor) -> Tensor:
+        """Detail [B,3,2R,2R], as part of colours in [0, 1].
 
         Args:
             texture: [B,3,R,R] in [−1, 1].
-            sharp: [B,1], how much detail the photo has, about [−2, 2].
+            told: [B,10], see `ficgan.frame.file.told`.
             noise: [B,16,R/2,R/2], Gaussian, one number for each pixel of the output.
         """
-        count = len(texture)
-        told = sharp[:, :, None, None].expand(-1, -1, *noise.shape[2:])
-        places = self.places.expand(count, -1, -1, -1)
-        x = self.start(torch.cat([F.pixel_unshuffle(texture, 2), places, noise, told], 1))
-        for block in self.blocks:
-            x = x + block(x)
-        blocks = self.end(x).float()
-        return F.pixel_shuffle(blocks - local_mean(blocks, 5), 4)
+        styles = self.styles(self.told(told)).reshape(len(told), len(self.first), 2, -1, 1, 1)
+        # Detail is small beside colours and noise: untrained layers would hardly see it.
+        given = [texture, SHOWN * (texture - local_mean(texture, 5))]
+        x = self.start(torch.cat([*(F.pixel_unshuffle(one, 2) for one in given), noise / 4], 1)) + self.places
+        for number, (first, last) in enumerate(zip(self.first, self.last, strict=True)):
+            scale, shift = styles[:, number].unbind(1)
+            x = x + last(first(x) * (1 + scale) + shift)
+        blocks = self.end(self.fine(F.pixel_shuffle(self.wide(x), 2)))
+        return F.pixel_shuffle(blocks - local_mean(blocks, 9), 2)
 
 
 def even_look(textures: Tensor) -> Tensor:
@@ -232,11 +238,6 @@ def local_mean(x: Tensor, side: int) -> Tensor:
         total = sums.narrow(dim, side, count) - sums.narrow(dim, 0, count)
         x = total / there.to(x.dtype).reshape((-1, 1) if dim == 2 else (-1,))
     return x
-
-
-def above_mean(x: Tensor) -> Tensor:
-    """What images [B,C,H,W] have above their mean over 17×17 pixels."""
-    return x - local_mean(x, 17)
 
 
 def _zeroed(layer: Layer) -> Layer:
@@ -297,11 +298,39 @@ class FrameDiscriminator(nn.Module):
         return out
 
 
-def _judge(layers: Sequence[tuple[int, int, int, int]]) -> nn.Sequential:
+class DetailDiscriminator(nn.Module):
+    """Judges patches of detail at known places, by what a detail network is told.
+
+    Source: Isola et al. 2017 (patches); Miyato and Koyama 2018 (what is told weighs the last layer's features).
+    """
+
+    places: Tensor
+
+    def __init__(self, config: DiscriminatorConfig, resolution: int) -> None:
+        super().__init__()
+        fine, middle, coarse = (config.channels(resolution // side) for side in (2, 4, 8))
+        layers = [(12, fine, 4, 2), (fine, middle, 4, 2), (middle, coarse, 4, 2), (coarse, coarse, 3, 1)]
+        self.patches = _judge(layers, 1 + TOLD)
+        at = torch.linspace(-1, 1, resolution)
+        self.register_buffer("places", torch.stack(torch.meshgrid(at, at, indexing="xy"))[None], persistent=False)
+
+    def forward(self, seen: Tensor, mask: Tensor, told: Tensor) -> list[Tensor]:
+        """Logits [B,1,h,w], higher for real.
+
+        Args:
+            seen: [B,9,2R,2R], tone and detail.
+            mask: [B,1,2R,2R], what of it counts.
+            told: [B,10], as the network is told it.
+        """
+        maps = self.patches(torch.cat([seen * mask, mask, self.places.expand(len(seen), -1, -1, -1)], 1)).float()
+        return [maps[:, :1] + (maps[:, 1:] * told[:, :, None, None]).sum(1, keepdim=True)]
+
+
+def _judge(layers: Sequence[tuple[int, int, int, int]], out: int = 1) -> nn.Sequential:
     modules: list[nn.Module] = []
     for inside, outside, kernel, stride in layers:
         modules += [nn.Conv2d(inside, outside, kernel, stride, padding=1), nn.LeakyReLU(0.2)]
-    judge = nn.Sequential(*modules, nn.Conv2d(layers[-1][1], 1, 3, padding=1))
+    judge = nn.Sequential(*modules, nn.Conv2d(layers[-1][1], out, 3, padding=1))
     for module in judge:
         if isinstance(module, nn.Conv2d):  # torch's own start shrinks what passes, and five layers see nothing
             nn.init.kaiming_normal_(module.weight, 0.2)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ficgan import __version__
 from ficgan.errors import UsageError
 from ficgan.models.ficgan import Generator, StyleLayer
-from ficgan.models.frame import LOOK, DetailNetwork, FrameFICGAN, FrameGenerator
+from ficgan.models.frame import LOOK, SHOWN, TOLD, DetailNetwork, FrameFICGAN, FrameGenerator
 from ficgan.models.layers import Conv2d, DownBlock, Linear
 
 __all__ = ["OPSET", "Graph", "detail_to_onnx", "frame_to_onnx", "stage"]
@@ -219,30 +219,40 @@ def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]
 
 
 def detail_to_onnx(model: DetailNetwork) -> onnx.ModelProto:
-    """A detail network, its weights in 8 bits.
+    """A detail network but for the means that it takes off at the end, its weights in 8 bits and its map in 16.
 
     Returns:
-        texture [B,3,R,R], sharp [B,1], noise [B,16,R/2,R/2] → detail [B,1,2R,2R].
+        texture [B,3,R,R], told [B,10], noise [B,16,R/2,R/2] → detail [B,12,R,R], 2×2 pixels of each colour.
     """
     side = model.size // 2
     g = Graph("detail")
-    places = g.constant("places", model.places.detach().cpu().numpy().astype(np.float32))
-    sharp = g.node("Unsqueeze", "sharp", g.constant("plane", np.array([2, 3], np.int64)), name="sharp/plane")
-    flat = g.node("Mul", sharp, g.constant("ones", np.ones((1, 1, side, side), np.float32)), name="sharp/told")
-    nothing = g.node("Mul", flat, g.number(0), name="nothing")  # gives the places the size of the batch
-    folded = g.node("SpaceToDepth", "texture", name="folded", blocksize=2)
-    x = g.node("Concat", folded, g.node("Add", nothing, places, name="place"), "noise", flat, name="told", axis=1)
-    x = g.conv(model.start, x, "start", order=[*(c * 4 + p for p in range(4) for c in range(3)), *range(12, 31)])
-    for index, block in enumerate(model.blocks):
-        first, last = block.children()
-        y = g.conv(last, g.conv(first, x, f"blocks.{index}.0"), f"blocks.{index}.1")  # type: ignore[arg-type]
+    told: str = "told"
+    for index, layer in enumerate(model.told):
+        told = g.linear(layer, told, f"told.{index}")  # type: ignore[arg-type]
+    styles = g.linear(model.styles, told, "styles")
+    mean = "texture"
+    for name, kernel in (("rows", [5, 1]), ("columns", [1, 5])):
+        pads = [kernel[0] // 2, kernel[1] // 2] * 2
+        mean = g.node("AveragePool", mean, name=f"mean/{name}", kernel_shape=kernel, pads=pads, count_include_pad=0)
+    above = g.node("Mul", g.node("Sub", "texture", mean, name="above"), g.number(SHOWN), name="shown")
+    folded = [g.node("SpaceToDepth", x, name=f"{x}/folded", blocksize=2) for x in ("texture", above)]
+    noise = g.node("Mul", "noise", g.number(0.25), name="noise/quarter")
+    order = [12 * part + c * 4 + p for part in (0, 1) for p in range(4) for c in range(3)] + [*range(24, 40)]
+    x = g.conv(model.start, g.node("Concat", *folded, noise, name="given", axis=1), "start", order=order)
+    places = g.constant("places", model.places.detach().cpu().numpy().astype(np.float16))
+    x = g.node("Add", x, g.node("Cast", places, name="places/float", to=TensorProto.FLOAT), name="placed")
+    parts = [f"styles/{index}/{part}" for index in range(len(model.first)) for part in ("scale", "shift")]
+    g.nodes.append(helper.make_node("Split", [styles], parts, name="styles/Split", axis=1, num_outputs=len(parts)))
+    for index, (first, last) in enumerate(zip(model.first, model.last, strict=True)):
+        y = g.conv(first, x, f"first.{index}")  # type: ignore[arg-type]
+        scale, shift = (_per_channel(g, part, f"{part}/plane") for part in parts[2 * index : 2 * index + 2])
+        y = g.node("Mul", y, g.node("Add", scale, g.number(1), name=f"{scale}/one"), name=f"first.{index}/scaled")
+        y = g.conv(last, g.node("Add", y, shift, name=f"first.{index}/shifted"), f"last.{index}")  # type: ignore[arg-type]
         x = g.node("Add", x, y, name=f"blocks.{index}")
-    y = g.conv(model.end, x, "end")
-    mean = g.node("AveragePool", y, name="mean", kernel_shape=[5, 5], pads=[2] * 4, count_include_pad=0)
-    above = g.node("Sub", y, mean, name="above")
-    g.output(g.node("DepthToSpace", above, name="unfolded", blocksize=4, mode="CRD"), "detail")
-    inputs = {"texture": [3, 2 * side, 2 * side], "sharp": [1], "noise": [16, side, side]}
-    return in_bytes(g.model(inputs, {"detail": [1, 4 * side, 4 * side]}))
+    x = g.node("DepthToSpace", g.conv(model.wide, x, "wide"), name="unfolded", blocksize=2, mode="CRD")
+    g.output(g.conv(model.end, g.conv(model.fine, x, "fine"), "end"), "detail")
+    inputs = {"texture": [3, 2 * side, 2 * side], "told": [TOLD], "noise": [16, side, side]}
+    return in_bytes(g.model(inputs, {"detail": [12, 2 * side, 2 * side]}))
 
 
 def _even_look(g: Graph, side: int) -> str:

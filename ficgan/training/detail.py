@@ -7,23 +7,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import cv2
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ficgan import losses
+from ficgan import losses, pretrained
 from ficgan.config import Config
 from ficgan.data import check_alignment, check_size, open_faces
 from ficgan.errors import UsageError
-from ficgan.faces import Alignment, MediaPipeMesh, find_meshes
-from ficgan.frame import Readings, fine_detail, frame_mask, read_texture, sharpened, stretched
-from ficgan.frame.file import load_appearance, save_appearance, sharpness
-from ficgan.frame.learn import images_of
-from ficgan.models import DetailNetwork, FrameDiscriminator, Network
-from ficgan.models.frame import above_mean, local_mean
+from ficgan.faces import Alignment
+from ficgan.files import file_digest
+from ficgan.frame import fine_detail, stretched
+from ficgan.frame.file import load_appearance, save_appearance, told
+from ficgan.frame_model import FrameModel
+from ficgan.identity import IdentityBank
+from ficgan.models import DetailDiscriminator, DetailNetwork, Network
+from ficgan.models.frame import local_mean
 from ficgan.models.onnx import detail_to_onnx
+from ficgan.training.detail_faces import UNKNOWN, DetailFaces
 from ficgan.training.frame import appearance_file, sharpness_under
 from ficgan.training.state import TrainingState
 from ficgan.training.stats import Say, save_grid, unheard
@@ -33,12 +37,17 @@ __all__ = ["DetailTask"]
 
 Floats = NDArray[np.float32]
 HELD_OUT = 8
-"""Every so-many-th face is never trained on: such sets are small."""
-PRESENCE, MOST_YAW = 10.0, 0.3
-"""Least score of a mesh that is learnt from, and its most turn, radians."""
+"""Without labels every so-many-th face is never trained on."""
+JUDGED, SHOWN = 48, 12
+"""Held-out faces that a snapshot is judged on, and that its sheet shows."""
+TONE = 17
+"""Side in pixels of the mean that is the tone of a doubled texture; what is above it is detail."""
+LIGHT = 49
+"""The same of what D is shown beside detail: it is not to compare the brows of somebody drawn with those of a photo."""
 BANDS = (3, 5, 9, 17)
 """Sides in pixels of the means between which bands of detail lie."""
-_GREY = np.array([0.299, 0.587, 0.114], np.float32)
+K = 3000
+"""Identities of which each drawn face is a mean."""
 
 
 class _Batch(NamedTuple):
@@ -46,26 +55,35 @@ class _Batch(NamedTuple):
 
     Args:
         texture: [B,3,R,R] in [−1, 1].
-        base: [B,1,2R,2R], luminance of the same, doubled, in [0, 1].
-        real: [B,1,2R,2R], the tone of `base` with the detail of the photo.
-        fine: [B], how much detail the photo has, the standard deviation of its `fine_detail`.
-        own: [B], 1 where `real` is what `texture` would be; 0 for drawn faces.
+        base: [B,3,2R,2R], the same, doubled, in [0, 1].
+        light: [B,3,2R,2R], of it what D sees.
+        before: [B,3,2R,2R], what it has above its tone.
+        detail: [B,3,2R,2R], what the photo has above its own.
+        told: [B,10], see `ficgan.frame.file.told`.
+        mask: [B,1,2R,2R], what counts.
+        unsharp, own: [B], 1 where `texture` is an unsharp copy of the photo, and where it is its reconstruction.
     """
 
     texture: Tensor
     base: Tensor
-    real: Tensor
-    fine: Tensor
+    light: Tensor
+    before: Tensor
+    detail: Tensor
+    told: Tensor
+    mask: Tensor
+    unsharp: Tensor
     own: Tensor
 
 
 class _Judged(NamedTuple):
     real: Tensor
     fake: Tensor
+    mask: Tensor
+    told: Tensor
 
 
 class DetailTask:
-    """Photos of at least twice the frame's size, read into the frame at both sizes."""
+    """Photos of at least twice the frame's size; inputs of 3 kinds: unsharp copies, reconstructions and drawn faces."""
 
     verify = None
 
@@ -73,93 +91,76 @@ class DetailTask:
         self, config: Config, data: Sequence[Path | str], labels: Path | str | None, split: str | None,
         device: torch.device,
     ) -> None:  # fmt: skip
-        assert config.model.detail is not None
-        self.config, self.device = config, device
-        self.path = appearance_file(config.model.detail.appearance)
+        detail = config.model.detail
+        assert detail is not None
+        self.config, self.detail, self.device, self.split = config, detail, device, split
+        self.path = appearance_file(detail.appearance)
         self.model, self.frame, self.info, self.network = load_appearance(self.path)
         if config.model.resolution != 2 * self.model.size:
             raise UsageError(
                 f"model.resolution is {config.model.resolution}, and {self.path} has textures of {self.model.size}²: "
                 f"set it to {2 * self.model.size}"
             )
-        self.faces = open_faces(data, resolution=config.model.resolution, labels=labels, split=split)
+        self.bank = pretrained.path("bank") if detail.bank == "embedded" else Path(detail.bank)
+        self.faces = open_faces(data, resolution=config.model.resolution, labels=labels)
         check_alignment(self.faces, Alignment("canonical"))
         check_size(self.faces)
+        self.mask = torch.from_numpy(self.model.fine_mask)[None, None].to(device)
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def prepare(self, out: Path, models: Sequence[Network], say: Say = unheard) -> None:
-        """Read the faces; sets of such photos are small, so they stay in memory."""
-        del out, models
-        self.read_faces(say)
-
-    def read_faces(self, say: Say = unheard) -> None:
-        """Read the faces at both sizes; see `prepare`."""
-        appearance, mesh = self.model, MediaPipeMesh(device="cpu")
-        points = Alignment().points(self.faces.resolution)[None]
-        reads = []
-        doubles: list[NDArray[np.uint8]] = []
-        smalls: list[NDArray[np.uint8]] = []
-        for number, image in enumerate(images_of(self.faces)):
-            say("reading faces", number + 1, len(self.faces))
-            found = find_meshes(mesh, image, points)[0]
-            if found.presence < PRESENCE:
-                continue
-            read = appearance.shape.read(found.points[None])
-            if abs(float(read.pose.yaw[0])) > MOST_YAW:
-                continue
-            for finer, into in ((2, doubles), (1, smalls)):
-                into.append(read_texture(image, read.upright[0], read.points[0], appearance.warp, finer=finer))
-            reads.append(found.points)
-        every = np.arange(len(reads))
-        held_out = every % HELD_OUT == HELD_OUT - 1
-        self.rows, self.held_out = every[~held_out], every[held_out]
+        """Read the faces, or take what an earlier run in `out` has read. Those of another split are held out."""
+        del models
+        makes = FrameModel(self.model, self.frame, IdentityBank.load(self.bank), network=self.network, k=K, seed=0)
+        key = f"{file_digest(self.path)}/{file_digest(self.bank)}/{K}"
+        self.set = DetailFaces.prepare(
+            self.faces, makes, self.detail.draws, self.detail.kinds, out / "faces", key, say
+        )  # fmt: skip
+        rows, labels = self.set.rows, self.faces.labels
+        if self.split is not None and labels is not None and labels.splits is not None:
+            held_out = np.array(labels.splits)[rows] != self.split
+        else:
+            held_out = np.arange(len(rows)) % HELD_OUT == HELD_OUT - 1
+        self.rows, self.held_out = rows[~held_out], rows[held_out]
         if len(self.rows) < self.config.optimizer.batch:
             raise UsageError(f"{len(self.rows)} clear faces are fewer than one batch of {self.config.optimizer.batch}")
-        self.read: Readings = appearance.shape.read(np.stack(reads))
-        self.doubles, self.smalls = np.stack(doubles), np.stack(smalls)
-        self.codes, self.moment = appearance.encode(self.smalls, self.read)
-        self.fine = np.array([fine_detail(one, appearance.fine_pixels).std() for one in self.doubles])
-        mask = frame_mask(appearance.shape.front, self.config.model.resolution, inset=3.0, feather=1.0)
-        self.mask = torch.from_numpy(mask)[None, None].to(self.device)
 
     def generator_step(
-        self, state: TrainingState, judge: FrameDiscriminator, indices: Tensor, weights: Weights, share: float,
+        self, state: TrainingState, judge: DetailDiscriminator, indices: Tensor, weights: Weights, share: float,
         rng: torch.Generator,
     ) -> tuple[_Judged, dict[str, Tensor]]:  # fmt: skip
         """Accumulate gradients for one round; returns what D will judge, and the terms of the loss."""
         drawn = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
-        assert self.config.model.detail is not None
-        batch = self._batch(self.rows[indices.numpy()], drawn, hidden=self.config.model.detail.hidden)
-        # Of two draws of noise the mean is what the texture tells: it is to be right. Their difference is random: it is
-        # to be as strong as what the mean misses. Were all detail to be strong, a fixed pattern would do.
-        first, second = (self._detail(state.model, batch, rng) for _ in range(2))
-        fake, middle, by_chance = batch.base + first, (first + second) / 2, (first - second) / 2**0.5
-        missed = batch.real - batch.base - middle
-        own = batch.own / batch.own.sum().clamp_min(1)
-        unit = batch.fine[:, None, None, None]
-        stronger = self._energies(by_chance, unit) - self._energies(missed.detach(), unit)
+        batch = self._batch(self.rows[indices.numpy()], drawn)
+        added = self._added(state.model, batch, rng)
+        missed = ((batch.before + added - batch.detail).abs() * batch.mask).mean((1, 2, 3)) / batch.mask.mean((1, 2, 3))
+        moved = (F.avg_pool2d(added, 4).abs() * F.avg_pool2d(batch.mask, 4)).mean((1, 2, 3))
         terms = {
-            "rec": ((missed.abs() * self.mask / unit).mean((1, 2, 3)) * own).sum() / self.mask.mean(),
-            "energy": (stronger.abs().mean((1, 2, 3)) * own).sum(),
+            "rec": (missed * batch.unsharp).sum() / batch.unsharp.sum().clamp_min(1),
+            "detail": (missed * batch.own).sum() / batch.own.sum().clamp_min(1),
+            "structure": (moved * (1 - batch.unsharp)).sum() / (1 - batch.unsharp).sum().clamp_min(1),
         }
-        total = weights.reconstruction * terms["rec"] + self.config.loss.energy * terms["energy"]
-        seen = _Judged(self._seen(batch.real, unit), self._seen(fake, unit))
+        loss = self.config.loss
+        total = weights.reconstruction * terms["rec"] + loss.detail * terms["detail"]
+        total = total + loss.structure * terms["structure"]
+        real, fake = (self._seen(batch.light, one) for one in (batch.detail, batch.before + added))
+        made = _Judged(real, fake, batch.mask, batch.told)
         if weights.adversarial > 0:
-            terms["adv"] = self._adversarial(judge(seen.fake, self.mask), real=True)
+            terms["adv"] = self._adversarial(judge(made.fake, made.mask, made.told), made.mask, real=True)
             total = total + weights.adversarial * terms["adv"]
         terms["total"] = total
         (total * share).backward()
-        return _Judged(seen.real, seen.fake.detach()), {name: term.detach() for name, term in terms.items()}
+        return made._replace(fake=made.fake.detach()), {name: term.detach() for name, term in terms.items()}
 
     def discriminator_step(
-        self, state: TrainingState, judge: FrameDiscriminator, made: _Judged, share: float
+        self, state: TrainingState, judge: DetailDiscriminator, made: _Judged, share: float
     ) -> dict[str, Tensor]:
         """Accumulate D's gradients for one round of `generator_step`."""
         del state
-        real, fake = judge(made.real, self.mask), judge(made.fake, self.mask)
-        loss = self._adversarial(real, real=True) + self._adversarial(fake, real=False)
+        real, fake = (judge(one, made.mask, made.told) for one in (made.real, made.fake))
+        loss = self._adversarial(real, made.mask, real=True) + self._adversarial(fake, made.mask, real=False)
         (loss * share).backward()
         right = ((real[0] > 0).float().mean() + (fake[0] < 0).float().mean()) / 2
         return {"d": loss.detach(), "d_right": right.detach(), "r_t": real[0].detach().sign().mean()}
@@ -168,73 +169,79 @@ class DetailTask:
         """Accumulate the gradients of R1 for one round."""
         with torch.autocast(self.device.type, enabled=False):
             real = made.real.detach().requires_grad_(True)
-            (logits,) = state.discriminator(real, self.mask)
+            (logits,) = state.discriminator(real, made.mask, made.told)
             penalty = losses.r1_penalty(logits.mean((1, 2, 3)), real).mean()
             (penalty * (weight * share)).backward()
         return {"r1": penalty.detach()}
 
-    def _adversarial(self, logits: list[Tensor], *, real: bool) -> Tensor:
-        weight = F.adaptive_avg_pool2d(self.mask, logits[0].shape[2:])  # type: ignore[arg-type]
+    @staticmethod
+    def _adversarial(logits: list[Tensor], mask: Tensor, *, real: bool) -> Tensor:
+        weight = F.adaptive_avg_pool2d(mask, logits[0].shape[2:])  # type: ignore[arg-type]
         return losses.local_adversarial(logits, [weight], real=real).mean()
 
-    def _batch(self, rows: NDArray[np.int64], rng: np.random.Generator, *, hidden: float) -> _Batch:
-        """Rows of the set as the linear model has them, a share of them as somebody drawn.
-
-        A draw is somebody whose coefficients are Gaussian, of a spread between a mean face and a person. Sharpness, the
-        share of the photo itself (no network makes a face as smooth as the linear model), and the side vary.
-        """
-        model, shape = self.model, len(self.model.shape.basis)
-        own = rng.random(len(rows)) >= hidden
-        codes = self.codes[rows].copy()
-        drawn = rng.random((len(rows), 1)) * rng.standard_normal(codes.shape)
-        drawn[:, shape : shape + model.lights] = 0
-        codes[~own, shape:] = drawn[~own, shape:]
-        taken = np.repeat(~own[:, None], codes.shape[1], 1)
-        textures = self.smalls[rows].astype(np.float32) / np.float32(255)
-        made = textures.copy()
-        made.reshape(len(rows), -1, 3)[:, model.pixels] = model.decode(codes, self.moment.take(rows), taken)
-        pictures = []
-        for number, row in enumerate(rows):
-            gains = np.power(self.frame.gains, rng.uniform(0.2, 0.7))
-            texture = sharpened(made[number], gains.tolist())
-            if own[number] and rng.random() < 0.3:
-                texture = texture + np.float32(rng.random()) * (textures[number] - texture)
-            base = stretched(texture, 2)
-            double = self.doubles[row].astype(np.float32) / np.float32(255)
-            parts = [texture, base, double]
-            if hidden and rng.random() < 0.5:
-                parts = [one[:, ::-1] for one in parts]
-            pictures.append(parts)
-        stacked = (np.ascontiguousarray(np.stack(part)) for part in zip(*pictures, strict=True))
-        given, doubled, photo = (torch.from_numpy(part).to(self.device) for part in stacked)
-        grey = torch.from_numpy(_GREY).to(self.device)
-        tone = (doubled @ grey)[:, None]
-        real = tone - above_mean(tone) + above_mean((photo @ grey)[:, None])
-        fine, known = (torch.from_numpy(one.astype(np.float32)).to(self.device) for one in (self.fine[rows], own))
-        return _Batch(given.permute(0, 3, 1, 2) * 2 - 1, tone, real, fine, known)
-
     @staticmethod
-    def _detail(model: Network, batch: _Batch, rng: torch.Generator) -> Tensor:
+    def _seen(light: Tensor, detail: Tensor) -> Tensor:
+        """What D is shown [B,9,2R,2R]: light, detail, and once more the finest of it, which is small."""
+        smooth = F.interpolate(F.avg_pool2d(detail, 2), scale_factor=2.0, mode="bilinear")
+        return torch.cat([2 * light - 1, 4 * detail, 12 * (detail - smooth)], 1)
+
+    def _added(self, model: Network, batch: _Batch, rng: torch.Generator) -> Tensor:
         assert isinstance(model, DetailNetwork)
         noise = torch.randn(len(batch.texture), 16, model.size // 2, model.size // 2, generator=rng).to(batch.texture)
-        told = torch.from_numpy(sharpness(batch.fine.cpu().numpy())).to(batch.texture)
-        detail: Tensor = model(batch.texture, told, noise)
-        return batch.fine[:, None, None, None] * detail
+        added: Tensor = model(batch.texture, batch.told, noise)
+        return added.float() * self.mask
 
-    def _energies(self, image: Tensor, unit: Tensor) -> Tensor:
-        """Logarithm of the local strength of the bands of detail [B,4,h,w], under the mask."""
-        image = image / unit
-        out, sharper = [], image
-        for side in BANDS:
-            softer = local_mean(image, side)
-            out.append(F.avg_pool2d((sharper - softer).square(), 16, 8))
-            sharper = softer
-        return torch.cat(out, 1).add(0.01).log() * F.avg_pool2d(self.mask, 16, 8)
+    def _batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> _Batch:
+        """Rows of the set, each as an input of one kind, in changed light and mirrored by chance."""
+        pictures = []
+        for row in rows:
+            u = rng.random()
+            photo = self.set.photos[row]
+            if rng.random() < 0.3:  # not all photos are sharp, and the network is told
+                photo = _blurred(photo, rng.uniform(0.3, 1.5))
+            kind = self.set.kinds[row]
+            if rng.random() < 0.1:
+                kind = np.concatenate([UNKNOWN[:7], kind[7:]])
+            unsharp, hidden = u < self.detail.degraded, u >= 1 - self.detail.hidden
+            if unsharp:
+                small = _degraded(photo, self.model.size, rng)
+            else:
+                small = self.set.made[row][rng.integers(1, 1 + self.detail.draws) if hidden else 0]
+            pair = [photo.astype(np.float32) / np.float32(255), small.astype(np.float32) / np.float32(255)]
+            seen = self.set.seen[row]
+            if rng.random() < 0.5:
+                pair, seen = [np.ascontiguousarray(one[:, ::-1]) for one in pair], np.ascontiguousarray(seen[:, ::-1])
+            if rng.random() < 0.6:
+                pair = _in_other_light(pair, rng)
+            pictures.append((*pair, seen, kind, self._fine(pair[0]), unsharp, not (unsharp or hidden)))
+        return self._of(*zip(*pictures, strict=True))
 
-    def _seen(self, image: Tensor, unit: Tensor) -> Tensor:
-        """What D is shown of luminance [B,1,2R,2R]: tone, and detail of even strength, [B,3,2R,2R]."""
-        fine = above_mean(image)
-        return torch.cat([2 * (image - fine) - 1, fine / (4 * unit), fine / (4 * unit)], 1)
+    def plain(self, rows: NDArray[np.int64], made: int) -> _Batch:
+        """Rows as they are, with their reconstructions (`made` 0) or the faces drawn in their place (1 …) as inputs."""
+        photos = [self.set.photos[row].astype(np.float32) / np.float32(255) for row in rows]
+        small = [self.set.made[row][made].astype(np.float32) / np.float32(255) for row in rows]
+        seen, none = [self.set.seen[row] for row in rows], [False] * len(rows)
+        return self._of(photos, small, seen, list(self.set.kinds[rows]), list(map(self._fine, photos)), none, none)
+
+    def _fine(self, photo: Floats) -> float:
+        """How much detail a doubled texture [2R,2R,3] in [0, 1] has, as the product reads it of a photo."""
+        return float(fine_detail(255 * photo, self.model.fine_pixels).std())
+
+    def _of(
+        self, photos: Sequence[Floats], small: Sequence[Floats], seen: Sequence[NDArray[np.uint8]],
+        kinds: Sequence[Floats], fine: Sequence[float], unsharp: Sequence[bool], own: Sequence[bool],
+    ) -> _Batch:  # fmt: skip
+        base = np.stack([stretched(one, 2) for one in small])
+        before, detail = (np.stack([one - cv2.blur(one, (TONE, TONE)) for one in part]) for part in (base, photos))
+        light = np.stack([cv2.blur(one, (LIGHT, LIGHT)) for one in base])
+        mask = np.stack([self.model.fine_mask * stretched(one.astype(np.float32) / np.float32(255), 2) for one in seen])
+
+        def tensor(array: NDArray[Any]) -> Tensor:
+            return torch.from_numpy(np.ascontiguousarray(array, np.float32)).to(self.device)
+
+        images = [tensor(one.transpose(0, 3, 1, 2)) for one in (2 * np.stack(small) - 1, base, light, before, detail)]
+        known = [told(np.stack(kinds), np.array(fine)), mask[:, None], np.array(unsharp), np.array(own)]
+        return _Batch(*images, *map(tensor, known))
 
     def save(self, path: Path, model: Network, training: dict[str, Any]) -> None:
         """Write the appearance model with the network, as one file."""
@@ -247,61 +254,99 @@ class DetailTask:
 
     @torch.no_grad()
     def snapshot(self, model: Network, path: Path) -> None:
-        """Write a sheet of held-out faces.
-
-        Rows: photo; reconstruction, doubled; the same with lent detail; with the network's; a draw, in the same ways.
+        """Write a sheet of held-out faces: photo | reconstruction, doubled | with detail | a draw, doubled | with
+        detail.
         """
-        rows = self.held_out[:12]
-        sheet = [torch.from_numpy(self.doubles[rows]).permute(0, 3, 1, 2).float() / 127.5 - 1]
-        for hidden in (0.0, 1.0):
-            batch, bases = self.plain(rows, hidden)
-            detail = self._detail(model, batch, torch.Generator().manual_seed(0)).cpu()
-            for added in (torch.zeros_like(detail), self.lent(batch, rows).cpu(), detail):
-                sheet.append(2 * (bases + added) - 1)
-        save_grid(torch.stack(sheet), path)
+        rows = self._shown()
+        columns = [torch.from_numpy(self.set.photos[rows]).permute(0, 3, 1, 2).float() / 127.5 - 1]
+        for made in (0, 1):
+            batch = self.plain(rows, made)
+            added = self._added(model, batch, torch.Generator().manual_seed(0))
+            columns += [2 * image.cpu() - 1 for image in (batch.base, batch.base + added)]
+        save_grid(torch.stack(columns, 1), path)
+
+    def _shown(self) -> NDArray[np.int64]:
+        """Held-out faces: the clearest of each ethnicity, the oldest and the youngest, and some more."""
+        kinds = self.set.kinds[self.held_out]
+        clear = [*kinds[:, :7].argmax(0), kinds[:, 8].argmax(), kinds[:, 8].argmin()]
+        more = np.linspace(0, len(kinds) - 1, SHOWN).astype(int)
+        return self.held_out[list(dict.fromkeys([*clear, *more.tolist()]))[:SHOWN]]
 
     @torch.no_grad()
     def judge(self, model: Network) -> dict[str, float]:
-        """Figures of held-out faces' reconstructions, with the network's detail, with lent detail and with none.
+        """Figures of held-out faces' reconstructions, with the network's detail and with none.
 
         Returns:
-            `l1`: mean difference in luminance under the mask, `energy`: difference in the logarithm of the local
-            strength of detail, `sharpness`: variance of the Laplacian, of the photo's.
+            `l1`: mean difference under the mask, `energy`: difference in the logarithm of the local strength of detail,
+            `sharpness`: variance of the Laplacian, of the photo's; `sharpness_drawn` of drawn faces.
         """
-        batch, _ = self.plain(self.held_out, 0.0)
-        unit = batch.fine[:, None, None, None]
-        added = {
-            "": self._detail(model, batch, torch.Generator().manual_seed(0)), "_lent": self.lent(batch, self.held_out),
-            "_none": torch.zeros_like(batch.base),
-        }  # fmt: skip
-        sharp, out = sharpness_under(batch.real, self.mask), {}
-        for end, detail in added.items():
-            image = batch.base + detail
-            out[f"l1{end}"] = float(((image - batch.real).abs() * self.mask).mean() / self.mask.mean())
-            out[f"energy{end}"] = float((self._energies(image, unit) - self._energies(batch.real, unit)).abs().mean())
-            out[f"sharpness{end}"] = float((sharpness_under(image, self.mask) / sharp).log().mean().exp())
+        out: dict[str, float] = {}
+        for made, end in ((0, ""), (1, "_drawn")):
+            found = [self._figures(model, self.held_out[begin : begin + 8], made) for begin in range(0, JUDGED, 8)
+                     if begin < len(self.held_out)]  # fmt: skip
+            for name in found[0]:
+                out[name + end] = float(np.mean([one[name] for one in found]))
+        return {name: value for name, value in out.items() if "drawn" not in name or name.startswith("sharpness")}
+
+    def _figures(self, model: Network, rows: NDArray[np.int64], made: int) -> dict[str, float]:
+        batch = self.plain(rows, made)
+        added = self._added(model, batch, torch.Generator().manual_seed(0))
+        real, out = batch.base - batch.before + batch.detail, {}
+        sharp, energies = sharpness_under(real, batch.mask), _energies(real, batch.mask)
+        for end, image in (("", batch.base + added), ("_none", batch.base)):
+            apart = ((image - real).abs() * batch.mask).mean() / batch.mask.mean()
+            out[f"l1{end}"] = float(apart)
+            out[f"energy{end}"] = float((_energies(image, batch.mask) - energies).abs().mean())
+            out[f"sharpness{end}"] = float((sharpness_under(image, batch.mask) / sharp).log().mean().exp())
         return out
-
-    def plain(self, rows: NDArray[np.int64], hidden: float) -> tuple[_Batch, Tensor]:
-        """A batch, the same each time, and its colours doubled [B,3,2R,2R] in [0, 1]."""
-        batch = self._batch(rows, np.random.default_rng(0), hidden=hidden)
-        small = ((batch.texture + 1) / 2).permute(0, 2, 3, 1).cpu().numpy()
-        bases = np.stack([stretched(np.ascontiguousarray(one), 2) for one in small])
-        return batch, torch.from_numpy(bases).permute(0, 3, 1, 2)
-
-    def lent(self, batch: _Batch, rows: NDArray[np.int64]) -> Tensor:
-        """Detail of other faces [B,1,2R,2R], as it was lent before there was a network."""
-        if not len(self.model.details):
-            return torch.zeros_like(batch.base)
-        looks, kept = self.model.lenders, self.moment.kept[rows]
-        near = [int(np.argsort(np.square(looks - one).sum(1))[number % 6]) for number, one in enumerate(kept)]
-        lent = torch.from_numpy(np.stack([self.model.detail(one) for one in near]))[:, None].to(self.device)
-        return lent * (batch.fine / self.model.detail_sd)[:, None, None, None]
 
     def reals(self) -> Tensor:
         """The first faces of the set as a square grid [r,r,3,2R,2R]."""
-        side = min(6, int(len(self.doubles) ** 0.5))
-        pictures = torch.from_numpy(self.doubles[: side * side]).permute(0, 3, 1, 2).float() / 127.5 - 1
+        side = min(6, int(len(self.rows) ** 0.5))
+        pictures = torch.from_numpy(self.set.photos[self.rows[: side * side]]).permute(0, 3, 1, 2).float() / 127.5 - 1
         return pictures.unflatten(0, (side, side))
 
 
+def _energies(image: Tensor, mask: Tensor) -> Tensor:
+    """Logarithm of the local strength of the bands of luminance [B,4,h,w], under the mask."""
+    out, sharper = [], image.mean(1, keepdim=True) / 0.015
+    for side in BANDS:
+        softer = local_mean(sharper, side)
+        out.append(F.avg_pool2d((sharper - softer).square(), 16, 8))
+        sharper = softer
+    return torch.cat(out, 1).add(0.01).log() * F.avg_pool2d(mask, 16, 8)
+
+
+def _blurred(photo: NDArray[np.uint8], sigma: float) -> NDArray[np.uint8]:
+    out: Any = cv2.GaussianBlur(photo, (0, 0), sigma)
+    return out
+
+
+def _degraded(photo: NDArray[np.uint8], size: int, rng: np.random.Generator) -> NDArray[np.uint8]:
+    """An unsharp copy [R,R,3] of a photo [2R,2R,3], its corners at the same place; some have noise or are compressed.
+    """
+    at = np.linspace(0, len(photo) - 1, size, dtype=np.float32)
+    small: Any = cv2.remap(_blurred(photo, rng.uniform(0.9, 3.5)), *np.meshgrid(at, at), cv2.INTER_LINEAR)
+    if rng.random() < 0.3:
+        noise = rng.normal(0, rng.uniform(0.5, 4), small.shape)
+        small = np.rint(np.clip(small + noise, 0, 255)).astype(np.uint8)
+    if rng.random() < 0.2:
+        _, packed = cv2.imencode(".jpg", small, [cv2.IMWRITE_JPEG_QUALITY, int(rng.integers(50, 95))])
+        small = cv2.imdecode(packed, cv2.IMREAD_COLOR)
+    return small
+
+
+def _in_other_light(pictures: list[Floats], rng: np.random.Generator) -> list[Floats]:
+    """Pictures of one face at several sizes, brighter or darker, lit from a side, of other colours or of none."""
+    level, slopes = rng.normal(0, 0.15), rng.normal(0, 0.12, 2)
+    colours, grey = np.exp(rng.normal(0, 0.05, 3)).astype(np.float32), rng.random() < 0.08
+    out = []
+    for one in pictures:
+        at = np.linspace(-1, 1, len(one), dtype=np.float32)
+        field = np.exp(level + slopes[0] * at[None] + slopes[1] * at[:, None]).astype(np.float32)
+        if grey:
+            one = np.repeat(one.mean(2, keepdims=True), 3, 2)
+        else:
+            one = one * colours
+        out.append(np.clip(one * field[..., None], 0, 1))
+    return out

@@ -14,6 +14,7 @@ from ficgan.config import AugmentConfig, Config, EmaConfig
 from ficgan.errors import FicganError
 from ficgan.models import (
     FICGAN,
+    DetailDiscriminator,
     DetailNetwork,
     Discriminator,
     FrameDiscriminator,
@@ -38,8 +39,8 @@ class TrainingState:
         self.model: Network = _network(config)
         self.model.to(device=device, memory_format=channels_last)  # type: ignore[call-overload]
         judged = config.discriminator, config.model.resolution
-        in_frame = config.model.frame or config.model.detail
-        self.discriminator = FrameDiscriminator(*judged) if in_frame else Discriminator(*judged)
+        kind = FrameDiscriminator if config.model.frame else Discriminator
+        self.discriminator: nn.Module = DetailDiscriminator(*judged) if config.model.detail else kind(*judged)
         self.discriminator.to(device=device, memory_format=channels_last)  # type: ignore[call-overload]
         self.ema = Ema(self.model, config.ema)
         self.augment = Augment(config.augment)

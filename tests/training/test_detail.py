@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
 
+import cv2
 import numpy as np
-import onnxruntime
 import pytest
 import torch
 import torch.nn.functional as F
@@ -22,18 +23,22 @@ from ficgan.deidentify import Deidentifier
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, crop, get_detector
 from ficgan.files import file_digest
-from ficgan.frame.file import DetailWriter, load_appearance, sharpness
+from ficgan.frame.file import DetailWriter, load_appearance, told
 from ficgan.identity import IdentityBank
 from ficgan.models import DetailNetwork
 from ficgan.models.frame import local_mean
 from ficgan.models.onnx import detail_to_onnx
 from ficgan.training import train
 from ficgan.training.detail import DetailTask
+from ficgan.training.state import TrainingState
 from ficgan.training.stats import reading_lines
+from ficgan.training.step import weights_at
 
+DEVICE = torch.device("cpu")
 CONFIG = Path(__file__).resolve().parents[2] / "configs/detail.yaml"
 SMALL = [
-    "model.detail.channels=8", "model.detail.blocks=1", "discriminator.channel_base=1024",
+    "model.detail.channels=8", "model.detail.fine_channels=8", "model.detail.blocks=1", "model.detail.draws=2",
+    "discriminator.channel_base=1024",
     "discriminator.channel_max=8", "optimizer.batch=4", "optimizer.warmup_steps=0", "loss.adversarial_start_kimg=0",
     "loss.adversarial_ramp_kimg=0", "loss.r1_interval=2", "precision=fp32", "schedule.total_kimg=0.016",
     "schedule.tick_kimg=0.008", "schedule.snapshot_kimg=0.016",
@@ -47,7 +52,8 @@ def small(*overrides: str) -> Config:
 def network(seed: int = 0) -> DetailNetwork:
     torch.manual_seed(seed)
     model = DetailNetwork(small().model).eval().requires_grad_(False)
-    torch.nn.init.normal_(model.end.weight)
+    for weight in (model.end.weight, model.styles.weight, model.places):
+        torch.nn.init.normal_(weight)
     return model
 
 
@@ -84,37 +90,70 @@ def test_running_sums_are_the_mean_of_the_pixels_there_are(side: int) -> None:
 
 def test_it_leaves_the_tone_as_it_is_and_repeats_no_pattern() -> None:
     model = network()
-    detail = model(torch.rand(2, 3, 128, 128) * 2 - 1, torch.zeros(2, 1), torch.randn(2, 16, 64, 64))
-    assert detail.shape == (2, 1, 256, 256)
-    coarse = F.avg_pool2d(detail, 64).abs().max()
-    assert coarse < 0.02 * detail.std()
-    flat = model(torch.zeros(1, 3, 128, 128), torch.zeros(1, 1), torch.zeros(1, 16, 64, 64))
-    blocks = F.pixel_unshuffle(flat, 4)[:, :, 8:-8, 8:-8]  # where nothing but the place varies, and slowly
-    assert blocks.std() < 0.02 * detail.std()
+    given = torch.rand(2, 3, 128, 128) * 2 - 1, torch.rand(2, 10), torch.randn(2, 16, 64, 64)
+    detail = model(*given)
+    assert detail.shape == (2, 3, 256, 256)
+    assert F.avg_pool2d(detail, 36).abs().max() < 0.1 * detail.std()
+    for number in (0, 7, 8, 9):  # ethnicity, gender, age, sharpness
+        other = given[1].clone()
+        other[:, number] += 0.5
+        assert (model(given[0], other, given[2]) - detail).abs().mean() > 0.01 * detail.std()
+    torch.nn.init.zeros_(model.places)
+    flat = model(torch.zeros(1, 3, 128, 128), torch.zeros(1, 10), torch.zeros(1, 16, 64, 64))
+    assert flat[..., 40:-40, 40:-40].abs().max() < 1e-4 * detail.std()
     torch.nn.init.zeros_(model.end.weight)
-    assert not model(torch.rand(1, 3, 128, 128), torch.zeros(1, 1), torch.randn(1, 16, 64, 64)).any()
+    assert not model(*given).any()
 
 
 def test_its_form_for_use_is_the_network() -> None:
     model, rng = network(), np.random.default_rng(0)
     for weight in model.parameters():
         if weight.ndim > 1:  # what 8 bits can say, so that keeping it so loses nothing
-            step = weight.abs().flatten(1).amax(1).clamp_min(1e-8).reshape(-1, 1, 1, 1) / 127
+            step = weight.abs().flatten(1).amax(1).clamp_min(1e-8).reshape(-1, *[1] * (weight.ndim - 1)) / 127
             weight.copy_((weight / step).round() * step)
-    file = detail_to_onnx(model).SerializeToString()
-    given = {
-        "texture": rng.uniform(-1, 1, (2, 3, 128, 128)), "sharp": rng.normal(size=(2, 1)),
-        "noise": rng.normal(size=(2, 16, 64, 64)),
-    }  # fmt: skip
-    given = {name: value.astype(np.float32) for name, value in given.items()}
-    (made,) = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"]).run(["detail"], given)
-    wanted = model(*(torch.from_numpy(value) for value in given.values())).numpy()
-    np.testing.assert_allclose(made, wanted, atol=4e-3 * np.abs(wanted).max())  # biases are kept in 16 bits
-    writer, texture = DetailWriter(file), rng.uniform(size=(128, 128, 3)).astype(np.float32)
-    first, again, other = (writer.write(texture, 0.02, seed) for seed in (1, 1, 2))
-    np.testing.assert_array_equal(first, again)
-    assert first.shape == (256, 256) and (first != other).any()
-    assert sharpness(np.array([1e-9, 0.015, 1.0])).ravel().tolist() == [-2.5, 0.0, 2.5]
+    writer, texture = DetailWriter(detail_to_onnx(model).SerializeToString()), rng.random((128, 128, 3), np.float32)
+    kind = rng.random(9, np.float32)
+    noise = np.random.default_rng(1).standard_normal((1, 16, 64, 64), np.float32)
+    given = 2 * texture.transpose(2, 0, 1)[None] - 1, told(kind[None], np.array([0.02])), noise
+    wanted = model(*map(torch.from_numpy, given))[0].permute(1, 2, 0).numpy()
+    made, again = (writer.write(texture, kind, 0.02, 1) for _ in range(2))
+    np.testing.assert_allclose(made, wanted, atol=4e-3 * np.abs(wanted).max())  # the map is kept in 16 bits
+    np.testing.assert_array_equal(made, again)
+    assert made.shape == (256, 256, 3) and (made != writer.write(texture, kind, 0.02, 2)).any()
+    assert told(np.zeros((3, 9), np.float32), np.array([1e-9, 0.015, 1.0]))[:, 9].tolist() == [-2.5, 0.0, 2.5]
+
+
+def test_nothing_beside_the_face_counts_or_is_drawn(trained: Path, faces: Path, tmp_path: Path) -> None:
+    task, state = DetailTask(small(), [faces], None, None, DEVICE), TrainingState(small(), DEVICE)
+    shutil.copytree(trained / "faces", tmp_path / "faces")
+    task.prepare(tmp_path, [])
+    beside = cv2.dilate(task.model.fine_mask, np.ones((41, 41))) == 0
+    assert beside.any()
+    made: list[torch.Tensor] = []
+    state.model.register_forward_hook(lambda module, given, out: made.append(out) or out.retain_grad())
+    terms = []
+    for value in (0, 255):
+        photos = np.load(tmp_path / "faces/photos.npy")
+        photos[:, beside] = value
+        np.save(tmp_path / "faces/photos.npy", photos)
+        step = task.generator_step(
+            state, state.discriminator, torch.arange(4), weights_at(small().loss, 1.0), 1.0, torch.Generator()  # type: ignore[arg-type]
+        )  # fmt: skip
+        terms.append({name: float(value) for name, value in step[1].items()})
+    assert terms[0] == pytest.approx(terms[1], rel=1e-5) and {"rec", "detail", "structure", "adv"} <= set(terms[0])
+    assert made[0].grad is not None
+    assert not made[0].grad[..., torch.from_numpy(beside)].any() and made[0].grad.any()
+
+
+def test_a_resumed_run_is_the_run_itself(trained: Path, faces: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained / "faces", tmp_path / "faces")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        train(small(), [faces], tmp_path, device="cpu", progress="none")
+    one, other = (load_appearance(run / "network.safetensors")[0].detail_network for run in (trained, tmp_path))
+    np.testing.assert_array_equal(one, other)
+    read = [(run / "faces/faces.json").stat().st_mtime for run in (trained, tmp_path)]
+    assert read[0] == read[1]  # what an earlier run has read is not read again
 
 
 def test_a_run_leaves_a_model_with_the_network(trained: Path, faces: Path) -> None:
@@ -123,28 +162,31 @@ def test_a_run_leaves_a_model_with_the_network(trained: Path, faces: Path) -> No
     np.testing.assert_array_equal(model.components, before.components)
     assert 0 < model.detail_network.size < 2**20 and info.training["detail"]["images_seen"] == 16
     judged = json.loads((trained / "snapshots.jsonl").read_text().splitlines()[-1])
-    assert judged["kimg"] == 0.016 and judged["l1"] > 0 and judged["sharpness"] > judged["sharpness_none"] > 0
+    assert judged["kimg"] == 0.016 and judged["l1"] > 0 and judged["energy"] > 0
+    assert judged["sharpness"] > judged["sharpness_none"] > 0 and judged["sharpness_drawn"] > 0
     ticks = [json.loads(line) for line in (trained / "stats.jsonl").read_text().splitlines()]
-    assert {"rec", "energy", "adv", "d", "d_right", "r1"} <= set(ticks[-1])
+    assert {"rec", "detail", "structure", "adv", "d", "d_right", "r1"} <= set(ticks[-1])
     with Image.open(trained / "grid-000000.png") as sheet:
-        assert sheet.size == (256, 7 * 256)  # one of twelve is held out
+        assert sheet.size == (5 * 256, 256)  # one of twelve is held out
     with pytest.raises(UsageError, match=r"model\.resolution is 128, .* set it to 256"):
-        DetailTask(small("model.resolution=128"), [faces], None, None, torch.device("cpu"))
+        DetailTask(small("model.resolution=128"), [faces], None, None, DEVICE)
 
 
 def test_a_run_is_judged_beside_lent_detail_and_none(trained: Path, faces: Path, tmp_path: Path) -> None:
-    head, _, *rows = judge(trained / "network.safetensors", [faces], None, tmp_path / "sheet.png")
+    head, _, *rows = judge(trained / "network.safetensors", [faces], None, tmp_path / "sheet.png", None)
     assert head.split(" | ")[1] == "L1" and [row.split(" | ")[0] for row in rows] == ["| none", "| lent", "| network"]
     assert all(0 < float(row.split(" | ")[1]) < 0.5 for row in rows)
     with Image.open(tmp_path / "sheet.png") as sheet:
-        assert sheet.size == (256, 7 * 256)
+        assert sheet.size == (7 * 256, 12 * 256)
+    with pytest.raises(UsageError, match="has no detail network"):
+        judge(pretrained.path("model"), [faces], None, None, None)
 
 
 def test_faces_without_detail_are_refused(faces: Path, tmp_path: Path) -> None:
     with Image.open(faces / "03.png") as face:
         face.resize((255, 255)).save(tmp_path / "few.png")
     with pytest.raises(InputError, match=r"few\.png has 255×255 pixels; give faces of at least 256×256"):
-        DetailTask(small(), [faces, tmp_path], None, None, torch.device("cpu"))
+        DetailTask(small(), [faces, tmp_path], None, None, DEVICE)
 
 
 def test_a_long_reading_says_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
