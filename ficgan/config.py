@@ -48,8 +48,6 @@ class DetailConfig(_Frozen):
     """As in `FrameNetworkConfig`; "embedded" brings the bank in the package along."""
     bank: str = "embedded"
     """Path of the bank whose identities are drawn."""
-    kinds: str = ""
-    """Path of a map from the gate's embeddings to kinds (`weight` [E,9], `bias` [9]); "": all kinds are unknown."""
     channels: int = Field(64, ge=4, le=1024)
     """At half the frame's size."""
     fine_channels: int = Field(24, ge=4, le=1024)

@@ -247,9 +247,9 @@ class FaceModel(ABC):
         if reading is None or not self.keeps_kind or (attempt is not None and attempt.draw == _NO_KIND):
             return None
         kind = Kind.of(reading, self.keep_kind)
-        if attempt is None or attempt.draw < _NEAR_AGES:
-            return kind
-        return kind.loosened(None if attempt.psi > 1 else 1)
+        if attempt is not None and attempt.draw >= _NEAR_AGES:
+            kind = kind.loosened(None if attempt.psi > 1 else 1)
+        return self.bank.kind_within(kind, self.attributes)
 
     @property
     def keeps_kind(self) -> bool:

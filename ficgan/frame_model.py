@@ -41,6 +41,7 @@ from ficgan.frame.appearance import COVERED, SLOPES
 from ficgan.frame.file import DetailWriter, FrameConfig, FrameNetwork
 from ficgan.frame.geometry import LO
 from ficgan.identity import IdentityBank, KSameCode
+from ficgan.identity.kind import READING, UNKNOWN
 from ficgan.identity.ksame import k_same_layers, keyed_generator
 from ficgan.policy import Attempt
 
@@ -85,6 +86,7 @@ class _Row:
         given: float32 [A], attributes that the new face shall have.
         own, new: float32 [W], the network's w of the source and of the draw.
         noise: float32 [6] on the numbers of expression.
+        kind: float32 [9], the group that the new face is of, in the form of a reading.
         lender: number of the synthetic face that lends its detail, or seed of what the detail network makes.
         first, last: layers that are new; none where last < first.
         bare: whether hair before the forehead is drawn over.
@@ -95,6 +97,7 @@ class _Row:
     own: Floats
     new: Floats
     noise: Floats
+    kind: Floats
     lender: int
     first: int
     last: int
@@ -280,7 +283,8 @@ class FrameModel(FaceModel):
         rng = keyed_generator(self.seed, self.bank.digest, self.key(key, attempt), self.k, "numbers")
         noise = rng.standard_normal(len(NUMBERS)) * self.config.jitter
         told = None if code.kind is None else {**code.kind, "choices_bits": round(math.log2(count), 1)}
-        return replace(code, w=np.concatenate([w, noise, rng.random(1)]).astype(np.float32), kind=told)
+        shown = UNKNOWN if group is None else group.reading
+        return replace(code, w=np.concatenate([w, noise, shown, rng.random(1)]).astype(np.float32), kind=told)
 
     def account(self, *, layer: int, psi: Sequence[float]) -> dict[str, Any]:
         told = super().account(layer=layer, psi=psi)
@@ -318,7 +322,7 @@ class FrameModel(FaceModel):
         codes = self.model.mixed(own, w_new[:, :size], self.model.taken(first, last), given)
         extra = w_new[:, code_size:]
         if not extra.size:  # codes that were not drawn
-            extra = np.zeros((len(codes), len(NUMBERS) + 1), np.float32)
+            extra = np.tile(np.r_[np.zeros(len(NUMBERS)), UNKNOWN, 0].astype(np.float32), (len(codes), 1))
         lent = [[self._lender(float(u), looks)] for u, looks in zip(extra[:, -1], given, strict=True)]
         bands = np.tile([first, last, float(attempt.bare)], (len(codes), 1))
         own_w, new_w = z_id[:, kept.stop :], w_new[:, kept.stop : code_size]
@@ -329,9 +333,10 @@ class FrameModel(FaceModel):
         return np.concatenate(parts, 1).astype(np.float32)
 
     def _parts(self, row: Floats) -> _Row:
-        sizes = (self.model.code_size, len(self.model.names), self._w_dim, self._w_dim, len(NUMBERS), 1, 1, 1, 1)
-        code, given, own, new, noise, lender, first, last, bare = np.split(row, np.cumsum(sizes)[:-1])
-        return _Row(code, given, own, new, noise, int(lender[0]), int(first[0]), int(last[0]), bool(bare[0]))
+        extra = (len(NUMBERS), READING, 1, 1, 1, 1)
+        sizes = (self.model.code_size, len(self.model.names), self._w_dim, self._w_dim, *extra)
+        code, given, own, new, noise, kind, lender, first, last, bare = np.split(row, np.cumsum(sizes)[:-1])
+        return _Row(code, given, own, new, noise, kind, int(lender[0]), int(first[0]), int(last[0]), bool(bare[0]))
 
     def _lender(self, u: float, kept: Floats) -> int:
         """Which synthetic face lends its detail: one of the few whose gender and age fit. A network takes a seed."""
@@ -364,18 +369,13 @@ class FrameModel(FaceModel):
         fine = min(place.look.fine, config.detail * model.detail_sd)
         if self.detail is not None:
             made = self._drawn(row, place, made)
-            added = self.detail.write(made.texture, self._kind(row), fine, row.lender)
+            added = self.detail.write(made.texture, row.kind, fine, row.lender)
             return replace(made, texture=stretched(made.texture, 2) + model.fine_mask[..., None] * added)
         lent = np.float32(fine / max(model.detail_sd, 1e-6)) * model.detail(row.lender)
         return self._drawn(row, place, replace(made, texture=stretched(made.texture, 2) + lent[..., None]))
 
     def _lends(self, place: _Place) -> bool:
         return bool(place.look.fine) and self._adds_detail
-
-    def _kind(self, row: _Row) -> Floats:
-        """The kind of the new face, see `DetailWriter`: gender and age as it shows them, ethnicity unknown."""
-        male, age = np.resize(row.given, 2) if row.given.size else np.zeros(2)
-        return np.array([*np.full(7, 1 / 7), 1 / (1 + np.exp(-3 * male)), 35 + 15 * age], np.float32)
 
     def _plain(self, row: _Row, place: _Place) -> _Made:
         """A face at the frame's size, before eyes and teeth are drawn and detail is added."""
@@ -454,7 +454,8 @@ class FrameModel(FaceModel):
         """Rows of styles that leave the sources as they are."""
         z_id = np.stack([sight.z_id for sight in sights])
         size, names = self.model.code_size, len(self.model.names)
-        rest = np.zeros((len(sights), len(NUMBERS) + 4), np.float32)
+        rest = np.zeros((len(sights), len(NUMBERS) + READING + 4), np.float32)
+        rest[:, len(NUMBERS) : -4] = UNKNOWN
         rest[:, -3] = 1  # bands 1 … 0 are none
         w = z_id[:, size + names :]
         return self._rows(z_id[:, : size + names], w, w, rest)

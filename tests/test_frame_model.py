@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -19,14 +20,15 @@ from scipy.spatial.transform import Rotation
 from ficgan import pretrained
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.face_model import ModelInfo
+from ficgan.face_model import ModelInfo, read_kinds
 from ficgan.faces import LIPS_OUTER, Face, MediaPipeMesh, get_detector
 from ficgan.files import file_digest, file_header
 from ficgan.frame.compose import GREY
 from ficgan.frame.file import FrameConfig, load_appearance, save_appearance
-from ficgan.frame.geometry import HI, LO
+from ficgan.frame.geometry import HI, LIDS, LO
 from ficgan.frame_model import FrameModel
 from ficgan.identity import IdentityBank
+from ficgan.identity.kind import UNKNOWN
 from ficgan.policy import Attempt, Result
 
 Image = NDArray[np.uint8]
@@ -180,15 +182,23 @@ def test_a_smile_stays_and_other_numbers_get_their_noise() -> None:
     own = rng.normal(0, 0.5, (4000, 6)).astype(np.float32)
     noise = 0.5 * rng.standard_normal(own.shape).astype(np.float32) * config.jitter
     published, reads = config.shown_numbers(own, noise), np.array(config.smile)
-    assert published.dtype == np.float32 and np.abs(published).max() <= config.limit
+    closed = config.closing[-1]
+    assert published.dtype == np.float32 and closed - 1e-3 <= published.min() and published.max() <= config.limit
     less, more = config.smile_shown
     smile = own @ reads * np.where(own @ reads > 0, more, less) + config.smile_jitter * noise @ reads
-    inside = np.abs(published).max(1) < config.limit
+    inside = (np.abs(published).max(1) < config.limit) & (own[:, LIDS] > config.closing[0])
     np.testing.assert_allclose((published @ reads)[inside], smile[inside], atol=1e-4)
     # The smile aside, every number is damped and noisy as the config says.
     aside = np.eye(6) - np.outer(reads, config.smiling) / (reads @ np.array(config.smiling))
-    np.testing.assert_allclose((published @ aside)[inside], ((own * config.shown + noise) @ aside)[inside], atol=1e-4)
+    np.testing.assert_allclose(
+        (published @ aside)[inside],
+        ((own * config.shown + noise + config.ease) @ aside)[inside], atol=1e-4,
+    )  # fmt: skip
     assert np.corrcoef(published[:, 2], own[:, 2])[0, 1] < 0.97
+    blink = np.zeros((9, 6), np.float32)
+    blink[:, LIDS] = np.linspace(0.5, -3, 9)
+    lids = config.shown_numbers(blink, np.full(6, 0.4))[:, LIDS]
+    assert (np.diff(lids) <= 0).all() and lids[-1] == np.float32(closed)
 
 
 def test_two_faces_of_a_photo_differ(engine: Deidentifier, photo: Image) -> None:
@@ -301,17 +311,19 @@ def test_aligned_crops(model: FrameModel, engine: Deidentifier, photo: Image, fa
 
 
 def test_what_a_row_keeps_of_the_source(model: FrameModel, photo: Image, face: Face) -> None:
-    """With layer 0 nothing of the source's code is left in the styles but the attributes that stay."""
+    """With layer 0 nothing of the source's code is left in the styles: its kind alone chooses the draw."""
     (sight,) = model.see([(photo, face)])
     attempt = Attempt(0)
-    draw = model.draw("a", attempt, 0.8)
+    kind = read_kinds([photo], [face.landmarks])[0]
+    draw = model.draw("a", attempt, 0.8, kind=kind)
     size = model.model.code_size
     other = sight.z_id.copy()
-    other[:size] += 1
+    other += 1
+    other[-model.network.w_dim :] = sight.z_id[-model.network.w_dim :]  # layers that are new do not read it
     rows = [model.styles(code[None], [draw], attempt) for code in (sight.z_id, other)]
     np.testing.assert_array_equal(rows[0], rows[1])
-    other[size] += 1
-    assert not np.array_equal(model.styles(other[None], [draw], attempt), rows[0])
+    shown = [model.draw("a", attempt, 0.8, kind=one).w for one in (kind, UNKNOWN, None)]
+    assert not any(np.array_equal(a, b) for a, b in itertools.combinations(shown, 2))
     assert model.layer_codes(sight.z_id[None], range(1, model.num_layers + 1)).shape == (1, size)
 
 

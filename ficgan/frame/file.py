@@ -18,7 +18,7 @@ from ficgan.errors import FicganError
 from ficgan.faces.models import onnx_session
 from ficgan.files import ModelInfo, atomic_write
 from ficgan.frame.appearance import LIGHT, SMALL, AppearanceModel
-from ficgan.frame.geometry import NUMBERS
+from ficgan.frame.geometry import LIDS, NUMBERS
 
 __all__ = ["DetailWriter", "FrameConfig", "FrameNetwork", "load_appearance", "save_appearance", "told"]
 
@@ -44,6 +44,9 @@ class FrameConfig:
         jitter: standard deviation of the noise on each number of expression (see NUMBERS), one draw a person. What a
             recogniser of shapes could tell people by gets more.
         shown: share of each number of expression that is published.
+        ease: what is added to each number: without it new faces look sterner than their sources.
+        closing: lids at which eyes begin to close, at which they are closed, and where closed ones are published, in
+            standard deviations. Damped and with noise, a closed eye would open and a blink stay half open.
         smile: what reads a smile from the numbers of expression: 1,500 training faces, logit of P(Smiling), r = .83.
         smiling: what a smile adds to the numbers.
         smile_shown: share of it that is published where there is less of a smile than usual, and where there is more.
@@ -68,8 +71,10 @@ class FrameConfig:
     presence: float = 0.0
     most_yaw: float = 0.8
     most_folded: float = 0.3
-    jitter: tuple[float, ...] = (0.0, 0.5, 0.45, 0.4, 0.8, 0.8)
+    jitter: tuple[float, ...] = (0.0, 0.5, 0.45, 0.4, 0.4, 0.4)
     shown: tuple[float, ...] = (0.9, 0.65, 0.9, 0.75, 0.5, 0.4)
+    ease: tuple[float, ...] = (0.0, 0.0, 0.25, 0.0, 0.3, 0.4)
+    closing: tuple[float, ...] = (-1.2, -2.2, -3.2)
     smile: tuple[float, ...] = (0.15, 1.63, 1.30, -0.18, 0.15, 0.15)
     smiling: tuple[float, ...] = (0.21, 0.33, 0.33, -0.12, -0.03, -0.06)
     smile_shown: tuple[float, float] = (1.0, 1.1)
@@ -90,13 +95,17 @@ class FrameConfig:
     def shown_numbers(self, numbers: Floats, noise: NDArray[Any]) -> Floats:
         """Numbers of expression [B,6] that are published of those of the sources, with noise [B,6] or [6]."""
         own = np.clip(numbers, -self.limit, self.limit)
-        shown = np.array(self.shown) * own + noise
+        shown = np.array(self.shown) * own + noise + np.array(self.ease)
         smile, smiling = np.array(self.smile), np.array(self.smiling)
         less, more = self.smile_shown
         read = own @ smile
         wanted = np.where(read > 0, more, less) * read + self.smile_jitter * noise @ smile
         shown += ((wanted - shown @ smile) / (smile @ smiling))[:, None] * smiling
-        return np.clip(shown, -self.limit, self.limit).astype(np.float32)
+        shown = np.clip(shown, -self.limit, self.limit)
+        begin, end, closed = self.closing
+        shut = np.clip((begin - own[:, LIDS]) / (begin - end), 0, 1)
+        shown[:, LIDS] += shut * (closed - shown[:, LIDS])
+        return shown.astype(np.float32)
 
     def shown_attributes(self, kept: Floats) -> Floats:
         """Attributes [A] or [B,A] that a new face shows, of those that its kind has."""

@@ -28,6 +28,7 @@ LO, HI = (4.0, 1.0), (124.0, 127.0)
 
 NUMBERS = ("mouth opening", "mouth width", "mouth corners", "lids", "brows", "frown")
 """What a published face says of the moment besides yaw and pitch."""
+LIDS = NUMBERS.index("lids")
 POSE_TERMS = 4
 """yaw, pitch and their squares, which move the mesh, too: its depth is only an estimate."""
 

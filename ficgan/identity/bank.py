@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.files import atomic_write
 from ficgan.identity import ksame
-from ficgan.identity.kind import Kind, KindCodes, KindGroup, cells_of
+from ficgan.identity.kind import ETHNICITIES, GENDERS, Kind, KindCodes, KindGroup, cells_of
 from ficgan.identity.ksame import CHUNK, KSameCode, distances_to, mean_of, means_of
 
 if TYPE_CHECKING:
@@ -152,6 +152,10 @@ class IdentityBank:
             )
         if columns and len(columns) != table.shape[1]:
             raise UsageError(f"{len(columns)} columns were named for {table.shape[1]} attributes; name one for each")
+        if (chained := _chains(owner, table, names)).any():
+            kept, people = ~chained, None if people is None else np.asarray(people)[~chained]
+            record = {**(provenance or {}), "images_of_chains": int(chained.sum())}
+            return cls.from_codes(codes[kept], people, table[kept], names, record, columns=columns)
         per_person = np.bincount(owner)
         means = _means(codes, owner, per_person)
         record = {
@@ -300,8 +304,7 @@ class IdentityBank:
         known = self.kinds
         if known is None:
             raise UsageError("this bank does not know its people's ethnic group, gender and decade: keep no kind")
-        wanted = {self.names[index]: present for index, present in self._wanted(attributes or "").items()}
-        kind = kind.within(wanted)
+        kind = self.kind_within(kind, attributes)
         name = f"{self._group(attributes).name}|{kind.name}|{k}"
 
         def made() -> _Group:
@@ -309,6 +312,10 @@ class IdentityBank:
             return _Group(name, found.index, self._at_hand, found)
 
         return self._kept(name, made)
+
+    def kind_within(self, kind: Kind, attributes: str | None) -> Kind:
+        """A kind with what the attributes of a draw change of it."""
+        return kind.within({self.names[index]: there for index, there in self._wanted(attributes or "").items()})
 
     @cached_property
     def kinds(self) -> KindCodes | None:
@@ -360,6 +367,24 @@ def _owners(people: ArrayLike | None, images: int) -> tuple[NDArray[np.int64], i
     known, owner[~unknown] = np.unique(who[~unknown], return_inverse=True)
     owner[unknown] = len(known) + np.arange(unknown.sum())
     return owner, int(unknown.sum())
+
+
+_CHAIN, _AGREE = 20, 0.7
+"""Pictures from which on a person may be a chain of look-alikes, and the share of them that must agree on who it is."""
+
+
+def _chains(owner: NDArray[np.int64], table: NDArray[Any], names: Sequence[str]) -> NDArray[np.bool_]:
+    """bool [M], images of people whose pictures disagree about ethnic group or gender: a recogniser that joined them
+    took one toddler for the next.
+    """
+    odd = np.zeros(owner.max() + 1, bool)
+    pictures = np.bincount(owner)
+    for group in (ETHNICITIES, GENDERS):
+        index = [names.index(name) for name in group if name in names]
+        if len(index) == len(group):
+            shown = np.stack([np.bincount(owner[table[:, i] != 0], minlength=len(odd)) for i in index], 1)
+            odd |= (pictures >= _CHAIN) & (shown.max(1) < _AGREE * pictures)
+    return np.asarray(odd[owner])
 
 
 def _means(codes: NDArray[np.floating], owner: NDArray[np.int64], per_person: NDArray[np.int64]) -> NDArray[np.float16]:

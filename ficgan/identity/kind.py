@@ -23,7 +23,7 @@ from ficgan.files import atomic_write
 from ficgan.identity.ksame import CAP_PERCENTILE, CHUNK, mean_of, rows
 
 __all__ = [
-    "AGES", "ETHNICITIES", "GENDERS", "PARTS", "Kind", "KindCodes", "KindGroup", "KindReader", "cells_of",
+    "AGES", "ETHNICITIES", "GENDERS", "PARTS", "UNKNOWN", "Kind", "KindCodes", "KindGroup", "KindReader", "cells_of",
     "kind_reader", "parse_parts",
 ]  # fmt: skip
 
@@ -41,6 +41,8 @@ _SHAPE = (len(ETHNICITIES), len(GENDERS), len(AGES))
 CELLS = int(np.prod(_SHAPE))
 READING = len(ETHNICITIES) + 2
 """Numbers of a reading: the share of each ethnic group, P(male), age in years."""
+UNKNOWN = np.array([*[1 / len(ETHNICITIES)] * len(ETHNICITIES), 0.5, 35.0], np.float32)
+"""The reading of somebody of no known kind."""
 _NEIGHBOURS = {
     "Black": ("Latino_Hispanic", "Indian", "Middle Eastern", "Southeast Asian", "White", "East Asian"),
     "East Asian": ("Southeast Asian", "Latino_Hispanic", "Indian", "White", "Middle Eastern", "Black"),
@@ -112,6 +114,12 @@ class Kind:
         """bool [126], which cells belong to it."""
         cells: Mask = (self.ethnicity[:, None, None] & self.gender[:, None] & self.age).ravel()
         return cells
+
+    @property
+    def reading(self) -> Floats:
+        """float32 [9], the group in the form of a reading: what a network is told of it."""
+        shares = self.ethnicity / self.ethnicity.sum()
+        return np.array([*shares, self.gender[1] / self.gender.sum(), YEARS[self.age].mean()], np.float32)
 
     @property
     def name(self) -> str:

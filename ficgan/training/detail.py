@@ -24,10 +24,11 @@ from ficgan.frame import fine_detail, stretched
 from ficgan.frame.file import load_appearance, save_appearance, told
 from ficgan.frame_model import FrameModel
 from ficgan.identity import IdentityBank
+from ficgan.identity.kind import UNKNOWN
 from ficgan.models import DetailDiscriminator, DetailNetwork, Network
 from ficgan.models.frame import local_mean
 from ficgan.models.onnx import detail_to_onnx
-from ficgan.training.detail_faces import UNKNOWN, DetailFaces
+from ficgan.training.detail_faces import DetailFaces
 from ficgan.training.frame import appearance_file, sharpness_under
 from ficgan.training.state import TrainingState
 from ficgan.training.stats import Say, save_grid, unheard
@@ -116,7 +117,7 @@ class DetailTask:
         makes = FrameModel(self.model, self.frame, IdentityBank.load(self.bank), network=self.network, k=K, seed=0)
         key = f"{file_digest(self.path)}/{file_digest(self.bank)}/{K}"
         self.set = DetailFaces.prepare(
-            self.faces, makes, self.detail.draws, self.detail.kinds, out / "faces", key, say
+            self.faces, makes, self.detail.draws, out / "faces", key, say
         )  # fmt: skip
         rows, labels = self.set.rows, self.faces.labels
         if self.split is not None and labels is not None and labels.splits is not None:

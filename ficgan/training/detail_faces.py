@@ -13,25 +13,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.data import FaceData
-from ficgan.errors import FicganError, InputError
+from ficgan.errors import InputError
 from ficgan.faces import Alignment, Face, get_recognizer
 from ficgan.files import atomic_write
 from ficgan.frame import read_texture
 from ficgan.frame.learn import images_of
 from ficgan.frame_model import FrameModel
+from ficgan.identity.kind import kind_reader
 from ficgan.policy import Attempt
 from ficgan.training.stats import Say, unheard
 from ficgan.training.step import StoredRows, locked
 
-__all__ = ["UNKNOWN", "DetailFaces"]
+__all__ = ["DetailFaces"]
 
 Floats = NDArray[np.float32]
 PRESENCE, MOST_YAW = 8.0, 0.3
 """Least score of a mesh that is learnt from, and its most turn, radians."""
 COVERED = 24
 """Difference in a texture, of 255, from which on something lies over the face that no new face has."""
-UNKNOWN = np.array([*[1 / 7] * 7, 0.5, 35.0], np.float32)
-"""Kind of a face of which nothing is known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +53,7 @@ class DetailFaces:
 
     @classmethod
     def prepare(
-        cls, data: FaceData, model: FrameModel, draws: int, kinds: str, folder: Path, key: str, say: Say = unheard
+        cls, data: FaceData, model: FrameModel, draws: int, folder: Path, key: str, say: Say = unheard
     ) -> DetailFaces:
         """Read the clear faces of a set, or take what an earlier run has left in `folder`.
 
@@ -62,7 +61,6 @@ class DetailFaces:
             data: aligned faces of twice the frame's size.
             model: makes faces in their place.
             draws: D.
-            kinds: file of the map that reads kinds from the gate's embeddings; "": they are unknown.
             key: of the model; with it the arrays of others are not taken.
             say: called as say(stage, done, total).
         """
@@ -76,22 +74,7 @@ class DetailFaces:
                 with atomic_write(record) as file:
                     file.write(json.dumps({"digest": digest}).encode())
         photos, made, seen = (StoredRows(folder / f"{name}.npy") for name in ("photos", "made", "seen"))
-        return cls(np.load(folder / "rows.npy"), photos, made, seen, kinds_of(np.load(folder / "gate.npy"), kinds))
-
-
-def kinds_of(embeddings: Floats, file: str) -> Floats:
-    """Kinds [N,9] of the gate's embeddings [N,E], see `DetailWriter`."""
-    if not file:
-        return np.repeat(UNKNOWN[None], len(embeddings), 0)
-    try:
-        with np.load(file) as found:
-            read = embeddings @ found["weight"] + found["bias"]
-    except (OSError, KeyError, ValueError) as error:
-        raise FicganError(f"{file} is no map of kinds ({error})") from None
-    shares = np.exp(read[:, :7] - read[:, :7].max(1, keepdims=True))
-    male = 1 / (1 + np.exp(-read[:, 7:8]))
-    years = np.clip(read[:, 8:], 1, 80)
-    return np.concatenate([shares / shares.sum(1, keepdims=True), male, years], 1).astype(np.float32)
+        return cls(np.load(folder / "rows.npy"), photos, made, seen, kind_reader().read(np.load(folder / "gate.npy")))
 
 
 def _read_faces(data: FaceData, model: FrameModel, draws: int, folder: Path, say: Say) -> None:
@@ -104,7 +87,7 @@ def _read_faces(data: FaceData, model: FrameModel, draws: int, folder: Path, say
     }
     points = Alignment().points(data.resolution).astype(np.float32)
     face = Face(np.array([0, 0, data.resolution, data.resolution], np.float32), points, 1.0)
-    gate, embeddings, clear = get_recognizer("auto"), [], []
+    gate, embeddings, clear = get_recognizer("dlib"), [], []
     for number, image in enumerate(images_of(data)):
         say("reading faces", number + 1, count)
         embeddings.append(gate.embed(image, points[None])[0])
@@ -115,7 +98,8 @@ def _read_faces(data: FaceData, model: FrameModel, draws: int, folder: Path, say
         moment = sight.place.moment
         if abs(float(moment.read.pose.yaw[0])) > MOST_YAW:
             continue
-        drawn = [model.draw(f"{number}/{n}", first, model.auto_psi(1), sight.z_id) for n in range(draws)]
+        kind, psi = kind_reader().read(embeddings[-1][None])[0], model.auto_psi(1)
+        drawn = [model.draw(f"{number}/{n}", first, psi, sight.z_id, kind) for n in range(draws)]
         rows = np.concatenate([model.own_styles([sight]), model.styles(np.stack([sight.z_id] * draws), drawn, first)])
         made = model.undetailed(rows, [sight] * len(rows))
         upright, mesh = moment.read.upright[0], moment.read.points[0]
