@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
     """Where the embedded files go: the networks of others are there, and what was embedded before."""
     folder = tmp_path / "pretrained"
     folder.mkdir()
-    for name in ("face_mesh.onnx", "gate.onnx", "detector.onnx"):
+    for name in ("face_mesh.onnx", "gate.onnx", "detector.onnx", "kind.safetensors"):
         (folder / name).write_bytes(name.encode())
     for name in ("appearance.safetensors", "bank.safetensors", "manifest.json"):
         (folder / name).write_bytes(b"old")
@@ -72,7 +72,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_the_embedded_files(call: Callable[..., None], folder: Path, tmp_path: Path) -> None:
     call("fitted.safetensors", "people", "--measured", "measured.json")
     assert sorted(contents(folder)) == [
-        "appearance.safetensors", "bank.safetensors", "detector.onnx", "face_mesh.onnx", "gate.onnx", "manifest.json",
+        "appearance.safetensors", "bank.safetensors", "detector.onnx", "face_mesh.onnx", "gate.onnx", "kind.safetensors",
+        "manifest.json",
     ]  # fmt: skip
     assert not [name for name, content in contents(folder).items() if str(tmp_path).encode() in content]
     manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))

@@ -4,7 +4,8 @@
     python tools/make_embedded.py model.safetensors bank.safetensors [--detail runs/detail/network.safetensors]
                                   [--measured measured.json]
 
-The detail network is taken from another file; the bank's codes do not depend on it. The measured file is the output of
+The numbers of making faces are those of the code. The detail network is taken from another file; the bank's codes depend
+on neither. The measured file is the output of
 `ficgan measure` on faces and photos that took no part in the fit.
 """
 
@@ -21,12 +22,12 @@ from typing import Any
 
 from ficgan.errors import FicganError, UsageError
 from ficgan.files import file_digest
-from ficgan.frame.file import load_appearance, save_appearance
+from ficgan.frame.file import FrameConfig, load_appearance, save_appearance
 from ficgan.identity import IdentityBank
 
 FOLDER = Path(__file__).resolve().parent.parent / "pretrained"
 MODEL, BANK = "appearance.safetensors", "bank.safetensors"
-NETWORKS = {"mesh": "face_mesh.onnx", "gate": "gate.onnx", "detector": "detector.onnx"}
+NETWORKS = {"mesh": "face_mesh.onnx", "gate": "gate.onnx", "detector": "detector.onnx", "kind": "kind.safetensors"}
 LICENCE = "Apache-2.0; made from FairFace (Kärkkäinen & Joo 2021, CC BY 4.0), see NOTICE"
 
 
@@ -46,18 +47,17 @@ def make(model: Path, bank: Path, measured: Path | None, detail: Path | None = N
         UsageError: the bank was built with another model.
         FicganError: a file is missing or damaged.
     """
-    (appearance, config, info, network), people = load_appearance(model), IdentityBank.load(bank)
+    (appearance, _, info, network), people = load_appearance(model), IdentityBank.load(bank)
     if people.provenance.get("checkpoint") != file_digest(model):
         raise UsageError(f"{bank} was not built with {model}; build it anew")
     stage = Path(tempfile.mkdtemp(prefix=".making-", dir=FOLDER))
     try:
-        shutil.copyfile(model, stage / MODEL)
         if detail is not None:
             other, _, of_detail, _ = load_appearance(detail)
             appearance = replace(appearance, detail_network=other.detail_network)
             info = replace(info, training={**info.training, "detail": of_detail.training["detail"]})
-            save_appearance(stage / MODEL, appearance, config, info, network=network, overwrite=True)
-            people = replace(people, provenance={**people.provenance, "checkpoint": file_digest(stage / MODEL)})
+        save_appearance(stage / MODEL, appearance, FrameConfig(), info, network=network)
+        people = replace(people, provenance={**people.provenance, "checkpoint": file_digest(stage / MODEL)})
         people = people.save(stage / BANK, small=True)
         roles = [("model", stage / MODEL), ("bank", stage / BANK)]
         roles += [(role, FOLDER / name) for role, name in NETWORKS.items()]
