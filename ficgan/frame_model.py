@@ -39,6 +39,7 @@ from ficgan.frame import (
 )
 from ficgan.frame.appearance import COVERED, SLOPES
 from ficgan.frame.file import DetailWriter, FrameConfig, FrameNetwork
+from ficgan.frame.forehead import Forehead, read_forehead
 from ficgan.frame.geometry import LO
 from ficgan.identity import IdentityBank, KSameCode
 from ficgan.identity.kind import READING, UNKNOWN
@@ -67,6 +68,7 @@ class _Place:
         gaze: float32 [2] of `read_gaze`.
         mouth: float32 [6] of `read_teeth`.
         hair: float32 [R,R], how much of each pixel is hair before the forehead and stays.
+        forehead: bare skin above the mask; None where there is none.
     """
 
     moment: Moment
@@ -75,6 +77,7 @@ class _Place:
     gaze: Floats
     mouth: Floats
     hair: Floats | float = 0.0
+    forehead: Forehead | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,12 +116,14 @@ class _Made:
         points: float64 [468,3] of the published mesh, upright units.
         grid: float32 [R,R,2], where the frame's pixels lie.
         hair: float32 [R,R], what of the source stays.
+        new: whether it is another face than the source's.
     """
 
     texture: Floats
     points: NDArray[np.float64]
     grid: Floats
     hair: Floats | float = 0.0
+    new: bool = True
 
 
 class FrameModel(FaceModel):
@@ -231,7 +236,8 @@ class FrameModel(FaceModel):
         weak = mesh.presence < DOUBTFUL_PRESENCE and np.ptp(mesh.points[:, :2], axis=0).min() >= DOUBTFUL_SIDE
         doubt = f"its shape is hardly that of a person ({mesh.presence:.0f} of usually 22 to 26)" if weak else ""
         mouth = read_teeth(bare, model.mask, model.shape.front, model.warp)
-        place = _Place(moment, bare, look, read_gaze(mesh.points), mouth, self._hair(texture, moment))
+        forehead = read_forehead(photo, read.upright[0], read.points[0])
+        place = _Place(moment, bare, look, read_gaze(mesh.points), mouth, self._hair(texture, moment), forehead)
         return Sight(z_id, place, note=note, doubt=doubt)
 
     def _hair(self, texture: Image, moment: Moment) -> Floats:
@@ -406,7 +412,7 @@ class FrameModel(FaceModel):
         texture = no_sharper(texture, model.mask, 1.15 * place.look.detail)
         hair = 0.0 if row.bare else place.hair
         texture = matched_border(texture, place.texture, self._mask(1.0) * (1 - hair))
-        return _Made(texture, points, model.warp.to_upright(points[None])[0], hair)
+        return _Made(texture, points, model.warp.to_upright(points[None])[0], hair, taken is not None)
 
     def _taken(self, row: _Row) -> NDArray[np.bool_] | None:
         return self.model.taken(row.first, row.last) if row.last >= row.first else None
@@ -443,7 +449,7 @@ class FrameModel(FaceModel):
         return paste_texture(
             photo, place.moment.read.upright[0], made.points, made.texture,
             (self._mask(mask_scale) * (1 - made.hair)).astype(np.float32), self.model.warp,
-            place.look, seed=seed, grid=made.grid,
+            place.look, seed=seed, grid=made.grid, forehead=place.forehead if made.new else None,
         )  # fmt: skip
 
     def reconstruct(self, sights: Sequence[Sight]) -> list[Any]:

@@ -18,7 +18,7 @@ import pytest
 from ficgan import pretrained
 from ficgan.face_model import ModelInfo
 from ficgan.files import file_digest
-from ficgan.frame.file import load_appearance, save_appearance
+from ficgan.frame.file import FrameConfig, load_appearance, save_appearance
 from ficgan.identity import IdentityBank
 
 TOOL = Path(__file__).resolve().parent.parent / "tools" / "make_embedded.py"
@@ -72,18 +72,21 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_the_embedded_files(call: Callable[..., None], folder: Path, tmp_path: Path) -> None:
     call("fitted.safetensors", "people", "--measured", "measured.json")
     assert sorted(contents(folder)) == [
-        "appearance.safetensors", "bank.safetensors", "detector.onnx", "face_mesh.onnx", "gate.onnx", "kind.safetensors",
-        "manifest.json",
+        "appearance.safetensors", "bank.safetensors", "detector.onnx", "face_mesh.onnx", "gate.onnx",
+        "kind.safetensors", "manifest.json",
     ]  # fmt: skip
     assert not [name for name, content in contents(folder).items() if str(tmp_path).encode() in content]
     manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     assert {entry["role"]: name for name, entry in manifest["files"].items()} == {
         "model": "appearance.safetensors", "bank": "bank.safetensors", "mesh": "face_mesh.onnx",
-        "gate": "gate.onnx", "detector": "detector.onnx",
+        "gate": "gate.onnx", "detector": "detector.onnx", "kind": "kind.safetensors",
     }  # fmt: skip
     for name, entry in manifest["files"].items():
         assert entry["sha256"] == file_digest(folder / name) and entry["bytes"] == (folder / name).stat().st_size
-    assert (folder / "appearance.safetensors").read_bytes() == (tmp_path / "fitted.safetensors").read_bytes()
+    ours, given = (load_appearance(one / name) for one, name in (
+        (folder, "appearance.safetensors"), (tmp_path, "fitted.safetensors")))  # fmt: skip
+    np.testing.assert_array_equal(ours[0].components, given[0].components)
+    assert ours[1] == FrameConfig()  # numbers of the code, whatever the fitted file was made with
     assert (manifest["data"], manifest["training"]) == ({"licence": "drawn"}, {"images": 5})
     bank = IdentityBank.load(folder / "bank.safetensors")
     assert manifest["bank"] == {"people": 4, "digest": bank.digest, "attributes": {"Female": 1}}

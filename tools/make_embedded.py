@@ -4,9 +4,8 @@
     python tools/make_embedded.py model.safetensors bank.safetensors [--detail runs/detail/network.safetensors]
                                   [--measured measured.json]
 
-The numbers of making faces are those of the code. The detail network is taken from another file; the bank's codes depend
-on neither. The measured file is the output of
-`ficgan measure` on faces and photos that took no part in the fit.
+The numbers of making faces are those of the code. The detail network is taken from another file. The bank's codes
+depend on neither. The measured file is the output of `ficgan measure` on faces and photos that took no part in the fit.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ficgan.faces.blend import Paste, crop, invert, mix, nothing, transform_points
 from ficgan.faces.mesh import FACE_OVAL
+from ficgan.frame.forehead import Forehead
 from ficgan.frame.geometry import Warp
 
 __all__ = [
@@ -266,7 +267,7 @@ def no_sharper(texture: Floats, mask: Floats, detail: float) -> Floats:
 
 def paste_texture(
     photo: Image, upright: NDArray[np.float64], points: NDArray[np.float64], texture: Floats, mask: Floats, warp: Warp,
-    look: Look | None = None, *, seed: int = 0, grid: Floats | None = None,
+    look: Look | None = None, *, seed: int = 0, grid: Floats | None = None, forehead: Forehead | None = None,
 ) -> Paste:  # fmt: skip
     """Lay a texture of the frame onto a photo.
 
@@ -280,11 +281,16 @@ def paste_texture(
         look: grain to add; None: none.
         seed: of the grain.
         grid: [R,R,2] of `warp.to_upright`, where it is known already.
+        forehead: skin above the mask that is laid on, too.
     """
     import cv2
 
     back = invert(upright)
     outline = transform_points(back, points[FACE_OVAL, :2])
+    if forehead is not None and forehead.weight.any():
+        y, x = np.nonzero(forehead.weight)
+        corners = [[x.min(), y.min()], [x.max(), y.min()], [x.min(), y.max()], [x.max(), y.max()]]
+        outline = np.concatenate([outline, transform_points(invert(forehead.matrix), corners)])
     margin = 0.06 * float(np.ptp(outline, axis=0).max()) + 2
     low, high = np.floor(outline.min(0) - margin), np.ceil(outline.max(0) + margin) + 1
     x0, y0 = (int(v) for v in np.clip(low, 0, photo.shape[1::-1]))
@@ -315,10 +321,26 @@ def paste_texture(
         share: Any = cv2.remap(mask, u, v, cv2.INTER_LINEAR, borderMode=cv2.BORDER_CONSTANT, borderValue=0)
         share *= np.clip(2 * sure - 1, 0, 1)
         share[share < 1 / 255] = 0
+        if forehead is not None:
+            new, share = _with_forehead(new, share, forehead, x0, y0 + first)
         if grain is not None:
             new += grain[strip, :, None]
         pixels[strip], weight[strip] = np.rint(np.clip(new, 0, 1) * 255), share
     return mix(photo, x0, y0, pixels, weight)
+
+
+def _with_forehead(new: Floats, share: Floats, forehead: Forehead, x0: int, y0: int) -> tuple[Floats, Floats]:
+    """Colours [h,w,3] and weights [h,w] of a strip that begins at (x0, y0), with the forehead beside the face."""
+    import cv2
+
+    matrix = forehead.matrix.copy()
+    matrix[:, 2] += matrix[:, :2] @ (x0, y0)
+    skin: Any = cv2.warpAffine(forehead.fill, invert(matrix), share.shape[::-1], borderMode=cv2.BORDER_REPLICATE)
+    above: Any = cv2.warpAffine(forehead.weight, invert(matrix), share.shape[::-1])
+    total = share + above * (1 - share)
+    total[total < 1 / 255] = 0
+    part = (above / np.maximum(total, 1e-6))[..., None]  # all of it beside the face, and as far as it fades in under it
+    return new + part * (skin - new), total
 
 
 def _noise(grey: Floats) -> float:

@@ -1,0 +1,77 @@
+"""Bare foreheads above the mask: found up to the hairline, filled with skin, and nothing else of the photo changed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from ficgan import pretrained
+from ficgan.frame.file import load_appearance
+from ficgan.frame.forehead import SHIFT, SIDE, read_forehead
+
+SKIN, HAIR, SKY = (196, 150, 124), (40, 28, 22), (150, 160, 190)
+HAIRLINE = -8
+"""Row of the hairline, upright units; the mesh ends some 12 below."""
+
+
+@pytest.fixture(scope="module")
+def points() -> NDArray[np.float64]:
+    shape = load_appearance(pretrained.path("model"))[0].shape
+    return np.column_stack([shape.front, np.zeros(468)])
+
+
+Colour = tuple[int, int, int]
+
+
+def head(
+    fringe: bool = False, scale: int = 2, skin: Colour = SKIN, hair: Colour = HAIR
+) -> tuple[np.ndarray, np.ndarray]:
+    """A face of one colour below hair, before a sky: photo, and the matrix that brings it upright."""
+    y, x = np.mgrid[-60 : 160 : 1 / scale, -40 : 170 : 1 / scale]
+    photo = np.empty((*x.shape, 3), np.uint8)
+    photo[:] = SKY
+    photo[((x - 64) / 58) ** 2 + ((y - 60) / 100) ** 2 < 1] = hair
+    face = ((x - 64) / 50) ** 2 + ((y - 60) / 80) ** 2 < 1
+    photo[face & (y > (34 if fringe else HAIRLINE))] = skin
+    noise = np.random.default_rng(0).normal(0, 4, photo.shape)
+    return (photo + noise).clip(0, 255).astype(np.uint8), np.array([[1 / scale, 0, -40], [0, 1 / scale, -60.0]])
+
+
+def test_skin_goes_on_up_to_the_hairline(points: NDArray[np.float64]) -> None:
+    photo, upright = head()
+    found = read_forehead(photo, upright, points)
+    assert found is not None
+    row, column = (found.weight[:, round(64 + SHIFT[0])], found.weight[round(HAIRLINE + 3 + SHIFT[1])])
+    first = np.flatnonzero(row > 0.5)[0] - SHIFT[1]
+    assert HAIRLINE <= first < HAIRLINE + 4
+    assert row[: round(HAIRLINE - 2 + SHIFT[1])].max() == 0  # no hair
+    assert column[: round(14 + SHIFT[0])].max() == column[round(116 + SHIFT[0]) :].max() == 0  # no temples
+    assert found.weight[round(45 + SHIFT[1]) :].max() == 0  # no face below the brows
+    assert found.weight.shape == (SIDE, SIDE)
+
+
+def test_the_fill_tells_no_spot_and_no_wrinkle(points: NDArray[np.float64]) -> None:
+    photo, upright = head()
+    marked = photo.copy()
+    marked[108:112, 190:230] = (120, 80, 60)  # a wrinkle on the forehead
+    marked[100:104, 180:184] = (90, 40, 40)
+    plain, found = read_forehead(photo, upright, points), read_forehead(marked, upright, points)
+    assert plain is not None and found is not None
+    inside = plain.weight > 0.5
+    assert np.abs(found.fill - plain.fill)[inside].max() < 0.03
+    np.testing.assert_allclose(found.fill[inside].mean(0) * 255, SKIN, atol=4)
+
+
+@pytest.mark.parametrize(
+    ("skin", "hair"), [((60, 42, 34), (150, 150, 155)), ((240, 215, 200), HAIR), ((128, 128, 128), (40, 40, 40))]
+)
+def test_skin_of_any_colour(points: NDArray[np.float64], skin: Colour, hair: Colour) -> None:
+    photo, upright = head(skin=skin, hair=hair)
+    found = read_forehead(photo, upright, points)
+    assert found is not None and found.weight[round(HAIRLINE + 5 + SHIFT[1]), round(64 + SHIFT[0])] > 0.9
+
+
+def test_nothing_behind_a_fringe(points: NDArray[np.float64]) -> None:
+    photo, upright = head(fringe=True)
+    assert read_forehead(photo, upright, points) is None
