@@ -39,7 +39,7 @@ from ficgan.frame import (
 )
 from ficgan.frame.appearance import COVERED, SLOPES
 from ficgan.frame.file import DetailWriter, FrameConfig, FrameNetwork
-from ficgan.frame.forehead import Forehead, read_forehead
+from ficgan.frame.forehead import Forehead, read_forehead, steadied
 from ficgan.frame.geometry import LO
 from ficgan.identity import IdentityBank, KSameCode
 from ficgan.identity.kind import READING, UNKNOWN
@@ -68,7 +68,7 @@ class _Place:
         gaze: float32 [2] of `read_gaze`.
         mouth: float32 [6] of `read_teeth`.
         hair: float32 [R,R], how much of each pixel is hair before the forehead and stays.
-        forehead: bare skin above the mask; None where there is none.
+        forehead: bare skin above the mask.
     """
 
     moment: Moment
@@ -76,8 +76,8 @@ class _Place:
     look: Look
     gaze: Floats
     mouth: Floats
+    forehead: Forehead
     hair: Floats | float = 0.0
-    forehead: Forehead | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,7 +200,9 @@ class FrameModel(FaceModel):
         place: _Place = sight.place
         moment, mouth = replace(place.moment, light=light[None]), np.mean([one.mouth for one in places], 0)
         look = Look(*looks.mean(0).tolist())
-        return replace(sight, place=replace(place, moment=moment, look=look, mouth=mouth.astype(np.float32)))
+        forehead = steadied([one.forehead for one in places], row)
+        place = replace(place, moment=moment, look=look, mouth=mouth.astype(np.float32), forehead=forehead)
+        return replace(sight, place=place)
 
     def _spans(self, face: Face) -> bool:
         try:
@@ -237,7 +239,7 @@ class FrameModel(FaceModel):
         doubt = f"its shape is hardly that of a person ({mesh.presence:.0f} of usually 22 to 26)" if weak else ""
         mouth = read_teeth(bare, model.mask, model.shape.front, model.warp)
         forehead = read_forehead(photo, read.upright[0], read.points[0])
-        place = _Place(moment, bare, look, read_gaze(mesh.points), mouth, self._hair(texture, moment), forehead)
+        place = _Place(moment, bare, look, read_gaze(mesh.points), mouth, forehead, self._hair(texture, moment))
         return Sight(z_id, place, note=note, doubt=doubt)
 
     def _hair(self, texture: Image, moment: Moment) -> Floats:

@@ -44,7 +44,6 @@ class FrameConfig:
         jitter: standard deviation of the noise on each number of expression (see NUMBERS), one draw a person. What a
             recogniser of shapes could tell people by gets more.
         shown: share of each number of expression that is published.
-        ease: what is added to each number: without it new faces look sterner than their sources.
         closing: lids at which eyes begin to close, at which they are closed, and where closed ones are published, in
             standard deviations. Damped and with noise, a closed eye would open and a blink stay half open.
         smile: what reads a smile from the numbers of expression: 1,500 training faces, logit of P(Smiling), r = .83.
@@ -73,7 +72,6 @@ class FrameConfig:
     most_folded: float = 0.3
     jitter: tuple[float, ...] = (0.0, 0.5, 0.45, 0.4, 0.4, 0.4)
     shown: tuple[float, ...] = (0.9, 0.65, 0.9, 0.75, 0.5, 0.4)
-    ease: tuple[float, ...] = (0.0, 0.0, 0.25, 0.0, 0.3, 0.4)
     closing: tuple[float, ...] = (-1.2, -2.2, -3.2)
     smile: tuple[float, ...] = (0.15, 1.63, 1.30, -0.18, 0.15, 0.15)
     smiling: tuple[float, ...] = (0.21, 0.33, 0.33, -0.12, -0.03, -0.06)
@@ -85,8 +83,8 @@ class FrameConfig:
     choices: int = 12
     retry_choices: int = 24
     limit: float = 2.5
-    kept: tuple[float, ...] = (1.5, 0.8)
-    sided: tuple[float, ...] = (1.2, 0.0)
+    kept: tuple[float, ...] = (1.6, 1.8)
+    sided: tuple[float, ...] = (1.4, 0.0)
     gains: tuple[float, ...] = (2.6, 1.8, 1.35, 1.1)
     detail: float = 1.2
     inset: float = 0.0
@@ -95,7 +93,7 @@ class FrameConfig:
     def shown_numbers(self, numbers: Floats, noise: NDArray[Any]) -> Floats:
         """Numbers of expression [B,6] that are published of those of the sources, with noise [B,6] or [6]."""
         own = np.clip(numbers, -self.limit, self.limit)
-        shown = np.array(self.shown) * own + noise + np.array(self.ease)
+        shown = np.array(self.shown) * own + noise
         smile, smiling = np.array(self.smile), np.array(self.smiling)
         less, more = self.smile_shown
         read = own @ smile

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from ficgan.faces.blend import crop
 from ficgan.faces.mesh import FACE_OVAL
 
-__all__ = ["Forehead", "read_forehead"]
+__all__ = ["Forehead", "read_forehead", "steadied"]
 
 Floats = NDArray[np.float32]
 
@@ -47,8 +48,8 @@ class Forehead:
 
 def read_forehead(
     photo: NDArray[np.uint8], upright: NDArray[np.float64], points: NDArray[np.float64]
-) -> Forehead | None:
-    """The bare forehead of a face; None where hair or a hat begins at the mask.
+) -> Forehead:
+    """The bare forehead of a face; its weight is 0 where hair or a hat begins at the mask.
 
     Args:
         photo: uint8 [H,W,3] RGB.
@@ -66,9 +67,7 @@ def read_forehead(
     columns, rows = np.meshgrid(np.arange(SIDE), np.arange(SIDE))
     above = rows < y0 + (y1 - y0) / max(x1 - x0, 1.0) * (columns - x0) - 3
     oval = mesh[FACE_OVAL]
-    temples = oval[oval[:, 1] < (y0 + y1) / 2, 0]
-    if not len(temples):
-        return None
+    temples = np.append(oval[oval[:, 1] < (y0 + y1) / 2, 0], (x0 + x1) / 2)
     between = (columns > temples.min() + 1) & (columns < temples.max() - 1)
 
     colours = cv2.GaussianBlur(image, (0, 0), 1.0).astype(np.float32) / np.float32(255)
@@ -80,7 +79,7 @@ def read_forehead(
     zone = (face > 0) & above
     seeds = zone & skin
     if seeds.sum() < max(_LEAST * zone.sum(), 20):
-        return None
+        return Forehead(matrix, colours, np.zeros((SIDE, SIDE), np.float32))
     near = _smooth(colours, seeds.astype(np.float32), 20.0)
     like = skin & (np.abs(colours - near).max(2) < _NEAR) & above & between
     count, label = cv2.connectedComponents((like | seeds).astype(np.uint8), connectivity=4)
@@ -95,6 +94,14 @@ def read_forehead(
     depth = cv2.distanceTransform(face, cv2.DIST_L2, 3)
     ramp = np.clip(1 - depth / _RAMP, 0, 1) * np.clip((y0 + y1) / 2 - 3 - rows, 0, 6) / 6
     return Forehead(matrix, fill, (inner * ramp * between).astype(np.float32))
+
+
+def steadied(foreheads: Sequence[Forehead], at: int) -> Forehead:
+    """One of the foreheads of consecutive frames: the mean of all, in its place."""
+    weights = np.stack([one.weight for one in foreheads])
+    fills = np.stack([one.fill for one in foreheads])
+    share = weights[..., None] + np.float32(1e-3)  # colours count where they are skin
+    return replace(foreheads[at], fill=(share * fills).sum(0) / share.sum(0), weight=weights.mean(0))
 
 
 def _smooth(image: Floats, weight: Floats, sigma: float) -> Floats:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from ficgan import pretrained
 from ficgan.frame.file import load_appearance
-from ficgan.frame.forehead import SHIFT, SIDE, read_forehead
+from ficgan.frame.forehead import SHIFT, SIDE, read_forehead, steadied
 
 SKIN, HAIR, SKY = (196, 150, 124), (40, 28, 22), (150, 160, 190)
 HAIRLINE = -8
@@ -41,7 +41,6 @@ def head(
 def test_skin_goes_on_up_to_the_hairline(points: NDArray[np.float64]) -> None:
     photo, upright = head()
     found = read_forehead(photo, upright, points)
-    assert found is not None
     row, column = (found.weight[:, round(64 + SHIFT[0])], found.weight[round(HAIRLINE + 3 + SHIFT[1])])
     first = np.flatnonzero(row > 0.5)[0] - SHIFT[1]
     assert HAIRLINE <= first < HAIRLINE + 4
@@ -57,7 +56,6 @@ def test_the_fill_tells_no_spot_and_no_wrinkle(points: NDArray[np.float64]) -> N
     marked[108:112, 190:230] = (120, 80, 60)  # a wrinkle on the forehead
     marked[100:104, 180:184] = (90, 40, 40)
     plain, found = read_forehead(photo, upright, points), read_forehead(marked, upright, points)
-    assert plain is not None and found is not None
     inside = plain.weight > 0.5
     assert np.abs(found.fill - plain.fill)[inside].max() < 0.03
     np.testing.assert_allclose(found.fill[inside].mean(0) * 255, SKIN, atol=4)
@@ -69,9 +67,18 @@ def test_the_fill_tells_no_spot_and_no_wrinkle(points: NDArray[np.float64]) -> N
 def test_skin_of_any_colour(points: NDArray[np.float64], skin: Colour, hair: Colour) -> None:
     photo, upright = head(skin=skin, hair=hair)
     found = read_forehead(photo, upright, points)
-    assert found is not None and found.weight[round(HAIRLINE + 5 + SHIFT[1]), round(64 + SHIFT[0])] > 0.9
+    assert found.weight[round(HAIRLINE + 5 + SHIFT[1]), round(64 + SHIFT[0])] > 0.9
 
 
 def test_nothing_behind_a_fringe(points: NDArray[np.float64]) -> None:
     photo, upright = head(fringe=True)
-    assert read_forehead(photo, upright, points) is None
+    assert not read_forehead(photo, upright, points).weight.any()
+
+
+def test_over_time_a_forehead_does_not_come_and_go(points: NDArray[np.float64]) -> None:
+    bare, hidden = (read_forehead(*head(fringe=fringe), points) for fringe in (False, True))
+    middle = steadied([bare, hidden, bare, bare], 1)
+    np.testing.assert_allclose(middle.weight, 0.75 * bare.weight, atol=1e-6)
+    inside = bare.weight > 0.5
+    np.testing.assert_allclose(middle.fill[inside], bare.fill[inside], atol=0.01)
+    assert middle.matrix is hidden.matrix
