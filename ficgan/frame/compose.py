@@ -288,8 +288,8 @@ def paste_texture(
     back = invert(upright)
     outline = transform_points(back, points[FACE_OVAL, :2])
     if forehead is not None and forehead.weight.any():
-        y, x = np.nonzero(forehead.weight)
-        corners = [[x.min(), y.min()], [x.max(), y.min()], [x.min(), y.max()], [x.max(), y.max()]]
+        at_rows, at_columns = np.nonzero(forehead.weight)
+        corners = [[x, y] for x in (at_columns.min(), at_columns.max()) for y in (at_rows.min(), at_rows.max())]
         outline = np.concatenate([outline, transform_points(invert(forehead.matrix), corners)])
     margin = 0.06 * float(np.ptp(outline, axis=0).max()) + 2
     low, high = np.floor(outline.min(0) - margin), np.ceil(outline.max(0) + margin) + 1

@@ -98,10 +98,11 @@ def read_forehead(
 
 def steadied(foreheads: Sequence[Forehead], at: int) -> Forehead:
     """One of the foreheads of consecutive frames: the mean of all, in its place."""
-    weights = np.stack([one.weight for one in foreheads])
-    fills = np.stack([one.fill for one in foreheads])
-    share = weights[..., None] + np.float32(1e-3)  # colours count where they are skin
-    return replace(foreheads[at], fill=(share * fills).sum(0) / share.sum(0), weight=weights.mean(0))
+    weights: Floats = np.stack([one.weight for one in foreheads])
+    shares = np.expand_dims(weights + np.float32(1e-3), 3)  # colours count where they are skin
+    sums: Floats = np.einsum("nhwo,nhwc->hwc", shares, np.stack([one.fill for one in foreheads]))
+    weight: Floats = np.einsum("nhw->hw", weights) / np.float32(len(weights))
+    return replace(foreheads[at], fill=sums / np.einsum("nhwo->hwo", shares), weight=weight)
 
 
 def _smooth(image: Floats, weight: Floats, sigma: float) -> Floats:

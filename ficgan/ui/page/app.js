@@ -187,6 +187,8 @@ function buildControls(panel, values, change, film) {
   const people = h("input", {type: "number", min: 2, max: info.people || 100000, step: 1, value: values.k, onchange: event => send("k", Number(event.target.value))});
   const psis = [["auto", "automatic"], ["0", "0: the average face"], ["0.3", "0.3"], ["0.6", "0.6"], ["1", "1: as people differ"], ["1.2", "1.2"]];
   if (!psis.some(([key]) => key === String(values.psi))) psis.push([String(values.psi), String(values.psi)]);
+  const kinds = [["ethnicity,gender,age", "ethnic group, gender, age"], ["gender,age", "gender, age"], ["gender", "gender"], ["none", "nothing: hides most"]];
+  if (!kinds.some(([key]) => key === values.keep_kind)) kinds.push([values.keep_kind, values.keep_kind]);
   const wanted = new Map(values.attributes.split(",").filter(Boolean).map(name => name.startsWith("-") ? [name.slice(1), "-"] : [name, "+"]));
   const chosen = h("details", {class: "wide"}, h("summary", {}, "Attributes of the new faces" + (wanted.size ? ` (${values.attributes})` : "")));
   const list = h("div", {class: "attributes"});
@@ -204,6 +206,7 @@ function buildControls(panel, values, change, film) {
     h("label", {}, "Strength", strength, hint),
     h("label", {}, "People averaged (k)", people),
     choose("Diversity (ψ)", psis, String(values.psi), value => send("psi", value === "auto" ? value : Number(value))),
+    choose("Kind that stays", kinds, values.keep_kind, value => send("keep_kind", value), "Read from looks, kept as a group, stored nowhere."),
     choose("Where none is possible", [["plain", "one colour"], ["black", "black"], ["blur", "blur"], ["mosaic", "mosaic"]], values.fallback, value => send("fallback", value)),
     film === "photo" ? "" : choose("Sound of films", [["copy", "keep"], ["drop", "leave out"]], values.audio, value => send("audio", value), "A voice identifies, too."),
     chosen));
