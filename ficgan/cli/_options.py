@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ficgan import sandbox
-from ficgan.cli._shared import Box, Direction, Diversity, Finite, KindParts, Mode, Pair, Seconds
+from ficgan.cli._shared import KIND, Box, Direction, Diversity, Finite, KindParts, Mode, Pair, Seconds
 from ficgan.device import PRECISIONS
 from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.identity.kind import PARTS
 from ficgan.images import MAX_PIXELS, READABLE_SUFFIXES
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ FACE: tuple[Any, ...] = (
         help="Add an attribute's direction, such as Female=0.7 or 60-69=1; may be repeated.",
     ),
     click.option(
-        "--keep-kind", metavar="LIST", default=",".join(PARTS), show_default=True, type=KindParts(),
+        "--keep-kind", metavar="LIST", default=",".join(KIND), show_default=True, type=KindParts(),
         help="What of the kind of person a new face keeps: ethnicity, gender, age, with commas, or none. It is read "
         "from the face and kept as a group. The record says what was kept, not which group.",
     ),

@@ -89,17 +89,19 @@ class Direction(_Parsed):
         return text
 
 
+KIND = ("ethnicity", "gender", "age")
+"""`ficgan.identity.kind.PARTS`, without loading NumPy."""
+
+
 class KindParts(_Parsed):
     """Parts of a kind, such as ethnicity,gender."""
 
     name = "LIST"
 
     def read(self, text: str) -> str:
-        from ficgan.identity.kind import PARTS
-
         words = text.split(",")
-        if words != ["none"] and not set(words) <= set(PARTS):
-            raise ValueError(f"is not one or more of {','.join(PARTS)}, or none")
+        if words != ["none"] and not set(words) <= set(KIND):
+            raise ValueError(f"is not one or more of {','.join(KIND)}, or none")
         return text
 
 

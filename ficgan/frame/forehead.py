@@ -109,7 +109,8 @@ def _smooth(image: Floats, weight: Floats, sigma: float) -> Floats:
     """An image [S,S,3] blurred under a weight [S,S], and carried on beyond it."""
     import cv2
 
-    packed, total = np.dstack([image * weight[..., None], weight]), np.float32(0)
+    packed = np.dstack([image * weight[..., None], weight])
+    total: Floats = np.zeros_like(packed)
     for times, trust in ((1, 1.0), (4, 1e-3)):
-        total = total + np.float32(trust) * cv2.GaussianBlur(packed, (0, 0), times * sigma)
+        total += np.float32(trust) * cv2.GaussianBlur(packed, (0, 0), times * sigma)
     return np.asarray(total[..., :3] / np.maximum(total[..., 3:], 1e-9), np.float32)

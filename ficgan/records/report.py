@@ -294,12 +294,18 @@ def _sentences(record: Record) -> Iterator[str]:
             f"Each face was replaced by a generated one (method ficgan). Its identity is the average of k = "
             f"{data.get('k', 'an unknown number of')} people{of} in a bank of codes."
         )
+        kept = data.get("keep_kind")
+        if isinstance(kept, list) and kept:
+            yield (
+                f"The new identity is of the source's kind ({', '.join(map(str, kept))}), read from looks and kept "
+                "as a group. Which group it was is not recorded."
+            )
         if data.get("target") not in (None, "bank") or options.get("exemplar") is True:
             yield "The identity was moved towards a face that the operator gave. That person is not protected by k."
         layers = data.get("layers")
-        kept = layers.get("source") if isinstance(layers, Mapping) else None
-        if isinstance(kept, list) and kept:
-            yield f"Layers {', '.join(map(str, kept))} of the code were kept from the source: this is weaker than 0."
+        own = layers.get("source") if isinstance(layers, Mapping) else None
+        if isinstance(own, list) and own:
+            yield f"Layers {', '.join(map(str, own))} of the code were kept from the source: this is weaker than 0."
         if data.get("attributes"):
             yield f"Only people with these attributes were averaged: {data['attributes']}."
     elif name in ("blur", "mosaic"):

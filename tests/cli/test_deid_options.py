@@ -14,7 +14,9 @@ from PIL import Image
 from standin import GREEN, StandIn, call, files, photo
 
 import ficgan.cli.deid as command
+from ficgan.cli._shared import KIND
 from ficgan.errors import FicganError, UsageError
+from ficgan.identity.kind import PARTS
 
 
 @pytest.mark.parametrize(
@@ -44,6 +46,7 @@ def test_options_reach_the_engine(tmp_path: Path, engine: StandIn) -> None:
     photo(tmp_path / "star.png", GREEN)
     options = (
         "--k 77 --layers 5-8 --alpha 0.3 --diversity 0.4 --seed 9 --attributes Female,-Eyeglasses --add Smiling=0.7"
+        " --keep-kind gender,age"
     )
     options += " --add Young=-1 --mode solid -t 0.25 --mask-scale 1.2 --detector dlib --recognizer onnx:x --no-verify"
     options += " --device cuda:1 --precision float16 --compile --swap --checkpoint c --bank b"
@@ -60,8 +63,12 @@ def test_options_reach_the_engine(tmp_path: Path, engine: StandIn) -> None:
         "add": ("Smiling=0.7", "Young=-1"), "swap": True, "mode": "solid", "threshold": 0.25, "mask_scale": 1.2,
         "detector": "dlib", "recognizer": ("onnx:x",), "verify": False, "device": "cuda:1", "checkpoint": "c",
         "bank": "b", "precision": "float16", "compile": True, "fallback": "black", "min_score": 0.3, "strict": True,
-        "boxes": ((0, 0, 9, 9),), "thorough": True, "engine": "torch", "scale": None,
+        "boxes": ((0, 0, 9, 9),), "thorough": True, "engine": "torch", "scale": None, "keep_kind": "gender,age",
     }  # fmt: skip
+
+
+def test_the_parts_of_a_kind_are_those_of_the_library() -> None:
+    assert KIND == PARTS
 
 
 def test_the_engine_takes_what_the_command_gives(tmp_path: Path, engine: StandIn) -> None:
@@ -94,7 +101,7 @@ def test_the_key_is_the_picture_not_its_name(tmp_path: Path, engine: StandIn) ->
         "--k 1", "--k x", "--layer -1", "--layer 2 --layers 1-2", "--layers 8", "--layers 5-3", "--layers 0-3",
         "--alpha nan", "--diversity -1", "--diversity 1.5", "--diversity much", "--add Smiling", "--add Smiling=x",
         "--swap", "--mode pixelate", "-t 2", "--mask-scale 0", "--mask-scale inf", "--scale 640", "--scale 0x10",
-        "--scale 640x640 --thorough", "--engine tensorflow",
+        "--scale 640x640 --thorough", "--engine tensorflow", "--keep-kind race", "--keep-kind none,age",
         "--max-megapixels 0", "--max-megapixels nan", "--suffix a/b", "--exemplar missing.png", "--progress loud",
         "--unknown", "-o out.heic", "-o file",
     ],
