@@ -147,6 +147,7 @@ class KSameAppearance(Ficgan):
     alpha: float = field(default=0.0, init=False)
     attributes: str = field(default="", init=False)
     add: str = field(default="", init=False)
+    keep_kind: str = field(default=Ficgan.keep_kind, init=False)
     checkpoint: str = field(default="", init=False)
     bank: str = field(default="", init=False)
     device: str = field(default="cpu", init=False)
