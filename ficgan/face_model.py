@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, DlibRecognizer, Face, Paste, crop, paste_back
 from ficgan.files import ModelInfo
 from ficgan.identity import IdentityBank, KSameCode, audit, parse_band
-from ficgan.identity.kind import PARTS, Kind, kind_reader, parse_parts
+from ficgan.identity.kind import GENDERS, PARTS, Kind, kind_reader, parse_parts
 from ficgan.identity.ksame import check_psi, exemplar, k_same_layers, mix_layers
 from ficgan.policy import Attempt
 
@@ -265,6 +265,22 @@ class FaceModel(ABC):
         its identity.
         """
         return self.mixed(z_id, self.wanted(np.stack([draw.w for draw in draws])), attempt)
+
+    def check_draws(self, attempt: Attempt, psi: float) -> None:
+        """A UsageError where some source could not be given a new identity: too few people, or a ψ that cannot be."""
+        self.draw("check", attempt, psi)
+        known = self.bank.kinds
+        if not self.keeps_kind or "gender" not in self.keep_kind or known is None:
+            return
+        eligible = self.bank.query(self.attributes or "")
+        for number, gender in enumerate(GENDERS):
+            kind = replace(Kind.everybody(), gender=np.arange(len(GENDERS)) == number)
+            count = len(known.members(self.bank.kind_within(kind, self.attributes), eligible))
+            if count < self.k:
+                raise UsageError(
+                    f"k is {self.k}, and of those who may be averaged {count} are {gender.lower()}: lower k, or do not "
+                    "keep the gender (--keep-kind ethnicity,age)"
+                )
 
     def wanted(self, w: Floats) -> Floats:
         """Codes [B,W] moved along the directions that were asked for and towards the exemplar."""

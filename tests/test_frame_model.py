@@ -310,6 +310,15 @@ def test_aligned_crops(model: FrameModel, engine: Deidentifier, photo: Image, fa
     assert (out[1] == 127).all()
 
 
+@pytest.mark.parametrize(
+    "options", [{"k": 7800}, {"k": 1500, "attributes": "Indian"}, {"k": 7800, "keep_kind": "gender"}]
+)
+def test_a_k_that_one_gender_does_not_have_is_refused_at_once(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        Deidentifier.from_pretrained(**options)
+    Deidentifier.from_pretrained(**options | {"keep_kind": "ethnicity,age"})
+
+
 def test_what_a_row_keeps_of_the_source(model: FrameModel, photo: Image, face: Face) -> None:
     """With layer 0 nothing of the source's code is left in the styles: its kind alone chooses the draw."""
     (sight,) = model.see([(photo, face)])

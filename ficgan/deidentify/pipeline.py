@@ -101,7 +101,7 @@ class Deidentifier:
                 model.check_layer(self.layer)
             # Too few people, or a ψ that cannot be, is known before any photo is read.
             psi = model.auto_psi(1) if self.psi == "auto" else float(self.psi)
-            model.draw("check", Attempt(self.layer), psi)
+            model.check_draws(Attempt(self.layer), psi)
         elif self.mode == "ficgan":
             raise UsageError("a face can be generated only with a model and an identity bank; give both")
         self.alignment = Alignment() if model is None else model.alignment
@@ -229,7 +229,7 @@ class Deidentifier:
             fallback=check_cover(fallback or photos.fallback),
         )  # fmt: skip
         other.layer = self.layer if layer is None else model.check_layer(layer)
-        model.draw("check", Attempt(other.layer), other._photos.auto_psi(1))
+        model.check_draws(Attempt(other.layer), other._photos.auto_psi(1))
         return other
 
     # -- photos -------------------------------------------------------------------------------------------------------
