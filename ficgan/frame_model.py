@@ -298,12 +298,12 @@ class FrameModel(FaceModel):
         told = super().account(layer=layer, psi=psi)
         first, later = self.config.choices, self.config.retry_choices
         told["choices"] = first
-        stay = f", and of its attributes {' and '.join(self.model.names)}" if self.model.names else ""
+        stay = f", and of its kind, as a group, {' and '.join(told['keep_kind'])}" if told["keep_kind"] else ""
         told["not_covered"] = told["not_covered"].replace("the spatial code z_non", "z_non") + (
             " z_non holds expression (six numbers), head pose, gaze, light, colours, sharpness, how bright and which "
-            f"colour the inside of the mouth is, and part of the outline of the head{stay}. Hair before the forehead "
-            f"stays. Of {first} k-same draws ({later} where a face was drawn again) the one least like the source was "
-            "taken, which tells whoever knows the seed a little about it."
+            f"colour the inside of the mouth is, and part of the outline of the head{stay}. The forehead keeps its "
+            f"smooth colours, and hair before it stays. Of {first} k-same draws ({later} where a face was drawn again) "
+            "the one least like the source was taken, which tells whoever knows the seed a little about it."
         )
         return told
 
