@@ -282,11 +282,12 @@ class FrameModel(FaceModel):
         drawn = self._draws([f"{key}/{n}" if n else key for n in range(count)], attempt, psi, group)
         code = drawn[0]
         if z_id is not None:  # what they have in common, the kind, is no likeness
-            usual = 0.0 if group is None or self.bank.kinds is None else self.bank.kinds.mean(group)
+            usual = 0.0 if group is None or self.bank.kinds is None else self.bank.usual(group)
             code = min(drawn, key=lambda one: self._likeness(one.w - usual, self._telling(z_id) - usual))
         w, kept = code.w.copy(), slice(self.model.code_size, self.model.code_size + len(self.model.names))
         if group is not None and self.bank.kinds is not None:  # the same for everybody of the group
-            w[kept] = config.shown_attributes(self.bank.kinds.usual(group)[kept].astype(np.float32))
+            asked = self.shift[kept]  # `wanted` adds it
+            w[kept] = config.shown_attributes(self.bank.kinds.usual(group)[kept].astype(np.float32) + asked) - asked
         # Keyed as the draw is: who does not know the seed cannot take the noise off.
         rng = keyed_generator(self.seed, self.bank.digest, self.key(key, attempt), self.k, "numbers")
         noise = rng.standard_normal(len(NUMBERS)) * self.config.jitter

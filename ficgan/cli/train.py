@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -289,7 +289,8 @@ def fit_appearance(
     done: shared.Summary = {"model": str(out), **record}
     if bank is not None:
         stored, _, info, _ = load_appearance(out)  # its numbers are rounded: the bank's codes are what it reads
-        done["people"] = len(save_bank(bank, out, info, faces, learnt.codes(stored), licence, learnt.rows))
+        made = save_bank(bank, out, info, faces, learnt.codes(stored), licence, learnt.rows)
+        done["people"] = len(show_kinds(made, bank, out, faces, report))
     return done
 
 
@@ -438,7 +439,26 @@ def write_bank(
     )  # fmt: skip
     if len(rows) < len(faces):
         report.info(f"{len(faces) - len(rows)} of {len(faces)} faces are not clear enough and left out.")
-    return save_bank(out, checkpoint, info, faces, codes, licence, rows)
+    made = save_bank(out, checkpoint, info, faces, codes, licence, rows)
+    return show_kinds(made, out, checkpoint, faces, report)
+
+
+def show_kinds(bank: IdentityBank, out: Path, checkpoint: Path, faces: FaceData, report: Progress) -> IdentityBank:
+    """A bank of a model in the frame that knows how its new faces show their kind, written to `out`."""
+    from ficgan.frame.file import load_appearance
+    from ficgan.frame_model import FrameModel
+    from ficgan.training.showing import MOST_K, learn_showing
+
+    if bank.kinds is None:
+        return bank
+    model, config, _, network = load_appearance(checkpoint)
+    k = max(2, min(MOST_K, len(bank) // 8))
+    makes = FrameModel(model, config, replace(bank, showing=None), network=network, k=k, seed=0)
+    showing = learn_showing(makes, faces, lambda stage, done, total: report(done, total, stage))
+    if showing is None:
+        report.info("Too few clear faces to learn how new ones show their kind: they show it by their group's mean.")
+        return bank
+    return replace(bank, showing=showing, stated=None).save(out)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ import math
 import mmap
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from ficgan.files import atomic_write
 from ficgan.identity import ksame
 from ficgan.identity.kind import ETHNICITIES, GENDERS, Kind, KindCodes, KindGroup, cells_of
 from ficgan.identity.ksame import CHUNK, KSameCode, distances_to, mean_of, means_of
+from ficgan.identity.showing import Showing
 
 if TYPE_CHECKING:
     import torch
@@ -43,6 +44,7 @@ safetensors library copies every array, and of a million codes (1 GB) a draw nee
 
 KINDS = {"codes": ("F16", "<f2"), "attributes": ("U8", "u1")}
 SMALL_KINDS = {"scale": ("F32", "<f4"), "codes": ("U8", "u1"), "attributes": ("U8", "u1")}
+SHOWING_KINDS = {field.name: ("F32", "<f4") for field in fields(Showing)}
 """Name in the file → how safetensors and NumPy call its numbers; in this order, so that they are aligned."""
 
 
@@ -60,6 +62,7 @@ class IdentityBank:
         names: A attribute names, different from each other.
         provenance: where the codes come from (JSON): `checkpoint` digest, `data` name and licence, counts of images.
         stated: digest that a file states of these codes, which are then not read. None: it is computed.
+        showing: how new faces of a kind show it; None where nobody has looked.
     """
 
     codes: NDArray[np.float16]
@@ -67,6 +70,7 @@ class IdentityBank:
     names: tuple[str, ...] = ()
     provenance: dict[str, Any] = field(default_factory=dict)
     stated: str | None = None
+    showing: Showing | None = None
 
     def __post_init__(self) -> None:
         if self.codes.dtype != np.float16 or self.codes.ndim != 2 or not self.codes.size:
@@ -121,6 +125,8 @@ class IdentityBank:
         state = hashlib.sha256(repr((self.codes.shape, self.names)).encode())
         state.update(np.ascontiguousarray(self.codes, "<f2").data)
         state.update(np.ascontiguousarray(self.attributes).data)
+        for array in {} if self.showing is None else vars(self.showing).values():
+            state.update(np.ascontiguousarray(array, "<f4").data)
         return state.hexdigest()
 
     @cached_property
@@ -185,6 +191,7 @@ class IdentityBank:
             arrays["scale"] = np.stack([low, step])
             arrays["codes"] = np.rint((self.codes.astype(np.float32) - low) / step).astype(np.uint8)
             bank = replace(self, codes=_whole(arrays["codes"], arrays["scale"]), stated=None)
+        arrays |= {} if self.showing is None else vars(self.showing)
         header = {"schema_version": 2 if small else 1, "names": list(self.names), "digest": bank.digest}
         write_bank(path, arrays, {**header, "provenance": self.provenance})
         return bank
@@ -192,7 +199,7 @@ class IdentityBank:
     @classmethod
     def load(cls, path: str | Path) -> IdentityBank:
         """Open a bank: a small file is read and its digest computed, a large one mapped and its digest believed."""
-        codes, attributes, header, mapped = read_bank(path)
+        codes, attributes, showing, header, mapped = read_bank(path)
         version = header.get("schema_version")
         if not isinstance(version, int) or version > SCHEMA:
             raise FicganError(f"{path} has schema {version}, this ficgan reads up to {SCHEMA}; upgrade ficgan")
@@ -200,7 +207,7 @@ class IdentityBank:
             stated = header["digest"]
             if not re.fullmatch("[0-9a-f]{64}", stated):
                 raise ValueError(f"its digest is {stated!r}")
-            bank = cls(codes, attributes, tuple(header["names"]), dict(header["provenance"]), stated)
+            bank = cls(codes, attributes, tuple(header["names"]), dict(header["provenance"]), stated, showing)
             if not mapped:
                 bank.verify()
         except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -280,6 +287,8 @@ class IdentityBank:
                 w_m = w_m + group.of_kind.moved(chosen)
             centre, cap = group.spread if psi > 0 else (w_m, math.inf)
             w = ksame.restore_variance(w_m, centre, k, psi, cap, group.size)
+            if kind is not None and self.showing is not None:
+                w = self.showing.moved(w, self.kind_within(kind, attributes))
             members = ksame.members_digest(self.digest, chosen)
             told = None if group.of_kind is None else group.of_kind.told
             found.append(KSameCode(w, int(k), psi, promise, members, attributes or None, told))
@@ -322,6 +331,12 @@ class IdentityBank:
         """Its people by their kinds; None where the table of attributes does not know these."""
         cell = cells_of(self.attributes, self.names)
         return None if cell is None else KindCodes(self._at_hand, cell)
+
+    def usual(self, kind: Kind) -> NDArray[Any]:
+        """What the draws of a kind have in common: code [D]."""
+        assert self.kinds is not None
+        mean = self.kinds.mean(kind)
+        return mean if self.showing is None else self.showing.moved(mean, kind)
 
     def _index(self, name: str) -> int:
         known = {fold(n): i for i, n in enumerate(self.names)}
@@ -465,8 +480,10 @@ def majority(
 
 
 def write_bank(path: str | Path, given: Mapping[str, NDArray[Any]], header: Mapping[str, Any]) -> None:
-    """Write codes [N,D], attribute table [N,A], scale [2,D] if any, and JSON header as one safetensors file."""
-    kinds = SMALL_KINDS if "scale" in given else KINDS
+    """Write codes [N,D], attribute table [N,A], scale [2,D] and `Showing` if any, and JSON header as one safetensors
+    file.
+    """
+    kinds = _kinds(given)
     arrays = {name: np.ascontiguousarray(given[name], dtype) for name, (_, dtype) in kinds.items()}
     metadata = {"format": "ficgan", "kind": "bank", "header": json.dumps(header, sort_keys=True)}
     entries: dict[str, Any] = {"__metadata__": metadata}
@@ -487,8 +504,17 @@ def write_bank(path: str | Path, given: Mapping[str, NDArray[Any]], header: Mapp
         raise FicganError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
-def read_bank(path: str | Path) -> tuple[NDArray[np.float16], NDArray[np.uint8], dict[str, Any], bool]:
-    """Codes float16 [N,D], attributes uint8 [N,A], both read-only, the header, and whether the file is mapped.
+def _kinds(names: Collection[str]) -> dict[str, tuple[str, str]]:
+    """What a file that has these arrays holds, in its order: numbers of four bytes first."""
+    showing = SHOWING_KINDS if "reads" in names else {}
+    return {**showing, **(SMALL_KINDS if "scale" in names else KINDS)}
+
+
+def read_bank(
+    path: str | Path,
+) -> tuple[NDArray[np.float16], NDArray[np.uint8], Showing | None, dict[str, Any], bool]:
+    """Codes float16 [N,D], attributes uint8 [N,A], both read-only, how kinds show, the header, and whether the file is
+    mapped.
 
     Of a large file, which is mapped, only what is used is ever read. To replace a bank that may be in use, move the new
     file to its name, as `write_bank` does. Overwriting it in place changes it under its users, and cutting it ends
@@ -513,15 +539,19 @@ def read_bank(path: str | Path) -> tuple[NDArray[np.float16], NDArray[np.uint8],
         stated = start + max(entry["data_offsets"][1] for entry in entries.values())
         if stated != len(data):
             raise ValueError(f"it has {len(data)} bytes and states {stated}")
-        kinds = SMALL_KINDS if "scale" in entries else KINDS
+        kinds = _kinds(entries)
         arrays = {name: _array(data, start, entries[name], *kinds[name]) for name in kinds}
         codes = _whole(arrays["codes"], arrays["scale"]) if "scale" in arrays else arrays["codes"]
+        showing = None
+        if "reads" in arrays:
+            showing = Showing(*(arrays[name] for name in SHOWING_KINDS))
+            showing.check(arrays["codes"].shape[-1])
         header = json.loads(metadata["header"])
         if not isinstance(header, dict):
             raise ValueError("its header is no JSON object")
     except (OSError, KeyError, IndexError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise FicganError(f"{path} is damaged or not a safetensors file ({error}); fetch or build it again") from None
-    return codes, arrays["attributes"], header, mapped and "scale" not in arrays
+    return codes, arrays["attributes"], showing, header, mapped and "scale" not in arrays
 
 
 def _whole(codes: NDArray[np.uint8], scale: NDArray[np.float32]) -> NDArray[np.float16]:

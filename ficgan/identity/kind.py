@@ -282,14 +282,14 @@ class KindGroup:
 
     @cached_property
     def spread(self) -> tuple[NDArray[np.float64], float]:
-        """Centre [D] of their moved codes, and the distance from it within which CAP_PERCENTILE per cent lie."""
+        """Centre [D] of their moved codes, and the distance from it within which CAP_PERCENTILE per cent lie, by some
+        of them.
+        """
         known, index = self.known, self.index
         centre = mean_of(known.codes, index) + self.moved(index)
-        away = [
-            np.linalg.norm(part + self.moves[known.cell[index[begin : begin + CHUNK]]] - centre, axis=1)
-            for begin, part in zip(range(0, len(index), CHUNK), rows(known.codes, index), strict=True)
-        ]
-        return centre, float(np.percentile(np.concatenate(away), CAP_PERCENTILE))
+        some = index[:: max(1, len(index) // CHUNK)]
+        away = np.linalg.norm(known.codes[some] + self.moves[known.cell[some]] - centre, axis=1)
+        return centre, float(np.percentile(away, CAP_PERCENTILE))
 
 
 def _features() -> NDArray[np.float64]:
