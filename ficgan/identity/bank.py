@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 
     from ficgan.models import FICGAN
 
-SCHEMA = 2
-"""Version of the file layout. A file of version 1 holds codes in 16 bits, one of version 2 in 8."""
+SCHEMA = 3
+"""Version of the file layout. A file of version 1 holds codes in 16 bits, one of version 2 in 8, one of version 3 in
+either, and how its new faces show their kind."""
 
 GROUPS = 32
 """Attribute groups remembered at once; at a million codes each takes up to 8 MB."""
@@ -192,7 +193,7 @@ class IdentityBank:
             arrays["codes"] = np.rint((self.codes.astype(np.float32) - low) / step).astype(np.uint8)
             bank = replace(self, codes=_whole(arrays["codes"], arrays["scale"]), stated=None)
         arrays |= {} if self.showing is None else vars(self.showing)
-        header = {"schema_version": 2 if small else 1, "names": list(self.names), "digest": bank.digest}
+        header = {"schema_version": 3 if self.showing else 2 if small else 1, "names": list(self.names), "digest": bank.digest}
         write_bank(path, arrays, {**header, "provenance": self.provenance})
         return bank
 
