@@ -48,7 +48,7 @@ LIBRARIES = (
     ("tensorboard", "tensorboard", False),
 )
 RECOGNIZERS = ("dlib", "insightface")
-EMBEDDED = ("model", "bank", "mesh", "gate", "detector")
+EMBEDDED = ("model", "bank", "mesh", "gate", "detector", "kind")
 """Roles of the embedded files."""
 
 
@@ -99,7 +99,7 @@ def diagnose() -> Diagnosis:
         try:
             findings.extend(probe())
         except Exception as error:
-            findings.append(Finding(name, False, _reason(error), required=name != "devices"))
+            findings.append(Finding(name, False, _reason(error), required=name not in ("devices", "ops")))
     return diagnosis
 
 
@@ -109,8 +109,12 @@ def import_remedy(error: ImportError) -> str:
         return f"this machine lacks the graphics libraries of the full OpenCV: run {OPENCV_REMEDY}"
     for extra, modules in EXTRAS.items():
         if (error.name or "").partition(".")[0] in modules:
-            return f"run pip install 'ficgan[{extra}]'"
+            return f"run {_extra(extra)}"
     return "`ficgan doctor` shows what is missing and what to do"
+
+
+def _extra(name: str) -> str:
+    return f"pip install 'ficgan[{name}]'"
 
 
 def _reason(error: BaseException) -> str:
@@ -137,7 +141,9 @@ def _library(distribution: str, module: str, required: bool) -> Finding:
     """Whether `module` really imports: an installed version says little about its shared libraries."""
     version = _version(distribution)
     if version is None and find_spec(module) is None:
-        return Finding(distribution, False, "not installed", f"pip install {distribution}", required)
+        extra = next((extra for extra, modules in EXTRAS.items() if module in modules), None)
+        remedy = f"pip install {distribution}" if extra is None else _extra(extra)
+        return Finding(distribution, False, "not installed", remedy, required)
     try:
         import_module(module)
     except Exception as error:
@@ -180,11 +186,13 @@ def _devices() -> Iterator[Finding]:
     model, flags = _cpu()
     special = [flag for flag in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if flag in flags]
     yield Finding("CPU", True, f"{model}, {cpus()} cores, {', '.join(special) or 'no vector extensions known'}")
+    yield _onnx_providers()
+    if find_spec("torch") is None:
+        return
     import torch
 
     threads = f"{torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()} kernels"
     yield Finding("torch on CPU", True, threads)
-    yield _onnx_providers()
     if not torch.cuda.is_available():
         reason = "torch is built without CUDA" if torch.version.cuda is None else "no usable NVIDIA GPU or driver"
         yield Finding("CUDA", True, f"none ({reason}); everything runs on the CPU")
@@ -237,15 +245,18 @@ def _onnx_providers() -> Finding:
 
 
 def _ops() -> Iterator[Finding]:
+    if find_spec("torch") is None:
+        yield Finding("back end", False, "only training needs it, and torch is not installed", _extra("train"))
+        return
     from ficgan.ops import backend
 
     try:
         name = backend()
     except Exception as error:
-        yield Finding("back end", False, _reason(error), "unset FICGAN_OPS", required=True)
+        yield Finding("back end", False, _reason(error), "unset FICGAN_OPS")
         return
     explained = {"native": "compiled", "ref": "reference in plain torch, works everywhere"}
-    yield Finding("back end", True, f"{name} ({explained.get(name, 'unknown')})", required=True)
+    yield Finding("back end", True, f"{name} ({explained.get(name, 'unknown')})")
 
 
 def _detectors() -> Iterator[Finding]:

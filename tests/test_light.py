@@ -207,3 +207,10 @@ def test_what_a_photo_imports_is_little() -> None:
     assert not roots & {*EXTRA, "av", "pydantic", "yaml", "tqdm", "click", "onnx"}
     ours = [name for name in modules if name.startswith("ficgan")]
     assert len(ours) < 70 and not [name for name in ours if name.startswith(("ficgan.lab", "ficgan.training"))]
+
+
+def test_doctor_says_that_photos_and_films_work() -> None:
+    told = json.loads(run("from ficgan.cli.main import main\nmain()\n", "doctor", "--json"))
+    assert told["ok"] is True and told["blockers"] == []
+    missing = {one["name"] for section in told["sections"].values() for one in section if not one["ok"]}
+    assert {"torch", "back end"} <= missing

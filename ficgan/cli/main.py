@@ -140,7 +140,7 @@ def describe(diagnosis: Diagnosis) -> str:
         width = max((len(found.name) for found in findings), default=0)
         lines += [title, *(_line(found, width) for found in findings), ""]
     if diagnosis.ok:
-        lines.append("ficgan deid can run here.")
+        lines.append("ficgan deid can run here, on photos and on films.")
     else:
         names = ", ".join(found.name for found in diagnosis.blockers)
         lines.append(f"ficgan deid cannot run here until this is repaired: {names}.")
@@ -148,9 +148,9 @@ def describe(diagnosis: Diagnosis) -> str:
 
 
 def _line(found: Finding, width: int) -> str:
-    mark = "ok" if found.ok else "MISSING" if found.required else "-"
+    mark = "ok" if found.ok else "MISSING" if found.required else "optional"
     advice = f" → {found.remedy}" if found.remedy and not found.ok else ""
-    return f"  {mark:<8}{found.name:<{width}}  {found.detail}{advice}"
+    return f"  {mark:<10}{found.name:<{width}}  {found.detail}{advice}"
 
 
 if __name__ == "__main__":
