@@ -242,12 +242,12 @@ class FaceModel(ABC):
         """The group that a source with this reading [9] is given a new identity of; None: everybody.
 
         Small children are alike to a recogniser: where no face of the own decade passes, later attempts take in the
-        neighbouring ones, then all, and the last one keeps nothing.
+        neighbouring ones, then all, and the last one of photos keeps nothing. What films try beyond it is of the kind.
         """
         if reading is None or not self.keeps_kind or (attempt is not None and attempt.draw == _NO_KIND):
             return None
         kind = Kind.of(reading, self.keep_kind)
-        if attempt is not None and attempt.draw >= _NEAR_AGES:
+        if attempt is not None and _NEAR_AGES <= attempt.draw < _NO_KIND:
             kind = kind.loosened(None if attempt.psi > 1 else 1)
         return self.bank.kind_within(kind, self.attributes)
 

@@ -17,6 +17,7 @@ from ficgan.errors import InputError
 from ficgan.face_model import FaceModel, Floats, Image, Sight
 from ficgan.faces import Alignment, Face, FaceMesh, MediaPipeMesh, Mesh, Paste, find_meshes, five_points
 from ficgan.faces.alignment import SmoothConfig, smooth_middle
+from ficgan.faces.mesh import LEFT_EYE, RIGHT_EYE
 from ficgan.frame import (
     NUMBERS,
     AppearanceModel,
@@ -53,6 +54,10 @@ DOUBTFUL_PRESENCE = 15.0
 turned heads lie below it, too, so it only warns."""
 DOUBTFUL_SIDE = 96.0
 """Width and height in pixels of a mesh from which on its presence says this: small faces of people have 4 to 16."""
+BLINK = 0.03
+"""Change of the lids' opening by smoothing, in widths of the eye, that is a blink; at twice that it is all kept."""
+_LIDS = (159, 145, 33, 133), (386, 374, 263, 362)
+"""Middle of the upper and of the lower lid and the corners of each eye."""
 LIGHT_BOUND = 0.5
 """How far the light of a frame of a film may be moved towards its neighbours', in standard deviations: flashes stay."""
 
@@ -187,7 +192,8 @@ class FrameModel(FaceModel):
         points = np.stack([one.points for one in window])
         eyes = five_points(mesh.points[:, :2])
         limit = SmoothConfig().bound * float(np.linalg.norm(eyes[1] - eyes[0]))
-        return replace(mesh, points=smooth_middle(points, window.index(mesh), limit).astype(np.float32))
+        smooth = smooth_middle(points, window.index(mesh), limit)
+        return replace(mesh, points=_with_blinks(mesh.points, smooth).astype(np.float32))
 
     def steadied(self, sights: Sequence[Sight], at: int) -> Sight:
         sight = sights[at]
@@ -489,6 +495,21 @@ class FrameModel(FaceModel):
     def _masks(self) -> Any:
         front, size, feather = self.model.shape.front, self.model.size, self.config.feather
         return lru_cache(maxsize=8)(lambda inset: frame_mask(front, size, inset=inset, feather=feather))
+
+
+def _with_blinks(points: NDArray[Any], smooth: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Smoothed points of a mesh [N,3], but for lids that are on their way: a blink takes as few frames as a tremble."""
+    blinking, begin = smooth.copy(), BLINK
+    for eye, (top, bottom, outer, inner) in zip((LEFT_EYE, RIGHT_EYE), _LIDS, strict=True):
+        measured, smoothed = (
+            float(np.linalg.norm(p[top, :2] - p[bottom, :2]) / np.linalg.norm(p[outer, :2] - p[inner, :2]))
+            for p in (points, smooth)
+        )
+        share = np.clip(abs(measured - smoothed) / begin - 1, 0, 1)
+        place = list(eye)
+        apart = (points[place] - points[place].mean(0)) - (smooth[place] - smooth[place].mean(0))
+        blinking[place] += share * apart
+    return blinking
 
 
 def _hull(mesh: Mesh) -> Floats:

@@ -451,3 +451,30 @@ assert "torch" not in sys.modules
     pytest.importorskip("skimage")
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_blink_is_not_smoothed_away(model: FrameModel, photo: Image, face: Face) -> None:
+    (mesh,) = model.find([(photo, face)])
+    assert mesh is not None
+    width = float(np.linalg.norm(mesh.points[33, :2] - mesh.points[133, :2]))
+    lower = [(159, 145), (158, 153), (160, 144), (161, 163), (157, 154), (386, 374), (385, 380), (387, 373), (388, 390)]
+    rng = np.random.default_rng(0)
+
+    def frame(open_share: float) -> np.ndarray:
+        points = mesh.points.copy() + rng.normal(0, 0.004 * width, mesh.points.shape)
+        for top, bottom in lower:
+            points[top] = points[bottom] + open_share * (points[top] - points[bottom])
+        return points
+
+    shares = [1.0, 1.0, 1.0, 1.0, 0.1, 1.0, 1.0, 1.0, 1.0]
+    frames = [replace(mesh, points=frame(share).astype(np.float32)) for share in shares]
+
+    def opening(points: np.ndarray) -> float:
+        return float(np.linalg.norm(points[159, :2] - points[145, :2]) / width)
+
+    found = [opening(model.smoothed(frames, at).points) for at in range(len(frames))]
+    given = [opening(one.points) for one in frames]
+    assert found[4] < given[4] + 0.03 and min(found[:3] + found[-3:]) > 0.85 * max(given)
+    still = [replace(mesh, points=frame(1.0).astype(np.float32)) for _ in range(30)]
+    trembling = [model.smoothed(still, at).points[4] for at in range(8, 22)]
+    assert np.std(trembling, 0).mean() < 0.7 * np.std([one.points[4] for one in still], 0).mean()

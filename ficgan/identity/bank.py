@@ -193,7 +193,8 @@ class IdentityBank:
             arrays["codes"] = np.rint((self.codes.astype(np.float32) - low) / step).astype(np.uint8)
             bank = replace(self, codes=_whole(arrays["codes"], arrays["scale"]), stated=None)
         arrays |= {} if self.showing is None else vars(self.showing)
-        header = {"schema_version": 3 if self.showing else 2 if small else 1, "names": list(self.names), "digest": bank.digest}
+        version = 3 if self.showing else 2 if small else 1
+        header = {"schema_version": version, "names": list(self.names), "digest": bank.digest}
         write_bank(path, arrays, {**header, "provenance": self.provenance})
         return bank
 

@@ -33,6 +33,7 @@ from ficgan.faces import (
     solid_mask,
 )
 from ficgan.faces.blend import Colour
+from ficgan.identity.kind import Kind
 from ficgan.policy import Attempt, covered
 from ficgan.video.media import Frame
 from ficgan.video.settings import VideoSettings
@@ -269,9 +270,9 @@ class Renderer:
 
         The gate reads the first attempt of the ladder on all of them. Where it comes near on one, it reads the others
         of photos, and where each of them does, those that films have beyond, each until it cannot be chosen any more.
-        Of those that come near about as seldom as the best, the one that keeps most of the source's code is taken, and
-        of these the farthest face. A person to whom each comes near on half of the frames or more always gets the
-        fallback.
+        Of those that come near about as seldom as the best, the one that keeps most of the source's code is taken, of
+        these the one of the narrowest kind, and of these the farthest face. A person to whom each comes near on half
+        of the frames or more always gets the fallback.
 
         Args:
             jobs: makes the frames of some people.
@@ -322,6 +323,8 @@ class Renderer:
             good = _in_play(trials)
             layer = self._ladder[good[0].cast.rung].layer
             alike = [trial for trial in good if self._ladder[trial.cast.rung].layer == layer]
+            groups = [self._group_size(trial.cast) for trial in alike]
+            alike = [trial for trial, size in zip(alike, groups, strict=True) if size == min(groups)]
             chosen = max(alike, key=lambda trial: np.mean(trial.ratios)).cast
             if min(trial.near for trial in good) >= len(good[0].ratios) / 2:
                 chosen = self._cast(person, chosen.z_id, len(self._ladder), chosen.kind)
@@ -340,6 +343,12 @@ class Renderer:
         for face in faces:
             self._know(face)
         return _mean(read_kinds(images, marks, np.stack([face.known for face in faces if face.known is not None])))
+
+    def _group_size(self, cast: Cast) -> int:
+        """How many cells of kinds a person's new face is drawn for."""
+        model = self.tools.face_model
+        kind = None if model is None else model.kind_of(cast.kind, self._ladder[cast.rung])
+        return int((Kind.everybody() if kind is None else kind).cells.sum())
 
     def _same_group(self, a: NDArray[np.float32] | None, b: NDArray[np.float32] | None) -> bool:
         model = self.tools.face_model
