@@ -244,7 +244,7 @@ class FaceModel(ABC):
         Small children are alike to a recogniser: where no face of the own decade passes, later attempts take in the
         neighbouring ones, then all, and the last one of photos keeps nothing. What films try beyond it is of the kind.
         """
-        if reading is None or not self.keeps_kind or (attempt is not None and attempt.draw == _NO_KIND):
+        if reading is None or not self.keeps_kind or (attempt is not None and self.gives_up_kind(attempt)):
             return None
         kind = Kind.of(reading, self.keep_kind)
         if attempt is not None and _NEAR_AGES <= attempt.draw < _NO_KIND:
@@ -255,6 +255,10 @@ class FaceModel(ABC):
     def keeps_kind(self) -> bool:
         """Whether anything of the source's kind is kept: a bank without the labels cannot."""
         return bool(self.keep_kind) and self.bank.kinds is not None
+
+    def gives_up_kind(self, attempt: Attempt) -> bool:
+        """Whether an attempt is the one that draws from everybody, though a kind shall be kept."""
+        return self.keeps_kind and attempt.draw == _NO_KIND
 
     def key(self, key: str, attempt: Attempt) -> str:
         """Key of a draw: another one for each draw of the ladder."""

@@ -189,12 +189,16 @@ class Renderer:
         model = tools.face_model
         self._ladder: list[Attempt] = []
         self._of_photos = 0
-        """How many attempts of the ladder photos have, too."""
+        self._of_kind = 0
+        """How many attempts of the ladder photos have, too, and how many keep the kind as far as the user wants it."""
         if model is not None:
-            self._ladder = tools.policy.attempts(tools.layer, model.band, drawn=not model.swap)
+            attempts = tools.policy.attempts(tools.layer, model.band, drawn=not model.swap)
+            self._ladder = [one for one in attempts if not model.gives_up_kind(one)]
             self._of_photos = len(self._ladder)
             if tools.policy.retries and not model.swap:  # a face is seen on many frames: more to choose from
                 self._ladder += [Attempt(0, draw=number, psi=1.0) for number in _DRAWS]
+            self._of_kind = len(self._ladder)
+            self._ladder += [one for one in attempts if model.gives_up_kind(one)]
 
     def __call__(self, jobs: Sequence[FrameJob], around: Sequence[FrameJob] = ()) -> list[Image]:
         """The new images of consecutive frames; a frame without faces is the source's own array.
@@ -269,9 +273,10 @@ class Renderer:
         """Choose the identity of each person for the whole film, from single frames that are spread over it.
 
         The gate reads the first attempt of the ladder on all of them. Where it comes near on one, it reads the others
-        of photos, and where each of them does, those that films have beyond, each until it cannot be chosen any more.
-        Of those that come near about as seldom as the best, the one that keeps most of the source's code is taken, of
-        these the one of the narrowest kind, and of these the farthest face. A person to whom each comes near on half
+        of photos. Where each of them does, it reads those that films have beyond, and where each does often, the one of
+        any kind. Each is read until it cannot be chosen any more. Of those that come near about as seldom as the best,
+        the one that keeps most of the source's code is taken, of these the one of the narrowest kind, and of these the
+        farthest face. A person to whom each comes near on half
         of the frames or more always gets the fallback.
 
         Args:
@@ -315,8 +320,13 @@ class Renderer:
             tried[person] = []
         if other:
             read(other, range(1))
-        for rungs in (range(1, self._of_photos), range(self._of_photos, len(self._ladder))):
-            near = [person for person, trials in tried.items() if min(trial.near for trial in trials)]
+        stages = (1, self._of_photos, 0.0), (self._of_photos, self._of_kind, 0.0), (self._of_kind, None, _OFTEN)
+        for begin, end, share in stages:
+            rungs = range(begin, len(self._ladder) if end is None else end)
+            near = [
+                person for person, trials in tried.items()
+                if min(trial.near for trial in trials) > share * len(trials[0].ratios)
+            ]  # fmt: skip
             if near and rungs:
                 read(near, rungs)
         for person, trials in tried.items():
@@ -505,6 +515,8 @@ class Renderer:
 
 _LEVEL = 0.1
 """Attempts that come near on this share of frames more than the best are as good as it."""
+_OFTEN = 0.25
+"""Share of the frames on which each face of the kind must come near before one of any kind is tried."""
 _DRAWS = range(8, 14)
 """Numbers of the draws that films have beyond those of photos."""
 _WATCH = 1.5
