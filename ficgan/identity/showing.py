@@ -118,7 +118,7 @@ def _terms(kinds: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def _ridge(x: NDArray[np.float64], y: NDArray[np.float64], penalty: float) -> NDArray[np.float64]:
-    return np.linalg.solve(x.T @ x + penalty * np.eye(x.shape[1]), x.T @ y)
+    return np.asarray(np.linalg.solve(x.T @ x + penalty * np.eye(x.shape[1]), x.T @ y), np.float64)
 
 
 def _apart(people: KindCodes, free: NDArray[np.bool_]) -> list[NDArray[np.float64]]:

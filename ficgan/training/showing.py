@@ -60,12 +60,12 @@ def learn_showing(
         results = [model.paste(image, sight, one).image for one in made]
         codes += [draw.w[: model.code_size] for draw in draws]
         kinds += [group.reading for group in groups]
-        found += list(reader.read(gate.embed_each(results, np.stack([points] * len(results)))))
+        found += [reader.read(gate.embed(one, points[None]))[0] for one in results]
         own_kinds.append(groups[0].reading)
         own.append(reading)
     if len(codes) < LEAST:
         return None
     free = np.ones(model.code_size, bool)
     free[model.model.code_size : model.model.code_size + len(model.model.names)] = False  # attributes are the group's
-    stacked = (np.stack(part) for part in (codes, kinds, found, own_kinds, own))
-    return Showing.fit(*stacked, known, free)
+    parts = [np.stack(part) for part in (codes, kinds, found, own_kinds, own)]
+    return Showing.fit(parts[0], parts[1], parts[2], parts[3], parts[4], known, free)
