@@ -276,8 +276,7 @@ class Renderer:
         of photos. Where each of them does, it reads those that films have beyond, and where each does often, the one of
         any kind. Each is read until it cannot be chosen any more. Of those that come near about as seldom as the best,
         the one that keeps most of the source's code is taken, of these the one of the narrowest kind, and of these the
-        farthest face. A person to whom each comes near on half
-        of the frames or more always gets the fallback.
+        farthest face. A person to whom each comes near on half of the frames or more always gets the fallback.
 
         Args:
             jobs: makes the frames of some people.
