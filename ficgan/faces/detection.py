@@ -73,8 +73,9 @@ class Plan:
     Args:
         first: Longest side of the first look, in pixels.
         small: A face of the first look that is lower, in its pixels, is a reason to look for more small ones.
-        doubt: So is one of a lower score, and a place whose score is above half the threshold.
-        large: A face of the first look that is higher, in its pixels, is a reason to look at reduced pictures, too.
+        doubt: So is one of a lower score, and a place whose score is above half the threshold, unless the thumbnail
+            settles it.
+        large: A face of the first look that is higher, in its pixels, is a reason to look at the thumbnail, too.
         enlarge: Largest factor of the fine pass, which finds small faces.
         fine_pixels: Pixels the fine pass may have; larger photos are enlarged less, or reduced.
         fine_floor: ... but never below this factor, so that huge photos keep their small faces.
@@ -174,19 +175,24 @@ class PyramidDetector:
             return np.concatenate([self._pass(image, *one) for one in (fine, coarse, thumbnail)])
         factor = min(1.0, plan.first / max(height, width))
         rows = self._pass(image, factor, 0.0)
-        rows = rows[rows[:, 4] >= self.threshold / 2]
-        sure = suppress(rows[rows[:, 4] >= self.threshold])
-        heights = (sure[:, 3] - sure[:, 1]) * factor
-        # Fainter finds around a face that is found are no reason; elsewhere they are.
-        faint = suppress(np.concatenate([sure, rows[rows[:, 4] < self.threshold]]))
-        doubtful = not len(sure) or len(faint) > len(sure) or sure[:, 4].min() < plan.doubt
-        more = []
-        if doubtful or heights.min() < plan.small:
-            more.append(fine)
-        if doubtful or heights.max() > plan.large:
-            more += [coarse, thumbnail]
-        # A pass of the first look's own size would find the same again.
-        return np.concatenate([rows, *(self._pass(image, *one) for one in more if one[0] != factor)])
+
+        def reasons(rows: Rows) -> tuple[bool, NDArray[np.float64]]:
+            """Whether something is doubtful, and the heights of the faces in the pixels of the first look."""
+            sure = suppress(rows[rows[:, 4] >= self.threshold])
+            # Fainter finds around a face that is found are no reason; elsewhere they are.
+            faint = rows[(rows[:, 4] < self.threshold) & (rows[:, 4] >= self.threshold / 2)]
+            more = len(suppress(np.concatenate([sure, faint]))) > len(sure)
+            doubtful = not len(sure) or more or bool(sure[:, 4].min() < plan.doubt)
+            return doubtful, (sure[:, 3] - sure[:, 1]) * factor
+
+        # The cheap look comes first: what is doubtful in a large face is often plain in a small picture.
+        doubtful, heights = reasons(rows)
+        if (doubtful or heights.max() > plan.large) and thumbnail[0] != factor:
+            rows = np.concatenate([rows, self._pass(image, *thumbnail)])
+            doubtful, heights = reasons(rows)
+        if (doubtful or heights.min() < plan.small) and fine[0] != factor:
+            rows = np.concatenate([rows, self._pass(image, *fine)])
+        return rows
 
     def _refine(self, image: Image, row: Rows) -> Rows:
         """The landmarks [10] of one face, averaged over a view at a favourable size and its mirror image."""

@@ -126,9 +126,11 @@ def draw_members(n: int, k: int, rng: np.random.Generator) -> NDArray[np.int64]:
     while True:  # the first k different ones of a sequence of independent draws are a draw without replacement
         fresh = rng.bit_generator.random_raw(k + k // 2 + 16) % np.uint64(n)
         picks = np.concatenate([picks, fresh.astype(np.int64)])
-        _, first = np.unique(picks, return_index=True)
-        if len(first) >= k:
-            return np.sort(picks[np.sort(first)[:k]])
+        place, first = np.arange(len(picks)), np.empty(n, np.int64)
+        first[picks[::-1]] = place[::-1]  # of a number that was picked twice the last one written stays: the earlier
+        different = picks[first[picks] == place]
+        if len(different) >= k:
+            return np.sort(different[:k])
 
 
 def restore_variance(
