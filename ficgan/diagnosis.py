@@ -48,7 +48,7 @@ LIBRARIES = (
     ("tensorboard", "tensorboard", False),
 )
 RECOGNIZERS = ("dlib", "insightface")
-EMBEDDED = ("model", "bank", "mesh", "gate", "detector", "kind")
+EMBEDDED = ("model", "bank", "mesh", "gate", "detector", "check", "kind")
 """Roles of the embedded files."""
 
 

@@ -1,4 +1,4 @@
-"""The embedded networks: default model and identity bank, face detector, face mesh, the gate, and the reader of kinds.
+"""The embedded networks: default model and identity bank, two face detectors, face mesh, the gate, and the reader of kinds.
 
 `manifest.json` lists the files: `{"files": {"NAME": {"role": ROLE, "sha256": HEX, …}}, …}`, and
 states the licence, the data, the training record and the measured figures beside them.
@@ -26,7 +26,7 @@ def manifest() -> dict[str, Any]:
 
 
 def path(role: str) -> Path:
-    """Path of the embedded file with the role `model`, `bank`, `mesh`, `gate`, `detector` or `kind`.
+    """Path of the embedded file with the role `model`, `bank`, `mesh`, `gate`, `detector`, `check` or `kind`.
 
     Raises:
         FileNotFoundError: this copy of the package holds no embedded model.

@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
     """Where the embedded files go: the networks of others are there, and what was embedded before."""
     folder = tmp_path / "pretrained"
     folder.mkdir()
-    for name in ("face_mesh.onnx", "gate.onnx", "detector.onnx", "kind.safetensors"):
+    for name in ("face_mesh.onnx", "gate.onnx", "detector.onnx", "yunet.onnx", "kind.safetensors"):
         (folder / name).write_bytes(name.encode())
     for name in ("appearance.safetensors", "bank.safetensors", "manifest.json"):
         (folder / name).write_bytes(b"old")
@@ -73,13 +73,13 @@ def test_the_embedded_files(call: Callable[..., None], folder: Path, tmp_path: P
     call("fitted.safetensors", "people", "--measured", "measured.json")
     assert sorted(contents(folder)) == [
         "appearance.safetensors", "bank.safetensors", "detector.onnx", "face_mesh.onnx", "gate.onnx",
-        "kind.safetensors", "manifest.json",
+        "kind.safetensors", "manifest.json", "yunet.onnx",
     ]  # fmt: skip
     assert not [name for name, content in contents(folder).items() if str(tmp_path).encode() in content]
     manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     assert {entry["role"]: name for name, entry in manifest["files"].items()} == {
         "model": "appearance.safetensors", "bank": "bank.safetensors", "mesh": "face_mesh.onnx",
-        "gate": "gate.onnx", "detector": "detector.onnx", "kind": "kind.safetensors",
+        "gate": "gate.onnx", "detector": "detector.onnx", "check": "yunet.onnx", "kind": "kind.safetensors",
     }  # fmt: skip
     for name, entry in manifest["files"].items():
         assert entry["sha256"] == file_digest(folder / name) and entry["bytes"] == (folder / name).stat().st_size

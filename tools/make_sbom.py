@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MODEL_LICENCES = {
     "model": "CC-BY-4.0", "bank": "CC-BY-4.0", "kind": "CC-BY-4.0", "mesh": "Apache-2.0", "gate": "CC0-1.0",
     "detector": "MIT",
+    "check": "Apache-2.0",
 }  # fmt: skip
 """Of the embedded networks, as NOTICE states them."""
 

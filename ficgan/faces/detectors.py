@@ -1,4 +1,4 @@
-"""The face detectors: CenterFace (embedded), SCRFD of insightface's packs, YuNet, and dlib's HOG detector."""
+"""The face detectors: CenterFace and YuNet (embedded), SCRFD of insightface's packs, and dlib's HOG detector."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from ficgan.errors import InputError, UsageError
 from ficgan.faces.detection import DetectAt, FaceDetector, Image, Plan, PyramidDetector, Rows
 from ficgan.faces.models import (
     embedded_file,
-    find_model,
     insightface_file,
-    model_folders,
     onnx_session,
     require_cpu,
     shrinking_run,
@@ -153,31 +151,25 @@ class Scrfd(Backend):
 
 
 class YuNet(Backend):
-    """A small, fast detector, run by OpenCV (`cv2.FaceDetectorYN`) from an ONNX file of the user's.
+    """A small, fast detector, run by OpenCV (`cv2.FaceDetectorYN`); the second one that films are checked with.
 
     OpenCV's network keeps the size and the buffers of its input, so each thread has one of its own.
     """
 
-    FILES = ("yunet_n.onnx", "face_detection_yunet*.onnx", "yunet*.onnx")
+    FILE = "yunet.onnx"  # in pretrained/, as it was published
     OPENING = threading.Lock()  # the level of OpenCV's messages is one for all threads
     threshold = 0.65
     """On 16 annotated photos recall .91, on 19 without a face three false boxes; chosen on these same photos."""
 
     def __init__(self, threshold: float, device: str) -> None:
         require_cpu("yunet", device)
-        path = find_model(*self.FILES)
-        assert path is not None  # missing() looked
-        self._path, self.lowest, self._own = path, threshold, threading.local()
-        self._own.network = self._opened()  # a damaged file is known at once
+        self._path, self.lowest, self._own = embedded_file(self.FILE), threshold, threading.local()
 
     @staticmethod
     def missing() -> str | None:
-        if find_model(*YuNet.FILES):
+        if wheel_file("ficgan.pretrained", YuNet.FILE):
             return None
-        return (
-            "The detector yunet needs face_detection_yunet_2023mar.onnx (from the OpenCV model zoo): "
-            f"put it into {model_folders()[-1]} or name its folder in $FICGAN_MODELS."
-        )
+        return "The detector yunet needs the embedded file yunet.onnx: install ficgan again."
 
     def _opened(self) -> Any:
         import cv2
@@ -188,8 +180,6 @@ class YuNet(Backend):
             try:
                 # The suppression over all passes is the pyramid's; here it only thins out.
                 return cv2.FaceDetectorYN.create(str(self._path), "", (320, 320), max(self.lowest, 0.0), 0.9, 5000)
-            except cv2.error as error:
-                raise InputError(f"OpenCV cannot open {self._path} as a YuNet model: replace the file.") from error
             finally:
                 cv2.utils.logging.setLogLevel(level)
 

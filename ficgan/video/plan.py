@@ -236,9 +236,9 @@ class CheckReport:
 
 
 def independent_detector(used: str, size: int) -> FaceDetector:
-    """A detector of another kind than `used`, if there is one, that searches at a longest side of `size` pixels."""
-    others = [name for name in _CHECKERS if not used.startswith(name) and detector_missing(name) is None]
-    return DetectAt(get_detector(others[0] if others else "auto", scale=1.0), (size, size), enlarge=False)
+    """A detector of another kind than `used`, that searches at a longest side of `size` pixels; two are embedded."""
+    other = next(name for name in _CHECKERS if not used.startswith(name) and detector_missing(name) is None)
+    return DetectAt(get_detector(other, scale=1.0), (size, size), enlarge=False)
 
 
 def check_frames(

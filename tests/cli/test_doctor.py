@@ -113,12 +113,12 @@ def test_a_gpu_that_does_not_compute_is_told(monkeypatch: pytest.MonkeyPatch) ->
     assert "Old GPU, 4 GiB, capability 3.5" in gpu.detail and "no kernel image" in gpu.detail
 
 
-@pytest.mark.parametrize("role", ["model", "bank", "mesh", "gate", "detector", "kind"])
+@pytest.mark.parametrize("role", ["model", "bank", "mesh", "gate", "detector", "check", "kind"])
 @pytest.mark.parametrize("damage", [None, "flip", "remove", "unlisted", "no manifest"])
 def test_the_embedded_files_are_checked(
     damage: str | None, role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    roles = ("model", "bank", "mesh", "gate", "detector", "kind")
+    roles = ("model", "bank", "mesh", "gate", "detector", "check", "kind")
     files = {}
     for name in roles:
         (tmp_path / f"{name}.safetensors").write_bytes(name.encode())
@@ -148,5 +148,5 @@ def test_the_embedded_files_are_checked(
 
 def test_the_embedded_files_are_whole() -> None:
     found = list(diagnosis._pretrained())
-    assert [finding.name for finding in found] == ["model", "bank", "mesh", "gate", "detector", "kind"]
+    assert [finding.name for finding in found] == ["model", "bank", "mesh", "gate", "detector", "check", "kind"]
     assert all(finding.ok for finding in found), found

@@ -30,7 +30,6 @@ def detector(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
             folder = tmp_path_factory.mktemp("models")
             (folder / "buffalo_l").mkdir()
             shutil.copy(shared / "scrfd_2.5g_kps.onnx", folder / "buffalo_l")
-            shutil.copy(shared / "yunet_n.onnx", folder)
             patch.setenv("FICGAN_MODELS", str(folder))
         missing = detector_missing(name)
         if missing:
@@ -116,11 +115,12 @@ def test_auto_is_the_embedded_detector(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("FICGAN_MODELS", raising=False)
     assert get_detector().name == "centerface"
-    for name in ("yunet", "insightface"):
-        with pytest.raises(UsageError, match="FICGAN_MODELS"):
-            get_detector(name)
-    monkeypatch.setenv("FICGAN_MODELS", str(shared_models))
-    assert get_detector("yunet").name == "yunet"
+    with pytest.raises(UsageError, match="FICGAN_MODELS"):
+        get_detector("insightface")
+    (tmp_path / "buffalo_l").mkdir()
+    shutil.copy(shared_models / "scrfd_2.5g_kps.onnx", tmp_path / "buffalo_l")
+    monkeypatch.setenv("FICGAN_MODELS", str(tmp_path))
+    assert get_detector("insightface").name == "insightface"
     assert get_detector().name == "centerface", "files on the disk change no default"
 
 
@@ -198,10 +198,11 @@ def test_providers_are_picked_by_device(
 
 
 def test_damaged_model_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "yunet.onnx").write_bytes(b"not a network")
+    (tmp_path / "buffalo_l").mkdir()
+    (tmp_path / "buffalo_l" / "det_10g.onnx").write_bytes(b"not a network")
     monkeypatch.setenv("FICGAN_MODELS", str(tmp_path))
-    with pytest.raises(InputError, match=r"yunet\.onnx"):
-        get_detector("yunet")
+    with pytest.raises(InputError, match=r"det_10g\.onnx"):
+        get_detector("insightface")
 
 
 # --- the search over scales and tiles, with a search that needs no network ---

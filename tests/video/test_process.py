@@ -36,6 +36,7 @@ from ficgan.video import (
     render_film,
 )
 from ficgan.video.association import LOST
+from ficgan.video.plan import independent_detector
 from ficgan.video.project import DECISIONS_SCHEMA
 
 Image = NDArray[np.uint8]
@@ -357,6 +358,15 @@ def test_choosing_somebody_who_is_not_there_hides_nobody_and_is_an_error(tmp_pat
 
 
 # -- the second look ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("used", ["centerface", "yunet"])
+def test_a_plain_install_has_another_detector_for_the_second_look(
+    used: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("FICGAN_MODELS", "INSIGHTFACE_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    assert independent_detector(used, 960).name not in (used, "auto")
 
 
 def other_detector(monkeypatch: pytest.MonkeyPatch) -> None:
