@@ -419,6 +419,35 @@ def test_people_and_places_that_stay(parts, mode) -> None:
         build(parts, [], mode=mode, recognizer=Known(), keep={"me.jpg": me})
 
 
+@pytest.mark.parametrize("verify", [True, False])
+def test_a_person_keeps_one_new_face_in_all_photos(parts, verify) -> None:
+    faces = [face(5, 30, 80), face(120, 30, 80), face(235, 30, 80)]
+
+    def shown(deid: Deidentifier, *people: int) -> list[str | None]:
+        scene = np.zeros((160, 330, 3), np.uint8)
+        for person, x in zip(people, (5, 120, 235), strict=True):
+            scene[30:110, x : x + 80] = 64 * person + 20
+        scene += np.uint8(len(drawn))  # no two photos are the same
+        drawn.append([one.members_digest for one in deid(scene).faces])
+        return drawn[-1]
+
+    class Content(Known):
+        def is_match(self, a: NDArray[np.float32], b: NDArray[np.float32]) -> bool:
+            return False
+
+    drawn: list[list[str | None]] = []
+    options = {"recognizer": Content(), "layer": 0, "policy": Policy(verify=verify), "seed": 5}
+    deid = build(parts, faces, link="job", **options)
+    a, b, c = shown(deid, 0, 1, 2)
+    assert len({a, b, c}) == 3
+    assert shown(deid, 2, 0, 1) == [c, a, b]
+    twice = shown(deid, 1, 3, 1)  # two faces of one photo are two people
+    assert twice[0] == b and not {twice[1], twice[2]} & {a, b, c}
+    assert not set(shown(build(parts, faces, **options), 0, 1, 2)) & {a, b, c}, "each photo on its own"
+    with pytest.raises(UsageError):
+        build(parts, faces, link="always")
+
+
 def test_fallbacks_and_doubtful_finds(parts, photo) -> None:
     cut, weak = face(-10, 30, 80), replace(face(100, 30, 80), score=0.4)
     cut = replace(cut, box=cut.box.clip(0))

@@ -44,12 +44,19 @@ class Identity:
         psi: diversity ψ of the variance-restored mean; "auto": what the model does best with.
         seed: of the draws of anonymisers; None: a random one that is not kept.
         exemplar: uint8 [H,W,3] RGB with one face, given by the user.
+        link: "job": one person keeps one new face in all photos that this `Deidentifier` sees, in their order; "file":
+            in each photo another one. Films have it in their own settings.
     """
 
     layer: int = 0
     psi: Diversity = "auto"
     seed: int | None = None
     exemplar: Image | None = None
+    link: str = "file"
+
+    def __post_init__(self) -> None:
+        if self.link not in ("file", "job"):
+            raise UsageError(f"link {self.link!r} is unknown for photos; it is file or job")
 
 
 @dataclass(frozen=True)

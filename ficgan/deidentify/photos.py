@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,9 @@ from ficgan.faces import (
 from ficgan.faces.detection import PyramidDetector
 from ficgan.policy import Attempt, FaceResult, Policy, Result, covered
 
+if TYPE_CHECKING:
+    from ficgan.deidentify.linked import Linked
+
 __all__ = ["Mask", "Photos", "Work", "name_possible", "spans_a_face"]
 
 Mask = NDArray[np.float32]
@@ -46,6 +49,21 @@ _COVERS: dict[str, tuple[Callable[..., Paste], str]] = {
     "mosaic": (mosaic_face, "mosaic"),
 }
 """What covers a face, and how the record calls it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cast:
+    """How the new face of a person was drawn.
+
+    Args:
+        code: float32 [D], z_id of the face it was chosen for.
+        kind: float32 [9], reading of the kind; None where nothing of it is kept.
+        rung: attempt of the policy's ladder.
+    """
+
+    code: NDArray[np.float32]
+    kind: NDArray[np.float32] | None
+    rung: int
 
 
 @dataclass
@@ -77,6 +95,10 @@ class Work:
     """New face, as the model made it."""
     rung: int = 0
     """Attempt of the policy's ladder this face is at."""
+    linked: bool = False
+    """Whether its key is the person's, who keeps one new face in all photos."""
+    cast: Cast | None = None
+    """How the person was drawn in an earlier photo."""
     result: FaceResult = field(init=False)
 
     def __post_init__(self) -> None:
@@ -113,6 +135,8 @@ class Photos:
     strict: bool
     info: ModelInfo | None
     digests: Mapping[str, str]
+    linked: Linked | None = None
+    """Who is who in all photos; None: each photo shows people of its own."""
 
     @property
     def face_model(self) -> FaceModel:
@@ -181,6 +205,11 @@ class Photos:
         pending, changed = [work for work in works if work.live], works
         for work, kind in zip(pending, self.kinds(image, pending), strict=True):
             work.kind = kind
+        if self.linked is not None:
+            self.linked.meet(image, pending)
+            for work in pending:
+                if work.cast is not None:
+                    work.kind, work.rung = work.cast.kind, min(work.cast.rung, len(ladder) - 1)
         while True:
             for rung in sorted({work.rung for work in pending}):
                 self._generate([work for work in pending if work.rung == rung], ladder[rung])
@@ -200,6 +229,8 @@ class Photos:
                 else:
                     work.result.attempts, work.result.action = work.rung + 1, "retried"
             pending, changed = [work for work in failing if work.live], failing
+        if self.linked is not None:
+            self.linked.settle(works)
         return out, mask
 
     @staticmethod
@@ -314,7 +345,7 @@ class Photos:
     def _generate_by(model: FaceModel, works: Sequence[Work], attempt: Attempt) -> None:
         sights = [work.sight for work in works if work.sight is not None]
         draws = [
-            model.draw(work.key, attempt, work.psi, sight.z_id, work.kind)
+            model.draw(work.key, attempt, work.psi, work.cast.code if work.cast else sight.z_id, work.kind)
             for work, sight in zip(works, sights, strict=True)
         ]
         styles = model.styles(np.stack([sight.z_id for sight in sights]), draws, attempt)

@@ -134,6 +134,11 @@ class Deidentifier:
             raise UsageError("an identity swap needs an exemplar image; give one, or leave the swap out")
         if identity.exemplar is not None:
             self.face_model.aim_at(identity.exemplar, self._exemplar_face(identity.exemplar))
+        if identity.link == "job" and model is not None:
+            from ficgan.deidentify.linked import Linked
+
+            who = self.recognizer or next(iter(checking.recognizers), "auto")
+            self._photos.linked = Linked(get_recognizer(who) if isinstance(who, str) else who, self.gate)
 
     @classmethod
     def from_pretrained(
@@ -150,6 +155,7 @@ class Deidentifier:
         attributes: str | None = None,
         add: Sequence[str] = (),
         exemplar: Image | None = None,
+        link: str = "file",
         swap: bool = False,
         keep_kind: str | Sequence[str] = PARTS,
         mode: Mode | Anonymizer = "ficgan",
@@ -179,7 +185,7 @@ class Deidentifier:
             checkpoint, bank: files; None: the embedded ones. A checkpoint needs its own bank.
             k, band, seed, alpha, attributes, add, swap, keep_kind, device, engine, precision, compile: see
                 `load_face_model`.
-            layer, psi, exemplar: see `Identity`.
+            layer, psi, exemplar, link: see `Identity`.
             mode, fallback, mask_scale, background: see `Hiding`.
             detector, threshold, scale, thorough, min_score, strict, keep, only, boxes: see `Finding`.
             recognizer, policy: see `Checking`; verify: shorthand for `policy=Policy(verify=…)`.
@@ -190,7 +196,7 @@ class Deidentifier:
         """
         make = partial(
             cls,
-            identity=Identity(layer, psi, seed, exemplar),
+            identity=Identity(layer, psi, seed, exemplar, link),
             hiding=Hiding(mode, fallback, mask_scale, background),
             finding=Finding(detector, threshold, scale, thorough, min_score, strict, keep or {}, only or {}, boxes),
             checking=Checking(recognizer, policy or Policy(verify=verify)),
