@@ -1,0 +1,123 @@
+"""Content credentials: a C2PA manifest in a result, signed with the user's certificate. Needs the extra `c2pa`."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ficgan.errors import InputError, UsageError
+from ficgan.images.photo import DIGITAL_SOURCE_TYPE
+
+__all__ = ["Credentials"]
+
+_GENERATED = ("generated", "retried")
+_KEPT = "kept"
+_BY_HAND = "http://cv.iptc.org/newscodes/digitalsourcetype/humanEdits"
+"""IPTC's term for a picture edited without a generative model."""
+
+
+class Credentials:
+    """Signs results. The manifest holds the actions done, and of the source nothing: no name, hash or thumbnail.
+
+    Args:
+        certificate: PEM file with the certificate, and those between it and the root.
+        key: PEM file with its private key, not encrypted: EC P-256, P-384 or P-521, RSA, or Ed25519.
+
+    Raises:
+        UsageError: the extra is missing, a file cannot be read, or the two cannot sign.
+    """
+
+    def __init__(self, certificate: Path, key: Path) -> None:
+        try:
+            import c2pa
+        except ImportError:
+            raise UsageError("--sign needs the extra c2pa: pip install 'ficgan[c2pa]'") from None
+        texts = []
+        for path in (certificate, key):
+            try:
+                texts.append(path.read_bytes())
+            except OSError as error:
+                raise UsageError(f"--sign {path}: cannot be read ({error.strerror})") from error
+        self._c2pa = c2pa
+        self._context = c2pa.Context.from_dict({"builder": {"thumbnail": {"enabled": False}}})
+        try:
+            self._signer = c2pa.Signer.from_info(c2pa.C2paSignerInfo(_algorithm(key, texts[1]), *texts, None))
+            self.photo(_DOT, ".gif", ["solid"])  # what is wrong with the two is known before any work
+        except c2pa.C2paError as error:
+            raise UsageError(
+                f"--sign {certificate} {key}: these cannot sign ({error}); give the certificate's own key, and a "
+                "certificate for signing documents or mail that an authority has issued"
+            ) from error
+
+    def takes(self, suffix: str) -> bool:
+        """Whether files with this suffix (".jpg") can hold a manifest."""
+        return suffix.lower().lstrip(".") in self._c2pa.Builder.get_supported_mime_types()
+
+    def photo(self, data: bytes, suffix: str, actions: Iterable[str]) -> bytes:
+        """A photo's file with a manifest.
+
+        Args:
+            data: of the file.
+            suffix: of its name.
+            actions: what was done to each face, as of `FaceResult.action`.
+        """
+        signed = io.BytesIO()
+        self._builder(Counter(actions)).sign(self._signer, suffix.lower().lstrip("."), io.BytesIO(data), signed)
+        return signed.getvalue()
+
+    def film(self, path: Path, faces: Mapping[str, int]) -> None:
+        """Sign a finished film in place; `faces` counts the faces of all frames by what was done to them."""
+        signed = path.with_name(f".{path.stem}.signed{path.suffix}")
+        try:
+            self._builder(faces).sign_file(path, signed, self._signer)
+            os.replace(signed, path)
+        except (self._c2pa.C2paError, OSError) as error:
+            signed.unlink(missing_ok=True)
+            raise InputError(f"{path}: is made, but cannot be signed ({error}); sign it with another tool") from error
+
+    def _builder(self, faces: Mapping[str, int]) -> Any:
+        from ficgan import __version__
+
+        agent = {"name": "ficgan", "version": __version__}
+        generated = any(faces.get(action) for action in _GENERATED)
+        kind = DIGITAL_SOURCE_TYPE if generated else _BY_HAND
+        edits = [
+            {"action": "c2pa.edited", "softwareAgent": agent, "description": _told(action, number)}
+            for action, number in sorted(faces.items()) if number
+        ]  # fmt: skip
+        actions = [{"action": "c2pa.created", "digitalSourceType": kind, "softwareAgent": agent}, *edits]
+        assertion = {"label": "c2pa.actions.v2", "data": {"actions": actions}}
+        return self._c2pa.Builder({"claim_generator_info": [agent], "assertions": [assertion]}, self._context)
+
+
+def _told(action: str, number: int) -> str:
+    done = "left as found" if action == _KEPT else f"hidden ({action})"
+    if action in _GENERATED:
+        done = "replaced by a generated one"
+    return f"{number} face{'' if number == 1 else 's'}: {done}"
+
+
+def _algorithm(path: Path, text: bytes) -> str:
+    """C2PA's name for what a private key signs with."""
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        key = load_pem_private_key(text, password=None)
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"--sign {path}: is no private key in PEM that is not encrypted; convert it") from error
+    curves = {256: "es256", 384: "es384", 521: "es512"}
+    if isinstance(key, ec.EllipticCurvePrivateKey) and key.key_size in curves:
+        return curves[key.key_size]
+    if isinstance(key, rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey):
+        return "ps256" if isinstance(key, rsa.RSAPrivateKey) else "ed25519"
+    raise UsageError(f"--sign {path}: C2PA has no such kind of key; use EC P-256, P-384, P-521, RSA or Ed25519")
+
+
+_DOT = (b"GIF89a\x01\x00\x01\x00\x80\x00\x00\xff\xff\xff\x00\x00\x00,\x00\x00\x00\x00\x01\x00\x01\x00\x00"
+        b"\x02\x02D\x01\x00;")  # fmt: skip
+"""A picture of one pixel."""
