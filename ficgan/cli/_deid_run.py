@@ -25,7 +25,17 @@ from ficgan.cli._console import EXIT_SOME_FAILED, Progress, sentence
 from ficgan.cli._plan import Job, Plan, obstacle
 from ficgan.errors import FicganError, InputError, TakenError, memory_ran_out
 from ficgan.files import alone_in, atomic_write, file_digest
-from ficgan.records.sidecars import Manifest, NewPhoto, as_json, film_record, new_photo, own_sidecar, sidecar_path
+from ficgan.images import disguised
+from ficgan.records.sidecars import (
+    Manifest,
+    NewPhoto,
+    as_json,
+    film_record,
+    long_name,
+    new_photo,
+    own_sidecar,
+    sidecar_path,
+)
 
 __all__ = ["Run", "RunOptions", "finish"]
 
@@ -94,8 +104,8 @@ class Run:
             FicganError: The model cannot be set up, so nothing can be done.
         """
         self.counts.update(inputs=len(plan.jobs) + len(plan.errors), skipped=plan.left_out.total())
-        for message in plan.errors:
-            self._fail(message)
+        for name, output, message in plan.errors:
+            self._fail_unbegun(name, output, message)
         for note in plan.notes:
             self._report.info(note)
         if self.manifest.foreign:
@@ -123,9 +133,12 @@ class Run:
         """Whether a job can begin: its input is there, its output is free and can be written. Loads nothing."""
         try:
             if not job.address and not job.source.is_file():
-                raise InputError(f"{job.source}: {'not a file' if job.source.exists() else 'no such file'}")
+                missing = "a link to nothing" if job.source.is_symlink() else "no such file"
+                raise InputError(f"{job.source}: {'not a file' if job.source.exists() else missing}")
             if not job.address and not os.access(job.source, os.R_OK):
                 raise InputError(f"{job.source}: cannot be read; check its permissions")
+            if not job.address and (why := self._misfit(job)):
+                raise InputError(why)
             if self.options.skip_existing and self._is_finished(job):
                 self.counts["skipped"] += 1
                 return False
@@ -133,9 +146,16 @@ class Run:
             if (found := obstacle(job.output.parent)) is not None:
                 raise InputError(f"{found}: cannot be written to; choose another output folder")
         except InputError as error:
-            self._fail(str(error))
+            self._fail_unbegun(job.name, job.output, str(error))
             return False
         return True
+
+    def _misfit(self, job: Job) -> str:
+        """Why a file cannot become its result, by its name and first bytes; "" where it may."""
+        with job.source.open("rb") as file:
+            return disguised(job.name, file, film=job.film) or long_name(
+                job.name, job.output, film=job.film, sidecar=self.options.sidecar
+            )
 
     def _is_finished(self, job: Job) -> bool:
         """Whether an earlier run made this result, of this very input where its side-car tells."""
@@ -166,6 +186,12 @@ class Run:
                 raise TakenError(
                     f"{job.name}: {path} exists already; use --skip-existing to do the rest, --overwrite to replace it"
                 )
+
+    def _fail_unbegun(self, name: str, output: Path | None, message: str) -> None:
+        """An input that no work began on; where the result of an earlier run is there, it stays the last word."""
+        self._fail(message)
+        if output is None or not output.is_file():
+            self.manifest.add(output, input=name, state="failed", error=message)
 
     def _fail(self, message: str) -> None:
         self.counts["failed"] += 1

@@ -413,7 +413,11 @@ def _were(number: int) -> str:
 
 
 def name_possible(result: Result, possible: Sequence[Face]) -> None:
-    """Say in the account which places may be faces and stay as they are."""
+    """Say in the account which places may be faces and stay as they are.
+
+    Weak finds beside faces are common. One of which most was replaced with such a face is not as it was.
+    """
+    possible = [face for face in possible if not _is_replaced(result.mask, face)]
     result.audit["possible_faces"] = [
         {"box": [round(float(value), 1) for value in face.box], "score": round(face.score, 4)} for face in possible
     ]
@@ -423,3 +427,10 @@ def name_possible(result: Result, possible: Sequence[Face]) -> None:
         scores = f"{min(face.score for face in possible):.2f} to {max(face.score for face in possible):.2f}"
         note = f"{places} left as found (score {scores}; see possible_faces); --strict covers them"
         result.audit["notes"] = [*result.audit.get("notes", ()), note]
+
+
+def _is_replaced(mask: Mask, face: Face) -> bool:
+    """Whether more than half of a face's box was replaced."""
+    x0, y0, x1, y1 = np.rint(face.box).astype(int).clip(0)
+    place = mask[y0 : y1 + 1, x0 : x1 + 1]
+    return bool(place.size and (place > 0.5).mean() > 0.5)

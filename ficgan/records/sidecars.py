@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from ficgan import __version__
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MANIFEST", "SCHEMA", "SYNTHETIC_ACTIONS", "TOOL", "Folder", "Manifest", "NewPhoto", "Record", "as_json",
-    "film_record", "new_photo", "own_sidecar", "read_folder", "record_of", "sidecar_path", "vouches_for",
+    "film_record", "long_name", "new_photo", "own_sidecar", "read_folder", "record_of", "sidecar_path", "vouches_for",
 ]  # fmt: skip
 
 
@@ -32,6 +32,8 @@ SCHEMA = "ficgan-sidecar/2"
 MANIFEST = "manifest.jsonl"
 _KNOWN = (None, "ficgan-sidecar/1", SCHEMA)
 _MOST_BYTES = 16 << 20
+_LONGEST_NAME = 255
+"""Bytes, on all common disks."""
 DONE = frozenset({"done", "ok", "written", "finished"})
 """States of a manifest's line that stand for a result."""
 
@@ -39,6 +41,14 @@ DONE = frozenset({"done", "ok", "written", "finished"})
 def sidecar_path(output: Path) -> Path:
     """Where the side-car of a result lies: `<name>.json` beside it."""
     return output.with_name(output.name + ".json")
+
+
+def long_name(name: str, output: PurePath, *, film: bool, sidecar: bool = True) -> str:
+    """Why a file's name is too long for its result and what is written beside it; "" where it is not."""
+    beside = len(".") + len(".ficgan-work") if film else len(".json") if sidecar else 0
+    if (over := len(os.fsencode(output.name)) + beside - _LONGEST_NAME) <= 0:
+        return ""
+    return f"{name}: its name is {over} bytes too long for what is written beside its result; shorten it"
 
 
 def record_of(
@@ -139,11 +149,12 @@ class Manifest:
         """Whether an earlier run wrote this file, with other options."""
         return self._made.get(self._name(output), self._options) != self._options
 
-    def add(self, output: Path, **record: Any) -> None:
+    def add(self, output: Path | None, **record: Any) -> None:
         """Append a line; while there is no folder, since nothing could be written, it is held back."""
         if self._path is None or self.foreign:
             return
-        about = {"tool": TOOL, "schema": 1, "output": self._name(output), "options": self._options}
+        place = "" if output is None else self._name(output)
+        about = {"tool": TOOL, "schema": 1, "output": place, "options": self._options}
         self._held += json.dumps({**about, **record}, ensure_ascii=True).encode() + b"\n"
         if self._path.parent.is_dir():
             with self._path.open("ab", buffering=0) as file:
@@ -246,12 +257,10 @@ class Folder:
 
     @property
     def digest(self) -> str:
-        """sha256 over the side-cars: what a signature stands for."""
-        digest = hashlib.sha256()
-        for record in self.records:
-            text = json.dumps(record.data, sort_keys=True, separators=(",", ":"))
-            digest.update(f"{record.path}\0{text}\n".encode("utf-8", "backslashreplace"))
-        return digest.hexdigest()
+        """sha256 over the side-cars, which name those of the results, and what has none: what is signed."""
+        lacking = [self.unrecorded, self.damaged, self.undone]
+        text = json.dumps([*([record.path, record.data] for record in self.records), lacking], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
 
 
 def read_folder(root: Path, *, check: bool = True) -> Folder:
@@ -316,11 +325,14 @@ def _record(path: Path, name: str, found: Folder, check: bool) -> Record | None:
 
 
 def _undone(path: Path) -> Iterator[tuple[str, str, str]]:
-    """The last word of a manifest on each input, where that is no result."""
-    last = {str(entry["input"]): entry for entry in _entries(path) if isinstance(entry.get("input"), str)}
-    for name, entry in last.items():
-        if (state := str(entry.get("state", ""))) not in DONE:
-            yield name, state, str(entry.get("error") or "")
+    """The last word of a manifest on each input, where that is no result. A result settles all that would become it."""
+    last: dict[str, dict[str, tuple[str, str]]] = {}
+    for entry in _entries(path):
+        if isinstance(name := entry.get("input"), str):
+            state, output = str(entry.get("state", "")), str(entry.get("output") or name)
+            others = {} if state in DONE else last.get(output, {})
+            last[output] = others if state in DONE else {**others, name: (state, str(entry.get("error") or ""))}
+    yield from ((name, state, why) for inputs in last.values() for name, (state, why) in inputs.items())
 
 
 SYNTHETIC_ACTIONS = frozenset({"generated", "retried"})

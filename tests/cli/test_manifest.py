@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+from html import unescape
 from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner
+from PIL import Image
 from standin import GREEN, StandIn, call, files, film, photo
 
 import ficgan.cli.deid as command
+from ficgan.cli.review import report
 from ficgan.records.sidecars import MANIFEST, Manifest
 
 
@@ -52,6 +56,50 @@ def test_an_equal_run_goes_on_and_another_does_not(tmp_path: Path, engine: Stand
     (tmp_path / "out/a.png.json").unlink()
     _, said = call(tmp_path / "in", "-o", tmp_path / "out", "--skip-existing", "--layer", 2, "--no-sidecar")
     assert "other options" not in said, "without side-cars there is no manifest to go by"
+
+
+def test_what_no_work_begins_on_is_told_and_written_down(tmp_path: Path, engine: StandIn) -> None:
+    folder, out, long = tmp_path / "in", tmp_path / "out", "x" * 247 + ".png"
+    photo(folder / "a.png")
+    photo(folder / "same.bmp")
+    photo(folder / "same.gif")
+    photo(folder / long)
+    photo(tmp_path / "some.jpg").rename(folder / "photo.mp4")
+    photo(tmp_path / "some.png").rename(folder / "still.mkv")
+    photo(tmp_path / "some.gif").rename(folder / "still.avi")
+    photo(tmp_path / "two.gif", save_all=True, append_images=[Image.new("RGB", (48, 32))]).rename(folder / "moves.mov")
+    for name, head in {
+        "film.jpg": b"\0\0\0\x20ftypisom", "film.png": b"\x1aE\xdf\xa3", "film.webp": b"RIFF\0\0\0\0AVI ",
+        "old.tif": b"\0\0\0\x08wide", "raw.NEF": b"II*\0", "deep/scan.pdf": b"%PDF", "notes.txt": b"x",
+        "._raw.nef": b"", "stream.mjpeg": b"\xff\xd8\xff",
+    }.items():  # fmt: skip
+        film(folder / name, head + bytes(200))
+    (folder / "link.jpg").symlink_to("nowhere")
+    os.mkfifo(folder / "pipe.jpg")
+    said = {
+        "same.bmp": "both become", "same.gif": "both become", long: "1 bytes too long", "photo.mp4": "is a photo",
+        "still.mkv": "is a photo", "still.avi": "is a photo", "film.jpg": "is a film", "film.png": "is a film",
+        "film.webp": "is a film", "old.tif": "is a film", "raw.NEF": ".nef files are not read",
+        "deep/scan.pdf": ".pdf files are not read", "link.jpg": "a link to nothing", "pipe.jpg": "not a file",
+    }  # fmt: skip
+    for words in ([], ["--skip-existing"]):
+        summary, heard = call(folder, "-o", out, *words, code=3)
+        assert summary["failed"] == len(said) and summary["inputs"] == len(said) + 3 and engine.loaded == 1
+        told = {line["input"]: line for line in lines(out)}
+        for name, why in said.items():
+            line = told[str(folder / name)]
+            assert line["state"] == "failed" and why in line["error"] and line["error"] in heard
+    assert files(out) == {f"{name}{end}" for name in ("a.png", "moves.mov", "stream.mp4") for end in ("", ".json")}
+    shown = CliRunner().invoke(report, [str(out), "--no-check"])
+    assert shown.exit_code == 3 and json.loads(shown.stdout)["undone"] == len(said), shown.output
+    page = unescape((out / "report.html").read_text())
+    assert all(str(folder / name) in page for name in said)
+    for name in ("same.bmp", "film.jpg"):  # what is mended is no longer named
+        (folder / name).unlink()
+    photo(folder / "film.jpg")
+    call(folder, "-o", out, "--skip-existing", code=3)
+    again = CliRunner().invoke(report, [str(out), "--no-check", "--overwrite"])
+    assert json.loads(again.stdout)["undone"] == len(said) - 3
 
 
 def test_a_manifest_that_was_cut_off_is_continued_and_a_strangers_stays(tmp_path: Path, engine: StandIn) -> None:
