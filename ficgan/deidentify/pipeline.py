@@ -40,6 +40,7 @@ from ficgan.faces import Alignment, Face, FaceDetector, Recognizer, get_detector
 from ficgan.faces.detection import check_image
 from ficgan.faces.models import check_onnx_device
 from ficgan.identity.kind import PARTS, parse_parts
+from ficgan.identity.ksame import commitment
 from ficgan.images.read import Picture, as_photo
 from ficgan.policy import Attempt, FaceResult, Policy, Result
 
@@ -231,6 +232,12 @@ class Deidentifier:
         other.layer = self.layer if layer is None else model.check_layer(layer)
         model.check_draws(Attempt(other.layer), other._photos.auto_psi(1))
         return other
+
+    @property
+    def seed_commitment(self) -> str | None:
+        """What a record states of the seed of the draws; None for a short one, and where nothing is drawn."""
+        model = self._photos.model
+        return None if model is None else commitment(model.seed, model.bank.digest)
 
     # -- photos -------------------------------------------------------------------------------------------------------
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MANIFEST", "SCHEMA", "SYNTHETIC_ACTIONS", "TOOL", "Folder", "Manifest", "NewPhoto", "Record", "as_json",
-    "film_record", "long_name", "new_photo", "own_sidecar", "read_folder", "record_of", "sidecar_path", "vouches_for",
+    "film_record", "long_name", "new_photo", "own_sidecar", "read_folder", "record_of", "same_draws", "shows_seed",
+    "sidecar_path", "vouches_for",
 ]  # fmt: skip
 
 
@@ -335,6 +336,7 @@ def _undone(path: Path) -> Iterator[tuple[str, str, str]]:
     yield from ((name, state, why) for inputs in last.values() for name, (state, why) in inputs.items())
 
 
+_UNSEEDED = frozenset({"masked", "plain", "black", "solid", "kept", "blurred", "mosaic"})
 SYNTHETIC_ACTIONS = frozenset({"generated", "retried"})
 """What a generative model did to a face; only these earn the synthetic-media tag."""
 _SUFFIXES = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp", "TIFF": ".tif", "AVIF": ".avif", "HEIF": ".heic"}
@@ -374,6 +376,17 @@ class NewPhoto:
             "photo", self.audit, path, self.size, options, hashlib.sha256(self.data).hexdigest(), notes=self.all_notes,
             input_sha256=self.input_sha256, synthetic_tag=self.synthetic, metadata=self.metadata,
         )  # fmt: skip
+
+
+def shows_seed(record: Mapping[str, Any]) -> bool:
+    """Whether a photo has faces that may depend on the seed, by its side-car."""
+    return any(face.get("action") not in _UNSEEDED for face in record.get("faces") or ())
+
+
+def same_draws(made: NewPhoto, record: Mapping[str, Any]) -> bool:
+    """Whether a photo that was made again has the faces that its side-car tells of, so that the seed is the same."""
+    mine, theirs = ({face.get("members_digest") for face in tree["faces"]} - {None} for tree in (made.audit, record))
+    return bool(mine & theirs) if theirs else hashlib.sha256(made.data).hexdigest() == record.get("sha256")
 
 
 def new_photo(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner
 from PIL import Image
-from standin import GREEN, StandIn, call, files, film, photo
+from standin import GREEN, Result, StandIn, call, files, film, photo
 
 import ficgan.cli.deid as command
 from ficgan.cli.review import report
@@ -56,6 +57,51 @@ def test_an_equal_run_goes_on_and_another_does_not(tmp_path: Path, engine: Stand
     (tmp_path / "out/a.png.json").unlink()
     _, said = call(tmp_path / "in", "-o", tmp_path / "out", "--skip-existing", "--layer", 2, "--no-sidecar")
     assert "other options" not in said, "without side-cars there is no manifest to go by"
+
+
+def draws(engine: StandIn) -> None:
+    """The engine's new faces tell its seed, as those of the bank do."""
+
+    def tell(result: Result) -> None:
+        face = {"action": "generated", "members_digest": f"of {engine.settings['seed']}"}
+        result.audit["faces"] = [face for _ in result.faces]
+
+    engine._change = tell
+
+
+def test_results_of_another_seed_are_no_part_of_a_run(tmp_path: Path, engine: StandIn) -> None:
+    """A short seed is recorded nowhere, not even as a hash, so one finished photo is drawn again."""
+    draws(engine)
+    photo(tmp_path / "in/0.png", GREEN)  # no face: it tells nothing
+    for name in ("a.png", "b.png"):
+        photo(tmp_path / "in" / name)
+    for out in ((), ("-o", tmp_path / "out")):  # without a folder there is no manifest
+        run = [tmp_path / "in", *out, "--jobs", 1]
+        call(*run, "--seed", 3)
+        drawn = len(engine.keys)
+        summary, _ = call(*run, "--skip-existing", "--seed", 3)
+        assert (summary["failed"], len(engine.keys)) == (0, drawn + 1)
+        summary, said = call(*run, "--skip-existing", "--seed", 4, code=3)
+        assert (summary["failed"], summary["written"]) == (3, 0) and said.count("another seed; use --overwrite") == 3
+        loaded = engine.loaded
+        assert call(*run, "--skip-existing")[0]["failed"] == 0 and engine.loaded == loaded  # any seed will do
+        _, said = call(*run, "--skip-existing", "--k", 9, code=3)
+        assert said.count("other options") == 3
+        assert call(*run, "--overwrite")[0]["written"] == 3
+        _, said = call(*run, "--skip-existing", "--seed", 3, code=3)
+        assert said.count("made without a seed") == 3
+
+
+def test_films_tell_a_long_seed_only(tmp_path: Path, engine: StandIn) -> None:
+    run = [film(tmp_path / "f.mp4"), "-o", tmp_path / "out"]
+    engine.film, engine.seed_commitment = replace(engine.film, account={"seed_commitment": "of 3"}), "of 3"
+    call(*run, "--seed", 3)
+    assert call(*run, "--seed", 3, "--skip-existing")[0]["failed"] == 0
+    engine.seed_commitment = "of 4"
+    assert "another seed" in call(*run, "--seed", 4, "--skip-existing", code=3)[1]
+    engine.film, engine.seed_commitment = replace(engine.film, account={"seed_commitment": None}), None
+    call(*run, "--seed", 5, "--overwrite")
+    assert "not recorded" in call(*run, "--seed", 6, "--skip-existing")[1]
 
 
 def test_what_no_work_begins_on_is_told_and_written_down(tmp_path: Path, engine: StandIn) -> None:
