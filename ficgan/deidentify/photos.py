@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,9 @@ from ficgan.faces import (
 from ficgan.faces.detection import PyramidDetector
 from ficgan.policy import Attempt, FaceResult, Policy, Result, covered
 
-__all__ = ["Mask", "Photos", "Work", "name_possible", "spans_a_face"]
+__all__ = [
+    "NOWHERE", "CheckedDetector", "Mask", "Photos", "Work", "checked_faces", "name_possible", "spans_a_face",
+]  # fmt: skip
 
 Mask = NDArray[np.float32]
 
@@ -46,6 +48,50 @@ _COVERS: dict[str, tuple[Callable[..., Paste], str]] = {
     "mosaic": (mosaic_face, "mosaic"),
 }
 """What covers a face, and how the record calls it."""
+
+
+NOWHERE = np.full((5, 2), -1, np.float32)
+"""Landmarks of a face that has none: outside of the picture. It can be covered, and not be drawn anew."""
+
+
+def checked_faces(faces: Sequence[Face], shape: Sequence[int], detector: str) -> list[Face]:
+    """What a detector found in a photo of this shape, with `NOWHERE` for landmarks that are None or not finite.
+
+    Raises:
+        InputError: a box is none, or shows nothing of the photo: what it was meant for would stay uncovered.
+    """
+    height, width = shape[:2]
+    sound = []
+    for face in faces:
+        box = np.asarray(face.box, np.float32)
+        inside = box.clip(0, (width, height, width, height)) if box.shape == (4,) and np.isfinite(box).all() else None
+        if inside is None or (inside[2:] - inside[:2] < 1).any():
+            corners = ", ".join(f"{value:.1f}" for value in box.ravel())
+            raise InputError(
+                f"{detector}: the box {corners} covers no pixel of a picture of {width}×{height}; give x0, y0, x1, y1 "
+                "in its pixels"
+            )
+        marks = face.landmarks
+        if marks is None or not np.isfinite(marks).all():
+            marks = NOWHERE
+        elif np.shape(marks) != (5, 2):
+            raise InputError(f"{detector}: landmarks have the shape {np.shape(marks)}; give [5, 2] or None")
+        sound.append(replace(face, box=box, landmarks=np.asarray(marks, np.float32)))
+    return sound
+
+
+@dataclass(frozen=True)
+class CheckedDetector:
+    """A detector of the user's, which may know no landmarks; see `checked_faces`."""
+
+    detector: FaceDetector
+
+    @property
+    def name(self) -> str:
+        return self.detector.name
+
+    def detect(self, image: Image) -> list[Face]:
+        return checked_faces(self.detector.detect(image), image.shape, self.name)
 
 
 @dataclass
@@ -174,7 +220,7 @@ class Photos:
             elif self.strict and work.result.doubt:
                 work.result.mask(f"doubtful find ({work.result.doubt})")
             elif not work.live:
-                work.result.mask("" if work.sight is None else work.sight.problem)
+                work.result.mask("it has no usable landmarks" if work.sight is None else work.sight.problem)
             elif work.sight is not None:
                 work.result.note = work.sight.note
         self._read(image, works)
