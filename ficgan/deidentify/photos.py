@@ -80,15 +80,15 @@ def checked_faces(faces: Sequence[Face], shape: Sequence[int], detector: str) ->
     return sound
 
 
-@dataclass(frozen=True)
+@dataclass
 class CheckedDetector:
     """A detector of the user's, which may know no landmarks; see `checked_faces`."""
 
     detector: FaceDetector
+    name: str = field(init=False)
 
-    @property
-    def name(self) -> str:
-        return self.detector.name
+    def __post_init__(self) -> None:
+        self.name = self.detector.name
 
     def detect(self, image: Image) -> list[Face]:
         return checked_faces(self.detector.detect(image), image.shape, self.name)
