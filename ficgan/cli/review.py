@@ -53,6 +53,12 @@ def analyse(film: str, folder: str, mode: str, overwrite: bool, **given: Any) ->
     """
     share_processors()
     from ficgan.anonymizers.modes import caution
+    from ficgan.images import disguised
+
+    if Path(film).is_file():
+        with open(film, "rb") as file:
+            if why := disguised(film, file, film=True):
+                raise InputError(why)
 
     started = time.monotonic()
     unused = click.command("face")(options(opts.FACE)(lambda **_: None)).make_context("face", []).params

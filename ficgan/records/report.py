@@ -273,10 +273,11 @@ def _looks(record: Record) -> Iterator[str]:
     if not (isinstance(check, Mapping) and check.get("checked") is True):
         yield f"Faces were searched by the detector {detector}. Nothing looked through the results a second time."
         return
-    again, part = check.get("detector"), "all frames" if settings.get("verify") == "full" else "some frames"
+    again = check.get("detector")
+    part = "all frames" if settings.get("verify") == "full" else "about one frame a second"
     if again == detector:
         yield (
-            f"The detector {detector} looked twice, at the source and at {part} of the result, since no other one was "
+            f"The detector {detector} looked twice, at the source and at {part} of the result, as no other one was "
             "there: a face that it cannot see it missed both times."
         )
     else:
@@ -357,7 +358,7 @@ def _risks(folder: Folder) -> str:
             continue
         figures = "".join(_figure(face, picture) for face, picture in zip(shown, _pictures(shown), strict=True))
         more = len(all_of_it) - len(shown)
-        rest = f"{more:,} more are in the records." if more else ""
+        rest = f"{more:,} more in the records." if more else ""
         if why == "close":
             apart = closeness(folder.records)
             near = sum(share < CLOSE for share in apart) - len(shown)

@@ -201,9 +201,9 @@ def _exemption(rule: Mapping[str, Any]) -> str:
     ]  # fmt: skip
     people = rule.get("people")
     whom = [str(person) for person in people if person] if isinstance(people, list) else []
-    named = [f"people {', '.join(whom)}"] if whom else []
-    reason = [str(rule["reason"])] if rule.get("reason") else []
-    return ", ".join((" ".join((str(rule.get("rule", "a rule")).removeprefix("span on "), *bounds)), *reason, *named))
+    reason = [f"({rule['reason']})"] if rule.get("reason") else []
+    told = " ".join((str(rule.get("rule", "a rule")).removeprefix("span on "), *bounds, *reason))
+    return f"{told}, people {', '.join(whom)}" if whom else told
 
 
 def edits_in(record: Record) -> list[str]:
@@ -228,7 +228,7 @@ class Verdict:
 
 def verdict(folder: Folder) -> Verdict:
     """One line: fit to sign, or what stands against it."""
-    against, open_ = "; ".join(_against(folder)), "; ".join(_to_agree(folder.records))
+    against, open_ = "; ".join(_against(folder)), "; ".join(_to_agree(folder))
     if against:
         return Verdict("no", f"Not fit to sign: {against}." + (f" Also to be looked at: {open_}." if open_ else ""))
     if open_:
@@ -253,7 +253,8 @@ def _against(folder: Folder) -> Iterator[str]:
             yield f"{many(number, noun)} {one if number == 1 else more}"
 
 
-def _to_agree(records: Sequence[Record]) -> Iterator[str]:
+def _to_agree(folder: Folder) -> Iterator[str]:
+    records = folder.records
     photos = [(record, kept) for record in records if not record.is_film and (kept := _kept(record))]
     films = [(record, kept) for record in records if record.is_film and (kept := _kept(record))]
     if photos:
@@ -273,6 +274,10 @@ def _to_agree(records: Sequence[Record]) -> Iterator[str]:
     ):
         if number:
             yield f"{number:,} {what.replace('#', '' if number == 1 else 's')}"
+    if not folder.manifests:
+        yield "no manifest, so inputs that failed are not known"
+    if not folder.checked:
+        yield "results not compared with their records"
 
 
 def _is_weak(record: Record) -> bool:

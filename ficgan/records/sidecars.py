@@ -255,6 +255,8 @@ class Folder:
     undone: list[tuple[str, str, str]] = field(default_factory=list)
     """Inputs that a manifest names and that have no result: name, state, reason."""
     manifests: int = 0
+    checked: bool = True
+    """Whether every result was compared with its side-car."""
 
     @property
     def digest(self) -> str:
@@ -273,7 +275,7 @@ def read_folder(root: Path, *, check: bool = True) -> Folder:
     """
     if not root.is_dir():
         raise UsageError(f"{root}: no such folder; name the one that `ficgan-deid -o` wrote to")
-    found = Folder(root)
+    found = Folder(root, checked=check)
     for path in _files(root):
         name = path.relative_to(root).as_posix()
         if path.name == MANIFEST:

@@ -107,6 +107,10 @@ def test_the_side_car_of_a_film_is_as_the_schema_says(tmp_path: Path) -> None:
     (made,) = pictures(page)
     assert "0:00.10" in page and "Still recognised" in page
     assert np.asarray(made)[70:120, 70:120].std() < 30  # the cover, not the face
+    # Nor is a page fit to sign without a word where a rule kept faces.
+    call(deid, film, "-o", tmp_path / "kept", "--mode", "solid", "--keep-span", "0-9", "--quiet")
+    assert call(report, tmp_path / "kept")["fit"] == "if"
+    assert "8 of 8 sightings of faces in 1 film left as found" in (tmp_path / "kept" / "report.html").read_text()
 
 
 def test_a_finding_whose_box_was_damaged_is_left_out() -> None:
@@ -266,6 +270,12 @@ def test_a_page_is_fit_to_sign_only_where_it_names_what_was_left(
     seen = Reader(page(folder, title="set", made=datetime(2026, 1, 1), version="1")).text
     assert verdict(folder).fit == "no" and "2 inputs have no result" in verdict(folder).line
     assert all(words in seen for words in [*named, "in/lost.jpg: damaged", "formats that are not read", "in/raw.NEF"])
+
+
+@pytest.mark.parametrize(("manifests", "checked", "said"), [(0, True, "manifest"), (1, False, "compared")])
+def test_what_the_page_cannot_know_is_named(manifests: int, checked: bool, said: str) -> None:
+    folder = Folder(Path("o"), [Record(Path("o/a"), "a", photo_of({}))], manifests=manifests, checked=checked)
+    assert verdict(folder).fit == "if" and said in verdict(folder).line
 
 
 def test_the_page_says_which_detector_looked_twice() -> None:
