@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import io
 import json
 import logging
 import multiprocessing
@@ -19,13 +20,30 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.files import atomic_write, file_digest, remove_leftovers
-from ficgan.images import FILM_SUFFIXES, READABLE_SUFFIXES, film_suffix, output_suffix
-from ficgan.records.sidecars import TOOL, as_json, film_record, new_photo
+from ficgan.files import atomic_write, file_digest, remove_leftovers, unreadable
+from ficgan.images import (
+    FILM_SUFFIXES,
+    READABLE_SUFFIXES,
+    UNREAD_SUFFIXES,
+    disguised,
+    film_suffix,
+    output_suffix,
+    unread,
+)
+from ficgan.records.sidecars import (
+    TOOL,
+    NewPhoto,
+    as_json,
+    film_record,
+    long_name,
+    new_photo,
+    same_draws,
+    shows_seed,
+)
 
 if TYPE_CHECKING:
     from ficgan.deidentify import Result
@@ -56,13 +74,13 @@ class Place:
         self.url, self.root = url, root.rstrip("/") or "/"
         self.is_local = type(self.fs).__name__ == "LocalFileSystem"
 
-    def files(self) -> Iterator[tuple[str, int]]:
-        """Names below the folder, and their sizes; hidden ones and what links lead to elsewhere are left out."""
+    def files(self) -> Iterator[tuple[str, bool]]:
+        """Names below the folder, and whether each is an ordinary file, no link; hidden ones are left out."""
         for path, about in sorted(self.fs.find(self.root, detail=True).items()):
             name = path[len(self.root) :].lstrip("/")
             hidden = any(part.startswith(".") for part in name.split("/"))
-            if about.get("type") == "file" and not about.get("islink") and not hidden and name:
-                yield name, int(about.get("size") or 0)
+            if not hidden and name:
+                yield name, about.get("type") == "file" and not about.get("islink")
 
     def path(self, name: str) -> str:
         """Of a file below the folder."""
@@ -158,7 +176,7 @@ def plan(source: Place, target: Place, *, films: bool = True) -> tuple[list[Job]
         suffix = path.suffix.lower()
         if suffix in FILM_SUFFIXES and films:
             ending = film_suffix(Path(name))
-        elif suffix in READABLE_SUFFIXES:
+        elif suffix in READABLE_SUFFIXES | UNREAD_SUFFIXES:  # the latter fail, and so are told
             ending = output_suffix(name)
         else:
             others += 1
@@ -273,6 +291,8 @@ class Worker:
 
             engine = Deidentifier.from_pretrained(**task.engine)
         self._engine = engine
+        self._same_seed: bool | None = None
+        """Whether this seed made what was there before; None: not known."""
         self._draw: Callable[..., Result] = engine
         if task.decisions is not None:
             from ficgan.deidentify.decided import deciding
@@ -295,10 +315,19 @@ class Worker:
         return {**line, "seconds": round(time.monotonic() - began, 3)}
 
     def _done(self, job: Job) -> dict[str, Any]:
+        why = unread(job.input)
+        if not why and self._target.is_local:
+            why = long_name(job.input, PurePath(job.output), film=job.is_film)
+        if not why and self._source.is_local and (missing := unreadable(self._source.path(job.input))):
+            why = f"{job.input}: {missing}"
+        _refuse(why)
         if not job.is_film:
             data = self._source.read(job.input)
+            _refuse(disguised(job.input, io.BytesIO(data), film=False))
             return self._made(job, hashlib.sha256(data).hexdigest(), lambda: self._photo(job, data))
         with self._source.as_file(job.input) as path:
+            with path.open("rb") as file:
+                _refuse(disguised(job.input, file, film=True))
             return self._made(job, file_digest(path), lambda: self._film(job, path))
 
     def _made(self, job: Job, digest: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -318,21 +347,41 @@ class Worker:
         before, there = self._recorded(side), self._target.exists(job.output)
         if before is not None and there:
             if before.get("input_sha256") == digest and before.get("options") == json.loads(as_json(task.options)):
-                return before
+                if task.overwrite and task.options.get("seed"):
+                    return None  # to draw it again costs as much as to learn whether this seed made it
+                if self.has_seed_of(job, before):
+                    return before
+                raise InputError(f"{job.output} exists and was made with another seed; use --overwrite to replace it")
             if not task.overwrite:
                 raise InputError(f"{job.output} exists and is of another file or run; use --overwrite to replace it")
         elif not task.overwrite and before is None and self._target.exists(side):
             raise InputError(f"{side} exists and is no side-car; use --overwrite to replace it")
         return None
 
-    def _photo(self, job: Job, data: bytes) -> dict[str, Any]:
+    def has_seed_of(self, job: Job, record: Mapping[str, Any]) -> bool:
+        """Whether this seed made a recorded result; True where there is none, or nothing tells.
+
+        A short seed is recorded nowhere, so a photo is drawn again, the first one that tells.
+        """
+        if not self._task.options.get("seed"):
+            return True
+        if job.is_film:
+            return record.get("seed_commitment") in (None, self._engine.seed_commitment)
+        if self._same_seed is None and shows_seed(record):
+            self._same_seed = same_draws(self._new(job, self._source.read(job.input)), record)
+        return self._same_seed is not False
+
+    def _new(self, job: Job, data: bytes) -> NewPhoto:
         task = self._task
-        made = new_photo(
+        return new_photo(
             self._draw, data, job.input, output=job.output, max_pixels=task.max_pixels, tag=task.tag,
             keep_metadata=task.keep_metadata, require_face=task.require_face,
         )  # fmt: skip
+
+    def _photo(self, job: Job, data: bytes) -> dict[str, Any]:
+        made = self._new(job, data)
         self._target.write(job.output, made.data)
-        return made.sidecar(job.output, task.options)
+        return made.sidecar(job.output, self._task.options)
 
     def _film(self, job: Job, path: Path) -> dict[str, Any]:
         """Write the new film. On a disk it goes on where a worker that died left it (`.NAME.ficgan-work`)."""
@@ -345,12 +394,21 @@ class Worker:
             open_video(new).close()  # nobody looks at every film of many: what cannot be read again is an error
             return film_record(result, new, job.output, task.options)
 
+    def record_of(self, job: Job) -> dict[str, Any] | None:
+        """The side-car of a result; None where there is none of ours."""
+        return self._recorded(f"{job.output}.json")
+
     def _recorded(self, side: str) -> dict[str, Any] | None:
         try:
             record = json.loads(self._target.read(side))
         except (FileNotFoundError, ValueError):
             return None
         return record if isinstance(record, dict) and record.get("tool") == TOOL else None
+
+
+def _refuse(why: str) -> None:
+    if why:
+        raise InputError(why)
 
 
 def _counts(record: Mapping[str, Any]) -> dict[str, int]:

@@ -20,7 +20,10 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["ModelInfo", "alone_in", "atomic_write", "file_digest", "file_header", "partial_file", "remove_leftovers"]
+__all__ = [
+    "ModelInfo", "alone_in", "atomic_write", "file_digest", "file_header", "partial_file", "remove_leftovers",
+    "unreadable",
+]  # fmt: skip
 
 _LEFTOVER = re.compile(r"\.ficgan-[0-9a-f]{16}\.tmp")
 _swept: set[Path] = set()
@@ -34,6 +37,13 @@ def file_digest(path: str | os.PathLike[str]) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise FicganError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def unreadable(path: str | os.PathLike[str]) -> str:
+    """Why a path is no file that can be read, without its name; "" where it is one."""
+    if os.path.isfile(path):
+        return "" if os.access(path, os.R_OK) else "cannot be read; check its permissions"
+    return "not a file" if os.path.exists(path) else "a link to nothing" if os.path.islink(path) else "no such file"
 
 
 def file_header(path: str | Path) -> tuple[str, dict[str, Any]]:

@@ -296,6 +296,78 @@ def test_results_of_others_are_not_overwritten(source: Path, tmp_path: Path) -> 
     assert {line["state"] for line in settled.values()} == {"done"}
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("link.png", None, "a link to nothing"),
+        ("pipe.png", "fifo", "not a file"),
+        ("x" * 247 + ".png", photo(1), "1 bytes too long"),
+        ("x" * 239 + ".mp4", b"film", "1 bytes too long"),
+        ("film.jpg", b"\0\0\0\x20ftypisom", "is a film"),
+        ("photo.mkv", photo(1), "is a photo"),
+        ("raw.NEF", b"II*\0", ".nef files are not read"),
+    ],
+)
+def test_inputs_that_could_be_lost_in_silence(
+    name: str, content: Any, said: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = source / "a" / name
+    if content is None:
+        path.symlink_to("nowhere")
+    elif content == "fifo":
+        os.mkfifo(path)
+    else:
+        path.write_bytes(content)
+    (source / "a" / "linked.png").symlink_to("0.png")
+    monkeypatch.setattr("ficgan.bulk.local_engine", lambda jobs: Inline())
+    outcome = CliRunner().invoke(command.bulk, [str(source), "-o", str(tmp_path / "out"), "--mode", "solid"])
+    assert outcome.exit_code == 3 and f"a/{name}: " in outcome.stderr and said in outcome.stderr, outcome.output
+    summary = json.loads(outcome.stdout)
+    assert (summary["inputs"], summary["done"], summary["failed"]) == (8, 7, 1)
+    (line,) = (line for line in lines(tmp_path / "out" / "manifest.jsonl")[1:] if line["state"] == "failed")
+    assert line["input"] == f"a/{name}" and said in line["error"] and line["attempts"] == 1
+
+
+def test_results_of_another_seed_are_refused(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Seeded:
+        """Draws by its seed, and commits itself to a long one."""
+
+        def __init__(self, seed: int, commitment: str | None = None) -> None:
+            self.seed, self.seed_commitment = seed, commitment
+
+        def __call__(self, image: np.ndarray, *, key: str = "") -> Result:
+            result = engine(image, key=key)
+            result.audit["faces"][0]["members_digest"] = f"of {self.seed}"
+            return result
+
+    seeds = [3]
+
+    def inline(jobs: int) -> Any:
+        return lambda task, todo: map(Worker(task, Seeded(seeds[0])), todo)
+
+    def invoke(*more: str) -> Any:
+        monkeypatch.setattr("ficgan.deidentify.Deidentifier.from_pretrained", lambda **_: Seeded(seeds[0]))
+        monkeypatch.setattr("ficgan.bulk.local_engine", inline)
+        return CliRunner().invoke(
+            command.bulk, [str(source), "-o", str(tmp_path / "out"), "--seed", str(seeds[0]), *more]
+        )
+
+    assert invoke().exit_code == 0 and invoke().exit_code == 0
+    seeds[0] = 4
+    outcome = invoke()
+    assert outcome.exit_code == 2 and "another seed" in outcome.stderr
+    other = ["--manifest", str(tmp_path / "other.jsonl")]  # without the line, the side-cars are all there is
+    outcome = invoke(*other)
+    assert outcome.exit_code == 3 and outcome.stderr.count("another seed") == 6
+    assert invoke(*other, "--overwrite").exit_code == 0
+    digests = {json.loads(path.read_text())["faces"][0]["members_digest"] for path in tmp_path.glob("out/a/**/*.json")}
+    assert digests == {"of 4"}
+    film = Worker(Task(str(source), str(tmp_path), options={"seed": True}), Seeded(1, "long"))
+    job = Job("a.mp4", "a.mp4")
+    told = [film.has_seed_of(job, {"seed_commitment": promise}) for promise in ("long", "other", None)]
+    assert told == [True, False, True]
+
+
 def test_a_manifest_belongs_to_one_run_and_one_process(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
     with Manifest(path, {"k": 2}) as first:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import io
 import json
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -358,11 +361,91 @@ def test_cuda_asked_for_and_absent(parts) -> None:
         np.zeros((4, 4, 3), np.float32),
         np.zeros((0, 4, 3), np.uint8),
         None,
+        io.StringIO("text"),
     ],
 )
 def test_what_is_no_image(parts, image) -> None:
     with pytest.raises(InputError, match=r"image (must|is empty)"):
         build(parts, [])(image)
+
+
+NAN = np.full((5, 2), np.nan, np.float32)
+
+
+@pytest.mark.parametrize("mode", ["ficgan", "solid", "blur", "dp-pix:eps=1"])
+@pytest.mark.parametrize("marks", [None, NAN])
+def test_a_box_without_landmarks_is_covered(parts, photo, mode, marks) -> None:
+    """Beside a face that has them; a second detector may know boxes only."""
+    other = face(130, 30, 80)
+    given = [Face(np.array([20, 30, 90, 110], np.float64), marks, 1.0), other]  # type: ignore[arg-type]
+    result = build(parts, given, mode=mode)(photo)
+    assert result.uncovered == 0 and (result.image != photo).any(-1)[45:95, 35:75].mean() > 0.9
+    action = {"ficgan": "masked", "solid": "solid", "blur": "blurred"}.get(mode, "dp-pix")
+    assert result.faces[0].action == action and result.faces[1].action in (action, "generated")
+    json.dumps(result.audit, allow_nan=False, default=np.ndarray.tolist)
+
+
+@pytest.mark.parametrize(
+    ("box", "marks", "said"),
+    [
+        ([300, 30, 380, 110], None, "covers no pixel of a picture of 220×160"),
+        ([-90, -90, -10, -10], None, "covers no pixel"),
+        ([0.2, 0.3, 0.6, 0.7], None, "covers no pixel"),
+        ([50, 30, 40, 110], None, "covers no pixel"),
+        ([np.nan] * 4, None, "covers no pixel"),
+        ([1, 2, 50], None, "covers no pixel"),
+        ([20, 30, 90, 110], np.zeros((68, 2)), r"\(68, 2\)"),
+    ],
+)
+def test_a_find_that_hides_nothing_is_an_error(parts, photo, box, marks, said) -> None:
+    """To say that it is covered would be false."""
+    with pytest.raises(InputError, match=said):
+        build(parts, [Face(np.array(box, np.float32), marks, 1.0)], mode="solid")(photo)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"channel_order": "BGR"}, "use rgb or bgr"), ({"keys": ["a"]}, "2 images and 1 keys"),
+        ({"keys": ["a", "b", "c"]}, "2 images and 3 keys"), ({"keys": "ab"}, "one text"),
+    ],
+)  # fmt: skip
+def test_arguments_of_a_batch_are_checked(parts, photo, given, said) -> None:
+    with pytest.raises(UsageError, match=said):
+        build(parts, []).batch([photo, photo], **given)
+    if "keys" in given:
+        with pytest.raises(UsageError, match=said):
+            build(parts, []).aligned(np.stack([photo[:48, :48]] * 2), keys=given["keys"])
+
+
+def test_a_batch_says_how_far_it_is(parts, photo) -> None:
+    steps: list[Any] = []
+    build(parts, [face(40, 30, 80)]).batch([photo, photo], progress=lambda *step: steps.append(step))
+    assert steps == [(n, 2, stage) for stage in ("searching", "drawing") for n in (1, 2)]
+
+
+def test_another_process_makes_the_same(photo) -> None:
+    """Networks cannot be pickled; what a Deidentifier is made of can, with its seed, also a random one."""
+    for options in ({"mode": "dp-pix:eps=1"}, {"mode": "dp-pix:eps=1", "seed": 3}, {"mode": "mosaic", "strict": True}):
+        made = Deidentifier.from_pretrained(detector=Fixed([face(40, 30, 80)]), recognizer=None, **options)
+        other = pickle.loads(pickle.dumps(made))
+        np.testing.assert_array_equal(other(photo, key="a").image, made(photo, key="a").image)
+        assert other._photos.strict == options.get("strict", False)
+
+
+def test_made_of_parts_it_cannot_be_pickled_and_is_copied_as_it_is(parts, photo) -> None:
+    made = build(parts, [face(40, 30, 80)])
+    with pytest.raises(UsageError, match="from_pretrained"):
+        pickle.dumps(made)
+    assert copy.copy(made).face_model is made.face_model
+
+
+@pytest.mark.slow
+def test_a_pickle_keeps_changed_controls() -> None:
+    made = Deidentifier.from_pretrained(k=500).with_controls(k=600, psi=0.4, fallback="black", attributes="Female")
+    other = pickle.loads(pickle.dumps(made))
+    assert (other.model.k, other.model.attributes, other.psi) == (600, "Female", 0.4)
+    assert other._photos.fallback == "black" and other.model.seed == made.model.seed
 
 
 def test_arrays_pictures_and_paths(parts, photo, tmp_path) -> None:
@@ -374,7 +457,11 @@ def test_arrays_pictures_and_paths(parts, photo, tmp_path) -> None:
     result = deid(clear, key="a").image
     np.testing.assert_array_equal(result, np.dstack([want, clear[..., 3]]))
     Pillow.fromarray(photo).save(tmp_path / "a.png")
-    for given in (Pillow.fromarray(photo), tmp_path / "a.png", str(tmp_path / "a.png")):
+    data = (tmp_path / "a.png").read_bytes()
+    written = io.BytesIO()
+    written.write(data)  # and so is at its end
+    for given in (Pillow.fromarray(photo), tmp_path / "a.png", str(tmp_path / "a.png"), data, bytearray(data), written,
+                  io.BufferedReader(io.BytesIO(data))):  # fmt: skip
         np.testing.assert_array_equal(deid(given, key="a").image, want)
     grey = deid(photo[..., 0])
     assert grey.image.shape == photo.shape[:2] and (grey.image != photo[..., 0])[grey.mask > 0.5].mean() > 0.8

@@ -24,8 +24,20 @@ import click
 from ficgan.cli._console import EXIT_SOME_FAILED, Progress, sentence
 from ficgan.cli._plan import Job, Plan, obstacle
 from ficgan.errors import FicganError, InputError, TakenError, memory_ran_out
-from ficgan.files import alone_in, atomic_write, file_digest
-from ficgan.records.sidecars import Manifest, NewPhoto, as_json, film_record, new_photo, own_sidecar, sidecar_path
+from ficgan.files import alone_in, atomic_write, file_digest, unreadable
+from ficgan.images import disguised
+from ficgan.records.sidecars import (
+    Manifest,
+    NewPhoto,
+    as_json,
+    film_record,
+    long_name,
+    new_photo,
+    own_sidecar,
+    same_draws,
+    shows_seed,
+    sidecar_path,
+)
 
 __all__ = ["Run", "RunOptions", "finish"]
 
@@ -71,6 +83,8 @@ class Run:
         """By the names of `SUMMARY`; "unread" are faces that no recogniser has read again."""
         self.photos_left = 0
         self._warned_of_voices = False
+        self._seeded: list[tuple[Job, Mapping[str, Any]]] = []
+        """Finished results of earlier runs, and their side-cars, where this run has a seed."""
 
     @property
     def ok(self) -> bool:
@@ -94,8 +108,8 @@ class Run:
             FicganError: The model cannot be set up, so nothing can be done.
         """
         self.counts.update(inputs=len(plan.jobs) + len(plan.errors), skipped=plan.left_out.total())
-        for message in plan.errors:
-            self._fail(message)
+        for name, output, message in plan.errors:
+            self._fail_unbegun(name, output, message)
         for note in plan.notes:
             self._report.info(note)
         if self.manifest.foreign:
@@ -109,10 +123,11 @@ class Run:
         self._report.begin(len(plan.jobs))  # before the inputs are looked at: there may be a million
         ready = [job for job in plan.jobs if self._is_ready(job)]
         self.photos_left = sum(not job.film for job in ready)
-        if not ready:
+        if not ready and not self._seeded:
             return
         self._report.begin(len(ready))
         engine, done = make_engine(), 0
+        self._check_seed(engine)
         for film, group in groupby(ready, lambda job: job.film):
             for job in (self._films if film else self._photos)(list(group), engine):
                 done += 1
@@ -122,10 +137,8 @@ class Run:
     def _is_ready(self, job: Job) -> bool:
         """Whether a job can begin: its input is there, its output is free and can be written. Loads nothing."""
         try:
-            if not job.address and not job.source.is_file():
-                raise InputError(f"{job.source}: {'not a file' if job.source.exists() else 'no such file'}")
-            if not job.address and not os.access(job.source, os.R_OK):
-                raise InputError(f"{job.source}: cannot be read; check its permissions")
+            if not job.address and (why := self._misfit(job)):
+                raise InputError(why)
             if self.options.skip_existing and self._is_finished(job):
                 self.counts["skipped"] += 1
                 return False
@@ -133,9 +146,18 @@ class Run:
             if (found := obstacle(job.output.parent)) is not None:
                 raise InputError(f"{found}: cannot be written to; choose another output folder")
         except InputError as error:
-            self._fail(str(error))
+            self._fail_unbegun(job.name, job.output, str(error))
             return False
         return True
+
+    def _misfit(self, job: Job) -> str:
+        """Why a file cannot become its result, by its name and first bytes; "" where it may."""
+        if why := unreadable(job.source):
+            return f"{job.source}: {why}"
+        with job.source.open("rb") as file:
+            return disguised(job.name, file, film=job.film) or long_name(
+                job.name, job.output, film=job.film, sidecar=self.options.sidecar
+            )
 
     def _is_finished(self, job: Job) -> bool:
         """Whether an earlier run made this result, of this very input where its side-car tells."""
@@ -154,9 +176,32 @@ class Run:
             raise InputError(
                 f"{job.name}: {job.output} exists and its side-car does not; use --overwrite to replace it"
             )
-        if job.address or record.get("input_sha256") in (None, file_digest(job.source)):
-            return True
-        raise InputError(f"{job.name}: {job.output} was made of another file; use --overwrite to replace it")
+        if not job.address and record.get("input_sha256") not in (None, file_digest(job.source)):
+            raise InputError(f"{job.name}: {job.output} was made of another file; use --overwrite to replace it")
+        told, before = json.loads(as_json(self.options.recorded)), record.get("options")
+        before = before if isinstance(before, dict) else {}
+        if other := [name for name in told.keys() & before.keys() - {"seed", "device"} if told[name] != before[name]]:
+            why = f"{job.output} was made with other options ({', '.join(sorted(other))})"
+            raise InputError(f"{job.name}: {why}; use --overwrite to replace it")
+        if told.get("seed"):
+            if before.get("seed") is False:
+                raise InputError(f"{job.name}: {job.output} was made without a seed; use --overwrite to replace it")
+            self._seeded.append((job, record))
+        return True
+
+    def _check_seed(self, engine: Any) -> None:
+        """Results of another seed are failures. A short seed is recorded nowhere, so one photo is drawn again."""
+        if not self._seeded:
+            return
+        photo = next((one for one in self._seeded if not one[0].film and shows_seed(one[1])), None)
+        other = photo is not None and not same_draws(self._photo(photo[0], engine)[0], photo[1])
+        for job, record in self._seeded:
+            promise = record.get("seed_commitment") if job.film else None
+            if other or (promise is not None and promise != engine.seed_commitment):
+                self.counts["skipped"] -= 1
+                self._fail(f"{job.name}: {job.output} was made with another seed; use --overwrite to replace it")
+            elif job.film and promise is None:
+                self._report.info(f"{job.name}: {job.output} stays; whether this seed made it is not recorded.")
 
     def _check_free(self, job: Job) -> None:
         if self.options.overwrite:
@@ -166,6 +211,12 @@ class Run:
                 raise TakenError(
                     f"{job.name}: {path} exists already; use --skip-existing to do the rest, --overwrite to replace it"
                 )
+
+    def _fail_unbegun(self, name: str, output: Path | None, message: str) -> None:
+        """An input that no work began on; where the result of an earlier run is there, it stays the last word."""
+        self._fail(message)
+        if output is None or not output.is_file():
+            self.manifest.add(output, input=name, state="failed", error=message)
 
     def _fail(self, message: str) -> None:
         self.counts["failed"] += 1

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from ficgan import sandbox
 from ficgan.cli._shared import KIND, Box, Direction, Diversity, Finite, KindParts, Mode, Pair, Seconds
@@ -289,10 +290,28 @@ VIDEO_OUT: tuple[Any, ...] = (
 """How films are written."""
 
 
+IDENTITY = {
+    "k": "--k", "layer": "--layer", "band": "--layers", "alpha": "--alpha", "psi": "--diversity",
+    "attributes": "--attributes", "directions": "--add", "keep_kind": "--keep-kind", "exemplar": "--exemplar",
+    "swap": "--swap",
+}  # fmt: skip
+"""Options that say who takes a face's place; --seed is of other methods, too."""
+
+
+def typed(names: Mapping[str, str]) -> list[str]:
+    """Which of these options stand on the command line."""
+    context = click.get_current_context(silent=True)
+    source = None if context is None else context.get_parameter_source
+    return [option for name, option in names.items() if source and source(name) is ParameterSource.COMMANDLINE]
+
+
 def engine_settings(given: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     """Options of HIDE, FACE, SEARCH and MODEL as `Deidentifier.from_pretrained` takes them; for files see `loaded`."""
     if "mode" not in more:  # a project's faces may have modes of their own
         _check_background(given)
+        name = str(given["mode"]).partition(":")[0]
+        if name != "ficgan" and (idle := typed(IDENTITY)):
+            raise UsageError(f"--mode {name} draws no new face, so {', '.join(idle)} would do nothing; leave that out")
     layer, band, scale = given["layer"], given["band"], given["scale"]
     if layer is not None and band is not None:
         raise UsageError("--layer and --layers exclude each other; give one of the two")

@@ -16,7 +16,9 @@ from ficgan.images import (
     WRITABLE_FILMS,
     WRITABLE_SUFFIXES,
     film_suffix,
+    is_animated,
     output_suffix,
+    unread,
 )
 from ficgan.records.sidecars import MANIFEST, vouches_for
 
@@ -33,20 +35,7 @@ def is_address(name: str) -> bool:
 def is_film(path: Path) -> bool:
     """Whether a file is a film rather than a photo: by its suffix, or because it is animated."""
     suffix = path.suffix.lower()
-    if suffix in FILM_SUFFIXES:
-        return True
-    if suffix not in _ANIMATED:
-        return False
-    import warnings
-
-    from PIL import Image
-
-    try:
-        with warnings.catch_warnings(), Image.open(path) as image:
-            warnings.simplefilter("ignore")
-            return bool(getattr(image, "is_animated", False))
-    except Exception:  # what cannot be read is refused later, with the reason
-        return False
+    return suffix in FILM_SUFFIXES or (suffix in _ANIMATED and is_animated(path))
 
 
 def mirrored(
@@ -132,7 +121,8 @@ class Plan:
     jobs: list[Job] = field(default_factory=list)
     left_out: Counter[tuple[str, str]] = field(default_factory=Counter)
     """How many, by noun and reason."""
-    errors: list[str] = field(default_factory=list)
+    errors: list[tuple[str, Path | None, str]] = field(default_factory=list)
+    """What has no job: input, output where it would have one, and why."""
 
     @property
     def notes(self) -> list[str]:
@@ -214,7 +204,7 @@ def make_plan(
     found = len(plan.jobs)
     _check_outputs(plan, overwrite)
     if found and not plan.jobs:
-        raise UsageError("; ".join(plan.errors))
+        raise UsageError("; ".join(why for *_, why in plan.errors))
     return plan
 
 
@@ -257,7 +247,7 @@ def _sources(inputs: Sequence[str], folder: Path | None, recursive: bool, plan: 
         outside = None if folder is None or _same(folder, path) else os.path.realpath(folder)
 
         def cannot_list(error: OSError) -> None:
-            plan.errors.append(f"{error.filename}: cannot be listed ({error.strerror})")
+            plan.errors.append((str(error.filename), None, f"{error.filename}: cannot be listed ({error.strerror})"))
 
         for parent, folders, files in os.walk(path, onerror=cannot_list):
             if recursive:
@@ -271,6 +261,9 @@ def _sources(inputs: Sequence[str], folder: Path | None, recursive: bool, plan: 
                 # `._x.jpg` beside `x.jpg` is what macOS leaves on foreign disks: no image, in spite of its name
                 if file.startswith(".") and not file.startswith("._") and Path(file).suffix.lower() in MEDIA:
                     plan.left_out[HIDDEN] += 1
+                    continue
+                if not file.startswith(".") and (why := unread(Path(parent, file))):
+                    plan.errors.append((os.path.join(parent, file), None, why))
                     continue
                 if file.startswith(".") or Path(file).suffix.lower() not in MEDIA:
                     plan.left_out[NOT_MEDIA] += not _is_sidecar_name(Path(parent) / file)
@@ -311,16 +304,17 @@ def _check_outputs(plan: Plan, overwrite: bool) -> None:
     for job in plan.jobs:
         place = os.path.realpath(job.output)
         rivals = [other.name for other in places[place] if other is not job]
+        why = ""
         if rivals:
-            plan.errors.append(
-                f"{job.name} and {rivals[0]} would both become {job.output}; give each a run or a folder of its own"
-            )
+            why = f"{job.name} and {rivals[0]} would both become {job.output}; give each a run or a folder of its own"
         elif place in sources and sources[place] != job.source:
-            plan.errors.append(f"{job.name} would overwrite the input {sources[place]}; choose another output folder")
+            why = f"{job.name} would overwrite the input {sources[place]}; choose another output folder"
         elif place in sources and not overwrite:
             raise UsageError(
                 f"{job.source}: output and input are one file; use --overwrite, --suffix or another folder"
             )
+        if why:
+            plan.errors.append((job.name, job.output, why))
         else:
             left.append(job)
     plan.jobs = left

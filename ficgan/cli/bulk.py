@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from ficgan.cli import HELP
 from ficgan.cli import _options as opts
@@ -17,6 +16,7 @@ from ficgan.errors import FicganError, UsageError
 from ficgan.files import file_digest
 
 if TYPE_CHECKING:
+    from ficgan.bulk import Job, Task
     from ficgan.cli._console import Progress
     from ficgan.deidentify.decided import PhotoDecisions
 
@@ -98,9 +98,11 @@ def bulk(source: str, out: str, report: Progress, **given: Any) -> tuple[Summary
         if given["engine"] == "ray"
         else local_engine(count)
     )
-    present = {name for name, _ in there.files()} if manifest.exists() else set()
+    present = {name for name, is_file in there.files() if is_file} if manifest.exists() else set()
     with Manifest(manifest, {"source": source, "target": out, "options": options}, present) as settled:
-        before = sum(job.input in settled.done for job in jobs)
+        before = [job for job in jobs if job.input in settled.done]
+        if before and given["seed"] is not None:
+            _check_seed(task, before, out)
         report.begin(len(jobs))
         try:
             run(task, jobs, settled, engine, retries=given["retries"], progress=report)
@@ -115,11 +117,26 @@ def bulk(source: str, out: str, report: Progress, **given: Any) -> tuple[Summary
     sums = settled.sums
     unread = given["verify"] is False and given["mode"] == "ficgan"
     summary = {
-        "inputs": len(jobs), "done": len(jobs) - len(failed), "failed": len(failed), "before": before,
+        "inputs": len(jobs), "done": len(jobs) - len(failed), "failed": len(failed),
+        "before": len(before),
         "faces": sums["faces"], "masked": sums["masked"], "reidentified": None if unread else sums["reidentified"],
         "review": sums["review"], "skipped": others, "manifest": str(manifest),
     }  # fmt: skip
     return summary, bool(failed or sums["reidentified"] or sums["review"])
+
+
+def _check_seed(task: Task, before: list[Job], out: str) -> None:
+    """A UsageError where results of an earlier run were made with another seed, which no manifest may tell."""
+    from ficgan.bulk import Worker
+    from ficgan.records.sidecars import shows_seed
+
+    worker = Worker(task)
+    for job in before:
+        record = worker.record_of(job)
+        if record is not None and not worker.has_seed_of(job, record):
+            raise UsageError(f"{out}: its results were made with another seed; choose another folder, or that seed")
+        if record is not None and not job.is_film and shows_seed(record):
+            break
 
 
 def _decisions(given: dict[str, Any]) -> dict[str, PhotoDecisions] | None:
@@ -131,8 +148,7 @@ def _decisions(given: dict[str, Any]) -> dict[str, PhotoDecisions] | None:
 
     decisions = read_decisions(given["decisions"])
     if any(photo.drawing is not None for photo in decisions.values()):
-        names = {"k": "--k", "layer": "--layer", "psi": "--diversity", "attributes": "--attributes"}
-        source = click.get_current_context().get_parameter_source
-        if twice := [option for name, option in names.items() if source(name) is ParameterSource.COMMANDLINE]:
+        names = ("k", "layer", "psi", "attributes")
+        if twice := opts.typed({name: opts.IDENTITY[name] for name in names}):
             raise UsageError(f"--decisions says how new faces are drawn; leave {', '.join(twice)} out")
     return decisions

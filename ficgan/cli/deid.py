@@ -60,7 +60,7 @@ def make_engine(**settings: Any) -> Any:
     opts.HIDE, opts.FACE, opts.SEARCH, opts.DOUBT,
     opts.film_check(
         "Re-read each new face; one that still matches its source is retried, then masked. A finished film is looked "
-        "through by another detector: all of it, or about one frame a second."
+        "through by another detector, where one is installed: all of it, or about one frame a second."
     ),
     opts.PHOTOS_OUT,
 )  # fmt: skip

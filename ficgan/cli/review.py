@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sys
 import tempfile
 import time
@@ -52,6 +53,12 @@ def analyse(film: str, folder: str, mode: str, overwrite: bool, **given: Any) ->
     """
     share_processors()
     from ficgan.anonymizers.modes import caution
+    from ficgan.images import disguised
+
+    if Path(film).is_file():
+        with open(film, "rb") as file:
+            if why := disguised(film, file, film=True):
+                raise InputError(why)
 
     started = time.monotonic()
     unused = click.command("face")(options(opts.FACE)(lambda **_: None)).make_context("face", []).params
@@ -85,7 +92,10 @@ def analyse(film: str, folder: str, mode: str, overwrite: bool, **given: Any) ->
 @click.option("--force", is_flag=True, help="Render a film that is not the one analysed.")
 @options(
     opts.HIDE[1:], opts.FACE, opts.SEARCH,
-    opts.film_check("Look through the finished film with another detector: all of it, or about one frame a second."),
+    opts.film_check(
+        "Look through the finished film, with another detector where one is installed: all of it, or about one frame a "
+        "second."
+    ),
     opts.VIDEO_OUT,
     opts.fallback("too small, turned away, or still recognised.  [default: as analysed]", default=None),
 )  # fmt: skip
@@ -196,20 +206,28 @@ def purge(folders: tuple[Path, ...], temporary: bool, dry_run: bool, quiet: bool
 @click.option(
     "--check/--no-check", default=True, show_default=True, help="Compare each result with the sha256 of its side-car."
 )
+@click.option(
+    "--signed", metavar="SHA256", help="Make no page; say whether OUT is still what was signed: the sha256 on the page."
+)
 @options(OVERWRITE)
 @reporting("file")
 def report(
-    folder: Path, out: Path | None, title: str | None, check: bool, overwrite: bool, report: Progress
-) -> tuple[Summary, bool]:
+    folder: Path, out: Path | None, title: str | None, check: bool, signed: str | None, overwrite: bool,
+    report: Progress,
+) -> tuple[Summary, bool]:  # fmt: skip
     """One page for a data protection officer, made from the side-cars in OUT: to read, to print and to sign.
 
-    It shows counts, the method in plain words, faces at risk with pictures of the results, what was not looked at, and
-    limits. The exit code is 3 where the page says that something is not ready to be published.
+    It shows counts, the method in plain words, every file and what was left in it, inputs without a result, faces to
+    look at with pictures of the results, and limits. It ends with one line: fit to sign, or what stands against it. The
+    exit code is 3 where something does. With --signed it is 3 where something changed.
     """
     from ficgan.files import atomic_write
     from ficgan.records import read_folder
-    from ficgan.records.report import GRAVE, at_risk, page
+    from ficgan.records.report import page
+    from ficgan.records.risks import GRAVE, at_risk, verdict
 
+    if signed is not None:
+        return _still_signed(folder, signed, report)
     place = folder / "report.html" if out is None else out
     found = read_folder(folder, check=check)
     refuse_existing(place, overwrite=overwrite)
@@ -218,17 +236,38 @@ def report(
     )  # fmt: skip
     with atomic_write(place, overwrite=overwrite) as file:
         file.write(html.encode())
-    faces = at_risk(found.records)
+    faces, line = at_risk(found.records), verdict(found)
     report.info(f"{place}: print it with a browser; it may show recognisable faces, so keep it with the results.")
-    grave = sum(face.why in GRAVE for face in faces)
-    changed = sum(bool(record.problem) for record in found.records)
+    report.info(line.line)
     summary: dict[str, Any] = {
         "report": str(place), "records": len(found.records),
         "faces": sum(len(record.faces) for record in found.records),
-        "at_risk": len(faces), "unsafe": grave, "changed": changed, "unrecorded": len(found.unrecorded),
-        "undone": len(found.undone), "damaged": len(found.damaged),
+        "at_risk": len(faces), "unsafe": sum(face.why in GRAVE for face in faces),
+        "changed": sum(bool(record.problem) for record in found.records), "unrecorded": len(found.unrecorded),
+        "undone": len(found.undone), "damaged": len(found.damaged), "fit": line.fit, "sha256": found.digest,
     }  # fmt: skip
-    return summary, bool(grave or changed or found.unrecorded or found.undone or found.damaged)
+    return summary, line.fit == "no"
+
+
+def _still_signed(folder: Path, signed: str, report: Progress) -> tuple[Summary, bool]:
+    """Whether the records are those of a page with this sha256, and the results those of the records."""
+    from ficgan.errors import UsageError
+    from ficgan.records import read_folder
+
+    wanted = "".join(signed.split()).lower()
+    if not re.fullmatch("[0-9a-f]{16,64}", wanted):
+        raise UsageError(f"--signed {signed}: give the sha256 that stands on the page, its first 16 digits at least")
+    found = read_folder(folder)
+    changed = [record for record in found.records if record.problem]
+    for record in changed:
+        report.error(f"{record.file}: {record.problem}")
+    same = found.digest.startswith(wanted)
+    if not same:
+        report.error(f"{folder}: its records are not those that were signed; their sha256 is {found.digest}")
+    elif not changed:
+        report.info(f"{folder}: the records are those that were signed, and all results are as they were made.")
+    summary = {"records": len(found.records), "same": same, "changed": len(changed), "sha256": found.digest}
+    return summary, bool(changed) or not same
 
 
 @click.command(context_settings=HELP)

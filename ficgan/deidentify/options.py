@@ -88,7 +88,8 @@ class Finding:
     """Which faces are found, and which of them stay.
 
     Args:
-        detector: a back end, or a name for `get_detector`.
+        detector: a back end, or a name for `get_detector`. A back end's faces may have None for landmarks, or some that
+            are not finite: they get a cover in place of a new face.
         threshold: lowest score that the detector reports.
         scale: factor of the picture that is searched, or size that it is made to fit, see `get_detector`.
         thorough: every photo is searched at all scales, and so is every frame of a film that the detector looks at.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,7 +36,9 @@ from ficgan.policy import Attempt, FaceResult, Policy, Result, covered
 if TYPE_CHECKING:
     from ficgan.deidentify.linked import Linked
 
-__all__ = ["Mask", "Photos", "Work", "name_possible", "spans_a_face"]
+__all__ = [
+    "NOWHERE", "Cast", "CheckedDetector", "Mask", "Photos", "Work", "checked_faces", "name_possible", "spans_a_face",
+]  # fmt: skip
 
 Mask = NDArray[np.float32]
 
@@ -64,6 +66,50 @@ class Cast:
     code: NDArray[np.float32]
     kind: NDArray[np.float32] | None
     rung: int
+
+
+NOWHERE = np.full((5, 2), -1, np.float32)
+"""Landmarks of a face that has none: outside of the picture. It can be covered, and not be drawn anew."""
+
+
+def checked_faces(faces: Sequence[Face], shape: Sequence[int], detector: str) -> list[Face]:
+    """What a detector found in a photo of this shape, with `NOWHERE` for landmarks that are None or not finite.
+
+    Raises:
+        InputError: a box is none, or shows nothing of the photo: what it was meant for would stay uncovered.
+    """
+    height, width = shape[:2]
+    sound = []
+    for face in faces:
+        box = np.asarray(face.box, np.float32)
+        inside = box.clip(0, (width, height, width, height)) if box.shape == (4,) and np.isfinite(box).all() else None
+        if inside is None or (inside[2:] - inside[:2] < 1).any():
+            corners = ", ".join(f"{value:.1f}" for value in box.ravel())
+            raise InputError(
+                f"{detector}: the box {corners} covers no pixel of a picture of {width}×{height}; give x0, y0, x1, y1 "
+                "in its pixels"
+            )
+        marks = face.landmarks
+        if marks is None or not np.isfinite(marks).all():
+            marks = NOWHERE
+        elif np.shape(marks) != (5, 2):
+            raise InputError(f"{detector}: landmarks have the shape {np.shape(marks)}; give [5, 2] or None")
+        sound.append(replace(face, box=box, landmarks=np.asarray(marks, np.float32)))
+    return sound
+
+
+@dataclass
+class CheckedDetector:
+    """A detector of the user's, which may know no landmarks; see `checked_faces`."""
+
+    detector: FaceDetector
+    name: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.name = self.detector.name
+
+    def detect(self, image: Image) -> list[Face]:
+        return checked_faces(self.detector.detect(image), image.shape, self.name)
 
 
 @dataclass
@@ -198,7 +244,7 @@ class Photos:
             elif self.strict and work.result.doubt:
                 work.result.mask(f"doubtful find ({work.result.doubt})")
             elif not work.live:
-                work.result.mask("" if work.sight is None else work.sight.problem)
+                work.result.mask("it has no usable landmarks" if work.sight is None else work.sight.problem)
             elif work.sight is not None:
                 work.result.note = work.sight.note
         self._read(image, works)
@@ -444,7 +490,11 @@ def _were(number: int) -> str:
 
 
 def name_possible(result: Result, possible: Sequence[Face]) -> None:
-    """Say in the account which places may be faces and stay as they are."""
+    """Say in the account which places may be faces and stay as they are.
+
+    Weak finds beside faces are common. One of which most was replaced with such a face is not as it was.
+    """
+    possible = [face for face in possible if not _is_replaced(result.mask, face)]
     result.audit["possible_faces"] = [
         {"box": [round(float(value), 1) for value in face.box], "score": round(face.score, 4)} for face in possible
     ]
@@ -454,3 +504,10 @@ def name_possible(result: Result, possible: Sequence[Face]) -> None:
         scores = f"{min(face.score for face in possible):.2f} to {max(face.score for face in possible):.2f}"
         note = f"{places} left as found (score {scores}; see possible_faces); --strict covers them"
         result.audit["notes"] = [*result.audit.get("notes", ()), note]
+
+
+def _is_replaced(mask: Mask, face: Face) -> bool:
+    """Whether more than half of a face's box was replaced."""
+    x0, y0, x1, y1 = np.rint(face.box).astype(int).clip(0)
+    place = mask[y0 : y1 + 1, x0 : x1 + 1]
+    return bool(place.size and (place > 0.5).mean() > 0.5)

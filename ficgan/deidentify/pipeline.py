@@ -11,7 +11,7 @@ from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,14 +32,15 @@ from ficgan.deidentify.options import (
     load_face_model,
     refuse_trainer,
 )
-from ficgan.deidentify.photos import Mask, Photos, Work, name_possible
+from ficgan.deidentify.photos import CheckedDetector, Mask, Photos, Work, name_possible
 from ficgan.device import resolve_device
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import CropModel, FaceModel, ModelInfo
-from ficgan.faces import Alignment, Face, FaceDetector, Recognizer, get_detector, get_recognizer, make_gate
-from ficgan.faces.detection import check_image
+from ficgan.faces import Alignment, DetectAt, Face, FaceDetector, Recognizer, get_detector, get_recognizer, make_gate
+from ficgan.faces.detection import PyramidDetector, check_image
 from ficgan.faces.models import check_onnx_device
 from ficgan.identity.kind import PARTS, parse_parts
+from ficgan.identity.ksame import commitment
 from ficgan.images.read import Picture, as_photo
 from ficgan.policy import Attempt, FaceResult, Policy, Result
 
@@ -87,6 +88,7 @@ class Deidentifier:
         finding, checking = finding or Finding(), checking or Checking()
         given = {} if isinstance(hiding.mode, str) else {mode_of(hiding.mode): hiding.mode}
         self.mode: Mode = check_mode(hiding.mode) if isinstance(hiding.mode, str) else next(iter(given))
+        self._given: Mapping[str, Any] | None = None
         self.policy, self.layer, self.psi = checking.policy, identity.layer, identity.psi
         self.mask_scale = hiding.mask_scale
         self.methods = Methods(hiding.background, identity.seed, {self.mode}, given)
@@ -105,14 +107,14 @@ class Deidentifier:
         elif self.mode == "ficgan":
             raise UsageError("a face can be generated only with a model and an identity bank; give both")
         self.alignment = Alignment() if model is None else model.alignment
-        self.detector: FaceDetector = (
-            finding.detector
-            if not isinstance(finding.detector, str)
-            else get_detector(
+        if isinstance(finding.detector, str):
+            self.detector: FaceDetector = get_detector(
                 finding.detector, threshold=finding.threshold, scale=finding.scale, thorough=finding.thorough,
                 device=sessions,
-            )
-        )  # fmt: skip
+            )  # fmt: skip
+        else:
+            own = isinstance(finding.detector, PyramidDetector | DetectAt)
+            self.detector = finding.detector if own else CheckedDetector(finding.detector)
         self._thorough = finding.thorough
         judges: list[Recognizer] = []
         for judge in checking.recognizers if self.policy.verify else ():
@@ -194,6 +196,7 @@ class Deidentifier:
             FicganError: missing or damaged files, or a bank of another model.
             UsageError: a value that cannot work.
         """
+        given = {name: value for name, value in locals().items() if name != "cls"}
         make = partial(
             cls,
             identity=Identity(layer, psi, seed, exemplar, link),
@@ -203,12 +206,30 @@ class Deidentifier:
             device=device,
         )
         if mode != "ficgan" and checkpoint is None and bank is None:
-            return make(None)  # nothing will be generated: no model
+            return make(None)._made_of(given)  # nothing will be generated: no model
         model, info, digest = load_face_model(
             checkpoint, bank, device=device, engine=engine, k=k, band=band, seed=seed, alpha=alpha,
             attributes=attributes, add=add, swap=swap, keep_kind=keep_kind, precision=precision, compile=compile,
         )  # fmt: skip
-        return make(model, info=info, digests={"checkpoint": digest})
+        return make(model, info=info, digests={"checkpoint": digest})._made_of(given)
+
+    def _made_of(self, given: Mapping[str, Any]) -> Self:
+        """This one, made of arguments of `from_pretrained`."""
+        self._given = given
+        return self
+
+    def __copy__(self) -> Self:
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What another process makes the same of: networks cannot be pickled, so the arguments are, with the seed."""
+        if self._given is None:
+            raise UsageError("only a Deidentifier of from_pretrained can be pickled; make this one in each process")
+        model = self._photos.model
+        seed = self.methods.seed if model is None else model.seed  # also a random one: all processes draw alike
+        return _again, (type(self), {**self._given, "seed": seed})
 
     @property
     def face_model(self) -> FaceModel:
@@ -225,8 +246,12 @@ class Deidentifier:
         attributes: str | None = None, fallback: str | None = None, keep_kind: str | Sequence[str] | None = None,
     ) -> Deidentifier:  # fmt: skip
         """The same with other controls; nothing is loaded again. None leaves all but `attributes` as they are."""
+        changes = {"k": k, "layer": layer, "psi": psi, "fallback": fallback, "keep_kind": keep_kind}
         other, model = copy(self), copy(self.face_model)
         other.__dict__.pop("films", None)
+        if other._given is not None:
+            changes = {name: value for name, value in changes.items() if value is not None}
+            other._given = {**other._given, **changes, "attributes": attributes or None}
         model.k, model.attributes = model.k if k is None else k, attributes or None
         model.keep_kind = model.keep_kind if keep_kind is None else parse_parts(keep_kind)
         photos = self._photos
@@ -238,6 +263,12 @@ class Deidentifier:
         model.check_draws(Attempt(other.layer), other._photos.auto_psi(1))
         return other
 
+    @property
+    def seed_commitment(self) -> str | None:
+        """What a record states of the seed of the draws; None for a short one, and where nothing is drawn."""
+        model = self._photos.model
+        return None if model is None else commitment(model.seed, model.bank.digest)
+
     # -- photos -------------------------------------------------------------------------------------------------------
 
     def __call__(
@@ -246,8 +277,8 @@ class Deidentifier:
         """De-identify one image. Several threads may call this at once.
 
         Args:
-            image: array [H,W,3] RGB, [H,W,4] RGBA or [H,W] grey, uint8 or uint16; a PIL image; or the path of a file.
-                It is not changed.
+            image: array [H,W,3] RGB, [H,W,4] RGBA or [H,W] grey, uint8 or uint16; a PIL image; or a photo's file: its
+                path, its bytes, or an open one, such as `io.BytesIO`. It is not changed.
             key: names the photo or person in the keyed draw; another key gives other faces. None: a hash of the pixels.
             layer: i for this image; None: as the Deidentifier was made.
             channel_order: "rgb", or "bgr" as OpenCV has it, for the array given and the one returned.
@@ -268,18 +299,33 @@ class Deidentifier:
         keys: Sequence[str] | None = None,
         layer: int | None = None,
         channel_order: ChannelOrder = "rgb",
+        progress: Report | None = None,
     ) -> list[Result]:
-        """De-identify several images, their faces encoded together; sizes may differ. Arguments are as of `__call__`.
+        """De-identify several images, their faces encoded together; sizes may differ.
+
+        Args:
+            images, layer, channel_order: as of `__call__`.
+            keys: one for each image, see `__call__`.
+            progress: called with images done, images in all, and the stage: "searching", then "drawing".
         """
+        if channel_order not in get_args(ChannelOrder):
+            raise UsageError(f"channel_order is {channel_order!r}; use {' or '.join(get_args(ChannelOrder))}")
+        step = progress or (lambda done, total, stage: None)
         photos = [as_photo(image, bgr=channel_order == "bgr") for image in images]
         pixels = [photo.rgb for photo in photos]
-        keys = [content_key(image) for image in pixels] if keys is None else keys
+        keys = _keys_of(pixels, keys)
         layer = self.layer if layer is None else self.face_model.check_layer(layer)
-        found = [self._photos.works(image, key) for image, key in zip(pixels, keys, strict=True)]
+        found = []
+        for done, (image, key) in enumerate(zip(pixels, keys, strict=True), 1):
+            found.append(self._photos.works(image, key))
+            step(done, len(pixels), "searching")
         works = [group for group, _ in found]
         if self.mode == "ficgan":
             self._photos.encode([(image, work) for image, group in zip(pixels, works, strict=True) for work in group])
-        results = [self._photos.finish(image, group, layer) for image, group in zip(pixels, works, strict=True)]
+        results = []
+        for done, (image, group) in enumerate(zip(pixels, works, strict=True), 1):
+            results.append(self._photos.finish(image, group, layer))
+            step(done, len(pixels), "drawing")
         for result, (_, possible) in zip(results, found, strict=True):
             name_possible(result, possible)
         for photo, result in zip(photos, results, strict=True):
@@ -303,7 +349,7 @@ class Deidentifier:
         size = crops.shape[1]
         layer = self.layer if layer is None else self.face_model.check_layer(layer)
         points = self.alignment.points(size).astype(np.float32)
-        keys = [content_key(crop_) for crop_ in crops] if keys is None else keys
+        keys = _keys_of(crops, keys)
         face = Face(size * TEMPLATE_BOX, points, 1.0)
         works = [Work(face, key, self._photos.auto_psi(1)) for key in keys]
         self._photos.encode(list(zip(crops, works, strict=True)))
@@ -451,3 +497,18 @@ class Deidentifier:
         settings = settings or self.video_settings()
         tools = self.films.tools(settings, trusted=True)
         return stream(tools, frames, fps, settings=settings, look_ahead=look_ahead, budget=budget)
+
+
+def _again(kind: type[Deidentifier], given: Mapping[str, Any]) -> Deidentifier:
+    """A Deidentifier of the arguments of another one, see `Deidentifier.__reduce__`."""
+    return kind.from_pretrained(**given)
+
+
+def _keys_of(images: Sequence[Image] | NDArray[np.uint8], keys: Sequence[str] | None) -> Sequence[str]:
+    """The keys given, one for each image, or hashes of the pixels."""
+    if keys is None:
+        return [content_key(image) for image in images]
+    if isinstance(keys, str) or len(keys) != len(images):
+        given = "one text" if isinstance(keys, str) else f"{len(keys)} keys"
+        raise UsageError(f"there are {len(images)} images and {given}; give a list with a key for each image")
+    return keys

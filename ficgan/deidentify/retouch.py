@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ficgan.anonymizers.modes import HIDING, OPAQUE
 from ficgan.arrays import content_key
 from ficgan.deidentify.options import Box, Image, doubts
-from ficgan.deidentify.photos import Work, spans_a_face
+from ficgan.deidentify.photos import NOWHERE, Work, checked_faces, spans_a_face
 from ficgan.deidentify.pipeline import Deidentifier
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import FaceModel, Sight
@@ -24,8 +24,6 @@ __all__ = ["CHOICES", "Choice", "Retouch"]
 
 CHOICES = (*HIDING, "keep")
 """What may happen to a face of a photo."""
-_NOWHERE = np.full((5, 2), -1, np.float32)
-"""Landmarks of a box in which no face was found: outside of the picture."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,8 @@ class Retouch:
             raise UsageError(f"a photo is retouched with a Deidentifier of mode ficgan, not {engine.mode}")
         self.engine, self.image = engine, image
         self.key = content_key(image) if key is None else key
-        self.faces = list(engine.detector.detect(image) if faces is None else faces)
+        found = engine.detector.detect(image) if faces is None else faces
+        self.faces = checked_faces(found, image.shape, engine.detector.name)
         self.names: dict[int, str] = {}
         """In the keyed draw, by the number of the face; others go by their number."""
         self.exemplars: dict[str, tuple[Image, Face]] = {}
@@ -90,7 +89,7 @@ class Retouch:
         if not (x1 - x0 >= 4 and y1 - y0 >= 4):
             raise InputError("the box lies outside of the photo or is smaller than 4 pixels; draw a larger one")
         found = self._closer(np.array([x0, y0, x1, y1], np.float32)) if search else None
-        self.faces.append(found or Face(np.array([x0, y0, x1, y1], np.float32), _NOWHERE, 0.0))
+        self.faces.append(found or Face(np.array([x0, y0, x1, y1], np.float32), NOWHERE, 0.0))
         return len(self.faces) - 1
 
     def add_exemplar(self, name: str, photo: Image) -> None:

@@ -145,6 +145,8 @@ def embed_largest(photo: Image, name: str, detector: FaceDetector, recognizer: R
     if not faces:
         raise UsageError(f"{name}: no face was found in it; give a photo with one clear face")
     largest = max(faces, key=lambda face: float(np.prod(face.box[2:] - face.box[:2])))
+    if np.ptp(largest.landmarks, axis=0).min() <= 0:
+        raise UsageError(f"{name}: {detector.name} finds no landmarks in it, so it cannot be recognised; use another")
     return recognizer.embed(photo, largest.landmarks[None])[0]
 
 

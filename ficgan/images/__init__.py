@@ -6,10 +6,11 @@ The names of formats stand here and load neither NumPy nor Pillow; what does is 
 from __future__ import annotations
 
 import os
+import re
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     from ficgan.files import atomic_write
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
     from ficgan.images.write import encode_image, write_image
 
 __all__ = [
-    "DIGITAL_SOURCE_TYPE", "FILM_SUFFIXES", "FORMAT_OF", "MAX_PIXELS", "READABLE_SUFFIXES", "WRITABLE_FILMS",
-    "WRITABLE_SUFFIXES", "Photo", "atomic_write", "encode_image", "film_suffix", "output_suffix", "read_image",
-    "write_image",
+    "DIGITAL_SOURCE_TYPE", "FILM_SUFFIXES", "FORMAT_OF", "MAX_PIXELS", "READABLE_SUFFIXES", "UNREAD_SUFFIXES",
+    "WRITABLE_FILMS", "WRITABLE_SUFFIXES", "Photo", "atomic_write", "disguised", "encode_image", "film_suffix",
+    "is_animated", "output_suffix", "read_image", "unread", "write_image",
 ]  # fmt: skip
 
 _MODULES = {
@@ -38,6 +39,14 @@ READABLE_SUFFIXES = (
     | _HEIF
 )
 """What in a folder counts as a still image; files named one by one are judged by their content."""
+
+UNREAD_SUFFIXES = frozenset(
+    {".3fr", ".arw", ".cr2", ".cr3", ".crw", ".dng", ".erf", ".fff", ".iiq", ".kdc", ".mos", ".mrw", ".nef", ".nrw"}
+    | {".orf", ".pef", ".raf", ".raw", ".rw2", ".rwl", ".sr2", ".srf", ".srw", ".x3f"}
+    | {".exr", ".j2k", ".jp2", ".jpf", ".jpx", ".jxl", ".jxr", ".pdf", ".pgm", ".pnm", ".ppm", ".psb", ".psd", ".tga"}
+    | {".wdp", ".xcf"}
+)
+"""What in a folder is named as a picture that is not read, since it may show faces."""
 
 FORMAT_OF = {
     ".jpg": "JPEG", ".jpeg": "JPEG", ".jpe": "JPEG", ".jfif": "JPEG", ".mpo": "JPEG",
@@ -68,6 +77,48 @@ def film_suffix(source: Path) -> str:
     """The suffix a film's result takes: its own where that can be written, otherwise `.mp4`."""
     suffix = source.suffix.lower()
     return source.suffix if suffix in WRITABLE_FILMS else ".webp" if suffix in (".png", ".apng") else ".mp4"
+
+
+def unread(name: str | os.PathLike[str]) -> str:
+    """Why a file in a folder is not read although its name is that of a picture; "" for all others."""
+    suffix = Path(name).suffix.lower()
+    return f"{name}: {suffix} files are not read; convert it to JPEG, PNG or TIFF" if suffix in UNREAD_SUFFIXES else ""
+
+
+_PHOTO = re.compile(rb"\xff\xd8\xff|II\*\0|MM\0\*|BM.{4}\0{4}|.{4}ftyp(avif|hei|mif1)", re.S)
+_PERHAPS_ANIMATED = re.compile(rb"\x89PNG|GIF8|RIFF.{4}WEBP", re.S)
+_FILM = re.compile(
+    rb"\x1aE\xdf\xa3|RIFF.{4}AVI |FLV\x01|OggS|\0\0\x01[\xb3\xba]|0&\xb2u\x8ef|G.{187}G|"
+    rb".{4}(moov|mdat|wide|ftyp(?!avif|hei|hev|mif1|msf1))", re.S,
+)  # fmt: skip
+
+
+def disguised(name: str | os.PathLike[str], file: BinaryIO, *, film: bool) -> str:
+    """Why a file is not what its name says, a photo or a film; "" where its first bytes do not tell.
+
+    A photo would make a film of one frame, which no check looks at.
+    """
+    path, head = Path(name), file.read(189)
+    if film and path.suffix.lower() != ".mjpeg":
+        if _PHOTO.match(head) or (_PERHAPS_ANIMATED.match(head) and not is_animated(file)):
+            return f"{name}: is a photo with the name of a film; rename it, for example to {path.stem}.jpg"
+    elif not film and _FILM.match(head):
+        return f"{name}: is a film with the name of a photo; rename it, for example to {path.stem}.mp4"
+    return ""
+
+
+def is_animated(file: str | os.PathLike[str] | BinaryIO) -> bool:
+    """Whether a picture has several frames, which follow each other; False for what cannot be read."""
+    import warnings
+
+    from PIL import Image
+
+    try:
+        with warnings.catch_warnings(), Image.open(file) as image:
+            warnings.simplefilter("ignore")
+            return bool(getattr(image, "is_animated", False))
+    except Exception:  # what cannot be read is refused later, with the reason
+        return False
 
 
 def __getattr__(name: str) -> object:

@@ -15,7 +15,7 @@ from dataclasses import fields, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -334,7 +334,7 @@ def _unidentified(path: Path, data: bytes) -> InputError:
     return InputError(f"{path}: not an image that ficgan reads (JPEG, PNG, WebP, TIFF, BMP, GIF, HEIC, AVIF)")
 
 
-Picture: TypeAlias = NDArray[Any] | Image.Image | str | os.PathLike[str]
+Picture: TypeAlias = NDArray[Any] | Image.Image | str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO
 _MODES = {(): "L", (3,): "RGB", (4,): "RGBA"}
 
 
@@ -342,18 +342,25 @@ def as_photo(image: Any, *, bgr: bool = False) -> Photo:
     """A photo of what was given; its pixels are those of the array, not a copy.
 
     Args:
-        image: array [H,W], [H,W,3] or [H,W,4], uint8 or uint16; a PIL image, turned upright; or the path of a file.
+        image: array [H,W], [H,W,3] or [H,W,4], uint8 or uint16; a PIL image, turned upright; or a photo's file: its
+            path, its bytes, or an open one, such as `io.BytesIO`, which is read from its beginning.
         bgr: an array's channels are in the order of OpenCV.
     """
     if isinstance(image, str | os.PathLike):
         return read_image(image)
+    if hasattr(image, "read") and not isinstance(image, Image.Image):
+        if image.seekable():
+            image.seek(0)  # as Pillow does: whoever has just written it is at its end
+        image = image.read()
+    if isinstance(image, bytes | bytearray | memoryview):
+        return read_image("image", data=bytes(image))
     if not isinstance(image, np.ndarray):
         image = _from_pil(image)
     mode = _MODES.get(image.shape[2:]) if image.ndim in (2, 3) else None
     if mode is None or image.dtype not in (np.uint8, np.uint16):
         raise InputError(
-            "An image must be an array H×W×3 (RGB), H×W×4 (RGBA) or H×W (grey) of uint8 or uint16, a PIL image or a "
-            f"path, got {image.dtype} {image.shape}: convert it first."
+            "An image must be an array H×W×3 (RGB), H×W×4 (RGBA) or H×W (grey) of uint8 or uint16, a PIL image, a "
+            f"path or a file's bytes, got {image.dtype} {image.shape}: convert it first."
         )
     if image.size == 0:
         raise InputError(f"The image is empty ({image.shape[1]}×{image.shape[0]} pixels).")
@@ -364,7 +371,7 @@ def as_photo(image: Any, *, bgr: bool = False) -> Photo:
 
 def _from_pil(image: Any) -> NDArray[Any]:
     if not isinstance(image, Image.Image):
-        raise InputError(f"An image must be an array, a PIL image or a path, got {type(image).__name__}.")
+        raise InputError(f"An image must be an array, a PIL image, a path or bytes, got {type(image).__name__}.")
     upright = ImageOps.exif_transpose(image)
     if upright.mode.startswith("I;16"):
         return np.array(upright).astype(np.uint16)

@@ -7,96 +7,34 @@ import hashlib
 import io
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from html import escape
 from typing import Any
 
 from ficgan.errors import FicganError
-from ficgan.records.sidecars import Folder, Record, is_box
+from ficgan.images import UNREAD_SUFFIXES
+from ficgan.records.risks import (
+    CLOSE,
+    GRAVE,
+    RISKS,
+    AtRisk,
+    at_risk,
+    closeness,
+    count_of,
+    done_to,
+    edits_in,
+    left_in,
+    many,
+    verdict,
+)
+from ficgan.records.sidecars import Folder, Record
 
-__all__ = ["GRAVE", "AtRisk", "at_risk", "page"]
+__all__ = ["page"]
 
-CLOSE = 1.15
-"""Distances below this multiple of the recogniser's threshold count as close to it."""
 MOST_PICTURES, MOST_OF_A_KIND = 200, 12
 """Pictures of faces that may not be published, and of each other kind: the page should stay one that is read."""
-MOST_LINES = 200
 SIDE = 96
 """Of a thumbnail, px."""
-_SINGLE = {"blurred": "blurred", "mosaic": "pixelated"}
-RISKS = {
-    "matched": "Still recognised by the check. Do not publish.",
-    "uncovered": "Not covered. Do not publish.",
-    "lost": "Moved fast and was lost from sight. Look whether it is covered in the frames around.",
-    "kept": "Left as found, because the operator asked for it.",
-    "reversible": "Blurred or pixelated. Programs exist that undo this in part.",
-    "close": "Replaced, but the check came near to recognising the source.",
-    "doubt": "Perhaps no face, or only a part of one. Look whether another face beside it was missed.",
-}
-"""Why a face is at risk, the worst first."""
-GRAVE = ("matched", "uncovered")
-
-
-@dataclass(frozen=True)
-class AtRisk:
-    """One face that a person should look at."""
-
-    record: Record
-    why: str
-    """A key of `RISKS`."""
-    box: tuple[float, float, float, float]
-    time: float | None = None
-    """Seconds into a film; None in a photo."""
-    detail: str = ""
-    distance: float = 0.0
-    """By which faces of a kind are ordered."""
-
-
-def at_risk(records: Iterable[Record]) -> list[AtRisk]:
-    """Faces to look at, the worst kind first, then by file."""
-    found: list[AtRisk] = []
-    for record in records:
-        found += _of_film(record) if record.is_film else _of_photo(record)
-    order = list(RISKS)
-    return sorted(found, key=lambda face: (order.index(face.why), face.distance, face.record.path))
-
-
-def _of_photo(record: Record) -> Iterator[AtRisk]:
-    threshold = record.data.get("gate_threshold")
-    for face in record.faces:
-        box = tuple(float(value) for value in face["box"])
-        action, distance = face["action"], face.get("distance")
-        away = float(distance) if isinstance(distance, float | int) else None
-        limit = float(threshold) if isinstance(threshold, float | int) else 0.0
-        if face.get("matched") is True:
-            why, detail = "matched", ""
-        elif action == "kept":
-            why, detail = "kept", str(face.get("note", ""))
-        elif face.get("covered") is False:
-            why, detail = "uncovered", ""
-        elif action in _SINGLE:
-            why, detail = "reversible", _SINGLE[action]
-        elif away is not None and action in ("generated", "retried") and away < CLOSE * limit:
-            why, detail = "close", f"distance {away:.2f}, recognised below {limit:.2f}"
-        elif face.get("doubt"):
-            why, detail = "doubt", str(face["doubt"])
-        else:
-            continue
-        close = away if why == "close" and away is not None else 0.0
-        yield AtRisk(record, why, box, detail=detail, distance=close)  # type: ignore[arg-type]
-
-
-def _of_film(record: Record) -> Iterator[AtRisk]:
-    check = record.data.get("check")
-    for why, places in (
-        ("matched", check.get("findings") if isinstance(check, dict) else None), ("lost", record.data.get("review")),
-    ):  # fmt: skip
-        for place in places if isinstance(places, list) else ():
-            box, time = (place.get("box"), place.get("time")) if isinstance(place, dict) else (None, None)
-            if is_box(box) and isinstance(time, float | int) and 0 <= time < 1e7:
-                detail = str(place.get("reason", "")) if why == "lost" else ""
-                yield AtRisk(record, why, tuple(map(float, box)), float(time), detail)  # type: ignore[arg-type]
 
 
 # -- pictures of the result ------------------------------------------------------------------------------------------
@@ -154,21 +92,23 @@ body { font: 10.5pt/1.4 system-ui, sans-serif; max-width: 48rem; margin: 1.5rem 
 h1 { font-size: 1.5em; margin: 0 0 .2em; } h2 { font-size: 1.1em; margin: 1.4em 0 .4em; border-bottom: 1px solid #999; }
 p { margin: .4em 0; } .small { font-size: .85em; color: #444; overflow-wrap: anywhere; }
 table { border-collapse: collapse; width: 100%; } td, th { text-align: left; padding: .2em .8em .2em 0;
-vertical-align: top; border-bottom: 1px solid #ddd; } td.n { text-align: right; width: 5em; font-variant-numeric:
+vertical-align: top; border-bottom: 1px solid #ddd; } td.w { white-space: nowrap; }
+td.n { text-align: right; width: 5em; font-variant-numeric:
 tabular-nums; } td.f, li { overflow-wrap: anywhere; } .warn { border-left: 4px solid #b00; padding: .2em .8em;
 background: #fdf0f0; } .good { border-left: 4px solid #286; padding: .2em .8em; background: #f0faf4; }
+.open { border-left: 4px solid #b70; padding: .2em .8em; background: #fdf7e8; }
 .faces { display: flex; flex-wrap: wrap; gap: .7rem; } figure { margin: 0; width: 7.5rem; break-inside: avoid; }
 figure img, figure .none { width: 96px; height: 96px; object-fit: contain; background: #eee; display: block; }
 figcaption { font-size: .72em; overflow-wrap: anywhere; } h3 { font-size: 1em; margin: .9em 0 .3em; }
-.sign { display: grid; grid-template-columns: 1fr 1fr; gap: 2.2rem 2rem; margin-top: 2.6rem; break-inside: avoid; }
+.sign { display: grid; grid-template-columns: 1fr 1fr; gap: 2.2rem 2rem; margin: 2.6rem 0 1.2rem; }
 .sign div { border-top: 1px solid #111; font-size: .85em; } .box { display: inline-block; width: .8em; height: .8em;
 border: 1px solid #111; margin: 0 .4em 0 1.2em; vertical-align: -.08em; } ul.names { columns: 2; }
 h2, h3 { break-after: avoid; } tr, li { break-inside: avoid; } ul { margin: .3em 0; padding-left: 1.2em; }
 .tables { display: grid; grid-template-columns: repeat(auto-fit, minmax(17rem, 1fr)); gap: 0 2rem; align-items: start; }
-.following { break-before: page; }
+.decision { break-inside: avoid; }
 @page { size: A4; margin: 13mm 16mm; }
 @media print { body { max-width: none; margin: 0; padding: 0; font-size: 9pt; line-height: 1.32; }
-h2 { margin-top: 1em; } .sign { margin-top: 2.2rem; gap: 1.8rem 2rem; } .warn, .good, figure img {
+h2 { margin-top: 1em; } .sign { gap: 1.8rem 2rem; } .warn, .good, .open, figure img {
 print-color-adjust: exact; -webkit-print-color-adjust: exact; } a { color: inherit; text-decoration: none; } }
 """
 
@@ -184,16 +124,11 @@ def page(folder: Folder, *, title: str, made: datetime, version: str) -> str:
     """
     digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
     policy = f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    faces = at_risk(folder.records)
-    unseen = _not_seen(folder)
-    lists = "".join(f"<h3>{title} ({len(lines):,})</h3>{_list(lines)}" for title, lines in unseen)
-    following = _risks(faces) + lists
     body = "".join((
         f"<h1>{_text(title)}</h1>",
         f"<p>De-identification of faces: what was done, and what a person must still look at. Made on "
         f"{made:%Y-%m-%d %H:%M} by ficgan {_text(version)} from the records beside the results.</p>",
-        _verdict(folder, faces), _counts(folder), _method(folder), _to_look_at(folder, faces, unseen), _limits(folder),
-        _signature(folder), f'<section class="following">{following}</section>' if following else "",
+        _counts(folder), _method(folder), _files(folder), _limits(folder), _risks(folder), _signature(folder),
     ))  # fmt: skip
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -209,59 +144,54 @@ def _text(value: object) -> str:
     return escape("".join(c if c.isprintable() else "�" for c in shown))
 
 
-def _verdict(folder: Folder, faces: list[AtRisk]) -> str:
-    grave = sum(face.why in GRAVE for face in faces)
-    changed = sum(bool(record.problem) for record in folder.records)
-    reasons = [
-        (grave, "face", "is recognised or not covered", "are recognised or not covered"),
-        (changed, "result", "is missing, or not as it was made", "are missing, or not as they were made"),
-        (len(folder.unrecorded), "file", "has no record", "have no record"),
-        (len(folder.undone) + len(folder.damaged), "input or record", "has no result or cannot be read",
-         "have no result or cannot be read"),
-    ]  # fmt: skip
-    told = [f"{_many(number, noun)} {one if number == 1 else more}" for number, noun, one, more in reasons if number]
-    if told:
-        return f'<p class="warn"><strong>Not ready to be published:</strong> {"; ".join(told)}. See below.</p>'
-    left = f"{_many(len(faces), 'face')} below should be looked at. " if faces else ""
-    return (
-        f'<p class="good"><strong>No obstacle is recorded.</strong> {left}This is no proof of anonymity: '
-        "a face that the program did not find is not in any record. Look at the results.</p>"
-    )
+def _section(title: str, content: str) -> str:
+    return f"<section><h2>{title}</h2>{content}</section>"
+
+
+_DONE = {
+    "generated": "replaced by a new face", "retried": "replaced, after at least one new face was still recognised",
+    "masked": "covered, because no new face was possible or good enough", "plain": "covered in one colour",
+    "black": "covered in black", "solid": "covered in black", "region": "covered where a person drew a box",
+    "blurred": "blurred", "blur": "blurred", "mosaic": "pixelated", "kept": "left as found",
+}  # fmt: skip
+"""What was done to a face, in words."""
 
 
 def _counts(folder: Folder) -> str:
     photos = [record for record in folder.records if not record.is_film]
     films = [record for record in folder.records if record.is_film]
-    actions = Counter(str(face["action"]) for record in photos for face in record.faces)
-    named = {
-        "generated": "replaced by a new face", "retried": "replaced, after at least one new face was still recognised",
-        "masked": "covered, because no new face was possible or good enough", "plain": "covered in one colour",
-        "black": "covered in black", "solid": "covered in black", "kept": "left as found", "blurred": "blurred",
-        "mosaic": "pixelated",
-    }  # fmt: skip
-    rows = [("Photos", len(photos)), ("– without any face found", sum(not record.faces for record in photos))]
-    rows += [("Faces in photos", sum(actions.values()))]
-    order = [*(name for name in named if name in actions), *sorted(set(actions) - set(named))]
-    rows += [(f"– {named.get(name, f'changed by {name}')}", actions[name]) for name in order]
-    tables = [rows]
+    tables = []
+    if photos:
+        faces = at_risk(photos)
+        rows = [("Photos", len(photos)), ("– without any face found", sum(not record.faces for record in photos))]
+        rows += _by_action("Faces in photos", photos)
+        tables.append([*rows, ("Places that may be faces, left as found", sum(f.why == "possible" for f in faces))])
     if films:
-        tables += [[
-            ("Films", len(films)), ("– frames", sum(_number(film, "frames") for film in films)),
-            ("– people followed", sum(_number(film, "people") for film in films)),
-            ("– people covered, because no new face hid them", sum(_number(film, "masked_people") for film in films)),
+        rows = [
+            ("Films", len(films)), ("– frames", sum(count_of(film.data, "frames") for film in films)),
+            ("– people followed", sum(count_of(film.data, "people") for film in films)),
+            ("– people covered, because no new face hid them",
+             sum(count_of(film.data, "masked_people") for film in films)),
             ("– with sound, which is as it was", sum(film.data.get("audio") == "copied" for film in films)),
-        ]]  # fmt: skip
-    return f'<section><h2>Counts</h2><div class="tables">{"".join(map(_table, tables))}</div></section>'
+        ]  # fmt: skip
+        tables.append(rows + _by_action("Sightings of faces in frames of films", films))
+    return _section("Counts", f'<div class="tables">{"".join(map(_table, tables))}</div>')
+
+
+def _by_action(title: str, records: Iterable[Record]) -> list[tuple[str, int]]:
+    """How many faces there are, and what was done to how many; those left as found are always told."""
+    done: Counter[str] = Counter({"left as found": 0})
+    for record in records:
+        for action, number in done_to(record).items():
+            done[_DONE.get(action, f"changed by {action}")] += number
+    order = list(dict.fromkeys(_DONE.values()))
+    names = sorted(done, key=lambda name: (order.index(name) if name in order else -1, name))
+    return [(title, done.total()), *((f"– {name}", done[name]) for name in names)]
 
 
 def _table(rows: Iterable[tuple[str, int]]) -> str:
     cells = "".join(f'<tr><td>{_text(name)}</td><td class="n">{count:,}</td></tr>' for name, count in rows)
     return f"<table>{cells}</table>"
-
-
-def _number(record: Record, name: str) -> int:
-    value = record.data.get(name)
-    return value if type(value) is int else 0
 
 
 def _method(folder: Folder) -> str:
@@ -273,12 +203,12 @@ def _method(folder: Folder) -> str:
         if own := [sentence for sentence in way if sentence not in shared]:
             films = {record.is_film for record in folder.records if tuple(_sentences(record)) == way}
             noun = "file" if len(films) > 1 else "film" if films == {True} else "photo"
-            parts.append(f"<p><strong>{_many(count, noun)}:</strong> {_text(' '.join(own))}</p>")
+            parts.append(f"<p><strong>{many(count, noun)}:</strong> {_text(' '.join(own))}</p>")
     if len(ways) > 12:
         parts.append(f"<p>And {len(ways) - 12} more combinations of settings, in the records.</p>")
     versions = ", ".join(sorted({str(record.data.get("ficgan", "unknown")) for record in folder.records}))
     parts.append(f'<p class="small">Version of ficgan: {_text(versions)}.</p>')
-    return f"<section><h2>Method</h2>{''.join(parts)}</section>"
+    return _section("Method", "".join(parts))
 
 
 def _sentences(record: Record) -> Iterator[str]:
@@ -291,7 +221,7 @@ def _sentences(record: Record) -> Iterator[str]:
         people = bank.get("people") if isinstance(bank, Mapping) else None
         of = f" of {people:,}" if type(people) is int else ""
         yield (
-            f"Each face was replaced by a generated one (method ficgan). Its identity is the average of k = "
+            f"Faces were replaced by generated ones (method ficgan). The identity of each is the average of k = "
             f"{data.get('k', 'an unknown number of')} people{of} in a bank of codes."
         )
         kept = data.get("keep_kind")
@@ -315,54 +245,112 @@ def _sentences(record: Record) -> Iterator[str]:
         yield "Faces were covered by a patch of one colour. Nothing of the face is left."
     else:
         yield f"Faces were changed by the method {mode}. Its strength is not stated here; it must be measured."
-    detector, gate = data.get("detector"), data.get("gate")
-    settings = data.get("settings")
-    yield f"Faces were searched by the detector {detector or _told(settings, 'detector') or 'of the time'}."
-    if record.is_film:
-        check = data.get("check")
-        if isinstance(check, Mapping) and check.get("checked") is True:
-            yield (
-                f"Another detector ({check.get('detector')}) and the recogniser {check.get('recognizer')} then looked "
-                f"for source faces in the results."
-            )
-        else:
-            yield "The results were not looked through a second time."
-    elif gate is not None:
-        threshold = data.get("gate_threshold")
-        if "," in str(gate):
-            yield f"Each new face was compared with its source by the recognisers {gate}, and none might match."
-        else:
-            yield f"Each new face was compared with its source by the recogniser {gate} (threshold {threshold})."
-    else:
-        yield "No recogniser compared the results with their sources."
+    yield from _looks(record)
     if options.get("seed") is True:
         yield "The operator gave a seed. Whoever knows it can confirm a guess at an original; keep it secret."
     if data.get("metadata") == "kept":
         yield "Camera data, place and time stayed in the photos at the operator's wish."
 
 
-def _told(tree: Any, name: str) -> Any:
-    return tree.get(name) if isinstance(tree, Mapping) else None
+def _looks(record: Record) -> Iterator[str]:
+    """Who searched for faces, and who looked at the result."""
+    data, settings = record.data, record.data.get("settings")
+    settings = settings if isinstance(settings, Mapping) else {}
+    detector, gate = data.get("detector") or settings.get("detector") or "of the time", data.get("gate")
+    if not record.is_film:
+        yield f"Faces were searched once, by the detector {detector}. No detector looked at the finished photos."
+        if gate is None:
+            yield "No recogniser compared the results with their sources."
+        elif "," in str(gate):
+            yield f"Each new face was compared with its source by the recognisers {gate}, and none might match."
+        else:
+            yield (
+                f"Each new face was compared with its source by the recogniser {gate} (threshold "
+                f"{data.get('gate_threshold')})."
+            )
+        return
+    check = data.get("check")
+    if not (isinstance(check, Mapping) and check.get("checked") is True):
+        yield f"Faces were searched by the detector {detector}. Nothing looked through the results a second time."
+        return
+    again = check.get("detector")
+    part = "all frames" if settings.get("verify") == "full" else "about one frame a second"
+    if again == detector:
+        yield (
+            f"The detector {detector} looked twice, at the source and at {part} of the result, as no other one was "
+            "there: a face that it cannot see it missed both times."
+        )
+    else:
+        yield f"The detector {detector} searched the source, and another one, {again}, {part} of the result."
+    yield f"The recogniser {check.get('recognizer')} compared what the second look found with the source."
 
 
-def _to_look_at(folder: Folder, faces: list[AtRisk], unseen: list[tuple[str, list[str]]]) -> str:
-    """The numbers of what follows the signature."""
-    risks = Counter(face.why for face in faces)
-    rows = [(sentence, risks[why]) for why, sentence in RISKS.items() if why in risks]
-    rows += [(title, len(lines)) for title, lines in unseen]
-    told = f'{_table(rows)}<p class="small">Names and pictures follow on the next pages.</p>' if rows else ""
+# -- files -----------------------------------------------------------------------------------------------------------
+
+
+def _files(folder: Folder) -> str:
+    """Every file and whether anything was left in it, then what has no result or no record."""
+    left = [(record, told) for record in folder.records if (told := left_in(record))]
+    clean = [record.path for record in folder.records if not left_in(record)]
+    rows = "".join(
+        f'<tr><td class="f">{_text(record.path)}</td><td class="w">{_text(_found(record))}</td>'
+        f'<td class="f">{"<br>".join(map(_text, told))}</td></tr>'
+        for record, told in left
+    )
+    parts = [f"<h3>Something was left, or no face was found ({len(left):,})</h3><table><tr><th>File</th><th>Found</th>"
+             f"<th>Left as it was</th></tr>{rows}</table>"] if left else []  # fmt: skip
+    parts += [f"<h3>{title} ({len(lines):,})</h3>{_list(lines)}" for title, lines in (
+        ("Nothing that was found was left", clean), *_lacking(folder)
+    ) if lines]  # fmt: skip
     if not folder.manifests:
-        told += (
+        parts.append(
             '<p class="small">There is no manifest here, so inputs that failed or were skipped cannot be listed. '
             "Compare the number of files with that of the sources.</p>"
         )
-    return f"<section><h2>To be looked at</h2>{told or '<p>Nothing is recorded.</p>'}</section>"
+    return _section("Files", "".join(parts))
 
 
-def _risks(faces: list[AtRisk]) -> str:
-    if not faces:
-        return ""
-    parts = []
+def _found(record: Record) -> str:
+    if not record.is_film:
+        return many(len(record.faces), "face")
+    people = count_of(record.data, "people")
+    return "1 person" if people == 1 else f"{people:,} people"
+
+
+def _lacking(folder: Folder) -> list[tuple[str, list[str]]]:
+    """What has no result or record, and what was decided by hand, with headings."""
+    unread = [entry for entry in folder.undone if entry[0].lower().endswith(tuple(UNREAD_SUFFIXES))]
+    failed = [entry for entry in folder.undone if entry not in unread]
+    damage = [
+        f"{record.path}: {note}" for record in folder.records if isinstance(record.data.get("damage"), list)
+        for note in record.data["damage"]
+    ]  # fmt: skip
+    return [
+        ("Inputs that failed and have no result", [_undone_line(*entry) for entry in failed]),
+        ("Inputs of formats that are not read, without a result", [name for name, *_ in unread]),
+        ("Records that cannot be read", [f"{name}: {why}" for name, why in folder.damaged]),
+        ("Results that are missing or not as they were made",
+         [f"{record.path}: {record.problem}" for record in folder.records if record.problem]),
+        ("Photos and films without a record; nothing is known of them", folder.unrecorded),
+        ("Sources that were damaged or ended early", damage),
+        ("Decided by hand", [f"{record.path}: {edit}" for record in folder.records for edit in edits_in(record)]),
+    ]  # fmt: skip
+
+
+def _undone_line(name: str, state: str, why: str) -> str:
+    return why if why.startswith(f"{name}: ") else f"{name} ({state}){': ' + why if why else ''}"
+
+
+def _list(lines: list[str]) -> str:
+    kind = ' class="names"' if len(lines) > 8 else ""
+    return f"<ul{kind}>{''.join(f'<li>{_text(line)}</li>' for line in lines)}</ul>"
+
+
+# -- faces, limits, the decision -------------------------------------------------------------------------------------
+
+
+def _risks(folder: Folder) -> str:
+    faces, parts = at_risk(folder.records), []
     for why, sentence in RISKS.items():
         all_of_it = [face for face in faces if face.why == why]
         shown = all_of_it[: MOST_PICTURES if why in GRAVE else MOST_OF_A_KIND]
@@ -370,12 +358,23 @@ def _risks(faces: list[AtRisk]) -> str:
             continue
         figures = "".join(_figure(face, picture) for face, picture in zip(shown, _pictures(shown), strict=True))
         more = len(all_of_it) - len(shown)
-        rest = f'<p class="small">{more:,} more are in the records.</p>' if more else ""
-        parts.append(f'<h3>{_text(sentence)} ({len(all_of_it):,})</h3><div class="faces">{figures}</div>{rest}')
-    return (
-        "<h2>Faces at risk</h2><p>The pictures are cut from the results, not from the sources. Somebody may "
-        f"still be recognisable in them: treat this page as personal data.</p>{''.join(parts)}"
+        rest = f"{more:,} more in the records." if more else ""
+        if why == "close":
+            apart = closeness(folder.records)
+            near = sum(share < CLOSE for share in apart) - len(shown)
+            rest = (
+                f"Of {many(len(apart), 'new face')}, {near:,} more lie within {100 * (CLOSE - 1):.0f} % of the check's "
+                f"threshold, and {len(apart) - near - len(shown):,} farther away."
+            )
+        parts.append(
+            f'<h3>{_text(sentence)} ({len(all_of_it):,})</h3><div class="faces">{figures}</div>'
+            f'<p class="small">{rest}</p>'
+        )
+    pictures = (
+        "<p>The pictures are cut from the results, not from the sources. Somebody may still be recognisable in them: "
+        "treat this page as personal data.</p>"
     )
+    return _section("Faces to look at", pictures + "".join(parts)) if parts else ""
 
 
 def _figure(face: AtRisk, picture: str) -> str:
@@ -385,60 +384,30 @@ def _figure(face: AtRisk, picture: str) -> str:
     return f"<figure>{drawn}<figcaption>{_text(face.record.path)}{when}{detail}</figcaption></figure>"
 
 
-def _not_seen(folder: Folder) -> list[tuple[str, list[str]]]:
-    """What nobody looked at, or where nothing was found: the likeliest places of a missed face."""
-    empty = [record.path for record in folder.records if not record.is_film and not record.faces]
-    empty += [record.path for record in folder.records if record.is_film and not _number(record, "tracks")]
-    damage = [
-        f"{record.path}: {note}" for record in folder.records if isinstance(record.data.get("damage"), list)
-        for note in record.data["damage"]
-    ]  # fmt: skip
-    groups = [
-        ("Inputs without a result, by the run's manifest", [_undone_line(*entry) for entry in folder.undone]),
-        ("Records that cannot be read", [f"{name}: {why}" for name, why in folder.damaged]),
-        ("Results that are missing or not as they were made",
-         [f"{record.path}: {record.problem}" for record in folder.records if record.problem]),
-        ("Photos and films without a record; nothing is known of them", folder.unrecorded),
-        ("Sources that were damaged or ended early", damage),
-        ("No face was found, so these stay as they were: look at each", empty),
-    ]  # fmt: skip
-    return [(title, lines) for title, lines in groups if lines]
-
-
-def _undone_line(name: str, state: str, why: str) -> str:
-    return f"{name} ({state}){': ' + why if why else ''}"
-
-
-def _list(lines: list[str]) -> str:
-    items = "".join(f"<li>{_text(line)}</li>" for line in lines[:MOST_LINES])
-    more = f"<li>and {len(lines) - MOST_LINES:,} more</li>" if len(lines) > MOST_LINES else ""
-    kind = ' class="names"' if len(lines) > 8 else ""
-    return f"<ul{kind}>{items}{more}</ul>"
-
-
 def _limits(folder: Folder) -> str:
     limits = [
-        "A face that the detector does not find stays as it was, and no record mentions it.",
+        "A face that the detector does not find stays as it was. Only places of weak finds in photos are recorded.",
         "Hair, body, clothes, tattoos, number plates, texts and places stay as they were. They identify people, too.",
-        "Expression, direction of the head, light, gender, age and the outline of the head come from the source.",
+        "Expression, direction of the head, light and the outline of the head come from the source.",
         "The check is one recogniser with one threshold. Another recogniser, or somebody who knows the person, may see "
         "more.",
         "k protects the code of the identity only. There is no proof of anonymity, only measurements.",
     ]
     if any(record.is_film for record in folder.records):
         limits.append("A voice identifies its speaker. Sound was copied unless the counts say otherwise.")
-    return f"<section><h2>Limits</h2>{_list(limits)}</section>"
+    return _section("Limits", _list(limits))
 
 
 def _signature(folder: Folder) -> str:
-    lines = "".join(f"<div>{name}</div>" for name in ("Name and role", "Place and date", "Signature", "Remarks"))
+    """The last part: one line that says whether the page can be signed, and the place to sign."""
+    found = verdict(folder)
+    kind = {"yes": "good", "if": "open", "no": "warn"}[found.fit]
+    fields = ("Name and role", "Place and date", "Purpose and legal basis", "Signature")
     return (
-        "<section><h2>Decision</h2><p>I have looked at the results named here and on the next pages."
+        '<section class="decision"><h2>Decision</h2><p class="small">The sha256 of all records and lists above is '
+        f"{folder.digest}. <code>ficgan report FOLDER --signed {folder.digest[:16]}</code> says whether the folder is "
+        "still what is signed here.</p><p>I have looked at the results named above."
         '<span class="box"></span>They may be published.<span class="box"></span>They may not.</p>'
-        f'<div class="sign">{lines}</div><p class="small">{_many(len(folder.records), "record")}, sha256 of all: '
-        f"{folder.digest}</p></section>"
+        f'<div class="sign">{"".join(f"<div>{name}</div>" for name in fields)}</div>'
+        f'<p class="{kind}"><strong>{_text(found.line)}</strong></p></section>'
     )
-
-
-def _many(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

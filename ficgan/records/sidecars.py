@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from ficgan import __version__
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MANIFEST", "SCHEMA", "SYNTHETIC_ACTIONS", "TOOL", "Folder", "Manifest", "NewPhoto", "Record", "as_json",
-    "film_record", "new_photo", "own_sidecar", "read_folder", "record_of", "sidecar_path", "vouches_for",
+    "film_record", "long_name", "new_photo", "own_sidecar", "read_folder", "record_of", "same_draws", "shows_seed",
+    "sidecar_path", "vouches_for",
 ]  # fmt: skip
 
 
@@ -32,6 +33,8 @@ SCHEMA = "ficgan-sidecar/2"
 MANIFEST = "manifest.jsonl"
 _KNOWN = (None, "ficgan-sidecar/1", SCHEMA)
 _MOST_BYTES = 16 << 20
+_LONGEST_NAME = 255
+"""Bytes, on all common disks."""
 DONE = frozenset({"done", "ok", "written", "finished"})
 """States of a manifest's line that stand for a result."""
 
@@ -39,6 +42,14 @@ DONE = frozenset({"done", "ok", "written", "finished"})
 def sidecar_path(output: Path) -> Path:
     """Where the side-car of a result lies: `<name>.json` beside it."""
     return output.with_name(output.name + ".json")
+
+
+def long_name(name: str, output: PurePath, *, film: bool, sidecar: bool = True) -> str:
+    """Why a file's name is too long for its result and what is written beside it; "" where it is not."""
+    beside = len(".") + len(".ficgan-work") if film else len(".json") if sidecar else 0
+    if (over := len(os.fsencode(output.name)) + beside - _LONGEST_NAME) <= 0:
+        return ""
+    return f"{name}: its name is {over} bytes too long for what is written beside its result; shorten it"
 
 
 def record_of(
@@ -139,11 +150,12 @@ class Manifest:
         """Whether an earlier run wrote this file, with other options."""
         return self._made.get(self._name(output), self._options) != self._options
 
-    def add(self, output: Path, **record: Any) -> None:
+    def add(self, output: Path | None, **record: Any) -> None:
         """Append a line; while there is no folder, since nothing could be written, it is held back."""
         if self._path is None or self.foreign:
             return
-        about = {"tool": TOOL, "schema": 1, "output": self._name(output), "options": self._options}
+        place = "" if output is None else self._name(output)
+        about = {"tool": TOOL, "schema": 1, "output": place, "options": self._options}
         self._held += json.dumps({**about, **record}, ensure_ascii=True).encode() + b"\n"
         if self._path.parent.is_dir():
             with self._path.open("ab", buffering=0) as file:
@@ -243,15 +255,15 @@ class Folder:
     undone: list[tuple[str, str, str]] = field(default_factory=list)
     """Inputs that a manifest names and that have no result: name, state, reason."""
     manifests: int = 0
+    checked: bool = True
+    """Whether every result was compared with its side-car."""
 
     @property
     def digest(self) -> str:
-        """sha256 over the side-cars: what a signature stands for."""
-        digest = hashlib.sha256()
-        for record in self.records:
-            text = json.dumps(record.data, sort_keys=True, separators=(",", ":"))
-            digest.update(f"{record.path}\0{text}\n".encode("utf-8", "backslashreplace"))
-        return digest.hexdigest()
+        """sha256 over the side-cars, which name those of the results, and what has none: what is signed."""
+        lacking = [self.unrecorded, self.damaged, self.undone]
+        text = json.dumps([*([record.path, record.data] for record in self.records), lacking], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
 
 
 def read_folder(root: Path, *, check: bool = True) -> Folder:
@@ -263,7 +275,7 @@ def read_folder(root: Path, *, check: bool = True) -> Folder:
     """
     if not root.is_dir():
         raise UsageError(f"{root}: no such folder; name the one that `ficgan-deid -o` wrote to")
-    found = Folder(root)
+    found = Folder(root, checked=check)
     for path in _files(root):
         name = path.relative_to(root).as_posix()
         if path.name == MANIFEST:
@@ -316,13 +328,17 @@ def _record(path: Path, name: str, found: Folder, check: bool) -> Record | None:
 
 
 def _undone(path: Path) -> Iterator[tuple[str, str, str]]:
-    """The last word of a manifest on each input, where that is no result."""
-    last = {str(entry["input"]): entry for entry in _entries(path) if isinstance(entry.get("input"), str)}
-    for name, entry in last.items():
-        if (state := str(entry.get("state", ""))) not in DONE:
-            yield name, state, str(entry.get("error") or "")
+    """The last word of a manifest on each input, where that is no result. A result settles all that would become it."""
+    last: dict[str, dict[str, tuple[str, str]]] = {}
+    for entry in _entries(path):
+        if isinstance(name := entry.get("input"), str):
+            state, output = str(entry.get("state", "")), str(entry.get("output") or name)
+            others = {} if state in DONE else last.get(output, {})
+            last[output] = others if state in DONE else {**others, name: (state, str(entry.get("error") or ""))}
+    yield from ((name, state, why) for inputs in last.values() for name, (state, why) in inputs.items())
 
 
+_UNSEEDED = frozenset({"masked", "plain", "black", "solid", "kept", "blurred", "mosaic"})
 SYNTHETIC_ACTIONS = frozenset({"generated", "retried"})
 """What a generative model did to a face; only these earn the synthetic-media tag."""
 _SUFFIXES = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp", "TIFF": ".tif", "AVIF": ".avif", "HEIF": ".heic"}
@@ -362,6 +378,17 @@ class NewPhoto:
             "photo", self.audit, path, self.size, options, hashlib.sha256(self.data).hexdigest(), notes=self.all_notes,
             input_sha256=self.input_sha256, synthetic_tag=self.synthetic, metadata=self.metadata,
         )  # fmt: skip
+
+
+def shows_seed(record: Mapping[str, Any]) -> bool:
+    """Whether a photo has faces that may depend on the seed, by its side-car."""
+    return any(face.get("action") not in _UNSEEDED for face in record.get("faces") or ())
+
+
+def same_draws(made: NewPhoto, record: Mapping[str, Any]) -> bool:
+    """Whether a photo that was made again has the faces that its side-car tells of, so that the seed is the same."""
+    mine, theirs = ({face.get("members_digest") for face in tree["faces"]} - {None} for tree in (made.audit, record))
+    return bool(mine & theirs) if theirs else hashlib.sha256(made.data).hexdigest() == record.get("sha256")
 
 
 def new_photo(

@@ -43,6 +43,9 @@ def test_modes_go_through_with_their_parameters(tmp_path: Path, engine: StandIn)
         (["--mode", "average-face", "--background", "/nowhere"], "does not exist"),
         (["--mode", "blur", "--background", "."], "has no use for --background"),
         (["--background-labels", "."], "give both"),
+        (["--mode", "solid", "--k", "30", "--attributes", "Female"], "--k, --attributes would do nothing"),
+        (["--mode", "dp-pix:eps=1", "--layer", "0"], "--layer would do nothing"),
+        (["--mode", "blur", "--swap", "--exemplar", "x.png"], "--exemplar, --swap would do nothing"),
     ],
 )
 def test_usage_errors_come_before_any_photo(tmp_path: Path, engine: StandIn, words: list[str], said: str) -> None:

@@ -48,7 +48,7 @@ def test_options_reach_the_engine(tmp_path: Path, engine: StandIn) -> None:
         "--k 77 --layers 5-8 --alpha 0.3 --diversity 0.4 --seed 9 --attributes Female,-Eyeglasses --add Smiling=0.7"
         " --keep-kind gender,age"
     )
-    options += " --add Young=-1 --mode solid -t 0.25 --mask-scale 1.2 --detector dlib --recognizer onnx:x --no-verify"
+    options += " --add Young=-1 -t 0.25 --mask-scale 1.2 --detector dlib --recognizer onnx:x --no-verify"
     options += " --device cuda:1 --precision float16 --compile --swap --checkpoint c --bank b"
     options += " --thorough --engine torch --fallback solid --min-score 0.3 --strict --keep-box 0,0,9,9"
     photo(tmp_path / "friends/1.png")
@@ -60,7 +60,7 @@ def test_options_reach_the_engine(tmp_path: Path, engine: StandIn) -> None:
     assert [Path(name).name for name in given.pop("keep")] == ["1.png", "2.jpg"] and given.pop("only") == {}
     assert given == {
         "k": 77, "layer": 0, "band": "5-8", "alpha": 0.3, "psi": 0.4, "seed": 9, "attributes": "Female,-Eyeglasses",
-        "add": ("Smiling=0.7", "Young=-1"), "swap": True, "mode": "solid", "threshold": 0.25, "mask_scale": 1.2,
+        "add": ("Smiling=0.7", "Young=-1"), "swap": True, "mode": "ficgan", "threshold": 0.25, "mask_scale": 1.2,
         "detector": "dlib", "recognizer": ("onnx:x",), "verify": False, "device": "cuda:1", "checkpoint": "c",
         "bank": "b", "precision": "float16", "compile": True, "fallback": "black", "min_score": 0.3, "strict": True,
         "boxes": ((0, 0, 9, 9),), "thorough": True, "engine": "torch", "scale": None, "keep_kind": "gender,age",

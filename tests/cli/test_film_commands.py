@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from standin import StandIn, call, files, film, photo
 
 from ficgan.cli._console import Progress
@@ -41,6 +42,8 @@ def test_analyse(tmp_path: Path, engine: StandIn) -> None:
 def test_analyse_needs_a_folder(tmp_path: Path, engine: StandIn) -> None:
     call(film(tmp_path / "a.mp4"), of=analyse, code=2)
     call(film(tmp_path / "a.mp4"), "-o", tmp_path / "p", "--keep", tmp_path / "none.jpg", of=analyse, code=2)
+    still = photo(tmp_path / "a.jpg").rename(tmp_path / "still.mp4")
+    assert CliRunner().invoke(analyse, [str(still), "-o", str(tmp_path / "p")]).exit_code == 3
     assert engine.loaded == 0
 
 

@@ -9,6 +9,7 @@ import json
 import re
 import shutil
 import subprocess
+from datetime import datetime
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,9 @@ from ficgan.cli.deid import deid
 from ficgan.cli.review import export, report
 from ficgan.records import read_folder
 from ficgan.records.boxes import of_project
-from ficgan.records.report import STYLE, at_risk
-from ficgan.records.sidecars import Record
+from ficgan.records.report import STYLE, page
+from ficgan.records.risks import at_risk, verdict
+from ficgan.records.sidecars import Folder, Record
 from ficgan.video.project import Project, Source
 from ficgan.video.tracks import Track
 
@@ -105,6 +107,10 @@ def test_the_side_car_of_a_film_is_as_the_schema_says(tmp_path: Path) -> None:
     (made,) = pictures(page)
     assert "0:00.10" in page and "Still recognised" in page
     assert np.asarray(made)[70:120, 70:120].std() < 30  # the cover, not the face
+    # Nor is a page fit to sign without a word where a rule kept faces.
+    call(deid, film, "-o", tmp_path / "kept", "--mode", "solid", "--keep-span", "0-9", "--quiet")
+    assert call(report, tmp_path / "kept")["fit"] == "if"
+    assert "8 of 8 sightings of faces in 1 film left as found" in (tmp_path / "kept" / "report.html").read_text()
 
 
 def test_a_finding_whose_box_was_damaged_is_left_out() -> None:
@@ -149,6 +155,7 @@ def test_the_report(folder: Path) -> None:
     )
     summary = call(report, folder, code=3)
     assert (summary["records"], summary["faces"], summary["at_risk"], summary["undone"]) == (2, 1, 1, 1)
+    assert summary["fit"] == "no"
     page = (folder / "report.html").read_text()
     seen = Reader(page)
     # Nothing runs, nothing is loaded, names are text.
@@ -164,7 +171,7 @@ def test_the_report(folder: Path) -> None:
     for words in ("Photos2", "without any face found1", "Faces in photos1", "blurred1", "can be undone in part",
                   "detector centerface", "trip/a.jpg (failed): damaged", "field.png", "Signature", "keep it secret"):
         assert words in seen.text, words
-    assert seen.text.index("Signature") < seen.text.index("trip/a.jpg (failed)")  # what is signed is the first sheet
+    assert "1 input has no result" in seen.text.rpartition("Signature")[2]  # the last line
     assert "trip/b.jpg" not in seen.text  # done at last
     assert "@media print" in STYLE and "@page" in STYLE
     # The picture is of the result: the blurred face, which is not the source's.
@@ -200,7 +207,126 @@ def test_faces_at_risk_are_ordered_and_named(folder: Path) -> None:
     path.write_text(json.dumps(record))
     found = at_risk(read_folder(folder).records)
     assert [risk.why for risk in found] == ["matched", "uncovered", "kept", "close", "doubt"]
-    assert [risk.detail for risk in found][2:] == ["in --keep", "distance 0.61, recognised below 0.60", "an animal"]
+    assert [risk.detail for risk in found][2:] == [
+        "in --keep", "distance 0.610, recognised below 0.600", "replaced; an animal"
+    ]  # fmt: skip
+
+
+FACE = {"box": [4, 4, 20, 20], "action": "generated", "matched": False, "covered": True, "distance": 0.9, "score": 0.9}
+PHOTO = {"kind": "photo", "mode": "ficgan", "gate": "dlib", "gate_threshold": 0.6, "detector": "centerface"}
+FILM = {
+    "kind": "film", "mode": "ficgan", "detector": "centerface", "frames": 41, "tracks": 3, "people": 3,
+    "faces_by_action": {"generated": 123},
+    "check": {"checked": True, "detector": "centerface", "recognizer": "dlib", "findings": []},
+}  # fmt: skip
+KEPT = {"rule": "span on everybody", "reason": "given time", "start": 0.0, "end": 2.0, "people": [1, 2], "rows": 72}
+
+
+def photo_of(*faces: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {**PHOTO, "faces": [{**FACE, **face} for face in faces], **more}
+
+
+@pytest.mark.parametrize(
+    ("data", "fit", "named"),
+    [
+        (photo_of({}), "yes", []),
+        (photo_of({}, {"action": "masked", "distance": None}), "yes", []),
+        (FILM, "yes", []),
+        ({**FILM, "faces_by_action": {"kept": 72, "generated": 51}, "exemptions": [KEPT]}, "if",
+         ["72 of 123 sightings", "everybody from 0 s to 2 s", "given time", "people 1, 2"]),
+        ({**FILM, "exemptions": [KEPT]}, "if", ["everybody from 0 s to 2 s"]),
+        ({**FILM, "faces_by_action": {"kept": 1}}, "if", ["1 of 1 sighting"]),
+        ({**FILM, "edits": ["Person 2 is hidden, mode black."]}, "if", ["decided on by hand", "Person 2 is hidden"]),
+        ({**FILM, "review": [{"time": 1.0, "box": [1, 2, 9, 9], "reason": "left"}]}, "if", ["a face was lost"]),
+        ({**FILM, "check": None}, "if", ["no recogniser checked"]),
+        ({**FILM, "check": {**FILM["check"], "checked": False}}, "if", ["no recogniser checked"]),  # type: ignore[dict-item]
+        ({**FILM, "faces_by_action": {"blur": 9}}, "if", ["blurred"]),
+        ({**FILM, "damage": ["it ends early"]}, "if", ["damaged", "it ends early"]),
+        ({**FILM, "tracks": 0, "faces_by_action": {}}, "if", ["without any face found"]),
+        (photo_of({}, {"action": "kept", "covered": False, "note": "it matches me.jpg"}), "if",
+         ["1 face of 1 photo left", "it matches me.jpg"]),
+        (photo_of({}, possible_faces=[{"box": [30, 3, 40, 9], "score": 0.3}]), "if", ["1 place that may be"]),
+        (photo_of({"score": 0, "action": "plain"}), "if", ["decided on by hand", "1 box drawn"]),
+        (photo_of({"action": "blurred"}), "if", ["blurred"]),
+        (photo_of({"action": "masked"}, options={"fallback": "mosaic"}), "if", ["pixelated"]),
+        (photo_of({"action": "dp-pix"}), "if", ["unknown strength"]),
+        (photo_of({}, gate=None), "if", ["no recogniser checked"]),
+        (photo_of(), "if", ["without any face found"]),
+        (photo_of({"matched": True}), "no", ["still recognised"]),
+        (photo_of({"covered": False}, {"action": "kept", "covered": False}), "no", ["not covered", "left as found"]),
+    ],
+)  # fmt: skip
+def test_a_page_is_fit_to_sign_only_where_it_names_what_was_left(
+    data: dict[str, Any], fit: str, named: list[str]
+) -> None:
+    folder = Folder(Path("out"), [Record(Path("out/x"), "the file", data)], manifests=1)
+    found = verdict(folder)
+    seen = Reader(page(folder, title="set", made=datetime(2026, 1, 1), version="1")).text
+    assert found.fit == fit and seen.rstrip().endswith(found.line) and "the file" in seen
+    assert all(words in seen for words in named), seen
+    # The same where something else keeps it from being signed.
+    folder.undone.append(("in/lost.jpg", "failed", "in/lost.jpg: damaged"))
+    folder.undone.append(("in/raw.NEF", "failed", "in/raw.NEF: .nef files are not read"))
+    seen = Reader(page(folder, title="set", made=datetime(2026, 1, 1), version="1")).text
+    assert verdict(folder).fit == "no" and "2 inputs have no result" in verdict(folder).line
+    assert all(words in seen for words in [*named, "in/lost.jpg: damaged", "formats that are not read", "in/raw.NEF"])
+
+
+@pytest.mark.parametrize(("manifests", "checked", "said"), [(0, True, "manifest"), (1, False, "compared")])
+def test_what_the_page_cannot_know_is_named(manifests: int, checked: bool, said: str) -> None:
+    folder = Folder(Path("o"), [Record(Path("o/a"), "a", photo_of({}))], manifests=manifests, checked=checked)
+    assert verdict(folder).fit == "if" and said in verdict(folder).line
+
+
+def test_the_page_says_which_detector_looked_twice() -> None:
+    def told(again: str) -> str:
+        check = {**FILM["check"], "detector": again}  # type: ignore[dict-item]
+        return Reader(page(
+            Folder(Path("o"), [Record(Path("o/f"), "f", {**FILM, "check": check})]),
+            title="", made=datetime(2026, 1, 1), version="1",
+        )).text  # fmt: skip
+
+    assert "centerface looked twice" in told("centerface") and "another one" not in told("centerface")
+    assert "another one, yunet" in told("yunet") and "twice" not in told("yunet")
+
+
+def test_few_faces_are_called_near_and_the_rest_is_counted() -> None:
+    """Half of a set lies near the threshold, since whatever lies below it is drawn again."""
+    faces = [{"distance": 0.6 + n / 1000} for n in range(200)]
+    folder = Folder(Path("o"), [Record(Path("o/a"), "a", photo_of(*faces))])
+    near = at_risk(folder.records)
+    assert [face.rank * 0.6 for face in near] == pytest.approx([0.6 + n / 1000 for n in range(12)])
+    seen = Reader(page(folder, title="", made=datetime(2026, 1, 1), version="1")).text
+    assert "Of 200 new faces, 78 more lie within 15 %" in seen and "110 farther away" in seen
+    assert len(at_risk([Record(Path("o/a"), "a", photo_of(*faces[:20]))])) == 2
+
+
+def test_what_is_signed_can_be_checked(folder: Path) -> None:
+    digest = call(report, folder)["sha256"]
+    assert digest in (folder / "report.html").read_text()
+    kept = (folder / "report.html").read_bytes()
+    assert call(report, folder, "--signed", digest[:16].upper())["same"] is True
+    for wrong in ("", digest[:15], "g" * 64, digest + "0"):
+        call(report, folder, "--signed", wrong, code=2)
+    assert call(report, folder, "--signed", "0" * 64, code=3)["same"] is False
+    field, lost = folder / "field.png", folder / "stray.png"
+    before = field.read_bytes()
+    field.write_bytes(before + b" ")  # a result that was changed, a record, a file that came, an input that failed
+    assert call(report, folder, "--signed", digest, code=3)["changed"] == 1
+    field.write_bytes(before)
+    lost.write_bytes(before)
+    assert call(report, folder, "--signed", digest, code=3)["same"] is False
+    lost.unlink()
+    with (folder / "manifest.jsonl").open("a") as file:
+        file.write('{"input": "b.jpg", "output": "b.jpg", "state": "failed"}\n')
+    assert call(report, folder, "--signed", digest, code=3)["same"] is False
+    with (folder / "manifest.jsonl").open("a") as file:  # another run made it, from an input of another name
+        file.write('{"input": "./b.jpg", "output": "b.jpg", "state": "written"}\n')
+    path, record = sidecar(folder)
+    assert call(report, folder, "--signed", digest)["same"] is True
+    path.write_text(json.dumps({**record, "notes": []}) if record["notes"] else json.dumps({**record, "k": 2}))
+    assert call(report, folder, "--signed", digest, code=3)["same"] is False
+    assert (folder / "report.html").read_bytes() == kept
 
 
 def test_what_cannot_be_vouched_for_is_told(folder: Path) -> None:
@@ -218,7 +344,7 @@ def test_what_cannot_be_vouched_for_is_told(folder: Path) -> None:
     summary = call(report, folder, code=3)
     assert (summary["changed"], summary["unrecorded"], summary["damaged"], summary["records"]) == (2, 1, 2, 2)
     seen = Reader((folder / "report.html").read_text())
-    for words in ("Not ready to be published", "changed after it was made", "the result is not there", "stray.png",
+    for words in ("Not fit to sign", "changed after it was made", "the result is not there", "stray.png",
                   "broken.jpg.json", "schema ficgan-sidecar/9", "There is no manifest here"):
         assert words in seen.text, words
     assert pictures((folder / "report.html").read_text()) == []  # none of a picture that is not the one recorded
