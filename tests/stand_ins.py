@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,3 +42,38 @@ def background(count: int = 12, size: int = 32) -> Faces:
     """Crops of other people: noise."""
     images = np.random.default_rng(5).integers(0, 256, (count, size, size, 3), dtype=np.uint8)
     return Faces(images, tuple(map(str, range(count))), people=np.arange(count))
+
+
+def certificate(folder: Path, key: Any = None) -> tuple[Path, Path]:
+    """A certificate of a key with the authority that issued it, and the key, as PEM files."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+    root, now, pem = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC), serialization.Encoding.PEM
+    key = key or ec.generate_private_key(ec.SECP256R1())
+
+    def issued(name: str, public: Any, authority: bool) -> x509.Certificate:
+        def named(text: str) -> x509.Name:
+            return x509.Name(
+                [x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Desk"), x509.NameAttribute(NameOID.COMMON_NAME, text)]
+            )
+
+        made = x509.CertificateBuilder(named("root"), named(name), public, x509.random_serial_number())
+        made = made.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=9))
+        made = made.add_extension(x509.BasicConstraints(authority, None), True)
+        made = made.add_extension(
+            x509.KeyUsage(not authority, False, False, False, False, authority, authority, False, False), True
+        )
+        made = made.add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(root.public_key()), False)
+        if not authority:
+            made = made.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.EMAIL_PROTECTION]), False)
+        return made.sign(root, hashes.SHA256())
+
+    chain = issued("desk", key.public_key(), False), issued("root", root.public_key(), True)
+    (folder / "cert.pem").write_bytes(b"".join(one.public_bytes(pem) for one in chain))
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return folder / "cert.pem", folder / "key.pem"

@@ -13,7 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -26,6 +26,7 @@ from ficgan.cli._plan import Job, Plan, obstacle
 from ficgan.errors import FicganError, InputError, TakenError, memory_ran_out
 from ficgan.files import alone_in, atomic_write, file_digest, unreadable
 from ficgan.images import disguised
+from ficgan.records.credentials import Credentials
 from ficgan.records.sidecars import (
     Manifest,
     NewPhoto,
@@ -66,6 +67,10 @@ class RunOptions:
     """Options as the side-cars tell them."""
     film: Mapping[str, Any] = field(default_factory=dict)
     """Of `Deidentifier.process_video` or `render_video`."""
+    linked: bool = False
+    """Whether a person keeps one new face in all photos: finished ones are looked at again, for who is in them."""
+    credentials: Credentials | None = None
+    """Signs what has new faces or covers."""
 
 
 SUMMARY = (
@@ -83,6 +88,8 @@ class Run:
         """By the names of `SUMMARY`; "unread" are faces that no recogniser has read again."""
         self.photos_left = 0
         self._warned_of_voices = False
+        self._finished: set[Job] = set()
+        """Photos that are looked at again, for who is in them."""
         self._seeded: list[tuple[Job, Mapping[str, Any]]] = []
         """Finished results of earlier runs, and their side-cars, where this run has a seed."""
 
@@ -125,6 +132,9 @@ class Run:
         self.photos_left = sum(not job.film for job in ready)
         if not ready and not self._seeded:
             return
+        if self.options.linked:
+            wanted = {*ready, *self._finished}
+            ready = [job for job in plan.jobs if job in wanted]
         self._report.begin(len(ready))
         engine, done = make_engine(), 0
         self._check_seed(engine)
@@ -141,6 +151,8 @@ class Run:
                 raise InputError(why)
             if self.options.skip_existing and self._is_finished(job):
                 self.counts["skipped"] += 1
+                if self.options.linked and not job.film:
+                    self._finished.add(job)
                 return False
             self._check_free(job)
             if (found := obstacle(job.output.parent)) is not None:
@@ -154,6 +166,8 @@ class Run:
         """Why a file cannot become its result, by its name and first bytes; "" where it may."""
         if why := unreadable(job.source):
             return f"{job.source}: {why}"
+        if self.options.credentials is not None and not self.options.credentials.takes(job.output.suffix):
+            return f"{job.output}: this kind of file holds no content credentials; choose another, or leave --sign out"
         with job.source.open("rb") as file:
             return disguised(job.name, file, film=job.film) or long_name(
                 job.name, job.output, film=job.film, sidecar=self.options.sidecar
@@ -261,6 +275,11 @@ class Run:
         """Photos are read, changed and encoded in threads; this one writes them, in the order of the plan."""
         with closing(in_order(lambda job: self._photo(job, engine), jobs, self.options.jobs)) as results:
             for job, outcome in results:
+                if job in self._finished:
+                    with suppress(Exception):  # its result is there; it failed to show people only
+                        outcome()
+                    yield job
+                    continue
                 with self._settling(job) as known:
                     made, seconds = outcome()
                     known |= {"input_sha256": made.input_sha256, "seconds": round(seconds, 3)}
@@ -288,6 +307,8 @@ class Run:
         for note in made.audit.get("notes", ()):
             self._report.info(_named(str(job.source), note))
         _make_folder(job.output.parent)
+        if self.options.credentials is not None and set(made.actions) - {"kept"}:
+            made = replace(made, data=self.options.credentials.photo(made.data, job.output.suffix, made.actions))
         self._save(job, made)
         self.counts.update(written=1, reidentified=made.reidentified, no_face=not made.actions)
         if made.audit.get("gate", "") is None:
@@ -365,6 +386,8 @@ class Run:
                 _clock(place["time"]) for place in result.review if place["reason"] == reason
             ))  # fmt: skip
             self._report.error(f"{job.output}: look whether all faces are covered around {times}: {reason}")
+        if options.credentials is not None and result.tracks:
+            options.credentials.film(job.output, result.faces)
         if options.sidecar:
             self._save_record(job, result, source)
         else:

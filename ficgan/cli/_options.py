@@ -242,7 +242,8 @@ VIDEO_SEARCH: tuple[Any, ...] = (
     ),
     click.option(
         "--link", type=click.Choice(["none", "file", "job"]), default="file", show_default=True,
-        help="Films: one new identity for a person in a file, in all files of this run, or for each track.",
+        help="One new face for a person in a file, in all photos and in all films of this run, or for each track of a "
+        "film. Photos are then worked on one by one, in their order.",
     ),
     click.option("--start", metavar="TIME", type=Seconds(), help="Films: begin here, in seconds or [H:]M:S."),
     click.option("--end", metavar="TIME", type=Seconds(), help="Films: end here."),

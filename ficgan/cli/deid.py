@@ -22,6 +22,7 @@ from ficgan.cli._plan import DEFAULT_SUFFIX, make_plan
 from ficgan.cli._shared import TALK, options, share_processors
 from ficgan.device import cpus
 from ficgan.errors import UsageError
+from ficgan.records.credentials import Credentials
 from ficgan.records.sidecars import Manifest
 
 __all__ = ["deid", "make_engine"]
@@ -69,6 +70,11 @@ def make_engine(**settings: Any) -> Any:
     help="Write <result>.json with the audit beside each result, and manifest.jsonl with a line a file in the output "
     "folder.",
 )  # fmt: skip
+@click.option(
+    "--sign", metavar="CERT KEY", nargs=2, type=click.Path(),
+    help="Put C2PA content credentials into each result that was changed, signed with this certificate and key (PEM); "
+    "needs the extra c2pa.",
+)  # fmt: skip
 @click.option("--recursive/--no-recursive", default=True, show_default=True, help="Descend into subfolders.")
 @click.option("--suffix", help=f"Added to the stem of each result.  [default: {DEFAULT_SUFFIX}; none with -o]")
 @click.option("--overwrite", is_flag=True, help="Replace existing results, or the inputs themselves.")
@@ -111,6 +117,9 @@ def deid(inputs: tuple[str, ...], out: str | None, **given: Any) -> None:
     for name in inputs:
         if name.isdecimal() and not Path(name).exists():
             raise UsageError(f"{name}: no such file; the number of people is --k {name}, and -k keeps a film's sound")
+    if given["link"] == "job" and given["skip_existing"] and given["seed"] is None:
+        raise UsageError("--link job goes on with --skip-existing only with the --seed of the run before: give both")
+    credentials = Credentials(*map(Path, given["sign"])) if given["sign"] else None
     plan = make_plan(inputs, out, suffix=given["suffix"], recursive=given["recursive"], overwrite=given["overwrite"])
     films = [job for job in plan.jobs if job.film]
     if given["project"] is not None and len(films) != 1:
@@ -128,6 +137,7 @@ def deid(inputs: tuple[str, ...], out: str | None, **given: Any) -> None:
     def engine() -> Any:
         if photos:
             settings.update(keep=rules.keep, only=rules.only, boxes=rules.boxes)
+            settings["link"] = "job" if given["link"] == "job" else "file"
         return make_engine(**{**settings, **opts.loaded(given)})
 
     film_options = {} if not films else {
@@ -137,7 +147,8 @@ def deid(inputs: tuple[str, ...], out: str | None, **given: Any) -> None:
     }  # fmt: skip
     run_options = RunOptions(
         max_pixels=opts.max_pixels(given), jobs=jobs, recorded=opts.recorded(given),
-        film=film_options, **{name: given[name] for name in FOR_FILES},
+        film=film_options, linked=given["link"] == "job", credentials=credentials,
+        **{name: given[name] for name in FOR_FILES},
     )  # fmt: skip
     with Progress(given["progress"], unit="file" if films else "image", quiet=given["quiet"]) as report:
         if plan.jobs and not films and any(given[name] for name in FOR_FILMS):
@@ -163,6 +174,7 @@ def _listed(source: str | None) -> list[str]:
 def _digest(given: Mapping[str, Any]) -> str:
     """What tells runs apart whose results differ; without the seed and a method's key, which a hash would betray."""
     told = {name: value for name, value in given.items() if name not in FOR_THE_RUN}
+    told["sign"] = given["sign"] is not None  # not with what
     if (method := opts.chosen_method(given["mode"])) is not None:
         from ficgan.anonymizers.modes import shown
 
@@ -171,7 +183,8 @@ def _digest(given: Mapping[str, Any]) -> str:
 
 
 def _jobs(given: Mapping[str, Any], mode: str, photos: int) -> int:
-    alone = given["compile_"] or mode.startswith("external")  # neither is made for several threads
+    # The first two are not made for several threads, and who is linked depends on the order.
+    alone = given["compile_"] or mode.startswith("external") or given["link"] == "job"
     usual = min(cpus(), MOST_JOBS) if given["device"] == "cpu" else 2
     return 1 if alone else max(1, min(given["jobs"] or usual, photos))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from stand_ins import certificate
 from standin import GREEN, StandIn, call, files, photo
 
 import ficgan.cli.deid as command
 from ficgan.cli._shared import KIND
 from ficgan.errors import FicganError, UsageError
+from ficgan.files import file_digest
 from ficgan.identity.kind import PARTS
 
 
@@ -64,6 +68,7 @@ def test_options_reach_the_engine(tmp_path: Path, engine: StandIn) -> None:
         "detector": "dlib", "recognizer": ("onnx:x",), "verify": False, "device": "cuda:1", "checkpoint": "c",
         "bank": "b", "precision": "float16", "compile": True, "fallback": "black", "min_score": 0.3, "strict": True,
         "boxes": ((0, 0, 9, 9),), "thorough": True, "engine": "torch", "scale": None, "keep_kind": "gender,age",
+        "link": "file",
     }  # fmt: skip
 
 
@@ -103,7 +108,7 @@ def test_the_key_is_the_picture_not_its_name(tmp_path: Path, engine: StandIn) ->
         "--swap", "--mode pixelate", "-t 2", "--mask-scale 0", "--mask-scale inf", "--scale 640", "--scale 0x10",
         "--scale 640x640 --thorough", "--engine tensorflow", "--keep-kind race", "--keep-kind none,age",
         "--max-megapixels 0", "--max-megapixels nan", "--suffix a/b", "--exemplar missing.png", "--progress loud",
-        "--unknown", "-o out.heic", "-o file",
+        "--unknown", "-o out.heic", "-o file", "--link job --skip-existing", "--sign a.png nowhere.pem",
     ],
 )  # fmt: skip
 def test_usage_errors(tmp_path: Path, engine: StandIn, options: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,6 +118,48 @@ def test_usage_errors(tmp_path: Path, engine: StandIn, options: str, monkeypatch
     _, said = call("a.png", *options.split(), code=2)
     assert said.splitlines()[-1].startswith("Error: ")
     assert files(tmp_path) == {"a.png", "file"}
+
+
+def test_linked_photos_are_worked_on_in_order_and_finished_ones_looked_at_again(
+    tmp_path: Path, engine: StandIn
+) -> None:
+    for number in range(4):
+        photo(tmp_path / f"in/{number}.png", (number, 60, 200))
+    at_work, most = threading.Semaphore(9), []
+
+    def overlap(result: Any) -> None:
+        with at_work:
+            most.append(at_work._value)
+            time.sleep(0.02)
+
+    engine._change = overlap
+    options = ("-o", tmp_path / "out", "--link", "job", "--seed", 9, "--jobs", 4)
+    call(tmp_path / "in", *options)
+    assert engine.settings["link"] == "job" and most == [8] * 4
+    order, before = list(engine.keys), {path: path.read_bytes() for path in (tmp_path / "out").glob("*.png*")}
+    (tmp_path / "out/2.png").unlink()
+    (tmp_path / "out/2.png.json").unlink()
+    engine.keys.clear()
+    summary, _ = call(tmp_path / "in", *options, "--skip-existing")
+    assert engine.keys == order and (summary["written"], summary["skipped"], summary["faces"]) == (1, 3, 1)
+    after = {path: path.read_bytes() for path in (tmp_path / "out").glob("*.png*")}
+    assert {path for path in after if before[path] != after[path]} <= {tmp_path / "out/2.png.json"}
+    call(tmp_path / "in", *options, "--skip-existing")
+    assert engine.loaded == 2, "nothing is left to do"
+
+
+def test_sign(tmp_path: Path, engine: StandIn) -> None:
+    c2pa = pytest.importorskip("c2pa")
+    photo(tmp_path / "in/a.png")
+    photo(tmp_path / "in/star.png", GREEN)
+    photo(tmp_path / "in/b.bmp")
+    summary, said = call(tmp_path / "in", "-o", tmp_path / "out", "--sign", *certificate(tmp_path), code=3)
+    assert (summary["written"], summary["failed"]) == (2, 1) and "b.bmp" in said
+    assert c2pa.Reader(str(tmp_path / "out/a.png")).get_validation_state() == "Valid"
+    assert (tmp_path / "out/star.png").read_bytes() == (tmp_path / "in/star.png").read_bytes(), "no face, no signature"
+    record = json.loads((tmp_path / "out/a.png.json").read_text())
+    assert record["output_sha256"] == file_digest(tmp_path / "out/a.png")
+    assert str(tmp_path) not in (tmp_path / "out/a.png.json").read_text()
 
 
 def test_no_input_is_a_usage_error(engine: StandIn) -> None:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import io
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
+from stand_ins import certificate
 
 from ficgan.errors import UsageError
 
 c2pa = pytest.importorskip("c2pa")
 
-from cryptography import x509  # noqa: E402
-from cryptography.hazmat.primitives import hashes, serialization  # noqa: E402
+from cryptography.hazmat.primitives import serialization  # noqa: E402
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa  # noqa: E402
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID  # noqa: E402
 
 from ficgan.records.credentials import Credentials  # noqa: E402
 
@@ -31,35 +29,6 @@ KEYS = {
 PEM = serialization.Encoding.PEM
 
 
-def written(folder: Path, key: Any) -> tuple[Path, Path]:
-    """A certificate of a key with the authority that issued it, and the key, as PEM files."""
-    root, now = KEYS["ec256"](), datetime.now(UTC)
-
-    def certificate(name: str, public: Any, authority: bool) -> x509.Certificate:
-        def named(text: str) -> x509.Name:
-            return x509.Name(
-                [x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Desk"), x509.NameAttribute(NameOID.COMMON_NAME, text)]
-            )
-
-        made = x509.CertificateBuilder(named("root"), named(name), public, x509.random_serial_number())
-        made = made.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=9))
-        made = made.add_extension(x509.BasicConstraints(authority, None), True)
-        made = made.add_extension(
-            x509.KeyUsage(not authority, False, False, False, False, authority, authority, False, False), True
-        )
-        made = made.add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(root.public_key()), False)
-        if not authority:
-            made = made.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.EMAIL_PROTECTION]), False)
-        return made.sign(root, hashes.SHA256())
-
-    chain = certificate("desk", key.public_key(), False), certificate("root", root.public_key(), True)
-    (folder / "cert.pem").write_bytes(b"".join(one.public_bytes(PEM) for one in chain))
-    (folder / "key.pem").write_bytes(
-        key.private_bytes(PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return folder / "cert.pem", folder / "key.pem"
-
-
 def actions_of(format_: str, data: bytes) -> tuple[str, list[dict[str, Any]]]:
     """c2pa's verdict, and the actions of the manifest."""
     reader = c2pa.Reader(format_, io.BytesIO(data))
@@ -69,14 +38,14 @@ def actions_of(format_: str, data: bytes) -> tuple[str, list[dict[str, Any]]]:
 
 @pytest.fixture(scope="module")
 def credentials(tmp_path_factory: pytest.TempPathFactory) -> Credentials:
-    return Credentials(*written(tmp_path_factory.mktemp("keys"), KEYS["ec256"]()))
+    return Credentials(*certificate(tmp_path_factory.mktemp("keys"), KEYS["ec256"]()))
 
 
 @pytest.mark.parametrize("key", KEYS)
 def test_every_kind_of_key_signs(key: str, tmp_path: Path) -> None:
     data = io.BytesIO()
     Image.new("RGB", (32, 32), (9, 99, 9)).save(data, "PNG")
-    signed = Credentials(*written(tmp_path, KEYS[key]())).photo(data.getvalue(), ".png", ["generated"])
+    signed = Credentials(*certificate(tmp_path, KEYS[key]())).photo(data.getvalue(), ".png", ["generated"])
     assert actions_of("png", signed)[0] == "Valid"
 
 
@@ -124,24 +93,25 @@ def test_a_film_is_signed_in_place(credentials: Credentials, tmp_path: Path) -> 
 
 
 def test_what_can_hold_a_manifest(credentials: Credentials) -> None:
-    taken = {suffix for suffix in (".jpg", ".TIF", ".heic", ".mov", ".mkv", ".webm", ".bmp") if credentials.takes(suffix)}
+    suffixes = (".jpg", ".TIF", ".heic", ".mov", ".mkv", ".webm", ".bmp")
+    taken = {suffix for suffix in suffixes if credentials.takes(suffix)}
     assert taken == {".jpg", ".TIF", ".heic", ".mov"}
 
 
 @pytest.mark.parametrize("wrong", ["absent", "swapped", "not PEM", "another key", "encrypted", "a curve of its own"])
 def test_what_cannot_sign_is_one_sentence(wrong: str, tmp_path: Path) -> None:
-    certificate, key = written(tmp_path, KEYS["ec256"]())
+    cert, key = certificate(tmp_path, KEYS["ec256"]())
     secret = serialization.BestAvailableEncryption(b"x") if wrong == "encrypted" else serialization.NoEncryption()
     if wrong == "absent":
         key.unlink()
     elif wrong == "swapped":
-        certificate, key = key, certificate
+        cert, key = key, cert
     elif wrong == "not PEM":
-        certificate.write_bytes(b"x")
+        cert.write_bytes(b"x")
     else:
         curve = ec.SECP256K1() if wrong == "a curve of its own" else ec.SECP256R1()
         other = ec.generate_private_key(curve)
         key.write_bytes(other.private_bytes(PEM, serialization.PrivateFormat.PKCS8, secret))
     with pytest.raises(UsageError) as error:
-        Credentials(certificate, key)
+        Credentials(cert, key)
     assert str(tmp_path) in str(error.value) and "\n" not in str(error.value)
