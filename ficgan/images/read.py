@@ -23,7 +23,7 @@ from PIL import Image, ImageOps, JpegImagePlugin, MpoImagePlugin, TiffImagePlugi
 
 from ficgan import sandbox
 from ficgan.errors import InputError
-from ficgan.images import MAX_PIXELS
+from ficgan.images import MAX_PIXELS, heif
 from ficgan.images.photo import Photo, Pixels, clean_exif, clean_xmp, to_uint8
 
 __all__ = ["PNG_SIGNATURE", "Picture", "as_photo", "png_chunks", "read_image", "swap_red_and_blue"]
@@ -139,8 +139,10 @@ def _decode(path: Path, data: bytes, max_pixels: int) -> Photo:
         options = _coding(image, data)
         image.load()
         upright: Image.Image = image
+        if image.format == "AVIF" and (crop := heif.properties(data).get(b"clap")):  # Pillow shows what it hides
+            upright = upright.crop(heif.clean_aperture(crop[0], image.size))
         if orientation in _TURNS and not isinstance(image, TiffImagePlugin.TiffImageFile):  # Pillow turns TIFF itself
-            upright = image.transpose(_TURNS[orientation][0])
+            upright = upright.transpose(_TURNS[orientation][0])
         if options.pop("deep", False):
             pixels, mode, note = _pixels16(path, upright, data, orientation)
             notes += note
