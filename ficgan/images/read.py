@@ -24,6 +24,7 @@ from PIL import Image, ImageOps, JpegImagePlugin, MpoImagePlugin, TiffImagePlugi
 from ficgan import sandbox
 from ficgan.errors import InputError
 from ficgan.images import MAX_PIXELS, heif
+from ficgan.images.icc import clean_icc
 from ficgan.images.photo import Photo, Pixels, clean_exif, clean_xmp, to_uint8
 
 __all__ = ["PNG_SIGNATURE", "Picture", "as_photo", "png_chunks", "read_image", "swap_red_and_blue"]
@@ -47,9 +48,7 @@ PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _limit_lock = threading.Lock()
 
 
-def read_image(
-    path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS, data: bytes | None = None
-) -> Photo:
+def read_image(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS, data: bytes | None = None) -> Photo:
     """Read one still image, upright, in its own depth.
 
     Args:
@@ -151,7 +150,9 @@ def _decode(path: Path, data: bytes, max_pixels: int) -> Photo:
         pixels.flags.writeable = False
         format = "JPEG" if image.format == "MPO" else str(image.format)
         chunks = tuple(chunk for chunk in png_chunks(data) if chunk[0] in _COLOUR_CHUNKS)
-        icc = image.info.get("icc_profile") or None
+        icc = clean_icc(image.info.get("icc_profile") or b"")
+        if image.info.get("icc_profile") and not icc:
+            notes += ("its colour profile is damaged and left out",)
         exif, xmp = clean_exif(image, upright.size), clean_xmp(image.info.get("xmp"))
         return Photo(path, format, mode, pixels, options, icc, exif, xmp, chunks, notes)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import struct
 import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import ImageCms
+from PIL import Image, ImageCms
 
 from ficgan.images import Photo, read_image, write_image
 
@@ -61,6 +62,59 @@ def png(depth: int, colour: int, pixels: np.ndarray, *extra: tuple[bytes, bytes]
 
 def srgb() -> Any:
     return ImageCms.createProfile("sRGB")
+
+
+def icc(space: bytes, tags: dict[bytes, bytes], connection: bytes = b"XYZ ") -> bytes:
+    """A profile of version 2 written by hand from its specification."""
+    text = b"a profile's name"
+    white = b"XYZ " + bytes(4) + struct.pack(">3l", 63190, 65536, 54061)
+    tags = {b"desc": b"desc" + struct.pack(">LL", 0, len(text) + 1) + text + bytes(79), b"wtpt": white, **tags}
+    body, entries, at = b"", b"", 128 + 4 + 12 * len(tags)
+    for name, content in tags.items():
+        content += bytes(-len(content) % 4)
+        entries += name + struct.pack(">LL", at + len(body), len(content))
+        body += content
+    head = struct.pack(">L4sL4s4s4s", at + len(body), b"", 0x02400000, b"mntr", space, connection) + bytes(12) + b"acsp"
+    head = head.ljust(68, b"\0") + struct.pack(">3l", 63190, 65536, 54061)
+    return head.ljust(128, b"\0") + struct.pack(">L", len(tags)) + entries + body
+
+
+def curve(*values: float) -> bytes:
+    """A curve's tag: an exponent, or a table of light."""
+    numbers = [round(values[0] * 256)] if len(values) == 1 else [round(value * 65535) for value in values]
+    return b"curv" + struct.pack(f">LL{len(numbers)}H", 0, len(numbers), *numbers)
+
+
+def rgb_profile(columns: str, light: bytes, **more: bytes) -> bytes:
+    """A profile of X, Y and Z (D50) of red, green and blue, and the curve of all three."""
+    numbers = [round(float(number) * 65536) for number in columns.split()]
+    tags = {f"{colour}XYZ".encode(): b"XYZ " + bytes(4) + struct.pack(">3l", *numbers[3 * at : 3 * at + 3])
+            for at, colour in enumerate("rgb")}  # fmt: skip
+    tags |= {f"{colour}TRC".encode(): light for colour in "rgb"}
+    return icc(b"RGB ", tags | {name.encode(): content for name, content in more.items()})
+
+
+_SRGB_LIGHT = curve(*(v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in np.linspace(0, 1, 1024)))
+P3 = ".51512 .2412 -.00105 .29198 .69225 .04189 .1571 .06657 .78407"
+PROFILES = {
+    "sRGB": rgb_profile(".43607 .22249 .01392 .38515 .71687 .09708 .14307 .06061 .7141", _SRGB_LIGHT),
+    "P3": rgb_profile(P3, _SRGB_LIGHT),
+    "Adobe": rgb_profile(".60974 .31111 .01947 .20528 .62567 .06087 .14919 .06322 .74457", curve(563 / 256)),
+    "ProPhoto": rgb_profile(".79767 .28804 0 .13519 .71188 0 .03134 .00009 .82491", curve(1.8)),
+    "linear": rgb_profile(".43607 .22249 .01392 .38515 .71687 .09708 .14307 .06061 .7141", curve(1.0)),
+    "grey": icc(b"GRAY", {b"kTRC": curve(1.8)}),
+}
+"""Colour spaces, published numbers."""
+
+
+def seen(pixels: np.ndarray, mode: str, profile: bytes | None) -> np.ndarray:
+    """What a viewer that heeds profiles shows of uint8 pixels, by LittleCMS."""
+    image = Image.frombytes(mode, pixels.shape[1::-1], np.ascontiguousarray(pixels).tobytes())
+    if profile is None:
+        return np.asarray(image.convert("RGB"))
+    shown = ImageCms.profileToProfile(image, ImageCms.ImageCmsProfile(io.BytesIO(profile)), srgb(), outputMode="RGB")
+    assert shown is not None
+    return np.asarray(shown)
 
 
 ORIENTED = {  # what a viewer does with the stored array, from the EXIF specification

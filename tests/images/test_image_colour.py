@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageCms
-from stills import SIZE, noise, png, rewrite, smooth, srgb
+from stills import PROFILES, SIZE, icc, noise, png, rewrite, seen, smooth, srgb
 
+from ficgan.images.icc import clean_icc, read_tags
 from ficgan.images.photo import from_rgb, to_rgb, to_uint8
 
 
@@ -67,14 +68,32 @@ def test_cmyk_jpeg_stays_cmyk(tmp_path: Path) -> None:
     assert np.abs(again.rgb.astype(int) - photo.rgb.astype(int))[~mask].mean() < 4
 
 
-@pytest.mark.parametrize("suffix", [".jpg", ".png", ".webp", ".tif"])
-def test_icc_is_kept(tmp_path: Path, suffix: str) -> None:
-    profile = ImageCms.ImageCmsProfile(srgb()).tobytes()
-    Image.fromarray(smooth()).save(tmp_path / f"a{suffix}", icc_profile=profile)
+SECRET = b"SECRET of a display" * 20
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".png", ".webp", ".tif", ".avif"])
+@pytest.mark.parametrize("name", ["sRGB", "ProPhoto"])
+def test_a_profile_keeps_its_colours_and_nothing_else(tmp_path: Path, suffix: str, name: str) -> None:
+    kind = b"text" + bytes(4) + SECRET
+    private = {b"mmod": kind, b"cprt": kind, b"dmdd": kind, b"vcgt": kind, b"gamt": kind}
+    tags = {tag: content + SECRET for tag, content in read_tags(PROFILES[name]).items()}  # behind what is read of them
+    profile = bytearray(icc(b"RGB ", tags | private) + SECRET)
+    for start, end in ((4, 8), (48, 56), (80, 100)):  # makers, model, digest
+        profile[start:end] = (b"SECR" * 5)[: end - start]
+    Image.fromarray(smooth()).save(tmp_path / f"a{suffix}", icc_profile=bytes(profile))
     _, again, _, target = rewrite(tmp_path / f"a{suffix}")
-    assert again.icc == profile
+    assert again.icc is not None and clean_icc(again.icc) == again.icc
+    assert np.array_equal(seen(noise(3), "RGB", again.icc), seen(noise(3), "RGB", PROFILES[name]))
     with Image.open(target) as written:
-        assert written.info["icc_profile"] == profile
+        assert written.info["icc_profile"] == again.icc
+    assert b"SECR" not in again.icc and SECRET not in target.read_bytes()
+
+
+@pytest.mark.parametrize("profile", [b"SECRET", PROFILES["P3"][:150], PROFILES["P3"].replace(b"RGB ", b"YCbr")])
+def test_what_is_no_profile_is_left_out_and_said(tmp_path: Path, profile: bytes) -> None:
+    Image.fromarray(smooth()).save(tmp_path / "a.png", icc_profile=profile)
+    photo, again, _, _ = rewrite(tmp_path / "a.png")
+    assert photo.icc is again.icc is None and len(photo.notes) == 1
 
 
 def test_sixteen_bits_to_eight_is_exact_rounding() -> None:
@@ -117,19 +136,7 @@ def cmyk_profile() -> bytes:
     rgb = np.clip(color.lab2rgb((grid - (0, 128, 128)) / (2.55, 1, 1), illuminant="D50")[0], 0, 1)
     to_ink = table(3, 4, 33, np.concatenate([1 - rgb, np.zeros((len(rgb), 1))], axis=1) * 255)  # no black, unlike ours
 
-    def text(value: str) -> bytes:
-        return b"desc" + bytes(4) + struct.pack(">L", len(value) + 1) + value.encode() + b"\0" + bytes(78)
-
-    white = b"XYZ " + bytes(4) + struct.pack(">3l", 63190, 65536, 54061)
-    tags = {b"A2B0": to_lab, b"B2A0": to_ink, b"desc": text("test inks"), b"wtpt": white}
-    body, entries, at = b"", b"", 128 + 4 + 12 * len(tags)
-    for name, content in tags.items():
-        content += bytes(-len(content) % 4)
-        entries += name + struct.pack(">LL", at + len(body), len(content))
-        body += content
-    head = struct.pack(">L4sL4s4s4s", at + len(body), b"", 0x02400000, b"prtr", b"CMYK", b"Lab ") + bytes(12) + b"acsp"
-    head = head.ljust(68, b"\0") + struct.pack(">3l", 63190, 65536, 54061)
-    return head.ljust(128, b"\0") + struct.pack(">L", len(tags)) + entries + body
+    return icc(b"CMYK", {b"A2B0": to_lab, b"B2A0": to_ink}, b"Lab ")
 
 
 @pytest.mark.filterwarnings("ignore:Conversion from CIE-LAB")
@@ -139,7 +146,7 @@ def test_cmyk_with_a_profile_goes_through_it(tmp_path: Path, suffix: str) -> Non
     source = Image.frombytes("CMYK", SIZE, np.full((SIZE[1], SIZE[0], 4), (90, 60, 30, 40), np.uint8).tobytes())
     source.save(tmp_path / f"a{suffix}", icc_profile=profile, **({"quality": 98} if suffix == ".jpg" else {}))
     photo, again, mask, _ = rewrite(tmp_path / f"a{suffix}")
-    assert again.mode == "CMYK" and again.icc == profile
+    assert again.mode == "CMYK" and again.icc == clean_icc(profile)
     seen = ImageCms.profileToProfile(source, ImageCms.ImageCmsProfile(io.BytesIO(profile)), srgb(), outputMode="RGB")
     assert seen is not None and np.abs(photo.rgb.astype(int) - np.asarray(seen)).max() <= 4
     assert np.abs(photo.rgb.astype(int) - to_rgb(photo.pixels, "CMYK", None)).max() > 4  # it matters which way

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image, ImageCms
-from stills import ORIENTED, noise, png, rewrite, srgb
+from PIL import Image
+from stills import ORIENTED, PROFILES, noise, png, rewrite
 
 from ficgan.errors import InputError
 from ficgan.images import Photo, read_image, write_image
+from ficgan.images.icc import clean_icc
 
 
 @pytest.mark.parametrize("suffix", [".png", ".tif"])
@@ -76,7 +77,7 @@ def test_sixteen_bit_grey_with_alpha_png(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".png", ".tif"])
 def test_icc_and_resolution_of_sixteen_bits(tmp_path: Path, suffix: str) -> None:
-    profile = ImageCms.ImageCmsProfile(srgb()).tobytes()
+    profile = clean_icc(PROFILES["P3"])
     cv2.imwrite(str(tmp_path / f"a{suffix}"), noise(3, bits=16))
     base = read_image(tmp_path / f"a{suffix}")
     photo = Photo(base.path, base.format, base.mode, base.pixels, {**base.options, "dpi": (300.0, 300.0)}, icc=profile)

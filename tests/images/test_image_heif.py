@@ -56,9 +56,7 @@ def crop(width: int, height: int, x: int, y: int) -> bytes:
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("orientation", [1, 6])
 @pytest.mark.parametrize("size", [(30, 20), (31, 21)])
-def test_what_a_crop_hides_stays_hidden(
-    tmp_path: Path, suffix: str, orientation: int, size: tuple[int, int]
-) -> None:
+def test_what_a_crop_hides_stays_hidden(tmp_path: Path, suffix: str, orientation: int, size: tuple[int, int]) -> None:
     pixels = np.full((64, 96, 3), (255, 0, 0), np.uint8)  # red is hidden
     pixels[10:42, 50:90] = (0, 160, 0)
     data = with_box(suffix, pixels, b"clap", crop(*size, 22, -6), orientation=orientation)
