@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, JpegImagePlugin, MpoImagePlugin, TiffImagePlugin, UnidentifiedImageError
+from PIL import Image, ImageOps, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, UnidentifiedImageError
 
 from ficgan import sandbox
 from ficgan.errors import InputError
@@ -68,7 +68,7 @@ def read_image(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS, da
         return _read_in_child(path, data, max_pixels)
     if broken := _broken_png_chunk(data):
         raise InputError(f"{path}: damaged: the checksum of its {broken} does not match; restore it or save it again")
-    with _limit_lock, warnings.catch_warnings(), _pixel_limit(max_pixels):
+    with _limit_lock, warnings.catch_warnings(), _limits(max_pixels):
         warnings.simplefilter("ignore")  # Pillow warns of odd EXIF and the like; what matters becomes an InputError
         try:
             return _decode(path, data, max_pixels)
@@ -117,21 +117,25 @@ def _broken_png_chunk(data: bytes) -> str:
 
 
 @contextmanager
-def _pixel_limit(max_pixels: int) -> Iterator[None]:
-    """Pillow refuses, some formats before they allocate, what has more than twice `MAX_IMAGE_PIXELS`."""
-    before = Image.MAX_IMAGE_PIXELS
+def _limits(max_pixels: int) -> Iterator[None]:
+    """Pillow refuses, some formats before they allocate, what has more than twice `MAX_IMAGE_PIXELS`.
+
+    It takes a PNG with a text or profile above `MAX_TEXT_CHUNK` (1 MiB) for damaged. All texts together have 64 MiB.
+    """
+    before = Image.MAX_IMAGE_PIXELS, PngImagePlugin.MAX_TEXT_CHUNK
     Image.MAX_IMAGE_PIXELS = max_pixels / 2  # type: ignore[assignment]
+    PngImagePlugin.MAX_TEXT_CHUNK = PngImagePlugin.MAX_TEXT_MEMORY
     try:
         yield
     finally:
-        Image.MAX_IMAGE_PIXELS = before
+        Image.MAX_IMAGE_PIXELS, PngImagePlugin.MAX_TEXT_CHUNK = before
 
 
 def _decode(path: Path, data: bytes, max_pixels: int) -> Photo:
-    with Image.open(io.BytesIO(data), formats=_known_formats()) as image:
+    with _opened(data) as image:
         if image.width * image.height > max_pixels:
             raise Image.DecompressionBombError
-        notes = _single_picture(path, image)
+        notes = _single_picture(path, image, data)
         if image.format == "AVIF" and _deep_avif(data):
             notes = (*notes, "its 10 or 12 bits a channel are read and written as 8")
         orientation = _orientation(image)
@@ -148,13 +152,19 @@ def _decode(path: Path, data: bytes, max_pixels: int) -> Photo:
         else:
             pixels, mode = _pixels(path, upright, image)
         pixels.flags.writeable = False
-        format = "JPEG" if image.format == "MPO" else str(image.format)
+        format = str(image.format)
         chunks = tuple(chunk for chunk in png_chunks(data) if chunk[0] in _COLOUR_CHUNKS)
         icc = clean_icc(image.info.get("icc_profile") or b"")
         if image.info.get("icc_profile") and not icc:
             notes += ("its colour profile is damaged and left out",)
         exif, xmp = clean_exif(image, upright.size), clean_xmp(image.info.get("xmp"))
         return Photo(path, format, mode, pixels, options, icc, exif, xmp, chunks, notes)
+
+
+def _opened(data: bytes) -> Image.Image:
+    if data.startswith(b"\xff\xd8"):  # `open` would refuse those whose list of further pictures (MPF) is wrong
+        return JpegImagePlugin.JpegImageFile(io.BytesIO(data))
+    return Image.open(io.BytesIO(data), formats=_known_formats())
 
 
 def _orientation(image: Image.Image) -> int:
@@ -164,7 +174,7 @@ def _orientation(image: Image.Image) -> int:
         return 1
 
 
-def _single_picture(path: Path, image: Image.Image) -> tuple[str, ...]:
+def _single_picture(path: Path, image: Image.Image, data: bytes) -> tuple[str, ...]:
     """Refuse files of several pictures. Previews of the one picture are not carried over: a note says so."""
     count = getattr(image, "n_frames", 1)
     previews = 0
@@ -175,17 +185,15 @@ def _single_picture(path: Path, image: Image.Image) -> tuple[str, ...]:
             image.seek(page)
             previews += image.tag_v2.get(_SUBFILE, 0) & 1
         image.seek(0)
-    elif isinstance(image, MpoImagePlugin.MpoImageFile):
-        size = image.size
-        for page, entry in enumerate((image.mpinfo or {}).get(0xB002, [])[1:count], start=1):
-            kind = entry["Attribute"]["MPType"]
-            image.seek(page)  # "Undefined" is what gain maps and depth maps call themselves, and they are smaller
-            auxiliary = kind == "Undefined" and image.width < size[0] and image.height < size[1]
-            previews += kind.startswith("Large Thumbnail") or auxiliary
-        image.seek(0)
+    elif isinstance(image, JpegImagePlugin.JpegImageFile):
+        with suppress(Exception):  # a list that makes no sense names no picture
+            for entry in (image._getmp() or {}).get(0xB002, [])[1:]:
+                if data.startswith(b"\xff\xd8", entry["DataOffset"] + image.info["mpoffset"]):  # it is there
+                    count += 1  # "undefined" is what gain maps and depth maps call themselves
+                    previews += entry["Attribute"]["MPType"].startswith(("Large Thumbnail", "Undefined"))
     if count - previews > 1:
         raise InputError(f"{path}: holds {count - previews} pictures (pages or frames); save each as a file of its own")
-    return (f"{previews} embedded preview{'s' * (previews > 1)} left out",) if previews else ()
+    return (f"{previews} embedded preview{'s' * (previews > 1)} or map left out",) if previews else ()
 
 
 def _coding(image: Image.Image, data: bytes) -> dict[str, Any]:

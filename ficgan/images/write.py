@@ -205,6 +205,11 @@ def _tiff(photo: Photo) -> bytes:
     if compression not in _LOSSLESS_TIFF:  # JPEG would change the untouched pixels, fax codes hold one bit
         compression = "tiff_adobe_deflate"
     tags: dict[int, tuple[int, Any]] = {}
+    if photo.icc:
+        tags[_ICC_TAG] = (TiffTags.UNDEFINED, photo.icc)
+    if dpi := photo.options.get("dpi"):
+        tags[282], tags[283] = ((TiffTags.RATIONAL, value) for value in dpi)
+        tags[296] = (TiffTags.SHORT, 2)
     if photo.xmp:
         tags[_XMP_TAG] = (TiffTags.BYTE, photo.xmp)
     if photo.exif:
@@ -215,33 +220,25 @@ def _tiff(photo: Photo) -> bytes:
             if tag not in groups:
                 tags[tag] = (TiffTags.lookup(tag).type or TiffTags.UNDEFINED, value)
         tags |= {group: (TiffTags.LONG, dict(entries)) for group in groups if (entries := block.get_ifd(group))}
-    dpi, deep = photo.options.get("dpi"), _deep_colour(photo)
-    if deep is not None:
-        if photo.icc:
-            tags[_ICC_TAG] = (TiffTags.UNDEFINED, photo.icc)
-        if dpi:
-            tags[282], tags[283] = ((TiffTags.RATIONAL, value) for value in dpi)
-            tags[296] = (TiffTags.SHORT, 2)
-        return _tiff16(deep, compression, tags)
-    directory = TiffImagePlugin.ImageFileDirectory_v2()
-    _set_tags(directory, tags)
-    settings = {"compression": compression, "icc_profile": photo.icc, "tiffinfo": directory, "dpi": dpi}
-    return _save(_image(photo.pixels, photo.mode), "TIFF", settings)
-
-
-def _tiff16(pixels: NDArray[np.uint16], compression: str, tags: Mapping[int, tuple[int, Any]]) -> bytes:
-    """OpenCV encodes the strips (deflate where it lacks the compression), Pillow writes the directory before them."""
+    deep = _deep_colour(photo)
+    if deep is None:
+        return _with_tags(_save(_image(photo.pixels, photo.mode), "TIFF", {"compression": compression}), tags)
     import cv2
 
-    code = _TIFF_CODES.get(compression, 8)
-    data = _encode(".tiff", pixels, [cv2.IMWRITE_TIFF_COMPRESSION, code, cv2.IMWRITE_TIFF_PREDICTOR, 2])
+    if deep.shape[2] == 4:
+        tags[TiffImagePlugin.EXTRASAMPLES] = (TiffTags.SHORT, 2)  # alpha, not premultiplied
+    code = _TIFF_CODES.get(compression, 8)  # deflate where OpenCV lacks the compression
+    parameters = [cv2.IMWRITE_TIFF_COMPRESSION, code, cv2.IMWRITE_TIFF_PREDICTOR, 2]
+    return _with_tags(_encode(".tiff", deep, parameters), tags)
+
+
+def _with_tags(data: bytes, tags: Mapping[int, tuple[int, Any]]) -> bytes:
+    """A TIFF of one picture with more tags: libtiff, which compresses it, writes no EXIF and OpenCV none at all."""
     with Image.open(io.BytesIO(data), formats=["TIFF"]) as image:
         assert isinstance(image, TiffImagePlugin.TiffImageFile)
         source = image.tag_v2
     directory = TiffImagePlugin.ImageFileDirectory_v2(data[:8])
     _set_tags(directory, {tag: (source.tagtype[tag], source[tag]) for tag in source})
-    if pixels.shape[2] == 4:
-        tags = {TiffImagePlugin.EXTRASAMPLES: (TiffTags.SHORT, 2), **tags}  # 2: alpha, not premultiplied
     _set_tags(directory, tags)
     spans = zip(source[TiffImagePlugin.STRIPOFFSETS], source[TiffImagePlugin.STRIPBYTECOUNTS], strict=True)
     strips = [data[start : start + size] for start, size in spans]

@@ -127,3 +127,16 @@ ORIENTED = {  # what a viewer does with the stored array, from the EXIF specific
     7: lambda a: np.swapaxes(a[::-1, ::-1], 0, 1),
     8: lambda a: np.rot90(a, 1),
 }
+
+
+def mpo(size: tuple[int, int], kind: int, *, whole: bool = True) -> bytes:
+    """A JPEG of 60×40 px whose MPF index names a second picture of this size and kind, and which it may lack."""
+    buffer = io.BytesIO()
+    first, second = Image.new("RGB", (60, 40), "red"), Image.new("RGB", size, "blue")
+    first.save(buffer, "MPO", save_all=True, append_images=[second])
+    data = buffer.getvalue()
+    with Image.open(io.BytesIO(data)) as image:
+        entry = image.mpinfo[0xB002][1]  # type: ignore[attr-defined]
+    old = b"".join(v.to_bytes(4, "little") for v in (0, entry["Size"], entry["DataOffset"]))
+    assert data.count(old) == 1  # Pillow calls every further picture "undefined"; cameras say what it is
+    return data.replace(old, kind.to_bytes(4, "little") + old[4:])[: None if whole else data.rindex(b"\xff\xd8\xff")]

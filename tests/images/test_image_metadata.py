@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,23 @@ def test_keeping_metadata_keeps_no_preview_and_no_names(tmp_path: Path, suffix: 
         assert not exif.get_ifd(1)
 
 
+@pytest.mark.parametrize("mode", ["L", "LA", "RGB", "RGBA", "CMYK"])
+@pytest.mark.parametrize("compression", ["raw", "tiff_lzw", "tiff_adobe_deflate", "packbits", "lzma", "zstd"])
+def test_a_compressed_tiff_keeps_its_exif(tmp_path: Path, compression: str, mode: str) -> None:
+    tell_all(tmp_path / "a.tif")
+    channels = {"L": (), "LA": (2,), "RGB": (3,), "RGBA": (4,), "CMYK": (4,)}[mode]
+    pixels = np.random.default_rng(0).integers(0, 256, (60, 40, *channels), dtype=np.uint8)
+    photo = replace(read_image(tmp_path / "a.tif"), mode=mode, pixels=pixels, options={"compression": compression})
+    write_image(tmp_path / "b.tif", photo, keep_metadata=True)
+    with Image.open(tmp_path / "b.tif") as image:
+        assert image.info["compression"] == compression and image.mode == mode
+        assert np.array_equal(np.asarray(image), pixels)
+        exif = image.getexif()
+        assert exif[0x010F] == "Canon-Secret" and exif.get_ifd(0x8825)[2] == (48.0, 51.0, 29.0)
+        assert exif.get_ifd(0x8769)[0x9003] == "2026:01:02 03:04:05"
+        assert b"TitleSecret" in image.info["xmp"]
+
+
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("keep", [False, True])
 def test_synthetic_tag_is_found_by_an_xml_parser(tmp_path: Path, suffix: str, keep: bool) -> None:
@@ -219,29 +237,3 @@ def test_xmp_too_long_for_jpeg_is_left_out_but_the_tag_is_not(tmp_path: Path) ->
     for synthetic in (False, True):
         write_image(tmp_path / "b.jpg", photo, keep_metadata=True, synthetic=synthetic, overwrite=True)
         assert (b"DigitalSourceType" in (tmp_path / "b.jpg").read_bytes()) == synthetic
-
-
-@pytest.mark.parametrize("kind", [0x010001, 0x010002])
-def test_mpf_previews_are_left_out(tmp_path: Path, kind: int) -> None:
-    data = mpo([(60, 40), (30, 20)])
-    (tmp_path / "a.jpg").write_bytes(set_mp_type(data, kind))
-    photo = read_image(tmp_path / "a.jpg")
-    assert photo.format == "JPEG" and photo.rgb.shape == (40, 60, 3) and "preview" in photo.notes[0]
-    write_image(tmp_path / "b.jpg", photo)
-    assert (tmp_path / "b.jpg").read_bytes().count(b"\xff\xd8\xff") == 1
-
-
-def mpo(sizes: list[tuple[int, int]]) -> bytes:
-    buffer = io.BytesIO()
-    first, *others = (Image.new("RGB", size, "red") for size in sizes)
-    first.save(buffer, "MPO", save_all=True, append_images=others)
-    return buffer.getvalue()
-
-
-def set_mp_type(data: bytes, kind: int) -> bytes:
-    """Pillow calls every further picture of an MPO "undefined"; cameras say what it is."""
-    with Image.open(io.BytesIO(data)) as image:
-        entry = image.mpinfo[0xB002][1]  # type: ignore[attr-defined]
-    old = b"".join(v.to_bytes(4, "little") for v in (0, entry["Size"], entry["DataOffset"]))
-    assert data.count(old) == 1
-    return data.replace(old, kind.to_bytes(4, "little") + old[4:])
