@@ -277,7 +277,7 @@ class Deidentifier:
         for result, (_, possible) in zip(results, found, strict=True):
             name_possible(result, possible)
         for photo, result in zip(photos, results, strict=True):
-            result.image = photo.merge(result.image) if photo.mode != "RGB" or photo.depth != 8 else result.image
+            result.image = photo.merge(result.image)
             if channel_order == "bgr" and result.image.ndim == 3:
                 result.image = np.ascontiguousarray(result.image[..., [2, 1, 0, 3][: result.image.shape[2]]])
         return results

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator
 from fractions import Fraction
 from math import floor
 
-__all__ = ["clean_aperture", "properties"]
+__all__ = ["clean_aperture", "properties", "renamed_colours"]
 
 
 def properties(data: bytes) -> dict[bytes, list[bytes]]:
@@ -18,7 +19,7 @@ def properties(data: bytes) -> dict[bytes, list[bytes]]:
     """
     try:
         parts = dict(_boxes(dict(_boxes(data))[b"meta"][4:]))
-        main = int.from_bytes(parts[b"pitm"][4:])
+        main = int.from_bytes(parts[b"pitm"][4:], "big")
         stored: list[tuple[bytes, bytes]] = []
         wanted: list[int] = []
         for name, content in _boxes(parts[b"iprp"]):
@@ -32,6 +33,9 @@ def properties(data: bytes) -> dict[bytes, list[bytes]]:
     for index in wanted:
         if 0 < index <= len(stored):
             found.setdefault(stored[index - 1][0], []).append(stored[index - 1][1])
+    for name, content in stored:
+        if name == b"av1C":  # a grid leaves it to its tiles
+            found.setdefault(name, [content])
     return found
 
 
@@ -55,7 +59,7 @@ def _associations(content: bytes) -> Iterator[tuple[int, list[int]]]:
         item, number = struct.unpack_from(">LB" if long_ids else ">HB", content, at)
         at += 5 if long_ids else 3
         size = 2 if wide else 1
-        values = (int.from_bytes(content[i : i + size]) for i in range(at, at + number * size, size))
+        values = (int.from_bytes(content[i : i + size], "big") for i in range(at, at + number * size, size))
         yield item, [value & (0x7FFF if wide else 0x7F) for value in values]  # the first bit: it must be understood
         at += number * size
 
@@ -79,3 +83,20 @@ def clean_aperture(content: bytes, size: tuple[int, int]) -> tuple[int, int, int
     if not (0 <= box[0] < box[2] <= size[0] and 0 <= box[1] < box[3] <= size[1]):
         raise ValueError("its crop lies outside of the picture")
     return box
+
+
+def renamed_colours(data: bytes, cicp: tuple[int, int]) -> bytes:
+    """An AVIF of sRGB with these primaries and transfer (H.273) in place of its own, in its box and in its stream."""
+    place = data.index(b"colrnclx") + 8
+    own = data[place : place + 6]  # primaries, transfer and matrix, of two bytes each; in the stream of one
+    data = data[:place] + struct.pack(">HH", *cicp) + data[place + 4 :]
+    old, new = (int.from_bytes(bytes([1, *points, own[5]]), "big") for points in (own[1:4:2], cicp))  # 1: they are told
+    for match in re.finditer(rb"\x12\0\x0a([\x05-\x1f])", data):  # a stream begins: its header and the length of that
+        start, size = match.end(), match[1][0]
+        header = int.from_bytes(data[start : start + size], "big")
+        for shift in range(8 * size - 24):
+            if header >> shift & 0x1FFFFFF == old:
+                header += (new - old) << shift
+                data = data[:start] + header.to_bytes(size, "big") + data[start + size :]
+                break
+    return data

@@ -1,8 +1,7 @@
-"""A photo in memory: its own pixels, an RGB view to work on, its colours, and the metadata that may stay."""
+"""A photo in memory: its own pixels, an sRGB view to work on, and the metadata that may stay."""
 
 from __future__ import annotations
 
-import io
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
@@ -13,11 +12,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import ExifTags, Image, ImageCms
+from PIL import ExifTags, Image
 
-__all__ = ["DIGITAL_SOURCE_TYPE", "Photo", "Pixels", "clean_exif", "clean_xmp", "tag_xmp", "to_uint8"]
+from ficgan.images.colour import Pixels, Space, from_rgb, space_of, to_rgb
 
-Pixels = NDArray[np.uint8] | NDArray[np.uint16]
+__all__ = ["DIGITAL_SOURCE_TYPE", "Photo", "clean_exif", "clean_xmp", "tag_xmp"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,10 +29,12 @@ class Photo:
         mode: `L`, `LA`, `RGB`, `RGBA` or `CMYK`.
         pixels: the file's own values, [H,W] for `L`, otherwise [H,W,C]; uint8 or uint16; read-only.
         options: how the file was coded (Pillow's save options: tables, subsampling, compression …).
-        icc: colour profile.
+        icc: colour profile, as far as colours need it.
+        cicp: primaries and transfer by their numbers in ITU-T H.273, where a file names its colours so; `icc` then says
+            the same, where it can.
         exif: what of EXIF may stay (`clean_exif`); written on request only.
         xmp: what of XMP may stay (`clean_xmp`); written on request only.
-        chunks: PNG chunks that say what the colours mean (gAMA, cHRM, sRGB, cICP).
+        chunks: PNG chunks that say what the colours mean (gAMA, cHRM, sRGB, cICP, cLLI, mDCV).
         notes: what could not be carried over, one sentence each.
     """
 
@@ -43,6 +44,7 @@ class Photo:
     pixels: Pixels
     options: Mapping[str, Any] = field(default_factory=dict)
     icc: bytes | None = None
+    cicp: tuple[int, int] | None = None
     exif: bytes | None = None
     xmp: bytes | None = None
     chunks: tuple[tuple[bytes, bytes], ...] = ()
@@ -53,22 +55,27 @@ class Photo:
         """Bits per channel, 8 or 16."""
         return 8 * self.pixels.dtype.itemsize
 
+    @property
+    def space(self) -> Space | None:
+        """What its numbers mean; None: as those of sRGB."""
+        return space_of(self.icc, self.cicp, self.mode)
+
     @cached_property
     def rgb(self) -> NDArray[np.uint8]:
-        """The photo as uint8 [H,W,3] RGB, alpha ignored; read-only."""
-        view = to_rgb(self.pixels, self.mode, self.icc)
+        """The photo as uint8 [H,W,3] sRGB, alpha ignored; read-only."""
+        view = to_rgb(self.pixels, self.mode, self.space)
         view.flags.writeable = False
         return view
 
     def merge(self, result: NDArray[np.uint8], mask: NDArray[np.bool_] | None = None) -> Pixels:
-        """The file's own pixels, with those of a changed RGB image [H,W,3] where it differs from `rgb`, or in a mask
+        """The file's own pixels, with those of a changed sRGB image [H,W,3] where it differs from `rgb`, or in a mask
         [H,W].
 
         They are converted as the file needs. Elsewhere the values are the very same, and alpha is never touched.
         """
         if result.shape != self.rgb.shape or result.dtype != np.uint8:
             raise ValueError(f"result is {result.dtype} {result.shape}, the photo uint8 {self.rgb.shape}")
-        if mask is None and self.mode == "RGB" and self.depth == 8:
+        if mask is None and self.mode == "RGB" and self.depth == 8 and self.space is None:
             return result
         if mask is None:
             mask = np.zeros(result.shape[:2], bool)
@@ -78,7 +85,7 @@ class Photo:
             raise ValueError(f"mask is {mask.dtype} {mask.shape}, expected bool {result.shape[:2]}")
         if not mask.any():
             return self.pixels
-        values = from_rgb(result[mask], self.mode, self.depth, self.icc)
+        values = from_rgb(result[mask], self.mode, self.depth, self.space)
         merged = self.pixels.copy()
         if self.mode == "L":
             merged[mask] = values[:, 0]
@@ -86,80 +93,6 @@ class Photo:
             colours = merged[..., : values.shape[1]]  # a view without alpha
             colours[mask] = values
         return merged
-
-
-# -- colours: grey, 16 bits and CMYK to 8-bit RGB and back
-
-
-def to_uint8(pixels: Pixels) -> NDArray[np.uint8]:
-    """16 bits to 8: round(v / 257), exactly; 8 bits pass through."""
-    if pixels.dtype == np.uint8:
-        return pixels.astype(np.uint8, copy=False)
-    wide = pixels.astype(np.uint32)
-    wide *= 255
-    wide += 32895  # (255 v + 32895) >> 16 equals round(v / 257) for every v in 0…65535
-    wide >>= 16
-    return wide.astype(np.uint8)
-
-
-def to_rgb(pixels: Pixels, mode: str, icc: bytes | None) -> NDArray[np.uint8]:
-    """The 8-bit RGB view [H,W,3] of native pixels, alpha ignored; `icc` counts for CMYK only, which means little
-    without.
-    """
-    if mode == "CMYK":
-        return _cmyk_to_rgb(to_uint8(pixels), icc)
-    if mode in ("RGB", "RGBA"):
-        return to_uint8(pixels[..., :3])
-    grey = to_uint8(pixels if mode == "L" else pixels[..., 0])
-    return np.repeat(grey[..., None], 3, axis=2)
-
-
-def from_rgb(values: NDArray[np.uint8], mode: str, depth: int, icc: bytes | None) -> Pixels:
-    """RGB values uint8 [N,3] as a file of this mode, depth (8 or 16 bits) and profile holds them, alpha left out.
-
-    That is [N,1] luminance (ITU-R BT.601), [N,3] RGB or [N,4] CMYK, uint8 or uint16.
-    """
-    if mode == "CMYK":
-        return _rgb_to_cmyk(values, icc)
-    if mode in ("L", "LA"):
-        weights = np.array([19595, 38470, 7471], np.uint32)  # 0.299, 0.587, 0.114 in 1/65536
-        values = ((values.astype(np.uint32) @ weights + 32768) >> 16).astype(np.uint8)[:, None]
-    if depth == 16:  # 0 and 255 become 0 and 65535; `to_uint8` gives the same values back
-        return values.astype(np.uint16) * np.uint16(257)
-    return values
-
-
-def _cmyk_to_rgb(pixels: NDArray[np.uint8], icc: bytes | None) -> NDArray[np.uint8]:
-    profile = _profile(icc)
-    if profile is not None:
-        image = Image.fromarray(pixels, "CMYK")
-        converted = ImageCms.profileToProfile(image, profile, ImageCms.createProfile("sRGB"), outputMode="RGB")
-        assert converted is not None
-        return np.asarray(converted)
-    ink = 255 - pixels.astype(np.uint16)  # no profile: R = (1 − C)(1 − K)
-    return ((ink[..., :3] * ink[..., 3:] + 127) // 255).astype(np.uint8)
-
-
-def _rgb_to_cmyk(values: NDArray[np.uint8], icc: bytes | None) -> NDArray[np.uint8]:
-    profile = _profile(icc)
-    if profile is not None:
-        image = Image.fromarray(np.ascontiguousarray(values)[None])
-        converted = ImageCms.profileToProfile(image, ImageCms.createProfile("sRGB"), profile, outputMode="CMYK")
-        assert converted is not None
-        return np.asarray(converted)[0]
-    light = values.max(axis=1, keepdims=True).astype(np.uint16)  # all common darkness goes into K
-    scaled = (values.astype(np.uint16) * 255 + light // 2) // np.maximum(light, 1)
-    return np.concatenate([255 - np.where(light == 0, 255, scaled), 255 - light], axis=1).astype(np.uint8)
-
-
-def _profile(icc: bytes | None) -> ImageCms.ImageCmsProfile | None:
-    if not icc:
-        return None
-    try:
-        profile = ImageCms.ImageCmsProfile(io.BytesIO(icc))
-        return profile if profile.profile.xcolor_space.strip() == "CMYK" else None
-    except (OSError, ImageCms.PyCMSError):
-        return None
 
 
 # -- metadata: the synthetic-media tag, and what may stay on request
@@ -319,6 +252,9 @@ _PREFIXES = {
     "photoshop": "http://ns.adobe.com/photoshop/1.0/",
     "tiff": "http://ns.adobe.com/tiff/1.0/",
     "exif": "http://ns.adobe.com/exif/1.0/",
+    "aux": "http://ns.adobe.com/exif/1.0/aux/",
+    "exifEX": "http://cipa.jp/exif/1.0/",
+    "GPano": "http://ns.google.com/photos/1.0/panorama/",
 }  # fmt: skip
 
 

@@ -24,15 +24,19 @@ from PIL import Image, ImageOps, JpegImagePlugin, PngImagePlugin, TiffImagePlugi
 from ficgan import sandbox
 from ficgan.errors import InputError
 from ficgan.images import MAX_PIXELS, heif
-from ficgan.images.icc import clean_icc
-from ficgan.images.photo import Photo, Pixels, clean_exif, clean_xmp, to_uint8
+from ficgan.images.colour import ADOBE_RGB, Pixels, is_known, profile_of, space_of, to_uint8
+from ficgan.images.icc import SRGB_CURVE, clean_icc, gamma, make_icc
+from ficgan.images.photo import Photo, clean_exif, clean_xmp
 
 __all__ = ["PNG_SIGNATURE", "Picture", "as_photo", "png_chunks", "read_image", "swap_red_and_blue"]
 
 
 _FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF", "AVIF", "HEIF")
 _MAGIC = re.compile(rb"\xff\xd8|\x89PNG|RIFF....WEBP|II\*\0|MM\0\*|II\+\0|MM\0\+|BM|GIF8|....ftyp(avif|hei|mif)", re.S)
-_COLOUR_CHUNKS = (b"gAMA", b"cHRM", b"sRGB", b"cICP")
+_COLOUR_CHUNKS = {b"gAMA": 4, b"cHRM": 32, b"sRGB": 1, b"cICP": 4, b"cLLI": 8, b"mDCV": 24}
+"""What a PNG says of its colours, in so many bytes."""
+_HDR10 = ("content_light_level", "mastering_display_colour_volume", "ambient_viewing_environment")
+_GAIN_MAPS = (b"ns.adobe.com/hdr-gain-map/", b"urn:iso:std:iso:ts:21496:-1", b"aux:hdrgainmap")
 _TURNS = {
     2: (Image.Transpose.FLIP_LEFT_RIGHT, False, 1, -1),
     3: (Image.Transpose.ROTATE_180, False, -1, -1),
@@ -43,6 +47,7 @@ _TURNS = {
     8: (Image.Transpose.ROTATE_90, True, -1, 1),
 }
 """EXIF's orientation → what turns the image upright: for Pillow; for arrays a transposition, then steps in y and x."""
+_BT709 = struct.pack(">8L", 31270, 32900, 64000, 33000, 30000, 60000, 15000, 6000)
 _ORIENTATION, _SUBFILE, _BITS, _PHOTOMETRIC, _PLANAR, _DNG = 0x0112, 0x00FE, 0x0102, 0x0106, 0x011C, 0xC612
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _limit_lock = threading.Lock()
@@ -135,30 +140,96 @@ def _decode(path: Path, data: bytes, max_pixels: int) -> Photo:
     with _opened(data) as image:
         if image.width * image.height > max_pixels:
             raise Image.DecompressionBombError
-        notes = _single_picture(path, image, data)
-        if image.format == "AVIF" and _deep_avif(data):
-            notes = (*notes, "its 10 or 12 bits a channel are read and written as 8")
-        orientation = _orientation(image)
-        options = _coding(image, data)
-        image.load()
-        upright: Image.Image = image
-        if image.format == "AVIF" and (crop := heif.properties(data).get(b"clap")):  # Pillow shows what it hides
-            upright = upright.crop(heif.clean_aperture(crop[0], image.size))
-        if orientation in _TURNS and not isinstance(image, TiffImagePlugin.TiffImageFile):  # Pillow turns TIFF itself
-            upright = upright.transpose(_TURNS[orientation][0])
-        if options.pop("deep", False):
-            pixels, mode, note = _pixels16(path, upright, data, orientation)
-            notes += note
-        else:
-            pixels, mode = _pixels(path, upright, image)
-        pixels.flags.writeable = False
         format = str(image.format)
-        chunks = tuple(chunk for chunk in png_chunks(data) if chunk[0] in _COLOUR_CHUNKS)
-        icc = clean_icc(image.info.get("icc_profile") or b"")
-        if image.info.get("icc_profile") and not icc:
-            notes += ("its colour profile is damaged and left out",)
-        exif, xmp = clean_exif(image, upright.size), clean_xmp(image.info.get("xmp"))
-        return Photo(path, format, mode, pixels, options, icc, exif, xmp, chunks, notes)
+        boxes = heif.properties(data) if format in ("AVIF", "HEIF") else {}
+        chunks = {name: content for name, content in png_chunks(data) if _COLOUR_CHUNKS.get(name) == len(content)}
+        notes = (*_single_picture(path, image, data), *_lost(format, boxes, data))
+        orientation = _orientation(image)
+        options = _coding(image, data, boxes)
+        deep = options.pop("deep", False)
+        if deep and format == "HEIF":
+            pixels, mode = _heif16(path, data)
+        else:
+            image.load()
+            upright: Image.Image = image
+            if format == "AVIF" and b"clap" in boxes:  # Pillow shows what it hides
+                upright = upright.crop(heif.clean_aperture(boxes[b"clap"][0], image.size))
+            if orientation in _TURNS and format != "TIFF":  # Pillow turns TIFF itself
+                upright = upright.transpose(_TURNS[orientation][0])
+            pixels, mode, note = _pixels16(path, upright, data, orientation) if deep else _pixels(path, upright, image)
+            notes += note
+        pixels.flags.writeable = False
+        icc, cicp, note = _colours(path, image, data, boxes, chunks)
+        exif, xmp = clean_exif(image, (pixels.shape[1], pixels.shape[0])), clean_xmp(image.info.get("xmp"))
+        return Photo(path, format, mode, pixels, options, icc, cicp, exif, xmp, tuple(chunks.items()), (*notes, *note))
+
+
+def _lost(format: str, boxes: Mapping[bytes, list[bytes]], data: bytes) -> Iterator[str]:
+    """What is not carried over, a sentence each."""
+    if _av1(boxes) & 0x40:
+        yield "its 10 or 12 bits a channel are read and written as 8"
+    if boxes.keys() & ({b"clli", b"mdcv", b"amve", b"cclv"} if format == "AVIF" else {b"cclv"}):
+        yield "what it says of its brightest light (HDR10) is left out"
+    if any(name in data for name in _GAIN_MAPS) or re.search(rb"infe[\2\3].{7,9}tmap", data, re.S):
+        yield "its gain map is left out: bright screens show it as others do"
+
+
+def _colours(
+    path: Path, image: Image.Image, data: bytes, boxes: Mapping[bytes, list[bytes]], chunks: Mapping[bytes, bytes]
+) -> tuple[bytes | None, tuple[int, int] | None, tuple[str, ...]]:
+    """Profile and code points, of which a file may have one or both say the same; and a note."""
+    given = image.info.get("icc_profile") or b""
+    icc, cicp, notes = clean_icc(given), None, ()
+    if given and not icc:
+        notes = ("its colour profile is damaged and left out",)
+    if b"cICP" in chunks:
+        cicp = chunks[b"cICP"][0], chunks[b"cICP"][1]
+        if chunks[b"cICP"][2:] != b"\0\1":
+            raise InputError(f"{path}: a PNG of video levels, which is not read; save it with full-range RGB")
+    elif boxes and not icc:
+        cicp = _code_points(boxes, data)
+    if cicp:
+        if not is_known(cicp):
+            names = f"primaries {cicp[0]}, transfer {cicp[1]} of H.273"
+            raise InputError(f"{path}: its colours ({names}) are of a kind that is not read; convert it to sRGB")
+        icc = profile_of(cicp)
+    elif not given and not boxes and b"sRGB" not in chunks:
+        icc = _by_gamma(chunks) if b"gAMA" in chunks else ADOBE_RGB if _is_adobe_rgb(image) else None
+    return icc, cicp, notes
+
+
+def _code_points(boxes: Mapping[bytes, list[bytes]], data: bytes) -> tuple[int, int] | None:
+    for content in boxes.get(b"colr", ()):
+        if content[:4] == b"nclx":
+            return struct.unpack_from(">HH", content, 4)
+    if b"av1C" not in boxes:
+        return None
+    import av  # an AVIF without the box has them in its stream alone
+
+    with av.open(io.BytesIO(data)) as file:
+        stream = file.streams.video[0].codec_context
+        return int(stream.color_primaries), int(stream.color_trc)
+
+
+def _by_gamma(chunks: Mapping[bytes, bytes]) -> bytes | None:
+    """The profile of a PNG that tells an exponent and perhaps primaries, in 1/100,000."""
+    exponent = int.from_bytes(chunks[b"gAMA"], "big") / 100_000
+    points = [value / 100_000 for value in struct.unpack(">8L", chunks.get(b"cHRM", _BT709))]
+    white, *primaries = zip(points[::2], points[1::2], strict=True)
+    if not exponent or not all(points):
+        return None
+    curve = SRGB_CURVE if abs(exponent / 0.45455 - 1) < 0.05 else gamma(1 / exponent)  # 0.45455 is what sRGB says
+    icc = make_icc("RGB", primaries, white, curve)
+    return icc if space_of(icc, None, "RGB") else None
+
+
+def _is_adobe_rgb(image: Image.Image) -> bool:
+    """Whether EXIF says so, by the rule for cameras (DCF 2.0, optional file) or as some do."""
+    try:
+        exif = image.getexif()
+        return exif.get_ifd(0xA005).get(1) == "R03" or exif.get_ifd(0x8769).get(0xA001) == 2
+    except Exception:  # a damaged EXIF block says nothing
+        return False
 
 
 def _opened(data: bytes) -> Image.Image:
@@ -196,8 +267,8 @@ def _single_picture(path: Path, image: Image.Image, data: bytes) -> tuple[str, .
     return (f"{previews} embedded preview{'s' * (previews > 1)} or map left out",) if previews else ()
 
 
-def _coding(image: Image.Image, data: bytes) -> dict[str, Any]:
-    """How the file is coded, as Pillow's save options; `deep` marks 16 bits per colour, of which Pillow decodes 8."""
+def _coding(image: Image.Image, data: bytes, boxes: Mapping[bytes, list[bytes]]) -> dict[str, Any]:
+    """How the file is coded, as options to save it; `deep` marks more bits a colour than the 8 that Pillow decodes."""
     options: dict[str, Any] = {}
     dpi = image.info.get("dpi")
     if isinstance(dpi, tuple) and len(dpi) == 2 and all(1 < float(value) < 65536 for value in dpi):  # 1: not stated
@@ -213,7 +284,18 @@ def _coding(image: Image.Image, data: bytes) -> dict[str, Any]:
     elif image.format == "PNG":
         header: Mapping[bytes, bytes] = dict(png_chunks(data))
         options["deep"] = header[b"IHDR"][8] == 16 and image.mode != "I;16"
+    elif image.format == "AVIF":
+        subsampled = {0: "4:4:4", 0x08: "4:2:2", 0x1C: "4:0:0"}
+        options["subsampling"] = subsampled.get(_av1(boxes) & 0x1C, "4:2:0")
+    elif image.format == "HEIF":
+        options |= {name: image.info[name] for name in ("chroma", "bit_depth", *_HDR10) if image.info.get(name)}
+        options["deep"] = options["bit_depth"] > 8 and not image.mode.startswith("I")
     return options
+
+
+def _av1(boxes: Mapping[bytes, list[bytes]]) -> int:
+    """Bits of an AVIF: more than 8 a channel 0x40, grey 0x10, chroma halved in x 0x08, in y 0x04."""
+    return boxes.get(b"av1C", [b"\0\0\x0c"])[0][2]
 
 
 def _jpeg_coding(image: JpegImagePlugin.JpegImageFile) -> dict[str, Any]:
@@ -238,13 +320,7 @@ def _is_lossless_webp(data: bytes) -> bool:
     return False
 
 
-def _deep_avif(data: bytes) -> bool:
-    """Whether the configuration of the first AV1 stream says high_bitdepth (AV1-ISOBMFF 2.3.3)."""
-    at = data.find(b"av1C")
-    return 0 <= at < len(data) - 7 and bool(data[at + 6] & 0x40)
-
-
-def _pixels(path: Path, upright: Image.Image, source: Image.Image) -> tuple[Pixels, str]:
+def _pixels(path: Path, upright: Image.Image, source: Image.Image) -> tuple[Pixels, str, tuple[str, ...]]:
     mode = upright.mode
     if mode.startswith("I;16"):
         pixels = np.array(upright).astype(np.uint16)  # also from big-endian
@@ -254,7 +330,7 @@ def _pixels(path: Path, upright: Image.Image, source: Image.Image) -> tuple[Pixe
                 pixels <<= 4
             if source.tag_v2.get(_PHOTOMETRIC) == 0:  # white is zero
                 pixels = 65535 - pixels
-        return pixels, "L"
+        return pixels, "L", ()
     if mode in ("I", "F", "LAB", "HSV"):
         raise InputError(f"{path}: pixels of type {mode} (32-bit, float or L*a*b*); convert it to 8 or 16 bits RGB")
     clear = upright.has_transparency_data  # alpha, or a palette entry or colour that stands for it
@@ -262,17 +338,28 @@ def _pixels(path: Path, upright: Image.Image, source: Image.Image) -> tuple[Pixe
         target = "LA" if clear else "L"
     else:
         target = "CMYK" if mode == "CMYK" else "RGBA" if clear else "RGB"
-    return np.array(upright if mode == target else upright.convert(target)), target
+    return np.array(upright if mode == target else upright.convert(target)), target, ()
 
 
 def _pixels16(path: Path, upright: Image.Image, data: bytes, orientation: int) -> tuple[Pixels, str, tuple[str, ...]]:
     if isinstance(upright, TiffImagePlugin.TiffImageFile) and upright.tag_v2.get(_PLANAR, 1) == 2:
         raise InputError(f"{path}: 16-bit colour in separate planes, which is not decoded; save it interleaved")
-    eight, mode = _pixels(path, upright, upright)
+    eight, mode, _ = _pixels(path, upright, upright)
     deep = _decode16(data, eight.astype(np.uint8, copy=False), orientation) if mode in ("RGB", "RGBA") else None
     if deep is None:
         return eight, mode, ("16-bit values of this layout cannot be read; kept with 8 bits",)
     return deep, mode, ()
+
+
+def _heif16(path: Path, data: bytes) -> tuple[Pixels, str]:
+    """The 10 or 12 bits of a HEIC in the upper ones of 16."""
+    import pillow_heif  # type: ignore[import-not-found, unused-ignore]
+
+    deep = pillow_heif.open_heif(data, convert_hdr_to_8bit=False)
+    mode = deep.mode.removesuffix(";16")
+    if mode not in ("RGB", "RGBA"):
+        raise InputError(f"{path}: pixels of type {deep.mode}; convert it to 8 or 16 bits RGB")
+    return np.array(deep), mode
 
 
 def _decode16(data: bytes, eight: NDArray[np.uint8], orientation: int) -> NDArray[np.uint16] | None:
@@ -358,7 +445,9 @@ def as_photo(image: Any, *, bgr: bool = False) -> Photo:
     """
     if isinstance(image, str | os.PathLike):
         return read_image(image)
+    icc = None
     if not isinstance(image, np.ndarray):
+        icc = clean_icc(getattr(image, "info", {}).get("icc_profile") or b"")
         image = _from_pil(image)
     mode = _MODES.get(image.shape[2:]) if image.ndim in (2, 3) else None
     if mode is None or image.dtype not in (np.uint8, np.uint16):
@@ -370,7 +459,7 @@ def as_photo(image: Any, *, bgr: bool = False) -> Photo:
         raise InputError(f"The image is empty ({image.shape[1]}×{image.shape[0]} pixels).")
     if bgr and mode != "L":
         image = np.ascontiguousarray(image[..., [2, 1, 0, 3][: image.shape[2]]])
-    return Photo(Path("image"), "PNG", mode, image)
+    return Photo(Path("image"), "PNG", mode, image, icc=icc)
 
 
 def _from_pil(image: Any) -> NDArray[Any]:
@@ -419,6 +508,8 @@ def _checked(photo: Photo) -> Photo:
         all(block is None or isinstance(block, bytes) for block in blocks),
         all(isinstance(note, str) for note in photo.notes),
         all(isinstance(each, bytes) for chunk in photo.chunks for each in chunk) and {*map(len, photo.chunks)} <= {2},
+        photo.cicp is None
+        or (len(photo.cicp) == 2 and all(type(number) is int for number in photo.cicp) and is_known(photo.cicp)),
         isinstance(photo.options, dict) and all(isinstance(name, str) for name in photo.options),
     ]
     if not all(kinds):

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from PIL import Image, ImageCms
 from stills import PROFILES, SIZE, icc, noise, png, rewrite, seen, smooth, srgb
 
+from ficgan.images.colour import from_rgb, to_rgb, to_uint8
 from ficgan.images.icc import clean_icc, read_tags
-from ficgan.images.photo import from_rgb, to_rgb, to_uint8
 
 
 @pytest.mark.parametrize("suffix", [".png", ".tif"])
