@@ -6,20 +6,22 @@ Everything looks at pictures in sRGB. What was changed there goes back into the 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageCms
 
-from ficgan.images.icc import SRGB_CURVE, gamma, light_of, make_icc, read_tags, to_d50
+from ficgan.errors import InputError
+from ficgan.images.icc import SRGB_CURVE, clean_icc, gamma, light_of, make_icc, read_tags, to_d50
 
 __all__ = [
-    "ADOBE_RGB", "D65", "HDR", "Pixels", "Space", "as_rgb", "from_rgb", "is_known", "profile_of", "space_of", "to_rgb",
-    "to_uint8",
+    "HDR", "Pixels", "Space", "as_rgb", "colours_of", "from_rgb", "is_known", "space_of", "to_rgb", "to_uint8",
 ]  # fmt: skip
 
 Pixels = NDArray[np.uint8] | NDArray[np.uint16]
@@ -51,6 +53,9 @@ _WHITE = 203.0
 ADOBE_RGB = make_icc(
     "Compatible with Adobe RGB (1998)", ((0.64, 0.33), (0.21, 0.71), (0.15, 0.06)), D65, gamma(563 / 256)
 )
+
+
+_DAMAGED, _ONE_WAY = (KeyError, ValueError, struct.error), (OSError, ImageCms.PyCMSError)
 
 
 class Space(Protocol):
@@ -93,14 +98,104 @@ def space_of(icc: bytes | None, points: CodePoints | None, mode: str) -> Space |
     if icc is None or (icc[16:20] == b"CMYK") != (mode == "CMYK"):
         return None
     try:
-        space = _tables(icc, mode) if mode == "CMYK" or b"A2B0" in read_tags(icc) else _shaper(read_tags(icc))
-        if mode == "CMYK":
-            return space
-        steps = np.linspace(0, 255, 16).astype(np.uint8)
-        every = np.stack(np.meshgrid(steps, steps, steps), axis=-1).reshape(64, 64, 3)
-        return space if np.abs(space.to_srgb(every).astype(int) - every).max() > 1 else None
-    except (KeyError, ValueError, OSError, np.linalg.LinAlgError, ImageCms.PyCMSError):
+        space = _profiled(icc)
+    except (*_DAMAGED, *_ONE_WAY):
         return None
+    if mode == "CMYK":
+        return space
+    steps = np.linspace(0, 255, 16).astype(np.uint8)
+    every = np.stack(np.meshgrid(steps, steps, steps), axis=-1).reshape(64, 64, 3)
+    return space if np.abs(space.to_srgb(every).astype(int) - every).max() > 1 else None
+
+
+def _profiled(icc: bytes) -> Space:
+    """The space of a profile; one of `_DAMAGED` where it says none, one of `_ONE_WAY` where LittleCMS cannot use it."""
+    tags = read_tags(icc)
+    return _tables(icc) if icc[16:20] == b"CMYK" or b"A2B0" in tags else _shaper(tags)
+
+
+# -- what a file tells
+
+
+def colours_of(
+    path: Path, image: Image.Image, data: bytes, boxes: Mapping[bytes, list[bytes]], chunks: Mapping[bytes, bytes]
+) -> tuple[bytes | None, tuple[int, int] | None, tuple[str, ...]]:
+    """What a file tells of its colours.
+
+    Args:
+        path: for messages.
+        image: opened by Pillow.
+        data: the file.
+        boxes: properties of an AVIF or HEIC.
+        chunks: those of a PNG that are about colours.
+
+    Returns:
+        A profile; code points, in whose place the profile stands where it can; notes.
+
+    Raises:
+        InputError: they are of a kind that is not known.
+    """
+    given = image.info.get("icc_profile") or b""
+    icc, cicp = clean_icc(given), None
+    if b"cICP" in chunks:
+        cicp = chunks[b"cICP"][0], chunks[b"cICP"][1]
+        if chunks[b"cICP"][2:] != b"\0\1":
+            raise InputError(f"{path}: a PNG of video levels, which is not read; save it with full-range RGB")
+    elif boxes and not icc:
+        cicp = _code_points(boxes, data)
+    if cicp:
+        if not is_known(cicp):
+            names = f"primaries {cicp[0]}, transfer {cicp[1]} of H.273"
+            raise InputError(f"{path}: its colours ({names}) are of a kind that is not read; convert it to sRGB")
+        return profile_of(cicp), cicp, ()
+    if given:
+        try:
+            _profiled(icc or b"")
+        except _DAMAGED:
+            return None, None, ("its colour profile is damaged and left out",)
+        except _ONE_WAY:
+            way = "its colour profile does not work both ways, so no new face can get its colours"
+            raise InputError(f"{path}: {way}; convert it to sRGB") from None
+    elif not boxes and b"sRGB" not in chunks:
+        icc = _by_gamma(chunks) if b"gAMA" in chunks else ADOBE_RGB if _is_adobe_rgb(image) else None
+    return icc, None, ()
+
+
+def _code_points(boxes: Mapping[bytes, list[bytes]], data: bytes) -> tuple[int, int] | None:
+    for content in boxes.get(b"colr", ()):
+        if content[:4] == b"nclx":
+            return struct.unpack_from(">HH", content, 4)
+    if b"av1C" not in boxes:
+        return None
+    import av  # an AVIF without the box has them in its stream alone
+
+    with av.open(io.BytesIO(data)) as file:
+        stream = file.streams.video[0].codec_context
+        return int(stream.color_primaries), int(stream.color_trc)
+
+
+def _by_gamma(chunks: Mapping[bytes, bytes]) -> bytes | None:
+    """The profile of a PNG that tells an exponent and perhaps primaries, in 1/100,000; None for sRGB, and nonsense."""
+    exponent = int.from_bytes(chunks[b"gAMA"], "big") / 100_000
+    white, *primaries = (D65, *_BT709)
+    try:
+        if b"cHRM" in chunks:
+            points = [value / 100_000 for value in struct.unpack(">8L", chunks[b"cHRM"])]
+            white, *primaries = zip(points[::2], points[1::2], strict=True)
+        like_srgb = abs(exponent / 0.45455 - 1) < 0.05  # a picture of sRGB states this exponent for want of a curve
+        icc = make_icc("RGB", primaries, white, SRGB_CURVE if like_srgb else gamma(1 / exponent))
+    except (ValueError, ZeroDivisionError, OverflowError, struct.error):
+        return None
+    return icc if space_of(icc, None, "RGB") else None
+
+
+def _is_adobe_rgb(image: Image.Image) -> bool:
+    """Whether EXIF says so, by the rule for cameras (DCF 2.0, optional file) or as some do."""
+    try:
+        exif = image.getexif()
+        return exif.get_ifd(0xA005).get(1) == "R03" or exif.get_ifd(0x8769).get(0xA001) == 2
+    except Exception:  # a damaged EXIF block says nothing
+        return False
 
 
 # -- three curves and a matrix
@@ -148,8 +243,8 @@ class _Shaper:
 def _shaper(tags: dict[bytes, bytes]) -> _Shaper:
     if b"kTRC" in tags:
         return _Shaper(_rising([tags[b"kTRC"]] * 3), np.eye(3))
-    columns = [np.frombuffer(tags[b"%cXYZ" % colour][8:20], ">i4") / 65536 for colour in b"rgb"]
-    matrix = _SRGB_TO_D50_INVERSE @ np.stack(columns, axis=1)
+    columns = np.array([struct.unpack_from(">3l", tags[b"%cXYZ" % colour], 8) for colour in b"rgb"]).T / 65536
+    matrix = _SRGB_TO_D50_INVERSE @ columns
     if abs(np.linalg.det(matrix)) < 1e-6:
         raise ValueError("three colours that are none")
     return _Shaper(_rising([tags[b"%cTRC" % colour] for colour in b"rgb"]), matrix)
@@ -192,9 +287,9 @@ class _Tables:
         return _deepened(np.asarray(ImageCms.applyTransform(image, self.back))[0], depth)
 
 
-def _tables(icc: bytes, mode: str) -> _Tables:
+def _tables(icc: bytes) -> _Tables:
     own, srgb = ImageCms.ImageCmsProfile(io.BytesIO(icc)), ImageCms.createProfile("sRGB")
-    mode = "CMYK" if mode == "CMYK" else "RGB"
+    mode = "CMYK" if icc[16:20] == b"CMYK" else "RGB"
     there = ImageCms.buildTransform(own, srgb, mode, "RGB")
     return _Tables(there, ImageCms.buildTransform(srgb, own, "RGB", mode), mode)
 
@@ -223,10 +318,10 @@ def to_rgb(pixels: Pixels, mode: str, space: Space | None) -> NDArray[np.uint8]:
     if mode == "CMYK" and space is None:  # no profile: R = (1 − C)(1 − K)
         ink = 255 - to_uint8(pixels).astype(np.uint16)
         return ((ink[..., :3] * ink[..., 3:] + 127) // 255).astype(np.uint8)
+    colours: Any = pixels if mode == "CMYK" else pixels[..., :3]
     if mode in ("L", "LA"):
         grey = pixels if mode == "L" else pixels[..., 0]
-        pixels = np.repeat((to_uint8(grey) if space is None else grey)[..., None], 3, axis=2)
-    colours = pixels if mode == "CMYK" else pixels[..., :3]
+        colours = np.repeat((to_uint8(grey) if space is None else grey)[..., None], 3, axis=2)
     return to_uint8(colours) if space is None else space.to_srgb(colours)
 
 

@@ -24,8 +24,8 @@ from PIL import Image, ImageOps, JpegImagePlugin, PngImagePlugin, TiffImagePlugi
 from ficgan import sandbox
 from ficgan.errors import InputError
 from ficgan.images import MAX_PIXELS, heif
-from ficgan.images.colour import ADOBE_RGB, Pixels, is_known, profile_of, space_of, to_uint8
-from ficgan.images.icc import SRGB_CURVE, clean_icc, gamma, make_icc
+from ficgan.images.colour import Pixels, colours_of, is_known, to_uint8
+from ficgan.images.icc import clean_icc
 from ficgan.images.photo import Photo, clean_exif, clean_xmp
 
 __all__ = ["PNG_SIGNATURE", "Picture", "as_photo", "png_chunks", "read_image", "swap_red_and_blue"]
@@ -47,7 +47,6 @@ _TURNS = {
     8: (Image.Transpose.ROTATE_90, True, -1, 1),
 }
 """EXIF's orientation → what turns the image upright: for Pillow; for arrays a transposition, then steps in y and x."""
-_BT709 = struct.pack(">8L", 31270, 32900, 64000, 33000, 30000, 60000, 15000, 6000)
 _ORIENTATION, _SUBFILE, _BITS, _PHOTOMETRIC, _PLANAR, _DNG = 0x0112, 0x00FE, 0x0102, 0x0106, 0x011C, 0xC612
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _limit_lock = threading.Lock()
@@ -159,7 +158,7 @@ def _decode(path: Path, data: bytes, max_pixels: int) -> Photo:
             pixels, mode, note = _pixels16(path, upright, data, orientation) if deep else _pixels(path, upright, image)
             notes += note
         pixels.flags.writeable = False
-        icc, cicp, note = _colours(path, image, data, boxes, chunks)
+        icc, cicp, note = colours_of(path, image, data, boxes, chunks)
         exif, xmp = clean_exif(image, (pixels.shape[1], pixels.shape[0])), clean_xmp(image.info.get("xmp"))
         return Photo(path, format, mode, pixels, options, icc, cicp, exif, xmp, tuple(chunks.items()), (*notes, *note))
 
@@ -172,64 +171,6 @@ def _lost(format: str, boxes: Mapping[bytes, list[bytes]], data: bytes) -> Itera
         yield "what it says of its brightest light (HDR10) is left out"
     if any(name in data for name in _GAIN_MAPS) or re.search(rb"infe[\2\3].{7,9}tmap", data, re.S):
         yield "its gain map is left out: bright screens show it as others do"
-
-
-def _colours(
-    path: Path, image: Image.Image, data: bytes, boxes: Mapping[bytes, list[bytes]], chunks: Mapping[bytes, bytes]
-) -> tuple[bytes | None, tuple[int, int] | None, tuple[str, ...]]:
-    """Profile and code points, of which a file may have one or both say the same; and a note."""
-    given = image.info.get("icc_profile") or b""
-    icc, cicp, notes = clean_icc(given), None, ()
-    if given and not icc:
-        notes = ("its colour profile is damaged and left out",)
-    if b"cICP" in chunks:
-        cicp = chunks[b"cICP"][0], chunks[b"cICP"][1]
-        if chunks[b"cICP"][2:] != b"\0\1":
-            raise InputError(f"{path}: a PNG of video levels, which is not read; save it with full-range RGB")
-    elif boxes and not icc:
-        cicp = _code_points(boxes, data)
-    if cicp:
-        if not is_known(cicp):
-            names = f"primaries {cicp[0]}, transfer {cicp[1]} of H.273"
-            raise InputError(f"{path}: its colours ({names}) are of a kind that is not read; convert it to sRGB")
-        icc = profile_of(cicp)
-    elif not given and not boxes and b"sRGB" not in chunks:
-        icc = _by_gamma(chunks) if b"gAMA" in chunks else ADOBE_RGB if _is_adobe_rgb(image) else None
-    return icc, cicp, notes
-
-
-def _code_points(boxes: Mapping[bytes, list[bytes]], data: bytes) -> tuple[int, int] | None:
-    for content in boxes.get(b"colr", ()):
-        if content[:4] == b"nclx":
-            return struct.unpack_from(">HH", content, 4)
-    if b"av1C" not in boxes:
-        return None
-    import av  # an AVIF without the box has them in its stream alone
-
-    with av.open(io.BytesIO(data)) as file:
-        stream = file.streams.video[0].codec_context
-        return int(stream.color_primaries), int(stream.color_trc)
-
-
-def _by_gamma(chunks: Mapping[bytes, bytes]) -> bytes | None:
-    """The profile of a PNG that tells an exponent and perhaps primaries, in 1/100,000."""
-    exponent = int.from_bytes(chunks[b"gAMA"], "big") / 100_000
-    points = [value / 100_000 for value in struct.unpack(">8L", chunks.get(b"cHRM", _BT709))]
-    white, *primaries = zip(points[::2], points[1::2], strict=True)
-    if not exponent or not all(points):
-        return None
-    curve = SRGB_CURVE if abs(exponent / 0.45455 - 1) < 0.05 else gamma(1 / exponent)  # 0.45455 is what sRGB says
-    icc = make_icc("RGB", primaries, white, curve)
-    return icc if space_of(icc, None, "RGB") else None
-
-
-def _is_adobe_rgb(image: Image.Image) -> bool:
-    """Whether EXIF says so, by the rule for cameras (DCF 2.0, optional file) or as some do."""
-    try:
-        exif = image.getexif()
-        return exif.get_ifd(0xA005).get(1) == "R03" or exif.get_ifd(0x8769).get(0xA001) == 2
-    except Exception:  # a damaged EXIF block says nothing
-        return False
 
 
 def _opened(data: bytes) -> Image.Image:
@@ -508,8 +449,7 @@ def _checked(photo: Photo) -> Photo:
         all(block is None or isinstance(block, bytes) for block in blocks),
         all(isinstance(note, str) for note in photo.notes),
         all(isinstance(each, bytes) for chunk in photo.chunks for each in chunk) and {*map(len, photo.chunks)} <= {2},
-        photo.cicp is None
-        or (len(photo.cicp) == 2 and all(type(number) is int for number in photo.cicp) and is_known(photo.cicp)),
+        photo.cicp is None or (isinstance(photo.cicp, tuple) and len(photo.cicp) == 2 and is_known(photo.cicp)),
         isinstance(photo.options, dict) and all(isinstance(name, str) for name in photo.options),
     ]
     if not all(kinds):

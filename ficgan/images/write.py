@@ -63,7 +63,7 @@ def encode_image(
     encoders = {"JPEG": _jpeg, "PNG": _png, "WEBP": _webp, "TIFF": _tiff, "AVIF": _avif, "HEIF": _heif}
     try:
         return encoders[format](out)
-    except (OSError, RuntimeError, ValueError, OverflowError) as error:
+    except (OSError, RuntimeError, ValueError, TypeError, KeyError, OverflowError) as error:  # also of a lying decoder
         raise InputError(f"{photo.path}: cannot be written as {format} ({error})") from error
 
 
@@ -130,7 +130,8 @@ def _bits(photo: Photo, format: str) -> int:
 
 def _fitted(photo: Photo, format: str) -> Photo:
     """What a format cannot hold is converted (CMYK, HDR, 16 bits, grey); what belongs to another format is left out."""
-    pixels, mode, icc, cicp = photo.pixels, photo.mode, photo.icc, photo.cicp
+    mode, icc, cicp = photo.mode, photo.icc, photo.cicp
+    pixels: Any = photo.pixels
     if format == "JPEG" and mode in ("LA", "RGBA"):
         raise InputError(f"{photo.path}: JPEG has no transparency; choose a name that ends in .png, .webp or .tif")
     if (mode == "CMYK" and format not in ("JPEG", "TIFF")) or (_is_hdr(photo) and format not in _CODE_POINTS):
@@ -144,8 +145,8 @@ def _fitted(photo: Photo, format: str) -> Photo:
     ):
         pixels, mode = (np.dstack([pixels] * 3), "RGB") if mode == "L" else (pixels[..., [0, 0, 0, 1]], "RGBA")
     if format != photo.format:
-        named = cicp is not None and format == "PNG"
-        photo = replace(photo, options={}, chunks=((b"cICP", bytes([*cicp, 0, 1])),) if named else ())
+        chunks = ((b"cICP", bytes([*cicp, 0, 1])),) if cicp and format == "PNG" else ()
+        photo = replace(photo, options={}, chunks=chunks)
     return replace(photo, format=format, mode=mode, pixels=pixels, icc=as_rgb(icc, mode), cicp=cicp)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import struct
 import zlib
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -85,36 +86,38 @@ def curve(*values: float) -> bytes:
     return b"curv" + struct.pack(f">LL{len(numbers)}H", 0, len(numbers), *numbers)
 
 
-def rgb_profile(columns: str, light: bytes, **more: bytes) -> bytes:
-    """A profile of X, Y and Z (D50) of red, green and blue, and the curve of all three."""
+def rgb(columns: str, light: bytes) -> tuple[bytes, dict[bytes, bytes]]:
+    """The tags of a space: X, Y and Z (D50) of red, green and blue, and the curve of all three."""
     numbers = [round(float(number) * 65536) for number in columns.split()]
     tags = {f"{colour}XYZ".encode(): b"XYZ " + bytes(4) + struct.pack(">3l", *numbers[3 * at : 3 * at + 3])
             for at, colour in enumerate("rgb")}  # fmt: skip
-    tags |= {f"{colour}TRC".encode(): light for colour in "rgb"}
-    return icc(b"RGB ", tags | {name.encode(): content for name, content in more.items()})
+    return b"RGB ", tags | {f"{colour}TRC".encode(): light for colour in "rgb"}
 
 
 _SRGB_LIGHT = curve(*(v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in np.linspace(0, 1, 1024)))
-P3 = ".51512 .2412 -.00105 .29198 .69225 .04189 .1571 .06657 .78407"
-PROFILES = {
-    "sRGB": rgb_profile(".43607 .22249 .01392 .38515 .71687 .09708 .14307 .06061 .7141", _SRGB_LIGHT),
-    "P3": rgb_profile(P3, _SRGB_LIGHT),
-    "Adobe": rgb_profile(".60974 .31111 .01947 .20528 .62567 .06087 .14919 .06322 .74457", curve(563 / 256)),
-    "ProPhoto": rgb_profile(".79767 .28804 0 .13519 .71188 0 .03134 .00009 .82491", curve(1.8)),
-    "linear": rgb_profile(".43607 .22249 .01392 .38515 .71687 .09708 .14307 .06061 .7141", curve(1.0)),
-    "grey": icc(b"GRAY", {b"kTRC": curve(1.8)}),
+_BT709 = ".43607 .22249 .01392 .38515 .71687 .09708 .14307 .06061 .7141"
+SPACES = {
+    "sRGB": rgb(_BT709, _SRGB_LIGHT),
+    "P3": rgb(".51512 .2412 -.00105 .29198 .69225 .04189 .1571 .06657 .78407", _SRGB_LIGHT),
+    "Adobe": rgb(".60974 .31111 .01947 .20528 .62567 .06087 .14919 .06322 .74457", curve(563 / 256)),
+    "ProPhoto": rgb(".79767 .28804 0 .13519 .71188 0 .03134 .00009 .82491", curve(1.8)),
+    "linear": rgb(_BT709, curve(1.0)),
+    "grey": (b"GRAY", {b"kTRC": curve(1.8)}),
 }
-"""Colour spaces, published numbers."""
+"""Colour spaces, by published numbers: what a profile calls them, and its tags."""
+PROFILES = {name: icc(*space) for name, space in SPACES.items()}
+
+
+@cache
+def _viewer(mode: str, profile: bytes) -> Any:
+    own = ImageCms.ImageCmsProfile(io.BytesIO(profile))
+    return ImageCms.buildTransform(own, srgb(), mode, "RGB")
 
 
 def seen(pixels: np.ndarray, mode: str, profile: bytes | None) -> np.ndarray:
     """What a viewer that heeds profiles shows of uint8 pixels, by LittleCMS."""
     image = Image.frombytes(mode, pixels.shape[1::-1], np.ascontiguousarray(pixels).tobytes())
-    if profile is None:
-        return np.asarray(image.convert("RGB"))
-    shown = ImageCms.profileToProfile(image, ImageCms.ImageCmsProfile(io.BytesIO(profile)), srgb(), outputMode="RGB")
-    assert shown is not None
-    return np.asarray(shown)
+    return np.asarray(ImageCms.applyTransform(image, _viewer(mode, profile)) if profile else image.convert("RGB"))
 
 
 ORIENTED = {  # what a viewer does with the stored array, from the EXIF specification

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, PngImagePlugin
-from stills import icc, mpo
+from stills import SPACES, icc, mpo
 
 from ficgan.errors import InputError
 from ficgan.images import atomic_write, read_image, write_image
@@ -188,7 +188,7 @@ def test_of_a_jpeg_with_further_pictures_the_first_is_read(tmp_path: Path, kind:
 def test_a_png_with_a_long_text_is_read(tmp_path: Path, long: str) -> None:
     info, more = PngImagePlugin.PngInfo(), {}
     if long == "icc":
-        more = {"icc_profile": icc(b"RGB ", {b"priv": bytes(3 << 20)})}
+        more = {"icc_profile": icc(b"RGB ", SPACES["Adobe"][1] | {b"priv": bytes(3 << 20)})}
     else:
         info.add_itxt("XML:com.adobe.xmp" if long == "xmp" else "Comment", "a" * (3 << 20), zip=True)
     Image.new("RGB", (40, 30), "red").save(tmp_path / "a.png", pnginfo=info, **more)
