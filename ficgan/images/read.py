@@ -169,7 +169,7 @@ def _lost(format: str, boxes: Mapping[bytes, list[bytes]], data: bytes) -> Itera
         yield "its 10 or 12 bits a channel are read and written as 8"
     if boxes.keys() & ({b"clli", b"mdcv", b"amve", b"cclv"} if format == "AVIF" else {b"cclv"}):
         yield "what it says of its brightest light (HDR10) is left out"
-    if any(name in data for name in _GAIN_MAPS) or re.search(rb"infe[\2\3].{7,9}tmap", data, re.S):
+    if any(name in data for name in _GAIN_MAPS) or (boxes and re.search(rb"infe[\2\3].{7,9}tmap", data, re.S)):
         yield "its gain map is left out: bright screens show it as others do"
 
 
@@ -271,6 +271,8 @@ def _pixels(path: Path, upright: Image.Image, source: Image.Image) -> tuple[Pixe
                 pixels <<= 4
             if source.tag_v2.get(_PHOTOMETRIC) == 0:  # white is zero
                 pixels = 65535 - pixels
+        if isinstance(key := source.info.get("transparency"), int):  # of a PNG: the grey that stands for nothing
+            return np.dstack([pixels, np.where(pixels == key, 0, 65535).astype(np.uint16)]), "LA", ()
         return pixels, "L", ()
     if mode in ("I", "F", "LAB", "HSV"):
         raise InputError(f"{path}: pixels of type {mode} (32-bit, float or L*a*b*); convert it to 8 or 16 bits RGB")
@@ -324,9 +326,10 @@ def _decode16(data: bytes, eight: NDArray[np.uint8], orientation: int) -> NDArra
     deep = np.ascontiguousarray(swap_red_and_blue(bgr))
     _, transposed, step_y, step_x = _TURNS.get(orientation, (None, False, 1, 1))
     turned = (deep.swapaxes(0, 1) if transposed else deep)[::step_y, ::step_x]
-    for candidate in (deep, turned):
+    for candidate in (deep, turned):  # of a PNG with a transparent colour Pillow does not tell the alpha
+        high, wanted = candidate[..., :3], eight[..., :3]
         if candidate.shape == eight.shape and (
-            np.array_equal(candidate >> 8, eight) or np.array_equal(to_uint8(candidate), eight)
+            np.array_equal(high >> 8, wanted) or np.array_equal(to_uint8(high), wanted)
         ):
             return np.ascontiguousarray(candidate)
     return None

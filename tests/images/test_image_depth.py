@@ -75,6 +75,18 @@ def test_sixteen_bit_grey_with_alpha_png(tmp_path: Path) -> None:
     assert np.array_equal(again.pixels[~mask], photo.pixels[~mask])
 
 
+@pytest.mark.parametrize("colour", [0, 2])
+def test_a_transparent_number_of_sixteen_bits_becomes_alpha(tmp_path: Path, colour: int) -> None:
+    pixels = noise(*[3] * (colour == 2), bits=16)
+    pixels[:5] = 300  # 299 looks the same in 8 bits
+    pixels[5:7] = 299
+    (tmp_path / "a.png").write_bytes(png(16, colour, pixels.astype(">u2"), (b"tRNS", b"\1\x2c" * (1 + colour))))
+    _, again, mask, _ = rewrite(tmp_path / "a.png")
+    wanted = np.where((pixels == 300).reshape(40, 61, -1).all(axis=2), 0, 65535)
+    assert np.array_equal(again.pixels[..., -1], wanted)
+    assert np.array_equal(again.pixels[~mask][:, :3], np.broadcast_to(pixels.reshape(40, 61, -1), (40, 61, 3))[~mask])
+
+
 @pytest.mark.parametrize("suffix", [".png", ".tif"])
 def test_icc_and_resolution_of_sixteen_bits(tmp_path: Path, suffix: str) -> None:
     profile = clean_icc(PROFILES["P3"])
