@@ -241,13 +241,13 @@ class Deidentifier:
 
         Args:
             image: array [H,W,3] RGB, [H,W,4] RGBA or [H,W] grey, uint8 or uint16; a PIL image; or the path of a file.
-                It is not changed.
+                It is not changed. Colour profiles of images and files are heeded.
             key: names the photo or person in the keyed draw; another key gives other faces. None: a hash of the pixels.
             layer: i for this image; None: as the Deidentifier was made.
             channel_order: "rgb", or "bgr" as OpenCV has it, for the array given and the one returned.
 
         Returns:
-            The new image, an array with the channels and the depth of the one given, and what was done.
+            The new image, an array with the channels, depth and colour space of the one given, and what was done.
 
         Raises:
             InputError: no such image.

@@ -56,7 +56,7 @@ def read_image(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS, da
     """Read one still image, upright, in its own depth.
 
     Args:
-        path: JPEG, PNG, WebP, TIFF, BMP or GIF; HEIC and AVIF where Pillow or pillow-heif can.
+        path: JPEG, PNG, WebP, TIFF, BMP or GIF; AVIF where Pillow can, HEIC with pillow-heif.
         max_pixels: larger images are refused from their header, before anything is decoded.
         data: the file, where it is at hand; `path` is then only its name.
 
@@ -368,7 +368,7 @@ def _known_formats() -> list[str]:
 
 def _unidentified(path: Path, data: bytes) -> InputError:
     if re.match(rb"....ftyp(hei|hev|mif1|msf1)", data, re.S) and "HEIF" not in Image.OPEN:
-        return InputError(f"{path}: HEIC is read through pillow-heif; install it, or convert the file to JPEG")
+        return InputError(f"{path}: HEIC is read with pip install 'ficgan[heif]'; or convert the file to JPEG")
     if re.match(rb"....ftypavi[fs]", data, re.S) and "AVIF" not in Image.OPEN:
         return InputError(f"{path}: this Pillow reads no AVIF; upgrade it, or convert the file to PNG")
     if _MAGIC.match(data):
