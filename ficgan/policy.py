@@ -182,7 +182,7 @@ class Result:
     """A de-identified image and its account."""
 
     image: NDArray[Any]
-    """A new array with the channels and the depth of the input."""
+    """A new array with the channels, the depth and the colour space of the input."""
     faces: list[FaceResult]
     audit: dict[str, Any]
     mask: NDArray[np.float32]

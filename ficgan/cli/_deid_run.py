@@ -317,7 +317,7 @@ class Run:
             faces = f"{made.reidentified} face{'' if made.reidentified == 1 else 's'}"
             self._report.error(f"{job.output}: {faces} still recognised; do not publish it")
         if not made.actions:
-            self._report.info(f"{job.source}: no face found; copied through to {job.output}")
+            self._report.info(f"{job.source}: no face found; written without a change to {job.output}")
 
     def _save(self, job: Job, made: NewPhoto) -> None:
         """Write the result and its side-car, or neither."""

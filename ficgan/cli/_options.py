@@ -173,8 +173,8 @@ PHOTOS_OUT: tuple[Any, ...] = (
                  help="Mark photos as synthetic media (XMP DigitalSourceType)."),
     click.option(
         "-m", "--keep-metadata", is_flag=True,
-        help="Photos: keep EXIF and XMP, with camera, time, place, captions and copyright. Previews, names of people, "
-        "authors and owners, keywords and serial numbers are left out as far as their tags are known.",
+        help="Photos: keep of EXIF and XMP camera, exposure, time, place, captions and copyright. All else is left "
+        "out: previews, names of people, authors and owners, keywords, paths, serial numbers.",
     ),
 )  # fmt: skip
 """How photos are written."""

@@ -278,13 +278,14 @@ class Deidentifier:
 
         Args:
             image: array [H,W,3] RGB, [H,W,4] RGBA or [H,W] grey, uint8 or uint16; a PIL image; or a photo's file: its
-                path, its bytes, or an open one, such as `io.BytesIO`. It is not changed.
+                path, its bytes, or an open one, such as `io.BytesIO`. It is not changed. Colour
+                profiles of images and files are heeded.
             key: names the photo or person in the keyed draw; another key gives other faces. None: a hash of the pixels.
             layer: i for this image; None: as the Deidentifier was made.
             channel_order: "rgb", or "bgr" as OpenCV has it, for the array given and the one returned.
 
         Returns:
-            The new image, an array with the channels and the depth of the one given, and what was done.
+            The new image, an array with the channels, depth and colour space of the one given, and what was done.
 
         Raises:
             InputError: no such image.
@@ -329,7 +330,7 @@ class Deidentifier:
         for result, (_, possible) in zip(results, found, strict=True):
             name_possible(result, possible)
         for photo, result in zip(photos, results, strict=True):
-            result.image = photo.merge(result.image) if photo.mode != "RGB" or photo.depth != 8 else result.image
+            result.image = photo.merge(result.image)
             if channel_order == "bgr" and result.image.ndim == 3:
                 result.image = np.ascontiguousarray(result.image[..., [2, 1, 0, 3][: result.image.shape[2]]])
         return results

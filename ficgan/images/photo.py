@@ -1,8 +1,7 @@
-"""A photo in memory: its own pixels, an RGB view to work on, its colours, and the metadata that may stay."""
+"""A photo in memory: its own pixels, an sRGB view to work on, and the metadata that may stay."""
 
 from __future__ import annotations
 
-import io
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
@@ -13,11 +12,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import ExifTags, Image, ImageCms
+from PIL import ExifTags, Image
 
-__all__ = ["DIGITAL_SOURCE_TYPE", "Photo", "Pixels", "clean_exif", "clean_xmp", "tag_xmp", "to_uint8"]
+from ficgan.images.colour import Pixels, Space, from_rgb, space_of, to_rgb
 
-Pixels = NDArray[np.uint8] | NDArray[np.uint16]
+__all__ = ["DIGITAL_SOURCE_TYPE", "Photo", "clean_exif", "clean_xmp", "tag_xmp"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,10 +29,12 @@ class Photo:
         mode: `L`, `LA`, `RGB`, `RGBA` or `CMYK`.
         pixels: the file's own values, [H,W] for `L`, otherwise [H,W,C]; uint8 or uint16; read-only.
         options: how the file was coded (Pillow's save options: tables, subsampling, compression …).
-        icc: colour profile.
-        exif: EXIF without orientation, thumbnails and maker notes; written on request only.
-        xmp: XMP without thumbnails, embedded images and names of people; written on request only.
-        chunks: PNG chunks that say what the colours mean (gAMA, cHRM, sRGB, cICP).
+        icc: colour profile, as far as colours need it.
+        cicp: primaries and transfer by their numbers in ITU-T H.273, where a file names its colours so; `icc` then says
+            the same, where it can.
+        exif: what of EXIF may stay (`clean_exif`); written on request only.
+        xmp: what of XMP may stay (`clean_xmp`); written on request only.
+        chunks: PNG chunks that say what the colours mean (gAMA, cHRM, sRGB, cICP, cLLI, mDCV).
         notes: what could not be carried over, one sentence each.
     """
 
@@ -43,6 +44,7 @@ class Photo:
     pixels: Pixels
     options: Mapping[str, Any] = field(default_factory=dict)
     icc: bytes | None = None
+    cicp: tuple[int, int] | None = None
     exif: bytes | None = None
     xmp: bytes | None = None
     chunks: tuple[tuple[bytes, bytes], ...] = ()
@@ -53,22 +55,27 @@ class Photo:
         """Bits per channel, 8 or 16."""
         return 8 * self.pixels.dtype.itemsize
 
+    @property
+    def space(self) -> Space | None:
+        """What its numbers mean; None: as those of sRGB."""
+        return space_of(self.icc, self.cicp, self.mode)
+
     @cached_property
     def rgb(self) -> NDArray[np.uint8]:
-        """The photo as uint8 [H,W,3] RGB, alpha ignored; read-only."""
-        view = to_rgb(self.pixels, self.mode, self.icc)
+        """The photo as uint8 [H,W,3] sRGB, alpha ignored; read-only."""
+        view = to_rgb(self.pixels, self.mode, self.space)
         view.flags.writeable = False
         return view
 
     def merge(self, result: NDArray[np.uint8], mask: NDArray[np.bool_] | None = None) -> Pixels:
-        """The file's own pixels, with those of a changed RGB image [H,W,3] where it differs from `rgb`, or in a mask
+        """The file's own pixels, with those of a changed sRGB image [H,W,3] where it differs from `rgb`, or in a mask
         [H,W].
 
         They are converted as the file needs. Elsewhere the values are the very same, and alpha is never touched.
         """
         if result.shape != self.rgb.shape or result.dtype != np.uint8:
             raise ValueError(f"result is {result.dtype} {result.shape}, the photo uint8 {self.rgb.shape}")
-        if mask is None and self.mode == "RGB" and self.depth == 8:
+        if mask is None and self.mode == "RGB" and self.depth == 8 and self.space is None:
             return result
         if mask is None:
             mask = np.zeros(result.shape[:2], bool)
@@ -78,7 +85,7 @@ class Photo:
             raise ValueError(f"mask is {mask.dtype} {mask.shape}, expected bool {result.shape[:2]}")
         if not mask.any():
             return self.pixels
-        values = from_rgb(result[mask], self.mode, self.depth, self.icc)
+        values = from_rgb(result[mask], self.mode, self.depth, self.space)
         merged = self.pixels.copy()
         if self.mode == "L":
             merged[mask] = values[:, 0]
@@ -86,80 +93,6 @@ class Photo:
             colours = merged[..., : values.shape[1]]  # a view without alpha
             colours[mask] = values
         return merged
-
-
-# -- colours: grey, 16 bits and CMYK to 8-bit RGB and back
-
-
-def to_uint8(pixels: Pixels) -> NDArray[np.uint8]:
-    """16 bits to 8: round(v / 257), exactly; 8 bits pass through."""
-    if pixels.dtype == np.uint8:
-        return pixels.astype(np.uint8, copy=False)
-    wide = pixels.astype(np.uint32)
-    wide *= 255
-    wide += 32895  # (255 v + 32895) >> 16 equals round(v / 257) for every v in 0…65535
-    wide >>= 16
-    return wide.astype(np.uint8)
-
-
-def to_rgb(pixels: Pixels, mode: str, icc: bytes | None) -> NDArray[np.uint8]:
-    """The 8-bit RGB view [H,W,3] of native pixels, alpha ignored; `icc` counts for CMYK only, which means little
-    without.
-    """
-    if mode == "CMYK":
-        return _cmyk_to_rgb(to_uint8(pixels), icc)
-    if mode in ("RGB", "RGBA"):
-        return to_uint8(pixels[..., :3])
-    grey = to_uint8(pixels if mode == "L" else pixels[..., 0])
-    return np.repeat(grey[..., None], 3, axis=2)
-
-
-def from_rgb(values: NDArray[np.uint8], mode: str, depth: int, icc: bytes | None) -> Pixels:
-    """RGB values uint8 [N,3] as a file of this mode, depth (8 or 16 bits) and profile holds them, alpha left out.
-
-    That is [N,1] luminance (ITU-R BT.601), [N,3] RGB or [N,4] CMYK, uint8 or uint16.
-    """
-    if mode == "CMYK":
-        return _rgb_to_cmyk(values, icc)
-    if mode in ("L", "LA"):
-        weights = np.array([19595, 38470, 7471], np.uint32)  # 0.299, 0.587, 0.114 in 1/65536
-        values = ((values.astype(np.uint32) @ weights + 32768) >> 16).astype(np.uint8)[:, None]
-    if depth == 16:  # 0 and 255 become 0 and 65535; `to_uint8` gives the same values back
-        return values.astype(np.uint16) * np.uint16(257)
-    return values
-
-
-def _cmyk_to_rgb(pixels: NDArray[np.uint8], icc: bytes | None) -> NDArray[np.uint8]:
-    profile = _profile(icc)
-    if profile is not None:
-        image = Image.fromarray(pixels, "CMYK")
-        converted = ImageCms.profileToProfile(image, profile, ImageCms.createProfile("sRGB"), outputMode="RGB")
-        assert converted is not None
-        return np.asarray(converted)
-    ink = 255 - pixels.astype(np.uint16)  # no profile: R = (1 − C)(1 − K)
-    return ((ink[..., :3] * ink[..., 3:] + 127) // 255).astype(np.uint8)
-
-
-def _rgb_to_cmyk(values: NDArray[np.uint8], icc: bytes | None) -> NDArray[np.uint8]:
-    profile = _profile(icc)
-    if profile is not None:
-        image = Image.fromarray(np.ascontiguousarray(values)[None])
-        converted = ImageCms.profileToProfile(image, ImageCms.createProfile("sRGB"), profile, outputMode="CMYK")
-        assert converted is not None
-        return np.asarray(converted)[0]
-    light = values.max(axis=1, keepdims=True).astype(np.uint16)  # all common darkness goes into K
-    scaled = (values.astype(np.uint16) * 255 + light // 2) // np.maximum(light, 1)
-    return np.concatenate([255 - np.where(light == 0, 255, scaled), 255 - light], axis=1).astype(np.uint8)
-
-
-def _profile(icc: bytes | None) -> ImageCms.ImageCmsProfile | None:
-    if not icc:
-        return None
-    try:
-        profile = ImageCms.ImageCmsProfile(io.BytesIO(icc))
-        return profile if profile.profile.xcolor_space.strip() == "CMYK" else None
-    except (OSError, ImageCms.PyCMSError):
-        return None
 
 
 # -- metadata: the synthetic-media tag, and what may stay on request
@@ -172,72 +105,62 @@ _X = "adobe:ns:meta/"
 _RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 _IPTC_EXT = "http://iptc.org/std/Iptc4xmpExt/2008-02-29/"
 _SOURCE_TYPE = f"{{{_IPTC_EXT}}}DigitalSourceType"
-_ORIENTATION = "{http://ns.adobe.com/tiff/1.0/}Orientation"
 
-# Namespaces whose whole purpose is to embed another picture, or to say who is where in this one.
-_DROPPED_NAMESPACES = (
-    "http://ns.adobe.com/xap/1.0/g/img/",
-    "http://ns.google.com/photos/1.0/image/",
-    "http://ns.google.com/photos/1.0/depthmap/",
-    "http://ns.google.com/photos/1.0/container/",
-    "http://ns.google.com/photos/dd/1.0/",
-    "http://ns.adobe.com/hdr-gain-map/1.0/",
-    "http://ns.adobe.com/xmp/note/",
-    "http://www.metadataworkinggroup.com/schemas/regions/",
-    "http://ns.microsoft.com/photo/",
-    # keywords, which often are names
-    "http://ns.adobe.com/lightroom/1.0/",
-    "http://www.digikam.org/ns/",
-    "http://ns.iview-media.com/mediapro/",
-    "http://ns.acdsee.com/",
-    "http://ns.useplus.org/ldf/",
+# What is kept is named, in XMP and in EXIF alike: an unknown property may be a preview, a name, a keyword or a path.
+_KEPT_NAMESPACES = (
+    "http://ns.adobe.com/tiff/1.0/",
+    "http://ns.adobe.com/exif/1.0/",  # and aux
+    "http://cipa.jp/exif/",  # it changes its address with each edition
+    "http://ns.google.com/photos/1.0/panorama/",
 )
-# In whatever namespace: EXIF's have changed their addresses with each edition.
-_DROPPED_LOCAL_NAMES = {
-    "Artist", "HostComputer", "CameraOwnerName", "OwnerName", "BodySerialNumber", "SerialNumber", "LensSerialNumber",
-    "ImageUniqueID", "Photographer", "ImageEditor",
+_KEPT_NAMES = {
+    "http://purl.org/dc/elements/1.1/": {"title", "description", "rights", "format", "date", "language", "type"},
+    "http://ns.adobe.com/xap/1.0/": {"CreateDate", "ModifyDate", "MetadataDate", "CreatorTool", "Rating", "Label"},
+    "http://ns.adobe.com/xap/1.0/rights/": {"Marked", "UsageTerms"},
+    "http://ns.adobe.com/photoshop/1.0/": {"DateCreated", "City", "State", "Country"},
+    "http://iptc.org/std/Iptc4xmpCore/1.0/xmlns/": {"Location", "CountryCode"},
+    _IPTC_EXT: {
+        "LocationCreated", "LocationShown", "Sublocation", "City", "ProvinceState", "CountryName", "CountryCode",
+        "WorldRegion",
+    },
+    _RDF: {"RDF", "Description", "Alt", "Bag", "Seq", "li", "value", "parseType", "resource"},
+    "http://www.w3.org/XML/1998/namespace": {"lang"},
 }  # fmt: skip
-_DROPPED_NAMES = {
-    "{http://ns.adobe.com/xap/1.0/}Thumbnails",
-    f"{{{_IPTC_EXT}}}PersonInImage",
-    f"{{{_IPTC_EXT}}}PersonInImageWDetails",
-    f"{{{_IPTC_EXT}}}ImageRegion",
-    # who made it, and with whose device
-    *(f"{{http://purl.org/dc/elements/1.1/}}{name}" for name in ("creator", "contributor", "publisher", "subject")),
-    *(f"{{http://ns.adobe.com/photoshop/1.0/}}{name}" for name in ("AuthorsPosition", "CaptionWriter", "Credit")),
-    *(f"{{http://ns.adobe.com/xap/1.0/rights/}}{name}" for name in ("Owner", "WebStatement")),
-    "{http://iptc.org/std/Iptc4xmpCore/1.0/xmlns/}CreatorContactInfo",
-    _ORIENTATION,
-    _SOURCE_TYPE,  # of the original; ours is set when a face was replaced
-}
+_DROPPED_LOCAL_NAMES = {
+    "Orientation", "Artist", "HostComputer", "CameraOwnerName", "OwnerName", "BodySerialNumber", "SerialNumber",
+    "LensSerialNumber", "ImageUniqueID", "Photographer", "ImageEditor", "RelatedSoundFile", "MakerNote",
+}  # fmt: skip
 _MAX_VALUE = 4096  # characters or bytes; descriptions are shorter, embedded pictures longer
 
-# EXIF is kept by name, not dropped by name: an unknown tag may be a preview. A TIFF's technical tags are not here.
-# Not among them: Artist, HostComputer ("Ann's phone"), XPAuthor, XPKeywords.
-_KEPT_TAGS = {0x010E, 0x010F, 0x0110, 0x0131, 0x0132, 0x4746, 0x4749, 0x8298, 0x8825, 0x9C9B, 0x9C9C, 0x9C9F}
-_SIZE_TAGS = {ExifTags.Base.ExifImageWidth: 0, ExifTags.Base.ExifImageHeight: 1}
-_DROPPED_EXIF = {
-    ExifTags.Base.MakerNote, ExifTags.Base.ExifInteroperabilityOffset, ExifTags.Base.ExifOffset,
-    0xA420, 0xA430, 0xA431, 0xA435, 0xA437, 0xA438,  # unique id, owner, serial numbers, photographer, editor
+# A TIFF's technical tags are not here, and neither are Artist, HostComputer ("Ann's phone"), XPAuthor, XPKeywords.
+_KEPT_TAGS = {0x010E, 0x010F, 0x0110, 0x0131, 0x0132, 0x4746, 0x4749, 0x8298, 0x9C9B, 0x9C9C, 0x9C9F}
+# Nor, of its directory for cameras: maker note, sound file, unique id, owner, serial numbers, photographer, editor.
+_KEPT_EXIF = {
+    0x829A, 0x829D, 0x8822, 0x8824, 0x8827, *range(0x8830, 0x8836), 0x9000, 0x9003, 0x9004, 0x9010, 0x9011, 0x9012,
+    0x9101, 0x9102, *range(0x9201, 0x920B), 0x9214, 0x9286, 0x9290, 0x9291, 0x9292, *range(0x9400, 0x9406),
+    *range(0xA000, 0xA004), 0xA20B, 0xA20E, 0xA20F, 0xA210, 0xA214, 0xA215, 0xA217, 0xA300, 0xA301, 0xA302,
+    *range(0xA401, 0xA40D), 0xA432, 0xA433, 0xA434, 0xA460, 0xA461, 0xA462, 0xA500,
 }  # fmt: skip
+_SIZE_TAGS = {ExifTags.Base.ExifImageWidth: 0, ExifTags.Base.ExifImageHeight: 1}
 
 
 def clean_exif(image: Image.Image, size: tuple[int, int]) -> bytes | None:
     """EXIF that may be kept, as a block for Pillow's writers; None where there is nothing, or nothing readable.
 
-    Left out are the orientation (it is applied), thumbnail, maker note, author, owner, serial numbers, large values.
+    Left out are the orientation (it is applied), thumbnail, maker note, author, owner, serial numbers, keywords, large
+    values, and every tag that is not in the list of those that may stay.
     `size` is the upright image's width and height in px.
     """
     try:
         source = image.getexif()
         kept = Image.Exif()
         for tag, value in source.items():
-            if tag in _KEPT_TAGS and tag != ExifTags.IFD.GPSInfo and _small(value):
+            if tag in _KEPT_TAGS and _small(value):
                 kept[tag] = value
         for group in (ExifTags.IFD.Exif, ExifTags.IFD.GPSInfo):
             entries = {tag: value for tag, value in source.get_ifd(group).items() if _small(value)}
             if group == ExifTags.IFD.Exif:
-                entries = {tag: value for tag, value in entries.items() if tag not in _DROPPED_EXIF}
+                entries = {tag: value for tag, value in entries.items() if tag in _KEPT_EXIF}
                 entries.update({tag: size[axis] for tag, axis in _SIZE_TAGS.items() if tag in entries})
             if entries:
                 kept.get_ifd(group).update(entries)
@@ -249,8 +172,9 @@ def clean_exif(image: Image.Image, size: tuple[int, int]) -> bytes | None:
 def clean_xmp(packet: bytes | str | None) -> bytes | None:
     """The XMP packet of a file as far as it may be kept; None where there is none, or it is not well-formed.
 
-    Left out are thumbnails, embedded pictures, depth and gain maps, face regions, names of people, authors or owners,
-    keywords and serial numbers.
+    Kept are camera, exposure, dates, place, title, description and rights. All else is left out: thumbnails, embedded
+    pictures, maps of depth and gain, face regions, names, keywords, paths, history, serial numbers, and the marks of
+    motion photos, whose film is gone.
     """
     root = _parse(packet)
     if root is None:
@@ -297,19 +221,24 @@ def _parse(packet: bytes | str | None) -> ET.Element | None:
     return root if root.tag in (f"{{{_X}}}xmpmeta", f"{{{_X}}}xapmeta", f"{{{_RDF}}}RDF") else None
 
 
-def _dropped(name: str) -> bool:
-    local = name.rpartition("}")[2]
-    return name in _DROPPED_NAMES or local in _DROPPED_LOCAL_NAMES or name[1:].startswith(_DROPPED_NAMESPACES)
+def _kept(name: str) -> bool:
+    namespace, _, local = name[1:].partition("}")
+    if local in _DROPPED_LOCAL_NAMES:
+        return False
+    return namespace.startswith(_KEPT_NAMESPACES) or local in _KEPT_NAMES.get(namespace, ())
 
 
 def _prune(element: ET.Element) -> None:
     for name, value in list(element.attrib.items()):
-        if _dropped(name) or len(value) > _MAX_VALUE:
+        if not _kept(name) or len(value) > _MAX_VALUE:
             del element.attrib[name]
+    if element.tag == f"{{{_RDF}}}Description":
+        element.set(f"{{{_RDF}}}about", "")  # XMP asks for it; what stood there may be a path
     for child in list(element):
-        if _dropped(child.tag) or len(child.text or "") > _MAX_VALUE:
+        if not _kept(child.tag) or len(child.text or "") > _MAX_VALUE:
             element.remove(child)
         else:
+            child.tail = None
             _prune(child)
 
 
@@ -323,6 +252,9 @@ _PREFIXES = {
     "photoshop": "http://ns.adobe.com/photoshop/1.0/",
     "tiff": "http://ns.adobe.com/tiff/1.0/",
     "exif": "http://ns.adobe.com/exif/1.0/",
+    "aux": "http://ns.adobe.com/exif/1.0/aux/",
+    "exifEX": "http://cipa.jp/exif/1.0/",
+    "GPano": "http://ns.google.com/photos/1.0/panorama/",
 }  # fmt: skip
 
 

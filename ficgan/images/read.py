@@ -19,19 +19,24 @@ from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, JpegImagePlugin, MpoImagePlugin, TiffImagePlugin, UnidentifiedImageError
+from PIL import Image, ImageOps, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, UnidentifiedImageError
 
 from ficgan import sandbox
 from ficgan.errors import InputError
-from ficgan.images import MAX_PIXELS
-from ficgan.images.photo import Photo, Pixels, clean_exif, clean_xmp, to_uint8
+from ficgan.images import MAX_PIXELS, heif
+from ficgan.images.colour import Pixels, colours_of, is_known, to_uint8
+from ficgan.images.icc import clean_icc
+from ficgan.images.photo import Photo, clean_exif, clean_xmp
 
 __all__ = ["PNG_SIGNATURE", "Picture", "as_photo", "png_chunks", "read_image", "swap_red_and_blue"]
 
 
 _FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF", "AVIF", "HEIF")
 _MAGIC = re.compile(rb"\xff\xd8|\x89PNG|RIFF....WEBP|II\*\0|MM\0\*|II\+\0|MM\0\+|BM|GIF8|....ftyp(avif|hei|mif)", re.S)
-_COLOUR_CHUNKS = (b"gAMA", b"cHRM", b"sRGB", b"cICP")
+_COLOUR_CHUNKS = {b"gAMA": 4, b"cHRM": 32, b"sRGB": 1, b"cICP": 4, b"cLLI": 8, b"mDCV": 24}
+"""What a PNG says of its colours, in so many bytes."""
+_HDR10 = ("content_light_level", "mastering_display_colour_volume", "ambient_viewing_environment")
+_GAIN_MAPS = (b"ns.adobe.com/hdr-gain-map/", b"urn:iso:std:iso:ts:21496:-1", b"aux:hdrgainmap")
 _TURNS = {
     2: (Image.Transpose.FLIP_LEFT_RIGHT, False, 1, -1),
     3: (Image.Transpose.ROTATE_180, False, -1, -1),
@@ -47,13 +52,11 @@ PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _limit_lock = threading.Lock()
 
 
-def read_image(
-    path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS, data: bytes | None = None
-) -> Photo:
+def read_image(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS, data: bytes | None = None) -> Photo:
     """Read one still image, upright, in its own depth.
 
     Args:
-        path: JPEG, PNG, WebP, TIFF, BMP or GIF; HEIC and AVIF where Pillow or pillow-heif can.
+        path: JPEG, PNG, WebP, TIFF, BMP or GIF; AVIF where Pillow can, HEIC with pillow-heif.
         max_pixels: larger images are refused from their header, before anything is decoded.
         data: the file, where it is at hand; `path` is then only its name.
 
@@ -69,7 +72,7 @@ def read_image(
         return _read_in_child(path, data, max_pixels)
     if broken := _broken_png_chunk(data):
         raise InputError(f"{path}: damaged: the checksum of its {broken} does not match; restore it or save it again")
-    with _limit_lock, warnings.catch_warnings(), _pixel_limit(max_pixels):
+    with _limit_lock, warnings.catch_warnings(), _limits(max_pixels):
         warnings.simplefilter("ignore")  # Pillow warns of odd EXIF and the like; what matters becomes an InputError
         try:
             return _decode(path, data, max_pixels)
@@ -118,40 +121,62 @@ def _broken_png_chunk(data: bytes) -> str:
 
 
 @contextmanager
-def _pixel_limit(max_pixels: int) -> Iterator[None]:
-    """Pillow refuses, some formats before they allocate, what has more than twice `MAX_IMAGE_PIXELS`."""
-    before = Image.MAX_IMAGE_PIXELS
+def _limits(max_pixels: int) -> Iterator[None]:
+    """Pillow refuses, some formats before they allocate, what has more than twice `MAX_IMAGE_PIXELS`.
+
+    It takes a PNG with a text or profile above `MAX_TEXT_CHUNK` (1 MiB) for damaged. All texts together have 64 MiB.
+    """
+    before = Image.MAX_IMAGE_PIXELS, PngImagePlugin.MAX_TEXT_CHUNK
     Image.MAX_IMAGE_PIXELS = max_pixels / 2  # type: ignore[assignment]
+    PngImagePlugin.MAX_TEXT_CHUNK = PngImagePlugin.MAX_TEXT_MEMORY
     try:
         yield
     finally:
-        Image.MAX_IMAGE_PIXELS = before
+        Image.MAX_IMAGE_PIXELS, PngImagePlugin.MAX_TEXT_CHUNK = before
 
 
 def _decode(path: Path, data: bytes, max_pixels: int) -> Photo:
-    with Image.open(io.BytesIO(data), formats=_known_formats()) as image:
+    with _opened(data) as image:
         if image.width * image.height > max_pixels:
             raise Image.DecompressionBombError
-        notes = _single_picture(path, image)
-        if image.format == "AVIF" and _deep_avif(data):
-            notes = (*notes, "its 10 or 12 bits a channel are read and written as 8")
+        format = str(image.format)
+        boxes = heif.properties(data) if format in ("AVIF", "HEIF") else {}
+        chunks = {name: content for name, content in png_chunks(data) if _COLOUR_CHUNKS.get(name) == len(content)}
+        notes = (*_single_picture(path, image, data), *_lost(format, boxes, data))
         orientation = _orientation(image)
-        options = _coding(image, data)
-        image.load()
-        upright: Image.Image = image
-        if orientation in _TURNS and not isinstance(image, TiffImagePlugin.TiffImageFile):  # Pillow turns TIFF itself
-            upright = image.transpose(_TURNS[orientation][0])
-        if options.pop("deep", False):
-            pixels, mode, note = _pixels16(path, upright, data, orientation)
-            notes += note
+        options = _coding(image, data, boxes)
+        deep = options.pop("deep", False)
+        if deep and format == "HEIF":
+            pixels, mode = _heif16(path, data)
         else:
-            pixels, mode = _pixels(path, upright, image)
+            image.load()
+            upright: Image.Image = image
+            if format == "AVIF" and b"clap" in boxes:  # Pillow shows what it hides
+                upright = upright.crop(heif.clean_aperture(boxes[b"clap"][0], image.size))
+            if orientation in _TURNS and format != "TIFF":  # Pillow turns TIFF itself
+                upright = upright.transpose(_TURNS[orientation][0])
+            pixels, mode, note = _pixels16(path, upright, data, orientation) if deep else _pixels(path, upright, image)
+            notes += note
         pixels.flags.writeable = False
-        format = "JPEG" if image.format == "MPO" else str(image.format)
-        chunks = tuple(chunk for chunk in png_chunks(data) if chunk[0] in _COLOUR_CHUNKS)
-        icc = image.info.get("icc_profile") or None
-        exif, xmp = clean_exif(image, upright.size), clean_xmp(image.info.get("xmp"))
-        return Photo(path, format, mode, pixels, options, icc, exif, xmp, chunks, notes)
+        icc, cicp, note = colours_of(path, image, data, boxes, chunks)
+        exif, xmp = clean_exif(image, (pixels.shape[1], pixels.shape[0])), clean_xmp(image.info.get("xmp"))
+        return Photo(path, format, mode, pixels, options, icc, cicp, exif, xmp, tuple(chunks.items()), (*notes, *note))
+
+
+def _lost(format: str, boxes: Mapping[bytes, list[bytes]], data: bytes) -> Iterator[str]:
+    """What is not carried over, a sentence each."""
+    if _av1(boxes) & 0x40:
+        yield "its 10 or 12 bits a channel are read and written as 8"
+    if boxes.keys() & ({b"clli", b"mdcv", b"amve", b"cclv"} if format == "AVIF" else {b"cclv"}):
+        yield "what it says of its brightest light (HDR10) is left out"
+    if any(name in data for name in _GAIN_MAPS) or (boxes and re.search(rb"infe[\2\3].{7,9}tmap", data, re.S)):
+        yield "its gain map is left out: bright screens show it as others do"
+
+
+def _opened(data: bytes) -> Image.Image:
+    if data.startswith(b"\xff\xd8"):  # `open` would refuse those whose list of further pictures (MPF) is wrong
+        return JpegImagePlugin.JpegImageFile(io.BytesIO(data))
+    return Image.open(io.BytesIO(data), formats=_known_formats())
 
 
 def _orientation(image: Image.Image) -> int:
@@ -161,7 +186,7 @@ def _orientation(image: Image.Image) -> int:
         return 1
 
 
-def _single_picture(path: Path, image: Image.Image) -> tuple[str, ...]:
+def _single_picture(path: Path, image: Image.Image, data: bytes) -> tuple[str, ...]:
     """Refuse files of several pictures. Previews of the one picture are not carried over: a note says so."""
     count = getattr(image, "n_frames", 1)
     previews = 0
@@ -172,21 +197,19 @@ def _single_picture(path: Path, image: Image.Image) -> tuple[str, ...]:
             image.seek(page)
             previews += image.tag_v2.get(_SUBFILE, 0) & 1
         image.seek(0)
-    elif isinstance(image, MpoImagePlugin.MpoImageFile):
-        size = image.size
-        for page, entry in enumerate((image.mpinfo or {}).get(0xB002, [])[1:count], start=1):
-            kind = entry["Attribute"]["MPType"]
-            image.seek(page)  # "Undefined" is what gain maps and depth maps call themselves, and they are smaller
-            auxiliary = kind == "Undefined" and image.width < size[0] and image.height < size[1]
-            previews += kind.startswith("Large Thumbnail") or auxiliary
-        image.seek(0)
+    elif isinstance(image, JpegImagePlugin.JpegImageFile):
+        with suppress(Exception):  # a list that makes no sense names no picture
+            for entry in (image._getmp() or {}).get(0xB002, [])[1:]:
+                if data.startswith(b"\xff\xd8", entry["DataOffset"] + image.info["mpoffset"]):  # it is there
+                    count += 1  # "undefined" is what gain maps and depth maps call themselves
+                    previews += entry["Attribute"]["MPType"].startswith(("Large Thumbnail", "Undefined"))
     if count - previews > 1:
         raise InputError(f"{path}: holds {count - previews} pictures (pages or frames); save each as a file of its own")
-    return (f"{previews} embedded preview{'s' * (previews > 1)} left out",) if previews else ()
+    return (f"{previews} embedded preview{'s' * (previews > 1)} or map left out",) if previews else ()
 
 
-def _coding(image: Image.Image, data: bytes) -> dict[str, Any]:
-    """How the file is coded, as Pillow's save options; `deep` marks 16 bits per colour, of which Pillow decodes 8."""
+def _coding(image: Image.Image, data: bytes, boxes: Mapping[bytes, list[bytes]]) -> dict[str, Any]:
+    """How the file is coded, as options to save it; `deep` marks more bits a colour than the 8 that Pillow decodes."""
     options: dict[str, Any] = {}
     dpi = image.info.get("dpi")
     if isinstance(dpi, tuple) and len(dpi) == 2 and all(1 < float(value) < 65536 for value in dpi):  # 1: not stated
@@ -202,7 +225,18 @@ def _coding(image: Image.Image, data: bytes) -> dict[str, Any]:
     elif image.format == "PNG":
         header: Mapping[bytes, bytes] = dict(png_chunks(data))
         options["deep"] = header[b"IHDR"][8] == 16 and image.mode != "I;16"
+    elif image.format == "AVIF":
+        subsampled = {0: "4:4:4", 0x08: "4:2:2", 0x1C: "4:0:0"}
+        options["subsampling"] = subsampled.get(_av1(boxes) & 0x1C, "4:2:0")
+    elif image.format == "HEIF":
+        options |= {name: image.info[name] for name in ("chroma", "bit_depth", *_HDR10) if image.info.get(name)}
+        options["deep"] = options["bit_depth"] > 8 and not image.mode.startswith("I")
     return options
+
+
+def _av1(boxes: Mapping[bytes, list[bytes]]) -> int:
+    """Bits of an AVIF: more than 8 a channel 0x40, grey 0x10, chroma halved in x 0x08, in y 0x04."""
+    return boxes.get(b"av1C", [b"\0\0\x0c"])[0][2]
 
 
 def _jpeg_coding(image: JpegImagePlugin.JpegImageFile) -> dict[str, Any]:
@@ -227,13 +261,7 @@ def _is_lossless_webp(data: bytes) -> bool:
     return False
 
 
-def _deep_avif(data: bytes) -> bool:
-    """Whether the configuration of the first AV1 stream says high_bitdepth (AV1-ISOBMFF 2.3.3)."""
-    at = data.find(b"av1C")
-    return 0 <= at < len(data) - 7 and bool(data[at + 6] & 0x40)
-
-
-def _pixels(path: Path, upright: Image.Image, source: Image.Image) -> tuple[Pixels, str]:
+def _pixels(path: Path, upright: Image.Image, source: Image.Image) -> tuple[Pixels, str, tuple[str, ...]]:
     mode = upright.mode
     if mode.startswith("I;16"):
         pixels = np.array(upright).astype(np.uint16)  # also from big-endian
@@ -243,7 +271,9 @@ def _pixels(path: Path, upright: Image.Image, source: Image.Image) -> tuple[Pixe
                 pixels <<= 4
             if source.tag_v2.get(_PHOTOMETRIC) == 0:  # white is zero
                 pixels = 65535 - pixels
-        return pixels, "L"
+        if isinstance(key := source.info.get("transparency"), int):  # of a PNG: the grey that stands for nothing
+            return np.dstack([pixels, np.where(pixels == key, 0, 65535).astype(np.uint16)]), "LA", ()
+        return pixels, "L", ()
     if mode in ("I", "F", "LAB", "HSV"):
         raise InputError(f"{path}: pixels of type {mode} (32-bit, float or L*a*b*); convert it to 8 or 16 bits RGB")
     clear = upright.has_transparency_data  # alpha, or a palette entry or colour that stands for it
@@ -251,17 +281,28 @@ def _pixels(path: Path, upright: Image.Image, source: Image.Image) -> tuple[Pixe
         target = "LA" if clear else "L"
     else:
         target = "CMYK" if mode == "CMYK" else "RGBA" if clear else "RGB"
-    return np.array(upright if mode == target else upright.convert(target)), target
+    return np.array(upright if mode == target else upright.convert(target)), target, ()
 
 
 def _pixels16(path: Path, upright: Image.Image, data: bytes, orientation: int) -> tuple[Pixels, str, tuple[str, ...]]:
     if isinstance(upright, TiffImagePlugin.TiffImageFile) and upright.tag_v2.get(_PLANAR, 1) == 2:
         raise InputError(f"{path}: 16-bit colour in separate planes, which is not decoded; save it interleaved")
-    eight, mode = _pixels(path, upright, upright)
+    eight, mode, _ = _pixels(path, upright, upright)
     deep = _decode16(data, eight.astype(np.uint8, copy=False), orientation) if mode in ("RGB", "RGBA") else None
     if deep is None:
         return eight, mode, ("16-bit values of this layout cannot be read; kept with 8 bits",)
     return deep, mode, ()
+
+
+def _heif16(path: Path, data: bytes) -> tuple[Pixels, str]:
+    """The 10 or 12 bits of a HEIC in the upper ones of 16."""
+    import pillow_heif  # type: ignore[import-not-found, unused-ignore]
+
+    deep = pillow_heif.open_heif(data, convert_hdr_to_8bit=False)
+    mode = deep.mode.removesuffix(";16")
+    if mode not in ("RGB", "RGBA"):
+        raise InputError(f"{path}: pixels of type {deep.mode}; convert it to 8 or 16 bits RGB")
+    return np.array(deep), mode
 
 
 def _decode16(data: bytes, eight: NDArray[np.uint8], orientation: int) -> NDArray[np.uint16] | None:
@@ -285,9 +326,10 @@ def _decode16(data: bytes, eight: NDArray[np.uint8], orientation: int) -> NDArra
     deep = np.ascontiguousarray(swap_red_and_blue(bgr))
     _, transposed, step_y, step_x = _TURNS.get(orientation, (None, False, 1, 1))
     turned = (deep.swapaxes(0, 1) if transposed else deep)[::step_y, ::step_x]
-    for candidate in (deep, turned):
+    for candidate in (deep, turned):  # of a PNG with a transparent colour Pillow does not tell the alpha
+        high, wanted = candidate[..., :3], eight[..., :3]
         if candidate.shape == eight.shape and (
-            np.array_equal(candidate >> 8, eight) or np.array_equal(to_uint8(candidate), eight)
+            np.array_equal(high >> 8, wanted) or np.array_equal(to_uint8(high), wanted)
         ):
             return np.ascontiguousarray(candidate)
     return None
@@ -326,7 +368,7 @@ def _known_formats() -> list[str]:
 
 def _unidentified(path: Path, data: bytes) -> InputError:
     if re.match(rb"....ftyp(hei|hev|mif1|msf1)", data, re.S) and "HEIF" not in Image.OPEN:
-        return InputError(f"{path}: HEIC is read through pillow-heif; install it, or convert the file to JPEG")
+        return InputError(f"{path}: HEIC is read with pip install 'ficgan[heif]'; or convert the file to JPEG")
     if re.match(rb"....ftypavi[fs]", data, re.S) and "AVIF" not in Image.OPEN:
         return InputError(f"{path}: this Pillow reads no AVIF; upgrade it, or convert the file to PNG")
     if _MAGIC.match(data):
@@ -354,7 +396,9 @@ def as_photo(image: Any, *, bgr: bool = False) -> Photo:
         image = image.read()
     if isinstance(image, bytes | bytearray | memoryview):
         return read_image("image", data=bytes(image))
+    icc = None
     if not isinstance(image, np.ndarray):
+        icc = clean_icc(getattr(image, "info", {}).get("icc_profile") or b"")
         image = _from_pil(image)
     mode = _MODES.get(image.shape[2:]) if image.ndim in (2, 3) else None
     if mode is None or image.dtype not in (np.uint8, np.uint16):
@@ -366,7 +410,7 @@ def as_photo(image: Any, *, bgr: bool = False) -> Photo:
         raise InputError(f"The image is empty ({image.shape[1]}×{image.shape[0]} pixels).")
     if bgr and mode != "L":
         image = np.ascontiguousarray(image[..., [2, 1, 0, 3][: image.shape[2]]])
-    return Photo(Path("image"), "PNG", mode, image)
+    return Photo(Path("image"), "PNG", mode, image, icc=icc)
 
 
 def _from_pil(image: Any) -> NDArray[Any]:
@@ -415,6 +459,7 @@ def _checked(photo: Photo) -> Photo:
         all(block is None or isinstance(block, bytes) for block in blocks),
         all(isinstance(note, str) for note in photo.notes),
         all(isinstance(each, bytes) for chunk in photo.chunks for each in chunk) and {*map(len, photo.chunks)} <= {2},
+        photo.cicp is None or (isinstance(photo.cicp, tuple) and len(photo.cicp) == 2 and is_known(photo.cicp)),
         isinstance(photo.options, dict) and all(isinstance(name, str) for name in photo.options),
     ]
     if not all(kinds):

@@ -411,6 +411,8 @@ def new_photo(
     Raises:
         InputError: the file is no photo, a face could not be covered, or there is none and one was required.
     """
+    import numpy as np
+
     from ficgan.arrays import content_key
     from ficgan.images import encode_image, read_image
     from ficgan.images.write import conversions
@@ -430,7 +432,7 @@ def new_photo(
         problem = f"{name}: no face found, so there is no result (a face is required)"
     else:
         made = encode_image(path, photo, result.image, synthetic=synthetic, keep_metadata=keep_metadata)
-        notes = (*notes, *conversions(path, photo))
+        notes = (*notes, *conversions(path, photo, unchanged=np.array_equal(result.image, photo.rgb)))
     if problem and refuse:
         raise InputError(problem)
     height, width = result.image.shape[:2]

@@ -108,7 +108,7 @@ def test_the_key_is_the_picture_not_its_name(tmp_path: Path, engine: StandIn) ->
         "--swap", "--mode pixelate", "-t 2", "--mask-scale 0", "--mask-scale inf", "--scale 640", "--scale 0x10",
         "--scale 640x640 --thorough", "--engine tensorflow", "--keep-kind race", "--keep-kind none,age",
         "--max-megapixels 0", "--max-megapixels nan", "--suffix a/b", "--exemplar missing.png", "--progress loud",
-        "--unknown", "-o out.heic", "-o file", "--link job --skip-existing", "--sign a.png nowhere.pem",
+        "--unknown", "-o out.bmp", "-o file", "--link job --skip-existing", "--sign a.png nowhere.pem",
     ],
 )  # fmt: skip
 def test_usage_errors(tmp_path: Path, engine: StandIn, options: str, monkeypatch: pytest.MonkeyPatch) -> None:

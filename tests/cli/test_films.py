@@ -111,7 +111,7 @@ def test_a_file_that_looks_like_a_pattern_is_a_file(tmp_path: Path, engine: Stan
 @pytest.mark.parametrize(
     ("source", "out", "said"),
     [("a.png", "b.mp4", "a photo becomes no .mp4"), ("a.mp4", "b.png", "a film becomes no .png"),
-     ("a.mp4", "b.mpg", ".mpg is only read; choose a name that ends in .mp4"), ("a.png", "b.heic", "ends in .png"),
+     ("a.mp4", "b.mpg", ".mpg is only read; choose a name that ends in .mp4"), ("a.png", "b.bmp", "ends in .png"),
      ("a.mp4", "a.mp4", "one file"), ("both", "b.mp4", "name of one file")],
 )  # fmt: skip
 def test_impossible_results(tmp_path: Path, source: str, out: str, said: str) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import struct
 import zlib
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import ImageCms
+from PIL import Image, ImageCms
 
 from ficgan.images import Photo, read_image, write_image
 
@@ -63,6 +65,61 @@ def srgb() -> Any:
     return ImageCms.createProfile("sRGB")
 
 
+def icc(space: bytes, tags: dict[bytes, bytes], connection: bytes = b"XYZ ") -> bytes:
+    """A profile of version 2 written by hand from its specification."""
+    text = b"a profile's name"
+    white = b"XYZ " + bytes(4) + struct.pack(">3l", 63190, 65536, 54061)
+    tags = {b"desc": b"desc" + struct.pack(">LL", 0, len(text) + 1) + text + bytes(79), b"wtpt": white, **tags}
+    body, entries, at = b"", b"", 128 + 4 + 12 * len(tags)
+    for name, content in tags.items():
+        content += bytes(-len(content) % 4)
+        entries += name + struct.pack(">LL", at + len(body), len(content))
+        body += content
+    head = struct.pack(">L4sL4s4s4s", at + len(body), b"", 0x02400000, b"mntr", space, connection) + bytes(12) + b"acsp"
+    head = head.ljust(68, b"\0") + struct.pack(">3l", 63190, 65536, 54061)
+    return head.ljust(128, b"\0") + struct.pack(">L", len(tags)) + entries + body
+
+
+def curve(*values: float) -> bytes:
+    """A curve's tag: an exponent, or a table of light."""
+    numbers = [round(values[0] * 256)] if len(values) == 1 else [round(value * 65535) for value in values]
+    return b"curv" + struct.pack(f">LL{len(numbers)}H", 0, len(numbers), *numbers)
+
+
+def rgb(columns: str, light: bytes) -> tuple[bytes, dict[bytes, bytes]]:
+    """The tags of a space: X, Y and Z (D50) of red, green and blue, and the curve of all three."""
+    numbers = [round(float(number) * 65536) for number in columns.split()]
+    tags = {f"{colour}XYZ".encode(): b"XYZ " + bytes(4) + struct.pack(">3l", *numbers[3 * at : 3 * at + 3])
+            for at, colour in enumerate("rgb")}  # fmt: skip
+    return b"RGB ", tags | {f"{colour}TRC".encode(): light for colour in "rgb"}
+
+
+_SRGB_LIGHT = curve(*(v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in np.linspace(0, 1, 1024)))
+_BT709 = ".43607 .22249 .01392 .38515 .71687 .09708 .14307 .06061 .7141"
+SPACES = {
+    "sRGB": rgb(_BT709, _SRGB_LIGHT),
+    "P3": rgb(".51512 .2412 -.00105 .29198 .69225 .04189 .1571 .06657 .78407", _SRGB_LIGHT),
+    "Adobe": rgb(".60974 .31111 .01947 .20528 .62567 .06087 .14919 .06322 .74457", curve(563 / 256)),
+    "ProPhoto": rgb(".79767 .28804 0 .13519 .71188 0 .03134 .00009 .82491", curve(1.8)),
+    "linear": rgb(_BT709, curve(1.0)),
+    "grey": (b"GRAY", {b"kTRC": curve(1.8)}),
+}
+"""Colour spaces, by published numbers: what a profile calls them, and its tags."""
+PROFILES = {name: icc(*space) for name, space in SPACES.items()}
+
+
+@cache
+def _viewer(mode: str, profile: bytes) -> Any:
+    own = ImageCms.ImageCmsProfile(io.BytesIO(profile))
+    return ImageCms.buildTransform(own, srgb(), mode, "RGB")
+
+
+def seen(pixels: np.ndarray, mode: str, profile: bytes | None) -> np.ndarray:
+    """What a viewer that heeds profiles shows of uint8 pixels, by LittleCMS."""
+    image = Image.frombytes(mode, pixels.shape[1::-1], np.ascontiguousarray(pixels).tobytes())
+    return np.asarray(ImageCms.applyTransform(image, _viewer(mode, profile)) if profile else image.convert("RGB"))
+
+
 ORIENTED = {  # what a viewer does with the stored array, from the EXIF specification
     1: lambda a: a,
     2: lambda a: a[:, ::-1],
@@ -73,3 +130,16 @@ ORIENTED = {  # what a viewer does with the stored array, from the EXIF specific
     7: lambda a: np.swapaxes(a[::-1, ::-1], 0, 1),
     8: lambda a: np.rot90(a, 1),
 }
+
+
+def mpo(size: tuple[int, int], kind: int, *, whole: bool = True) -> bytes:
+    """A JPEG of 60×40 px whose MPF index names a second picture of this size and kind, and which it may lack."""
+    buffer = io.BytesIO()
+    first, second = Image.new("RGB", (60, 40), "red"), Image.new("RGB", size, "blue")
+    first.save(buffer, "MPO", save_all=True, append_images=[second])
+    data = buffer.getvalue()
+    with Image.open(io.BytesIO(data)) as image:
+        entry = image.mpinfo[0xB002][1]  # type: ignore[attr-defined]
+    old = b"".join(v.to_bytes(4, "little") for v in (0, entry["Size"], entry["DataOffset"]))
+    assert data.count(old) == 1  # Pillow calls every further picture "undefined"; cameras say what it is
+    return data.replace(old, kind.to_bytes(4, "little") + old[4:])[: None if whole else data.rindex(b"\xff\xd8\xff")]

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image, ImageCms
-from stills import ORIENTED, noise, png, rewrite, srgb
+from PIL import Image
+from stills import ORIENTED, PROFILES, noise, png, rewrite
 
 from ficgan.errors import InputError
 from ficgan.images import Photo, read_image, write_image
+from ficgan.images.icc import clean_icc
 
 
 @pytest.mark.parametrize("suffix", [".png", ".tif"])
@@ -74,9 +75,21 @@ def test_sixteen_bit_grey_with_alpha_png(tmp_path: Path) -> None:
     assert np.array_equal(again.pixels[~mask], photo.pixels[~mask])
 
 
+@pytest.mark.parametrize("colour", [0, 2])
+def test_a_transparent_number_of_sixteen_bits_becomes_alpha(tmp_path: Path, colour: int) -> None:
+    pixels = noise(*[3] * (colour == 2), bits=16)
+    pixels[:5] = 300  # 299 looks the same in 8 bits
+    pixels[5:7] = 299
+    (tmp_path / "a.png").write_bytes(png(16, colour, pixels.astype(">u2"), (b"tRNS", b"\1\x2c" * (1 + colour))))
+    _, again, mask, _ = rewrite(tmp_path / "a.png")
+    wanted = np.where((pixels == 300).reshape(40, 61, -1).all(axis=2), 0, 65535)
+    assert np.array_equal(again.pixels[..., -1], wanted)
+    assert np.array_equal(again.pixels[~mask][:, :3], np.broadcast_to(pixels.reshape(40, 61, -1), (40, 61, 3))[~mask])
+
+
 @pytest.mark.parametrize("suffix", [".png", ".tif"])
 def test_icc_and_resolution_of_sixteen_bits(tmp_path: Path, suffix: str) -> None:
-    profile = ImageCms.ImageCmsProfile(srgb()).tobytes()
+    profile = clean_icc(PROFILES["P3"])
     cv2.imwrite(str(tmp_path / f"a{suffix}"), noise(3, bits=16))
     base = read_image(tmp_path / f"a{suffix}")
     photo = Photo(base.path, base.format, base.mode, base.pixels, {**base.options, "dpi": (300.0, 300.0)}, icc=profile)

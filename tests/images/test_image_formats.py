@@ -131,9 +131,7 @@ def test_orientation_is_applied_and_forgotten(tmp_path: Path, suffix: str, orien
             assert written.getexif().get(0x0112, 1) == 1
 
 
-@pytest.mark.parametrize(
-    ("source", "target"), [(".bmp", ".png"), (".gif", ".png"), (".JPG", ".JPG")]
-)
+@pytest.mark.parametrize(("source", "target"), [(".bmp", ".png"), (".gif", ".png"), (".JPG", ".JPG")])
 def test_formats_that_are_only_read_become_png(tmp_path: Path, source: str, target: str) -> None:
     Image.fromarray(smooth()).save(tmp_path / f"a{source}")
     assert output_suffix(tmp_path / f"a{source}") == target

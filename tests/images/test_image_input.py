@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, PngImagePlugin
+from stills import SPACES, icc, mpo
 
 from ficgan.errors import InputError
 from ficgan.images import atomic_write, read_image, write_image
@@ -155,12 +156,46 @@ def test_a_file_too_big_for_any_image_is_not_read(tmp_path: Path) -> None:
         read_image(tmp_path / "a.tif", max_pixels=1_000_000)
 
 
-@pytest.mark.parametrize("name", ["pages.tif", "frames.gif", "frames.webp", "frames.png", "pair.mpo"])
+@pytest.mark.parametrize("name", ["pages.tif", "frames.gif", "frames.webp", "frames.png"])
 def test_several_pictures_are_refused(tmp_path: Path, name: str) -> None:
     first, second = (Image.new("RGB", (40, 30), colour) for colour in ("red", "blue"))
     first.save(tmp_path / name, save_all=True, append_images=[second], duration=100)
     with pytest.raises(InputError, match="2 pictures"):
         read_image(tmp_path / name)
+
+
+@pytest.mark.parametrize("size", [(30, 20), (60, 40), (60, 50)])
+@pytest.mark.parametrize("kind", [0, 0x010001, 0x010002, 0x020001, 0x020002, 0x020003])
+def test_of_a_jpeg_with_further_pictures_the_first_is_read(tmp_path: Path, kind: int, size: tuple[int, int]) -> None:
+    """Previews, gain maps ("undefined") and pictures that are named but not there; not those of equal rank."""
+    whole, gone, broken = mpo(size, kind), mpo(size, kind, whole=False), bytearray(mpo(size, kind))
+    broken[broken.index(b"\x01\xb0") + 8] = 77  # that many pictures, by its index
+    for name, data in (("whole", whole), ("gone", gone), ("broken", bytes(broken))):
+        path = tmp_path / f"{name}.jpg"
+        path.write_bytes(data)
+        if name == "whole" and kind >= 0x020000:
+            with pytest.raises(InputError, match="2 pictures"):
+                read_image(path)
+            continue
+        photo = read_image(path)
+        assert photo.format == "JPEG" and photo.rgb.shape == (40, 60, 3)
+        assert len(photo.notes) == (name == "whole")
+        write_image(path, photo, overwrite=True)
+        assert path.read_bytes().count(b"\xff\xd8\xff") == 1
+
+
+@pytest.mark.parametrize("long", ["text", "xmp", "icc"])
+def test_a_png_with_a_long_text_is_read(tmp_path: Path, long: str) -> None:
+    info, more = PngImagePlugin.PngInfo(), {}
+    if long == "icc":
+        more = {"icc_profile": icc(b"RGB ", SPACES["Adobe"][1] | {b"priv": bytes(3 << 20)})}
+    else:
+        info.add_itxt("XML:com.adobe.xmp" if long == "xmp" else "Comment", "a" * (3 << 20), zip=True)
+    Image.new("RGB", (40, 30), "red").save(tmp_path / "a.png", pnginfo=info, **more)
+    photo = read_image(tmp_path / "a.png")
+    assert photo.rgb.shape == (30, 40, 3) and not photo.notes
+    write_image(tmp_path / "b.png", photo, keep_metadata=True)
+    assert (tmp_path / "b.png").stat().st_size < 2000
 
 
 def test_single_frames_of_animated_formats_are_read(tmp_path: Path) -> None:

@@ -22,11 +22,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from clips import make_clip
+from made_files import HEIF, Case, make
 from PIL import Image
 
 from ficgan import sandbox
 from ficgan.errors import InputError
-from ficgan.images import read_image
+from ficgan.images import encode_image, read_image
 from ficgan.images.photo import Photo
 from ficgan.video.media import SandboxedSource
 from ficgan.video.read import open_video
@@ -53,6 +54,11 @@ def photos(folder: Path) -> Iterator[Path]:
     ):  # fmt: skip
         Image.fromarray(pixels).convert("RGB" if mode == "CMYK" else mode).convert(mode).save(folder / name, **options)
         yield folder / name
+    for case in (("JPEG", "P3", 8, 6, "XMP"), ("AVIF", "P3 by name", 8, 6, "none"), ("HEIC", "PQ", 10, 6, "EXIF")):
+        if case[0] != "HEIC" or HEIF:
+            data, suffix = make(Case(*case))
+            (folder / f"case{suffix}").write_bytes(data)
+            yield folder / f"case{suffix}"
     import cv2
 
     cv2.imwrite(str(folder / "deep.png"), rng.integers(0, 65536, (24, 32, 3), dtype=np.uint16))
@@ -72,6 +78,18 @@ def test_a_photo_is_the_same(tmp_path: Path) -> None:
             else:
                 assert a == b, (path, name)
         np.testing.assert_array_equal(plain.rgb, other.rgb)
+
+
+@pytest.mark.skipif(not HEIF, reason="needs pillow-heif")
+def test_a_heic_is_written_where_the_child_alone_has_read_one(
+    tmp_path: Path, in_a_child: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for registry in (Image.SAVE, Image.OPEN):
+        monkeypatch.delitem(registry, "HEIF", raising=False)
+    for name, path in {path.name: path for path in photos(tmp_path) if path.name in ("a.jpg", "case.heic")}.items():
+        photo = read_image(path)
+        data = encode_image("b.heic", photo, photo.rgb)
+        assert read_image("b.heic", data=data).rgb.shape == photo.rgb.shape, name
 
 
 def test_errors_are_the_same(tmp_path: Path, in_a_child: None) -> None:
@@ -275,6 +293,7 @@ def tell(value: Any) -> Any:
         {"notes": "text"}, {"notes": {"tuple": [1]}}, {"chunks": {"tuple": [1]}},
         {"chunks": {"tuple": [{"tuple": []}]}}, {"options": []}, {"options": {"table": [[{"tuple": []}, 1]]}},
         {"options": {"table": [[{"table": []}, 1]]}},
+        {"cicp": "text"}, {"cicp": [1, 13]}, {"cicp": {"tuple": [1]}}, {"cicp": {"tuple": [3, 13]}},
         {"path": "/etc/passwd"}, {"pixels": 1}, {"more": 1}, {"notes": nested(5000)},
     ],
 )  # fmt: skip
