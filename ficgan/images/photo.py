@@ -25,7 +25,7 @@ class Photo:
 
     Args:
         path: where it came from.
-        format: `JPEG`, `PNG`, `WEBP`, `TIFF`, or a format that is only read (`BMP`, `GIF`, `HEIF`, `AVIF`).
+        format: `JPEG`, `PNG`, `WEBP`, `TIFF`, `AVIF`, `HEIF`, or one that is only read (`BMP`, `GIF`).
         mode: `L`, `LA`, `RGB`, `RGBA` or `CMYK`.
         pixels: the file's own values, [H,W] for `L`, otherwise [H,W,C]; uint8 or uint16; read-only.
         options: how the file was coded (Pillow's save options: tables, subsampling, compression …).

@@ -139,10 +139,10 @@ def _decode(path: Path, data: bytes, max_pixels: int) -> Photo:
     with _opened(data) as image:
         if image.width * image.height > max_pixels:
             raise Image.DecompressionBombError
-        format = str(image.format)
+        format, notes = str(image.format), _single_picture(path, image, data)
         boxes = heif.properties(data) if format in ("AVIF", "HEIF") else {}
         chunks = {name: content for name, content in png_chunks(data) if _COLOUR_CHUNKS.get(name) == len(content)}
-        notes = (*_single_picture(path, image, data), *_lost(format, boxes, data))
+        notes += tuple(_lost(format, boxes, data))
         orientation = _orientation(image)
         options = _coding(image, data, boxes)
         deep = options.pop("deep", False)
