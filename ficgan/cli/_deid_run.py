@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import click
 
@@ -26,7 +26,6 @@ from ficgan.cli._plan import Job, Plan, obstacle
 from ficgan.errors import FicganError, InputError, TakenError, memory_ran_out
 from ficgan.files import alone_in, atomic_write, file_digest, unreadable
 from ficgan.images import disguised
-from ficgan.records.credentials import Credentials
 from ficgan.records.sidecars import (
     Manifest,
     NewPhoto,
@@ -39,6 +38,9 @@ from ficgan.records.sidecars import (
     shows_seed,
     sidecar_path,
 )
+
+if TYPE_CHECKING:
+    from ficgan.records.credentials import Credentials
 
 __all__ = ["Run", "RunOptions", "finish"]
 

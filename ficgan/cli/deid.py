@@ -22,7 +22,6 @@ from ficgan.cli._plan import DEFAULT_SUFFIX, make_plan
 from ficgan.cli._shared import TALK, options, share_processors
 from ficgan.device import cpus
 from ficgan.errors import UsageError
-from ficgan.records.credentials import Credentials
 from ficgan.records.sidecars import Manifest
 
 __all__ = ["deid", "make_engine"]
@@ -119,7 +118,11 @@ def deid(inputs: tuple[str, ...], out: str | None, **given: Any) -> None:
             raise UsageError(f"{name}: no such file; the number of people is --k {name}, and -k keeps a film's sound")
     if given["link"] == "job" and given["skip_existing"] and given["seed"] is None:
         raise UsageError("--link job goes on with --skip-existing only with the --seed of the run before: give both")
-    credentials = Credentials(*map(Path, given["sign"])) if given["sign"] else None
+    credentials = None
+    if given["sign"]:
+        from ficgan.records.credentials import Credentials
+
+        credentials = Credentials(*map(Path, given["sign"]))
     plan = make_plan(inputs, out, suffix=given["suffix"], recursive=given["recursive"], overwrite=given["overwrite"])
     films = [job for job in plan.jobs if job.film]
     if given["project"] is not None and len(films) != 1:
