@@ -3,7 +3,6 @@ says what became of every file."""
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import io
 import json
@@ -24,7 +23,7 @@ from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.files import atomic_write, file_digest, remove_leftovers, unreadable
+from ficgan.files import atomic_write, file_digest, lock, remove_leftovers, unreadable
 from ficgan.images import (
     FILM_SUFFIXES,
     READABLE_SUFFIXES,
@@ -215,10 +214,8 @@ class Manifest:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = self.path.open("a+b")
         try:
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise UsageError(f"{self.path}: another run writes it; wait for its end") from None
+            if not lock(self._file, wait=False):
+                raise UsageError(f"{self.path}: another run writes it; wait for its end")
             self._read()
         except BaseException:
             self._file.close()

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 from ficgan.errors import FicganError, InputError, TakenError
 
@@ -21,8 +21,8 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 __all__ = [
-    "ModelInfo", "alone_in", "atomic_write", "file_digest", "file_header", "partial_file", "remove_leftovers",
-    "unreadable",
+    "ModelInfo", "alone_in", "atomic_write", "file_digest", "file_header", "lock", "partial_file",
+    "remove_leftovers", "unreadable",
 ]  # fmt: skip
 
 _LEFTOVER = re.compile(r"\.ficgan-[0-9a-f]{16}\.tmp")
@@ -87,7 +87,7 @@ class ModelInfo:
 
 
 @contextmanager
-def atomic_write(path: str | os.PathLike[str], *, overwrite: bool = False) -> Iterator[BinaryIO]:
+def atomic_write(path: str | os.PathLike[str], *, overwrite: bool = False, mode: int = 0o666) -> Iterator[BinaryIO]:
     """Open a file that takes its name only when the block ends without an error.
 
     The bytes go to a temporary file in the same folder. It is synchronised to disk and then renamed. On any error,
@@ -96,12 +96,13 @@ def atomic_write(path: str | os.PathLike[str], *, overwrite: bool = False) -> It
     Args:
         path: the file to write; its folder must exist.
         overwrite: replace an existing file. Otherwise that is an error, also when it appears while the block runs.
+        mode: its permissions, less the umask; 0o600 for what only its owner may read.
 
     Raises:
         TakenError: `path` exists already.
         InputError: it cannot be written.
     """
-    with _partial(Path(path), overwrite, 0o666) as (_, descriptor), os.fdopen(descriptor, "wb", closefd=False) as file:
+    with _partial(Path(path), overwrite, mode) as (_, descriptor), os.fdopen(descriptor, "wb", closefd=False) as file:
         yield file
         with _reported(path):
             file.flush()
@@ -109,10 +110,7 @@ def atomic_write(path: str | os.PathLike[str], *, overwrite: bool = False) -> It
 
 @contextmanager
 def partial_file(path: str | os.PathLike[str], *, overwrite: bool = False, mode: int = 0o666) -> Iterator[Path]:
-    """As `atomic_write`, for a library that opens files itself: the name of the temporary file, which is empty.
-
-    `mode` are its permissions, less the umask.
-    """
+    """As `atomic_write`, for a library that opens files itself: the name of the temporary file, which is empty."""
     with _partial(Path(path), overwrite, mode) as (temporary, _):
         yield temporary
 
@@ -148,13 +146,26 @@ def _locked(temporary: Path, mode: int) -> int:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     while True:
         descriptor = os.open(temporary, flags, mode)
-        if fcntl is None:
-            return descriptor
-        with suppress(OSError):  # file systems without locks
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if os.fstat(descriptor).st_nlink:
+        lock(descriptor)
+        if fcntl is None or os.fstat(descriptor).st_nlink:
             return descriptor
         os.close(descriptor)  # another process took it for a leftover before it was locked
+
+
+def lock(file: int | IO[Any], *, wait: bool = True) -> bool:
+    """Lock an open file or folder until it is closed; the lock of a killed process is free again.
+
+    Returns:
+        False where another process has locked it, and this one shall not wait. Where nothing can be locked (Windows,
+        some network drives), True.
+    """
+    with suppress(OSError):
+        if fcntl is not None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+    return True
 
 
 def remove_leftovers(folder: Path) -> None:
@@ -168,8 +179,8 @@ def remove_leftovers(folder: Path) -> None:
             with suppress(OSError):
                 descriptor = os.open(entry.path, os.O_RDWR | os.O_NOFOLLOW)
                 try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    os.unlink(entry.path)
+                    if lock(descriptor, wait=False):
+                        os.unlink(entry.path)
                 finally:
                     os.close(descriptor)
 
@@ -187,13 +198,8 @@ def alone_in(folder: Path, *, wait: bool = True) -> Iterator[None]:
     with suppress(OSError):
         descriptor = None if fcntl is None else os.open(folder, os.O_RDONLY)
     try:
-        if descriptor is not None:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise TakenError(f"{folder}: is in use by another ficgan; wait for it or stop it") from None
-            except OSError:
-                pass
+        if descriptor is not None and not lock(descriptor, wait=wait):
+            raise TakenError(f"{folder}: is in use by another ficgan; wait for it or stop it")
         yield
     finally:
         if descriptor is not None:

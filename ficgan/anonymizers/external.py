@@ -18,10 +18,8 @@ import numpy as np
 
 from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images, Traits
 from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.files import lock
 from ficgan.registry import Parametrised, param
-
-if sys.platform != "win32":
-    import fcntl
 
 _SUFFIXES = (".png", ".webp", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
 
@@ -99,8 +97,7 @@ class Program(Parametrised):
             mark = cleanup.enter_context(Path(work, MARKER).open("wb"))
             mark.write(b'{"schema": "ficgan-external/1", "remove": "ficgan purge"}\n')
             mark.flush()
-            if sys.platform != "win32":
-                fcntl.flock(mark, fcntl.LOCK_EX)  # for as long as it is open: `ficgan purge` leaves it alone
+            lock(mark)  # for as long as it is open: `ficgan purge` leaves it alone
             source.mkdir(mode=0o700)
             target.mkdir(mode=0o700)
             files = [f"{index:06d}.png" for index in range(len(faces))]

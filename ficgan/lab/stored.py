@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import fcntl
 import hashlib
 import io
 import json
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from ficgan.errors import FicganError, InputError
-from ficgan.files import atomic_write
+from ficgan.files import atomic_write, lock
 from ficgan.registry import Parametrised
 
 
@@ -163,12 +162,10 @@ class Store:
         folder = self._workspace(key)
         folder.mkdir(parents=True, exist_ok=True)
         with folder.with_suffix(".lock").open("a") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not lock(file, wait=False):
                 if waiting is not None:
                     waiting()
-                fcntl.flock(file, fcntl.LOCK_EX)
+                lock(file)
             yield folder
 
     def kept_in(self, key: list[Any], name: str) -> Path | None:

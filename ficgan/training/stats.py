@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import secrets
 import sys
 import time
@@ -189,9 +188,13 @@ def _forget_after(path: Path, kimg: float) -> None:
 
 
 def peak_memory_mib() -> float:
-    """Peak memory of the GPU where there is one, else of the process."""
+    """Peak memory of the GPU where there is one, else of the process; 0 where the system does not tell."""
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         return torch.cuda.max_memory_allocated() / 2**20
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0.0
     scale = 2**20 if sys.platform == "darwin" else 2**10  # ru_maxrss is in bytes there, in KiB elsewhere
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / scale
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import warnings
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 from ficgan.config import Config, LossConfig, SwapConfig
 from ficgan.errors import FicganError
 from ficgan.faces.alignment import ARCFACE_POINTS, Alignment
+from ficgan.files import lock
 from ficgan.verification import AlignedInput, VAugment, Verifier, load_verifier
 
 __all__ = [
@@ -179,5 +179,5 @@ class StoredRows:
 def locked(path: Path) -> Iterator[None]:
     """Let one process at a time into the block; the lock of a killed process is free again."""
     with open(path, "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        lock(file)
         yield

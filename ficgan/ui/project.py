@@ -27,6 +27,7 @@ from pydantic import Field, NonNegativeInt, field_validator
 from ficgan.anonymizers.modes import COVERS, check_cover
 from ficgan.deidentify.decided import Drawing
 from ficgan.errors import InputError
+from ficgan.files import atomic_write
 from ficgan.video.folders import (
     Box,
     Strict,
@@ -37,7 +38,6 @@ from ficgan.video.folders import (
     make_private_folder,
     read_json,
     to_text,
-    write_private,
 )
 
 __all__ = ["Controls", "FaceEntry", "Item", "Review", "free_name"]
@@ -317,7 +317,7 @@ class Review:
 
     def write_file(self, name: str, data: bytes) -> None:
         """A private file of the folder."""
-        with write_private(self.folder / name, overwrite=True) as file:
+        with atomic_write(self.folder / name, overwrite=True, mode=0o600) as file:
             file.write(data)
 
     def _write(self, name: str, document: Strict) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import secrets
 import socket
 from collections.abc import Awaitable, Callable
@@ -168,8 +167,7 @@ class _Routes:
         if int(request.headers.get("content-length", "0")) > limit:
             raise InputError(too_large)
         size = 0
-        with atomic_write(path) as file:
-            os.fchmod(file.fileno(), 0o600)
+        with atomic_write(path, mode=0o600) as file:
             async for piece in request.stream():
                 size += len(piece)
                 if size > limit:

@@ -15,17 +15,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
 from ficgan.errors import FicganError, InputError, TakenError
-from ficgan.files import atomic_write
+from ficgan.files import atomic_write, lock
 from ficgan.yaml_settings import check
 
 __all__ = [
     "MARKER", "Box", "Kind", "Removal", "Strict", "Text", "check_schema", "checked", "hold", "kind_of",
-    "make_private_folder", "read_json", "remove_folder", "to_text", "work_folder", "working", "write_private",
+    "make_private_folder", "read_json", "remove_folder", "to_text", "work_folder", "working",
 ]  # fmt: skip
 
 Kind = Literal["project", "work", "external", "ui"]
@@ -78,7 +78,7 @@ def make_private_folder(folder: Path, kind: Kind) -> bool:
             raise InputError(f"{folder}: is a ficgan folder for something else ({found}); choose another folder")
         folder.chmod(0o700)  # the umask may have taken bits, or somebody given them
         if found is None:
-            with write_private(folder / MARKER) as file:
+            with atomic_write(folder / MARKER, mode=0o600) as file:
                 file.write(marker)
     except OSError as error:
         raise InputError(f"{folder}: cannot be made ({error.strerror}); choose another folder") from error
@@ -109,28 +109,15 @@ def kind_of(folder: Path) -> Kind | None:
 
 
 @contextmanager
-def write_private(path: Path, *, overwrite: bool = False) -> Iterator[BinaryIO]:
-    """`atomic_write` of a file only its owner can read (mode 0600), whatever the umask."""
-    with atomic_write(path, overwrite=overwrite) as file:
-        os.fchmod(file.fileno(), 0o600)  # before the first byte; the folder around it is closed already
-        yield file
-
-
-@contextmanager
 def hold(folder: Path) -> Iterator[None]:
     """Lock a folder of ours against use and removal by others; an InputError where it is not ours or already locked."""
-    import fcntl
-
     try:
-        descriptor = os.open(folder / MARKER, os.O_RDONLY | os.O_NOFOLLOW)
+        descriptor = os.open(folder / MARKER, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
     except OSError as error:
         raise InputError(f"{folder}: was not made by ficgan ({error.strerror}: {MARKER})") from None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise TakenError(f"{folder}: is in use by another ficgan; wait for it or stop it") from None
-    try:
+        if not lock(descriptor, wait=False):
+            raise TakenError(f"{folder}: is in use by another ficgan; wait for it or stop it")
         yield
     finally:
         os.close(descriptor)

@@ -22,7 +22,8 @@ from ficgan.arrays import windows
 from ficgan.errors import InputError
 from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer, detector_missing, get_detector, matching, public_name
 from ficgan.faces.alignment import SmoothConfig
-from ficgan.video.folders import read_json, write_private
+from ficgan.files import atomic_write
+from ficgan.video.folders import read_json
 from ficgan.video.media import EncodeOptions, Frame
 from ficgan.video.people import frontality
 from ficgan.video.project import PROJECT_FILE, TRACKS_FILE, Project, fingerprint
@@ -379,7 +380,7 @@ class State:
 
     def note(self, **facts: Any) -> None:
         self.facts = self.facts.model_copy(update=facts)
-        with write_private(self.folder / _STATE, overwrite=True) as file:
+        with atomic_write(self.folder / _STATE, overwrite=True, mode=0o600) as file:
             file.write(self.facts.model_dump_json().encode())
 
     def save_casts(self, renderer: Renderer, frames: int) -> None:
@@ -405,7 +406,7 @@ class State:
             "counts": json.dumps(renderer.counts), "causes": json.dumps(renderer.causes),
             "frames": str(frames),
         }  # fmt: skip
-        with write_private(self.folder / _CASTS, overwrite=True) as file:
+        with atomic_write(self.folder / _CASTS, overwrite=True, mode=0o600) as file:
             file.write(save(tensors, metadata=header))
 
     def load_casts(self, renderer: Renderer) -> None:

@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from ficgan.errors import InputError
+from ficgan.files import atomic_write
 from ficgan.video.folders import (
     Strict,
     Text,
@@ -45,7 +46,6 @@ from ficgan.video.folders import (
     read_json,
     remove_folder,
     to_text,
-    write_private,
 )
 from ficgan.video.media import VideoInfo
 from ficgan.video.settings import Decider, Decision, Decisions, Region
@@ -402,7 +402,7 @@ class Project:
             raise InputError(f"{folder}: holds a project already; use --overwrite, or choose another folder")
         new = make_private_folder(folder, kind_of(folder) or "project")  # in a work folder beside its other files
         try:
-            with write_private(folder / TRACKS_FILE, overwrite=True) as file:
+            with atomic_write(folder / TRACKS_FILE, overwrite=True, mode=0o600) as file:
                 write_tracks(file, self.tracks, self.pts, self.analysis)
             self.save_document(folder)
         except BaseException:
@@ -418,7 +418,7 @@ class Project:
         shared = {name: getattr(self, name) for name in _SHARED}
         document = _Document(**{**shared, "settings": dict(self.settings), "tracks": tuple(tracks)})
         text = to_text(document.model_dump(mode="json", by_alias=True))
-        with write_private(Path(folder) / PROJECT_FILE, overwrite=True) as file:
+        with atomic_write(Path(folder) / PROJECT_FILE, overwrite=True, mode=0o600) as file:
             file.write(text.encode(errors="replace"))
 
     @classmethod

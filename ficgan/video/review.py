@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers.modes import COVERS, shown
 from ficgan.errors import InputError, UsageError
-from ficgan.video.folders import to_text, write_private
+from ficgan.files import atomic_write
+from ficgan.video.folders import to_text
 from ficgan.video.project import DECISIONS_SCHEMA, Project
 from ficgan.video.read import VideoSource
 from ficgan.video.settings import Decision, VideoSettings
@@ -69,7 +70,7 @@ def save_thumbnails(
         raise InputError(f"{path.parent}: is a link, and would lead pictures of faces elsewhere; remove it")
     path.parent.mkdir(mode=0o700, exist_ok=True)
     path.parent.chmod(0o700)
-    with write_private(path, overwrite=True) as file:
+    with atomic_write(path, overwrite=True, mode=0o600) as file:
         file.write(buffer.getvalue())
     return path
 
@@ -89,7 +90,7 @@ def write_review(folder: str | os.PathLike[str], project: Project) -> Path:
         for track in project.tracks
     }
     path = folder / "review.html"
-    with write_private(path, overwrite=True) as file:
+    with atomic_write(path, overwrite=True, mode=0o600) as file:
         file.write(review_page(project, pictures).encode(errors="replace"))
     return path
 
