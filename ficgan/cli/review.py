@@ -46,10 +46,10 @@ __all__ = ["analyse", "export", "purge", "render", "report"]
 @options(TALK)
 @handle_errors
 def analyse(film: str, folder: str, mode: str, overwrite: bool, **given: Any) -> None:
-    """Find the faces of a film and write a project: tracks, people, thumbnails, and a page to review them.
+    """Find the faces of a film and write a project to decide on: tracks, people, thumbnails.
 
-    FOLDER gets project.json, tracks.jsonl, thumbs/ and review.html. It holds source faces and is private; `ficgan
-    purge` removes it. Edit project.json or export decisions from the page, then `ficgan render FOLDER FILM -o OUT`.
+    FOLDER gets project.json, tracks.jsonl and thumbs/. It holds source faces and is private; `ficgan purge` removes
+    it. Edit project.json, then `ficgan render FOLDER FILM -o OUT`. `ficgan ui` does both in the browser.
     """
     share_processors()
     from ficgan.anonymizers.modes import caution

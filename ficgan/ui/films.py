@@ -262,7 +262,9 @@ class Films:
 
     def strip(self, number: str, track: int, *, after: bool) -> Path:
         """Where the thumbnails of a track are, if they were made."""
-        return self.review.film_folder(number) / "thumbs" / f"track-{track:04d}{'-after' if after else ''}.jpg"
+        from ficgan.video.thumbnails import thumbnail
+
+        return thumbnail(self.review.film_folder(number), track, after)
 
     def at(self, number: str, *, time: float | None = None, frame: int = 0) -> dict[str, Any]:
         """The frame that is shown at a second, or of a number, with the boxes in it."""

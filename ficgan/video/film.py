@@ -36,8 +36,8 @@ from ficgan.video.plan import (
 from ficgan.video.project import PROJECT_FILE, Project, Source, fingerprint
 from ficgan.video.read import VideoSource, open_video
 from ficgan.video.render import FrameJob, Renderer
-from ficgan.video.review import faces_of_tracks, save_thumbnails, write_review
 from ficgan.video.settings import BoxRule, Decision, Decisions, Rules, SpanRule, VideoSettings, edits_of
+from ficgan.video.thumbnails import faces_of_tracks, save_thumbnails
 from ficgan.video.tools import VideoTools
 from ficgan.video.tracks import Tracklet, fill_half_seen, fill_tracks
 from ficgan.video.write import SegmentWriter, assemble, check_output
@@ -188,7 +188,6 @@ def _keep(film: Project, source: VideoSource, folder: Path, overwrite: bool) -> 
     try:
         for track, images in faces_of_tracks(film.tracks, source).items():
             save_thumbnails(folder, track, images)
-        write_review(folder, film)
     except BaseException:
         if not overwrite:
             remove_folder(folder)
@@ -333,7 +332,6 @@ class FilmJob:
             with open_video(self.made) as result:
                 for track, images in faces_of_tracks(film.tracks, result).items():
                     save_thumbnails(project, track, images, after=True)
-            write_review(project, film)
         if _file_state(self.path) != self._file:
             raise InputError(f"{self.source.name}: the film has changed while it was processed; process it again")
         with partial_file(output, overwrite=overwrite) as temporary:

@@ -4,7 +4,7 @@
       .ficgan-folder         marks the folder as ours (see `folders`)
       project.json           the film, settings, cuts, people, decisions, regions: to be edited
       tracks.jsonl           places of the faces, frame by frame: not meant for editing
-      thumbs/, review.html   the review page (see `review`)
+      thumbs/                strips of faces (see `thumbnails`)
 
 It holds source faces and no embeddings.
 

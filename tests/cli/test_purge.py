@@ -16,7 +16,7 @@ from ficgan.cli.review import purge
 from ficgan.video.folders import MARKER, hold, make_private_folder, work_folder
 from ficgan.video.media import VideoInfo
 from ficgan.video.project import Project, Source
-from ficgan.video.review import save_thumbnails, write_review
+from ficgan.video.thumbnails import save_thumbnails
 from ficgan.video.tracks import Track
 
 
@@ -42,7 +42,6 @@ def project(tmp_path: Path) -> Path:
     made.save(folder)
     for after in (False, True):
         save_thumbnails(folder, 1, [np.zeros((9, 9, 3), np.uint8)], after=after)
-    write_review(folder, made)
     (folder / "decisions.json").write_text('{"schema": "ficgan-video-decisions/1"}')
     (folder / ".ficgan-0123456789abcdef.tmp").write_bytes(b"left by a killed process")
     return folder
@@ -71,19 +70,19 @@ def test_projects_and_work_folders_go_away(project: Path, work: Path) -> None:
     total = size(project) + size(work)
     summary, said = call(project, work, project)
     assert summary == {
-        "folders": 2, "removed": 2, "failed": 0, "files": 8 + 5, "bytes": total, "left": [], "dry_run": False,
+        "folders": 2, "removed": 2, "failed": 0, "files": 7 + 5, "bytes": total, "left": [], "dry_run": False,
         "seconds": summary["seconds"],
     }  # fmt: skip
     assert list(project.parent.iterdir()) == [neighbour]
-    assert "removed 8 files" in said
+    assert "removed 7 files" in said
     assert neighbour.read_bytes() == b"the film"
 
 
 def test_a_dry_run_removes_nothing(project: Path, work: Path) -> None:
     before = files(project.parent)
     summary, said = call("--dry-run", project, work)
-    assert (summary["files"], summary["removed"], summary["dry_run"]) == (13, 0, True)
-    assert files(project.parent) == before and "would remove 8 files" in said
+    assert (summary["files"], summary["removed"], summary["dry_run"]) == (12, 0, True)
+    assert files(project.parent) == before and "would remove 7 files" in said
 
 
 @pytest.mark.parametrize(
@@ -141,10 +140,10 @@ def test_links_are_not_followed(project: Path, tmp_path: Path) -> None:
         path.unlink()
     (project / "thumbs").rmdir()
     (project / "thumbs").symlink_to(precious)
-    (project / "review.html").unlink()
-    (project / "review.html").symlink_to(precious / "track-0001.jpg")
+    (project / "decisions.json").unlink()
+    (project / "decisions.json").symlink_to(precious / "track-0001.jpg")
     summary, _ = call(project, code=3)
-    assert summary["left"] == [str(project / "review.html"), str(project / "thumbs")]
+    assert summary["left"] == [str(project / "decisions.json"), str(project / "thumbs")]
     assert (precious / "track-0001.jpg").read_bytes() == b"mine"
     link = tmp_path / "link"
     link.symlink_to(project)

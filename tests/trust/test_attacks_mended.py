@@ -39,7 +39,7 @@ from ficgan.faces.detection import Plan, PyramidDetector
 from ficgan.identity.ksame import commitment
 from ficgan.images import read_image
 from ficgan.models import FICGAN, CheckpointHeader, load_checkpoint, load_tensors, save_checkpoint, save_tensors
-from ficgan.video.review import save_thumbnails
+from ficgan.video.thumbnails import save_thumbnails
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ModelConfig(

@@ -374,7 +374,7 @@ def test_a_kept_project_does_not_stand_in_the_way(film: Path, tmp_path: Path, wh
     with pytest.raises(KeyboardInterrupt):
         process(film, out, mode="solid", project=project, until=when)
     process(film, out, mode="solid", project=project)
-    assert {"project.json", "review.html", "thumbs"} < names(project)
+    assert {"project.json", "thumbs"} < names(project)
     assert (project / "thumbs/track-0001-after.jpg").is_file()
     with pytest.raises(InputError, match="holds a project already"):
         process(film, tmp_path / "next.mp4", mode="solid", project=project)
