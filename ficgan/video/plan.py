@@ -22,6 +22,7 @@ from ficgan.arrays import windows
 from ficgan.errors import InputError
 from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer, detector_missing, get_detector, matching, public_name
 from ficgan.faces.alignment import SmoothConfig
+from ficgan.faces.mesh import read_landmarks
 from ficgan.video.folders import read_json, write_private
 from ficgan.video.media import EncodeOptions, Frame
 from ficgan.video.people import frontality
@@ -267,7 +268,7 @@ def check_frames(
         report.exempt += len(faces) - len(seen)
         if not seen:
             continue
-        marks = np.stack([face.landmarks for face in seen])
+        marks = read_landmarks(result.image, seen)
         before, after = recognizer.embed(source.image, marks), recognizer.embed(result.image, marks)
         for face, a, b in zip(seen, before, after, strict=True):
             if names := matching(recognizer, a, b):
