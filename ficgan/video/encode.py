@@ -30,7 +30,9 @@ from ficgan.video.media import (
     reason,
 )
 
-__all__ = ["ANIMATIONS", "Encoding", "VideoWriter", "container_of", "muxer_options", "plan_encoding", "reporting"]
+__all__ = [
+    "ANIMATIONS", "Encoding", "VideoWriter", "container_of", "holds", "muxer_options", "plan_encoding", "reporting",
+]  # fmt: skip
 
 CONTAINERS: Mapping[str, str] = {
     ".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska", ".webm": "webm", ".avi": "avi", ".ts": "mpegts",
@@ -119,7 +121,7 @@ def plan_encoding(info: VideoInfo, options: EncodeOptions, container: str) -> En
     """How a film is encoded; the notes say what differs from the source or from what was asked for."""
     codec = _CODECS.get(container, "h264") if options.codec == "h264" else options.codec
     name = _encoder(codec)
-    if not _holds(container, name):
+    if not holds(container, name):
         raise UsageError(f"{container} cannot hold {name} video; write .mkv, or choose another codec")
     settings = _ENCODERS.get(name, _Settings())
     notes: list[str] = []
@@ -137,7 +139,8 @@ def plan_encoding(info: VideoInfo, options: EncodeOptions, container: str) -> En
     return Encoding(name, pixel_format, base, settled, matrix, full, space, quality, container != "avi", tuple(notes))
 
 
-def _holds(container: str, encoder: str) -> bool:
+def holds(container: str, encoder: str) -> bool:
+    """Whether a container holds what an encoder makes."""
     with av.open(f"file:{os.devnull}", "w", format=container) as file:  # opened only when something is written
         try:
             file.add_stream(encoder)

@@ -388,7 +388,7 @@ class FilmJob:
             self._draw()
             self.assembled = assemble(self.writer.segments, self.source, self.made, self.encode, overwrite=True)
         self.notes = [*self.source.notes, *self.writer.notes, *self.assembled.notes]
-        self.damage = self.source.damage
+        self.damage = (*self.source.damage, *self.assembled.damage)
 
     def _draw(self) -> None:
         plan, writer = self.plan, self.writer
