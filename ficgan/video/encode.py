@@ -28,6 +28,7 @@ from ficgan.video.media import (
     locator,
     matrix_of,
     reason,
+    resized,
 )
 
 __all__ = [
@@ -77,6 +78,8 @@ _FAMILIES: dict[str, tuple[str, ...]] = {
     "vp9": ("libvpx-vp9",), "vp8": ("libvpx",), "av1": ("libsvtav1", "libaom-av1"), "webp": ("libwebp_anim",),
 }  # fmt: skip
 """Encoders of a codec, best first; those that need special hardware are used only when they are named."""
+_SAY_ASPECT = ("libx264", "libx264rgb", "libx265", "mpeg4", "mp4", "mov", "avi")
+"""Encoders and containers that say what shape pixels have. PyAV sets it in no Matroska, so other pixels are square."""
 _QUALITY = {"libwebp_anim": "quality", "mpeg4": "qscale"}
 """What other encoders call their constant quality."""
 _SPC_RGB, _UNSPECIFIED = 0, 2
@@ -88,6 +91,10 @@ class Encoding:
 
     encoder: str
     pixel_format: str
+    size: tuple[int, int]
+    """Width and height of the stored picture."""
+    aspect: Fraction
+    """Width by height of its pixels."""
     time_base: Fraction
     options: Mapping[str, str]
     matrix: int | None
@@ -127,16 +134,20 @@ def plan_encoding(info: VideoInfo, options: EncodeOptions, container: str) -> En
     notes: list[str] = []
     if codec == "h264" and name != "libx264":
         notes.append(f"This FFmpeg has no x264; {name} is used.")
-    pixel_format = _pixel_format(name, settings, info, options.pixel_format, notes)
+    told = name in _SAY_ASPECT or container in _SAY_ASPECT
+    size, aspect = (info.stored, info.sample_aspect_ratio) if told else ((info.width, info.height), Fraction(1))
+    pixel_format = _pixel_format(name, settings, info, size, options.pixel_format, notes)
     rgb = av.VideoFormat(pixel_format).is_rgb
-    matrix = None if rgb else matrix_of(info.colour_space, info.width, info.height)
+    matrix = None if rgb else matrix_of(info.colour_space, *info.stored)
     space = _SPC_RGB if rgb else info.colour_space
     if not rgb and info.colour_space == _SPC_RGB:
         space = {1: 1, 5: 6}[matrix or 1]
     settled, quality = _settings(name, settings, options)
     base = _time_base(info, settings, container, notes)
     full = rgb or is_full_range(pixel_format, 0) or (info.colour_range == 2 and not _format(info.pixel_format).is_rgb)
-    return Encoding(name, pixel_format, base, settled, matrix, full, space, quality, container != "avi", tuple(notes))
+    return Encoding(
+        name, pixel_format, size, aspect, base, settled, matrix, full, space, quality, container != "avi", tuple(notes)
+    )
 
 
 def holds(container: str, encoder: str) -> bool:
@@ -168,10 +179,13 @@ def _encoder(codec: str) -> str:
     raise UsageError(f"codec {codec!r} is no video encoder of this FFmpeg; use one of {known}")
 
 
-def _pixel_format(name: str, settings: _Settings, info: VideoInfo, wanted: str | None, notes: list[str]) -> str:
+def _pixel_format(
+    name: str, settings: _Settings, info: VideoInfo, size: tuple[int, int], wanted: str | None, notes: list[str]
+) -> str:
     offered = [f for f in av.Codec(name, "w").video_formats or () if not any(c.is_alpha for c in f.components)]
     offered = [f for f in offered if not f.name.startswith("yuvj")]
-    odd = bool(info.width % 2 or info.height % 2)
+    width, height = size
+    odd = bool(width % 2 or height % 2)
     fitting = [f for f in offered if not (odd and settings.even and _is_subsampled(f))] or offered
     if wanted is not None:
         if wanted not in {f.name for f in offered}:
@@ -179,7 +193,7 @@ def _pixel_format(name: str, settings: _Settings, info: VideoInfo, wanted: str |
             raise UsageError(f"pixel format {wanted!r} is not taken by {name}; use one of {names}")
         if wanted not in {f.name for f in fitting}:
             raise UsageError(
-                f"pixel format {wanted!r} needs an even width and height, and the film has {info.width}×{info.height}; "
+                f"pixel format {wanted!r} needs an even width and height, and the film has {width}×{height}; "
                 "use yuv444p"
             )
         return wanted
@@ -195,7 +209,7 @@ def _pixel_format(name: str, settings: _Settings, info: VideoInfo, wanted: str |
     best, _ = find_best_pix_fmt_of_list([f.name for f in planar], source.name)
     chosen = best.name if best is not None else planar[0].name
     if odd and settings.even and _is_subsampled(source) and not _is_subsampled(av.VideoFormat(chosen)):
-        notes.append(f"{info.width}×{info.height} is odd, so the colours are kept in full resolution ({chosen}).")
+        notes.append(f"{width}×{height} is odd, so the colours are kept in full resolution ({chosen}).")
     return chosen
 
 
@@ -322,12 +336,12 @@ class VideoWriter:
     def _open_stream(self, threads: int) -> None:
         info, plan = self._info, self.encoding
         stream: Any = self._file.add_stream(
-            plan.encoder, rate=info.rate or 30, width=info.width, height=info.height, time_base=plan.time_base
+            plan.encoder, rate=info.rate or 30, width=plan.size[0], height=plan.size[1], time_base=plan.time_base
         )
         context = stream.codec_context
         context.pix_fmt = plan.pixel_format
         context.time_base = plan.time_base
-        context.sample_aspect_ratio = info.sample_aspect_ratio
+        context.sample_aspect_ratio = plan.aspect
         context.colorspace = plan.colour_space
         context.color_range = 2 if plan.full_range else 1
         context.color_primaries, context.color_trc = info.colour_primaries or 2, info.colour_transfer or 2
@@ -351,7 +365,7 @@ class VideoWriter:
             raise ValueError(
                 f"the image is {image.dtype} {image.shape}, the film uint8 {(self._info.height, self._info.width, 3)}"
             )
-        picture = self._picture(np.ascontiguousarray(image))
+        picture = self._picture(np.ascontiguousarray(self._squeezed(frame, image)))
         tick = round((frame.pts - self._origin) * self._scale)
         if self.container == "avi":  # has no times: a later begin would lengthen the first frame
             self._zero = tick if self._zero is None else self._zero
@@ -367,6 +381,16 @@ class VideoWriter:
         with reporting(self.name):
             self._mux(self._stream.encode(picture))
         self.frames += 1
+
+    def _squeezed(self, frame: Frame, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """A picture as it is to be stored; what did not change is the source's own."""
+        size, own = self.encoding.size, frame.stored
+        if own is None or own.shape[1::-1] != size or image.shape[1::-1] == size:
+            return resized(image, *size)
+        if image is frame.image:
+            return own
+        changed = resized((image != frame.image).any(-1).astype(np.uint8) * 255, *size) > 0
+        return np.where(changed[..., None], resized(image, *size), own)
 
     def _picture(self, image: NDArray[np.uint8]) -> Any:
         plan = self.encoding

@@ -161,6 +161,8 @@ def render_film(
     start, end = film.settings.get("start"), film.settings.get("end")
     with ExitStack() as stack:
         source = stack.enter_context(open_video(path, start=start, end=end))
+        if not force and (film.source.width, film.source.height) != (source.info.width, source.info.height):
+            raise InputError(f"{source.name}: its pictures have another size than when it was analysed; do that again")
         check_output(source, output, encode, overwrite=overwrite)
         work = stack.enter_context(working(output))
         document = (Path(folder) / PROJECT_FILE) if Path(folder).is_dir() else Path(folder)

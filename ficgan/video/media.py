@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "IDENTITY", "EncodeOptions", "Frame", "Orientation", "RGBReader", "Raw", "SandboxedSource", "VideoInfo",
     "VideoSource", "display_name", "is_full_range", "is_url", "locator", "matrix_of", "orientation_of", "reason",
-    "rotation_of", "turn",
+    "resized", "rotation_of", "square", "turn",
 ]  # fmt: skip
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class VideoInfo:
     """Properties of one video stream."""
 
     width: int
-    """Of the upright picture, after rotation, pixels."""
+    """Of the frames, upright and of square pixels."""
     height: int
     time_base: Fraction
     """Seconds of one tick of `Frame.pts`."""
@@ -57,10 +57,36 @@ class VideoInfo:
     rotation: int = 0
     """Degrees the stored picture was turned by (0, 90, 180, 270), already applied to the frames."""
     sample_aspect_ratio: Fraction = Fraction(1)
+    """Width by height of a stored pixel. Where it is far from 1, frames are wider or higher than the stored picture: of
+    a squeezed face neither shape nor pose can be read."""
     codec: str = ""
     audio_streams: int = 0
     notes: tuple[str, ...] = ()
     """What was noticed and what was left out (cover art, a second video stream, subtitles), each a sentence."""
+
+    @property
+    def stored(self) -> tuple[int, int]:
+        """Width and height of the stored picture, upright, pixels."""
+        wider, higher = _stretch(self.sample_aspect_ratio)
+        return round(self.width / wider), round(self.height / higher)
+
+
+_SQUARE, _NONSENSE_ASPECT = Fraction(5, 4), 4
+"""Up to the first pixels count as square: faces take no harm, and the rows of interlaced pictures (nearly all 8:9 to
+12:11) stay apart. Beyond the second the file is wrong."""
+
+
+def _stretch(aspect: Fraction) -> tuple[Fraction, Fraction]:
+    """How many times wider and higher than stored a picture is to be read; enlarged only, so that nothing is lost."""
+    if not _SQUARE < max(aspect, 1 / aspect) <= _NONSENSE_ASPECT:
+        return Fraction(1), Fraction(1)
+    return max(aspect, Fraction(1)), max(1 / aspect, Fraction(1))
+
+
+def square(width: int, height: int, aspect: Fraction) -> tuple[int, int]:
+    """Width and height of the frames that are read from a stored picture."""
+    wider, higher = _stretch(aspect)
+    return round(width * wider), round(height * higher)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +103,8 @@ class Frame:
     """H×W×3 RGB, not to be changed in place."""
     duration: int | None = None
     """Ticks it is shown for, as the file states; None where it does not."""
+    stored: NDArray[np.uint8] | None = None
+    """The picture as it is stored, where its pixels are not square."""
 
 
 @dataclass(frozen=True)
@@ -178,6 +206,16 @@ def turn(image: Image, orientation: Orientation) -> Image:
     if mirrored or upended:
         image = cv2.flip(image, -1 if mirrored and upended else int(mirrored))
     return image
+
+
+def resized(image: Image, width: int, height: int) -> Image:
+    """A picture [H,W,3] or mask [H,W] in another size, whatever that makes of its shape."""
+    import cv2
+
+    if image.shape[:2] == (height, width):
+        return image
+    smaller = width * height < image.shape[0] * image.shape[1]
+    return cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA if smaller else cv2.INTER_CUBIC)
 
 
 def _fit(image: Image, width: int, height: int) -> Image:
@@ -288,7 +326,10 @@ class VideoSource(ABC):
             zero = pts if zero is None else zero
             self.end_pts = pts + (raw.duration or clock.interval)
             if index >= first and (wanted is None or wanted(index)):
-                yield Frame(index, pts, float((pts - zero) * base), self._fitted(raw.rgb()), raw.duration)
+                stored = self._fitted(raw.rgb())
+                image = resized(stored, self.info.width, self.info.height)
+                stored = None if image is stored else stored
+                yield Frame(index, pts, float((pts - zero) * base), image, raw.duration, stored)
             index += 1
         # Where B-frames meet a variable rate, the duration stored with the last picture is that of another one.
         stated = self._stated_end()
@@ -298,10 +339,11 @@ class VideoSource(ABC):
             self.end_pts = stated
 
     def _fitted(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        if image.shape[:2] == (self.info.height, self.info.width):
+        width, height = self.info.stored
+        if image.shape[:2] == (height, width):
             return image
         self._note("The size of the picture changes: {} frames were scaled into the first size.")
-        return _fit(image, self.info.width, self.info.height)
+        return _fit(image, width, height)
 
     def _note(self, text: str) -> None:
         """Count an observation; `{}` in the text becomes the count."""

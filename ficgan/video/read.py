@@ -38,6 +38,7 @@ from ficgan.video.media import (
     orientation_of,
     reason,
     rotation_of,
+    square,
 )
 
 __all__ = ["VideoSource", "check_span", "is_live", "open_input", "open_video"]
@@ -218,7 +219,7 @@ class StreamSource(VideoSource):
             duration = float(stream.duration * stream.time_base)
         frames = stream.frames or (round(duration * rate) if duration and rate else None)
         return VideoInfo(
-            width, height, stream.time_base, rate, frames, duration, frame.format.name,
+            *square(width, height, aspect), stream.time_base, rate, frames, duration, frame.format.name,
             colour_range=2 if is_full_range(frame.format.name, frame.color_range) else frame.color_range,
             colour_space=frame.colorspace, colour_primaries=frame.color_primaries, colour_transfer=frame.color_trc,
             rotation=rotation or 0, sample_aspect_ratio=aspect, codec=stream.codec_context.name,

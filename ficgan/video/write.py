@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ficgan.errors import InputError, TakenError, UsageError
 from ficgan.files import partial_file
 from ficgan.video.encode import ANIMATIONS, VideoWriter, container_of, muxer_options, plan_encoding, reporting
-from ficgan.video.media import EncodeOptions, Frame, RGBReader, VideoInfo, VideoSource, locator
+from ficgan.video.media import EncodeOptions, Frame, RGBReader, VideoInfo, VideoSource, locator, resized
 from ficgan.video.sound import Sound
 
 __all__ = [
@@ -241,8 +241,8 @@ class _Film:
     ) -> None:  # fmt: skip
         self.path, self.options, self.info, self.container = path, options, info, container_of(path)
         self.paths = [segment.path for segment in segments]
-        plan = plan_encoding(info, options, self.container)
-        self.notes, self.damage = list(plan.notes), list[str]()
+        self.plan = plan_encoding(info, options, self.container)
+        self.notes, self.damage = list(self.plan.notes), list[str]()
         self.audio_streams = self.audio_packets = 0
         self.sound = source if _takes_sound(source, options, self.container) else None
         if info.audio_streams and options.audio == "copy" and self.sound is None:
@@ -250,7 +250,7 @@ class _Film:
             self.notes.append(
                 dropped if self.container in ANIMATIONS else "The sound of a camera or stream is dropped."
             )
-        self.base = info.time_base if self.container in ANIMATIONS else plan.time_base
+        self.base = info.time_base if self.container in ANIMATIONS else self.plan.time_base
         self.times, self.delay = self._look_through(segments)
         """Of all frames in the order of showing, in ticks of `base`; frames by which packets come before their turn."""
         last, end = int(self.times[-1]), None
@@ -336,7 +336,7 @@ class _Film:
         context = stream.codec_context
         if info.rate:
             context.framerate = info.rate
-        context.sample_aspect_ratio = info.sample_aspect_ratio
+        context.sample_aspect_ratio = self.plan.aspect
         context.color_primaries, context.color_trc = info.colour_primaries or 2, info.colour_transfer or 2
         if context.name == "hevc" and self.container in ("mp4", "mov"):
             context.codec_tag = "hvc1"
@@ -378,13 +378,13 @@ class _Film:
 
     def animate(self, overwrite: bool) -> None:
         """Write pictures without sound."""
-        reader, number = RGBReader(), 0
-        with VideoWriter(self.path, self.info, self.options, overwrite=overwrite, origin=int(self.times[0])) as writer:
+        reader, number, info = RGBReader(), 0, self.info
+        with VideoWriter(self.path, info, self.options, overwrite=overwrite, origin=int(self.times[0])) as writer:
             for piece in self.paths:
                 with closing(av.open(locator(piece))) as file:
                     for frame in file.decode(video=0):
                         pts = int(self.times[number])
-                        image, time = reader(frame), float(pts * self.info.time_base)
+                        image, time = resized(reader(frame), info.width, info.height), float(pts * info.time_base)
                         writer.write(Frame(number, pts, time, image, int(self.ends[number]) - pts))
                         number += 1
 

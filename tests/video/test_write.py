@@ -178,6 +178,63 @@ def test_shape_of_pixels_and_no_rotation(tmp_path: Path) -> None:
     assert found.sample_aspect_ratio == Fraction(4, 3) and found.rotation == 0
 
 
+@pytest.mark.parametrize(
+    ("aspect", "stored"),
+    [
+        (Fraction(2), (48, 64)), (Fraction(1, 2), (96, 32)), (Fraction(4, 3), (72, 64)), (Fraction(10, 11), (96, 64)),
+        (Fraction(1000), (96, 64)),
+    ],
+)  # fmt: skip
+def test_faces_are_seen_unsqueezed_and_what_does_not_change_is_stored_as_it_was(
+    tmp_path: Path, aspect: Fraction, stored: tuple[int, int]
+) -> None:
+    first, second = tmp_path / "a.mp4", tmp_path / "b.mp4"
+    info = replace(INFO, sample_aspect_ratio=aspect, pixel_format="bgr24")
+    write(first, [0, 3000, 6000], info, codec="libx264rgb", crf=0)
+    with open_video(first) as source:
+        assert (source.info.width, source.info.height, source.info.stored) == (96, 64, stored)
+        with VideoWriter(second, source.info, EncodeOptions(codec="libx264rgb", crf=0)) as writer:
+            for frame in source.frames():
+                assert frame.image.shape == (64, 96, 3)
+                assert np.abs(frame.image.astype(int) - picture(frame.index)).mean() < 8, "the shape that was meant"
+                image = frame.image.copy()
+                image[20:40, 30:60] = (255, 0, 255)
+                writer.write(frame, image if frame.index else None)
+    pictures = []
+    for path in (first, second):
+        with av.open(str(path)) as file:
+            assert (file.streams.video[0].width, file.streams.video[0].height) == stored
+            pictures.append([frame.to_ndarray(format="rgb24") for frame in file.decode(video=0)])
+    x, y = stored[0] / 96, stored[1] / 64
+    for before, after in list(zip(*pictures, strict=True))[1:]:
+        changed = (before != after).any(-1)
+        inside = slice(round(20 * y) + 1, round(40 * y) - 1), slice(round(30 * x) + 1, round(60 * x) - 1)
+        assert changed[inside].all() and (after[inside] == (255, 0, 255)).all()
+        changed[round(20 * y) - 1 : round(40 * y) + 1, round(30 * x) - 1 : round(60 * x) + 1] = False
+        assert not changed.any()
+    assert np.array_equal(pictures[0][0], pictures[1][0])
+
+
+@pytest.mark.parametrize(
+    ("suffix", "codec", "size"),
+    [(".mkv", "h264", (48, 64)), (".mp4", "vp9", (48, 64)), (".webm", "vp9", (96, 64)), (".mkv", "ffv1", (96, 64)),
+     (".gif", "h264", (96, 64))],
+)  # fmt: skip
+def test_pixels_are_square_where_nothing_would_say_that_they_are_not(
+    tmp_path: Path, suffix: str, codec: str, size: tuple[int, int]
+) -> None:
+    from test_mux import redo
+
+    source, output = tmp_path / "a.mp4", tmp_path / f"b{suffix}"
+    write(source, [0, 3000, 6000], replace(INFO, sample_aspect_ratio=Fraction(2)))
+    redo(source, output, codec=codec)
+    with av.open(str(output)) as file:
+        stream = file.streams.video[0]
+        assert (stream.width, stream.height) == size
+        assert (stream.sample_aspect_ratio or 1) == 96 // size[0]
+    assert [number_of(frame.image) for frame in read(output)[1]] == [0, 1, 2]
+
+
 def test_the_index_comes_first(tmp_path: Path) -> None:
     path = tmp_path / "a.mp4"
     write(path, [3000 * i for i in range(30)])
