@@ -273,6 +273,23 @@ class StreamSource(VideoSource):
         return self._tick
 
     def _decode(self, target: int | None = None) -> Generator[_Decoded]:
+        watch, count, last = _Watch(self._container, self._stream), 0, None
+        for picture in self._decoded(watch, target):
+            count, last = count + 1, picture.pts if last is None else max(last, picture.pts or last)
+            yield picture, _orientation(picture)
+        # Where threads decode several pictures at a time, PyAV gives up those after the first damaged one at the end.
+        if watch.found and count < watch.packets and last is not None and not self.live and not self._is_avi:
+            self._container.close()
+            self._open()
+            self._stream.codec_context.thread_count = 1
+            for picture in self._decoded(_Watch(self._container, self._stream), last):
+                if (picture.pts or last) > last:
+                    watch.concealed += picture.is_corrupt
+                    yield picture, _orientation(picture)
+        self._damage.extend(watch.sentences(self.name, whole=target is None))
+
+    def _decoded(self, watch: _Watch, target: int | None) -> Generator[Any]:
+        """PyAV's frames from somewhere before a tick on."""
         container, stream = self._container, self._stream
         stream.thread_type = "AUTO"
         streams = [stream] if self.live else [s for s in container.streams if s.type in ("video", "audio")]
@@ -281,7 +298,6 @@ class StreamSource(VideoSource):
                 container.seek(target, stream=stream)
             except (av.FFmpegError, OSError):
                 return
-        watch = _Watch(container, stream)
         while True:
             try:
                 for packet in container.demux(streams):
@@ -299,7 +315,7 @@ class StreamSource(VideoSource):
                     for picture in pictures:
                         # Before the place that was asked for, pictures may lack those they are made from.
                         watch.concealed += picture.is_corrupt and (target is None or (picture.pts or 0) >= target)
-                        yield picture, _orientation(picture)
+                        yield picture
                 break
             except (av.FFmpegError, OSError) as error:
                 if memory_ran_out(error):
@@ -308,7 +324,6 @@ class StreamSource(VideoSource):
                 if self.live or watch.errors > _MAX_ERRORS:
                     watch.lost = reason(error)
                     break
-        self._damage.extend(watch.sentences(self.name, whole=target is None))
 
     def _check_memory(self) -> None:
         """Raise MemoryError where there is no room for the pictures that a decoder holds.
@@ -345,6 +360,11 @@ class _Watch:
         time = packet.pts if packet.pts is not None else packet.dts
         if time is not None:
             self.reached = max(self.reached, float((time + (packet.duration or 0)) * packet.time_base) - self.start)
+
+    @property
+    def found(self) -> bool:
+        """Whether anything was wrong with the packets."""
+        return bool(self.undecodable or self.corrupt or self.concealed or self.errors or self.lost)
 
     def sentences(self, name: str, *, whole: bool) -> list[str]:
         """What was wrong; `whole` where the file was read from its beginning."""

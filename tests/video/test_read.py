@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import tracemalloc
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 
@@ -237,6 +238,25 @@ def test_truncated_files_are_read_to_the_cut(tmp_path: Path, suffix: str) -> Non
     if suffix != ".ts":  # a transport stream says nowhere how long it is
         assert len(source.damage) >= 1
         assert "cut off at" in source.damage[0] and source.damage[0].startswith(str(path))
+
+
+@pytest.mark.parametrize("options", [{"movflags": "+faststart"}, {"movflags": "+frag_keyframe+empty_moov"}])
+@pytest.mark.parametrize("share", [0.35, 0.5, 0.65, 0.8])
+def test_a_cut_costs_no_picture_that_is_whole(tmp_path: Path, options: dict[str, str], share: float) -> None:
+    """Threads decode several pictures at a time; after the one that is cut some wait. On one core there are none."""
+    path = tmp_path / "a.mp4"
+    make_clip(path, 120, options=options)
+    data = path.read_bytes()
+    path.write_bytes(data[: round(len(data) * share)])
+    whole = 0
+    with av.open(str(path)) as file:
+        file.streams.video[0].codec_context.thread_count = 1
+        for packet in file.demux(video=0):
+            with suppress(av.InvalidDataError):
+                whole += len(packet.decode())
+    source, frames = read(path)
+    assert len(frames) == whole > 3 and source.damage
+    assert len({frame.pts for frame in frames}) == whole
 
 
 def test_a_stream_joined_midway_begins_at_a_whole_picture(tmp_path: Path) -> None:
