@@ -214,7 +214,7 @@ class StreamSource(VideoSource):
         if orientation is not None and orientation[0]:
             width, height, aspect = height, width, 1 / aspect
         rate = stream.average_rate or stream.guessed_rate or None
-        duration = container.duration / 1e6 if container.duration else None
+        duration = _length(container)
         if stream.duration:
             duration = float(stream.duration * stream.time_base)
         frames = stream.frames or (round(duration * rate) if duration and rate else None)
@@ -344,7 +344,7 @@ class _Watch:
         self.stream, self.index = stream, stream.index
         self.count = stream.frames
         self.interval = float(1 / stream.average_rate) if stream.average_rate else 0.04
-        self.duration = None if container.duration is None else float(container.duration * _MICROSECOND)
+        self.duration = _length(container)
         self.start = float((container.start_time or 0) * _MICROSECOND)
         self.reached = 0.0
         self.packets = self.undecodable = self.corrupt = self.concealed = self.errors = 0
@@ -384,6 +384,15 @@ class _Watch:
             frames = "1 frame is" if self.concealed == 1 else f"{self.concealed} frames are"
             found.append(f"{name}: {frames} damaged; the decoder filled in what is lost.")
         return found
+
+
+def _length(container: Any) -> float | None:
+    """Seconds from the beginning of the first stream to the end of the last; None where the file does not say."""
+    stated, late = container.duration, max(0, container.start_time or 0)
+    if not stated:
+        return None
+    until_end = container.format.name in ("matroska,webm", "nut") and stated > late  # these state when it ends
+    return float((stated - (late if until_end else 0)) * _MICROSECOND)
 
 
 def _choose(container: Any, name: str) -> tuple[Any, list[str]]:

@@ -259,6 +259,18 @@ def test_a_cut_costs_no_picture_that_is_whole(tmp_path: Path, options: dict[str,
     assert len({frame.pts for frame in frames}) == whole
 
 
+@pytest.mark.parametrize("suffix", [".mkv", ".mp4", ".ts", ".nut", ".webm"])
+@pytest.mark.parametrize("audio_at", [None, 0.0, 5.0])
+def test_a_late_start_is_no_damage(tmp_path: Path, suffix: str, audio_at: float | None) -> None:
+    path, codec = tmp_path / f"a{suffix}", "libvpx-vp9" if suffix == ".webm" else "libx264"
+    sound = {} if audio_at is None else {"audio": "libopus", "audio_at": (audio_at,), "audio_seconds": 8 - audio_at}
+    make_clip(path, range(5000, 8000, 40), time_base=Fraction(1, 1000), codec=codec, **sound)  # type: ignore[arg-type]
+    source, frames = read(path)
+    assert len(frames) == 75 and not source.damage
+    if audio_at != 0:
+        assert source.info.duration == pytest.approx(3, abs=0.1)
+
+
 def test_a_stream_joined_midway_begins_at_a_whole_picture(tmp_path: Path) -> None:
     path = tmp_path / "a.ts"
     make_clip(path, 120)
