@@ -80,6 +80,10 @@ _FAMILIES: dict[str, tuple[str, ...]] = {
 """Encoders of a codec, best first; those that need special hardware are used only when they are named."""
 _SAY_ASPECT = ("libx264", "libx264rgb", "libx265", "mpeg4", "mp4", "mov", "avi")
 """Encoders and containers that say what shape pixels have. PyAV sets it in no Matroska, so other pixels are square."""
+_SAY_FIELDS = ("libx264", "libx264rgb", "mpeg4", "ffv1")
+"""Encoders that say of a picture that it is interlaced, so that players take its two moments apart."""
+_ORDERS = {"tff": 2, "bff": 3}
+"""FFmpeg's numbers of the orders of fields."""
 _QUALITY = {"libwebp_anim": "quality", "mpeg4": "qscale"}
 """What other encoders call their constant quality."""
 _SPC_RGB, _UNSPECIFIED = 0, 2
@@ -106,6 +110,8 @@ class Encoding:
     """Fixed quantiser, for encoders that take it so."""
     b_frames: bool = True
     """Whether pictures may be stored out of order; AVI has no times to say so."""
+    fields: str = ""
+    """Which rows come first, as the pictures say; see `VideoInfo`."""
     notes: tuple[str, ...] = ()
 
 
@@ -143,10 +149,15 @@ def plan_encoding(info: VideoInfo, options: EncodeOptions, container: str) -> En
     if not rgb and info.colour_space == _SPC_RGB:
         space = {1: 1, 5: 6}[matrix or 1]
     settled, quality = _settings(name, settings, options)
+    # Of rows in pairs, chroma has half; x264 wants whole pairs of these.
+    fields = info.fields if name in _SAY_FIELDS and not (name == "libx264" and size[1] % 4) else ""
+    if info.fields and not fields:
+        notes.append(f"The picture is interlaced, which {name} cannot say here: players show two moments at once.")
     base = _time_base(info, settings, container, notes)
     full = rgb or is_full_range(pixel_format, 0) or (info.colour_range == 2 and not _format(info.pixel_format).is_rgb)
     return Encoding(
-        name, pixel_format, size, aspect, base, settled, matrix, full, space, quality, container != "avi", tuple(notes)
+        name, pixel_format, size, aspect, base, settled, matrix, full, space, quality, container != "avi", fields,
+        tuple(notes),
     )
 
 
@@ -304,6 +315,8 @@ class VideoWriter:
         self.frames = 0
         """Written so far."""
         self._reformatter = VideoReformatter()
+        self._fields: Any = None
+        """Marks pictures as interlaced, where they are; PyAV itself cannot."""
         self._durations: dict[int, int] = {}
         self._last: int | None = None
         self._zero: int | None = None
@@ -348,6 +361,10 @@ class VideoWriter:
         context.thread_count = threads
         context.options = dict(plan.options)
         context.flags |= av.codec.context.Flags.frame_duration
+        if plan.fields:
+            context.flags |= av.codec.context.Flags.interlaced_dct | av.codec.context.Flags.interlaced_me
+            context.field_order = _ORDERS[plan.fields]
+            self._fields = _fields_filter(plan)
         if not plan.b_frames:
             context.max_b_frames = 0
         if plan.quality is not None:
@@ -378,6 +395,9 @@ class VideoWriter:
             picture.duration = self._durations[tick] = max(1, round(length * self._scale))
         self._last = tick
         self._end = tick + self._durations.get(tick, 1)
+        if self._fields is not None:
+            self._fields.push(picture)
+            picture = self._fields.pull()
         with reporting(self.name):
             self._mux(self._stream.encode(picture))
         self.frames += 1
@@ -447,6 +467,17 @@ class VideoWriter:
             self.close()
         else:
             self.discard()
+
+
+def _fields_filter(plan: Encoding) -> Any:
+    graph = av.filter.Graph()
+    width, height = plan.size
+    source = graph.add_buffer(width=width, height=height, format=plan.pixel_format, time_base=plan.time_base)
+    mark, end = graph.add("setfield", f"mode={plan.fields}"), graph.add("buffersink")
+    source.link_to(mark)
+    mark.link_to(end)
+    graph.configure()
+    return graph
 
 
 def _with_palette(image: NDArray[np.uint8]) -> Any:

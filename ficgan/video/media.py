@@ -61,6 +61,8 @@ class VideoInfo:
     a squeezed face neither shape nor pose can be read."""
     codec: str = ""
     audio_streams: int = 0
+    fields: str = ""
+    """Which rows of an interlaced picture come first: "tff" (0, 2, 4 …) or "bff"; "" of other pictures."""
     notes: tuple[str, ...] = ()
     """What was noticed and what was left out (cover art, a second video stream, subtitles), each a sentence."""
 
@@ -423,7 +425,7 @@ def _info_of(about: Any) -> VideoInfo:
         0 < info.width * info.height <= _MOST and info.time_base > 0 and info.sample_aspect_ratio > 0,
         info.rate is None or info.rate > 0, info.duration is None or math.isfinite(info.duration),
         all(isinstance(text, str) for text in (info.pixel_format, info.codec, *info.notes)),
-        isinstance(info.notes, tuple),
+        isinstance(info.notes, tuple), info.fields in ("", "tff", "bff"),
     ]
     if not all(kinds):
         raise ValueError("no such film")

@@ -199,7 +199,7 @@ class StreamSource(VideoSource):
         for noticed, note in (
             (orientation is None, "The picture is to be turned by an odd angle, which is left undone."),
             (rotation is None, "The picture is stored mirrored and was put right."),
-            (frame.interlaced_frame, "The picture is interlaced and is kept so, as whole frames."),
+            (frame.interlaced_frame, "The picture is interlaced and is kept so."),
             (any(part.is_alpha for part in parts), "Transparency is dropped."),
             (
                 max(part.bits for part in parts) > 8,
@@ -224,6 +224,7 @@ class StreamSource(VideoSource):
             colour_space=frame.colorspace, colour_primaries=frame.color_primaries, colour_transfer=frame.color_trc,
             rotation=rotation or 0, sample_aspect_ratio=aspect, codec=stream.codec_context.name,
             audio_streams=len(container.streams.audio), notes=tuple(notes),
+            fields=_fields(frame, orientation),
         )  # fmt: skip
 
     def _origin(self) -> int | None:
@@ -384,6 +385,27 @@ class _Watch:
             frames = "1 frame is" if self.concealed == 1 else f"{self.concealed} frames are"
             found.append(f"{name}: {frames} damaged; the decoder filled in what is lost.")
         return found
+
+
+def _fields(frame: Any, orientation: Orientation | None) -> str:
+    """Which rows of an upright picture come first; "" where it is not interlaced, or turning made columns of them."""
+    transposed, _, upended = orientation or IDENTITY
+    if transposed or not frame.interlaced_frame:
+        return ""
+    graph = av.filter.Graph()  # PyAV tells no more, and containers know it of few films
+    begin = graph.add_buffer(
+        width=frame.width, height=frame.height, format=frame.format.name, time_base=Fraction(1, 1000)
+    )
+    passed, end = graph.add("select", "eq(interlace_type,TOPFIRST)"), graph.add("buffersink")
+    begin.link_to(passed)
+    passed.link_to(end)
+    graph.configure()
+    graph.push(frame)
+    try:
+        graph.pull()
+    except av.BlockingIOError:
+        return "tff" if upended else "bff"
+    return "bff" if upended else "tff"
 
 
 def _length(container: Any) -> float | None:

@@ -337,6 +337,7 @@ class _Film:
         if info.rate:
             context.framerate = info.rate
         context.sample_aspect_ratio = self.plan.aspect
+        context.field_order = template.codec_context.field_order
         context.color_primaries, context.color_trc = info.colour_primaries or 2, info.colour_transfer or 2
         if context.name == "hevc" and self.container in ("mp4", "mov"):
             context.codec_tag = "hvc1"

@@ -235,6 +235,49 @@ def test_pixels_are_square_where_nothing_would_say_that_they_are_not(
     assert [number_of(frame.image) for frame in read(output)[1]] == [0, 1, 2]
 
 
+@pytest.mark.parametrize("fields", ["tff", "bff"])
+@pytest.mark.parametrize(
+    ("suffix", "codec", "said"),
+    [
+        (".mp4", "h264", True), (".mkv", "h264", True), (".ts", "h264", True), (".mp4", "mpeg4", True),
+        (".mkv", "ffv1", True), (".webm", "vp9", False), (".mkv", "hevc", False),
+    ],
+)  # fmt: skip
+def test_players_learn_that_a_picture_is_interlaced(
+    tmp_path: Path, fields: str, suffix: str, codec: str, said: bool
+) -> None:
+    from test_mux import redo
+
+    source, output = tmp_path / "a.mp4", tmp_path / f"b{suffix}"
+    write(source, [3000 * n for n in range(12)], replace(INFO, fields=fields))
+    assert read(source)[0].fields == fields
+    result = redo(source, output, codec=codec)
+    info, found = read(output)
+    assert info.fields == (fields if said else "") and [number_of(frame.image) for frame in found] == list(range(12))
+    assert bool(result.notes) != said
+
+
+@pytest.mark.parametrize(
+    ("turn", "fields"), [((0.0, False, True), "bff"), ((180.0, False, False), "bff"), ((90.0, False, False), "")]
+)
+def test_turning_a_picture_turns_its_rows(tmp_path: Path, turn: tuple[float, bool, bool], fields: str) -> None:
+    path, turned = tmp_path / "a.mp4", tmp_path / "b.mp4"
+    write(path, [0, 3000], replace(INFO, fields="tff"))
+    with av.open(str(path)) as file, av.open(str(turned), "w") as out:
+        stream = out.add_stream_from_template(file.streams.video[0])
+        stream.set_display_rotation(turn[0], hflip=turn[1], vflip=turn[2])
+        for packet in file.demux(video=0):
+            if packet.size:
+                packet.stream = stream
+                out.mux(packet)
+    assert read(turned)[0].fields == fields
+
+
+def test_rows_that_are_no_whole_pairs_are_not_said_to_be_interlaced(tmp_path: Path) -> None:
+    writer = write(tmp_path / "a.mp4", [0, 3000], replace(INFO, height=66, fields="tff"))
+    assert read(tmp_path / "a.mp4")[0].fields == "" and len(writer.notes) == 1
+
+
 def test_the_index_comes_first(tmp_path: Path) -> None:
     path = tmp_path / "a.mp4"
     write(path, [3000 * i for i in range(30)])
