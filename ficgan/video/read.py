@@ -196,11 +196,13 @@ class StreamSource(VideoSource):
     def _describe(self, frame: Any, orientation: Orientation | None, notes: list[str]) -> VideoInfo:
         stream, container, parts = self._stream, self._container, frame.format.components
         rotation = rotation_of(orientation or IDENTITY)
+        # VP8 and VP9 store transparency beside the picture, and their decoders leave it out.
+        apart = {name.lower(): value for name, value in stream.metadata.items()}.get("alpha_mode")
         for noticed, note in (
             (orientation is None, "The picture is to be turned by an odd angle, which is left undone."),
             (rotation is None, "The picture is stored mirrored and was put right."),
             (frame.interlaced_frame, "The picture is interlaced and is kept so."),
-            (any(part.is_alpha for part in parts), "Transparency is dropped."),
+            (any(part.is_alpha for part in parts) or apart == "1", "Transparency is dropped."),
             (
                 max(part.bits for part in parts) > 8,
                 "The picture has more than 8 bits per channel; it is processed in 8.",

@@ -100,6 +100,8 @@ def test_an_odd_angle_is_left_undone() -> None:
         ("libx265", "yuv420p10le", ".mp4", (96, 64)),
         ("ffv1", "yuva444p", ".mkv", (96, 64)),
         ("ffv1", "bgra", ".mkv", (96, 64)),
+        ("libvpx-vp9", "yuva420p", ".webm", (96, 64)),
+        ("libvpx-vp9", "yuv420p", ".webm", (96, 64)),
         ("ffv1", "gray", ".mkv", (96, 64)),
         ("ffv1", "gbrp16le", ".mkv", (96, 64)),
         ("mjpeg", "yuvj420p", ".mov", (96, 64)),
@@ -117,7 +119,7 @@ def test_pixel_formats(tmp_path: Path, codec: str, pixel_format: str, suffix: st
         wanted = np.repeat((wanted @ [0.299, 0.587, 0.114])[..., None], 3, axis=2)
     assert np.abs(frames[4].image.astype(float) - wanted).mean() < 4
     assert bool([n for n in source.notes if "8 bits" in n]) == any(depth in pixel_format for depth in ("10", "16"))
-    assert bool([n for n in source.notes if "Transparency" in n]) == (pixel_format in ("yuva444p", "bgra"))
+    assert bool([n for n in source.notes if "Transparency" in n]) == ("a" in pixel_format.replace("gray", ""))
 
 
 @pytest.mark.parametrize("size", [(96, 64), (96, 640)])
