@@ -13,7 +13,6 @@ from typing import Any, Self
 import av
 import numpy as np
 from av.codec import find_best_pix_fmt_of_list
-from av.video.reformatter import VideoReformatter
 from numpy.typing import NDArray
 
 from ficgan.errors import InputError, UsageError
@@ -23,6 +22,7 @@ from ficgan.video.media import (
     Frame,
     VideoInfo,
     display_name,
+    exact_reformat,
     is_full_range,
     is_url,
     locator,
@@ -84,6 +84,10 @@ _SAY_FIELDS = ("libx264", "libx264rgb", "mpeg4", "ffv1")
 """Encoders that say of a picture that it is interlaced, so that players take its two moments apart."""
 _ORDERS = {"tff": 2, "bff": 3}
 """FFmpeg's numbers of the orders of fields."""
+_HDR10 = {
+    "libx264": ("x264-params", "mastering-display=", "cll="), "libx265": ("x265-params", "master-display=", "max-cll="),
+}  # fmt: skip
+"""How encoders are told HDR10's fixed data."""
 _QUALITY = {"libwebp_anim": "quality", "mpeg4": "qscale"}
 """What other encoders call their constant quality."""
 _SPC_RGB, _UNSPECIFIED = 0, 2
@@ -140,8 +144,8 @@ def plan_encoding(info: VideoInfo, options: EncodeOptions, container: str) -> En
     notes: list[str] = []
     if codec == "h264" and name != "libx264":
         notes.append(f"This FFmpeg has no x264; {name} is used.")
-    told = name in _SAY_ASPECT or container in _SAY_ASPECT
-    size, aspect = (info.stored, info.sample_aspect_ratio) if told else ((info.width, info.height), Fraction(1))
+    shaped = name in _SAY_ASPECT or container in _SAY_ASPECT
+    size, aspect = (info.stored, info.sample_aspect_ratio) if shaped else ((info.width, info.height), Fraction(1))
     pixel_format = _pixel_format(name, settings, info, size, options.pixel_format, notes)
     rgb = av.VideoFormat(pixel_format).is_rgb
     matrix = None if rgb else matrix_of(info.colour_space, *info.stored)
@@ -149,6 +153,13 @@ def plan_encoding(info: VideoInfo, options: EncodeOptions, container: str) -> En
     if not rgb and info.colour_space == _SPC_RGB:
         space = {1: 1, 5: 6}[matrix or 1]
     settled, quality = _settings(name, settings, options)
+    hdr = info.mastering_display, info.light_level
+    if any(hdr) and name in _HDR10:
+        option, *names = _HDR10[name]
+        told = [known + value for known, value in zip(names, hdr, strict=True) if value]
+        settled[option] = ":".join([*filter(None, [settled.get(option)]), *told])
+    elif any(hdr):
+        notes.append(f"What HDR10 says of the display and the light is dropped: {name} holds none; H.264 and HEVC do.")
     # Of rows in pairs, chroma has half; x264 wants whole pairs of these.
     fields = info.fields if name in _SAY_FIELDS and not (name == "libx264" and size[1] % 4) else ""
     if info.fields and not fields:
@@ -314,7 +325,7 @@ class VideoWriter:
         self.encoding = encoding or plan_encoding(info, options, self.container)
         self.frames = 0
         """Written so far."""
-        self._reformatter = VideoReformatter()
+        self._reformat = exact_reformat()
         self._fields: Any = None
         """Marks pictures as interlaced, where they are; PyAV itself cannot."""
         self._durations: dict[int, int] = {}
@@ -419,11 +430,11 @@ class VideoWriter:
         frame = av.VideoFrame.from_numpy_buffer(image)
         frame.color_range = 2
         if plan.matrix is None:
-            made = self._reformatter.reformat(frame, format=plan.pixel_format, threads=1)
+            made = self._reformat(frame, format=plan.pixel_format)
         else:
-            made = self._reformatter.reformat(
+            made = self._reformat(
                 frame, format=plan.pixel_format, dst_colorspace=plan.matrix,
-                dst_color_range=2 if plan.full_range else 1, threads=1,
+                dst_color_range=2 if plan.full_range else 1,
             )  # fmt: skip
         made.colorspace = plan.colour_space
         return made

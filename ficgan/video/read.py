@@ -6,6 +6,7 @@ import gc
 import io
 import os
 import re
+import struct
 import sys
 import warnings
 from collections.abc import Generator, Iterator, Sequence
@@ -195,7 +196,7 @@ class StreamSource(VideoSource):
 
     def _describe(self, frame: Any, orientation: Orientation | None, notes: list[str]) -> VideoInfo:
         stream, container, parts = self._stream, self._container, frame.format.components
-        rotation = rotation_of(orientation or IDENTITY)
+        rotation, (mastering_display, light_level, dynamic) = rotation_of(orientation or IDENTITY), self._hdr
         # VP8 and VP9 store transparency beside the picture, and their decoders leave it out.
         apart = {name.lower(): value for name, value in stream.metadata.items()}.get("alpha_mode")
         for noticed, note in (
@@ -207,6 +208,7 @@ class StreamSource(VideoSource):
                 max(part.bits for part in parts) > 8,
                 "The picture has more than 8 bits per channel; it is processed in 8.",
             ),
+            (dynamic, "The part of its HDR data that changes with the picture is dropped (HDR10+, Dolby Vision)."),
             (container.chapters(), "Chapters are dropped."),
         ):
             if noticed:
@@ -226,7 +228,7 @@ class StreamSource(VideoSource):
             colour_space=frame.colorspace, colour_primaries=frame.color_primaries, colour_transfer=frame.color_trc,
             rotation=rotation or 0, sample_aspect_ratio=aspect, codec=stream.codec_context.name,
             audio_streams=len(container.streams.audio), notes=tuple(notes),
-            fields=_fields(frame, orientation),
+            fields=_fields(frame, orientation), mastering_display=mastering_display, light_level=light_level,
         )  # fmt: skip
 
     def _origin(self) -> int | None:
@@ -278,6 +280,8 @@ class StreamSource(VideoSource):
     def _decode(self, target: int | None = None) -> Generator[_Decoded]:
         watch, count, last = _Watch(self._container, self._stream), 0, None
         for picture in self._decoded(watch, target):
+            if not count:
+                self._hdr = _hdr_of(picture)
             count, last = count + 1, picture.pts if last is None else max(last, picture.pts or last)
             yield picture, _orientation(picture)
         # Where threads decode several pictures at a time, PyAV gives up those after the first damaged one at the end.
@@ -445,6 +449,23 @@ def _choose(container: Any, name: str) -> tuple[Any, list[str]]:
 _Decoded = tuple[Any, Orientation | None]
 """PyAV's frame, and how it is turned."""
 _NO_FRAME = av.VideoFrame()
+
+
+def _hdr_of(frame: Any) -> tuple[str, str, bool]:
+    """`mastering_display` and `light_level` of `VideoInfo`, and whether there is more; before `_orientation`."""
+    found = {data.type.name: bytes(data) for data in list(frame.side_data)}
+    mastering = light = ""
+    # FFmpeg's AVMasteringDisplayMetadata: fractions of R, G, B, white, least and most luminance; what of them is known.
+    if len(data := found.get("MASTERING_DISPLAY_METADATA", b"")) >= 88 and all(struct.unpack_from("=2i", data, 80)):
+        numbers = struct.unpack_from("=20i", data)
+        values = [n / d if d else 0.0 for n, d in zip(numbers[::2], numbers[1::2], strict=True)]
+        red, green, blue, white = ([round(value * 50_000) for value in values[k : k + 2]] for k in (0, 2, 4, 6))
+        luminance = [round(value * 10_000) for value in values[:7:-1]]
+        parts = {"G": green, "B": blue, "R": red, "WP": white, "L": luminance}
+        mastering = "".join(f"{name}({max(0, a)},{max(0, b)})" for name, (a, b) in parts.items())
+    if any(data := found.get("CONTENT_LIGHT_LEVEL", b"")[:8]):  # zeros: unknown
+        light = "{},{}".format(*struct.unpack_from("=2I", data))
+    return mastering, light, any(name.startswith(("DYNAMIC_HDR", "DOVI")) for name in found)
 
 
 def _orientation(frame: Any) -> Orientation | None:

@@ -8,7 +8,7 @@ import resource
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
@@ -18,8 +18,18 @@ import numpy as np
 import pytest
 from clips import Image, ffmpeg, make_clip, number_of, picture, variable_times
 
+from ficgan import sandbox
 from ficgan.errors import InputError, UsageError
-from ficgan.video import EncodeOptions, Frame, SegmentWriter, VideoInfo, VideoWriter, finished_segments, open_video
+from ficgan.video import (
+    EncodeOptions,
+    Frame,
+    SegmentWriter,
+    VideoInfo,
+    VideoWriter,
+    finished_segments,
+    media,
+    open_video,
+)
 from ficgan.video.encode import plan_encoding
 
 INFO = VideoInfo(96, 64, Fraction(1, 90_000), Fraction(30), None, None)
@@ -141,6 +151,59 @@ def test_colours_come_back(tmp_path: Path, space: int, full: bool, options: Enco
     assert error.max() <= (3 if options.crf != 1 else 8)
     assert found.colour_range == (2 if full else 1) and found.colour_space == space
     assert found.colour_primaries == 1
+
+
+@pytest.mark.parametrize("pixel_format", ["yuv420p", "yuv422p", "yuv444p", "yuv420p10le"])
+def test_a_film_gets_no_darker(tmp_path: Path, pixel_format: str) -> None:
+    """Its planes come back as they were: on average, and but for what 8 bits of RGB cannot hold."""
+    first, second = tmp_path / "a.mkv", tmp_path / "b.mkv"
+    ramp = np.linspace(20, 230, 96).astype(np.uint8)
+    image = np.stack([np.tile(np.roll(ramp, 30 * n), (64, 1)) for n in range(3)], -1)
+    make_clip(first, 2, codec="ffv1", pixel_format=pixel_format, pictures=[image, image[:, ::-1]])
+    with open_video(first) as source, VideoWriter(second, source.info, EncodeOptions(codec="ffv1")) as writer:
+        for frame in source.frames():
+            writer.write(frame)
+    planes = []
+    for path in (first, second):
+        with av.open(str(path)) as file:
+            pictures = [picture.to_ndarray() for picture in file.decode(video=0)]
+            height = file.streams.video[0].height
+            planes.append(np.stack([p[0] if pixel_format == "yuv444p" else p[:height] for p in pictures]).astype(int))
+    error = planes[1] - planes[0]
+    assert abs(error.mean()) < (0.5 if "10" in pixel_format else 0.1)
+
+
+MASTERING = "G(13250,34500)B(7500,3000)R(34000,16000)WP(15635,16450)L(10000000,1)"
+
+
+@pytest.mark.parametrize(
+    ("suffix", "codec", "kept"),
+    [(".mp4", "h264", True), (".mkv", "hevc", True), (".mov", "hevc", True), (".webm", "vp9", False)],
+)
+@pytest.mark.parametrize(("mastering", "light"), [(MASTERING, "1000,400"), (MASTERING, ""), ("", "800,100")])
+def test_what_hdr10_says_is_kept_or_said_to_be_lost(
+    tmp_path: Path, suffix: str, codec: str, kept: bool, mastering: str, light: str
+) -> None:
+    from test_mux import redo
+
+    source, output = tmp_path / "a.mp4", tmp_path / f"b{suffix}"
+    info = replace(INFO, width=192, height=128, pixel_format="yuv420p10le", colour_transfer=16)
+    info = replace(info, mastering_display=mastering, light_level=light)
+    write(source, [0, 3000, 6000], info, codec="hevc")
+    found, _ = read(source)
+    assert (found.mastering_display, found.light_level) == (mastering, light)
+    result = redo(source, output, codec=codec)
+    found, _ = read(output)
+    assert (found.mastering_display, found.light_level) == ((mastering, light) if kept else ("", ""))
+    assert any("HDR10" in note for note in result.notes) != kept
+
+
+def test_what_a_film_says_of_its_light_is_no_option_of_an_encoder() -> None:
+    told = sandbox.from_json(sandbox.to_json(asdict(INFO)))
+    assert media._info_of({**told, "light_level": "1,2", "mastering_display": MASTERING})
+    for lie in ({"light_level": "1,2:pass=1:stats=/tmp/x"}, {"mastering_display": "G(1,2)\n"}, {"fields": "tff:x"}):
+        with pytest.raises((TypeError, ValueError)):
+            media._info_of({**told, **lie})
 
 
 @pytest.mark.parametrize(
