@@ -242,7 +242,7 @@ class FilmJob:
         looks: list[int] = []
         step = self._step("analysing", source.info.frames)
         with closing(DetectionLog(search, None if work is None else work / DETECTIONS)) as log:
-            for frame, faces, cut in look(source.frames(), log.detect, paced.stride):
+            for frame, faces, cut in look(source.frames(quick=True), log.detect, paced.stride):
                 pts.append(frame.pts)
                 times.append(frame.time)
                 if cut:

@@ -251,10 +251,11 @@ def exact_reformat() -> Callable[..., av.VideoFrame]:
 
 
 class RGBReader:
-    """Turns decoded frames into upright RGB."""
+    """Turns decoded frames into upright RGB; `quick`: a little too dark, in .7 ms in place of 11 for 1920×1080."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, quick: bool = False) -> None:
         self._reformat = exact_reformat()
+        self._options = {"interpolation": None} if quick else {}
 
     def __call__(self, frame: av.VideoFrame, orientation: Orientation = IDENTITY) -> Image:
         """An upright picture uint8 [H,W,3], contiguous."""
@@ -263,6 +264,7 @@ class RGBReader:
             frame, format="rgb24",
             src_colorspace=None if frame.format.is_rgb else matrix_of(frame.colorspace, frame.width, frame.height),
             src_color_range=2 if full or frame.format.is_rgb else 1, dst_color_range=_FULL_RANGE,
+            **self._options,
         )  # fmt: skip
         image: NDArray[Any] = converted.to_ndarray()
         return np.ascontiguousarray(turn(image, orientation))
@@ -295,6 +297,8 @@ class VideoSource(ABC):
     start: float | None = None
     end: float | None = None
     """The span that is read, in seconds after the first frame."""
+    quick = False
+    """Whether the frames are for looking only, and may be a little darker than they are."""
 
     def __init__(self, name: str, info: VideoInfo, *, path: Path | None = None, live: bool = False) -> None:
         self.name, self.info, self.path, self.live = name, info, path, live
@@ -314,16 +318,19 @@ class VideoSource(ABC):
         """`info.notes` and what was noticed while reading, one sentence each."""
         return self.info.notes + tuple(text.format(count) for text, count in self._notes.items())
 
-    def frames(self, first: int = 0, wanted: Callable[[int], bool] | None = None) -> Iterator[Frame]:
+    def frames(
+        self, first: int = 0, wanted: Callable[[int], bool] | None = None, *, quick: bool = False
+    ) -> Iterator[Frame]:
         """The frames in the order of showing, with strictly rising times and all of the size that `info` states.
 
         Args:
             first: number of the first frame wanted; earlier ones are decoded, but not converted.
             wanted: whether a frame of this number is wanted; the others are not converted. None: all are.
+            quick: for looking only: no result is made of them.
         """
         if self.live and self._used:
             raise InputError(f"{self.name}: a camera or stream can be read only once; open it again")
-        self._used, self._notes, self._damage, self.end_pts = True, {}, [], None
+        self._used, self._notes, self._damage, self.end_pts, self.quick = True, {}, [], None, quick
         return self._frames(first, wanted)
 
     def _frames(self, first: int, wanted: Callable[[int], bool] | None) -> Iterator[Frame]:
@@ -469,7 +476,7 @@ class SandboxedSource(VideoSource):
         self._end: int | None = None
 
     def _pictures(self) -> Iterator[Raw]:
-        self._child.ask({"begin": [self.start, self.end]})
+        self._child.ask({"begin": [self.start, self.end, self.quick]})
         while True:
             answer, _ = self._child.ask({"next": True})
             times = [answer.get(name) for name in ("end", "pts", "duration")]
@@ -516,7 +523,7 @@ def main() -> None:
                 server.send(_about(source))
             assert source is not None
             if "begin" in request:
-                source.start, source.end = request["begin"]
+                source.start, source.end, source.quick = request["begin"]
                 source._damage, pictures = [], source._pictures()
                 server.send({})
             elif "origin" in request:

@@ -239,7 +239,7 @@ class StreamSource(VideoSource):
         return None if not stream.duration or stream.start_time is None else stream.start_time + stream.duration
 
     def _pictures(self) -> Iterator[Raw]:
-        reader = RGBReader()
+        reader = RGBReader(quick=self.quick)
         begun, self._begun, self._tick = self._begun, None, -1
         if begun is None or (self.start and not self.live):
             target = None
