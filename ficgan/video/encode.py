@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ficgan.errors import InputError, UsageError
 from ficgan.files import partial_file
+from ficgan.video.mark import add_mark
 from ficgan.video.media import (
     EncodeOptions,
     Frame,
@@ -325,6 +326,8 @@ class VideoWriter:
         self.encoding = encoding or plan_encoding(info, options, self.container)
         self.frames = 0
         """Written so far."""
+        self.synthetic = False
+        """Whether it is to be marked as made with a model, when it is closed; then, whether it is."""
         self._reformat = exact_reformat()
         self._fields: Any = None
         """Marks pictures as interlaced, where they are; PyAV itself cannot."""
@@ -338,11 +341,14 @@ class VideoWriter:
         if not is_url(target) and not Path(target).parent.is_dir():
             raise InputError(f"{target}: its folder does not exist; make it first")
         with ExitStack() as stack, reporting(self.name):
-            if not is_url(target):
-                target = locator(stack.enter_context(partial_file(target, overwrite=overwrite, mode=mode)))
+            remote = is_url(target)
+            if not remote:
+                target = os.fspath(stack.enter_context(partial_file(target, overwrite=overwrite, mode=mode)))
             os.environ.setdefault("SVT_LOG", "0")  # read by SVT-AV1 as it opens: write nothing to the terminal
+            self._target = target
             muxer = muxer_options(self.container, self.encoding.time_base)
-            self._file = av.open(target, "w", format=self.container, container_options=muxer)
+            where = target if remote else locator(target)
+            self._file = av.open(where, "w", format=self.container, container_options=muxer)
             stack.callback(self._let_go)
             try:
                 self._open_stream(options.threads)
@@ -460,6 +466,8 @@ class VideoWriter:
                     self._durations[packet.pts] = self._end - self._begin[0] - (packet.dts - self._begin[1])
                 self._mux([packet])
             self._file.close()
+            if self.synthetic:
+                self.synthetic = not is_url(self._target) and add_mark(self._target, self.container)
 
     def discard(self) -> None:
         """Leave nothing of the file."""

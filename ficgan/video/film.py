@@ -349,7 +349,7 @@ class FilmJob:
             exemptions=film.decider().exemptions(film.tracks), edits=edits, check=report,
             review=() if reviewed else film.settings.get("review", ()), notes=notes,
             damage=self.damage, settings=settings.to_dict(), account=self._account(),
-            has_audio=bool(assembled.audio_streams), timing=state.timing,
+            has_audio=bool(assembled.audio_streams), synthetic=assembled.synthetic, timing=state.timing,
         )  # fmt: skip
 
     def _audition(self) -> None:
@@ -388,7 +388,10 @@ class FilmJob:
                 multiple=self.settings.chunk,
             )  # fmt: skip
             self._draw()
-            self.assembled = assemble(self.writer.segments, self.source, self.made, self.encode, overwrite=True)
+            self.assembled = assemble(
+                self.writer.segments, self.source, self.made, self.encode, overwrite=True,
+                synthetic=self.encode.tag and self.renderer.counts["generated"] > 0,
+            )  # fmt: skip
         self.notes = [*self.source.notes, *self.writer.notes, *self.assembled.notes]
         self.damage = (*self.source.damage, *self.assembled.damage)
 

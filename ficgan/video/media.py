@@ -128,6 +128,8 @@ class EncodeOptions:
     """None: the source's where the encoder takes it, otherwise the nearest that keeps depth and colour resolution."""
     audio: str = "copy"
     """copy or drop."""
+    tag: bool = True
+    """Mark a result with generated faces as synthetic media."""
     threads: int = 0
 
 

@@ -479,6 +479,8 @@ class VideoResult:
     """Of the k-same draws and the model, as for a photo."""
     has_audio: bool = False
     """Whether sound was copied."""
+    synthetic: bool = False
+    """Whether the file says that it was made with a generative model."""
     timing: dict[str, float] = field(default_factory=dict)
     """Seconds by stage."""
 
@@ -501,6 +503,7 @@ class VideoResult:
             "masked_people": self.masked_people, "faces_by_origin": dict(self.origins),
             "exemptions": [exemption.to_dict() for exemption in self.exemptions], "edits": list(self.edits),
             "check": None if self.check is None else self.check.to_dict(), "review": list(self.review),
-            "audio": "copied" if self.has_audio else "none", "notes": list(self.notes), "damage": list(self.damage),
+            "audio": "copied" if self.has_audio else "none", "synthetic_tag": self.synthetic,
+            "notes": list(self.notes), "damage": list(self.damage),
             "settings": self.settings, "timing": {stage: round(value, 2) for stage, value in self.timing.items()},
         }  # fmt: skip

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from ficgan.errors import InputError, TakenError, UsageError
 from ficgan.files import partial_file
 from ficgan.video.encode import ANIMATIONS, VideoWriter, container_of, muxer_options, plan_encoding, reporting
+from ficgan.video.mark import add_mark, tags, unmarked
 from ficgan.video.media import EncodeOptions, Frame, RGBReader, VideoInfo, VideoSource, locator, resized
 from ficgan.video.sound import Sound
 
@@ -165,6 +166,8 @@ class Assembled:
     notes: tuple[str, ...] = ()
     damage: tuple[str, ...] = ()
     """What of the sound is lost."""
+    synthetic: bool = False
+    """Whether it is marked as made with a generative model."""
 
 
 def check_output(
@@ -204,6 +207,7 @@ def _takes_sound(source: VideoSource | None, options: EncodeOptions, container: 
 def assemble(
     segments: Sequence[Segment], source: VideoSource | None, output: str | os.PathLike[str],
     options: EncodeOptions | None = None, *, info: VideoInfo | None = None, overwrite: bool = False,
+    synthetic: bool = False,
 ) -> Assembled:  # fmt: skip
     """Join the segments of a film and the source's sound into one file.
 
@@ -214,13 +218,14 @@ def assemble(
         segments: all of them, in order.
         source: for its sound, its span, and the time at which its last frame ends.
         info: properties of the film; None: the source's.
+        synthetic: mark it as made with a generative model.
     """
     options, path = options or EncodeOptions(), Path(output)
     info = info or (source.info if source is not None else None)
     if info is None:
         raise ValueError("assemble needs a source or the properties of the film")
     check_output(source, path, options, overwrite=overwrite)
-    film = _Film(segments, source, path, options, info)
+    film = _Film(segments, source, path, options, info, synthetic)
     with reporting(str(path)):
         if film.container in ANIMATIONS:
             film.animate(overwrite)
@@ -228,7 +233,9 @@ def assemble(
             with partial_file(path, overwrite=overwrite) as temporary:
                 film.mux(temporary)
     duration = float((film.end - int(film.times[0])) * film.base)
-    found = film.audio_streams, film.audio_packets, tuple(film.notes), tuple(film.damage)
+    if synthetic and not film.synthetic:
+        film.notes.append(unmarked(film.container))
+    found = film.audio_streams, film.audio_packets, tuple(film.notes), tuple(film.damage), film.synthetic
     return Assembled(path, len(film.times), duration, *found)
 
 
@@ -237,8 +244,10 @@ class _Film:
 
     def __init__(
         self, segments: Sequence[Segment], source: VideoSource | None, path: Path, options: EncodeOptions,
-        info: VideoInfo,
+        info: VideoInfo, synthetic: bool,
     ) -> None:  # fmt: skip
+        self.synthetic = synthetic
+        """Whether it is to be marked, then whether it is."""
         self.path, self.options, self.info, self.container = path, options, info, container_of(path)
         self.paths = [segment.path for segment in segments]
         self.plan = plan_encoding(info, options, self.container)
@@ -304,6 +313,8 @@ class _Film:
 
             muxer = muxer_options(self.container, base)
             out = opened(av.open(locator(temporary), "w", format=self.container, container_options=muxer))
+            tagged = tags(self.container) if self.synthetic else {}
+            out.metadata.update(tagged)
             video = self._add_video(out, opened(av.open(locator(self.paths[0]))).streams.video[0])
             starts, sound, trimmed = [begin], None, False
             if source is not None:
@@ -325,6 +336,8 @@ class _Film:
                 else:
                     out.mux(packet)
             out.close()  # here, where an error is still reported
+            if self.synthetic:
+                self.synthetic = bool(tagged) or add_mark(temporary, self.container)
             if sound is not None:
                 self.audio_streams, self.audio_packets = len(sound), sound.packets
                 self.notes += sound.notes
@@ -381,6 +394,7 @@ class _Film:
         """Write pictures without sound."""
         reader, number, info = RGBReader(), 0, self.info
         with VideoWriter(self.path, info, self.options, overwrite=overwrite, origin=int(self.times[0])) as writer:
+            writer.synthetic = self.synthetic
             for piece in self.paths:
                 with closing(av.open(locator(piece))) as file:
                     for frame in file.decode(video=0):

@@ -8,6 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import av
 import numpy as np
@@ -18,7 +19,17 @@ from test_write import files_limited_to
 
 from ficgan import sandbox
 from ficgan.errors import InputError, UsageError
-from ficgan.video import Assembled, EncodeOptions, SegmentWriter, VideoInfo, assemble, check_output, open_video
+from ficgan.images import DIGITAL_SOURCE_TYPE
+from ficgan.video import (
+    Assembled,
+    EncodeOptions,
+    SegmentWriter,
+    VideoInfo,
+    VideoWriter,
+    assemble,
+    check_output,
+    open_video,
+)
 
 
 def redo(path: Path, output: Path, *, seconds: float = 0.4, **options: object) -> Assembled:
@@ -31,7 +42,7 @@ def redo(path: Path, output: Path, *, seconds: float = 0.4, **options: object) -
         with SegmentWriter(folder, source.info, settings, output=output, seconds=seconds) as writer:
             for frame in source.frames():
                 writer.write(frame)
-        result = assemble(writer.segments, source, output, settings)
+        result = assemble(writer.segments, source, output, settings, synthetic=bool(options.get("synthetic")))
     shutil.rmtree(folder)
     return result
 
@@ -370,3 +381,63 @@ def test_real_film(tmp_path: Path, shared_data: Path) -> None:
     result = redo(source, output)
     assert result.frames == 14 and result.duration == pytest.approx(1.4)
     assert audio_hash(output) == audio_hash(source)
+
+
+def boxes(data: bytes) -> list[tuple[bytes, bytes]]:
+    """Names and contents of the boxes at the top of an MP4."""
+    found, place = [], 0
+    while place < len(data):
+        size = int.from_bytes(data[place : place + 4])
+        found.append((data[place + 4 : place + 8], data[place + 8 : place + size]))
+        place += size
+    return found
+
+
+def source_type(path: Path) -> str | None:
+    """What a file says that its picture is made of, as other programs find it."""
+    from PIL import Image
+
+    if path.suffix in (".mp4", ".mov"):
+        name = bytes.fromhex("BE7ACFCB97A942E89C71999491E3AFAC")
+        packets = [content[16:] for kind, content in boxes(path.read_bytes()) if kind + content[:16] == b"uuid" + name]
+    elif path.suffix == ".gif":
+        data, packets = path.read_bytes(), []
+        if (begin := data.find(b"!\xff\x0bXMP DataXMP") + 14) > 14:
+            packets, place = [data[begin : data.index(b"\x01\xff\xfe", begin)]], begin
+            while data[place]:  # as readers go on that know nothing of XMP
+                place += data[place] + 1
+            assert data[place + 1 :] == b";"
+    elif path.suffix == ".webp":
+        with Image.open(path) as image:
+            packets = [image.info["xmp"]] if "xmp" in image.info else []
+    else:
+        with av.open(str(path)) as file:
+            return {key.upper(): value for key, value in file.metadata.items()}.get("DIGITAL_SOURCE_TYPE")
+    if not packets:
+        return None
+    (root,) = [ET.fromstring(packet) for packet in packets]
+    return root.findtext(".//{http://iptc.org/std/Iptc4xmpExt/2008-02-29/}DigitalSourceType")
+
+
+@pytest.mark.parametrize("synthetic", [True, False])
+@pytest.mark.parametrize("suffix", [".mp4", ".mov", ".mkv", ".webm", ".gif", ".webp", ".flv", ".ts"])
+def test_films_say_that_a_model_drew_in_them(tmp_path: Path, suffix: str, synthetic: bool) -> None:
+    source, output = tmp_path / "a.mp4", tmp_path / f"b{suffix}"
+    make_clip(source, 20, audio=None, time_base=Fraction(1, 25))
+    result = redo(source, output, synthetic=synthetic)
+    marked = synthetic and suffix != ".ts"
+    assert result.synthetic == marked and bool(result.notes) == (synthetic and not marked)
+    assert source_type(output) == (DIGITAL_SOURCE_TYPE if marked else None)
+    assert seen(output)[0] == list(range(20))
+    assert len(ffmpeg("-xerror", "-i", str(output), "-f", "framemd5", "-").splitlines()) > 20
+
+
+def test_a_recording_says_it_when_it_is_closed(tmp_path: Path) -> None:
+    from test_write import INFO, frames
+
+    for suffix, marked in ((".mp4", True), (".mkv", False)):
+        with VideoWriter(tmp_path / f"a{suffix}", INFO) as writer:
+            for frame in frames([0, 3000, 6000]):
+                writer.write(frame)
+            writer.synthetic = True
+        assert writer.synthetic == marked and (source_type(tmp_path / f"a{suffix}") == DIGITAL_SOURCE_TYPE) == marked
