@@ -52,6 +52,7 @@ class Sight:
         note: what a person who looks at the result should know; "" for nothing.
         doubt: why this may be no face of a person; "" where it is clear.
         outline: [n,2], convex outline of the face in the photo, where a mesh of it was found.
+        landmarks: [5,2] of the same mesh. A detector's may lie far off where a head is tilted.
     """
 
     z_id: Floats
@@ -60,6 +61,7 @@ class Sight:
     note: str = ""
     doubt: str = ""
     outline: Floats | None = None
+    landmarks: Floats | None = None
 
 
 def read_kinds(

@@ -170,9 +170,10 @@ class FrameModel(FaceModel):
         rows = zip(pairs, meshes, strict=True)
         sights = [lost if mesh is None else self._sight(photo, mesh) for (photo, _), mesh in rows]
         return [
-            sight if mesh is None or sight.problem else replace(sight, outline=_hull(mesh))
+            sight if mesh is None or sight.problem
+            else replace(sight, outline=_hull(mesh), landmarks=five_points(mesh.points))
             for sight, mesh in zip(sights, meshes, strict=True)
-        ]
+        ]  # fmt: skip
 
     def find(self, pairs: Sequence[tuple[Image, Face]]) -> list[Mesh | None]:
         meshes: list[Mesh | None] = [None] * len(pairs)

@@ -167,10 +167,13 @@ def fallback(what: str, *, default: str | None = "plain") -> Any:
 
 STILLS = (VERIFY, fallback("that cannot be generated."))
 """The check and the cover of commands that take photos alone."""
+TAG = click.option(
+    "--tag/--no-tag", default=True, show_default=True,
+    help="Mark results with generated faces as synthetic media (XMP DigitalSourceType).",
+)  # fmt: skip
 PHOTOS_OUT: tuple[Any, ...] = (
     click.option("--require-face", is_flag=True, help="A photo without a face is a failure, and gives no result."),
-    click.option("--tag/--no-tag", default=True, show_default=True,
-                 help="Mark photos as synthetic media (XMP DigitalSourceType)."),
+    TAG,
     click.option(
         "-m", "--keep-metadata", is_flag=True,
         help="Photos: keep of EXIF and XMP camera, exposure, time, place, captions and copyright. All else is left "
@@ -433,7 +436,8 @@ def encode_options(given: Mapping[str, Any]) -> EncodeOptions:
     from ficgan.video.media import EncodeOptions
 
     return EncodeOptions(
-        codec=given["codec"], crf=given["crf"], pixel_format=given["pixel_format"], audio=given["audio"]
+        codec=given["codec"], crf=given["crf"], pixel_format=given["pixel_format"], audio=given["audio"],
+        tag=given["tag"],
     )
 
 

@@ -96,22 +96,20 @@ class _Yuv:
     """Turns yuv420p into RGB and back with FFmpeg's own scaler."""
 
     def __init__(self, raw: RawFormat) -> None:
-        from av.video.reformatter import VideoReformatter
-
-        from ficgan.video.media import matrix_of
+        from ficgan.video.media import exact_reformat, matrix_of
 
         spaces = {"bt709": 1, "bt601": 5, "auto": 2}  # AVColorSpace
         self._range = 2 if raw.full_range else 1
         self._space = matrix_of(spaces[raw.matrix], raw.width, raw.height)
-        self._there, self._back = VideoReformatter(), VideoReformatter()
+        self._there, self._back = exact_reformat(), exact_reformat()
 
     def decode(self, planes: Image) -> Image:
         import av
         import numpy as np
 
         frame = av.VideoFrame.from_ndarray(planes, format="yuv420p")
-        made = self._there.reformat(
-            frame, format="rgb24", src_colorspace=self._space, src_color_range=self._range, dst_color_range=2, threads=1
+        made = self._there(
+            frame, format="rgb24", src_colorspace=self._space, src_color_range=self._range, dst_color_range=2
         )
         return made.to_ndarray().astype(np.uint8, copy=False)
 
@@ -120,10 +118,9 @@ class _Yuv:
         import numpy as np
 
         frame = av.VideoFrame.from_ndarray(image, format="rgb24")
-        made = self._back.reformat(
-            frame, format="yuv420p", dst_colorspace=self._space, src_color_range=2, dst_color_range=self._range,
-            threads=1,
-        )  # fmt: skip
+        made = self._back(
+            frame, format="yuv420p", dst_colorspace=self._space, src_color_range=2, dst_color_range=self._range
+        )
         return made.to_ndarray().astype(np.uint8, copy=False)
 
 

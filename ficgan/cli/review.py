@@ -92,11 +92,8 @@ def analyse(film: str, folder: str, mode: str, overwrite: bool, **given: Any) ->
 @click.option("--force", is_flag=True, help="Render a film that is not the one analysed.")
 @options(
     opts.HIDE[1:], opts.FACE, opts.SEARCH,
-    opts.film_check(
-        "Look through the finished film, with another detector where one is installed: all of it, or about one frame a "
-        "second."
-    ),
-    opts.VIDEO_OUT,
+    opts.film_check("Look through the finished film with another detector: all of it, or about one frame a second."),
+    opts.VIDEO_OUT, (opts.TAG,),
     opts.fallback("too small, turned away, or still recognised.  [default: as analysed]", default=None),
 )  # fmt: skip
 @click.option("--sidecar/--no-sidecar", default=True, show_default=True, help="Write <result>.json with the audit.")

@@ -13,24 +13,28 @@ from typing import Any, Self
 import av
 import numpy as np
 from av.codec import find_best_pix_fmt_of_list
-from av.video.reformatter import VideoReformatter
 from numpy.typing import NDArray
 
 from ficgan.errors import InputError, UsageError
 from ficgan.files import partial_file
+from ficgan.video.mark import add_mark
 from ficgan.video.media import (
     EncodeOptions,
     Frame,
     VideoInfo,
     display_name,
+    exact_reformat,
     is_full_range,
     is_url,
     locator,
     matrix_of,
     reason,
+    resized,
 )
 
-__all__ = ["ANIMATIONS", "Encoding", "VideoWriter", "container_of", "muxer_options", "plan_encoding", "reporting"]
+__all__ = [
+    "ANIMATIONS", "Encoding", "VideoWriter", "container_of", "holds", "muxer_options", "plan_encoding", "reporting",
+]  # fmt: skip
 
 CONTAINERS: Mapping[str, str] = {
     ".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska", ".webm": "webm", ".avi": "avi", ".ts": "mpegts",
@@ -75,6 +79,16 @@ _FAMILIES: dict[str, tuple[str, ...]] = {
     "vp9": ("libvpx-vp9",), "vp8": ("libvpx",), "av1": ("libsvtav1", "libaom-av1"), "webp": ("libwebp_anim",),
 }  # fmt: skip
 """Encoders of a codec, best first; those that need special hardware are used only when they are named."""
+_SAY_ASPECT = ("libx264", "libx264rgb", "libx265", "mpeg4", "mp4", "mov", "avi")
+"""Encoders and containers that say what shape pixels have. PyAV sets it in no Matroska, so other pixels are square."""
+_SAY_FIELDS = ("libx264", "libx264rgb", "mpeg4", "ffv1")
+"""Encoders that say of a picture that it is interlaced, so that players take its two moments apart."""
+_ORDERS = {"tff": 2, "bff": 3}
+"""FFmpeg's numbers of the orders of fields."""
+_HDR10 = {
+    "libx264": ("x264-params", "mastering-display=", "cll="), "libx265": ("x265-params", "master-display=", "max-cll="),
+}  # fmt: skip
+"""How encoders are told HDR10's fixed data."""
 _QUALITY = {"libwebp_anim": "quality", "mpeg4": "qscale"}
 """What other encoders call their constant quality."""
 _SPC_RGB, _UNSPECIFIED = 0, 2
@@ -86,6 +100,10 @@ class Encoding:
 
     encoder: str
     pixel_format: str
+    size: tuple[int, int]
+    """Width and height of the stored picture."""
+    aspect: Fraction
+    """Width by height of its pixels."""
     time_base: Fraction
     options: Mapping[str, str]
     matrix: int | None
@@ -97,6 +115,8 @@ class Encoding:
     """Fixed quantiser, for encoders that take it so."""
     b_frames: bool = True
     """Whether pictures may be stored out of order; AVI has no times to say so."""
+    fields: str = ""
+    """Which rows come first, as the pictures say; see `VideoInfo`."""
     notes: tuple[str, ...] = ()
 
 
@@ -119,25 +139,42 @@ def plan_encoding(info: VideoInfo, options: EncodeOptions, container: str) -> En
     """How a film is encoded; the notes say what differs from the source or from what was asked for."""
     codec = _CODECS.get(container, "h264") if options.codec == "h264" else options.codec
     name = _encoder(codec)
-    if not _holds(container, name):
+    if not holds(container, name):
         raise UsageError(f"{container} cannot hold {name} video; write .mkv, or choose another codec")
     settings = _ENCODERS.get(name, _Settings())
     notes: list[str] = []
     if codec == "h264" and name != "libx264":
         notes.append(f"This FFmpeg has no x264; {name} is used.")
-    pixel_format = _pixel_format(name, settings, info, options.pixel_format, notes)
+    shaped = name in _SAY_ASPECT or container in _SAY_ASPECT
+    size, aspect = (info.stored, info.sample_aspect_ratio) if shaped else ((info.width, info.height), Fraction(1))
+    pixel_format = _pixel_format(name, settings, info, size, options.pixel_format, notes)
     rgb = av.VideoFormat(pixel_format).is_rgb
-    matrix = None if rgb else matrix_of(info.colour_space, info.width, info.height)
+    matrix = None if rgb else matrix_of(info.colour_space, *info.stored)
     space = _SPC_RGB if rgb else info.colour_space
     if not rgb and info.colour_space == _SPC_RGB:
         space = {1: 1, 5: 6}[matrix or 1]
     settled, quality = _settings(name, settings, options)
+    hdr = info.mastering_display, info.light_level
+    if any(hdr) and name in _HDR10:
+        option, *names = _HDR10[name]
+        told = [known + value for known, value in zip(names, hdr, strict=True) if value]
+        settled[option] = ":".join([*filter(None, [settled.get(option)]), *told])
+    elif any(hdr):
+        notes.append(f"What HDR10 says of the display and the light is dropped: {name} holds none; H.264 and HEVC do.")
+    # Of rows in pairs, chroma has half; x264 wants whole pairs of these.
+    fields = info.fields if name in _SAY_FIELDS and not (name == "libx264" and size[1] % 4) else ""
+    if info.fields and not fields:
+        notes.append(f"The picture is interlaced, which {name} cannot say here: players show two moments at once.")
     base = _time_base(info, settings, container, notes)
     full = rgb or is_full_range(pixel_format, 0) or (info.colour_range == 2 and not _format(info.pixel_format).is_rgb)
-    return Encoding(name, pixel_format, base, settled, matrix, full, space, quality, container != "avi", tuple(notes))
+    return Encoding(
+        name, pixel_format, size, aspect, base, settled, matrix, full, space, quality, container != "avi", fields,
+        tuple(notes),
+    )
 
 
-def _holds(container: str, encoder: str) -> bool:
+def holds(container: str, encoder: str) -> bool:
+    """Whether a container holds what an encoder makes."""
     with av.open(f"file:{os.devnull}", "w", format=container) as file:  # opened only when something is written
         try:
             file.add_stream(encoder)
@@ -165,10 +202,13 @@ def _encoder(codec: str) -> str:
     raise UsageError(f"codec {codec!r} is no video encoder of this FFmpeg; use one of {known}")
 
 
-def _pixel_format(name: str, settings: _Settings, info: VideoInfo, wanted: str | None, notes: list[str]) -> str:
+def _pixel_format(
+    name: str, settings: _Settings, info: VideoInfo, size: tuple[int, int], wanted: str | None, notes: list[str]
+) -> str:
     offered = [f for f in av.Codec(name, "w").video_formats or () if not any(c.is_alpha for c in f.components)]
     offered = [f for f in offered if not f.name.startswith("yuvj")]
-    odd = bool(info.width % 2 or info.height % 2)
+    width, height = size
+    odd = bool(width % 2 or height % 2)
     fitting = [f for f in offered if not (odd and settings.even and _is_subsampled(f))] or offered
     if wanted is not None:
         if wanted not in {f.name for f in offered}:
@@ -176,7 +216,7 @@ def _pixel_format(name: str, settings: _Settings, info: VideoInfo, wanted: str |
             raise UsageError(f"pixel format {wanted!r} is not taken by {name}; use one of {names}")
         if wanted not in {f.name for f in fitting}:
             raise UsageError(
-                f"pixel format {wanted!r} needs an even width and height, and the film has {info.width}×{info.height}; "
+                f"pixel format {wanted!r} needs an even width and height, and the film has {width}×{height}; "
                 "use yuv444p"
             )
         return wanted
@@ -192,7 +232,7 @@ def _pixel_format(name: str, settings: _Settings, info: VideoInfo, wanted: str |
     best, _ = find_best_pix_fmt_of_list([f.name for f in planar], source.name)
     chosen = best.name if best is not None else planar[0].name
     if odd and settings.even and _is_subsampled(source) and not _is_subsampled(av.VideoFormat(chosen)):
-        notes.append(f"{info.width}×{info.height} is odd, so the colours are kept in full resolution ({chosen}).")
+        notes.append(f"{width}×{height} is odd, so the colours are kept in full resolution ({chosen}).")
     return chosen
 
 
@@ -286,7 +326,11 @@ class VideoWriter:
         self.encoding = encoding or plan_encoding(info, options, self.container)
         self.frames = 0
         """Written so far."""
-        self._reformatter = VideoReformatter()
+        self.synthetic = False
+        """Whether it is to be marked as made with a model, when it is closed; then, whether it is."""
+        self._reformat = exact_reformat()
+        self._fields: Any = None
+        """Marks pictures as interlaced, where they are; PyAV itself cannot."""
         self._durations: dict[int, int] = {}
         self._last: int | None = None
         self._zero: int | None = None
@@ -297,11 +341,14 @@ class VideoWriter:
         if not is_url(target) and not Path(target).parent.is_dir():
             raise InputError(f"{target}: its folder does not exist; make it first")
         with ExitStack() as stack, reporting(self.name):
-            if not is_url(target):
-                target = locator(stack.enter_context(partial_file(target, overwrite=overwrite, mode=mode)))
+            remote = is_url(target)
+            if not remote:
+                target = os.fspath(stack.enter_context(partial_file(target, overwrite=overwrite, mode=mode)))
             os.environ.setdefault("SVT_LOG", "0")  # read by SVT-AV1 as it opens: write nothing to the terminal
+            self._target = target
             muxer = muxer_options(self.container, self.encoding.time_base)
-            self._file = av.open(target, "w", format=self.container, container_options=muxer)
+            where = target if remote else locator(target)
+            self._file = av.open(where, "w", format=self.container, container_options=muxer)
             stack.callback(self._let_go)
             try:
                 self._open_stream(options.threads)
@@ -319,18 +366,22 @@ class VideoWriter:
     def _open_stream(self, threads: int) -> None:
         info, plan = self._info, self.encoding
         stream: Any = self._file.add_stream(
-            plan.encoder, rate=info.rate or 30, width=info.width, height=info.height, time_base=plan.time_base
+            plan.encoder, rate=info.rate or 30, width=plan.size[0], height=plan.size[1], time_base=plan.time_base
         )
         context = stream.codec_context
         context.pix_fmt = plan.pixel_format
         context.time_base = plan.time_base
-        context.sample_aspect_ratio = info.sample_aspect_ratio
+        context.sample_aspect_ratio = plan.aspect
         context.colorspace = plan.colour_space
         context.color_range = 2 if plan.full_range else 1
         context.color_primaries, context.color_trc = info.colour_primaries or 2, info.colour_transfer or 2
         context.thread_count = threads
         context.options = dict(plan.options)
         context.flags |= av.codec.context.Flags.frame_duration
+        if plan.fields:
+            context.flags |= av.codec.context.Flags.interlaced_dct | av.codec.context.Flags.interlaced_me
+            context.field_order = _ORDERS[plan.fields]
+            self._fields = _fields_filter(plan)
         if not plan.b_frames:
             context.max_b_frames = 0
         if plan.quality is not None:
@@ -348,7 +399,7 @@ class VideoWriter:
             raise ValueError(
                 f"the image is {image.dtype} {image.shape}, the film uint8 {(self._info.height, self._info.width, 3)}"
             )
-        picture = self._picture(np.ascontiguousarray(image))
+        picture = self._picture(np.ascontiguousarray(self._squeezed(frame, image)))
         tick = round((frame.pts - self._origin) * self._scale)
         if self.container == "avi":  # has no times: a later begin would lengthen the first frame
             self._zero = tick if self._zero is None else self._zero
@@ -361,9 +412,22 @@ class VideoWriter:
             picture.duration = self._durations[tick] = max(1, round(length * self._scale))
         self._last = tick
         self._end = tick + self._durations.get(tick, 1)
+        if self._fields is not None:
+            self._fields.push(picture)
+            picture = self._fields.pull()
         with reporting(self.name):
             self._mux(self._stream.encode(picture))
         self.frames += 1
+
+    def _squeezed(self, frame: Frame, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """A picture as it is to be stored; what did not change is the source's own."""
+        size, own = self.encoding.size, frame.stored
+        if own is None or own.shape[1::-1] != size or image.shape[1::-1] == size:
+            return resized(image, *size)
+        if image is frame.image:
+            return own
+        changed = resized((image != frame.image).any(-1).astype(np.uint8) * 255, *size) > 0
+        return np.where(changed[..., None], resized(image, *size), own)
 
     def _picture(self, image: NDArray[np.uint8]) -> Any:
         plan = self.encoding
@@ -372,11 +436,11 @@ class VideoWriter:
         frame = av.VideoFrame.from_numpy_buffer(image)
         frame.color_range = 2
         if plan.matrix is None:
-            made = self._reformatter.reformat(frame, format=plan.pixel_format, threads=1)
+            made = self._reformat(frame, format=plan.pixel_format)
         else:
-            made = self._reformatter.reformat(
+            made = self._reformat(
                 frame, format=plan.pixel_format, dst_colorspace=plan.matrix,
-                dst_color_range=2 if plan.full_range else 1, threads=1,
+                dst_color_range=2 if plan.full_range else 1,
             )  # fmt: skip
         made.colorspace = plan.colour_space
         return made
@@ -402,6 +466,8 @@ class VideoWriter:
                     self._durations[packet.pts] = self._end - self._begin[0] - (packet.dts - self._begin[1])
                 self._mux([packet])
             self._file.close()
+            if self.synthetic:
+                self.synthetic = not is_url(self._target) and add_mark(self._target, self.container)
 
     def discard(self) -> None:
         """Leave nothing of the file."""
@@ -420,6 +486,17 @@ class VideoWriter:
             self.close()
         else:
             self.discard()
+
+
+def _fields_filter(plan: Encoding) -> Any:
+    graph = av.filter.Graph()
+    width, height = plan.size
+    source = graph.add_buffer(width=width, height=height, format=plan.pixel_format, time_base=plan.time_base)
+    mark, end = graph.add("setfield", f"mode={plan.fields}"), graph.add("buffersink")
+    source.link_to(mark)
+    mark.link_to(end)
+    graph.configure()
+    return graph
 
 
 def _with_palette(image: NDArray[np.uint8]) -> Any:

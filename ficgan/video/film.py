@@ -161,6 +161,8 @@ def render_film(
     start, end = film.settings.get("start"), film.settings.get("end")
     with ExitStack() as stack:
         source = stack.enter_context(open_video(path, start=start, end=end))
+        if not force and (film.source.width, film.source.height) != (source.info.width, source.info.height):
+            raise InputError(f"{source.name}: its pictures have another size than when it was analysed; do that again")
         check_output(source, output, encode, overwrite=overwrite)
         work = stack.enter_context(working(output))
         document = (Path(folder) / PROJECT_FILE) if Path(folder).is_dir() else Path(folder)
@@ -239,7 +241,7 @@ class FilmJob:
         looks: list[int] = []
         step = self._step("analysing", source.info.frames)
         with closing(DetectionLog(search, None if work is None else work / DETECTIONS)) as log:
-            for frame, faces, cut in look(source.frames(), log.detect, paced.stride):
+            for frame, faces, cut in look(source.frames(quick=True), log.detect, paced.stride):
                 pts.append(frame.pts)
                 times.append(frame.time)
                 if cut:
@@ -345,7 +347,7 @@ class FilmJob:
             exemptions=film.decider().exemptions(film.tracks), edits=edits, check=report,
             review=() if reviewed else film.settings.get("review", ()), notes=notes,
             damage=self.damage, settings=settings.to_dict(), account=self._account(),
-            has_audio=bool(assembled.audio_streams), timing=state.timing,
+            has_audio=bool(assembled.audio_streams), synthetic=assembled.synthetic, timing=state.timing,
         )  # fmt: skip
 
     def _audition(self) -> None:
@@ -384,9 +386,12 @@ class FilmJob:
                 multiple=self.settings.chunk,
             )  # fmt: skip
             self._draw()
-            self.assembled = assemble(self.writer.segments, self.source, self.made, self.encode, overwrite=True)
+            self.assembled = assemble(
+                self.writer.segments, self.source, self.made, self.encode, overwrite=True,
+                synthetic=self.encode.tag and self.renderer.counts["generated"] > 0,
+            )  # fmt: skip
         self.notes = [*self.source.notes, *self.writer.notes, *self.assembled.notes]
-        self.damage = self.source.damage
+        self.damage = (*self.source.damage, *self.assembled.damage)
 
     def _draw(self) -> None:
         plan, writer = self.plan, self.writer

@@ -24,6 +24,7 @@ from ficgan.faces.detection import check_image
 from ficgan.video.association import Associator
 from ficgan.video.encode import VideoWriter
 from ficgan.video.look import CutDetector, FieldSearch
+from ficgan.video.mark import unmarked
 from ficgan.video.media import EncodeOptions, Frame, display_name
 from ficgan.video.people import People, readable
 from ficgan.video.plan import VideoResult, effective_modes
@@ -320,7 +321,9 @@ def record_live(
                         break
             except KeyboardInterrupt:  # the usual end of a recording
                 interrupted = True
-        notes = [*source.notes, *writer.notes]
+            generated = (encode or EncodeOptions()).tag and flow.renderer.counts["generated"] > 0
+            writer.synthetic = generated
+        notes = [*source.notes, *writer.notes, *([unmarked(writer.container)] if generated > writer.synthetic else [])]
         if interrupted:
             notes.append("The recording was ended by an interrupt.")
         if flow.slowest > settings.at(rate).stride:
@@ -329,5 +332,5 @@ def record_live(
         return VideoResult(
             Path(output), frames=flow.frames, seconds=seconds, tracks=flow.tracks, people=len(flow.people),
             faces=flow.renderer.counts, notes=tuple(notes), damage=source.damage, settings=settings.to_dict(),
-            account=account, timing={"recording": time.monotonic() - began},
+            synthetic=writer.synthetic, account=account, timing={"recording": time.monotonic() - began},
         )  # fmt: skip

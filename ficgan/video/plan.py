@@ -22,6 +22,7 @@ from ficgan.arrays import windows
 from ficgan.errors import InputError
 from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer, detector_missing, get_detector, matching, public_name
 from ficgan.faces.alignment import SmoothConfig
+from ficgan.faces.mesh import read_landmarks
 from ficgan.files import atomic_write
 from ficgan.video.folders import read_json
 from ficgan.video.media import EncodeOptions, Frame
@@ -268,7 +269,7 @@ def check_frames(
         report.exempt += len(faces) - len(seen)
         if not seen:
             continue
-        marks = np.stack([face.landmarks for face in seen])
+        marks = read_landmarks(result.image, seen)
         before, after = recognizer.embed(source.image, marks), recognizer.embed(result.image, marks)
         for face, a, b in zip(seen, before, after, strict=True):
             if names := matching(recognizer, a, b):
@@ -479,6 +480,8 @@ class VideoResult:
     """Of the k-same draws and the model, as for a photo."""
     has_audio: bool = False
     """Whether sound was copied."""
+    synthetic: bool = False
+    """Whether the file says that it was made with a generative model."""
     timing: dict[str, float] = field(default_factory=dict)
     """Seconds by stage."""
 
@@ -501,6 +504,7 @@ class VideoResult:
             "masked_people": self.masked_people, "faces_by_origin": dict(self.origins),
             "exemptions": [exemption.to_dict() for exemption in self.exemptions], "edits": list(self.edits),
             "check": None if self.check is None else self.check.to_dict(), "review": list(self.review),
-            "audio": "copied" if self.has_audio else "none", "notes": list(self.notes), "damage": list(self.damage),
+            "audio": "copied" if self.has_audio else "none", "synthetic_tag": self.synthetic,
+            "notes": list(self.notes), "damage": list(self.damage),
             "settings": self.settings, "timing": {stage: round(value, 2) for stage, value in self.timing.items()},
         }  # fmt: skip

@@ -6,6 +6,7 @@ import gc
 import io
 import os
 import re
+import struct
 import sys
 import warnings
 from collections.abc import Generator, Iterator, Sequence
@@ -38,6 +39,7 @@ from ficgan.video.media import (
     orientation_of,
     reason,
     rotation_of,
+    square,
 )
 
 __all__ = ["VideoSource", "check_span", "is_live", "open_input", "open_video"]
@@ -194,16 +196,19 @@ class StreamSource(VideoSource):
 
     def _describe(self, frame: Any, orientation: Orientation | None, notes: list[str]) -> VideoInfo:
         stream, container, parts = self._stream, self._container, frame.format.components
-        rotation = rotation_of(orientation or IDENTITY)
+        rotation, (mastering_display, light_level, dynamic) = rotation_of(orientation or IDENTITY), self._hdr
+        # VP8 and VP9 store transparency beside the picture, and their decoders leave it out.
+        apart = {name.lower(): value for name, value in stream.metadata.items()}.get("alpha_mode")
         for noticed, note in (
             (orientation is None, "The picture is to be turned by an odd angle, which is left undone."),
             (rotation is None, "The picture is stored mirrored and was put right."),
-            (frame.interlaced_frame, "The picture is interlaced and is kept so, as whole frames."),
-            (any(part.is_alpha for part in parts), "Transparency is dropped."),
+            (frame.interlaced_frame, "The picture is interlaced and is kept so."),
+            (any(part.is_alpha for part in parts) or apart == "1", "Transparency is dropped."),
             (
                 max(part.bits for part in parts) > 8,
                 "The picture has more than 8 bits per channel; it is processed in 8.",
             ),
+            (dynamic, "The part of its HDR data that changes with the picture is dropped (HDR10+, Dolby Vision)."),
             (container.chapters(), "Chapters are dropped."),
         ):
             if noticed:
@@ -213,16 +218,17 @@ class StreamSource(VideoSource):
         if orientation is not None and orientation[0]:
             width, height, aspect = height, width, 1 / aspect
         rate = stream.average_rate or stream.guessed_rate or None
-        duration = container.duration / 1e6 if container.duration else None
+        duration = _length(container)
         if stream.duration:
             duration = float(stream.duration * stream.time_base)
         frames = stream.frames or (round(duration * rate) if duration and rate else None)
         return VideoInfo(
-            width, height, stream.time_base, rate, frames, duration, frame.format.name,
+            *square(width, height, aspect), stream.time_base, rate, frames, duration, frame.format.name,
             colour_range=2 if is_full_range(frame.format.name, frame.color_range) else frame.color_range,
             colour_space=frame.colorspace, colour_primaries=frame.color_primaries, colour_transfer=frame.color_trc,
             rotation=rotation or 0, sample_aspect_ratio=aspect, codec=stream.codec_context.name,
             audio_streams=len(container.streams.audio), notes=tuple(notes),
+            fields=_fields(frame, orientation), mastering_display=mastering_display, light_level=light_level,
         )  # fmt: skip
 
     def _origin(self) -> int | None:
@@ -233,7 +239,7 @@ class StreamSource(VideoSource):
         return None if not stream.duration or stream.start_time is None else stream.start_time + stream.duration
 
     def _pictures(self) -> Iterator[Raw]:
-        reader = RGBReader()
+        reader = RGBReader(quick=self.quick)
         begun, self._begun, self._tick = self._begun, None, -1
         if begun is None or (self.start and not self.live):
             target = None
@@ -272,6 +278,25 @@ class StreamSource(VideoSource):
         return self._tick
 
     def _decode(self, target: int | None = None) -> Generator[_Decoded]:
+        watch, count, last = _Watch(self._container, self._stream), 0, None
+        for picture in self._decoded(watch, target):
+            if not count:
+                self._hdr = _hdr_of(picture)
+            count, last = count + 1, picture.pts if last is None else max(last, picture.pts or last)
+            yield picture, _orientation(picture)
+        # Where threads decode several pictures at a time, PyAV gives up those after the first damaged one at the end.
+        if watch.found and count < watch.packets and last is not None and not self.live and not self._is_avi:
+            self._container.close()
+            self._open()
+            self._stream.codec_context.thread_count = 1
+            for picture in self._decoded(_Watch(self._container, self._stream), last):
+                if (picture.pts or last) > last:
+                    watch.concealed += picture.is_corrupt
+                    yield picture, _orientation(picture)
+        self._damage.extend(watch.sentences(self.name, whole=target is None))
+
+    def _decoded(self, watch: _Watch, target: int | None) -> Generator[Any]:
+        """PyAV's frames from somewhere before a tick on."""
         container, stream = self._container, self._stream
         stream.thread_type = "AUTO"
         streams = [stream] if self.live else [s for s in container.streams if s.type in ("video", "audio")]
@@ -280,7 +305,6 @@ class StreamSource(VideoSource):
                 container.seek(target, stream=stream)
             except (av.FFmpegError, OSError):
                 return
-        watch = _Watch(container, stream)
         while True:
             try:
                 for packet in container.demux(streams):
@@ -298,7 +322,7 @@ class StreamSource(VideoSource):
                     for picture in pictures:
                         # Before the place that was asked for, pictures may lack those they are made from.
                         watch.concealed += picture.is_corrupt and (target is None or (picture.pts or 0) >= target)
-                        yield picture, _orientation(picture)
+                        yield picture
                 break
             except (av.FFmpegError, OSError) as error:
                 if memory_ran_out(error):
@@ -307,7 +331,6 @@ class StreamSource(VideoSource):
                 if self.live or watch.errors > _MAX_ERRORS:
                     watch.lost = reason(error)
                     break
-        self._damage.extend(watch.sentences(self.name, whole=target is None))
 
     def _check_memory(self) -> None:
         """Raise MemoryError where there is no room for the pictures that a decoder holds.
@@ -328,7 +351,7 @@ class _Watch:
         self.stream, self.index = stream, stream.index
         self.count = stream.frames
         self.interval = float(1 / stream.average_rate) if stream.average_rate else 0.04
-        self.duration = None if container.duration is None else float(container.duration * _MICROSECOND)
+        self.duration = _length(container)
         self.start = float((container.start_time or 0) * _MICROSECOND)
         self.reached = 0.0
         self.packets = self.undecodable = self.corrupt = self.concealed = self.errors = 0
@@ -344,6 +367,11 @@ class _Watch:
         time = packet.pts if packet.pts is not None else packet.dts
         if time is not None:
             self.reached = max(self.reached, float((time + (packet.duration or 0)) * packet.time_base) - self.start)
+
+    @property
+    def found(self) -> bool:
+        """Whether anything was wrong with the packets."""
+        return bool(self.undecodable or self.corrupt or self.concealed or self.errors or self.lost)
 
     def sentences(self, name: str, *, whole: bool) -> list[str]:
         """What was wrong; `whole` where the file was read from its beginning."""
@@ -363,6 +391,36 @@ class _Watch:
             frames = "1 frame is" if self.concealed == 1 else f"{self.concealed} frames are"
             found.append(f"{name}: {frames} damaged; the decoder filled in what is lost.")
         return found
+
+
+def _fields(frame: Any, orientation: Orientation | None) -> str:
+    """Which rows of an upright picture come first; "" where it is not interlaced, or turning made columns of them."""
+    transposed, _, upended = orientation or IDENTITY
+    if transposed or not frame.interlaced_frame:
+        return ""
+    graph = av.filter.Graph()  # PyAV tells no more, and containers know it of few films
+    begin = graph.add_buffer(
+        width=frame.width, height=frame.height, format=frame.format.name, time_base=Fraction(1, 1000)
+    )
+    passed, end = graph.add("select", "eq(interlace_type,TOPFIRST)"), graph.add("buffersink")
+    begin.link_to(passed)
+    passed.link_to(end)
+    graph.configure()
+    graph.push(frame)
+    try:
+        graph.pull()
+    except av.BlockingIOError:
+        return "tff" if upended else "bff"
+    return "bff" if upended else "tff"
+
+
+def _length(container: Any) -> float | None:
+    """Seconds from the beginning of the first stream to the end of the last; None where the file does not say."""
+    stated, late = container.duration, max(0, container.start_time or 0)
+    if not stated:
+        return None
+    until_end = container.format.name in ("matroska,webm", "nut") and stated > late  # these state when it ends
+    return float((stated - (late if until_end else 0)) * _MICROSECOND)
 
 
 def _choose(container: Any, name: str) -> tuple[Any, list[str]]:
@@ -391,6 +449,23 @@ def _choose(container: Any, name: str) -> tuple[Any, list[str]]:
 _Decoded = tuple[Any, Orientation | None]
 """PyAV's frame, and how it is turned."""
 _NO_FRAME = av.VideoFrame()
+
+
+def _hdr_of(frame: Any) -> tuple[str, str, bool]:
+    """`mastering_display` and `light_level` of `VideoInfo`, and whether there is more; before `_orientation`."""
+    found = {data.type.name: bytes(data) for data in list(frame.side_data)}
+    mastering = light = ""
+    # FFmpeg's AVMasteringDisplayMetadata: fractions of R, G, B, white, least and most luminance; what of them is known.
+    if len(data := found.get("MASTERING_DISPLAY_METADATA", b"")) >= 88 and all(struct.unpack_from("=2i", data, 80)):
+        numbers = struct.unpack_from("=20i", data)
+        values = [n / d if d else 0.0 for n, d in zip(numbers[::2], numbers[1::2], strict=True)]
+        red, green, blue, white = ([round(value * 50_000) for value in values[k : k + 2]] for k in (0, 2, 4, 6))
+        luminance = [round(value * 10_000) for value in values[:7:-1]]
+        parts = {"G": green, "B": blue, "R": red, "WP": white, "L": luminance}
+        mastering = "".join(f"{name}({max(0, a)},{max(0, b)})" for name, (a, b) in parts.items())
+    if any(data := found.get("CONTENT_LIGHT_LEVEL", b"")[:8]):  # zeros: unknown
+        light = "{},{}".format(*struct.unpack_from("=2I", data))
+    return mastering, light, any(name.startswith(("DYNAMIC_HDR", "DOVI")) for name in found)
 
 
 def _orientation(frame: Any) -> Orientation | None:

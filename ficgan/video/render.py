@@ -351,7 +351,7 @@ class Renderer:
             return _mean(read_kinds(images, marks))
         for face in faces:
             self._know(face)
-        return _mean(read_kinds(images, marks, np.stack([face.known for face in faces if face.known is not None])))
+        return _mean(read_kinds(images, marks, np.stack([face.known[0] for face in faces if face.known is not None])))
 
     def _group_size(self, cast: Cast) -> int:
         """How many cells of kinds a person's new face is drawn for."""
@@ -461,11 +461,11 @@ class Renderer:
 
     def _read(self, face: _NewFace, cast: Cast) -> _Reading:
         """What the gate says of a new face and its source; recognisers that take it for the source are noted."""
-        gate, marks = self.tools.gate, face.appearance.face.landmarks[None]
+        gate = self.tools.gate
         assert gate is not None and face.paste is not None
-        before, after = self._know(face), gate.embed(face.paste.image, marks)[0]
-        distance = float(gate.distance(before, after))
-        names = matching(gate, before, after)
+        pairs = list(zip(self._know(face), gate.embed(face.paste.image, face.landmarks), strict=True))
+        distance = min(float(gate.distance(before, after)) for before, after in pairs)
+        names = [name for before, after in pairs for name in matching(gate, before, after)]
         cast.matched_by += [name for name in names if name not in cast.matched_by]
         return _Reading(distance, 0.0 if names else distance / gate.match_threshold)
 
@@ -473,7 +473,7 @@ class Renderer:
         """What the gate reads of a source, once."""
         if face.known is None:
             assert self.tools.gate is not None
-            face.known = self.tools.gate.embed(face.frame.image, face.appearance.face.landmarks[None])[0]
+            face.known = self.tools.gate.embed(face.frame.image, face.landmarks)
         return face.known
 
     # -- pictures ---------------------------------------------------------------------------------------------------
@@ -559,7 +559,7 @@ class _NewFace:
     sight: Sight
     paste: Paste | None = None
     known: NDArray[np.float32] | None = None
-    """What the gate reads of the source."""
+    """What the gate reads of the source, at each of `landmarks`."""
 
     @property
     def track(self) -> int:
@@ -568,6 +568,13 @@ class _NewFace:
     @property
     def person(self) -> str:
         return self.appearance.person
+
+    @property
+    def landmarks(self) -> NDArray[np.float32]:
+        """[1 or 2,5,2], where the gate reads: at the track's, which may lie beside a face that is tilted or moves fast,
+        and at those that the model found on it in this frame. Who looks at the film may place them as well or badly."""
+        own, found = self.appearance.face.landmarks, self.sight.landmarks
+        return own[None] if found is None else np.stack([own, found])
 
     @property
     def key(self) -> _Key:

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from ficgan.errors import InputError, TakenError, UsageError
 from ficgan.files import partial_file
 from ficgan.video.encode import ANIMATIONS, VideoWriter, container_of, muxer_options, plan_encoding, reporting
-from ficgan.video.media import EncodeOptions, Frame, RGBReader, VideoInfo, VideoSource, locator
-from ficgan.video.read import open_input
+from ficgan.video.mark import add_mark, tags, unmarked
+from ficgan.video.media import EncodeOptions, Frame, RGBReader, VideoInfo, VideoSource, locator, resized
+from ficgan.video.sound import Sound
 
 __all__ = [
     "Assembled", "Segment", "SegmentWriter", "assemble", "check_output", "finished_segments",
@@ -148,8 +149,6 @@ class SegmentWriter:
 
 # -- the whole film ----------------------------------------------------------------------------------------------------
 
-_MAX_ERRORS = 100
-"""Reading errors in a row after which the rest of the sound is given up."""
 _LONGEST_LEAD = Fraction(1)
 """Seconds; a film that ends with a still must not begin with as long a wait."""
 
@@ -165,6 +164,10 @@ class Assembled:
     audio_streams: int
     audio_packets: int
     notes: tuple[str, ...] = ()
+    damage: tuple[str, ...] = ()
+    """What of the sound is lost."""
+    synthetic: bool = False
+    """Whether it is marked as made with a generative model."""
 
 
 def check_output(
@@ -184,13 +187,13 @@ def check_output(
         raise InputError(f"{path}: its folder does not exist; make it first")
     if _takes_sound(source, options, container):
         assert source is not None and source.path is not None
-        with closing(open_input(source.path, source.name)) as film:
-            trial = av.open(f"file:{os.devnull}", "w", format=container)
-            _add_audio(trial, film, path)
+        trial = av.open(f"file:{os.devnull}", "w", format=container)
+        with closing(Sound(source.path, source.name, trial, container, path)) as sound:
             try:
-                trial.start_encoding()
+                if len(sound):
+                    trial.start_encoding()
             except (av.FFmpegError, ValueError) as error:
-                raise _no_room(path, film.streams.audio[0]) from error
+                raise sound.refusal() from error
             finally:
                 with suppress(Exception):
                     trial.close()
@@ -204,6 +207,7 @@ def _takes_sound(source: VideoSource | None, options: EncodeOptions, container: 
 def assemble(
     segments: Sequence[Segment], source: VideoSource | None, output: str | os.PathLike[str],
     options: EncodeOptions | None = None, *, info: VideoInfo | None = None, overwrite: bool = False,
+    synthetic: bool = False,
 ) -> Assembled:  # fmt: skip
     """Join the segments of a film and the source's sound into one file.
 
@@ -214,13 +218,14 @@ def assemble(
         segments: all of them, in order.
         source: for its sound, its span, and the time at which its last frame ends.
         info: properties of the film; None: the source's.
+        synthetic: mark it as made with a generative model.
     """
     options, path = options or EncodeOptions(), Path(output)
     info = info or (source.info if source is not None else None)
     if info is None:
         raise ValueError("assemble needs a source or the properties of the film")
     check_output(source, path, options, overwrite=overwrite)
-    film = _Film(segments, source, path, options, info)
+    film = _Film(segments, source, path, options, info, synthetic)
     with reporting(str(path)):
         if film.container in ANIMATIONS:
             film.animate(overwrite)
@@ -228,7 +233,10 @@ def assemble(
             with partial_file(path, overwrite=overwrite) as temporary:
                 film.mux(temporary)
     duration = float((film.end - int(film.times[0])) * film.base)
-    return Assembled(path, len(film.times), duration, film.audio_streams, film.audio_packets, tuple(film.notes))
+    if synthetic and not film.synthetic:
+        film.notes.append(unmarked(film.container))
+    found = film.audio_streams, film.audio_packets, tuple(film.notes), tuple(film.damage), film.synthetic
+    return Assembled(path, len(film.times), duration, *found)
 
 
 class _Film:
@@ -236,12 +244,14 @@ class _Film:
 
     def __init__(
         self, segments: Sequence[Segment], source: VideoSource | None, path: Path, options: EncodeOptions,
-        info: VideoInfo,
+        info: VideoInfo, synthetic: bool,
     ) -> None:  # fmt: skip
+        self.synthetic = synthetic
+        """Whether it is to be marked, then whether it is."""
         self.path, self.options, self.info, self.container = path, options, info, container_of(path)
         self.paths = [segment.path for segment in segments]
-        plan = plan_encoding(info, options, self.container)
-        self.notes = list(plan.notes)
+        self.plan = plan_encoding(info, options, self.container)
+        self.notes, self.damage = list(self.plan.notes), list[str]()
         self.audio_streams = self.audio_packets = 0
         self.sound = source if _takes_sound(source, options, self.container) else None
         if info.audio_streams and options.audio == "copy" and self.sound is None:
@@ -249,7 +259,7 @@ class _Film:
             self.notes.append(
                 dropped if self.container in ANIMATIONS else "The sound of a camera or stream is dropped."
             )
-        self.base = info.time_base if self.container in ANIMATIONS else plan.time_base
+        self.base = info.time_base if self.container in ANIMATIONS else self.plan.time_base
         self.times, self.delay = self._look_through(segments)
         """Of all frames in the order of showing, in ticks of `base`; frames by which packets come before their turn."""
         last, end = int(self.times[-1]), None
@@ -294,7 +304,7 @@ class _Film:
 
     def mux(self, temporary: Path) -> None:
         """Write picture and sound."""
-        base, sound = self.base, self.sound
+        base, source = self.base, self.sound
         begin, end = int(self.times[0]) * base, self.end * base
         with ExitStack() as stack:
 
@@ -303,28 +313,35 @@ class _Film:
 
             muxer = muxer_options(self.container, base)
             out = opened(av.open(locator(temporary), "w", format=self.container, container_options=muxer))
+            tagged = tags(self.container) if self.synthetic else {}
+            out.metadata.update(tagged)
             video = self._add_video(out, opened(av.open(locator(self.paths[0]))).streams.video[0])
-            starts, source, tracks, trimmed = [begin], None, {}, False
-            if sound is not None:
-                assert sound.path is not None
-                source = opened(open_input(sound.path, sound.name))
-                tracks = _add_audio(out, source, self.path)
-                trimmed = bool(sound.start) or sound.end is not None
-                if not trimmed:
-                    starts += [s.start_time * s.time_base for s in source.streams.audio if s.start_time is not None]
+            starts, sound, trimmed = [begin], None, False
+            if source is not None:
+                assert source.path is not None
+                sound = opened(Sound(source.path, source.name, out, self.container, self.path))
+                trimmed = bool(source.start) or source.end is not None
+                starts += [] if trimmed else sound.starts
             # Whole ticks of the picture, so that its times stay exact; a start before 0 is the container's matter.
             shift = max(0, math.floor(min(starts) / base))
             window: tuple[Fraction, Fraction | float] | None = (begin, end) if trimmed else None
             if self.container == "avi":  # has no times: a later begin would lengthen the first frame
                 shift, window = int(self.times[0]), (begin, end if trimmed else math.inf)
             parts = [self._video_packets(video, shift)]
-            if source is not None:
-                parts.insert(0, self._audio_packets(source, tracks, shift * base, window))
-            self.audio_streams = len(tracks)
+            if sound is not None:
+                parts.insert(0, sound.read(shift * base, window))
             for _, packet in heapq.merge(*parts, key=lambda part: part[0]):
-                self.audio_packets += packet.stream.type == "audio"
-                out.mux(packet)
+                if sound is not None and packet.stream.type == "audio":
+                    sound.mux(out, packet)
+                else:
+                    out.mux(packet)
             out.close()  # here, where an error is still reported
+            if self.synthetic:
+                self.synthetic = bool(tagged) or add_mark(temporary, self.container)
+            if sound is not None:
+                self.audio_streams, self.audio_packets = len(sound), sound.packets
+                self.notes += sound.notes
+                self.damage += sound.damage
 
     def _add_video(self, out: Any, template: Any) -> Any:
         stream, info = out.add_stream_from_template(template, opaque=True), self.info
@@ -332,7 +349,8 @@ class _Film:
         context = stream.codec_context
         if info.rate:
             context.framerate = info.rate
-        context.sample_aspect_ratio = info.sample_aspect_ratio
+        context.sample_aspect_ratio = self.plan.aspect
+        context.field_order = template.codec_context.field_order
         context.color_primaries, context.color_trc = info.colour_primaries or 2, info.colour_transfer or 2
         if context.name == "hevc" and self.container in ("mp4", "mov"):
             context.codec_tag = "hvc1"
@@ -372,75 +390,16 @@ class _Film:
             return delay
         return max(delay, min(int(times[-1] - times[-1 - delay]), int(_LONGEST_LEAD / self.base)))
 
-    def _audio_packets(
-        self, source: Any, tracks: dict[int, Any], shift: Fraction, window: tuple[Fraction, Fraction | float] | None
-    ) -> Iterator[tuple[float, Any]]:
-        last: dict[int, int] = {}
-        errors = mended = 0
-        while errors <= _MAX_ERRORS:
-            try:
-                for packet in source.demux(list(source.streams.audio)):
-                    errors = 0
-                    if not packet.size:
-                        continue
-                    base, index = packet.time_base, packet.stream_index
-                    ticks = round(shift / base)
-                    pts = packet.pts if packet.pts is not None else packet.dts
-                    if pts is None:
-                        pts = last.get(index, 0)
-                    elif window is not None:
-                        until = (pts + (packet.duration or 0)) * base
-                        if until <= window[0] or pts * base >= window[1]:
-                            continue
-                    dts = packet.dts if packet.dts is not None else pts
-                    pts, dts = pts - ticks, dts - ticks
-                    if self.container == "avi":
-                        pts, dts = max(pts, 0), max(dts, 0)
-                    if index in last and dts <= last[index]:
-                        mended += 1
-                        dts = last[index] + 1
-                    last[index], pts = dts, max(pts, dts)
-                    packet.pts, packet.dts, packet.stream = pts, dts, tracks[index]
-                    yield float(dts * base), packet
-                break
-            except (av.FFmpegError, OSError):
-                errors += 1
-        if errors:
-            self.notes.append("The sound could not be read to its end.")
-        if mended:
-            text = "packets of sound had times that fall back and were moved behind the one before."
-            self.notes.append(f"{mended} {text}")
-
     def animate(self, overwrite: bool) -> None:
         """Write pictures without sound."""
-        reader, number = RGBReader(), 0
-        with VideoWriter(self.path, self.info, self.options, overwrite=overwrite, origin=int(self.times[0])) as writer:
+        reader, number, info = RGBReader(), 0, self.info
+        with VideoWriter(self.path, info, self.options, overwrite=overwrite, origin=int(self.times[0])) as writer:
+            writer.synthetic = self.synthetic
             for piece in self.paths:
                 with closing(av.open(locator(piece))) as file:
                     for frame in file.decode(video=0):
                         pts = int(self.times[number])
-                        image, time = reader(frame), float(pts * self.info.time_base)
+                        image, time = resized(reader(frame), info.width, info.height), float(pts * info.time_base)
                         writer.write(Frame(number, pts, time, image, int(self.ends[number]) - pts))
                         number += 1
 
-
-def _add_audio(out: Any, source: Any, path: Path) -> dict[int, Any]:
-    tracks = {}
-    for stream in source.streams.audio:
-        try:
-            track = out.add_stream_from_template(stream)
-        except ValueError as error:
-            raise _no_room(path, stream) from error
-        if stream.language:
-            track.metadata["language"] = stream.language
-        track.disposition = stream.disposition & av.stream.Disposition.default
-        tracks[stream.index] = track
-    return tracks
-
-
-def _no_room(path: Path, stream: Any) -> InputError:
-    codec = stream.codec_context.name if stream.codec_context is not None else "unknown"
-    return InputError(
-        f"{path}: this kind of file cannot hold the source's sound ({codec}); write .mkv, or leave the sound out "
-        "with --audio drop"
-    )

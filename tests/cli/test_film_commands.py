@@ -61,6 +61,8 @@ def test_render_takes_what_was_analysed(tmp_path: Path, engine: StandIn) -> None
     call(place, source, "-o", tmp_path / "2.mp4", "--fallback", "solid", "--decisions", "d", "--force", of=render)
     assert engine.films[1]["settings"].fallback == "black"  # the older word
     assert (engine.films[1]["decisions"], engine.films[1]["force"]) == ("d", True)
+    call(place, source, "-o", tmp_path / "3.mp4", "--no-tag", of=render)
+    assert [film["encode"].tag for film in engine.films] == [True, True, False]
 
 
 def test_render_refuses_a_damaged_project(tmp_path: Path, engine: StandIn) -> None:

@@ -25,6 +25,7 @@ from ficgan.faces import Alignment, Face, FaceDetector, Recognizer, get_detector
 from ficgan.policy import Policy
 from ficgan.video import (
     Cancelled,
+    EncodeOptions,
     People,
     Rules,
     VideoResult,
@@ -549,3 +550,16 @@ def test_memory_stays_flat_over_3000_frames(tmp_path: Path) -> None:
         growth = max(used[stage, n] for n in range(400, 3001, 100)) - used[stage, 300]
         print(f"{stage}: {growth:.1f} MiB more after frame 300")
         assert growth < 50, stage
+
+
+@pytest.mark.parametrize(
+    ("mode", "tag", "marked"), [("ficgan", True, True), ("ficgan", False, False), ("solid", True, False)]
+)
+def test_a_film_is_marked_where_the_model_drew_in_it(tmp_path: Path, mode: str, tag: bool, marked: bool) -> None:
+    source = film(tmp_path / "a.mp4", pair(20))
+    result = redact(
+        source, tmp_path / "b.mp4", how=tools(face_model=crop_model()), settings={"mode": mode},
+        encode=EncodeOptions(tag=tag),
+    )  # fmt: skip
+    assert (b"DigitalSourceType" in (tmp_path / "b.mp4").read_bytes()) == result.synthetic == marked
+    assert result.to_dict()["synthetic_tag"] == marked

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import tracemalloc
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 
@@ -99,6 +100,8 @@ def test_an_odd_angle_is_left_undone() -> None:
         ("libx265", "yuv420p10le", ".mp4", (96, 64)),
         ("ffv1", "yuva444p", ".mkv", (96, 64)),
         ("ffv1", "bgra", ".mkv", (96, 64)),
+        ("libvpx-vp9", "yuva420p", ".webm", (96, 64)),
+        ("libvpx-vp9", "yuv420p", ".webm", (96, 64)),
         ("ffv1", "gray", ".mkv", (96, 64)),
         ("ffv1", "gbrp16le", ".mkv", (96, 64)),
         ("mjpeg", "yuvj420p", ".mov", (96, 64)),
@@ -116,7 +119,7 @@ def test_pixel_formats(tmp_path: Path, codec: str, pixel_format: str, suffix: st
         wanted = np.repeat((wanted @ [0.299, 0.587, 0.114])[..., None], 3, axis=2)
     assert np.abs(frames[4].image.astype(float) - wanted).mean() < 4
     assert bool([n for n in source.notes if "8 bits" in n]) == any(depth in pixel_format for depth in ("10", "16"))
-    assert bool([n for n in source.notes if "Transparency" in n]) == (pixel_format in ("yuva444p", "bgra"))
+    assert bool([n for n in source.notes if "Transparency" in n]) == ("a" in pixel_format.replace("gray", ""))
 
 
 @pytest.mark.parametrize("size", [(96, 64), (96, 640)])
@@ -237,6 +240,37 @@ def test_truncated_files_are_read_to_the_cut(tmp_path: Path, suffix: str) -> Non
     if suffix != ".ts":  # a transport stream says nowhere how long it is
         assert len(source.damage) >= 1
         assert "cut off at" in source.damage[0] and source.damage[0].startswith(str(path))
+
+
+@pytest.mark.parametrize("options", [{"movflags": "+faststart"}, {"movflags": "+frag_keyframe+empty_moov"}])
+@pytest.mark.parametrize("share", [0.35, 0.5, 0.65, 0.8])
+def test_a_cut_costs_no_picture_that_is_whole(tmp_path: Path, options: dict[str, str], share: float) -> None:
+    """Threads decode several pictures at a time; after the one that is cut some wait. On one core there are none."""
+    path = tmp_path / "a.mp4"
+    make_clip(path, 120, options=options)
+    data = path.read_bytes()
+    path.write_bytes(data[: round(len(data) * share)])
+    whole = 0
+    with av.open(str(path)) as file:
+        file.streams.video[0].codec_context.thread_count = 1
+        for packet in file.demux(video=0):
+            with suppress(av.InvalidDataError):
+                whole += len(packet.decode())
+    source, frames = read(path)
+    assert len(frames) == whole > 3 and source.damage
+    assert len({frame.pts for frame in frames}) == whole
+
+
+@pytest.mark.parametrize("suffix", [".mkv", ".mp4", ".ts", ".nut", ".webm"])
+@pytest.mark.parametrize("audio_at", [None, 0.0, 5.0])
+def test_a_late_start_is_no_damage(tmp_path: Path, suffix: str, audio_at: float | None) -> None:
+    path, codec = tmp_path / f"a{suffix}", "libvpx-vp9" if suffix == ".webm" else "libx264"
+    sound = {} if audio_at is None else {"audio": "libopus", "audio_at": (audio_at,), "audio_seconds": 8 - audio_at}
+    make_clip(path, range(5000, 8000, 40), time_base=Fraction(1, 1000), codec=codec, **sound)  # type: ignore[arg-type]
+    source, frames = read(path)
+    assert len(frames) == 75 and not source.damage
+    if audio_at != 0:
+        assert source.info.duration == pytest.approx(3, abs=0.1)
 
 
 def test_a_stream_joined_midway_begins_at_a_whole_picture(tmp_path: Path) -> None:

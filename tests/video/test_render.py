@@ -134,6 +134,35 @@ def test_the_gate_reads_again_after_a_while_and_not_in_between(face_model: FaceM
     assert render.casts["a"].distance == 1.0
 
 
+@pytest.mark.parametrize("near", ["track", "model"])
+def test_the_gate_reads_where_the_track_and_where_the_model_has_the_face(
+    face_model: FaceModel, monkeypatch: pytest.MonkeyPatch, near: str
+) -> None:
+    """A face must pass at both: choosing it and drawing it."""
+    frames, see = [job(n, (1, "a", 100, "ficgan")) for n in range(2)], face_model.see
+    own = frames[0].appearances[0].face.landmarks
+    found = own + np.float32(5)
+    monkeypatch.setattr(
+        face_model, "see", lambda pairs, known=None: [replace(one, landmarks=found) for one in see(pairs, known)]
+    )
+
+    class Picky(Gate):
+        """Takes whatever it reads at one of the two places for the source."""
+
+        def embed(self, image: Image, landmarks: ArrayLike) -> NDArray[np.float32]:
+            return np.asarray(landmarks)[:, 0]
+
+        def between(self, a: ArrayLike) -> float:
+            return 0.0 if np.array_equal(a, own[0] if near == "track" else found[0]) else 1.0
+
+    for audited in (False, True):
+        render = renderer(face_model, Picky())
+        if audited:
+            audition(render, *frames)
+        render(frames)
+        assert render.counts == {"plain": 2}, "nothing passes"
+
+
 @dataclass
 class FrameGate(Gate):
     """Takes the results of some frames for their source, and is near to it on others; the first pixel says which."""

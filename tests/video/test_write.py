@@ -8,7 +8,7 @@ import resource
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
@@ -18,8 +18,18 @@ import numpy as np
 import pytest
 from clips import Image, ffmpeg, make_clip, number_of, picture, variable_times
 
+from ficgan import sandbox
 from ficgan.errors import InputError, UsageError
-from ficgan.video import EncodeOptions, Frame, SegmentWriter, VideoInfo, VideoWriter, finished_segments, open_video
+from ficgan.video import (
+    EncodeOptions,
+    Frame,
+    SegmentWriter,
+    VideoInfo,
+    VideoWriter,
+    finished_segments,
+    media,
+    open_video,
+)
 from ficgan.video.encode import plan_encoding
 
 INFO = VideoInfo(96, 64, Fraction(1, 90_000), Fraction(30), None, None)
@@ -143,6 +153,59 @@ def test_colours_come_back(tmp_path: Path, space: int, full: bool, options: Enco
     assert found.colour_primaries == 1
 
 
+@pytest.mark.parametrize("pixel_format", ["yuv420p", "yuv422p", "yuv444p", "yuv420p10le"])
+def test_a_film_gets_no_darker(tmp_path: Path, pixel_format: str) -> None:
+    """Its planes come back as they were: on average, and but for what 8 bits of RGB cannot hold."""
+    first, second = tmp_path / "a.mkv", tmp_path / "b.mkv"
+    ramp = np.linspace(20, 230, 96).astype(np.uint8)
+    image = np.stack([np.tile(np.roll(ramp, 30 * n), (64, 1)) for n in range(3)], -1)
+    make_clip(first, 2, codec="ffv1", pixel_format=pixel_format, pictures=[image, image[:, ::-1]])
+    with open_video(first) as source, VideoWriter(second, source.info, EncodeOptions(codec="ffv1")) as writer:
+        for frame in source.frames():
+            writer.write(frame)
+    planes = []
+    for path in (first, second):
+        with av.open(str(path)) as file:
+            pictures = [picture.to_ndarray() for picture in file.decode(video=0)]
+            height = file.streams.video[0].height
+            planes.append(np.stack([p[0] if pixel_format == "yuv444p" else p[:height] for p in pictures]).astype(int))
+    error = planes[1] - planes[0]
+    assert abs(error.mean()) < (0.5 if "10" in pixel_format else 0.1)
+
+
+MASTERING = "G(13250,34500)B(7500,3000)R(34000,16000)WP(15635,16450)L(10000000,1)"
+
+
+@pytest.mark.parametrize(
+    ("suffix", "codec", "kept"),
+    [(".mp4", "h264", True), (".mkv", "hevc", True), (".mov", "hevc", True), (".webm", "vp9", False)],
+)
+@pytest.mark.parametrize(("mastering", "light"), [(MASTERING, "1000,400"), (MASTERING, ""), ("", "800,100")])
+def test_what_hdr10_says_is_kept_or_said_to_be_lost(
+    tmp_path: Path, suffix: str, codec: str, kept: bool, mastering: str, light: str
+) -> None:
+    from test_mux import redo
+
+    source, output = tmp_path / "a.mp4", tmp_path / f"b{suffix}"
+    info = replace(INFO, width=192, height=128, pixel_format="yuv420p10le", colour_transfer=16)
+    info = replace(info, mastering_display=mastering, light_level=light)
+    write(source, [0, 3000, 6000], info, codec="hevc")
+    found, _ = read(source)
+    assert (found.mastering_display, found.light_level) == (mastering, light)
+    result = redo(source, output, codec=codec)
+    found, _ = read(output)
+    assert (found.mastering_display, found.light_level) == ((mastering, light) if kept else ("", ""))
+    assert any("HDR10" in note for note in result.notes) != kept
+
+
+def test_what_a_film_says_of_its_light_is_no_option_of_an_encoder() -> None:
+    told = sandbox.from_json(sandbox.to_json(asdict(INFO)))
+    assert media._info_of({**told, "light_level": "1,2", "mastering_display": MASTERING})
+    for lie in ({"light_level": "1,2:pass=1:stats=/tmp/x"}, {"mastering_display": "G(1,2)\n"}, {"fields": "tff:x"}):
+        with pytest.raises((TypeError, ValueError)):
+            media._info_of({**told, **lie})
+
+
 @pytest.mark.parametrize(
     ("codec", "suffix"),
     [
@@ -176,6 +239,106 @@ def test_shape_of_pixels_and_no_rotation(tmp_path: Path) -> None:
     write(path, [0, 3000, 6000], replace(INFO, sample_aspect_ratio=Fraction(4, 3), rotation=90))
     found, _ = read(path)
     assert found.sample_aspect_ratio == Fraction(4, 3) and found.rotation == 0
+
+
+@pytest.mark.parametrize(
+    ("aspect", "stored"),
+    [
+        (Fraction(2), (48, 64)), (Fraction(1, 2), (96, 32)), (Fraction(4, 3), (72, 64)), (Fraction(10, 11), (96, 64)),
+        (Fraction(1000), (96, 64)),
+    ],
+)  # fmt: skip
+def test_faces_are_seen_unsqueezed_and_what_does_not_change_is_stored_as_it_was(
+    tmp_path: Path, aspect: Fraction, stored: tuple[int, int]
+) -> None:
+    first, second = tmp_path / "a.mp4", tmp_path / "b.mp4"
+    info = replace(INFO, sample_aspect_ratio=aspect, pixel_format="bgr24")
+    write(first, [0, 3000, 6000], info, codec="libx264rgb", crf=0)
+    with open_video(first) as source:
+        assert (source.info.width, source.info.height, source.info.stored) == (96, 64, stored)
+        with VideoWriter(second, source.info, EncodeOptions(codec="libx264rgb", crf=0)) as writer:
+            for frame in source.frames():
+                assert frame.image.shape == (64, 96, 3)
+                assert np.abs(frame.image.astype(int) - picture(frame.index)).mean() < 8, "the shape that was meant"
+                image = frame.image.copy()
+                image[20:40, 30:60] = (255, 0, 255)
+                writer.write(frame, image if frame.index else None)
+    pictures = []
+    for path in (first, second):
+        with av.open(str(path)) as file:
+            assert (file.streams.video[0].width, file.streams.video[0].height) == stored
+            pictures.append([frame.to_ndarray(format="rgb24") for frame in file.decode(video=0)])
+    x, y = stored[0] / 96, stored[1] / 64
+    for before, after in list(zip(*pictures, strict=True))[1:]:
+        changed = (before != after).any(-1)
+        inside = slice(round(20 * y) + 1, round(40 * y) - 1), slice(round(30 * x) + 1, round(60 * x) - 1)
+        assert changed[inside].all() and (after[inside] == (255, 0, 255)).all()
+        changed[round(20 * y) - 1 : round(40 * y) + 1, round(30 * x) - 1 : round(60 * x) + 1] = False
+        assert not changed.any()
+    assert np.array_equal(pictures[0][0], pictures[1][0])
+
+
+@pytest.mark.parametrize(
+    ("suffix", "codec", "size"),
+    [(".mkv", "h264", (48, 64)), (".mp4", "vp9", (48, 64)), (".webm", "vp9", (96, 64)), (".mkv", "ffv1", (96, 64)),
+     (".gif", "h264", (96, 64))],
+)  # fmt: skip
+def test_pixels_are_square_where_nothing_would_say_that_they_are_not(
+    tmp_path: Path, suffix: str, codec: str, size: tuple[int, int]
+) -> None:
+    from test_mux import redo
+
+    source, output = tmp_path / "a.mp4", tmp_path / f"b{suffix}"
+    write(source, [0, 3000, 6000], replace(INFO, sample_aspect_ratio=Fraction(2)))
+    redo(source, output, codec=codec)
+    with av.open(str(output)) as file:
+        stream = file.streams.video[0]
+        assert (stream.width, stream.height) == size
+        assert (stream.sample_aspect_ratio or 1) == 96 // size[0]
+    assert [number_of(frame.image) for frame in read(output)[1]] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("fields", ["tff", "bff"])
+@pytest.mark.parametrize(
+    ("suffix", "codec", "said"),
+    [
+        (".mp4", "h264", True), (".mkv", "h264", True), (".ts", "h264", True), (".mp4", "mpeg4", True),
+        (".mkv", "ffv1", True), (".webm", "vp9", False), (".mkv", "hevc", False),
+    ],
+)  # fmt: skip
+def test_players_learn_that_a_picture_is_interlaced(
+    tmp_path: Path, fields: str, suffix: str, codec: str, said: bool
+) -> None:
+    from test_mux import redo
+
+    source, output = tmp_path / "a.mp4", tmp_path / f"b{suffix}"
+    write(source, [3000 * n for n in range(12)], replace(INFO, fields=fields))
+    assert read(source)[0].fields == fields
+    result = redo(source, output, codec=codec)
+    info, found = read(output)
+    assert info.fields == (fields if said else "") and [number_of(frame.image) for frame in found] == list(range(12))
+    assert bool(result.notes) != said
+
+
+@pytest.mark.parametrize(
+    ("turn", "fields"), [((0.0, False, True), "bff"), ((180.0, False, False), "bff"), ((90.0, False, False), "")]
+)
+def test_turning_a_picture_turns_its_rows(tmp_path: Path, turn: tuple[float, bool, bool], fields: str) -> None:
+    path, turned = tmp_path / "a.mp4", tmp_path / "b.mp4"
+    write(path, [0, 3000], replace(INFO, fields="tff"))
+    with av.open(str(path)) as file, av.open(str(turned), "w") as out:
+        stream = out.add_stream_from_template(file.streams.video[0])
+        stream.set_display_rotation(turn[0], hflip=turn[1], vflip=turn[2])
+        for packet in file.demux(video=0):
+            if packet.size:
+                packet.stream = stream
+                out.mux(packet)
+    assert read(turned)[0].fields == fields
+
+
+def test_rows_that_are_no_whole_pairs_are_not_said_to_be_interlaced(tmp_path: Path) -> None:
+    writer = write(tmp_path / "a.mp4", [0, 3000], replace(INFO, height=66, fields="tff"))
+    assert read(tmp_path / "a.mp4")[0].fields == "" and len(writer.notes) == 1
 
 
 def test_the_index_comes_first(tmp_path: Path) -> None:

@@ -1,0 +1,216 @@
+"""The sound of a film on its way into the result: copied as it is, or recoded where the container cannot hold it."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+
+from ficgan import sandbox
+from ficgan.errors import InputError
+from ficgan.video.encode import holds
+from ficgan.video.read import open_input
+
+__all__ = ["Sound"]
+
+_MAX_ERRORS = 100
+"""Reading errors in a row after which the rest of the sound is given up."""
+_ENCODERS = {"aac": "AAC", "libopus": "Opus"}
+"""For sound that a container cannot hold, best first, and their names."""
+_BIT_RATE = 96_000
+"""Of each channel."""
+
+
+class Sound:
+    """The sound of a file that goes into a container; close it at the end.
+
+    Args:
+        source: the file.
+        name: its name in messages.
+        out: the opened container of PyAV; a track is added for each stream of sound.
+        container: FFmpeg's name of it.
+        path: the result, for messages.
+
+    Raises:
+        InputError: the source cannot be opened, or a stream can be neither copied nor recoded.
+    """
+
+    def __init__(self, source: Path, name: str, out: Any, container: str, path: Path) -> None:
+        self._name, self._container, self._path = name, container, path
+        self._notes: dict[str, None] = {}
+        self._recoded: set[int] = set()
+        self._framed: set[int] = set()
+        """Streams of AAC as broadcasts have it, each packet in a frame. FFmpeg takes them out if the first one is."""
+        self._heard: defaultdict[int, Fraction] = defaultdict(Fraction)
+        """Recoded stream → second up to which it was decoded."""
+        self._lost = self._mended = 0
+        self.packets = 0
+        """Written so far."""
+        self._file = open_input(source, name)
+        try:
+            streams = self._file.streams.audio
+            known = [s for s in streams if s.codec_context is None or s.codec_context.sample_rate]
+            self._broken = len(known) < len(streams)  # nothing of them could be decoded
+            self._streams = known
+            self._tracks = {stream.index: self._add(out, stream) for stream in known}
+        except BaseException:
+            self.close()
+            raise
+
+    def __len__(self) -> int:
+        return len(self._tracks)
+
+    @property
+    def starts(self) -> list[Fraction]:
+        """When each stream begins, seconds."""
+        return [s.start_time * s.time_base for s in self._streams if s.start_time is not None]
+
+    @property
+    def notes(self) -> list[str]:
+        """What is worth knowing, each a sentence; complete at the end."""
+        moved = f"{self._mended} packets of sound had times that fall back and were moved behind the one before."
+        return [*self._notes, *([moved] if self._mended else [])]
+
+    @property
+    def damage(self) -> list[str]:
+        """What of the sound is lost, each a sentence; complete at the end."""
+        found = []
+        if self._lost:
+            packets = "1 packet of its sound is" if self._lost == 1 else f"{self._lost} packets of its sound are"
+            found.append(f"{self._name}: {packets} damaged and left out.")
+        if self._broken:
+            found.append(f"{self._name}: its sound, or a part of it, could not be read.")
+        return found
+
+    def refusal(self) -> InputError:
+        """Why the container does not take the sound."""
+        names = ", ".join(sorted({_codec(stream) for stream in self._file.streams.audio}))
+        return InputError(
+            f"{self._path}: this kind of file cannot hold the source's sound ({names}); write .mov or .mkv, or leave "
+            "the sound out with --audio drop"
+        )
+
+    def _add(self, out: Any, stream: Any) -> Any:
+        if _copies(self._container, stream):
+            track = out.add_stream_from_template(stream)
+            if _codec(stream) == "aac" and not stream.codec_context.extradata:
+                self._framed.add(stream.index)
+        else:
+            encoder = next((name for name in _ENCODERS if holds(self._container, name)), None)
+            # What strangers made is decoded in a child alone, and the child decodes no sound.
+            if encoder is None or stream.codec_context is None or sandbox.is_on():
+                raise self.refusal()
+            source, rates = stream.codec_context, av.Codec(encoder, "w").audio_rates or ()
+            track = out.add_stream(encoder, rate=source.sample_rate if source.sample_rate in rates else 48_000)
+            number = source.layout.nb_channels
+            plain = {1: "mono", 2: "stereo"}.get(number)  # a file may state their number alone
+            track.codec_context.layout = plain or source.layout
+            track.codec_context.bit_rate = _BIT_RATE * number
+            self._recoded.add(stream.index)
+            kind = f"{self._container} holds no {_codec(stream)}"
+            self._notes[f"The sound is recoded to {_ENCODERS[encoder]}: {kind}."] = None
+        if stream.language:
+            track.metadata["language"] = stream.language
+        track.disposition = stream.disposition & av.stream.Disposition.default
+        return track
+
+    def read(
+        self, shift: Fraction, window: tuple[Fraction, Fraction | float] | None
+    ) -> Iterator[tuple[float, Any]]:
+        """Packets to write, each with the second of its decoding.
+
+        Args:
+            shift: seconds that are taken off all times.
+            window: seconds between which sound counts, to whole packets; None: all of it.
+        """
+        last: dict[int, int] = {}
+        errors = 0
+        while self._streams and errors <= _MAX_ERRORS:
+            try:
+                for packet in self._file.demux(self._streams):
+                    errors = 0
+                    if not packet.size:
+                        continue
+                    base, index = packet.time_base, packet.stream_index
+                    ticks = round(shift / base)
+                    pts = packet.pts if packet.pts is not None else packet.dts
+                    if pts is None:
+                        pts = last.get(index, 0)
+                    elif window is not None:
+                        until = (pts + (packet.duration or 0)) * base
+                        if until <= window[0] or pts * base >= window[1]:
+                            continue
+                    dts = packet.dts if packet.dts is not None else pts
+                    pts, dts = pts - ticks, dts - ticks
+                    if self._container == "avi":
+                        pts, dts = max(pts, 0), max(dts, 0)
+                    if index in last and dts <= last[index]:
+                        self._mended += 1
+                        dts = last[index] + 1
+                    last[index], pts = dts, max(pts, dts)
+                    packet.pts, packet.dts = pts, dts
+                    yield from self._recode(packet) if index in self._recoded else self._copied(packet)
+                break
+            except (av.FFmpegError, OSError):
+                errors += 1
+        self._broken |= bool(errors)
+        for index in self._recoded:
+            yield from self._encoded(index, [*self._decoded(index, None), None])
+
+    def _copied(self, packet: Any) -> Iterator[tuple[float, Any]]:
+        if packet.stream_index in self._framed and bytes(packet)[:1] != b"\xff":
+            self._lost += 1
+            return
+        packet.stream = self._tracks[packet.stream_index]
+        yield float(packet.dts * packet.time_base), packet
+
+    def _recode(self, packet: Any) -> Iterator[tuple[float, Any]]:
+        return self._encoded(packet.stream_index, self._decoded(packet.stream_index, packet))
+
+    def _decoded(self, index: int, packet: Any) -> list[Any]:
+        try:
+            frames = list(self._file.streams[index].codec_context.decode(packet))
+        except (av.FFmpegError, ValueError):
+            self._lost += 1
+            return []
+        for frame in frames:  # of several in one packet the first alone has a time
+            if frame.pts is None:
+                frame.pts = round(self._heard[index] / frame.time_base)
+            self._heard[index] = frame.pts * frame.time_base + Fraction(frame.samples, frame.sample_rate)
+        return frames
+
+    def _encoded(self, index: int, frames: list[Any]) -> Iterator[tuple[float, Any]]:
+        for frame in frames:
+            for packet in self._tracks[index].encode(frame):
+                yield float(packet.dts * packet.time_base), packet
+
+    def mux(self, out: Any, packet: Any) -> None:
+        """Write a packet of sound; one that is damaged is left out."""
+        try:
+            out.mux(packet)
+        except av.InvalidDataError:  # the frame of a packet of a broadcast is damaged
+            self._lost += 1
+        else:
+            self.packets += 1
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _codec(stream: Any) -> str:
+    return "unknown" if stream.codec_context is None else str(stream.codec_context.name)
+
+
+def _copies(container: str, stream: Any) -> bool:
+    """Whether a container holds the sound of a stream as it is."""
+    with closing(av.open(f"file:{os.devnull}", "w", format=container)) as trial, suppress(av.FFmpegError, ValueError):
+        trial.add_stream_from_template(stream)
+        trial.start_encoding()
+        return True
+    return False
