@@ -491,7 +491,8 @@ class VideoWriter:
 def _fields_filter(plan: Encoding) -> Any:
     graph = av.filter.Graph()
     width, height = plan.size
-    source = graph.add_buffer(width=width, height=height, format=plan.pixel_format, time_base=plan.time_base)
+    format = av.VideoFormat(plan.pixel_format)
+    source = graph.add_buffer(width=width, height=height, format=format, time_base=plan.time_base)
     mark, end = graph.add("setfield", f"mode={plan.fields}"), graph.add("buffersink")
     source.link_to(mark)
     mark.link_to(end)

@@ -351,9 +351,9 @@ class VideoSource(ABC):
             zero = pts if zero is None else zero
             self.end_pts = pts + (raw.duration or clock.interval)
             if index >= first and (wanted is None or wanted(index)):
-                stored = self._fitted(raw.rgb())
-                image = resized(stored, self.info.width, self.info.height)
-                stored = None if image is stored else stored
+                picture = self._fitted(raw.rgb())
+                image = resized(picture, self.info.width, self.info.height)
+                stored = None if image is picture else picture
                 yield Frame(index, pts, float((pts - zero) * base), image, raw.duration, stored)
             index += 1
         # Where B-frames meet a variable rate, the duration stored with the last picture is that of another one.

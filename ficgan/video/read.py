@@ -400,7 +400,7 @@ def _fields(frame: Any, orientation: Orientation | None) -> str:
         return ""
     graph = av.filter.Graph()  # PyAV tells no more, and containers know it of few films
     begin = graph.add_buffer(
-        width=frame.width, height=frame.height, format=frame.format.name, time_base=Fraction(1, 1000)
+        width=frame.width, height=frame.height, format=frame.format, time_base=Fraction(1, 1000)
     )
     passed, end = graph.add("select", "eq(interlace_type,TOPFIRST)"), graph.add("buffersink")
     begin.link_to(passed)
