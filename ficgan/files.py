@@ -96,7 +96,7 @@ def atomic_write(path: str | os.PathLike[str], *, overwrite: bool = False, mode:
     Args:
         path: the file to write; its folder must exist.
         overwrite: replace an existing file. Otherwise that is an error, also when it appears while the block runs.
-        mode: its permissions, less the umask; 0o600 for what only its owner may read.
+        mode: its permissions, less the umask; 0o600, whatever the umask, for what only its owner may read.
 
     Raises:
         TakenError: `path` exists already.
@@ -126,6 +126,8 @@ def _partial(path: Path, overwrite: bool, mode: int) -> Iterator[tuple[Path, int
     try:
         with _reported(path, "; choose another output folder"):
             descriptor = _locked(temporary, mode)
+            if mode == 0o600:
+                temporary.chmod(mode)
         try:
             yield temporary, descriptor
             with _reported(path):
