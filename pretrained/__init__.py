@@ -1,4 +1,4 @@
-"""The embedded networks: default model and identity bank, two face detectors, face mesh, the gate, and the reader of kinds.
+"""The embedded networks: default model and bank, two face detectors, face mesh, the gate, and the reader of kinds.
 
 `manifest.json` lists the files: `{"files": {"NAME": {"role": ROLE, "sha256": HEX, …}}, …}`, and
 states the licence, the data, the training record and the measured figures beside them.
