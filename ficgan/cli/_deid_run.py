@@ -139,7 +139,14 @@ class Run:
             ready = [job for job in plan.jobs if job in wanted]
         self._report.begin(len(ready))
         engine, done = make_engine(), 0
-        self._check_seed(engine)
+        if self._is_of_another_seed(engine, ready) and self.options.linked:
+            for job in ready:
+                if job not in self._finished:
+                    message = f"{job.name}: is left, since the photos that are finished were made with another seed"
+                    self._fail_unbegun(job.name, job.output, message)
+            return
+        if self.options.linked and self._seeded:
+            engine = make_engine()  # the other has met people
         for film, group in groupby(ready, lambda job: job.film):
             for job in (self._films if film else self._photos)(list(group), engine):
                 done += 1
@@ -192,6 +199,10 @@ class Run:
             raise InputError(
                 f"{job.name}: {job.output} exists and its side-car does not; use --overwrite to replace it"
             )
+        if record.get("sha256") not in (None, file_digest(job.output)):
+            raise InputError(
+                f"{job.name}: {job.output} is not the file that its side-car tells of; use --overwrite to replace it"
+            )
         if not job.address and record.get("input_sha256") not in (None, file_digest(job.source)):
             raise InputError(f"{job.name}: {job.output} was made of another file; use --overwrite to replace it")
         told, before = json.loads(as_json(self.options.recorded)), record.get("options")
@@ -205,11 +216,16 @@ class Run:
             self._seeded.append((job, record))
         return True
 
-    def _check_seed(self, engine: Any) -> None:
-        """Results of another seed are failures. A short seed is recorded nowhere, so one photo is drawn again."""
-        if not self._seeded:
-            return
+    def _is_of_another_seed(self, engine: Any, jobs: list[Job]) -> bool:
+        """Results of another seed are failures. A short seed is recorded nowhere, so one photo is drawn again.
+
+        Where people are linked, those before it are drawn, too: whose face it is depends on them.
+        """
         photo = next((one for one in self._seeded if not one[0].film and shows_seed(one[1])), None)
+        if photo is not None and self.options.linked:
+            for job in jobs[: jobs.index(photo[0])]:
+                with suppress(Exception):
+                    self._photo(job, engine)
         other = photo is not None and not same_draws(self._photo(photo[0], engine)[0], photo[1])
         for job, record in self._seeded:
             promise = record.get("seed_commitment") if job.film else None
@@ -218,11 +234,15 @@ class Run:
                 self._fail(f"{job.name}: {job.output} was made with another seed; use --overwrite to replace it")
             elif job.film and promise is None:
                 self._report.info(f"{job.name}: {job.output} stays; whether this seed made it is not recorded.")
+        return other
 
     def _check_free(self, job: Job) -> None:
         if self.options.overwrite:
             return
-        for path in (job.output, sidecar_path(job.output)) if self.options.sidecar else (job.output,):
+        side = sidecar_path(job.output)
+        if self.options.sidecar and not job.output.exists() and own_sidecar(job.output) is not None:
+            raise TakenError(f"{job.name}: {side} is there without its result; remove it, or use --overwrite")
+        for path in (job.output, side) if self.options.sidecar else (job.output,):
             if path.exists() or path.is_symlink():
                 raise TakenError(
                     f"{job.name}: {path} exists already; use --skip-existing to do the rest, --overwrite to replace it"

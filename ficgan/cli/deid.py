@@ -116,8 +116,11 @@ def deid(inputs: tuple[str, ...], out: str | None, **given: Any) -> None:
     for name in inputs:
         if name.isdecimal() and not Path(name).exists():
             raise UsageError(f"{name}: no such file; the number of people is --k {name}, and -k keeps a film's sound")
-    if given["link"] == "job" and given["skip_existing"] and given["seed"] is None:
-        raise UsageError("--link job goes on with --skip-existing only with the --seed of the run before: give both")
+    linked = given["link"] == "job" and mode.partition(":")[0] == "ficgan"
+    if linked and given["skip_existing"] and (given["seed"] is None or not given["sidecar"]):
+        raise UsageError(
+            "--link job goes on with --skip-existing only with the --seed of the run before, and with side-cars"
+        )
     credentials = None
     if given["sign"]:
         from ficgan.records.credentials import Credentials
@@ -150,7 +153,7 @@ def deid(inputs: tuple[str, ...], out: str | None, **given: Any) -> None:
     }  # fmt: skip
     run_options = RunOptions(
         max_pixels=opts.max_pixels(given), jobs=jobs, recorded=opts.recorded(given),
-        film=film_options, linked=given["link"] == "job", credentials=credentials,
+        film=film_options, linked=linked, credentials=credentials,
         **{name: given[name] for name in FOR_FILES},
     )  # fmt: skip
     with Progress(given["progress"], unit="file" if films else "image", quiet=given["quiet"]) as report:

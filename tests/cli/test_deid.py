@@ -9,6 +9,7 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+import pytest
 from PIL import Image
 from standin import BLUE, GREEN, Result, StandIn, call, files, photo
 
@@ -89,6 +90,20 @@ def test_a_rerun_leaves_results_alone(tmp_path: Path, engine: StandIn) -> None:
     photo(tmp_path / "a.png")
     summary, _ = call(tmp_path, "--overwrite")
     assert (summary["written"], summary["skipped"]) == (2, 2) and files(tmp_path) == set(first)
+
+
+@pytest.mark.parametrize("put", ["the source", "another byte"])
+def test_a_rerun_takes_no_other_file_for_its_result(tmp_path: Path, engine: StandIn, put: str) -> None:
+    source, result = photo(tmp_path / "in/a.png"), tmp_path / "out/a.png"
+    call(tmp_path / "in", "-o", tmp_path / "out")
+    data = source.read_bytes() if put == "the source" else result.read_bytes() + b"\0"
+    result.write_bytes(data)
+    summary, said = call(tmp_path / "in", "-o", tmp_path / "out", "--skip-existing", code=3)
+    assert (summary["skipped"], summary["failed"]) == (0, 1) and "out/a.png" in said
+    assert result.read_bytes() == data
+    result.unlink()
+    _, said = call(tmp_path / "in", "-o", tmp_path / "out", "--skip-existing", code=3)
+    assert "a.png.json" in said and not result.exists()
 
 
 def test_results_are_known_by_sidecar_without_suffix_and_by_suffix_without_sidecar(
