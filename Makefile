@@ -55,6 +55,7 @@ test-faults: $(STAMP)
 # mypy does not follow the mapping of ops/, configs/ and pretrained/ in setup.py, so it reads a tree of links that looks as installed.
 lint: $(STAMP)
 	@$(BIN)/ruff check --output-format concise .
+	@$(BIN)/ruff format --check --quiet .
 	@rm -rf build/typing && mkdir -p build/typing/ficgan
 	@ln -s "$(CURDIR)"/ficgan/* "$(CURDIR)/ops" "$(CURDIR)/configs" "$(CURDIR)/pretrained" build/typing/ficgan/
 	@cd build/typing && "$(CURDIR)/$(BIN)/mypy" --config-file ../../pyproject.toml --cache-dir ../mypy -p ficgan

@@ -88,8 +88,15 @@ setup(
     package_dir={f"ficgan.{folder}": folder for folder in MAPPED},
     package_data={
         "ficgan": [
-            "py.typed", "lab/*.yaml", "lab/report/*.j2", "lab/*/*.yaml", "lab/*/page.html", "video/*.css",
-            "video/*.html", "video/*.js", "ui/page/*",
+            "py.typed",
+            "lab/*.yaml",
+            "lab/report/*.j2",
+            "lab/*/*.yaml",
+            "lab/*/page.html",
+            "video/*.css",
+            "video/*.html",
+            "video/*.js",
+            "ui/page/*",
         ],
         "ficgan.ops": ["csrc/*"],
         "ficgan.configs": ["*.yaml", "attack/*.yaml", "eval/*.yaml"],

@@ -39,9 +39,19 @@ _ROOMS = {
 }
 
 __all__ = [
-    "FICGAN", "Alignment", "Deidentifier", "FicganError", "IdentityBank", "InputError", "UsageError", "__version__",
-    "get_detector", "get_recognizer", "load_checkpoint", "load_config",
-]  # fmt: skip
+    "FICGAN",
+    "Alignment",
+    "Deidentifier",
+    "FicganError",
+    "IdentityBank",
+    "InputError",
+    "UsageError",
+    "__version__",
+    "get_detector",
+    "get_recognizer",
+    "load_checkpoint",
+    "load_config",
+]
 
 if TYPE_CHECKING:
     from ficgan.config import load_config

@@ -33,16 +33,7 @@ from ficgan.images import (
     output_suffix,
     unread,
 )
-from ficgan.records.sidecars import (
-    TOOL,
-    NewPhoto,
-    as_json,
-    film_record,
-    long_name,
-    new_photo,
-    same_draws,
-    shows_seed,
-)
+from ficgan.records.sidecars import TOOL, NewPhoto, as_json, film_record, long_name, new_photo, same_draws, shows_seed
 
 if TYPE_CHECKING:
     from ficgan.deidentify import Result
@@ -241,8 +232,9 @@ class Manifest:
                 raise UsageError(
                     f"{self.path}: belongs to a run with other options or folders; choose another output folder"
                 )
-            if "input" in entry and (self._present is None or entry["state"] != "done"
-                                     or entry["output"] in self._present):  # fmt: skip
+            if "input" in entry and (
+                self._present is None or entry["state"] != "done" or entry["output"] in self._present
+            ):
                 self._settle(entry)
             whole += len(line)
         self._file.truncate(whole)
@@ -371,9 +363,15 @@ class Worker:
     def _new(self, job: Job, data: bytes) -> NewPhoto:
         task = self._task
         return new_photo(
-            self._draw, data, job.input, output=job.output, max_pixels=task.max_pixels, tag=task.tag,
-            keep_metadata=task.keep_metadata, require_face=task.require_face,
-        )  # fmt: skip
+            self._draw,
+            data,
+            job.input,
+            output=job.output,
+            max_pixels=task.max_pixels,
+            tag=task.tag,
+            keep_metadata=task.keep_metadata,
+            require_face=task.require_face,
+        )
 
     def _photo(self, job: Job, data: bytes) -> dict[str, Any]:
         made = self._new(job, data)
@@ -413,15 +411,18 @@ def _counts(record: Mapping[str, Any]) -> dict[str, int]:
     if record.get("kind") == "film":
         check = record.get("check") or {}
         return {
-            "faces": record["tracks"], "masked": record["masked_people"],
-            "reidentified": len(check.get("findings", ())), "review": len(record.get("review", ())),
+            "faces": record["tracks"],
+            "masked": record["masked_people"],
+            "reidentified": len(check.get("findings", ())),
+            "review": len(record.get("review", ())),
             "frames": record["frames"],
-        }  # fmt: skip
+        }
     faces = record.get("faces", [])
     return {
-        "faces": len(faces), "masked": sum(face.get("action") == "masked" for face in faces),
+        "faces": len(faces),
+        "masked": sum(face.get("action") == "masked" for face in faces),
         "reidentified": sum(bool(face.get("matched")) for face in faces),
-    }  # fmt: skip
+    }
 
 
 # -- engines: many workers -------------------------------------------------------------------------------------------
@@ -546,9 +547,14 @@ def ray_engine(jobs: int, *, address: str | None = None, batch: int = 8) -> Engi
         names = [{"input": job.input, "output": job.output} for job in todo]
         blocks = max(jobs, -(-len(names) // (4 * batch)))
         made = ray.data.from_items(names, override_num_blocks=min(blocks, len(names))).map_batches(
-            _Actor, fn_constructor_args=(task,), batch_size=batch, num_cpus=1, max_restarts=-1, max_task_retries=2,
+            _Actor,
+            fn_constructor_args=(task,),
+            batch_size=batch,
+            num_cpus=1,
+            max_restarts=-1,
+            max_task_retries=2,
             compute=ray.data.ActorPoolStrategy(size=min(jobs, len(names))),
-        )  # fmt: skip
+        )
         try:
             for row in made.iter_rows():
                 yield json.loads(row["line"])
@@ -585,9 +591,14 @@ def _connect(ray: Any, jobs: int, address: str | None) -> None:
 
 
 def run(
-    task: Task, jobs: Sequence[Job], manifest: Manifest, engine: Engine, *, retries: int = 2,
+    task: Task,
+    jobs: Sequence[Job],
+    manifest: Manifest,
+    engine: Engine,
+    *,
+    retries: int = 2,
     progress: Callable[[int, int, str], None] = lambda done, total, name: None,
-) -> None:  # fmt: skip
+) -> None:
     """Settle every job that the manifest does not: exactly one result each, and one line "done" or "failed".
 
     A file whose worker died, or whose failure may pass, is tried again `retries` times.

@@ -14,10 +14,21 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from ficgan.yaml_settings import check, override, read_tree
 
 __all__ = [
-    "AlignmentConfig", "AugmentConfig", "Config", "DetailConfig", "DiscriminatorConfig", "EmaConfig",
-    "FrameNetworkConfig", "LossConfig", "ModelConfig", "OptimizerConfig", "ScheduleConfig", "SwapConfig",
-    "VerifierConfig", "load_config",
-]  # fmt: skip
+    "AlignmentConfig",
+    "AugmentConfig",
+    "Config",
+    "DetailConfig",
+    "DiscriminatorConfig",
+    "EmaConfig",
+    "FrameNetworkConfig",
+    "LossConfig",
+    "ModelConfig",
+    "OptimizerConfig",
+    "ScheduleConfig",
+    "SwapConfig",
+    "VerifierConfig",
+    "load_config",
+]
 
 
 class _Frozen(BaseModel):

@@ -91,9 +91,14 @@ class Diagnosis:
 def diagnose() -> Diagnosis:
     """Run every probe. Nothing is downloaded, and a failing probe becomes a finding, never an exception."""
     probes: dict[str, Callable[[], Iterator[Finding]]] = {
-        "versions": _versions, "libraries": _libraries, "devices": _devices, "ops": _ops, "detectors": _detectors,
-        "recognizers": _recognizers, "pretrained": _pretrained,
-    }  # fmt: skip
+        "versions": _versions,
+        "libraries": _libraries,
+        "devices": _devices,
+        "ops": _ops,
+        "detectors": _detectors,
+        "recognizers": _recognizers,
+        "pretrained": _pretrained,
+    }
     diagnosis = Diagnosis()
     for name, probe in probes.items():
         findings: list[Finding] = []

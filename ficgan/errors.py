@@ -17,9 +17,16 @@ from contextlib import contextmanager
 from types import FrameType
 
 __all__ = [
-    "INTERRUPTED", "FicganError", "InputError", "TakenError", "UsageError", "last_resort", "memory_ran_out", "noticing",
+    "INTERRUPTED",
+    "FicganError",
+    "InputError",
+    "TakenError",
+    "UsageError",
+    "last_resort",
+    "memory_ran_out",
+    "noticing",
     "stop_asked",
-]  # fmt: skip
+]
 
 
 class FicganError(Exception):

@@ -132,8 +132,7 @@ class FaceModel(ABC):
 
     @abstractmethod
     def see(self, pairs: Sequence[tuple[Image, Face]], found: Sequence[Any] | None = None) -> list[Sight]:
-        """Codes of faces in photos uint8 [H,W,3] RGB, together; `found` is what `find` found, or `smoothed` made of it.
-        """
+        """Codes of faces in photos uint8 [H,W,3] RGB, together; `found` comes from `find` or `smoothed`."""
 
     def find(self, pairs: Sequence[tuple[Image, Face]]) -> list[Any]:
         """Where the parts of each face lie, as far as the model looks for itself: what films smooth over time."""
@@ -216,9 +215,18 @@ class FaceModel(ABC):
         band = None if self.band is None else list(self.band)
         target = None if self.target is None else float(self.target.astype(np.float64).sum())
         return [
-            self.bank.digest, self.k, band, self.alpha, self.attributes, list(self.add), self.swap, target,
-            list(self.keep_kind), self.precision, self.digest(),
-        ]  # fmt: skip
+            self.bank.digest,
+            self.k,
+            band,
+            self.alpha,
+            self.attributes,
+            list(self.add),
+            self.swap,
+            target,
+            list(self.keep_kind),
+            self.precision,
+            self.digest(),
+        ]
 
     def draw(
         self, key: str, attempt: Attempt, psi: float, z_id: Floats | None = None, kind: Floats | None = None
@@ -236,9 +244,13 @@ class FaceModel(ABC):
 
     def _draws(self, keys: Sequence[str], attempt: Attempt, psi: float, kind: Kind | None) -> list[KSameCode]:
         return self.bank.k_same_of_each(
-            self.k, [self.key(key, attempt) for key in keys], seed=self.seed, attributes=self.attributes,
-            psi=max(check_psi(psi), attempt.psi), kind=kind,
-        )  # fmt: skip
+            self.k,
+            [self.key(key, attempt) for key in keys],
+            seed=self.seed,
+            attributes=self.attributes,
+            psi=max(check_psi(psi), attempt.psi),
+            kind=kind,
+        )
 
     def kind_of(self, reading: Floats | None, attempt: Attempt | None = None) -> Kind | None:
         """The group that a source with this reading [9] is given a new identity of; None: everybody.
@@ -318,9 +330,16 @@ class CropModel(FaceModel):
     """FICGAN's encoder, mapping and generator on aligned crops; `controls` are those of `FaceModel`."""
 
     def __init__(
-        self, model: FICGAN, info: ModelInfo, bank: IdentityBank, *, device: str = "cpu", precision: str = "auto",
-        compile: bool = False, **controls: Any,
-    ) -> None:  # fmt: skip
+        self,
+        model: FICGAN,
+        info: ModelInfo,
+        bank: IdentityBank,
+        *,
+        device: str = "cpu",
+        precision: str = "auto",
+        compile: bool = False,
+        **controls: Any,
+    ) -> None:
         from ficgan.models import InferenceModel
 
         super().__init__(bank, model.num_layers, **controls)

@@ -21,9 +21,16 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 __all__ = [
-    "ModelInfo", "alone_in", "atomic_write", "file_digest", "file_header", "lock", "partial_file",
-    "remove_leftovers", "unreadable",
-]  # fmt: skip
+    "ModelInfo",
+    "alone_in",
+    "atomic_write",
+    "file_digest",
+    "file_header",
+    "lock",
+    "partial_file",
+    "remove_leftovers",
+    "unreadable",
+]
 
 _LEFTOVER = re.compile(r"\.ficgan-[0-9a-f]{16}\.tmp")
 _swept: set[Path] = set()

@@ -143,10 +143,17 @@ class FrameModel(FaceModel):
     AUTO_PSI = (1.0, 1.0)
 
     def __init__(
-        self, model: AppearanceModel, config: FrameConfig, bank: IdentityBank, *,
-        network: FrameNetwork | None = None, mesh: FaceMesh | None = None, sha256: str = "", device: str = "cpu",
+        self,
+        model: AppearanceModel,
+        config: FrameConfig,
+        bank: IdentityBank,
+        *,
+        network: FrameNetwork | None = None,
+        mesh: FaceMesh | None = None,
+        sha256: str = "",
+        device: str = "cpu",
         **controls: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(bank, model.num_layers, **controls)
         self.model, self.config, self.network, self.device = model, config, network, device
         self.check_bank(self.code_size)
@@ -170,10 +177,11 @@ class FrameModel(FaceModel):
         rows = zip(pairs, meshes, strict=True)
         sights = [lost if mesh is None else self._sight(photo, mesh) for (photo, _), mesh in rows]
         return [
-            sight if mesh is None or sight.problem
+            sight
+            if mesh is None or sight.problem
             else replace(sight, outline=_hull(mesh), landmarks=five_points(mesh.points))
             for sight, mesh in zip(sights, meshes, strict=True)
-        ]  # fmt: skip
+        ]
 
     def find(self, pairs: Sequence[tuple[Image, Face]]) -> list[Mesh | None]:
         meshes: list[Mesh | None] = [None] * len(pairs)
@@ -446,9 +454,15 @@ class FrameModel(FaceModel):
         if len(model.teeth):
             number = int(1e4 * np.abs(row.noise).sum()) % len(model.teeth)  # whose teeth: by the draw
             drawn = with_teeth(
-                drawn, made.points, place.mouth, model.teeth[number], float(model.teeth_openings[number]),
-                model.shape.front, model.warp, made.grid,
-            )  # fmt: skip
+                drawn,
+                made.points,
+                place.mouth,
+                model.teeth[number],
+                float(model.teeth_openings[number]),
+                model.shape.front,
+                model.warp,
+                made.grid,
+            )
         drawn -= made.texture
         drawn += moment.grey[0] * (drawn.mean(2, keepdims=True) - drawn)
         return replace(made, texture=made.texture + taken[first:].mean(dtype=np.float32) * drawn)
@@ -457,10 +471,17 @@ class FrameModel(FaceModel):
         place: _Place = sight.place
         seed = int.from_bytes(hashlib.blake2b(np.ascontiguousarray(made.points).tobytes(), digest_size=8).digest())
         return paste_texture(
-            photo, place.moment.read.upright[0], made.points, made.texture,
-            (self._mask(mask_scale) * (1 - made.hair)).astype(np.float32), self.model.warp,
-            place.look, seed=seed, grid=made.grid, forehead=place.forehead if made.new else None,
-        )  # fmt: skip
+            photo,
+            place.moment.read.upright[0],
+            made.points,
+            made.texture,
+            (self._mask(mask_scale) * (1 - made.hair)).astype(np.float32),
+            self.model.warp,
+            place.look,
+            seed=seed,
+            grid=made.grid,
+            forehead=place.forehead if made.new else None,
+        )
 
     def reconstruct(self, sights: Sequence[Sight]) -> list[Any]:
         """The sources themselves as the model has them, for figures of the model: nothing is hidden."""

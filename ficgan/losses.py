@@ -12,9 +12,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 __all__ = [
-    "adversarial_discriminator", "adversarial_generator", "excess_detail", "feature_distance", "local_adversarial",
-    "manifold", "negative", "negative_hinge", "positive", "r1_penalty", "reconstruction", "structure",
-]  # fmt: skip
+    "adversarial_discriminator",
+    "adversarial_generator",
+    "excess_detail",
+    "feature_distance",
+    "local_adversarial",
+    "manifold",
+    "negative",
+    "negative_hinge",
+    "positive",
+    "r1_penalty",
+    "reconstruction",
+    "structure",
+]
 
 
 def _cosine(a: Tensor, b: Tensor) -> Tensor:
@@ -93,22 +103,19 @@ def adversarial_discriminator(logits_real: Tensor, logits_rec: Tensor, logits_mi
 
 
 def r1_penalty(logits_real: Tensor, x_real: Tensor) -> Tensor:
-    """R1, ½·‖∇ₓ D(x)‖² [B], of images [B,3,H,W] that require gradients (Mescheder et al. 2018, eq. 9); differentiable.
-    """
+    """R1, ½·‖∇ₓ D(x)‖² [B], of images [B,3,H,W] that require gradients (Mescheder et al. 2018, eq. 9)."""
     (gradient,) = torch.autograd.grad(logits_real.sum(), x_real, create_graph=True)
     return 0.5 * gradient.square().flatten(1).sum(1)
 
 
 def feature_distance(features: list[Tensor], features_rec: list[Tensor]) -> Tensor:
-    """Mean absolute difference of feature maps [B,C,H,W], averaged over layers; no gradient flows into the first ones.
-    """
+    """Mean absolute difference of feature maps [B,C,H,W], averaged over layers; gradients reach the second."""
     terms = [F.l1_loss(b.float(), a.detach().float()) for a, b in zip(features, features_rec, strict=True)]
     return torch.stack(terms).mean()
 
 
 def structure(x_source: Tensor, x_mix: Tensor, size: int) -> Tensor:
-    """Mean absolute difference [B] of images [B,3,H,W], averaged to size×size: pose, light, surroundings, not identity.
-    """
+    """Mean absolute difference [B] of images [B,3,H,W] averaged to size×size: pose, light, surroundings."""
     small = [F.adaptive_avg_pool2d(x.float(), size) for x in (x_source, x_mix)]
     return (small[0] - small[1]).abs().flatten(1).mean(1)
 

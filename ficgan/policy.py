@@ -88,8 +88,9 @@ def covered(
     inside = (points >= 0).all(1) & (points[:, 0] < width) & (points[:, 1] < height)
     x0, y0, x1, y1 = (float(value) for value in np.asarray(box))
     near = 0 if outline is None else round(NEAR * (x1 - x0))
-    if not all(mask[max(y - near, 0) : y + near + 1, max(x - near, 0) : x + near + 1].max() >= least
-               for x, y in points[inside]):  # fmt: skip
+    if not all(
+        mask[max(y - near, 0) : y + near + 1, max(x - near, 0) : x + near + 1].max() >= least for x, y in points[inside]
+    ):
         return False
     if outline is not None and inside.any():  # the landmarks say that it is this face's
         inner = _weights_inside(mask, np.asarray(outline, np.float64))
@@ -166,11 +167,17 @@ class FaceResult:
         told: dict[str, Any] = {
             "box": [round(float(value), 1) for value in self.box],
             "landmarks": [[round(float(value), 1) for value in point] for point in self.landmarks],
-            "score": round(float(self.score), 4), "action": self.action, "attempts": self.attempts,
-            "layer": self.layer, "k": self.k, "psi": self.psi, "members_digest": self.members_digest,
-            "distance": None if self.distance is None else round(self.distance, 4), "matched": self.matched,
+            "score": round(float(self.score), 4),
+            "action": self.action,
+            "attempts": self.attempts,
+            "layer": self.layer,
+            "k": self.k,
+            "psi": self.psi,
+            "members_digest": self.members_digest,
+            "distance": None if self.distance is None else round(self.distance, 4),
+            "matched": self.matched,
             "covered": self.covered,
-        }  # fmt: skip
+        }
         told |= {name: value for name in ("matched_by", "note", "doubt") if (value := getattr(self, name))}
         told |= {"kind": self.kind} if self.kind is not None else {}
         told |= {"square": list(self.square)} if self.square is not None else {}

@@ -35,9 +35,17 @@ SWITCH = "FICGAN_SANDBOX"
 """Environment variable: 1 where photos and films are decoded in a child."""
 SUPPORTED = sys.platform in ("linux", "darwin")
 _KEPT = (
-    "PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR",
-    "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OPENCV_FOR_THREADS_NUM",
-)  # fmt: skip
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "LD_LIBRARY_PATH",
+    "DYLD_LIBRARY_PATH",
+    "TMPDIR",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "OPENCV_FOR_THREADS_NUM",
+)
 """Environment of the child; tokens and keys stay behind."""
 _HEADER = 64 << 20
 """Most bytes of an answer without its pixels: profiles and metadata."""
@@ -97,9 +105,12 @@ class Child:
         begin = f"import sys; sys.path += sys.argv[2:]; from {module} import main; main()"
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-X", "utf8", "-c", begin, json.dumps(asdict(limits)), *filter(None, sys.path)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
             process_group=0,  # Ctrl-C is for this process alone
-        )  # fmt: skip
+        )
 
     def ask(self, request: Mapping[str, Any], data: bytes = b"", *, most: int = 1 << 30) -> tuple[dict[str, Any], Any]:
         """The answer to a request, and its pixels: uint8 or uint16 of the shape that it states, or None.

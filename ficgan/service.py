@@ -29,9 +29,13 @@ __all__ = ["Limits", "RateLimit", "make_app"]
 
 log = logging.getLogger("ficgan.service")
 TYPES = {
-    ".jpg": "image/jpeg", ".png": "image/png", ".webp": "image/webp", ".tif": "image/tiff", ".avif": "image/avif",
+    ".jpg": "image/jpeg",
+    ".png": "image/png",
+    ".webp": "image/webp",
+    ".tif": "image/tiff",
+    ".avif": "image/avif",
     ".heic": "image/heic",
-}  # fmt: skip
+}
 MOST_CLIENTS = 10_000
 """Whose requests are counted at a time."""
 
@@ -91,9 +95,15 @@ class Refusal(Exception):
 
 
 def make_app(
-    engine: Callable[..., Result], limits: Limits, *, token: str | None = None, version: str = "",
-    tag: bool = True, require_face: bool = False, allow_recognised: bool = False,
-) -> Starlette:  # fmt: skip
+    engine: Callable[..., Result],
+    limits: Limits,
+    *,
+    token: str | None = None,
+    version: str = "",
+    tag: bool = True,
+    require_face: bool = False,
+    allow_recognised: bool = False,
+) -> Starlette:
     """The application: POST /photo and GET /health. Several threads call the engine at once.
 
     Args:
@@ -134,20 +144,23 @@ def make_app(
             inside -= 1
         kind = TYPES[made.suffix]
         if "application/json" in request.headers.get("accept", ""):
-            record = {
-                **made.audit, "size": made.size, "reidentified": made.reidentified, "notes": made.all_notes,
-            }  # fmt: skip
+            record = {**made.audit, "size": made.size, "reidentified": made.reidentified, "notes": made.all_notes}
             text = as_json({"type": kind, "image": base64.b64encode(made.data).decode(), "record": record})
             return Response(text, media_type="application/json", headers=_HEADERS)
         counts = {
-            "Ficgan-Faces": str(len(made.actions)), "Ficgan-Reidentified": str(made.reidentified),
+            "Ficgan-Faces": str(len(made.actions)),
+            "Ficgan-Reidentified": str(made.reidentified),
             "Ficgan-Masked": str(made.actions.count("masked")),
-        }  # fmt: skip
+        }
         return Response(made.data, media_type=kind, headers={**_HEADERS, **counts})
 
     async def health(request: Request) -> Response:
-        busy = {"ok": True, "version": version, "working": min(inside, limits.jobs),
-                "waiting": max(0, inside - limits.jobs)}  # fmt: skip
+        busy = {
+            "ok": True,
+            "version": version,
+            "working": min(inside, limits.jobs),
+            "waiting": max(0, inside - limits.jobs),
+        }
         return JSONResponse(busy, headers=_HEADERS)
 
     def told(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
@@ -175,8 +188,9 @@ def make_app(
 
     return Starlette(
         routes=[Route("/photo", photo, methods=["POST"]), Route("/health", health, methods=["GET"])],
-        exception_handlers={Refusal: refused, FicganError: bad_photo, Exception: failed}, lifespan=lifespan,
-    )  # fmt: skip
+        exception_handlers={Refusal: refused, FicganError: bad_photo, Exception: failed},
+        lifespan=lifespan,
+    )
 
 
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}

@@ -189,8 +189,11 @@ def _with_ninja(tool: str, folder: Path, commands: dict[str, list[str]], say: Ca
     environment = {**os.environ, "NINJA_STATUS": "[%f/%t] "}
     with subprocess.Popen(
         [tool, "-C", str(folder), "-j", str(jobs())],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment,
-    ) as process:  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+    ) as process:
         assert process.stdout is not None
         output = []
         for line in process.stdout:

@@ -177,16 +177,10 @@ def _register() -> None:
     _implement("bias_act_grad", bias_act_grad, lambda dy, saved, *_: _like(saved))
     _implement("bias_act_grad2", bias_act_grad2, lambda ddx, dy, x, *_: _like(x))
     _implement("scale_bias_lrelu", demodulate, lambda x, *_: _like(x))
-    _implement(
-        "scale_bias_lrelu_grad",
-        demodulate_grad,
-        lambda dy, x, *_: (_like(x), _per_channel(x), _per_channel(x)),
-    )
+    _implement("scale_bias_lrelu_grad", demodulate_grad, lambda dy, x, *_: (_like(x), _per_channel(x), _per_channel(x)))
     _implement("adain", adain_and_statistics, lambda x, *_: (_like(x), _per_channel(x), _per_channel(x)))
     _implement(
-        "adain_grad",
-        adain_grad,
-        lambda dy, x, *_: (_like(x), _per_channel(x), _per_channel(x), _per_channel(x)),
+        "adain_grad", adain_grad, lambda dy, x, *_: (_like(x), _per_channel(x), _per_channel(x), _per_channel(x))
     )
     _library.impl("upfirdn2d", _upfirdn2d, "CPU")
     torch.library.register_fake("ficgan_ops::upfirdn2d", _upfirdn2d_fake, lib=_library)

@@ -22,10 +22,17 @@ TOOLS = Path(__file__).resolve().parent.parent / "tools"
 CPU = torch.device("cpu")
 FLOAT = 4  # bytes
 SMALL = [
-    "model.resolution=16", "model.channel_base=128", "model.channel_max=8", "model.id_dim=16", "model.w_dim=16",
-    "model.spatial_channels=4", "discriminator.channel_base=128", "discriminator.channel_max=8", "optimizer.batch=4",
+    "model.resolution=16",
+    "model.channel_base=128",
+    "model.channel_max=8",
+    "model.id_dim=16",
+    "model.w_dim=16",
+    "model.spatial_channels=4",
+    "discriminator.channel_base=128",
+    "discriminator.channel_max=8",
+    "optimizer.batch=4",
     "loss.r1_interval=4",
-]  # fmt: skip
+]
 
 
 @pytest.fixture
@@ -42,14 +49,23 @@ def test_every_tool_finds_what_it_imports(tool: Callable[[str], ModuleType], nam
 @pytest.mark.parametrize(
     "line",
     [
-        "bench_bank --bank none", "bench_pointcloud --scan none", "make_networks gate none", "make_mesh none",
-        "stress_films --mode none", "fuzz --kinds none", "make_sbom -o none/x.json", "guessing_attack none",
+        "bench_bank --bank none",
+        "bench_pointcloud --scan none",
+        "make_networks gate none",
+        "make_mesh none",
+        "stress_films --mode none",
+        "fuzz --kinds none",
+        "make_sbom -o none/x.json",
+        "guessing_attack none",
     ],
-)  # fmt: skip
+)
 def test_wrong_input_ends_a_tool_in_a_sentence(
-    line: str, tool: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    line: str,
+    tool: Callable[[str], ModuleType],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     name, *arguments = line.split()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", [name, *arguments])
@@ -208,9 +224,14 @@ def test_the_account_sorts_own_times_by_scope_and_operator(tool: Callable[[str],
     def event(name: str, begin: int, own: float, *, device: str = "CPU", kernels: float = 0.0) -> Any:
         span = SimpleNamespace(start=begin, end=begin + 10, elapsed_us=lambda: kernels or own)
         return SimpleNamespace(
-            name=name, thread=1, time_range=span, self_cpu_time_total=own, self_device_time_total=kernels,
-            device_type=getattr(torch.autograd.DeviceType, device), is_user_annotation=name.startswith("bench: "),
-        )  # fmt: skip
+            name=name,
+            thread=1,
+            time_range=span,
+            self_cpu_time_total=own,
+            self_device_time_total=kernels,
+            device_type=getattr(torch.autograd.DeviceType, device),
+            is_user_annotation=name.startswith("bench: "),
+        )
 
     events = [
         event("aten::convolution_backward", 0, 5, kernels=50),
@@ -226,9 +247,13 @@ def test_the_account_sorts_own_times_by_scope_and_operator(tool: Callable[[str],
     found = counting.sort(events, 40e-6, cuda=False).seconds
     us = {kind: round(seconds * 1e6) for kind, seconds in found.items()}
     assert us == {
-        counting.CONVOLUTIONS: 5, counting.ELEMENTWISE: 7, counting.V_CONVOLUTIONS: 3, counting.V: 2,
-        counting.COPIES: 4, counting.OVERHEAD: 19,
-    }  # fmt: skip
+        counting.CONVOLUTIONS: 5,
+        counting.ELEMENTWISE: 7,
+        counting.V_CONVOLUTIONS: 3,
+        counting.V: 2,
+        counting.COPIES: 4,
+        counting.OVERHEAD: 19,
+    }
     on_gpu = counting.sort(events, 300e-6, cuda=True).seconds
     assert round(on_gpu[counting.COMPILED] * 1e6) == 15  # 225 µs of kernels, 210 of them an operator's
     assert round(on_gpu[counting.OVERHEAD] * 1e6) == 75
@@ -280,10 +305,19 @@ def test_bench_ops_prints_a_row_for_each_op_and_layout(
         assert row[4] == row[6] == row[-1] == "–"  # neither kernels, compilation nor bars here
 
 
-@pytest.mark.parametrize(("name", "factor"), [
-    ("bias_act", 2), ("bias_act forward+backward", 5), ("upfirdn2d up 2", 5), ("upfirdn2d down 2", 1.25),
-    ("upfirdn2d filter", 2), ("scale_bias_lrelu", 2), ("adain", 2), ("adain forward+backward", 5),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "factor"),
+    [
+        ("bias_act", 2),
+        ("bias_act forward+backward", 5),
+        ("upfirdn2d up 2", 5),
+        ("upfirdn2d down 2", 1.25),
+        ("upfirdn2d filter", 2),
+        ("scale_bias_lrelu", 2),
+        ("adain", 2),
+        ("adain forward+backward", 5),
+    ],
+)
 def test_compulsory_bytes_are_inputs_and_outputs_once(
     tool: Callable[[str], ModuleType], name: str, factor: float
 ) -> None:
@@ -306,15 +340,18 @@ def test_a_variant_that_computes_something_else_is_not_timed(tool: Callable[[str
         bench.check(case, works | {"compiled": lambda: [works["reference"]()[0] * 1.01]})
 
 
-@pytest.mark.parametrize(("name", "share", "ratio", "verdict"), [
-    ("adain", 0.71, None, "pass"),
-    ("adain", 0.69, None, "FAIL: < 70% of copy"),
-    ("bias_act", 0.9, 1.04, "pass"),
-    ("bias_act forward+backward", 0.9, 1.06, "FAIL: 1.06× compile"),
-    ("upfirdn2d up 2", 0.9, 1.01, "FAIL: 1.01× compile"),
-    ("upfirdn2d up 2", 0.6, 0.5, "FAIL: < 70% of copy"),
-    ("upfirdn2d up 2", 0.9, None, "FAIL: not compared with compile"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "share", "ratio", "verdict"),
+    [
+        ("adain", 0.71, None, "pass"),
+        ("adain", 0.69, None, "FAIL: < 70% of copy"),
+        ("bias_act", 0.9, 1.04, "pass"),
+        ("bias_act forward+backward", 0.9, 1.06, "FAIL: 1.06× compile"),
+        ("upfirdn2d up 2", 0.9, 1.01, "FAIL: 1.01× compile"),
+        ("upfirdn2d up 2", 0.6, 0.5, "FAIL: < 70% of copy"),
+        ("upfirdn2d up 2", 0.9, None, "FAIL: not compared with compile"),
+    ],
+)
 def test_bars(tool: Callable[[str], ModuleType], name: str, share: float, ratio: float | None, verdict: str) -> None:
     bench = tool("bench_ops")
     shares = {"reference": 0.1, "native": share}

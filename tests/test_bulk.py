@@ -156,8 +156,9 @@ def test_what_fails_is_listed_and_the_rest_is_done(source: Path, tmp_path: Path)
     out, manifest = tmp_path / "out", tmp_path / "out" / "manifest.jsonl"
     settled = settle(source, out, Inline(dies=["a/2.png"] * 3), manifest)
     assert {name: line["state"] for name, line in settled.items() if line["state"] != "done"} == {
-        "a/0.png": "failed", "a/2.png": "failed"
-    }  # fmt: skip
+        "a/0.png": "failed",
+        "a/2.png": "failed",
+    }
     assert "damaged" in settled["a/0.png"]["error"] and settled["a/0.png"]["attempts"] == 1
     assert settled["a/2.png"]["error"] == DIED and settled["a/2.png"]["attempts"] == 3
     assert not (out / "a" / "0.png").exists()
@@ -226,8 +227,13 @@ def test_a_film_is_one_unit(store: bool, tmp_path: Path) -> None:
     jobs, others = plan(Place(source), Place(out))
     assert [job.input for job in jobs] == ["b/film.mkv", "b/film.mp4", "a.png"] and others == 0
     assert [job.input for job in plan(Place(source), Place(out), films=False)[0]] == ["a.png"]
-    task = Task(source, out, options={"mode": "ficgan", "recognizer": "auto"}, video=VideoSettings(stride=3),
-                encode=EncodeOptions(audio="drop"))  # fmt: skip
+    task = Task(
+        source,
+        out,
+        options={"mode": "ficgan", "recognizer": "auto"},
+        video=VideoSettings(stride=3),
+        encode=EncodeOptions(audio="drop"),
+    )
     filming = Filming(dies=1)
     worker = Worker(task, filming)
     first = worker(jobs[1])
@@ -258,8 +264,11 @@ def make_film(path: Path) -> None:
 def test_decisions_are_read_strictly(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What they do to a photo is tested with the review, which exports them."""
     marks = [[205, 105], [240, 105], [222, 125], [208, 145], [238, 145]]
-    one = {"name": "me.png", "analysis": "0" * 32, "faces": [{"id": 1, "box": [1, 2, 3, 4], "landmarks": marks,
-                                                             "score": 0.9}]}  # fmt: skip
+    one = {
+        "name": "me.png",
+        "analysis": "0" * 32,
+        "faces": [{"id": 1, "box": [1, 2, 3, 4], "landmarks": marks, "score": 0.9}],
+    }
     tree, file = {"schema": "ficgan-photo-decisions/1", "photos": [one]}, tmp_path / "decisions.json"
     for wrong, words in (
         ({**tree, "schema": "ficgan-photo-decisions/2"}, "newer ficgan"),
@@ -422,8 +431,13 @@ def test_the_command_sums_up(source: Path, tmp_path: Path, monkeypatch: pytest.M
     assert outcome.exit_code == 3 and "a/4.png" in outcome.stderr
     summary = json.loads(outcome.stdout)
     assert {name: summary[name] for name in ("inputs", "done", "failed", "before", "faces", "skipped")} == {
-        "inputs": 6, "done": 5, "failed": 1, "before": 0, "faces": 5, "skipped": 2
-    }  # fmt: skip
+        "inputs": 6,
+        "done": 5,
+        "failed": 1,
+        "before": 0,
+        "faces": 5,
+        "skipped": 2,
+    }
     (source / "a" / "4.png").write_bytes(photo(4))
     (tmp_path / "out" / "a" / "0.png").unlink()  # a result that is gone is made again
     outcome = CliRunner().invoke(command.bulk, [str(source), "-o", str(tmp_path / "out"), "--mode", "solid"])
@@ -473,8 +487,25 @@ def test_a_killed_worker_and_a_killed_run_lose_nothing(kind: str, name: str, tmp
         pytest.importorskip("ray")
     source, out, manifest = tmp_path / "in", tmp_path / "out", tmp_path / "out" / "manifest.jsonl"
     crops(source, PHOTOS)
-    call = [sys.executable, "-m", "ficgan.cli.main", "bulk", str(source), "-o", str(out), "--engine", kind,
-            "--jobs", "2", "--mode", "solid", "--scale", "160x180", "--batch", "4"]  # fmt: skip
+    call = [
+        sys.executable,
+        "-m",
+        "ficgan.cli.main",
+        "bulk",
+        str(source),
+        "-o",
+        str(out),
+        "--engine",
+        kind,
+        "--jobs",
+        "2",
+        "--mode",
+        "solid",
+        "--scale",
+        "160x180",
+        "--batch",
+        "4",
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
 
     def until(least: int, process: subprocess.Popen[str]) -> None:
@@ -485,8 +516,11 @@ def test_a_killed_worker_and_a_killed_run_lose_nothing(kind: str, name: str, tmp
     process = subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     try:
         until(PHOTOS // 10, process)
-        workers = [pid for pid, line in descendants(process.pid).items()
-                   if name in line and (kind == "local" or "MapWorker" in line or "_Actor" in line)]  # fmt: skip
+        workers = [
+            pid
+            for pid, line in descendants(process.pid).items()
+            if name in line and (kind == "local" or "MapWorker" in line or "_Actor" in line)
+        ]
         assert workers
         os.kill(workers[0], signal.SIGKILL)
         until(PHOTOS // 2, process)
@@ -502,8 +536,12 @@ def test_a_killed_worker_and_a_killed_run_lose_nothing(kind: str, name: str, tmp
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     found = lines(manifest)[1:]
-    print(f"{kind}: {PHOTOS} photos, {half} before the interruption,", Counter(line["state"] for line in found),
-          Counter(line["attempts"] for line in found), summary)  # fmt: skip
+    print(
+        f"{kind}: {PHOTOS} photos, {half} before the interruption,",
+        Counter(line["state"] for line in found),
+        Counter(line["attempts"] for line in found),
+        summary,
+    )
     assert (summary["done"], summary["failed"], summary["before"]) == (PHOTOS, 0, half)
     assert Counter(line["input"] for line in found).most_common(1)[0][1] == 1 and len(found) == PHOTOS
     assert summary["faces"] >= 0.85 * PHOTOS

@@ -50,8 +50,13 @@ class Checkout:
         environment = {**os.environ, "PYTHONPATH": str(self.source), "PYTHONSAFEPATH": "1"}
         done = subprocess.run(
             [sys.executable, "-c", script, *arguments],
-            cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=600,
-        )  # fmt: skip
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+        )
         assert done.returncode == code, done.stderr
         return done.stdout
 

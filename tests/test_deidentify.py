@@ -406,10 +406,12 @@ def test_a_find_that_hides_nothing_is_an_error(parts, photo, box, marks, said) -
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"channel_order": "BGR"}, "use rgb or bgr"), ({"keys": ["a"]}, "2 images and 1 keys"),
-        ({"keys": ["a", "b", "c"]}, "2 images and 3 keys"), ({"keys": "ab"}, "one text"),
+        ({"channel_order": "BGR"}, "use rgb or bgr"),
+        ({"keys": ["a"]}, "2 images and 1 keys"),
+        ({"keys": ["a", "b", "c"]}, "2 images and 3 keys"),
+        ({"keys": "ab"}, "one text"),
     ],
-)  # fmt: skip
+)
 def test_arguments_of_a_batch_are_checked(parts, photo, given, said) -> None:
     with pytest.raises(UsageError, match=said):
         build(parts, []).batch([photo, photo], **given)
@@ -460,8 +462,15 @@ def test_arrays_pictures_and_paths(parts, photo, tmp_path) -> None:
     data = (tmp_path / "a.png").read_bytes()
     written = io.BytesIO()
     written.write(data)  # and so is at its end
-    for given in (Pillow.fromarray(photo), tmp_path / "a.png", str(tmp_path / "a.png"), data, bytearray(data), written,
-                  io.BufferedReader(io.BytesIO(data))):  # fmt: skip
+    for given in (
+        Pillow.fromarray(photo),
+        tmp_path / "a.png",
+        str(tmp_path / "a.png"),
+        data,
+        bytearray(data),
+        written,
+        io.BufferedReader(io.BytesIO(data)),
+    ):
         np.testing.assert_array_equal(deid(given, key="a").image, want)
     grey = deid(photo[..., 0])
     assert grey.image.shape == photo.shape[:2] and (grey.image != photo[..., 0])[grey.mask > 0.5].mean() > 0.8

@@ -67,9 +67,13 @@ def test_all_precisions_with_tables(
         torch.set_num_threads(threads)
     out = checkpoint.parent / "out"
     assert sorted(path.name for path in out.iterdir()) == [
-        "encoder-fp16.onnx", "encoder-int8.onnx", "encoder.onnx",
-        "generator-fp16.onnx", "generator-int8.onnx", "generator.onnx",
-    ]  # fmt: skip
+        "encoder-fp16.onnx",
+        "encoder-int8.onnx",
+        "encoder.onnx",
+        "generator-fp16.onnx",
+        "generator-int8.onnx",
+        "generator.onnx",
+    ]
     table = rows(capsys.readouterr().out)
     assert {row[1] for row in table if row[0] == "int8"} == {"noise (3)", "drawn faces (4)", "a photo (1)"}
     assert all(float(cell) < 1e-4 for row in table if row[0] == "fp32" for cell in row[2:6])

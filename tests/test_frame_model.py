@@ -190,10 +190,7 @@ def test_a_smile_stays_and_other_numbers_get_their_noise() -> None:
     np.testing.assert_allclose((published @ reads)[inside], smile[inside], atol=1e-4)
     # The smile aside, every number is damped and noisy as the config says.
     aside = np.eye(6) - np.outer(reads, config.smiling) / (reads @ np.array(config.smiling))
-    np.testing.assert_allclose(
-        (published @ aside)[inside],
-        ((own * config.shown + noise) @ aside)[inside], atol=1e-4,
-    )  # fmt: skip
+    np.testing.assert_allclose((published @ aside)[inside], ((own * config.shown + noise) @ aside)[inside], atol=1e-4)
     assert np.corrcoef(published[:, 2], own[:, 2])[0, 1] < 0.97
     blink = np.zeros((9, 6), np.float32)
     blink[:, LIDS] = np.linspace(0.5, -3, 9)
@@ -234,9 +231,7 @@ def test_a_direction_moves_the_face(make: Callable[..., Deidentifier], result: R
     assert apart(moved.image, result.image, result.mask) > 1
 
 
-def test_swap_takes_the_exemplars_own_code(
-    make: Callable[..., Deidentifier], result: Result, photo: Image
-) -> None:
+def test_swap_takes_the_exemplars_own_code(make: Callable[..., Deidentifier], result: Result, photo: Image) -> None:
     swap = make(swap=True, exemplar=photo)(photo, key="a")
     (told,) = swap.faces
     assert (told.action, told.k, told.members_digest) == ("generated", None, None)

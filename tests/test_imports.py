@@ -66,14 +66,38 @@ TORCH_ONLY = ("losses",)
 UNPICKLERS = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "shelve", "marshal", "joblib"}
 
 NETWORKS = {
-    "socket", "ssl", "http", "asyncio", "ftplib", "smtplib", "imaplib", "poplib", "socketserver", "xmlrpc", "requests",
-    "httpx", "aiohttp", "urllib3", "websockets", "starlette", "uvicorn", "webbrowser", "huggingface_hub", "gdown",
-}  # fmt: skip
+    "socket",
+    "ssl",
+    "http",
+    "asyncio",
+    "ftplib",
+    "smtplib",
+    "imaplib",
+    "poplib",
+    "socketserver",
+    "xmlrpc",
+    "requests",
+    "httpx",
+    "aiohttp",
+    "urllib3",
+    "websockets",
+    "starlette",
+    "uvicorn",
+    "webbrowser",
+    "huggingface_hub",
+    "gdown",
+}
 LISTENERS = {"ficgan.cli.serve", "ficgan.service", "ficgan.ui.guard", "ficgan.ui.server"}
 FETCHERS = {
-    "load_state_dict_from_url", "load_url", "download_url", "download_url_to_file", "hf_hub_download", "urlretrieve",
-    "urlopen", "create_connection",
-}  # fmt: skip
+    "load_state_dict_from_url",
+    "load_url",
+    "download_url",
+    "download_url_to_file",
+    "hf_hub_download",
+    "urlretrieve",
+    "urlopen",
+    "create_connection",
+}
 
 
 def room_of(path: Path) -> str:
@@ -179,12 +203,18 @@ def test_only_what_listens_knows_a_socket() -> None:
 @pytest.mark.parametrize(
     ("source", "count"),
     [
-        ("import socket", 1), ("from http import client", 1), ("import urllib.request as u", 1), ("import requests", 1),
-        ("from urllib.request import urlopen", 1), ("from urllib import request", 1), ("import importlib\n"
-         "importlib.import_module('ssl')", 1), ("import torch\ntorch.hub.load_state_dict_from_url('x')", 1),
-        ("from urllib.parse import urlsplit", 0), ("import torch\ntorch.hub.get_dir()", 0),
+        ("import socket", 1),
+        ("from http import client", 1),
+        ("import urllib.request as u", 1),
+        ("import requests", 1),
+        ("from urllib.request import urlopen", 1),
+        ("from urllib import request", 1),
+        ("import importlib\nimportlib.import_module('ssl')", 1),
+        ("import torch\ntorch.hub.load_state_dict_from_url('x')", 1),
+        ("from urllib.parse import urlsplit", 0),
+        ("import torch\ntorch.hub.get_dir()", 0),
     ],
-)  # fmt: skip
+)
 def test_what_reaches_a_network_is_found(source: str, count: int) -> None:
     assert len(reaching(source, "ficgan.x")) == count
 

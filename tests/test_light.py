@@ -140,8 +140,13 @@ def test_photos_share_the_processors(command: list[str], threads: str, media: Pa
     environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
     done = subprocess.run(
         [sys.executable, "-c", FIRST_SIGHT, *words],
-        capture_output=True, text=True, check=False, env=environment, stdin=subprocess.DEVNULL, timeout=60,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+    )
     share = max(1, cpus() // 2)
     assert done.stderr.splitlines()[-1:] == [threads.replace("SHARE", str(share))], done.stderr
 

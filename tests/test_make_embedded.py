@@ -72,19 +72,32 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_the_embedded_files(call: Callable[..., None], folder: Path, tmp_path: Path) -> None:
     call("fitted.safetensors", "people", "--measured", "measured.json")
     assert sorted(contents(folder)) == [
-        "appearance.safetensors", "bank.safetensors", "detector.onnx", "face_mesh.onnx", "gate.onnx",
-        "kind.safetensors", "manifest.json", "yunet.onnx",
-    ]  # fmt: skip
+        "appearance.safetensors",
+        "bank.safetensors",
+        "detector.onnx",
+        "face_mesh.onnx",
+        "gate.onnx",
+        "kind.safetensors",
+        "manifest.json",
+        "yunet.onnx",
+    ]
     assert not [name for name, content in contents(folder).items() if str(tmp_path).encode() in content]
     manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     assert {entry["role"]: name for name, entry in manifest["files"].items()} == {
-        "model": "appearance.safetensors", "bank": "bank.safetensors", "mesh": "face_mesh.onnx",
-        "gate": "gate.onnx", "detector": "detector.onnx", "check": "yunet.onnx", "kind": "kind.safetensors",
-    }  # fmt: skip
+        "model": "appearance.safetensors",
+        "bank": "bank.safetensors",
+        "mesh": "face_mesh.onnx",
+        "gate": "gate.onnx",
+        "detector": "detector.onnx",
+        "check": "yunet.onnx",
+        "kind": "kind.safetensors",
+    }
     for name, entry in manifest["files"].items():
         assert entry["sha256"] == file_digest(folder / name) and entry["bytes"] == (folder / name).stat().st_size
-    ours, given = (load_appearance(one / name) for one, name in (
-        (folder, "appearance.safetensors"), (tmp_path, "fitted.safetensors")))  # fmt: skip
+    ours, given = (
+        load_appearance(one / name)
+        for one, name in ((folder, "appearance.safetensors"), (tmp_path, "fitted.safetensors"))
+    )
     np.testing.assert_array_equal(ours[0].components, given[0].components)
     assert ours[1] == FrameConfig()  # numbers of the code, whatever the fitted file was made with
     assert (manifest["data"], manifest["training"]) == ({"licence": "drawn"}, {"images": 5})

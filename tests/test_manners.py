@@ -25,8 +25,11 @@ LIBRARY = sorted(path for path in (ROOT / "ficgan").rglob("*.py") if "cli" not i
 def calls(path: Path, name: str) -> list[int]:
     """Lines that call a function of this bare name."""
     nodes = ast.walk(ast.parse(path.read_text("utf-8")))
-    return [node.lineno for node in nodes
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name]  # fmt: skip
+    return [
+        node.lineno
+        for node in nodes
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
+    ]
 
 
 def test_the_library_prints_nothing() -> None:
@@ -48,8 +51,13 @@ def test_loggers_are_below_that_of_ficgan() -> None:
 def test_commands_show_the_log_where_it_is_asked_for(level: str, heard: bool, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "FICGAN_LOG": level}
     photo = ROOT / "tools" / "astronaut.jpg"
-    done = subprocess.run([sys.executable, "-m", "ficgan.cli.main", "deid", str(photo), "-o", str(tmp_path)],
-                          capture_output=True, text=True, env=environment, check=True)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "ficgan.cli.main", "deid", str(photo), "-o", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=True,
+    )
     assert json.loads(done.stdout)["written"] == 1
     assert ("INFO ficgan.deidentify.options: model" in done.stderr) is heard
 
@@ -68,9 +76,14 @@ def test_the_changelog_knows_this_version() -> None:
 @pytest.mark.skipif(importlib.util.find_spec("mkdocstrings_handlers") is None, reason="needs ficgan[docs]")
 def test_the_documents_build(tmp_path: Path) -> None:
     """Strictly: every name of the API page is found. The pages load nothing from elsewhere."""
-    done = subprocess.run([sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
-                          cwd=ROOT, capture_output=True, text=True, check=False,
-                          env={**os.environ, "NO_MKDOCS_2_WARNING": "1"})  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+    )
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "site" / "api.html").read_text()
     for name in ("Deidentifier.from_pretrained", "Result.uncovered", "get_detector", "VideoSettings", "make_app"):
@@ -125,6 +138,17 @@ def test_containers_start_as_an_ordinary_user(path: Path) -> None:
     (given,) = re.findall(r"tools/lock\.py ([\w ]+) setuptools", path.read_text())
     assert set(given.split()) <= set(extras) and path.read_text().count("--require-hashes") == 1
     let_through = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
-    needed = {"LICENSE", "NOTICE", "README.md", "configs", "ficgan", "ops", "pretrained", "pyproject.toml",
-              "requirements-all.txt", "setup.py", "tools/lock.py"}  # fmt: skip
+    needed = {
+        "LICENSE",
+        "NOTICE",
+        "README.md",
+        "configs",
+        "ficgan",
+        "ops",
+        "pretrained",
+        "pyproject.toml",
+        "requirements-all.txt",
+        "setup.py",
+        "tools/lock.py",
+    }
     assert let_through == needed and all((ROOT / name).exists() for name in needed)

@@ -83,9 +83,14 @@ def client(engine: Any = None, limits: Limits | None = None, **options: Any) -> 
 
 @pytest.mark.parametrize(
     ("format", "kind", "back"),
-    [("PNG", "image/png", "PNG"), ("JPEG", "image/jpeg", "JPEG"), ("WEBP", "image/webp", "WEBP"),
-     ("TIFF", "image/tiff", "TIFF"), ("BMP", "image/png", "PNG")],
-)  # fmt: skip
+    [
+        ("PNG", "image/png", "PNG"),
+        ("JPEG", "image/jpeg", "JPEG"),
+        ("WEBP", "image/webp", "WEBP"),
+        ("TIFF", "image/tiff", "TIFF"),
+        ("BMP", "image/png", "PNG"),
+    ],
+)
 def test_a_photo_comes_back_as_it_was_coded(format: str, kind: str, back: str) -> None:
     answer = client().post("/photo", content=coded(format), headers={"Content-Type": "application/octet-stream"})
     assert answer.status_code == 200 and answer.headers["content-type"] == kind
@@ -111,8 +116,12 @@ def test_json_holds_photo_and_record() -> None:
 def test_health_needs_no_token_and_photos_do() -> None:
     service = client(token=TOKEN)
     assert service.get("/health").json() == {"ok": True, "version": "1.2", "working": 0, "waiting": 0}
-    for given in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Basic {TOKEN}"},
-                  {"Authorization": "Bearer \u00e9".encode()}):  # fmt: skip
+    for given in (
+        {},
+        {"Authorization": "Bearer wrong"},
+        {"Authorization": f"Basic {TOKEN}"},
+        {"Authorization": "Bearer \u00e9".encode()},
+    ):
         answer = service.post("/photo", content=coded(), headers={**JPEG, **given})
         assert answer.status_code == 401 and answer.headers["www-authenticate"] == "Bearer"
     good = {**JPEG, "Authorization": f"Bearer {TOKEN}"}
@@ -176,9 +185,14 @@ def empty(result: Result) -> None:
 
 @pytest.mark.parametrize(
     ("change", "options", "status"),
-    [(uncover, {}, 422), (match, {}, 422), (match, {"allow_recognised": True}, 200), (empty, {}, 200),
-     (empty, {"require_face": True}, 422)],
-)  # fmt: skip
+    [
+        (uncover, {}, 422),
+        (match, {}, 422),
+        (match, {"allow_recognised": True}, 200),
+        (empty, {}, 200),
+        (empty, {"require_face": True}, 422),
+    ],
+)
 def test_what_is_unsafe_is_not_given_out(
     change: Callable[[Result], None], options: dict[str, bool], status: int
 ) -> None:
@@ -321,10 +335,21 @@ def test_limits_that_cannot_be() -> None:
 def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
     """A real process with a real detector: a covered face over a real socket, then SIGTERM."""
     (tmp_path / "token").write_text(TOKEN + "\n")
-    command = [sys.executable, "-m", "ficgan.cli.main", "serve", "--port", "0", "--mode", "solid", "--token-file",
-               str(tmp_path / "token")]  # fmt: skip
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
-                               env={**os.environ, "PYTHONPATH": str(ROOT)})  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "ficgan.cli.main",
+        "serve",
+        "--port",
+        "0",
+        "--mode",
+        "solid",
+        "--token-file",
+        str(tmp_path / "token"),
+    ]
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
     assert process.stderr is not None
     with process.stderr as stderr:
         try:

@@ -34,12 +34,11 @@ def run(folder: Path, *overrides: str, match: float) -> Path:
     return folder
 
 
-def test_a_table_says_what_changed(
-    tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_table_says_what_changed(tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folders = [
-        run(tmp_path / "full", match=0.2), run(tmp_path / "adain", "model.modulation=adain", "seed=3", match=0.6),
-    ]  # fmt: skip
+        run(tmp_path / "full", match=0.2),
+        run(tmp_path / "adain", "model.modulation=adain", "seed=3", match=0.6),
+    ]
     assert tool.main(["table", *map(str, folders)]) == 0
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines()]
     assert {len(row) for row in rows} == {6}

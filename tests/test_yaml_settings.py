@@ -144,9 +144,23 @@ def test_overrides_of_another_form(text: str) -> None:
 
 
 UNREADABLE = [
-    "[1", "{a", "'x", "@x", "a: b: c", "*x", "!!int a", "!!bool x", "!!timestamp x", "0x_", "2024-99-01", "\x00",
-    "\udcff", "!!python/name:os.system x", "{[1]: 2}", "[" * 5000,
-]  # fmt: skip
+    "[1",
+    "{a",
+    "'x",
+    "@x",
+    "a: b: c",
+    "*x",
+    "!!int a",
+    "!!bool x",
+    "!!timestamp x",
+    "0x_",
+    "2024-99-01",
+    "\x00",
+    "\udcff",
+    "!!python/name:os.system x",
+    "{[1]: 2}",
+    "[" * 5000,
+]
 
 
 @pytest.mark.parametrize("value", UNREADABLE, ids=lambda value: ascii(value)[:16])

@@ -45,9 +45,16 @@ def judged_by_textures(patch: pytest.MonkeyPatch, cells: int = 8) -> readers.Rea
 
 
 def write_people(
-    folder: Path, people: int = 30, each: int = 4, seed: int = 0, *, cells: int = 8, noise: float = 12,
-    light: float = 0, genders: bool = False,
-) -> Path:  # fmt: skip
+    folder: Path,
+    people: int = 30,
+    each: int = 4,
+    seed: int = 0,
+    *,
+    cells: int = 8,
+    noise: float = 12,
+    light: float = 0,
+    genders: bool = False,
+) -> Path:
     """A folder of PNG of 4·cells pixels and a CSV: a texture per person, noise (and light) per image."""
     folder.mkdir(exist_ok=True)
     rng = np.random.default_rng(seed)

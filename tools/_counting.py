@@ -29,8 +29,17 @@ V_CONVOLUTIONS = "V, its convolutions and matrix products"
 COMPILED = "kernels of torch.compile"
 OVERHEAD = "Python, dispatch, autograd engine, waiting"
 CLASSES = (
-    CONVOLUTIONS, V_CONVOLUTIONS, V, ELEMENTWISE, RESAMPLING, COPIES, OPTIMISER, AUGMENTATION, COMPILED, OVERHEAD
-)  # fmt: skip
+    CONVOLUTIONS,
+    V_CONVOLUTIONS,
+    V,
+    ELEMENTWISE,
+    RESAMPLING,
+    COPIES,
+    OPTIMISER,
+    AUGMENTATION,
+    COMPILED,
+    OVERHEAD,
+)
 
 _PRODUCT = re.compile(r"conv(?!ert)|(^|::)(mm|addmm|bmm|baddbmm|addmv|mv|dot|linear|matmul|einsum)$")
 _COPY = re.compile(

@@ -38,17 +38,26 @@ def photos(rng: np.random.Generator) -> Iterator[tuple[str, bytes]]:
     exif = Image.Exif()
     exif[0x0112], exif[0x010E] = 6, "a photo"
     saves: list[tuple[str, Image.Image, dict[str, object]]] = [
-        ("a.jpg", colour, {"exif": exif, "quality": 80}), ("b.jpg", colour, {"progressive": True, "quality": 60}),
-        ("c.jpg", colour.convert("CMYK"), {}), ("d.jpg", colour.convert("L"), {}),
-        ("a.png", colour, {"exif": exif}), ("b.png", alpha, {}), ("c.png", colour.quantize(16), {}),
+        ("a.jpg", colour, {"exif": exif, "quality": 80}),
+        ("b.jpg", colour, {"progressive": True, "quality": 60}),
+        ("c.jpg", colour.convert("CMYK"), {}),
+        ("d.jpg", colour.convert("L"), {}),
+        ("a.png", colour, {"exif": exif}),
+        ("b.png", alpha, {}),
+        ("c.png", colour.quantize(16), {}),
         ("d.png", Image.fromarray(picture(rng, channels=1).astype(np.uint16) * 257), {}),
-        ("a.webp", colour, {"quality": 70, "exif": exif}), ("b.webp", alpha, {"lossless": True}),
-        ("a.tif", colour, {"exif": exif}), ("b.tif", colour, {"compression": "tiff_lzw"}),
-        ("c.tif", alpha, {"compression": "tiff_adobe_deflate"}), ("d.tif", colour, {"compression": "jpeg"}),
-        ("e.tif", colour.convert("1"), {"compression": "group4"}), ("a.bmp", colour, {}),
+        ("a.webp", colour, {"quality": 70, "exif": exif}),
+        ("b.webp", alpha, {"lossless": True}),
+        ("a.tif", colour, {"exif": exif}),
+        ("b.tif", colour, {"compression": "tiff_lzw"}),
+        ("c.tif", alpha, {"compression": "tiff_adobe_deflate"}),
+        ("d.tif", colour, {"compression": "jpeg"}),
+        ("e.tif", colour.convert("1"), {"compression": "group4"}),
+        ("a.bmp", colour, {}),
         ("b.bmp", colour.quantize(8), {}),
-        ("a.gif", colour.quantize(32), {}), ("a.avif", colour, {"quality": 60}),
-    ]  # fmt: skip
+        ("a.gif", colour.quantize(32), {}),
+        ("a.avif", colour, {"quality": 60}),
+    ]
     for name, image, options in saves:
         buffer = io.BytesIO()
         with contextlib.suppress(KeyError, OSError):  # a format that this Pillow cannot write
@@ -90,13 +99,16 @@ def networks(rng: np.random.Generator) -> Iterator[tuple[str, bytes]]:
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["c"], strides=[8, 8]),
         helper.make_node("GlobalAveragePool", ["c"], ["p"]),
-        helper.make_node("Flatten", ["p"], ["f"]), helper.make_node("Gemm", ["f", "d"], ["y"]),
-    ]  # fmt: skip
+        helper.make_node("Flatten", ["p"], ["f"]),
+        helper.make_node("Gemm", ["f", "d"], ["y"]),
+    ]
     graph = helper.make_graph(
-        nodes, "gate", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 112, 112])],
+        nodes,
+        "gate",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 112, 112])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 8])],
         [numpy_helper.from_array(value, name) for name, value in weights.items()],
-    )  # fmt: skip
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     yield "gate.onnx", model.SerializeToString()
 
@@ -160,9 +172,7 @@ def projects(rng: np.random.Generator) -> Iterator[tuple[str, bytes]]:
     from ficgan.video.tracks import Track
 
     boxes = np.array([[1, 2, 13, 14], [2, 2, 14, 14]], np.float32)
-    track = Track(
-        1, 0, boxes, np.zeros((2, 5, 2), np.float32), np.ones(2, np.float32), np.zeros(2, np.uint8), 1
-    )
+    track = Track(1, 0, boxes, np.zeros((2, 5, 2), np.float32), np.ones(2, np.float32), np.zeros(2, np.uint8), 1)
     source = Source.of("film.mp4", VideoInfo(64, 48, Fraction(1, 25), None, 2, None))
     made = Project(source, np.arange(2), [track], analysis="0123456789abcdef")
     with tempfile.TemporaryDirectory() as folder:
@@ -174,23 +184,35 @@ def projects(rng: np.random.Generator) -> Iterator[tuple[str, bytes]]:
 def decisions(rng: np.random.Generator) -> Iterator[tuple[str, bytes]]:
     """On photos and on a film: as `ficgan ui` and the review page export them."""
     face = {
-        "id": 1, "box": [10.0, 12.0, 30.0, 36.0], "score": 0.9, "draw": 2,
+        "id": 1,
+        "box": [10.0, 12.0, 30.0, 36.0],
+        "score": 0.9,
+        "draw": 2,
         "landmarks": [[14.0, 20.0], [24.0, 20.0], [19.0, 26.0], [15.0, 31.0], [23.0, 31.0]],
-    }  # fmt: skip
+    }
     photo = {
-        "name": "a.png", "analysis": "0123456789abcdef" * 2, "default": "ficgan", "faces": [face],
+        "name": "a.png",
+        "analysis": "0123456789abcdef" * 2,
+        "default": "ficgan",
+        "faces": [face],
         "drawing": {"k": 3000, "layer": 0, "psi": "auto", "attributes": "", "fallback": "solid"},
-        "tracks": {"1": {"mode": "blur"}}, "boxes": [{"box": [0, 0, 20, 20], "mode": "solid"}],
+        "tracks": {"1": {"mode": "blur"}},
+        "boxes": [{"box": [0, 0, 20, 20], "mode": "solid"}],
         "regions": [{"mode": "solid", "first": 0, "last": 0, "box": [1.0, 2.0, 9.0, 9.0]}],
-    }  # fmt: skip
+    }
     yield "photos.json", json.dumps({"schema": "ficgan-photo-decisions/1", "photos": [photo]}, indent=1).encode()
     film = {
-        "schema": "ficgan-video-decisions/1", "analysis": "0123456789abcdef", "default": "ficgan", "only": None,
-        "tracks": {"1": "solid"}, "people": {"1": {"mode": "keep", "reason": "agreed"}}, "link": {"1": 1},
+        "schema": "ficgan-video-decisions/1",
+        "analysis": "0123456789abcdef",
+        "default": "ficgan",
+        "only": None,
+        "tracks": {"1": "solid"},
+        "people": {"1": {"mode": "keep", "reason": "agreed"}},
+        "link": {"1": 1},
         "spans": [{"from": 0.0, "to": 0.04, "mode": "keep", "track": 1}],
         "boxes": [{"box": [0, 0, 20, 20], "mode": "keep"}],
         "regions": [{"first": 0, "last": 1, "keys": [{"frame": 0, "box": [1.0, 2.0, 9.0, 9.0]}]}],
-    }  # fmt: skip
+    }
     yield "film.json", json.dumps(film, indent=1).encode()
 
 
@@ -203,10 +225,13 @@ def matrices(rng: np.random.Generator) -> Iterator[tuple[str, bytes]]:
     of_sets = preset.replace("set:\n  size", "sets:\n- name: a\n  path: faces\n  size")
     yield "eval-quick.yaml", of_sets.encode()
     matrix = {
-        "title": "made", "sets": [{"name": "a", "path": "faces", "split": {"background": 4, "test": 16}}],
-        "methods": ["solid", {"method": "pixelation", "size": 6}], "scenarios": ["clear", "naive"],
-        "recognisers": ["dlib"], "resamples": 50,
-    }  # fmt: skip
+        "title": "made",
+        "sets": [{"name": "a", "path": "faces", "split": {"background": 4, "test": 16}}],
+        "methods": ["solid", {"method": "pixelation", "size": 6}],
+        "scenarios": ["clear", "naive"],
+        "recognisers": ["dlib"],
+        "resamples": 50,
+    }
     yield "eval-made.yaml", json.dumps(matrix, indent=1).encode()
 
 
@@ -225,12 +250,28 @@ def sidecars(rng: np.random.Generator) -> Iterator[tuple[str, bytes]]:
     photo = {**about, "faces": [face.to_dict() for face in faces], "reidentified": 0, "uncovered": 0}
     yield "a.png.json", as_json(record_of("photo", photo, "a.png", (40, 40), {"k": 3000}, sha256))
     film = {
-        **about, "frames": 56, "duration": 4.66, "tracks": 2, "people": 2, "faces_by_action": {"generated": 112},
-        "fallbacks": {}, "masked_people": 0, "faces_by_origin": {"seen": 24, "filled": 88, "padded": 0},
-        "check": {"detector": "dlib", "recognizer": "dlib", "frames": 5, "faces": 2, "exempt": 0,
-                  "findings": [{"frame": 3, "time": 0.2, "box": [1, 2, 20, 30], "distance": 0.3, "by": ["dlib"]}]},
-        "damage": ["cut off"], "settings": {"stride": 5, "mode": "ficgan"}, "exemptions": [], "edits": [],
-    }  # fmt: skip
+        **about,
+        "frames": 56,
+        "duration": 4.66,
+        "tracks": 2,
+        "people": 2,
+        "faces_by_action": {"generated": 112},
+        "fallbacks": {},
+        "masked_people": 0,
+        "faces_by_origin": {"seen": 24, "filled": 88, "padded": 0},
+        "check": {
+            "detector": "dlib",
+            "recognizer": "dlib",
+            "frames": 5,
+            "faces": 2,
+            "exempt": 0,
+            "findings": [{"frame": 3, "time": 0.2, "box": [1, 2, 20, 30], "distance": 0.3, "by": ["dlib"]}],
+        },
+        "damage": ["cut off"],
+        "settings": {"stride": 5, "mode": "ficgan"},
+        "exemptions": [],
+        "edits": [],
+    }
     yield "b.mp4.json", as_json(record_of("film", film, "b.mp4", (40, 40), {}, sha256))
     line = {"tool": "ficgan-deid", "schema": 1, "output": "a.png", "options": "7c25", "input": "a.png", "faces": 2}
     lines = [{**line, "state": "written"}, {**line, "input": "c.png", "state": "failed", "error": "damaged"}]
@@ -385,11 +426,19 @@ def read_cloud(path: Path, out: Path) -> None:
 
 
 KINDS: dict[str, tuple[Callable[[np.random.Generator], Iterator[tuple[str, bytes]]], Reader]] = {
-    "photo": (photos, read_photo), "film": (films, read_film), "onnx": (networks, read_network),
-    "model": (models, read_model), "archive": (archives, read_archive), "table": (tables, read_table),
-    "settings": (settings, read_settings), "project": (projects, read_project), "cloud": (clouds, read_cloud),
-    "decisions": (decisions, read_decisions), "matrix": (matrices, read_matrix), "sidecar": (sidecars, read_sidecar),
-}  # fmt: skip
+    "photo": (photos, read_photo),
+    "film": (films, read_film),
+    "onnx": (networks, read_network),
+    "model": (models, read_model),
+    "archive": (archives, read_archive),
+    "table": (tables, read_table),
+    "settings": (settings, read_settings),
+    "project": (projects, read_project),
+    "cloud": (clouds, read_cloud),
+    "decisions": (decisions, read_decisions),
+    "matrix": (matrices, read_matrix),
+    "sidecar": (sidecars, read_sidecar),
+}
 
 
 def own_errors() -> type[Exception]:

@@ -139,9 +139,12 @@ def generator_to_onnx(model: FICGAN, metadata: Mapping[str, str], *, half: bool 
 
 
 def to_onnx(
-    model: FICGAN, header: CheckpointHeader, digest: str, precision: str = "fp32",
+    model: FICGAN,
+    header: CheckpointHeader,
+    digest: str,
+    precision: str = "fp32",
     calibration: Calibration | None = None,
-) -> dict[str, onnx.ModelProto]:  # fmt: skip
+) -> dict[str, onnx.ModelProto]:
     """Export encoder and generator: "encoder" and "generator" → model, float32 at the ends in every precision.
 
     Args:
@@ -188,10 +191,17 @@ def quantise(model: onnx.ModelProto, feeds: Mapping[str, NDArray[np.float32]]) -
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "int8.onnx"
         quantize_static(
-            inferred, path, Reader(), quant_format=QuantFormat.QDQ, op_types_to_quantize=["Conv"],
-            nodes_to_exclude=[node.name for node in model.graph.node if _stays_float(node)], per_channel=True,
-            activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8, reduce_range=True,
-        )  # fmt: skip
+            inferred,
+            path,
+            Reader(),
+            quant_format=QuantFormat.QDQ,
+            op_types_to_quantize=["Conv"],
+            nodes_to_exclude=[node.name for node in model.graph.node if _stays_float(node)],
+            per_channel=True,
+            activation_type=QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+            reduce_range=True,
+        )
         quantised = onnx.load(path)
     onnx.helper.set_model_props(quantised, {**metadata, "precision": "int8"})
     return quantised
@@ -291,8 +301,10 @@ def differences(model: FICGAN, runner: Runner, images: Tensor) -> dict[str, Diff
     image = model.generate(w, codes.z_non).numpy()
     got = runner.encode(images.contiguous().numpy())
     pairs = {
-        "z_id": (got.z_id, codes.z_id.numpy()), "z_non": (got.z_non, z_non), "w": (got.w, w.numpy()),
+        "z_id": (got.z_id, codes.z_id.numpy()),
+        "z_non": (got.z_non, z_non),
+        "w": (got.w, w.numpy()),
         "image": (runner.generate(w.numpy(), z_non), image),
         "reconstruction": (runner.generate(got.w, got.z_non), image),
-    }  # fmt: skip
+    }
     return {name: Difference.between(*pair) for name, pair in pairs.items()}

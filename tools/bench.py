@@ -102,8 +102,10 @@ def main() -> None:
         raise SystemExit(str(error)) from None
     where = torch.cuda.get_device_name() if device != "cpu" else f"{torch.get_num_threads()} threads"
     print(f"{model.resolution}², L = {model.num_layers}, {where}, torch {torch.__version__}, ops {ops.backend()}")
-    print("| precision | batch | ms/new face | ms/known face | floor ms/face | ratio | ratio known | new faces/s |"
-          "\n|-|-|-|-|-|-|-|-|")  # fmt: skip
+    print(
+        "| precision | batch | ms/new face | ms/known face | floor ms/face | ratio | ratio known | new faces/s |"
+        "\n|-|-|-|-|-|-|-|-|"
+    )
     for precision in options.precision:
         dtype = getattr(torch, precision)
         plain = model.to(device=device, dtype=dtype, memory_format=torch.channels_last)  # type: ignore[call-overload]

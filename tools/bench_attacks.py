@@ -160,8 +160,11 @@ def bench(options: argparse.Namespace) -> None:
     ops.keep_freed_memory()
     if options.threads:
         torch.set_num_threads(options.threads)
-    print(f"{options.size}², batches of {options.batch}, {options.candidates} candidates in {options.samples} steps; "
-          f"{machine(device)}\n\n{HEAD}", flush=True)  # fmt: skip
+    print(
+        f"{options.size}², batches of {options.batch}, {options.candidates} candidates in {options.samples} steps; "
+        f"{machine(device)}\n\n{HEAD}",
+        flush=True,
+    )
     for preset in options.preset:
         for name in options.dtype:
             print(row(preset, name, measure(preset, DTYPES[name], options, device)), flush=True)

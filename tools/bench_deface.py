@@ -136,10 +136,7 @@ def uncovered(source: Path, result: Path, where: NDArray[np.int64]) -> int:
 
     count = 0
     for before, after, (x, y) in zip(pictures(source), pictures(result), where, strict=False):
-        middle = (
-            slice(y + MIDDLE[0].start, y + MIDDLE[0].stop),
-            slice(x + MIDDLE[1].start, x + MIDDLE[1].stop),
-        )
+        middle = (slice(y + MIDDLE[0].start, y + MIDDLE[0].stop), slice(x + MIDDLE[1].start, x + MIDDLE[1].stop))
         count += bool(np.abs(before[middle].astype(int) - after[middle]).mean() < 6.0)
     return count
 

@@ -51,9 +51,16 @@ class Case:
 
 
 NAMES = (
-    "bias_act", "bias_act forward+backward", "upfirdn2d up 2", "upfirdn2d down 2", "upfirdn2d filter",
-    "scale_bias_lrelu", "scale_bias_lrelu forward+backward", "adain", "adain forward+backward",
-)  # fmt: skip
+    "bias_act",
+    "bias_act forward+backward",
+    "upfirdn2d up 2",
+    "upfirdn2d down 2",
+    "upfirdn2d filter",
+    "scale_bias_lrelu",
+    "scale_bias_lrelu forward+backward",
+    "adain",
+    "adain forward+backward",
+)
 
 
 def make(name: str, mib: float, dtype: torch.dtype, layout: str, device: torch.device) -> Case:
@@ -230,8 +237,11 @@ def bench(options: argparse.Namespace) -> None:
     dtypes = [_dtype(name) for name in options.dtype or (["float16", "bfloat16", "float32"] if on_gpu else ["float32"])]
     unknown = [name for name in options.op if name not in NAMES]
     if unknown or mib <= 0:
-        raise UsageError(f"there is no op {unknown[0]!r} here; name some of {'; '.join(NAMES)}" if unknown else
-                         f"--size {mib:g} is no size; give MiB above 0")  # fmt: skip
+        raise UsageError(
+            f"there is no op {unknown[0]!r} here; name some of {'; '.join(NAMES)}"
+            if unknown
+            else f"--size {mib:g} is no size; give MiB above 0"
+        )
     print(f"Inputs of {mib:g} MiB; {machine(device)}\n\n{HEAD}", flush=True)
     for dtype in dtypes:
         for layout in options.layout:

@@ -164,9 +164,13 @@ class Theirs:
         fixed.estimate_normals(self.open3d.geometry.KDTreeSearchParamKNN(30))
         steps.evaluate_registration(self.target, fixed, 0.005)
         found = steps.registration_icp(
-            self.target, fixed, 0.02, np.eye(4), steps.TransformationEstimationPointToPlane(),
+            self.target,
+            fixed,
+            0.02,
+            np.eye(4),
+            steps.TransformationEstimationPointToPlane(),
             steps.ICPConvergenceCriteria(1e-6, 1e-6, 30),
-        )  # fmt: skip
+        )
         steps.evaluate_registration(self.target, fixed, 0.005, found.transformation)
 
     def merged(self) -> None:

@@ -185,11 +185,13 @@ def measure(config: Config, options: argparse.Namespace) -> Measured:
             for name, (dtype, flops, _) in rates.items():
                 rate[dtype] = max(rate[dtype], flops / times[name])
             both = [(share, floors(executed, rate, moved / times["copy"])) for share, executed in counted]
-            rows.append({
-                "step": sum(share * times[name] for name, (_, share) in kinds.items()),
-                "arithmetic": sum(share * floor.arithmetic for share, floor in both),
-                "roofline": sum(share * floor.roofline for share, floor in both),
-            })  # fmt: skip
+            rows.append(
+                {
+                    "step": sum(share * times[name] for name, (_, share) in kinds.items()),
+                    "arithmetic": sum(share * floor.arithmetic for share, floor in both),
+                    "roofline": sum(share * floor.roofline for share, floor in both),
+                }
+            )
         with scoped(subject.run, Scopes()):
             for step, _ in kinds.values():
                 step()
@@ -219,11 +221,16 @@ def row(config: Config, found: Measured) -> str:
     batch = config.optimizer.batch
     flops = sum(share * e.flops for share, executed in found.counted for e in executed if e.is_layer)
     cells = [
-        config.name + (", compiled" if config.compile else ""), str(config.model.resolution), str(batch),
-        *(f"{value / batch * 1000:.3g}" for value in (found.step,)), f"{flops / batch / 1e9:.3g}",
+        config.name + (", compiled" if config.compile else ""),
+        str(config.model.resolution),
+        str(batch),
+        *(f"{value / batch * 1000:.3g}" for value in (found.step,)),
+        f"{flops / batch / 1e9:.3g}",
         *(f"{value / batch * 1000:.3g}" for value in (found.arithmetic, found.roofline)),
-        f"{found.beside_arithmetic:.2f}", f"{found.beside_roofline:.2f}", f"{found.peak_mib:.0f}",
-    ]  # fmt: skip
+        f"{found.beside_arithmetic:.2f}",
+        f"{found.beside_roofline:.2f}",
+        f"{found.peak_mib:.0f}",
+    ]
     return f"| {' | '.join(cells)} |"
 
 

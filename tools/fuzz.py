@@ -97,9 +97,32 @@ def mutate(data: bytes, other: bytes, rng: np.random.Generator) -> bytes:
 
 
 VALUES: list[object] = [
-    None, True, 0, -1, 1, 0.5, 1e300, float("nan"), float("-inf"), 2**70, "", "a", "../../x", "\0", "\ud800", "<b>",
-    "9" * 400, [], {}, [[]], [None], {"a": None}, [1, 2, 3], [0, 0, 0, 0], [1e9, 1e9, -1e9, -1e9],
-]  # fmt: skip
+    None,
+    True,
+    0,
+    -1,
+    1,
+    0.5,
+    1e300,
+    float("nan"),
+    float("-inf"),
+    2**70,
+    "",
+    "a",
+    "../../x",
+    "\0",
+    "\ud800",
+    "<b>",
+    "9" * 400,
+    [],
+    {},
+    [[]],
+    [None],
+    {"a": None},
+    [1, 2, 3],
+    [0, 0, 0, 0],
+    [1e9, 1e9, -1e9, -1e9],
+]
 
 
 def _other_values(data: bytes, rng: np.random.Generator) -> bytes:
@@ -170,7 +193,7 @@ class Worker:
         self._answers: IO[bytes]
 
     def __call__(self, reader: str, name: str, data: bytes) -> str:
-        """"read", "refused", or what went wrong, as `OUTCOMES` says."""
+        """ "read", "refused", or what went wrong, as `OUTCOMES` says."""
         for path in sorted(self._top.rglob("*"), reverse=True):
             path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
         for folder in self._folders.values():
@@ -187,10 +210,13 @@ class Worker:
         if answer is None:
             return f"hang: no answer for {PATIENCE} s"
         strangers = [
-            str(found.relative_to(self._top)) for found in self._top.rglob("*")
-            if found.is_file() and found != path and self._folders["out"] not in found.parents
+            str(found.relative_to(self._top))
+            for found in self._top.rglob("*")
+            if found.is_file()
+            and found != path
+            and self._folders["out"] not in found.parents
             and (found.parent != path.parent or found.name not in COMPANIONS)
-        ]  # fmt: skip
+        ]
         return f"outside: wrote {strangers}" if strangers else answer
 
     def close(self) -> None:
@@ -316,10 +342,12 @@ class Counts:
         for name, counts in self.formats.items():
             table.setdefault(name.split()[0], Counter()).update(counts)
         return {
-            "files": sum(sum(counts.values()) for counts in table.values()), "wrong": len(self.wrong),
+            "files": sum(sum(counts.values()) for counts in table.values()),
+            "wrong": len(self.wrong),
             "kinds": {kind: dict(+counts) for kind, counts in sorted(table.items())},
-            "formats": len(self.formats), "seconds": round(self.seconds),
-        }  # fmt: skip
+            "formats": len(self.formats),
+            "seconds": round(self.seconds),
+        }
 
 
 def fuzz(count: int, kinds: list[str], seed: int, keep: Path | None, log: Path | None) -> Counts:

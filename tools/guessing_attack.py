@@ -146,13 +146,20 @@ def readings(images: Pixels, engine: Deidentifier) -> tuple[Any, Any]:
     codes = np.stack([sight.z_id for sight in sights])
     size, shape, lights = (getattr(engine.face_model.model, n) for n in ("code_size", "shape", "lights"))  # type: ignore[union-attr]
     codes = np.delete(codes[:, :size], np.s_[len(shape.basis) : len(shape.basis) + lights], axis=1)
-    moments = np.stack([
-        np.full(14, np.nan) if sight.problem else np.concatenate([
-            sight.place.moment.numbers[0], sight.place.moment.light[0],
-            [sight.place.moment.read.pose.yaw[0], sight.place.moment.read.pose.pitch[0]],
-        ])
-        for sight in sights
-    ])  # fmt: skip
+    moments = np.stack(
+        [
+            np.full(14, np.nan)
+            if sight.problem
+            else np.concatenate(
+                [
+                    sight.place.moment.numbers[0],
+                    sight.place.moment.light[0],
+                    [sight.place.moment.read.pose.yaw[0], sight.place.moment.read.pose.pitch[0]],
+                ]
+            )
+            for sight in sights
+        ]
+    )
     return codes, moments
 
 
@@ -195,13 +202,11 @@ def main() -> int:
             "recogniser (dlib)": -np.linalg.norm(likeness[good][:, None] - seen[None], axis=2),
             "far from the source's code": far_from_source(codes[good], own_codes[good]),
             "expression, pose, light": near(moments[good], own_moments[good]),
-            "one draw of one's own": repeated(
-                published[good], candidates[good], program, seeds=[101], weight=weight
-            ),
+            "one draw of one's own": repeated(published[good], candidates[good], program, seeds=[101], weight=weight),
             f"mean of {given.seeds} draws": repeated(
                 published[good], candidates[good], program, seeds=range(101, 101 + given.seeds), weight=weight
             ),
-        }  # fmt: skip
+        }
         scores["all together"] = combined(*scores.values())
         for name, values in scores.items():
             told = asdict(confirmation(values, right))

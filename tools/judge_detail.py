@@ -50,8 +50,10 @@ def judge(file: Path, data: Sequence[Path], recogniser: str | None, sheet: Path 
         raise UsageError(f"{file} has no detail network; give network.safetensors of a run of configs/detail.yaml")
     people = IdentityBank.load(bank or pretrained.path("bank"))
     plain = replace(model, detail_network=np.zeros(0, np.uint8))
-    makers = {name: FrameModel(one, config, people, network=network, k=K, seed=0)
-              for name, one in (("lent", plain), ("network", model))}  # fmt: skip
+    makers = {
+        name: FrameModel(one, config, people, network=network, k=K, seed=0)
+        for name, one in (("lent", plain), ("network", model))
+    }
     photos, made = _made(makers, open_faces(data, resolution=2 * model.size))
     weight = torch.from_numpy(stretched(model.mask, 2))[None, None]
     tone, own = (_tensor(np.stack([cv2.blur(one, (TONE, TONE)) for one in part])) for part in (made["none"][0], photos))

@@ -26,8 +26,13 @@ from ficgan.identity import IdentityBank
 
 FOLDER = Path(__file__).resolve().parent.parent / "pretrained"
 MODEL, BANK = "appearance.safetensors", "bank.safetensors"
-NETWORKS = {"mesh": "face_mesh.onnx", "gate": "gate.onnx", "detector": "detector.onnx", "check": "yunet.onnx",
-            "kind": "kind.safetensors"}
+NETWORKS = {
+    "mesh": "face_mesh.onnx",
+    "gate": "gate.onnx",
+    "detector": "detector.onnx",
+    "check": "yunet.onnx",
+    "kind": "kind.safetensors",
+}
 LICENCE = "Apache-2.0; made from FairFace (Kärkkäinen & Joo 2021, CC BY 4.0), see NOTICE"
 
 

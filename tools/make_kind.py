@@ -75,8 +75,10 @@ def fit(embeddings: Floats, cell: NDArray[np.int64], seed: int = 0) -> KindReade
             loss.backward()
             optimiser.step()
             schedule.step()
-    arrays = [tuple(part.detach().numpy().T.copy() for part in parts) for parts in (
-        [layer.weight for layer in layers], [layer.bias for layer in layers])]  # fmt: skip
+    arrays = [
+        tuple(part.detach().numpy().T.copy() for part in parts)
+        for parts in ([layer.weight for layer in layers], [layer.bias for layer in layers])
+    ]
     return KindReader(mean, scale, *arrays)
 
 

@@ -27,10 +27,14 @@ from lock import direct, needed, read
 
 ROOT = Path(__file__).resolve().parents[1]
 MODEL_LICENCES = {
-    "model": "CC-BY-4.0", "bank": "CC-BY-4.0", "kind": "CC-BY-4.0", "mesh": "Apache-2.0", "gate": "CC0-1.0",
+    "model": "CC-BY-4.0",
+    "bank": "CC-BY-4.0",
+    "kind": "CC-BY-4.0",
+    "mesh": "Apache-2.0",
+    "gate": "CC0-1.0",
     "detector": "MIT",
     "check": "Apache-2.0",
-}  # fmt: skip
+}
 """Of the embedded networks, as NOTICE states them."""
 
 
@@ -38,7 +42,11 @@ def component(name: str, version: str) -> dict[str, Any]:
     """A package; its licence where it is installed and says so."""
     reference = f"pkg:pypi/{name}@{version}"
     entry: dict[str, Any] = {
-        "type": "library", "bom-ref": reference, "name": name, "version": version, "purl": reference
+        "type": "library",
+        "bom-ref": reference,
+        "name": name,
+        "version": version,
+        "purl": reference,
     }
     try:
         facts = importlib.metadata.metadata(name)
@@ -56,14 +64,15 @@ def networks() -> list[dict[str, Any]]:
     files = json.loads((ROOT / "pretrained" / "manifest.json").read_text(encoding="utf-8"))["files"]
     return [
         {
-            "type": "machine-learning-model", "bom-ref": f"ficgan/pretrained/{name}",
+            "type": "machine-learning-model",
+            "bom-ref": f"ficgan/pretrained/{name}",
             "name": f"ficgan/pretrained/{name}",
             "description": f"embedded {entry['role']}",
             "hashes": [{"alg": "SHA-256", "content": entry["sha256"]}],
             "licenses": [{"license": {"id": MODEL_LICENCES[entry["role"]]}}],
         }
         for name, entry in sorted(files.items())
-    ]  # fmt: skip
+    ]
 
 
 def image(container: str) -> tuple[list[str], list[dict[str, Any]]]:
@@ -74,18 +83,24 @@ def image(container: str) -> tuple[list[str], list[dict[str, Any]]]:
     name, _, tag = base.partition(":")
     parts: list[dict[str, Any]] = [
         {
-            "type": "container", "bom-ref": base, "name": name, "version": tag,
+            "type": "container",
+            "bom-ref": base,
+            "name": name,
+            "version": tag,
             "description": "base image; what it holds is not listed here",
         }
-    ]  # fmt: skip
+    ]
     for line in re.findall(r"apt-get install ([^&]+)", text):
         parts += [
             {
-                "type": "library", "bom-ref": f"{base}/{word}", "name": word,
+                "type": "library",
+                "bom-ref": f"{base}/{word}",
+                "name": word,
                 "description": "package of the base image's distribution, at the version of its release",
             }
-            for word in line.split() if not word.startswith("-")
-        ]  # fmt: skip
+            for word in line.split()
+            if not word.startswith("-")
+        ]
     return re.findall(r"tools/lock\.py ([^>]+)>", text)[0].split(), parts
 
 
@@ -102,16 +117,23 @@ def bill(*, light: bool = False, container: str | None = None) -> dict[str, Any]
     reference = f"pkg:pypi/ficgan@{version}"
     notice = hashlib.sha256((ROOT / "NOTICE").read_bytes()).hexdigest()
     about: dict[str, Any] = {
-        "type": "library", "bom-ref": reference, "name": "ficgan", "version": version, "purl": reference,
-        "description": project["description"], "licenses": [{"license": {"id": project["license"]}}],
+        "type": "library",
+        "bom-ref": reference,
+        "name": "ficgan",
+        "version": version,
+        "purl": reference,
+        "description": project["description"],
+        "licenses": [{"license": {"id": project["license"]}}],
         "properties": [{"name": "ficgan:notice-sha256", "value": notice}],
-    }  # fmt: skip
+    }
     models = [part["bom-ref"] for part in networks()]
     dependencies = [
         {"ref": reference, "dependsOn": sorted(references[name] for name in wanted) + models},
-        *({"ref": references[name], "dependsOn": [references[other] for other in others]}
-          for name, others in sorted(graph.items())),
-    ]  # fmt: skip
+        *(
+            {"ref": references[name], "dependsOn": [references[other] for other in others]}
+            for name, others in sorted(graph.items())
+        ),
+    ]
     components = [component(name, pins[name].version) for name in sorted(graph)] + networks() + parts
     if container is not None:
         components.append(about)
@@ -119,9 +141,13 @@ def bill(*, light: bool = False, container: str | None = None) -> dict[str, Any]
         about = {"type": "container", "bom-ref": whole, "name": whole, "version": version}
         dependencies.append({"ref": whole, "dependsOn": [reference, *(part["bom-ref"] for part in parts)]})
     document: dict[str, Any] = {
-        "bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1, "metadata": {"component": about},
-        "components": components, "dependencies": dependencies,
-    }  # fmt: skip
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"component": about},
+        "components": components,
+        "dependencies": dependencies,
+    }
     digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).digest()
     return {**document, "serialNumber": f"urn:uuid:{uuid.UUID(bytes=digest[:16], version=4)}"}
 

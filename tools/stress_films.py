@@ -115,9 +115,7 @@ def write(path: Path, kind: str, shown: Scene, rng: np.random.Generator) -> tupl
         stored = [np.ascontiguousarray(np.rot90(image, -turns)) for image in images]
         options["turn"] = (90.0 * turns, False, False)
     height, width = stored[0].shape[:2]
-    make_clip(
-        path, shown.frames, size=(width, height), time_base=Fraction(1, shown.rate), pictures=stored, **options
-    )  # fmt: skip
+    make_clip(path, shown.frames, size=(width, height), time_base=Fraction(1, shown.rate), pictures=stored, **options)
     return images, areas
 
 
@@ -127,9 +125,13 @@ def pictures(path: Path) -> list[Image]:
 
 
 def second_look(
-    tools: VideoTools, settings: VideoSettings, source: list[Image], result: list[Image], areas: list[list[Area]],
+    tools: VideoTools,
+    settings: VideoSettings,
+    source: list[Image],
+    result: list[Image],
+    areas: list[list[Area]],
     rng: np.random.Generator,
-) -> tuple[int, int]:  # fmt: skip
+) -> tuple[int, int]:
     """How many faces were uncovered again, and how many of them the second look found."""
     rows = [n for n, shown in enumerate(areas) if shown]
     chosen = sorted(int(n) for n in rng.choice(rows, min(len(rows), 6), replace=False))
@@ -152,10 +154,11 @@ def second_look(
     detector = independent_detector(tools.detector.name, settings.detect_size)
     report = check_frames(pairs(), lambda _: np.zeros((0, 4)), detector, gate)
     hits = {
-        finding.frame for finding in report.findings
+        finding.frame
+        for finding in report.findings
         if finding.box[0] <= targets[finding.frame][0] <= finding.box[2]
         and finding.box[1] <= targets[finding.frame][1] <= finding.box[3]
-    }  # fmt: skip
+    }
     return len(chosen), len(hits)
 
 
@@ -172,18 +175,32 @@ def one_film(number: int, given: argparse.Namespace, people: list[Head], deid: D
         source, result = pictures(clip), pictures(out)
     assert len(source) == len(result) == shown.frames, "a frame was lost"
     left = [
-        (n, area.actor) for n, (before, after, faces) in enumerate(zip(source, result, areas, strict=True))
-        for area in faces if uncovered(before, after, area, "solid")
-    ]  # fmt: skip
+        (n, area.actor)
+        for n, (before, after, faces) in enumerate(zip(source, result, areas, strict=True))
+        for area in faces
+        if uncovered(before, after, area, "solid")
+    ]
     opened, found = second_look(tools, settings, source, result, areas, rng)
-    covered = np.mean([np.any(before != after, axis=2) & np.any(abs(before.astype(int) - after) > 24, axis=2)
-                       for before, after in zip(source, result, strict=True)])  # fmt: skip
+    covered = np.mean(
+        [
+            np.any(before != after, axis=2) & np.any(abs(before.astype(int) - after) > 24, axis=2)
+            for before, after in zip(source, result, strict=True)
+        ]
+    )
     return {
-        "film": number, "kind": kind, "rate": shown.rate, "frames": shown.frames, "faces": sum(map(len, areas)),
-        "uncovered": len(left), "opened": opened, "found": found,
-        "reported": 0 if report.check is None else len(report.check.findings), "share": round(float(covered), 4),
-        "left": left, "review": [place["frame"] for place in report.review],
-    }  # fmt: skip
+        "film": number,
+        "kind": kind,
+        "rate": shown.rate,
+        "frames": shown.frames,
+        "faces": sum(map(len, areas)),
+        "uncovered": len(left),
+        "opened": opened,
+        "found": found,
+        "reported": 0 if report.check is None else len(report.check.findings),
+        "share": round(float(covered), 4),
+        "left": left,
+        "review": [place["frame"] for place in report.review],
+    }
 
 
 def stress(given: argparse.Namespace, asked: threading.Event) -> list[dict[str, Any]]:
@@ -234,9 +251,11 @@ def main() -> int:
         print(json.dumps({"kind": kind, **one}))
     recall = round(total["found"] / total["opened"], 4) if total["opened"] else None
     share = round(float(np.mean([film["share"] for film in films])), 4) if films else None
-    print(json.dumps({
-        "kind": "all", **total, "recall": recall, "share": share, "seconds": round(time.monotonic() - began),
-    }))  # fmt: skip
+    print(
+        json.dumps(
+            {"kind": "all", **total, "recall": recall, "share": share, "seconds": round(time.monotonic() - began)}
+        )
+    )
     return 1 if total["uncovered"] else 0
 
 

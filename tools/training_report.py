@@ -23,17 +23,26 @@ from ficgan.errors import FicganError, InputError
 from ficgan.files import atomic_write
 
 LOSSES = (
-    ("rec", "reconstruction, L1"), ("neg", "V against the source"), ("pos", "V against the target"),
-    ("keep", "expression and attributes"), ("shape", "shape moved, squared"), ("anchor", "away from the linear model"),
-    ("d_0", "D right, V's map at 28²"), ("d_1", "D right, V's map at 14²"),
-)  # fmt: skip
+    ("rec", "reconstruction, L1"),
+    ("neg", "V against the source"),
+    ("pos", "V against the target"),
+    ("keep", "expression and attributes"),
+    ("shape", "shape moved, squared"),
+    ("anchor", "away from the linear model"),
+    ("d_0", "D right, V's map at 28²"),
+    ("d_1", "D right, V's map at 14²"),
+)
 """Terms of stats.jsonl that are drawn, with what the picture calls them."""
 FIGURES = (
-    ("match", "mixes taken for their source"), ("distance", "distance of mixes to it"),
-    ("swap_match", "swaps taken for their target"), ("swap_source", "swaps taken for their source"),
-    ("keep", "expression and attributes"), ("mse", "reconstruction, MSE"),
-    ("distance_rec", "distance of reconstructions"), ("sharpness", "sharpness, of the source's"),
-)  # fmt: skip
+    ("match", "mixes taken for their source"),
+    ("distance", "distance of mixes to it"),
+    ("swap_match", "swaps taken for their target"),
+    ("swap_source", "swaps taken for their source"),
+    ("keep", "expression and attributes"),
+    ("mse", "reconstruction, MSE"),
+    ("distance_rec", "distance of reconstructions"),
+    ("sharpness", "sharpness, of the source's"),
+)
 """Figures of snapshots.jsonl, likewise."""
 SMOOTH = 5
 """Ticks of a moving median."""
@@ -63,8 +72,13 @@ class Run:
             config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise InputError(f"{folder} is no folder of a training run ({error})") from None
-        return cls(folder.resolve().name, _lines(folder / "stats.jsonl"), _lines(folder / "snapshots.jsonl"), config,
-                   _offset(folder / "state.safetensors"))  # fmt: skip
+        return cls(
+            folder.resolve().name,
+            _lines(folder / "stats.jsonl"),
+            _lines(folder / "snapshots.jsonl"),
+            config,
+            _offset(folder / "state.safetensors"),
+        )
 
 
 def _lines(path: Path) -> list[dict[str, float]]:

@@ -12,7 +12,7 @@ from ficgan.anonymizers.basic import (
     Solid,
     obfuscate_blur,
     obfuscate_overlay,
-)  # fmt: skip
+)
 from ficgan.anonymizers.cloak import Fawkes
 from ficgan.anonymizers.defended import DEFENCES, Defence, Defended
 from ficgan.anonymizers.dp import DPPix, DPSamp, DPSnow
@@ -21,8 +21,35 @@ from ficgan.anonymizers.k_same import AverageFace, KSameEigen, KSamePixel
 from ficgan.anonymizers.keyed import BlockPermutation, KRtio, PixelRelocation
 
 __all__ = [
-    "ANONYMIZERS", "DEFENCES", "Anonymizer", "AverageFace", "BlockPermutation", "BoxBlur", "DPPix", "DPSamp", "DPSnow",
-    "Defence", "Defended", "External", "EyeMask", "Faces", "Fawkes", "GaussianBlur", "GaussianNoise", "Images", "KRtio",
-    "KSameEigen", "KSamePixel", "ObfuscationBlur", "ObfuscationOverlay", "PerImage", "PixelRelocation", "Pixelation",
-    "Solid", "Traits", "generator", "obfuscate_blur", "obfuscate_overlay",
-]  # fmt: skip
+    "ANONYMIZERS",
+    "DEFENCES",
+    "Anonymizer",
+    "AverageFace",
+    "BlockPermutation",
+    "BoxBlur",
+    "DPPix",
+    "DPSamp",
+    "DPSnow",
+    "Defence",
+    "Defended",
+    "External",
+    "EyeMask",
+    "Faces",
+    "Fawkes",
+    "GaussianBlur",
+    "GaussianNoise",
+    "Images",
+    "KRtio",
+    "KSameEigen",
+    "KSamePixel",
+    "ObfuscationBlur",
+    "ObfuscationOverlay",
+    "PerImage",
+    "PixelRelocation",
+    "Pixelation",
+    "Solid",
+    "Traits",
+    "generator",
+    "obfuscate_blur",
+    "obfuscate_overlay",
+]

@@ -51,10 +51,12 @@ class Fawkes(Anonymizer):
 
     name = "fawkes"
     traits = Traits(
-        title="Fawkes-style cloak", family="adversarial",
-        source="Shan et al. 2020, section 4; mode high, as released with Fantômas, section 6.1.2", strength="budget",
+        title="Fawkes-style cloak",
+        family="adversarial",
+        source="Shan et al. 2020, section 4; mode high, as released with Fantômas, section 6.1.2",
+        strength="budget",
         needs=frozenset({"verifier"}),
-    )  # fmt: skip
+    )
     verifier: str = param("", "recognisers to be misled, onnx:PATH or sphereface20:PATH, several joined by +")
     variant: str = param(
         "as_released",

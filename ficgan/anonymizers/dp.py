@@ -30,9 +30,13 @@ class DPPix(PerImage):
 
     name = "dp-pix"
     traits = Traits(
-        title="DP-Pix", family="differential privacy", source="Fan 2018; Fantômas §6.1.4", strength="eps",
-        stronger="down", stochastic=True,
-    )  # fmt: skip
+        title="DP-Pix",
+        family="differential privacy",
+        source="Fan 2018; Fantômas §6.1.4",
+        strength="eps",
+        stronger="down",
+        stochastic=True,
+    )
     eps: float = param(5.0, "privacy budget ε of one channel; RGB costs three", low=1e-6)
     block: int = param(12, "side of a block in pixels", low=1)
     m: int = param(16, "pixels in which neighbouring images differ", low=1)
@@ -82,9 +86,12 @@ class DPSnow(PerImage):
 
     name = "dp-snow"
     traits = Traits(
-        title="DP-Snow", family="differential privacy", source="John et al. 2020; Fantômas §6.1.4", strength="delta",
+        title="DP-Snow",
+        family="differential privacy",
+        source="John et al. 2020; Fantômas §6.1.4",
+        strength="delta",
         stochastic=True,
-    )  # fmt: skip
+    )
     delta: float = param(0.5, "fraction of pixels replaced (as_described) or kept (as_released)", low=0.0, high=1.0)
     variant: str = param("as_described", "whose delta", choices=("as_described", "as_released"))
 
@@ -131,9 +138,13 @@ class DPSamp(PerImage):
 
     name = "dp-samp"
     traits = Traits(
-        title="DP-Samp", family="differential privacy", source="Reilly and Fan 2021; Fantômas §6.1.4", strength="eps",
-        stronger="down", stochastic=True,
-    )  # fmt: skip
+        title="DP-Samp",
+        family="differential privacy",
+        source="Reilly and Fan 2021; Fantômas §6.1.4",
+        strength="eps",
+        stronger="down",
+        stochastic=True,
+    )
     eps: float = param(25.0, "privacy budget ε of the draw, over all clusters", low=0.0, high=500.0)
     k: int = param(24, "clusters of colours", low=1, high=4096)
     m: int = param(12, "pixels in which neighbouring images differ", low=1)

@@ -123,8 +123,8 @@ class Program(Parametrised):
         with said.open("wb") as sink:
             try:
                 process = subprocess.Popen(
-                    arguments, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=sink, start_new_session=True,
-                )  # fmt: skip
+                    arguments, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=sink, start_new_session=True
+                )
             except OSError as error:
                 reason = error.strerror or type(error).__name__
                 raise UsageError(f"{self.name}: {arguments[0]!r} cannot be run ({reason}); mend the path") from error

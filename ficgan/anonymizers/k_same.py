@@ -198,10 +198,12 @@ class KSamePixel(_KSame):
 
     name = "k-same-pixel"
     traits = Traits(
-        title="k-Same-Pixel", family="k-anonymity",
-        source="Newton, Sweeney and Malin 2005; as released with Fantômas, section 6.1.5", strength="k",
+        title="k-Same-Pixel",
+        family="k-anonymity",
+        source="Newton, Sweeney and Malin 2005; as released with Fantômas, section 6.1.5",
+        strength="k",
         needs=frozenset({"background"}),
-    )  # fmt: skip
+    )
 
     def _mean(
         self, space: Eigenspace, rows: Images, coordinates: NDArray[np.float64], chosen: NDArray[np.int64]
@@ -226,10 +228,12 @@ class KSameEigen(_KSame):
 
     name = "k-same-eigen"
     traits = Traits(
-        title="k-Same-Eigen", family="k-anonymity",
-        source="Newton, Sweeney and Malin 2005; as released with Fantômas, section 6.1.5", strength="k",
+        title="k-Same-Eigen",
+        family="k-anonymity",
+        source="Newton, Sweeney and Malin 2005; as released with Fantômas, section 6.1.5",
+        strength="k",
         needs=frozenset({"background"}),
-    )  # fmt: skip
+    )
 
     def _mean(
         self, space: Eigenspace, rows: Images, coordinates: NDArray[np.float64], chosen: NDArray[np.int64]
@@ -277,9 +281,11 @@ class AverageFace(Anonymizer):
 
     name = "average-face"
     traits = Traits(
-        title="average-face sticker", family="synthesis", source="control: what is reached without any model",
+        title="average-face sticker",
+        family="synthesis",
+        source="control: what is reached without any model",
         needs=frozenset({"background"}),
-    )  # fmt: skip
+    )
     mean: Images | None = field(default=None, init=False, repr=False, compare=False)
 
     def fit(self, background: Faces) -> AverageFace:

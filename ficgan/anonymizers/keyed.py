@@ -142,9 +142,14 @@ class KRtio(Anonymizer):
 
     name = "k-rtio"
     traits = Traits(
-        title="k-RTIO overlays", family="overlay", source="Rajabi et al. 2021; Fantômas §6.1.3", strength="alpha",
-        stronger="down", keyed=True, needs=frozenset({"overlays"}),
-    )  # fmt: skip
+        title="k-RTIO overlays",
+        family="overlay",
+        source="Rajabi et al. 2021; Fantômas §6.1.3",
+        strength="alpha",
+        stronger="down",
+        keyed=True,
+        needs=frozenset({"overlays"}),
+    )
     alpha: float | None = param(None, "share of the face; .45 as described, .5 as released", low=0.02, high=1.0)
     block: int | None = param(None, "side of the permuted blocks in pixels; 16 as described, 60 as released", low=1)
     k: int = param(3, "overlays under one face", low=1)

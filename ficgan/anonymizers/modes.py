@@ -13,13 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images
-from ficgan.anonymizers.basic import (
-    ObfuscationBlur,
-    ObfuscationOverlay,
-    blur_weight,
-    obfuscate_blur,
-    obfuscate_overlay,
-)  # fmt: skip
+from ficgan.anonymizers.basic import ObfuscationBlur, ObfuscationOverlay, blur_weight, obfuscate_blur, obfuscate_overlay
 from ficgan.anonymizers.k_same import AverageFace, KSameEigen, KSamePixel
 from ficgan.arrays import content_key
 from ficgan.errors import InputError, UsageError
@@ -129,9 +123,12 @@ class Methods:
     """
 
     def __init__(
-        self, background: Faces | None = None, seed: int | None = None, trusted: Iterable[str] = (),
+        self,
+        background: Faces | None = None,
+        seed: int | None = None,
+        trusted: Iterable[str] = (),
         given: Mapping[str, Anonymizer] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.background, self.seeded = background, seed is not None
         self.seed = secrets.randbits(128) if seed is None else seed
         self.trusted, self._given = frozenset(trusted), dict(given or {})

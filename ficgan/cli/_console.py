@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
 
-
 EXIT_FAILED = 1
 EXIT_SOME_FAILED = 3
 EXIT_INTERRUPTED = INTERRUPTED
@@ -242,9 +241,15 @@ class Progress:
                 self._close_film()
                 self._film = (name, stage)
                 self._film_bar = tqdm(
-                    total=total, initial=done - 1, desc=label, unit="frame", file=sys.stderr, dynamic_ncols=True,
-                    leave=False, position=0 if self._bar is None else 1,
-                )  # fmt: skip
+                    total=total,
+                    initial=done - 1,
+                    desc=label,
+                    unit="frame",
+                    file=sys.stderr,
+                    dynamic_ncols=True,
+                    leave=False,
+                    position=0 if self._bar is None else 1,
+                )
             self._film_bar.total = total
             self._film_bar.update(done - self._film_bar.n)
 

@@ -76,9 +76,19 @@ class RunOptions:
 
 
 SUMMARY = (
-    "inputs", "written", "failed", "faces", "masked", "uncovered", "reidentified", "skipped", "no_face", "frames",
-    "damaged", "review",
-)  # fmt: skip
+    "inputs",
+    "written",
+    "failed",
+    "faces",
+    "masked",
+    "uncovered",
+    "reidentified",
+    "skipped",
+    "no_face",
+    "frames",
+    "damaged",
+    "review",
+)
 
 
 class Run:
@@ -313,9 +323,16 @@ class Run:
         options, began = self.options, time.monotonic()
         try:
             made = new_photo(
-                engine, None, str(job.source), output=str(job.output), max_pixels=options.max_pixels, tag=options.tag,
-                keep_metadata=options.keep_metadata, require_face=options.require_face, refuse=False,
-            )  # fmt: skip
+                engine,
+                None,
+                str(job.source),
+                output=str(job.output),
+                max_pixels=options.max_pixels,
+                tag=options.tag,
+                keep_metadata=options.keep_metadata,
+                require_face=options.require_face,
+                refuse=False,
+            )
         except FicganError as error:  # such as a program of the user's that failed
             raise InputError(_named(str(job.source), str(error))) from error
         return made, time.monotonic() - began
@@ -382,16 +399,24 @@ class Run:
         source = _input(job) if options.sidecar else {}
         with _folder_for(job.output), self._telling_what_stays(job):
             result = process(
-                job.address or job.source, job.output, overwrite=options.overwrite,
-                progress=lambda done, total, stage: self._report.frames(done, total, job.name, stage), **options.film,
-            )  # fmt: skip
+                job.address or job.source,
+                job.output,
+                overwrite=options.overwrite,
+                progress=lambda done, total, stage: self._report.frames(done, total, job.name, stage),
+                **options.film,
+            )
         seconds = time.monotonic() - began
         unread = result.reidentified is None
         self.counts.update(
-            faces=result.tracks, masked=result.masked_people, frames=result.frames, no_face=not result.tracks,
-            damaged=bool(result.damage), unread=result.tracks if unread else 0, reidentified=result.reidentified or 0,
+            faces=result.tracks,
+            masked=result.masked_people,
+            frames=result.frames,
+            no_face=not result.tracks,
+            damaged=bool(result.damage),
+            unread=result.tracks if unread else 0,
+            reidentified=result.reidentified or 0,
             review=len(result.review),
-        )  # fmt: skip
+        )
         encode = options.film.get("encode")
         if not self._warned_of_voices and encode is not None and encode.audio == "copy" and result.has_audio:
             self._warned_of_voices = True
@@ -404,9 +429,9 @@ class Run:
             times = ", ".join(dict.fromkeys(_clock(finding.time) for finding in result.check.findings))
             self._report.error(f"{job.output}: a source face is still recognised at {times}; do not publish it")
         for reason in dict.fromkeys(place["reason"] for place in result.review):
-            times = ", ".join(dict.fromkeys(
-                _clock(place["time"]) for place in result.review if place["reason"] == reason
-            ))  # fmt: skip
+            times = ", ".join(
+                dict.fromkeys(_clock(place["time"]) for place in result.review if place["reason"] == reason)
+            )
             self._report.error(f"{job.output}: look whether all faces are covered around {times}: {reason}")
         if options.credentials is not None and result.tracks:
             options.credentials.film(job.output, result.faces)

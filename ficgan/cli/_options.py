@@ -30,60 +30,93 @@ WHOLE_FRAMES = 1 << 14
 
 HIDE: tuple[Any, ...] = (
     click.option(
-        "--mode", metavar="NAME[:PARAMETER=VALUE,...]", type=Mode(), default="ficgan", show_default=True,
+        "--mode",
+        metavar="NAME[:PARAMETER=VALUE,...]",
+        type=Mode(),
+        default="ficgan",
+        show_default=True,
         help="What takes a face's place: ficgan, a new face; plain, one colour from beside the face, or solid, black; "
         "blur, mosaic, which can be reversed; or another "
         "anonymiser, such as dp-pix:eps=1. `ficgan-eval list anonymizers` lists them.",
     ),
     click.option(
-        "--background", metavar="FACES", type=click.Path(exists=True),
+        "--background",
+        metavar="FACES",
+        type=click.Path(exists=True),
         help="Other people's aligned faces, a folder, zip or tar, for the modes that need them (k-same-pixel, "
         "k-same-eigen, average-face).",
     ),
     click.option(
-        "--background-labels", metavar="CSV", type=click.Path(exists=True),
+        "--background-labels",
+        metavar="CSV",
+        type=click.Path(exists=True),
         help="Whose they are: columns file and person.  [default: a folder per person, or every image another one]",
     ),
-)  # fmt: skip
+)
 """How a face is hidden."""
 
 FACE: tuple[Any, ...] = (
     click.option(
-        "--k", type=click.IntRange(min=2), default=3000, show_default=True,
+        "--k",
+        type=click.IntRange(min=2),
+        default=3000,
+        show_default=True,
         help="Number of people whose identity codes are averaged; small groups of --attributes need a smaller k.",
     ),
     click.option(
-        "--layer", metavar="I", type=click.IntRange(min=0), default=None,
+        "--layer",
+        metavar="I",
+        type=click.IntRange(min=0),
+        default=None,
         help="Layers 1…I keep the source's code, I+1…L take the k-same code: 0 is strongest, L−1 weakest. "
         "The embedded model has L = 10: layers 1 and 2 hold light, 3 to 10 the face, coarse to fine.  [default: 0]",
     ),
     click.option(
-        "--layers", "band", metavar="FIRST-LAST", type=Pair("FIRST-LAST", "-"),
+        "--layers",
+        "band",
+        metavar="FIRST-LAST",
+        type=Pair("FIRST-LAST", "-"),
         help="Put the k-same code into these style layers only, in place of --layer.",
     ),
     click.option(
-        "--alpha", type=Finite(min=0), default=0.5, show_default=True,
+        "--alpha",
+        type=Finite(min=0),
+        default=0.5,
+        show_default=True,
         help="Share of the exemplar: 0 the k-same face; 1 the exemplar itself, which is a swap and not anonymous.",
     ),
     click.option(
-        "--diversity", "psi", type=Diversity(), default="auto", show_default=True,
+        "--diversity",
+        "psi",
+        type=Diversity(),
+        default="auto",
+        show_default=True,
         help="ψ of the variance-restored mean: 0 the plain mean; auto: what the model does best with; embedded: 1.",
     ),
     click.option(
-        "--seed", type=click.IntRange(min=0),
+        "--seed",
+        type=click.IntRange(min=0),
         help="Same seed, same input, same faces; the audit states a commitment only.  [default: random, not kept]",
     ),
     click.option(
-        "--attributes", metavar="LIST",
+        "--attributes",
+        metavar="LIST",
         help="Average only people with these attributes (-NAME: without), such as 'Female' or, with --k 500, "
         "'East Asian,-Male'. `ficgan bank show` lists them with their counts; k = 3000 fits large groups only.",
     ),
     click.option(
-        "--add", "directions", type=Direction(), multiple=True,
+        "--add",
+        "directions",
+        type=Direction(),
+        multiple=True,
         help="Add an attribute's direction, such as Female=0.7 or 60-69=1; may be repeated.",
     ),
     click.option(
-        "--keep-kind", metavar="LIST", default=",".join(KIND), show_default=True, type=KindParts(),
+        "--keep-kind",
+        metavar="LIST",
+        default=",".join(KIND),
+        show_default=True,
+        type=KindParts(),
         help="What of the kind of person a new face keeps: ethnicity, gender, age, with commas, or none. It is read "
         "from the face and kept as a group. The record says what was kept, not which group.",
     ),
@@ -92,16 +125,21 @@ FACE: tuple[Any, ...] = (
     ),
     click.option("--swap", is_flag=True, help="Use the exemplar's identity in place of the k-same one."),
     click.option(
-        "--mask-scale", type=Finite(min=0, min_open=True), default=1.0, show_default=True,
+        "--mask-scale",
+        type=Finite(min=0, min_open=True),
+        default=1.0,
+        show_default=True,
         help="Size of the replaced region, as a multiple of the face crop.",
     ),
-)  # fmt: skip
+)
 """Who takes a face's place."""
 
 SEARCH: tuple[Any, ...] = (
     click.option("-t", "--thresh", type=Finite(0, 1), help="Detection threshold, 0 to 1.  [default: the detector's]"),
     click.option(
-        "--scale", metavar="WxH", type=Pair("WxH", "x"),
+        "--scale",
+        metavar="WxH",
+        type=Pair("WxH", "x"),
         help="Detect faces on a copy that fits this size, in px.  [default: several scales; in films at most 960 px]",
     ),
     click.option(
@@ -112,16 +150,20 @@ SEARCH: tuple[Any, ...] = (
     ),
     click.option("--detector", default="auto", show_default=True, help="auto, insightface, yunet, centerface or dlib."),
     click.option(
-        "--recognizer", default=("auto",), show_default=True, multiple=True,
+        "--recognizer",
+        default=("auto",),
+        show_default=True,
+        multiple=True,
         help="Checks the result: auto, dlib, insightface or onnx:PATH. May be repeated: a new face passes only if none "
         "of them takes it for its source.",
     ),
-)  # fmt: skip
+)
 """How faces are found and linked."""
 
 DOUBT: tuple[Any, ...] = (
     click.option(
-        "--min-score", type=Finite(0, 1),
+        "--min-score",
+        type=Finite(0, 1),
         help="Photos: finds with a lower detection score are taken for no faces and stay as they are.",
     ),
     click.option(
@@ -129,13 +171,16 @@ DOUBT: tuple[Any, ...] = (
         is_flag=True,
         help="Photos: cover doubtful finds (low score, an animal, cut by the border) and places that may be faces.",
     ),
-)  # fmt: skip
+)
 """What becomes of finds that may be no faces."""
 
 VERIFY = click.option(
-    "--verify/--no-verify", "verify", default=True, show_default=True,
+    "--verify/--no-verify",
+    "verify",
+    default=True,
+    show_default=True,
     help="Re-read each new face; one that still matches its source is retried, then covered.",
-)  # fmt: skip
+)
 """The check, where no finished film is looked through."""
 
 
@@ -159,27 +204,33 @@ class _Cover(click.Choice[str]):
 def fallback(what: str, *, default: str | None = "plain") -> Any:
     """--fallback."""
     return click.option(
-        "--fallback", type=_Cover(["plain", "black", "blur", "mosaic"]), default=default,
+        "--fallback",
+        type=_Cover(["plain", "black", "blur", "mosaic"]),
+        default=default,
         show_default=default is not None,
         help=f"What covers a face {what} plain: one colour from beside the face; blur and mosaic can be reversed.",
-    )  # fmt: skip
+    )
 
 
 STILLS = (VERIFY, fallback("that cannot be generated."))
 """The check and the cover of commands that take photos alone."""
 TAG = click.option(
-    "--tag/--no-tag", default=True, show_default=True,
+    "--tag/--no-tag",
+    default=True,
+    show_default=True,
     help="Mark results with generated faces as synthetic media (XMP DigitalSourceType).",
-)  # fmt: skip
+)
 PHOTOS_OUT: tuple[Any, ...] = (
     click.option("--require-face", is_flag=True, help="A photo without a face is a failure, and gives no result."),
     TAG,
     click.option(
-        "-m", "--keep-metadata", is_flag=True,
+        "-m",
+        "--keep-metadata",
+        is_flag=True,
         help="Photos: keep of EXIF and XMP camera, exposure, time, place, captions and copyright. All else is left "
         "out: previews, names of people, authors and owners, keywords, paths, serial numbers.",
     ),
-)  # fmt: skip
+)
 """How photos are written."""
 
 ENGINE = click.option(
@@ -201,20 +252,28 @@ MODEL: tuple[Any, ...] = (
     ),
     ENGINE,
     click.option(
-        "--precision", type=click.Choice(PRECISIONS), default="auto", show_default=True,
+        "--precision",
+        type=click.Choice(PRECISIONS),
+        default="auto",
+        show_default=True,
         help="Of the networks; auto: bfloat16 where this machine is faster in it.",
     ),
     click.option(
-        "--compile", "compile_", is_flag=True,
+        "--compile",
+        "compile_",
+        is_flag=True,
         help="Compile the networks first (a minute or more); pays over many faces.",
     ),
     click.option("--checkpoint", metavar="FILE", type=click.Path(), help="Model.  [default: the embedded one]"),
     click.option("--bank", metavar="FILE", type=click.Path(), help="Identity bank.  [default: the embedded one]"),
     click.option(
-        "--max-megapixels", type=Finite(min=0, min_open=True), default=MAX_PIXELS / 1e6, show_default=True,
+        "--max-megapixels",
+        type=Finite(min=0, min_open=True),
+        default=MAX_PIXELS / 1e6,
+        show_default=True,
         help="Larger images are refused without being decoded.",
     ),
-)  # fmt: skip
+)
 """The networks and the limits of the machine."""
 
 
@@ -227,56 +286,89 @@ def sandboxed(*, usual: bool) -> tuple[Any, ...]:
     """Where photos and films are decoded; `usual`: whether in a child unless told otherwise."""
     return (
         click.option(
-            "--sandbox/--no-sandbox", default=usual and sandbox.SUPPORTED, show_default=True, expose_value=False,
-            callback=_sandbox, help="Decode photos and films in a child process with limits; for files of strangers.",
+            "--sandbox/--no-sandbox",
+            default=usual and sandbox.SUPPORTED,
+            show_default=True,
+            expose_value=False,
+            callback=_sandbox,
+            help="Decode photos and films in a child process with limits; for files of strangers.",
         ),
-    )  # fmt: skip
+    )
 
 
 VIDEO_SEARCH: tuple[Any, ...] = (
     click.option(
-        "--stride", type=click.IntRange(min=1), default=5, show_default=True,
+        "--stride",
+        type=click.IntRange(min=1),
+        default=5,
+        show_default=True,
         help="Films: the detector looks at every n-th frame, below 25 frames a second at more of them; the frames "
         "between are interpolated.",
     ),
     click.option(
-        "--pad", metavar="SECONDS", type=Finite(min=0), default=0.4, show_default=True,
+        "--pad",
+        metavar="SECONDS",
+        type=Finite(min=0),
+        default=0.4,
+        show_default=True,
         help="Films: cover a face this long before its first and after its last sighting.",
     ),
     click.option(
-        "--link", type=click.Choice(["none", "file", "job"]), default="file", show_default=True,
+        "--link",
+        type=click.Choice(["none", "file", "job"]),
+        default="file",
+        show_default=True,
         help="One new face for a person in a file, in all photos and in all films of this run, or for each track of a "
         "film. Photos are then worked on one by one, in their order.",
     ),
     click.option("--start", metavar="TIME", type=Seconds(), help="Films: begin here, in seconds or [H:]M:S."),
     click.option("--end", metavar="TIME", type=Seconds(), help="Films: end here."),
-)  # fmt: skip
+)
 """How films are searched and followed."""
 
 VIDEO_PEOPLE: tuple[Any, ...] = (
     click.option(
-        "--keep", "keep", metavar="PHOTO", multiple=True, type=click.Path(),
+        "--keep",
+        "keep",
+        metavar="PHOTO",
+        multiple=True,
+        type=click.Path(),
         help="Leave this person as is; a folder names all whose photos are in it.",
     ),
     click.option(
-        "--only", "only", metavar="PHOTO", multiple=True, type=click.Path(),
+        "--only",
+        "only",
+        metavar="PHOTO",
+        multiple=True,
+        type=click.Path(),
         help="Hide this person (or those of this folder) and no other.",
     ),
     click.option(
-        "--keep-box", "keep_boxes", metavar="X0,Y0,X1,Y1", multiple=True, type=Box(),
+        "--keep-box",
+        "keep_boxes",
+        metavar="X0,Y0,X1,Y1",
+        multiple=True,
+        type=Box(),
         help="Leave faces that lie inside this box of the picture, in px.",
     ),
     click.option(
-        "--keep-span", "keep_spans", metavar="FROM-TO", multiple=True, type=Seconds(span=True),
+        "--keep-span",
+        "keep_spans",
+        metavar="FROM-TO",
+        multiple=True,
+        type=Seconds(span=True),
         help="Films: leave all faces in this span of time.",
     ),
     fallback("that cannot be generated: too small, turned away, or still recognised."),
-)  # fmt: skip
+)
 """Who stays as they are in a film, and the fallback for others."""
 
 VIDEO_OUT: tuple[Any, ...] = (
     click.option(
-        "--audio", type=click.Choice(["copy", "drop"]), default="copy", show_default=True,
+        "--audio",
+        type=click.Choice(["copy", "drop"]),
+        default="copy",
+        show_default=True,
         help="Films: sound as it is (a voice identifies, too), or none.",
     ),
     click.option(
@@ -290,15 +382,22 @@ VIDEO_OUT: tuple[Any, ...] = (
     click.option(  # for tests: how much of an interrupted film is done again
         "--segment", type=Finite(min=0, min_open=True), hidden=True
     ),
-)  # fmt: skip
+)
 """How films are written."""
 
 
 IDENTITY = {
-    "k": "--k", "layer": "--layer", "band": "--layers", "alpha": "--alpha", "psi": "--diversity",
-    "attributes": "--attributes", "directions": "--add", "keep_kind": "--keep-kind", "exemplar": "--exemplar",
+    "k": "--k",
+    "layer": "--layer",
+    "band": "--layers",
+    "alpha": "--alpha",
+    "psi": "--diversity",
+    "attributes": "--attributes",
+    "directions": "--add",
+    "keep_kind": "--keep-kind",
+    "exemplar": "--exemplar",
     "swap": "--swap",
-}  # fmt: skip
+}
 """Options that say who takes a face's place; --seed is of other methods, too."""
 
 
@@ -329,21 +428,73 @@ def engine_settings(given: Mapping[str, Any], **more: Any) -> dict[str, Any]:
         raise UsageError("--swap needs --exemplar FILE, the face to swap in")
     return {
         **{_LIBRARY_NAMES.get(name, name): given[name] for name in _ENGINE if name in given},
-        "layer": 0 if layer is None else layer, "band": None if band is None else f"{band[0]}-{band[1]}", **more,
-    }  # fmt: skip
+        "layer": 0 if layer is None else layer,
+        "band": None if band is None else f"{band[0]}-{band[1]}",
+        **more,
+    }
 
 
 _ENGINE = (
-    "mode", "checkpoint", "bank", "k", "seed", "alpha", "psi", "attributes", "directions", "swap", "keep_kind",
-    "mask_scale", "detector", "recognizer", "thresh", "scale", "thorough", "device", "engine", "precision", "compile_",
-    "fallback", "min_score", "strict",
-)  # fmt: skip
+    "mode",
+    "checkpoint",
+    "bank",
+    "k",
+    "seed",
+    "alpha",
+    "psi",
+    "attributes",
+    "directions",
+    "swap",
+    "keep_kind",
+    "mask_scale",
+    "detector",
+    "recognizer",
+    "thresh",
+    "scale",
+    "thorough",
+    "device",
+    "engine",
+    "precision",
+    "compile_",
+    "fallback",
+    "min_score",
+    "strict",
+)
 _LIBRARY_NAMES = {"directions": "add", "thresh": "threshold", "compile_": "compile"}
 _RECORDED = (
-    "k", "layer", "band", "alpha", "psi", "attributes", "directions", "swap", "keep_kind", "mask_scale", "thresh",
-    "scale", "detector", "min_score", "strict", "verify", "fallback", "keep_boxes", "keep_spans", "stride", "pad",
-    "link", "start", "end", "device", "precision", "keep_metadata", "tag", "audio", "codec", "crf", "pixel_format",
-)  # fmt: skip
+    "k",
+    "layer",
+    "band",
+    "alpha",
+    "psi",
+    "attributes",
+    "directions",
+    "swap",
+    "keep_kind",
+    "mask_scale",
+    "thresh",
+    "scale",
+    "detector",
+    "min_score",
+    "strict",
+    "verify",
+    "fallback",
+    "keep_boxes",
+    "keep_spans",
+    "stride",
+    "pad",
+    "link",
+    "start",
+    "end",
+    "device",
+    "precision",
+    "keep_metadata",
+    "tag",
+    "audio",
+    "codec",
+    "crf",
+    "pixel_format",
+)
 
 
 def recorded(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -357,8 +508,11 @@ def recorded(given: Mapping[str, Any]) -> dict[str, Any]:
     told: dict[str, Any] = {"mode": mode if mode == "ficgan" else shown(mode, chosen_method(mode))}
     told |= {name: given[name] for name in _RECORDED if name in given}
     told |= {f"{name}_photos": len(given[name]) for name in ("keep", "only") if name in given}
-    told |= {name: given[name] is not None for name in ("seed", "exemplar", "background", "checkpoint", "bank")
-             if name in given}  # fmt: skip
+    told |= {
+        name: given[name] is not None
+        for name in ("seed", "exemplar", "background", "checkpoint", "bank")
+        if name in given
+    }
     return {**told, "recognizer": ", ".join(without_folders(name) for name in given["recognizer"])}
 
 
@@ -413,10 +567,16 @@ def video_settings(given: Mapping[str, Any]) -> VideoSettings:
 
     usual = WHOLE_FRAMES if given.get("thorough") else VideoSettings.detect_size
     return VideoSettings(
-        stride=given["stride"], pad=given["pad"], link=given["link"], mode=given["mode"], fallback=given["fallback"],
-        mask_scale=given["mask_scale"], verify=given["verify"], segment=given.get("segment") or VideoSettings.segment,
+        stride=given["stride"],
+        pad=given["pad"],
+        link=given["link"],
+        mode=given["mode"],
+        fallback=given["fallback"],
+        mask_scale=given["mask_scale"],
+        verify=given["verify"],
+        segment=given.get("segment") or VideoSettings.segment,
         detect_size=max(given["scale"]) if given["scale"] else usual,
-    )  # fmt: skip
+    )
 
 
 def video_rules(given: Mapping[str, Any]) -> Rules:
@@ -436,7 +596,10 @@ def encode_options(given: Mapping[str, Any]) -> EncodeOptions:
     from ficgan.video.media import EncodeOptions
 
     return EncodeOptions(
-        codec=given["codec"], crf=given["crf"], pixel_format=given["pixel_format"], audio=given["audio"],
+        codec=given["codec"],
+        crf=given["crf"],
+        pixel_format=given["pixel_format"],
+        audio=given["audio"],
         tag=given["tag"],
     )
 

@@ -39,9 +39,14 @@ def is_film(path: Path) -> bool:
 
 
 def mirrored(
-    inputs: Sequence[Path], suffixes: Collection[str], *, what: str, advice: str, known: Collection[str] = (),
+    inputs: Sequence[Path],
+    suffixes: Collection[str],
+    *,
+    what: str,
+    advice: str,
+    known: Collection[str] = (),
     twins: list[tuple[Path, Path]] | None = None,
-) -> list[tuple[Path, Path]]:  # fmt: skip
+) -> list[tuple[Path, Path]]:
     """Every file with its place below an output folder, in order; hidden ones are left out, one named twice counts
     once.
 
@@ -129,8 +134,9 @@ class Plan:
         """A sentence for each kind of thing that is left out."""
         return [
             f"{number} {kind[0]}{'' if number == 1 else 's'} skipped: {kind[1]}."
-            for kind in (NOT_MEDIA, HIDDEN, OWN_OUTPUT, TWICE, FOLDER) if (number := self.left_out[kind])
-        ]  # fmt: skip
+            for kind in (NOT_MEDIA, HIDDEN, OWN_OUTPUT, TWICE, FOLDER)
+            if (number := self.left_out[kind])
+        ]
 
 
 def make_plan(

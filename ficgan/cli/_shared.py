@@ -198,18 +198,26 @@ ALIGNED = click.option(
     "--aligned", is_flag=True, help="The images are aligned as ficgan's own crops; nothing is detected."
 )
 DETECTOR = click.option(
-    "--detector", default="auto", show_default=True,
+    "--detector",
+    default="auto",
+    show_default=True,
     help="What finds the faces: auto, insightface, yunet, centerface or dlib.",
-)  # fmt: skip
+)
 THRESHOLD = click.option("-t", "--thresh", type=float, help="Lowest score of a face.  [default: the detector's]")
 JUDGES = click.option(
-    "--judge", "judges", multiple=True, default=("dlib",), show_default=True,
+    "--judge",
+    "judges",
+    multiple=True,
+    default=("dlib",),
+    show_default=True,
     help="Recogniser that had no part in training: dlib, insightface, shape or onnx:PATH; repeatable.",
-)  # fmt: skip
+)
 JOBS = click.option(
-    "--jobs", type=click.IntRange(1), callback=lambda ctx, param, value: value or min(8, cpus()),
+    "--jobs",
+    type=click.IntRange(1),
+    callback=lambda ctx, param, value: value or min(8, cpus()),
     help="Processes.  [default: as many as there are cores, at most 8]",
-)  # fmt: skip
+)
 RESAMPLES = click.option(
     "--resamples", default=1000, show_default=True, type=click.IntRange(1), help="Samples of the bootstrap."
 )
@@ -217,11 +225,14 @@ REPORT = click.option("--report/--no-report", "pages", default=True, show_defaul
 OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace existing files.")
 TALK: tuple[Any, ...] = (
     click.option(
-        "--progress", type=click.Choice(MODES), default="auto", show_default=True,
+        "--progress",
+        type=click.Choice(MODES),
+        default="auto",
+        show_default=True,
         help="On stderr; auto: a bar on a terminal, else a line a minute.",
     ),
     click.option("--quiet", is_flag=True, help="Nothing on stderr but errors."),
-)  # fmt: skip
+)
 
 
 def options(*added: Any) -> Callable[[F], F]:
@@ -251,9 +262,11 @@ def device(default: str = "cpu", what: str = "cpu, cuda, cuda:N or auto.") -> Ca
 def layout(default: str | None = "auto") -> Callable[[F], F]:
     """How a set of faces lies; None: as a configuration says."""
     return click.option(
-        "--layout", default=default, show_default=default is not None,
+        "--layout",
+        default=default,
+        show_default=default is not None,
         help=f"How the data lies: celeba, lfw, ffhq, folders, …{'' if default else '  [default: as in CONFIG]'}",
-    )  # fmt: skip
+    )
 
 
 def dry_run(what: str) -> Callable[[F], F]:

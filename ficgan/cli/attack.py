@@ -38,14 +38,16 @@ NOTICE = (
     "nothing comes trained, and weights you train may hold the faces they learnt from: docs/ethics.md."
 )
 _SET: tuple[Any, ...] = (
-    shared.DATA, shared.layout(None), shared.LABELS,
+    shared.DATA,
+    shared.layout(None),
+    shared.LABELS,
     click.option("--people", type=click.IntRange(4), help="At most so many people of the data; the split shrinks."),
     click.option(
-        "--aligned/--photos", default=None,
-        help="The images are aligned as ficgan's own crops; or a face is to be found in each.  "
-        "[default: as in CONFIG]",
+        "--aligned/--photos",
+        default=None,
+        help="The images are aligned as ficgan's own crops; or a face is to be found in each.  [default: as in CONFIG]",
     ),
-)  # fmt: skip
+)
 _DEVICE = shared.device("auto", "auto, cpu, cuda or cuda:N.")
 
 
@@ -86,9 +88,16 @@ def list_(what: str) -> None:
 @shared.options(_DEVICE, shared.dry_run("Check and print the configuration; read no image."))
 @shared.reporting("step")
 def train(
-    config: str, overrides: tuple[str, ...], data: Path, people: int | None, out: Path, device: str, dry_run: bool,
-    report: Progress, **given: Any,
-) -> shared.Summary:  # fmt: skip
+    config: str,
+    overrides: tuple[str, ...],
+    data: Path,
+    people: int | None,
+    out: Path,
+    device: str,
+    dry_run: bool,
+    report: Progress,
+    **given: Any,
+) -> shared.Summary:
     """Train an attacker on pairs of clear faces and anonymised ones.
 
     CONFIG: a name of `ficgan attack list configs`, or a YAML file; KEY=VALUE changes it, such as attacker.epochs=20 or
@@ -108,9 +117,7 @@ def train(
     resolve_device(device)
     report.info(NOTICE)
     try:
-        trained = train_attacker(
-            settings, data, out, device=device, progress=report, limit_people=people, **given
-        )
+        trained = train_attacker(settings, data, out, device=device, progress=report, limit_people=people, **given)
     except KeyboardInterrupt as stop:
         again = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
         raise type(stop)(f"go on with: {again}") from None
@@ -127,18 +134,29 @@ def train(
 @click.option("--box", type=Box(), help="The anonymised face in every input, px; nothing is detected.")
 @shared.DETECTOR
 @click.option(
-    "--candidates", default=1, show_default=True, type=click.IntRange(1, 99),
+    "--candidates",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, 99),
     help="Guesses at each face, NAME-01.png, …; for attackers that can give several.",
-)  # fmt: skip
+)
 @click.option(
     "--seed", type=click.IntRange(0), help="Of attackers that draw their guesses.  [default: that of the training]"
 )
 @_DEVICE
 @shared.reporting("image")
 def run(
-    attacker: str, inputs: tuple[Path, ...], out: Path, aligned: bool, box: Any, detector: str, candidates: int,
-    seed: int | None, device: str, report: Progress,
-) -> tuple[shared.Summary, bool]:  # fmt: skip
+    attacker: str,
+    inputs: tuple[Path, ...],
+    out: Path,
+    aligned: bool,
+    box: Any,
+    detector: str,
+    candidates: int,
+    seed: int | None,
+    device: str,
+    report: Progress,
+) -> tuple[shared.Summary, bool]:
     """Guess the clear faces behind anonymised ones.
 
     ATTACKER: attacker.safetensors of `ficgan attack train`, or NAME:PARAMETER=VALUE,… of one that learns nothing.
@@ -160,23 +178,36 @@ def run(
 @shared.output("Folder for results.json and the report; other results there are not overwritten.")
 @shared.JUDGES
 @click.option(
-    "--method", "methods", multiple=True, metavar="NAME:KEY=VALUE,…",
+    "--method",
+    "methods",
+    multiple=True,
+    metavar="NAME:KEY=VALUE,…",
     help="Anonymiser that is attacked, repeatable.  [default: the one it was trained against]",
-)  # fmt: skip
+)
 @click.option("--scenario", "scenarios", multiple=True, help="A further scenario, such as retrieval, repeatable.")
 @shared.RESAMPLES
 @click.option(
-    "--pictures", default=0, show_default=True, type=click.IntRange(0, 64),
+    "--pictures",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0, 64),
     help="Examples in the report; they show the faces of the set.",
-)  # fmt: skip
+)
 @shared.seed("Seed of the bootstrap.")
 @click.option("--jobs", default=1, show_default=True, type=click.IntRange(1), help="Processes; each holds the network.")
 @shared.options(_DEVICE, shared.REPORT)
 @shared.reporting("task")
 def evaluate(
-    attacker: Path, data: Path, people: int | None, out: Path, jobs: int, device: str, pages: bool, report: Progress,
+    attacker: Path,
+    data: Path,
+    people: int | None,
+    out: Path,
+    jobs: int,
+    device: str,
+    pages: bool,
+    report: Progress,
     **given: Any,
-) -> shared.Summary:  # fmt: skip
+) -> shared.Summary:
     """Judge a trained attacker on people it never saw.
 
     Beside it stand the clear faces (the ceiling), grey ones (chance), the anonymised ones as they are, and one mean
@@ -190,17 +221,30 @@ def evaluate(
     resolve_device(device)
     report.info(NOTICE)
     results = evaluate_attacker(
-        attacker, data, out, jobs=min(jobs, os.cpu_count() or 1), device=device, progress=report, limit_people=people,
+        attacker,
+        data,
+        out,
+        jobs=min(jobs, os.cpu_count() or 1),
+        device=device,
+        progress=report,
+        limit_people=people,
         **given,
-    )  # fmt: skip
+    )
     files = [str(path.relative_to(out)) for path in write_pages(results, out)] if pages else []
     reversals = [
-        {"method": trial.method, "scenario": trial.scenario, "attacker": trial.attacker, "judge": trial.recogniser,
-         "rank-1": figure.value, "low": figure.low, "high": figure.high}
+        {
+            "method": trial.method,
+            "scenario": trial.scenario,
+            "attacker": trial.attacker,
+            "judge": trial.recogniser,
+            "rank-1": figure.value,
+            "low": figure.low,
+            "high": figure.high,
+        }
         for trial in results.trials
         for figure in trial.figures
         if figure.metric == "rank-1"
-    ]  # fmt: skip
+    ]
     return {"results": "results.json", "report": files, "reversed": reversals}
 
 
@@ -295,9 +339,13 @@ def _square(image: Image, box: tuple[float, float, float, float]) -> Image:
 
 
 def guess_all(
-    attacker: Reverser, plan: Planned, out: Path, crops: Callable[[Image], list[Image]], candidates: int,
+    attacker: Reverser,
+    plan: Planned,
+    out: Path,
+    crops: Callable[[Image], list[Image]],
+    candidates: int,
     progress: Progress,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Guess at every face of every image; an unusable image is reported, and the others go on. Returns counts."""
     from ficgan.anonymizers import Faces
     from ficgan.files import atomic_write

@@ -27,29 +27,42 @@ __all__ = ["bulk"]
 @click.argument("source", metavar="INPUT")
 @click.option("-o", "--output", "out", metavar="OUT", required=True, help="Folder or address for the results.")
 @click.option(
-    "--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True,
+    "--engine",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
     help="Processes of this machine, or actors of a Ray cluster.",
-)  # fmt: skip
+)
 @click.option(
     "--address", metavar="HOST:PORT", help="Of a running Ray cluster, or auto.  [default: one for this run, here]"
 )
 @click.option("--jobs", type=click.IntRange(min=1), help="Processes or actors.  [default: one a processor]")
 @click.option(
-    "--batch", type=click.IntRange(min=1), default=8, show_default=True,
+    "--batch",
+    type=click.IntRange(min=1),
+    default=8,
+    show_default=True,
     help="Ray: photos that an actor takes at once; films go one by one.",
-)  # fmt: skip
+)
 @click.option(
-    "--manifest", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False),
+    "--manifest",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
     help="What became of each file, JSON lines.  [default: OUT/manifest.jsonl; needed where OUT is an address]",
-)  # fmt: skip
+)
 @click.option(
-    "--retries", type=click.IntRange(min=0), default=2, show_default=True,
+    "--retries",
+    type=click.IntRange(min=0),
+    default=2,
+    show_default=True,
     help="How often a file is tried again whose worker died or whose store did not answer.",
-)  # fmt: skip
+)
 @click.option(
-    "--decisions", metavar="FILE", type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    "--decisions",
+    metavar="FILE",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Do what was decided in `ficgan ui` and exported there; photos that are not in it fail, films are left out.",
-)  # fmt: skip
+)
 @click.option("--overwrite", is_flag=True, help="Replace results of other runs.")
 @options(opts.HIDE, opts.FACE, opts.SEARCH, opts.DOUBT, opts.STILLS, opts.VIDEO_SEARCH[:2], opts.VIDEO_OUT)
 @options(opts.PHOTOS_OUT, tuple(option for option in opts.MODEL if option is not opts.ENGINE))
@@ -83,11 +96,17 @@ def bulk(source: str, out: str, report: Progress, **given: Any) -> tuple[Summary
         options["decisions"] = file_digest(given["decisions"])
     # Workers may run elsewhere: paths of this machine's disks must not depend on the current folder.
     task = Task(
-        source=here.root if here.is_local else source, target=there.root if there.is_local else out,
-        engine=settings | opts.loaded(given), options=options,
-        max_pixels=opts.max_pixels(given), tag=given["tag"], keep_metadata=given["keep_metadata"],
-        require_face=given["require_face"], overwrite=given["overwrite"], decisions=decisions,
-    )  # fmt: skip
+        source=here.root if here.is_local else source,
+        target=there.root if there.is_local else out,
+        engine=settings | opts.loaded(given),
+        options=options,
+        max_pixels=opts.max_pixels(given),
+        tag=given["tag"],
+        keep_metadata=given["keep_metadata"],
+        require_face=given["require_face"],
+        overwrite=given["overwrite"],
+        decisions=decisions,
+    )
     if any(job.is_film for job in jobs):
         film = {**given, "link": "file", "verify": "sampled" if given["verify"] else "off"}
         task = replace(task, video=opts.video_settings(film), encode=opts.encode_options(film))
@@ -117,11 +136,17 @@ def bulk(source: str, out: str, report: Progress, **given: Any) -> tuple[Summary
     sums = settled.sums
     unread = given["verify"] is False and given["mode"] == "ficgan"
     summary = {
-        "inputs": len(jobs), "done": len(jobs) - len(failed), "failed": len(failed),
+        "inputs": len(jobs),
+        "done": len(jobs) - len(failed),
+        "failed": len(failed),
         "before": len(before),
-        "faces": sums["faces"], "masked": sums["masked"], "reidentified": None if unread else sums["reidentified"],
-        "review": sums["review"], "skipped": others, "manifest": str(manifest),
-    }  # fmt: skip
+        "faces": sums["faces"],
+        "masked": sums["masked"],
+        "reidentified": None if unread else sums["reidentified"],
+        "review": sums["review"],
+        "skipped": others,
+        "manifest": str(manifest),
+    }
     return summary, bool(failed or sums["reidentified"] or sums["review"])
 
 

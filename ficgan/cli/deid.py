@@ -52,46 +52,63 @@ def make_engine(**settings: Any) -> Any:
     "--files-from", metavar="FILE", type=click.Path(), help="More inputs, one path a line; - reads them from stdin."
 )
 @click.option(
-    "-o", "--output", "out", metavar="OUT", type=click.Path(),
+    "-o",
+    "--output",
+    "out",
+    metavar="OUT",
+    type=click.Path(),
     help="Folder for the results (trees are mirrored, names stay), or a file for a single input.  "
     f"[default: <stem>{DEFAULT_SUFFIX}<ext> beside each input]",
-)  # fmt: skip
+)
 @options(
-    opts.HIDE, opts.FACE, opts.SEARCH, opts.DOUBT,
+    opts.HIDE,
+    opts.FACE,
+    opts.SEARCH,
+    opts.DOUBT,
     opts.film_check(
         "Re-read each new face; one that still matches its source is retried, then masked. A finished film is looked "
         "through by another detector, where one is installed: all of it, or about one frame a second."
     ),
     opts.PHOTOS_OUT,
-)  # fmt: skip
+)
 @click.option(
-    "--sidecar/--no-sidecar", default=True, show_default=True,
+    "--sidecar/--no-sidecar",
+    default=True,
+    show_default=True,
     help="Write <result>.json with the audit beside each result, and manifest.jsonl with a line a file in the output "
     "folder.",
-)  # fmt: skip
+)
 @click.option(
-    "--sign", metavar="CERT KEY", nargs=2, type=click.Path(),
+    "--sign",
+    metavar="CERT KEY",
+    nargs=2,
+    type=click.Path(),
     help="Put C2PA content credentials into each result that was changed, signed with this certificate and key (PEM); "
     "needs the extra c2pa.",
-)  # fmt: skip
+)
 @click.option("--recursive/--no-recursive", default=True, show_default=True, help="Descend into subfolders.")
 @click.option("--suffix", help=f"Added to the stem of each result.  [default: {DEFAULT_SUFFIX}; none with -o]")
 @click.option("--overwrite", is_flag=True, help="Replace existing results, or the inputs themselves.")
 @click.option(
-    "--skip-existing", is_flag=True,
+    "--skip-existing",
+    is_flag=True,
     help="Leave results of an earlier run with the same options alone, and do the rest; this goes on where Ctrl-C "
     "ended a run.",
-)  # fmt: skip
+)
 @click.option(
-    "--jobs", metavar="N", type=click.IntRange(min=1),
+    "--jobs",
+    metavar="N",
+    type=click.IntRange(min=1),
     help=f"Photos worked on at once.  [default: one a processor, at most {MOST_JOBS}]",
-)  # fmt: skip
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be written; load no model, write nothing.")
 @options(opts.VIDEO_SEARCH, opts.VIDEO_PEOPLE, opts.VIDEO_OUT)
 @click.option(
-    "--project", metavar="FOLDER", type=click.Path(),
+    "--project",
+    metavar="FOLDER",
+    type=click.Path(),
     help="Films: keep the analysis here, for review and `ficgan render`; it holds source faces.",
-)  # fmt: skip
+)
 @options(opts.sandboxed(usual=False), opts.MODEL, TALK)
 @click.version_option(__version__, prog_name="ficgan-deid")
 @handle_errors
@@ -146,16 +163,27 @@ def deid(inputs: tuple[str, ...], out: str | None, **given: Any) -> None:
             settings["link"] = "job" if given["link"] == "job" else "file"
         return make_engine(**{**settings, **opts.loaded(given)})
 
-    film_options = {} if not films else {
-        "settings": opts.video_settings(given), "rules": rules, "encode": opts.encode_options(given),
-        "start": given["start"], "end": given["end"],
-        "project": None if given["project"] is None else Path(given["project"]),
-    }  # fmt: skip
+    film_options = (
+        {}
+        if not films
+        else {
+            "settings": opts.video_settings(given),
+            "rules": rules,
+            "encode": opts.encode_options(given),
+            "start": given["start"],
+            "end": given["end"],
+            "project": None if given["project"] is None else Path(given["project"]),
+        }
+    )
     run_options = RunOptions(
-        max_pixels=opts.max_pixels(given), jobs=jobs, recorded=opts.recorded(given),
-        film=film_options, linked=linked, credentials=credentials,
+        max_pixels=opts.max_pixels(given),
+        jobs=jobs,
+        recorded=opts.recorded(given),
+        film=film_options,
+        linked=linked,
+        credentials=credentials,
         **{name: given[name] for name in FOR_FILES},
-    )  # fmt: skip
+    )
     with Progress(given["progress"], unit="file" if films else "image", quiet=given["quiet"]) as report:
         if plan.jobs and not films and any(given[name] for name in FOR_FILMS):
             report.info("There is no film among the inputs: what concerns films changes nothing; photos are redacted.")

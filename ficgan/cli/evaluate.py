@@ -69,9 +69,12 @@ def configurations(kind: str = "eval") -> Catalogue:
 
 
 CATALOGUES: dict[str, Callable[[], Catalogue]] = {
-    "anonymizers": anonymizers, "scenarios": scenarios, "metrics": metrics, "attackers": attackers,
+    "anonymizers": anonymizers,
+    "scenarios": scenarios,
+    "metrics": metrics,
+    "attackers": attackers,
     "configs": configurations,
-}  # fmt: skip
+}
 
 
 @click.group("eval", context_settings=HELP)
@@ -122,16 +125,19 @@ def run(
     for label, why in nothing.items():
         report.error(f"{label} has no figure at all: {why}")
     refused = sum(figure.value is None for trial in results.trials for figure in trial.figures)
-    summary = {
-        "results": "results.json", "report": files, "trials": len(results.trials), "refused_figures": refused,
-    }  # fmt: skip
+    summary = {"results": "results.json", "report": files, "trials": len(results.trials), "refused_figures": refused}
     return summary, bool(nothing)
 
 
 def _matrix(
-    config: str, data: Path | None, layout: str, labels: Path | None, people: int | None, judges: tuple[str, ...],
+    config: str,
+    data: Path | None,
+    layout: str,
+    labels: Path | None,
+    people: int | None,
+    judges: tuple[str, ...],
     attributes: Path | None,
-) -> Any:  # fmt: skip
+) -> Any:
     from ficgan import configs
     from ficgan.errors import UsageError
     from ficgan.lab.matrix_config import load_matrix
@@ -159,8 +165,11 @@ def _matrix(
 @evaluate.command()
 @click.argument("results", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
 @shared.output("[default: beside it]", required=False)
-@click.option("--sidecars", type=click.Path(path_type=Path, exists=True),
-              help="Folder of side-car files of ficgan deid: the report gives their account, too.")  # fmt: skip
+@click.option(
+    "--sidecars",
+    type=click.Path(path_type=Path, exists=True),
+    help="Folder of side-car files of ficgan deid: the report gives their account, too.",
+)
 @handle_errors
 def report(results: tuple[Path, ...], out: Path | None, sidecars: Path | None) -> None:
     """Make the report of finished evaluations: one self-contained page, plots as PNG and SVG, tables as CSV and JSON.
@@ -195,10 +204,15 @@ def write_pages(results: Any, out: Path, **more: Any) -> list[Path]:
 
 _OUT = shared.output("Folder for paper.json, the report and the state of the run; an interrupted run is resumed.")
 _SET: tuple[Any, ...] = (
-    shared.DATA, shared.layout(), shared.LABELS, shared.ALIGNED, shared.DETECTOR,
+    shared.DATA,
+    shared.layout(),
+    shared.LABELS,
+    shared.ALIGNED,
+    shared.DETECTOR,
     click.option("--resamples", default=1000, show_default=True, type=click.IntRange(0), help="Of the bootstrap."),
-    _OUT, shared.JUDGES,
-)  # fmt: skip
+    _OUT,
+    shared.JUDGES,
+)
 
 
 @click.group(context_settings=HELP)
@@ -212,35 +226,50 @@ def paper() -> None:
 @paper.command()
 @shared.options(*_SET)
 @click.option(
-    "--scale", "people", type=click.IntRange(8), metavar="PEOPLE",
+    "--scale",
+    "people",
+    type=click.IntRange(8),
+    metavar="PEOPLE",
     help="Fewer people in all; the split shrinks with them.  [default: 5000, or as many as there are]",
-)  # fmt: skip
+)
 @click.option("--size", type=click.IntRange(32), help="Side of the crops, px.  [default: 224]")
 @click.option(
     "--only", multiple=True, metavar="METHOD", help="Only this method, repeatable; block permutation is always run."
 )
 @click.option(
-    "--method", "extra", multiple=True, metavar="LABEL=NAME:KEY=VALUE,…",
+    "--method",
+    "extra",
+    multiple=True,
+    metavar="LABEL=NAME:KEY=VALUE,…",
     help="A further method, repeatable, such as Fawkes=fawkes:verifier=onnx:PATH, "
     "DeepPrivacy=external:folder=PATH or CIAGAN=external:folder=PATH.",
-)  # fmt: skip
+)
 @click.option(
-    "--config", "preset", default="fantomas", show_default=True,
+    "--config",
+    "preset",
+    default="fantomas",
+    show_default=True,
     help="fantomas: linear attackers. fantomas64 and fantomas-full: the learned ones, at 64 and at 224 px.",
-)  # fmt: skip
+)
 @click.option(
-    "--general", multiple=True, metavar="REVERSER",
+    "--general",
+    multiple=True,
+    metavar="REVERSER",
     help="General attacker, repeatable, such as autoencoder, autoencoder:linear=none or pix2pix.  [default: "
     "the configuration's]",
-)  # fmt: skip
+)
 @click.option(
-    "--transfer/--no-transfer", default=False, show_default=True,
+    "--transfer/--no-transfer",
+    default=False,
+    show_default=True,
     help="Train the learning attackers on eight anonymisations each and try them on Gaussian Blur 29 (E4.1).",
-)  # fmt: skip
+)
 @click.option(
-    "--learn-from", "other", type=shared.PATH,
+    "--learn-from",
+    "other",
+    type=shared.PATH,
     help="Another set of faces on which the general attackers are trained, too, for comparison (E4.2).",
-)  # fmt: skip
+)
 @click.option("--utility/--no-utility", default=None, help="Measure what is left, too.  [default: the configuration's]")
 @shared.JOBS
 @shared.reporting("task")
@@ -272,18 +301,24 @@ def fantomas(
 @shared.options(*_SET)
 @click.option("--part", help="Only this part of the set's own division, such as test.")
 @click.option(
-    "--skip", default=0, show_default=True, type=click.IntRange(0),
+    "--skip",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0),
     help="Leave out so many images, the first by name; 60000 leaves what the paper tests on of FFHQ.",
-)  # fmt: skip
+)
 @click.option("--limit", type=click.IntRange(2), help="At most so many images, drawn with the seed.")
 @click.option("--size", default=256, show_default=True, type=click.IntRange(32), help="Side of the crops, px.")
 @click.option("--attributes", type=shared.PATH, help="Trained attribute classifier; else no attribute figures.")
 @click.option("--checkpoint", default="", help="Model; the embedded one if not given.")
 @click.option("--bank", default="", help="Bank built with it.")
 @click.option(
-    "--ablation", "ablations", multiple=True, metavar="NAME=CHECKPOINT:BANK",
+    "--ablation",
+    "ablations",
+    multiple=True,
+    metavar="NAME=CHECKPOINT:BANK",
     help="A model trained without one of the parts, for Table 2; repeatable.",
-)  # fmt: skip
+)
 @click.option("--k", default=3000, show_default=True, type=click.IntRange(2), help="People averaged.")
 @click.option("--layer", "layers", multiple=True, type=click.IntRange(0), help="i, repeatable.  [default: 0 to L−1]")
 @shared.options(shared.device(), shared.seed("Seed of the k-same draws and of the images drawn."))
@@ -304,14 +339,19 @@ def ficgan(out: Path, ablations: tuple[str, ...], report: Progress, **protocol: 
 @paper.command()
 @shared.options(*_SET)
 @click.option(
-    "--parts", default="", metavar="PART,…",
+    "--parts",
+    default="",
+    metavar="PART,…",
     help="Only these parts: base, retrieval, fine-tuning, kernel, sweep, defences, ood.  [default: all]",
-)  # fmt: skip
+)
 @click.option(
-    "--attacker", "attackers", multiple=True, metavar="LABEL=NAME:KEY=VALUE,…",
+    "--attacker",
+    "attackers",
+    multiple=True,
+    metavar="LABEL=NAME:KEY=VALUE,…",
     help="An attacker, repeatable, such as Revelio=revelio:epochs=100 or GFP-GAN=external:folder=PATH; the "
     "one called Revelio is taken in all parts.  [default: autoencoder and revelio]",
-)  # fmt: skip
+)
 @click.option("--config", "preset", default="revelio", show_default=True, help="Attackers and numbers: revelio64, …")
 @click.option("--scale", "people", type=click.IntRange(4), metavar="PEOPLE", help="At most so many people.")
 @click.option("--size", type=click.IntRange(32), help="Side of the crops, px; blurs are scaled to it.  [default: 256]")
@@ -319,14 +359,21 @@ def ficgan(out: Path, ablations: tuple[str, ...], report: Progress, **protocol: 
 @click.option("--candidates", type=click.IntRange(1), help="Guesses at each face.  [default: 50]")
 @shared.set_value("Another number of the protocol, such as sweep=20, fine_tuned=10 or adapt_epochs=5")
 @click.option(
-    "--pictures", type=click.IntRange(0),
+    "--pictures",
+    type=click.IntRange(0),
     help="Rows of the picture strips, which show real people; 0: none.  [default: 4]",
-)  # fmt: skip
+)
 @shared.reporting("part")
 def revelio(
-    out: Path, parts: str, attackers: tuple[str, ...], preset: str, overrides: tuple[str, ...], probes: int | None,
-    report: Progress, **protocol: Any,
-) -> shared.Summary:  # fmt: skip
+    out: Path,
+    parts: str,
+    attackers: tuple[str, ...],
+    preset: str,
+    overrides: tuple[str, ...],
+    probes: int | None,
+    report: Progress,
+    **protocol: Any,
+) -> shared.Summary:
     """Whether blurred faces are restored and named.
 
     Zhai and others (Revelio), Tables 1 to 7, Figures 4 to 7, 13 and 15: on CelebA-HQ in the paper, any set with
@@ -350,9 +397,13 @@ def revelio(
 @shared.options(shared.set_value("A value of the study, such as epochs=10 or networks=[resnet18]"), _OUT)
 @shared.reporting("%")
 def obfuscation(
-    images: Path | None, annotations: Path | None, file: Path | None, overrides: tuple[str, ...], out: Path,
+    images: Path | None,
+    annotations: Path | None,
+    file: Path | None,
+    overrides: tuple[str, ...],
+    out: Path,
     report: Progress,
-) -> shared.Summary:  # fmt: skip
+) -> shared.Summary:
     """What obfuscated faces cost a classifier.
 
     Yang and others 2022, Tables 3, 8 and 9, Figures 3 and 4: on ImageNet in the paper, any scenes with face boxes will
@@ -396,9 +447,11 @@ def _finish(
     written = write_pages(results, out, published=tables)
     written += draw() if draw is not None else []
     return {
-        "paper": "paper.json", "results": "results.json", "report": [str(path.relative_to(out)) for path in written],
+        "paper": "paper.json",
+        "results": "results.json",
+        "report": [str(path.relative_to(out)) for path in written],
         "tables": [table["title"] for table in tables],
-    }  # fmt: skip
+    }
 
 
 for group in (annotate, paper, survey):

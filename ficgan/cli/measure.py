@@ -19,12 +19,17 @@ CLIP_FRAMES = 75
 _BARS: tuple[Any, ...] = (
     click.option("--bars", is_flag=True, help="The whole table of bars, beside the average-face sticker, into -o."),
     shared.output("With --bars: folder for bars.json and bars.md.", required=False),
-    click.option("--train", multiple=True, type=shared.PATH,
-                 help="With --bars: faces it learnt from, for memorisation and real–real distances; repeatable."),
-    click.option("--clip", "clips", multiple=True, type=shared.PATH,
-                 help="With --bars: a film, for stability; repeatable."),
+    click.option(
+        "--train",
+        multiple=True,
+        type=shared.PATH,
+        help="With --bars: faces it learnt from, for memorisation and real–real distances; repeatable.",
+    ),
+    click.option(
+        "--clip", "clips", multiple=True, type=shared.PATH, help="With --bars: a film, for stability; repeatable."
+    ),
     click.option("--attributes", type=shared.PATH, help="With --bars: classifier of `ficgan train-attributes`."),
-)  # fmt: skip
+)
 
 
 @click.command(context_settings=HELP)
@@ -36,15 +41,28 @@ _BARS: tuple[Any, ...] = (
 @click.option("--layer", "layers", multiple=True, type=click.IntRange(0), help="i, repeatable.  [default: 0, 4, L−1]")
 @shared.DETECTOR
 @click.option("--k", default=3000, show_default=True, type=click.IntRange(2), help="People averaged.")
-@click.option("--diversity", "psi", default="auto", show_default=True, type=Diversity(),
-              help="ψ; auto: what the model does best with for a person alone in a photo.")  # fmt: skip
+@click.option(
+    "--diversity",
+    "psi",
+    default="auto",
+    show_default=True,
+    type=Diversity(),
+    help="ψ; auto: what the model does best with for a person alone in a photo.",
+)
 @click.option("--limit", type=click.IntRange(2), help="Use only the first so many faces of each set.")
 @shared.options(shared.device(), *_BARS)
 @shared.reporting("step")
 def measure(
-    photos: Path | None, psi: Any, bars: bool, out: Path | None, train: tuple[Path, ...],
-    clips: tuple[Path, ...], attributes: Path | None, report: Progress, **common: Any,
-) -> shared.Summary:  # fmt: skip
+    photos: Path | None,
+    psi: Any,
+    bars: bool,
+    out: Path | None,
+    train: tuple[Path, ...],
+    clips: tuple[Path, ...],
+    attributes: Path | None,
+    report: Progress,
+    **common: Any,
+) -> shared.Summary:
     """Reconstruction, identity similarity and detection rate, as JSON. Retries and masking are off.
 
     With --bars every figure a default model is held to, met or missed, in a folder; docs/model.md says how to read it.
@@ -63,15 +81,23 @@ def measure(
     from ficgan.lab.bars.table import write_bars
 
     config = BarsConfig(
-        clips=tuple(_clip(path) for path in clips), photos=() if photos is None else (photos,), psi=psi, train=train,
-        attributes=attributes, **common,
-    )  # fmt: skip
+        clips=tuple(_clip(path) for path in clips),
+        photos=() if photos is None else (photos,),
+        psi=psi,
+        train=train,
+        attributes=attributes,
+        **common,
+    )
     table = run_bars(config, report)
     written = write_bars(table, out)
     return {
-        "bars": [path.name for path in written], "checkpoint": table.facts["checkpoint"], "verdicts": table.verdicts,
-        "missed": table.missed, "left_out": len(table.sheet.left_out), "seconds": table.facts["seconds"],
-    }  # fmt: skip
+        "bars": [path.name for path in written],
+        "checkpoint": table.facts["checkpoint"],
+        "verdicts": table.verdicts,
+        "missed": table.missed,
+        "left_out": len(table.sheet.left_out),
+        "seconds": table.facts["seconds"],
+    }
 
 
 def _clip(path: Path) -> Any:
@@ -89,11 +115,19 @@ def _clip(path: Path) -> Any:
 
 
 def _first_figures(
-    *, checkpoint: Path | None, bank: Path | None, aligned: tuple[Path, ...], photos: Path | None,
-    judges: tuple[str, ...], layers: tuple[int, ...], detector: str, k: int,
-    psi: float | Literal["auto"], limit: int | None,
+    *,
+    checkpoint: Path | None,
+    bank: Path | None,
+    aligned: tuple[Path, ...],
+    photos: Path | None,
+    judges: tuple[str, ...],
+    layers: tuple[int, ...],
+    detector: str,
+    k: int,
+    psi: float | Literal["auto"],
+    limit: int | None,
     device: str,
-) -> shared.Summary:  # fmt: skip
+) -> shared.Summary:
     import numpy as np
 
     from ficgan.data import check_alignment, open_faces
@@ -141,9 +175,17 @@ def _first_figures(
 @shared.options(shared.seed(), shared.device(what="cpu, cuda or cuda:N."), shared.OVERWRITE)
 @shared.reporting("step")
 def train_attributes(
-    data: Path, out: Path, labels: Path | None, layout: str, detector: str, epochs: int, seed: int, device: str,
-    overwrite: bool, report: Progress,
-) -> shared.Summary:  # fmt: skip
+    data: Path,
+    out: Path,
+    labels: Path | None,
+    layout: str,
+    detector: str,
+    epochs: int,
+    seed: int,
+    device: str,
+    overwrite: bool,
+    report: Progress,
+) -> shared.Summary:
     """Train a classifier of face attributes on DATA, such as CelebA.
 
     DATA: folder, zip or tar of faces with people and 0/1 attributes. A fifth of the people are held out; the figures on
@@ -163,6 +205,12 @@ def train_attributes(
         faces, detector=Quick(get_detector(detector)), progress=lambda done, total: report(done, total, "cutting faces")
     )
     return train(
-        prepared.faces, prepared.attributes, out, source={"set": faces.name, "digest": faces.digest}, epochs=epochs,
-        seed=seed, device=device, progress=report,
-    )  # fmt: skip
+        prepared.faces,
+        prepared.attributes,
+        out,
+        source={"set": faces.name, "digest": faces.digest},
+        epochs=epochs,
+        seed=seed,
+        device=device,
+        progress=report,
+    )

@@ -15,9 +15,12 @@ from ficgan.cli._console import EXIT_SOME_FAILED, Progress, handle_errors
 __all__ = ["annotate", "survey"]
 
 _OVERLAP = click.option(
-    "--overlap", type=click.FloatRange(0, 1, min_open=True), default=0.5, show_default=True,
+    "--overlap",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=0.5,
+    show_default=True,
     help="Least IoU at which a box is a face's.",
-)  # fmt: skip
+)
 
 
 @click.group(context_settings=HELP)
@@ -64,9 +67,20 @@ def detect(
 @click.option("--note", default="", help="A sentence for the workers.")
 @shared.reporting("image")
 def page(
-    images: Path, boxes: Path, out: Path, gold: Path | None, gold_images: Path | None, batch: int, gold_count: int,
-    gold_faces: int, lives: int, overlap: float, seed: int, report: Progress, **pages: Any,
-) -> tuple[shared.Summary, bool]:  # fmt: skip
+    images: Path,
+    boxes: Path,
+    out: Path,
+    gold: Path | None,
+    gold_images: Path | None,
+    batch: int,
+    gold_count: int,
+    gold_faces: int,
+    lives: int,
+    overlap: float,
+    seed: int,
+    report: Progress,
+    **pages: Any,
+) -> tuple[shared.Summary, bool]:
     """Make pages on which people correct BOXES (of `detect`, or any annotations) of IMAGES.
 
     Hand out what is in OUTPUT/pages; keep OUTPUT/key.json, which holds the truth. The pages judge gold images
@@ -98,8 +112,13 @@ def page(
 @click.argument("exports", nargs=-1, required=True, type=shared.FILE)
 @shared.output("JSON of corrected boxes.", kind=shared.NEW_FILE)
 @click.option("--log", type=shared.NEW_FILE, help="JSON of every change.  [default: OUTPUT with .log.json]")
-@click.option("--keep", type=click.Choice(["half", "any"]), default="half", show_default=True,
-              help="Of several people's boxes: those of at least half of them, or all.")  # fmt: skip
+@click.option(
+    "--keep",
+    type=click.Choice(["half", "any"]),
+    default="half",
+    show_default=True,
+    help="Of several people's boxes: those of at least half of them, or all.",
+)
 @shared.reporting("export")
 def collect(
     key: Path, exports: tuple[Path, ...], out: Path, log: Path | None, keep: str, report: Progress
@@ -178,30 +197,60 @@ def survey() -> None:
 @click.option("--aligned", is_flag=True, help="--data is aligned as ficgan's own crops; nothing is detected.")
 @click.option("--size", type=click.IntRange(32), help="Side of the pictures, px.  [default: 224, or CONFIG's]")
 @click.option("--set", "wanted", metavar="NAME", help="Which set of CONFIG.  [default: the first]")
-@click.option("--methods", "--method", "methods", multiple=True, metavar="NAME:KEY=VALUE,…",
-              help="Show faces anonymised like this, repeatable.  [default: the methods of CONFIG]")  # fmt: skip
-@click.option("--reversed", "reversals", multiple=True, metavar="METHOD@ATTACKER",
-              help="Show them reversed, repeatable: pixelation:size=8@ridge, or LABEL@folder:PATH with crops that were "
-              "reversed before.")  # fmt: skip
+@click.option(
+    "--methods",
+    "--method",
+    "methods",
+    multiple=True,
+    metavar="NAME:KEY=VALUE,…",
+    help="Show faces anonymised like this, repeatable.  [default: the methods of CONFIG]",
+)
+@click.option(
+    "--reversed",
+    "reversals",
+    multiple=True,
+    metavar="METHOD@ATTACKER",
+    help="Show them reversed, repeatable: pixelation:size=8@ridge, or LABEL@folder:PATH with crops that were "
+    "reversed before.",
+)
 @click.option("--control/--no-control", default=True, show_default=True, help="Show clear pairs, too.")
-@click.option("--pairs", default=8, show_default=True, type=click.IntRange(2),
-              help="For each condition and participant; a multiple of 4 if the set knows genders.")  # fmt: skip
-@click.option("--questionnaires", type=click.IntRange(1),
-              help="How many; 1 as in the paper.  [default: as many as conditions]")  # fmt: skip
+@click.option(
+    "--pairs",
+    default=8,
+    show_default=True,
+    type=click.IntRange(2),
+    help="For each condition and participant; a multiple of 4 if the set knows genders.",
+)
+@click.option(
+    "--questionnaires", type=click.IntRange(1), help="How many; 1 as in the paper.  [default: as many as conditions]"
+)
 @click.option("--checks", default=2, show_default=True, type=click.IntRange(0), help="Attention checks.")
 @click.option("--failures", default=0, show_default=True, type=click.IntRange(0), help="Most checks one may fail.")
-@click.option("--match", multiple=True, metavar="COLUMN",
-              help="In what strangers agree besides gender, such as age; repeatable.")  # fmt: skip
+@click.option(
+    "--match", multiple=True, metavar="COLUMN", help="In what strangers agree besides gender, such as age; repeatable."
+)
 @click.option("--consent", type=shared.FILE, help="Text that participants agree to.  [default: a placeholder]")
 @shared.DETECTOR
 @click.option("--store", type=shared.FOLDER, help="Keep crops and pixels here, such as in the store of a run.")
 @shared.seed("Seed of who is shown, with whom, to whom.")
 @shared.reporting("condition")
 def make(
-    out: Path, methods: tuple[str, ...], reversals: tuple[str, ...], control: bool, pairs: int,
-    questionnaires: int | None, checks: int, failures: int, match: tuple[str, ...], consent: Path | None, detector: str,
-    store: Path | None, seed: int, report: Progress, **faces: Any,
-) -> shared.Summary:  # fmt: skip
+    out: Path,
+    methods: tuple[str, ...],
+    reversals: tuple[str, ...],
+    control: bool,
+    pairs: int,
+    questionnaires: int | None,
+    checks: int,
+    failures: int,
+    match: tuple[str, ...],
+    consent: Path | None,
+    detector: str,
+    store: Path | None,
+    seed: int,
+    report: Progress,
+    **faces: Any,
+) -> shared.Summary:
     """Draw pairs, make their pictures, and write a page for each questionnaire.
 
     CONFIG: a matrix as for `ficgan eval run`, of which the set and the methods are used; or --data and --methods. Hand
@@ -225,11 +274,15 @@ def make(
     pages = write_survey(out, made, consent=text)
     notes = [*made.key.notes, *([] if consent else ["The pages have no consent text yet: give --consent."])]
     return {
-        "pages": str(out / "pages"), "key": str(out / "key.json"), "questionnaires": len(pages),
+        "pages": str(out / "pages"),
+        "key": str(out / "key.json"),
+        "questionnaires": len(pages),
         "conditions": [condition.label for condition in made.key.conditions],
-        "questions": len(made.key.questionnaires[0].items), "pictures": len(made.pixels),
-        "people": len({picture.person for picture in made.key.pictures.values()}), "notes": notes,
-    }  # fmt: skip
+        "questions": len(made.key.questionnaires[0].items),
+        "pictures": len(made.pixels),
+        "people": len({picture.person for picture in made.key.pictures.values()}),
+        "notes": notes,
+    }
 
 
 @survey.command("score")
@@ -239,14 +292,24 @@ def make(
 @click.option(
     "--judge", "judges", multiple=True, help="Recogniser on the same pictures: dlib, insightface, shape, onnx:PATH."
 )
-@click.option("--threshold", "thresholds", multiple=True, metavar="JUDGE=SIMILARITY",
-              help="Of a judge, chosen on other faces: a cosine, or minus a distance.  [default: its own]")  # fmt: skip
+@click.option(
+    "--threshold",
+    "thresholds",
+    multiple=True,
+    metavar="JUDGE=SIMILARITY",
+    help="Of a judge, chosen on other faces: a cosine, or minus a distance.  [default: its own]",
+)
 @shared.options(shared.RESAMPLES, shared.device(what="Where judges compute."))
 @handle_errors
 def score_survey(
-    folder: Path, answers: tuple[Path, ...], out: Path | None, judges: tuple[str, ...], thresholds: tuple[str, ...],
-    resamples: int, device: str,
-) -> None:  # fmt: skip
+    folder: Path,
+    answers: tuple[Path, ...],
+    out: Path | None,
+    judges: tuple[str, ...],
+    thresholds: tuple[str, ...],
+    resamples: int,
+    device: str,
+) -> None:
     """Score ANSWERS, the files that participants saved, of the survey in OUT.
 
     Files that failed attention checks, are unfinished, damaged or a second try are named, count for nothing, and make
@@ -276,9 +339,14 @@ def score_survey(
 
 
 def _source(
-    config: str | None, data: Path | None, layout: str, labels: Path | None, aligned: bool, size: int | None,
+    config: str | None,
+    data: Path | None,
+    layout: str,
+    labels: Path | None,
+    aligned: bool,
+    size: int | None,
     wanted: str | None,
-) -> tuple[Any, list[Any]]:  # fmt: skip
+) -> tuple[Any, list[Any]]:
     """The face set and the methods that a configuration names."""
     from ficgan import configs
     from ficgan.errors import UsageError
@@ -297,9 +365,13 @@ def _source(
         chosen = sets[wanted or matrix.sets[0].name]
         return chosen.model_copy(update={"size": size} if size else {}), list(matrix.methods)
     source = SetConfig(
-        name=data.absolute().stem, path=str(data), layout=layout, labels=None if labels is None else str(labels),
-        aligned=aligned, size=size or 224,
-    )  # fmt: skip
+        name=data.absolute().stem,
+        path=str(data),
+        layout=layout,
+        labels=None if labels is None else str(labels),
+        aligned=aligned,
+        size=size or 224,
+    )
     return source, _preset(str(config)) if preset else []
 
 

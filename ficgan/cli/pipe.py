@@ -166,31 +166,45 @@ class RawFrames:
 @click.command(context_settings=HELP)
 @click.option("--size", metavar="WxH", required=True, type=Pair("WxH", "x"), help="Of the frames, in px.")
 @click.option(
-    "--pixel-format", "--pix-fmt", type=click.Choice(FORMATS), default="rgb24", show_default=True,
+    "--pixel-format",
+    "--pix-fmt",
+    type=click.Choice(FORMATS),
+    default="rgb24",
+    show_default=True,
     help="Of stdin and of stdout.",
-)  # fmt: skip
+)
 @click.option(
-    "--fps", type=Finite(min=0, min_open=True), default=25.0, show_default=True,
+    "--fps",
+    type=Finite(min=0, min_open=True),
+    default=25.0,
+    show_default=True,
     help="Frames per second, for everything that is told in seconds.",
-)  # fmt: skip
+)
 @click.option(
-    "--matrix", type=click.Choice(("auto", "bt601", "bt709")), default="auto", show_default=True,
+    "--matrix",
+    type=click.Choice(("auto", "bt601", "bt709")),
+    default="auto",
+    show_default=True,
     help="Colours of yuv420p; auto: bt709 from 1280 columns or 577 lines on.",
-)  # fmt: skip
+)
 @click.option("--full-range", is_flag=True, help="The luma of yuv420p runs from 0 to 255, not from 16 to 235.")
 @click.option(
-    "--look-ahead", metavar="FRAMES", type=click.IntRange(min=0),
+    "--look-ahead",
+    metavar="FRAMES",
+    type=click.IntRange(min=0),
     help="Frames by which the result is late.  [default: enough to cover a face before it is first seen: --pad]",
-)  # fmt: skip
+)
 @click.option(
-    "--live", is_flag=True,
-    help="Keep up with --fps: where the work takes longer, the detector looks less often.",
-)  # fmt: skip
+    "--live", is_flag=True, help="Keep up with --fps: where the work takes longer, the detector looks less often."
+)
 @options(opts.HIDE, opts.FACE, opts.SEARCH, opts.VERIFY, opts.VIDEO_SEARCH[:2])
 @click.option(
-    "--link", type=click.Choice(["none", "file"]), default="file", show_default=True,
+    "--link",
+    type=click.Choice(["none", "file"]),
+    default="file",
+    show_default=True,
     help="One new identity for a person, or for each track.",
-)  # fmt: skip
+)
 @options(opts.fallback("too small, turned away, or still recognised."), opts.MODEL, TALK[1])
 @handle_errors
 def pipe(size: tuple[int, int], pixel_format: str, fps: float, quiet: bool, **given: Any) -> None:
@@ -240,9 +254,14 @@ def _run(
             yield image
 
     settings = engine.video_settings(
-        stride=given["stride"], pad=given["pad"], link=given["link"], fallback=given["fallback"], verify="off",
-        mask_scale=given["mask_scale"], **({"detect_size": max(given["scale"])} if given["scale"] else {}),
-    )  # fmt: skip
+        stride=given["stride"],
+        pad=given["pad"],
+        link=given["link"],
+        fallback=given["fallback"],
+        verify="off",
+        mask_scale=given["mask_scale"],
+        **({"detect_size": max(given["scale"])} if given["scale"] else {}),
+    )
     stream = engine.stream(
         frames(), fps, settings=settings, look_ahead=given["look_ahead"], budget=1 / fps if given["live"] else None
     )

@@ -18,11 +18,12 @@ __all__ = ["pointcloud"]
 _READ: tuple[Any, ...] = (
     click.option("--unit", type=click.Choice(["m", "cm", "mm"]), default="m", show_default=True, help="Of the scans."),
     click.option(
-        "--landmarks", type=shared.PATH,
+        "--landmarks",
+        type=shared.PATH,
         help="5 or 68 points of the only INPUT, in m or mm.  [default: NAME_landmarks_mm.txt, NAME.landmarks.txt or "
         "NAME.landmarks.json beside a scan; else the face is looked for]",
     ),
-)  # fmt: skip
+)
 _OUT: tuple[Any, ...] = (
     shared.output("Folder; or a file, for one INPUT.", kind=shared.PATH),
     click.option("--overwrite", is_flag=True, help="Replace existing files; those that are read never."),
@@ -57,35 +58,58 @@ def list_() -> None:
 @click.option("--method", required=True, help="See `ficgan pointcloud list`.")
 @click.option("--degree", type=click.IntRange(1, 35), help="Strength: 1 changes least, 35 most.")
 @click.option(
-    "--set", "settings", multiple=True, metavar="PARAMETER=VALUE",
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="PARAMETER=VALUE",
     help="In place of a degree, such as k=280; repeatable.",
 )
 @click.option(
-    "--target", type=shared.PATH,
+    "--target",
+    type=shared.PATH,
     help="Face to merge with, for merge-2-faces: a made head (make-head), or a scan of a person who consents, for high "
     "degrees show it nearly as it is.",
-)  # fmt: skip
+)
 @click.option(
-    "--seed", type=click.IntRange(min=0),
+    "--seed",
+    type=click.IntRange(min=0),
     help="Same seed and file name, same result; who finds it takes noise back, and small ones are found by trying.  "
     "[default: chance, for every scan anew]",
-)  # fmt: skip
+)
 @click.option(
-    "--rest", type=click.Choice(["head", "keep", "drop"]), default="head", show_default=True,
+    "--rest",
+    type=click.Choice(["head", "keep", "drop"]),
+    default="head",
+    show_default=True,
     help="Of the scan outside the face: what is near the head, all, or nothing.",
-)  # fmt: skip
+)
 @click.option(
-    "--points", type=click.IntRange(500), default=10_352, show_default=True,
+    "--points",
+    type=click.IntRange(500),
+    default=10_352,
+    show_default=True,
     help="Of the face; the degrees were chosen for the default.",
-)  # fmt: skip
+)
 @click.option("--pictures", is_flag=True, help="Also FILE.png beside every result FILE: its front view.")
 @shared.options(*_READ)
 @shared.reporting("scan")
 def anonymise(
-    inputs: tuple[Path, ...], out: Path, overwrite: bool, skip: bool, method: str, degree: int | None,
-    settings: tuple[str, ...], target: Path | None, seed: int | None, rest: Any, points: int, pictures: bool, unit: str,
-    landmarks: Path | None, report: Progress,
-) -> tuple[shared.Summary, bool]:  # fmt: skip
+    inputs: tuple[Path, ...],
+    out: Path,
+    overwrite: bool,
+    skip: bool,
+    method: str,
+    degree: int | None,
+    settings: tuple[str, ...],
+    target: Path | None,
+    seed: int | None,
+    rest: Any,
+    points: int,
+    pictures: bool,
+    unit: str,
+    landmarks: Path | None,
+    report: Progress,
+) -> tuple[shared.Summary, bool]:
     """Replace the face of every scan: what lies within 14 cm of the nose tip.
 
     INPUT: scans, folders of them. The results lie in the scans' own frame and unit; FILE.json beside each result FILE,
@@ -103,9 +127,16 @@ def anonymise(
     config = PreparationConfig(last=points, first=max(points, PreparationConfig.first))
     target_marks = target and landmark_file_beside(target)
     tasks, same = run.plan(
-        inputs, out, run.WRITABLE, report, beside=(run.RECORD, *((".png",) if pictures else ())), landmarks=landmarks,
-        overwrite=overwrite, skip=skip, also_read=(target, target_marks),
-    )  # fmt: skip
+        inputs,
+        out,
+        run.WRITABLE,
+        report,
+        beside=(run.RECORD, *((".png",) if pictures else ())),
+        landmarks=landmarks,
+        overwrite=overwrite,
+        skip=skip,
+        also_read=(target, target_marks),
+    )
     face = None
     if target is not None:
         with run.naming(target):
@@ -113,9 +144,14 @@ def anonymise(
             face = prepare(canonical(scan, run.marks_of(target_marks)), config).inner
     made = run.method_of(method, degree, settings, seed, face)
     request = {
-        "method": method, "degree": degree, "settings": made.settings(), "unit": unit, "rest": rest, "wanted": points,
+        "method": method,
+        "degree": degree,
+        "settings": made.settings(),
+        "unit": unit,
+        "rest": rest,
+        "wanted": points,
         "seed": seed,
-    }  # fmt: skip
+    }
 
     def work(task: Any) -> dict[str, Any]:
         record = run.record_of(request, task, target)
@@ -147,17 +183,32 @@ def anonymise(
 @click.option("--pitch", type=Finite(), default=0.0, show_default=True, help="Degrees the head is raised.")
 @click.option("--views", is_flag=True, help="Eleven pictures of a scan, −10 to 10 degrees of yaw, side by side.")
 @click.option(
-    "--order", type=click.Choice(["y", "x", "depth"]), default="y", show_default=True,
+    "--order",
+    type=click.Choice(["y", "x", "depth"]),
+    default="y",
+    show_default=True,
     help="What is drawn last: the highest points, as in the thesis, or the nearest.",
-)  # fmt: skip
+)
 @click.option("--point-size", type=Finite(min=0, min_open=True), default=25.0, show_default=True, help="Points².")
 @click.option("--canonical", is_flag=True, help="The scans are in the canonical frame already.")
 @shared.options(*_READ)
 @shared.reporting("scan")
 def project(
-    inputs: tuple[Path, ...], out: Path, overwrite: bool, skip: bool, view: str, yaw: float, pitch: float, views: bool,
-    order: Any, point_size: float, canonical: bool, unit: str, landmarks: Path | None, report: Progress,
-) -> tuple[shared.Summary, bool]:  # fmt: skip
+    inputs: tuple[Path, ...],
+    out: Path,
+    overwrite: bool,
+    skip: bool,
+    view: str,
+    yaw: float,
+    pitch: float,
+    views: bool,
+    order: Any,
+    point_size: float,
+    canonical: bool,
+    unit: str,
+    landmarks: Path | None,
+    report: Progress,
+) -> tuple[shared.Summary, bool]:
     """Draw scans: PNG pictures of 389×515 pixels, without a display.
 
     INPUT: scans, folders of them. Scans without colours are lit from their shape. Prints one line of JSON.
@@ -182,9 +233,7 @@ def project(
         if task.there:
             return {"skipped": True}
         cloud = run.read_scan(task.source, unit, report)
-        placed = (
-            Placed(cloud, np.eye(4), "given") if canonical else to_canonical(cloud, run.marks_of(task.landmarks))
-        )
+        placed = Placed(cloud, np.eye(4), "given") if canonical else to_canonical(cloud, run.marks_of(task.landmarks))
         for doubt in placed.doubts:
             report.info(f"{task.source}: {doubt}.")
         common: dict[str, Any] = {"pitch": pitch, "point_size": point_size}
@@ -255,9 +304,13 @@ def evaluate(out: Path, jobs: int, dry_run: bool, report: Progress, **chosen: An
 
 
 def _study(
-    config: str, overrides: tuple[str, ...], scans: Path | None, morphs: int | None, photos: Path | None,
+    config: str,
+    overrides: tuple[str, ...],
+    scans: Path | None,
+    morphs: int | None,
+    photos: Path | None,
     judges: tuple[str, ...],
-) -> Any:  # fmt: skip
+) -> Any:
     from ficgan.errors import UsageError
     from ficgan.lab.clouds import CloudStudyConfig
 
@@ -282,9 +335,11 @@ def _study(
 @shared.output("A file.", kind=shared.NEW_FILE)
 @shared.seed("Who it is.")
 @click.option(
-    "--expression", default="neutral", show_default=True,
+    "--expression",
+    default="neutral",
+    show_default=True,
     help="neutral, smiling, angry, surprised, eyes-closed or pouting.",
-)  # fmt: skip
+)
 @click.option("--points", type=click.IntRange(100), default=45_000, show_default=True, help="As a scanner would see.")
 @shared.OVERWRITE
 @handle_errors

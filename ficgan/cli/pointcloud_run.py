@@ -26,17 +26,33 @@ if TYPE_CHECKING:
     from ficgan.cli._console import Progress
 
 __all__ = [
-    "RECORD", "WRITABLE", "Task", "marks_of", "method_of", "naming", "over_all", "plan", "read_scan", "record_beside",
-    "record_of", "same_as_wanted", "write_png", "write_result",
-]  # fmt: skip
+    "RECORD",
+    "WRITABLE",
+    "Task",
+    "marks_of",
+    "method_of",
+    "naming",
+    "over_all",
+    "plan",
+    "read_scan",
+    "record_beside",
+    "record_of",
+    "same_as_wanted",
+    "write_png",
+    "write_result",
+]
 
 TOOL = "ficgan pointcloud"
 RECORD = ".json"  # ending of the account of a result, behind the result's whole name
 WRITABLE = [suffix for suffix, form in FORMATS.items() if form.write]
 _COMPARED = {
-    "method": "method", "settings": "degree or setting", "unit": "unit", "rest": "rest", "wanted": "number of points",
+    "method": "method",
+    "settings": "degree or setting",
+    "unit": "unit",
+    "rest": "rest",
+    "wanted": "number of points",
     "seed": "seed",
-}  # fmt: skip
+}
 """Keys of a record by which two results differ, and what a message calls them."""
 COUNTED = ("doubtful", "hardly_changed")
 """What a result is said to be, and counted and exited with 3 for."""
@@ -80,10 +96,18 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def plan(
-    inputs: Sequence[Path], out: Path, suffixes: Collection[str], report: Progress, *, ending: str = "",
-    beside: Sequence[str] = (), landmarks: Path | None = None, overwrite: bool = False, skip: bool = False,
+    inputs: Sequence[Path],
+    out: Path,
+    suffixes: Collection[str],
+    report: Progress,
+    *,
+    ending: str = "",
+    beside: Sequence[str] = (),
+    landmarks: Path | None = None,
+    overwrite: bool = False,
+    skip: bool = False,
     also_read: Sequence[Path | None] = (),
-) -> tuple[list[Task], int]:  # fmt: skip
+) -> tuple[list[Task], int]:
     """Which scan becomes which file, and how many were left out as links to others; conflicts are found before work.
 
     Args:
@@ -218,9 +242,11 @@ def record_beside(path: Path) -> dict[str, Any] | None:
 def record_of(request: dict[str, Any], task: Task, target: Path | None) -> dict[str, Any]:
     """What a result depends on, JSON-ready: the request, and digests of the files that are read for it."""
     files = {
-        "source": task.source, "landmarks": task.landmarks, "target": target,
+        "source": task.source,
+        "landmarks": task.landmarks,
+        "target": target,
         "target landmarks": target and landmark_file_beside(target),
-    }  # fmt: skip
+    }
     try:
         digests = {name: file_digest(path) for name, path in files.items() if path is not None}
     except FicganError as error:

@@ -69,18 +69,27 @@ def analyse(film: str, folder: str, mode: str, overwrite: bool, **given: Any) ->
             # Nothing is generated yet, whatever the mode.
             engine: Any = _deid.make_engine(**opts.engine_settings(given, mode="solid", verify=True))
             project = engine.analyse_video(
-                film, folder, settings=settings, rules=rules, start=given["start"], end=given["end"],
-                overwrite=overwrite, progress=lambda done, total, stage: report.frames(done, total, film, stage),
-            )  # fmt: skip
+                film,
+                folder,
+                settings=settings,
+                rules=rules,
+                start=given["start"],
+                end=given["end"],
+                overwrite=overwrite,
+                progress=lambda done, total, stage: report.frames(done, total, film, stage),
+            )
         if warning := caution(mode):
             report.info(f"Warning: {warning}")
         report.info(f"{folder} holds source faces; `ficgan purge {folder}` removes it when it is no longer needed.")
     summary = {
-        "project": str(folder), "frames": len(project.pts), "tracks": len(project.tracks),
-        "people": len({track.person for track in project.tracks if track.person}), "cuts": len(project.cuts),
+        "project": str(folder),
+        "frames": len(project.pts),
+        "tracks": len(project.tracks),
+        "people": len({track.person for track in project.tracks if track.person}),
+        "cuts": len(project.cuts),
         "exemptions": len(project.decider().exemptions(project.tracks)),
         "seconds": round(time.monotonic() - started, 3),
-    }  # fmt: skip
+    }
     click.echo(json.dumps(summary))
 
 
@@ -91,11 +100,14 @@ def analyse(film: str, folder: str, mode: str, overwrite: bool, **given: Any) ->
 @click.option("--decisions", metavar="FILE", type=click.Path(), help="What the review page exported.")
 @click.option("--force", is_flag=True, help="Render a film that is not the one analysed.")
 @options(
-    opts.HIDE[1:], opts.FACE, opts.SEARCH,
+    opts.HIDE[1:],
+    opts.FACE,
+    opts.SEARCH,
     opts.film_check("Look through the finished film with another detector: all of it, or about one frame a second."),
-    opts.VIDEO_OUT, (opts.TAG,),
+    opts.VIDEO_OUT,
+    (opts.TAG,),
     opts.fallback("too small, turned away, or still recognised.  [default: as analysed]", default=None),
-)  # fmt: skip
+)
 @click.option("--sidecar/--no-sidecar", default=True, show_default=True, help="Write <result>.json with the audit.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing result.")
 @options(opts.MODEL, TALK)
@@ -112,13 +124,15 @@ def render(
     given |= _as_analysed(project, given["fallback"])
     settings = opts.engine_settings(given, mode="ficgan", verify=given["verify"] != "off") | opts.loaded(given)
     film_options = {
-        "settings": opts.video_settings(given), "encode": opts.encode_options(given), "decisions": decisions,
+        "settings": opts.video_settings(given),
+        "encode": opts.encode_options(given),
+        "decisions": decisions,
         "force": force,
-    }  # fmt: skip
+    }
     with Progress(given["progress"], quiet=given["quiet"]) as report:
-        run = Run(RunOptions(
-            sidecar=sidecar, overwrite=overwrite, film=film_options, recorded=opts.recorded(given)
-        ), report)
+        run = Run(
+            RunOptions(sidecar=sidecar, overwrite=overwrite, film=film_options, recorded=opts.recorded(given)), report
+        )
         run.counts["inputs"] = 1
 
         def work() -> None:
@@ -186,11 +200,15 @@ def purge(folders: tuple[Path, ...], temporary: bool, dry_run: bool, quiet: bool
             verb = "would remove" if dry_run else "removed"
             report(f"{folder}: {verb} {removal.files} files, {removal.bytes} bytes")
     summary = {
-        "folders": len(done) + failed, "removed": 0 if dry_run else sum(not removal.left for removal in done),
-        "failed": failed, "files": sum(removal.files for removal in done),
-        "bytes": sum(removal.bytes for removal in done), "left": [str(path) for path in left], "dry_run": dry_run,
+        "folders": len(done) + failed,
+        "removed": 0 if dry_run else sum(not removal.left for removal in done),
+        "failed": failed,
+        "files": sum(removal.files for removal in done),
+        "bytes": sum(removal.bytes for removal in done),
+        "left": [str(path) for path in left],
+        "dry_run": dry_run,
         "seconds": round(time.monotonic() - started, 3),
-    }  # fmt: skip
+    }
     click.echo(json.dumps(summary))
     if left or failed:
         sys.exit(EXIT_SOME_FAILED)
@@ -209,9 +227,14 @@ def purge(folders: tuple[Path, ...], temporary: bool, dry_run: bool, quiet: bool
 @options(OVERWRITE)
 @reporting("file")
 def report(
-    folder: Path, out: Path | None, title: str | None, check: bool, signed: str | None, overwrite: bool,
+    folder: Path,
+    out: Path | None,
+    title: str | None,
+    check: bool,
+    signed: str | None,
+    overwrite: bool,
     report: Progress,
-) -> tuple[Summary, bool]:  # fmt: skip
+) -> tuple[Summary, bool]:
     """One page for a data protection officer, made from the side-cars in OUT: to read, to print and to sign.
 
     It shows counts, the method in plain words, every file and what was left in it, inputs without a result, faces to
@@ -228,21 +251,25 @@ def report(
     place = folder / "report.html" if out is None else out
     found = read_folder(folder, check=check)
     refuse_existing(place, overwrite=overwrite)
-    html = page(
-        found, title=title or folder.resolve().name, made=datetime.now().astimezone(), version=__version__
-    )  # fmt: skip
+    html = page(found, title=title or folder.resolve().name, made=datetime.now().astimezone(), version=__version__)
     with atomic_write(place, overwrite=overwrite) as file:
         file.write(html.encode())
     faces, line = at_risk(found.records), verdict(found)
     report.info(f"{place}: print it with a browser; it may show recognisable faces, so keep it with the results.")
     report.info(line.line)
     summary: dict[str, Any] = {
-        "report": str(place), "records": len(found.records),
+        "report": str(place),
+        "records": len(found.records),
         "faces": sum(len(record.faces) for record in found.records),
-        "at_risk": len(faces), "unsafe": sum(face.why in GRAVE for face in faces),
-        "changed": sum(bool(record.problem) for record in found.records), "unrecorded": len(found.unrecorded),
-        "undone": len(found.undone), "damaged": len(found.damaged), "fit": line.fit, "sha256": found.digest,
-    }  # fmt: skip
+        "at_risk": len(faces),
+        "unsafe": sum(face.why in GRAVE for face in faces),
+        "changed": sum(bool(record.problem) for record in found.records),
+        "unrecorded": len(found.unrecorded),
+        "undone": len(found.undone),
+        "damaged": len(found.damaged),
+        "fit": line.fit,
+        "sha256": found.digest,
+    }
     return summary, line.fit == "no"
 
 
@@ -273,9 +300,7 @@ def _still_signed(folder: Path, signed: str, report: Progress) -> tuple[Summary,
 @output("The file to write.", kind=NEW_FILE)
 @options(OVERWRITE)
 @reporting("file")
-def export(
-    folders: tuple[Path, ...], kind: str, out: Path, overwrite: bool, report: Progress
-) -> tuple[Summary, bool]:
+def export(folders: tuple[Path, ...], kind: str, out: Path, overwrite: bool, report: Progress) -> tuple[Summary, bool]:
     """Boxes of faces for annotation tools.
 
     FOLDER: results of `ficgan-deid` with their side-cars, or the project of a film. Photos have their five landmarks

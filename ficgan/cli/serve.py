@@ -36,32 +36,37 @@ LEAST_TOKEN = 16
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8750, show_default=True, help="0: any that is free.")
 @click.option(
-    "--token-file", metavar="FILE", type=click.Path(exists=True, dir_okay=False),
+    "--token-file",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
     help=f"Holds the bearer token that requests must name.  [default: the variable {TOKEN}, else none]",
-)  # fmt: skip
-@click.option(
-    "--max-bytes", type=click.IntRange(min=1), default=32 << 20, show_default=True, help="Of a photo's file."
 )
+@click.option("--max-bytes", type=click.IntRange(min=1), default=32 << 20, show_default=True, help="Of a photo's file.")
+@click.option("--jobs", type=click.IntRange(min=1), default=2, show_default=True, help="Photos worked on at once.")
 @click.option(
-    "--jobs", type=click.IntRange(min=1), default=2, show_default=True, help="Photos worked on at once."
-)
-@click.option(
-    "--queue", type=click.IntRange(min=0), default=16, show_default=True,
+    "--queue",
+    type=click.IntRange(min=0),
+    default=16,
+    show_default=True,
     help="Requests that may wait; more are refused with 503.",
-)  # fmt: skip
+)
 @click.option(
-    "--rate", type=Finite(min=0), default=0.0, help="Requests a minute and client; more are refused with 429.  "
-    "[default: no limit]",
-)  # fmt: skip
+    "--rate",
+    type=Finite(min=0),
+    default=0.0,
+    help="Requests a minute and client; more are refused with 429.  [default: no limit]",
+)
 @click.option(
-    "--body-timeout", metavar="SECONDS", type=Finite(min=0, min_open=True), default=30.0, show_default=True,
+    "--body-timeout",
+    metavar="SECONDS",
+    type=Finite(min=0, min_open=True),
+    default=30.0,
+    show_default=True,
     help="In which a photo must have arrived.",
-)  # fmt: skip
+)
 @options(opts.HIDE, opts.FACE, opts.SEARCH, opts.DOUBT, opts.STILLS)
 @options(opts.PHOTOS_OUT[:2])
-@click.option(
-    "--allow-recognised", is_flag=True, help="Give out photos in which the check still recognises a face."
-)
+@click.option("--allow-recognised", is_flag=True, help="Give out photos in which the check still recognises a face.")
 @options(opts.sandboxed(usual=True), opts.MODEL, TALK[1])
 @handle_errors
 def serve(host: str, port: int, token_file: str | None, quiet: bool, **given: Any) -> None:
@@ -88,24 +93,40 @@ def serve(host: str, port: int, token_file: str | None, quiet: bool, **given: An
     except ImportError as error:
         raise FicganError("`ficgan serve` needs Starlette and uvicorn: pip install 'ficgan[serve]'") from error
     limits = Limits(
-        bytes=given["max_bytes"], pixels=opts.max_pixels(given), jobs=given["jobs"],
-        queue=given["queue"], rate=given["rate"], patience=given["body_timeout"],
-    )  # fmt: skip
+        bytes=given["max_bytes"],
+        pixels=opts.max_pixels(given),
+        jobs=given["jobs"],
+        queue=given["queue"],
+        rate=given["rate"],
+        patience=given["body_timeout"],
+    )
     with _bound(host, port) as listening, contextlib.redirect_stdout(sys.stderr):
         engine = _deid.make_engine(**settings, **opts.loaded(given))
         app = make_app(
-            engine, limits, token=token, version=__version__, tag=given["tag"], require_face=given["require_face"],
+            engine,
+            limits,
+            token=token,
+            version=__version__,
+            tag=given["tag"],
+            require_face=given["require_face"],
             allow_recognised=given["allow_recognised"],
-        )  # fmt: skip
+        )
         listening.listen(128)
         name, number = listening.getsockname()[:2]
         if not quiet:
             shown = f"[{name}]" if ":" in name else name
             click.echo(f"Listening at http://{shown}:{number}/photo", err=True)
         config = uvicorn.Config(
-            app, access_log=False, log_level="error", server_header=False, timeout_graceful_shutdown=30,
-            h11_max_incomplete_event_size=64 << 10, ws="none", lifespan="on", proxy_headers=False,
-        )  # fmt: skip
+            app,
+            access_log=False,
+            log_level="error",
+            server_header=False,
+            timeout_graceful_shutdown=30,
+            h11_max_incomplete_event_size=64 << 10,
+            ws="none",
+            lifespan="on",
+            proxy_headers=False,
+        )
         with contextlib.suppress(KeyboardInterrupt):  # after Ctrl-C or SIGTERM the last answers are given out
             uvicorn.Server(config).run(sockets=[listening])
 
@@ -156,20 +177,24 @@ def _bound(host: str, port: int) -> Iterator[socket.socket]:
 @click.command(context_settings=HELP)
 @click.argument("folder", required=False, type=click.Path(path_type=Path, file_okay=False))
 @click.option(
-    "-o", "--output", "out", metavar="OUT", type=click.Path(path_type=Path, file_okay=False),
+    "-o",
+    "--output",
+    "out",
+    metavar="OUT",
+    type=click.Path(path_type=Path, file_okay=False),
     help="Folder for the results.  [default: FOLDER_anonymized; without FOLDER ./anonymized]",
-)  # fmt: skip
+)
 @click.option(
-    "--project", metavar="DIR", type=click.Path(path_type=Path, file_okay=False),
+    "--project",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
     help="Private folder that keeps the review.  [default: FOLDER/.ficgan-ui; without FOLDER one of your user data]",
-)  # fmt: skip
+)
 @click.option(
     "--port", metavar="N", type=click.IntRange(0, 65535), default=0, help="Of 127.0.0.1.  [default: a free one]"
-)  # fmt: skip
-@click.option("--browser/--no-browser", default=True, show_default=True, help="Open the page.")
-@options(
-    opts.SEARCH[:1], opts.SEARCH[2:], opts.sandboxed(usual=True), opts.MODEL[:1], opts.MODEL[2:3], opts.MODEL[4:6]
 )
+@click.option("--browser/--no-browser", default=True, show_default=True, help="Open the page.")
+@options(opts.SEARCH[:1], opts.SEARCH[2:], opts.sandboxed(usual=True), opts.MODEL[:1], opts.MODEL[2:3], opts.MODEL[4:6])
 @handle_errors
 def ui(folder: Path | None, out: Path | None, project: Path | None, port: int, browser: bool, **given: Any) -> None:
     """Review and redact photos and films in the browser, on this machine alone.
@@ -197,9 +222,7 @@ def ui(folder: Path | None, out: Path | None, project: Path | None, port: int, b
         raise UsageError(f"{folder}: no such folder")
     listener, token = server.open_socket(port), secrets.token_urlsafe(24)
     review = Review(project or _usual_project(folder), folder, (out or _usual_output(folder)).absolute())
-    session = Session(
-        review, FileKinds(is_film, READABLE_SUFFIXES | FILM_SUFFIXES), partial(_make_engine, given)
-    )
+    session = Session(review, FileKinds(is_film, READABLE_SUFFIXES | FILM_SUFFIXES), partial(_make_engine, given))
     address = f"http://127.0.0.1:{listener.getsockname()[1]}/?token={token}"
     if folder is not None:
         session.open_folder()

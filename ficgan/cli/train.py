@@ -67,9 +67,13 @@ def spread(args: list[str]) -> list[str]:
 
 
 data_option = click.option(
-    "--data", metavar="PATH...", multiple=True, required=True, type=shared.PATH,
+    "--data",
+    metavar="PATH...",
+    multiple=True,
+    required=True,
+    type=shared.PATH,
     help="Folders, zips or tars of aligned faces, one or several.",
-)  # fmt: skip
+)
 
 
 @click.command(context_settings=HELP)
@@ -84,10 +88,21 @@ data_option = click.option(
 @shared.device(what="Where the detector computes.")
 @shared.reporting("photo")
 def align(
-    photos: tuple[Path, ...], out: Path, resolution: int, alignment: str, eye_distance: float, eye_y: float,
-    detector: str, thresh: float | None, which: str, min_size: float, person_folders: bool, format_: str, device: str,
+    photos: tuple[Path, ...],
+    out: Path,
+    resolution: int,
+    alignment: str,
+    eye_distance: float,
+    eye_y: float,
+    detector: str,
+    thresh: float | None,
+    which: str,
+    min_size: float,
+    person_folders: bool,
+    format_: str,
+    device: str,
     report: Progress,
-) -> tuple[shared.Summary, bool]:  # fmt: skip
+) -> tuple[shared.Summary, bool]:
     """Find the faces in PHOTOS (files, folders, zips, tars), turn them upright and write them to one set.
 
     A CSV beside the tar (in the folder: faces.csv) names the photo, box, score and alignment of each. Photos without a
@@ -104,16 +119,29 @@ def align(
         report(counts.photos, len(found), f"{counts.written} faces, {len(counts.failed)} photos failed")
 
     done = align_photos(
-        found, out, detector=finder, alignment=placed, resolution=resolution, every_face=which == "all",
-        min_size=min_size, person_folders=person_folders, format=format_, on_photo=on_photo,
-    )  # fmt: skip
+        found,
+        out,
+        detector=finder,
+        alignment=placed,
+        resolution=resolution,
+        every_face=which == "all",
+        min_size=min_size,
+        person_folders=person_folders,
+        format=format_,
+        on_photo=on_photo,
+    )
     for _, reason in done.failed:
         report.error(reason)
     summary = {
-        "out": str(out), "photos": done.photos, "written": done.written, "without_face": done.without_face,
-        "too_small": done.too_small, "failed": len(done.failed), "detector": finder.name,
+        "out": str(out),
+        "photos": done.photos,
+        "written": done.written,
+        "without_face": done.without_face,
+        "too_small": done.too_small,
+        "failed": len(done.failed),
+        "detector": finder.name,
         "alignment": placed.to_dict(),
-    }  # fmt: skip
+    }
     return summary, bool(done.failed)
 
 
@@ -167,10 +195,25 @@ def train(
 @click.option("--skip-damaged", is_flag=True, help="Leave damaged images out, and count them, instead of stopping.")
 @shared.reporting("step")
 def train_verifier(
-    data: tuple[Path, ...], out: Path, labels: Path | None, split: str | None, resolution: int, alignment: str,
-    eye_distance: float, eye_y: float, steps: int, batch: int, lr: float, held_out: float, width: int, seed: int,
-    device: str, save_every: int, skip_damaged: bool, report: Progress,
-) -> shared.Summary:  # fmt: skip
+    data: tuple[Path, ...],
+    out: Path,
+    labels: Path | None,
+    split: str | None,
+    resolution: int,
+    alignment: str,
+    eye_distance: float,
+    eye_y: float,
+    steps: int,
+    batch: int,
+    lr: float,
+    held_out: float,
+    width: int,
+    seed: int,
+    device: str,
+    save_every: int,
+    skip_damaged: bool,
+    report: Progress,
+) -> shared.Summary:
     """Train SphereFace-20 with its angular-margin loss on DATA: folders, zips or tars of aligned faces.
 
     The people come from --labels, or from one folder per person. OUT/verifier.safetensors is the network for
@@ -187,9 +230,14 @@ def train_verifier(
     placed = _alignment(alignment, eye_distance, eye_y)
     channels = (width, 2 * width, 4 * width, 8 * width)
     config = VerifierTraining(
-        steps=steps, batch=batch, learning_rate=lr, held_out=held_out, seed=seed, channels=channels,
+        steps=steps,
+        batch=batch,
+        learning_rate=lr,
+        held_out=held_out,
+        seed=seed,
+        channels=channels,
         dimensions=8 * width,
-    )  # fmt: skip
+    )
     faces = open_faces(data, resolution=resolution, labels=labels, split=split, skip_damaged=skip_damaged)
     check_alignment(faces, placed, "this command")
     trainer = VerifierTrainer(faces, alignment=placed, config=config, device=device)
@@ -202,10 +250,15 @@ def train_verifier(
     accuracy = trainer.measure()
     trainer.save_verifier(out / _NETWORK, accuracy)
     return {
-        "verifier": str(out / _NETWORK), "steps": trainer.step, "trained_now": trainer.step - first, "loss": loss,
-        "people": int(trainer.train_people.max()) + 1, "images": len(trainer.train_rows),
-        "skipped": len(faces.skipped), "held_out": asdict(accuracy),
-    }  # fmt: skip
+        "verifier": str(out / _NETWORK),
+        "steps": trainer.step,
+        "trained_now": trainer.step - first,
+        "loss": loss,
+        "people": int(trainer.train_people.max()) + 1,
+        "images": len(trainer.train_rows),
+        "skipped": len(faces.skipped),
+        "held_out": asdict(accuracy),
+    }
 
 
 def _run(trainer: VerifierTrainer, out: Path, save_every: int, report: Progress) -> float | None:
@@ -247,9 +300,18 @@ def _alignment(name: str, eye_distance: float, eye_y: float) -> Alignment:
 @shared.OVERWRITE
 @shared.reporting("face")
 def fit_appearance(
-    data: tuple[Path, ...], labels: Path | None, split: tuple[str, ...], licence: str, size: int, out: Path,
-    bank: Path | None, meshes: Path | None, detail: Path | None, overwrite: bool, report: Progress,
-) -> shared.Summary:  # fmt: skip
+    data: tuple[Path, ...],
+    labels: Path | None,
+    split: tuple[str, ...],
+    licence: str,
+    size: int,
+    out: Path,
+    bank: Path | None,
+    meshes: Path | None,
+    detail: Path | None,
+    overwrite: bool,
+    report: Progress,
+) -> shared.Summary:
     """Fit the linear appearance model to DATA: folders, zips or tars of faces aligned by `ficgan align`, 128².
 
     Reading the meshes of 20,000 faces takes minutes; with --meshes they are read once. The labels say which people
@@ -310,9 +372,17 @@ def bank() -> None:
 @shared.options(shared.device(what="cpu, cuda or cuda:N."), shared.OVERWRITE)
 @shared.reporting("face")
 def build(
-    checkpoint: Path, data: tuple[Path, ...], labels: Path | None, split: str | None, licence: str,
-    meshes: Path | None, out: Path, device: str, overwrite: bool, report: Progress,
-) -> shared.Summary:  # fmt: skip
+    checkpoint: Path,
+    data: tuple[Path, ...],
+    labels: Path | None,
+    split: str | None,
+    licence: str,
+    meshes: Path | None,
+    out: Path,
+    device: str,
+    overwrite: bool,
+    report: Progress,
+) -> shared.Summary:
     """Encode the people of DATA with CHECKPOINT: one code per person, so that k counts people.
 
     Who is who comes from --labels; without it, and for people it does not know, each picture counts as a person.
@@ -344,9 +414,12 @@ def build(
     if not made.provenance["identities_known"]:
         report.info("Without identities k counts pictures, not people; --labels can name who is who.")
     return {
-        "bank": str(out), "people": len(made), "images": made.provenance["images"], "digest": made.digest,
+        "bank": str(out),
+        "people": len(made),
+        "images": made.provenance["images"],
+        "digest": made.digest,
         "images_of_unknown_people": made.provenance["images_of_unknown_people"],
-    }  # fmt: skip
+    }
 
 
 def _encoded(network: FICGAN, faces: FaceData, device: str, report: Progress) -> NDArray[np.float32]:
@@ -379,16 +452,24 @@ def show(path: Path | None, check: bool) -> None:
     if check:
         loaded.verify()
     shown = {
-        "people": len(loaded), "digest": loaded.digest, "digest_verified": loaded.verified, "attributes": loaded.counts,
+        "people": len(loaded),
+        "digest": loaded.digest,
+        "digest_verified": loaded.verified,
+        "attributes": loaded.counts,
         "provenance": loaded.provenance,
-    }  # fmt: skip
+    }
     click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
 
 
 def save_bank(
-    out: Path, checkpoint: Path, info: ModelInfo, faces: FaceData, codes: NDArray[Any], licence: str,
+    out: Path,
+    checkpoint: Path,
+    info: ModelInfo,
+    faces: FaceData,
+    codes: NDArray[Any],
+    licence: str,
     rows: NDArray[np.int64] | None = None,
-) -> IdentityBank:  # fmt: skip
+) -> IdentityBank:
     """One code per person of a set, from codes float [N,D], in a file that says where they come from.
 
     Args:
@@ -421,9 +502,14 @@ def save_bank(
 
 
 def write_bank(
-    checkpoint: Path, faces: FaceData, out: Path, licence: str, device: str = "cpu", report: Progress | None = None,
+    checkpoint: Path,
+    faces: FaceData,
+    out: Path,
+    licence: str,
+    device: str = "cpu",
+    report: Progress | None = None,
     meshes: Path | None = None,
-) -> IdentityBank:  # fmt: skip
+) -> IdentityBank:
     """Encode the clear faces of a set with an appearance model and write the bank of its people."""
     from ficgan.faces import MediaPipeMesh
     from ficgan.frame.file import load_appearance
@@ -434,9 +520,14 @@ def write_bank(
     model, _, info, network = load_appearance(checkpoint)
     presence = info.training.get("fit", {}).get("presence", FitConfig().presence)
     codes, rows = codes_of(
-        model, faces, MediaPipeMesh(device), presence, network, lambda stage, done, total: report(done, total, stage),
+        model,
+        faces,
+        MediaPipeMesh(device),
+        presence,
+        network,
+        lambda stage, done, total: report(done, total, stage),
         meshes,
-    )  # fmt: skip
+    )
     if len(rows) < len(faces):
         report.info(f"{len(faces) - len(rows)} of {len(faces)} faces are not clear enough and left out.")
     made = save_bank(out, checkpoint, info, faces, codes, licence, rows)

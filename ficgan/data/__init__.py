@@ -6,6 +6,12 @@ from ficgan.data.dataset import FaceData, ResumableSampler, alignment_name, chec
 from ficgan.data.labels import CELEBA_ATTRIBUTES, Labels
 
 __all__ = [
-    "CELEBA_ATTRIBUTES", "FaceData", "Labels", "ResumableSampler", "alignment_name", "check_alignment", "check_size",
+    "CELEBA_ATTRIBUTES",
+    "FaceData",
+    "Labels",
+    "ResumableSampler",
+    "alignment_name",
+    "check_alignment",
+    "check_size",
     "open_faces",
-]  # fmt: skip
+]

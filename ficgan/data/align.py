@@ -64,10 +64,18 @@ def find_photos(inputs: Sequence[Path]) -> list[tuple[str, Path | Blob]]:
 
 
 def align_photos(
-    photos: Sequence[tuple[str, Path | Blob]], out: Path, *, detector: FaceDetector, alignment: Alignment,
-    resolution: int, every_face: bool = False, min_size: float = 0.0, person_folders: bool = False,
-    format: str = "webp", on_photo: Callable[[AlignReport], None] | None = None,
-) -> AlignReport:  # fmt: skip
+    photos: Sequence[tuple[str, Path | Blob]],
+    out: Path,
+    *,
+    detector: FaceDetector,
+    alignment: Alignment,
+    resolution: int,
+    every_face: bool = False,
+    min_size: float = 0.0,
+    person_folders: bool = False,
+    format: str = "webp",
+    on_photo: Callable[[AlignReport], None] | None = None,
+) -> AlignReport:
     """Write an aligned crop per face into a tar or folder, and a CSV of where each came from.
 
     Args:

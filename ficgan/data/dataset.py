@@ -218,9 +218,13 @@ class FaceData:
 
 
 def open_faces(
-    paths: Sequence[Path | str], *, resolution: int, labels: Path | str | None = None, split: str | None = None,
+    paths: Sequence[Path | str],
+    *,
+    resolution: int,
+    labels: Path | str | None = None,
+    split: str | None = None,
     skip_damaged: bool = False,
-) -> FaceData:  # fmt: skip
+) -> FaceData:
     """Open folders (recursive), zips and tars of face images as one set.
 
     Args:

@@ -7,6 +7,19 @@ from ficgan.deidentify.retouch import Choice, Retouch
 from ficgan.policy import FaceResult, Result
 
 __all__ = [
-    "MODES", "Checking", "Choice", "Deidentifier", "FaceResult", "Ficgan", "Finding", "Hiding", "Identity",
-    "KSameAppearance", "Mode", "Result", "Retouch", "load_face_model", "refuse_trainer",
-]  # fmt: skip
+    "MODES",
+    "Checking",
+    "Choice",
+    "Deidentifier",
+    "FaceResult",
+    "Ficgan",
+    "Finding",
+    "Hiding",
+    "Identity",
+    "KSameAppearance",
+    "Mode",
+    "Result",
+    "Retouch",
+    "load_face_model",
+    "refuse_trainer",
+]

@@ -198,11 +198,20 @@ _ENGINE = ("checkpoint", "bank", "k", "layer", "band", "psi", "attributes", "add
 def _engine(controls: Ficgan) -> Deidentifier:
     """A model ready for use; the networks are loaded once for each setting."""
     return Deidentifier.from_pretrained(
-        controls.checkpoint or None, controls.bank or None, verify=False, k=controls.k, layer=controls.layer,
-        band=controls.band or None, psi=controls.psi, attributes=controls.attributes.replace("+", ",") or None,
-        add=[part for part in controls.add.split("+") if part], keep_kind=controls.keep_kind.replace("+", ","), seed=0,
-        detector=_NoDetector(), device=controls.device,
-    )  # fmt: skip
+        controls.checkpoint or None,
+        controls.bank or None,
+        verify=False,
+        k=controls.k,
+        layer=controls.layer,
+        band=controls.band or None,
+        psi=controls.psi,
+        attributes=controls.attributes.replace("+", ",") or None,
+        add=[part for part in controls.add.split("+") if part],
+        keep_kind=controls.keep_kind.replace("+", ","),
+        seed=0,
+        detector=_NoDetector(),
+        device=controls.device,
+    )
 
 
 class _NoDetector:

@@ -51,9 +51,13 @@ class Drawing(Strict):
     def applied(self, engine: Deidentifier) -> Deidentifier:
         """The engine with these controls; a UsageError where its model cannot do what they ask for."""
         return engine.with_controls(
-            k=self.k, layer=self.layer, psi=self.psi, attributes=self.attributes or None,
-            keep_kind=self.keep_kind, fallback=self.fallback,
-        )  # fmt: skip
+            k=self.k,
+            layer=self.layer,
+            psi=self.psi,
+            attributes=self.attributes or None,
+            keep_kind=self.keep_kind,
+            fallback=self.fallback,
+        )
 
 
 class FoundFace(Strict):
@@ -85,14 +89,21 @@ class PhotoDecisions(Decisions):
         """What happens to each face of a photo of this width and height."""
         decider = Decider(self, [0.0], size)
         return [
-            str(decider.mode_of(
-                Track(
-                    face.id, 0, np.array([face.box], np.float32), np.array([face.landmarks], np.float32),
-                    np.array([face.score], np.float32), np.array([SEEN], np.uint8),
-                ), 0,
-            ))
+            str(
+                decider.mode_of(
+                    Track(
+                        face.id,
+                        0,
+                        np.array([face.box], np.float32),
+                        np.array([face.landmarks], np.float32),
+                        np.array([face.score], np.float32),
+                        np.array([SEEN], np.uint8),
+                    ),
+                    0,
+                )
+            )
             for face in self.faces
-        ]  # fmt: skip
+        ]
 
 
 class _File(Strict):

@@ -25,9 +25,20 @@ if TYPE_CHECKING:
     from ficgan.anonymizers import Anonymizer, Faces
 
 __all__ = [
-    "ENGINES", "Box", "Checking", "Diversity", "Engine", "Exemptions", "Finding", "Hiding", "Identity",
-    "Image", "doubts", "load_face_model", "refuse_trainer",
-]  # fmt: skip
+    "ENGINES",
+    "Box",
+    "Checking",
+    "Diversity",
+    "Engine",
+    "Exemptions",
+    "Finding",
+    "Hiding",
+    "Identity",
+    "Image",
+    "doubts",
+    "load_face_model",
+    "refuse_trainer",
+]
 
 
 Image = NDArray[np.uint8]
@@ -141,9 +152,13 @@ log = logging.getLogger(__name__)
 
 
 def load_face_model(
-    checkpoint: str | Path | None = None, bank: str | Path | None = None, *, device: str = "cpu",
-    engine: Engine = "auto", **controls: Any,
-) -> tuple[FaceModel, ModelInfo, str]:  # fmt: skip
+    checkpoint: str | Path | None = None,
+    bank: str | Path | None = None,
+    *,
+    device: str = "cpu",
+    engine: Engine = "auto",
+    **controls: Any,
+) -> tuple[FaceModel, ModelInfo, str]:
     """The embedded default model, or the given files, ready for use.
 
     Args:

@@ -37,8 +37,16 @@ if TYPE_CHECKING:
     from ficgan.deidentify.linked import Linked
 
 __all__ = [
-    "NOWHERE", "Cast", "CheckedDetector", "Mask", "Photos", "Work", "checked_faces", "name_possible", "spans_a_face",
-]  # fmt: skip
+    "NOWHERE",
+    "Cast",
+    "CheckedDetector",
+    "Mask",
+    "Photos",
+    "Work",
+    "checked_faces",
+    "name_possible",
+    "spans_a_face",
+]
 
 Mask = NDArray[np.float32]
 
@@ -207,11 +215,16 @@ class Photos:
         kept = self.exemptions(image, [face for _, face in found])
         works = [
             Work(
-                face, f"{key}/{index}", psi, spans_a_face(self.alignment, face), self.fallback,
-                doubts(face, image.shape, self.detector.name), why,
+                face,
+                f"{key}/{index}",
+                psi,
+                spans_a_face(self.alignment, face),
+                self.fallback,
+                doubts(face, image.shape, self.detector.name),
+                why,
             )
             for (index, face), why in zip(found, kept, strict=True)
-        ]  # fmt: skip
+        ]
         return works, possible
 
     def auto_psi(self, faces: int) -> float:
@@ -360,9 +373,10 @@ class Photos:
             work.result.covered = self._covers(mask, work)
         # A cover of one colour need not be read: there is nothing to see.
         readable = [
-            (work, work.source) for work in works
+            (work, work.source)
+            for work in works
             if work.source is not None and (work.result.action != "masked" or work.fallback not in OPAQUE)
-        ]  # fmt: skip
+        ]
         if self.recognizer is None or not readable:
             return
         again = self.recognizer.embed(out, np.stack([work.face.landmarks for work, _ in readable]))
@@ -450,9 +464,10 @@ def _near(changed: Sequence[Work], works: Sequence[Work]) -> list[Work]:
 
     boxes = [reach(work) for work in changed]
     return [
-        work for work in works
+        work
+        for work in works
         if any((np.maximum(a[:2], b[:2]) <= np.minimum(a[2:], b[2:])).all() for a in [reach(work)] for b in boxes)
-    ]  # fmt: skip
+    ]
 
 
 def spans_a_face(alignment: Alignment, face: Face) -> bool:
@@ -480,8 +495,9 @@ def _notes(faces: Sequence[FaceResult]) -> list[str]:
     notes += [f"{'1 face' if number == 1 else f'{number} faces'}: {what}" for what, number in seen.items()]
     notes += [
         f"doubtful find at {', '.join(str(round(float(value))) for value in face.box)}: {face.doubt}"
-        for face in faces if face.doubt and face.action != "kept"
-    ]  # fmt: skip
+        for face in faces
+        if face.doubt and face.action != "kept"
+    ]
     return notes
 
 

@@ -109,9 +109,12 @@ class Deidentifier:
         self.alignment = Alignment() if model is None else model.alignment
         if isinstance(finding.detector, str):
             self.detector: FaceDetector = get_detector(
-                finding.detector, threshold=finding.threshold, scale=finding.scale, thorough=finding.thorough,
+                finding.detector,
+                threshold=finding.threshold,
+                scale=finding.scale,
+                thorough=finding.thorough,
                 device=sessions,
-            )  # fmt: skip
+            )
         else:
             own = isinstance(finding.detector, PyramidDetector | DetectAt)
             self.detector = finding.detector if own else CheckedDetector(finding.detector)
@@ -127,11 +130,23 @@ class Deidentifier:
         self.recognizer = next(iter(judges), None)
         """The first of them, which also tells people apart."""
         self._photos = Photos(
-            model, self.alignment, self.detector,
+            model,
+            self.alignment,
+            self.detector,
             Exemptions.of(finding, self.detector, self.recognizer or next(iter(checking.recognizers), "auto")),
-            self.gate, self.policy, self.mode, self.methods, method, hiding.fallback, self.mask_scale, self.psi,
-            finding.min_score, finding.strict, info, self.digests,
-        )  # fmt: skip
+            self.gate,
+            self.policy,
+            self.mode,
+            self.methods,
+            method,
+            hiding.fallback,
+            self.mask_scale,
+            self.psi,
+            finding.min_score,
+            finding.strict,
+            info,
+            self.digests,
+        )
         if model is not None and model.swap and identity.exemplar is None:
             raise UsageError("an identity swap needs an exemplar image; give one, or leave the swap out")
         if identity.exemplar is not None:
@@ -208,9 +223,21 @@ class Deidentifier:
         if mode != "ficgan" and checkpoint is None and bank is None:
             return make(None)._made_of(given)  # nothing will be generated: no model
         model, info, digest = load_face_model(
-            checkpoint, bank, device=device, engine=engine, k=k, band=band, seed=seed, alpha=alpha,
-            attributes=attributes, add=add, swap=swap, keep_kind=keep_kind, precision=precision, compile=compile,
-        )  # fmt: skip
+            checkpoint,
+            bank,
+            device=device,
+            engine=engine,
+            k=k,
+            band=band,
+            seed=seed,
+            alpha=alpha,
+            attributes=attributes,
+            add=add,
+            swap=swap,
+            keep_kind=keep_kind,
+            precision=precision,
+            compile=compile,
+        )
         return make(model, info=info, digests={"checkpoint": digest})._made_of(given)
 
     def _made_of(self, given: Mapping[str, Any]) -> Self:
@@ -242,9 +269,15 @@ class Deidentifier:
         return self.face_model
 
     def with_controls(
-        self, *, k: int | None = None, layer: int | None = None, psi: Diversity | None = None,
-        attributes: str | None = None, fallback: str | None = None, keep_kind: str | Sequence[str] | None = None,
-    ) -> Deidentifier:  # fmt: skip
+        self,
+        *,
+        k: int | None = None,
+        layer: int | None = None,
+        psi: Diversity | None = None,
+        attributes: str | None = None,
+        fallback: str | None = None,
+        keep_kind: str | Sequence[str] | None = None,
+    ) -> Deidentifier:
         """The same with other controls; nothing is loaded again. None leaves all but `attributes` as they are."""
         changes = {"k": k, "layer": layer, "psi": psi, "fallback": fallback, "keep_kind": keep_kind}
         other, model = copy(self), copy(self.face_model)
@@ -256,9 +289,11 @@ class Deidentifier:
         model.keep_kind = model.keep_kind if keep_kind is None else parse_parts(keep_kind)
         photos = self._photos
         other._photos = replace(
-            photos, model=model, psi=photos.psi if psi is None else psi,
+            photos,
+            model=model,
+            psi=photos.psi if psi is None else psi,
             fallback=check_cover(fallback or photos.fallback),
-        )  # fmt: skip
+        )
         other.layer = self.layer if layer is None else model.check_layer(layer)
         model.check_draws(Attempt(other.layer), other._photos.auto_psi(1))
         return other
@@ -386,9 +421,18 @@ class Deidentifier:
 
         psi = None if self.psi == "auto" else float(self.psi)
         return Films(
-            self._photos.model, self.detector, self.recognizer, self.policy, self.mode, self.methods, self.mask_scale,
-            self.layer, psi, self._thorough, self.gate,
-        )  # fmt: skip
+            self._photos.model,
+            self.detector,
+            self.recognizer,
+            self.policy,
+            self.mode,
+            self.methods,
+            self.mask_scale,
+            self.layer,
+            psi,
+            self._thorough,
+            self.gate,
+        )
 
     def video_settings(self, **changes: Any) -> VideoSettings:
         """The usual settings with this Deidentifier's mode, and what is changed."""
@@ -436,9 +480,18 @@ class Deidentifier:
             else partial(process_film, tools, people=self.films.linked(settings))
         )
         return run(
-            source, output, settings=settings, rules=rules, encode=encode, start=start, end=end, project=project,
-            overwrite=overwrite, progress=progress, is_cancelled=is_cancelled,
-        )  # fmt: skip
+            source,
+            output,
+            settings=settings,
+            rules=rules,
+            encode=encode,
+            start=start,
+            end=end,
+            project=project,
+            overwrite=overwrite,
+            progress=progress,
+            is_cancelled=is_cancelled,
+        )
 
     def analyse_video(
         self,
@@ -457,9 +510,17 @@ class Deidentifier:
 
         settings = settings or self.video_settings()
         return analyse_film(
-            self.films.tools(settings, generate=False), source, folder, settings=settings, rules=rules, start=start,
-            end=end, overwrite=overwrite, people=self.films.linked(settings), progress=progress,
-        )  # fmt: skip
+            self.films.tools(settings, generate=False),
+            source,
+            folder,
+            settings=settings,
+            rules=rules,
+            start=start,
+            end=end,
+            overwrite=overwrite,
+            people=self.films.linked(settings),
+            progress=progress,
+        )
 
     def render_video(
         self,
@@ -479,9 +540,17 @@ class Deidentifier:
 
         settings = settings or self.video_settings()
         return render_film(
-            self.films.tools(settings), folder, source, output, settings=settings, encode=encode, decisions=decisions,
-            force=force, overwrite=overwrite, progress=progress,
-        )  # fmt: skip
+            self.films.tools(settings),
+            folder,
+            source,
+            output,
+            settings=settings,
+            encode=encode,
+            decisions=decisions,
+            force=force,
+            overwrite=overwrite,
+            progress=progress,
+        )
 
     def stream(
         self,

@@ -124,11 +124,15 @@ class Retouch:
         key = f"{self.key}/{self.names.get(number, number)}" + (f"~{choice.draw}" if choice.draw else "")
         psi = engine._photos.auto_psi(len(self.faces))
         work = Work(
-            face, key, max(psi, 0.6) if choice.draw else psi,  # with the plain mean all draws are one face
+            face,
+            key,
+            max(psi, 0.6) if choice.draw else psi,  # with the plain mean all draws are one face
             spans_a_face(engine.alignment, face) and choice.mode not in (*OPAQUE, "solid"),
-            choice.mode if cover else engine._photos.fallback, doubt=self.doubt(number),
-            kept="chosen by hand" if choice.mode == "keep" else "", by_hand=cover,
-        )  # fmt: skip
+            choice.mode if cover else engine._photos.fallback,
+            doubt=self.doubt(number),
+            kept="chosen by hand" if choice.mode == "keep" else "",
+            by_hand=cover,
+        )
         work.source = self._sources.get(number)
         if choice.exemplar is not None and choice.mode == "ficgan":
             work.aimed = self._aim(engine.face_model, choice.exemplar)

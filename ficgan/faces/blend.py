@@ -377,9 +377,13 @@ def _extent(face: Face) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArr
 
 
 def _cover(
-    image: Image, face: Face, fill: Callable[[Image, float], Image], mask_scale: float, feather: float,
+    image: Image,
+    face: Face,
+    fill: Callable[[Image, float], Image],
+    mask_scale: float,
+    feather: float,
     head: bool = False,
-) -> Paste:  # fmt: skip
+) -> Paste:
     """`head`: an ellipse, if there are landmarks and it hides them; else a rounded rectangle, which holds the box."""
     image = check_image(image)
     if not 0.0 < mask_scale <= 4.0:

@@ -130,9 +130,15 @@ class PyramidDetector:
     """
 
     def __init__(
-        self, name: str, search: Search, *, threshold: float, scale: float | None, plan: Plan | None = None,
+        self,
+        name: str,
+        search: Search,
+        *,
+        threshold: float,
+        scale: float | None,
+        plan: Plan | None = None,
         thorough: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.name = name
         self.thorough = thorough
         self.threshold = threshold

@@ -13,14 +13,7 @@ from numpy.typing import NDArray
 
 from ficgan.errors import InputError, UsageError
 from ficgan.faces.detection import DetectAt, FaceDetector, Image, Plan, PyramidDetector, Rows
-from ficgan.faces.models import (
-    embedded_file,
-    insightface_file,
-    onnx_session,
-    require_cpu,
-    shrinking_run,
-    wheel_file,
-)
+from ficgan.faces.models import embedded_file, insightface_file, onnx_session, require_cpu, shrinking_run, wheel_file
 
 __all__ = ["DETECTORS", "Backend", "detector_missing", "get_detector"]
 

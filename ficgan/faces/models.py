@@ -16,13 +16,17 @@ from ficgan.files import file_digest
 
 _CPU = "CPUExecutionProvider"
 _PROVIDERS = {
-    "cuda": "CUDAExecutionProvider", "openvino": "OpenVINOExecutionProvider", "coreml": "CoreMLExecutionProvider",
+    "cuda": "CUDAExecutionProvider",
+    "openvino": "OpenVINOExecutionProvider",
+    "coreml": "CoreMLExecutionProvider",
     "dml": "DmlExecutionProvider",
-}  # fmt: skip
+}
 _BUILDS = {
-    "cuda": "onnxruntime-gpu", "openvino": "onnxruntime-openvino", "coreml": "onnxruntime's build for macOS",
+    "cuda": "onnxruntime-gpu",
+    "openvino": "onnxruntime-openvino",
+    "coreml": "onnxruntime's build for macOS",
     "dml": "onnxruntime-directml",
-}  # fmt: skip
+}
 # Packs of insightface in the order of preference; `antelopev2` and `buffalo_l` hold the strongest recognisers.
 _INSIGHTFACE_PACKS = ("buffalo_l", "antelopev2", "buffalo_m", "buffalo_s", "buffalo_sc")
 

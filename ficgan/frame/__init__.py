@@ -18,8 +18,29 @@ from ficgan.frame.drawn import read_gaze, read_teeth, with_eyes, with_teeth
 from ficgan.frame.geometry import NUMBERS, FaceShape, Pose, Readings, Warp, expression_numbers, rigid_fit
 
 __all__ = [
-    "NUMBERS", "AppearanceModel", "FaceShape", "Look", "Moment", "Pose", "Readings", "Warp", "detail_of",
-    "expression_numbers", "fine_detail", "frame_mask", "hair_over", "matched_border", "no_sharper", "paste_texture",
-    "read_gaze", "read_look", "read_teeth", "read_texture", "rigid_fit", "sharpened", "stretched", "with_eyes",
+    "NUMBERS",
+    "AppearanceModel",
+    "FaceShape",
+    "Look",
+    "Moment",
+    "Pose",
+    "Readings",
+    "Warp",
+    "detail_of",
+    "expression_numbers",
+    "fine_detail",
+    "frame_mask",
+    "hair_over",
+    "matched_border",
+    "no_sharper",
+    "paste_texture",
+    "read_gaze",
+    "read_look",
+    "read_teeth",
+    "read_texture",
+    "rigid_fit",
+    "sharpened",
+    "stretched",
+    "with_eyes",
     "with_teeth",
-]  # fmt: skip
+]

@@ -409,16 +409,24 @@ class AppearanceModel:
         names = ("light_mean", "light_sd", "looks", "attributes", "give")
         rest = {name: np.asarray(arrays[name], np.float32) for name in names}
         return cls(
-            shape, size, predict=predict, components=components, reader=np.ascontiguousarray(reader, np.float32),
-            bands=arrays["bands"].astype(np.int64), names=tuple(header["names"]), lights=int(header["lights"]),
-            details=arrays["details"], lenders=np.asarray(arrays["lenders"], np.float32),
-            detail_scale=float(arrays["detail_scale"][0]), **rest,
+            shape,
+            size,
+            predict=predict,
+            components=components,
+            reader=np.ascontiguousarray(reader, np.float32),
+            bands=arrays["bands"].astype(np.int64),
+            names=tuple(header["names"]),
+            lights=int(header["lights"]),
+            details=arrays["details"],
+            lenders=np.asarray(arrays["lenders"], np.float32),
+            detail_scale=float(arrays["detail_scale"][0]),
+            **rest,
             detail_network=arrays.get("detail_network", np.zeros(0, np.uint8)),
             usual=np.asarray(arrays.get("usual", np.zeros((0, 0))), np.float32),  # older files have none
             teeth=arrays.get("teeth", np.zeros((0, 1, 1), np.uint8)),
             teeth_openings=np.asarray(arrays.get("teeth_openings", np.zeros(0)), np.float32),
             telling=np.asarray(arrays.get("telling", np.zeros((0, 0))), np.float32),
-        )  # fmt: skip
+        )
 
     @cached_property
     def _reading(self) -> Floats:

@@ -16,9 +16,19 @@ from ficgan.frame.forehead import Forehead
 from ficgan.frame.geometry import Warp
 
 __all__ = [
-    "GREY", "Look", "detail_of", "fine_detail", "hair_over", "matched_border", "no_sharper", "paste_texture",
-    "read_look", "read_texture", "sharpened", "stretched",
-]  # fmt: skip
+    "GREY",
+    "Look",
+    "detail_of",
+    "fine_detail",
+    "hair_over",
+    "matched_border",
+    "no_sharper",
+    "paste_texture",
+    "read_look",
+    "read_texture",
+    "sharpened",
+    "stretched",
+]
 
 Image = NDArray[np.uint8]
 Floats = NDArray[np.float32]
@@ -38,9 +48,14 @@ GREY = np.array([0.299, 0.587, 0.114], np.float32)
 
 
 def read_texture(
-    photo: Image, upright: NDArray[np.float64], points: NDArray[np.float64], warp: Warp, *, finer: int = 1,
+    photo: Image,
+    upright: NDArray[np.float64],
+    points: NDArray[np.float64],
+    warp: Warp,
+    *,
+    finer: int = 1,
     grid: Floats | None = None,
-) -> Image:  # fmt: skip
+) -> Image:
     """A face of a photo in the frame; what a turned head hides is the mirrored other side.
 
     Args:
@@ -266,9 +281,18 @@ def no_sharper(texture: Floats, mask: Floats, detail: float) -> Floats:
 
 
 def paste_texture(
-    photo: Image, upright: NDArray[np.float64], points: NDArray[np.float64], texture: Floats, mask: Floats, warp: Warp,
-    look: Look | None = None, *, seed: int = 0, grid: Floats | None = None, forehead: Forehead | None = None,
-) -> Paste:  # fmt: skip
+    photo: Image,
+    upright: NDArray[np.float64],
+    points: NDArray[np.float64],
+    texture: Floats,
+    mask: Floats,
+    warp: Warp,
+    look: Look | None = None,
+    *,
+    seed: int = 0,
+    grid: Floats | None = None,
+    forehead: Forehead | None = None,
+) -> Paste:
     """Lay a texture of the frame onto a photo.
 
     Args:
@@ -360,4 +384,3 @@ def _grain(shape: tuple[int, int], look: Look, seed: int) -> Floats:
         noise = cv2.GaussianBlur(noise, (0, 0), 0.5 * look.coarse)
         noise /= float(noise.std()) + 1e-6
     return np.float32(min(look.grain, 0.03)) * noise
-

@@ -24,6 +24,7 @@ Floats = NDArray[np.float32]
 TEETH_UNIT = 200
 """Of the pictures of teeth in a model's file: 1 in `teeth_of`."""
 
+
 @dataclass(frozen=True)
 class EyeConfig:
     """How eyes are drawn. Lengths of the face are in widths of the eye, those of the iris in its radii.
@@ -100,9 +101,15 @@ def read_gaze(points: NDArray[Any], config: EyeConfig | None = None) -> Floats:
 
 
 def with_eyes(
-    texture: Floats, points: NDArray[Any], gaze: Floats, yaw: float, front: Floats, warp: Warp,
-    grid: Floats | None = None, config: EyeConfig | None = None,
-) -> Floats:  # fmt: skip
+    texture: Floats,
+    points: NDArray[Any],
+    gaze: Floats,
+    yaw: float,
+    front: Floats,
+    warp: Warp,
+    grid: Floats | None = None,
+    config: EyeConfig | None = None,
+) -> Floats:
     """A texture whose eyes look somewhere. The mean of people who look elsewhere has grey and blurred irises.
 
     Light and colour are those of the texture's own eyes; shape and size of an iris are everybody's.
@@ -338,9 +345,16 @@ def _redness(colour: NDArray[Any]) -> float:
 
 
 def with_teeth(
-    texture: Floats, points: NDArray[Any], seen: Floats, teeth: NDArray[Any], opening: float, front: Floats,
-    warp: Warp, grid: Floats | None = None, config: MouthConfig | None = None,
-) -> Floats:  # fmt: skip
+    texture: Floats,
+    points: NDArray[Any],
+    seen: Floats,
+    teeth: NDArray[Any],
+    opening: float,
+    front: Floats,
+    warp: Warp,
+    grid: Floats | None = None,
+    config: MouthConfig | None = None,
+) -> Floats:
     """A texture with teeth, or a hollow, between open lips. A mean of many people has a pink or grey blur there.
 
     Args:

@@ -209,9 +209,14 @@ def told(kinds: Floats, fine: NDArray[Any]) -> Floats:
 
 
 def save_appearance(
-    path: str | Path, model: AppearanceModel, config: FrameConfig, info: ModelInfo, *, overwrite: bool = False,
+    path: str | Path,
+    model: AppearanceModel,
+    config: FrameConfig,
+    info: ModelInfo,
+    *,
+    overwrite: bool = False,
     network: FrameNetwork | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Write a model as safetensors with a JSON header, whole or not at all.
 
     Args:
@@ -228,9 +233,15 @@ def save_appearance(
     from safetensors.numpy import save
 
     header: dict[str, Any] = {
-        "schema_version": SCHEMA, "size": model.size, "names": list(model.names), "lights": model.lights,
-        "config": asdict(config), "alignment": info.alignment, "data": info.data, "training": info.training,
-    }  # fmt: skip
+        "schema_version": SCHEMA,
+        "size": model.size,
+        "names": list(model.names),
+        "lights": model.lights,
+        "config": asdict(config),
+        "alignment": info.alignment,
+        "data": info.data,
+        "training": info.training,
+    }
     arrays = dict(model.to_arrays())
     if network is not None:
         header["network"] = {"w_dim": network.w_dim, "num_layers": network.num_layers}
@@ -292,9 +303,15 @@ def _check_sizes(model: AppearanceModel) -> None:
     light, details = len(model.light_mean), len(model.details)
     features = model.features(np.zeros((1, len(NUMBERS))), np.zeros((1, 2)), np.zeros((1, light))).shape[1]
     wanted: dict[str, tuple[int | None, ...]] = {
-        "light_mean": (LIGHT,), "light_sd": (LIGHT,), "predict": (features, pixels), "components": (None, pixels),
-        "looks": (kept, None), "attributes": (kept, code), "give": (code, kept), "bands": (None, code),
-    }  # fmt: skip
+        "light_mean": (LIGHT,),
+        "light_sd": (LIGHT,),
+        "predict": (features, pixels),
+        "components": (None, pixels),
+        "looks": (kept, None),
+        "attributes": (kept, code),
+        "give": (code, kept),
+        "bands": (None, code),
+    }
     if details:
         wanted |= {"details": (None, len(model.fine_pixels)), "lenders": (details, kept)}
     if len(model.teeth):

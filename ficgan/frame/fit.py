@@ -83,9 +83,15 @@ def fit_shape(points: NDArray[Any], config: FitConfig) -> FaceShape:
 
 
 def fit_appearance(
-    shape: FaceShape, read: Readings, textures: NDArray[np.uint8], groups: Sequence[str], kept: NDArray[Any],
-    names: Sequence[str], config: FitConfig, progress: Progress | None = None,
-) -> AppearanceModel:  # fmt: skip
+    shape: FaceShape,
+    read: Readings,
+    textures: NDArray[np.uint8],
+    groups: Sequence[str],
+    kept: NDArray[Any],
+    names: Sequence[str],
+    config: FitConfig,
+    progress: Progress | None = None,
+) -> AppearanceModel:
     """The appearance model.
 
     Args:
@@ -111,9 +117,18 @@ def fit_appearance(
     read, textures, kept, count = read.take(sample), textures[sample], kept[sample], len(sample)
     zero, empty = np.zeros(LIGHT, np.float32), np.zeros((0, 0), np.float32)
     half = AppearanceModel(  # reads textures and light; what it predicts comes with the fit
-        shape, config.size, zero, zero + 1, predict=empty, components=empty, reader=empty, looks=looks,
-        attributes=empty, give=empty, bands=np.ones((1, 1), np.int64),
-    )  # fmt: skip
+        shape,
+        config.size,
+        zero,
+        zero + 1,
+        predict=empty,
+        components=empty,
+        reader=empty,
+        looks=looks,
+        attributes=empty,
+        give=empty,
+        bands=np.ones((1, 1), np.int64),
+    )
     light = np.empty((count, LIGHT), np.float32)
     weight = np.sqrt(np.repeat(frame_mask(shape.front, config.size).ravel()[half.pixels], 3))
     weighted = np.empty((count, len(weight)), np.float32)
@@ -144,12 +159,18 @@ def fit_appearance(
     lights = slice(config.shapes, config.shapes + config.lights)
     reads, give = _attributes(codes, look_features(textures, read) @ looks.T, lights)
     model = replace(
-        half, light_mean=light_mean, light_sd=light_sd, predict=(predict / weight).astype(np.float32),
+        half,
+        light_mean=light_mean,
+        light_sd=light_sd,
+        predict=(predict / weight).astype(np.float32),
         components=((axes / weight[:, None]).T * spread[:, None]).astype(np.float32),
-        reader=(weight[:, None] * axes / spread).astype(np.float32), attributes=reads, give=give,
-        bands=layer_bands(config.layers, config.shapes, config.lights, config.textures), names=tuple(names),
+        reader=(weight[:, None] * axes / spread).astype(np.float32),
+        attributes=reads,
+        give=give,
+        bands=layer_bands(config.layers, config.shapes, config.lights, config.textures),
+        names=tuple(names),
         lights=config.lights,
-    )  # fmt: skip
+    )
     some = np.arange(0, len(codes), max(1, len(codes) // 2000))
     square: Any = 0.0
     for part in _chunks(len(some)):

@@ -50,9 +50,7 @@ class Forehead:
     weight: Floats
 
 
-def read_forehead(
-    photo: NDArray[np.uint8], upright: NDArray[np.float64], points: NDArray[np.float64]
-) -> Forehead:
+def read_forehead(photo: NDArray[np.uint8], upright: NDArray[np.float64], points: NDArray[np.float64]) -> Forehead:
     """The bare forehead of a face; its weight is 0 where hair or a hat begins at the mask.
 
     Args:

@@ -18,8 +18,17 @@ from numpy.typing import NDArray
 from ficgan.faces.mesh import FACE_OVAL, MESH_POINTS
 
 __all__ = [
-    "HI", "LO", "NUMBERS", "FaceShape", "Pose", "Readings", "Warp", "edge_distance", "expression_numbers", "rigid_fit",
-]  # fmt: skip
+    "HI",
+    "LO",
+    "NUMBERS",
+    "FaceShape",
+    "Pose",
+    "Readings",
+    "Warp",
+    "edge_distance",
+    "expression_numbers",
+    "rigid_fit",
+]
 
 Floats = NDArray[np.float32]
 
@@ -109,14 +118,17 @@ def expression_numbers(mesh: NDArray[Any]) -> NDArray[np.float64]:
 
     left = y(145, 153, 144) - y(159, 158, 160)
     right = y(374, 380, 373) - y(386, 385, 387)
-    return np.stack([
-        y(14) - y(13),
-        np.linalg.norm(mesh[:, 291] - mesh[:, 61], axis=1),
-        y(13, 14) - y(61, 291),
-        (left + right) / 2,
-        y(33, 133, 362, 263) - y(105, 334),
-        x(285) - x(55),
-    ], 1)  # fmt: skip
+    return np.stack(
+        [
+            y(14) - y(13),
+            np.linalg.norm(mesh[:, 291] - mesh[:, 61], axis=1),
+            y(13, 14) - y(61, 291),
+            (left + right) / 2,
+            y(33, 133, 362, 263) - y(105, 334),
+            x(285) - x(55),
+        ],
+        1,
+    )
 
 
 @dataclass(frozen=True, eq=False)

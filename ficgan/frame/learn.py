@@ -138,9 +138,13 @@ def lend(model: AppearanceModel, data: FaceData, mesh: FaceMesh, number: int = 3
     steps = np.clip(np.rint(table[rows] / scale), -127, 127).astype(np.int8)
     teeth, openings = _open_mouths(mouths)
     return replace(
-        model, details=steps, lenders=np.stack(looks)[rows].astype(np.float32), detail_scale=scale,
-        teeth=teeth, teeth_openings=openings,
-    )  # fmt: skip
+        model,
+        details=steps,
+        lenders=np.stack(looks)[rows].astype(np.float32),
+        detail_scale=scale,
+        teeth=teeth,
+        teeth_openings=openings,
+    )
 
 
 def _open_mouths(mouths: Sequence[tuple[Floats, float, Floats]], number: int = 12) -> tuple[NDArray[np.uint8], Floats]:
@@ -164,9 +168,14 @@ def _around_eyes(model: AppearanceModel) -> NDArray[np.bool_]:
 
 
 def codes_of(
-    model: AppearanceModel, data: FaceData, mesh: FaceMesh, presence: float, network: FrameNetwork | None = None,
-    progress: Progress | None = None, meshes: Path | None = None,
-) -> tuple[Floats, NDArray[np.int64]]:  # fmt: skip
+    model: AppearanceModel,
+    data: FaceData,
+    mesh: FaceMesh,
+    presence: float,
+    network: FrameNetwork | None = None,
+    progress: Progress | None = None,
+    meshes: Path | None = None,
+) -> tuple[Floats, NDArray[np.int64]]:
     """Codes as a bank holds them, attributes and the network's w [M,D+A+W] of a set's clear faces; their rows [M].
 
     Faces with much before them (glasses, hands) are left out: a mean of old people would wear spectacles.

@@ -4,5 +4,12 @@ from ficgan.identity.bank import IdentityBank, encode_faces, parse_direction
 from ficgan.identity.ksame import KSameCode, audit, exemplar, mix_layers, parse_band
 
 __all__ = [
-    "IdentityBank", "KSameCode", "audit", "encode_faces", "exemplar", "mix_layers", "parse_band", "parse_direction",
-]  # fmt: skip
+    "IdentityBank",
+    "KSameCode",
+    "audit",
+    "encode_faces",
+    "exemplar",
+    "mix_layers",
+    "parse_band",
+    "parse_direction",
+]

@@ -136,9 +136,15 @@ class IdentityBank:
 
     @classmethod
     def from_codes(
-        cls, codes: NDArray[np.floating], people: ArrayLike | None, attributes: ArrayLike | None = None,
-        names: Sequence[str] = (), provenance: Mapping[str, Any] | None = None, *, columns: Sequence[str] = (),
-    ) -> IdentityBank:  # fmt: skip
+        cls,
+        codes: NDArray[np.floating],
+        people: ArrayLike | None,
+        attributes: ArrayLike | None = None,
+        names: Sequence[str] = (),
+        provenance: Mapping[str, Any] | None = None,
+        *,
+        columns: Sequence[str] = (),
+    ) -> IdentityBank:
         """Average the codes of every person's images, so that k counts people and not pictures.
 
         Args:
@@ -166,10 +172,13 @@ class IdentityBank:
         per_person = np.bincount(owner)
         means = _means(codes, owner, per_person)
         record = {
-            **(provenance or {}), "images": len(codes), "people": len(per_person),
+            **(provenance or {}),
+            "images": len(codes),
+            "people": len(per_person),
             "images_per_person": [int(per_person.min()), int(per_person.max())],
-            "identities_known": unknown < len(codes), "images_of_unknown_people": unknown,
-        }  # fmt: skip
+            "identities_known": unknown < len(codes),
+            "images_of_unknown_people": unknown,
+        }
         return cls(means, majority(table, owner, len(per_person), columns), tuple(names), record)
 
     def save(self, path: str | Path, *, small: bool = False) -> IdentityBank:
@@ -241,9 +250,15 @@ class IdentityBank:
         return (mean_of(self.codes, with_it) - mean_of(self.codes, without)).astype(np.float32)
 
     def k_same(
-        self, k: int, key: str, *, seed: int | str = 0, attributes: str | None = None, psi: float = 0.0,
+        self,
+        k: int,
+        key: str,
+        *,
+        seed: int | str = 0,
+        attributes: str | None = None,
+        psi: float = 0.0,
         kind: Kind | None = None,
-    ) -> KSameCode:  # fmt: skip
+    ) -> KSameCode:
         """Draw k people for one face and average them.
 
         ψ = 0 is the paper's mean w_m of the k. ψ > 0 restores the variance that averaging took away,
@@ -267,9 +282,15 @@ class IdentityBank:
         return self.k_same_of_each(k, [key], seed=seed, attributes=attributes, psi=psi, kind=kind)[0]
 
     def k_same_of_each(
-        self, k: int, keys: Sequence[str], *, seed: int | str = 0, attributes: str | None = None, psi: float = 0.0,
+        self,
+        k: int,
+        keys: Sequence[str],
+        *,
+        seed: int | str = 0,
+        attributes: str | None = None,
+        psi: float = 0.0,
         kind: Kind | None = None,
-    ) -> list[KSameCode]:  # fmt: skip
+    ) -> list[KSameCode]:
         """The draws of several keys, each as `k_same` makes it, in much less time than one by one."""
         psi = ksame.check_psi(psi)
         group = self._group(attributes) if kind is None else self._kind_group(attributes, kind, k)
@@ -439,7 +460,6 @@ class _Group:
         return centre, float(cap)
 
 
-
 def fold(name: str) -> str:
     """The form in which attribute names are compared."""
     return name.strip().casefold().replace(" ", "_")
@@ -512,9 +532,7 @@ def _kinds(names: Collection[str]) -> dict[str, tuple[str, str]]:
     return {**showing, **(SMALL_KINDS if "scale" in names else KINDS)}
 
 
-def read_bank(
-    path: str | Path,
-) -> tuple[NDArray[np.float16], NDArray[np.uint8], Showing | None, dict[str, Any], bool]:
+def read_bank(path: str | Path) -> tuple[NDArray[np.float16], NDArray[np.uint8], Showing | None, dict[str, Any], bool]:
     """Codes float16 [N,D], attributes uint8 [N,A], both read-only, how kinds show, the header, and whether the file is
     mapped.
 
@@ -578,9 +596,13 @@ def _array(data: bytes | mmap.mmap, start: int, entry: Mapping[str, Any], kind: 
 
 
 def encode_faces(
-    model: FICGAN, images: torch.Tensor, *, batch: int = 64, device: str = "cpu",
+    model: FICGAN,
+    images: torch.Tensor,
+    *,
+    batch: int = 64,
+    device: str = "cpu",
     progress: Callable[[int, int], None] | None = None,
-) -> NDArray[np.float32]:  # fmt: skip
+) -> NDArray[np.float32]:
     """Intermediate latents w, float32 [N,w_dim], of aligned faces uint8 [N,3,R,R], `batch` at once."""
     import torch
 

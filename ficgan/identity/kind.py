@@ -23,9 +23,19 @@ from ficgan.files import atomic_write
 from ficgan.identity.ksame import CAP_PERCENTILE, CHUNK, mean_of, rows
 
 __all__ = [
-    "AGES", "ETHNICITIES", "GENDERS", "PARTS", "UNKNOWN", "Kind", "KindCodes", "KindGroup", "KindReader", "cells_of",
-    "kind_reader", "parse_parts",
-]  # fmt: skip
+    "AGES",
+    "ETHNICITIES",
+    "GENDERS",
+    "PARTS",
+    "UNKNOWN",
+    "Kind",
+    "KindCodes",
+    "KindGroup",
+    "KindReader",
+    "cells_of",
+    "kind_reader",
+    "parse_parts",
+]
 
 Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
@@ -165,8 +175,10 @@ class Kind:
 
         Of each part a person keeps what belongs to the kind; what does not is shared out evenly over the kind.
         """
-        parts = [np.where(mask[:, None], np.eye(len(mask)), mask / mask.sum()) for mask in (
-            self.ethnicity, self.gender, self.age)]  # fmt: skip
+        parts = [
+            np.where(mask[:, None], np.eye(len(mask)), mask / mask.sum())
+            for mask in (self.ethnicity, self.gender, self.age)
+        ]
         return np.asarray(np.kron(np.kron(parts[0], parts[1]), parts[2]), np.float32)
 
 

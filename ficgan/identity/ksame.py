@@ -194,9 +194,13 @@ W = TypeVar("W", "torch.Tensor", NDArray[np.float32])
 
 
 def mix_layers(
-    w_s: torch.Tensor, w_m: torch.Tensor, *, num_layers: int, layer: int | None = None,
+    w_s: torch.Tensor,
+    w_m: torch.Tensor,
+    *,
+    num_layers: int,
+    layer: int | None = None,
     band: tuple[int, int] | None = None,
-) -> torch.Tensor:  # fmt: skip
+) -> torch.Tensor:
     """Give every style layer the source's code or the k-same code: [B,L,512], entry [:, n − 1] is style layer n.
 
     Args:
@@ -255,10 +259,20 @@ def exemplar(w_m: W, w_t: W, alpha: float) -> W:
 
 
 def audit(
-    bank: IdentityBank, *, k: int, psi: float | Sequence[float], num_layers: int, seed: int | str,
-    alpha: float | None = None, layer: int | None = None, band: tuple[int, int] | None = None,
-    attributes: str | None = None, directions: Sequence[str] = (), target: str = "bank", kept: Sequence[str] = (),
-) -> dict[str, Any]:  # fmt: skip
+    bank: IdentityBank,
+    *,
+    k: int,
+    psi: float | Sequence[float],
+    num_layers: int,
+    seed: int | str,
+    alpha: float | None = None,
+    layer: int | None = None,
+    band: tuple[int, int] | None = None,
+    attributes: str | None = None,
+    directions: Sequence[str] = (),
+    target: str = "bank",
+    kept: Sequence[str] = (),
+) -> dict[str, Any]:
     """State, ready for JSON, what was drawn, which layers carry it, and what k does not cover.
 
     Args:
@@ -288,7 +302,10 @@ def audit(
         "directions": list(directions),
         "keep_kind": list(kept),
         "layers": {
-            "total": num_layers, "k_same": [] if swap else new, "exemplar": new if swap else [], "source": source,
+            "total": num_layers,
+            "k_same": [] if swap else new,
+            "exemplar": new if swap else [],
+            "source": source,
         },
         "bank": {
             "people": len(bank),

@@ -67,9 +67,15 @@ class Showing:
 
     @classmethod
     def fit(
-        cls, codes: NDArray[Any], kinds: Floats, found: Floats, own_kinds: Floats, own: Floats, people: KindCodes,
+        cls,
+        codes: NDArray[Any],
+        kinds: Floats,
+        found: Floats,
+        own_kinds: Floats,
+        own: Floats,
+        people: KindCodes,
         free: NDArray[np.bool_],
-    ) -> Showing:  # fmt: skip
+    ) -> Showing:
         """Learn it from faces that were made.
 
         Args:

@@ -19,15 +19,34 @@ if TYPE_CHECKING:
     from ficgan.images.write import encode_image, write_image
 
 __all__ = [
-    "DIGITAL_SOURCE_TYPE", "FILM_SUFFIXES", "FORMAT_OF", "MAX_PIXELS", "READABLE_SUFFIXES", "UNREAD_SUFFIXES",
-    "WRITABLE_FILMS", "WRITABLE_SUFFIXES", "Photo", "atomic_write", "disguised", "encode_image", "film_suffix",
-    "is_animated", "output_suffix", "read_image", "unread", "write_image",
-]  # fmt: skip
+    "DIGITAL_SOURCE_TYPE",
+    "FILM_SUFFIXES",
+    "FORMAT_OF",
+    "MAX_PIXELS",
+    "READABLE_SUFFIXES",
+    "UNREAD_SUFFIXES",
+    "WRITABLE_FILMS",
+    "WRITABLE_SUFFIXES",
+    "Photo",
+    "atomic_write",
+    "disguised",
+    "encode_image",
+    "film_suffix",
+    "is_animated",
+    "output_suffix",
+    "read_image",
+    "unread",
+    "write_image",
+]
 
 _MODULES = {
-    "DIGITAL_SOURCE_TYPE": "ficgan.images.photo", "Photo": "ficgan.images.photo", "atomic_write": "ficgan.files",
-    "encode_image": "ficgan.images.write", "read_image": "ficgan.images.read", "write_image": "ficgan.images.write",
-}  # fmt: skip
+    "DIGITAL_SOURCE_TYPE": "ficgan.images.photo",
+    "Photo": "ficgan.images.photo",
+    "atomic_write": "ficgan.files",
+    "encode_image": "ficgan.images.write",
+    "read_image": "ficgan.images.read",
+    "write_image": "ficgan.images.write",
+}
 
 MAX_PIXELS = 100_000_000
 
@@ -49,9 +68,17 @@ UNREAD_SUFFIXES = frozenset(
 """What in a folder is named as a picture that is not read, since it may show faces."""
 
 FORMAT_OF = {
-    ".jpg": "JPEG", ".jpeg": "JPEG", ".jpe": "JPEG", ".jfif": "JPEG", ".mpo": "JPEG",
-    ".png": "PNG", ".apng": "PNG", ".webp": "WEBP", ".tif": "TIFF", ".tiff": "TIFF",
-}  # fmt: skip
+    ".jpg": "JPEG",
+    ".jpeg": "JPEG",
+    ".jpe": "JPEG",
+    ".jfif": "JPEG",
+    ".mpo": "JPEG",
+    ".png": "PNG",
+    ".apng": "PNG",
+    ".webp": "WEBP",
+    ".tif": "TIFF",
+    ".tiff": "TIFF",
+}
 """Suffix → format that can be written here."""
 if find_spec("PIL._avif"):
     FORMAT_OF |= dict.fromkeys(_AVIF, "AVIF")
@@ -61,9 +88,28 @@ WRITABLE_SUFFIXES = frozenset(FORMAT_OF)
 
 WRITABLE_FILMS = frozenset({".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".gif", ".webp"})
 FILM_SUFFIXES = WRITABLE_FILMS - {".gif", ".webp"} | {
-    ".3g2", ".3gp", ".asf", ".dv", ".flv", ".h264", ".hevc", ".m2ts", ".mjpeg", ".mpe", ".mpeg", ".mpg", ".mts", ".mxf",
-    ".ogv", ".qt", ".ts", ".vob", ".wmv", ".y4m", ".apng",
-}  # fmt: skip
+    ".3g2",
+    ".3gp",
+    ".asf",
+    ".dv",
+    ".flv",
+    ".h264",
+    ".hevc",
+    ".m2ts",
+    ".mjpeg",
+    ".mpe",
+    ".mpeg",
+    ".mpg",
+    ".mts",
+    ".mxf",
+    ".ogv",
+    ".qt",
+    ".ts",
+    ".vob",
+    ".wmv",
+    ".y4m",
+    ".apng",
+}
 """What in a folder counts as a film; GIF, WebP and PNG do where they are animated."""
 
 
@@ -89,8 +135,9 @@ _PHOTO = re.compile(rb"\xff\xd8\xff|II\*\0|MM\0\*|BM.{4}\0{4}|.{4}ftyp(avif|hei|
 _PERHAPS_ANIMATED = re.compile(rb"\x89PNG|GIF8|RIFF.{4}WEBP", re.S)
 _FILM = re.compile(
     rb"\x1aE\xdf\xa3|RIFF.{4}AVI |FLV\x01|OggS|\0\0\x01[\xb3\xba]|0&\xb2u\x8ef|G.{187}G|"
-    rb".{4}(moov|mdat|wide|ftyp(?!avif|hei|hev|mif1|msf1))", re.S,
-)  # fmt: skip
+    rb".{4}(moov|mdat|wide|ftyp(?!avif|hei|hev|mif1|msf1))",
+    re.S,
+)
 
 
 def disguised(name: str | os.PathLike[str], file: BinaryIO, *, film: bool) -> str:

@@ -20,9 +20,7 @@ from PIL import Image, ImageCms
 from ficgan.errors import InputError
 from ficgan.images.icc import SRGB_CURVE, clean_icc, gamma, light_of, make_icc, read_tags, to_d50
 
-__all__ = [
-    "HDR", "Pixels", "Space", "as_rgb", "colours_of", "from_rgb", "is_known", "space_of", "to_rgb", "to_uint8",
-]  # fmt: skip
+__all__ = ["HDR", "Pixels", "Space", "as_rgb", "colours_of", "from_rgb", "is_known", "space_of", "to_rgb", "to_uint8"]
 
 Pixels = NDArray[np.uint8] | NDArray[np.uint16]
 CodePoints = tuple[int, int]
@@ -44,8 +42,11 @@ _PRIMARIES = {
 }
 # Still pictures with the curves of video cameras are shown with that of sRGB.
 _CURVES = dict.fromkeys((0, 1, 2, 6, 7, 11, 12, 13, 14, 15), SRGB_CURVE) | {
-    4: gamma(2.2), 5: gamma(2.8), 8: gamma(1.0), 17: gamma(2.6),
-}  # fmt: skip
+    4: gamma(2.2),
+    5: gamma(2.8),
+    8: gamma(1.0),
+    17: gamma(2.6),
+}
 HDR = {16, 18}
 """Transfers beyond white: PQ and HLG (ITU-R BT.2100)."""
 _WHITE = 203.0

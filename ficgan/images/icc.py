@@ -12,18 +12,53 @@ __all__ = ["SRGB_CURVE", "clean_icc", "gamma", "light_of", "make_icc", "read_tag
 
 # Everything else of a profile is text, measurements or private: the name of a display, its serial number, its owner.
 _COLOUR_TAGS = {
-    b"rXYZ", b"gXYZ", b"bXYZ", b"rTRC", b"gTRC", b"bTRC", b"kTRC", b"wtpt", b"bkpt", b"chad", b"cicp", b"gamt",
-    b"A2B0", b"A2B1", b"A2B2", b"B2A0", b"B2A1", b"B2A2", b"D2B0", b"D2B1", b"D2B2", b"D2B3", b"B2D0", b"B2D1",
-    b"B2D2", b"B2D3",
-}  # fmt: skip
+    b"rXYZ",
+    b"gXYZ",
+    b"bXYZ",
+    b"rTRC",
+    b"gTRC",
+    b"bTRC",
+    b"kTRC",
+    b"wtpt",
+    b"bkpt",
+    b"chad",
+    b"cicp",
+    b"gamt",
+    b"A2B0",
+    b"A2B1",
+    b"A2B2",
+    b"B2A0",
+    b"B2A1",
+    b"B2A2",
+    b"D2B0",
+    b"D2B1",
+    b"D2B2",
+    b"D2B3",
+    b"B2D0",
+    b"B2D1",
+    b"B2D2",
+    b"B2D3",
+}
 _TABLES = (b"mft1", b"mft2", b"mAB ", b"mBA ", b"mpet")
 _PARAMETERS = (1, 3, 4, 5, 7)
 """How many numbers a parametric curve of each type has."""
 _NAMES = (
-    "Compatible with Adobe RGB (1998)", "Adobe RGB (1998)", "sRGB IEC61966-2.1", "sRGB", "Display P3", "ProPhoto RGB",
-    "eciRGB v2", "Dot Gain 15%", "Dot Gain 20%", "Gray Gamma 1.8", "Gray Gamma 2.2", "Coated FOGRA39",
-    "Coated FOGRA51", "U.S. Web Coated (SWOP) v2", "Japan Color 2001 Coated",
-)  # fmt: skip
+    "Compatible with Adobe RGB (1998)",
+    "Adobe RGB (1998)",
+    "sRGB IEC61966-2.1",
+    "sRGB",
+    "Display P3",
+    "ProPhoto RGB",
+    "eciRGB v2",
+    "Dot Gain 15%",
+    "Dot Gain 20%",
+    "Gray Gamma 1.8",
+    "Gray Gamma 2.2",
+    "Coated FOGRA39",
+    "Coated FOGRA51",
+    "U.S. Web Coated (SWOP) v2",
+    "Japan Color 2001 Coated",
+)
 """Names by which programs know a profile again; one with another name, such as a display's, gets none."""
 _D50 = b"".join(round(value * 65536).to_bytes(4, "big") for value in (0.9642, 1.0, 0.8249))
 _BRADFORD = np.array([[0.8951, 0.2664, -0.1614], [-0.7502, 1.7135, 0.0367], [0.0389, -0.0685, 1.0296]])
@@ -88,8 +123,20 @@ def _assembled(new: bool, about: bytes, intent: int, tags: Mapping[bytes, bytes]
             places[content] = start + len(body)
             body += content + bytes(-len(content) % 4)
         table += struct.pack(">4sLL", signature, places[content], len(content))
-    header = struct.pack(">L4xL12s6H4s24xL", start + len(body), 0x04200000 if new else 0x02400000, about,
-                         2000, 1, 1, 0, 0, 0, b"acsp", intent)  # fmt: skip
+    header = struct.pack(
+        ">L4xL12s6H4s24xL",
+        start + len(body),
+        0x04200000 if new else 0x02400000,
+        about,
+        2000,
+        1,
+        1,
+        0,
+        0,
+        0,
+        b"acsp",
+        intent,
+    )
     return (header + _D50).ljust(128, b"\0") + struct.pack(">L", len(tags)) + table + body
 
 

@@ -34,9 +34,14 @@ _TIFF_CODES = {"raw": 1, "tiff_lzw": 5, "tiff_adobe_deflate": 8, "tiff_deflate":
 
 
 def encode_image(
-    path: str | os.PathLike[str], photo: Photo, pixels: NDArray[np.uint8] | None = None, *,
-    mask: NDArray[np.bool_] | None = None, synthetic: bool = False, keep_metadata: bool = False,
-) -> bytes:  # fmt: skip
+    path: str | os.PathLike[str],
+    photo: Photo,
+    pixels: NDArray[np.uint8] | None = None,
+    *,
+    mask: NDArray[np.bool_] | None = None,
+    synthetic: bool = False,
+    keep_metadata: bool = False,
+) -> bytes:
     """A photo with changed pixels, coded as its source was.
 
     The format is the source's where the suffixes agree, otherwise that of the suffix.
@@ -68,10 +73,15 @@ def encode_image(
 
 
 def write_image(
-    path: str | os.PathLike[str], photo: Photo, pixels: NDArray[np.uint8] | None = None, *,
-    mask: NDArray[np.bool_] | None = None, synthetic: bool = False, keep_metadata: bool = False,
+    path: str | os.PathLike[str],
+    photo: Photo,
+    pixels: NDArray[np.uint8] | None = None,
+    *,
+    mask: NDArray[np.bool_] | None = None,
+    synthetic: bool = False,
+    keep_metadata: bool = False,
     overwrite: bool = False,
-) -> bytes:  # fmt: skip
+) -> bytes:
     """Write what `encode_image` makes: whole, or not at all; returns the bytes.
 
     Raises:
@@ -222,17 +232,31 @@ def _heif(photo: Photo) -> bytes:
     buffer, (height, width) = io.BytesIO(), photo.pixels.shape[:2]
     primaries, transfer = photo.cicp or (1, 13)
     named = {
-        "color_primaries": primaries, "transfer_characteristics": transfer,
-        "matrix_coefficients": 9 if primaries == 9 else 6, "full_range_flag": 1,
-    }  # fmt: skip
+        "color_primaries": primaries,
+        "transfer_characteristics": transfer,
+        "matrix_coefficients": 9 if primaries == 9 else 6,
+        "full_range_flag": 1,
+    }
     options = {
-        "chroma": 420, **photo.options, "bit_depth": _bits(photo, "HEIF"), "exif": photo.exif, "xmp": photo.xmp,
-        "icc_profile": None if photo.cicp else photo.icc, "nclx_profile": named,
-    }  # fmt: skip
+        "chroma": 420,
+        **photo.options,
+        "bit_depth": _bits(photo, "HEIF"),
+        "exif": photo.exif,
+        "xmp": photo.xmp,
+        "icc_profile": None if photo.cicp else photo.icc,
+        "nclx_profile": named,
+    }
     mode = photo.mode + ";16" * (photo.depth == 16)
     # "fast" takes two fifths of the time of x265's own choice, for some more bytes
-    pillow_heif.encode(mode, (width, height), np.ascontiguousarray(photo.pixels).tobytes(), buffer, quality=90,
-                       enc_params={"preset": "fast"}, **options)  # fmt: skip
+    pillow_heif.encode(
+        mode,
+        (width, height),
+        np.ascontiguousarray(photo.pixels).tobytes(),
+        buffer,
+        quality=90,
+        enc_params={"preset": "fast"},
+        **options,
+    )
     return buffer.getvalue()
 
 

@@ -132,11 +132,14 @@ class Opponent:
         enrolled = bench.prepared.faces.take(gallery)
         return {
             reader.name: Read(
-                np.concatenate(found[reader.name]), bench.people[rows], bench.embed(reader, enrolled),
-                bench.people[gallery], reader.metric,
+                np.concatenate(found[reader.name]),
+                bench.people[rows],
+                bench.embed(reader, enrolled),
+                bench.people[gallery],
+                reader.metric,
             )
             for reader in bench.readers
-        }  # fmt: skip
+        }
 
     def _guess(self, faces: Faces) -> Images:
         return self._kept(["guess"], faces, lambda: self.fitted.guess(faces))
@@ -157,9 +160,14 @@ class Opponent:
 
 
 def lessons(
-    bench: Bench, subject: Subject, maker: Anonymizer, *, same: bool = True, victims: bool = False,
+    bench: Bench,
+    subject: Subject,
+    maker: Anonymizer,
+    *,
+    same: bool = True,
+    victims: bool = False,
     change: Callable[[Faces], Faces] = lambda faces: faces,
-) -> Lessons:  # fmt: skip
+) -> Lessons:
     """Pairs of the attacker's people, or of the other set it learns from; no probe is ever among them."""
     parts = []
     if bench.lessons is not None:
@@ -188,9 +196,11 @@ def joined(several: Sequence[Faces]) -> Faces:
     if len(several) == 1:
         return several[0]
     return Faces(
-        np.concatenate([one.images for one in several]), tuple(name for one in several for name in one.names),
-        np.concatenate([one.landmarks for one in several]), np.concatenate([known(one) for one in several]),
-    )  # fmt: skip
+        np.concatenate([one.images for one in several]),
+        tuple(name for one in several for name in one.names),
+        np.concatenate([one.landmarks for one in several]),
+        np.concatenate([known(one) for one in several]),
+    )
 
 
 def _apart(bench: Bench, part: Prepared) -> Prepared:

@@ -65,10 +65,21 @@ def train_attacker(
 
 
 def evaluate_attacker(
-    file: Path, data: Path, out: Path, *, methods: Sequence[str] = (), judges: Sequence[str] = ("dlib",),
-    scenarios: Sequence[str] = (), resamples: int = 1000, pictures: int = 0, jobs: int = 1, seed: int = 0,
-    device: str = "auto", progress: Progress | None = None, **given: Any,
-) -> Results:  # fmt: skip
+    file: Path,
+    data: Path,
+    out: Path,
+    *,
+    methods: Sequence[str] = (),
+    judges: Sequence[str] = ("dlib",),
+    scenarios: Sequence[str] = (),
+    resamples: int = 1000,
+    pictures: int = 0,
+    jobs: int = 1,
+    seed: int = 0,
+    device: str = "auto",
+    progress: Progress | None = None,
+    **given: Any,
+) -> Results:
     """Figures of a trained attacker on people it never saw, beside the controls; default: its own anonymiser."""
     if not file.is_file():
         raise UsageError(f"there is no attacker {file}; give attacker.safetensors of `ficgan-attack train`")
@@ -83,10 +94,15 @@ def evaluate_attacker(
         title=f"{header['attacker']} against {', '.join(methods) or manifest.config['anonymizer']['method']}",
         sets=[asked.placed(data, data.absolute().stem, **given)],
         methods=[MethodConfig.model_validate(one) for one in methods] or [_attacked(manifest)],
-        scenarios=["clear", "constant", "naive", "reversed-general", *scenarios], recognisers=list(judges),
-        detector=manifest.config["detector"], general=[spec, "mean-face"], utility=False, resamples=resamples,
-        pictures=pictures, seed=seed,
-    )  # fmt: skip
+        scenarios=["clear", "constant", "naive", "reversed-general", *scenarios],
+        recognisers=list(judges),
+        detector=manifest.config["detector"],
+        general=[spec, "mean-face"],
+        utility=False,
+        resamples=resamples,
+        pictures=pictures,
+        seed=seed,
+    )
     get_scenarios(config.scenarios)
     for method in config.methods:
         method.make()
@@ -151,16 +167,19 @@ def _mark(file: Path, config: MatrixConfig) -> dict[str, Any]:
     asked = one.model_dump(mode="json", exclude={"name", "path", "labels", "licence"})
     faces = opened(one)
     groups = {name: list(values) for name, values in faces.groups.items()}
-    methods = [(one.model_dump(mode="json"), [files_digest(str(v)) for v in one.parameters.values()])
-               for one in config.methods]  # fmt: skip
+    methods = [
+        (one.model_dump(mode="json"), [files_digest(str(v)) for v in one.parameters.values()]) for one in config.methods
+    ]
     with file.open("rb") as weights:
         attacker = hashlib.file_digest(weights, "sha256").hexdigest()
     return {
-        "attacker_sha256": attacker, "data": digest([faces.digest, faces.people.tolist(), groups, asked]),
-        "methods": digest(methods), "scenarios": list(config.scenarios),
+        "attacker_sha256": attacker,
+        "data": digest([faces.digest, faces.people.tolist(), groups, asked]),
+        "methods": digest(methods),
+        "scenarios": list(config.scenarios),
         "judges": digest([(name, files_digest(name)) for name in config.recognisers]),
         "bootstrap": [config.resamples, config.seed],
-    }  # fmt: skip
+    }
 
 
 def _claim(out: Path, mark: dict[str, Any]) -> None:

@@ -85,9 +85,15 @@ def probabilities(network: AttributeNetwork, images: NDArray[np.uint8]) -> NDArr
 
 
 def fit(
-    network: AttributeNetwork, images: NDArray[np.uint8], labels: NDArray[np.uint8],
-    held: tuple[NDArray[np.uint8], NDArray[np.uint8]], *, epochs: int, seed: int, progress: Progress | None = None,
-) -> tuple[int, float]:  # fmt: skip
+    network: AttributeNetwork,
+    images: NDArray[np.uint8],
+    labels: NDArray[np.uint8],
+    held: tuple[NDArray[np.uint8], NDArray[np.uint8]],
+    *,
+    epochs: int,
+    seed: int,
+    progress: Progress | None = None,
+) -> tuple[int, float]:
     """Train with binary cross-entropy on varied images; returns the kept epoch and its cross-entropy.
 
     Args:
@@ -177,9 +183,16 @@ class AttributeClassifier:
 
 
 def train_attributes(
-    faces: Faces, attributes: Mapping[str, NDArray[np.uint8]], out: Path, *, source: Mapping[str, Any] | None = None,
-    epochs: int = 25, seed: int = 0, device: str = "cpu", progress: Progress | None = None,
-) -> dict[str, Any]:  # fmt: skip
+    faces: Faces,
+    attributes: Mapping[str, NDArray[np.uint8]],
+    out: Path,
+    *,
+    source: Mapping[str, Any] | None = None,
+    epochs: int = 25,
+    seed: int = 0,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> dict[str, Any]:
     """Train a classifier on 70 % of the people, choose the epoch on 10 %, measure on 20 % (FICGAN, §4.2).
 
     Returns the file's header: data, splits, and under "test" accuracy, the commoner answer's accuracy and AUC (None
@@ -199,16 +212,26 @@ def train_attributes(
     torch.manual_seed(seed)
     network = AttributeNetwork(len(names)).to(device)
     epoch, error = fit(
-        network, _inputs(faces.take(train), MARGIN), labels[train], (_inputs(faces.take(held), 0), labels[held]),
-        epochs=epochs, seed=seed, progress=progress,
-    )  # fmt: skip
+        network,
+        _inputs(faces.take(train), MARGIN),
+        labels[train],
+        (_inputs(faces.take(held), 0), labels[held]),
+        epochs=epochs,
+        seed=seed,
+        progress=progress,
+    )
     read = probabilities(network, _inputs(faces.take(test), 0))
     training = {
-        "source": dict(source or {}), "images": [len(train), len(held), len(test)],
-        "people": [len(np.unique(faces.people[rows])) for rows in (train, held, test)], "size": SIZE, "epochs": epochs,
-        "kept_epoch": epoch, "held_cross_entropy": round(error, 4), "seed": seed,
+        "source": dict(source or {}),
+        "images": [len(train), len(held), len(test)],
+        "people": [len(np.unique(faces.people[rows])) for rows in (train, held, test)],
+        "size": SIZE,
+        "epochs": epochs,
+        "kept_epoch": epoch,
+        "held_cross_entropy": round(error, 4),
+        "seed": seed,
         "test": _measure(read, labels[test], labels[train], names),
-    }  # fmt: skip
+    }
     AttributeClassifier(names, network, training).save(out)
     return training
 
@@ -274,10 +297,16 @@ def binary_labels(
 
 
 def infer(
-    train: NDArray[np.floating], train_labels: Mapping[str, NDArray[np.int8]], test: NDArray[np.floating],
-    test_labels: Mapping[str, NDArray[np.int8]], train_people: NDArray[np.integer], people: NDArray[np.integer], *,
-    resamples: int = 200, seed: int = 0,
-) -> tuple[Figure, ...]:  # fmt: skip
+    train: NDArray[np.floating],
+    train_labels: Mapping[str, NDArray[np.int8]],
+    test: NDArray[np.floating],
+    test_labels: Mapping[str, NDArray[np.int8]],
+    train_people: NDArray[np.integer],
+    people: NDArray[np.integer],
+    *,
+    resamples: int = 200,
+    seed: int = 0,
+) -> tuple[Figure, ...]:
     """AUC with which a classifier, trained on anonymised faces of other people, predicts each attribute.
 
     Args:

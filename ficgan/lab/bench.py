@@ -76,8 +76,10 @@ def refuse_the_known(specs: Sequence[str], one: SetConfig, prepared: Prepared, s
     tested = np.concatenate([split.gallery, split.probe])
     people = prepared.faces.people
     assert people is not None
-    found = {content_key(prepared.faces.images[row]): prepared.faces.names[row]
-             for row in np.flatnonzero(np.isin(people, people[tested]))}  # fmt: skip
+    found = {
+        content_key(prepared.faces.images[row]): prepared.faces.names[row]
+        for row in np.flatnonzero(np.isin(people, people[tested]))
+    }
     faces = _all_of(one)
     mine = {prepared.faces.names[row] for row in tested}
     who = faces.people[[row for row, name in enumerate(faces.names) if name in mine]]
@@ -174,10 +176,12 @@ class FaceBench:
         index, whole = np.asarray(rows, np.int64), self.prepared
         faces = whole.faces.take(index)
         return replace(
-            whole, faces=faces if images is None else faces.with_images(images), rows=whole.rows[index],
+            whole,
+            faces=faces if images is None else faces.with_images(images),
+            rows=whole.rows[index],
             attributes={name: values[index] for name, values in whole.attributes.items()},
             groups={name: tuple(values[row] for row in index) for name, values in whole.groups.items()},
-        )  # fmt: skip
+        )
 
 
 @dataclass
@@ -347,9 +351,14 @@ def anonymised(anonymizer: Anonymizer, faces: Faces) -> Images:
 def opened(config: SetConfig) -> FaceSet:
     """The people and photos of a set that are asked for; nothing is decoded."""
     return open_set(
-        config.path, layout=config.layout, labels=config.labels, name=config.name, identity=config.identity,
-        limit_people=config.limit_people, images_per_person=config.images_per_person,
-    )  # fmt: skip
+        config.path,
+        layout=config.layout,
+        labels=config.labels,
+        name=config.name,
+        identity=config.identity,
+        limit_people=config.limit_people,
+        images_per_person=config.images_per_person,
+    )
 
 
 def prepared_set(
@@ -363,18 +372,28 @@ def prepared_set(
             say(f"preparing {config.name}: {done} of {total} faces are cut")
 
     return prepare(
-        opened(config), size=config.size, context=config.context, detector=finder, cache=store, aligned=config.aligned,
+        opened(config),
+        size=config.size,
+        context=config.context,
+        detector=finder,
+        cache=store,
+        aligned=config.aligned,
         progress=tell,
-    )  # fmt: skip
+    )
 
 
 def divide(prepared: Prepared, sizes: SplitConfig) -> Split:
     """Who of a set is background, teaches attackers, and is tested; pictures that two parts share are left out."""
     people, names = known(prepared.faces), prepared.faces.names
     parts = split(
-        people, background=sizes.background, attacker=sizes.attacker, test=sizes.test,
-        enrolment=sizes.enrolment, seed=sizes.seed, names=names,
-    )  # fmt: skip
+        people,
+        background=sizes.background,
+        attacker=sizes.attacker,
+        test=sizes.test,
+        enrolment=sizes.enrolment,
+        seed=sizes.seed,
+        names=names,
+    )
     return without_repeats(parts, people, names, prepared.digests())
 
 
@@ -391,14 +410,23 @@ def describe(config: MatrixConfig, one: SetConfig, out: Path, say: Say | None = 
     lessons: dict[str, Any] = {}
     if other is not None and one.learn_from is not None:
         of = other.facts()
-        lessons = {"learn_from": {**{key: of[key] for key in ("name", "faces", "people", "pixels")},
-                                  "licence": one.learn_from.licence or of["licence"]}}  # fmt: skip
+        lessons = {
+            "learn_from": {
+                **{key: of[key] for key in ("name", "faces", "people", "pixels")},
+                "licence": one.learn_from.licence or of["licence"],
+            }
+        }
     attributes = {name: values.tolist() for name, values in prepared.attributes.items()}
     labels = digest([attributes, {name: list(values) for name, values in prepared.groups.items()}])
     return {
-        **facts, **lessons, "digest": digest([facts["pixels"], parts.digest, labels, lessons]),
-        "licence": one.licence or facts["licence"], "size": one.size, "context": one.context, "split": parts.manifest,
-    }  # fmt: skip
+        **facts,
+        **lessons,
+        "digest": digest([facts["pixels"], parts.digest, labels, lessons]),
+        "licence": one.licence or facts["licence"],
+        "size": one.size,
+        "context": one.context,
+        "split": parts.manifest,
+    }
 
 
 def open_bench(config: MatrixConfig, one: SetConfig, out: Path) -> Bench:
@@ -412,11 +440,22 @@ def _cached_bench(text: str, name: str, out: Path) -> Bench:
     one = next(one for one in config.sets if one.name == name)
     prepared, parts, lessons = _checked(config, one, out)
     return Bench(
-        prepared, parts, readers.get_readers(tuple(config.recognisers)), quick(_detector(config.detector)),
-        Store(out / "store"), seed=config.seed, resamples=config.resamples, general=config.general,
-        specialised=config.specialised, retrain=config.retrain, columns=config.groups, candidates=config.candidates,
-        retrieval_probes=config.retrieval_probes, reversal_metrics=config.reversal_metrics, lessons=lessons,
-    )  # fmt: skip
+        prepared,
+        parts,
+        readers.get_readers(tuple(config.recognisers)),
+        quick(_detector(config.detector)),
+        Store(out / "store"),
+        seed=config.seed,
+        resamples=config.resamples,
+        general=config.general,
+        specialised=config.specialised,
+        retrain=config.retrain,
+        columns=config.groups,
+        candidates=config.candidates,
+        retrieval_probes=config.retrieval_probes,
+        reversal_metrics=config.reversal_metrics,
+        lessons=lessons,
+    )
 
 
 def _checked(
@@ -436,9 +475,7 @@ def _prepared(config: SetConfig, detector: str, out: Path, say: Say | None = Non
     return prepared_set(config, None if config.aligned else _detector(detector), out / "store", say)
 
 
-def _lessons(
-    one: SetConfig, prepared: Prepared, detector: str, out: Path, say: Say | None = None
-) -> Prepared | None:
+def _lessons(one: SetConfig, prepared: Prepared, detector: str, out: Path, say: Say | None = None) -> Prepared | None:
     if one.learn_from is None:
         return None
     other = _prepared(one.learn_from, detector, out, say)

@@ -32,7 +32,7 @@ from ficgan.lab.bench import (
     known,
     open_bench,
     pixels_of,
-)  # fmt: skip
+)
 from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, Scenario, SetConfig, get_scenarios, without_folder
 from ficgan.lab.metrics import wilson_share
 from ficgan.lab.metrics.privacy import (
@@ -44,7 +44,7 @@ from ficgan.lab.metrics.privacy import (
     rank,
     reversibility,
     within_kind,
-)  # fmt: skip
+)
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.metrics.utility import Judges, Readings, compare
 from ficgan.lab.probe import run_identity_probe
@@ -63,9 +63,13 @@ _OF_BOTH = ("linkability", "attribute-inference")  # But for those that say some
 
 
 def run_trials(
-    bench: Bench, anonymizer: Anonymizer | None, label: str, scenarios: Sequence[Scenario], *,
+    bench: Bench,
+    anonymizer: Anonymizer | None,
+    label: str,
+    scenarios: Sequence[Scenario],
+    *,
     progress: Callable[[str], object] | None = None,
-) -> list[Trial]:  # fmt: skip
+) -> list[Trial]:
     """Trials of one anonymiser (None: clear), by scenario, attacker and judge, or why a scenario cannot run."""
     subject, report = Subject(bench, anonymizer), progress or (lambda text: None)
     trials: list[Trial] = []
@@ -99,15 +103,25 @@ def _recognition(bench: Bench, subject: Subject, label: str, scenario: Scenario)
         # What is read shall resemble the clear faces; the anonymised ones are what it is compared with.
         restores = scenario.probe == "reversed" or scenario.name == "naive"
         likeness = fidelity_figures(bench, attempt.rows, attempt.faces) if restores else ()
-        trials += [_read(bench, subject, label, scenario, attempt, reader, gallery_rows, gallery, found, likeness)
-                   for reader in bench.readers]  # fmt: skip
+        trials += [
+            _read(bench, subject, label, scenario, attempt, reader, gallery_rows, gallery, found, likeness)
+            for reader in bench.readers
+        ]
     return trials
 
 
 def _read(
-    bench: Bench, subject: Subject, label: str, scenario: Scenario, attempt: Attempt, reader: Reader,
-    gallery_rows: Rows, gallery: Faces, found: NDArray[np.bool_], likeness: tuple[Figure, ...],
-) -> Trial:  # fmt: skip
+    bench: Bench,
+    subject: Subject,
+    label: str,
+    scenario: Scenario,
+    attempt: Attempt,
+    reader: Reader,
+    gallery_rows: Rows,
+    gallery: Faces,
+    found: NDArray[np.bool_],
+    likeness: tuple[Figure, ...],
+) -> Trial:
     embed, note = _embedder(bench, subject, scenario, reader)
     probe, people, enrolled = embed(attempt.faces), known(attempt.faces), known(gallery)
     codes = probe if scenario.same_set else embed(gallery)
@@ -137,9 +151,16 @@ def _read(
         subject.naive[reader.name] = scores
     groups = {} if fusion else _score_groups(bench, scores, attempt.rows, threshold)
     return Trial(
-        bench.name, label, scenario.name, reader.name, attempt.attacker, figures, _curves(scores), groups,
+        bench.name,
+        label,
+        scenario.name,
+        reader.name,
+        attempt.attacker,
+        figures,
+        _curves(scores),
+        groups,
         scenario.control,
-    )  # fmt: skip
+    )
 
 
 def _figures(bench: Bench, scores: Scores, threshold: float | None, resamples: int) -> tuple[Figure, ...]:
@@ -155,9 +176,14 @@ def _curves(scores: Scores) -> dict[str, list[list[float]]]:
 
 
 def _without_face(
-    bench: Bench, probe: Embeddings, gallery: Embeddings, people: Rows, enrolled: Rows,
-    metric: Any, found: NDArray[np.bool_],
-) -> tuple[Figure, ...]:  # fmt: skip
+    bench: Bench,
+    probe: Embeddings,
+    gallery: Embeddings,
+    people: Rows,
+    enrolled: Rows,
+    metric: Any,
+    found: NDArray[np.bool_],
+) -> tuple[Figure, ...]:
     bootstrap = bench.bootstrap
     if not found.any():
         nothing = Figure(f"rank-1{FAILURES}", 0.0, n=len(np.unique(people)), note="no face is found in any probe")
@@ -192,9 +218,7 @@ def _fused(
     return (total / count * scale).astype(np.float32), values, np.bincount(index, found) > 0
 
 
-def _reversal(
-    bench: Bench, subject: Subject, attempt: Attempt, scores: Scores, reader: Reader
-) -> tuple[Figure, ...]:
+def _reversal(bench: Bench, subject: Subject, attempt: Attempt, scores: Scores, reader: Reader) -> tuple[Figure, ...]:
     naive = subject.naive.get(reader.name)
     if naive is None:
         return ()
@@ -214,9 +238,7 @@ def _members(bench: Bench, rows: Rows) -> Iterator[tuple[str, NDArray[np.bool_],
             yield f"{column}={value}", mask, len(np.unique(bench.people[rows[mask]]))
 
 
-def _score_groups(
-    bench: Bench, scores: Scores, rows: Rows, threshold: float | None
-) -> dict[str, tuple[Figure, ...]]:
+def _score_groups(bench: Bench, scores: Scores, rows: Rows, threshold: float | None) -> dict[str, tuple[Figure, ...]]:
     out: dict[str, tuple[Figure, ...]] = {}
     for name, mask, people in _members(bench, rows):
         if people < LEAST_GROUP:
@@ -239,19 +261,26 @@ def _inference(bench: Bench, subject: Subject, label: str, scenario: Scenario) -
         x = bench.embed(reader, subject.anonymised(train))
         y = bench.embed(reader, subject.anonymised(probe))
         figures = infer(
-            x, {name: values[train] for name, values in labels.items()},
-            y, {name: values[probe] for name, values in labels.items()},
-            bench.people[train], bench.people[probe], resamples=min(bench.resamples, GROUP_RESAMPLES), seed=bench.seed,
-        )  # fmt: skip
+            x,
+            {name: values[train] for name, values in labels.items()},
+            y,
+            {name: values[probe] for name, values in labels.items()},
+            bench.people[train],
+            bench.people[probe],
+            resamples=min(bench.resamples, GROUP_RESAMPLES),
+            seed=bench.seed,
+        )
         if figures:
             trials.append(Trial(bench.name, label, scenario.name, reader.name, figures=figures))
     return trials
 
 
 _RUNS: Mapping[str, Callable[[Bench, Subject, str, Scenario], list[Trial]]] = {
-    "inference": _inference, "retrieval": run_retrieval, "closed retrieval": run_retrieval,
+    "inference": _inference,
+    "retrieval": run_retrieval,
+    "closed retrieval": run_retrieval,
     "identity probe": run_identity_probe,
-}  # fmt: skip
+}
 """Kinds of attackers whose trials are not recognition."""
 
 
@@ -311,9 +340,12 @@ class Task:
         bench.trainings.clear()
         anonymizer = None if self.method is None else anonymiser_for(bench, self.method.make())
         trials = run_trials(
-            bench, anonymizer, self.label, get_scenarios(config.scenarios),
+            bench,
+            anonymizer,
+            self.label,
+            get_scenarios(config.scenarios),
             progress=lambda text: say(f"{self.title}: {text}"),
-        )  # fmt: skip
+        )
         trainings = {f"{self.title}, {trial.scenario}: {trial.attacker}": training_of(bench, trial) for trial in trials}
         utilities = [asdict(_utility(config, bench, anonymizer, self.label))] if config.utility else []
         entry = {
@@ -430,12 +462,13 @@ def _collect(
             pictures.setdefault(task.label, []).extend(entry["pictures"])
     results = Results(
         config.title,
-        provenance=origin(_shareable(config), seconds) | {
+        provenance=origin(_shareable(config), seconds)
+        | {
             "attackers": {title: shareable(text) for text, title in titles(config.named_attackers).items()},
             "trainings": {name: note for entry in entries for name, note in entry.get("trainings", {}).items()},
-            "attribute_classifier": None if config.attributes is None else AttributeClassifier.load(
-                Path(config.attributes)
-            ).training.get("source", {}),
+            "attribute_classifier": None
+            if config.attributes is None
+            else AttributeClassifier.load(Path(config.attributes)).training.get("source", {}),
             "task_seconds": round(sum(entry["seconds"] for entry in entries), 1),
         },
         sets=sets,
@@ -443,7 +476,7 @@ def _collect(
         trials=[Trial(**from_json(trial)) for entry in entries for trial in entry["trials"]],
         utilities=[Utility(**from_json(one)) for entry in entries for one in entry["utilities"]],
         pictures=pictures,
-    )  # fmt: skip
+    )
     results.caveats = caveats(results)
     return results
 

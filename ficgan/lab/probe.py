@@ -78,9 +78,11 @@ def _figures(bench: Bench, probe: NDArray[np.float32], gallery: NDArray[np.float
     who, enrolled = bench.people[bench.split.probe], bench.people[bench.split.gallery]
     scores, drawn = Scores.compare(probe, gallery, who, enrolled, metric="cosine"), bench.bootstrap
     return (
-        rank(scores, 1, bootstrap=drawn), auc(scores, bootstrap=drawn), eer(scores, bootstrap=drawn),
+        rank(scores, 1, bootstrap=drawn),
+        auc(scores, bootstrap=drawn),
+        eer(scores, bootstrap=drawn),
         Figure("chance", chance(scores), n=scores.enrolled),
-    )  # fmt: skip
+    )
 
 
 def _codes(
@@ -178,9 +180,18 @@ def _spread(codes: NDArray[np.floating]) -> tuple[NDArray[np.float64], NDArray[n
 
 
 def _network(
-    codes: NDArray[np.float32], people: NDArray[np.integer], seed: int, *, width: int = 512, out: int = 128,
-    epochs: int = 30, batch: int = 128, rate: float = 2e-3, noise: float = 0.3, scale: float = 16.0,
-) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:  # fmt: skip
+    codes: NDArray[np.float32],
+    people: NDArray[np.integer],
+    seed: int,
+    *,
+    width: int = 512,
+    out: int = 128,
+    epochs: int = 30,
+    batch: int = 128,
+    rate: float = 2e-3,
+    noise: float = 0.3,
+    scale: float = 16.0,
+) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
     """Perceptron of one hidden layer [N,D] → [N,out] under a softmax over scaled cosines with the people's centres."""
     import torch
     from torch import nn
@@ -238,10 +249,17 @@ class ShapeAttack:
     """
 
     def __init__(
-        self, clear: Shapes, people: NDArray[np.integer], gallery: Places, probe: Places, *,
-        lessons: tuple[Shapes, NDArray[np.integer]] | None = None, also: Shapes | None = None,
-        judges: Sequence[str] = tuple(SHAPE_JUDGES), seed: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        clear: Shapes,
+        people: NDArray[np.integer],
+        gallery: Places,
+        probe: Places,
+        *,
+        lessons: tuple[Shapes, NDArray[np.integer]] | None = None,
+        also: Shapes | None = None,
+        judges: Sequence[str] = tuple(SHAPE_JUDGES),
+        seed: int = 0,
+    ) -> None:
         self.clear, self.people, self.judges = clear, people, tuple(judges)
         self.gallery, self.probe = np.asarray(gallery, np.intp), np.asarray(probe, np.intp)
         everybody = np.arange(len(self.gallery)), np.arange(len(self.probe))

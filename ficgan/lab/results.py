@@ -109,9 +109,12 @@ class Results:
 
 def origin(settings: Any, seconds: float) -> dict[str, Any]:
     return {
-        "ficgan": __version__, "python": platform.python_version(), "machine": platform.machine(),
-        "settings": settings, "seconds": round(seconds, 1),
-    }  # fmt: skip
+        "ficgan": __version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "settings": settings,
+        "seconds": round(seconds, 1),
+    }
 
 
 def from_json(raw: dict[str, Any]) -> dict[str, Any]:
@@ -149,10 +152,16 @@ def caveats(results: Results) -> list[str]:
         tested, removed = split["parts"]["probe"]["people"], split.get("duplicates_removed", 0)
         reasons = "; ".join(f"{why} ({n})" for why, n in Counter(why for _, why in missed).most_common(3))
         out += notes(
-            "evaluation", {"few": tested < FEW_PEOPLE, "missed": missed, "repeated": removed}, name=name, tested=tested,
-            missed=len(missed), all=len(missed) + facts["faces"], reasons=reasons, removed=removed,
+            "evaluation",
+            {"few": tested < FEW_PEOPLE, "missed": missed, "repeated": removed},
+            name=name,
+            tested=tested,
+            missed=len(missed),
+            all=len(missed) + facts["faces"],
+            reasons=reasons,
+            removed=removed,
             lost=split.get("people_lost_by_it", 0),
-        )  # fmt: skip
+        )
         networks = sorted(_judges(results, name) - {"shape"})
         out += notes("evaluation", {"one judge": len(networks) == 1}, name=name, judge=next(iter(networks), ""))
     judge = results.provenance.get("attribute_classifier") or {}

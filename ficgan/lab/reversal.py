@@ -211,9 +211,14 @@ def stranger_figures(
         sample.share("stranger FPR", np.where(stranger, np.nan, flagged), note),
         sample.share("stranger accuracy", flagged == stranger, note),
         Figure("stranger AUC", curve.auc, n=len(least), unit="images"),
-        Figure("stranger threshold", float(np.mean(thresholds)), n=len(least), unit="images",
-               note=f"the mean of {min(thresholds):.4g} and {max(thresholds):.4g}"),
-    )  # fmt: skip
+        Figure(
+            "stranger threshold",
+            float(np.mean(thresholds)),
+            n=len(least),
+            unit="images",
+            note=f"the mean of {min(thresholds):.4g} and {max(thresholds):.4g}",
+        ),
+    )
     points = [[float(f"{x:.5g}"), float(f"{y:.5g}")] for x, y in zip(curve.fpr[::-1], curve.tpr[::-1], strict=True)]
     step = max(1, -(-len(points) // _POINTS))
     return figures, [*points[:-1:step], points[-1]]

@@ -14,9 +14,7 @@ from ficgan import ops
 from ficgan.config import DiscriminatorConfig, ModelConfig
 from ficgan.models.layers import Conv2d, DownBlock, Linear, normalise_rms
 
-__all__ = [
-    "FICGAN", "Codes", "Discriminator", "Encoder", "Generator", "MappingNetwork", "StyleLayer", "minibatch_std",
-]  # fmt: skip
+__all__ = ["FICGAN", "Codes", "Discriminator", "Encoder", "Generator", "MappingNetwork", "StyleLayer", "minibatch_std"]
 
 
 class Encoder(nn.Module):

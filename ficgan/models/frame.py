@@ -20,9 +20,16 @@ from ficgan.models.ficgan import MappingNetwork, StyleLayer
 from ficgan.models.layers import Conv2d, DownBlock, Linear
 
 __all__ = [
-    "LOOK", "TOLD", "DetailDiscriminator", "DetailNetwork", "FrameDiscriminator", "FrameFICGAN", "FrameOutput",
-    "even_look", "local_mean",
-]  # fmt: skip
+    "LOOK",
+    "TOLD",
+    "DetailDiscriminator",
+    "DetailNetwork",
+    "FrameDiscriminator",
+    "FrameFICGAN",
+    "FrameOutput",
+    "even_look",
+    "local_mean",
+]
 
 LOOK = 32
 """Side of the small copy of a texture that linear maps read; `ficgan.frame.appearance.SMALL` for torch."""

@@ -25,9 +25,17 @@ from ficgan.models.ficgan import FICGAN, Codes, StyleLayer
 from ficgan.models.layers import Conv2d, Linear
 
 __all__ = [
-    "BATCHES", "SCHEMA", "CheckpointHeader", "InferenceModel", "file_digest", "load_checkpoint", "load_tensors",
-    "save_checkpoint", "save_tensors", "write_safetensors",
-]  # fmt: skip
+    "BATCHES",
+    "SCHEMA",
+    "CheckpointHeader",
+    "InferenceModel",
+    "file_digest",
+    "load_checkpoint",
+    "load_tensors",
+    "save_checkpoint",
+    "save_tensors",
+    "write_safetensors",
+]
 
 SCHEMA = 1
 """Version of the checkpoint layout; raised when a reader of the old one would misread the new one."""

@@ -32,9 +32,14 @@ class Linear(nn.Module):
     folded = False
 
     def __init__(
-        self, in_features: int, out_features: int, *, activation: str = "linear", bias_init: float = 0.0,
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        activation: str = "linear",
+        bias_init: float = 0.0,
         lr_multiplier: float = 1.0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.activation = activation
         self.weight = nn.Parameter(torch.randn(out_features, in_features) / lr_multiplier)
@@ -67,9 +72,16 @@ class Conv2d(nn.Module):
     folded = False
 
     def __init__(
-        self, in_channels: int, out_channels: int, kernel: int, *, down: bool = False, activation: str = "lrelu",
-        bias: bool = True, gain: float = 1.0,
-    ) -> None:  # fmt: skip
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel: int,
+        *,
+        down: bool = False,
+        activation: str = "lrelu",
+        bias: bool = True,
+        gain: float = 1.0,
+    ) -> None:
         super().__init__()
         self.kernel, self.down, self.activation = kernel, down, activation
         self.weight = nn.Parameter(torch.randn(out_channels, in_channels, kernel, kernel))

@@ -81,9 +81,11 @@ class Graph:
         self.node("Identity", x, name=name)
 
     def model(
-        self, inputs: Mapping[str, Sequence[int]], outputs: Mapping[str, Sequence[int]],
+        self,
+        inputs: Mapping[str, Sequence[int]],
+        outputs: Mapping[str, Sequence[int]],
         metadata: Mapping[str, str] | None = None,
-    ) -> onnx.ModelProto:  # fmt: skip
+    ) -> onnx.ModelProto:
         """The finished model, checked; `inputs` and `outputs` are name → shape without the dynamic batch."""
 
         def values(shapes: Mapping[str, Sequence[int]]) -> list[onnx.ValueInfoProto]:
@@ -208,8 +210,9 @@ def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]
     axes = g.constant("layers", np.array([1], np.int64))
     mean = g.node("ReduceMean", "w", axes, name="w/mean", keepdims=0)
     whole = g.node("Concat", mean, "moment", name="w/told", axis=1)
-    moved = g.linear(generator.shape_head, g.linear(generator.shape_hidden, whole, "generator.shape_hidden"),
-                     "generator.shape_head")  # fmt: skip
+    moved = g.linear(
+        generator.shape_head, g.linear(generator.shape_hidden, whole, "generator.shape_hidden"), "generator.shape_head"
+    )
     limit = g.number(max(generator.limit, 1e-6))
     bounded = g.node("Tanh", g.node("Div", moved, limit, name="shape/part"), name="shape/tanh")
     g.output(g.node("Mul", bounded, limit, name="shape/bounded"), "shape")
@@ -292,9 +295,16 @@ def in_bytes(model: onnx.ModelProto, least: int = 1024) -> onnx.ModelProto:
 
 
 def stage(
-    g: Graph, generator: Generator | FrameGenerator, index: int, to_rgb: nn.Module, x: str, image: str, side: int,
-    path: str = "", beside_w: str = "",
-) -> tuple[str, str]:  # fmt: skip
+    g: Graph,
+    generator: Generator | FrameGenerator,
+    index: int,
+    to_rgb: nn.Module,
+    x: str,
+    image: str,
+    side: int,
+    path: str = "",
+    beside_w: str = "",
+) -> tuple[str, str]:
     """Two style layers on features `x` of a side, and the image so far with their RGB output added."""
     for number in (2 * index, 2 * index + 1):
         x = _style_layer(g, generator, number, x, side, path, beside_w)

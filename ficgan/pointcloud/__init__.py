@@ -7,6 +7,15 @@ from ficgan.pointcloud.projection import project
 from ficgan.pointcloud.scan import anonymise_scan, compare_scans
 
 __all__ = [
-    "CLOUD_ANONYMIZERS", "DEGREES", "Cloud", "CloudAnonymizer", "CloudTraits", "anonymise_scan", "compare_scans",
-    "merged", "project", "read_cloud", "write_cloud",
-]  # fmt: skip
+    "CLOUD_ANONYMIZERS",
+    "DEGREES",
+    "Cloud",
+    "CloudAnonymizer",
+    "CloudTraits",
+    "anonymise_scan",
+    "compare_scans",
+    "merged",
+    "project",
+    "read_cloud",
+    "write_cloud",
+]

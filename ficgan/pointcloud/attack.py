@@ -24,7 +24,7 @@ from ficgan.pointcloud.cloud import (
     rigid,
     rounded_colors,
     search,
-)  # fmt: skip
+)
 from ficgan.pointcloud.geometry import register, rigid_fit
 from ficgan.pointcloud.methods import DEGREES, Merge2Faces, SmoothKNN, taper_factors, taper_function
 
@@ -318,9 +318,11 @@ def guess_merge_weight(cloud: Cloud, target: Cloud) -> float:
     low, high = max(best - grid[1], 0.0), min(best + grid[1], grid[-1])
     # Between degrees, in 1 / (1 − weight), which the points move in proportion to.
     found = minimize_scalar(
-        lambda reach: unevenness(1 - 1 / reach, chosen), bounds=(1 / (1 - low), 1 / (1 - high)),
-        method="bounded", options={"xatol": 1e-3 / (1 - best)},
-    )  # fmt: skip
+        lambda reach: unevenness(1 - 1 / reach, chosen),
+        bounds=(1 / (1 - low), 1 / (1 - high)),
+        method="bounded",
+        options={"xatol": 1e-3 / (1 - best)},
+    )
     return float(1 - 1 / found.x) if found.fun < least else float(best)
 
 

@@ -31,7 +31,7 @@ from ficgan.pointcloud.cloud import (
     rigid,
     thinned,
     without_duplicates,
-)  # fmt: skip
+)
 from ficgan.pointcloud.files import check_size
 from ficgan.pointcloud.heads import HEAD, Expression, Features, Surface, marked, mesh
 from ficgan.pointcloud.landmarks import FaceLandmarks, landmark_frame, need_on_cloud

@@ -60,9 +60,14 @@ def global_start(moving: Cloud, fixed: Cloud) -> Floats:
 
 
 def icp(
-    moving: Cloud, fixed: Cloud, start: Floats | None = None, *, reach: float = 0.02, iterations: int = 30,
+    moving: Cloud,
+    fixed: Cloud,
+    start: Floats | None = None,
+    *,
+    reach: float = 0.02,
+    iterations: int = 30,
     tolerance: float = 1e-6,
-) -> Registration:  # fmt: skip
+) -> Registration:
     """Point-to-plane ICP (Chen and Medioni 1992; thesis, eq. 3.3) from a start [4,4], with pairs within `reach`.
 
     It ends as Open3D's: where fitness and RMSE within `reach` change by less than `tolerance`.
@@ -246,8 +251,10 @@ def describe_features(cloud: Cloud) -> Vector:
 
 
 DESCRIPTIONS: dict[str, Callable[[Cloud], Vector]] = {
-    "depth": describe_depth, "normals": describe_normals, "fpfh": describe_features,
-}  # fmt: skip
+    "depth": describe_depth,
+    "normals": describe_normals,
+    "fpfh": describe_features,
+}
 """What tells people by shape without any training: a cloud in the canonical frame → a vector [D]."""
 
 

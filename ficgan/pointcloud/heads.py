@@ -50,9 +50,14 @@ class MadeHead:
 
 
 def made_head(
-    seed: int = 0, *, expression: float | str = 0.0, points: int = 45_000, colour: bool = True, scan: int = 0,
+    seed: int = 0,
+    *,
+    expression: float | str = 0.0,
+    points: int = 45_000,
+    colour: bool = True,
+    scan: int = 0,
     noise: float = 0.0,
-) -> MadeHead:  # fmt: skip
+) -> MadeHead:
     """A parametric, cartoonish human head, its nose tip at the origin, sampled as a scanner in front of it would.
 
     Args:
@@ -94,10 +99,13 @@ class Expression:
 
 
 EXPRESSIONS = {
-    "neutral": Expression(), "smiling": Expression(smile=1.0, lids=0.25),
-    "angry": Expression(smile=-0.6, brows=-1.0, lids=0.15), "surprised": Expression(open=0.9, brows=1.0, lids=-0.5),
-    "eyes-closed": Expression(lids=1.0), "pouting": Expression(pout=1.0, brows=-0.2),
-}  # fmt: skip
+    "neutral": Expression(),
+    "smiling": Expression(smile=1.0, lids=0.25),
+    "angry": Expression(smile=-0.6, brows=-1.0, lids=0.15),
+    "surprised": Expression(open=0.9, brows=1.0, lids=-0.5),
+    "eyes-closed": Expression(lids=1.0),
+    "pouting": Expression(pout=1.0, brows=-0.2),
+}
 
 
 def _usual(mean: float, spread: float) -> float:

@@ -19,14 +19,21 @@ FARTHEST = 0.01
 _UNITS = (1.0, 0.001)
 _EYES_APART = (0.03, 0.2)  # metres between the outer points of the eyes that a face may have
 _FIVE = (
-    "eye on the viewer's left", "eye on the viewer's right", "nose tip", "mouth's left corner", "mouth's right corner",
-)  # fmt: skip
+    "eye on the viewer's left",
+    "eye on the viewer's right",
+    "nose tip",
+    "mouth's left corner",
+    "mouth's right corner",
+)
 _DISTANCES = np.array(
     [
-        [0.0, 0.064, 0.055, 0.067, 0.090], [0.064, 0.0, 0.055, 0.090, 0.067], [0.055, 0.055, 0.0, 0.048, 0.048],
-        [0.067, 0.090, 0.048, 0.0, 0.050], [0.090, 0.067, 0.048, 0.050, 0.0],
+        [0.0, 0.064, 0.055, 0.067, 0.090],
+        [0.064, 0.0, 0.055, 0.090, 0.067],
+        [0.055, 0.055, 0.0, 0.048, 0.048],
+        [0.067, 0.090, 0.048, 0.0, 0.050],
+        [0.090, 0.067, 0.048, 0.050, 0.0],
     ]
-)  # fmt: skip
+)
 """Usual metres between two of the five."""
 _RATIOS = (0.5, 1.6)
 """Shares of the usual distance that a face may have: twelve scans and 24 made heads have .75 to 1.26, and children's

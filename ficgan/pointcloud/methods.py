@@ -93,10 +93,14 @@ class CentroidVoxel(CloudAnonymizer):
 
     name: ClassVar[str] = "centroid-voxel"
     traits: ClassVar[CloudTraits] = CloudTraits(
-        title="CentroidVoxel", family="sampling", source="point-cloud thesis, §3.2.2.1, Algorithm 1", strength="size",
-        of_degree=lambda degree: _VOXEL_STEP * degree, keeps_order=False,
+        title="CentroidVoxel",
+        family="sampling",
+        source="point-cloud thesis, §3.2.2.1, Algorithm 1",
+        strength="size",
+        of_degree=lambda degree: _VOXEL_STEP * degree,
+        keeps_order=False,
         point_size=lambda size: float(np.clip(25.0 + 30.0 * (size / _VOXEL_STEP - 1) / 34, 25.0, 55.0)),
-    )  # fmt: skip
+    )
     size: float = param(0.005, "side of a voxel, metres", low=1e-9)
 
     def __call__(self, cloud: Cloud, *, name: str = "") -> Cloud:
@@ -129,10 +133,14 @@ class UniformNoise(CloudAnonymizer):
 
     name: ClassVar[str] = "uniform-noise"
     traits: ClassVar[CloudTraits] = CloudTraits(
-        title="UniformNoise", family="noise", source="point-cloud thesis, §3.2.2.2, Algorithm 2", strength="b",
-        of_degree=lambda degree: 0.00064 * degree, stochastic=True,
+        title="UniformNoise",
+        family="noise",
+        source="point-cloud thesis, §3.2.2.2, Algorithm 2",
+        strength="b",
+        of_degree=lambda degree: 0.00064 * degree,
+        stochastic=True,
         reversible_by="anyone with the seed, entirely; anyone, in part, by fitting a surface to the points",
-    )  # fmt: skip
+    )
     b: float = param(0.01, "width of the noise's interval, metres", low=0.0)
 
     def __call__(self, cloud: Cloud, *, name: str = "") -> Cloud:
@@ -159,9 +167,13 @@ class Tapering(CloudAnonymizer):
 
     name: ClassVar[str] = "tapering"
     traits: ClassVar[CloudTraits] = CloudTraits(
-        title="Tapering", family="warping", source="point-cloud thesis, §3.2.2.3, Algorithm 3", strength="r",
-        of_degree=lambda degree: 0.087 * degree, reversible_by="anyone: r can be guessed from the result alone",
-    )  # fmt: skip
+        title="Tapering",
+        family="warping",
+        source="point-cloud thesis, §3.2.2.3, Algorithm 3",
+        strength="r",
+        of_degree=lambda degree: 0.087 * degree,
+        reversible_by="anyone: r can be guessed from the result alone",
+    )
     r: float = param(1.0, "F is taken over [−r, r]", low=0.0)
 
     def __call__(self, cloud: Cloud, *, name: str = "") -> Cloud:
@@ -181,10 +193,14 @@ class Merge2Faces(CloudAnonymizer):
 
     name: ClassVar[str] = "merge-2-faces"
     traits: ClassVar[CloudTraits] = CloudTraits(
-        title="Merge2Faces", family="morphing", source="point-cloud thesis, §3.2.2.4, Algorithm 4", strength="weight",
-        of_degree=lambda degree: 0.0285 * degree, needs_target=True,
+        title="Merge2Faces",
+        family="morphing",
+        source="point-cloud thesis, §3.2.2.4, Algorithm 4",
+        strength="weight",
+        of_degree=lambda degree: 0.0285 * degree,
+        needs_target=True,
         reversible_by="anyone with the target face, or with another's result of a high degree, unless the weight is 1",
-    )  # fmt: skip
+    )
     weight: float = param(0.5, "weight of the target face", low=0.0, high=1.0)
     coarse: Literal["auto", "always", "never"] = param(
         "auto",
@@ -228,10 +244,14 @@ class SmoothKNN(CloudAnonymizer):
 
     name: ClassVar[str] = "smooth-knn"
     traits: ClassVar[CloudTraits] = CloudTraits(
-        title="SmoothKNN", family="smoothing", source="point-cloud thesis, §3.2.2.5, Algorithm 5", strength="k",
-        of_degree=lambda degree: 8 * degree, point_size=lambda k: 60.0,
+        title="SmoothKNN",
+        family="smoothing",
+        source="point-cloud thesis, §3.2.2.5, Algorithm 5",
+        strength="k",
+        of_degree=lambda degree: 8 * degree,
+        point_size=lambda k: 60.0,
         reversible_by="anyone, by half: k is found from the result, and much of the lost detail is put back",
-    )  # fmt: skip
+    )
     k: int = param(80, "neighbours, the point itself included", low=1)
 
     def __call__(self, cloud: Cloud, *, name: str = "") -> Cloud:
@@ -254,10 +274,15 @@ class PMP(CloudAnonymizer):
 
     name: ClassVar[str] = "pmp"
     traits: ClassVar[CloudTraits] = CloudTraits(
-        title="PMP", family="point operations", source="point-cloud thesis, §3.2.2.6, Algorithm 6", strength="alpha",
-        of_degree=lambda degree: 0.00215 * degree, stochastic=True, keeps_order=False,
+        title="PMP",
+        family="point operations",
+        source="point-cloud thesis, §3.2.2.6, Algorithm 6",
+        strength="alpha",
+        of_degree=lambda degree: 0.00215 * degree,
+        stochastic=True,
+        keeps_order=False,
         order_of=lambda alpha: "x" if alpha > _DRAWN_BY_X else "y",
-    )  # fmt: skip
+    )
     alpha: float = param(0.02, "largest circumradius of a tetrahedron that is kept, metres", low=0.0)
     n: int = param(10_352, "points of the result", low=1)
 

@@ -241,9 +241,14 @@ def strip(pictures: Sequence[Picture], *, gap: int = 0, background: int = 255) -
 
 
 def splat(
-    places: NDArray[np.floating], colors: NDArray[np.uint8], radius: float | NDArray[np.floating],
-    size: tuple[int, int], *, background: int | tuple[int, int, int] = 255, samples: int = 2,
-) -> Picture:  # fmt: skip
+    places: NDArray[np.floating],
+    colors: NDArray[np.uint8],
+    radius: float | NDArray[np.floating],
+    size: tuple[int, int],
+    *,
+    background: int | tuple[int, int, int] = 255,
+    samples: int = 2,
+) -> Picture:
     """Draw points as filled discs, each over all that come before it: [height,width,3] RGB.
 
     Ranks are written at cells and dilated by a disc, so time depends on picture and radius, hardly on the points.

@@ -17,7 +17,7 @@ from ficgan.pointcloud.cloud import (
     merged,
     without_duplicates,
     without_outliers,
-)  # fmt: skip
+)
 from ficgan.pointcloud.frame import FEWEST, Placed, canonical, other_faces
 from ficgan.pointcloud.geometry import cloud_distances, curvature_error, normal_error
 from ficgan.pointcloud.landmarks import FaceLandmarks
@@ -111,9 +111,13 @@ def prepare(placed: Placed, config: PreparationConfig | None = None) -> Prepared
         )
     last = _sampled(kept, config.last)
     counts = {
-        "scan": len(cloud) + duplicates, "box": len(inner) + len(outer), "inner": len(inner),
-        "first sampling": len(first), "outliers": len(kept), "last sampling": len(last),
-    }  # fmt: skip
+        "scan": len(cloud) + duplicates,
+        "box": len(inner) + len(outer),
+        "inner": len(inner),
+        "first sampling": len(first),
+        "outliers": len(kept),
+        "last sampling": len(last),
+    }
     return Prepared(last, outer, counts, config.last, duplicates)
 
 
@@ -134,9 +138,14 @@ class AnonymisedScan:
 
 
 def anonymise_scan(
-    cloud: Cloud, method: CloudAnonymizer, *, landmarks: FaceLandmarks | None = None,
-    config: PreparationConfig | None = None, rest: Rest = "head", name: str = "",
-) -> AnonymisedScan:  # fmt: skip
+    cloud: Cloud,
+    method: CloudAnonymizer,
+    *,
+    landmarks: FaceLandmarks | None = None,
+    config: PreparationConfig | None = None,
+    rest: Rest = "head",
+    name: str = "",
+) -> AnonymisedScan:
     """Replace the face in a scan, metres, in any orientation (thesis, §4.1.4.2 and §4.3.2).
 
     What lies within 14 cm of the nose tip is anonymised or left out. Of the rest, which may still tell something,
@@ -170,7 +179,10 @@ def anonymise_scan(
         registration["registration"] = {"fitness": round(lain.fitness, 4), "rmse_mm": round(1e3 * lain.rmse, 4)}
     record = {
         "points": {
-            **prepared.counts, "duplicates": prepared.duplicates, "wanted": prepared.wanted, "anonymised": len(inner),
+            **prepared.counts,
+            "duplicates": prepared.duplicates,
+            "wanted": prepared.wanted,
+            "anonymised": len(inner),
             "written": len(whole),
         },
         "frame": placed.how,
@@ -183,7 +195,7 @@ def anonymise_scan(
         "reversible_by": method.traits.reversible_by or None,
         **registration,
         "warnings": [*warnings, *cautions(method)],
-    }  # fmt: skip
+    }
     back = whole.moved(np.linalg.inv(placed.transform))
     return AnonymisedScan(back, whole, len(inner), prepared, record, warnings)
 
@@ -248,8 +260,11 @@ def compare_scans(
         )
     return {
         "points": {"clear": len(source), "anonymised": len(result), "outside": int((outside & ~untouched).sum())},
-        "frame": placed.how, "chamfer_mm": round(1e3 * distances.chamfer, 4),
-        "hausdorff_mm": round(1e3 * distances.hausdorff, 3), "hausdorff_95_mm": round(1e3 * distances.hausdorff_95, 3),
+        "frame": placed.how,
+        "chamfer_mm": round(1e3 * distances.chamfer, 4),
+        "hausdorff_mm": round(1e3 * distances.hausdorff, 3),
+        "hausdorff_95_mm": round(1e3 * distances.hausdorff_95, 3),
         "normal_error_degrees": round(normal_error(result, source), 2),
-        "curvature_error_per_m": round(curvature_error(result, source), 2), "warnings": warnings,
-    }  # fmt: skip
+        "curvature_error_per_m": round(curvature_error(result, source), 2),
+        "warnings": warnings,
+    }

@@ -66,11 +66,14 @@ def of_records(records: Iterable[Record]) -> tuple[list[Picture], list[str]]:
             continue
         boxes = (
             _drawn(
-                face["box"], _points(face.get("landmarks")), size, score=_score(face),
+                face["box"],
+                _points(face.get("landmarks")),
+                size,
+                score=_score(face),
                 attributes=(("action", str(face["action"])),),
             )
             for face in record.faces
-        )  # fmt: skip
+        )
         pictures.append(Picture(record.path, size, tuple(box for box in boxes if box is not None)))
     return pictures, notes
 
@@ -98,9 +101,15 @@ def of_project(project: Project) -> list[Picture]:
         for track, row in tracks.at(frame):
             attributes = (("origin", origins.get(int(track.origin[row]), "seen")), ("person", str(track.person)))
             boxes.append(
-                _drawn(track.boxes[row], track.landmarks[row], size, score=round(float(track.scores[row]), 4),
-                       attributes=attributes, track=track.id)
-            )  # fmt: skip
+                _drawn(
+                    track.boxes[row],
+                    track.landmarks[row],
+                    size,
+                    score=round(float(track.scores[row]), 4),
+                    attributes=attributes,
+                    track=track.id,
+                )
+            )
         name = f"{Path(project.source.name).stem}/frame_{frame:06d}.png"
         pictures.append(Picture(name, size, tuple(box for box in boxes if box is not None), frame))
     return pictures
@@ -117,11 +126,17 @@ def coco(pictures: Iterable[Picture]) -> bytes:
             x0, y0, x1, y1 = drawn.box
             sides = round(x1 - x0, 2), round(y1 - y0, 2)
             annotation: dict[str, Any] = {
-                "id": len(annotations) + 1, "image_id": number, "category_id": 1, "iscrowd": 0, "segmentation": [],
-                "bbox": [x0, y0, *sides], "area": round(sides[0] * sides[1], 2),
+                "id": len(annotations) + 1,
+                "image_id": number,
+                "category_id": 1,
+                "iscrowd": 0,
+                "segmentation": [],
+                "bbox": [x0, y0, *sides],
+                "area": round(sides[0] * sides[1], 2),
                 "keypoints": [value for point in drawn.landmarks for value in (*point, 2)] or [0] * 15,
-                "num_keypoints": len(drawn.landmarks), "attributes": dict(drawn.attributes),
-            }  # fmt: skip
+                "num_keypoints": len(drawn.landmarks),
+                "attributes": dict(drawn.attributes),
+            }
             if drawn.score is not None:
                 annotation["score"] = drawn.score
             if drawn.track is not None:
@@ -130,9 +145,12 @@ def coco(pictures: Iterable[Picture]) -> bytes:
     skeleton = [[1, 3], [2, 3], [3, 4], [3, 5], [4, 5]]
     category = {"id": 1, "name": "face", "supercategory": "person", "keypoints": LANDMARKS, "skeleton": skeleton}
     tree = {
-        "info": {"description": "Faces found by ficgan", "version": "1.0"}, "licenses": [], "images": images,
-        "annotations": annotations, "categories": [category],
-    }  # fmt: skip
+        "info": {"description": "Faces found by ficgan", "version": "1.0"},
+        "licenses": [],
+        "images": images,
+        "annotations": annotations,
+        "categories": [category],
+    }
     return json.dumps(tree, separators=(",", ":")).encode() + b"\n"
 
 
@@ -183,8 +201,13 @@ def _cvat(size: tuple[int, int] | None = None, frames: int = 0) -> ElementTree.E
     attributes = ElementTree.SubElement(label, "attributes")
     for name in _ATTRIBUTES:
         attribute = ElementTree.SubElement(attributes, "attribute")
-        for key, value in (("name", name), ("mutable", "True"), ("input_type", "text"), ("default_value", ""),
-                           ("values", "")):  # fmt: skip
+        for key, value in (
+            ("name", name),
+            ("mutable", "True"),
+            ("input_type", "text"),
+            ("default_value", ""),
+            ("values", ""),
+        ):
             ElementTree.SubElement(attribute, key).text = value
     return root
 

@@ -87,8 +87,9 @@ class Credentials:
         kind = DIGITAL_SOURCE_TYPE if generated else _BY_HAND
         edits = [
             {"action": "c2pa.edited", "softwareAgent": agent, "description": _told(action, number)}
-            for action, number in sorted(faces.items()) if number
-        ]  # fmt: skip
+            for action, number in sorted(faces.items())
+            if number
+        ]
         actions = [{"action": "c2pa.created", "digitalSourceType": kind, "softwareAgent": agent}, *edits]
         assertion = {"label": "c2pa.actions.v2", "data": {"actions": actions}}
         return self._c2pa.Builder({"claim_generator_info": [agent], "assertions": [assertion]}, self._context)
@@ -118,6 +119,7 @@ def _algorithm(path: Path, text: bytes) -> str:
     raise UsageError(f"--sign {path}: C2PA has no such kind of key; use EC P-256, P-384, P-521, RSA or Ed25519")
 
 
-_DOT = (b"GIF89a\x01\x00\x01\x00\x80\x00\x00\xff\xff\xff\x00\x00\x00,\x00\x00\x00\x00\x01\x00\x01\x00\x00"
-        b"\x02\x02D\x01\x00;")  # fmt: skip
+_DOT = (
+    b"GIF89a\x01\x00\x01\x00\x80\x00\x00\xff\xff\xff\x00\x00\x00,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;"
+)
 """A picture of one pixel."""

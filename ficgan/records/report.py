@@ -124,12 +124,19 @@ def page(folder: Folder, *, title: str, made: datetime, version: str) -> str:
     """
     digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
     policy = f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    body = "".join((
-        f"<h1>{_text(title)}</h1>",
-        f"<p>De-identification of faces: what was done, and what a person must still look at. Made on "
-        f"{made:%Y-%m-%d %H:%M} by ficgan {_text(version)} from the records beside the results.</p>",
-        _counts(folder), _method(folder), _files(folder), _limits(folder), _risks(folder), _signature(folder),
-    ))  # fmt: skip
+    body = "".join(
+        (
+            f"<h1>{_text(title)}</h1>",
+            f"<p>De-identification of faces: what was done, and what a person must still look at. Made on "
+            f"{made:%Y-%m-%d %H:%M} by ficgan {_text(version)} from the records beside the results.</p>",
+            _counts(folder),
+            _method(folder),
+            _files(folder),
+            _limits(folder),
+            _risks(folder),
+            _signature(folder),
+        )
+    )
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">'
@@ -149,11 +156,18 @@ def _section(title: str, content: str) -> str:
 
 
 _DONE = {
-    "generated": "replaced by a new face", "retried": "replaced, after at least one new face was still recognised",
-    "masked": "covered, because no new face was possible or good enough", "plain": "covered in one colour",
-    "black": "covered in black", "solid": "covered in black", "region": "covered where a person drew a box",
-    "blurred": "blurred", "blur": "blurred", "mosaic": "pixelated", "kept": "left as found",
-}  # fmt: skip
+    "generated": "replaced by a new face",
+    "retried": "replaced, after at least one new face was still recognised",
+    "masked": "covered, because no new face was possible or good enough",
+    "plain": "covered in one colour",
+    "black": "covered in black",
+    "solid": "covered in black",
+    "region": "covered where a person drew a box",
+    "blurred": "blurred",
+    "blur": "blurred",
+    "mosaic": "pixelated",
+    "kept": "left as found",
+}
 """What was done to a face, in words."""
 
 
@@ -168,12 +182,15 @@ def _counts(folder: Folder) -> str:
         tables.append([*rows, ("Places that may be faces, left as found", sum(f.why == "possible" for f in faces))])
     if films:
         rows = [
-            ("Films", len(films)), ("– frames", sum(count_of(film.data, "frames") for film in films)),
+            ("Films", len(films)),
+            ("– frames", sum(count_of(film.data, "frames") for film in films)),
             ("– people followed", sum(count_of(film.data, "people") for film in films)),
-            ("– people covered, because no new face hid them",
-             sum(count_of(film.data, "masked_people") for film in films)),
+            (
+                "– people covered, because no new face hid them",
+                sum(count_of(film.data, "masked_people") for film in films),
+            ),
             ("– with sound, which is as it was", sum(film.data.get("audio") == "copied" for film in films)),
-        ]  # fmt: skip
+        ]
         tables.append(rows + _by_action("Sightings of faces in frames of films", films))
     return _section("Counts", f'<div class="tables">{"".join(map(_table, tables))}</div>')
 
@@ -297,11 +314,19 @@ def _files(folder: Folder) -> str:
         f'<td class="f">{"<br>".join(map(_text, told))}</td></tr>'
         for record, told in left
     )
-    parts = [f"<h3>Something was left, or no face was found ({len(left):,})</h3><table><tr><th>File</th><th>Found</th>"
-             f"<th>Left as it was</th></tr>{rows}</table>"] if left else []  # fmt: skip
-    parts += [f"<h3>{title} ({len(lines):,})</h3>{_list(lines)}" for title, lines in (
-        ("Nothing that was found was left", clean), *_lacking(folder)
-    ) if lines]  # fmt: skip
+    parts = (
+        [
+            f"<h3>Something was left, or no face was found ({len(left):,})</h3><table><tr><th>File</th><th>Found</th>"
+            f"<th>Left as it was</th></tr>{rows}</table>"
+        ]
+        if left
+        else []
+    )
+    parts += [
+        f"<h3>{title} ({len(lines):,})</h3>{_list(lines)}"
+        for title, lines in (("Nothing that was found was left", clean), *_lacking(folder))
+        if lines
+    ]
     if not folder.manifests:
         parts.append(
             '<p class="small">There is no manifest here, so inputs that failed or were skipped cannot be listed. '
@@ -322,19 +347,23 @@ def _lacking(folder: Folder) -> list[tuple[str, list[str]]]:
     unread = [entry for entry in folder.undone if entry[0].lower().endswith(tuple(UNREAD_SUFFIXES))]
     failed = [entry for entry in folder.undone if entry not in unread]
     damage = [
-        f"{record.path}: {note}" for record in folder.records if isinstance(record.data.get("damage"), list)
+        f"{record.path}: {note}"
+        for record in folder.records
+        if isinstance(record.data.get("damage"), list)
         for note in record.data["damage"]
-    ]  # fmt: skip
+    ]
     return [
         ("Inputs that failed and have no result", [_undone_line(*entry) for entry in failed]),
         ("Inputs of formats that are not read, without a result", [name for name, *_ in unread]),
         ("Records that cannot be read", [f"{name}: {why}" for name, why in folder.damaged]),
-        ("Results that are missing or not as they were made",
-         [f"{record.path}: {record.problem}" for record in folder.records if record.problem]),
+        (
+            "Results that are missing or not as they were made",
+            [f"{record.path}: {record.problem}" for record in folder.records if record.problem],
+        ),
         ("Photos and films without a record; nothing is known of them", folder.unrecorded),
         ("Sources that were damaged or ended early", damage),
         ("Decided by hand", [f"{record.path}: {edit}" for record in folder.records for edit in edits_in(record)]),
-    ]  # fmt: skip
+    ]
 
 
 def _undone_line(name: str, state: str, why: str) -> str:

@@ -11,9 +11,19 @@ from typing import Any, Literal
 from ficgan.records.sidecars import Folder, Record, is_box
 
 __all__ = [
-    "GRAVE", "RISKS", "AtRisk", "Verdict", "at_risk", "closeness", "count_of", "done_to", "edits_in", "left_in", "many",
+    "GRAVE",
+    "RISKS",
+    "AtRisk",
+    "Verdict",
+    "at_risk",
+    "closeness",
+    "count_of",
+    "done_to",
+    "edits_in",
+    "left_in",
+    "many",
     "verdict",
-]  # fmt: skip
+]
 
 CLOSE = 1.15
 """Distances below this multiple of the recogniser's threshold count as close to it."""
@@ -67,9 +77,11 @@ def at_risk(records: Sequence[Record]) -> list[AtRisk]:
 def closeness(records: Sequence[Record]) -> list[float]:
     """Distance of each new face of the photos from its source, in units of the check's threshold, the nearest first."""
     return sorted(
-        distance / limit for record in records for face in record.faces
+        distance / limit
+        for record in records
+        for face in record.faces
         if face["action"] in _NEW and (distance := _distance(face)) is not None and (limit := _limit(record))
-    )  # fmt: skip
+    )
 
 
 def _distance(face: Mapping[str, Any]) -> float | None:
@@ -118,9 +130,10 @@ def _of_film(record: Record) -> Iterator[AtRisk]:
 def _possible(record: Record) -> list[tuple[tuple[float, float, float, float], float]]:
     """Boxes and scores of the places of a photo that may be faces and stayed as they were."""
     return [
-        (_box(place["box"]), float(place["score"])) for place in _objects(record.data.get("possible_faces"))
+        (_box(place["box"]), float(place["score"]))
+        for place in _objects(record.data.get("possible_faces"))
         if is_box(place.get("box")) and isinstance(place.get("score"), float | int)
-    ]  # fmt: skip
+    ]
 
 
 def _box(box: Any) -> tuple[float, float, float, float]:
@@ -196,9 +209,10 @@ def _kept(record: Record) -> int:
 def _exemption(rule: Mapping[str, Any]) -> str:
     """A rule that kept faces of a film, in words."""
     bounds = [
-        f"{word} {value:g} s" for word, name in (("from", "start"), ("to", "end"))
+        f"{word} {value:g} s"
+        for word, name in (("from", "start"), ("to", "end"))
         if isinstance(value := rule.get(name), float | int)
-    ]  # fmt: skip
+    ]
     people = rule.get("people")
     whom = [str(person) for person in people if person] if isinstance(people, list) else []
     reason = [f"({rule['reason']})"] if rule.get("reason") else []

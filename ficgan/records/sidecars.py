@@ -21,10 +21,26 @@ if TYPE_CHECKING:
     from ficgan.video import VideoResult
 
 __all__ = [
-    "MANIFEST", "SCHEMA", "SYNTHETIC_ACTIONS", "TOOL", "Folder", "Manifest", "NewPhoto", "Record", "as_json",
-    "film_record", "long_name", "new_photo", "own_sidecar", "read_folder", "record_of", "same_draws", "shows_seed",
-    "sidecar_path", "vouches_for",
-]  # fmt: skip
+    "MANIFEST",
+    "SCHEMA",
+    "SYNTHETIC_ACTIONS",
+    "TOOL",
+    "Folder",
+    "Manifest",
+    "NewPhoto",
+    "Record",
+    "as_json",
+    "film_record",
+    "long_name",
+    "new_photo",
+    "own_sidecar",
+    "read_folder",
+    "record_of",
+    "same_draws",
+    "shows_seed",
+    "sidecar_path",
+    "vouches_for",
+]
 
 
 TOOL = "ficgan-deid"
@@ -53,9 +69,14 @@ def long_name(name: str, output: PurePath, *, film: bool, sidecar: bool = True) 
 
 
 def record_of(
-    kind: str, account: Mapping[str, Any], path: str, size: tuple[int, int] | None, options: Mapping[str, Any],
-    sha256: str, **more: Any,
-) -> dict[str, Any]:  # fmt: skip
+    kind: str,
+    account: Mapping[str, Any],
+    path: str,
+    size: tuple[int, int] | None,
+    options: Mapping[str, Any],
+    sha256: str,
+    **more: Any,
+) -> dict[str, Any]:
     """The side-car of a result.
 
     Args:
@@ -68,15 +89,22 @@ def record_of(
         more: known besides, such as the sha256 of the input.
     """
     return {
-        **account, "schema": SCHEMA, "kind": kind, "path": path, "size": None if size is None else list(size),
-        "options": dict(options), "tool": TOOL, "ficgan": __version__, "output": path.rpartition("/")[2],
-        "sha256": sha256, "metadata": "stripped", **more,
-    }  # fmt: skip
+        **account,
+        "schema": SCHEMA,
+        "kind": kind,
+        "path": path,
+        "size": None if size is None else list(size),
+        "options": dict(options),
+        "tool": TOOL,
+        "ficgan": __version__,
+        "output": path.rpartition("/")[2],
+        "sha256": sha256,
+        "metadata": "stripped",
+        **more,
+    }
 
 
-def film_record(
-    result: VideoResult, file: Path, path: str, options: Mapping[str, Any], **more: Any
-) -> dict[str, Any]:
+def film_record(result: VideoResult, file: Path, path: str, options: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     """The side-car of a film that was made as `file`; see `record_of`."""
     from ficgan.video.read import open_video
 
@@ -237,9 +265,13 @@ def is_face(face: Any) -> bool:
 def is_box(box: Any) -> bool:
     """Whether a value of a side-car is x0, y0, x1, y1 of a box that is not empty."""
     return (
-        isinstance(box, list) and len(box) == 4 and all(type(value) in (int, float) for value in box)
-        and all(abs(value) < 1e6 for value in box) and box[0] < box[2] and box[1] < box[3]
-    )  # fmt: skip
+        isinstance(box, list)
+        and len(box) == 4
+        and all(type(value) in (int, float) for value in box)
+        and all(abs(value) < 1e6 for value in box)
+        and box[0] < box[2]
+        and box[1] < box[3]
+    )
 
 
 @dataclass
@@ -375,9 +407,17 @@ class NewPhoto:
     def sidecar(self, path: str, options: Mapping[str, Any]) -> dict[str, Any]:
         """The record of a result at `path` below the output folder."""
         return record_of(
-            "photo", self.audit, path, self.size, options, hashlib.sha256(self.data).hexdigest(), notes=self.all_notes,
-            input_sha256=self.input_sha256, synthetic_tag=self.synthetic, metadata=self.metadata,
-        )  # fmt: skip
+            "photo",
+            self.audit,
+            path,
+            self.size,
+            options,
+            hashlib.sha256(self.data).hexdigest(),
+            notes=self.all_notes,
+            input_sha256=self.input_sha256,
+            synthetic_tag=self.synthetic,
+            metadata=self.metadata,
+        )
 
 
 def shows_seed(record: Mapping[str, Any]) -> bool:
@@ -392,9 +432,17 @@ def same_draws(made: NewPhoto, record: Mapping[str, Any]) -> bool:
 
 
 def new_photo(
-    engine: Callable[..., Result], data: bytes | None, name: str = "photo", *, output: str = "", max_pixels: int,
-    tag: bool = True, keep_metadata: bool = False, require_face: bool = False, refuse: bool = True,
-) -> NewPhoto:  # fmt: skip
+    engine: Callable[..., Result],
+    data: bytes | None,
+    name: str = "photo",
+    *,
+    output: str = "",
+    max_pixels: int,
+    tag: bool = True,
+    keep_metadata: bool = False,
+    require_face: bool = False,
+    refuse: bool = True,
+) -> NewPhoto:
     """De-identify a photo's file.
 
     Args:
@@ -437,6 +485,16 @@ def new_photo(
         raise InputError(problem)
     height, width = result.image.shape[:2]
     return NewPhoto(
-        made, path.suffix, result.audit, (width, height), notes, actions, result.uncovered, result.reidentified, digest,
-        synthetic, "kept" if keep_metadata else "stripped", problem,
-    )  # fmt: skip
+        made,
+        path.suffix,
+        result.audit,
+        (width, height),
+        notes,
+        actions,
+        result.uncovered,
+        result.reidentified,
+        digest,
+        synthetic,
+        "kept" if keep_metadata else "stripped",
+        problem,
+    )

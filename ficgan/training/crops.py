@@ -54,9 +54,13 @@ class CropTask:
     """Data, V and pictures of a run on aligned crops."""
 
     def __init__(
-        self, config: Config, data: Sequence[Path | str], labels: Path | str | None, split: str | None,
+        self,
+        config: Config,
+        data: Sequence[Path | str],
+        labels: Path | str | None,
+        split: str | None,
         device: torch.device,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.config, self.device = config, device
         self.alignment = Alignment(**config.alignment.model_dump())
         self.verify = make_verify(config, self.alignment, device, config.model.resolution)
@@ -75,9 +79,14 @@ class CropTask:
             self.images = self.images.to(self.device)
 
     def generator_step(
-        self, state: TrainingState, judge: Discriminator, rows: Tensor, weights: Weights, share: float,
+        self,
+        state: TrainingState,
+        judge: Discriminator,
+        rows: Tensor,
+        weights: Weights,
+        share: float,
         rng: torch.Generator,
-    ) -> tuple[Judged, dict[str, Tensor]]:  # fmt: skip
+    ) -> tuple[Judged, dict[str, Tensor]]:
         """Accumulate the gradients of the total loss in E, mapping and G for one round.
 
         Args:
@@ -137,9 +146,16 @@ class CropTask:
         return Judged(x, x_rec.detach(), x_mix.detach()), {name: term.detach() for name, term in terms.items()}
 
     def _verification(
-        self, x: Tensor, x_rec: Tensor, x_mix: Tensor, plan: Swap, factor: float, num_layers: int,
-        rng: torch.Generator, terms: dict[str, Tensor],
-    ) -> Tensor:  # fmt: skip
+        self,
+        x: Tensor,
+        x_rec: Tensor,
+        x_mix: Tensor,
+        plan: Swap,
+        factor: float,
+        num_layers: int,
+        rng: torch.Generator,
+        terms: dict[str, Tensor],
+    ) -> Tensor:
         config, total = self.config.loss, x.new_zeros(())
         taps = config.perceptual > 0
         with torch.no_grad():

@@ -89,9 +89,13 @@ class DetailTask:
     verify = None
 
     def __init__(
-        self, config: Config, data: Sequence[Path | str], labels: Path | str | None, split: str | None,
+        self,
+        config: Config,
+        data: Sequence[Path | str],
+        labels: Path | str | None,
+        split: str | None,
         device: torch.device,
-    ) -> None:  # fmt: skip
+    ) -> None:
         detail = config.model.detail
         assert detail is not None
         self.config, self.detail, self.device, self.split = config, detail, device, split
@@ -116,9 +120,7 @@ class DetailTask:
         del models
         makes = FrameModel(self.model, self.frame, IdentityBank.load(self.bank), network=self.network, k=K, seed=0)
         key = f"{file_digest(self.path)}/{file_digest(self.bank)}/{K}"
-        self.set = DetailFaces.prepare(
-            self.faces, makes, self.detail.draws, out / "faces", key, say
-        )  # fmt: skip
+        self.set = DetailFaces.prepare(self.faces, makes, self.detail.draws, out / "faces", key, say)
         rows, labels = self.set.rows, self.faces.labels
         if self.split is not None and labels is not None and labels.splits is not None:
             held_out = np.array(labels.splits)[rows] != self.split
@@ -129,9 +131,14 @@ class DetailTask:
             raise UsageError(f"{len(self.rows)} clear faces are fewer than one batch of {self.config.optimizer.batch}")
 
     def generator_step(
-        self, state: TrainingState, judge: DetailDiscriminator, indices: Tensor, weights: Weights, share: float,
+        self,
+        state: TrainingState,
+        judge: DetailDiscriminator,
+        indices: Tensor,
+        weights: Weights,
+        share: float,
         rng: torch.Generator,
-    ) -> tuple[_Judged, dict[str, Tensor]]:  # fmt: skip
+    ) -> tuple[_Judged, dict[str, Tensor]]:
         """Accumulate gradients for one round; returns what D will judge, and the terms of the loss."""
         drawn = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
         batch = self._batch(self.rows[indices.numpy()], drawn)
@@ -229,9 +236,15 @@ class DetailTask:
         return float(fine_detail(255 * photo, self.model.fine_pixels).std())
 
     def _of(
-        self, photos: Sequence[Floats], small: Sequence[Floats], seen: Sequence[NDArray[np.uint8]],
-        kinds: Sequence[Floats], fine: Sequence[float], unsharp: Sequence[bool], own: Sequence[bool],
-    ) -> _Batch:  # fmt: skip
+        self,
+        photos: Sequence[Floats],
+        small: Sequence[Floats],
+        seen: Sequence[NDArray[np.uint8]],
+        kinds: Sequence[Floats],
+        fine: Sequence[float],
+        unsharp: Sequence[bool],
+        own: Sequence[bool],
+    ) -> _Batch:
         base = np.stack([stretched(one, 2) for one in small])
         before, detail = (np.stack([one - cv2.blur(one, (TONE, TONE)) for one in part]) for part in (base, photos))
         light = np.stack([cv2.blur(one, (LIGHT, LIGHT)) for one in base])
@@ -283,8 +296,11 @@ class DetailTask:
         """
         out: dict[str, float] = {}
         for made, end in ((0, ""), (1, "_drawn")):
-            found = [self._figures(model, self.held_out[begin : begin + 8], made) for begin in range(0, JUDGED, 8)
-                     if begin < len(self.held_out)]  # fmt: skip
+            found = [
+                self._figures(model, self.held_out[begin : begin + 8], made)
+                for begin in range(0, JUDGED, 8)
+                if begin < len(self.held_out)
+            ]
             for name in found[0]:
                 out[name + end] = float(np.mean([one[name] for one in found]))
         return {name: value for name, value in out.items() if "drawn" not in name or name.startswith("sharpness")}
@@ -324,8 +340,7 @@ def _blurred(photo: NDArray[np.uint8], sigma: float) -> NDArray[np.uint8]:
 
 
 def _degraded(photo: NDArray[np.uint8], size: int, rng: np.random.Generator) -> NDArray[np.uint8]:
-    """An unsharp copy [R,R,3] of a photo [2R,2R,3], its corners at the same place; some have noise or are compressed.
-    """
+    """An unsharp copy [R,R,3] of a photo [2R,2R,3], corners aligned; some have noise or are compressed."""
     at = np.linspace(0, len(photo) - 1, size, dtype=np.float32)
     small: Any = cv2.remap(_blurred(photo, rng.uniform(0.9, 3.5)), *np.meshgrid(at, at), cv2.INTER_LINEAR)
     if rng.random() < 0.3:

@@ -1,5 +1,4 @@
-"""Faces that detail is learnt from, read once and kept: photos in the frame, and what the product makes in their place.
-"""
+"""Faces that detail is learnt from: photos in the frame, and generated faces, read once and kept."""
 
 from __future__ import annotations
 
@@ -79,8 +78,11 @@ class DetailFaces:
 
 def _read_faces(data: FaceData, model: FrameModel, draws: int, folder: Path, say: Say) -> None:
     size, count, first = model.resolution, len(data), Attempt(0)
-    shapes = {"photos": (count, 2 * size, 2 * size, 3), "made": (count, 1 + draws, size, size, 3),
-              "seen": (count, size, size)}  # fmt: skip
+    shapes = {
+        "photos": (count, 2 * size, 2 * size, 3),
+        "made": (count, 1 + draws, size, size, 3),
+        "seen": (count, size, size),
+    }
     kept: dict[str, Any] = {
         name: np.lib.format.open_memmap(folder / f"{name}.npy", mode="w+", dtype=np.uint8, shape=shape)
         for name, shape in shapes.items()

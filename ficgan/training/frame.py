@@ -64,9 +64,7 @@ class FrameLosses(nn.Module):
     kinds: Tensor
     axes: Tensor
 
-    def __init__(
-        self, faces: FrameFaces, code_size: int, gain: float = 1.0, sample: int = 6000
-    ) -> None:
+    def __init__(self, faces: FrameFaces, code_size: int, gain: float = 1.0, sample: int = 6000) -> None:
         super().__init__()
         rows = np.linspace(0, len(faces) - 1, min(sample, len(faces))).astype(int)
         textures = faces.textures[rows]
@@ -158,9 +156,13 @@ class FrameTask:
     """Data, V and pictures of a run in the canonical frame, on the linear model that `config.model.frame` names."""
 
     def __init__(
-        self, config: Config, data: Sequence[Path | str], labels: Path | str | None, split: str | None,
+        self,
+        config: Config,
+        data: Sequence[Path | str],
+        labels: Path | str | None,
+        split: str | None,
         device: torch.device,
-    ) -> None:  # fmt: skip
+    ) -> None:
         assert config.model.frame is not None
         self.config, self.device = config, device
         self.path = appearance_file(config.model.frame.appearance)
@@ -251,9 +253,14 @@ class FrameTask:
         self.memory.add(codes, self.set.cell[rows])
 
     def generator_step(
-        self, state: TrainingState, judge: FrameDiscriminator, indices: Tensor, weights: Weights, share: float,
+        self,
+        state: TrainingState,
+        judge: FrameDiscriminator,
+        indices: Tensor,
+        weights: Weights,
+        share: float,
         rng: torch.Generator,
-    ) -> tuple[Judged, dict[str, Tensor]]:  # fmt: skip
+    ) -> tuple[Judged, dict[str, Tensor]]:
         """Accumulate gradients for one round; returns what D will judge, and the terms of the loss.
 
         Source: FICGAN, "Total Loss", on composites.
@@ -279,14 +286,20 @@ class FrameTask:
         rec_texture, mix_texture = textures.chunk(2)
         factors = config.loss
         total = (
-            weights.reconstruction * terms["rec"] + factors.perceptual * terms["perceptual"]
-            + factors.structure * terms["structure"] + factors.keep * terms["keep"]
-            + factors.kind * terms["kind"] + factors.shape * terms["shape"]
-            + factors.colour * terms["colour"] + factors.anchor * terms["anchor"]
-            + factors.manifold * terms["manifold"] + factors.beside * terms["beside"]
-            + factors.excess * terms["excess"] + factors.code * terms["code"]
+            weights.reconstruction * terms["rec"]
+            + factors.perceptual * terms["perceptual"]
+            + factors.structure * terms["structure"]
+            + factors.keep * terms["keep"]
+            + factors.kind * terms["kind"]
+            + factors.shape * terms["shape"]
+            + factors.colour * terms["colour"]
+            + factors.anchor * terms["anchor"]
+            + factors.manifold * terms["manifold"]
+            + factors.beside * terms["beside"]
+            + factors.excess * terms["excess"]
+            + factors.code * terms["code"]
             + weights.verification * (factors.positive * terms["pos"] + factors.negative * terms["neg"])
-        )  # fmt: skip
+        )
         if weights.adversarial > 0:
             for name, texture, seen in (("adv_rec", rec_texture, maps_rec), ("adv_mix", mix_texture, maps_mix)):
                 logits = judge(texture, self.composite.mask, seen)
@@ -356,9 +369,7 @@ class FrameTask:
         size = self.model.code_size
         return np.split(codes, [size, size + len(self.model.names)], -1)
 
-    def _published(
-        self, model: FrameFICGAN, batch: FrameBatch, w: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _published(self, model: FrameFICGAN, batch: FrameBatch, w: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Composites [2B,3,S,S], textures [2B,3,R,R], what moves the shape [2B,I], and the fine detail [2B,3,R,R].
 
         Of a mix no gradient but the fine detail's own reaches what is finer than `loss.coarse`.
@@ -377,9 +388,16 @@ class FrameTask:
         return self.composite(source, textures, points, upright), textures, out.shape, fine
 
     def _terms(
-        self, rows: NDArray[np.int64], batch: FrameBatch, plan: Swap, textures: Tensor, shape: Tensor, x_rec: Tensor,
-        x_mix: Tensor, rng: torch.Generator,
-    ) -> tuple[dict[str, Tensor], list[Tensor], list[Tensor], list[Tensor]]:  # fmt: skip
+        self,
+        rows: NDArray[np.int64],
+        batch: FrameBatch,
+        plan: Swap,
+        textures: Tensor,
+        shape: Tensor,
+        x_rec: Tensor,
+        x_mix: Tensor,
+        rng: torch.Generator,
+    ) -> tuple[dict[str, Tensor], list[Tensor], list[Tensor], list[Tensor]]:
         factors, count = self.config.loss, len(x_rec)
         mask = self.composite.mask
         rec, mix = textures.chunk(2)
@@ -484,10 +502,15 @@ class FrameTask:
                 groups = len(ETHNICITIES)
                 figures = {
                     "ethnicity": before[:, :groups].argmax(1) == after[:, :groups].argmax(1),
-                    "gender": (before[:, groups] > 0.5) == (after[:, groups] > 0.5), "age": abs(before - after)[:, -1],
-                    "match": apart < recogniser.match_threshold, "distance": apart, "mse": mse, "keep": keep,
-                    "distance_rec": np.linalg.norm(rec - source, axis=1), "sharpness": sharp.log(),
-                }  # fmt: skip
+                    "gender": (before[:, groups] > 0.5) == (after[:, groups] > 0.5),
+                    "age": abs(before - after)[:, -1],
+                    "match": apart < recogniser.match_threshold,
+                    "distance": apart,
+                    "mse": mse,
+                    "keep": keep,
+                    "distance_rec": np.linalg.norm(rec - source, axis=1),
+                    "sharpness": sharp.log(),
+                }
                 for name, values in figures.items():
                     figures_of.setdefault(name + end, []).append(np.asarray(values, np.float32))
         means = {name: float(np.concatenate(parts).mean()) for name, parts in figures_of.items()}

@@ -61,9 +61,15 @@ class FrameFaces:
 
     @classmethod
     def prepare(
-        cls, data: FaceData, model: AppearanceModel, mesh: FaceMesh, verify: nn.Module, folder: Path, key: str,
+        cls,
+        data: FaceData,
+        model: AppearanceModel,
+        mesh: FaceMesh,
+        verify: nn.Module,
+        folder: Path,
+        key: str,
         say: Any = lambda stage, done, total: None,
-    ) -> FrameFaces:  # fmt: skip
+    ) -> FrameFaces:
         """Read the clear faces of a set, or take what an earlier run has left in `folder`.
 
         Args:
@@ -210,7 +216,9 @@ class Mixes:
         share = take[:, :shape].mean(1)[:, None, None, None]  # a reconstruction keeps the source's own shape
         source = faces.images[rows]
         return FrameBatch(
-            source=self.picture(source), texture=self.picture(flat), identity=self._tensor(faces.identity[rows]),
+            source=self.picture(source),
+            texture=self.picture(flat),
+            identity=self._tensor(faces.identity[rows]),
             code=self.identity(rows),
             upright=self._tensor(moment.read.upright),
             linear=self._tensor(linear.reshape(-1, *linear.shape[2:]) * 2 - 1).permute(0, 3, 1, 2).contiguous(),
@@ -219,8 +227,9 @@ class Mixes:
             moment=self._tensor(np.concatenate(vectors)),
             points=self._tensor(np.concatenate([moment.read.points[..., :2], published[..., :2]])),
             moves=self._tensor(np.concatenate([0 * moves, share * moves])),
-            wanted=self._tensor(np.concatenate([numbers, given], 1)), shape=self._tensor(bent),
-        )  # fmt: skip
+            wanted=self._tensor(np.concatenate([numbers, given], 1)),
+            shape=self._tensor(bent),
+        )
 
     def textures(self, rows: NDArray[np.int64]) -> Tensor:
         """Textures [B,3,R,R] of rows in [−1, 1]."""

@@ -49,10 +49,17 @@ class Interrupted(KeyboardInterrupt):
 
 
 def train(
-    config: Config, data: Sequence[Path | str], out: Path | str, *, device: str = "auto",
-    start: Path | str | None = None, split: str | None = None, labels: Path | str | None = None, progress: str = "auto",
+    config: Config,
+    data: Sequence[Path | str],
+    out: Path | str,
+    *,
+    device: str = "auto",
+    start: Path | str | None = None,
+    split: str | None = None,
+    labels: Path | str | None = None,
+    progress: str = "auto",
     max_seconds: float | None = None,
-) -> Path:  # fmt: skip
+) -> Path:
     """Train, or resume training.
 
     Args:
@@ -82,9 +89,16 @@ def train(
 
 class _Run:
     def __init__(
-        self, config: Config, data: Sequence[Path | str], out: Path, team: Team, start: Path | str | None,
-        split: str | None, labels: Path | str | None, progress: str,
-    ) -> None:  # fmt: skip
+        self,
+        config: Config,
+        data: Sequence[Path | str],
+        out: Path,
+        team: Team,
+        start: Path | str | None,
+        split: str | None,
+        labels: Path | str | None,
+        progress: str,
+    ) -> None:
         self.config, self.out, self.team = config, out, team
         rounds = config.optimizer.accumulate
         share = config.optimizer.batch // (rounds * team.world)
@@ -308,12 +322,16 @@ class _Run:
 
     def _summary(self) -> str:
         state = self.state
-        told = "detail" if isinstance(state.model, DetailNetwork) else (
-            f"L = {state.model.num_layers} style layers, V = {self.config.verifier.spec}"
+        told = (
+            "detail"
+            if isinstance(state.model, DetailNetwork)
+            else (f"L = {state.model.num_layers} style layers, V = {self.config.verifier.spec}")
         )
         modules = [*state.model.named_children(), ("discriminator", state.discriminator)]
-        lines = [f"{self.config.name}: {self.config.model.resolution}², {told}, {len(self.task)} images, "
-                 f"on {self.team.device}"]  # fmt: skip
+        lines = [
+            f"{self.config.name}: {self.config.model.resolution}², {told}, {len(self.task)} images, "
+            f"on {self.team.device}"
+        ]
         lines += [
             f"  {name:<14}{sum(p.numel() for p in m.parameters()) / 1e6:8.2f} M parameters" for name, m in modules
         ]

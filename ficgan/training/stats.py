@@ -97,9 +97,13 @@ class Reporter:
         memory = peak_memory_mib()
         left = (self.total - images) / 1000 * seconds_per_kimg
         record: dict[str, Any] = {
-            "kimg": images / 1000, "sec_per_kimg": seconds_per_kimg, "seconds": elapsed, "memory_mib": memory,
-            "time": time.time(), **numbers,
-        }  # fmt: skip
+            "kimg": images / 1000,
+            "sec_per_kimg": seconds_per_kimg,
+            "seconds": elapsed,
+            "memory_mib": memory,
+            "time": time.time(),
+            **numbers,
+        }
         self._file.write(json.dumps(record) + "\n")
         self._file.flush()
         self._board.add({name: value for name, value in record.items() if name != "time"}, images)
@@ -154,9 +158,7 @@ class _Board:
 
     def _write(self, events: list[dict[str, Any]]) -> None:
         from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.summary.writer.record_writer import (  # type: ignore[import-untyped, unused-ignore]
-            RecordWriter,
-        )
+        from tensorboard.summary.writer.record_writer import RecordWriter  # type: ignore[import-untyped, unused-ignore]
 
         if self._file is None:
             return

@@ -23,9 +23,17 @@ from ficgan.files import lock
 from ficgan.verification import AlignedInput, VAugment, Verifier, load_verifier
 
 __all__ = [
-    "StoredRows", "Swap", "Weights", "in_layers", "locked", "make_verify", "mixed_code", "plan_swap", "weights_at",
+    "StoredRows",
+    "Swap",
+    "Weights",
+    "in_layers",
+    "locked",
+    "make_verify",
+    "mixed_code",
+    "plan_swap",
+    "weights_at",
     "with_reconstructions",
-]  # fmt: skip
+]
 
 
 @dataclass(frozen=True)

@@ -61,16 +61,26 @@ class Films:
             self.review.change(number, quiet=True, state="working", error="")
             settings = self.work.engine.video_settings(mode=self.review.controls.mode)
             analyse_film(
-                self.work.engine.video_tools(settings, generate=False), self.review.source(item), folder,
-                settings=settings, overwrite=True, progress=self._following(number),
+                self.work.engine.video_tools(settings, generate=False),
+                self.review.source(item),
+                folder,
+                settings=settings,
+                overwrite=True,
+                progress=self._following(number),
                 is_cancelled=lambda: self._is_cancelled(number),
-            )  # fmt: skip
+            )
         film = self.load(number)
         people = len([person for person in film.people if person])
         return self.review.change(
-            number, state="ready", error="", people=people, width=film.source.width, height=film.source.height,
-            stamp=self.work.stamp(item), notes=film.source.notes,
-        )  # fmt: skip
+            number,
+            state="ready",
+            error="",
+            people=people,
+            width=film.source.width,
+            height=film.source.height,
+            stamp=self.work.stamp(item),
+            notes=film.source.notes,
+        )
 
     def _following(self, number: str) -> Callable[[int, int | None, str], None]:
         def follow(done: int, total: int | None, stage: str) -> None:
@@ -109,9 +119,14 @@ class Films:
             return self._projects[number][1]
 
     def edit(
-        self, number: str, *, default: str | None = None, people: Mapping[int, str | None] | None = None,
-        tracks: Mapping[int, str | None] | None = None, link: Mapping[int, int] | None = None,
-    ) -> Project:  # fmt: skip
+        self,
+        number: str,
+        *,
+        default: str | None = None,
+        people: Mapping[int, str | None] | None = None,
+        tracks: Mapping[int, str | None] | None = None,
+        link: Mapping[int, int] | None = None,
+    ) -> Project:
         """Change the decisions on a film: "" or None removes one.
 
         Raises:
@@ -204,10 +219,15 @@ class Films:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             result = render_film(
-                engine.video_tools(settings), self.review.film_folder(number), source, path, settings=settings,
-                encode=EncodeOptions(audio=controls.audio), progress=self._following(number),
+                engine.video_tools(settings),
+                self.review.film_folder(number),
+                source,
+                path,
+                settings=settings,
+                encode=EncodeOptions(audio=controls.audio),
+                progress=self._following(number),
                 is_cancelled=lambda: self._is_cancelled(number),
-            )  # fmt: skip
+            )
             options, digest = self.work.options(item), file_digest(source)
             self.work.write_sidecar(path, item, film_record(result, path, place, options, input_sha256=digest))
         except (FicganError, OSError) as error:
@@ -234,31 +254,44 @@ class Films:
             # Somebody who is not known is decided on track by track.
             for group in [tracks] if person else [[track] for track in tracks]:
                 choice = decisions.people.get(person) if person else decisions.tracks.get(group[0].id)
-                people.append({
-                    "person": person, "mode": "" if choice is None else _shown(choice.mode),
-                    "tracks": [
-                        {
-                            "id": track.id, "from": float(times[track.first]), "to": float(times[track.last]),
-                            "first": track.first, "last": track.last, "notes": track.notes,
-                            "score": round(float(track.scores.max()), 2),
-                            "after": self.strip(number, track.id, after=True).exists(),
-                        }
-                        for track in group
-                    ],
-                })  # fmt: skip
+                people.append(
+                    {
+                        "person": person,
+                        "mode": "" if choice is None else _shown(choice.mode),
+                        "tracks": [
+                            {
+                                "id": track.id,
+                                "from": float(times[track.first]),
+                                "to": float(times[track.last]),
+                                "first": track.first,
+                                "last": track.last,
+                                "notes": track.notes,
+                                "score": round(float(track.scores.max()), 2),
+                                "after": self.strip(number, track.id, after=True).exists(),
+                            }
+                            for track in group
+                        ],
+                    }
+                )
         return {
-            "width": film.source.width, "height": film.source.height, "frames": len(film.pts),
-            "duration": float(times[-1]) if len(times) else 0.0, "default": _shown(decisions.default), "people": people,
+            "width": film.source.width,
+            "height": film.source.height,
+            "frames": len(film.pts),
+            "duration": float(times[-1]) if len(times) else 0.0,
+            "default": _shown(decisions.default),
+            "people": people,
             "regions": [
                 {
-                    "from": float(times[region.first]), "to": float(times[region.last]),
+                    "from": float(times[region.first]),
+                    "to": float(times[region.last]),
                     "mode": _shown(region.mode),
                     "follows": bool(region.keys),
                 }
                 for region in film.regions
             ],
-            "cuts": [float(times[cut]) for cut in film.cuts], "source": film.source.name,
-        }  # fmt: skip
+            "cuts": [float(times[cut]) for cut in film.cuts],
+            "source": film.source.name,
+        }
 
     def strip(self, number: str, track: int, *, after: bool) -> Path:
         """Where the thumbnails of a track are, if they were made."""
@@ -279,11 +312,13 @@ class Films:
         decider = film.decider()
         boxes = [
             {
-                "track": track.id, "person": track.person, "mode": _shown(str(decider.mode_of(track, frame))),
+                "track": track.id,
+                "person": track.person,
+                "mode": _shown(str(decider.mode_of(track, frame))),
                 "box": [float(value) for value in track.boxes[row]],
             }
             for track, row in TrackSet(film.tracks).at(frame)
-        ]  # fmt: skip
+        ]
         regions = [{"box": [float(v) for v in box], "mode": mode} for box, mode, _ in film.regions_at(frame)]
         return {"frame": frame, "time": float(film.times[frame]), "boxes": boxes, "regions": regions}
 

@@ -20,10 +20,14 @@ POLICY = (
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
-    "content-security-policy": POLICY, "x-content-type-options": "nosniff", "referrer-policy": "no-referrer",
-    "x-frame-options": "DENY", "cross-origin-opener-policy": "same-origin", "cache-control": "no-store",
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "x-frame-options": "DENY",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-store",
     "cross-origin-resource-policy": "same-origin",
-}  # fmt: skip
+}
 HEADER = "x-ficgan-token"
 REFUSED = """<!DOCTYPE html><html lang="en"><meta charset="utf-8"><title>ficgan</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">

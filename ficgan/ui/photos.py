@@ -64,9 +64,14 @@ class Photos:
             if known:  # the file is another one, the picture is not: what was decided holds
                 retouch, found = Retouch(self.work.engine, image, faces=faces), item.faces
             self.review.change(
-                number, quiet=True, faces=found, stamp=stamp, width=width, height=height,
+                number,
+                quiet=True,
+                faces=found,
+                stamp=stamp,
+                width=width,
+                height=height,
                 notes=() if known else item.notes,
-            )  # fmt: skip
+            )
         for face in item.faces if known else ():
             if face.exemplar is not None:
                 retouch.add_exemplar(face.exemplar, read_image(self.review.folder / face.exemplar).rgb)
@@ -212,9 +217,7 @@ class Photos:
         source = self.review.source(item)
         path = free_name(self.review.output, item.name, output_suffix(source))
         place = path.relative_to(self.review.output).as_posix()
-        made = new_photo(
-            lambda image, key: result, source.read_bytes(), item.name, output=place, max_pixels=MAX_PIXELS
-        )
+        made = new_photo(lambda image, key: result, source.read_bytes(), item.name, output=place, max_pixels=MAX_PIXELS)
         write_new(path, made.data)
         self.work.write_sidecar(path, item, made.sidecar(place, self.work.options(item)))
         return self.review.change(number, saved=place, changed=False)
@@ -231,7 +234,9 @@ class Photos:
         cover = controls.fallback if controls.mode == "ficgan" else controls.mode
         found = [face for face in item.faces if face.score > 0]
         return PhotoDecisions(
-            name=item.name, analysis=content_key(read_image(self.review.source(item)).rgb), default=controls.mode,
+            name=item.name,
+            analysis=content_key(read_image(self.review.source(item)).rgb),
+            default=controls.mode,
             drawing=controls.drawing,
             faces=tuple(
                 FoundFace(id=n, box=face.box, landmarks=face.landmarks, score=face.score, draw=face.draw)
@@ -240,9 +245,10 @@ class Photos:
             tracks={n: Decision(mode=face.mode, reason=REASON) for n, face in enumerate(found, 1) if face.mode},
             regions=tuple(
                 Region(first=0, last=0, box=face.box, mode=face.mode or cover, reason="drawn in the review")
-                for face in item.faces if face.score == 0 and face.mode != "keep"
+                for face in item.faces
+                if face.score == 0 and face.mode != "keep"
             ),
-        )  # fmt: skip
+        )
 
 
 def _face_of(item: Item, face: int) -> None:

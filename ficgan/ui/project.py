@@ -28,17 +28,7 @@ from ficgan.anonymizers.modes import COVERS, check_cover
 from ficgan.deidentify.decided import Drawing
 from ficgan.errors import InputError
 from ficgan.files import atomic_write
-from ficgan.video.folders import (
-    Box,
-    Strict,
-    Text,
-    check_schema,
-    checked,
-    hold,
-    make_private_folder,
-    read_json,
-    to_text,
-)
+from ficgan.video.folders import Box, Strict, Text, check_schema, checked, hold, make_private_folder, read_json, to_text
 
 __all__ = ["Controls", "FaceEntry", "Item", "Review", "free_name"]
 

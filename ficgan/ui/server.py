@@ -35,8 +35,10 @@ __all__ = ["LIMITS", "make_app", "open_socket", "serve"]
 LIMITS = {"photo": 500 << 20, "film": 100 << 30, "exemplar": 50 << 20, "json": 1 << 20}
 """Bytes of an upload and of a request."""
 PAGES = {
-    "/": ("index.html", "text/html"), "/app.js": ("app.js", "text/javascript"), "/style.css": ("style.css", "text/css"),
-}  # fmt: skip
+    "/": ("index.html", "text/html"),
+    "/app.js": ("app.js", "text/javascript"),
+    "/style.css": ("style.css", "text/css"),
+}
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -99,13 +101,17 @@ class _Routes:
         since = _number(request, "since", 0)
         items = self.review.items()
         told: dict[str, Any] = {
-            "revision": self.review.revision, "model": self.session.model, "ids": [item.id for item in items],
+            "revision": self.review.revision,
+            "model": self.session.model,
+            "ids": [item.id for item in items],
             "items": [
-                self._brief(item) for item in items
+                self._brief(item)
+                for item in items
                 if self.review.revision_of(item.id) > since or item.id in self.session.progress
             ],
-            "controls": self.review.controls.model_dump(), "modes": MODES,
-        }  # fmt: skip
+            "controls": self.review.controls.model_dump(),
+            "modes": MODES,
+        }
         if not since:
             told |= {"folder": str(self.review.root or ""), "project": str(self.review.folder)}
             told["output"] = str(self.review.output)
@@ -115,18 +121,22 @@ class _Routes:
         return JSONResponse(told)
 
     def _brief(self, item: Item) -> dict[str, Any]:
-        told = item.model_dump(include={
-            "id", "kind", "name", "state", "error", "width", "height", "people", "saved", "changed", "notes",
-        })  # fmt: skip
+        told = item.model_dump(
+            include={"id", "kind", "name", "state", "error", "width", "height", "people", "saved", "changed", "notes"}
+        )
         actions = [face.action for face in item.faces]
         told |= {
-            "faces": len(item.faces), "kept": actions.count("kept"), "masked": actions.count("masked"),
+            "faces": len(item.faces),
+            "kept": actions.count("kept"),
+            "masked": actions.count("masked"),
             "doubtful": sum(bool(face.doubt) and face.action != "kept" for face in item.faces),
             "matched": sum(face.matched and face.action != "kept" for face in item.faces),
             "looked": item.state == "failed" or (item.state != "waiting" and bool(item.stamp)),
-            "revision": self.review.revision_of(item.id), "upload": item.upload is not None,
-            "thumb": self.review.picture("thumb", item.id).exists(), "progress": self.session.progress.get(item.id),
-        }  # fmt: skip
+            "revision": self.review.revision_of(item.id),
+            "upload": item.upload is not None,
+            "thumb": self.review.picture("thumb", item.id).exists(),
+            "progress": self.session.progress.get(item.id),
+        }
         return told
 
     def _whole(self, item: Item) -> dict[str, Any]:
@@ -275,8 +285,9 @@ class _Routes:
         try:
             numbered = {
                 name: {int(who): value for who, value in given[name].items()}
-                for name in ("people", "tracks", "link") if name in given
-            }  # fmt: skip
+                for name in ("people", "tracks", "link")
+                if name in given
+            }
         except (ValueError, AttributeError):
             raise InputError("people and tracks go by their numbers") from None
         default = given.get("default")
@@ -323,7 +334,12 @@ class _Routes:
         number, mode = self._item(request).id, str(given.get("mode", "plain"))
         future = await run_in_threadpool(
             lambda: self.films.add_region(
-                number, int(_float(given.get("frame", 0))), _box(given), start, end, mode,
+                number,
+                int(_float(given.get("frame", 0))),
+                _box(given),
+                start,
+                end,
+                mode,
                 follow=bool(given.get("follow", True)),
             )
         )
@@ -439,7 +455,12 @@ def serve(session: Session, listener: socket.socket, token: str) -> None:
     """Answer until Ctrl-C or SIGTERM."""
     host = f"127.0.0.1:{listener.getsockname()[1]}"
     config = uvicorn.Config(
-        Guard(make_app(session), token, host), log_level="warning", access_log=False, lifespan="off", ws="none",
-        server_header=False, timeout_graceful_shutdown=2,
-    )  # fmt: skip
+        Guard(make_app(session), token, host),
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        server_header=False,
+        timeout_graceful_shutdown=2,
+    )
     uvicorn.Server(config).run(sockets=[listener])

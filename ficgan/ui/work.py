@@ -222,9 +222,10 @@ class Workplace:
         if item.kind == "photo":
             del controls["audio"]
         return {
-            **controls, "attributes": controls["attributes"] or None,
+            **controls,
+            "attributes": controls["attributes"] or None,
             "recognizer": "none" if recognizer is None else recognizer.name,
-        }  # fmt: skip
+        }
 
     def write_sidecar(self, path: Path, item: Item, record: Mapping[str, Any]) -> None:
         """The record of a result; the result goes again where it cannot be written."""

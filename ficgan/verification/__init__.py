@@ -6,6 +6,12 @@ from ficgan.verification.sphereface import SPHEREFACE_POINTS, AngularMarginHead,
 from ficgan.verification.verifier import AlignedInput, VAugment, Verifier, load_verifier
 
 __all__ = [
-    "SPHEREFACE_POINTS", "AlignedInput", "AngularMarginHead", "SphereFace20", "VAugment", "Verifier",
-    "angular_margin_loss", "load_verifier",
-]  # fmt: skip
+    "SPHEREFACE_POINTS",
+    "AlignedInput",
+    "AngularMarginHead",
+    "SphereFace20",
+    "VAugment",
+    "Verifier",
+    "angular_margin_loss",
+    "load_verifier",
+]

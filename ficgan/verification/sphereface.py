@@ -41,9 +41,11 @@ class ResidualUnit(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.body = nn.Sequential(
-            nn.Conv2d(channels, channels, 3, padding=1), nn.PReLU(channels),
-            nn.Conv2d(channels, channels, 3, padding=1), nn.PReLU(channels),
-        )  # fmt: skip
+            nn.Conv2d(channels, channels, 3, padding=1),
+            nn.PReLU(channels),
+            nn.Conv2d(channels, channels, 3, padding=1),
+            nn.PReLU(channels),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.body(x)
@@ -53,9 +55,11 @@ class SphereFace20(nn.Module):
     """Face embedding network of 20 convolutions in four stages (SphereFace, Table 2)."""
 
     def __init__(
-        self, channels: tuple[int, ...] = (64, 128, 256, 512), units: tuple[int, ...] = (1, 2, 4, 1),
+        self,
+        channels: tuple[int, ...] = (64, 128, 256, 512),
+        units: tuple[int, ...] = (1, 2, 4, 1),
         dimensions: int = 512,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.channels, self.units, self.dimensions = tuple(channels), tuple(units), dimensions
         stages, width = [], 3
@@ -234,9 +238,11 @@ class VerifierTrainer:
         self.network = network.to(self.device)
         self.aligned = AlignedInput(alignment, data.resolution, SPHEREFACE_POINTS, SPHEREFACE_SIZE).to(self.device)
         self.optimizer = torch.optim.SGD(
-            [*self.network.parameters(), *self.head.parameters()], config.learning_rate, momentum=config.momentum,
+            [*self.network.parameters(), *self.head.parameters()],
+            config.learning_rate,
+            momentum=config.momentum,
             weight_decay=config.weight_decay,
-        )  # fmt: skip
+        )
         # SGD would make these at its first step; made here, a state is whole at any step.
         for _, parameter in self._parameters():
             self.optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
@@ -346,9 +352,13 @@ def verification_accuracy(embeddings: Tensor, people: NDArray[np.int64], *, pair
     best = int(np.argmax(right))
     below = np.searchsorted(d_sorted, s, "left") + np.searchsorted(d_sorted, s, "right")
     return Accuracy(
-        accuracy=float(right[best] / (2 * len(s))), auc=float(below.mean() / (2 * len(d))),
-        threshold=float(thresholds[best]), same=float(s.mean()), different=float(d.mean()), pairs=len(s),
-    )  # fmt: skip
+        accuracy=float(right[best] / (2 * len(s))),
+        auc=float(below.mean() / (2 * len(d))),
+        threshold=float(thresholds[best]),
+        same=float(s.mean()),
+        different=float(d.mean()),
+        pairs=len(s),
+    )
 
 
 def _split(people: NDArray[np.int64], config: VerifierTraining) -> tuple[Tensor, Tensor, Tensor, NDArray[np.int64]]:

@@ -63,9 +63,13 @@ class AlignedInput(nn.Module):
     theta: Tensor
 
     def __init__(
-        self, alignment: Alignment, resolution: int, points: ArrayLike, size: tuple[int, int],
+        self,
+        alignment: Alignment,
+        resolution: int,
+        points: ArrayLike,
+        size: tuple[int, int],
         augment: VAugment | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.size, self.augment, self.resolution = size, augment, resolution
         matrix = similarity(alignment.points(resolution), points)

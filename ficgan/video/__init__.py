@@ -25,11 +25,32 @@ _NAMES = {
 _MODULES = {name: f"ficgan.video.{module}" for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
-    "Assembled", "Cancelled", "EncodeOptions", "Frame", "People", "Project", "Rules", "SegmentWriter", "Stream",
-    "StreamResult", "VideoInfo", "VideoResult", "VideoSettings", "VideoSource", "VideoTools", "VideoWriter",
-    "analyse_film", "assemble", "check_output", "finished_segments", "open_video", "process_film", "record_live",
-    "render_film", "stream",
-]  # fmt: skip
+    "Assembled",
+    "Cancelled",
+    "EncodeOptions",
+    "Frame",
+    "People",
+    "Project",
+    "Rules",
+    "SegmentWriter",
+    "Stream",
+    "StreamResult",
+    "VideoInfo",
+    "VideoResult",
+    "VideoSettings",
+    "VideoSource",
+    "VideoTools",
+    "VideoWriter",
+    "analyse_film",
+    "assemble",
+    "check_output",
+    "finished_segments",
+    "open_video",
+    "process_film",
+    "record_live",
+    "render_film",
+    "stream",
+]
 
 if TYPE_CHECKING:
     from ficgan.video.encode import VideoWriter
@@ -42,13 +63,7 @@ if TYPE_CHECKING:
     from ficgan.video.read import VideoSource, open_video
     from ficgan.video.settings import Rules, VideoSettings
     from ficgan.video.tools import VideoTools
-    from ficgan.video.write import (
-        Assembled,
-        SegmentWriter,
-        assemble,
-        check_output,
-        finished_segments,
-    )
+    from ficgan.video.write import Assembled, SegmentWriter, assemble, check_output, finished_segments
 
 
 def __getattr__(name: str) -> object:

@@ -275,8 +275,9 @@ def chains(
         tracklet.notes.append(HALF)
     found = [
         Chain.of(list(part), [tracklet] * len(part), times)
-        for tracklet in (*sure, *faint) for part in _unbroken(tracklet.sightings, looks)
-    ]  # fmt: skip
+        for tracklet in (*sure, *faint)
+        for part in _unbroken(tracklet.sightings, looks)
+    ]
     between = float(np.diff(times[np.asarray(looks, np.int64)]).max(initial=0.0))
     found = _joined(found, min(2 * between, patience), NEAR, times)
     for _ in range(PASSES):
@@ -344,13 +345,22 @@ class _Begins:
 
     @classmethod
     def of(cls, found: Sequence[Chain]) -> _Begins:
-        columns = zip(*(
-            (
-                chain.times[0], chain.centres[0], chain.log_sizes[0], chain.velocities[0], chain.speed,
-                chain.owners[0].scene, HALF in chain.owners[0].notes,
-                chain.is_face,
-            ) for chain in found
-        ), strict=True)  # fmt: skip
+        columns = zip(
+            *(
+                (
+                    chain.times[0],
+                    chain.centres[0],
+                    chain.log_sizes[0],
+                    chain.velocities[0],
+                    chain.speed,
+                    chain.owners[0].scene,
+                    HALF in chain.owners[0].notes,
+                    chain.is_face,
+                )
+                for chain in found
+            ),
+            strict=True,
+        )
         return cls(found, *(np.array(column) for column in columns))
 
     def costs(self, a: Chain, first: int, last: int) -> Floats:
@@ -372,9 +382,7 @@ class _Begins:
         return np.where(never, np.inf, cost)
 
 
-def half_seen(
-    found: Sequence[Chain], sure: Sequence[Tracklet], cuts: Sequence[int], times: Floats
-) -> list[Chain]:
+def half_seen(found: Sequence[Chain], sure: Sequence[Tracklet], cuts: Sequence[int], times: Floats) -> list[Chain]:
     """Of the chains those with weaker finds that are likely faces, blurred by motion, half hidden or in a flash.
 
     So weaker finds prolong faces and lead from one sighting to the next, but begin none, unless a scene begins with
@@ -388,13 +396,14 @@ def half_seen(
         for sighting in {id(one): one for one in (tracklet.sightings[0], tracklet.sightings[-1])}.values():
             ends.setdefault(sighting.frame, []).append(sighting)
     return [
-        chain for chain in found
+        chain
+        for chain in found
         if (
             any(owner is not chain.owners[0] for owner in chain.owners)
             if chain.is_face
             else _begins(chain.sightings, sure, cuts) or _flashes(chain, cuts, ends, times)
         )
-    ]  # fmt: skip
+    ]
 
 
 def _dash(gap: Floats) -> Floats:
@@ -448,9 +457,10 @@ def lost(
             if not 0 <= n < len(looks) or scenes[n] != scenes[n - side]:
                 continue
             place = chain.centres[end] + velocity * (times[looks[n]] - times[sighting.frame])
-            if float(np.linalg.norm(velocity)) * pad > math.exp(chain.log_sizes[end].mean()) and (
-                (place >= 0) & (place <= size)
-            ).all():
+            if (
+                float(np.linalg.norm(velocity)) * pad > math.exp(chain.log_sizes[end].mean())
+                and ((place >= 0) & (place <= size)).all()
+            ):
                 doubts.append((sighting, why))
     return sorted(doubts, key=lambda doubt: doubt[0].frame)
 
@@ -493,11 +503,13 @@ def follow_box(path: Path, film: Project, frame: int, box: Box, first: int, last
                 earlier = []
             before = grey
     kept = [n for n in sorted(keys) if (n - frame) % _EVERY == 0 or n in (first, last)]
-    return Region.model_validate({
-        "first": first, "last": last, "keys": [
-            {"frame": n, "box": [round(float(value), 1) for value in keys[n]]} for n in kept
-        ],
-    })  # fmt: skip
+    return Region.model_validate(
+        {
+            "first": first,
+            "last": last,
+            "keys": [{"frame": n, "box": [round(float(value), 1) for value in keys[n]]} for n in kept],
+        }
+    )
 
 
 def _back(greys: list[tuple[int, Grey]], box: Box, factor: float) -> dict[int, Box]:

@@ -33,13 +33,30 @@ from ficgan.video.media import (
 )
 
 __all__ = [
-    "ANIMATIONS", "Encoding", "VideoWriter", "container_of", "holds", "muxer_options", "plan_encoding", "reporting",
-]  # fmt: skip
+    "ANIMATIONS",
+    "Encoding",
+    "VideoWriter",
+    "container_of",
+    "holds",
+    "muxer_options",
+    "plan_encoding",
+    "reporting",
+]
 
 CONTAINERS: Mapping[str, str] = {
-    ".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska", ".webm": "webm", ".avi": "avi", ".ts": "mpegts",
-    ".m2ts": "mpegts", ".flv": "flv", ".nut": "nut", ".gif": "gif", ".webp": "webp",
-}  # fmt: skip
+    ".mp4": "mp4",
+    ".m4v": "mp4",
+    ".mov": "mov",
+    ".mkv": "matroska",
+    ".webm": "webm",
+    ".avi": "avi",
+    ".ts": "mpegts",
+    ".m2ts": "mpegts",
+    ".flv": "flv",
+    ".nut": "nut",
+    ".gif": "gif",
+    ".webp": "webp",
+}
 """FFmpeg's name of the container by the suffix of a file."""
 _PROTOCOLS = {"rtmp": "flv", "rtmps": "flv", "rtsp": "rtsp", "rtp": "rtp", "udp": "mpegts", "srt": "mpegts"}
 ANIMATIONS = ("gif", "webp")
@@ -75,9 +92,14 @@ _ENCODERS: dict[str, _Settings] = {
     "libwebp_anim": _Settings(90, None, {"loop": "0"}, even=True),
 }
 _FAMILIES: dict[str, tuple[str, ...]] = {
-    "h264": ("libx264", "libopenh264", "mpeg4"), "hevc": ("libx265",), "h265": ("libx265",),
-    "vp9": ("libvpx-vp9",), "vp8": ("libvpx",), "av1": ("libsvtav1", "libaom-av1"), "webp": ("libwebp_anim",),
-}  # fmt: skip
+    "h264": ("libx264", "libopenh264", "mpeg4"),
+    "hevc": ("libx265",),
+    "h265": ("libx265",),
+    "vp9": ("libvpx-vp9",),
+    "vp8": ("libvpx",),
+    "av1": ("libsvtav1", "libaom-av1"),
+    "webp": ("libwebp_anim",),
+}
 """Encoders of a codec, best first; those that need special hardware are used only when they are named."""
 _SAY_ASPECT = ("libx264", "libx264rgb", "libx265", "mpeg4", "mp4", "mov", "avi")
 """Encoders and containers that say what shape pixels have. PyAV sets it in no Matroska, so other pixels are square."""
@@ -86,8 +108,9 @@ _SAY_FIELDS = ("libx264", "libx264rgb", "mpeg4", "ffv1")
 _ORDERS = {"tff": 2, "bff": 3}
 """FFmpeg's numbers of the orders of fields."""
 _HDR10 = {
-    "libx264": ("x264-params", "mastering-display=", "cll="), "libx265": ("x265-params", "master-display=", "max-cll="),
-}  # fmt: skip
+    "libx264": ("x264-params", "mastering-display=", "cll="),
+    "libx265": ("x265-params", "master-display=", "max-cll="),
+}
 """How encoders are told HDR10's fixed data."""
 _QUALITY = {"libwebp_anim": "quality", "mpeg4": "qscale"}
 """What other encoders call their constant quality."""
@@ -168,7 +191,18 @@ def plan_encoding(info: VideoInfo, options: EncodeOptions, container: str) -> En
     base = _time_base(info, settings, container, notes)
     full = rgb or is_full_range(pixel_format, 0) or (info.colour_range == 2 and not _format(info.pixel_format).is_rgb)
     return Encoding(
-        name, pixel_format, size, aspect, base, settled, matrix, full, space, quality, container != "avi", fields,
+        name,
+        pixel_format,
+        size,
+        aspect,
+        base,
+        settled,
+        matrix,
+        full,
+        space,
+        quality,
+        container != "avi",
+        fields,
         tuple(notes),
     )
 
@@ -316,10 +350,17 @@ class VideoWriter:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], info: VideoInfo, options: EncodeOptions | None = None, *,
-        overwrite: bool = False, container: str | None = None, encoding: Encoding | None = None, origin: int = 0,
+        self,
+        path: str | os.PathLike[str],
+        info: VideoInfo,
+        options: EncodeOptions | None = None,
+        *,
+        overwrite: bool = False,
+        container: str | None = None,
+        encoding: Encoding | None = None,
+        origin: int = 0,
         mode: int = 0o666,
-    ) -> None:  # fmt: skip
+    ) -> None:
         options, target = options or EncodeOptions(), os.fspath(path)
         self.name, self._info, self._origin = display_name(target), info, origin
         self.container = container_of(target, container)
@@ -439,9 +480,8 @@ class VideoWriter:
             made = self._reformat(frame, format=plan.pixel_format)
         else:
             made = self._reformat(
-                frame, format=plan.pixel_format, dst_colorspace=plan.matrix,
-                dst_color_range=2 if plan.full_range else 1,
-            )  # fmt: skip
+                frame, format=plan.pixel_format, dst_colorspace=plan.matrix, dst_color_range=2 if plan.full_range else 1
+            )
         made.colorspace = plan.colour_space
         return made
 

@@ -73,11 +73,21 @@ class Cancelled(FicganError):
 
 
 def process_film(
-    tools: VideoTools, path: PathLike, output: PathLike, *, settings: VideoSettings, rules: Rules | None = None,
-    encode: EncodeOptions | None = None, start: float | None = None, end: float | None = None,
-    project: PathLike | None = None, overwrite: bool = False, people: People | None = None,
-    progress: Progress | None = None, is_cancelled: IsCancelled | None = None,
-) -> VideoResult:  # fmt: skip
+    tools: VideoTools,
+    path: PathLike,
+    output: PathLike,
+    *,
+    settings: VideoSettings,
+    rules: Rules | None = None,
+    encode: EncodeOptions | None = None,
+    start: float | None = None,
+    end: float | None = None,
+    project: PathLike | None = None,
+    overwrite: bool = False,
+    people: People | None = None,
+    progress: Progress | None = None,
+    is_cancelled: IsCancelled | None = None,
+) -> VideoResult:
     """Redact a film.
 
     Args:
@@ -119,10 +129,19 @@ def process_film(
 
 
 def analyse_film(
-    tools: VideoTools, path: PathLike, folder: PathLike, *, settings: VideoSettings, rules: Rules | None = None,
-    start: float | None = None, end: float | None = None, overwrite: bool = False, people: People | None = None,
-    progress: Progress | None = None, is_cancelled: IsCancelled | None = None,
-) -> Project:  # fmt: skip
+    tools: VideoTools,
+    path: PathLike,
+    folder: PathLike,
+    *,
+    settings: VideoSettings,
+    rules: Rules | None = None,
+    start: float | None = None,
+    end: float | None = None,
+    overwrite: bool = False,
+    people: People | None = None,
+    progress: Progress | None = None,
+    is_cancelled: IsCancelled | None = None,
+) -> Project:
     """Find the faces of a film and write a project to review, in a private folder, as it holds source faces.
 
     The arguments are those of `process_film`.
@@ -139,10 +158,19 @@ def analyse_film(
 
 
 def render_film(
-    tools: VideoTools, folder: PathLike, path: PathLike, output: PathLike, *, settings: VideoSettings,
-    encode: EncodeOptions | None = None, decisions: PathLike | None = None, force: bool = False,
-    overwrite: bool = False, progress: Progress | None = None, is_cancelled: IsCancelled | None = None,
-) -> VideoResult:  # fmt: skip
+    tools: VideoTools,
+    folder: PathLike,
+    path: PathLike,
+    output: PathLike,
+    *,
+    settings: VideoSettings,
+    encode: EncodeOptions | None = None,
+    decisions: PathLike | None = None,
+    force: bool = False,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    is_cancelled: IsCancelled | None = None,
+) -> VideoResult:
     """Apply a reviewed project exactly as it stands; see `process_film` for the other arguments.
 
     Args:
@@ -170,7 +198,13 @@ def render_film(
         job = FilmJob(tools, path, source, settings, progress, is_cancelled)
         state = State(work, tools, identity)
         return job.redact(
-            film, state, output, encode, overwrite=overwrite, project=document.parent, edits=edits_of(film),
+            film,
+            state,
+            output,
+            encode,
+            overwrite=overwrite,
+            project=document.parent,
+            edits=edits_of(film),
             reviewed=decisions is not None or bool(edits_of(film)),
         )
 
@@ -200,9 +234,14 @@ class FilmJob:
     """A film in three stages: `analyse` finds the faces, `render` replaces them, `check` looks for those left."""
 
     def __init__(
-        self, tools: VideoTools, path: PathLike, source: VideoSource, settings: VideoSettings,
-        progress: Progress | None = None, is_cancelled: IsCancelled | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        tools: VideoTools,
+        path: PathLike,
+        source: VideoSource,
+        settings: VideoSettings,
+        progress: Progress | None = None,
+        is_cancelled: IsCancelled | None = None,
+    ) -> None:
         self.tools, self.path, self.source, self.settings = tools, path, source, settings
         self._progress, self._is_cancelled = progress, is_cancelled
         self._file = _file_state(path)
@@ -270,18 +309,29 @@ class FilmJob:
         doubts = lost(found, cuts, looks, clock, paced.pad, (source.info.width, source.info.height))
         likenesses = {name: likeness(reading, tracklets, recognizer) for name, reading in references.items()}
         facts = {
-            **asdict(settings), "detector": self.tools.detector.name, "start": source.start, "end": source.end,
-            "searched": len(looks), "review": [
+            **asdict(settings),
+            "detector": self.tools.detector.name,
+            "start": source.start,
+            "end": source.end,
+            "searched": len(looks),
+            "review": [
                 {
-                    "frame": seen.frame, "time": round(times[seen.frame], 3), "reason": reason,
+                    "frame": seen.frame,
+                    "time": round(times[seen.frame], 3),
+                    "reason": reason,
                     "box": [round(float(value), 1) for value in seen.face.box],
-                } for seen, reason in doubts
+                }
+                for seen, reason in doubts
             ],
-        }  # fmt: skip
+        }
         return Project(
-            Source.of(self.path, source.info), np.array(pts, np.int64),
-            tracks, facts, tuple(cuts), self._decisions(rules, likenesses),
-        )  # fmt: skip
+            Source.of(self.path, source.info),
+            np.array(pts, np.int64),
+            tracks,
+            facts,
+            tuple(cuts),
+            self._decisions(rules, likenesses),
+        )
 
     def _decisions(self, rules: Rules, likenesses: Mapping[str, dict[int, tuple[float, float]]]) -> Decisions:
         """Doubt hides: a person is kept if their readings match on average, and hidden if a single one does."""
@@ -297,17 +347,27 @@ class FilmJob:
             if mean < limit and person not in chosen
         }
         return Decisions(
-            default=self.settings.mode, only=tuple(sorted(chosen)) or None, people=kept,
+            default=self.settings.mode,
+            only=tuple(sorted(chosen)) or None,
+            people=kept,
             boxes=tuple(BoxRule(box=box, reason="given box") for box in rules.boxes),
             spans=tuple(SpanRule(start=start, end=end, mode="keep", reason="given time") for start, end in rules.spans),
-        )  # fmt: skip
+        )
 
     # -- render and check until nobody is recognised -------------------------------------------------------------------
 
     def redact(
-        self, film: Project, state: State, output: Path, encode: EncodeOptions, *, overwrite: bool,
-        project: Path | None, edits: tuple[str, ...] = (), reviewed: bool = False,
-    ) -> VideoResult:  # fmt: skip
+        self,
+        film: Project,
+        state: State,
+        output: Path,
+        encode: EncodeOptions,
+        *,
+        overwrite: bool,
+        project: Path | None,
+        edits: tuple[str, ...] = (),
+        reviewed: bool = False,
+    ) -> VideoResult:
         """Make the result of an analysed film.
 
         The review page in the folder `project` then shows it, too; `edits` are a person's decisions in sentences.
@@ -340,15 +400,27 @@ class FilmJob:
             os.replace(self.made, temporary)
         plan, renderer, assembled = self.plan, self.renderer, self.assembled
         return VideoResult(
-            output, frames=assembled.frames, seconds=assembled.duration, tracks=len(film.tracks),
-            people=len(set(plan.person.values())), faces=renderer.counts,
+            output,
+            frames=assembled.frames,
+            seconds=assembled.duration,
+            tracks=len(film.tracks),
+            people=len(set(plan.person.values())),
+            faces=renderer.counts,
             fallbacks={**plan.fallbacks, **renderer.causes},
-            masked_people=sum(cast.styles is None for cast in renderer.casts.values()), origins=plan.origins,
-            exemptions=film.decider().exemptions(film.tracks), edits=edits, check=report,
-            review=() if reviewed else film.settings.get("review", ()), notes=notes,
-            damage=self.damage, settings=settings.to_dict(), account=self._account(),
-            has_audio=bool(assembled.audio_streams), synthetic=assembled.synthetic, timing=state.timing,
-        )  # fmt: skip
+            masked_people=sum(cast.styles is None for cast in renderer.casts.values()),
+            origins=plan.origins,
+            exemptions=film.decider().exemptions(film.tracks),
+            edits=edits,
+            check=report,
+            review=() if reviewed else film.settings.get("review", ()),
+            notes=notes,
+            damage=self.damage,
+            settings=settings.to_dict(),
+            account=self._account(),
+            has_audio=bool(assembled.audio_streams),
+            synthetic=assembled.synthetic,
+            timing=state.timing,
+        )
 
     def _audition(self) -> None:
         """Try the new faces of all people on a few frames, where neither an interrupted run nor the job has done so."""
@@ -382,14 +454,22 @@ class FilmJob:
         """Render what is in no finished segment yet, and put all segments together with the sound."""
         with self.state.timed("rendering"):
             self.writer = SegmentWriter(
-                self.state.folder, self.source.info, self.encode, output=self.output, seconds=self.settings.segment,
+                self.state.folder,
+                self.source.info,
+                self.encode,
+                output=self.output,
+                seconds=self.settings.segment,
                 multiple=self.settings.chunk,
-            )  # fmt: skip
+            )
             self._draw()
             self.assembled = assemble(
-                self.writer.segments, self.source, self.made, self.encode, overwrite=True,
+                self.writer.segments,
+                self.source,
+                self.made,
+                self.encode,
+                overwrite=True,
                 synthetic=self.encode.tag and self.renderer.counts["generated"] > 0,
-            )  # fmt: skip
+            )
         self.notes = [*self.source.notes, *self.writer.notes, *self.assembled.notes]
         self.damage = (*self.source.damage, *self.assembled.damage)
 
@@ -529,7 +609,8 @@ class FilmJob:
             account |= tools.face_model.account(layer=tools.layer, psi=psi)
             account["draws"] = [
                 {
-                    "person": key.rpartition("/")[2], **cast.draw,
+                    "person": key.rpartition("/")[2],
+                    **cast.draw,
                     "distance": None if cast.distance is None else round(cast.distance, 4),
                     **({"matched_by": cast.matched_by} if cast.matched_by else {}),
                 }

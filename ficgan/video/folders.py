@@ -24,15 +24,33 @@ from ficgan.files import atomic_write, lock
 from ficgan.yaml_settings import check
 
 __all__ = [
-    "MARKER", "Box", "Kind", "Removal", "Strict", "Text", "check_schema", "checked", "hold", "kind_of",
-    "make_private_folder", "read_json", "remove_folder", "to_text", "work_folder", "working",
-]  # fmt: skip
+    "MARKER",
+    "Box",
+    "Kind",
+    "Removal",
+    "Strict",
+    "Text",
+    "check_schema",
+    "checked",
+    "hold",
+    "kind_of",
+    "make_private_folder",
+    "read_json",
+    "remove_folder",
+    "to_text",
+    "work_folder",
+    "working",
+]
 
 Kind = Literal["project", "work", "external", "ui"]
 MARKER = ".ficgan-folder"
 """File that says that a folder is ours, and of which kind."""
-_SCHEMA = {"project": "ficgan-video-project/1", "work": "ficgan-video-work/1", "external": "ficgan-external/1",
-           "ui": "ficgan-ui-project/1"}  # fmt: skip
+_SCHEMA = {
+    "project": "ficgan-video-project/1",
+    "work": "ficgan-video-work/1",
+    "external": "ficgan-external/1",
+    "ui": "ficgan-ui-project/1",
+}
 _TEMPORARY = r"\.ficgan-[0-9a-f]{16}\.tmp"
 _PROJECT_FILES = rf"project\.json|tracks\.jsonl|review\.html|{_TEMPORARY}"
 _THUMBNAILS = rf"track-\d{{4,}}(-after)?\.jpg|{_TEMPORARY}"

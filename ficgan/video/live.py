@@ -120,9 +120,14 @@ class _LiveTrack:
             del self.sightings[0]
         last = self.sightings[-1].frame
         track = fill_track(
-            self.sightings, self.scene_start, max(last, self.scene_end), max(settings.pad, self.lead / rate),
-            max(settings.patience, settings.pad), rate, id=self.id,
-        )  # fmt: skip
+            self.sightings,
+            self.scene_start,
+            max(last, self.scene_end),
+            max(settings.pad, self.lead / rate),
+            max(settings.patience, settings.pad),
+            rate,
+            id=self.id,
+        )
         if not missed:  # until the next look it is there, as between two sightings
             track.origin[last + 1 - track.first :] = FILLED
         decided = np.full(len(track), settings.mode, mode_type([settings.mode]))
@@ -212,9 +217,15 @@ class Stream:
     """
 
     def __init__(
-        self, tools: VideoTools, frames: Iterable[Frame], fps: float, *, settings: VideoSettings,
-        look_ahead: int | None = None, budget: float | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        tools: VideoTools,
+        frames: Iterable[Frame],
+        fps: float,
+        *,
+        settings: VideoSettings,
+        look_ahead: int | None = None,
+        budget: float | None = None,
+    ) -> None:
         if not (np.isfinite(fps) and fps > 0):
             raise UsageError(f"fps is {fps}; give frames per second above 0")
         if budget is not None and not budget > 0:
@@ -271,18 +282,28 @@ class Stream:
 
     def summary(self) -> dict[str, Any]:
         return {
-            "frames": self.frames, "searched": self._tracker.searched, "tracks": self.tracks,
-            "look_ahead": self.look_ahead, "budget": self._pacer.budget, "late": self.late,
-            "stride": self._pacer.stride, "largest_stride": self.slowest,
+            "frames": self.frames,
+            "searched": self._tracker.searched,
+            "tracks": self.tracks,
+            "look_ahead": self.look_ahead,
+            "budget": self._pacer.budget,
+            "late": self.late,
+            "stride": self._pacer.stride,
+            "largest_stride": self.slowest,
             "seconds_a_frame": round(self._seconds / max(self.frames, 1), 4),
             "faces_by_action": dict(self.renderer.counts),
-        }  # fmt: skip
+        }
 
 
 def stream(
-    tools: VideoTools, frames: Iterable[NDArray[np.uint8]], fps: float = 25.0, *, settings: VideoSettings,
-    look_ahead: int | None = None, budget: float | None = None,
-) -> Stream:  # fmt: skip
+    tools: VideoTools,
+    frames: Iterable[NDArray[np.uint8]],
+    fps: float = 25.0,
+    *,
+    settings: VideoSettings,
+    look_ahead: int | None = None,
+    budget: float | None = None,
+) -> Stream:
     """Redact frames given as arrays, H×W×3 uint8 RGB (an InputError for others); see `Stream`."""
 
     def numbered() -> Iterator[Frame]:
@@ -293,11 +314,20 @@ def stream(
 
 
 def record_live(
-    tools: VideoTools, path: str | os.PathLike[str], output: str | os.PathLike[str], *, settings: VideoSettings,
-    rules: Rules | None = None, encode: EncodeOptions | None = None, start: float | None = None,
-    end: float | None = None, project: Any = None, overwrite: bool = False,
-    progress: Callable[[int, int | None, str], None] | None = None, is_cancelled: Callable[[], bool] | None = None,
-) -> VideoResult:  # fmt: skip
+    tools: VideoTools,
+    path: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    settings: VideoSettings,
+    rules: Rules | None = None,
+    encode: EncodeOptions | None = None,
+    start: float | None = None,
+    end: float | None = None,
+    project: Any = None,
+    overwrite: bool = False,
+    progress: Callable[[int, int | None, str], None] | None = None,
+    is_cancelled: Callable[[], bool] | None = None,
+) -> VideoResult:
     """Redact a camera or stream into a file until it ends, `end` is reached, or it is interrupted; the file is whole.
 
     The arguments are those of `process_film`; photos, boxes and projects need two passes and are refused.
@@ -330,7 +360,16 @@ def record_live(
             notes.append(f"To keep up, the detector looked at times only at every {flow.slowest}th frame.")
         account = {"mode": shown(settings.mode), **tools.methods.accounts([settings.mode]), "live": flow.summary()}
         return VideoResult(
-            Path(output), frames=flow.frames, seconds=seconds, tracks=flow.tracks, people=len(flow.people),
-            faces=flow.renderer.counts, notes=tuple(notes), damage=source.damage, settings=settings.to_dict(),
-            synthetic=writer.synthetic, account=account, timing={"recording": time.monotonic() - began},
-        )  # fmt: skip
+            Path(output),
+            frames=flow.frames,
+            seconds=seconds,
+            tracks=flow.tracks,
+            people=len(flow.people),
+            faces=flow.renderer.counts,
+            notes=tuple(notes),
+            damage=source.damage,
+            settings=settings.to_dict(),
+            synthetic=writer.synthetic,
+            account=account,
+            timing={"recording": time.monotonic() - began},
+        )

@@ -28,10 +28,29 @@ if TYPE_CHECKING:
     import av
 
 __all__ = [
-    "IDENTITY", "EncodeOptions", "Frame", "Orientation", "RGBReader", "Raw", "SandboxedSource", "VideoInfo",
-    "VideoSource", "display_name", "exact_reformat", "is_full_range", "is_url", "locator", "matrix_of",
-    "orientation_of", "reason", "resized", "rotation_of", "square", "turn",
-]  # fmt: skip
+    "IDENTITY",
+    "EncodeOptions",
+    "Frame",
+    "Orientation",
+    "RGBReader",
+    "Raw",
+    "SandboxedSource",
+    "VideoInfo",
+    "VideoSource",
+    "display_name",
+    "exact_reformat",
+    "is_full_range",
+    "is_url",
+    "locator",
+    "matrix_of",
+    "orientation_of",
+    "reason",
+    "resized",
+    "rotation_of",
+    "square",
+    "turn",
+]
+
 
 @dataclass(frozen=True)
 class VideoInfo:
@@ -263,11 +282,13 @@ class RGBReader:
         """An upright picture uint8 [H,W,3], contiguous."""
         full = is_full_range(frame.format.name, frame.color_range)
         converted = self._reformat(
-            frame, format="rgb24",
+            frame,
+            format="rgb24",
             src_colorspace=None if frame.format.is_rgb else matrix_of(frame.colorspace, frame.width, frame.height),
-            src_color_range=2 if full or frame.format.is_rgb else 1, dst_color_range=_FULL_RANGE,
+            src_color_range=2 if full or frame.format.is_rgb else 1,
+            dst_color_range=_FULL_RANGE,
             **self._options,
-        )  # fmt: skip
+        )
         image: NDArray[Any] = converted.to_ndarray()
         return np.ascontiguousarray(turn(image, orientation))
 
@@ -440,16 +461,24 @@ def _info_of(about: Any) -> VideoInfo:
         about[name] = None if about[name] is None else Fraction(about[name])
     info = VideoInfo(**about)
     counts = (
-        info.width, info.height, info.colour_range, info.colour_space, info.colour_primaries, info.colour_transfer,
-        info.rotation, info.audio_streams,
-    )  # fmt: skip
+        info.width,
+        info.height,
+        info.colour_range,
+        info.colour_space,
+        info.colour_primaries,
+        info.colour_transfer,
+        info.rotation,
+        info.audio_streams,
+    )
     kinds = [
         all(isinstance(count, int) and 0 <= count < 1 << 32 for count in counts),
         info.frames is None or (isinstance(info.frames, int) and abs(info.frames) < 1 << 62),
         0 < info.width * info.height <= _MOST and info.time_base > 0 and info.sample_aspect_ratio > 0,
-        info.rate is None or info.rate > 0, info.duration is None or math.isfinite(info.duration),
+        info.rate is None or info.rate > 0,
+        info.duration is None or math.isfinite(info.duration),
         all(isinstance(text, str) for text in (info.pixel_format, info.codec, *info.notes)),
-        isinstance(info.notes, tuple), info.fields in ("", "tff", "bff"),
+        isinstance(info.notes, tuple),
+        info.fields in ("", "tff", "bff"),
         _HDR10.fullmatch(f"{info.mastering_display};{info.light_level}"),  # these become options of an encoder
     ]
     if not all(kinds):
@@ -542,6 +571,8 @@ def main() -> None:
 
 def _about(source: VideoSource) -> dict[str, Any]:
     return {
-        "info": sandbox.to_json(asdict(source.info)), "name": source.name, "file": source.path is not None,
+        "info": sandbox.to_json(asdict(source.info)),
+        "name": source.name,
+        "file": source.path is not None,
         "live": source.live,
-    }  # fmt: skip
+    }

@@ -18,9 +18,17 @@ from ficgan.video.settings import LINKS, Link
 from ficgan.video.tracks import PLACE, Sighting, Tracklet, measured, smooth
 
 __all__ = [
-    "DIFFERENT", "People", "PeopleConfig", "Readings", "frontality", "join_tracklets", "likeness", "link_tracklets",
-    "look_up", "readable",
-]  # fmt: skip
+    "DIFFERENT",
+    "People",
+    "PeopleConfig",
+    "Readings",
+    "frontality",
+    "join_tracklets",
+    "likeness",
+    "link_tracklets",
+    "look_up",
+    "readable",
+]
 
 Floats = NDArray[np.float64]
 
@@ -279,10 +287,13 @@ def _merged(earlier: Tracklet, later: Tracklet) -> Tracklet:
     embeddings = np.concatenate([np.asarray(part.embeddings) for part in parts]) if parts else None
     quality = [np.ones(len(part.embeddings)) if part.quality is None else part.quality for part in parts]  # type: ignore[arg-type]
     return replace(
-        earlier, id=min(earlier.id, later.id), sightings=[*earlier.sightings, *later.sightings], embeddings=embeddings,
+        earlier,
+        id=min(earlier.id, later.id),
+        sightings=[*earlier.sightings, *later.sightings],
+        embeddings=embeddings,
         quality=np.concatenate(quality).astype(np.float32) if parts else None,
         notes=[note for note in dict.fromkeys([*earlier.notes, *later.notes]) if note != ONCE],
-    )  # fmt: skip
+    )
 
 
 # -- reading faces -----------------------------------------------------------------------------------------------------

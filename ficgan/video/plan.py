@@ -35,9 +35,17 @@ from ficgan.video.tracks import FILLED, PADDED, SEEN, Track, TrackSet
 from ficgan.video.write import finished_segments
 
 __all__ = [
-    "CheckReport", "Finding", "Plan", "State", "VideoResult", "analysis_in", "check_frames", "effective_modes",
-    "identity_of", "independent_detector",
-]  # fmt: skip
+    "CheckReport",
+    "Finding",
+    "Plan",
+    "State",
+    "VideoResult",
+    "analysis_in",
+    "check_frames",
+    "effective_modes",
+    "identity_of",
+    "independent_detector",
+]
 
 _ORIGINS = {SEEN: "seen", FILLED: "filled", PADDED: "padded"}
 _AUDITIONS = (3, 8)
@@ -69,8 +77,10 @@ def effective_modes(
     ratio = frontality(track.landmarks)
     turned = (ratio < settings.turned) | (ratio > 1 / max(settings.turned, 1e-6))
     for reason, rows in (
-        ("small", steady(sides < settings.small)), ("turned away", steady(turned)), ("pad", track.origin == PADDED),
-    ):  # fmt: skip
+        ("small", steady(sides < settings.small)),
+        ("turned away", steady(turned)),
+        ("pad", track.origin == PADDED),
+    ):
         rows = rows & (modes == "ficgan")
         if rows.any():
             modes[rows] = settings.fallback
@@ -93,9 +103,12 @@ class Finding:
     def to_dict(self) -> dict[str, Any]:
         box = [round(value, 1) for value in self.box]
         return {
-            "frame": self.frame, "time": round(self.time, 3), "box": box, "distance": round(self.distance, 4),
+            "frame": self.frame,
+            "time": round(self.time, 3),
+            "box": box,
+            "distance": round(self.distance, 4),
             "matched_by": list(self.matched_by),
-        }  # fmt: skip
+        }
 
 
 class Plan:
@@ -244,9 +257,13 @@ def independent_detector(used: str, size: int) -> FaceDetector:
 
 
 def check_frames(
-    pairs: Iterator[tuple[Frame, Frame]], kept_at: Callable[[int], NDArray[np.floating]], detector: FaceDetector,
-    recognizer: Recognizer, *, expected: bool = True,
-) -> CheckReport:  # fmt: skip
+    pairs: Iterator[tuple[Frame, Frame]],
+    kept_at: Callable[[int], NDArray[np.floating]],
+    detector: FaceDetector,
+    recognizer: Recognizer,
+    *,
+    expected: bool = True,
+) -> CheckReport:
     """Look for source faces in a result.
 
     A face counts where the detector finds it in the result and the recogniser takes the same place in the source for
@@ -298,9 +315,15 @@ _STATE, _CASTS = "ficgan-state.json", "ficgan-casts.safetensors"
 
 
 def identity_of(
-    tools: VideoTools, path: str | os.PathLike[str], settings: VideoSettings, rules: Rules, encode: EncodeOptions,
-    start: float | None, end: float | None, document: bytes = b"",
-) -> str:  # fmt: skip
+    tools: VideoTools,
+    path: str | os.PathLike[str],
+    settings: VideoSettings,
+    rules: Rules,
+    encode: EncodeOptions,
+    start: float | None,
+    end: float | None,
+    document: bytes = b"",
+) -> str:
     """Hash of everything that shapes the result: only the same job resumes what an interrupted one left.
 
     A seed counts where the user gave it; a random one is taken over from the interrupted job.
@@ -309,13 +332,22 @@ def identity_of(
     facts = {
         "ficgan": __version__,
         "film": [fingerprint(path), Path(path).stat().st_mtime_ns] if Path(path).is_file() else os.fspath(path),
-        "seed": model.seed if model is not None and model.seeded else None, "methods": tools.methods.identity(),
-        "settings": asdict(settings), "encode": asdict(encode), "span": [start, end],
-        "keep": _photos(rules.keep), "only": _photos(rules.only),
-        "boxes": list(rules.boxes), "spans": list(rules.spans),
-        "detector": tools.detector.name, "gate": tools.gate.name if tools.gate else None,
-        "policy": asdict(tools.policy), "layer": tools.layer, "psi": tools.psi, "model": model and model.identity(),
-    }  # fmt: skip
+        "seed": model.seed if model is not None and model.seeded else None,
+        "methods": tools.methods.identity(),
+        "settings": asdict(settings),
+        "encode": asdict(encode),
+        "span": [start, end],
+        "keep": _photos(rules.keep),
+        "only": _photos(rules.only),
+        "boxes": list(rules.boxes),
+        "spans": list(rules.spans),
+        "detector": tools.detector.name,
+        "gate": tools.gate.name if tools.gate else None,
+        "policy": asdict(tools.policy),
+        "layer": tools.layer,
+        "psi": tools.psi,
+        "model": model and model.identity(),
+    }
     text = json.dumps(facts, sort_keys=True, default=str).encode()
     return hashlib.sha256(text + b"\0" + document).hexdigest()
 
@@ -394,19 +426,29 @@ class State:
             tensors[f"z_id.{number}"] = cast.z_id
             if cast.kind is not None:
                 tensors[f"kind.{number}"] = cast.kind
-            casts.append({
-                "person": person, "rung": cast.rung, "distance": cast.distance, "matched_by": cast.matched_by,
-                "settled": cast.settled, "checked": list(cast.checked.items()), "hidden": list(cast.hidden),
-                "watched": list(cast.watched),
-            })  # fmt: skip
+            casts.append(
+                {
+                    "person": person,
+                    "rung": cast.rung,
+                    "distance": cast.distance,
+                    "matched_by": cast.matched_by,
+                    "settled": cast.settled,
+                    "checked": list(cast.checked.items()),
+                    "hidden": list(cast.hidden),
+                    "watched": list(cast.watched),
+                }
+            )
         stills, colours = list(renderer.covers.stills), list(renderer.covers.colours.items())
         tensors |= {f"still.{number}": renderer.covers.stills[key] for number, key in enumerate(stills)}
         header = {
-            "casts": json.dumps(casts), "stills": json.dumps(stills), "colours": json.dumps(colours),
+            "casts": json.dumps(casts),
+            "stills": json.dumps(stills),
+            "colours": json.dumps(colours),
             "lost": json.dumps(list(renderer.lost.items())),
-            "counts": json.dumps(renderer.counts), "causes": json.dumps(renderer.causes),
+            "counts": json.dumps(renderer.counts),
+            "causes": json.dumps(renderer.causes),
             "frames": str(frames),
-        }  # fmt: skip
+        }
         with atomic_write(self.folder / _CASTS, overwrite=True, mode=0o600) as file:
             file.write(save(tensors, metadata=header))
 
@@ -499,12 +541,23 @@ class VideoResult:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            **self.account, "frames": self.frames, "duration": round(self.seconds, 3), "tracks": self.tracks,
-            "people": self.people, "faces_by_action": dict(self.faces), "fallbacks": dict(self.fallbacks),
-            "masked_people": self.masked_people, "faces_by_origin": dict(self.origins),
-            "exemptions": [exemption.to_dict() for exemption in self.exemptions], "edits": list(self.edits),
-            "check": None if self.check is None else self.check.to_dict(), "review": list(self.review),
-            "audio": "copied" if self.has_audio else "none", "synthetic_tag": self.synthetic,
-            "notes": list(self.notes), "damage": list(self.damage),
-            "settings": self.settings, "timing": {stage: round(value, 2) for stage, value in self.timing.items()},
-        }  # fmt: skip
+            **self.account,
+            "frames": self.frames,
+            "duration": round(self.seconds, 3),
+            "tracks": self.tracks,
+            "people": self.people,
+            "faces_by_action": dict(self.faces),
+            "fallbacks": dict(self.fallbacks),
+            "masked_people": self.masked_people,
+            "faces_by_origin": dict(self.origins),
+            "exemptions": [exemption.to_dict() for exemption in self.exemptions],
+            "edits": list(self.edits),
+            "check": None if self.check is None else self.check.to_dict(),
+            "review": list(self.review),
+            "audio": "copied" if self.has_audio else "none",
+            "synthetic_tag": self.synthetic,
+            "notes": list(self.notes),
+            "damage": list(self.damage),
+            "settings": self.settings,
+            "timing": {stage: round(value, 2) for stage, value in self.timing.items()},
+        }

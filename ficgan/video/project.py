@@ -52,9 +52,17 @@ from ficgan.video.settings import Decider, Decision, Decisions, Region
 from ficgan.video.tracks import PADDED, SEEN, Track
 
 __all__ = [
-    "DECISIONS_SCHEMA", "MAX_FRAMES", "PROJECT_FILE", "PROJECT_SCHEMA", "Project", "Source", "fingerprint",
-    "read_tracks", "rounded", "write_tracks",
-]  # fmt: skip
+    "DECISIONS_SCHEMA",
+    "MAX_FRAMES",
+    "PROJECT_FILE",
+    "PROJECT_SCHEMA",
+    "Project",
+    "Source",
+    "fingerprint",
+    "read_tracks",
+    "rounded",
+    "write_tracks",
+]
 
 SCHEMA = "ficgan-video-tracks/1"
 MAX_FRAMES = 50_000_000
@@ -105,10 +113,17 @@ def write_tracks(file: BinaryIO, tracks: Iterable[Track], pts: NDArray[np.int64]
         for start in range(0, len(track), _ROWS_PER_LINE):
             rows = slice(start, start + _ROWS_PER_LINE)
             columns = np.diff(whole[rows], axis=0, prepend=0).T.tolist()
-            _line(file, {
-                "id": int(track.id), "first": int(track.first) + start, "boxes": columns[:4],
-                "landmarks": columns[4:14], "scores": columns[14], "origin": _runs(track.origin[rows]),
-            })  # fmt: skip
+            _line(
+                file,
+                {
+                    "id": int(track.id),
+                    "first": int(track.first) + start,
+                    "boxes": columns[:4],
+                    "landmarks": columns[4:14],
+                    "scores": columns[14],
+                    "origin": _runs(track.origin[rows]),
+                },
+            )
 
 
 def read_tracks(path: Path) -> tuple[NDArray[np.int64], str, Iterator[Track]]:
@@ -156,9 +171,14 @@ def _tracks(lines: Iterable[tuple[str, Any]]) -> Iterator[Track]:
 
 
 def _track(
-    id: int, first: int, rows: NDArray[np.int64], origin: NDArray[Any], where: str, person: int = 0,
+    id: int,
+    first: int,
+    rows: NDArray[np.int64],
+    origin: NDArray[Any],
+    where: str,
+    person: int = 0,
     notes: Sequence[str] = (),
-) -> Track:  # fmt: skip
+) -> Track:
     """A track of whole numbers [n,15], in the units of the file, checked."""
     boxes = rows[:, :4]
     if not len(rows) or origin.shape != (len(rows),):
@@ -169,9 +189,15 @@ def _track(
         raise InputError(f"{where}: the box of frame {first + int(np.argmin(solid))} has no area")
     values = (rows / _UNITS).astype(np.float32)
     return Track(
-        id, first, values[:, :4], values[:, 4:14].reshape(-1, 5, 2), values[:, 14], origin.astype(np.uint8), person,
+        id,
+        first,
+        values[:, :4],
+        values[:, 4:14].reshape(-1, 5, 2),
+        values[:, 14],
+        origin.astype(np.uint8),
+        person,
         list(notes),
-    )  # fmt: skip
+    )
 
 
 def _whole(track: Track) -> NDArray[np.int64]:
@@ -249,12 +275,20 @@ class Source(Strict):
         if Path(text).is_file():
             size, digest = Path(text).stat().st_size, fingerprint(text)
         return cls(
-            name=name, size=size, fingerprint=digest, width=info.width, height=info.height,
+            name=name,
+            size=size,
+            fingerprint=digest,
+            width=info.width,
+            height=info.height,
             time_base=f"{info.time_base.numerator}/{info.time_base.denominator}",
             rate=None if info.rate is None else f"{info.rate.numerator}/{info.rate.denominator}",
-            duration=info.duration, codec=info.codec, pixel_format=info.pixel_format, rotation=info.rotation,
-            audio_streams=info.audio_streams, notes=info.notes,
-        )  # fmt: skip
+            duration=info.duration,
+            codec=info.codec,
+            pixel_format=info.pixel_format,
+            rotation=info.rotation,
+            audio_streams=info.audio_streams,
+            notes=info.notes,
+        )
 
 
 class _TrackEntry(Strict):
@@ -391,9 +425,13 @@ class Project:
         link = {str(track.id): track.person for track in self.tracks}
         regions = [region.model_dump(mode="json") for region in self.regions]
         return {
-            "schema": DECISIONS_SCHEMA, "analysis": self.analysis, **tree, "people": people, "link": link,
+            "schema": DECISIONS_SCHEMA,
+            "analysis": self.analysis,
+            **tree,
+            "people": people,
+            "link": link,
             "regions": regions,
-        }  # fmt: skip
+        }
 
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write project.json and tracks.jsonl, each whole or not at all; a new folder that fails is removed again."""

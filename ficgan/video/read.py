@@ -64,9 +64,12 @@ def check_span(start: float | None, end: float | None) -> None:
 
 
 def open_video(
-    source: str | os.PathLike[str], *, start: float | None = None, end: float | None = None,
+    source: str | os.PathLike[str],
+    *,
+    start: float | None = None,
+    end: float | None = None,
     rate: float | Fraction | None = None,
-) -> VideoSource:  # fmt: skip
+) -> VideoSource:
     """Open a moving picture.
 
     Args:
@@ -223,13 +226,25 @@ class StreamSource(VideoSource):
             duration = float(stream.duration * stream.time_base)
         frames = stream.frames or (round(duration * rate) if duration and rate else None)
         return VideoInfo(
-            *square(width, height, aspect), stream.time_base, rate, frames, duration, frame.format.name,
+            *square(width, height, aspect),
+            stream.time_base,
+            rate,
+            frames,
+            duration,
+            frame.format.name,
             colour_range=2 if is_full_range(frame.format.name, frame.color_range) else frame.color_range,
-            colour_space=frame.colorspace, colour_primaries=frame.color_primaries, colour_transfer=frame.color_trc,
-            rotation=rotation or 0, sample_aspect_ratio=aspect, codec=stream.codec_context.name,
-            audio_streams=len(container.streams.audio), notes=tuple(notes),
-            fields=_fields(frame, orientation), mastering_display=mastering_display, light_level=light_level,
-        )  # fmt: skip
+            colour_space=frame.colorspace,
+            colour_primaries=frame.color_primaries,
+            colour_transfer=frame.color_trc,
+            rotation=rotation or 0,
+            sample_aspect_ratio=aspect,
+            codec=stream.codec_context.name,
+            audio_streams=len(container.streams.audio),
+            notes=tuple(notes),
+            fields=_fields(frame, orientation),
+            mastering_display=mastering_display,
+            light_level=light_level,
+        )
 
     def _origin(self) -> int | None:
         return None if self.live else self._first_time
@@ -399,9 +414,7 @@ def _fields(frame: Any, orientation: Orientation | None) -> str:
     if transposed or not frame.interlaced_frame:
         return ""
     graph = av.filter.Graph()  # PyAV tells no more, and containers know it of few films
-    begin = graph.add_buffer(
-        width=frame.width, height=frame.height, format=frame.format, time_base=Fraction(1, 1000)
-    )
+    begin = graph.add_buffer(width=frame.width, height=frame.height, format=frame.format, time_base=Fraction(1, 1000))
     passed, end = graph.add("select", "eq(interlace_type,TOPFIRST)"), graph.add("buffersink")
     begin.link_to(passed)
     passed.link_to(end)
@@ -515,10 +528,15 @@ class AnimationSource(VideoSource):
             raise InputError(f"{path}: is a single picture, not a film; give it as a photo")
         length = Fraction(sum(durations), 1000) if durations else None
         info = VideoInfo(
-            *size, Fraction(1, 1000), count / length if length else None, count, float(length) if length else None,
-            _PIXEL_FORMATS.get(mode, "rgb24"), codec=kind.lower(),
+            *size,
+            Fraction(1, 1000),
+            count / length if length else None,
+            count,
+            float(length) if length else None,
+            _PIXEL_FORMATS.get(mode, "rgb24"),
+            codec=kind.lower(),
             notes=("Transparent parts are shown on white.",) if transparent else (),
-        )  # fmt: skip
+        )
         super().__init__(str(path), info, path=path)
 
     def _pictures(self) -> Iterator[Raw]:

@@ -71,9 +71,14 @@ class Covers:
         """Track → colour of its plain covers; −1 − n for the n-th of the boxes that a person added."""
 
     def __call__(
-        self, out: Images, face: Face, mode: str, track: int, person: str = "",
+        self,
+        out: Images,
+        face: Face,
+        mode: str,
+        track: int,
+        person: str = "",
         views: Callable[[], Iterable[tuple[Images, Face]]] = tuple,
-    ) -> str:  # fmt: skip
+    ) -> str:
         """Cover a face in a frame [H,W,3], in place; other faces may be covered in it already.
 
         `mode` is any but "ficgan" and "keep". `views` gives frames with the face, to find its colour in. Returns the
@@ -239,9 +244,13 @@ class Renderer:
         return bool(again)
 
     def cast(
-        self, person: str, z_id: NDArray[np.float32], rung: int = 0, kind: NDArray[np.float32] | None = None,
+        self,
+        person: str,
+        z_id: NDArray[np.float32],
+        rung: int = 0,
+        kind: NDArray[np.float32] | None = None,
         **known: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Give a person a new identity: the styles of a rung of the ladder, none where it ends.
 
         Args:
@@ -254,9 +263,7 @@ class Renderer:
         if self.tools.face_model is not None:
             self.casts[person] = replace(self._cast(person, z_id, rung, kind), **known)
 
-    def _cast(
-        self, person: str, z_id: NDArray[np.float32], rung: int, kind: NDArray[np.float32] | None
-    ) -> Cast:
+    def _cast(self, person: str, z_id: NDArray[np.float32], rung: int, kind: NDArray[np.float32] | None) -> Cast:
         model, cast = self.tools.face_model, Cast(None, z_id, rung, kind)
         if model is None or rung >= len(self._ladder):
             return cast
@@ -323,9 +330,10 @@ class Renderer:
         for begin, end, share in stages:
             rungs = range(begin, len(self._ladder) if end is None else end)
             near = [
-                person for person, trials in tried.items()
+                person
+                for person, trials in tried.items()
                 if min(trial.near for trial in trials) > share * len(trials[0].ratios)
-            ]  # fmt: skip
+            ]
             if near and rungs:
                 read(near, rungs)
         for person, trials in tried.items():
@@ -396,10 +404,11 @@ class Renderer:
             if face.sight.problem:
                 lost.setdefault(face.track, []).append(face.frame.time)
         kept = [
-            face for face in seen
+            face
+            for face in seen
             if not face.sight.problem
             and all(abs(face.frame.time - time) > self.settings.hold for time in lost.get(face.track, ()))
-        ]  # fmt: skip
+        ]
         self.causes += Counter(unread=len(seen) - len(kept))
         self.lost = {track: times[-1] for track, times in lost.items()}
         return kept
@@ -638,9 +647,11 @@ def _views(jobs: Sequence[FrameJob], frame: int, track: int) -> list[tuple[Image
     """
     return [
         (job.frame.image, appearance.face)
-        for job in jobs if job.frame.index >= frame
-        for appearance in job.appearances if appearance.track == track
-    ]  # fmt: skip
+        for job in jobs
+        if job.frame.index >= frame
+        for appearance in job.appearances
+        if appearance.track == track
+    ]
 
 
 def _area(face: Face) -> float:

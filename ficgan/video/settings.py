@@ -43,9 +43,25 @@ if TYPE_CHECKING:
     from ficgan.video.project import Project
 
 __all__ = [
-    "LINKS", "MODES", "VERIFY", "BoxRule", "Cover", "Decider", "Decision", "Decisions", "Exemption", "HidingMode",
-    "Link", "Mode", "Region", "Rules", "SpanRule", "Verify", "VideoSettings", "edits_of",
-]  # fmt: skip
+    "LINKS",
+    "MODES",
+    "VERIFY",
+    "BoxRule",
+    "Cover",
+    "Decider",
+    "Decision",
+    "Decisions",
+    "Exemption",
+    "HidingMode",
+    "Link",
+    "Mode",
+    "Region",
+    "Rules",
+    "SpanRule",
+    "Verify",
+    "VideoSettings",
+    "edits_of",
+]
 
 Link = Literal["none", "file", "job"]
 Verify = Literal["full", "sampled", "off"]
@@ -368,13 +384,16 @@ class Decider:
                     kept[rule].append((track, int(rows)))
         return [
             Exemption(
-                rule.name, rule.reason, rule.start, rule.end,
+                rule.name,
+                rule.reason,
+                rule.start,
+                rule.end,
                 tuple(sorted(track.id for track, _ in cases)),
                 tuple(sorted({track.person for track, _ in cases})),
                 sum(rows for _, rows in cases),
             )
             for rule, cases in kept.items()
-        ]  # fmt: skip
+        ]
 
     def _winners(self, track: Track) -> tuple[list[_Compiled], NDArray[np.intp]]:
         """The rules that concern a track, and for each of its rows the index of the one that decides."""

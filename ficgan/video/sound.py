@@ -120,9 +120,7 @@ class Sound:
         track.disposition = stream.disposition & av.stream.Disposition.default
         return track
 
-    def read(
-        self, shift: Fraction, window: tuple[Fraction, Fraction | float] | None
-    ) -> Iterator[tuple[float, Any]]:
+    def read(self, shift: Fraction, window: tuple[Fraction, Fraction | float] | None) -> Iterator[tuple[float, Any]]:
         """Packets to write, each with the second of its decoding.
 
         Args:

@@ -22,9 +22,25 @@ from ficgan.faces import Face
 from ficgan.faces.alignment import SmoothConfig, smooth_landmarks
 
 __all__ = [
-    "FILLED", "LOG_SIZE", "PADDED", "PLACE", "SEEN", "FillConfig", "Motion", "Sighting", "State", "Track", "TrackSet",
-    "Tracklet", "fill_half_seen", "fill_track", "fill_tracks", "measured", "scene_bounds", "smooth",
-]  # fmt: skip
+    "FILLED",
+    "LOG_SIZE",
+    "PADDED",
+    "PLACE",
+    "SEEN",
+    "FillConfig",
+    "Motion",
+    "Sighting",
+    "State",
+    "Track",
+    "TrackSet",
+    "Tracklet",
+    "fill_half_seen",
+    "fill_track",
+    "fill_tracks",
+    "measured",
+    "scene_bounds",
+    "smooth",
+]
 
 Floats = NDArray[np.float64]
 
@@ -267,9 +283,13 @@ def scene_bounds(cuts: Sequence[int], frames: int, frame: int) -> tuple[int, int
 
 
 def fill_tracks(
-    tracklets: Sequence[Tracklet], cuts: Sequence[int], times: ArrayLike, pad: float, config: FillConfig | None = None,
+    tracklets: Sequence[Tracklet],
+    cuts: Sequence[int],
+    times: ArrayLike,
+    pad: float,
+    config: FillConfig | None = None,
     first: int = 1,
-) -> list[Track]:  # fmt: skip
+) -> list[Track]:
     """Tracks of a film, numbered from `first` on in the order of their first sightings; no track crosses a cut.
 
     `pad` seconds are covered before the first and after the last sighting; `times` are of the frames, in seconds.
@@ -278,11 +298,18 @@ def fill_tracks(
     ordered = sorted(tracklets, key=lambda tracklet: (tracklet.first, tracklet.id))
     return [
         fill_track(
-            tracklet.sightings, *scene_bounds(cuts, len(clock), tracklet.first), pad, pad, clock,
-            id=number, person=tracklet.person, notes=tracklet.notes, config=config,
+            tracklet.sightings,
+            *scene_bounds(cuts, len(clock), tracklet.first),
+            pad,
+            pad,
+            clock,
+            id=number,
+            person=tracklet.person,
+            notes=tracklet.notes,
+            config=config,
         )
         for number, tracklet in enumerate(ordered, start=first)
-    ]  # fmt: skip
+    ]
 
 
 def fill_half_seen(
@@ -293,15 +320,22 @@ def fill_half_seen(
     found: list[Track] = []
     for track in fill_tracks(tracklets, cuts, times, pad):
         bare = [
-            row for row, box in enumerate(track.boxes)
+            row
+            for row, box in enumerate(track.boxes)
             if all(_share(box, other.boxes[n]) < COVERED for other, n in known.at(track.first + row))
-        ]  # fmt: skip
+        ]
         for rows in np.split(np.array(bare, np.int64), np.flatnonzero(np.diff(bare) > 1) + 1) if bare else ():
-            found.append(replace(
-                track, id=len(tracks) + len(found) + 1, first=track.first + int(rows[0]), boxes=track.boxes[rows],
-                landmarks=track.landmarks[rows], scores=np.zeros(len(rows), np.float32),
-                origin=np.full(len(rows), PADDED, np.uint8),
-            ))  # fmt: skip
+            found.append(
+                replace(
+                    track,
+                    id=len(tracks) + len(found) + 1,
+                    first=track.first + int(rows[0]),
+                    boxes=track.boxes[rows],
+                    landmarks=track.landmarks[rows],
+                    scores=np.zeros(len(rows), np.float32),
+                    origin=np.full(len(rows), PADDED, np.uint8),
+                )
+            )
     return found
 
 
@@ -312,10 +346,18 @@ def _share(box: NDArray[np.floating], of: NDArray[np.floating]) -> float:
 
 
 def fill_track(
-    sightings: Sequence[Sighting], first_frame: int, last_frame: int, pad_before: float, pad_after: float,
-    times: ArrayLike | float = 25.0, *, id: int = 1, person: int = 0, notes: Sequence[str] = (),
+    sightings: Sequence[Sighting],
+    first_frame: int,
+    last_frame: int,
+    pad_before: float,
+    pad_after: float,
+    times: ArrayLike | float = 25.0,
+    *,
+    id: int = 1,
+    person: int = 0,
+    notes: Sequence[str] = (),
     config: FillConfig | None = None,
-) -> Track:  # fmt: skip
+) -> Track:
     """A track with a row for every frame, from sightings of one face.
 
     Between sightings the centre follows the smoothed motion and the box holds the straight way too; it grows with the

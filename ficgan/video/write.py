@@ -24,9 +24,7 @@ from ficgan.video.mark import add_mark, tags, unmarked
 from ficgan.video.media import EncodeOptions, Frame, RGBReader, VideoInfo, VideoSource, locator, resized
 from ficgan.video.sound import Sound
 
-__all__ = [
-    "Assembled", "Segment", "SegmentWriter", "assemble", "check_output", "finished_segments",
-]  # fmt: skip
+__all__ = ["Assembled", "Segment", "SegmentWriter", "assemble", "check_output", "finished_segments"]
 
 _SEGMENT = "ficgan-segment-{:08d}-{:08d}.nut"
 _SEGMENT_NAME = re.compile(r"ficgan-segment-(\d{8,})-(\d{8,})\.nut")
@@ -69,10 +67,16 @@ class SegmentWriter:
     """
 
     def __init__(
-        self, folder: str | os.PathLike[str], info: VideoInfo, options: EncodeOptions | None = None, *,
-        output: str | os.PathLike[str] = "film.mp4", seconds: float = 10.0, multiple: int = 1,
+        self,
+        folder: str | os.PathLike[str],
+        info: VideoInfo,
+        options: EncodeOptions | None = None,
+        *,
+        output: str | os.PathLike[str] = "film.mp4",
+        seconds: float = 10.0,
+        multiple: int = 1,
         container: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.folder, self._info, self._options = Path(folder), info, options or EncodeOptions()
         self._multiple = multiple
         container = container_of(os.fspath(output), container)
@@ -111,9 +115,14 @@ class SegmentWriter:
         if self._part is None:
             self._begin = frame.pts
             self._part = VideoWriter(
-                self.folder / _UNFINISHED, self._info, self._options, container="nut", encoding=self.encoding,
-                overwrite=True, mode=0o600,
-            )  # fmt: skip
+                self.folder / _UNFINISHED,
+                self._info,
+                self._options,
+                container="nut",
+                encoding=self.encoding,
+                overwrite=True,
+                mode=0o600,
+            )
         try:
             self._part.write(frame, image)
         except BaseException:
@@ -171,9 +180,12 @@ class Assembled:
 
 
 def check_output(
-    source: VideoSource | None, output: str | os.PathLike[str], options: EncodeOptions | None = None, *,
+    source: VideoSource | None,
+    output: str | os.PathLike[str],
+    options: EncodeOptions | None = None,
+    *,
     overwrite: bool = False,
-) -> None:  # fmt: skip
+) -> None:
     """Find out before hours of work whether the result could be written."""
     options, path = options or EncodeOptions(), Path(output)
     container = container_of(path)
@@ -205,10 +217,15 @@ def _takes_sound(source: VideoSource | None, options: EncodeOptions, container: 
 
 
 def assemble(
-    segments: Sequence[Segment], source: VideoSource | None, output: str | os.PathLike[str],
-    options: EncodeOptions | None = None, *, info: VideoInfo | None = None, overwrite: bool = False,
+    segments: Sequence[Segment],
+    source: VideoSource | None,
+    output: str | os.PathLike[str],
+    options: EncodeOptions | None = None,
+    *,
+    info: VideoInfo | None = None,
+    overwrite: bool = False,
     synthetic: bool = False,
-) -> Assembled:  # fmt: skip
+) -> Assembled:
     """Join the segments of a film and the source's sound into one file.
 
     Times stay as they are in the source, less what the source begins later than 0; where a span was chosen, the film
@@ -243,9 +260,14 @@ class _Film:
     """The pieces of a film, looked through and put together."""
 
     def __init__(
-        self, segments: Sequence[Segment], source: VideoSource | None, path: Path, options: EncodeOptions,
-        info: VideoInfo, synthetic: bool,
-    ) -> None:  # fmt: skip
+        self,
+        segments: Sequence[Segment],
+        source: VideoSource | None,
+        path: Path,
+        options: EncodeOptions,
+        info: VideoInfo,
+        synthetic: bool,
+    ) -> None:
         self.synthetic = synthetic
         """Whether it is to be marked, then whether it is."""
         self.path, self.options, self.info, self.container = path, options, info, container_of(path)
@@ -402,4 +424,3 @@ class _Film:
                         image, time = resized(reader(frame), info.width, info.height), float(pts * info.time_base)
                         writer.write(Frame(number, pts, time, image, int(self.ends[number]) - pts))
                         number += 1
-

@@ -29,18 +29,26 @@ from ficgan.anonymizers.basic import (
     obfuscate_blur,
     obfuscate_overlay,
     rgb,
-)  # fmt: skip
+)
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import detector_missing, get_detector
 from ficgan.faces.alignment import Alignment
 
 SPECS = [
-    ("eye-mask", {}), ("eye-mask", {"variant": "as_released"}), ("gaussian-noise", {}),
-    ("gaussian-noise", {"variant": "as_released"}), ("gaussian-blur", {}),
-    ("gaussian-blur", {"variant": "as_released"}), ("box-blur", {}), ("pixelation", {"size": 1}),
-    ("pixelation", {"size": 1, "variant": "as_released"}), ("solid", {}), ("obfuscation-blur", {}),
-    ("obfuscation-blur", {"variant": "released"}), ("obfuscation-overlay", {"colour": "blue"}),
-]  # fmt: skip
+    ("eye-mask", {}),
+    ("eye-mask", {"variant": "as_released"}),
+    ("gaussian-noise", {}),
+    ("gaussian-noise", {"variant": "as_released"}),
+    ("gaussian-blur", {}),
+    ("gaussian-blur", {"variant": "as_released"}),
+    ("box-blur", {}),
+    ("pixelation", {"size": 1}),
+    ("pixelation", {"size": 1, "variant": "as_released"}),
+    ("solid", {}),
+    ("obfuscation-blur", {}),
+    ("obfuscation-blur", {"variant": "released"}),
+    ("obfuscation-overlay", {"colour": "blue"}),
+]
 
 
 def crops(count: int, side: int, seed: int = 0) -> Faces:
@@ -62,12 +70,15 @@ def change(name: str, faces: Faces, **parameters: object) -> float:
 
 
 @given(
-    spec=st.sampled_from(SPECS), side=st.integers(1, 70), count=st.integers(0, 3), seed=st.integers(0, 9),
+    spec=st.sampled_from(SPECS),
+    side=st.integers(1, 70),
+    count=st.integers(0, 3),
+    seed=st.integers(0, 9),
     grey=st.none() | st.integers(0, 255),
 )
 def test_any_crop_is_taken_and_none_is_changed_in_place(
     spec: tuple[str, dict[str, object]], side: int, count: int, seed: int, grey: int | None
-) -> None:  # fmt: skip
+) -> None:
     name, parameters = spec
     if name == "pixelation" and side == 1:
         return
@@ -319,14 +330,21 @@ def test_colours_that_are_none(colour: str) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        lambda: GaussianBlur(kernel=28), lambda: GaussianBlur(kernel=1), lambda: GaussianBlur(variant="as_told"),
-        lambda: BoxBlur(kernel=30), lambda: BoxBlur(kernel=0), lambda: GaussianNoise(sigma=-1.0),
-        lambda: GaussianNoise(sigma=float("nan")), lambda: Pixelation(size=0), lambda: EyeMask(scale=0.0),
-        lambda: Solid(colour="pink"), lambda: ANONYMIZERS.make("gaussian-blur", kernal=3),
+        lambda: GaussianBlur(kernel=28),
+        lambda: GaussianBlur(kernel=1),
+        lambda: GaussianBlur(variant="as_told"),
+        lambda: BoxBlur(kernel=30),
+        lambda: BoxBlur(kernel=0),
+        lambda: GaussianNoise(sigma=-1.0),
+        lambda: GaussianNoise(sigma=float("nan")),
+        lambda: Pixelation(size=0),
+        lambda: EyeMask(scale=0.0),
+        lambda: Solid(colour="pink"),
+        lambda: ANONYMIZERS.make("gaussian-blur", kernal=3),
         lambda: ANONYMIZERS.make("pixelation", size="2.5"),
     ],
 )
-def test_wrong_parameters_are_refused(wrong: Callable[[], object]) -> None:  # fmt: skip
+def test_wrong_parameters_are_refused(wrong: Callable[[], object]) -> None:
     with pytest.raises(UsageError):
         wrong()
 
@@ -384,13 +402,21 @@ box_lists = st.lists(
 
 
 @given(
-    height=st.integers(1, 90), width=st.integers(1, 90), raw=box_lists, variant=st.sampled_from(VARIANTS),
-    radius=st.sampled_from([0.05, 0.1, 0.5]), seed=st.integers(0, 99),
+    height=st.integers(1, 90),
+    width=st.integers(1, 90),
+    raw=box_lists,
+    variant=st.sampled_from(VARIANTS),
+    radius=st.sampled_from([0.05, 0.1, 0.5]),
+    seed=st.integers(0, 99),
 )
 def test_the_needed_area_alone_gives_what_the_whole_photo_gives(
-    height: int, width: int, raw: list[tuple[float, float, float, float]], variant: Literal["paper", "released"],
-    radius: float, seed: int,
-) -> None:  # fmt: skip
+    height: int,
+    width: int,
+    raw: list[tuple[float, float, float, float]],
+    variant: Literal["paper", "released"],
+    radius: float,
+    seed: int,
+) -> None:
     boxes = np.array([[x, y, x + w, y + h] for x, y, w, h in raw])
     seen = (boxes[:, :2] < (width, height)).all(1) & (boxes[:, 2:] > 0).all(1)
     boxes = boxes[seen]  # as annotated: each meets the photo

@@ -23,7 +23,7 @@ from ficgan.anonymizers.cloak import (
     _worn,
     load_verifiers,
     verifier_specs,
-)  # fmt: skip
+)
 from ficgan.errors import InputError, UsageError
 from ficgan.faces.alignment import ARCFACE_POINTS, Alignment, similarity
 from ficgan.verification import SphereFace20, load_verifier
@@ -54,9 +54,14 @@ def verifier(network: Tiny, tmp_path_factory: pytest.TempPathFactory) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
-            network, (torch.rand(2, 3, 32, 32),), str(path), dynamo=False, input_names=["image"],
-            dynamic_axes={"image": {0: "batch"}}, opset_version=16,
-        )  # fmt: skip
+            network,
+            (torch.rand(2, 3, 32, 32),),
+            str(path),
+            dynamo=False,
+            input_names=["image"],
+            dynamic_axes={"image": {0: "batch"}},
+            opset_version=16,
+        )
     return f"onnx:{path}"
 
 
@@ -95,11 +100,16 @@ def dissimilarity(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     for one, two in zip(a, b, strict=True):
         values = [
             structural_similarity(
-                one[..., c].astype(float), two[..., c].astype(float), data_range=255, gaussian_weights=True, sigma=1.5,
-                use_sample_covariance=False, full=True,
+                one[..., c].astype(float),
+                two[..., c].astype(float),
+                data_range=255,
+                gaussian_weights=True,
+                sigma=1.5,
+                use_sample_covariance=False,
+                full=True,
             )[1][5:-5, 5:-5].mean()
             for c in range(3)
-        ]  # fmt: skip
+        ]
         out.append((1 - np.mean(values)) / 2)
     return np.array(out)
 
@@ -323,8 +333,10 @@ def test_features_that_are_not_finite_are_refused(verifier: str) -> None:
 
 def test_names_of_verifiers() -> None:
     assert verifier_specs("a.onnx + sphereface20:b+c.safetensors") == [
-        "onnx:a.onnx", "sphereface20:b", "sphereface20:c.safetensors",
-    ]  # fmt: skip
+        "onnx:a.onnx",
+        "sphereface20:b",
+        "sphereface20:c.safetensors",
+    ]
     made = ANONYMIZERS.make("fawkes", verifier="a.onnx", steps="30", budget="0.01")
     assert made == Fawkes(verifier="a.onnx", steps=30, budget=0.01)
     assert made.traits.strength == "budget" and not made.traits.stochastic

@@ -20,7 +20,7 @@ from ficgan.anonymizers import (
     GaussianBlur,
     KSamePixel,
     Solid,
-)  # fmt: skip
+)
 from ficgan.anonymizers.defended import BoxInstead, Jpeg, Noise, RandomDefence, Rotation, spec_of
 from ficgan.errors import UsageError
 from ficgan.lab.stored import fingerprint
@@ -154,11 +154,14 @@ def test_fingerprints_tell_methods_in_methods_apart() -> None:
 @pytest.mark.parametrize(
     "parameters",
     [
-        {"method": "gaussian-blurr"}, {"method": "gaussian-blur:kernel=8"}, {"defence": "rotate"},
-        {"defence": "jpeg:quality=101"}, {"method": "block-permutation:key=hush"},
+        {"method": "gaussian-blurr"},
+        {"method": "gaussian-blur:kernel=8"},
+        {"defence": "rotate"},
+        {"defence": "jpeg:quality=101"},
+        {"method": "block-permutation:key=hush"},
     ],
 )
-def test_what_cannot_be_is_refused(parameters: dict[str, str]) -> None:  # fmt: skip
+def test_what_cannot_be_is_refused(parameters: dict[str, str]) -> None:
     with pytest.raises(UsageError) as error:
         ANONYMIZERS.make("defended", **parameters)
     assert "hush" not in str(error.value)

@@ -15,15 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from ficgan.anonymizers import ANONYMIZERS, Faces, generator
-from ficgan.anonymizers.dp import (
-    DPPix,
-    DPSamp,
-    DPSnow,
-    _interpolated,
-    _nearest,
-    colour_clusters,
-    samples_allowed,
-)  # fmt: skip
+from ficgan.anonymizers.dp import DPPix, DPSamp, DPSnow, _interpolated, _nearest, colour_clusters, samples_allowed
 from ficgan.errors import UsageError
 
 Images = NDArray[np.uint8]
@@ -188,21 +180,28 @@ def test_what_is_declared() -> None:
     assert DPSnow().traits.stronger == "up" and DPSnow(variant="as_released").traits.stronger == "down"
     assert DPPix.traits.strength == "eps" and DPPix.traits.stronger == "down"
     assert ANONYMIZERS.make("dp-pix", eps="2.5", block="8", m="4").settings() == {
-        "eps": 2.5, "block": 8, "m": 4, "variant": "as_described",
+        "eps": 2.5,
+        "block": 8,
+        "m": 4,
+        "variant": "as_described",
     }
 
 
 @pytest.mark.parametrize(
     ("name", "given_", "words"),
     [
-        ("dp-pix", {"eps": 0.0}, "eps is 0.0"), ("dp-pix", {"eps": math.inf}, "eps is inf"),
-        ("dp-pix", {"block": 0}, "block is 0"), ("dp-pix", {"m": 0}, "m is 0"),
-        ("dp-pix", {"block": 2.5}, "whole number"), ("dp-pix", {"variant": "x"}, "as_described, as_released"),
-        ("dp-snow", {"delta": 1.01}, "delta is 1.01"), ("dp-snow", {"delta": -0.1}, "delta is -0.1"),
+        ("dp-pix", {"eps": 0.0}, "eps is 0.0"),
+        ("dp-pix", {"eps": math.inf}, "eps is inf"),
+        ("dp-pix", {"block": 0}, "block is 0"),
+        ("dp-pix", {"m": 0}, "m is 0"),
+        ("dp-pix", {"block": 2.5}, "whole number"),
+        ("dp-pix", {"variant": "x"}, "as_described, as_released"),
+        ("dp-snow", {"delta": 1.01}, "delta is 1.01"),
+        ("dp-snow", {"delta": -0.1}, "delta is -0.1"),
         ("dp-snow", {"d": 0.5}, "no parameter 'd'"),
     ],
 )
-def test_wrong_parameters(name: str, given_: dict[str, object], words: str) -> None:  # fmt: skip
+def test_wrong_parameters(name: str, given_: dict[str, object], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         ANONYMIZERS.make(name, **given_)
 
@@ -406,7 +405,11 @@ def test_without_samples_the_image_is_grey(rng: np.random.Generator) -> None:
 
 
 @given(
-    size=st.integers(1, 33), k=st.integers(1, 30), m=st.integers(1, 20), eps=st.floats(0, 500), noise=st.booleans(),
+    size=st.integers(1, 33),
+    k=st.integers(1, 30),
+    m=st.integers(1, 20),
+    eps=st.floats(0, 500),
+    noise=st.booleans(),
     variant=st.sampled_from(["as_described", "as_released"]),
 )
 def test_every_size_and_setting(size: int, k: int, m: int, eps: float, noise: bool, variant: str) -> None:
@@ -437,10 +440,14 @@ def test_what_is_declared_samp() -> None:
 @pytest.mark.parametrize(
     ("given_", "words"),
     [
-        ({"eps": -1.0}, "eps is -1.0"), ({"eps": math.nan}, "eps is nan"), ({"k": 0}, "k is 0"), ({"m": 0}, "m is 0"),
-        ({"threshold": -1.0}, "threshold is -1.0"), ({"variant": "x"}, "as_described, as_released"),
+        ({"eps": -1.0}, "eps is -1.0"),
+        ({"eps": math.nan}, "eps is nan"),
+        ({"k": 0}, "k is 0"),
+        ({"m": 0}, "m is 0"),
+        ({"threshold": -1.0}, "threshold is -1.0"),
+        ({"variant": "x"}, "as_described, as_released"),
     ],
 )
-def test_wrong_parameters_samp(given_: dict[str, object], words: str) -> None:  # fmt: skip
+def test_wrong_parameters_samp(given_: dict[str, object], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         DPSamp(**given_)  # type: ignore[arg-type]

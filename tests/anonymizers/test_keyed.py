@@ -97,8 +97,11 @@ def test_blocks_change_places_whole_and_the_remainder_stays(side: int, data: st.
     faces = numbered(side)
     out, n = BlockPermutation(block=block, key=key)(faces)[0], side // block
     source = faces.images[0]
-    tiles = {source[r * block : r * block + block, c * block : c * block + block].tobytes(): (r, c)
-             for r in range(n) for c in range(n)}  # fmt: skip
+    tiles = {
+        source[r * block : r * block + block, c * block : c * block + block].tobytes(): (r, c)
+        for r in range(n)
+        for c in range(n)
+    }
     came = []
     for r in range(n):
         for c in range(n):
@@ -154,10 +157,13 @@ def test_the_right_key_gives_the_source_back_and_a_wrong_one_does_not(made: Anon
 
 
 @given(
-    side=st.integers(2, 40), count=st.integers(0, 3), key=st.text(max_size=4), steps=st.integers(1, 3000),
+    side=st.integers(2, 40),
+    count=st.integers(0, 3),
+    key=st.text(max_size=4),
+    steps=st.integers(1, 3000),
     which=st.sampled_from(["block", "as_described", "as_released"]),
 )
-def test_every_size_and_key_inverts(side: int, count: int, key: str, steps: int, which: str) -> None:  # fmt: skip
+def test_every_size_and_key_inverts(side: int, count: int, key: str, steps: int, which: str) -> None:
     made: Anonymizer
     if which == "block":
         made = BlockPermutation(block=max(1, side // 3), key=key)
@@ -214,9 +220,12 @@ def test_a_round_trip_is_refused(side: int, steps: int) -> None:
 
 def test_wrong_parameters_are_refused() -> None:
     for name, parameters in [
-        ("block-permutation", {"block": 0}), ("block-permutation", {"block": "a"}), ("block-permutation", {"key": 3}),
-        ("pixel-relocation", {"steps": 0}), ("pixel-relocation", {"variant": "secret"}),
-    ]:  # fmt: skip
+        ("block-permutation", {"block": 0}),
+        ("block-permutation", {"block": "a"}),
+        ("block-permutation", {"key": 3}),
+        ("pixel-relocation", {"steps": 0}),
+        ("pixel-relocation", {"variant": "secret"}),
+    ]:
         with pytest.raises(UsageError):
             ANONYMIZERS.make(name, **parameters)
 
@@ -280,12 +289,16 @@ def test_as_described_is_the_loop(rng: np.random.Generator, size: int, whole: in
 
 
 @given(
-    alpha=st.floats(0.05, 1.0), size=st.integers(1, 41), block=st.integers(1, 45), k=st.integers(1, 5),
-    key=st.text(min_size=1, max_size=100), seed=st.integers(0, 99),
+    alpha=st.floats(0.05, 1.0),
+    size=st.integers(1, 41),
+    block=st.integers(1, 45),
+    k=st.integers(1, 5),
+    key=st.text(min_size=1, max_size=100),
+    seed=st.integers(0, 99),
 )
 def test_the_right_key_gives_the_face_back_within_the_bound(
     alpha: float, size: int, block: int, k: int, key: str, seed: int
-) -> None:  # fmt: skip
+) -> None:
     try:
         key.encode()
     except UnicodeEncodeError:
@@ -313,10 +326,12 @@ def test_a_wrong_key_name_or_overlay_fails(rng: np.random.Generator) -> None:
     hidden = smooth.with_images(method(smooth))
     assert difference(method.invert(hidden), smooth.images).max() <= 1
     for wrong in (
-        replace(method, key="wrong").invert(hidden), replace(method, key="").invert(hidden),
-        replace(method, block=24).invert(hidden), method.invert(Faces(hidden.images, ("a", "b"))),
+        replace(method, key="wrong").invert(hidden),
+        replace(method, key="").invert(hidden),
+        replace(method, block=24).invert(hidden),
+        method.invert(Faces(hidden.images, ("a", "b"))),
         method.fit(random_faces(rng, 24, 96)).invert(hidden),
-    ):  # fmt: skip
+    ):
         assert difference(wrong, smooth.images).mean() > 25
 
 
@@ -456,15 +471,21 @@ def test_the_input_is_not_changed(rng: np.random.Generator) -> None:
 @pytest.mark.parametrize(
     ("given_", "words"),
     [
-        ({"alpha": 0.0}, "alpha is 0.0"), ({"alpha": 1.5}, "alpha is 1.5"), ({"alpha": math.nan}, "alpha is nan"),
-        ({"block": 0}, "block is 0"), ({"k": 0}, "k is 0"), ({"k": 25}, "there are 24 overlays"),
-        ({"variant": "as_told"}, "as_described, as_released"), ({"repair": "all"}, "impossible, extremes"),
+        ({"alpha": 0.0}, "alpha is 0.0"),
+        ({"alpha": 1.5}, "alpha is 1.5"),
+        ({"alpha": math.nan}, "alpha is nan"),
+        ({"block": 0}, "block is 0"),
+        ({"k": 0}, "k is 0"),
+        ({"k": 25}, "there are 24 overlays"),
+        ({"variant": "as_told"}, "as_described, as_released"),
+        ({"repair": "all"}, "impossible, extremes"),
         ({"overlays": np.zeros((2, 8, 8, 3), np.uint8)}, "there are 2 overlays"),
         ({"overlays": np.zeros((4, 8, 9, 3), np.uint8)}, "must be an array"),
-        ({"overlays": np.zeros((4, 8, 8, 3))}, "must be an array"), ({"overlays": "folder"}, "must be an array"),
+        ({"overlays": np.zeros((4, 8, 8, 3))}, "must be an array"),
+        ({"overlays": "folder"}, "must be an array"),
         ({"overlays": np.zeros((0, 8, 8, 3), np.uint8), "variant": "as_released"}, "there are 0 overlays"),
     ],
 )
-def test_wrong_parameters(given_: dict[str, object], words: str) -> None:  # fmt: skip
+def test_wrong_parameters(given_: dict[str, object], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         KRtio(**given_)  # type: ignore[arg-type]

@@ -26,9 +26,7 @@ def test_the_square_holds_what_of_the_face_is_in_the_photo(
 ) -> None:
     """x, y: the middle of the face, in the photo."""
     box = np.array([x - size / 2, y - size / 2, x + size / 2, y + size / 2], np.float32)
-    x0, y0, side = square(
-        Face(box, np.zeros((5, 2), np.float32), 1), (160, 220), mask_scale=scale, stepped=stepped
-    )
+    x0, y0, side = square(Face(box, np.zeros((5, 2), np.float32), 1), (160, 220), mask_scale=scale, stepped=stepped)
     wanted = 1.3 * scale * size
     assert wanted - 1e-2 <= side <= max(2, (1.2 if stepped else 1) * wanted + 1.01)
     for start, length, middle in zip((x0, y0), (220, 160), (x, y), strict=True):
@@ -81,8 +79,7 @@ def test_beyond_the_border_edge_pixels_are_repeated_and_landmarks_shift() -> Non
     ],
 )
 @pytest.mark.parametrize(
-    "faces",
-    [[face(60, 40, 50)], [face(-15, -5, 40), face(190, 130, 44)], [face(40, 40, 60), face(70, 60, 60)]],
+    "faces", [[face(60, 40, 50)], [face(-15, -5, 40), face(190, 130, 44)], [face(40, 40, 60), face(70, 60, 60)]]
 )
 def test_keyed_methods_are_undone_from_the_written_file(method: tuple[str, dict[str, Any]], faces: list[Face]) -> None:
     """Also for faces at the border, and for squares that overlap, the last one first."""

@@ -33,13 +33,25 @@ from ficgan.lab.attacks import (
     Wavelet,
     Wiener,
     WienerBlind,
-)  # fmt: skip
+)
 from ficgan.lab.attacks.base import REVERSERS, ExternalRestorer
 
 EVERY: list[Reverser] = [
-    Bicubic(), Identity(), InterpolateGrey(), KSameSubtraction(k=3), LearnPermutation(), Linear(), MeanFace(),
-    NormSparsity(kernel=5), RichardsonLucy(), RichardsonLucy(blind=True), Ridge(), Wavelet(), Wiener(), WienerBlind(),
-]  # fmt: skip
+    Bicubic(),
+    Identity(),
+    InterpolateGrey(),
+    KSameSubtraction(k=3),
+    LearnPermutation(),
+    Linear(),
+    MeanFace(),
+    NormSparsity(kernel=5),
+    RichardsonLucy(),
+    RichardsonLucy(blind=True),
+    Ridge(),
+    Wavelet(),
+    Wiener(),
+    WienerBlind(),
+]
 ids = [f"{one.name}{'-blind' if getattr(one, 'blind', False) else ''}" for one in EVERY]
 
 

@@ -30,7 +30,7 @@ from ficgan.lab.attacks.diffusion import (
     posterior,
     sample,
     target,
-)  # fmt: skip
+)
 from ficgan.lab.attacks.revelio import PREDICTIONS, SCHEDULES, Schedule
 
 LINEAR = Schedule(50, 1e-3, 0.2)
@@ -158,9 +158,14 @@ def awake(network: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
 
 @settings(max_examples=6)
 @given(
-    batch=st.integers(1, 3), levels=st.integers(1, 3), base=st.sampled_from([4, 6, 12]), patch=st.sampled_from([1, 2]),
-    blocks=st.integers(1, 2), head=st.sampled_from([0, 4]), times=st.integers(1, 2),
-)  # fmt: skip
+    batch=st.integers(1, 3),
+    levels=st.integers(1, 3),
+    base=st.sampled_from([4, 6, 12]),
+    patch=st.sampled_from([1, 2]),
+    blocks=st.integers(1, 2),
+    head=st.sampled_from([0, 4]),
+    times=st.integers(1, 2),
+)
 def test_an_answer_has_the_shape_of_its_image(
     batch: int, levels: int, base: int, patch: int, blocks: int, head: int, times: int
 ) -> None:

@@ -23,7 +23,7 @@ from ficgan.lab.attacks import (
     Pairs,
     Ridge,
     another_key,
-)  # fmt: skip
+)
 from ficgan.registry import param
 
 

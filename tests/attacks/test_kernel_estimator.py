@@ -71,11 +71,14 @@ def test_a_literal_kernel_is_pytorch_s_blur(sides: tuple[int, int]) -> None:
 @pytest.mark.parametrize(
     "parameters",
     [
-        {"rule": "half"}, {"kernel_y": 4}, {"variant": "as_released", "sigma": 3.0},
-        {"variant": "as_released", "rule": "sixth"}, {"sigma": 0.0},
+        {"rule": "half"},
+        {"kernel_y": 4},
+        {"variant": "as_released", "sigma": 3.0},
+        {"variant": "as_released", "rule": "sixth"},
+        {"sigma": 0.0},
     ],
 )
-def test_parameters_that_cannot_be_are_refused(parameters: dict[str, object]) -> None:  # fmt: skip
+def test_parameters_that_cannot_be_are_refused(parameters: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         GaussianBlur(**parameters)  # type: ignore[arg-type]
 

@@ -27,7 +27,7 @@ from ficgan.lab.attacks.networks import (
     discriminator_loss,
     generator_loss,
     halvings_for,
-)  # fmt: skip
+)
 from ficgan.lab.attacks.training import STATE, WEIGHTS
 from ficgan.models import load_tensors
 
@@ -68,9 +68,15 @@ class TestSsim:
         mine = ssim(x, y)
         for index in range(2):
             _, field = structural_similarity(
-                x[index].numpy(), y[index].detach().numpy(), channel_axis=0, data_range=1.0, full=True,
-                gaussian_weights=True, sigma=1.5, use_sample_covariance=False,
-            )  # fmt: skip
+                x[index].numpy(),
+                y[index].detach().numpy(),
+                channel_axis=0,
+                data_range=1.0,
+                full=True,
+                gaussian_weights=True,
+                sigma=1.5,
+                use_sample_covariance=False,
+            )
             assert float(mine[index].detach()) == pytest.approx(field[:, 5:-5, 5:-5].mean(), abs=1e-5)
         mine.sum().backward()
         assert y.grad is not None and float(y.grad.abs().sum()) > 0
@@ -277,11 +283,13 @@ class TestFiles:
     @pytest.mark.parametrize(
         ("spoil", "told"),
         [
-            ("missing", "does not exist"), ("cut", "damaged|cannot be read|incomplete"),
-            ("foreign", "not written by ficgan"), ("model", "not a"),
+            ("missing", "does not exist"),
+            ("cut", "damaged|cannot be read|incomplete"),
+            ("foreign", "not written by ficgan"),
+            ("model", "not a"),
         ],
     )
-    def test_a_file_that_is_no_attacker(self, tmp_path: Path, spoil: str, told: str) -> None:  # fmt: skip
+    def test_a_file_that_is_no_attacker(self, tmp_path: Path, spoil: str, told: str) -> None:
         from safetensors.torch import save_file
 
         path = tmp_path / "a.safetensors"

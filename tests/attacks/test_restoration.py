@@ -26,7 +26,7 @@ from ficgan.lab.attacks.deconvolution import (
     hyper_laplacian,
     spectrum,
 )
-from ficgan.lab.attacks.restoration import HIGH, LOW, analyse, bayes_shrunk, synthesise  # fmt: skip
+from ficgan.lab.attacks.restoration import HIGH, LOW, analyse, bayes_shrunk, synthesise
 
 
 def blurred(faces: Faces, width: int) -> Faces:

@@ -12,14 +12,7 @@ from sklearn import metrics
 
 from ficgan.errors import FicganError
 from ficgan.lab.attacks import revelio
-from ficgan.lab.attacks.revelio import (
-    RULES,
-    Metric,
-    Rule,
-    choose_threshold,
-    ood_curve,
-    retrieve,
-)
+from ficgan.lab.attacks.revelio import RULES, Metric, Rule, choose_threshold, ood_curve, retrieve
 
 
 def distance(a: np.ndarray, b: np.ndarray, metric: str) -> float:
@@ -49,10 +42,15 @@ def slow(candidates: np.ndarray, gallery: np.ndarray, people: np.ndarray, metric
 
 
 @given(
-    probes=st.integers(1, 5), n=st.integers(1, 7), size=st.integers(1, 12), names=st.integers(1, 4),
-    metric=st.sampled_from(["euclidean", "cosine"]), rule=st.sampled_from(RULES), seed=st.integers(0, 99),
+    probes=st.integers(1, 5),
+    n=st.integers(1, 7),
+    size=st.integers(1, 12),
+    names=st.integers(1, 4),
+    metric=st.sampled_from(["euclidean", "cosine"]),
+    rule=st.sampled_from(RULES),
+    seed=st.integers(0, 99),
     unread=st.floats(0, 0.6),
-)  # fmt: skip
+)
 def test_retrieval_is_the_slow_loop(
     probes: int, n: int, size: int, names: int, metric: Metric, rule: Rule, seed: int, unread: float
 ) -> None:

@@ -21,9 +21,19 @@ from ficgan.lab.attacks.learned import load_attacker, to_tensor
 from ficgan.lab.attacks.revelio import SCHEDULES, Revelio, fine_tune
 
 TINY = Revelio(
-    size=16, base=16, mults="1-2", blocks=1, batch=4, epochs=120, lr=4e-3, predicts="clear", samples=8,
-    precision="float32", device="cpu", flip=False,
-)  # fmt: skip
+    size=16,
+    base=16,
+    mults="1-2",
+    blocks=1,
+    batch=4,
+    epochs=120,
+    lr=4e-3,
+    predicts="clear",
+    samples=8,
+    precision="float32",
+    device="cpu",
+    flip=False,
+)
 
 
 def pairs(n: int = 4, size: int = 16, seed: int = 0) -> Pairs:
@@ -182,20 +192,29 @@ def test_what_auto_came_to_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"guidance": 2.0}, "dropped"), ({"mults": "1-x"}, "whole numbers"), ({"steps": 5}, "too few"),
-        ({"preset": "huge"}, "use one of"), ({"predicts": "score"}, "use one of"),
+        ({"guidance": 2.0}, "dropped"),
+        ({"mults": "1-x"}, "whole numbers"),
+        ({"steps": 5}, "too few"),
+        ({"preset": "huge"}, "use one of"),
+        ({"predicts": "score"}, "use one of"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(given: dict[str, object], said: str) -> None:  # fmt: skip
+def test_settings_that_cannot_work_are_refused(given: dict[str, object], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         REVERSERS.make("revelio", **given)
 
 
 def test_the_papers_attacker_can_be_made() -> None:
     made = REVERSERS.make(
-        "revelio", preset="sr3", schedule="sr3", predicts="noise", sampler="ancestral-beta", samples="2000", lr="5e-5",
+        "revelio",
+        preset="sr3",
+        schedule="sr3",
+        predicts="noise",
+        sampler="ancestral-beta",
+        samples="2000",
+        lr="5e-5",
         size="256",
-    )  # fmt: skip
+    )
     assert isinstance(made, Revelio)
     assert len(made.way.steps()) == 2000 and made.architecture.mults == (1, 2, 4, 8, 8)
 

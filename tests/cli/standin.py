@@ -20,9 +20,19 @@ from ficgan.video.plan import VideoResult
 from ficgan.video.project import Project, Source
 
 KEYS = {
-    "inputs", "written", "failed", "faces", "uncovered", "reidentified", "seconds", "skipped", "no_face", "frames",
-    "damaged", "review",
-}  # fmt: skip
+    "inputs",
+    "written",
+    "failed",
+    "faces",
+    "uncovered",
+    "reidentified",
+    "seconds",
+    "skipped",
+    "no_face",
+    "frames",
+    "damaged",
+    "review",
+}
 
 
 BLUE, GREEN = (30, 60, 200), (20, 120, 40)

@@ -34,10 +34,12 @@ CONFIG = {
     "attacker": {"name": "autoencoder", "size": 16, "epochs": 3, "batch": 8, "lr": 0.003},
     "anonymizer": {"method": "block-permutation", "block": 8},
     "set": {
-        "size": SIDE, "aligned": True, "licence": "none, made up",
+        "size": SIDE,
+        "aligned": True,
+        "licence": "none, made up",
         "split": {"background": 2, "attacker": 14, "test": 8, "enrolment": 0.5},
     },
-}  # fmt: skip
+}
 
 
 class Middle:
@@ -153,15 +155,17 @@ def test_an_interrupted_training_says_how_to_go_on(
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("autoencoder65",), 2, "did you mean autoencoder6"), (("CONFIG", "attacker.sise=16"), 2, "did you mean size"),
+        (("autoencoder65",), 2, "did you mean autoencoder6"),
+        (("CONFIG", "attacker.sise=16"), 2, "did you mean size"),
         (("CONFIG", "attacker=ridge"), 2, "learns within an evaluation"),
         (("CONFIG", "set.split.attacker=0"), 2, "nobody to learn from"),
-        (("CONFIG", "--layout", "celebaa"), 2, "celeba"), (("CONFIG", "--device", "tpu"), 2, "tpu"),
+        (("CONFIG", "--layout", "celebaa"), 2, "celeba"),
+        (("CONFIG", "--device", "tpu"), 2, "tpu"),
     ],
 )
 def test_mistakes_are_one_sentence(
     words: tuple[str, ...], code: int, said: str, faces: Path, config: Path, tmp_path: Path
-) -> None:  # fmt: skip
+) -> None:
     words = tuple(str(config) if word == "CONFIG" else word for word in words)
     got, out, err = call("train", *words, "--data", faces, "--labels", faces / "labels.csv", "-o", tmp_path / "r")
     told = err.replace(NOTICE + "\n", "")
@@ -188,8 +192,11 @@ def test_guesses_mirror_the_folder_and_overwrite_nothing(
     assert code == 3 and "wide.png" in err and "square" in err and NOTICE in err
     done = json.loads(out)
     assert {key: done[key] for key in ("inputs", "faces", "written", "failed")} == {
-        "inputs": 3, "faces": 2, "written": 2, "failed": 1,
-    }  # fmt: skip
+        "inputs": 3,
+        "faces": 2,
+        "written": 2,
+        "failed": 1,
+    }
     with Image.open(tmp_path / "out" / "deep" / "b.png") as guess:
         assert guess.size == (SIDE, SIDE)
     before = (tmp_path / "out" / "a.png").read_bytes()
@@ -242,8 +249,14 @@ def test_the_evaluation_computes_where_it_is_told(
         learned, "load_attacker", lambda path, device: given.append(device) or load(path, device=device)
     )
     words = (
-        "evaluate", trained[0] / "attacker.safetensors", "--data", faces, "--labels", faces / "labels.csv", "--quiet",
-    )  # fmt: skip
+        "evaluate",
+        trained[0] / "attacker.safetensors",
+        "--data",
+        faces,
+        "--labels",
+        faces / "labels.csv",
+        "--quiet",
+    )
     code, said, err = call(*words, "-o", tmp_path / "out", "--resamples", "20", "--no-report", "--device", "cpu")
     assert code == 0 and set(given) == {"cpu"}, err
     assert "autoencoder (trained)" in {one["attacker"] for one in json.loads(said)["reversed"]}
@@ -268,17 +281,22 @@ def test_the_evaluation_tests_people_it_never_saw(
     text = (out / "results.json").read_text()
     assert str(trained[0]) not in text and "made up" in text and json.loads(said)["report"] == ["report.html"]
     metrics = {
-        one["metric"] for trial in json.loads(text)["trials"] for one in trial["figures"]
+        one["metric"]
+        for trial in json.loads(text)["trials"]
+        for one in trial["figures"]
         if trial["attacker"] == "autoencoder (trained)"
-    }  # fmt: skip
+    }
     assert {"rank-1", "reversibility", "PSNR", "IDD"} <= metrics
     code, _, err = call(*words, "--no-report", "--quiet")
     assert code == 0, err
     before = (out / "results.json").read_bytes()
     for more, what in (
-        (("--method", "block-permutation:block=4"), "methods"), (("--scenario", "reversed-specialised"), "scenarios"),
-        (("--judge", "insightface"), "judges"), (("--people", "20"), "data"), (("--seed", "1"), "bootstrap"),
-    ):  # fmt: skip
+        (("--method", "block-permutation:block=4"), "methods"),
+        (("--scenario", "reversed-specialised"), "scenarios"),
+        (("--judge", "insightface"), "judges"),
+        (("--people", "20"), "data"),
+        (("--seed", "1"), "bootstrap"),
+    ):
         code, _, err = call(*words, *more, "--quiet")
         assert code == 2 and "another folder" in err and f"(other {what})" in err
     mark = json.loads((out / "evaluation.json").read_text())
@@ -313,11 +331,17 @@ def matrix_of(weights: Path, faces: Path, **split: int) -> MatrixConfig:
     """A matrix in which an attacker from a file is tried on a division of its own."""
     parts = {**CONFIG["set"]["split"], **split}  # type: ignore[index]
     one = {"name": "made", "path": str(faces), "labels": str(faces / "labels.csv"), "size": SIDE, "aligned": True}
-    return MatrixConfig.model_validate({
-        "sets": [{**one, "split": parts}], "methods": ["block-permutation:block=8"], "resamples": 20,
-        "scenarios": ["clear", "naive", "reversed-general"], "general": [f"trained:file={weights}"],
-        "utility": False, "reversal_metrics": False,
-    })  # fmt: skip
+    return MatrixConfig.model_validate(
+        {
+            "sets": [{**one, "split": parts}],
+            "methods": ["block-permutation:block=8"],
+            "resamples": 20,
+            "scenarios": ["clear", "naive", "reversed-general"],
+            "general": [f"trained:file={weights}"],
+            "utility": False,
+            "reversal_metrics": False,
+        }
+    )
 
 
 def test_a_matrix_refuses_people_that_a_trained_attacker_learnt_from(

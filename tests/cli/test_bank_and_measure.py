@@ -256,10 +256,18 @@ def test_measure_reports_every_setting(checkpoint: Path, faces: Path, tmp_path: 
     done = CliRunner().invoke(
         measure,
         [
-            "--checkpoint", str(checkpoint), "--bank", str(tmp_path / "bank.safetensors"), "--aligned", str(faces),
-            "--k", "5", "--limit", "3",
+            "--checkpoint",
+            str(checkpoint),
+            "--bank",
+            str(tmp_path / "bank.safetensors"),
+            "--aligned",
+            str(faces),
+            "--k",
+            "5",
+            "--limit",
+            "3",
         ],
-    )  # fmt: skip
+    )
     assert done.exit_code == 0, done.output
     rows = json.loads(done.stdout.splitlines()[-1])["aligned"]
     assert [row["setting"] for row in rows] == ["clear", "reconstruction", "i = 0", "i = 3"]

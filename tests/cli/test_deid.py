@@ -154,8 +154,9 @@ def test_collisions_are_found_before_any_work(tmp_path: Path, engine: StandIn) -
     photo(tmp_path / "x/other.png")  # a collision concerns its two files only
     summary, said = call(tmp_path / "x", "-o", tmp_path / "rest", code=3)
     assert (summary["written"], summary["failed"]) == (1, 2) and files(tmp_path / "rest") == {
-        "other.png", "other.png.json"
-    }  # fmt: skip
+        "other.png",
+        "other.png.json",
+    }
     assert said.count("would both become") == 2
     engine.keys.clear()
     call(tmp_path / "y/a.png", tmp_path / "y/a.png", tmp_path / "y", "-o", tmp_path / "out")  # one file, thrice named
@@ -325,9 +326,7 @@ def test_threads_give_the_same_files_in_the_same_order(tmp_path: Path, engine: S
 
         engine._change = overlap
         engine.keys.clear()
-        summary, said = call(
-            tmp_path / "in", "-o", tmp_path / str(jobs), "--jobs", jobs, "--progress", "text", code=3
-        )  # fmt: skip
+        summary, said = call(tmp_path / "in", "-o", tmp_path / str(jobs), "--jobs", jobs, "--progress", "text", code=3)
         lines = [line for line in said.splitlines() if "library" not in line]
         content = {name: (tmp_path / str(jobs) / name).read_bytes() for name in files(tmp_path / str(jobs))}
         del summary["seconds"]

@@ -41,15 +41,7 @@ def test_json(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_everything_is_probed_and_nothing_raises() -> None:
     found = diagnosis.diagnose()
-    assert list(found.sections) == [
-        "versions",
-        "libraries",
-        "devices",
-        "ops",
-        "detectors",
-        "recognizers",
-        "pretrained",
-    ]
+    assert list(found.sections) == ["versions", "libraries", "devices", "ops", "detectors", "recognizers", "pretrained"]
     assert all(found.sections.values())
     names = {finding.name: finding for section in found.sections.values() for finding in section}
     assert names["torch"].ok and names["torch + torchvision"].ok
@@ -65,9 +57,7 @@ def test_a_probe_that_fails_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(diagnosis, "_libraries", fail)
     monkeypatch.setattr(diagnosis, "_devices", fail)
     found = diagnosis.diagnose()
-    assert found.sections["libraries"] == [
-        Finding("libraries", False, "RuntimeError: driver mismatch", required=True)
-    ]
+    assert found.sections["libraries"] == [Finding("libraries", False, "RuntimeError: driver mismatch", required=True)]
     assert not found.sections["devices"][0].required
     assert found.sections["pretrained"]
 

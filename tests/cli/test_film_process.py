@@ -26,9 +26,7 @@ RUN = "import sys; from ficgan.cli.main import main; main()"
 
 
 def start(*arguments: Any, before: str = "") -> subprocess.Popen[str]:
-    environment = {
-        **os.environ, "PYTHONPATH": str(Path(command.__file__).parents[2]), "OMP_NUM_THREADS": "1",
-    }  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": str(Path(command.__file__).parents[2]), "OMP_NUM_THREADS": "1"}
     line = [sys.executable, "-c", before + RUN, *map(str, arguments)]
     with interruptible():
         return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
@@ -82,15 +80,17 @@ def test_bad_films_fail_each_in_a_sentence_and_stop_nobody(clip: Path, tmp_path:
         "deid", bad, bad / "missing.mp4", "-o", tmp_path / "out", "--mode", "solid", "--no-verify", code=3
     )
     assert (summary["inputs"], summary["written"], summary["failed"], summary["damaged"]) == (7, 2, 5, 1)
-    assert names(tmp_path / "out") == {
-        "cut.mkv", "cut.mkv.json", "manifest.jsonl", "z-good.mp4", "z-good.mp4.json",
-    }  # fmt: skip
+    assert names(tmp_path / "out") == {"cut.mkv", "cut.mkv.json", "manifest.jsonl", "z-good.mp4", "z-good.mp4.json"}
     assert names(bad) == before and summary["frames"] > 45
     errors = [line for line in said if line.startswith("Error: ")]
     for name, words in {
-        "audio.mp4": "only sound", "headless.mp4": "no video", "text.mp4": "no video", "empty.mp4": "is empty",
-        "missing.mp4": "no such file", "cut.mkv": "cut off at",
-    }.items():  # fmt: skip
+        "audio.mp4": "only sound",
+        "headless.mp4": "no video",
+        "text.mp4": "no video",
+        "empty.mp4": "is empty",
+        "missing.mp4": "no such file",
+        "cut.mkv": "cut off at",
+    }.items():
         (line,) = (line for line in errors if f"{bad / name}: " in line)
         assert words in line
     assert len(errors) == 6 and len(said) == 7  # and the word on voices
@@ -115,9 +115,8 @@ def test_what_cannot_be_opened_leaves_nothing(tmp_path: Path, source: str, words
 @pytest.mark.parametrize("limit", [8_000, pytest.param(500, marks=pytest.mark.slow)])
 def test_a_full_disk(clip: Path, tmp_path: Path, limit: int) -> None:
     summary, said = run(
-        "deid", clip, "-o", tmp_path / "out/b.mp4", "--mode", "solid", "--no-verify", code=3,
-        before=FULL.format(limit),
-    )  # fmt: skip
+        "deid", clip, "-o", tmp_path / "out/b.mp4", "--mode", "solid", "--no-verify", code=3, before=FULL.format(limit)
+    )
     assert summary["failed"] == 1 and len([line for line in said if line.startswith("Error: ")]) == 1
     assert names(tmp_path) == set()
 

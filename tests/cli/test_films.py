@@ -36,9 +36,19 @@ def pairs(tmp_path: Path, *names: str, out: str | None = None, **options: Any) -
 
 @pytest.mark.parametrize(
     ("name", "result"),
-    [("a.mp4", "a.mp4"), ("a.MKV", "a.MKV"), ("a.webm", "a.webm"), ("a.mpg", "a.mp4"), ("a.ts", "a.mp4"),
-     ("a.wmv", "a.mp4"), ("a.mov", "a.mov"), ("a.avi", "a.avi"), ("a.y4m", "a.mp4"), ("a.apng", "a.webp")],
-)  # fmt: skip
+    [
+        ("a.mp4", "a.mp4"),
+        ("a.MKV", "a.MKV"),
+        ("a.webm", "a.webm"),
+        ("a.mpg", "a.mp4"),
+        ("a.ts", "a.mp4"),
+        ("a.wmv", "a.mp4"),
+        ("a.mov", "a.mov"),
+        ("a.avi", "a.avi"),
+        ("a.y4m", "a.mp4"),
+        ("a.apng", "a.webp"),
+    ],
+)
 def test_suffixes(tmp_path: Path, name: str, result: str) -> None:
     film(tmp_path / "in" / name)
     assert pairs(tmp_path, "in", out="out") == {name: f"out/{result}"}
@@ -110,10 +120,15 @@ def test_a_file_that_looks_like_a_pattern_is_a_file(tmp_path: Path, engine: Stan
 
 @pytest.mark.parametrize(
     ("source", "out", "said"),
-    [("a.png", "b.mp4", "a photo becomes no .mp4"), ("a.mp4", "b.png", "a film becomes no .png"),
-     ("a.mp4", "b.mpg", ".mpg is only read; choose a name that ends in .mp4"), ("a.png", "b.bmp", "ends in .png"),
-     ("a.mp4", "a.mp4", "one file"), ("both", "b.mp4", "name of one file")],
-)  # fmt: skip
+    [
+        ("a.png", "b.mp4", "a photo becomes no .mp4"),
+        ("a.mp4", "b.png", "a film becomes no .png"),
+        ("a.mp4", "b.mpg", ".mpg is only read; choose a name that ends in .mp4"),
+        ("a.png", "b.bmp", "ends in .png"),
+        ("a.mp4", "a.mp4", "one file"),
+        ("both", "b.mp4", "name of one file"),
+    ],
+)
 def test_impossible_results(tmp_path: Path, source: str, out: str, said: str) -> None:
     photo(tmp_path / "a.png")
     film(tmp_path / "a.mp4")
@@ -241,8 +256,12 @@ def test_options_reach_the_film(tmp_path: Path, engine: StandIn) -> None:
     (given,) = engine.films
     settings, rules, encode = given["settings"], given["rules"], given["encode"]
     assert (settings.stride, settings.pad, settings.link, settings.fallback, settings.mask_scale) == (
-        3, 0.7, "job", "blur", 1.3,
-    )  # fmt: skip
+        3,
+        0.7,
+        "job",
+        "blur",
+        1.3,
+    )
     assert (settings.mode, settings.verify, settings.detect_size, settings.segment) == ("mosaic", "full", 640, 2)
     assert (given["start"], given["end"]) == (90, 120.5) and given["overwrite"] is True
     assert given["project"] == tmp_path / "p"
@@ -260,9 +279,16 @@ def test_defaults_of_films(tmp_path: Path, engine: StandIn) -> None:
 
 @pytest.mark.parametrize(
     ("words", "audio", "k"),
-    [("", "copy", 3000), ("-k", "copy", 3000), ("--k 50 -k", "copy", 50), ("--audio drop", "drop", 3000),
-     ("--audio drop -k", "copy", 3000), ("-k --audio drop", "drop", 3000), ("--keep-audio", "copy", 3000)],
-)  # fmt: skip
+    [
+        ("", "copy", 3000),
+        ("-k", "copy", 3000),
+        ("--k 50 -k", "copy", 50),
+        ("--audio drop", "drop", 3000),
+        ("--audio drop -k", "copy", 3000),
+        ("-k --audio drop", "drop", 3000),
+        ("--keep-audio", "copy", 3000),
+    ],
+)
 def test_short_k_keeps_the_sound_and_the_later_one_counts(
     tmp_path: Path, engine: StandIn, words: str, audio: str, k: int
 ) -> None:
@@ -281,12 +307,36 @@ def test_short_k_with_a_number_is_told(tmp_path: Path, engine: StandIn, monkeypa
 
 @pytest.mark.parametrize(
     "words",
-    ["--start x", "--start -1", "--start 1:2:3:4", "--start nan", "--end inf", "--keep-span 5", "--keep-span -",
-     "--keep-span 9-5", "--keep-span 5-5", "--keep-span a-b", "--keep-box 1,2,3", "--keep-box 1,2,3,x",
-     "--keep-box 5,5,5,9", "--keep-box 5,5,9,1", "--keep-box 0,0,inf,9", "--keep none.jpg", "--only none.jpg",
-     "--keep broken.jpg", "--stride 0", "--pad -1", "--pad nan", "--link all", "--verify some", "--fallback ficgan",
-     "--audio mute", "--crf 64", "--crf -1"],
-)  # fmt: skip
+    [
+        "--start x",
+        "--start -1",
+        "--start 1:2:3:4",
+        "--start nan",
+        "--end inf",
+        "--keep-span 5",
+        "--keep-span -",
+        "--keep-span 9-5",
+        "--keep-span 5-5",
+        "--keep-span a-b",
+        "--keep-box 1,2,3",
+        "--keep-box 1,2,3,x",
+        "--keep-box 5,5,5,9",
+        "--keep-box 5,5,9,1",
+        "--keep-box 0,0,inf,9",
+        "--keep none.jpg",
+        "--only none.jpg",
+        "--keep broken.jpg",
+        "--stride 0",
+        "--pad -1",
+        "--pad nan",
+        "--link all",
+        "--verify some",
+        "--fallback ficgan",
+        "--audio mute",
+        "--crf 64",
+        "--crf -1",
+    ],
+)
 def test_usage_errors(tmp_path: Path, engine: StandIn, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     film(tmp_path / "a.mp4")

@@ -23,9 +23,13 @@ from ficgan.errors import FicganError, InputError, UsageError
 
 CLI = Path(group.__file__).parent
 LAB = {
-    "attack.py": None, "evaluate.py": None, "evaluate_paper.py": None, "measure.py": None, "people.py": None,
+    "attack.py": None,
+    "evaluate.py": None,
+    "evaluate_paper.py": None,
+    "measure.py": None,
+    "people.py": None,
     "pointcloud.py": {"evaluate", "_study"},
-}  # fmt: skip
+}
 """Files, or functions of them, that may import ficgan.lab: those of the commands that evaluate."""
 SHORT = "Error: not enough memory: allow more, run less at once (--jobs, --batch), or take smaller files\n"
 HELP = """
@@ -142,9 +146,7 @@ def test_each_command_is_where_the_group_says_and_says_the_same(name: str) -> No
         (ModuleNotFoundError("No module named 'torch'"), "ficgan doctor"),
     ],
 )
-def test_a_missing_library_is_one_sentence(
-    monkeypatch: pytest.MonkeyPatch, error: ImportError, advice: str
-) -> None:
+def test_a_missing_library_is_one_sentence(monkeypatch: pytest.MonkeyPatch, error: ImportError, advice: str) -> None:
     def fail(name: str) -> object:
         raise error
 
@@ -187,13 +189,17 @@ def test_a_command_ends_with_a_line_of_json(failed: bool, code: int) -> None:
         (UsageError("b"), 2, "Error: b\n"),
         (InputError("c\nd"), 3, "Error: c d\n"),
         (KeyboardInterrupt(), 130, "Interrupted.\n"),
-        (KeyboardInterrupt("stopped at 3 kimg;\nthe same command goes on"), 130,
-         "Interrupted: stopped at 3 kimg; the same command goes on\n"),
+        (
+            KeyboardInterrupt("stopped at 3 kimg;\nthe same command goes on"),
+            130,
+            "Interrupted: stopped at 3 kimg; the same command goes on\n",
+        ),
         (click.Abort(), 130, "Interrupted.\n"),
         (BrokenPipeError(), 1, ""),
         (ValueError("x\ny"), 1, "Error: ValueError: x y\n"),
         (OSError(28, "No space left on device", "/f"), 1, "Error: No space left on device: /f\n"),
-        (MemoryError(), 1, SHORT), (OSError(12, "Cannot allocate memory"), 1, SHORT),
+        (MemoryError(), 1, SHORT),
+        (OSError(12, "Cannot allocate memory"), 1, SHORT),
         (RuntimeError("[enforce fail at alloc_cpu.cpp:1] . DefaultCPUAllocator: can't allocate memory"), 1, SHORT),
         (RuntimeError("[enforce fail a"), 1, SHORT),
         (RuntimeError("[enforce fail at x.cc]"), 1, "Error: RuntimeError: [enforce fail at x.cc]\n"),

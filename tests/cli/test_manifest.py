@@ -115,19 +115,35 @@ def test_what_no_work_begins_on_is_told_and_written_down(tmp_path: Path, engine:
     photo(tmp_path / "some.gif").rename(folder / "still.avi")
     photo(tmp_path / "two.gif", save_all=True, append_images=[Image.new("RGB", (48, 32))]).rename(folder / "moves.mov")
     for name, head in {
-        "film.jpg": b"\0\0\0\x20ftypisom", "film.png": b"\x1aE\xdf\xa3", "film.webp": b"RIFF\0\0\0\0AVI ",
-        "old.tif": b"\0\0\0\x08wide", "raw.NEF": b"II*\0", "deep/scan.pdf": b"%PDF", "notes.txt": b"x",
-        "._raw.nef": b"", "stream.mjpeg": b"\xff\xd8\xff",
-    }.items():  # fmt: skip
+        "film.jpg": b"\0\0\0\x20ftypisom",
+        "film.png": b"\x1aE\xdf\xa3",
+        "film.webp": b"RIFF\0\0\0\0AVI ",
+        "old.tif": b"\0\0\0\x08wide",
+        "raw.NEF": b"II*\0",
+        "deep/scan.pdf": b"%PDF",
+        "notes.txt": b"x",
+        "._raw.nef": b"",
+        "stream.mjpeg": b"\xff\xd8\xff",
+    }.items():
         film(folder / name, head + bytes(200))
     (folder / "link.jpg").symlink_to("nowhere")
     os.mkfifo(folder / "pipe.jpg")
     said = {
-        "same.bmp": "both become", "same.gif": "both become", long: "1 bytes too long", "photo.mp4": "is a photo",
-        "still.mkv": "is a photo", "still.avi": "is a photo", "film.jpg": "is a film", "film.png": "is a film",
-        "film.webp": "is a film", "old.tif": "is a film", "raw.NEF": ".nef files are not read",
-        "deep/scan.pdf": ".pdf files are not read", "link.jpg": "a link to nothing", "pipe.jpg": "not a file",
-    }  # fmt: skip
+        "same.bmp": "both become",
+        "same.gif": "both become",
+        long: "1 bytes too long",
+        "photo.mp4": "is a photo",
+        "still.mkv": "is a photo",
+        "still.avi": "is a photo",
+        "film.jpg": "is a film",
+        "film.png": "is a film",
+        "film.webp": "is a film",
+        "old.tif": "is a film",
+        "raw.NEF": ".nef files are not read",
+        "deep/scan.pdf": ".pdf files are not read",
+        "link.jpg": "a link to nothing",
+        "pipe.jpg": "not a file",
+    }
     for words in ([], ["--skip-existing"]):
         summary, heard = call(folder, "-o", out, *words, code=3)
         assert summary["failed"] == len(said) and summary["inputs"] == len(said) + 3 and engine.loaded == 1

@@ -64,9 +64,15 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         (faces / f"p{person}").mkdir(parents=True)
         Image.fromarray(rng.integers(0, 256, (20, 20, 3), dtype=np.uint8)).save(faces / f"p{person}" / "0.png")
     return [
-        "--checkpoint", str(tmp_path / "m.safetensors"), "--bank", str(tmp_path / "b.safetensors"),
-        "--aligned", str(faces), "--k", "5",
-    ]  # fmt: skip
+        "--checkpoint",
+        str(tmp_path / "m.safetensors"),
+        "--bank",
+        str(tmp_path / "b.safetensors"),
+        "--aligned",
+        str(faces),
+        "--k",
+        "5",
+    ]
 
 
 def test_bars_are_written_step_by_step_and_summed_up_in_a_line(files: list[str], tmp_path: Path) -> None:
@@ -101,15 +107,19 @@ def test_bars_are_written_step_by_step_and_summed_up_in_a_line(files: list[str],
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--bars"], "give -o"), (["-o", "out"], "give --bars too"), (["--train", "x.tar"], "give --bars too"),
-        (["--clip", "x.mp4"], "give --bars too"), (["--attributes", "x"], "give --bars too"),
-        (["--bars", "-o", "out", "--layer", "9"], "9"), (["--bars", "-o", "out", "--k", "99"], "99"),
+        (["--bars"], "give -o"),
+        (["-o", "out"], "give --bars too"),
+        (["--train", "x.tar"], "give --bars too"),
+        (["--clip", "x.mp4"], "give --bars too"),
+        (["--attributes", "x"], "give --bars too"),
+        (["--bars", "-o", "out", "--layer", "9"], "9"),
+        (["--bars", "-o", "out", "--k", "99"], "99"),
         (["--bars", "-o", "out", "--limit", "1"], "--limit"),
     ],
 )
 def test_wrong_options_are_one_sentence(
     files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], said: str
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(measure, [*files, *options])
     assert not Path("out").exists()
@@ -136,9 +146,11 @@ def test_the_network_that_trained_the_model_does_not_judge(
     trainer = tmp_path / "v.onnx"
     trainer.write_bytes(b"v")
     header = CheckpointHeader(
-        model=CONFIG, alignment=Alignment().to_dict(), data={"licence": "drawn"},
+        model=CONFIG,
+        alignment=Alignment().to_dict(),
+        data={"licence": "drawn"},
         training={"verifier_sha256": hashlib.sha256(b"v").hexdigest()},
-    )  # fmt: skip
+    )
     save_checkpoint(tmp_path / "m.safetensors", FICGAN(CONFIG), header)
     done = CliRunner().invoke(measure, [*files, "--bars", "-o", str(tmp_path / "out"), "--judge", f"onnx:{trainer}"])
     assert done.exit_code == 2 and "trained against" in done.stderr

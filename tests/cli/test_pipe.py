@@ -28,7 +28,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
 def moving(frames: int = FRAMES) -> np.ndarray:
     """The astronaut, moved by two pixels a frame: uint8 [n,240,320,3]."""
     photo = np.asarray(Image.open(ROOT / "tools" / "astronaut.jpg").convert("RGB"))
-    return np.stack([photo[: HEIGHT, 40 + 2 * number : 40 + 2 * number + WIDTH] for number in range(frames)])
+    return np.stack([photo[:HEIGHT, 40 + 2 * number : 40 + 2 * number + WIDTH] for number in range(frames)])
 
 
 def ficgan(data: bytes, *options: str, size: tuple[int, int] = (WIDTH, HEIGHT)) -> subprocess.CompletedProcess[bytes]:
@@ -43,15 +43,23 @@ def test_between_two_ffmpegs(tmp_path: Path, mode: str) -> None:
     ffmpeg, source, out = imageio_ffmpeg.get_ffmpeg_exe(), tmp_path / "in.mkv", tmp_path / "out.mkv"
     raw = [*RAW, "-pix_fmt", "rgb24", "-s", f"{WIDTH}x{HEIGHT}", "-r", "25"]
     frames = moving()
-    subprocess.run([ffmpeg, *raw, "-i", "-", "-c:v", "ffv1", "-pix_fmt", "bgr0", str(source)],
-                   input=frames.tobytes(), check=True)  # fmt: skip
-    reader = subprocess.Popen([ffmpeg, "-loglevel", "error", "-i", str(source), "-f", "rawvideo",
-                               "-pix_fmt", "rgb24", "-"], stdout=subprocess.PIPE)  # fmt: skip
-    middle = subprocess.Popen([*PIPE, "--size", f"{WIDTH}x{HEIGHT}", "--fps", "25", "--mode", mode, "--seed", "3"],
-                              stdin=reader.stdout, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                              env=ENVIRONMENT)  # fmt: skip
-    writer = subprocess.Popen([ffmpeg, *raw, "-i", "-", "-c:v", "ffv1", "-pix_fmt", "bgr0", str(out)],
-                              stdin=middle.stdout)  # fmt: skip
+    subprocess.run(
+        [ffmpeg, *raw, "-i", "-", "-c:v", "ffv1", "-pix_fmt", "bgr0", str(source)], input=frames.tobytes(), check=True
+    )
+    reader = subprocess.Popen(
+        [ffmpeg, "-loglevel", "error", "-i", str(source), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"],
+        stdout=subprocess.PIPE,
+    )
+    middle = subprocess.Popen(
+        [*PIPE, "--size", f"{WIDTH}x{HEIGHT}", "--fps", "25", "--mode", mode, "--seed", "3"],
+        stdin=reader.stdout,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=ENVIRONMENT,
+    )
+    writer = subprocess.Popen(
+        [ffmpeg, *raw, "-i", "-", "-c:v", "ffv1", "-pix_fmt", "bgr0", str(out)], stdin=middle.stdout
+    )
     for process in (reader, middle):
         assert process.stdout is not None
         process.stdout.close()
@@ -59,8 +67,11 @@ def test_between_two_ffmpegs(tmp_path: Path, mode: str) -> None:
     assert (reader.wait(), middle.returncode, writer.wait()) == (0, 0, 0), said.decode()
     account = json.loads(said.splitlines()[-1])
     assert account["frames"] == FRAMES and account["tracks"] == 1 and account["look_ahead"] == 10
-    done = subprocess.run([ffmpeg, "-loglevel", "error", "-i", str(out), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"],
-                          capture_output=True, check=True).stdout  # fmt: skip
+    done = subprocess.run(
+        [ffmpeg, "-loglevel", "error", "-i", str(out), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"],
+        capture_output=True,
+        check=True,
+    ).stdout
     result = np.frombuffer(done, np.uint8).reshape(frames.shape)
     for number, (before, after) in enumerate(zip(frames, result, strict=True)):
         nose = slice(105, 130), slice(170 - 2 * number, 195 - 2 * number)
@@ -95,9 +106,13 @@ def test_bgr_is_rgb_turned_round(solid: bytes) -> None:
 
 @pytest.mark.slow
 def test_a_closed_pipe_ends_with_a_sentence() -> None:
-    process = subprocess.Popen([*PIPE, "--size", f"{WIDTH}x{HEIGHT}", "--mode", "solid", "--no-verify"],
-                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                               env=ENVIRONMENT)  # fmt: skip
+    process = subprocess.Popen(
+        [*PIPE, "--size", f"{WIDTH}x{HEIGHT}", "--mode", "solid", "--no-verify"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=ENVIRONMENT,
+    )
     assert process.stdin and process.stdout and process.stderr
     process.stdout.close()
     process.stdin.write(moving(4).tobytes())

@@ -216,8 +216,11 @@ def test_nothing_is_overwritten(tree: Path, tmp_path: Path) -> None:
 def test_pictures_of_every_kind(tree: Path, tmp_path: Path) -> None:
     sizes = {}
     for name, words in {
-        "front": (), "turned": ("--yaw", 30), "near": ("--view", "perspective"), "row": ("--views",)
-    }.items():  # fmt: skip
+        "front": (),
+        "turned": ("--yaw", 30),
+        "near": ("--view", "perspective"),
+        "row": ("--views",),
+    }.items():
         code, _, err = call("project", tree / "a/one.ply", "-o", tmp_path / f"{name}.png", *words)
         assert code == 0, err
         with Image.open(tmp_path / f"{name}.png") as picture:

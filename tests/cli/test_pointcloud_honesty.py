@@ -48,10 +48,13 @@ def test_results_are_skipped_only_where_they_would_be_made_again(scans: Path, he
     code, said, err = run(*seeded)
     assert code == 0 and said["skipped"] == 1 and said["scans"] == 0 and "1 skipped" in err
     for other, what in (
-        ((*seeded[:5], 21, *seeded[6:]), "degree or setting"), ((*seeded[:-1], 4), "seed"), (seeded[:-2], "seed"),
-        ((*seeded, "--rest", "drop"), "rest"), (("--method", "tapering", *seeded[2:]), "method"),
+        ((*seeded[:5], 21, *seeded[6:]), "degree or setting"),
+        ((*seeded[:-1], 4), "seed"),
+        (seeded[:-2], "seed"),
+        ((*seeded, "--rest", "drop"), "rest"),
+        (("--method", "tapering", *seeded[2:]), "method"),
         ((*seeded[:3], 900, *seeded[4:]), "number of points"),
-    ):  # fmt: skip
+    ):
         code, said, err = run(*other)
         assert code == 3 and said["failed"] == 1 and said["skipped"] == 0 and f"another {what}" in err, what
     code, said, _ = run(*seeded[:4], "--set", "b=0.0128", "--seed", 3)  # the same, otherwise said
@@ -63,9 +66,20 @@ def test_a_changed_source_or_target_is_no_result_of_this_run(scans: Path, heads:
     target.write_bytes((heads / "b.ply").read_bytes())
     (tmp_path / "target.landmarks.txt").write_bytes((heads / "b.landmarks.txt").read_bytes())
     words = (
-        "anonymise", scans, "-o", tmp_path / "out", "--method", "merge-2-faces", "--degree", 20, "--points", 1000,
-        "--target", target, "--skip-existing",
-    )  # fmt: skip
+        "anonymise",
+        scans,
+        "-o",
+        tmp_path / "out",
+        "--method",
+        "merge-2-faces",
+        "--degree",
+        20,
+        "--points",
+        1000,
+        "--target",
+        target,
+        "--skip-existing",
+    )
     assert call(*words)[0] == 0 and call(*words)[1]["skipped"] == 1
     head = read_cloud(target)
     write_cloud(target, Cloud(head.points + 1e-5, head.colors), overwrite=True)

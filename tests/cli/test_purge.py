@@ -35,9 +35,14 @@ def project(tmp_path: Path) -> Path:
     """A folder with all that the package writes into one."""
     folder = tmp_path / "film-project"
     track = Track(
-        1, 0, np.array([[1, 2, 3, 4]], np.float32), np.zeros((1, 5, 2), np.float32), np.ones(1, np.float32),
-        np.zeros(1, np.uint8), 1,
-    )  # fmt: skip
+        1,
+        0,
+        np.array([[1, 2, 3, 4]], np.float32),
+        np.zeros((1, 5, 2), np.float32),
+        np.ones(1, np.float32),
+        np.zeros(1, np.uint8),
+        1,
+    )
     made = Project(Source.of("film.mp4", VideoInfo(64, 48, Fraction(1, 25), None, 1, None)), np.array([0]), [track])
     made.save(folder)
     for after in (False, True):
@@ -70,9 +75,15 @@ def test_projects_and_work_folders_go_away(project: Path, work: Path) -> None:
     total = size(project) + size(work)
     summary, said = call(project, work, project)
     assert summary == {
-        "folders": 2, "removed": 2, "failed": 0, "files": 7 + 5, "bytes": total, "left": [], "dry_run": False,
+        "folders": 2,
+        "removed": 2,
+        "failed": 0,
+        "files": 7 + 5,
+        "bytes": total,
+        "left": [],
+        "dry_run": False,
         "seconds": summary["seconds"],
-    }  # fmt: skip
+    }
     assert list(project.parent.iterdir()) == [neighbour]
     assert "removed 7 files" in said
     assert neighbour.read_bytes() == b"the film"
@@ -87,9 +98,18 @@ def test_a_dry_run_removes_nothing(project: Path, work: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["notes.txt", "project.json.bak", "thumbs/holiday.jpg", "thumbs/track-1.jpg", "tracks.jsonl~", ".ficgan-folder2",
-     "ficgan-part-1.mkv", "deep/project.json", "Project.json"],
-)  # fmt: skip
+    [
+        "notes.txt",
+        "project.json.bak",
+        "thumbs/holiday.jpg",
+        "thumbs/track-1.jpg",
+        "tracks.jsonl~",
+        ".ficgan-folder2",
+        "ficgan-part-1.mkv",
+        "deep/project.json",
+        "Project.json",
+    ],
+)
 def test_files_of_others_stay(project: Path, name: str) -> None:
     (project / name).parent.mkdir(exist_ok=True)
     (project / name).write_bytes(b"mine")

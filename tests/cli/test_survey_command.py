@@ -28,9 +28,22 @@ def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def make(faces: Path, out: Path, *more: object) -> tuple[int, str, str]:
     return call(
-        "make", "--data", faces, "--labels", faces / "labels.csv", "--aligned", "--size", SIDE, "--pairs", 4, "-o", out,
-        "--methods", "solid", *more,
-    )  # fmt: skip
+        "make",
+        "--data",
+        faces,
+        "--labels",
+        faces / "labels.csv",
+        "--aligned",
+        "--size",
+        SIDE,
+        "--pairs",
+        4,
+        "-o",
+        out,
+        "--methods",
+        "solid",
+        *more,
+    )
 
 
 def answers(out: Path, file: Path, code: str, **more: Any) -> Path:
@@ -42,9 +55,7 @@ def answers(out: Path, file: Path, code: str, **more: Any) -> Path:
     return file
 
 
-def test_a_survey_is_made_answered_and_scored(
-    faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_survey_is_made_answered_and_scored(faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out, consent = tmp_path / "survey", tmp_path / "consent.txt"
     consent.write_text("I agree <b>freely</b>.")
     code, said, error = make(faces, out, "--consent", consent, "--seed", 3)
@@ -103,15 +114,18 @@ def test_a_matrix_names_set_and_methods(faces: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--methods", "solid"], "needs faces"), (["fantomas"], "needs faces"), (["nowhere.yaml"], "cannot be read"),
+        (["--methods", "solid"], "needs faces"),
+        (["fantomas"], "needs faces"),
+        (["nowhere.yaml"], "cannot be read"),
         (["nowhere.yaml", "--data", "x", "--methods", "solid"], "names its own sets"),
-        (["--data", "x"], "needs methods"), (["--data", "x", "--methods", "sollid"], "did you mean solid"),
+        (["--data", "x"], "needs methods"),
+        (["--data", "x", "--methods", "sollid"], "did you mean solid"),
         (["--data", "x", "--methods", "solid", "--pairs", "3"], "even number"),
         (["--data", "x", "--methods", "solid", "--reversed", "solid"], "METHOD@ATTACKER"),
         (["--data", "no-such-folder", "--methods", "solid", "--aligned"], "no-such-folder"),
     ],
 )
-def test_mistakes_are_one_sentence(words: list[str], said: str, tmp_path: Path) -> None:  # fmt: skip
+def test_mistakes_are_one_sentence(words: list[str], said: str, tmp_path: Path) -> None:
     code, out, error = call("make", *words, "-o", tmp_path / "out")
     assert code in (1, 2, 3) and not out and said in error
     assert error.startswith("Error: ") and error.count("\n") == 1 and not (tmp_path / "out").exists()

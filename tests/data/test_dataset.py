@@ -323,10 +323,7 @@ def test_positions_are_uniform() -> None:
     assert ((counts - 400) ** 2 / 400).sum() < 23.5  # chi-square, 4 degrees of freedom, p = 1e-4
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [(0, 1, 0), (1, 0, 0), (1, 1, -1)],
-)
+@pytest.mark.parametrize("arguments", [(0, 1, 0), (1, 0, 0), (1, 1, -1)])
 def test_numbers_out_of_range(arguments: tuple[int, ...]) -> None:
     with pytest.raises(UsageError):
         ResumableSampler(*arguments)

@@ -42,9 +42,17 @@ def smooth(height: int, width: int) -> np.ndarray:
     seed=st.integers(0, 1000),
 )
 def test_outside_the_mask_is_bit_identical(
-    height: int, width: int, x: float, y: float, side: float, angle: float, size: int, mask_scale: float, match: bool,
+    height: int,
+    width: int,
+    x: float,
+    y: float,
+    side: float,
+    angle: float,
+    size: int,
+    mask_scale: float,
+    match: bool,
     seed: int,
-) -> None:  # fmt: skip
+) -> None:
     rng = np.random.default_rng(seed)
     image = rng.integers(0, 256, (height, width, 3), dtype=np.uint8)
     face = rng.integers(0, 256, (size, size, 3), dtype=np.uint8)
@@ -97,8 +105,17 @@ def test_mask_covers_the_face() -> None:
     """Brow, eyes, mouth, chin and both cheeks of the template lie fully under the default mask."""
     weight = oval(np.eye(2, 3), (128, 128), 128, mask_scale=1.0, feather=0.08)
     # in fractions of the crop: landmarks, forehead, chin, cheeks and jaw
-    vital = [*((Alignment().points(128) + 0.5) / 128), (0.5, 0.1), (0.5, 0.9), (0.1, 0.5), (0.9, 0.5), (0.2, 0.75),
-             (0.8, 0.75), (0.2, 0.2), (0.8, 0.2)]  # fmt: skip
+    vital = [
+        *((Alignment().points(128) + 0.5) / 128),
+        (0.5, 0.1),
+        (0.5, 0.9),
+        (0.1, 0.5),
+        (0.9, 0.5),
+        (0.2, 0.75),
+        (0.8, 0.75),
+        (0.2, 0.2),
+        (0.8, 0.2),
+    ]
     for x, y in vital:
         assert weight[round(y * 128 - 0.5), round(x * 128 - 0.5)] > 0.95
     assert weight[0].max() < 0.01 and weight[:, 0].max() < 0.01 and weight[0, 0] == 0

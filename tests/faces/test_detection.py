@@ -108,9 +108,7 @@ def test_refuses_what_is_no_image(detector: FaceDetector) -> None:
             detector.detect(image)  # type: ignore[arg-type]
 
 
-def test_auto_is_the_embedded_detector(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shared_models: Path
-) -> None:
+def test_auto_is_the_embedded_detector(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shared_models: Path) -> None:
     monkeypatch.setenv("INSIGHTFACE_HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("FICGAN_MODELS", raising=False)

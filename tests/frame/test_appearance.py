@@ -137,10 +137,15 @@ def world(heads: Heads) -> World:
     lights = np.array([0.55, 0.5, 0.45, np.log(0.07), 0, 0]) + rng.uniform(-spans, spans, (PEOPLE, LIGHT))
     lights[:, :3] += rng.uniform(-0.1, 0.1, (PEOPLE, 1))
     world = World(
-        shape, read, lights, np.zeros((PEOPLE, len(components))),
-        0.6 * face(1, 3.0)[0], np.array([0.08] * 9 + [0.2])[:, None, None, None] * face(10, 3.0), lamps,
+        shape,
+        read,
+        lights,
+        np.zeros((PEOPLE, len(components))),
+        0.6 * face(1, 3.0)[0],
+        np.array([0.08] * 9 + [0.2])[:, None, None, None] * face(10, 3.0),
+        lamps,
         0.105 * components,
-    )  # fmt: skip
+    )
 
     # A face's code is as strong as makes its contrast 1; and codes say nothing about the moment, in this sample
     # exactly: so the prediction can be found without error.
@@ -158,9 +163,7 @@ def world(heads: Heads) -> World:
     return replace(world, codes=codes)
 
 
-def fitted(
-    world: World, config: FitConfig = CONFIG, textures: NDArray[np.uint8] | None = None
-) -> AppearanceModel:
+def fitted(world: World, config: FitConfig = CONFIG, textures: NDArray[np.uint8] | None = None) -> AppearanceModel:
     groups = ["one", "other"] * (PEOPLE // 2)
     given = world.textures if textures is None else textures
     return fit_appearance(world.shape, world.read, given, groups, world.labels, ("first", "second"), config)

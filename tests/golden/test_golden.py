@@ -68,8 +68,15 @@ def make_world(folder: Path) -> None:
     make_films(folder / "films", astronaut.crop((100, 0, 340, 240)), [head.resize((140, 140)) for head in heads])
     make_scans(folder)
     make_people(folder / "people", [np.asarray(head.resize((128, 128), Image.Resampling.BOX)) for head in heads])
-    boxes = [{"file": path.name, "split": "val" if n % 6 < 2 else "train", "label": "ab"[n // 2 % 2],
-              "faces": [[30, 25, 100, 115]]} for n, path in enumerate(sorted(folder.glob("people/*.png")))]  # fmt: skip
+    boxes = [
+        {
+            "file": path.name,
+            "split": "val" if n % 6 < 2 else "train",
+            "label": "ab"[n // 2 % 2],
+            "faces": [[30, 25, 100, 115]],
+        }
+        for n, path in enumerate(sorted(folder.glob("people/*.png")))
+    ]
     (folder / "scenes.json").write_text(json.dumps(boxes))
     quick = yaml.safe_load((ROOT / "configs" / "eval" / "quick.yaml").read_text()) | {"resamples": 20}
     people = str(folder / "people")
@@ -142,8 +149,9 @@ def scan(seed: int, mood: int, step: float = 0.002) -> tuple[np.ndarray, np.ndar
     grid = np.stack(np.meshgrid(*[np.arange(-0.1, 0.1, step)] * 2), -1).reshape(-1, 2)
     grid += np.random.default_rng([seed, mood]).uniform(-0.2, 0.2, grid.shape) * step
     points = np.column_stack([grid, LinearNDInterpolator(mesh[:, :2], mesh[:, 2])(grid)])
-    return points[np.isfinite(points[:, 2])], np.stack([mesh[[33, 133]].mean(0), mesh[[362, 263]].mean(0),
-                                                        mesh[4], mesh[61], mesh[291]])  # fmt: skip
+    return points[np.isfinite(points[:, 2])], np.stack(
+        [mesh[[33, 133]].mean(0), mesh[[362, 263]].mean(0), mesh[4], mesh[61], mesh[291]]
+    )
 
 
 def write_ply(path: Path, points: np.ndarray) -> None:
@@ -169,11 +177,14 @@ def make_people(folder: Path, faces: Sequence[np.ndarray]) -> None:
 # -- what is done with them: a command each ----------------------------------------------------------------------------
 
 PHOTOS = {
-    "ficgan": "--seed 7", "layer-4": "--seed 7 --layer 4 --keep-kind none", "plain": "--mode plain",
-    "blur": "--mode blur", "mosaic": "--mode mosaic",
+    "ficgan": "--seed 7",
+    "layer-4": "--seed 7 --layer 4 --keep-kind none",
+    "plain": "--mode plain",
+    "blur": "--mode blur",
+    "mosaic": "--mode mosaic",
     "k-same": "--seed 7 --mode k-same-pixel:k=10 --background {world}/people "
     "--background-labels {world}/people/labels.csv",
-}  # fmt: skip
+}
 FILMS = {"ficgan": "--seed 7", "solid": "--mode solid", "blur": "--mode blur"}
 SCANS = ("centroid-voxel", "uniform-noise", "tapering", "merge-2-faces", "smooth-knn", "pmp")
 _SET = "--data {world}/people --labels {world}/people/labels.csv --aligned --size 32 --detector yunet --judge dlib "
@@ -258,7 +269,7 @@ def study(name: str, world: Path, out: Path) -> Iterator[tuple[str, Entry]]:
             rounded(figure["value"]) for figure in one["figures"] if figure["value"] is not None
         ]
         for one in (*results["utilities"], *results["trials"])
-    }  # fmt: skip
+    }
     if (out / "paper.json").is_file():
         tables = [table["rows"] for table in json.loads((out / "paper.json").read_text())["tables"]]
         yield "tables", {"sha": sha(stable(tables))} | ({} if figures else {"figures": stable(tables)})
@@ -269,8 +280,11 @@ def study(name: str, world: Path, out: Path) -> Iterator[tuple[str, Entry]]:
 def measure(_: str, world: Path, out: Path) -> Iterator[tuple[str, Entry]]:
     run(f"measure --bars --aligned {world}/people --limit 10 --layer 0 --detector yunet --quiet", world, out)
     lines = json.loads((out / "bars.json").read_text())["lines"]
-    figures = {" | ".join(filter(None, (one[key] for key in ("row", "setting", "judge")))): rounded(one["value"])
-               for one in lines if one["value"] is not None}  # fmt: skip
+    figures = {
+        " | ".join(filter(None, (one[key] for key in ("row", "setting", "judge")))): rounded(one["value"])
+        for one in lines
+        if one["value"] is not None
+    }
     yield "lines", {"sha": sha(stable(lines)), "figures": figures}
 
 
@@ -281,14 +295,23 @@ def training(_: str, world: Path, out: Path) -> Iterator[tuple[str, Entry]]:
     state = load_file(out / "state.safetensors")
     for part, names in itertools.groupby(sorted(state), lambda name: name.partition(".")[0]):
         tensors = [state[name].astype(float).round(4) for name in names]
-        yield part, {"weights sha": sha([one.tolist() for one in tensors]),
-                     "figures": [rounded(float(np.sqrt(np.mean(one**2)))) for one in tensors]}  # fmt: skip
+        yield (
+            part,
+            {
+                "weights sha": sha([one.tolist() for one in tensors]),
+                "figures": [rounded(float(np.sqrt(np.mean(one**2)))) for one in tensors],
+            },
+        )
 
 
 GROUPS: dict[str, tuple[Callable[[str, Path, Path], Iterator[tuple[str, Entry]]], Sequence[str]]] = {
-    "photos": (photos, tuple(PHOTOS)), "films": (films, tuple(FILMS)), "scans": (scans, SCANS),
-    "study": (study, tuple(STUDIES)), "measure": (measure, ("bars",)), "training": (training, ("tiny",)),
-}  # fmt: skip
+    "photos": (photos, tuple(PHOTOS)),
+    "films": (films, tuple(FILMS)),
+    "scans": (scans, SCANS),
+    "study": (study, tuple(STUDIES)),
+    "measure": (measure, ("bars",)),
+    "training": (training, ("tiny",)),
+}
 SLOW = GROUPS.keys() - {"photos", "films"}
 RUNS = [(kind, one) for kind, (_, some) in GROUPS.items() for one in some]
 
@@ -343,8 +366,13 @@ def libraries(*, torch: bool) -> dict[str, str]:
     x, w = rng.normal(size=(1, 16, 32, 32)).astype(np.float32), rng.normal(size=(16, 16, 3, 3)).astype(np.float32)
     value = onnx.helper.make_tensor_value_info
     nodes = [onnx.helper.make_node("Conv", ["x", "w"], ["y"]), onnx.helper.make_node("GlobalAveragePool", ["y"], ["z"])]
-    graph = onnx.helper.make_graph(nodes, "g", [value("x", 1, x.shape)], [value("y", 1, None), value("z", 1, None)],
-                                   [onnx.numpy_helper.from_array(w, "w")])  # fmt: skip
+    graph = onnx.helper.make_graph(
+        nodes,
+        "g",
+        [value("x", 1, x.shape)],
+        [value("y", 1, None), value("z", 1, None)],
+        [onnx.numpy_helper.from_array(w, "w")],
+    )
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     packed, film = io.BytesIO(), io.BytesIO()
@@ -356,10 +384,12 @@ def libraries(*, torch: bool) -> dict[str, str]:
         frame = next(read.decode(video=0)).to_ndarray(format="rgb24")
     moved = cv2.warpAffine(cv2.GaussianBlur(picture, (0, 0), 1.7), np.array([[1.1, 0.2, 3], [-0.2, 0.9, 5]]), (80, 80))
     found = {
-        "numpy": sha(np.linalg.svd(x[0, 0] @ x[0, 1])[0]), "opencv": sha(moved),
+        "numpy": sha(np.linalg.svd(x[0, 0] @ x[0, 1])[0]),
+        "opencv": sha(moved),
         "onnxruntime": sha(np.concatenate([one.ravel() for one in session.run(None, {"x": x})])),
-        "pillow": sha(np.asarray(Image.open(packed))), "ffmpeg": sha(frame),
-    }  # fmt: skip
+        "pillow": sha(np.asarray(Image.open(packed))),
+        "ffmpeg": sha(frame),
+    }
     if torch:
         from torch import nn, tensor
 
@@ -377,8 +407,13 @@ def alike() -> Iterator[None]:
 
     cores = os.sched_getaffinity(0)
     with tempfile.TemporaryDirectory() as empty, pytest.MonkeyPatch.context() as patch, threadpool_limits(1):
-        for name, value in {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "FICGAN_MODELS": "",
-                            "XDG_CACHE_HOME": empty, "TORCH_HOME": empty}.items():  # fmt: skip
+        for name, value in {
+            "OMP_NUM_THREADS": "1",
+            "CUDA_VISIBLE_DEVICES": "",
+            "FICGAN_MODELS": "",
+            "XDG_CACHE_HOME": empty,
+            "TORCH_HOME": empty,
+        }.items():
             patch.setenv(name, value)
         os.sched_setaffinity(0, {max(cores)})  # encoders take as many threads as there are cores, and differ
         try:
@@ -411,8 +446,11 @@ def changed(before: Any, after: Any, exact: bool) -> str:
         levels = np.abs(one - other).max(initial=0)
         return f"moved by up to {levels} of 255 levels" if levels > (0 if exact else LEVELS) else ""
     one, other = dict(leaves(before)), dict(leaves(after))
-    off = [f"{key} {one.get(key)} → {other.get(key)}" for key in {**one, **other}
-           if not near(one.get(key), other.get(key), 0 if exact else NEAR)]  # fmt: skip
+    off = [
+        f"{key} {one.get(key)} → {other.get(key)}"
+        for key in {**one, **other}
+        if not near(one.get(key), other.get(key), 0 if exact else NEAR)
+    ]
     return f"{len(off)} of {len(one)}: {'; '.join(off[:5])}" if len(off) > (0 if exact else STRAY * len(one)) else ""
 
 

@@ -118,10 +118,12 @@ def test_a_draw_is_of_its_kind_and_tells_nothing_else(bank: IdentityBank) -> Non
     of = {
         name: Kind.of(reading(*args))
         for name, args in {
-            "man": ({"White": 1}, 1, 65), "woman": ({"White": 1}, 0, 65), "child": ({"White": 1}, 1, 6),
+            "man": ({"White": 1}, 1, 65),
+            "woman": ({"White": 1}, 0, 65),
+            "child": ({"White": 1}, 1, 6),
             "black": ({"Black": 1}, 1, 65),
         }.items()
-    }  # fmt: skip
+    }
     k = 1000  # more than belong to any group: members of others are moved
     w = {name: np.mean([bank.k_same(k, str(n), kind=kind).w for n in range(8)], 0) for name, kind in of.items()}
     known = bank.kinds

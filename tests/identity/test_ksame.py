@@ -272,9 +272,7 @@ def flush(request):
 
 
 halves = hnp.arrays(
-    np.float16,
-    st.tuples(st.integers(1, 40), st.integers(1, 4)),
-    elements=st.floats(-65504, 65504, width=16),
+    np.float16, st.tuples(st.integers(1, 40), st.integers(1, 4)), elements=st.floats(-65504, 65504, width=16)
 )
 
 

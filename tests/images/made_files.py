@@ -59,12 +59,14 @@ def cases() -> Iterator[Case]:
         for space, depth, turn, kind in itertools.product(spaces, depths, turns, kinds):
             bare = family in ("BMP", "GIF") or (format, depth) == ("AVIF", 10)  # whose writer knows no metadata
             if (
-                (kind == "MPF" and family != "JPEG") or (kind == "ICC" and space not in PROFILED)
+                (kind == "MPF" and family != "JPEG")
+                or (kind == "ICC" and space not in PROFILED)
                 or (kind == "IPTC" and family not in ("JPEG", "TIFF", "PNG"))
                 or (bare and kind not in ("none", "trailing", *["comments"] * (family != "BMP")))
                 or ((format, depth) == ("AVIF", 10) and (turn > 1 or space not in NAMED))
-                or (space == "CMYK" and depth == 16) or (kind == "comments" and family == "HEIC" and depth == 10)
-            ):  # fmt: skip
+                or (space == "CMYK" and depth == 16)
+                or (kind == "comments" and family == "HEIC" and depth == 10)
+            ):
                 continue
             yield Case(format, space, depth, turn, kind)
 
@@ -172,8 +174,14 @@ def exif_tags(case: Case) -> tuple[Tags, Tags, Tags, bytes]:
     if case.metadata != "EXIF":
         return main, exif, {}, b""
     main |= {0x010F: (_TEXT, KEPT), 0x013B: (_TEXT, SECRET), 0x013C: (_TEXT, SECRET), 0x9C9E: (1, SECRET)}
-    exif |= {0x9003: (_TEXT, b"2026:01:02 03:04:05"), 0x927C: (_ANY, SECRET + _small()), 0xA430: (_TEXT, SECRET),
-             0xA431: (_TEXT, SECRET), 0xA420: (_TEXT, SECRET), 0xA004: (_TEXT, SECRET[:12])}  # fmt: skip
+    exif |= {
+        0x9003: (_TEXT, b"2026:01:02 03:04:05"),
+        0x927C: (_ANY, SECRET + _small()),
+        0xA430: (_TEXT, SECRET),
+        0xA431: (_TEXT, SECRET),
+        0xA420: (_TEXT, SECRET),
+        0xA004: (_TEXT, SECRET[:12]),
+    }
     gps: Tags = {1: (_TEXT, b"N"), 2: (_RATIONAL, (48, 51, 29)), 3: (_TEXT, b"E"), 4: (_RATIONAL, (2, 17, 40))}
     return main, exif, gps, _small() + SECRET
 
@@ -282,9 +290,14 @@ def _tiff(case: Case, pixels: np.ndarray, profile: bytes | None, kind: str) -> b
     channels = 1 if pixels.ndim == 2 else pixels.shape[2]
     main, exif, gps, _ = exif_tags(case)
     main |= {
-        256: (_SHORT, 64), 257: (_SHORT, 48), 258: (_SHORT, (case.depth,) * channels), 259: (_SHORT, TIFFS[kind]),
-        262: (_SHORT, {"L": 1, "RGB": 2, "CMYK": 5}[case.mode]), 277: (_SHORT, channels), 278: (_SHORT, 48),
-    }  # fmt: skip
+        256: (_SHORT, 64),
+        257: (_SHORT, 48),
+        258: (_SHORT, (case.depth,) * channels),
+        259: (_SHORT, TIFFS[kind]),
+        262: (_SHORT, {"L": 1, "RGB": 2, "CMYK": 5}[case.mode]),
+        277: (_SHORT, channels),
+        278: (_SHORT, 48),
+    }
     if profile is not None:
         main[34675] = (_ANY, profile)
     if packet := xmp_packet(case):
@@ -350,12 +363,21 @@ def _heic(case: Case, pixels: np.ndarray, profile: bytes | None, kind: str) -> b
     import pillow_heif  # type: ignore[import-not-found, unused-ignore]
 
     buffer, (primaries, transfer) = io.BytesIO(), NAMED.get(case.space, (1, 13))
-    named = {"color_primaries": primaries, "transfer_characteristics": transfer,
-             "matrix_coefficients": 9 if primaries == 9 else 6, "full_range_flag": 1}  # fmt: skip
+    named = {
+        "color_primaries": primaries,
+        "transfer_characteristics": transfer,
+        "matrix_coefficients": 9 if primaries == 9 else 6,
+        "full_range_flag": 1,
+    }
     options: dict[str, Any] = {
-        "quality": 95, "chroma": 420, "enc_params": {"preset": "ultrafast"}, "bit_depth": case.depth,
-        "icc_profile": profile, "nclx_profile": named, **_parts(case),
-    }  # fmt: skip
+        "quality": 95,
+        "chroma": 420,
+        "enc_params": {"preset": "ultrafast"},
+        "bit_depth": case.depth,
+        "icc_profile": profile,
+        "nclx_profile": named,
+        **_parts(case),
+    }
     pillow_heif.encode(
         "RGB;16" if case.depth == 10 else "RGB", pixels.shape[1::-1], pixels.tobytes(), buffer, **options
     )

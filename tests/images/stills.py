@@ -89,8 +89,10 @@ def curve(*values: float) -> bytes:
 def rgb(columns: str, light: bytes) -> tuple[bytes, dict[bytes, bytes]]:
     """The tags of a space: X, Y and Z (D50) of red, green and blue, and the curve of all three."""
     numbers = [round(float(number) * 65536) for number in columns.split()]
-    tags = {f"{colour}XYZ".encode(): b"XYZ " + bytes(4) + struct.pack(">3l", *numbers[3 * at : 3 * at + 3])
-            for at, colour in enumerate("rgb")}  # fmt: skip
+    tags = {
+        f"{colour}XYZ".encode(): b"XYZ " + bytes(4) + struct.pack(">3l", *numbers[3 * at : 3 * at + 3])
+        for at, colour in enumerate("rgb")
+    }
     return b"RGB ", tags | {f"{colour}TRC".encode(): light for colour in "rgb"}
 
 

@@ -139,8 +139,16 @@ def test_a_heic_keeps_chroma_depth_and_hdr10(chroma: int, bits: int) -> None:
 
     light = {"max_content_light_level": 1000, "max_pic_average_light_level": 400}
     pixels, buffer = noise(3, bits=16) >> 3 << 3, io.BytesIO()
-    pillow_heif.encode("RGB;16" if bits > 8 else "RGB", SIZE, (pixels if bits > 8 else noise(3)).tobytes(), buffer,
-                       quality=90, chroma=chroma, bit_depth=bits, content_light_level=light)  # fmt: skip
+    pillow_heif.encode(
+        "RGB;16" if bits > 8 else "RGB",
+        SIZE,
+        (pixels if bits > 8 else noise(3)).tobytes(),
+        buffer,
+        quality=90,
+        chroma=chroma,
+        bit_depth=bits,
+        content_light_level=light,
+    )
     photo = read_image("a.heic", data=buffer.getvalue())
     assert not photo.notes and photo.depth == (8 if bits == 8 else 16)
     written = encode_image("b.heic", photo, redden(photo)[0])

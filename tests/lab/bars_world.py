@@ -56,10 +56,15 @@ def people(count: int = 6, each: int = 2, seed: int = 0, side: int = SIDE, sprea
 
 
 def bench(
-    faces: Faces | None = None, *, judges: Judges | None = None, readers: tuple[Reader, ...] | None = None,
-    groups: dict[str, tuple[str, ...]] | None = None, region: tuple[int, int, int, int] | None = None,
-    resolution: int = SIDE, **more: Any,
-) -> BarsBench:  # fmt: skip
+    faces: Faces | None = None,
+    *,
+    judges: Judges | None = None,
+    readers: tuple[Reader, ...] | None = None,
+    groups: dict[str, tuple[str, ...]] | None = None,
+    region: tuple[int, int, int, int] | None = None,
+    resolution: int = SIDE,
+    **more: Any,
+) -> BarsBench:
     faces = people() if faces is None else faces
     side = faces.images.shape[1]
     prepared = Prepared(

@@ -29,11 +29,17 @@ def described(folder: Path, **more: object) -> dict[str, object]:
 def config(folder: Path, set: dict[str, object] | None = None, **more: object) -> MatrixConfig:
     split = {"background": 4, "attacker": 10, "test": 16, "enrolment": 0.5}
     tree = {
-        "title": "made people", "sets": [described(folder, size=SIDE, split=split, **(set or {}))],
-        "methods": ["block-permutation:block=8,key=a"], "scenarios": ["clear", "naive", "reversed-general"],
-        "general": ["by-heart"], "recognisers": ["dlib"], "resamples": 50, "utility": False, "reversal_metrics": False,
+        "title": "made people",
+        "sets": [described(folder, size=SIDE, split=split, **(set or {}))],
+        "methods": ["block-permutation:block=8,key=a"],
+        "scenarios": ["clear", "naive", "reversed-general"],
+        "general": ["by-heart"],
+        "recognisers": ["dlib"],
+        "resamples": 50,
+        "utility": False,
+        "reversal_metrics": False,
         **more,
-    }  # fmt: skip
+    }
     return MatrixConfig.model_validate(tree)
 
 

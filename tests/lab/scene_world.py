@@ -48,7 +48,17 @@ def write_scenes(folder: Path, *, in_face: bool, count: int = 48, held: int = 24
 def tiny(tar: Path, table: Path, **more: object) -> StudyConfig:
     """A study of a few seconds."""
     tree = {
-        "images": tar, "annotations": table, "networks": ["narrow-resnet"], "crop": 32, "resize": 32, "min_scale": 0.6,
-        "epochs": 3, "drop_every": 2, "batch": 16, "lr": 0.05, "seeds": [0, 1], "device": "cpu",
-    }  # fmt: skip
+        "images": tar,
+        "annotations": table,
+        "networks": ["narrow-resnet"],
+        "crop": 32,
+        "resize": 32,
+        "min_scale": 0.6,
+        "epochs": 3,
+        "drop_every": 2,
+        "batch": 16,
+        "lr": 0.05,
+        "seeds": [0, 1],
+        "device": "cpu",
+    }
     return StudyConfig.parse({**tree, **more})

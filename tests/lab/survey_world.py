@@ -40,9 +40,14 @@ def made_survey(source: SetConfig, **rules: object) -> Survey:
 
 
 def hand_in(
-    path: Path, asked: Questionnaire, code: str, wrong: set[str] | None = None, *, unsure: set[str] | None = None,
+    path: Path,
+    asked: Questionnaire,
+    code: str,
+    wrong: set[str] | None = None,
+    *,
+    unsure: set[str] | None = None,
     leave: int = 0,
-) -> Path:  # fmt: skip
+) -> Path:
     """Answers as the page saves them: right but for the items in `wrong` and `unsure`; the last `leave` are open."""
     rows = []
     for item in asked.items[: len(asked.items) - leave]:
@@ -50,9 +55,13 @@ def hand_in(
         word = "unsure" if item.id in (unsure or set()) else "yes" if right else "no"
         rows.append({"item": item.id, "answer": word, "seconds": 1.5})
     tree = {
-        "schema": ANSWERS_SCHEMA, "questionnaire": asked.token, "participant": code, "consent": True,
-        "finished": leave == 0, "answers": rows,
-    }  # fmt: skip
+        "schema": ANSWERS_SCHEMA,
+        "questionnaire": asked.token,
+        "participant": code,
+        "consent": True,
+        "finished": leave == 0,
+        "answers": rows,
+    }
     path.write_text(json.dumps(tree))
     return path
 

@@ -23,7 +23,7 @@ from annotation_world import (
     rows,
     truth_of,
     write_images,
-)  # fmt: skip
+)
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,7 +48,7 @@ from ficgan.lab.annotation import (
     score_text,
     spoil,
     write_pages,
-)  # fmt: skip
+)
 from ficgan.lab.annotation.boxes import (
     Record,
     Records,
@@ -62,7 +62,7 @@ from ficgan.lab.annotation.boxes import (
     pairs,
     read_records,
     write_records,
-)  # fmt: skip
+)
 from ficgan.lab.study import open_scenes
 
 Box = tuple[int, int, int, int]
@@ -142,7 +142,7 @@ def test_merging_takes_medians_and_covers_what_is_divided() -> None:
 
 def test_records_go_through_a_file_and_into_the_study(tmp_path: Path) -> None:
     images = write_images(tmp_path, 4)
-    record = Record("lynx/01.png", rows(FACES[0], FACES[1]), (0.9, 0.25), {"width": 120, "label": "ly\"nx"})
+    record = Record("lynx/01.png", rows(FACES[0], FACES[1]), (0.9, 0.25), {"width": 120, "label": 'ly"nx'})
     path = tmp_path / "a.json"
     write_records(path, [record, Record("maypole/02.png", rows())])
     read = read_records(path)
@@ -156,7 +156,14 @@ def test_records_go_through_a_file_and_into_the_study(tmp_path: Path) -> None:
 
 def test_records_are_read_as_released_and_as_a_table_of_boxes(tmp_path: Path) -> None:
     (tmp_path / "r.json").write_text(
-        json.dumps([{"url": "val/x.JPEG", "bboxes": [{"x0": 1, "y0": 2, "x1": 3, "y1": 4}, {"x0": 1, "y0": 2, "x1": 1, "y1": 4}]}])  # noqa: E501
+        json.dumps(
+            [
+                {
+                    "url": "val/x.JPEG",
+                    "bboxes": [{"x0": 1, "y0": 2, "x1": 3, "y1": 4}, {"x0": 1, "y0": 2, "x1": 1, "y1": 4}],
+                }
+            ]
+        )
     )
     found = read_records(tmp_path / "r.json").find("val/n01440764/x.JPEG")
     assert found is not None and found.boxes.tolist() == [[1, 2, 3, 4]] and found.scores is None
@@ -413,19 +420,24 @@ def put(index: int, **values: Any) -> Any:
 @pytest.mark.parametrize(
     ("spoiled", "said"),
     [
-        (drop, "lacks 1 of 5 images"), (lambda raw: raw["images"].append(raw["images"][0]), "twice"),
-        (put(0, id="000000-001"), "not of its batch"), (put(0, id=[1]), "images.0.id"),
+        (drop, "lacks 1 of 5 images"),
+        (lambda raw: raw["images"].append(raw["images"][0]), "twice"),
+        (put(0, id="000000-001"), "not of its batch"),
+        (put(0, id=[1]), "images.0.id"),
         (put(0, boxes=[[0, 0, 121, 5]]), "reaches outside of 120×90"),
-        (put(0, boxes=[[-1, 0, 10, 5]]), "reaches outside"), (put(0, boxes=[[5, 5, 5, 9]]), "is empty"),
-        (put(0, boxes=[[0, 0, 5]]), "not x0, y0, x1, y1"), (put(0, boxes=None), "images.0.boxes"),
+        (put(0, boxes=[[-1, 0, 10, 5]]), "reaches outside"),
+        (put(0, boxes=[[5, 5, 5, 9]]), "is empty"),
+        (put(0, boxes=[[0, 0, 5]]), "not x0, y0, x1, y1"),
+        (put(0, boxes=None), "images.0.boxes"),
         (put(0, boxes=[[0, 0, float("nan"), 5]]), "not finite"),
         (lambda raw: raw.update(batch="0" * 16), "key does not have"),
         (lambda raw: raw.update(batch=["x"]), "damaged (batch"),
         (lambda raw: raw.update(worker=" "), "damaged (worker"),
-        (lambda raw: raw.update(images={}), "damaged"), (lambda raw: raw.update(schema="other"), "not of the schema"),
+        (lambda raw: raw.update(images={}), "damaged"),
+        (lambda raw: raw.update(schema="other"), "not of the schema"),
     ],
 )
-def test_bad_exports_are_refused_by_name(spoiled: Any, said: str, tmp_path: Path) -> None:  # fmt: skip
+def test_bad_exports_are_refused_by_name(spoiled: Any, said: str, tmp_path: Path) -> None:
     _, key = make(tmp_path)
     file = hand_in(tmp_path / "a.json", key.batches[0])
     raw = json.loads(file.read_text())
@@ -445,16 +457,20 @@ def test_a_box_drawn_twice_counts_once(tmp_path: Path) -> None:
 
 def test_counts_before_and_after_are_those_of_table_1() -> None:
     face, far = [0, 0, 10, 10], [50, 50, 60, 60]
-    truth = Records([
-        Record("lynx/a.jpg", rows()), Record("lynx/b.jpg", rows(face)), Record("maypole/c.jpg", rows(face, far)),
-    ])  # fmt: skip
-    before = Records([
-        Record("lynx/a.jpg", rows(far)), Record("lynx/b.jpg", rows(face, far)), Record("maypole/c.jpg", rows(far)),
-        Record("other/d.jpg", rows(face)),
-    ])  # fmt: skip
-    after = Records([
-        Record("lynx/a.jpg", rows()), Record("lynx/b.jpg", rows([0, 0, 10, 5])), Record("maypole/c.jpg", rows(far)),
-    ])  # fmt: skip
+    truth = Records(
+        [Record("lynx/a.jpg", rows()), Record("lynx/b.jpg", rows(face)), Record("maypole/c.jpg", rows(face, far))]
+    )
+    before = Records(
+        [
+            Record("lynx/a.jpg", rows(far)),
+            Record("lynx/b.jpg", rows(face, far)),
+            Record("maypole/c.jpg", rows(far)),
+            Record("other/d.jpg", rows(face)),
+        ]
+    )
+    after = Records(
+        [Record("lynx/a.jpg", rows()), Record("lynx/b.jpg", rows([0, 0, 10, 5])), Record("maypole/c.jpg", rows(far))]
+    )
     score = score_annotations(truth, {"before": before, "after": after})
     counts = {
         row["category"]: [row[name][kind] for kind in ("fp", "fn") for name in ("before", "after")]
@@ -470,7 +486,11 @@ def test_counts_before_and_after_are_those_of_table_1() -> None:
     strict = score_annotations(truth, {"before": before, "after": after}, overlap=0.51)
     assert strict["all"]["after"]["fp"] == 1 and strict["all"]["after"]["fn"] == 2
     text = score_text(score)
-    assert "9, 1; 0, 0" in text and "5.50 → 1.25" in text and text.splitlines()[1].split()[:7] == ["lynx", "2", "1", "2", "0", "0", "0"]  # noqa: E501
+    assert (
+        "9, 1; 0, 0" in text
+        and "5.50 → 1.25" in text
+        and text.splitlines()[1].split()[:7] == ["lynx", "2", "1", "2", "0", "0", "0"]
+    )
 
 
 def test_a_missing_image_is_not_taken_for_one_without_faces() -> None:

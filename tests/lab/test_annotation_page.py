@@ -90,7 +90,8 @@ def test_the_page_counts_errors_as_collecting_does(node: str, rng: np.random.Gen
 
 
 GRABBED: list[tuple[str, Any]] = [
-    ("tidy([30.04, 20, 10.06, -5], 100, 50)", [10.1, 0, 30, 20]), ("tidy([5, 5, 5.4, 40], 100, 50)", None),
+    ("tidy([30.04, 20, 10.06, -5], 100, 50)", [10.1, 0, 30, 20]),
+    ("tidy([5, 5, 5.4, 40], 100, 50)", None),
     ("tidy([-9, -9, 200, 200], 100, 50)", [0, 0, 100, 50]),
     ("pull([10, 10, 20, 20], [false, false, false, false], 95, -30, 100, 50)", [90, 0, 100, 10]),
     ("pull([10, 10, 20, 20], [true, false, false, true], 3, 4, 100, 50)", [13, 10, 20, 24]),
@@ -99,8 +100,9 @@ GRABBED: list[tuple[str, Any]] = [
     ("grab([[0, 0, 50, 50], [0, 0, 20, 20]], 1, 1, 2, 0)?.index", 0),
     ("grab([[0, 0, 50, 50]], 49, 25, 2, -1).edges", [False, False, True, False]),
     ("grab([[0, 0, 50, 50]], 51, 51, 2, -1).edges", [False, False, True, True]),
-    ("grab([[0, 0, 4, 4]], 2, 2, 6, -1).edges", [False] * 4), ("grab([[0, 0, 50, 50]], 60, 25, 2, -1)", None),
-]  # fmt: skip
+    ("grab([[0, 0, 4, 4]], 2, 2, 6, -1).edges", [False] * 4),
+    ("grab([[0, 0, 50, 50]], 60, 25, 2, -1)", None),
+]
 
 
 def test_boxes_are_grabbed_pulled_and_tidied(node: str) -> None:
@@ -119,10 +121,12 @@ def test_a_careful_person_with_a_mouse_makes_the_truth(node: str, tmp_path: Path
     text, key, batch = a_page(tmp_path)
     answers = json.dumps([right(item).tolist() for item in batch.items])
     out = browse(
-        node, text, f"{WORK} for (const answer of {answers}) {{ clear(); put(answer); click('next'); }}\n"
+        node,
+        text,
+        f"{WORK} for (const answer of {answers}) {{ clear(); put(answer); click('next'); }}\n"
         "click('export'); const refused = elements.message.textContent; elements.worker.value = ' ada ';"
         "click('export'); out = [saved, blobs, elements.lives.textContent, refused];",
-    )  # fmt: skip
+    )
     assert out[0] == [f"boxes-{batch.id}.json"] and out[2] == "lives: 2" and "say who you are" in out[3]
     file = tmp_path / "e.json"
     file.write_text(out[1][0])
@@ -138,10 +142,12 @@ def test_a_careless_person_sees_the_truth_loses_lives_and_starts_again(node: str
     text, _, batch = a_page(tmp_path)
     gold = [place for place, item in enumerate(batch.items) if item.truth is not None]
     out = browse(
-        node, text, "out = []; const tell = () => out.push([elements.place.textContent, elements.lives.textContent,"
+        node,
+        text,
+        "out = []; const tell = () => out.push([elements.place.textContent, elements.lives.textContent,"
         " elements.message.className, drawn('truth'), elements.add.disabled, elements.export.disabled]);"
         "for (let n = 0; n < 8; n++) { press('Enter'); tell(); }",
-    )  # fmt: skip
+    )
     expected = []
     place, lives, attempt, showing = 0, 2, 1, False
     for _ in range(8):
@@ -166,12 +172,14 @@ def test_a_judged_gold_image_stays_as_it_was_judged(node: str, tmp_path: Path) -
     text, key, batch = a_page(tmp_path, gold=1)
     (place,) = (n for n, item in enumerate(batch.items) if item.truth is not None)
     out = browse(
-        node, text, f"for (let n = 0; n <= {place}; n++) press('n'); press('n'); press('b');"
+        node,
+        text,
+        f"for (let n = 0; n <= {place}; n++) press('n'); press('n'); press('b');"
         "const before = drawn('box'); press('a'); press('c'); press('Delete'); drag(3, 3, 40, 40); press('u');"
         "click('reset'); out = [before, drawn('box'), elements.place.textContent, elements.lives.textContent];"
         f"for (let n = {place}; n < 6; n++) press('n');"
         "elements.worker.value = 'bob'; click('export'); out.push(blobs);",
-    )  # fmt: skip
+    )
     assert out[0] == out[1] == batch.items[place].shown.tolist()
     assert out[2:4] == [f"Image {place + 1} of 5", "lives: 1"]
     (tmp_path / "e.json").write_text(out[4][0])
@@ -187,9 +195,10 @@ def test_progress_is_kept_in_the_browser(node: str, tmp_path: Path) -> None:
     data = json.dumps(Page(text).data)
     broken = ["", "{", "null", "[]", json.dumps({**json.loads(kept), "batch": "other"}), '{"batch": 1}']
     whole, fresh, *started = pure(
-        node, f"(() => {{ const page = {data}; return [restore({json.dumps(kept)}, page), begin(page, 1),"
+        node,
+        f"(() => {{ const page = {data}; return [restore({json.dumps(kept)}, page), begin(page, 1),"
         f" ...{json.dumps(broken)}.map(text => restore(text, page))]; }})()",
-    )  # fmt: skip
+    )
     assert whole == json.loads(kept) and started == [fresh] * len(broken)
 
 
@@ -197,29 +206,39 @@ def test_keys_move_resize_choose_and_undo(node: str, tmp_path: Path) -> None:
     _, key, batch = a_page(tmp_path, gold=0)
     crowd = replace(batch, items=tuple(replace(i, shown=rows([10, 10, 30, 35], [50, 20, 70, 45])) for i in batch.items))
     out = browse(
-        node, page_html(crowd, ["data:,"] * 5, key.rules),
+        node,
+        page_html(crowd, ["data:,"] * 5, key.rules),
         "out = []; const tell = () => out.push(drawn('box'));"
         "press('ArrowLeft'); tell(); press('c'); press('c'); press('ArrowRight'); tell();"
         "press('ArrowDown', {shiftKey: true, altKey: true}); tell(); press('u'); press('u'); tell();"
         "drag(20, 20, 25, 18); tell(); drag(35, 33, 90, 80); tell(); drag(0, 0, 0.5, 0.5); tell();"
         "click('reset'); tell();"
         "press('a', {ctrlKey: true}); press('a', {target: {tagName: 'INPUT'}}); tell();",
-    )  # fmt: skip
+    )
     a, b = [10, 10, 30, 35], [50, 20, 70, 45]
     moved = [15, 8, 35, 33]
     assert out == [
-        [a, b], [a, [51, 20, 71, 45]], [a, [51, 20, 71, 55]], [a, b],
-        [moved, b], [[15, 8, 90, 80], b], [[15, 8, 90, 80], b], [a, b], [a, b],
-    ]  # fmt: skip
+        [a, b],
+        [a, [51, 20, 71, 45]],
+        [a, [51, 20, 71, 55]],
+        [a, b],
+        [moved, b],
+        [[15, 8, 90, 80], b],
+        [[15, 8, 90, 80], b],
+        [a, b],
+        [a, b],
+    ]
 
 
 def test_pictures_fit_the_window_and_can_be_enlarged(node: str, tmp_path: Path) -> None:
     """120×90 in a window of 600 px: 444 px high at most, so 592 px wide."""
     text, _, _ = a_page(tmp_path, gold=0)
     out = browse(
-        node, text, "const size = () => elements.stage.style.width; out = [size()]; press('-'); out.push(size());"
+        node,
+        text,
+        "const size = () => elements.stage.style.width; out = [size()]; press('-'); out.push(size());"
         "press('+'); out.push(size()); for (let n = 0; n < 9; n++) click('closer'); out.push(size());",
-    )  # fmt: skip
+    )
     assert out == ["592px", "592px", "888px", "4736px"]
 
 
@@ -228,11 +247,12 @@ def test_a_browser_without_storage_says_so_and_works(node: str, tmp_path: Path) 
     page = Page(text)
     ids = json.dumps([attributes["id"] for _, attributes in page.elements if "id" in attributes])
     out = run(
-        node, f"const IDS = {ids}, DATA = {json.dumps(page.text['data'])};\n{BROWSER}\n"
+        node,
+        f"const IDS = {ids}, DATA = {json.dumps(page.text['data'])};\n{BROWSER}\n"
         "globalThis.localStorage = {getItem() { throw new Error('no'); }, setItem() { throw new Error('no'); }};"
         f"{{{SCRIPT}}}\nconst first = elements.message.textContent; press('n');"
         "console.log(JSON.stringify([first, elements.message.textContent, elements.place.textContent]));",
-    )  # fmt: skip
+    )
     assert "keeps no progress" in out[0] and "keeps no progress" in out[1] and out[2] == "Image 2 of 5"
 
 
@@ -241,7 +261,8 @@ def test_the_schema_is_what_collecting_reads(node: str, tmp_path: Path) -> None:
     data = Page(text).data
     assert (data["schema"], data["lives"], data["overlap"]) == (EXPORT_SCHEMA, 3, Rules().overlap)
     unfinished = pure(
-        node, f"(() => {{ const page = {json.dumps(data)};"
+        node,
+        f"(() => {{ const page = {json.dumps(data)};"
         " try { return exported(begin(page, 1), page, 'ada') } catch (e) { return e.message } })()",
-    )  # fmt: skip
+    )
     assert unfinished == "look through all images first"

@@ -25,7 +25,7 @@ from ficgan.lab.attributes import (
     probabilities,
     split_people,
     train_attributes,
-)  # fmt: skip
+)
 
 
 def painted(rng: np.random.Generator, count: int, side: int = 64) -> tuple[Faces, dict[str, np.ndarray]]:

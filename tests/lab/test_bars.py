@@ -28,7 +28,7 @@ from ficgan.lab.bars.utility import (
     likeness,
     likeness_controls,
     sharpness_at,
-)  # fmt: skip
+)
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.readers import similarities
 
@@ -162,9 +162,7 @@ def test_within_kind_by_loops() -> None:
         areas = []
         for i, output in enumerate(after):
             others = [j for j in range(16) if j // 2 != i // 2 and (j < 8) == (i < 8)]
-            areas.append(
-                roc_auc_score([1] + [0] * len(others), [cosine(output, before[j]) for j in (i ^ 1, *others)])
-            )
+            areas.append(roc_auc_score([1] + [0] * len(others), [cosine(output, before[j]) for j in (i ^ 1, *others)]))
         return float(np.mean(areas))
 
     figure = privacy.within_kind(made, made.recognised(made.faces.with_images(mixed)))["within-kind", "blocks"]
@@ -212,8 +210,15 @@ def test_what_nobody_can_read_is_said() -> None:
     made = bench(judges=Judges(missing={"age_gender": "no clock", "attributes": "no wardrobe", "detector": "no eyes"}))
     rows = likeness(made, made.clear)
     assert {row for row, _ in rows} == {
-        "detected", "landmarks", "smile-r", "yaw-r", "gender", "age-band", "race", "glasses"
-    }  # fmt: skip
+        "detected",
+        "landmarks",
+        "smile-r",
+        "yaw-r",
+        "gender",
+        "age-band",
+        "race",
+        "glasses",
+    }
     assert all(figure.value is None and figure.note for figure in rows.values())
     assert rows["detected", "yunet"].note == "yunet is not here"
     assert rows["age-band", "age_gender"].note == "no clock"

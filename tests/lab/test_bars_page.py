@@ -35,18 +35,24 @@ def _line(row: str, value: float | None, low: float | None = None, high: float |
 @pytest.mark.parametrize(
     ("row", "value", "low", "high", "verdict", "sure", "short"),
     [
-        ("id-cosine", 0.13, 0.1, 0.13, "met", True, None), ("id-cosine", 0.12, 0.1, 0.2, "met", False, None),
-        ("id-cosine", 0.23, 0.2, 0.3, "missed", True, 0.1), ("id-cosine", 0.14, 0.12, 0.2, "missed", False, 0.01),
-        ("detected", 0.9, 0.8, 0.95, "missed", True, 0.09), ("detected", 1.0, None, None, "met", False, None),
-        ("sharpness-kept", 0.4, 0.3, 0.5, "missed", True, 0.2), ("sharpness-kept", 1.9, 1.6, 2.4, "missed", True, 0.5),
-        ("sharpness-kept", 1.0, 0.4, 1.2, "met", False, None), ("sharpness", 0.1, 0.0, 0.2, "no bar", False, None),
-        ("age-band", 0.4, 0.3, 0.5, "no bar", False, None), ("smile-r", None, None, None, "not measured", False, None),
+        ("id-cosine", 0.13, 0.1, 0.13, "met", True, None),
+        ("id-cosine", 0.12, 0.1, 0.2, "met", False, None),
+        ("id-cosine", 0.23, 0.2, 0.3, "missed", True, 0.1),
+        ("id-cosine", 0.14, 0.12, 0.2, "missed", False, 0.01),
+        ("detected", 0.9, 0.8, 0.95, "missed", True, 0.09),
+        ("detected", 1.0, None, None, "met", False, None),
+        ("sharpness-kept", 0.4, 0.3, 0.5, "missed", True, 0.2),
+        ("sharpness-kept", 1.9, 1.6, 2.4, "missed", True, 0.5),
+        ("sharpness-kept", 1.0, 0.4, 1.2, "met", False, None),
+        ("sharpness", 0.1, 0.0, 0.2, "no bar", False, None),
+        ("age-band", 0.4, 0.3, 0.5, "no bar", False, None),
+        ("smile-r", None, None, None, "not measured", False, None),
         ("match", 0.1, 0.05, 0.2, "not measured", False, None),
     ],
 )
 def test_verdicts(
     row: str, value: float | None, low: float | None, high: float | None, verdict: str, sure: bool, short: float | None
-) -> None:  # fmt: skip
+) -> None:
     line = _line(row, value, low, high)
     assert (line.verdict, line.sure) == (verdict, sure)
     assert line.short == (None if short is None else pytest.approx(short))
@@ -66,9 +72,10 @@ def test_photos_have_bars_of_their_own() -> None:
         lines = [_line(row, value, photos=photos) for photos in (False, True)]
         said[row] = [(line.verdict, line.asked) for line in lines]
     assert said == {
-        "gender": [("met", "≥ 0.85"), ("missed", "≥ 0.9")], "landmarks": [("met", "≤ 0.06"), ("missed", "≤ 0.05")],
+        "gender": [("met", "≥ 0.85"), ("missed", "≥ 0.9")],
+        "landmarks": [("met", "≤ 0.06"), ("missed", "≤ 0.05")],
         "smile-r": [("met", "≥ 0.7")] * 2,
-    }  # fmt: skip
+    }
     missed = _line("landmarks", 0.055, photos=True)
     assert missed.short == pytest.approx(0.005) and missed.to_dict()["bar"]["most"] == 0.05
 
@@ -78,17 +85,33 @@ def test_the_table_is_the_issues() -> None:
     assert len(rows) == len(BARS)
     limits = {row: (bar.least, bar.most) for row, bar in rows.items() if (bar.least, bar.most) != (None, None)}
     assert limits == {
-        "id-cosine": (None, 0.13), "tar": (None, 0.02), "naive": (None, 0.12), "shape": (None, 0.15),
-        "detected": (0.99, None), "landmarks": (None, 0.06), "smile-r": (0.7, None), "yaw-r": (0.85, None),
-        "gender": (0.85, None), "rec-mse": (None, 0.02), "rec-cosine": (0.4, None), "rec-lpips": (None, 0.2),
-        "swap": (0.3, None), "sharpness-kept": (0.6, 1.4), "border": (None, 1.1), "fd": (None, 5),
-        "draws": (None, 0.6), "parrot": (None, 0.55), "retried": (None, 0.1), "masked": (None, 0.01),
-    }  # fmt: skip
+        "id-cosine": (None, 0.13),
+        "tar": (None, 0.02),
+        "naive": (None, 0.12),
+        "shape": (None, 0.15),
+        "detected": (0.99, None),
+        "landmarks": (None, 0.06),
+        "smile-r": (0.7, None),
+        "yaw-r": (0.85, None),
+        "gender": (0.85, None),
+        "rec-mse": (None, 0.02),
+        "rec-cosine": (0.4, None),
+        "rec-lpips": (None, 0.2),
+        "swap": (0.3, None),
+        "sharpness-kept": (0.6, 1.4),
+        "border": (None, 1.1),
+        "fd": (None, 5),
+        "draws": (None, 0.6),
+        "parrot": (None, 0.55),
+        "retried": (None, 0.1),
+        "masked": (None, 0.01),
+    }
     assert {row for row, bar in rows.items() if bar.measured} == {"match", "auc-gap"}
     photos = {row: bar.limits(None, photos=True) for row, bar in rows.items()}
     assert {row: one for row, one in photos.items() if one != rows[row].limits(None)} == {
-        "landmarks": (None, 0.05), "gender": (0.9, None),
-    }  # fmt: skip
+        "landmarks": (None, 0.05),
+        "gender": (0.9, None),
+    }
 
 
 def test_the_page_hides_nothing(tmp_path: Path) -> None:
@@ -99,15 +122,22 @@ def test_the_page_hides_nothing(tmp_path: Path) -> None:
         ],
         [{"set": "set", "what": "parrot", "why": "nobody has two images"}],
         [{"set": "set", "group": "gender=Female", "n": 30, "cosine judge": [0.5, 0.4, 0.6]}],
-    )  # fmt: skip
+    )
     facts = {"judges": {"judge": "had no part"}, "sets": {"set": {"faces": 9, "people": 8, "licence": "CC0"}}}
     assert [path.name for path in write_bars(Report(sheet, facts), tmp_path / "new")] == ["bars.json", "bars.md"]
     page = (tmp_path / "new" / "bars.md").read_text(encoding="utf-8")
     row = next(line for line in page.splitlines() if line.startswith("| ID similarity"))
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     assert cells[1:9] == [
-        "≤ 0.13", ".14", "i = 0", "judge", "0.250 [0.200, 0.300]", "0.100 (met)", "0.050, strangers", "missed by 0.12"
-    ]  # fmt: skip
+        "≤ 0.13",
+        ".14",
+        "i = 0",
+        "judge",
+        "0.250 [0.200, 0.300]",
+        "0.100 (met)",
+        "0.050, strangers",
+        "missed by 0.12",
+    ]
     assert "not measured: why" in page and "set, parrot: nobody has two images" in page
     assert "9 faces of 8 people; CC0." in page and "| 0.500 |" in page
     assert page.index("ID similarity") < page.index("smile of output")
@@ -211,8 +241,12 @@ def test_a_whole_run(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert shaped[1].control.figure.value == 1 and "learnt on 12 others" in shaped[1].value.note  # type: ignore[union-attr]
     # With the policy on: rows of identity alone, of the pictures that its own rows were counted on.
     assert {row for row, setting in lines if setting == "i = 0, policy on"} == {
-        "within-kind", "within-kind (region)", "naive", "id-cosine", "tar"
-    }  # fmt: skip
+        "within-kind",
+        "within-kind (region)",
+        "naive",
+        "id-cosine",
+        "tar",
+    }
     assert [bar.row for bar in BARS][:3] == ["within-kind", "within-kind (region)", "naive"]
     for row in ("within-kind", "within-kind (region)"):
         line = lines[row, "i = 0"]

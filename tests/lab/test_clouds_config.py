@@ -27,10 +27,12 @@ def test_the_thesis_protocol_is_packaged() -> None:
 @pytest.mark.parametrize(
     ("tree", "said"),
     [
-        ({}, "give either clouds"), ({"clouds": "a", "synthetic": {}}, "give either clouds"),
+        ({}, "give either clouds"),
+        ({"clouds": "a", "synthetic": {}}, "give either clouds"),
         ({"clouds": "a", "degres": [1]}, "did you mean 'degrees'"),
         ({"synthetic": {"peopel": 3}}, "did you mean 'synthetic.people'"),
-        ({"clouds": "a", "degrees": [0]}, "between 1 and 35"), ({"clouds": "a", "degrees": [3, 3]}, "twice"),
+        ({"clouds": "a", "degrees": [0]}, "between 1 and 35"),
+        ({"clouds": "a", "degrees": [3, 3]}, "twice"),
         ({"clouds": "a", "methods": ["smooth-kn"]}, "did you mean smooth-knn"),
         ({"clouds": "a", "methods": ["pmp", "pmp"]}, "twice"),
         ({"clouds": "a", "degrees": [2], "attack": {"degrees": [3]}}, "in common"),
@@ -38,7 +40,7 @@ def test_the_thesis_protocol_is_packaged() -> None:
         ({"clouds": "a", "confidence": 1.5}, "confidence"),
     ],
 )
-def test_what_cannot_work_is_one_sentence(tree: dict[str, Any], said: str) -> None:  # fmt: skip
+def test_what_cannot_work_is_one_sentence(tree: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said) as caught:
         CloudStudyConfig.parse(tree)
     assert "\n" not in str(caught.value)

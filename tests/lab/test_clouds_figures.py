@@ -20,10 +20,15 @@ from ficgan.pointcloud.geometry import cloud_distances, curvature_error, normal_
 
 DTYPE: Any = np.dtype(
     [
-        ("made", bool), ("found", bool), ("box", np.float32, (4,)), ("marks", np.float32, (5, 2)),
-        ("ssim", np.float32), ("seconds", np.float32), ("features", np.float16, (6,)),
+        ("made", bool),
+        ("found", bool),
+        ("box", np.float32, (4,)),
+        ("marks", np.float32, (5, 2)),
+        ("ssim", np.float32),
+        ("seconds", np.float32),
+        ("features", np.float16, (6,)),
     ]
-)  # fmt: skip
+)
 FEW = Bootstrap(200, 0)
 
 

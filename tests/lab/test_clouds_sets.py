@@ -69,9 +69,11 @@ def test_made_people_have_two_scans_each_and_one_is_to_spare() -> None:
     clouds = open_clouds(config)
     assert len(clouds.scans) == 8 and len(clouds.people) == 3 and len(clouds.probes) == 3
     other = open_clouds(CloudStudyConfig.parse({"synthetic": {"people": 3, "seed": 1}}))
-    assert clouds.digest != other.digest == open_clouds(CloudStudyConfig.parse(
-        {"synthetic": {"people": 3, "seed": 1}}
-    )).digest  # fmt: skip
+    assert (
+        clouds.digest
+        != other.digest
+        == open_clouds(CloudStudyConfig.parse({"synthetic": {"people": 3, "seed": 1}})).digest
+    )
 
 
 def test_contents_change_the_digest(tmp_path: Path) -> None:

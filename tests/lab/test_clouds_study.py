@@ -22,15 +22,28 @@ from ficgan.pointcloud import Cloud, read_cloud, write_cloud
 
 METHODS = ["uniform-noise", "tapering", "merge-2-faces"]
 ATTACK = {
-    "epochs": 2, "degrees": [12], "views": 2, "size": 16, "device": "cpu", "methods": ["uniform-noise", "tapering"]
-}  # fmt: skip
+    "epochs": 2,
+    "degrees": [12],
+    "views": 2,
+    "size": 16,
+    "device": "cpu",
+    "methods": ["uniform-noise", "tapering"],
+}
 
 
 def study(folder: Path, **more: Any) -> CloudStudyConfig:
     tree = {
-        "clouds": str(folder), "prepared": True, "methods": METHODS, "degrees": [1, 12, 30], "timed": 1,
-        "costly": [12], "geometry": {"recognisers": ["depth"]}, "pictures": 1, "resamples": 50, **more,
-    }  # fmt: skip
+        "clouds": str(folder),
+        "prepared": True,
+        "methods": METHODS,
+        "degrees": [1, 12, 30],
+        "timed": 1,
+        "costly": [12],
+        "geometry": {"recognisers": ["depth"]},
+        "pictures": 1,
+        "resamples": 50,
+        **more,
+    }
     return CloudStudyConfig.parse(tree)
 
 
@@ -62,8 +75,12 @@ def test_every_method_at_every_degree_is_judged(ran: Any) -> None:
 def test_controls_come_out_as_they_must(ran: Any) -> None:
     rows = controls(ran[1])
     assert {row["control"] for row in rows} == {
-        "clear", "constant", "what lies around the face", "tapering 12", "merge-2-faces 12"
-    }  # fmt: skip
+        "clear",
+        "constant",
+        "what lies around the face",
+        "tapering 12",
+        "merge-2-faces 12",
+    }
     assert all(row["holds"] for row in rows if row["judge"].endswith("thumb") and row["holds"] is not None)
     around = [row for row in rows if row["holds"] is None]
     assert [row["judge"] for row in around] == ["thumb", "parrot + thumb"]
@@ -78,8 +95,10 @@ def test_parrots_enrol_what_the_method_makes_of_the_gallery(ran: Any, monkeypatc
     opened = open_study(study(root / "people"), root / "out")
     rows, found = opened.clouds.gallery, []
     for probe in opened.clouds.probes:
-        seen = [opened.picture_of(r, next(iter(opened.swept(r, "uniform-noise", [12])))[1], "uniform-noise", 12)
-                for r in (probe, *rows)]  # fmt: skip
+        seen = [
+            opened.picture_of(r, next(iter(opened.swept(r, "uniform-noise", [12])))[1], "uniform-noise", 12)
+            for r in (probe, *rows)
+        ]
         mine, *others = [clouds_world.Thumb().embed(one, np.zeros((1, 5, 2)))[0].astype(float) for one in seen]
         alike = [mine @ one / np.linalg.norm(mine) / np.linalg.norm(one) for one in others]
         found.append(opened.clouds.scans[rows[int(np.argmax(alike))]].person == opened.clouds.scans[probe].person)
@@ -203,8 +222,12 @@ def test_the_headline_is_the_strongest_attacker() -> None:
 
     results = Results("t", sets={"s": {"probe_people": 40}, "part": {"probe_people": 3}})
     results.trials = [
-        one("", 0.9), one("a", 0.4), one("b", 0.6), one("c", 0.1, "part"), one("d", 0.0, control="ceiling"),
-    ]  # fmt: skip
+        one("", 0.9),
+        one("a", 0.4),
+        one("b", 0.6),
+        one("c", 0.1, "part"),
+        one("d", 0.0, control="ceiling"),
+    ]
     results.trials.append(replace(one("lucky", 0.0, people=2), scenario="reversed"))
     found = strongest(results, "pmp 1")
     assert found is not None and found.attacker == "a"
@@ -249,8 +272,7 @@ def test_a_broken_scan_fails_the_study_and_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "right"),
-    [(("p0", "p1", "p2"), 1.0), pytest.param(("p1", "p2", "p0"), 0.0, marks=pytest.mark.slow)],
+    ("names", "right"), [(("p0", "p1", "p2"), 1.0), pytest.param(("p1", "p2", "p0"), 0.0, marks=pytest.mark.slow)]
 )
 def test_photos_are_enrolled_in_place_of_projections(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], right: float

@@ -18,7 +18,7 @@ from ficgan.lab.metrics.pictures import (
     landmark_distance,
     mouth_width,
     quick,
-)  # fmt: skip
+)
 
 
 def turned(yaw: float, pitch: float, roll: float) -> np.ndarray:

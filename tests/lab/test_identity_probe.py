@@ -133,14 +133,15 @@ SLOW = pytest.mark.slow
 @pytest.mark.parametrize(
     ("which", "settings", "span"),
     [
-        ("network", {"layer": 0}, ""), pytest.param("network", {"band": "3-6"}, "1–2, 7–8", marks=SLOW),
+        ("network", {"layer": 0}, ""),
+        pytest.param("network", {"band": "3-6"}, "1–2, 7–8", marks=SLOW),
         pytest.param("network", {"layer": 4}, "1–4", marks=SLOW),
         pytest.param("embedded", {"layer": 0}, "", marks=SLOW),
     ],
 )
 def test_rows_of_a_model(
     bench: Bench, which: str, settings: dict[str, object], span: str, request: pytest.FixtureRequest
-) -> None:  # fmt: skip
+) -> None:
     """Layers that keep the source's code have rows of their own."""
     if which == "embedded":
         bench, files = request.getfixturevalue("drawn_people"), {}

@@ -42,9 +42,14 @@ def test_the_bootstrap_by_identity_is_scipys() -> None:
     count += rng.integers(0, 30, 80)
     low, high = proportion(Bootstrap(4000).weights(80), hit, count)
     reference = scipy.stats.bootstrap(
-        (hit, count), lambda a, b, axis: a.sum(axis) / b.sum(axis), paired=True, vectorized=True,
-        method="percentile", n_resamples=4000, rng=np.random.default_rng(1),
-    ).confidence_interval  # fmt: skip
+        (hit, count),
+        lambda a, b, axis: a.sum(axis) / b.sum(axis),
+        paired=True,
+        vectorized=True,
+        method="percentile",
+        n_resamples=4000,
+        rng=np.random.default_rng(1),
+    ).confidence_interval
     assert low == pytest.approx(reference.low, rel=0.03) and high == pytest.approx(reference.high, rel=0.03)
 
 

@@ -45,7 +45,10 @@ def config(folder: Path, **more: object) -> MatrixConfig:
         "title": "made people",
         "sets": [
             {
-                "name": "made", "path": str(folder), "labels": str(folder / "labels.csv"), "size": SIDE,
+                "name": "made",
+                "path": str(folder),
+                "labels": str(folder / "labels.csv"),
+                "size": SIDE,
                 "aligned": True,
                 "split": {"background": 10, "attacker": 30, "test": 20, "enrolment": 0.5},
             }
@@ -57,7 +60,7 @@ def config(folder: Path, **more: object) -> MatrixConfig:
         "utility": False,
         "reversal_metrics": False,
         **more,
-    }  # fmt: skip
+    }
     return MatrixConfig.model_validate(tree)
 
 
@@ -83,9 +86,12 @@ def test_controls_come_out_as_they_must(run: tuple[Results, Path]) -> None:
     assert rank1(results, "clear", "constant") == pytest.approx(1 / 20)
     names = {control.name: control.holds for control in controls(results)}
     assert names == {
-        "clear": True, "constant": True, "right-key: block-permutation (block 8)": True,
-        "learn-permutation on block-permutation (block 8)": True, "ridge on block-permutation (block 8)": True,
-    }  # fmt: skip
+        "clear": True,
+        "constant": True,
+        "right-key: block-permutation (block 8)": True,
+        "learn-permutation on block-permutation (block 8)": True,
+        "ridge on block-permutation (block 8)": True,
+    }
 
 
 def test_within_kind_comes_first_where_the_gallery_is_clear(run: tuple[Results, Path]) -> None:
@@ -260,8 +266,10 @@ def test_an_installed_judge_had_no_part_in_what_it_judges(tmp_path: Path, monkey
     files = write_network(tmp_path / "model", training={"verifier_sha256": file_digest(recognisers["1"])})
     cloak = {"method": "fawkes", "verifier": f"onnx:{recognisers['2']}"}
     for methods, chosen in (
-        (["solid"], "1"), ([{"method": "ficgan", **files}], "2"), ([{"method": "ficgan", **files}, cloak], "3")
-    ):  # fmt: skip
+        (["solid"], "1"),
+        ([{"method": "ficgan", **files}], "2"),
+        ([{"method": "ficgan", **files}, cloak], "3"),
+    ):
         tree = config(tmp_path, methods=methods, recognisers=["dlib", "installed", "shape"])
         judges = matrix.with_judges(tree).recognisers
         assert judges == ["dlib", f"onnx:{recognisers[chosen]}", "shape"]

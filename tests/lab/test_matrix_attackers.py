@@ -62,8 +62,9 @@ def test_one_training_serves_scenarios_and_runs(people: Path, tmp_path: Path) ->
     config = world.config(people)
     matrix.run_matrix(config, tmp_path)
     assert world.LOG.trained == 1 and world.LOG.steps == list(range(6))
-    more = world.config(people, scenarios=["clear", "naive", "reversed-general", "reversed-specialised"],
-                        specialised=["by-heart"])  # fmt: skip
+    more = world.config(
+        people, scenarios=["clear", "naive", "reversed-general", "reversed-specialised"], specialised=["by-heart"]
+    )
     lab_bench._cached_bench.cache_clear()
     results = matrix.run_matrix(more, tmp_path)
     assert world.LOG.trained == 1
@@ -101,8 +102,9 @@ def test_how_long_a_network_was_trained_is_told(people: Path, tmp_path: Path) ->
     spec = "autoencoder:size=16,epochs=3,batch=16,minutes=0.000001"
     scenarios = ["clear", "naive", "reversed-general", "reversed-closed"]
     for seed in (0, 1):
-        config = world.config(people, general=["autoencoder:size=16,epochs=1,batch=16", spec], scenarios=scenarios,
-                              resamples=50 + seed)  # fmt: skip
+        config = world.config(
+            people, general=["autoencoder:size=16,epochs=1,batch=16", spec], scenarios=scenarios, resamples=50 + seed
+        )
         results = matrix.run_matrix(config, tmp_path)
         for scenario, ends in (("reversed-general", [""]), ("reversed-closed", [" (known)", " (unknown)"])):
             found = {name: figure(one.figures, "rank-1") for name, one in trials(results, scenario).items()}
@@ -172,17 +174,25 @@ def test_another_set_to_learn_from(people: Path, tmp_path: Path) -> None:
     for index, path in enumerate(shared):  # the same pictures under other names
         (other / f"000-{index}.png").write_bytes(path.read_bytes())
     config = world.config(
-        people, set={"learn_from": world.described(other, licence="CC0")}, general=["by-heart", "ridge"],
-        scenarios=["clear", "naive", "reversed-general", "reversed-closed"], pictures=0,
-    )  # fmt: skip
+        people,
+        set={"learn_from": world.described(other, licence="CC0")},
+        general=["by-heart", "ridge"],
+        scenarios=["clear", "naive", "reversed-general", "reversed-closed"],
+        pictures=0,
+    )
     open_world = config.model_copy(update={"scenarios": ["clear", "naive", "reversed-general"]})
     results = matrix.run_matrix(open_world, tmp_path / "out")
     assert set(trials(results, "reversed-general")) == {"by-heart: learnt on other", "ridge: learnt on other"}
     bench = bench_of(config, tmp_path / "out")
     seen = world.LOG.pixels()
-    mine = np.concatenate([bench.prepared.faces.images, Subject(
-        bench, anonymiser_for(bench, config.methods[0].make())
-    ).anonymised(np.sort(np.concatenate([bench.split.gallery, bench.split.probe]))).images])  # fmt: skip
+    mine = np.concatenate(
+        [
+            bench.prepared.faces.images,
+            Subject(bench, anonymiser_for(bench, config.methods[0].make()))
+            .anonymised(np.sort(np.concatenate([bench.split.gallery, bench.split.probe])))
+            .images,
+        ]
+    )
     assert not seen & {world.digest(image) for image in mine}
     facts = results.sets[people.name]["learn_from"]
     assert facts["licence"] == "CC0" and facts["faces"] == 21 and facts["people"] == 6
@@ -228,13 +238,14 @@ def test_a_set_to_learn_from_that_is_not_there_is_told(people: Path, tmp_path: P
 
 def test_titles_are_short_and_tell_apart() -> None:
     specs = [
-        "ridge", "ridge:penalty=3",
+        "ridge",
+        "ridge:penalty=3",
         "autoencoder:size=64,linear=none,epochs=400,batch=64,patience=30",
         "autoencoder:size=64,linear=full,epochs=400,batch=64,patience=30",
         "trained:file=/home/somebody/trained/attacker.safetensors",
         "trained:file=/home/another/trained/attacker.safetensors",
         "trained:file=/home/somebody/a-name-that-is-longer-than-any-table-is-wide.safetensors",
-    ]  # fmt: skip
+    ]
     found = titles(specs)
     assert found[specs[0]] == "ridge" and found[specs[1]] == "ridge:penalty=3"
     assert found[specs[2]] == "autoencoder:linear=none" and found[specs[3]] == "autoencoder:linear=full"

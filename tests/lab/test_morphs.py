@@ -21,7 +21,7 @@ from ficgan.lab.clouds.morphs import (
     fitted,
     mirrored_bases,
     morphs_of_folder,
-)  # fmt: skip
+)
 from ficgan.pointcloud.cloud import Cloud
 from ficgan.pointcloud.heads import MadeHead, made_head
 from ficgan.pointcloud.landmarks import FaceLandmarks, landmark_frame
@@ -38,9 +38,11 @@ def heads() -> list[MadeHead]:
 @pytest.fixture(scope="module")
 def model(heads: list[MadeHead]) -> MorphModel:
     return build_morphs(
-        [head.cloud for head in heads], [FaceLandmarks.of_points(head.landmarks) for head in heads],
-        [str(seed) for seed, _ in SHOWN], [shown for _, shown in SHOWN],
-    )  # fmt: skip
+        [head.cloud for head in heads],
+        [FaceLandmarks.of_points(head.landmarks) for head in heads],
+        [str(seed) for seed, _ in SHOWN],
+        [shown for _, shown in SHOWN],
+    )
 
 
 def _inner(points: np.ndarray) -> np.ndarray:

@@ -127,9 +127,7 @@ def test_fantomas_on_few_people(people: Path) -> None:
 
 
 def test_fantomas_at_full_size_has_table_3(people: Path) -> None:
-    names = {
-        "block": "b", "eps": "ε", "delta": "δ", "sigma": "σ", "kernel": "kernel size",
-    }  # fmt: skip
+    names = {"block": "b", "eps": "ε", "delta": "δ", "sigma": "σ", "kernel": "kernel size"}
     config = fantomas_matrix(people, aligned=True)
     assert config.sets[0].size == 224
     for method in config.methods:
@@ -198,10 +196,12 @@ def _results(naive: tuple[float, float], best: tuple[float, float] | None, **mor
         trial("clear", "constant", more.get("constant", (0.0, 0.1)), control="negative"),
         trial("permuted", "naive", (0.0, 0.1)),
         trial("permuted", "reversed-specialised", more.get("positive", (0.85, 0.95)), "learn-permutation"),
-        trial("m", "naive", naive), trial("m", "parrot-enrol", (0.2, 0.4)),
-        trial("m", "reversed-general", (0.0, 0.02), "ridge"), trial("m", "reversed-specialised", best, "made for it"),
+        trial("m", "naive", naive),
+        trial("m", "parrot-enrol", (0.2, 0.4)),
+        trial("m", "reversed-general", (0.0, 0.02), "ridge"),
+        trial("m", "reversed-specialised", best, "made for it"),
         trial("m", "background-known", more.get("known"), "subtraction"),
-    ]  # fmt: skip
+    ]
     methods = {
         "permuted": {"name": more.get("control", "block-permutation"), "settings": {}, "family": "basic"},
         "m": {"name": "m", "settings": {"k": 10}, "family": "basic"},
@@ -261,8 +261,9 @@ def test_fantomas_table_has_the_claim_beside_the_verdict() -> None:
     results.trials = [replace(trial, method=names.get(trial.method, trial.method)) for trial in results.trials]
     claims, counts, parameters = fantomas_tables(results)
     assert [(row["reversible?"], row["paper"]) for row in claims["rows"]] == [
-        ("yes", "reversible"), ("yes", "not reversible"),
-    ]  # fmt: skip
+        ("yes", "reversible"),
+        ("yes", "not reversible"),
+    ]
     assert claims["rows"][1]["best reversal"] == "0.850 [0.800, 0.900]"
     assert counts["rows"] == [
         {"": "paper", "decided": 15, "reversible": 11, "agrees with the paper": "–"},
@@ -286,9 +287,26 @@ def test_fantomas_from_end_to_end(people: Path, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("ficgan.lab.report.write_report", lambda *_, **__: [tmp_path / "report.html"])
     monkeypatch.setattr("ficgan.lab.papers.fantomas.draw_fantomas", lambda *_: [])
     command = (
-        "fantomas", "--data", people, "--labels", people / "labels.csv", "--aligned", "--size", SIDE, "-o", tmp_path,
-        "--only", "Solid", "--method", "Solid=solid", "--jobs", 1, "--resamples", 50, "--quiet",
-    )  # fmt: skip
+        "fantomas",
+        "--data",
+        people,
+        "--labels",
+        people / "labels.csv",
+        "--aligned",
+        "--size",
+        SIDE,
+        "-o",
+        tmp_path,
+        "--only",
+        "Solid",
+        "--method",
+        "Solid=solid",
+        "--jobs",
+        1,
+        "--resamples",
+        50,
+        "--quiet",
+    )
     done = _invoke(*command)
     assert done.exit_code == 0, done.output
     told = json.loads(done.stdout.splitlines()[-1])
@@ -372,8 +390,11 @@ def test_ficgan_sweep_tables_and_resumption(
     first = tables["De-identification (Table 1)"]
     ours = [row for row in first if row["from"] == "here"]
     assert [(row["method"][:13], row["i"]) for row in ours[1:]] == [
-        ("FICGAN (w_t, ", 0), ("FICGAN (w_t, ", 7), ("FICGAN + mani", 0), ("FICGAN + mani", 7),
-    ]  # fmt: skip
+        ("FICGAN (w_t, ", 0),
+        ("FICGAN (w_t, ", 7),
+        ("FICGAN + mani", 0),
+        ("FICGAN + mani", 7),
+    ]
     published_row = next(row for row in first if row["method"] == "FICGAN + manifold k-same")
     assert (published_row["FID"], published_row["attributes, paper"]) == (22.25, 85.44)
     by_name = {row["attribute"]: row for row in tables["Controllable attributes (Figure B)"]}
@@ -440,9 +461,11 @@ def test_obfuscation_tables_put_losses_beside_losses() -> None:
 
     study = StudyResult({}, {}, tables=[{"title": "T", "columns": ["a", "b"], "rows": [{"a": 1}]}])
     study.drops = [
-        row("matched", "blurred", "blurred", 0.02, None), row("matched", "blurred", "blurred", 0.04, 0.01),
-        row("shifted", "original", "red", 0.3, 0.1), row("deployed", "blurred", "original", -0.005, 0.0),
-    ]  # fmt: skip
+        row("matched", "blurred", "blurred", 0.02, None),
+        row("matched", "blurred", "blurred", 0.04, 0.01),
+        row("shifted", "original", "red", 0.3, 0.1),
+        row("deployed", "blurred", "original", -0.005, 0.0),
+    ]
     r = {"r": 0.25, "low": None, "high": None, "p": None, "n": 3}
     area = {"classes": {"top1": r, "top5": None}}
     study.correlations = [{"kind": "matched", "after": {"train": "blurred"}, "area": area, "object": None}]

@@ -50,12 +50,14 @@ def _text(shared_data: Path) -> str:
 @pytest.mark.parametrize(
     ("table", "first", "last"),
     [
-        (printed.REVELIO.fine_tuning, "Model\tPSNR", "TABLE 2"), (printed.REVELIO.light, "Methods\tPSNR", "GT\t"),
+        (printed.REVELIO.fine_tuning, "Model\tPSNR", "TABLE 2"),
+        (printed.REVELIO.light, "Methods\tPSNR", "GT\t"),
         (printed.REVELIO.open_world, "Setting\tPSNR", "TABLE 5"),
-        (printed.REVELIO.defences, "Defense\tPSNR", "TABLE 6"), (printed.REVELIO.adaptive, "Attack\tPSNR", "TABLE 7"),
+        (printed.REVELIO.defences, "Defense\tPSNR", "TABLE 6"),
+        (printed.REVELIO.adaptive, "Attack\tPSNR", "TABLE 7"),
     ],
 )
-def test_tables_are_the_papers(shared_data: Path, table: printed.Printed, first: str, last: str) -> None:  # fmt: skip
+def test_tables_are_the_papers(shared_data: Path, table: printed.Printed, first: str, last: str) -> None:
     text = _text(shared_data)
     body = text[text.index(first) :]
     assert _numbers(body[: body.index(last)]) == [_of(row) for row in table.rows]
@@ -132,9 +134,12 @@ def test_the_same_picture_is_not_in_the_reference() -> None:
     other = next(row for row in first.reference if who[row] not in who[first.closed])
     twin[other] = twin[first.closed[0]]
     again = divide(
-        dataclasses.replace(prepared, faces=prepared.faces.with_images(twin)), probes=4, identities=4, outside=2,
+        dataclasses.replace(prepared, faces=prepared.faces.with_images(twin)),
+        probes=4,
+        identities=4,
+        outside=2,
         outsiders=2,
-    )  # fmt: skip
+    )
     assert set(again.reference) == set(first.reference) - {other}
     with pytest.raises(InputError, match="at least 4 people"):
         divide(_made([2, 2]))
@@ -154,9 +159,11 @@ def test_attackers_work_at_the_size_of_the_crops() -> None:
 
 def test_what_cannot_work_is_one_sentence() -> None:
     for given_, said in (
-        ({"parts": ("bases",)}, "no part 'bases'"), ({"candidates": 0}, "0 candidates"),
-        ({"adapted": ("box",)}, "no defence 'box'"), ({"attackers": ("Revelio=ridge", "Revelio=bicubic")}, "one label"),
-    ):  # fmt: skip
+        ({"parts": ("bases",)}, "no part 'bases'"),
+        ({"candidates": 0}, "0 candidates"),
+        ({"adapted": ("box",)}, "no defence 'box'"),
+        ({"attackers": ("Revelio=ridge", "Revelio=bicubic")}, "one label"),
+    ):
         with pytest.raises(UsageError, match=said):
             RevelioPaper(Path("x"), **given_)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="did you mean candidates"):
@@ -166,9 +173,17 @@ def test_what_cannot_work_is_one_sentence() -> None:
     with pytest.raises(UsageError, match="there are revelio"):
         settings("quick")
     assert settings("revelio", ["sweep=7", "adapted=[jpeg]"]) | {"attackers": ()} == {
-        "size": 256, "attackers": (), "probes": 97, "identities": 50, "outside": 97, "outsiders": 91, "candidates": 50,
-        "adapt_epochs": 100, "sweep": 7, "adapted": ("jpeg",),
-    }  # fmt: skip
+        "size": 256,
+        "attackers": (),
+        "probes": 97,
+        "identities": 50,
+        "outside": 97,
+        "outsiders": 91,
+        "candidates": 50,
+        "adapt_epochs": 100,
+        "sweep": 7,
+        "adapted": ("jpeg",),
+    }
 
 
 # The parts
@@ -211,10 +226,19 @@ def _judge() -> Iterator[None]:
 
 def _paper(people: Path, **more: Any) -> RevelioPaper:
     given_ = {
-        "size": SIDE, "aligned": True, "attackers": ("bicubic", "Revelio=ridge"), "probes": 6, "identities": 4,
-        "outside": 4, "outsiders": 3, "candidates": 2, "sweep": 3, "resamples": 30, "estimator": (8, 4, 4),
+        "size": SIDE,
+        "aligned": True,
+        "attackers": ("bicubic", "Revelio=ridge"),
+        "probes": 6,
+        "identities": 4,
+        "outside": 4,
+        "outsiders": 3,
+        "candidates": 2,
+        "sweep": 3,
+        "resamples": 30,
+        "estimator": (8, 4, 4),
         "pictures": 2,
-    }  # fmt: skip
+    }
     return RevelioPaper(people, **{**given_, **more})  # type: ignore[arg-type]
 
 
@@ -228,9 +252,11 @@ def _rows(run: RevelioRun, title: str) -> list[dict[str, Any]]:
 
 DONE = ("base", "retrieval", "sweep", "defences", "ood")
 ASKED = {
-    "parts": DONE, "adapted": ("jpeg", "rotation"), "control_epochs": 1,
+    "parts": DONE,
+    "adapted": ("jpeg", "rotation"),
+    "control_epochs": 1,
     "attackers": ("bicubic", "autoencoder:size=32,linear=none,epochs=1", "Revelio=ridge"),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -337,9 +363,10 @@ def test_defences_met_and_learnt(run: RevelioRun) -> None:
 
     def likeness(scenario: str, method: str) -> float:
         (trial,) = [
-            one for one in run.outcomes["defences"].trials
+            one
+            for one in run.outcomes["defences"].trials
             if (one.scenario, one.method) == (scenario, method) and one.attacker != "not restored"
-        ]  # fmt: skip
+        ]
         return _value(trial, "PSNR") or 0.0
 
     # What has learnt turned faces gives upright ones.
@@ -442,10 +469,30 @@ def test_the_papers_attacker_learns_as_long_as_the_papers() -> None:
 @pytest.mark.usefixtures("_judge")
 def test_the_command_writes_tables_and_figures(people: Path, tmp_path: Path) -> None:
     asked = [
-        "revelio", "--data", str(people), "-o", str(tmp_path), "--aligned", "--size", str(SIDE), "--parts", "retrieval",
-        "--attacker", "Revelio=ridge", "--candidates", "1", "--probes", "4", "--set", "outsiders=3", "--set",
-        "identities=3", "--resamples", "20", "--quiet",
-    ]  # fmt: skip
+        "revelio",
+        "--data",
+        str(people),
+        "-o",
+        str(tmp_path),
+        "--aligned",
+        "--size",
+        str(SIDE),
+        "--parts",
+        "retrieval",
+        "--attacker",
+        "Revelio=ridge",
+        "--candidates",
+        "1",
+        "--probes",
+        "4",
+        "--set",
+        "outsiders=3",
+        "--set",
+        "identities=3",
+        "--resamples",
+        "20",
+        "--quiet",
+    ]
     done = CliRunner().invoke(paper, asked, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     told = json.loads((tmp_path / "paper.json").read_text())

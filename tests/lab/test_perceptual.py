@@ -36,7 +36,7 @@ from ficgan.lab.metrics.pictures import (
     sharpness,
     ssim,
     structural_similarity,
-)  # fmt: skip
+)
 
 # -- pixels -----------------------------------------------------------------------------------------------------------
 
@@ -45,9 +45,9 @@ def pictures(rng: np.random.Generator, count: int, side: int) -> tuple[np.ndarra
     """Smooth pictures and the same with noise, a shift of brightness and less contrast."""
     grid = np.linspace(0, 3, side)
     waves = rng.uniform(0.5, 2, (count, 3, 2))
-    a = np.stack(
-        [[np.outer(np.sin(grid * w[0]), np.cos(grid * w[1])) for w in three] for three in waves]
-    ).transpose(0, 2, 3, 1)
+    a = np.stack([[np.outer(np.sin(grid * w[0]), np.cos(grid * w[1])) for w in three] for three in waves]).transpose(
+        0, 2, 3, 1
+    )
     a = a * 90 + 128 + rng.normal(0, 8, a.shape)
     b = (a - 128) * rng.uniform(0.4, 1.2, (count, 1, 1, 1)) + 120 + rng.normal(0, 15, a.shape)
     return a.clip(0, 255).astype(np.uint8), b.clip(0, 255).astype(np.uint8)
@@ -172,9 +172,7 @@ def small_network(folder: Path, rng: np.random.Generator) -> tuple[Path, Path]:
 def by_loops(network: Path, linear: Path, a: np.ndarray, b: np.ndarray) -> float:
     """Zhang et al. 2018, eq. 1, position by position in float64; a, b [S,S,3] at the network's size."""
     session = onnxruntime.InferenceSession(str(network))
-    taps = [
-        session.run(None, {"image": (x.transpose(2, 0, 1)[None] / 255).astype(np.float32)}) for x in (a, b)
-    ]
+    taps = [session.run(None, {"image": (x.transpose(2, 0, 1)[None] / 255).astype(np.float32)}) for x in (a, b)]
     weights = [value.ravel().astype(np.float64) for _, value in sorted(load_file(linear).items())]
     total = 0.0
     for p, q, w in zip(*taps, weights, strict=True):

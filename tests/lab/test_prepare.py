@@ -252,11 +252,13 @@ def test_equal_pictures_have_equal_digests(photos: FaceSet) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"size": 8}, "size is 8"), ({"context": 0.5}, "context is 0.5"), ({"context": float("nan")}, "context is nan"),
+        ({"size": 8}, "size is 8"),
+        ({"context": 0.5}, "context is 0.5"),
+        ({"context": float("nan")}, "context is nan"),
         ({"aligned": True, "context": 1.5}, "nothing around"),
     ],
 )
-def test_settings_that_cannot_work(photos: FaceSet, options: dict[str, object], sentence: str) -> None:  # fmt: skip
+def test_settings_that_cannot_work(photos: FaceSet, options: dict[str, object], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         prepare(photos, detector=Scripted(face()), **options)  # type: ignore[arg-type]
 

@@ -406,9 +406,14 @@ def test_reversibility_against_scipys_paired_bootstrap() -> None:
     three = [np.mean(one, axis=1) for one in rates]
     figure = reversibility(*(scores_with_ranks(one, 50) for one in rates), bootstrap=Bootstrap(4000))  # type: ignore[misc]
     reference = scipy.stats.bootstrap(
-        three, lambda c, n, r, axis: (r.mean(axis) - n.mean(axis)) / c.mean(axis),
-        paired=True, vectorized=True, method="percentile", n_resamples=4000, rng=np.random.default_rng(1),
-    ).confidence_interval  # fmt: skip
+        three,
+        lambda c, n, r, axis: (r.mean(axis) - n.mean(axis)) / c.mean(axis),
+        paired=True,
+        vectorized=True,
+        method="percentile",
+        n_resamples=4000,
+        rng=np.random.default_rng(1),
+    ).confidence_interval
     assert figure.low == pytest.approx(reference.low, abs=0.02)
     assert figure.high == pytest.approx(reference.high, abs=0.02)
 

@@ -12,16 +12,7 @@ import pytest
 
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.report import merge, read_account, write_report
-from ficgan.lab.report.tables import (
-    controls,
-    headlines,
-    ranking,
-    ranking_to_read,
-    risks,
-    spelled,
-    to_csv,
-    to_markdown,
-)
+from ficgan.lab.report.tables import controls, headlines, ranking, ranking_to_read, risks, spelled, to_csv, to_markdown
 from ficgan.lab.results import Figure, Results, Trial, Utility, caveats
 
 CURVES = {"cmc": [[1.0, 0.5], [10.0, 1.0]], "roc": [[0.0, 0.0], [1.0, 1.0]], "det": [[0.01, 0.9], [0.5, 0.1]]}
@@ -40,14 +31,26 @@ def trial(method: str, scenario: str, value: float | None, **more: Any) -> Trial
 
 def results(*extra: Trial) -> Results:
     facts = {
-        "faces": 80, "people": 60, "size": 64, "context": 1.0, "licence": "made", "pixels": "0" * 64,
+        "faces": 80,
+        "people": 60,
+        "size": 64,
+        "context": 1.0,
+        "licence": "made",
+        "pixels": "0" * 64,
         "failures_to_acquire": [["x", "dark"]],
         "split": {"parts": {p: {"people": 20} for p in ("background", "attacker", "probe")}},
-    }  # fmt: skip
+    }
     method = {
-        "name": "blur", "title": "Blur", "family": "basic", "source": "here", "settings": {"kernel": 3}, "keyed": False,
-        "stochastic": False, "domain": "face", "strength": "kernel",
-    }  # fmt: skip
+        "name": "blur",
+        "title": "Blur",
+        "family": "basic",
+        "source": "here",
+        "settings": {"kernel": 3},
+        "keyed": False,
+        "stochastic": False,
+        "domain": "face",
+        "strength": "kernel",
+    }
     return Results(
         "Report <script>alert(1)</script>",
         ["Read me first."],
@@ -55,14 +58,19 @@ def results(*extra: Trial) -> Results:
         {"made": facts},
         {"weak": method, "strong": {**method, "settings": {"kernel": 9}}},
         [
-            trial("clear", "clear", 0.9, control="ceiling"), trial("clear", "constant", 0.05, control="negative"),
-            trial("clear", "background-only", 0.4, control="surroundings"), trial("weak", "naive", 0.2),
+            trial("clear", "clear", 0.9, control="ceiling"),
+            trial("clear", "constant", 0.05, control="negative"),
+            trial("clear", "background-only", 0.4, control="surroundings"),
+            trial("weak", "naive", 0.2),
             trial("weak", "reversed-general", 0.7, attacker="ridge", groups=GROUPS),
-            trial("weak", "right-key", 0.9, control="positive"), trial("weak", "linkability", 0.95),
-            trial("strong", "naive", 0.1), trial("strong", "reversed-specialised", None), *extra,
+            trial("weak", "right-key", 0.9, control="positive"),
+            trial("weak", "linkability", 0.95),
+            trial("strong", "naive", 0.1),
+            trial("strong", "reversed-specialised", None),
+            *extra,
         ],
         [Utility("made", "weak", USEFUL, {"gender=Male": (Figure("detected", 0.25),)})],
-    )  # fmt: skip
+    )
 
 
 def test_the_strongest_attacker_counts_and_controls_do_not() -> None:
@@ -79,9 +87,11 @@ def test_the_strongest_attacker_counts_and_controls_do_not() -> None:
 def test_methods_are_ranked_by_the_replaced_region() -> None:
     """A mask that leaves the surroundings comes before a cloak that leaves the face."""
     made = results(
-        trial("strong", "parrot-enrol", 0.45), trial("strong", "parrot-inside", 0.0),
-        trial("strong", "parrot-inside", 0.02, judge="dlib"), trial("weak", "parrot-inside", 0.6),
-    )  # fmt: skip
+        trial("strong", "parrot-enrol", 0.45),
+        trial("strong", "parrot-inside", 0.0),
+        trial("strong", "parrot-inside", 0.02, judge="dlib"),
+        trial("weak", "parrot-inside", 0.6),
+    )
     strong, weak = headlines(made)
     assert strong.region is not None and strong.region_trial is not None and weak.region is not None
     assert (strong.method, strong.region.value, strong.region_trial.recogniser) == ("strong", 0.02, "dlib")
@@ -100,8 +110,9 @@ def test_methods_that_intervals_do_not_tell_apart_share_a_rank() -> None:
 def test_every_figure_of_the_ranking_says_n_judge_and_attacker() -> None:
     rows = ranking(results(trial("strong", "parrot-inside", 0.0)))
     assert [(row["its attacker"], row["its judge"], row["n"]) for row in rows] == [
-        ("parrot-inside", "b", "20"), ("reversed-general: ridge", "b", "20")
-    ]  # fmt: skip
+        ("parrot-inside", "b", "20"),
+        ("reversed-general: ridge", "b", "20"),
+    ]
     first = ranking_to_read(rows)[0]
     assert first["replaced region"] == ("0.000 [0.000, 0.100]", "parrot-inside, b, n = 20")
     assert first["whole picture"] == ("0.100 [0.000, 0.200]", "naive, b") and len(first) <= 8
@@ -113,9 +124,12 @@ def test_within_kind_is_read_first_and_orders_methods_of_one_rank(tmp_path: Path
         return Trial("made", method, "naive", judge, figures=(first, *trial(method, "naive", 0.1).figures))
 
     made = results(
-        trial("strong", "parrot-inside", 0.60), trial("weak", "parrot-inside", 0.62),
-        naive("strong", 0.8, "c"), naive("weak", 0.6, "b"), naive("weak", 0.7, "c"),
-    )  # fmt: skip
+        trial("strong", "parrot-inside", 0.60),
+        trial("weak", "parrot-inside", 0.62),
+        naive("strong", 0.8, "c"),
+        naive("weak", 0.6, "b"),
+        naive("weak", 0.7, "c"),
+    )
     weak, strong = headlines(made)
     assert (weak.method, weak.rank, strong.rank) == ("weak", 1, 1)  # who is not told apart stands by within kind
     row = ranking(made)[0]
@@ -123,9 +137,11 @@ def test_within_kind_is_read_first_and_orders_methods_of_one_rank(tmp_path: Path
     assert (row["within kind"], row["judge within kind"]) == ("0.700 [0.600, 0.800]", "c")  # the highest counts
     shown = ranking_to_read([row])[0]
     assert list(shown)[2] == "within kind" and shown["within kind"] == (
-        "0.700 [0.600, 0.800]", "c, n = 30 images", "b: 0.600\xa0[0.500,\xa00.700]",
+        "0.700 [0.600, 0.800]",
+        "c, n = 30 images",
+        "b: 0.600\xa0[0.500,\xa00.700]",
         "naive rank-1: 0.100\xa0[0.000,\xa00.200]",
-    )  # fmt: skip
+    )
     assert "first figure" in caveats(made)[0] and "does not say" not in " ".join(caveats(made))
     assert "does not say of what ethnicity" in caveats(results())[0]
     page = write_report(made, tmp_path)[0].read_text()
@@ -147,12 +163,16 @@ def test_the_strongest_is_taken_over_judges() -> None:
 @pytest.mark.parametrize(
     ("scenario", "control", "value", "holds"),
     [
-        ("clear", "ceiling", 0.9, True), ("clear", "ceiling", 0.2, False), ("clear", "ceiling", 1.0, True),
-        ("constant", "negative", 0.05, True), ("constant", "negative", 0.5, False),
-        ("right-key", "positive", 0.9, True), ("right-key", "positive", 0.5, False),
+        ("clear", "ceiling", 0.9, True),
+        ("clear", "ceiling", 0.2, False),
+        ("clear", "ceiling", 1.0, True),
+        ("constant", "negative", 0.05, True),
+        ("constant", "negative", 0.5, False),
+        ("right-key", "positive", 0.9, True),
+        ("right-key", "positive", 0.5, False),
     ],
 )
-def test_controls_hold_or_do_not(scenario: str, control: str, value: float, holds: bool) -> None:  # fmt: skip
+def test_controls_hold_or_do_not(scenario: str, control: str, value: float, holds: bool) -> None:
     made = results()
     made.trials = [trial("clear", "clear", 0.9, control="ceiling")] if scenario == "right-key" else []
     made.trials.append(trial("weak" if scenario == "right-key" else "clear", scenario, value, control=control))
@@ -187,8 +207,11 @@ def test_risks_take_the_worst_and_say_what_was_not_measured() -> None:
 
 def test_markdown_has_a_row_each() -> None:
     assert to_markdown([{"a": 1}, {"a": "x|y", "b": 2}]).splitlines() == [
-        "| a | b |", "|-|-|", "| 1 |  |", "| x/y | 2 |"
-    ]  # fmt: skip
+        "| a | b |",
+        "|-|-|",
+        "| 1 |  |",
+        "| x/y | 2 |",
+    ]
 
 
 def test_csv_keeps_columns_of_all_rows() -> None:
@@ -256,10 +279,19 @@ def test_merging_keeps_both_and_refuses_two_meanings() -> None:
 def sidecar(folder: Path, name: str, **more: Any) -> None:
     face = {"action": "generated", "box": [0, 0, 50, 60], "matched": False, "covered": True}
     record = {
-        "tool": "ficgan-deid", "ficgan": "0.1", "output": name, "sha256": "ab", "input_sha256": "cd", "mode": "ficgan",
-        "k": 3000, "detector": "yunet", "gate": "dlib", "faces": [face, {**face, "box": [0, 0, 12, 30]}], "notes": [],
+        "tool": "ficgan-deid",
+        "ficgan": "0.1",
+        "output": name,
+        "sha256": "ab",
+        "input_sha256": "cd",
+        "mode": "ficgan",
+        "k": 3000,
+        "detector": "yunet",
+        "gate": "dlib",
+        "faces": [face, {**face, "box": [0, 0, 12, 30]}],
+        "notes": [],
         **more,
-    }  # fmt: skip
+    }
     (folder / f"{name}.json").write_text(json.dumps(record))
 
 
@@ -290,9 +322,15 @@ def test_a_second_look_that_finds_nothing_bounds_what_is_left(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "edited", [{"check": {"faces": "x", "findings": []}}, {"check": {"findings": 3}}, {"fallbacks": []},
-               {"faces_by_action": {"generated": "many"}}, {"check": {"faces": float("-inf"), "findings": []}}],
-)  # fmt: skip
+    "edited",
+    [
+        {"check": {"faces": "x", "findings": []}},
+        {"check": {"findings": 3}},
+        {"fallbacks": []},
+        {"faces_by_action": {"generated": "many"}},
+        {"check": {"faces": float("-inf"), "findings": []}},
+    ],
+)
 def test_an_edited_sidecar_is_named_and_counts_for_nothing(edited: dict[str, Any], tmp_path: Path) -> None:
     sidecar(tmp_path, "a.png")
     before = read_account(tmp_path)
@@ -328,21 +366,25 @@ def test_reports_say_who_judged() -> None:
 def test_the_headline_has_the_figure_of_every_judge(tmp_path: Path) -> None:
     """The strongest is the figure; below it stand the others with their own attackers and intervals."""
     made = results(
-        trial("strong", "parrot-inside", 0.3), trial("strong", "parrot-inside", 0.5, judge="dlib"),
+        trial("strong", "parrot-inside", 0.3),
+        trial("strong", "parrot-inside", 0.5, judge="dlib"),
         trial("strong", "reversed-general", 0.55, judge="dlib", attacker="ridge"),
         trial("weak", "naive", 0.6, judge="c"),
         trial("clear", "background-only", 0.1, control="surroundings", judge="dlib"),
-    )  # fmt: skip
+    )
     strong, weak = headlines(made)
     assert [(one.recogniser, one.scenario) for one in strong.by_judge] == [
-        ("dlib", "reversed-general"), ("b", "parrot-inside")
-    ]  # fmt: skip
+        ("dlib", "reversed-general"),
+        ("b", "parrot-inside"),
+    ]
     assert strong.region_trial == strong.by_judge[0] and strong.region is not None and strong.region.value == 0.55
     assert [one.recogniser for one in weak.by_judge] == ["b"]  # c has no control of the surroundings
     row = ranking_to_read(ranking(made))[0]
     assert row["replaced region"] == (
-        "0.550 [0.450, 0.650]", "reversed-general: ridge, dlib, n = 20", "b: 0.300\xa0[0.200,\xa00.400], parrot-inside"
-    )  # fmt: skip
+        "0.550 [0.450, 0.650]",
+        "reversed-general: ridge, dlib, n = 20",
+        "b: 0.300\xa0[0.200,\xa00.400], parrot-inside",
+    )
     written = write_report(made, tmp_path)
     assert "<small>b: 0.300\xa0[0.200,\xa00.400], parrot-inside</small>" in written[0].read_text()
     shown, _ = csv.DictReader((tmp_path / "tables" / "ranking.csv").read_text().splitlines())
@@ -355,12 +397,15 @@ def test_the_headline_has_the_figure_of_every_judge(tmp_path: Path) -> None:
 def test_what_surroundings_tell_any_judge_stands_beside_every_method(tmp_path: Path) -> None:
     """One method's strongest judge sees little in the surroundings; another judge still names people by them."""
     made = results(
-        trial("strong", "parrot-inside", 0.3), trial("weak", "parrot-inside", 0.2, judge="dlib"),
+        trial("strong", "parrot-inside", 0.3),
+        trial("weak", "parrot-inside", 0.2, judge="dlib"),
         trial("clear", "background-only", 1.0, control="surroundings", judge="dlib"),
-    )  # fmt: skip
+    )
     for method, row in ((row["method"], row) for row in ranking_to_read(ranking(made))):
-        assert any("1.000" in line and ("dlib" in line or row["surroundings alone"][1] == "dlib")
-                   for line in row["surroundings alone"]), method  # fmt: skip
+        assert any(
+            "1.000" in line and ("dlib" in line or row["surroundings alone"][1] == "dlib")
+            for line in row["surroundings alone"]
+        ), method
     strong = next(row for row in ranking(made) if row["method"] == "strong")
     assert strong["surroundings alone, by dlib"].startswith("1.000") and strong["its judge"] == "b"
     assert "has its surroundings, too" in write_report(made, tmp_path)[0].read_text()
@@ -379,8 +424,9 @@ def test_where_nobody_looked_at_the_region_every_judge_bounds_it() -> None:
     made = results(trial("strong", "naive", 0.3, judge="dlib"), trial("strong", "parrot-enrol", 0.2))
     strong = next(head for head in headlines(made) if head.method == "strong")
     assert strong.bound and [(one.recogniser, one.scenario) for one in strong.by_judge] == [
-        ("dlib", "naive"), ("b", "parrot-enrol")
-    ]  # fmt: skip
+        ("dlib", "naive"),
+        ("b", "parrot-enrol"),
+    ]
 
 
 def test_a_folder_without_accounts_is_told(tmp_path: Path) -> None:

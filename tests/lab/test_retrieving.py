@@ -53,8 +53,12 @@ def slow(read: Read, guesses: int | None = None) -> list[int]:
     for probe in read.candidates[:, :guesses]:
         named: list[tuple[float, int]] = []
         for guess in probe:
-            named.append(min((float(np.linalg.norm(guess - photo)), int(who))
-                             for photo, who in zip(read.gallery, read.enrolled, strict=True)))  # fmt: skip
+            named.append(
+                min(
+                    (float(np.linalg.norm(guess - photo)), int(who))
+                    for photo, who in zip(read.gallery, read.enrolled, strict=True)
+                )
+            )
         votes = Counter(who for _, who in named)
         most = max(votes.values())
         found.append(min((far, who) for far, who in named if votes[who] == most)[1])
@@ -97,10 +101,14 @@ def test_strangers_are_told_by_thresholds_of_other_people(seed: int, noise: floa
     found = by_name(figures)
     stranger = ~np.isin(read.people, known)
     least = [
-        min(np.linalg.norm(guess - photo) for guess in probe
-            for photo, who in zip(read.gallery, read.enrolled, strict=True) if who in known)
+        min(
+            np.linalg.norm(guess - photo)
+            for guess in probe
+            for photo, who in zip(read.gallery, read.enrolled, strict=True)
+            if who in known
+        )
         for probe in read.candidates
-    ]  # fmt: skip
+    ]
     assert found["stranger AUC"].value == pytest.approx(roc_auc_score(stranger, least), abs=1e-6)
     tpr, fpr = found["stranger TPR"], found["stranger FPR"]
     share = (tpr.value * tpr.n + (1 - fpr.value) * fpr.n) / 24  # type: ignore[operator]
@@ -229,8 +237,10 @@ def test_the_report_shows_what_came_back_and_who_was_named(people: Path, tmp_pat
     )
     rows = given_back(results)
     assert [(row["scenario"], row["attacker"]) for row in rows] == [
-        ("naive", ""), ("reversed-general", "by-heart"), ("reversed-general", "ridge"),
-    ]  # fmt: skip
+        ("naive", ""),
+        ("reversed-general", "by-heart"),
+        ("reversed-general", "ridge"),
+    ]
     assert all(row["PSNR"] and row["SSIM"] and row["IDD"] for row in rows)
     assert [row["attacker"] for row in retrieved(results)] == ["by-heart"]
     write_report(results, tmp_path)

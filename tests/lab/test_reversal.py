@@ -43,8 +43,14 @@ class Counting:
     def __init__(self) -> None:
         self.seen = 0
 
-    def read(self, images: np.ndarray, *, keep: bool = False, clear: np.ndarray | None = None,
-             known: Perception | None = None) -> Perception:  # fmt: skip
+    def read(
+        self,
+        images: np.ndarray,
+        *,
+        keep: bool = False,
+        clear: np.ndarray | None = None,
+        known: Perception | None = None,
+    ) -> Perception:
         self.seen += len(images)
         told = None if clear is None else np.abs(images.astype(float) - clear).mean((1, 2, 3))
         return Perception(images.mean((1, 2)).astype(np.float32), distances=told)
@@ -74,8 +80,10 @@ def test_means_are_of_the_replaced_square(bench: Bench, squeezenet: Counting) ->
     faces = guessed(bench, rows)
     found = by_name(reversal.fidelity_figures(bench, rows, faces))
     x0, y0, x1, y1 = REGION
-    pairs = [(bench.prepared.faces.images[row][y0:y1, x0:x1], image[y0:y1, x0:x1])
-             for row, image in zip(rows, faces.images, strict=True)]  # fmt: skip
+    pairs = [
+        (bench.prepared.faces.images[row][y0:y1, x0:x1], image[y0:y1, x0:x1])
+        for row, image in zip(rows, faces.images, strict=True)
+    ]
     assert found["PSNR"].value == pytest.approx(np.mean([peak_signal_noise_ratio(a, b) for a, b in pairs]))
     ssims = [
         structural_similarity(

@@ -110,8 +110,9 @@ def test_constant_embeddings_tie_exactly(rng: np.random.Generator, metric: Any, 
         assert (scores.rivals[0] == 0).all() and (scores.rivals[1] == 100).all()
         assert len(np.unique(scores.genuine)) == 1 and (scores.impostors == scores.genuine[0]).sum() == 101 * 100
         assert scores.twins == 101
-    many = Scores.compare(np.tile(rng.normal(size=(3, 40)), (19, 1)), rng.normal(size=(57, 40)), people[:57],
-                          people[:57], metric=metric)  # fmt: skip
+    many = Scores.compare(
+        np.tile(rng.normal(size=(3, 40)), (19, 1)), rng.normal(size=(57, 40)), people[:57], people[:57], metric=metric
+    )
     for first in range(3):
         assert (many.similarity[first::3] == many.similarity[first]).all()
 
@@ -151,12 +152,7 @@ def test_some_probes_are_what_they_would_be_alone(rng: np.random.Generator, same
     scores = Scores.from_matrix(matrix, people, people, acquired=acquired, exclude_same=same)
     mask = rng.random(60) < 0.5
     some = scores.take(mask)
-    seen = [
-        (i, j)
-        for i in np.flatnonzero(acquired & mask)
-        for j in range(60)
-        if not same or (i != j and acquired[j])
-    ]
+    seen = [(i, j) for i in np.flatnonzero(acquired & mask) for j in range(60) if not same or (i != j and acquired[j])]
     assert sorted(some.genuine) == sorted(matrix[i, j] for i, j in seen if people[i] == people[j])
     assert some.impostors.tolist() == sorted(matrix[i, j] for i, j in seen if people[i] != people[j])
     assert (some.rivals[0] == scores.rivals[0][mask]).all() and (some.people == people[mask]).all()
@@ -172,9 +168,14 @@ def test_everything_failed() -> None:
     people = np.array([0, 0, 1, 1])
     for same in (False, True):
         scores = Scores.compare(
-            np.full((4, 3), np.nan), np.ones((4, 3)), people, people,
-            metric="euclidean", acquired=np.zeros(4, bool), exclude_same=same,
-        )  # fmt: skip
+            np.full((4, 3), np.nan),
+            np.ones((4, 3)),
+            people,
+            people,
+            metric="euclidean",
+            acquired=np.zeros(4, bool),
+            exclude_same=same,
+        )
         assert len(scores.impostors) == len(scores.genuine) == 0 and not scores.mated.any()
 
 

@@ -262,9 +262,10 @@ def test_naive_is_a_loop_over_everybody() -> None:
     more = people(4, 1, seed=9)
     assert faces.people is not None and more.people is not None
     both = Faces(
-        np.concatenate([faces.images, more.images]), (*faces.names, *(f"x{name}" for name in more.names)),
+        np.concatenate([faces.images, more.images]),
+        (*faces.names, *(f"x{name}" for name in more.names)),
         people=np.concatenate([faces.people, 50 + more.people]),
-    )  # fmt: skip
+    )
     made = bench(both)
     rng = np.random.default_rng(1)
     noisy = (0.25 * both.images + 0.75 * rng.integers(0, 256, both.images.shape)).astype(np.uint8)

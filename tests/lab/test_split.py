@@ -18,10 +18,13 @@ PEOPLE = np.repeat(np.arange(10), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
 
 
 @given(
-    counts=st.lists(st.integers(1, 9), min_size=6, max_size=40), unknown=st.integers(0, 5),
-    enrolment=st.floats(0.05, 0.95), seed=st.integers(0, 99), shuffle=st.randoms(use_true_random=False),
+    counts=st.lists(st.integers(1, 9), min_size=6, max_size=40),
+    unknown=st.integers(0, 5),
+    enrolment=st.floats(0.05, 0.95),
+    seed=st.integers(0, 99),
+    shuffle=st.randoms(use_true_random=False),
 )
-def test_invariants(counts: list[int], unknown: int, enrolment: float, seed: int, shuffle: object) -> None:  # fmt: skip
+def test_invariants(counts: list[int], unknown: int, enrolment: float, seed: int, shuffle: object) -> None:
     rows = [who * 3 + 1 for who, count in enumerate(counts) for _ in range(count)] + [-1] * unknown
     shuffle.shuffle(rows)  # type: ignore[attr-defined]
     people = np.array(rows)

@@ -27,7 +27,7 @@ from ficgan.lab.study.training import (
     network_names,
     replace_head,
     training_batches,
-)  # fmt: skip
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -102,9 +102,15 @@ def test_order_and_crops_are_the_same_for_all_variants_and_any_number_of_workers
     made = []
     for variant, workers in (("original", 0), ("original", 2), ("overlaid", 0)):
         batches = training_batches(
-            Pictures.of(scenes, variant), scenes.labels, crop=32, min_scale=0.3, batch=5, seed=3, device="cpu",
+            Pictures.of(scenes, variant),
+            scenes.labels,
+            crop=32,
+            min_scale=0.3,
+            batch=5,
+            seed=3,
+            device="cpu",
             workers=workers,
-        )  # fmt: skip
+        )
         made.append([list(batches(0)), list(batches(1))])
     for plain, forked in zip(made[0], made[1], strict=True):
         assert all(torch.equal(a[0], b[0]) for a, b in zip(plain, forked, strict=True))
@@ -177,9 +183,11 @@ def test_drops_are_paired_by_seed(rng: np.random.Generator) -> None:
     row = drop(made, "net", Side("original", "original"), Side("blurred", "blurred"))
     pairs = [
         np.mean(a.evaluations["original"].top1) - np.mean(b.evaluations["blurred"].top1)
-        for a in made if a.variant == "original"
-        for b in made if b.variant == "blurred" and b.seed == a.seed
-    ]  # fmt: skip
+        for a in made
+        if a.variant == "original"
+        for b in made
+        if b.variant == "blurred" and b.seed == a.seed
+    ]
     assert row["top1"]["mean"] == pytest.approx(np.mean(pairs))
     assert row["top1"]["sem"] == pytest.approx(np.std(pairs, ddof=1) / np.sqrt(3))
     assert row["top5"] is not None
@@ -223,8 +231,10 @@ def test_the_whole_study_is_json_and_says_what_must_be_read_with_it(
     assert kept == json.loads(json.dumps(result.to_dict()))
     assert len(result.grid) == 3 * 7
     assert [(d["kind"], d["after"]["train"], d["after"]["evaluate"]) for d in result.drops][:3] == [
-        ("matched", "blurred", "blurred"), ("matched", "overlaid", "overlaid"), ("shifted", "original", "blurred"),
-    ]  # fmt: skip
+        ("matched", "blurred", "blurred"),
+        ("matched", "overlaid", "overlaid"),
+        ("shifted", "original", "blurred"),
+    ]
     shifted = next(d for d in result.drops if d["kind"] == "shifted" and d["after"]["evaluate"] == "red")
     assert shifted["areas"][0] == {**shifted["areas"][0], "share": "none", "images": 12}
     assert shifted["areas"][0]["top1"]["mean"] == 0.0  # nothing was changed in images without faces
@@ -243,14 +253,24 @@ def test_configurations_are_read_and_checked(tmp_path: Path) -> None:
     path = tmp_path / "study.yaml"
     path.write_text("images: i\nannotations: a.json\nnetworks: [resnet50, vgg11]\n")
     config = StudyConfig.read(path, ["seeds=[5]"])
-    assert (config.epochs, config.drop_every, config.batch, config.weight_decay, config.seeds) == (90, 30, 256, 1e-4, (5,))  # fmt: skip  # noqa: E501
+    assert (config.epochs, config.drop_every, config.batch, config.weight_decay, config.seeds) == (
+        90,
+        30,
+        256,
+        1e-4,
+        (5,),
+    )
     assert (config.learning_rate("resnet50"), config.learning_rate("vgg11")) == (0.1, 0.01)
     assert StudyConfig.parse(json.loads(json.dumps(config.to_dict()))) == config
     for override, message in [
-        ("epoch=3", "did you mean 'epochs'"), ("crop=300", "smaller than crop"), ("seeds=[1,1]", "twice"),
-        ("train_on=[pixelated]", "train_on"), ("area_edges=[0.1]", "begin with 0"), ("epochs", "key=value"),
+        ("epoch=3", "did you mean 'epochs'"),
+        ("crop=300", "smaller than crop"),
+        ("seeds=[1,1]", "twice"),
+        ("train_on=[pixelated]", "train_on"),
+        ("area_edges=[0.1]", "begin with 0"),
+        ("epochs", "key=value"),
         ("seeds=[1", "not valid YAML"),
-    ]:  # fmt: skip
+    ]:
         with pytest.raises(UsageError, match=message):
             StudyConfig.read(path, [override])
     with pytest.raises(UsageError, match="cannot be read"):

@@ -57,9 +57,11 @@ def test_imagenet_is_read_as_it_was_released(tmp_path: Path) -> None:
     scenes = open_scenes(folder / "images", folder / "faces.json", tmp_path / "xml")
     assert scenes.classes == ("n01", "n02")
     assert [(s.name, s.label, s.split, len(s.boxes)) for s in scenes.items] == [
-        ("train/n01/a.JPEG", 0, "train", 1), ("train/n02/b.JPEG", 1, "train", 0), ("val/n01/v1.JPEG", 0, "val", 0),
+        ("train/n01/a.JPEG", 0, "train", 1),
+        ("train/n02/b.JPEG", 1, "train", 0),
+        ("val/n01/v1.JPEG", 0, "val", 0),
         ("val/n02/v2.JPEG", 1, "val", 1),
-    ]  # fmt: skip
+    ]
     assert scenes.empty_boxes == 1
     last = scenes.items[-1]
     assert last.boxes.tolist() == [[4, 5, 9.5, 20]]

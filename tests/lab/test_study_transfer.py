@@ -62,7 +62,10 @@ corner = st.tuples(st.integers(0, 6), st.integers(0, 6), st.integers(2, 5), st.i
     st.integers(0, 99),
 )
 def test_precision_of_boxes_is_the_slow_oracles(images: list[tuple[list, list]], seed: int) -> None:
-    boxes = [[np.array([(x, y, x + w, y + h) for x, y, w, h in side], float).reshape(-1, 4) for side in one] for one in images]  # fmt: skip  # noqa: E501
+    boxes = [
+        [np.array([(x, y, x + w, y + h) for x, y, w, h in side], float).reshape(-1, 4) for side in one]
+        for one in images
+    ]
     scores = np.random.default_rng(seed).permutation(sum(len(b) for _, b in boxes)) / 100 + 0.1
     found, begin = [], 0
     for _, guessed in boxes:
@@ -132,7 +135,7 @@ def test_tasks_begin_from_what_was_learnt_and_are_run_once(tmp_path: Path, monke
     tasks = [
         {"name": "same", "kind": "classification", "images": tar, "labels": table, "train_images": 24, **recipe},
         {"name": "crops", "kind": "attributes", "images": crops, "labels": labels, "holdout": 0.25, **recipe},
-    ]  # fmt: skip
+    ]
     config = tiny(tar, table, train_on=["original"], evaluate_on=["original"], seeds=[0], epochs=6, transfer=tasks)
     result = run_study(config, tmp_path / "out")
     assert [row["metric"] for rows in result.transfer.values() for row in rows] == ["top1"] * 2 + ["mAP"] * 2
@@ -172,9 +175,19 @@ def test_people_are_in_one_half_only(tmp_path: Path) -> None:
 def test_a_detector_learns_where_faces_are(tmp_path: Path) -> None:
     tar, table = write_scenes(tmp_path, in_face=True, count=16, held=8)
     task = {
-        "name": "faces", "kind": "detection", "images": tar, "labels": table, "epochs": 12, "drop_every": 9, "batch": 4,
-        "lr": 0.02, "size": 64, "anchors": [24, 48, 96, 192, 384], "proposals": 50, "pretrained": ["none"],
-    }  # fmt: skip
+        "name": "faces",
+        "kind": "detection",
+        "images": tar,
+        "labels": table,
+        "epochs": 12,
+        "drop_every": 9,
+        "batch": 4,
+        "lr": 0.02,
+        "size": 64,
+        "anchors": [24, 48, 96, 192, 384],
+        "proposals": 50,
+        "pretrained": ["none"],
+    }
     config = tiny(tar, table, train_on=["original"], evaluate_on=["original"], seeds=[0], transfer=[task])
     rows = run_study(config, tmp_path / "out").transfer["faces"]
     assert [row["metric"] for row in rows] == ["AP@.5"]

@@ -36,12 +36,16 @@ def numbered(people: int, photos: int = 4) -> dict[str, Any]:
 
 
 @given(
-    conditions=st.integers(1, 6), pairs=st.sampled_from([4, 8, 12]), checks=st.integers(0, 5), seed=st.integers(0, 99),
-    asked=st.integers(1, 6), match=st.sampled_from([(), ("age",)]),
+    conditions=st.integers(1, 6),
+    pairs=st.sampled_from([4, 8, 12]),
+    checks=st.integers(0, 5),
+    seed=st.integers(0, 99),
+    asked=st.integers(1, 6),
+    match=st.sampled_from([(), ("age",)]),
 )
 def test_a_design_is_balanced(
     conditions: int, pairs: int, checks: int, seed: int, asked: int, match: tuple[str, ...]
-) -> None:  # fmt: skip
+) -> None:
     world = numbered(140)
     people, genders, ages = world["people"], world["groups"]["gender"], world["groups"]["age"]
     rules = Rules(pairs, checks, min(asked, conditions), match, 0, seed)
@@ -87,14 +91,16 @@ def test_without_gender_nobody_is_matched_and_it_is_said() -> None:
 @pytest.mark.parametrize(
     ("rules", "conditions", "people", "error", "said"),
     [
-        ({"pairs": 6}, 2, 100, UsageError, "multiple of 4"), ({"questionnaires": 3}, 2, 100, UsageError, "not 3"),
-        ({"match": ("height",)}, 2, 100, InputError, "'height'"), ({}, 4, 40, InputError, "needs 24 people of gender"),
+        ({"pairs": 6}, 2, 100, UsageError, "multiple of 4"),
+        ({"questionnaires": 3}, 2, 100, UsageError, "not 3"),
+        ({"match": ("height",)}, 2, 100, InputError, "'height'"),
+        ({}, 4, 40, InputError, "needs 24 people of gender"),
         ({"checks": 200}, 1, 40, InputError, "attention checks"),
     ],
 )
 def test_what_cannot_be_balanced_is_refused(
     rules: dict[str, Any], conditions: int, people: int, error: type[Exception], said: str
-) -> None:  # fmt: skip
+) -> None:
     with pytest.raises(error, match=said):
         draw(**numbered(people), conditions=conditions, rules=Rules(**rules))
 
@@ -108,14 +114,16 @@ def test_rules_that_cannot_be_are_refused(rules: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("methods", "reversals", "control", "said"),
     [
-        (["solid"], ["solid"], True, "METHOD@ATTACKER"), (["solid", "solid"], [], True, "two conditions"),
-        ([], [], False, "needs a condition"), (["solid"], ["solid@rigde"], True, "did you mean ridge"),
+        (["solid"], ["solid"], True, "METHOD@ATTACKER"),
+        (["solid", "solid"], [], True, "two conditions"),
+        ([], [], False, "needs a condition"),
+        (["solid"], ["solid@rigde"], True, "did you mean ridge"),
         (["pixelation:sice=4"], [], True, "did you mean size"),
     ],
 )
 def test_conditions_that_cannot_be_are_refused(
     methods: list[str], reversals: list[str], control: bool, said: str
-) -> None:  # fmt: skip
+) -> None:
     with pytest.raises(UsageError, match=said):
         changes_of([MethodConfig.model_validate(one) for one in methods], reversals, control=control)
 

@@ -123,7 +123,9 @@ def test_somebody_with_a_keyboard_answers_and_hands_in(node: str, survey: Survey
     pictures = json.dumps({item.left + item.right: [item.left, item.right] for item in asked.items})
     text = page_html(asked, {t: t.encode() for item in asked.items for t in (item.left, item.right)})
     out = browse(
-        node, text, f"const right = {json.dumps(sources)}, pictures = {pictures};"
+        node,
+        text,
+        f"const right = {json.dumps(sources)}, pictures = {pictures};"
         "const shown = () => elements.left.src.split(',')[1] + elements.right.src.split(',')[1];"
         "const keys = {}; for (const k in pictures) keys[pictures[k].map(t => btoa(t)).join('')] = right[k];"
         "click('start'); const refused = elements.message.textContent; elements.agree.checked = true;"
@@ -133,7 +135,7 @@ def test_somebody_with_a_keyboard_answers_and_hands_in(node: str, survey: Survey
         f"for (let k = 0; k < {len(asked.items)}; k++) {{"
         " places.push([elements.place.textContent, elements.progress.value]); press(keys[shown()]); }"
         "press('y'); click('save'); out = [refused, bad, places, elements.end.hidden, blobs, saved, focused];",
-    )  # fmt: skip
+    )
     refused, bad, places, hidden, blobs, saved, focused = out
     assert "consent" in refused and "letters" in bad and hidden is False
     assert places == [[f"Question {k + 1} of {len(asked.items)}", k] for k in range(len(asked.items))]
@@ -152,10 +154,12 @@ def test_somebody_with_a_keyboard_answers_and_hands_in(node: str, survey: Survey
 
 def test_somebody_with_a_mouse_may_stop_early(node: str, survey: Survey, tmp_path: Path) -> None:
     out = browse(
-        node, page_of(survey), "elements.agree.checked = true; const code = elements.code.value; click('start');"
+        node,
+        page_of(survey),
+        "elements.agree.checked = true; const code = elements.code.value; click('start');"
         "click('yes'); click('unsure'); click('no'); click('back'); const asks = []; leave(asks); click('stop');"
         "leave(asks); out = [code, blobs, asks];",
-    )  # fmt: skip
+    )
     code, blobs, asks = out
     assert re.fullmatch(r"[0-9a-f]{16}", code) and asks == [True, False]
     tree = json.loads(blobs[0])

@@ -30,7 +30,7 @@ from ficgan.lab.survey.score import (
     score_survey,
     score_text,
     votes,
-)  # fmt: skip
+)
 
 BOOTSTRAP = Bootstrap(200, 3)
 
@@ -42,17 +42,25 @@ def test_who_fails_checks_or_leaves_questions_open_is_refused(survey: Survey, tm
         hand_in(tmp_path / "good.json", first, "ada"),
         hand_in(tmp_path / "wrong.json", first, "bob", {checks[0]}),
         hand_in(tmp_path / "unsure.json", first, "cy", unsure={checks[1]}),
-        hand_in(tmp_path / "open.json", replace(first, items=tuple(sorted(first.items, key=lambda i: not i.check))),
-                "dee", leave=3),
+        hand_in(
+            tmp_path / "open.json",
+            replace(first, items=tuple(sorted(first.items, key=lambda i: not i.check))),
+            "dee",
+            leave=3,
+        ),
         hand_in(tmp_path / "again.json", second, "ada"),
         hand_in(tmp_path / "retry.json", first, "bob"),
         hand_in(tmp_path / "finished.json", first, "dee"),
-    ]  # fmt: skip
+    ]
     for name, change in (
-        ("consent", {"consent": False}), ("other", {"questionnaire": "x"}), ("schema", {"schema": 1}),
-        ("word", {"answers": [{"item": first.items[0].id, "answer": "maybe"}]}), ("list", {"answers": [1]}),
-        ("item", {"answers": [{"item": "x", "answer": "yes"}]}), ("who", {"participant": " "}),
-    ):  # fmt: skip
+        ("consent", {"consent": False}),
+        ("other", {"questionnaire": "x"}),
+        ("schema", {"schema": 1}),
+        ("word", {"answers": [{"item": first.items[0].id, "answer": "maybe"}]}),
+        ("list", {"answers": [1]}),
+        ("item", {"answers": [{"item": "x", "answer": "yes"}]}),
+        ("who", {"participant": " "}),
+    ):
         path = hand_in(tmp_path / f"{name}.json", first, name)
         path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
         files.append(path)
@@ -78,13 +86,17 @@ def test_figures_are_scikit_learns(survey: Survey, answered: Any) -> None:
         yes, unsure = answer == ANSWERS.index("yes"), answer == ANSWERS.index("unsure")
         assert unsure.any() and len(some) == 40
         for way, keep, said in (
-            ("wrong", np.ones_like(truth), np.where(unsure, ~truth, yes)), ("left out", ~unsure, yes),
-        ):  # fmt: skip
+            ("wrong", np.ones_like(truth), np.where(unsure, ~truth, yes)),
+            ("left out", ~unsure, yes),
+        ):
             t, p = truth[keep], said[keep]
             expected = (
-                f1_score(t, p), f1_score(t[t], p[t]), accuracy_score(t, p), recall_score(t, p),
+                f1_score(t, p),
+                f1_score(t[t], p[t]),
+                accuracy_score(t, p),
+                recall_score(t, p),
                 recall_score(t, p, pos_label=False),
-            )  # fmt: skip
+            )
             found = figures(some, BOOTSTRAP, unsure=way)
             assert [found[name].value for name in METRICS] == pytest.approx(expected)
             assert [found[name].n for name in METRICS] == [len(t), t.sum(), len(t), t.sum(), (~t).sum()]
@@ -116,9 +128,7 @@ def slow_alpha(table: np.ndarray) -> float:
     units = [[k for k, count in enumerate(row) for _ in range(count)] for row in table]
     units = [one for one in units if len(one) > 1]
     n = sum(map(len, units))
-    observed = sum(
-        sum(a != b for a, b in itertools.permutations(one, 2)) / (len(one) - 1) for one in units
-    ) / n  # fmt: skip
+    observed = sum(sum(a != b for a, b in itertools.permutations(one, 2)) / (len(one) - 1) for one in units) / n
     everything = [value for one in units for value in one]
     expected = sum(a != b for a, b in itertools.permutations(everything, 2)) / (n * (n - 1))
     return 1 - observed / expected

@@ -15,14 +15,7 @@ from ficgan.lab import reversal
 from ficgan.lab.bench import Bench
 from ficgan.lab.metrics import Bootstrap, Sample, wilson
 from ficgan.lab.metrics.utility import Judges
-from ficgan.lab.papers import (
-    NOT_ANGULAR,
-    Treatment,
-    attack_on,
-    read_trials,
-    transfer,
-    treated,
-)  # fmt: skip
+from ficgan.lab.papers import NOT_ANGULAR, Treatment, attack_on, read_trials, transfer, treated
 from ficgan.lab.papers.fantomas import (
     attacker_kind,
     attacker_tables,
@@ -30,7 +23,7 @@ from ficgan.lab.papers.fantomas import (
     elsewhere_table,
     transfer_table,
     verdicts,
-)  # fmt: skip
+)
 from ficgan.lab.papers.revelio import Experiment, RevelioPaper, World
 from ficgan.lab.papers.revelio_parts import ATTACKER, DEFENCES, PUBLISHER, defended, turned_back
 from ficgan.lab.readers import Reader
@@ -189,11 +182,15 @@ def test_a_treatment_changes_the_square_alone_as_its_anonymiser_does(bench: Benc
 
 def test_marks_tell_steps_and_parameters_apart() -> None:
     marks = {
-        Treatment.of("pixelation:size=8").mark, Treatment.of("pixelation:size=4").mark,
-        *(Treatment("", Defended(defence=text, key=key)).mark
-          for text in ("noise:sigma=0.1", "noise:sigma=0.2", "jpeg:quality=10") for key in ("", "hush")),
+        Treatment.of("pixelation:size=8").mark,
+        Treatment.of("pixelation:size=4").mark,
+        *(
+            Treatment("", Defended(defence=text, key=key)).mark
+            for text in ("noise:sigma=0.1", "noise:sigma=0.2", "jpeg:quality=10")
+            for key in ("", "hush")
+        ),
         *(Treatment("", one).mark for one in (GaussianBlur(kernel=9), Defended(method=GaussianBlur(kernel=9)))),
-    }  # fmt: skip
+    }
     assert len(marks) == 10
     assert Treatment.of("pixelation:size=8", "a").mark == Treatment.of("pixelation:size=8", "b").mark
     with pytest.raises(UsageError, match="did you mean pixelation"):
@@ -226,8 +223,9 @@ def test_the_attacker_repeats_what_is_not_drawn_and_never_what_the_publisher_dre
             assert turned.any() and not turned.all()
             np.testing.assert_array_equal(back[~turned], once[~turned])
             middle = (slice(None), slice(10, 22), slice(10, 22))
-            away, held = (np.abs(one[turned][middle].astype(int) - blur(faces)[turned][middle]).mean()
-                          for one in (once, back))  # fmt: skip
+            away, held = (
+                np.abs(one[turned][middle].astype(int) - blur(faces)[turned][middle]).mean() for one in (once, back)
+            )
             assert held < away / 2
         if name == "box blur":  # 31 px of 256 are 3 of 32: a box over the clear faces, not over blurred ones
             expected = ANONYMIZERS.make("box-blur", kernel=3)(faces)
@@ -243,18 +241,22 @@ def _results() -> Results:
         return Trial("s", method, scenario, "j", attacker, (rank, Figure("chance", 0.05)), control=control)
 
     facts = {"family": "basic", "settings": {}}
-    results = Results("t", sets={"s": {}}, methods={
-        "Blocks": {"name": "block-permutation", **facts}, "Blur": {"name": "gaussian-blur", **facts},
-    })  # fmt: skip
+    results = Results(
+        "t",
+        sets={"s": {}},
+        methods={"Blocks": {"name": "block-permutation", **facts}, "Blur": {"name": "gaussian-blur", **facts}},
+    )
     results.trials = [
         trial("clear", "clear", 0.9, 1.0, control="ceiling"),
-        trial("Blocks", "naive", 0.0, 0.1), trial("Blur", "naive", 0.2, 0.4), trial("Blur", "parrot-enrol", 0.5, 0.7),
+        trial("Blocks", "naive", 0.0, 0.1),
+        trial("Blur", "naive", 0.2, 0.4),
+        trial("Blur", "parrot-enrol", 0.5, 0.7),
         trial("Blocks", "reversed-general", 0.8, 0.9, "autoencoder:minutes=3,size=64"),
         trial("Blocks", "reversed-general", 0.1, 0.3, "autoencoder:size=64,linear=none"),
         trial("Blocks", "reversed-general", 0.2, 0.85, "pix2pix"),
         trial("Blur", "reversed-general", 0.3, 0.5, "pix2pix"),
         trial("Blur", "reversed-specialised", 0.6, 0.8, "wiener"),
-    ]  # fmt: skip
+    ]
     return results
 
 
@@ -273,8 +275,9 @@ def test_each_attacker_has_its_column_and_questions_their_answers() -> None:
     assert first["auto-encoder better than Pix2Pix?"] == "no"
     assert layer["rows"][1]["auto-encoder better than Pix2Pix?"] == "undecided"
     assert [(row["above naive?"], row["above the parrot?"]) for row in parrots["rows"]] == [
-        ("yes", "undecided"), ("yes", "no"),
-    ]  # fmt: skip
+        ("yes", "undecided"),
+        ("yes", "no"),
+    ]
     assert [row["made for it is better?"] for row in special["rows"]] == ["yes"]
     assert attacker_kind(results.trials[4]) == "autoencoder"
 

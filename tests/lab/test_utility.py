@@ -24,7 +24,7 @@ from ficgan.lab.metrics.utility import (
     by_attribute,
     compare,
     kept,
-)  # fmt: skip
+)
 from ficgan.lab.results import Figure
 
 LACKING = {
@@ -53,12 +53,17 @@ def full(faces: Faces, rng: np.random.Generator) -> Readings:
         (faces.landmarks + rng.normal(0, 2, (count, 5, 2))).astype(np.float32),
     )
     return Readings(
-        faces, rng.uniform(50, 90, count), detections, rng.uniform(20, 60, count).astype(np.float32),
-        rng.random(count).astype(np.float32), rng.random((count, 3)).astype(np.float32),
+        faces,
+        rng.uniform(50, 90, count),
+        detections,
+        rng.uniform(20, 60, count).astype(np.float32),
+        rng.random(count).astype(np.float32),
+        rng.random((count, 3)).astype(np.float32),
         ("Smiling", "Mouth_Slightly_Open", "Bald"),
         Perception(rng.random((count, 9)).astype(np.float32), None, 0.4, None),
-        rng.random((count, 7)).astype(np.float32), used={"detector": "standin", "lpips": "alex"},
-    )  # fmt: skip
+        rng.random((count, 7)).astype(np.float32),
+        used={"detector": "standin", "lpips": "alex"},
+    )
 
 
 def test_metrics_have_unique_names_and_are_utility():
@@ -70,8 +75,10 @@ def test_the_clear_images_themselves_are_perfect(rng):
     clear = full(some_faces(rng, 40), rng)
     seen = replace(clear.perception, distances=np.zeros(40))
     figures = by_name(compare(clear, replace(clear, perception=seen, lpips=np.zeros(40))))
-    ones = ("ssim ms-ssim-short sharpness diversity distinct detected box-iou yaw-r pitch-r roll-r mouth-r smile-r "
-            "mouth-open-r gender-kept attributes attributes-balanced")  # fmt: skip
+    ones = (
+        "ssim ms-ssim-short sharpness diversity distinct detected box-iou yaw-r pitch-r roll-r mouth-r smile-r "
+        "mouth-open-r gender-kept attributes attributes-balanced"
+    )
     zeros = "lpips lpips-squeezenet fid fd-squeezenet landmarks landmarks-px yaw-error pitch-error roll-error age-error"
     for name in ones.split():
         assert figures[name].value == pytest.approx(1, abs=1e-5), name

@@ -175,23 +175,36 @@ def wrong(tiny: tuple[FICGAN, CheckpointHeader]) -> dict[str, tuple[Any, type[Ex
         "no faces": (lambda: calibrate(model, torch.zeros(0, 3, 32, 32)), UsageError, "at least one"),
         "wrong size": (lambda: calibrate(model, torch.zeros(1, 3, 64, 64)), UsageError, r"\[N,3,32,32\]"),
         "foreign bank": (
-            lambda: drawn_faces(model, 1, seed=0, codes=np.zeros((2, 8), np.float16)), UsageError, r"\[N,512\]",
+            lambda: drawn_faces(model, 1, seed=0, codes=np.zeros((2, 8), np.float16)),
+            UsageError,
+            r"\[N,512\]",
         ),
         "half a pair": (lambda: Runner({"encoder": models["encoder"]}), FicganError, "no generator among encoder"),
         "swapped": (
-            lambda: Runner(dict(zip(KINDS, reversed(models.values()), strict=True))), FicganError, "is generator",
+            lambda: Runner(dict(zip(KINDS, reversed(models.values()), strict=True))),
+            FicganError,
+            "is generator",
         ),
         "two checkpoints": (
-            lambda: Runner({**models, "encoder": to_onnx(model, header, "other")["encoder"]}), FicganError, "different",
+            lambda: Runner({**models, "encoder": to_onnx(model, header, "other")["encoder"]}),
+            FicganError,
+            "different",
         ),
         "not ONNX": (lambda: Runner(dict.fromkeys(KINDS, b"no model")), FicganError, "cannot load the encoder"),
-    }  # fmt: skip
+    }
 
 
 CASES = (
-    "unknown precision", "no calibration", "no faces", "wrong size", "foreign bank", "half a pair", "swapped",
-    "two checkpoints", "not ONNX",
-)  # fmt: skip
+    "unknown precision",
+    "no calibration",
+    "no faces",
+    "wrong size",
+    "foreign bank",
+    "half a pair",
+    "swapped",
+    "two checkpoints",
+    "not ONNX",
+)
 
 
 @pytest.mark.parametrize("case", CASES)

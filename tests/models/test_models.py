@@ -18,9 +18,14 @@ from ficgan.models.ficgan import StyleLayer, minibatch_std
 
 def small(**changes: object) -> ModelConfig:
     base: dict[str, object] = {
-        "resolution": 32, "id_dim": 24, "w_dim": 20, "spatial_channels": 6, "channel_base": 256, "channel_max": 16,
+        "resolution": 32,
+        "id_dim": 24,
+        "w_dim": 20,
+        "spatial_channels": 6,
+        "channel_base": 256,
+        "channel_max": 16,
         "mapping_layers": 2,
-    }  # fmt: skip
+    }
     return ModelConfig(**{**base, **changes})  # type: ignore[arg-type]
 
 

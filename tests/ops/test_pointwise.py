@@ -95,10 +95,15 @@ def test_autograd_keeps_one_tensor(place):
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"act": "gelu"}, {"b": torch.zeros(4)}, {"dim": 5, "b": torch.zeros(3)}, {"gain": 0}, {"clamp": -1},
-        {"impl": "x"}, {"impl": "native"},
+        {"act": "gelu"},
+        {"b": torch.zeros(4)},
+        {"dim": 5, "b": torch.zeros(3)},
+        {"gain": 0},
+        {"clamp": -1},
+        {"impl": "x"},
+        {"impl": "native"},
     ],
-)  # fmt: skip
+)
 def test_bias_act_refuses(wrong):
     with pytest.raises(UsageError):
         ops.bias_act(torch.zeros(2, 3, 4, 4), **wrong)

@@ -24,7 +24,7 @@ from ficgan.pointcloud.attack import (
     unmerge,
     unsmooth,
     untaper,
-)  # fmt: skip
+)
 from ficgan.pointcloud.cloud import farthest_point_sample, mean_of_neighbours
 from ficgan.pointcloud.heads import made_head
 from ficgan.pointcloud.methods import Merge2Faces, SmoothKNN, Tapering, UniformNoise, taper_factors, taper_function

@@ -57,10 +57,13 @@ LISTS = b"".join(
 FACES = b"mtllib a.mtl\nv 0 0 0\nv .1 0 0\nv 0 .2 0\nvt 0 0\nvn 0 0 1\nusemtl a\nf 1/1/1 2//1 -1\n"
 SAMPLES = {
     **{f"{suffix[1:]}": (suffix, small(suffix)) for suffix, form in FORMATS.items() if form.write},
-    "ply-text": (".ply", small(".ply", False)), "pcd-text": (".pcd", small(".pcd", False)),
-    "pcd-packed": (".pcd", packed_pcd()), "ply-mesh": (".ply", MESH), "ply-lists": (".ply", LISTS),
+    "ply-text": (".ply", small(".ply", False)),
+    "pcd-text": (".pcd", small(".pcd", False)),
+    "pcd-packed": (".pcd", packed_pcd()),
+    "ply-mesh": (".ply", MESH),
+    "ply-lists": (".ply", LISTS),
     "obj-faces": (".obj", FACES),
-}  # fmt: skip
+}
 
 
 def read_bytes(suffix: str, data: bytes) -> int:
@@ -237,8 +240,10 @@ def test_arrays_of_other_shapes_and_names(tmp_path: Path) -> None:
     np.savez(tmp_path / "b.npz", xyz=np.zeros((2, 3)))
     np.save(tmp_path / "c.npy", np.zeros((3, 2)))
     for name, message in (
-        ("a.npz", "colors are"), ("b.npz", "no array 'points'"), ("c.npy", "is .3, 2.; .N,3. is needed"),
-    ):  # fmt: skip
+        ("a.npz", "colors are"),
+        ("b.npz", "no array 'points'"),
+        ("c.npy", "is .3, 2.; .N,3. is needed"),
+    ):
         with pytest.raises(InputError, match=message):
             read_cloud(tmp_path / name)
 

@@ -39,12 +39,16 @@ AT_CORNERS = [[0, 0, 255], [255, 255, 255], [0, 255, 0], [255, 0, 0]]  # v goes 
 @pytest.mark.parametrize(
     "faces",
     [
-        "f 1/1 2/2 3/3 4/4", "f 1/1/1 2/2/2 3/3/3\nf 3/3/3 4/4/4 1/1/1", "f -4/-4 -3/-3 -2/-2 -1/-1",
-        "f 1/1 2/2 \\\n3/3 4/4", "f\t1/1/4 2/2/ 3/3 -1/4", "s off\ng a\nf 4/4 1/1 2/2\nf 2/2 3/3 4/4",
+        "f 1/1 2/2 3/3 4/4",
+        "f 1/1/1 2/2/2 3/3/3\nf 3/3/3 4/4/4 1/1/1",
+        "f -4/-4 -3/-3 -2/-2 -1/-1",
+        "f 1/1 2/2 \\\n3/3 4/4",
+        "f\t1/1/4 2/2/ 3/3 -1/4",
+        "s off\ng a\nf 4/4 1/1 2/2\nf 2/2 3/3 4/4",
     ],
 )
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
-def test_texture_by_every_form_of_a_face(tmp_path: Path, faces: str, newline: str) -> None:  # fmt: skip
+def test_texture_by_every_form_of_a_face(tmp_path: Path, faces: str, newline: str) -> None:
     text = f"mtllib head.mtl\n{SQUARE}{PLACES}{TURNED}usemtl skin\n{faces}\n"
     path = made(tmp_path, text.replace("\n", newline), "newmtl skin\nKd 0 0 0\nmap_Kd skin.png\n", quadrants())
     notes: list[str] = []
@@ -109,11 +113,16 @@ def test_missing_parts_leave_coordinates_and_a_note(
 @pytest.mark.parametrize(
     "said",
     [
-        "skin.png", "C:\\scans\\skin.png", "/elsewhere/skin.png", "./skin.png", "textures/skin.png",
-        "-clamp on skin.png", "-o 0 0 0 -s 1 1 1 skin.png",
+        "skin.png",
+        "C:\\scans\\skin.png",
+        "/elsewhere/skin.png",
+        "./skin.png",
+        "textures/skin.png",
+        "-clamp on skin.png",
+        "-o 0 0 0 -s 1 1 1 skin.png",
     ],
 )
-def test_textures_are_found_beside_the_file(tmp_path: Path, said: str) -> None:  # fmt: skip
+def test_textures_are_found_beside_the_file(tmp_path: Path, said: str) -> None:
     text = f"mtllib head.mtl\n{SQUARE}{PLACES}usemtl skin\nf 1/1 2/2 3/3 4/4\n"
     path = made(tmp_path, text, f"newmtl skin\nmap_Kd {said}\n", quadrants())
     np.testing.assert_array_equal(read_cloud(path).colors, AT_CORNERS)

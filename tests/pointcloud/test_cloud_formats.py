@@ -22,13 +22,23 @@ def test_ply_passes_over_what_it_does_not_need(tmp_path: Path, order: str, newli
     """Elements with lists before and within the vertices, comments, double coordinates, colours of floats."""
     cloud = files_world.head(20, normals=False)
     lines = [
-        "ply", f"format binary_{'little' if order == '<' else 'big'}_endian 1.0", "comment end_header is not yet",
-        "obj_info 1 2 3", "element face 3", "property list uchar int vertex_indices", "property ushort quality",
-        "element camera 2", "property float view_x", "element vertex 20",
-        *(f"property double {axis}" for axis in "xyz"), "property list uint short seen",
-        *(f"property float diffuse_{name}" for name in ("red", "green", "blue", "alpha")), "element edge 1",
-        "property int vertex1", "end_header",
-    ]  # fmt: skip
+        "ply",
+        f"format binary_{'little' if order == '<' else 'big'}_endian 1.0",
+        "comment end_header is not yet",
+        "obj_info 1 2 3",
+        "element face 3",
+        "property list uchar int vertex_indices",
+        "property ushort quality",
+        "element camera 2",
+        "property float view_x",
+        "element vertex 20",
+        *(f"property double {axis}" for axis in "xyz"),
+        "property list uint short seen",
+        *(f"property float diffuse_{name}" for name in ("red", "green", "blue", "alpha")),
+        "element edge 1",
+        "property int vertex1",
+        "end_header",
+    ]
     body = b"".join(struct.pack(f"{order}B{n}iH", n, *range(n), 7) for n in (3, 4, 0)) + struct.pack(f"{order}2f", 1, 2)
     assert cloud.colors is not None
     for index, (point, color) in enumerate(zip(cloud.points, cloud.colors / 255, strict=True)):
@@ -88,13 +98,15 @@ def lines_of(*columns: np.ndarray, separator: str = " ") -> str:
         (".xyz", lines_of(POINTS, COLORS, NORMALS), True, True),
         (".asc", "//X Y Z R G B Nx Ny Nz\n" + lines_of(POINTS, COLORS, NORMALS), True, True),
         (
-            ".csv", "nx,z,y,x,ny,nz\n" + lines_of(NORMALS[:, :1], POINTS[:, ::-1], NORMALS[:, 1:], separator=","),
-            False, True,
+            ".csv",
+            "nx,z,y,x,ny,nz\n" + lines_of(NORMALS[:, :1], POINTS[:, ::-1], NORMALS[:, 1:], separator=","),
+            False,
+            True,
         ),
         (".xyz", lines_of(POINTS).replace("\n", "\r\n"), False, False),
     ],
 )
-def test_tables(tmp_path: Path, suffix: str, text: str, colors: bool, normals: bool) -> None:  # fmt: skip
+def test_tables(tmp_path: Path, suffix: str, text: str, colors: bool, normals: bool) -> None:
     path = tmp_path / f"head{suffix}"
     path.write_bytes(text.encode())
     notes: list[str] = []

@@ -17,7 +17,7 @@ from ficgan.pointcloud.geometry import (
     curvature_error,
     describe_depth,
     normal_error,
-)  # fmt: skip
+)
 from ficgan.pointcloud.heads import made_head
 
 

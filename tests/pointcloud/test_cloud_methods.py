@@ -28,7 +28,7 @@ from ficgan.pointcloud.methods import (
     _tetrahedra,
     alpha_shape,
     sample_surface,
-)  # fmt: skip
+)
 
 
 def colourful_blob(rng: np.random.Generator, count: int) -> Cloud:
@@ -400,9 +400,13 @@ def test_bad_alphas_are_named():
 
 
 TABLE = {
-    "centroid-voxel": ("size", 0.00025), "merge-2-faces": ("weight", 0.0285), "pmp": ("alpha", 0.00215),
-    "smooth-knn": ("k", 8), "tapering": ("r", 0.087), "uniform-noise": ("b", 0.00064),
-}  # fmt: skip
+    "centroid-voxel": ("size", 0.00025),
+    "merge-2-faces": ("weight", 0.0285),
+    "pmp": ("alpha", 0.00215),
+    "smooth-knn": ("k", 8),
+    "tapering": ("r", 0.087),
+    "uniform-noise": ("b", 0.00064),
+}
 
 
 def nosy_face(seed: int, count: int = 2500) -> Cloud:

@@ -188,9 +188,11 @@ def test_what_is_no_face_is_refused() -> None:
         anonymise_scan(Cloud(rng.normal(size=(50, 3)) * 0.1), noisy())
     with pytest.raises(UsageError, match="target"):
         anonymise_scan(
-            made_head(0, points=3000).cloud, CLOUD_ANONYMIZERS.make("merge-2-faces"),
-            landmarks=FaceLandmarks.of_points(made_head(0, points=3000).landmarks), config=FEW,
-        )  # fmt: skip
+            made_head(0, points=3000).cloud,
+            CLOUD_ANONYMIZERS.make("merge-2-faces"),
+            landmarks=FaceLandmarks.of_points(made_head(0, points=3000).landmarks),
+            config=FEW,
+        )
 
 
 # The preparation.
@@ -254,9 +256,7 @@ def test_many_outliers_are_made_up_for(dense_head: MadeHead) -> None:
 
 
 def test_other_numbers(dense_head: MadeHead) -> None:
-    ready = prepare(
-        as_placed(dense_head.cloud), PreparationConfig(first=2000, neighbours=20, ratio=3.0, last=1500)
-    )
+    ready = prepare(as_placed(dense_head.cloud), PreparationConfig(first=2000, neighbours=20, ratio=3.0, last=1500))
     assert ready.counts["first sampling"] == 2000 and len(ready.inner) == 1500
     with pytest.raises(UsageError, match="no more at last than at first"):
         PreparationConfig(first=1000, last=2000)

@@ -101,9 +101,12 @@ def _scene(head: MadeHead, what: str) -> np.ndarray:
     if what in around:
         return np.concatenate([points, around[what]()])
     return {
-        "child": 0.7 * points, "large": 1.25 * points, "noise": points + rng.normal(0, 0.001, points.shape),
-        "sparse": points[:2000], "far": points + np.array([4.5e5, 5.4e6, 200.0]),
-    }[what]  # fmt: skip
+        "child": 0.7 * points,
+        "large": 1.25 * points,
+        "noise": points + rng.normal(0, 0.001, points.shape),
+        "sparse": points[:2000],
+        "far": points + np.array([4.5e5, 5.4e6, 200.0]),
+    }[what]
 
 
 @pytest.mark.parametrize(
@@ -155,8 +158,7 @@ def test_what_is_left_of_a_face_is_refused_or_doubtful(head: MadeHead) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scale", "refused"),
-    [(2.0, True), *(pytest.param(scale, scale > 1.5, marks=SLOW) for scale in (1.0, 1.4, 1.8))],
+    ("scale", "refused"), [(2.0, True), *(pytest.param(scale, scale > 1.5, marks=SLOW) for scale in (1.0, 1.4, 1.8))]
 )
 def test_a_face_of_the_wrong_scale_is_doubtful_or_refused(head: MadeHead, scale: float, refused: bool) -> None:
     """Of a head twice as large the sphere leaves half of the face clear, and it is as like a face."""
@@ -231,9 +233,14 @@ def _bodies(rng: np.random.Generator) -> dict[str, np.ndarray]:
     flat = np.column_stack([np.zeros(6000), rng.uniform(-0.1, 0.1, (6000, 2))])
     line = np.outer(np.linspace(-0.1, 0.1, 6000), [1.0, 2.0, 3.0]) / 3
     return {
-        "sphere": 0.1 * ball, "egg": ball * [0.1, 0.12, 0.08], "cube": cube, "noise": rng.uniform(-0.1, 0.1, (6000, 3)),
-        "cloud": 0.07 * rng.normal(size=(6000, 3)), "plane": flat, "line": line,
-    }  # fmt: skip
+        "sphere": 0.1 * ball,
+        "egg": ball * [0.1, 0.12, 0.08],
+        "cube": cube,
+        "noise": rng.uniform(-0.1, 0.1, (6000, 3)),
+        "cloud": 0.07 * rng.normal(size=(6000, 3)),
+        "plane": flat,
+        "line": line,
+    }
 
 
 @pytest.mark.parametrize(
@@ -307,12 +314,14 @@ def test_files_of_landmarks(tmp_path: Path) -> None:
     ("name", "content", "message"),
     [
         ("a.txt", "1 2 3\n1 2\n", "a.txt, line 2: expected three numbers"),
-        ("a.txt", "1 2 x\n", "line 1: expected three numbers, not '1 2 x'"), ("a.txt", "", "5 or 68 points"),
-        ("a.json", "{", "expected a JSON list"), ("a.json", '{"pts": []}', "expected a JSON list"),
+        ("a.txt", "1 2 x\n", "line 1: expected three numbers, not '1 2 x'"),
+        ("a.txt", "", "5 or 68 points"),
+        ("a.json", "{", "expected a JSON list"),
+        ("a.json", '{"pts": []}', "expected a JSON list"),
         ("a.json", "[[1, 2], [3]]", "expected a JSON list"),
     ],
 )
-def test_broken_files_of_landmarks(tmp_path: Path, name: str, content: str, message: str) -> None:  # fmt: skip
+def test_broken_files_of_landmarks(tmp_path: Path, name: str, content: str, message: str) -> None:
     (tmp_path / name).write_text(content)
     with pytest.raises(InputError, match=message):
         read_landmarks(tmp_path / name)

@@ -19,7 +19,7 @@ from ficgan.pointcloud.heads import (
     made_head,
     mesh,
     scanned,
-)  # fmt: skip
+)
 from ficgan.pointcloud.landmarks import FaceLandmarks, landmark_frame
 
 
@@ -46,8 +46,17 @@ def test_landmarks_lie_on_the_surface_and_mirror(head: MadeHead) -> None:
     away, _ = cKDTree(head.cloud.points).query(head.landmarks)
     assert away.max() < 0.0025 and np.median(away) < 0.001
     for right, left in (
-        (0, 16), (3, 13), (17, 26), (21, 22), (31, 35), (36, 45), (40, 47), (48, 54), (60, 64), (67, 65),
-    ):  # fmt: skip
+        (0, 16),
+        (3, 13),
+        (17, 26),
+        (21, 22),
+        (31, 35),
+        (36, 45),
+        (40, 47),
+        (48, 54),
+        (60, 64),
+        (67, 65),
+    ):
         np.testing.assert_allclose(head.landmarks[right] * [1, 1, -1], head.landmarks[left], atol=1e-9)
 
 

@@ -137,25 +137,27 @@ def test_an_empty_cloud_is_refused():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"order": "z"}, "order: .*'z'"), ({"point_size": 0}, "point_size: .* 0"),
+        ({"order": "z"}, "order: .*'z'"),
+        ({"point_size": 0}, "point_size: .* 0"),
         ({"point_size": np.nan}, "point_size"),
-        ({"size": (0, 5)}, "size"), ({"size": (10.5, 10)}, "size"), ({"limits": (0.1, -1)}, "limits"),
-        ({"limits": (0.1, np.nan)}, "limits"), ({"samples": 9}, "samples"), ({"background": 256}, "background"),
-        ({"background": (1, 2)}, "background"), ({"yaw": np.inf}, "yaw"), ({"point_sizes": 3}, "mean 'point_size'"),
+        ({"size": (0, 5)}, "size"),
+        ({"size": (10.5, 10)}, "size"),
+        ({"limits": (0.1, -1)}, "limits"),
+        ({"limits": (0.1, np.nan)}, "limits"),
+        ({"samples": 9}, "samples"),
+        ({"background": 256}, "background"),
+        ({"background": (1, 2)}, "background"),
+        ({"yaw": np.inf}, "yaw"),
+        ({"point_sizes": 3}, "mean 'point_size'"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(settings, message):  # fmt: skip
+def test_settings_that_cannot_work_are_refused(settings, message):
     with pytest.raises(UsageError, match=message):
         project(Cloud([[0.0, 0.0, 0.0]], np.zeros((1, 3), np.uint8)), **settings)
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"point_size": 1e9}, "77885"), ({"size": (100_000, 100_000)}, "GiB"),
-    ],
-)
-def test_settings_that_would_take_all_memory_are_refused(changes, says):  # fmt: skip
+@pytest.mark.parametrize(("changes", "says"), [({"point_size": 1e9}, "77885"), ({"size": (100_000, 100_000)}, "GiB")])
+def test_settings_that_would_take_all_memory_are_refused(changes, says):
     with pytest.raises(UsageError, match=says):
         project(Cloud([[0.0, 0.0, 0.0]], np.zeros((1, 3), np.uint8)), **changes)
 

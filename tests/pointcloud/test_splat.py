@@ -24,10 +24,13 @@ def looped(places, colors, radius, size, background, samples):
 
 
 @given(
-    count=st.integers(0, 40), radius=st.floats(0.3, 6), size=st.tuples(st.integers(1, 24), st.integers(1, 24)),
-    samples=st.integers(1, 4), seed=st.integers(0, 2**32 - 1),
+    count=st.integers(0, 40),
+    radius=st.floats(0.3, 6),
+    size=st.tuples(st.integers(1, 24), st.integers(1, 24)),
+    samples=st.integers(1, 4),
+    seed=st.integers(0, 2**32 - 1),
 )
-def test_a_picture_is_that_of_a_loop_over_points(count, radius, size, samples, seed):  # fmt: skip
+def test_a_picture_is_that_of_a_loop_over_points(count, radius, size, samples, seed):
     draw = np.random.default_rng(seed)
     places = draw.uniform(-8, max(size) + 8, (count, 2))
     colors = draw.integers(0, 256, (count, 3), np.uint8)
@@ -72,11 +75,13 @@ def test_a_disc_has_its_area_and_its_middle():
 @pytest.mark.parametrize(
     ("radius", "size", "samples", "says"),
     [
-        (601.0, (40, 30), 1, "on 40×30 .* 512 pixels"), (np.inf, (40, 30), 1, "inf pixels"),
-        (50.0, (1, 30_000_000), 2, "4 GiB are the most"), (1.0, (100_000, 100_000), 1, "GiB"),
+        (601.0, (40, 30), 1, "on 40×30 .* 512 pixels"),
+        (np.inf, (40, 30), 1, "inf pixels"),
+        (50.0, (1, 30_000_000), 2, "4 GiB are the most"),
+        (1.0, (100_000, 100_000), 1, "GiB"),
     ],
 )
-def test_what_would_take_all_memory_is_refused(radius, size, samples, says):  # fmt: skip
+def test_what_would_take_all_memory_is_refused(radius, size, samples, says):
     with pytest.raises(UsageError, match=says):
         splat(np.zeros((3, 2)), np.zeros((3, 3), np.uint8), radius, size, samples=samples)
 

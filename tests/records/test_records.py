@@ -34,7 +34,7 @@ from ficgan.video.tracks import Track
 ROOT = Path(__file__).resolve().parents[2]
 ASTRONAUT = ROOT / "tools" / "astronaut.jpg"
 SCHEMA = json.loads((ROOT / "docs" / "sidecar.schema.json").read_text())
-HOSTILE = '<img src=x onerror=alert(1)>&"\'.jpg'
+HOSTILE = "<img src=x onerror=alert(1)>&\"'.jpg"
 
 
 def call(command: Any, *arguments: Any, code: int = 0) -> dict[str, Any]:
@@ -79,9 +79,17 @@ def test_side_cars_are_as_the_schema_says(results: Path) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"schema": "ficgan-sidecar/1"}, {"size": [0, 4]}, {"path": "/etc/x.jpg"}, {"path": "a/../x"}, {"kind": "sound"},
-     {"sha256": "1"}, {"faces": [{"box": [1, 2, 3]}]}, {"options": {}}],
-)  # fmt: skip
+    [
+        {"schema": "ficgan-sidecar/1"},
+        {"size": [0, 4]},
+        {"path": "/etc/x.jpg"},
+        {"path": "a/../x"},
+        {"kind": "sound"},
+        {"sha256": "1"},
+        {"faces": [{"box": [1, 2, 3]}]},
+        {"options": {}},
+    ],
+)
 def test_the_schema_refuses(results: Path, change: dict[str, Any]) -> None:
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({**sidecar(results)[1], **change}, SCHEMA)
@@ -168,8 +176,18 @@ def test_the_report(folder: Path) -> None:
     assert policy is not None and "default-src 'none'" in policy and f"'sha256-{digest}'" in policy
     assert "unsafe" not in policy
     # It says what was done and what was not.
-    for words in ("Photos2", "without any face found1", "Faces in photos1", "blurred1", "can be undone in part",
-                  "detector centerface", "trip/a.jpg (failed): damaged", "field.png", "Signature", "keep it secret"):
+    for words in (
+        "Photos2",
+        "without any face found1",
+        "Faces in photos1",
+        "blurred1",
+        "can be undone in part",
+        "detector centerface",
+        "trip/a.jpg (failed): damaged",
+        "field.png",
+        "Signature",
+        "keep it secret",
+    ):
         assert words in seen.text, words
     assert "1 input has no result" in seen.text.rpartition("Signature")[2]  # the last line
     assert "trip/b.jpg" not in seen.text  # done at last
@@ -185,8 +203,10 @@ def test_the_report(folder: Path) -> None:
     source = Image.open(ASTRONAUT).convert("RGB").crop(place)
     source.thumbnail((192, 192))
     middle = slice(60, 130)
-    away = [np.abs(np.asarray(face, float)[middle, middle] - np.asarray(other, float)[middle, middle]).mean()
-            for other in (expected, source)]  # fmt: skip
+    away = [
+        np.abs(np.asarray(face, float)[middle, middle] - np.asarray(other, float)[middle, middle]).mean()
+        for other in (expected, source)
+    ]
     assert away[0] < 6 < 12 < away[1]
     # It is made once, unless told otherwise.
     assert "--overwrite" in call(report, folder, code=2)["said"]
@@ -198,27 +218,37 @@ def test_faces_at_risk_are_ordered_and_named(folder: Path) -> None:
     face = record["faces"][0]
     record["gate_threshold"] = 0.6
     changes: list[dict[str, Any]] = [
-        {"action": "generated", "distance": 0.9}, {"action": "generated", "distance": 0.61},
-        {"action": "masked", "distance": None}, {"action": "generated", "doubt": "an animal", "distance": 1.0},
-        {"action": "kept", "covered": False, "note": "in --keep"}, {"action": "generated", "covered": False},
+        {"action": "generated", "distance": 0.9},
+        {"action": "generated", "distance": 0.61},
+        {"action": "masked", "distance": None},
+        {"action": "generated", "doubt": "an animal", "distance": 1.0},
+        {"action": "kept", "covered": False, "note": "in --keep"},
+        {"action": "generated", "covered": False},
         {"action": "generated", "matched": True, "distance": 0.2},
-    ]  # fmt: skip
+    ]
     record["faces"] = [{**face, "matched": False, "covered": True, **change} for change in changes]
     path.write_text(json.dumps(record))
     found = at_risk(read_folder(folder).records)
     assert [risk.why for risk in found] == ["matched", "uncovered", "kept", "close", "doubt"]
     assert [risk.detail for risk in found][2:] == [
-        "in --keep", "distance 0.610, recognised below 0.600", "replaced; an animal"
-    ]  # fmt: skip
+        "in --keep",
+        "distance 0.610, recognised below 0.600",
+        "replaced; an animal",
+    ]
 
 
 FACE = {"box": [4, 4, 20, 20], "action": "generated", "matched": False, "covered": True, "distance": 0.9, "score": 0.9}
 PHOTO = {"kind": "photo", "mode": "ficgan", "gate": "dlib", "gate_threshold": 0.6, "detector": "centerface"}
 FILM = {
-    "kind": "film", "mode": "ficgan", "detector": "centerface", "frames": 41, "tracks": 3, "people": 3,
+    "kind": "film",
+    "mode": "ficgan",
+    "detector": "centerface",
+    "frames": 41,
+    "tracks": 3,
+    "people": 3,
     "faces_by_action": {"generated": 123},
     "check": {"checked": True, "detector": "centerface", "recognizer": "dlib", "findings": []},
-}  # fmt: skip
+}
 KEPT = {"rule": "span on everybody", "reason": "given time", "start": 0.0, "end": 2.0, "people": [1, 2], "rows": 72}
 
 
@@ -232,8 +262,11 @@ def photo_of(*faces: dict[str, Any], **more: Any) -> dict[str, Any]:
         (photo_of({}), "yes", []),
         (photo_of({}, {"action": "masked", "distance": None}), "yes", []),
         (FILM, "yes", []),
-        ({**FILM, "faces_by_action": {"kept": 72, "generated": 51}, "exemptions": [KEPT]}, "if",
-         ["72 of 123 sightings", "everybody from 0 s to 2 s", "given time", "people 1, 2"]),
+        (
+            {**FILM, "faces_by_action": {"kept": 72, "generated": 51}, "exemptions": [KEPT]},
+            "if",
+            ["72 of 123 sightings", "everybody from 0 s to 2 s", "given time", "people 1, 2"],
+        ),
         ({**FILM, "exemptions": [KEPT]}, "if", ["everybody from 0 s to 2 s"]),
         ({**FILM, "faces_by_action": {"kept": 1}}, "if", ["1 of 1 sighting"]),
         ({**FILM, "edits": ["Person 2 is hidden, mode black."]}, "if", ["decided on by hand", "Person 2 is hidden"]),
@@ -243,8 +276,11 @@ def photo_of(*faces: dict[str, Any], **more: Any) -> dict[str, Any]:
         ({**FILM, "faces_by_action": {"blur": 9}}, "if", ["blurred"]),
         ({**FILM, "damage": ["it ends early"]}, "if", ["damaged", "it ends early"]),
         ({**FILM, "tracks": 0, "faces_by_action": {}}, "if", ["without any face found"]),
-        (photo_of({}, {"action": "kept", "covered": False, "note": "it matches me.jpg"}), "if",
-         ["1 face of 1 photo left", "it matches me.jpg"]),
+        (
+            photo_of({}, {"action": "kept", "covered": False, "note": "it matches me.jpg"}),
+            "if",
+            ["1 face of 1 photo left", "it matches me.jpg"],
+        ),
         (photo_of({}, possible_faces=[{"box": [30, 3, 40, 9], "score": 0.3}]), "if", ["1 place that may be"]),
         (photo_of({"score": 0, "action": "plain"}), "if", ["decided on by hand", "1 box drawn"]),
         (photo_of({"action": "blurred"}), "if", ["blurred"]),
@@ -255,7 +291,7 @@ def photo_of(*faces: dict[str, Any], **more: Any) -> dict[str, Any]:
         (photo_of({"matched": True}), "no", ["still recognised"]),
         (photo_of({"covered": False}, {"action": "kept", "covered": False}), "no", ["not covered", "left as found"]),
     ],
-)  # fmt: skip
+)
 def test_a_page_is_fit_to_sign_only_where_it_names_what_was_left(
     data: dict[str, Any], fit: str, named: list[str]
 ) -> None:
@@ -281,10 +317,14 @@ def test_what_the_page_cannot_know_is_named(manifests: int, checked: bool, said:
 def test_the_page_says_which_detector_looked_twice() -> None:
     def told(again: str) -> str:
         check = {**FILM["check"], "detector": again}  # type: ignore[dict-item]
-        return Reader(page(
-            Folder(Path("o"), [Record(Path("o/f"), "f", {**FILM, "check": check})]),
-            title="", made=datetime(2026, 1, 1), version="1",
-        )).text  # fmt: skip
+        return Reader(
+            page(
+                Folder(Path("o"), [Record(Path("o/f"), "f", {**FILM, "check": check})]),
+                title="",
+                made=datetime(2026, 1, 1),
+                version="1",
+            )
+        ).text
 
     assert "centerface looked twice" in told("centerface") and "another one" not in told("centerface")
     assert "another one, yunet" in told("yunet") and "twice" not in told("yunet")
@@ -344,8 +384,15 @@ def test_what_cannot_be_vouched_for_is_told(folder: Path) -> None:
     summary = call(report, folder, code=3)
     assert (summary["changed"], summary["unrecorded"], summary["damaged"], summary["records"]) == (2, 1, 2, 2)
     seen = Reader((folder / "report.html").read_text())
-    for words in ("Not fit to sign", "changed after it was made", "the result is not there", "stray.png",
-                  "broken.jpg.json", "schema ficgan-sidecar/9", "There is no manifest here"):
+    for words in (
+        "Not fit to sign",
+        "changed after it was made",
+        "the result is not there",
+        "stray.png",
+        "broken.jpg.json",
+        "schema ficgan-sidecar/9",
+        "There is no manifest here",
+    ):
         assert words in seen.text, words
     assert pictures((folder / "report.html").read_text()) == []  # none of a picture that is not the one recorded
     assert call(report, folder, "--no-check", "--overwrite", code=3)["changed"] == 1
@@ -365,10 +412,20 @@ def test_a_browser_prints_the_report(folder: Path, tmp_path: Path) -> None:
     call(report, folder, code=0)
     pdf = tmp_path / "report.pdf"
     subprocess.run(
-        [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer",
-         f"--user-data-dir={tmp_path / 'profile'}", f"--print-to-pdf={pdf}", (folder / "report.html").as_uri()],
-        check=True, capture_output=True, timeout=120,
-    )  # fmt: skip
+        [
+            str(CHROMIUM),
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--no-pdf-header-footer",
+            f"--user-data-dir={tmp_path / 'profile'}",
+            f"--print-to-pdf={pdf}",
+            (folder / "report.html").as_uri(),
+        ],
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
     data = pdf.read_bytes()
     assert data.startswith(b"%PDF-")
     assert 1 <= len(re.findall(rb"/Type\s*/Page\b", data)) <= 3

@@ -37,12 +37,22 @@ from ficgan.training.step import weights_at
 DEVICE = torch.device("cpu")
 CONFIG = Path(__file__).resolve().parents[2] / "configs/detail.yaml"
 SMALL = [
-    "model.detail.channels=8", "model.detail.fine_channels=8", "model.detail.blocks=1", "model.detail.draws=2",
+    "model.detail.channels=8",
+    "model.detail.fine_channels=8",
+    "model.detail.blocks=1",
+    "model.detail.draws=2",
     "discriminator.channel_base=1024",
-    "discriminator.channel_max=8", "optimizer.batch=4", "optimizer.warmup_steps=0", "loss.adversarial_start_kimg=0",
-    "loss.adversarial_ramp_kimg=0", "loss.r1_interval=2", "precision=fp32", "schedule.total_kimg=0.016",
-    "schedule.tick_kimg=0.008", "schedule.snapshot_kimg=0.016",
-]  # fmt: skip
+    "discriminator.channel_max=8",
+    "optimizer.batch=4",
+    "optimizer.warmup_steps=0",
+    "loss.adversarial_start_kimg=0",
+    "loss.adversarial_ramp_kimg=0",
+    "loss.r1_interval=2",
+    "precision=fp32",
+    "schedule.total_kimg=0.016",
+    "schedule.tick_kimg=0.008",
+    "schedule.snapshot_kimg=0.016",
+]
 
 
 def small(*overrides: str) -> Config:
@@ -137,8 +147,13 @@ def test_nothing_beside_the_face_counts_or_is_drawn(trained: Path, faces: Path, 
         photos[:, beside] = value
         np.save(tmp_path / "faces/photos.npy", photos)
         step = task.generator_step(
-            state, state.discriminator, torch.arange(4), weights_at(small().loss, 1.0), 1.0, torch.Generator()  # type: ignore[arg-type]
-        )  # fmt: skip
+            state,
+            state.discriminator,
+            torch.arange(4),
+            weights_at(small().loss, 1.0),
+            1.0,
+            torch.Generator(),  # type: ignore[arg-type]
+        )
         terms.append({name: float(value) for name, value in step[1].items()})
     assert terms[0] == pytest.approx(terms[1], rel=1e-5) and {"rec", "detail", "structure", "adv"} <= set(terms[0])
     assert made[0].grad is not None

@@ -38,14 +38,26 @@ from ficgan.training.frame_faces import CodeMemory
 
 pytestmark = pytest.mark.filterwarnings("ignore:verifier.spec=untrained")
 SMALL = [
-    "model.channel_base=1024", "model.channel_max=16", "model.id_dim=8", "model.w_dim=16",
-    "discriminator.channel_base=1024", "discriminator.channel_max=16",
-    "discriminator.taps=[32,64]", "verifier.spec=untrained",
-    "discriminator.patches=true", "loss.r1_gamma=0.3", "loss.r1_interval=2",
-    "optimizer.batch=4", "optimizer.warmup_steps=0", "loss.verification_ramp_kimg=[0,0]",
-    "loss.adversarial_ramp_kimg=0", "precision=fp32", "schedule.total_kimg=0.016", "schedule.tick_kimg=0.008",
+    "model.channel_base=1024",
+    "model.channel_max=16",
+    "model.id_dim=8",
+    "model.w_dim=16",
+    "discriminator.channel_base=1024",
+    "discriminator.channel_max=16",
+    "discriminator.taps=[32,64]",
+    "verifier.spec=untrained",
+    "discriminator.patches=true",
+    "loss.r1_gamma=0.3",
+    "loss.r1_interval=2",
+    "optimizer.batch=4",
+    "optimizer.warmup_steps=0",
+    "loss.verification_ramp_kimg=[0,0]",
+    "loss.adversarial_ramp_kimg=0",
+    "precision=fp32",
+    "schedule.total_kimg=0.016",
+    "schedule.tick_kimg=0.008",
     "schedule.snapshot_kimg=0.016",
-]  # fmt: skip
+]
 
 
 def small(*overrides: str) -> Config:
@@ -129,9 +141,7 @@ def test_the_composite_is_what_is_pasted(task: tuple[FrameTask, FrameFICGAN]) ->
         read = made.set.read.take([one])
         points = np.concatenate([batch.points[2 + row].numpy(), read.points[0][:, 2:]], 1)
         texture = np.ascontiguousarray(mix[row].permute(1, 2, 0).numpy() / 2 + 0.5)
-        paste = paste_texture(
-            np.array(made.set.images[one]), read.upright[0], points, texture, model.mask, model.warp
-        )
+        paste = paste_texture(np.array(made.set.images[one]), read.upright[0], points, texture, model.mask, model.warp)
         apart = np.abs((seen[row].permute(1, 2, 0).numpy() + 1) * 127.5 - paste.image)
         assert apart.mean() < 0.6 and np.quantile(apart, 0.999) < 20  # bilinear there, bicubic here
 

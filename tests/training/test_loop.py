@@ -232,10 +232,17 @@ def test_ablations_leave_their_term_out(
 
 def test_optional_terms(drawn_faces: Path, tmp_path: Path) -> None:
     run(
-        drawn_faces, tmp_path, "schedule.total_kimg=0.008", "loss.perceptual=1", "loss.feature_matching=1",
-        "loss.structure=1", "loss.negative_form=hinge", "verifier.augment=true", "model.modulation=adain",
+        drawn_faces,
+        tmp_path,
+        "schedule.total_kimg=0.008",
+        "loss.perceptual=1",
+        "loss.feature_matching=1",
+        "loss.structure=1",
+        "loss.negative_form=hinge",
+        "verifier.augment=true",
+        "model.modulation=adain",
         "precision=bf16",
-    )  # fmt: skip
+    )
     assert {"perceptual", "feature_matching", "structure"} <= set(records(tmp_path)[-1])
 
 
@@ -362,9 +369,11 @@ def test_sigterm_exits_130(drawn_faces: Path, tmp_path: Path) -> None:
     arguments = ["tiny", "--data", str(drawn_faces), "--out", str(tmp_path), "--device", "cpu", *SMALL]
     arguments += ["schedule.total_kimg=1000", "schedule.tick_kimg=1000"]
     with subprocess.Popen(
-        [sys.executable, "-m", "ficgan.cli.train", *arguments], env=ENVIRONMENT,
-        stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-    ) as process:  # fmt: skip
+        [sys.executable, "-m", "ficgan.cli.train", *arguments],
+        env=ENVIRONMENT,
+        stderr=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    ) as process:
         for _ in range(4800):
             if (tmp_path / "reals.png").exists():
                 break
@@ -403,11 +412,22 @@ def test_two_processes_keep_the_same_weights(drawn_faces: Path, tmp_path: Path) 
     (tmp_path / "config-in.json").write_text(config.model_dump_json())
     done = subprocess.run(
         [
-            sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={port}", str(script),
-            str(tmp_path / "config-in.json"), str(drawn_faces), str(tmp_path / "out"),
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--nproc-per-node=2",
+            f"--master-port={port}",
+            str(script),
+            str(tmp_path / "config-in.json"),
+            str(drawn_faces),
+            str(tmp_path / "out"),
         ],
-        capture_output=True, text=True, env=ENVIRONMENT, check=False, timeout=240,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT,
+        check=False,
+        timeout=240,
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     from safetensors.torch import load_file
 

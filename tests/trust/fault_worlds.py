@@ -60,17 +60,29 @@ class Server:
         subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
         paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
         environment = {
-            **os.environ, "PYTHONPATH": paths, "LD_PRELOAD": str(library), "FAULTY": str(library),
-            "OMP_NUM_THREADS": "1", "TMPDIR": str(folder),
-        }  # fmt: skip
+            **os.environ,
+            "PYTHONPATH": paths,
+            "LD_PRELOAD": str(library),
+            "FAULTY": str(library),
+            "OMP_NUM_THREADS": "1",
+            "TMPDIR": str(folder),
+        }
         self._process = subprocess.Popen(
             [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
 
     def __call__(
-        self, command: str, arguments: Sequence[object], folder: Path, fault: Fault | None = None, *,
-        kill_after: float = 0.0, clock: float = 0.0, memory: int = 0, times: int = 1,
-    ) -> Outcome:  # fmt: skip
+        self,
+        command: str,
+        arguments: Sequence[object],
+        folder: Path,
+        fault: Fault | None = None,
+        *,
+        kill_after: float = 0.0,
+        clock: float = 0.0,
+        memory: int = 0,
+        times: int = 1,
+    ) -> Outcome:
         """Run a command; only calls on files below `folder` count.
 
         Args:
@@ -84,10 +96,15 @@ class Server:
             times: how many do the same at once; the outcome is that of the first that failed, else of the first.
         """
         request = {
-            "command": command, "arguments": [str(argument) for argument in arguments], "folder": str(folder),
+            "command": command,
+            "arguments": [str(argument) for argument in arguments],
+            "folder": str(folder),
             "fault": None if fault is None else [KINDS.index(fault.kind), fault.number, fault.error],
-            "kill_after": kill_after, "clock": clock, "memory": memory, "times": times,
-        }  # fmt: skip
+            "kill_after": kill_after,
+            "clock": clock,
+            "memory": memory,
+            "times": times,
+        }
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
@@ -106,8 +123,9 @@ def contents(folder: Path) -> dict[str, str]:
     """sha256 of every file below a folder."""
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*")) if path.is_file()
-    }  # fmt: skip
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 # -- the process ------------------------------------------------------------------------------------------------------

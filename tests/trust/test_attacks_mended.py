@@ -51,9 +51,11 @@ def ficgan_deid(*arguments: object, **environment: str) -> subprocess.CompletedP
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     return subprocess.run(
         [sys.executable, "-c", "from ficgan.cli.deid import deid; deid()", *(os.fsencode(str(a)) for a in arguments)],
-        capture_output=True, timeout=240, check=False,
+        capture_output=True,
+        timeout=240,
+        check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **environment},
-    )  # fmt: skip
+    )
 
 
 # -- photos: a second look at a lower threshold ------------------------------------------------------------------------
@@ -309,11 +311,12 @@ def recogniser(path: Path, constant: bool) -> Path:
     if not constant:
         weights[:] = np.random.default_rng(0).normal(size=weights.shape)
     graph = helper.make_graph(
-        [helper.make_node("Flatten", ["x"], ["f"]), helper.make_node("Gemm", ["f", "w", "b"], ["y"])], "gate",
+        [helper.make_node("Flatten", ["x"], ["f"]), helper.make_node("Gemm", ["f", "w", "b"], ["y"])],
+        "gate",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 112, 112])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])],
         [numpy_helper.from_array(weights, "w"), numpy_helper.from_array(np.full(4, float(constant), np.float32), "b")],
-    )  # fmt: skip
+    )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     return path
 

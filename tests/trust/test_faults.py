@@ -152,16 +152,22 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, World]:
             "deid", films, lambda given, out: [given, "-o", out / "out", *solid], read_media, ("--overwrite",)
         ),
         "bank": World(
-            "bank", faces,
+            "bank",
+            faces,
             lambda given, out: [
-                "build", folder / "models" / "m.safetensors", "--data", given, "-o", out / "bank.safetensors"
+                "build",
+                folder / "models" / "m.safetensors",
+                "--data",
+                given,
+                "-o",
+                out / "bank.safetensors",
             ],
             read_tensors,
         ),
         "training": World(
-            "train", faces, lambda given, out: ["tiny", "--data", given, "--out", out / "run", *training], read_tensors,
+            "train", faces, lambda given, out: ["tiny", "--data", given, "--out", out / "run", *training], read_tensors
         ),
-    }  # fmt: skip
+    }
 
 
 NAMES = ("photo", "film", "bank", "training")

@@ -44,22 +44,28 @@ read.close()
 def test_damaged_files_are_read_or_refused() -> None:
     count, seed = os.environ.get("FICGAN_FUZZ", "300"), os.environ.get("FICGAN_FUZZ_SEED", "0")
     done = subprocess.run(
-        [sys.executable, str(TOOL), "--count", count, "--seed", seed], capture_output=True, text=True, check=False,
+        [sys.executable, str(TOOL), "--count", count, "--seed", seed],
+        capture_output=True,
+        text=True,
+        check=False,
         env=ENVIRONMENT,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr[-4000:]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_the_driver_sees_every_fault(tmp_path: Path) -> None:
     code = PROBE.format(folder=str(TOOL.parent), work=str(tmp_path))
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=ENVIRONMENT
-    )  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=ENVIRONMENT)
     assert done.stdout.splitlines() == [
-        "hang: more than 2 s", "memory: more than 256 MB", "outside: wrote ['a/b/in/else']", "outside: wrote ['a/x']",
-        "crash: signal 6", "crash: KeyError: 'x'", "read",
-    ], done.stderr  # fmt: skip
+        "hang: more than 2 s",
+        "memory: more than 256 MB",
+        "outside: wrote ['a/b/in/else']",
+        "outside: wrote ['a/x']",
+        "crash: signal 6",
+        "crash: KeyError: 'x'",
+        "read",
+    ], done.stderr
 
 
 def test_counts_go_on_where_they_ended(tmp_path: Path) -> None:
@@ -67,8 +73,11 @@ def test_counts_go_on_where_they_ended(tmp_path: Path) -> None:
     for count in ("6", "12"):
         done = subprocess.run(
             [sys.executable, str(TOOL), "--count", count, "--kinds", "table,settings", "--log", str(log)],
-            capture_output=True, text=True, check=False, env=ENVIRONMENT,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=False,
+            env=ENVIRONMENT,
+        )
         assert done.returncode == 0, done.stderr
         counts.append(json.loads(log.read_text())["formats"])
         assert json.loads(done.stdout)["files"] == int(count) == sum(sum(one.values()) for one in counts[-1].values())

@@ -55,8 +55,11 @@ def test_the_gate_is_as_strict_as_its_strictest_recogniser() -> None:
     zero = gate.embed(np.zeros((8, 8, 3), np.uint8), marks)[0]
     assert zero.shape == (5,)
     for x, y, names in (
-        (0.0, 0.0, ["near", "onnx:far.onnx"]), (1.5, 1.0, ["onnx:far.onnx"]), (0.1, 9.0, ["near"]), (9.0, 9.0, [])
-    ):  # fmt: skip
+        (0.0, 0.0, ["near", "onnx:far.onnx"]),
+        (1.5, 1.0, ["onnx:far.onnx"]),
+        (0.1, 9.0, ["near"]),
+        (9.0, 9.0, []),
+    ):
         other = np.r_[np.full(2, x), np.full(3, y)]
         assert gate.matching(zero, other) == names == matching(gate, zero, other)
         assert gate.is_match(zero, other) == bool(names) == (gate.distance(zero, other) < gate.match_threshold)
@@ -120,11 +123,23 @@ def test_the_command_takes_the_option_twice(tmp_path: Path, astronaut: np.ndarra
     Image.fromarray(astronaut).save(tmp_path / "a.png")
     second = shared_models / "recognizer_a.onnx"
     done = subprocess.run(
-        [sys.executable, "-c", "from ficgan.cli.deid import deid; deid()", str(tmp_path / "a.png"), "-o",
-         str(tmp_path / "out"), "--recognizer", "dlib", "--recognizer", f"onnx:{second}"],
-        capture_output=True, text=True, check=False,
+        [
+            sys.executable,
+            "-c",
+            "from ficgan.cli.deid import deid; deid()",
+            str(tmp_path / "a.png"),
+            "-o",
+            str(tmp_path / "out"),
+            "--recognizer",
+            "dlib",
+            "--recognizer",
+            f"onnx:{second}",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     record = SimpleNamespace(**json.loads((tmp_path / "out" / "a.png.json").read_text()))
     assert record.gate == "dlib, onnx:recognizer_a.onnx" == record.options["recognizer"]

@@ -30,12 +30,16 @@ def looping_recognizer(path: Path) -> None:
     body = helper.make_graph(
         [helper.make_node("Identity", ["go"], ["going"]), helper.make_node("Add", ["sum", "one"], ["more"])],
         "body",
-        [helper.make_tensor_value_info("n", TensorProto.INT64, []),
-         helper.make_tensor_value_info("go", TensorProto.BOOL, []),
-         helper.make_tensor_value_info("sum", TensorProto.FLOAT, [1, 8])],
-        [helper.make_tensor_value_info("going", TensorProto.BOOL, []),
-         helper.make_tensor_value_info("more", TensorProto.FLOAT, [1, 8])],
-    )  # fmt: skip
+        [
+            helper.make_tensor_value_info("n", TensorProto.INT64, []),
+            helper.make_tensor_value_info("go", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("sum", TensorProto.FLOAT, [1, 8]),
+        ],
+        [
+            helper.make_tensor_value_info("going", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("more", TensorProto.FLOAT, [1, 8]),
+        ],
+    )
     nodes = [
         helper.make_node("GlobalAveragePool", ["x"], ["pooled"]),
         helper.make_node("Flatten", ["pooled"], ["flat"]),
@@ -49,9 +53,12 @@ def looping_recognizer(path: Path) -> None:
         helper.make_tensor("always", TensorProto.BOOL, [], [True]),
     ]
     graph = helper.make_graph(
-        nodes, "loop", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 112, 112])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8])], constants,
-    )  # fmt: skip
+        nodes,
+        "loop",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 112, 112])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8])],
+        constants,
+    )
     save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
 
 
@@ -61,11 +68,22 @@ def test_a_gate_that_loops_is_ended(number: int, tmp_path: Path) -> None:
     looping_recognizer(tmp_path / "loop.onnx")
     Image.new("RGB", (64, 64)).save(tmp_path / "a.png")
     run = subprocess.Popen(
-        [sys.executable, "-c", CODE, str(tmp_path / "a.png"), "-o", str(tmp_path / "out"), "--mode", "solid",
-         "--recognizer", f"onnx:{tmp_path / 'loop.onnx'}"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        [
+            sys.executable,
+            "-c",
+            CODE,
+            str(tmp_path / "a.png"),
+            "-o",
+            str(tmp_path / "out"),
+            "--mode",
+            "solid",
+            "--recognizer",
+            f"onnx:{tmp_path / 'loop.onnx'}",
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
-    )  # fmt: skip
+    )
     try:
         assert run.stdout is not None and run.stderr is not None and run.stdout.readline() == b"ready\n"
         time.sleep(1)
@@ -104,7 +122,10 @@ work()
 
 def test_a_step_that_python_can_end_takes_its_time() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", STEADY], capture_output=True, text=True, check=False,
+        [sys.executable, "-c", STEADY],
+        capture_output=True,
+        text=True,
+        check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
-    )  # fmt: skip
+    )
     assert (done.returncode, done.stdout, done.stderr) == (130, "finished\n", "Interrupted.\n")

@@ -65,9 +65,13 @@ def environment(folder: Path, rules: str = FORBID) -> dict[str, str]:
 
 def run(folder: Path, code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=600,
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
         env=environment(folder),
-    )  # fmt: skip
+    )
 
 
 MAIN = "from ficgan.cli.main import {0}; {0}()"
@@ -82,13 +86,19 @@ def test_onnxruntime_keeps_no_account_of_what_is_run(tmp_path: Path) -> None:
     """Its own telemetry is below Python, where no forbidden socket would stop it: a device number, and a data base."""
     code = "from ficgan.faces import get_recognizer; get_recognizer('dlib'); import os; print(os.environ[{0!r}])"
     done = subprocess.run(
-        [sys.executable, "-c", code.format("ORT_DISABLE_TELEMETRY")], capture_output=True, text=True, check=False,
-        cwd=tmp_path, env={
+        [sys.executable, "-c", code.format("ORT_DISABLE_TELEMETRY")],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={
             **{name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"},
-            "HOME": str(tmp_path), "TMPDIR": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache"),
+            "HOME": str(tmp_path),
+            "TMPDIR": str(tmp_path),
+            "XDG_CACHE_HOME": str(tmp_path / "cache"),
             "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
         },
-    )  # fmt: skip
+    )
     assert done.stdout == "1\n", done.stderr
     assert not list(tmp_path.rglob("*"))
 
@@ -96,9 +106,11 @@ def test_onnxruntime_keeps_no_account_of_what_is_run(tmp_path: Path) -> None:
 def test_listings_plans_and_purges_need_no_network(tmp_path: Path) -> None:
     Image.fromarray(data.astronaut()[:220, 120:330]).save(tmp_path / "a.png")
     for arguments in (
-        ("deid", tmp_path / "a.png", "-o", tmp_path / "out", "--dry-run"), ("purge", "--temporary"),
-        ("train", "tiny", "--data", tmp_path / "none", "--out", tmp_path / "run"), ("--help",),
-    ):  # fmt: skip
+        ("deid", tmp_path / "a.png", "-o", tmp_path / "out", "--dry-run"),
+        ("purge", "--temporary"),
+        ("train", "tiny", "--data", tmp_path / "none", "--out", tmp_path / "run"),
+        ("--help",),
+    ):
         done = run(tmp_path, MAIN.format("main"), *arguments)
         assert done.returncode in (0, 1, 2, 3) and "SOCKET" not in done.stderr, (arguments, done.stderr)
 
@@ -123,31 +135,66 @@ def test_photo_film_and_bank_need_no_network(tmp_path: Path) -> None:
         pixels = np.random.default_rng(number).integers(0, 256, (16, 16, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(tmp_path / "faces" / f"{number}.png")
     built = run(
-        tmp_path, MAIN.format("main"), "bank", "build", tmp_path / "m.safetensors", "--data", tmp_path / "faces", "-o",
+        tmp_path,
+        MAIN.format("main"),
+        "bank",
+        "build",
+        tmp_path / "m.safetensors",
+        "--data",
+        tmp_path / "faces",
+        "-o",
         tmp_path / "bank.safetensors",
-    )  # fmt: skip
+    )
     assert built.returncode == 0 and (tmp_path / "bank.safetensors").is_file(), built.stderr
 
 
 @pytest.mark.slow
 def test_training_and_evaluation_need_no_network(tmp_path: Path) -> None:
     people = write_people(tmp_path / "people", 12, 2, cells=16, light=10)
-    small = ["model.resolution=16", "model.channel_base=64", "model.channel_max=8", "model.id_dim=8", "model.w_dim=8",
-             "discriminator.channel_base=64", "discriminator.channel_max=8", "optimizer.batch=4",
-             "schedule.total_kimg=0.008", "schedule.tick_kimg=0.004", "schedule.snapshot_kimg=0.008"]  # fmt: skip
-    trained = run(
-        tmp_path, MAIN.format("main"), "train", "tiny", "--data", people, "--out", tmp_path / "run", *small
-    )  # fmt: skip
+    small = [
+        "model.resolution=16",
+        "model.channel_base=64",
+        "model.channel_max=8",
+        "model.id_dim=8",
+        "model.w_dim=8",
+        "discriminator.channel_base=64",
+        "discriminator.channel_max=8",
+        "optimizer.batch=4",
+        "schedule.total_kimg=0.008",
+        "schedule.tick_kimg=0.004",
+        "schedule.snapshot_kimg=0.008",
+    ]
+    trained = run(tmp_path, MAIN.format("main"), "train", "tiny", "--data", people, "--out", tmp_path / "run", *small)
     assert trained.returncode == 0 and (tmp_path / "run" / "network.safetensors").is_file(), trained.stderr
-    made = {"name": "made", "path": str(people), "labels": str(people / "labels.csv"), "size": 64, "aligned": True,
-            "split": {"background": 2, "attacker": 4, "test": 6, "enrolment": 0.5}}  # fmt: skip
-    matrix = {"sets": [made], "methods": ["solid", "pixelation:size=6"], "scenarios": ["clear", "naive"],
-              "recognisers": ["dlib"], "resamples": 10, "utility": False, "reversal_metrics": False}  # fmt: skip
+    made = {
+        "name": "made",
+        "path": str(people),
+        "labels": str(people / "labels.csv"),
+        "size": 64,
+        "aligned": True,
+        "split": {"background": 2, "attacker": 4, "test": 6, "enrolment": 0.5},
+    }
+    matrix = {
+        "sets": [made],
+        "methods": ["solid", "pixelation:size=6"],
+        "scenarios": ["clear", "naive"],
+        "recognisers": ["dlib"],
+        "resamples": 10,
+        "utility": False,
+        "reversal_metrics": False,
+    }
     (tmp_path / "matrix.yaml").write_text(json.dumps(matrix))
     compared = run(
-        tmp_path, MAIN.format("main"), "eval", "run", tmp_path / "matrix.yaml", "-o", tmp_path / "out",
-        "--progress", "none",
-    )  # fmt: skip
+        tmp_path,
+        MAIN.format("main"),
+        "eval",
+        "run",
+        tmp_path / "matrix.yaml",
+        "-o",
+        tmp_path / "out",
+        "--progress",
+        "none",
+    )
     assert compared.returncode == 0 and (tmp_path / "out" / "report.html").is_file(), compared.stderr
 
 
@@ -163,9 +210,13 @@ def test_what_listens_asks_nobody(command: str, tmp_path: Path) -> None:
     (tmp_path / "photos" / "a.jpg").write_bytes(photo)
     words = ["serve", "--port", "0", "--mode", "solid"] if command == "serve" else ["ui", "photos", "--no-browser"]
     process = subprocess.Popen(
-        [sys.executable, "-c", MAIN.format("main"), *words], env=watched, cwd=tmp_path,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [sys.executable, "-c", MAIN.format("main"), *words],
+        env=watched,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     assert process.stdout is not None and process.stderr is not None
     try:
         said = process.stderr if command == "serve" else process.stdout

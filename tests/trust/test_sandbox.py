@@ -49,9 +49,13 @@ def photos(folder: Path) -> Iterator[Path]:
     exif = Image.Exif()
     exif[0x0112], exif[0x010E] = 6, "a photo"
     for name, mode, options in (
-        ("a.jpg", "RGB", {"exif": exif, "quality": 70}), ("b.jpg", "CMYK", {}), ("c.png", "RGBA", {}),
-        ("d.png", "L", {}), ("e.webp", "RGB", {"lossless": True}), ("f.tif", "RGB", {"compression": "tiff_lzw"}),
-    ):  # fmt: skip
+        ("a.jpg", "RGB", {"exif": exif, "quality": 70}),
+        ("b.jpg", "CMYK", {}),
+        ("c.png", "RGBA", {}),
+        ("d.png", "L", {}),
+        ("e.webp", "RGB", {"lossless": True}),
+        ("f.tif", "RGB", {"compression": "tiff_lzw"}),
+    ):
         Image.fromarray(pixels).convert("RGB" if mode == "CMYK" else mode).convert(mode).save(folder / name, **options)
         yield folder / name
     for case in (("JPEG", "P3", 8, 6, "XMP"), ("AVIF", "P3 by name", 8, 6, "none"), ("HEIC", "PQ", 10, 6, "EXIF")):
@@ -117,15 +121,20 @@ def test_a_film_is_the_same(tmp_path: Path) -> None:
     make_clip(whole[0], 30)
     whole[0].write_bytes(whole[0].read_bytes()[:-1500])
     for source, more in (
-        (clip, {}), (clip, {"start": 0.4, "end": 1.0}), (animation, {}),
-        (tmp_path / "frames" / "%03d.png", {"rate": 5}), whole,
-    ):  # fmt: skip
+        (clip, {}),
+        (clip, {"start": 0.4, "end": 1.0}),
+        (animation, {}),
+        (tmp_path / "frames" / "%03d.png", {"rate": 5}),
+        whole,
+    ):
         seen = []
         for where in (False, True):
             with sandbox.used() if where else nullcontext(), open_video(source, **more) as film:
                 assert isinstance(film, SandboxedSource) == where
-                rounds = [[(f.index, f.pts, f.time, f.duration, f.image.tobytes()) for f in film.frames(**how)]
-                          for how in ({}, {"first": 2, "wanted": lambda n: n % 3 == 0})]  # fmt: skip
+                rounds = [
+                    [(f.index, f.pts, f.time, f.duration, f.image.tobytes()) for f in film.frames(**how)]
+                    for how in ({}, {"first": 2, "wanted": lambda n: n % 3 == 0})
+                ]
                 about = film.info, film.name, film.path, film.live, film.notes, film.damage, film.end_pts
                 seen.append((about, rounds))
         assert seen[0] == seen[1], source
@@ -241,11 +250,17 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[sandbox
 @pytest.mark.parametrize(
     ("does", "said"),
     [
-        ("spin", "takes more than 1 s to decode"), ("eat", "needs more than 256 MB"), ("crash", "its decoder crashed"),
-        ("noise", "nonsense"), ("deep", "nonsense"), ("huge", "nonsense"), ("short", "nonsense"),
-        ("object", "nonsense"), ("negative", "nonsense"),
+        ("spin", "takes more than 1 s to decode"),
+        ("eat", "needs more than 256 MB"),
+        ("crash", "its decoder crashed"),
+        ("noise", "nonsense"),
+        ("deep", "nonsense"),
+        ("huge", "nonsense"),
+        ("short", "nonsense"),
+        ("object", "nonsense"),
+        ("negative", "nonsense"),
     ],
-)  # fmt: skip
+)
 def test_what_a_decoder_may_do_ends_in_a_sentence(does: str, said: str, hostile: sandbox.Child) -> None:
     with pytest.raises(InputError, match=said):
         hostile.ask({"do": does}, most=1 << 24)
@@ -277,8 +292,16 @@ def nested(depth: int) -> Any:
     return value
 
 
-PHOTO = {"format": "PNG", "mode": "RGB", "options": {"table": []}, "icc": None, "exif": None, "xmp": None,
-         "chunks": {"tuple": []}, "notes": {"tuple": []}}  # fmt: skip
+PHOTO = {
+    "format": "PNG",
+    "mode": "RGB",
+    "options": {"table": []},
+    "icc": None,
+    "exif": None,
+    "xmp": None,
+    "chunks": {"tuple": []},
+    "notes": {"tuple": []},
+}
 FILM = {"width": 8, "height": 8, "time_base": "1/25", "rate": "25", "frames": 2, "duration": 0.08}
 
 
@@ -289,14 +312,30 @@ def tell(value: Any) -> Any:
 @pytest.mark.parametrize(
     "more",
     [
-        {"mode": "L"}, {"mode": "RGBA"}, {"mode": []}, {"mode": None}, {"format": 3}, {"icc": "text"}, {"exif": [1]},
-        {"notes": "text"}, {"notes": {"tuple": [1]}}, {"chunks": {"tuple": [1]}},
-        {"chunks": {"tuple": [{"tuple": []}]}}, {"options": []}, {"options": {"table": [[{"tuple": []}, 1]]}},
+        {"mode": "L"},
+        {"mode": "RGBA"},
+        {"mode": []},
+        {"mode": None},
+        {"format": 3},
+        {"icc": "text"},
+        {"exif": [1]},
+        {"notes": "text"},
+        {"notes": {"tuple": [1]}},
+        {"chunks": {"tuple": [1]}},
+        {"chunks": {"tuple": [{"tuple": []}]}},
+        {"options": []},
+        {"options": {"table": [[{"tuple": []}, 1]]}},
         {"options": {"table": [[{"table": []}, 1]]}},
-        {"cicp": "text"}, {"cicp": [1, 13]}, {"cicp": {"tuple": [1]}}, {"cicp": {"tuple": [3, 13]}},
-        {"path": "/etc/passwd"}, {"pixels": 1}, {"more": 1}, {"notes": nested(5000)},
+        {"cicp": "text"},
+        {"cicp": [1, 13]},
+        {"cicp": {"tuple": [1]}},
+        {"cicp": {"tuple": [3, 13]}},
+        {"path": "/etc/passwd"},
+        {"pixels": 1},
+        {"more": 1},
+        {"notes": nested(5000)},
     ],
-)  # fmt: skip
+)
 def test_what_a_child_says_of_a_photo_is_checked(
     more: dict[str, Any], tmp_path: Path, in_a_child: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,13 +355,30 @@ def test_what_a_child_says_of_a_photo_is_checked(
 @pytest.mark.parametrize(
     "more",
     [
-        {"time_base": "1e99999999"}, {"time_base": "1/0"}, {"time_base": "-1/25"}, {"time_base": 1}, {"rate": "0/1"},
-        {"rate": "nan"}, {"width": 8.5}, {"width": -8, "height": -8}, {"width": 1 << 30, "height": 1 << 30},
-        {"width": "8"}, {"frames": "2"}, {"duration": "long"}, {"duration": float("inf")},
-        {"pixel_format": 1}, {"notes": "text"}, {"notes": {"tuple": [1]}}, {"rotation": None}, {"codec": None},
-        {"sample_aspect_ratio": "0/1"}, {"sample_aspect_ratio": None}, {"more": 1}, {"notes": nested(5000)},
+        {"time_base": "1e99999999"},
+        {"time_base": "1/0"},
+        {"time_base": "-1/25"},
+        {"time_base": 1},
+        {"rate": "0/1"},
+        {"rate": "nan"},
+        {"width": 8.5},
+        {"width": -8, "height": -8},
+        {"width": 1 << 30, "height": 1 << 30},
+        {"width": "8"},
+        {"frames": "2"},
+        {"duration": "long"},
+        {"duration": float("inf")},
+        {"pixel_format": 1},
+        {"notes": "text"},
+        {"notes": {"tuple": [1]}},
+        {"rotation": None},
+        {"codec": None},
+        {"sample_aspect_ratio": "0/1"},
+        {"sample_aspect_ratio": None},
+        {"more": 1},
+        {"notes": nested(5000)},
     ],
-)  # fmt: skip
+)
 def test_what_a_child_says_of_a_film_is_checked(
     more: dict[str, Any], in_a_child: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -338,12 +394,17 @@ def test_what_a_child_says_of_a_film_is_checked(
 @pytest.mark.parametrize(
     ("answer", "picture", "frames"),
     [
-        ({}, np.zeros((8, 8, 3), np.uint8), 1), ({"pts": "1"}, np.zeros((8, 8, 3), np.uint8), 1),
-        ({"pts": 1 << 70}, np.zeros((8, 8, 3), np.uint8), 1), ({"pts": 0}, None, 0),
-        ({"pts": 0}, np.zeros((8, 8), np.uint8), 0), ({"pts": 0}, np.zeros((8, 8, 3), np.uint16), 0),
-        ({"damage": 3}, None, 0), ({"damage": [], "end": "x"}, None, 0), ({"damage": [3], "end": 1 << 70}, None, 0),
+        ({}, np.zeros((8, 8, 3), np.uint8), 1),
+        ({"pts": "1"}, np.zeros((8, 8, 3), np.uint8), 1),
+        ({"pts": 1 << 70}, np.zeros((8, 8, 3), np.uint8), 1),
+        ({"pts": 0}, None, 0),
+        ({"pts": 0}, np.zeros((8, 8), np.uint8), 0),
+        ({"pts": 0}, np.zeros((8, 8, 3), np.uint16), 0),
+        ({"damage": 3}, None, 0),
+        ({"damage": [], "end": "x"}, None, 0),
+        ({"damage": [3], "end": 1 << 70}, None, 0),
     ],
-)  # fmt: skip
+)
 def test_what_a_child_says_of_frames_is_checked(
     answer: dict[str, Any], picture: Any, frames: int, in_a_child: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -188,10 +188,16 @@ def secrets(face: tuple[NDArray[np.uint8], Face]) -> Secrets:
 def test_the_search_finds_what_is_planted(secrets: Secrets, face: tuple[Any, Face], tmp_path: Path) -> None:
     image, code = face[0], secrets.embeddings["code"]
     plants = {
-        "thumb.jpg": "pixels", "large.png": "pixels", "raw.bin": "pixels, raw", "film.mp4": "pixels",
-        "dlib.npy": "embedding dlib", "odd.bin": "embedding code", "codes.json": "embedding code", "text.json": "seed",
+        "thumb.jpg": "pixels",
+        "large.png": "pixels",
+        "raw.bin": "pixels, raw",
+        "film.mp4": "pixels",
+        "dlib.npy": "embedding dlib",
+        "odd.bin": "embedding code",
+        "codes.json": "embedding code",
+        "text.json": "seed",
         "seed.bin": "seed, raw",
-    }  # fmt: skip
+    }
     Image.fromarray(image).resize((110, 110)).save(tmp_path / "thumb.jpg", quality=75)
     Image.fromarray(image[20:200]).resize((330, 270)).save(tmp_path / "large.png")
     (tmp_path / "raw.bin").write_bytes(b"x" + image.tobytes())
@@ -221,11 +227,22 @@ def test_runs_leave_no_secret(kind: str, secrets: Secrets, face: tuple[Any, Face
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     with Keeper([out, temporary], store) as keeper:
         done = subprocess.run(
-            [sys.executable, "-c", "from ficgan.cli.main import main; main()", *command, "-o", str(out), "--seed",
-             str(SEED)],
-            capture_output=True, text=True, check=False, cwd=temporary,
+            [
+                sys.executable,
+                "-c",
+                "from ficgan.cli.main import main; main()",
+                *command,
+                "-o",
+                str(out),
+                "--seed",
+                str(SEED),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=temporary,
             env={**os.environ, "PYTHONPATH": paths, "TMPDIR": str(temporary), "HOME": str(temporary)},
-        )  # fmt: skip
+        )
     assert done.returncode == 0, done.stderr
     assert str(SEED) not in done.stdout + done.stderr and f"{SEED:x}" not in (done.stdout + done.stderr).lower()
     results = [path for path in out.rglob("*") if path.is_file() and path.suffix in (".png", ".jpg", ".mp4")]
@@ -258,9 +275,12 @@ def test_a_killed_film_leaves_its_faces_in_private_folders_and_purge_removes_the
     environment = {**os.environ, "PYTHONPATH": paths, "TMPDIR": str(temporary), "HOME": str(temporary)}
     command = [sys.executable, "-c", "from ficgan.cli.main import main; main()"]
     running = subprocess.Popen(
-        [*command, "deid", str(given), "-o", str(out), "--seed", str(SEED)], cwd=temporary, env=environment,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        [*command, "deid", str(given), "-o", str(out), "--seed", str(SEED)],
+        cwd=temporary,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     while not [path for path in work.glob("*.nut") if path.stat().st_size]:  # frames are drawn
         assert running.poll() is None, "it ended before it was killed"
         time.sleep(0.02)
@@ -274,7 +294,7 @@ def test_a_killed_film_leaves_its_faces_in_private_folders_and_purge_removes_the
     assert not {path: leaks for path in left if path not in private and (leaks := secrets.leaks(path))}
     purged = subprocess.run(
         [*command, "purge", str(work)], env=environment, capture_output=True, text=True, check=False
-    )  # fmt: skip
+    )
     assert purged.returncode == 0 and not work.exists(), purged.stderr
     left = [path for folder in (out, temporary) for path in folder.rglob("*") if path.is_file()]
     assert not {path: leaks for path in left if (leaks := secrets.leaks(path))}
@@ -291,8 +311,11 @@ handle_errors(lambda: print(resource.getrlimit(resource.RLIMIT_CORE)[0]))()
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     for debug, wanted in (("", True), ("1", False)):
         done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
             env={**os.environ, "PYTHONPATH": paths, "FICGAN_DEBUG": debug},
-        )  # fmt: skip
+        )
         hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
         assert (int(done.stdout) == 0) == (wanted or hard == 0)

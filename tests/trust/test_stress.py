@@ -24,9 +24,11 @@ TOOL = Path(__file__).resolve().parents[2] / "tools" / "stress_films.py"
 def test_no_face_is_left_uncovered_and_the_second_look_finds_those_that_are() -> None:
     frames, seed = os.environ.get("FICGAN_STRESS", "200"), os.environ.get("FICGAN_STRESS_SEED", "0")
     done = subprocess.run(
-        [sys.executable, str(TOOL), "--frames", frames, "--seed", seed, "--length", "25"], capture_output=True,
-        text=True, check=False,
-    )  # fmt: skip
+        [sys.executable, str(TOOL), "--frames", frames, "--seed", seed, "--length", "25"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     total = json.loads(done.stdout.splitlines()[-1])
     assert total["frames"] >= int(frames) and total["faces"] > total["frames"] and total["films"] >= 8
@@ -37,8 +39,17 @@ def test_films_of_few_frames_are_searched_as_often_in_a_second() -> None:
     """At five frames from look to look, films of 1 to 10 frames a second left faces uncovered."""
     settings = VideoSettings()
     assert [settings.at(rate).stride for rate in (None, 60, 30, 25, 24, 15, 10, 5, 1, Fraction(1, 3))] == [
-        5, 5, 5, 5, 5, 3, 2, 1, 1, 1
-    ]  # fmt: skip
+        5,
+        5,
+        5,
+        5,
+        5,
+        3,
+        2,
+        1,
+        1,
+        1,
+    ]
     assert VideoSettings(stride=1).at(60).stride == 1 and VideoSettings(stride=12).at(12).stride == 6
 
 

@@ -37,12 +37,18 @@ pytestmark = [
 def browser() -> Iterator[Any]:
     with sync_api.sync_playwright() as playwright:
         chromium = playwright.chromium.launch(
-            executable_path=str(CHROMIUM), timeout=PATIENCE,
+            executable_path=str(CHROMIUM),
+            timeout=PATIENCE,
             args=[
-                "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-                "--disable-component-update", "--disable-sync",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-quic",
+                "--no-first-run",
+                "--disable-background-networking",
+                "--disable-component-update",
+                "--disable-sync",
             ],
-        )  # fmt: skip
+        )
         yield chromium
         chromium.close()
 
@@ -68,8 +74,10 @@ def start(folder: Path) -> Program:
     folder.mkdir(exist_ok=True)
     process = subprocess.Popen(
         [sys.executable, "-m", "ficgan.cli.main", "ui", str(folder), "--no-browser"],
-        stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
     assert process.stdout is not None
     address = process.stdout.readline().strip()
     assert address.startswith("http://127.0.0.1:") and "token=" in address
@@ -268,9 +276,14 @@ def test_the_page_and_pages_of_others_read_no_other_file(page: Any, program: Pro
     (program.folder.parent / "secret.txt").write_text("nobody's business")
     reading = "async path => { const a = await fetch(path); return [a.status, await a.text()]; }"
     for path in (
-        "/etc/passwd", "/../../../etc/passwd", "/..%2f..%2fsecret.txt", "/ui.json", "/app.js/../../project.py",
-        "/api/items/..%2f..%2fsecret.txt/video", "/api/items/0123456789/video",
-    ):  # fmt: skip
+        "/etc/passwd",
+        "/../../../etc/passwd",
+        "/..%2f..%2fsecret.txt",
+        "/ui.json",
+        "/app.js/../../project.py",
+        "/api/items/..%2f..%2fsecret.txt/video",
+        "/api/items/0123456789/video",
+    ):
         status, text = page.evaluate(reading, path)
         assert status == 404 and "root:" not in text and "nobody" not in text, path
 

@@ -137,9 +137,12 @@ def test_only_the_page_itself_is_answered(idle: Desk) -> None:
     assert "default-src 'none'" in policy and "unsafe" not in policy and "http" not in policy
     assert page.headers["x-content-type-options"] == "nosniff"
     for headers in (
-        {"host": "evil.example"}, {"host": "localhost:4321"}, {"origin": "http://evil.example"}, {"origin": "null"},
+        {"host": "evil.example"},
+        {"host": "localhost:4321"},
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
         {"sec-fetch-site": "cross-site"},
-    ):  # fmt: skip
+    ):
         answer = web.get("/api/state", headers=headers)
         assert answer.status_code == 403 and answer.text.endswith((".", "it.", "refused.")), headers
     # A change needs an origin, which no foreign page can forge, or the token in a header.
@@ -239,9 +242,14 @@ def test_controls_and_exemplars(desk: Desk, png: bytes) -> None:
     other = desk.web.get(f"/api/items/{number}/picture/after").content
     assert other != usual
     for name, value, word in (
-        ("k", 10**9, "k"), ("layer", 99, "layer"), ("psi", "much", "psi"), ("attributes", "Purple", "Purple"),
-        ("mode", "keep", "mode"), ("fallback", "prayer", "fallback"), ("nonsense", 1, "nonsense"),
-    ):  # fmt: skip
+        ("k", 10**9, "k"),
+        ("layer", 99, "layer"),
+        ("psi", "much", "psi"),
+        ("attributes", "Purple", "Purple"),
+        ("mode", "keep", "mode"),
+        ("fallback", "prayer", "fallback"),
+        ("nonsense", 1, "nonsense"),
+    ):
         error = desk.ask("POST", f"{one}/controls", {**changed, name: value}, code=422)["error"]
         assert word in error and "Traceback" not in error
     assert desk.ask("GET", one)["controls"] == changed
@@ -447,10 +455,14 @@ def test_bad_uploads_get_a_sentence_and_leave_nothing(idle: Desk, png: bytes, mo
 @pytest.mark.parametrize(
     ("name", "kept"),
     [
-        ("../../etc/passwd.png", "passwd.png"), ("C:\\Users\\me\\a.png", "a.png"), (".hidden.png", "hidden.png"),
-        ("a\0b\n.png", "ab.png"), ("x" * 400 + ".png", "x" * 180 + ".png"), ("ß💡.png", "ß💡.png"),
+        ("../../etc/passwd.png", "passwd.png"),
+        ("C:\\Users\\me\\a.png", "a.png"),
+        (".hidden.png", "hidden.png"),
+        ("a\0b\n.png", "ab.png"),
+        ("x" * 400 + ".png", "x" * 180 + ".png"),
+        ("ß💡.png", "ß💡.png"),
     ],
-)  # fmt: skip
+)
 def test_names_of_uploads(name: str, kept: str) -> None:
     assert server._file_name(name) == kept
 
@@ -512,9 +524,16 @@ def test_the_command_hands_its_options_to_the_model(monkeypatch: pytest.MonkeyPa
     parsed = ui.make_context("ui", arguments).params
     _make_engine(parsed, 7)
     assert given == {
-        "checkpoint": "m.safetensors", "bank": "b.safetensors", "thorough": True, "threshold": 0.4, "seed": 7,
-        "detector": "auto", "recognizer": ("auto",), "device": "cpu", "precision": "auto",
-    }  # fmt: skip
+        "checkpoint": "m.safetensors",
+        "bank": "b.safetensors",
+        "thorough": True,
+        "threshold": 0.4,
+        "seed": 7,
+        "detector": "auto",
+        "recognizer": ("auto",),
+        "device": "cpu",
+        "precision": "auto",
+    }
     used = {*given, "sandbox", "thresh", "folder", "out", "project", "port", "browser"}
     assert {option.name for option in ui.params} <= used  # none without effect
 

@@ -45,10 +45,13 @@ def oracle(x: np.ndarray, w: np.ndarray, y: np.ndarray, lam: float) -> float:
 
 
 @given(
-    batch=st.integers(1, 6), people=st.integers(1, 7), dimensions=st.integers(2, 9), lam=st.floats(0, 1500),
+    batch=st.integers(1, 6),
+    people=st.integers(1, 7),
+    dimensions=st.integers(2, 9),
+    lam=st.floats(0, 1500),
     seed=st.integers(0, 2**31),
 )
-def test_equals_the_definition(batch: int, people: int, dimensions: int, lam: float, seed: int) -> None:  # fmt: skip
+def test_equals_the_definition(batch: int, people: int, dimensions: int, lam: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
     x, w = rng.normal(size=(batch, dimensions)), rng.normal(size=(people, dimensions))
     y = rng.integers(0, people, batch)

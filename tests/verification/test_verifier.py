@@ -55,10 +55,16 @@ def export(module: nn.Module, path: Path, side: int = 112) -> Path:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
-            module.eval(), (torch.rand(2, 3, side, side) * 255,), str(path), dynamo=False, do_constant_folding=True,
-            training=torch.onnx.TrainingMode.PRESERVE, input_names=["image"], dynamic_axes={"image": {0: "batch"}},
+            module.eval(),
+            (torch.rand(2, 3, side, side) * 255,),
+            str(path),
+            dynamo=False,
+            do_constant_folding=True,
+            training=torch.onnx.TrainingMode.PRESERVE,
+            input_names=["image"],
+            dynamic_axes={"image": {0: "batch"}},
             opset_version=16,
-        )  # fmt: skip
+        )
     return path
 
 

@@ -87,9 +87,9 @@ def make_clip(
     with av.open(str(path), "w", format=container, options=dict(options or {})) as out:
         out.metadata.update(tags or {})
         if tags:
-            out.set_chapters([
-                {"id": 0, "start": 0, "end": 1000, "time_base": Fraction(1, 1000), "metadata": {"title": "At home"}}
-            ])  # fmt: skip
+            out.set_chapters(
+                [{"id": 0, "start": 0, "end": 1000, "time_base": Fraction(1, 1000), "metadata": {"title": "At home"}}]
+            )
         films = [_add_video(out, codec, size, time_base, pixel_format, colours)]
         if turn is not None:
             films[0].set_display_rotation(turn[0], hflip=turn[1], vflip=turn[2])

@@ -199,10 +199,12 @@ def _draw(
     alpha = np.zeros((shape[1], shape[0]), np.float32)
     source = head.image if scale > 0.5 else _smoothed(head.image, scale)
     for part in np.linspace(-0.25, 0.25, actor.shutter) if actor.shutter > 1 else (0.0,):
-        move = np.array([
-            [scale, 0, x + part * step[0] - x0 - head.centre[0] * scale],
-            [0, scale, y + part * step[1] - y0 - head.centre[1] * scale],
-        ])  # fmt: skip
+        move = np.array(
+            [
+                [scale, 0, x + part * step[0] - x0 - head.centre[0] * scale],
+                [0, scale, y + part * step[1] - y0 - head.centre[1] * scale],
+            ]
+        )
         one = cv2.warpAffine(head.alpha, move, shape)
         colour += cv2.warpAffine(source, move, shape).astype(np.float32) * one[..., None]
         alpha += one

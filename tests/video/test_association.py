@@ -123,9 +123,15 @@ def test_a_crowd() -> None:
 
 
 @given(
-    st.integers(0, 2**31), st.integers(1, 5), st.floats(20, 120), st.floats(-3, 3), st.floats(-3, 3),
-    st.floats(0, 1), st.floats(0.1, 0.8), st.booleans(),
-)  # fmt: skip
+    st.integers(0, 2**31),
+    st.integers(1, 5),
+    st.floats(20, 120),
+    st.floats(-3, 3),
+    st.floats(-3, 3),
+    st.floats(0, 1),
+    st.floats(0.1, 0.8),
+    st.booleans(),
+)
 def test_random_motions_are_covered(
     seed: int, stride: int, size: float, vx: float, vy: float, sway: float, often: float, hide: bool
 ) -> None:
@@ -138,9 +144,10 @@ def test_random_motions_are_covered(
 
     def path(t: float) -> tuple[float, float, float]:
         return (
-            500 + size * (vx * t + sway * math.sin(2 * math.pi * often * t)), 500 + size * vy * t,
+            500 + size * (vx * t + sway * math.sin(2 * math.pi * often * t)),
+            500 + size * vy * t,
             size * math.exp(0.3 * math.sin(2 * math.pi * 0.3 * t)),
-        )  # fmt: skip
+        )
 
     hidden = (range(40, 40 + 3 * stride),) if hide else ()
     assert uncovered(World([Actor(path, hidden=hidden)], 80, noise=0.02, seed=seed), stride) == (0, 0, 0)
@@ -226,9 +233,7 @@ def tracklet(way: Path, frames: list[int], *, number: int = 1, scene: int = 0, p
     return Tracklet(number, [Sighting(n, face_at(box_at(*way(n / RATE)))) for n in frames], scene, person=person)
 
 
-def likely(
-    faint: list[Tracklet], sure: list[Tracklet], cuts: list[int], patience: float = 1.5
-) -> list[Tracklet]:
+def likely(faint: list[Tracklet], sure: list[Tracklet], cuts: list[int], patience: float = 1.5) -> list[Tracklet]:
     """What half-seen faces there are, the detector having looked at every frame."""
     found = chains(sure, faint, range(60), CLOCK, patience)
     return [chain.tracklet() for chain in half_seen(found, sure, cuts, CLOCK)]
@@ -264,10 +269,14 @@ def test_weaker_finds_that_are_covered_add_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("way", "frames"),
-    [(straight(400, 100, 0, 0), [10]), (straight(130, 100, 0, 0, 120.0), [10]), (straight(100, 100, 0, 0), [59]),
-     (straight(130, 100, 0, 0), [4])],
+    [
+        (straight(400, 100, 0, 0), [10]),
+        (straight(130, 100, 0, 0, 120.0), [10]),
+        (straight(100, 100, 0, 0), [59]),
+        (straight(130, 100, 0, 0), [4]),
+    ],
     ids=["far", "another size", "late", "while the face is seen elsewhere"],
-)  # fmt: skip
+)
 def test_weaker_finds_that_no_face_explains_are_none(way: Path, frames: list[int]) -> None:
     seen = tracklet(straight(100, 100, 0, 0), list(range(10)))
     assert likely([tracklet(way, frames)], [seen], []) == []
@@ -344,8 +353,9 @@ def test_of_two_ways_the_likelier_one_is_taken() -> None:
     ways = straight(100, 300, 600, 0), straight(600, 320, -600, 0)
     sure = [
         tracklet(way, list(frames), number=2 * n + late)
-        for n, way in enumerate(ways) for late, frames in enumerate((range(6), range(14, 20)))
-    ]  # fmt: skip
+        for n, way in enumerate(ways)
+        for late, frames in enumerate((range(6), range(14, 20)))
+    ]
     found = likely([], sure, [])
     assert len(found) == 2
     for one, way in zip(sorted(found, key=lambda one: float(one.sightings[0].face.box[0])), ways, strict=True):
@@ -356,16 +366,26 @@ def test_of_two_ways_the_likelier_one_is_taken() -> None:
 @pytest.mark.parametrize(
     ("way", "frames", "expected"),
     [
-        (straight(100, 300, 600, 0), [10, 11, 12], [(10, CAME), (12, LOST)]), (straight(100, 300, 60, 0), [10, 11], []),
-        (straight(-140, 300, 600, 0), [6, 7, 8], [(8, LOST)]), (straight(405, 300, 600, 0), [7, 8, 9], [(7, CAME)]),
-        (straight(100, 300, 600, 0), [0, 1, 2], [(2, LOST)]), (straight(-900, 300, 600, 0), [57, 58, 59], [(57, CAME)]),
-        (straight(100, 300, 600, 0), [10], []), (straight(0, 300, 600, 0), [20, 21, 22], [(22, LOST)]),
+        (straight(100, 300, 600, 0), [10, 11, 12], [(10, CAME), (12, LOST)]),
+        (straight(100, 300, 60, 0), [10, 11], []),
+        (straight(-140, 300, 600, 0), [6, 7, 8], [(8, LOST)]),
+        (straight(405, 300, 600, 0), [7, 8, 9], [(7, CAME)]),
+        (straight(100, 300, 600, 0), [0, 1, 2], [(2, LOST)]),
+        (straight(-900, 300, 600, 0), [57, 58, 59], [(57, CAME)]),
+        (straight(100, 300, 600, 0), [10], []),
+        (straight(0, 300, 600, 0), [20, 21, 22], [(22, LOST)]),
     ],
     ids=[
-        "in mid-picture", "slow", "came from the left", "left to the right", "the film begins", "the film ends",
-        "seen once", "a scene begins",
+        "in mid-picture",
+        "slow",
+        "came from the left",
+        "left to the right",
+        "the film begins",
+        "the film ends",
+        "seen once",
+        "a scene begins",
     ],
-)  # fmt: skip
+)
 def test_a_fast_face_without_a_beginning_or_an_end_is_named(
     way: Path, frames: list[int], expected: list[tuple[int, str]]
 ) -> None:

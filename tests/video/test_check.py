@@ -53,9 +53,11 @@ def test_kept_faces_are_exempt_but_not_their_neighbours_nor_a_face_inside_a_larg
     for kept, exempt in (([18, 22, 60, 58], 1), ([0, 0, 199, 79], 0), ([100, 20, 119, 60], 0)):
         boxes = np.array([kept], np.float32)
         report = check_frames(
-            iter([(frame(0, source), frame(0, source))]), lambda index, boxes=boxes: boxes,  # type: ignore[misc]
-            Fixed([face(20, 20, 40)]), MeanColour(),
-        )  # fmt: skip
+            iter([(frame(0, source), frame(0, source))]),
+            lambda index, boxes=boxes: boxes,  # type: ignore[misc]
+            Fixed([face(20, 20, 40)]),
+            MeanColour(),
+        )
         assert (report.exempt, len(report.findings)) == (exempt, 1 - exempt), kept
 
 

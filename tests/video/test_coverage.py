@@ -105,8 +105,9 @@ def crossing(first: Head, second: Head) -> Scene:
     return Scene(
         100,
         [Actor(first, lambda n: (250 + 8 * n, 340, 120)), Actor(second, lambda n: (1050 - 8 * n, 360, 150))],
-        size=HD, seed=8,
-    )  # fmt: skip
+        size=HD,
+        seed=8,
+    )
 
 
 def party(heads: Sequence[Head]) -> Scene:
@@ -229,9 +230,8 @@ def test_short_and_cut_appearances_are_covered(
     "film", [occluded, behind_a_post, fast, speeding_up, growing, after_a_cut, few_frames, glimpse]
 )
 def test_every_film_is_covered(
-    film: Callable[[Head], Scene], mode: str, head: Head, tmp_path: Path, detector: FaceDetector,
-    recognizer: Recognizer,
-) -> None:  # fmt: skip
+    film: Callable[[Head], Scene], mode: str, head: Head, tmp_path: Path, detector: FaceDetector, recognizer: Recognizer
+) -> None:
     assert not run(film(head), tmp_path / film.__name__, mode, detector, recognizer).ours
 
 

@@ -24,9 +24,14 @@ def a_track(id: int = 1, person: int = 1, first: int = 0, boxes: object = None) 
     places = np.tile([10, 10, 20, 20], (6, 1)) if boxes is None else np.asarray(boxes)
     count = len(places)
     return Track(
-        id, first, places.astype(np.float32), np.zeros((count, 5, 2), np.float32), np.ones(count, np.float32),
-        np.zeros(count, np.uint8), person,
-    )  # fmt: skip
+        id,
+        first,
+        places.astype(np.float32),
+        np.zeros((count, 5, 2), np.float32),
+        np.ones(count, np.float32),
+        np.zeros(count, np.uint8),
+        person,
+    )
 
 
 def by_the_book(rules: Decisions, track: Track, time: float, box: list[float]) -> str:
@@ -200,9 +205,14 @@ def test_an_exemption_by_photo_names_its_reason() -> None:
     rules = Decisions(people={2: Decision(mode="keep", reason="matches keep.jpg")})
     (exemption,) = Decider(rules, TIMES).exemptions([a_track(1, 1), a_track(2, 2), a_track(3, 2)])
     assert exemption.to_dict() == {
-        "rule": "person 2", "reason": "matches keep.jpg", "start": None, "end": None, "tracks": [2, 3], "people": [2],
+        "rule": "person 2",
+        "reason": "matches keep.jpg",
+        "start": None,
+        "end": None,
+        "tracks": [2, 3],
+        "people": [2],
         "rows": 12,
-    }  # fmt: skip
+    }
 
 
 def test_a_person_linked_anew_is_decided_anew() -> None:

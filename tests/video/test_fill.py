@@ -118,8 +118,13 @@ def test_pads_end_with_the_scene() -> None:
     assert (track.first, track.last) == (10, 18)
     cuts = [10, 19]
     assert [scene_bounds(cuts, 40, f) for f in (0, 9, 10, 18, 19, 39)] == [
-        (0, 9), (0, 9), (10, 18), (10, 18), (19, 39), (19, 39),
-    ]  # fmt: skip
+        (0, 9),
+        (0, 9),
+        (10, 18),
+        (10, 18),
+        (19, 39),
+        (19, 39),
+    ]
     assert scene_bounds([], 40, 7) == (0, 39)
 
 
@@ -333,10 +338,16 @@ def test_one_row_of_a_window_is_smoothed_as_in_the_whole(n: int, at: int, seed: 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 30)), max_size=12))
 def test_lookup_by_frame_is_a_search_through_all(spans: list[tuple[int, int]]) -> None:
     tracks = [
-        Track(i + 1, first, np.zeros((n, 4), np.float32), np.zeros((n, 5, 2), np.float32), np.zeros(n, np.float32),
-              np.zeros(n, np.uint8))
+        Track(
+            i + 1,
+            first,
+            np.zeros((n, 4), np.float32),
+            np.zeros((n, 5, 2), np.float32),
+            np.zeros(n, np.float32),
+            np.zeros(n, np.uint8),
+        )
         for i, (first, n) in enumerate(spans)
-    ]  # fmt: skip
+    ]
     found = TrackSet(tracks)
     assert len(found) == len(tracks) and {id(one) for one in found} == {id(one) for one in tracks}
     for frame in range(-1, 95):

@@ -92,9 +92,15 @@ def clock(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr("ficgan.video.live.time", clocks)
 
 
-def run(world: World, *, pause: Callable[[int], float] = lambda frame: 0.0, look_ahead: int | None = None,
-        budget: float | None = None, recognizer: Any = None, **changes: Any) -> tuple[
-            list[StreamResult], Stream, Eyes]:  # fmt: skip
+def run(
+    world: World,
+    *,
+    pause: Callable[[int], float] = lambda frame: 0.0,
+    look_ahead: int | None = None,
+    budget: float | None = None,
+    recognizer: Any = None,
+    **changes: Any,
+) -> tuple[list[StreamResult], Stream, Eyes]:
     eyes = Eyes(world, pause)
     settings = VideoSettings(**{"mode": "solid", **changes})
     flow = stream(
@@ -365,9 +371,12 @@ class Steady:
 def record(tmp_path: Path, **more: Any) -> VideoResult:
     make_clip(tmp_path / "in.mkv", 50, size=(192, 128), codec="ffv1")
     return record_live(
-        VideoTools(Steady()), f"file://{tmp_path / 'in.mkv'}", tmp_path / "out.mkv",
-        settings=VideoSettings(mode="solid"), **more,
-    )  # fmt: skip
+        VideoTools(Steady()),
+        f"file://{tmp_path / 'in.mkv'}",
+        tmp_path / "out.mkv",
+        settings=VideoSettings(mode="solid"),
+        **more,
+    )
 
 
 def numbers(path: Path) -> list[int]:

@@ -78,9 +78,18 @@ def test_other_modes_have_no_fallback() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"stride": 0}, {"pad": -1.0}, {"pad": float("nan")}, {"link": "all"}, {"fallback": "ficgan"}, {"fallback": "keep"},
-     {"mode": "keep"}, {"verify": "yes"}, {"mask_scale": 0.0}],
-)  # fmt: skip
+    [
+        {"stride": 0},
+        {"pad": -1.0},
+        {"pad": float("nan")},
+        {"link": "all"},
+        {"fallback": "ficgan"},
+        {"fallback": "keep"},
+        {"mode": "keep"},
+        {"verify": "yes"},
+        {"mask_scale": 0.0},
+    ],
+)
 def test_settings_that_cannot_work(wrong: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         VideoSettings(**wrong)  # type: ignore[arg-type]

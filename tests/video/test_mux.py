@@ -67,11 +67,15 @@ def first_sound(path: Path, stream: int = 0) -> Fraction:
 @pytest.mark.parametrize(
     ("suffix", "variable"),
     [
-        (".mp4", True), (".mov", False), (".mkv", True),
-        *(pytest.param(suffix, variable, marks=pytest.mark.slow)
-          for suffix, variable in ((".mp4", False), (".mov", True), (".mkv", False))),
+        (".mp4", True),
+        (".mov", False),
+        (".mkv", True),
+        *(
+            pytest.param(suffix, variable, marks=pytest.mark.slow)
+            for suffix, variable in ((".mp4", False), (".mov", True), (".mkv", False))
+        ),
     ],
-)  # fmt: skip
+)
 def test_frames_duration_and_sound_are_the_sources(tmp_path: Path, suffix: str, variable: bool) -> None:
     source, output = tmp_path / "a.mp4", tmp_path / f"b{suffix}"
     times: Sequence[int] | int = variable_times(40) if variable else [3000 * i for i in range(40)]
@@ -125,13 +129,14 @@ def test_sound_codecs(tmp_path: Path, before: str, codec: str, after: str) -> No
 @pytest.mark.parametrize(
     ("starts", "origin", "suffix"),
     [
-        ((0.3,), 0, ".mkv"), ((0.25, 0.1), 18_000, ".mp4"),
+        ((0.3,), 0, ".mkv"),
+        ((0.25, 0.1), 18_000, ".mp4"),
         *(
             pytest.param(*case, marks=pytest.mark.slow)
             for case in product(((0.3,), (0.0, 0.5), (0.25, 0.1)), (0, 18_000), (".mp4", ".mkv"))
         ),
     ],
-)  # fmt: skip
+)
 def test_sound_that_begins_elsewhere_stays_in_step(
     tmp_path: Path, starts: tuple[float, ...], origin: int, suffix: str
 ) -> None:
@@ -248,10 +253,12 @@ def test_players_meet_no_falling_times(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "codec", "after", "now"),
     [
-        (".avi", "pcm_mulaw", ".mp4", "aac"), (".mp4", "aac", ".webm", "opus"),
-        (".mov", "pcm_s16le", ".flv", "aac"), (".3gp", "libopencore_amrnb", ".mkv", "aac"),
+        (".avi", "pcm_mulaw", ".mp4", "aac"),
+        (".mp4", "aac", ".webm", "opus"),
+        (".mov", "pcm_s16le", ".flv", "aac"),
+        (".3gp", "libopencore_amrnb", ".mkv", "aac"),
     ],
-)  # fmt: skip
+)
 def test_sound_that_the_container_cannot_hold_is_recoded(
     tmp_path: Path, before: str, codec: str, after: str, now: str
 ) -> None:

@@ -20,9 +20,15 @@ TIMES = np.arange(1000) / 25.0
 
 
 def tracklet(
-    id: int, first: int, last: int, embeddings: NDArray | None = None, x: float = 100.0, speed: float = 0.0,
-    scene: int = 0, quality: NDArray | None = None,
-) -> Tracklet:  # fmt: skip
+    id: int,
+    first: int,
+    last: int,
+    embeddings: NDArray | None = None,
+    x: float = 100.0,
+    speed: float = 0.0,
+    scene: int = 0,
+    quality: NDArray | None = None,
+) -> Tracklet:
     """A face 50 px large that moves to the right, `speed` px a frame."""
     frames = range(first, last + 1)
     sightings = [Sighting(frame, face_at(box_at(x + speed * (frame - first), 200, 50))) for frame in frames]
@@ -70,8 +76,10 @@ def test_many_embeddings_weigh_like_many_points() -> None:
     rng = np.random.default_rng(3)
     a, b, c = (rng.normal(size=(m, 4)) for m in (2, 3, 4))
     people = People("euclidean", 1e9)
-    a_, b_, c_ = (people._group(tracklet(1, 0, 0, x.astype(np.float32), quality=q)) for x, q in (
-        (a, None), (b, np.full(3, 7.0)), (c, None)))  # fmt: skip
+    a_, b_, c_ = (
+        people._group(tracklet(1, 0, 0, x.astype(np.float32), quality=q))
+        for x, q in ((a, None), (b, np.full(3, 7.0)), (c, None))
+    )
     assert a_ and b_ and c_
     squared = ((np.concatenate([a, b])[:, None] - c) ** 2).sum(-1).mean()
     assert _apart([a_.joined(b_), c_])[0, 1] == pytest.approx(squared, rel=1e-6)
@@ -134,8 +142,13 @@ def test_job_numbers_never_change_and_known_people_stay_apart() -> None:
 
 def test_unknown_people_have_number_0() -> None:
     bad = np.full((2, 64), np.nan, np.float32)
-    given = [tracklet(1, 0, 5), tracklet(2, 0, 5, bad), tracklet(3, 0, 5, looks(1), quality=np.zeros(3)),
-             tracklet(4, 0, 5, np.zeros((1, 64), np.float32)), tracklet(5, 0, 5, looks(1))]  # fmt: skip
+    given = [
+        tracklet(1, 0, 5),
+        tracklet(2, 0, 5, bad),
+        tracklet(3, 0, 5, looks(1), quality=np.zeros(3)),
+        tracklet(4, 0, 5, np.zeros((1, 64), np.float32)),
+        tracklet(5, 0, 5, looks(1)),
+    ]
     assert People().assign(given) == [0, 0, 0, 0, 1]
     assert People().assign([]) == []
 
@@ -174,8 +187,15 @@ def test_a_gap_in_one_persons_way_is_closed(second: dict, joined: bool) -> None:
     """A face that goes 2 px a frame and is not seen for 20 frames; and four cases in which it must not be joined."""
     first = second.get("first", 40)
     a = tracklet(1, 0, 19, looks(1), speed=2.0)
-    b = tracklet(2, first, first + 20, looks(second.get("person", 1), seed=1), second.get("x", 180.0), 2.0,
-                 second.get("scene", 0))  # fmt: skip
+    b = tracklet(
+        2,
+        first,
+        first + 20,
+        looks(second.get("person", 1), seed=1),
+        second.get("x", 180.0),
+        2.0,
+        second.get("scene", 0),
+    )
     for link in ("none", "file"):
         result = link_tracklets([a, b], People(link=link), TIMES)
         assert len(result) == (1 if joined else 2)

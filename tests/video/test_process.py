@@ -195,7 +195,7 @@ def test_a_face_lost_in_fast_motion_is_named(tmp_path: Path) -> None:
     images = [
         discs({BLUE: (150 - 9 * n, 100), **({RED: (30 + 9 * n, 50)} if n < 12 else {})} if n < 20 else {})
         for n in range(30)
-    ]  # fmt: skip
+    ]
     source = film(tmp_path / "film.mp4", images, time_base=Fraction(1, 25))
     result = redact(source, tmp_path / "out.mp4")
     (place,) = result.review
@@ -207,9 +207,14 @@ def test_a_face_lost_in_fast_motion_is_named(tmp_path: Path) -> None:
     (tmp_path / "decisions.json").write_text(json.dumps({"schema": DECISIONS_SCHEMA}))
     for decisions, named in ((None, (place,)), (tmp_path / "decisions.json", ())):
         made = render_film(
-            tools(), tmp_path / "project", source, tmp_path / "made.mp4", settings=VideoSettings(verify="off"),
-            decisions=decisions, overwrite=True,
-        )  # fmt: skip
+            tools(),
+            tmp_path / "project",
+            source,
+            tmp_path / "made.mp4",
+            settings=VideoSettings(verify="off"),
+            decisions=decisions,
+            overwrite=True,
+        )
         assert tuple(made.review) == named and made.ok == (not named)
 
 
@@ -486,9 +491,11 @@ def test_progress_counts_every_stage_to_its_end(tmp_path: Path, monkeypatch: pyt
     told: list[tuple[int, int | None, str]] = []
     source = film(tmp_path / "film.mp4", pair(30))
     redact(
-        source, tmp_path / "out.mp4", settings={"verify": "full"},
+        source,
+        tmp_path / "out.mp4",
+        settings={"verify": "full"},
         progress=lambda done, total, stage: told.append((done, total, stage)),
-    )  # fmt: skip
+    )
     assert list(dict.fromkeys(stage for *_, stage in told)) == ["analysing", "rendering", "checking"]
     for stage in ("analysing", "rendering", "checking"):
         assert [(done, total) for done, total, one in told if one == stage] == [(n, 30) for n in range(1, 31)]
@@ -497,11 +504,15 @@ def test_progress_counts_every_stage_to_its_end(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("stage", "existing"),
     [
-        ("analysing", True), ("rendering", False), ("checking", True),
-        *(pytest.param(stage, existing, marks=pytest.mark.slow)
-          for stage, existing in (("analysing", False), ("rendering", True), ("checking", False))),
+        ("analysing", True),
+        ("rendering", False),
+        ("checking", True),
+        *(
+            pytest.param(stage, existing, marks=pytest.mark.slow)
+            for stage, existing in (("analysing", False), ("rendering", True), ("checking", False))
+        ),
     ],
-)  # fmt: skip
+)
 def test_cancelling_leaves_nothing_behind(
     stage: str, existing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -516,9 +527,13 @@ def test_cancelling_leaves_nothing_behind(
 
     with pytest.raises(Cancelled):
         redact(
-            source, out, overwrite=existing, progress=progress, settings={"verify": "full"},
+            source,
+            out,
+            overwrite=existing,
+            progress=progress,
+            settings={"verify": "full"},
             is_cancelled=lambda: now["stage"] == stage and int(now["done"]) >= 12,
-        )  # fmt: skip
+        )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["film.mp4", *(["out.mp4"] if existing else [])]
     assert not existing or out.read_bytes() == b"of old"
 
@@ -558,8 +573,11 @@ def test_memory_stays_flat_over_3000_frames(tmp_path: Path) -> None:
 def test_a_film_is_marked_where_the_model_drew_in_it(tmp_path: Path, mode: str, tag: bool, marked: bool) -> None:
     source = film(tmp_path / "a.mp4", pair(20))
     result = redact(
-        source, tmp_path / "b.mp4", how=tools(face_model=crop_model()), settings={"mode": mode},
+        source,
+        tmp_path / "b.mp4",
+        how=tools(face_model=crop_model()),
+        settings={"mode": mode},
         encode=EncodeOptions(tag=tag),
-    )  # fmt: skip
+    )
     assert (b"DigitalSourceType" in (tmp_path / "b.mp4").read_bytes()) == result.synthetic == marked
     assert result.to_dict()["synthetic_tag"] == marked

@@ -34,9 +34,15 @@ def a_track(id: int = 1, first: int = 0, count: int = 10, person: int = 1) -> Tr
     boxes = np.array([10.04, 20, 60, 90]) + steps * 1.23
     landmarks = np.array([[20, 40], [50, 40], [35, 60], [25, 75], [45, 75]]) + steps[..., None]
     return Track(
-        id, first, boxes.astype(np.float32), landmarks.astype(np.float32), np.linspace(0, 1, count, dtype=np.float32),
-        (np.arange(count) % 3).astype(np.uint8), person, ["a note"],
-    )  # fmt: skip
+        id,
+        first,
+        boxes.astype(np.float32),
+        landmarks.astype(np.float32),
+        np.linspace(0, 1, count, dtype=np.float32),
+        (np.arange(count) % 3).astype(np.uint8),
+        person,
+        ["a note"],
+    )
 
 
 def a_project(**changes: Any) -> Project:
@@ -58,7 +64,7 @@ def a_project(**changes: Any) -> Project:
             Region(first=3, last=9, box=(1, 2, 3, 4), reason="a poster"),
             Region(first=0, last=50, mode="blur", keys=KEYS),
         ),
-    }  # fmt: skip
+    }
     return Project(**{**parts, **changes})
 
 
@@ -155,10 +161,14 @@ def test_a_row_takes_less_than_100_bytes(tmp_path: Path, rng: np.random.Generato
     centre = np.cumsum(rng.normal(0, 4, (count, 2)), axis=0) + 800
     half = 60 + rng.normal(0, 1, (count, 2))
     track = Track(
-        1, 0, np.concatenate([centre - half, centre + half], axis=1).astype(np.float32),
+        1,
+        0,
+        np.concatenate([centre - half, centre + half], axis=1).astype(np.float32),
         (centre[:, None] + rng.normal(0, 30, (1, 5, 2)) + rng.normal(0, 1, (count, 5, 2))).astype(np.float32),
-        rng.uniform(0.5, 1, count).astype(np.float32), np.zeros(count, np.uint8), 1,
-    )  # fmt: skip
+        rng.uniform(0.5, 1, count).astype(np.float32),
+        np.zeros(count, np.uint8),
+        1,
+    )
     a_project(tracks=[track], pts=np.arange(count) * 512, decisions=Decisions()).save(tmp_path)
     assert (tmp_path / "tracks.jsonl").stat().st_size < 100 * count
 

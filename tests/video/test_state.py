@@ -120,9 +120,17 @@ def kept() -> dict[str, VideoResult]:
 
 
 def process(
-    film: Path, out: Path, *, seed: int | None = None, until: tuple[str, int] | None = None, mode: str = "ficgan",
-    detector: Square | None = None, gate: Gate | None = None, told: dict[str, list[int]] | None = None, **options: Any,
-) -> VideoResult:  # fmt: skip
+    film: Path,
+    out: Path,
+    *,
+    seed: int | None = None,
+    until: tuple[str, int] | None = None,
+    mode: str = "ficgan",
+    detector: Square | None = None,
+    gate: Gate | None = None,
+    told: dict[str, list[int]] | None = None,
+    **options: Any,
+) -> VideoResult:
     """Redact the film; Ctrl-C comes at a frame of a stage."""
     told = {} if told is None else told
 
@@ -135,9 +143,14 @@ def process(
     model = crop_model(seed) if mode == "ficgan" else None
     tools = VideoTools(detector or Square(), gate or Gate(), model, Policy(), layer=2)
     return process_film(
-        tools, film, out, settings=VideoSettings(**changes), encode=EncodeOptions(threads=1), progress=progress,
+        tools,
+        film,
+        out,
+        settings=VideoSettings(**changes),
+        encode=EncodeOptions(threads=1),
+        progress=progress,
         **options,
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -169,9 +182,15 @@ def names(folder: Path) -> set[str]:
 
 @pytest.mark.parametrize(
     ("mode", "until"),
-    [("ficgan", ("analysing", 30)), ("ficgan", ("rendering", 2)), ("ficgan", ("rendering", 30)),
-     ("ficgan", ("rendering", FRAMES)), ("ficgan", ("checking", 3)), ("solid", ("rendering", 30))],
-)  # fmt: skip
+    [
+        ("ficgan", ("analysing", 30)),
+        ("ficgan", ("rendering", 2)),
+        ("ficgan", ("rendering", 30)),
+        ("ficgan", ("rendering", FRAMES)),
+        ("ficgan", ("checking", 3)),
+        ("solid", ("rendering", 30)),
+    ],
+)
 def test_an_interrupted_film_becomes_the_same_film(
     film: Path, tmp_path: Path, whole: Callable[[str], VideoResult], until: Any, mode: str
 ) -> None:
@@ -263,9 +282,13 @@ def test_films_of_a_job_keep_the_faces_that_were_chosen_first(film: Path, tmp_pa
     for number in range(2):
         tools = VideoTools(Square(), Gate(stubborn=5 if number else 0), crop_model(7), Policy(), 2, casts_of_job=casts)
         result = process_film(
-            tools, film, tmp_path / f"{number}.mp4", settings=VideoSettings(link="job"), people=people,
+            tools,
+            film,
+            tmp_path / f"{number}.mp4",
+            settings=VideoSettings(link="job"),
+            people=people,
             encode=EncodeOptions(threads=1),
-        )  # fmt: skip
+        )
         seen.append([(draw["attempts"], draw["members_digest"]) for draw in _draws(result)])
     assert seen[0] == seen[1] and len(casts) == 1
 
@@ -286,12 +309,17 @@ def test_without_a_seed_the_second_half_has_the_same_identities(film: Path, tmp_
 @pytest.mark.parametrize(
     "changed",
     [
-        {"seed": 8}, {"settings": {"stride": 4}}, {"start": 0.2}, {"mode": "solid"},
-        *(pytest.param(changed, marks=pytest.mark.slow)
-          for changed in ({"seed": None}, {"settings": {"pad": 0.1}}, {"rules": Rules(boxes=[(0, 0, 9, 9)])})),
+        {"seed": 8},
+        {"settings": {"stride": 4}},
+        {"start": 0.2},
+        {"mode": "solid"},
+        *(
+            pytest.param(changed, marks=pytest.mark.slow)
+            for changed in ({"seed": None}, {"settings": {"pad": 0.1}}, {"rules": Rules(boxes=[(0, 0, 9, 9)])})
+        ),
     ],
     ids=lambda changed: next(iter(changed)),
-)  # fmt: skip
+)
 def test_another_job_begins_anew(film: Path, tmp_path: Path, changed: dict[str, Any]) -> None:
     out, told = tmp_path / "out.mp4", {}  # type: ignore[var-annotated]
     with pytest.raises(KeyboardInterrupt):
@@ -333,9 +361,14 @@ def test_killed_between_a_segment_and_its_account(
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [("ficgan-casts.safetensors", b""), ("ficgan-casts.safetensors", b"\xff" * 40), ("ficgan-state.json", b"[]"),
-     ("ficgan-state.json", b"\xff"), ("ficgan-detections.jsonl", b"[0, [], []]\nx")],
-)  # fmt: skip
+    [
+        ("ficgan-casts.safetensors", b""),
+        ("ficgan-casts.safetensors", b"\xff" * 40),
+        ("ficgan-state.json", b"[]"),
+        ("ficgan-state.json", b"\xff"),
+        ("ficgan-detections.jsonl", b"[0, [], []]\nx"),
+    ],
+)
 def test_damaged_leftovers_are_made_again(film: Path, tmp_path: Path, name: str, content: bytes) -> None:
     out = tmp_path / "out.mp4"
     with pytest.raises(KeyboardInterrupt):
@@ -393,10 +426,15 @@ def test_a_project_of_another_job_is_not_replaced(film: Path, tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("error", "stays"),
-    [(InputError("no"), False), (OSError(28, "No space left on device"), False), (KeyboardInterrupt(), True),
-     (BrokenPipeError(), True), (RuntimeError("a fault"), True)],
+    [
+        (InputError("no"), False),
+        (OSError(28, "No space left on device"), False),
+        (KeyboardInterrupt(), True),
+        (BrokenPipeError(), True),
+        (RuntimeError("a fault"), True),
+    ],
     ids=lambda value: type(value).__name__,
-)  # fmt: skip
+)
 def test_what_leaves_a_work_folder(tmp_path: Path, error: BaseException, stays: bool) -> None:
     kind = InputError if isinstance(error, OSError) and not stays else type(error)
     with pytest.raises(kind) as told, working(tmp_path / "a.mp4") as work:
@@ -416,9 +454,14 @@ def _changed(**changes: Any) -> Callable[[Path], str]:
     def identity(path: Path) -> str:
         tools = {"detector": Square(), "recognizer": Gate(), "face_model": None, "layer": 4, "psi": 0.6}
         given: dict[str, Any] = {
-            "path": path, "settings": VideoSettings(), "rules": Rules(), "encode": EncodeOptions(), "start": None,
-            "end": None, "document": b"",
-        }  # fmt: skip
+            "path": path,
+            "settings": VideoSettings(),
+            "rules": Rules(),
+            "encode": EncodeOptions(),
+            "start": None,
+            "end": None,
+            "document": b"",
+        }
         tools |= {name: value for name, value in changes.items() if name in tools}
         given |= {name: value for name, value in changes.items() if name not in tools}
         return identity_of(VideoTools(**tools), **given)  # type: ignore[arg-type]
@@ -431,14 +474,27 @@ def test_everything_that_shapes_the_result_is_in_its_identity(tmp_path: Path) ->
     film.write_bytes(b"film")
     photo = np.zeros((2, 2, 3), np.uint8)
     variants: list[dict[str, Any]] = [
-        {}, {"settings": VideoSettings(mode="blur")}, {"settings": VideoSettings(fallback="blur")},
-        {"encode": EncodeOptions(crf=20)}, {"encode": EncodeOptions(audio="drop")}, {"start": 1.0}, {"end": 1.0},
-        {"document": b"{}"}, {"detector": Square("other")}, {"recognizer": None}, {"layer": 3}, {"psi": 0.5},
-        {"rules": Rules(keep={"a": photo})}, {"rules": Rules(only={"a": photo})},
-        {"rules": Rules(keep={"a": photo + 1})}, {"rules": Rules(spans=[(0, 1)])},
-        {"face_model": crop_model(1)}, {"face_model": crop_model(2)}, {"face_model": crop_model(None)},
+        {},
+        {"settings": VideoSettings(mode="blur")},
+        {"settings": VideoSettings(fallback="blur")},
+        {"encode": EncodeOptions(crf=20)},
+        {"encode": EncodeOptions(audio="drop")},
+        {"start": 1.0},
+        {"end": 1.0},
+        {"document": b"{}"},
+        {"detector": Square("other")},
+        {"recognizer": None},
+        {"layer": 3},
+        {"psi": 0.5},
+        {"rules": Rules(keep={"a": photo})},
+        {"rules": Rules(only={"a": photo})},
+        {"rules": Rules(keep={"a": photo + 1})},
+        {"rules": Rules(spans=[(0, 1)])},
+        {"face_model": crop_model(1)},
+        {"face_model": crop_model(2)},
+        {"face_model": crop_model(None)},
         {"face_model": crop_model(1, weights=1)},
-    ]  # fmt: skip
+    ]
     found = [_changed(**variant)(film) for variant in variants]
     assert len(set(found)) == len(variants)
     assert found == [_changed(**variant)(film) for variant in variants]

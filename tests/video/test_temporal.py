@@ -226,10 +226,12 @@ def test_real_films_are_as_steady_as_their_source(
             if n > track.first:
                 x0, y0, x1, y1 = track.face(n).box.clip(0).astype(int)
                 last = jobs[n - 1].frame.image, images[n - 1]
-                change.append(tuple(  # type: ignore[arg-type]
-                    float(np.abs(a[y0:y1, x0:x1].astype(int) - b[y0:y1, x0:x1]).mean())
-                    for a, b in zip(pair, last, strict=True)
-                ))  # fmt: skip
+                change.append(
+                    tuple(  # type: ignore[arg-type]
+                        float(np.abs(a[y0:y1, x0:x1].astype(int) - b[y0:y1, x0:x1]).mean())
+                        for a, b in zip(pair, last, strict=True)
+                    )
+                )
         assert cosine(np.stack(reads)) >= 0.9
         source_jitter, result_jitter = (jitter([one[k] for one in marks]) for k in (0, 1))
         assert result_jitter <= 1.5 * source_jitter

@@ -70,10 +70,13 @@ def files_limited_to(size: int) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("suffix", "origin"),
     [
-        (".mp4", 90_000), (".mov", 0), (".nut", 0), (".ts", 0),
+        (".mp4", 90_000),
+        (".mov", 0),
+        (".nut", 0),
+        (".ts", 0),
         *(pytest.param(suffix, 90_000, marks=pytest.mark.slow) for suffix in (".mov", ".nut", ".ts")),
     ],
-)  # fmt: skip
+)
 def test_times_are_exact(tmp_path: Path, suffix: str, origin: int) -> None:
     path = tmp_path / f"a{suffix}"
     times = variable_times(60, origin=origin)
@@ -135,10 +138,11 @@ def test_pixel_formats_and_codecs(tmp_path: Path, codec: str, source: str, size:
 @pytest.mark.parametrize(
     "options",
     [
-        EncodeOptions("ffv1"), EncodeOptions("h264", crf=1),
+        EncodeOptions("ffv1"),
+        EncodeOptions("h264", crf=1),
         pytest.param(EncodeOptions("h264", crf=0), marks=pytest.mark.slow),
     ],
-)  # fmt: skip
+)
 def test_colours_come_back(tmp_path: Path, space: int, full: bool, options: EncodeOptions) -> None:
     """Once through the writer and FFmpeg's tags, within 3 of 255 where nothing is lost."""
     path = tmp_path / "a.mkv"
@@ -209,13 +213,14 @@ def test_what_a_film_says_of_its_light_is_no_option_of_an_encoder() -> None:
 @pytest.mark.parametrize(
     ("codec", "suffix"),
     [
-        ("h264", ".mp4"), ("mpeg4", ".mkv"),
+        ("h264", ".mp4"),
+        ("mpeg4", ".mkv"),
         *(
             pytest.param(codec, suffix, marks=pytest.mark.slow)
             for codec, suffix in product(("hevc", "vp9", "av1"), (".mp4", ".mkv"))
         ),
     ],
-)  # fmt: skip
+)
 def test_the_last_frame_is_shown_as_long_as_stated(tmp_path: Path, codec: str, suffix: str) -> None:
     path = tmp_path / f"a{suffix}"
     with VideoWriter(path, replace(INFO, time_base=Fraction(1, 1000)), EncodeOptions(codec)) as writer:
@@ -244,10 +249,13 @@ def test_shape_of_pixels_and_no_rotation(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("aspect", "stored"),
     [
-        (Fraction(2), (48, 64)), (Fraction(1, 2), (96, 32)), (Fraction(4, 3), (72, 64)), (Fraction(10, 11), (96, 64)),
+        (Fraction(2), (48, 64)),
+        (Fraction(1, 2), (96, 32)),
+        (Fraction(4, 3), (72, 64)),
+        (Fraction(10, 11), (96, 64)),
         (Fraction(1000), (96, 64)),
     ],
-)  # fmt: skip
+)
 def test_faces_are_seen_unsqueezed_and_what_does_not_change_is_stored_as_it_was(
     tmp_path: Path, aspect: Fraction, stored: tuple[int, int]
 ) -> None:
@@ -280,9 +288,14 @@ def test_faces_are_seen_unsqueezed_and_what_does_not_change_is_stored_as_it_was(
 
 @pytest.mark.parametrize(
     ("suffix", "codec", "size"),
-    [(".mkv", "h264", (48, 64)), (".mp4", "vp9", (48, 64)), (".webm", "vp9", (96, 64)), (".mkv", "ffv1", (96, 64)),
-     (".gif", "h264", (96, 64))],
-)  # fmt: skip
+    [
+        (".mkv", "h264", (48, 64)),
+        (".mp4", "vp9", (48, 64)),
+        (".webm", "vp9", (96, 64)),
+        (".mkv", "ffv1", (96, 64)),
+        (".gif", "h264", (96, 64)),
+    ],
+)
 def test_pixels_are_square_where_nothing_would_say_that_they_are_not(
     tmp_path: Path, suffix: str, codec: str, size: tuple[int, int]
 ) -> None:
@@ -302,10 +315,15 @@ def test_pixels_are_square_where_nothing_would_say_that_they_are_not(
 @pytest.mark.parametrize(
     ("suffix", "codec", "said"),
     [
-        (".mp4", "h264", True), (".mkv", "h264", True), (".ts", "h264", True), (".mp4", "mpeg4", True),
-        (".mkv", "ffv1", True), (".webm", "vp9", False), (".mkv", "hevc", False),
+        (".mp4", "h264", True),
+        (".mkv", "h264", True),
+        (".ts", "h264", True),
+        (".mp4", "mpeg4", True),
+        (".mkv", "ffv1", True),
+        (".webm", "vp9", False),
+        (".mkv", "hevc", False),
     ],
-)  # fmt: skip
+)
 def test_players_learn_that_a_picture_is_interlaced(
     tmp_path: Path, fields: str, suffix: str, codec: str, said: bool
 ) -> None:

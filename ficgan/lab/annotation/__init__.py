@@ -137,9 +137,15 @@ def _item_json(item: Item) -> dict[str, Any]:
 
 
 def compose(
-    blobs: Sequence[Blob], detected: Records, gold: Sequence[tuple[Blob, Record]], rules: Rules, *, own_gold: bool,
-    failed: list[str], progress: Progress | None = None,
-) -> Iterator[tuple[Batch, list[Image.Image]]]:  # fmt: skip
+    blobs: Sequence[Blob],
+    detected: Records,
+    gold: Sequence[tuple[Blob, Record]],
+    rules: Rules,
+    *,
+    own_gold: bool,
+    failed: list[str],
+    progress: Progress | None = None,
+) -> Iterator[tuple[Batch, list[Image.Image]]]:
     """Batches with their pictures, one after another, so that no more than one is in memory.
 
     `own_gold`: the gold images belong to `blobs` and are not reviewed; `failed` takes a sentence for each unreadable
@@ -258,10 +264,18 @@ SPOILS: dict[str, Spoil] = {"removed": _removed, "shifted": _shifted, "added": _
 
 
 def write_pages(
-    folder: Path, blobs: Sequence[Blob], detected: Records, gold: Sequence[tuple[Blob, Record]], rules: Rules, *,
-    own_gold: bool = True, linked: bool = False, side: int = 1600, note: str = "",
+    folder: Path,
+    blobs: Sequence[Blob],
+    detected: Records,
+    gold: Sequence[tuple[Blob, Record]],
+    rules: Rules,
+    *,
+    own_gold: bool = True,
+    linked: bool = False,
+    side: int = 1600,
+    note: str = "",
     progress: Progress | None = None,
-) -> tuple[Key, list[str]]:  # fmt: skip
+) -> tuple[Key, list[str]]:
     """Write `pages/batch-0001.html`, … to hand out, and `key.json`, which holds the truth and stays here.
 
     `linked` puts pictures in files instead of the page; `side` is the longest side at which they are shown, pixels.
@@ -294,22 +308,29 @@ def page_html(batch: Batch, sources: Sequence[str], rules: Rules, *, linked: boo
     """The page of a batch as text; names of files do not reach the page."""
     checks = {place: item.truth.tolist() for place, item in enumerate(batch.items) if item.truth is not None}
     data = {
-        "schema": EXPORT_SCHEMA, "batch": batch.id, "lives": rules.lives, "overlap": rules.overlap,
+        "schema": EXPORT_SCHEMA,
+        "batch": batch.id,
+        "lives": rules.lives,
+        "overlap": rules.overlap,
         "checks": base64.b64encode(json.dumps(checks).encode()).decode(),
         "images": [
             {"id": item.id, "width": item.width, "height": item.height, "boxes": item.shown.tolist(), "src": source}
             for item, source in zip(batch.items, sources, strict=True)
         ],
-    }  # fmt: skip
+    }
     control = (
         f"Some images have known faces: a mistake there costs one of {rules.lives} lives, and without lives you start "
         "again from the first image."
     )
     return fill_page(
-        page_template(__package__), data, title=batch.title, count=str(len(batch.items)), note=note,
+        page_template(__package__),
+        data,
+        title=batch.title,
+        count=str(len(batch.items)),
+        note=note,
         control=control if checks else "",
         pictures="" if linked else " img-src data:;",  # a page from a folder has no origin that 'self' could name
-    )  # fmt: skip
+    )
 
 
 def _jpeg(picture: Image.Image, side: int) -> bytes:
@@ -324,13 +345,27 @@ def _jpeg(picture: Image.Image, side: int) -> bytes:
 # -- what comes back: merged boxes, and errors before and after (Table 1) ----------------------------------------------
 
 PUBLISHED_ERRORS: dict[str, tuple[int, int, int, int]] = {
-    "irish setter": (12, 3, 0, 0), "gorilla": (32, 7, 0, 0), "cheetah": (3, 1, 0, 0), "basset": (10, 0, 0, 0),
-    "lynx": (9, 1, 0, 0), "rottweiler": (11, 4, 0, 0), "sorrel": (2, 1, 0, 0), "impala": (1, 0, 0, 0),
-    "bernese mt. dog": (20, 3, 0, 0), "silky terrier": (4, 0, 0, 0), "maypole": (0, 0, 7, 5),
-    "basketball": (0, 0, 7, 2), "volleyball": (0, 0, 10, 5), "balance beam": (0, 0, 9, 5), "unicycle": (0, 1, 6, 1),
-    "stage": (0, 0, 0, 0), "torch": (2, 1, 1, 1), "baseball player": (0, 0, 0, 0), "military uniform": (3, 2, 2, 0),
+    "irish setter": (12, 3, 0, 0),
+    "gorilla": (32, 7, 0, 0),
+    "cheetah": (3, 1, 0, 0),
+    "basset": (10, 0, 0, 0),
+    "lynx": (9, 1, 0, 0),
+    "rottweiler": (11, 4, 0, 0),
+    "sorrel": (2, 1, 0, 0),
+    "impala": (1, 0, 0, 0),
+    "bernese mt. dog": (20, 3, 0, 0),
+    "silky terrier": (4, 0, 0, 0),
+    "maypole": (0, 0, 7, 5),
+    "basketball": (0, 0, 7, 2),
+    "volleyball": (0, 0, 10, 5),
+    "balance beam": (0, 0, 9, 5),
+    "unicycle": (0, 1, 6, 1),
+    "stage": (0, 0, 0, 0),
+    "torch": (2, 1, 1, 1),
+    "baseball player": (0, 0, 0, 0),
+    "military uniform": (3, 2, 2, 0),
     "steel drum": (1, 1, 1, 0),
-}  # fmt: skip
+}
 """False positives before and after, false negatives before and after, in 50 validation images of each category; before:
 Amazon Rekognition, after: crowdsourcing."""
 
@@ -462,9 +497,13 @@ def _agreement(batch: Batch, exports: Sequence[Export], least: float) -> dict[st
             others += len(a) + len(b) - 2 * len(both)
             shared += [float(overlaps(a, b)[i, j]) for i, j in both]
     return {
-        "batch": batch.id, "workers": [export.worker for export in exports], "images": len(rows), "matched": matched,
-        "unmatched": others, "iou": float(np.mean(shared)) if shared else None,
-    }  # fmt: skip
+        "batch": batch.id,
+        "workers": [export.worker for export in exports],
+        "images": len(rows),
+        "matched": matched,
+        "unmatched": others,
+        "iou": float(np.mean(shared)) if shared else None,
+    }
 
 
 def _checked_boxes(raw: list[Any], item: Item, where: str) -> Boxes:
@@ -561,9 +600,14 @@ def _row(
         boxes, more, less = (sum(counts[name][k] for _, counts in group) for k in range(3))
         per = 50 / len(group)
         row[name] = {
-            "boxes": boxes, "fp": more, "fn": less, "fp_per_50": more * per, "fn_per_50": less * per,
-            "fp_rate": _share(more, boxes), "fn_rate": _share(less, faces),
-        }  # fmt: skip
+            "boxes": boxes,
+            "fp": more,
+            "fn": less,
+            "fp_per_50": more * per,
+            "fn_per_50": less * per,
+            "fp_rate": _share(more, boxes),
+            "fn_rate": _share(less, faces),
+        }
     return row
 
 

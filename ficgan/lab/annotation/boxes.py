@@ -205,9 +205,7 @@ def listed(images: Path) -> list[Blob]:
     return blobs
 
 
-def detect_set(
-    images: Path, out: Path, detector: FaceDetector, *, progress: Progress | None = None
-) -> Detected:
+def detect_set(images: Path, out: Path, detector: FaceDetector, *, progress: Progress | None = None) -> Detected:
     """Detect the faces of all images and write the annotations.
 
     Each record goes to `<out>.part` at once; the same call resumes from it. Damaged images get no record and are tried

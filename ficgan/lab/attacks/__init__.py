@@ -9,16 +9,40 @@ from ficgan.lab.attacks.base import (
     Pairs,
     Reverser,
     ReverserTraits,
-)  # fmt: skip
+)
 from ficgan.lab.attacks.deconvolution import NormSparsity, RichardsonLucy, Wiener, WienerBlind
 from ficgan.lab.attacks.inversion import KeyedInverse, KSameSubtraction, LearnPermutation, Ridge, another_key
 from ficgan.lab.attacks.learned import AutoEncoder, Learned, Pix2Pix, ThesisAutoEncoder, Trained, load_attacker
-from ficgan.lab.attacks.restoration import Bicubic, InterpolateGrey, Linear, Wavelet  # fmt: skip
+from ficgan.lab.attacks.restoration import Bicubic, InterpolateGrey, Linear, Wavelet
 from ficgan.lab.attacks.revelio import Revelio
 
 __all__ = [
-    "REVERSERS", "AutoEncoder", "Bicubic", "ExternalRestorer", "Identity", "InterpolateGrey", "KSameSubtraction",
-    "KeyedInverse", "Knowledge", "LearnPermutation", "Learned", "Linear", "MeanFace", "NormSparsity", "Pairs",
-    "Pix2Pix", "Revelio", "Reverser", "ReverserTraits", "RichardsonLucy", "Ridge", "ThesisAutoEncoder",
-    "Trained", "Wavelet", "Wiener", "WienerBlind", "another_key", "load_attacker",
-]  # fmt: skip
+    "REVERSERS",
+    "AutoEncoder",
+    "Bicubic",
+    "ExternalRestorer",
+    "Identity",
+    "InterpolateGrey",
+    "KSameSubtraction",
+    "KeyedInverse",
+    "Knowledge",
+    "LearnPermutation",
+    "Learned",
+    "Linear",
+    "MeanFace",
+    "NormSparsity",
+    "Pairs",
+    "Pix2Pix",
+    "Revelio",
+    "Reverser",
+    "ReverserTraits",
+    "RichardsonLucy",
+    "Ridge",
+    "ThesisAutoEncoder",
+    "Trained",
+    "Wavelet",
+    "Wiener",
+    "WienerBlind",
+    "another_key",
+    "load_attacker",
+]

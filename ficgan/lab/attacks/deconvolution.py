@@ -144,9 +144,11 @@ class Wiener(Reverser):
 
     name: ClassVar[str] = "wiener"
     traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="Wiener filter", source="Fantômas, §6.2.1", knowledge=frozenset({"pairs"}),
+        title="Wiener filter",
+        source="Fantômas, §6.2.1",
+        knowledge=frozenset({"pairs"}),
         against=BLURS | NOISES | {"pixelation"},
-    )  # fmt: skip
+    )
 
     kernel: int = param(0, "width of the kernel in pixels, odd; 0: chosen on pairs", low=0)
     sigma: float = param(0.0, "its deviation in pixels; 0: as OpenCV gives one of that width", low=0)
@@ -282,9 +284,11 @@ class RichardsonLucy(Reverser):
 
     name: ClassVar[str] = "richardson-lucy"
     traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="Richardson–Lucy deconvolution", source="Fantômas, §6.2.1; Fish et al. 1995",
-        knowledge=frozenset({"pairs"}), against=BLURS | NOISES,
-    )  # fmt: skip
+        title="Richardson–Lucy deconvolution",
+        source="Fantômas, §6.2.1; Fish et al. 1995",
+        knowledge=frozenset({"pairs"}),
+        against=BLURS | NOISES,
+    )
 
     kernel: int = param(0, "width of the kernel in pixels, odd; 0: found on pairs, or for each picture", low=0)
     rounds: int = param(30, "iterations; chosen on pairs with the kernel", low=1)

@@ -274,9 +274,17 @@ class DiffusionLearner(Learner):
     """
 
     def __init__(
-        self, network: nn.Module, lr: float, schedule: Schedule, predicts: Predicts, *, keep: float = 0.9999,
-        dropped: float = 0.0, flip: bool = False, dtype: torch.dtype = torch.float32,
-    ) -> None:  # fmt: skip
+        self,
+        network: nn.Module,
+        lr: float,
+        schedule: Schedule,
+        predicts: Predicts,
+        *,
+        keep: float = 0.9999,
+        dropped: float = 0.0,
+        flip: bool = False,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         self.network, self.average = network, copy.deepcopy(network).eval().requires_grad_(False)
         averages = dict(self.average.named_parameters())
         learnt = {name: weights for name, weights in network.named_parameters() if weights.requires_grad}

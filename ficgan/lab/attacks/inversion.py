@@ -29,9 +29,11 @@ class KeyedInverse(Reverser):
 
     name: ClassVar[str] = "keyed-inverse"
     traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="The method's own inverse", source="Fantômas, §6.1", knowledge=frozenset({"method", "parameters", "key"}),
+        title="The method's own inverse",
+        source="Fantômas, §6.1",
+        knowledge=frozenset({"method", "parameters", "key"}),
         against=frozenset({"block-permutation", "pixel-relocation", "k-rtio"}),
-    )  # fmt: skip
+    )
 
     key: str = param("right", "whose key: the anonymiser's own, or another", choices=("right", "wrong"))
     anonymizer: Anonymizer | None = field(default=None, compare=False)
@@ -80,9 +82,11 @@ class LearnPermutation(Reverser):
 
     name: ClassVar[str] = "learn-permutation"
     traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="Learnt permutation", source="Fantômas, §6.2.3", knowledge=frozenset({"pairs"}),
+        title="Learnt permutation",
+        source="Fantômas, §6.2.3",
+        knowledge=frozenset({"pairs"}),
         against=frozenset({"block-permutation", "pixel-relocation"}),
-    )  # fmt: skip
+    )
 
     source: NDArray[np.int64] | None = field(default=None, repr=False, compare=False)
     ambiguous: int = 0
@@ -143,9 +147,11 @@ class KSameSubtraction(Reverser):
 
     name: ClassVar[str] = "k-same-subtraction"
     traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="Subtraction of a known background", source="this work",
-        knowledge=frozenset({"method", "parameters", "background"}), against=frozenset({"k-same-pixel"}),
-    )  # fmt: skip
+        title="Subtraction of a known background",
+        source="this work",
+        knowledge=frozenset({"method", "parameters", "background"}),
+        against=frozenset({"k-same-pixel"}),
+    )
 
     k: int = param(10, "faces that were averaged, the original included", low=2)
 
@@ -296,9 +302,7 @@ class _Components:
         return (self.scores[:, :n].T @ targets) / (squares[:n, None] + ridge * np.mean(squares))
 
 
-def _choose(
-    seen_gram: Matrix, clear_gram: Matrix, learnt: NDArray[np.bool_], most: int
-) -> tuple[float, int, int]:
+def _choose(seen_gram: Matrix, clear_gram: Matrix, learnt: NDArray[np.bool_], most: int) -> tuple[float, int, int]:
     inputs, outputs = (_Components(gram[np.ix_(learnt, learnt)]) for gram in (seen_gram, clear_gram))
     held = inputs.project(seen_gram[np.ix_(~learnt, learnt)])
     m = min(most, len(outputs.lengths))

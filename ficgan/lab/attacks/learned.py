@@ -109,9 +109,12 @@ class Learned(Reverser):
         state = self.trained_network().state_dict()
         weights = {key: value.half() if value.is_floating_point() else value for key, value in state.items()}
         header = {
-            "schema_version": SCHEMA, "attacker": self.name, "settings": self.settings(), "training": self.record,
+            "schema_version": SCHEMA,
+            "attacker": self.name,
+            "settings": self.settings(),
+            "training": self.record,
             "about": dict(about or {}),
-        }  # fmt: skip
+        }
         save_tensors(path, weights, header, kind=_KIND)
 
     def guess(self, faces: Faces) -> Images:

@@ -276,10 +276,19 @@ class KernelEstimator:
 
     @classmethod
     def train(
-        cls, images: Images, kernels: Sequence[int], *, validation: Images | None = None, network: str = "windowed",
-        weights: str | Path | None = None, epochs: int | None = None, batch: int | None = None, seed: int = 0,
-        device: str = "auto", progress: Progress | None = None,
-    ) -> KernelEstimator:  # fmt: skip
+        cls,
+        images: Images,
+        kernels: Sequence[int],
+        *,
+        validation: Images | None = None,
+        network: str = "windowed",
+        weights: str | Path | None = None,
+        epochs: int | None = None,
+        batch: int | None = None,
+        seed: int = 0,
+        device: str = "auto",
+        progress: Progress | None = None,
+    ) -> KernelEstimator:
         """Train on clear faces [N,S,S,3] uint8, each blurred with each kernel (Revelio, §4.2 and §5.4).
 
         Args:

@@ -12,16 +12,7 @@ from numpy.typing import NDArray
 from ficgan.anonymizers import Faces, Images
 from ficgan.anonymizers.base import nearest_grey
 from ficgan.errors import UsageError
-from ficgan.lab.attacks.base import (
-    BLURS,
-    NOISES,
-    REVERSERS,
-    Float,
-    Pairs,
-    Reverser,
-    ReverserTraits,
-    mean_ssim,
-)  # fmt: skip
+from ficgan.lab.attacks.base import BLURS, NOISES, REVERSERS, Float, Pairs, Reverser, ReverserTraits, mean_ssim
 from ficgan.registry import param
 
 R = TypeVar("R", bound="_Resampling")
@@ -185,9 +176,11 @@ class InterpolateGrey(Reverser):
 
     name: ClassVar[str] = "interpolate-grey"
     traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="Interpolation of grey pixels", source="Fantômas, §6.2.3", knowledge=frozenset({"method"}),
+        title="Interpolation of grey pixels",
+        source="Fantômas, §6.2.3",
+        knowledge=frozenset({"method"}),
         against=frozenset({"dp-snow"}),
-    )  # fmt: skip
+    )
 
     grey: int = param(127, "value that all three channels have where a pixel was replaced", low=0, high=255)
     least: int = param(4, "neighbours that must be valid", low=1, high=8)

@@ -71,9 +71,11 @@ class Schedule:
 
 SR3 = Schedule(2000, 1e-6, 1e-2)
 SCHEDULES = {
-    "sr3": SR3, "palette": Schedule(2000, 1e-6, 1e-2), "palette-test": Schedule(1000, 1e-4, 0.09),
+    "sr3": SR3,
+    "palette": Schedule(2000, 1e-6, 1e-2),
+    "palette-test": Schedule(1000, 1e-4, 0.09),
     "small": SR3.shrunk(200),
-}  # fmt: skip
+}
 """By name: SR3's; Palette's for training and its shorter one for inference (Σβ = 45, so that nothing at all is left of
 the image); SR3's in fewer steps."""
 
@@ -162,9 +164,15 @@ class Revelio(Learned):
         from ficgan.lab.attacks.diffusion import DiffusionLearner
 
         return DiffusionLearner(
-            network, self.lr, self.noise, cast(Predicts, self.predicts),
-            keep=self.keep, dropped=self.dropped, flip=self.flip, dtype=self._dtype(device),
-        )  # fmt: skip
+            network,
+            self.lr,
+            self.noise,
+            cast(Predicts, self.predicts),
+            keep=self.keep,
+            dropped=self.dropped,
+            flip=self.flip,
+            dtype=self._dtype(device),
+        )
 
     def in_use(self, network: nn.Module) -> nn.Module:
         weights = next(network.parameters())
@@ -188,9 +196,15 @@ class Revelio(Learned):
 
 
 def fine_tune(
-    attacker: Revelio, anonymised: Faces, clear: Faces, *, steps: int, lr: float, which: Which = "attention",
+    attacker: Revelio,
+    anonymised: Faces,
+    clear: Faces,
+    *,
+    steps: int,
+    lr: float,
+    which: Which = "attention",
     seed: int = 0,
-) -> Revelio:  # fmt: skip
+) -> Revelio:
     """The attacker trained on further; the given one is unchanged (Revelio, §4.4 and §6).
 
     `which` "attention" freezes all but the attention blocks (§4.4), "all" nothing (the adaptive attack, §6).

@@ -304,11 +304,18 @@ class _Run:
                 if tensor.is_floating_point():
                     tensor.copy_(tensor.half())
         record = {
-            "plan": self.plan, "pairs": len(self.clear), "pairs_held": len(self.held), "epochs": self.epoch,
-            "images": self.images, "best_epoch": self.at.best_epoch, "seconds": round(self.at.seconds, 1),
-            "held_out_loss": self.at.best, "ended": self.ended or "all epochs",
-            "device": self.device.type, "precision": self.learner.precision,
-        }  # fmt: skip
+            "plan": self.plan,
+            "pairs": len(self.clear),
+            "pairs_held": len(self.held),
+            "epochs": self.epoch,
+            "images": self.images,
+            "best_epoch": self.at.best_epoch,
+            "seconds": round(self.at.seconds, 1),
+            "held_out_loss": self.at.best,
+            "ended": self.ended or "all epochs",
+            "device": self.device.type,
+            "precision": self.learner.precision,
+        }
         trained = self.attacker.with_network(network, record)
         if self.folder is not None:
             trained.save(self.folder / WEIGHTS)

@@ -101,16 +101,28 @@ class Measured:
         self.shapes = ShapeRecognizer(device=config.device)
         self.side = max(LEAST_SIDE, self.deid.model.resolution)
         self.model = Ficgan(
-            k=config.k, layer=self.main[0], psi=self.psi, seed=config.seed, device=config.device,
-            checkpoint=str(config.checkpoint or ""), bank=str(config.bank or ""),
-        )  # fmt: skip
+            k=config.k,
+            layer=self.main[0],
+            psi=self.psi,
+            seed=config.seed,
+            device=config.device,
+            checkpoint=str(config.checkpoint or ""),
+            bank=str(config.bank or ""),
+        )
 
     def _engine(self, psi: Any, *, verify: bool) -> Deidentifier:
         config = self.config
         return Deidentifier.from_pretrained(
-            config.checkpoint, config.bank, k=config.k, layer=0, psi=psi, seed=config.seed,
-            detector=config.detector, device=config.device, verify=verify,
-        )  # fmt: skip
+            config.checkpoint,
+            config.bank,
+            k=config.k,
+            layer=0,
+            psi=psi,
+            seed=config.seed,
+            detector=config.detector,
+            device=config.device,
+            verify=verify,
+        )
 
     @cached_property
     def guarded(self) -> Deidentifier:
@@ -133,9 +145,17 @@ class Measured:
         if len(prepared) < 2:
             raise InputError(f"{prepared.source['name']} gives {len(prepared)} faces to measure on; give at least 2")
         return BarsBench(
-            prepared, self.panel, self.shapes, self.deid.alignment, self.deid.model.resolution, self.model, train,
-            self.lessons, seed=self.config.seed, resamples=self.config.resamples,
-        )  # fmt: skip
+            prepared,
+            self.panel,
+            self.shapes,
+            self.deid.alignment,
+            self.deid.model.resolution,
+            self.model,
+            train,
+            self.lessons,
+            seed=self.config.seed,
+            resamples=self.config.resamples,
+        )
 
     def _aligned(self, path: Path, limit: int | None) -> Prepared:
         return prepare(_opened(path, limit), size=self.side, aligned=True, alignment=self.deid.alignment)
@@ -192,13 +212,20 @@ class Measured:
             "data_licence": None if self.deid.header is None else self.deid.header.data.get("licence"),
             "resolution": self.deid.model.resolution,
             "L": self.deid.model.num_layers,
-            "settings": {"k": config.k, "psi": self.psi, "layers": list(self.layers), "limit": config.limit,
-                         "seed": config.seed, "resamples": config.resamples, "detector": self.deid.detector.name},
+            "settings": {
+                "k": config.k,
+                "psi": self.psi,
+                "layers": list(self.layers),
+                "limit": config.limit,
+                "seed": config.seed,
+                "resamples": config.resamples,
+                "detector": self.deid.detector.name,
+            },
             "judges": {one.name: roles[one.recognizer.name == gate] for one in self.panel.readers},
             "training_faces": None if self.train is None else len(self.train),
             "sticker": f"mean of {len(self.background)} faces, {'the first set' if self.train is None else 'training'}",
             "sets": {bench.name: _facts(bench.prepared) for bench in benches},
-        }  # fmt: skip
+        }
 
 
 class SetMeasurement:
@@ -220,9 +247,11 @@ class SetMeasurement:
         for layer in self.model.layers:
             yield f"{name}: i = {layer}", partial(self.measure_outputs, layer)
         several: list[tuple[str, str, Callable[[int], None]]] = [
-            ("swaps", "swap and exemplar", self.measure_targets), ("draws", "draws", self.measure_draws),
-            ("parrot", "parrot", self.measure_parrot), ("policy", "retried and masked", self.measure_policy),
-        ]  # fmt: skip
+            ("swaps", "swap and exemplar", self.measure_targets),
+            ("draws", "draws", self.measure_draws),
+            ("parrot", "parrot", self.measure_parrot),
+            ("policy", "retried and masked", self.measure_policy),
+        ]
         several += [] if self.photos else [("training faces", "memorised", self.measure_nearest)]
         for layer in self.model.main:
             for what, rows, measure in several:

@@ -208,9 +208,13 @@ Pictures = Sequence[Image] | Image
 
 
 def measure_aligned(
-    deid: Deidentifier, crops: Image, *, layers: Sequence[int], judges: Sequence[Recognizer],
+    deid: Deidentifier,
+    crops: Image,
+    *,
+    layers: Sequence[int],
+    judges: Sequence[Recognizer],
     detector: FaceDetector | None = None,
-) -> list[dict[str, Any]]:  # fmt: skip
+) -> list[dict[str, Any]]:
     """Figures on aligned crops [N,S,S,3] uint8 RGB of different people: strangers, reconstruction, then each i."""
     if len(crops) < 2:
         raise UsageError(f"{len(crops)} faces are too few to measure with; give at least 2")
@@ -266,9 +270,7 @@ class _FirstFigures:
             pairs = self.clear[judge.name], codes[judge.name]
             similarity[judge.name] = round(float(cosines(*pairs).mean()), 3)
             matched[judge.name] = round(float(np.mean([judge.is_match(*pair) for pair in zip(*pairs, strict=True)])), 3)
-        return {
-            "setting": setting, "images": len(self.images), **more, "similarity": similarity, "matched": matched,
-        }  # fmt: skip
+        return {"setting": setting, "images": len(self.images), **more, "similarity": similarity, "matched": matched}
 
     def _seen(self, pictures: Pictures) -> dict[str, Embeddings]:
         pairs = [(one, mark[None]) for one, mark in zip(pictures, self.marks, strict=True) if mark is not None]

@@ -58,7 +58,7 @@ def threshold_of(scores: NDArray[np.floating[Any]], far: float = FAR) -> float |
 def strangers(bench: BarsBench, reader: Reader) -> Strangers:
     """Each clear face against the clear faces of other people; outputs have no part in the threshold."""
     part = bench.take(np.arange(min(len(bench.faces), MOST)))
-    seen = bench.clear.embeddings[reader.name][: MOST]
+    seen = bench.clear.embeddings[reader.name][:MOST]
     group = groups_of(part)
     score, cosine = similarities(seen, seen, reader.metric), similarities(seen, seen, "cosine")
     others = part.people[:, None] != part.people
@@ -77,9 +77,13 @@ def strangers(bench: BarsBench, reader: Reader) -> Strangers:
     else:
         far = mean(score > threshold, alike, f"{pairs}; threshold {threshold:.3f}")
     return Strangers(
-        mean(cosine, alike, pairs), mean(score > reader.threshold, alike, pairs), far,
-        mean(cosine, others, "all strangers"), threshold, "" if threshold is None else _doubt(pool),
-    )  # fmt: skip
+        mean(cosine, alike, pairs),
+        mean(score > reader.threshold, alike, pairs),
+        far,
+        mean(cosine, others, "all strangers"),
+        threshold,
+        "" if threshold is None else _doubt(pool),
+    )
 
 
 def identity(bench: BarsBench, seen: Mapping[str, Embeddings], known: Mapping[str, Strangers]) -> Figures:
@@ -189,9 +193,7 @@ def _within_kind(
 def naive(bench: BarsBench, seen: Mapping[str, Embeddings]) -> Figures:
     """Row naive: each person's first clear image enrolled, outputs of the other images looked for."""
     gallery, probe = bench.enrolment()
-    return _linked(
-        bench, "naive", bench.clear.embeddings, seen, gallery, probe, f"; {len(gallery)} people enrolled"
-    )
+    return _linked(bench, "naive", bench.clear.embeddings, seen, gallery, probe, f"; {len(gallery)} people enrolled")
 
 
 def parrot(bench: BarsBench, anonymizer: Anonymizer) -> Figures:
@@ -225,9 +227,14 @@ def _parrot(bench: BarsBench, faces: Faces) -> Figures:
 
 
 def _linked(
-    bench: BarsBench, row: str, enrolled: Mapping[str, Embeddings], seen: Mapping[str, Embeddings],
-    gallery: list[int], probe: list[int], note: str = "",
-) -> Figures:  # fmt: skip
+    bench: BarsBench,
+    row: str,
+    enrolled: Mapping[str, Embeddings],
+    seen: Mapping[str, Embeddings],
+    gallery: list[int],
+    probe: list[int],
+    note: str = "",
+) -> Figures:
     out: Figures = {}
     for reader in bench.readers:
         a, b = seen[reader.name][probe], enrolled[reader.name][gallery]

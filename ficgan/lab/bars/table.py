@@ -60,7 +60,9 @@ BARS: tuple[Bar, ...] = (
     Bar("smile-r", "smile of output against source, r", least=0.7),
     Bar("yaw-r", "yaw of output against source, r", least=0.85),
     Bar("gender", "gender agreement", least=0.85, least_photos=0.9, paper="85 % (all attributes)"),
-    Bar("age-band", "same age band"), Bar("race", "same race"), Bar("glasses", "glasses agreement"),
+    Bar("age-band", "same age band"),
+    Bar("race", "same race"),
+    Bar("glasses", "glasses agreement"),
     Bar("rec-mse", "reconstruction: MSE on [−1, 1]", most=0.02, paper=".02"),
     Bar("rec-cosine", "reconstruction: cosine to the source", least=0.4, paper=".30"),
     Bar("rec-lpips", "reconstruction: LPIPS-like (SqueezeNet)", most=0.2, paper=".15 (LPIPS)"),
@@ -76,7 +78,7 @@ BARS: tuple[Bar, ...] = (
     Bar("masked", "policy on: share masked", most=0.01),
     Bar("memorised", "64 outputs (ψ = .6): mean cosine to the nearest training face"),
     Bar("stability", "neighbouring frames of a clip: cosine between outputs"),
-)  # fmt: skip
+)
 """In the order of the table; those without a limit are reported and not judged."""
 _PLACE = {bar.row: place for place, bar in enumerate(BARS)}
 
@@ -153,13 +155,19 @@ class Line:
         least, most = self.limits
         sticker, control = self.sticker, self.control
         return {
-            "set": self.set, "row": self.row, "title": self.bar.title, "setting": self.setting, "judge": self.judge,
+            "set": self.set,
+            "row": self.row,
+            "title": self.bar.title,
+            "setting": self.setting,
+            "judge": self.judge,
             "bar": {"least": least, "most": most, "measured": self.bar.measured, "paper": self.bar.paper},
             **_plain(self.value),
             "sticker": None if sticker is None else {**_plain(sticker), "verdict": self.judged(sticker)},
             "control": None if control is None else {"what": control.what, **_plain(control.figure)},
-            "verdict": self.verdict, "sure": self.sure, "short": self.short,
-        }  # fmt: skip
+            "verdict": self.verdict,
+            "sure": self.sure,
+            "short": self.short,
+        }
 
     def _excess(self, value: float) -> float:
         least, most = self.limits
@@ -177,9 +185,14 @@ class Sheet:
     groups: list[dict[str, Any]] = field(default_factory=list)
 
     def put(
-        self, name: str, setting: str, figures: Figures, sticker: Mapping[Key, Figure] | None = None,
-        controls: Controls | None = None, photos: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        setting: str,
+        figures: Figures,
+        sticker: Mapping[Key, Figure] | None = None,
+        controls: Controls | None = None,
+        photos: bool = False,
+    ) -> None:
         """Add a line for each figure, with the sticker's and the control of the same row and judge."""
         for (row, judge), value in figures.items():
             beside, control = (sticker or {}).get((row, judge)), (controls or {}).get((row, judge))
@@ -224,9 +237,13 @@ class Report:
     def to_json(self) -> str:
         """Everything, for machines; numbers that are not finite are refused."""
         tree = {
-            "schema": SCHEMA, **self.facts, "verdicts": self.verdicts, "lines": [line.to_dict() for line in self.lines],
-            "groups": self.sheet.groups, "left_out": self.sheet.left_out,
-        }  # fmt: skip
+            "schema": SCHEMA,
+            **self.facts,
+            "verdicts": self.verdicts,
+            "lines": [line.to_dict() for line in self.lines],
+            "groups": self.sheet.groups,
+            "left_out": self.sheet.left_out,
+        }
         return json.dumps(tree, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
     def to_page(self) -> str:
@@ -260,13 +277,17 @@ def _row(line: Line) -> dict[str, Any]:
     short = "" if line.short is None else f" by {line.short:.3g}"
     sticker = line.judged(line.sticker)
     return {
-        "row": line.bar.title, "bar": line.asked, "paper": line.bar.paper, "setting": line.setting, "judge": line.judge,
+        "row": line.bar.title,
+        "bar": line.asked,
+        "paper": line.bar.paper,
+        "setting": line.setting,
+        "judge": line.judge,
         "value": spelled(line.value) if measured else f"not measured: {line.value.note}",
         "sticker": _value(line.sticker) + (f" ({sticker})" if sticker in ("met", "missed") else ""),
         "control": "" if control is None or not measured else f"{_value(control.figure)}, {control.what}",
         "verdict": "" if line.verdict == "no bar" else f"{line.verdict}{short}{doubt}",
         "note": line.value.note if measured else "",
-    }  # fmt: skip
+    }
 
 
 def _value(figure: Figure | None) -> str:
@@ -274,8 +295,10 @@ def _value(figure: Figure | None) -> str:
 
 
 def _group(row: dict[str, Any]) -> dict[str, Any]:
-    return {key: f"{value[0]:.3f}" if isinstance(value, list) and value[0] is not None else value
-            for key, value in row.items()}  # fmt: skip
+    return {
+        key: f"{value[0]:.3f}" if isinstance(value, list) and value[0] is not None else value
+        for key, value in row.items()
+    }
 
 
 def _plain(figure: Figure) -> dict[str, Any]:

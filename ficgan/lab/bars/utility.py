@@ -85,9 +85,14 @@ def _judges(bench: BarsBench) -> dict[str, str]:
     learnt = None if attributes is None else attributes.training.get("source", {}).get("name")
     classifier = "attribute classifier" + (f" ({learnt})" if learnt else "")
     return {
-        "landmarks": detector, "yaw-r": detector, "smile-r": f"{classifier}: Smiling", "gender": "age_gender",
-        "age-band": "age_gender", "race": classifier, "glasses": f"{classifier}: {GLASSES}",
-    }  # fmt: skip
+        "landmarks": detector,
+        "yaw-r": detector,
+        "smile-r": f"{classifier}: Smiling",
+        "gender": "age_gender",
+        "age-band": "age_gender",
+        "race": classifier,
+        "glasses": f"{classifier}: {GLASSES}",
+    }
 
 
 def _ages(bench: BarsBench, seen: Observation) -> NDArray[Any] | None:
@@ -109,8 +114,10 @@ def _races(bench: BarsBench, seen: Observation) -> NDArray[Any] | None:
 
 
 _CATEGORIES: Mapping[str, Callable[[BarsBench, Observation], NDArray[Any] | None]] = {
-    "gender": _genders, "age-band": _ages, "race": _races,
-}  # fmt: skip
+    "gender": _genders,
+    "age-band": _ages,
+    "race": _races,
+}
 """Row → what is read in each face; None where nobody can read it."""
 
 
@@ -329,9 +336,11 @@ def _followed(before: Sequence[Face], after: Sequence[Face]) -> list[tuple[int, 
 
 
 def _neighbours(
-    reader: Reader, film: Sequence[NDArray[np.uint8]], faces: Sequence[Sequence[Face]],
+    reader: Reader,
+    film: Sequence[NDArray[np.uint8]],
+    faces: Sequence[Sequence[Face]],
     pairs: Sequence[Sequence[tuple[int, int]]],
-) -> Values:  # fmt: skip
+) -> Values:
     seen = [
         reader.recognizer.embed(image, np.stack([face.landmarks for face in some])) if some else None
         for image, some in zip(film, faces, strict=True)

@@ -53,10 +53,13 @@ def run_cloud_study(config: CloudStudyConfig, out: Path, *, jobs: int = 1, progr
     study = open_study(config, out)
     clear = (*study.clouds.gallery, *study.clouds.probes)
     steps: dict[str, Sequence[int]] = {
-        "photo": range(len(study.clouds.photos)), "clear": clear, "anonymised": study.clouds.probes,
-        "parrot": study.parrots, "lessons": lesson_rows(study) if config.attack else (),
+        "photo": range(len(study.clouds.photos)),
+        "clear": clear,
+        "anonymised": study.clouds.probes,
+        "parrot": study.parrots,
+        "lessons": lesson_rows(study) if config.attack else (),
         "space": study.clouds.probes + study.parrots if config.geometry else (),
-    }  # fmt: skip
+    }
     tasks.total += sum(map(len, steps.values()))
     run("photo")
     run("clear")
@@ -104,9 +107,13 @@ def _space(study: CloudStudy, row: int) -> None:
 
 
 _STEPS: dict[str, Callable[[CloudStudy, int], object]] = {
-    "photo": CloudStudy.photo, "clear": CloudStudy.clear, "anonymised": _anonymised, "parrot": _parrot,
-    "lessons": lessons, "space": _space,
-}  # fmt: skip
+    "photo": CloudStudy.photo,
+    "clear": CloudStudy.clear,
+    "anonymised": _anonymised,
+    "parrot": _parrot,
+    "lessons": lessons,
+    "space": _space,
+}
 
 
 @dataclass
@@ -146,9 +153,16 @@ class _Recognisers:
         return out
 
     def trials(
-        self, record: Record, method: str, scenario: str, attacker: str = "", *, control: str = "",
-        known: Record | None = None, probes: NDArray[np.intp] | None = None,
-    ) -> list[Trial]:  # fmt: skip
+        self,
+        record: Record,
+        method: str,
+        scenario: str,
+        attacker: str = "",
+        *,
+        control: str = "",
+        known: Record | None = None,
+        probes: NDArray[np.intp] | None = None,
+    ) -> list[Trial]:
         people, out = self.people if probes is None else self.people[probes], []
         for name, scores in self._scores(record, people, known):
             found = None if self.in_space else record["found"]
@@ -165,8 +179,11 @@ class _Recognisers:
             kept = np.ones(len(gallery), bool) if known is None else gallery["made"]
             for reader in self.study.judges.readers if known is None or kept.sum() > 1 else ():
                 faces, others = record[f"by {reader.name}"], gallery[f"by {reader.name}"][kept]
-                yield reader.name, Scores.compare(
-                    faces, others, people, self.enrolled[kept], metric=reader.metric, acquired=record["made"]
+                yield (
+                    reader.name,
+                    Scores.compare(
+                        faces, others, people, self.enrolled[kept], metric=reader.metric, acquired=record["made"]
+                    ),
                 )
             return
         assert self.study.config.geometry is not None
@@ -182,8 +199,9 @@ def _results(study: CloudStudy, guesses: Guesses | None, jobs: int) -> Results:
     results = Results(config.title, sets={clouds.name: clouds.facts()})
     results.provenance = origin(config.to_dict(), 0) | {
         "detector": study.judges.detector.name,
-        "recognisers": [reader.name for reader in study.judges.readers], "jobs": jobs,
-    }  # fmt: skip
+        "recognisers": [reader.name for reader in study.judges.readers],
+        "jobs": jobs,
+    }
     photos = [study.photo(index) for index in range(len(clouds.photos))]
     known = np.concatenate(photos or [study.clear(row) for row in clouds.gallery])
     clear = np.concatenate([study.clear(row) for row in clouds.probes])
@@ -196,9 +214,13 @@ def _results(study: CloudStudy, guesses: Guesses | None, jobs: int) -> Results:
     for attacker, enrolled in {"": [], parrot_of(""): others}.items():
         if enrolled or not attacker:
             results.trials += recognisers.trials(
-                np.concatenate(around), SURROUNDINGS, "surroundings", attacker, control="surroundings",
+                np.concatenate(around),
+                SURROUNDINGS,
+                "surroundings",
+                attacker,
+                control="surroundings",
                 known=np.concatenate(enrolled) if enrolled else None,
-            )  # fmt: skip
+            )
     read = recognisers.read(clouds.probes, gallery=False, costly=False)
     made = {how.method: record for how, record in read.items() if not how.attacker}
     for method, record in made.items():
@@ -247,23 +269,28 @@ def _add_space(study: CloudStudy, results: Results) -> None:
         results.trials += recognisers.attacks(read)
     distorted = {
         label(how.method, degree): distortion(there, recognisers.sample)
-        for how, record in read.items() if not how.attacker
+        for how, record in read.items()
+        if not how.attacker
         for degree, there in zip(how.degrees, record.T, strict=True)
-    }  # fmt: skip
-    results.utilities = [
-        replace(use, figures=use.figures + distorted.get(use.method, ())) for use in results.utilities
-    ]
+    }
+    results.utilities = [replace(use, figures=use.figures + distorted.get(use.method, ())) for use in results.utilities]
 
 
 def _facts(method: str, degree: int, seed: int) -> dict[str, Any]:
     traits = CLOUD_ANONYMIZERS[method].traits
     value = traits.of_degree(degree)
     return {
-        "name": method, "title": traits.title, "family": traits.family, "source": traits.source, "keyed": False,
-        "stochastic": traits.stochastic, "domain": "cloud", "strength": traits.strength,
+        "name": method,
+        "title": traits.title,
+        "family": traits.family,
+        "source": traits.source,
+        "keyed": False,
+        "stochastic": traits.stochastic,
+        "domain": "cloud",
+        "strength": traits.strength,
         "parameter": f"{traits.strength} = {value:.4g}",
         "settings": {"degree": degree, traits.strength: value, "seed": seed},
-    }  # fmt: skip
+    }
 
 
 def _pictures(study: CloudStudy, out: Path) -> dict[str, list[str]]:

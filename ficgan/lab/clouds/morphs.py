@@ -35,7 +35,7 @@ from ficgan.pointcloud.landmarks import (
     landmark_frame,
     need_on_cloud,
     read_landmarks,
-)  # fmt: skip
+)
 
 Array = NDArray[Any]
 
@@ -201,9 +201,13 @@ def morphs_of_folder(folder: Path | str, progress: Callable[[int, int], object] 
 
 
 def build_morphs(
-    clouds: Sequence[Cloud], landmarks: Sequence[FaceLandmarks], people: Sequence[str], expressions: Sequence[str], *,
+    clouds: Sequence[Cloud],
+    landmarks: Sequence[FaceLandmarks],
+    people: Sequence[str],
+    expressions: Sequence[str],
+    *,
     progress: Callable[[int, int], object] | None = None,
-) -> MorphModel:  # fmt: skip
+) -> MorphModel:
     """A model of synthetic people from scans of a few, metres, each with 68 landmarks."""
     if not len(clouds) == len(landmarks) == len(people) == len(expressions):
         raise UsageError("clouds, landmarks, people and expressions must be lists of one length")
@@ -227,14 +231,17 @@ def build_morphs(
     differences = [moving * _difference(shapes[number], shapes[rest[people[number]]], at) for number in moods]
     tones = [
         colors[closest(placed[number][0], shapes[number])[1]]
-        for number in rest.values() if (colors := clouds[number].colors) is not None
-    ]  # fmt: skip
+        for number in rest.values()
+        if (colors := clouds[number].colors) is not None
+    ]
     return MorphModel(
         np.stack([shapes[number] for number in rest.values()]).astype(np.float32),
         np.array(differences, np.float32).reshape(len(moods), len(points), 3),
-        tuple(expressions[number] for number in moods), at, regions(points, marks),
+        tuple(expressions[number] for number in moods),
+        at,
+        regions(points, marks),
         np.stack(tones) if len(tones) == len(rest) else None,
-    )  # fmt: skip
+    )
 
 
 def _placed(cloud: Cloud, marks: FaceLandmarks) -> tuple[Array, Array]:
@@ -364,9 +371,13 @@ def albedo(covers: Array, pattern: Array, rng: np.random.Generator) -> NDArray[n
     lips = skin * (0.55 - 0.2 * rng.random()) + np.array([150.0, 58.0, 62.0]) * (0.5 + 0.2 * tone)
     colors = skin * (1.0 + 0.03 * pattern[:, :1]) + pattern[:, 1:] * np.array([[1.0, -1.5, -1.5]])
     paints = [
-        (0.8, lips), (0.4 + 0.5 * rng.random(), dark), (1.0, np.array([226.0, 222.0, 216.0])),
-        (1.0, between(IRISES, iris)), (1.0, np.array([14.0, 12.0, 12.0])), (0.9, 0.6 * dark),
-    ]  # fmt: skip
+        (0.8, lips),
+        (0.4 + 0.5 * rng.random(), dark),
+        (1.0, np.array([226.0, 222.0, 216.0])),
+        (1.0, between(IRISES, iris)),
+        (1.0, np.array([14.0, 12.0, 12.0])),
+        (0.9, 0.6 * dark),
+    ]
     for (share, paint), cover in zip(paints, covers.T, strict=True):
         colors = colors + (paint - colors) * (share * cover)[:, None]
     return np.clip(np.rint(colors), 0, 255).astype(np.uint8)

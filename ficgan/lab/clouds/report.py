@@ -17,9 +17,16 @@ from ficgan.lab.report import inlined, render, save_plot, sheets, write_pages
 from ficgan.lab.results import Results
 
 _BY_DEGREE = (
-    "AUC", "rank-1", "mu-privacy", "mu-privacy" + CLOUD, "delta-detection", "landmark-distance", "ssim",
-    "fd-squeezenet", "mu-utility",
-)  # fmt: skip
+    "AUC",
+    "rank-1",
+    "mu-privacy",
+    "mu-privacy" + CLOUD,
+    "delta-detection",
+    "landmark-distance",
+    "ssim",
+    "fd-squeezenet",
+    "mu-utility",
+)
 _PAIRED = ("AUC", "rank-1", "delta-detection", "landmark-distance", "ssim", "fd-squeezenet")
 """Variables of the pair plot and of the correlation matrix (figures 5.13 and 5.14)."""
 _CLOUD = "mu-privacy" + CLOUD
@@ -31,16 +38,25 @@ def write_cloud_report(results: Results, out: Path, *, pictures: Path | None = N
     shown = sheets(results, [pictures or out])
     plots = draw_all(results, out / "figures")
     rows = {
-        "points": points(results), "summary": tables.summary(results), "controls": tables.controls(results),
-        "attackers": tables.attackers(results), "space": tables.geometry(results),
+        "points": points(results),
+        "summary": tables.summary(results),
+        "controls": tables.controls(results),
+        "attackers": tables.attackers(results),
+        "space": tables.geometry(results),
         "figures": tables.every_figure(results),
-    }  # fmt: skip
+    }
     page = render(
-        "clouds.html.j2", results=results, metrics=METRICS, spelt=short, plots=inlined(plots), sheets=shown,
+        "clouds.html.j2",
+        results=results,
+        metrics=METRICS,
+        spelt=short,
+        plots=inlined(plots),
+        sheets=shown,
         data=[{"set": name, **facts, "digest": facts["digest"][:12]} for name, facts in results.sets.items()],
         points=[{k: value for k, value in row.items() if not k.endswith((" low", " high"))} for row in rows["points"]],
-        whole=tried_whole(results), **{name: rows[name] for name in ("summary", "attackers", "space", "controls")},
-    )  # fmt: skip
+        whole=tried_whole(results),
+        **{name: rows[name] for name in ("summary", "attackers", "space", "controls")},
+    )
     return write_pages(out, page, results, rows, plots)
 
 
@@ -139,9 +155,11 @@ def _trade_off(results: Results, rows: list[Row], canvas: Any) -> bool:
             axes.plot([], [], "x", color="0.4", label="the cloud given away")
         axes.plot([0, 1], [1, 0], color="0.5", linewidth=0.8, linestyle="--")
         axes.set(
-            xlim=(-0.03, 1.03), ylim=(-0.03, 1.03),
-            xlabel="mean privacy under the strongest attacker (eq. 5.1)", ylabel="mean utility (eq. 5.2)",
-        )  # fmt: skip
+            xlim=(-0.03, 1.03),
+            ylim=(-0.03, 1.03),
+            xlabel="mean privacy under the strongest attacker (eq. 5.1)",
+            ylabel="mean utility (eq. 5.2)",
+        )
         axes.legend(fontsize=8)
         axes.grid(alpha=0.3)
     return drawn
@@ -241,16 +259,18 @@ PLOTS: dict[str, tuple[str, tuple[float, float], Callable[[Results, list[Row], A
     "trade-off": (
         "Privacy against utility (as figure 5.15): circles are degrees at which every attacker was tried, first and "
         "last numbered; dots the others, where fewer were; crosses: the cloud itself given away and attacked",
-        (7.5, 6), _trade_off,
+        (7.5, 6),
+        _trade_off,
     ),
     "by-degree": (
         "Figures by degree (as figures 5.9 and 5.10), 95 % intervals shaded; dashed: clear projections, dotted: chance",
-        (10, 14), _by_degree,
+        (10, 14),
+        _by_degree,
     ),
     "pairs": ("Pair plot of privacy and utility (as figure 5.13)", (10, 10), _pairs),
     "correlations": ("Correlations over all methods and degrees (as figure 5.14)", (6.5, 5.4), _correlations),
     "times": ("Time of one anonymisation (as figures 5.11 and 5.12)", (10, 4.4), _times),
     "cmc": ("CMC under the strongest attacker", (10, 6), _cmc),
     "space": ("Distortion in space, by degree", (10, 3.6), _space),
-}  # fmt: skip
+}
 """File → caption, size in inches, and what draws it; False where there is nothing to draw."""

@@ -216,12 +216,16 @@ class CloudSet:
         """JSON-ready, for the report."""
         made = "made heads" if self.model is None else "morphs of scans"
         return {
-            "kind": "scans" if self.synthetic is None else made, "scans": len(self.scans), "people": len(self.people),
-            "probes": len(self.probes), "probe_people": len({self.scans[row].person for row in self.probes}),
+            "kind": "scans" if self.synthetic is None else made,
+            "scans": len(self.scans),
+            "people": len(self.people),
+            "probes": len(self.probes),
+            "probe_people": len({self.scans[row].person for row in self.probes}),
             "gallery": len(self.photos) or len(self.gallery),
             "gallery_kind": "photos" if self.photos else "projections",
-            "target": None if self.target is None else self.scans[self.target].name, "digest": self.digest,
-        }  # fmt: skip
+            "target": None if self.target is None else self.scans[self.target].name,
+            "digest": self.digest,
+        }
 
     def load(self, row: int) -> tuple[Cloud, FaceLandmarks | None]:
         """A scan, in metres, and its landmarks in its frame."""

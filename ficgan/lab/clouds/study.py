@@ -19,28 +19,13 @@ from ficgan.faces.alignment import ARCFACE_POINTS
 from ficgan.faces.models import find_model
 from ficgan.images import read_image
 from ficgan.lab.clouds.sets import CloudSet, CloudStudyConfig, open_clouds
-from ficgan.lab.clouds.treatments import (
-    INVERSES,
-    Swept,
-    Treatment,
-    drawn_as,
-    inverse_key,
-    sweep,
-    take_back,
-    time_alone,
-)  # fmt: skip
+from ficgan.lab.clouds.treatments import INVERSES, Swept, Treatment, drawn_as, inverse_key, sweep, take_back, time_alone
 from ficgan.lab.metrics.pictures import SqueezeNet, detect_faces, ssim
 from ficgan.lab.readers import Reader, get_readers
 from ficgan.lab.stored import Store, files_digest
 from ficgan.pointcloud.cloud import Cloud, closest, merged, with_normals
 from ficgan.pointcloud.frame import Placed, canonical
-from ficgan.pointcloud.geometry import (
-    DESCRIPTIONS,
-    cloud_distances,
-    compare_descriptions,
-    curvature,
-    normal_error,
-)  # fmt: skip
+from ficgan.pointcloud.geometry import DESCRIPTIONS, cloud_distances, compare_descriptions, curvature, normal_error
 from ficgan.pointcloud.projection import project, shaded
 from ficgan.pointcloud.scan import prepare
 
@@ -97,16 +82,24 @@ class PictureJudges:
         """Of everything that a record depends on besides the image; JSON-ready."""
         config = self.config
         return [
-            [reader.digest for reader in self.readers], self.detector.name, config.confidence, config.look,
-            config.undetected, self.squeezenet_digest,
-        ]  # fmt: skip
+            [reader.digest for reader in self.readers],
+            self.detector.name,
+            config.confidence,
+            config.look,
+            config.undetected,
+            self.squeezenet_digest,
+        ]
 
     @cached_property
     def dtype(self) -> np.dtype[np.void]:
         fields: list[Any] = [
-            ("made", bool), ("found", bool), ("box", np.float32, (4,)), ("marks", np.float32, (5, 2)),
-            ("ssim", np.float32), ("seconds", np.float32),
-        ]  # fmt: skip
+            ("made", bool),
+            ("found", bool),
+            ("box", np.float32, (4,)),
+            ("marks", np.float32, (5, 2)),
+            ("ssim", np.float32),
+            ("seconds", np.float32),
+        ]
         blank = np.full((112, 112, 3), 255, np.uint8)
         for reader in self.readers:
             length = reader.recognizer.embed(blank, ARCFACE_POINTS[None]).shape[1]

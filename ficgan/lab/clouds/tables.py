@@ -45,9 +45,13 @@ METRICS: dict[str, str] = {
 }
 """Every figure and how to read it; sections and equations are the thesis'."""
 UNITS: dict[str, str] = {
-    "landmark-distance": "px", "seconds": "s", "seconds-sd": "s", "chamfer": "mm", "normal-error": "°",
+    "landmark-distance": "px",
+    "seconds": "s",
+    "seconds-sd": "s",
+    "chamfer": "mm",
+    "normal-error": "°",
     "curvature-error": "1/m",
-}  # fmt: skip
+}
 """Of the figures that have one."""
 
 
@@ -90,11 +94,14 @@ def utility(clear: Record, made: Record, sample: Sample, iou: float, miss: float
     detected = sample.share("delta-detection", known & made["found"] & (overlap >= iou), note)
     ssim, seconds = sample.mean("ssim", made["ssim"]), np.where(made["made"], made["seconds"], np.nan)
     figures = [
-        detected, Figure("detection-drop", base - (detected.value or 0.0), n=count, unit="clouds"),
+        detected,
+        Figure("detection-drop", base - (detected.value or 0.0), n=count, unit="clouds"),
         sample.mean("box-iou", np.where(known, overlap, np.nan)),
         sample.median("landmark-distance", landmark_distances(clear, made, miss), f"{miss:g} px where no face is"),
-        ssim, _frechet(clear, made, sample), sample.mean("seconds", seconds),
-    ]  # fmt: skip
+        ssim,
+        _frechet(clear, made, sample),
+        sample.mean("seconds", seconds),
+    ]
     if np.isfinite(seconds).any():
         timed = int(np.isfinite(seconds).sum())
         figures.append(Figure("seconds-sd", float(np.nanstd(seconds)), n=timed, unit="clouds"))
@@ -182,9 +189,11 @@ def points(results: Results) -> list[Row]:
     for name, facts in results.methods.items():
         worst, known = strongest(results, name), strongest(results, name, cloud=True)
         row: Row = {
-            "method": facts["name"], "degree": facts["settings"]["degree"], "parameter": facts["parameter"],
+            "method": facts["name"],
+            "degree": facts["settings"]["degree"],
+            "parameter": facts["parameter"],
             "attacker": "" if worst is None else attacker_of(worst),
-        }  # fmt: skip
+        }
         for metric in ("AUC", "rank-1", "EER", "leak", "mu-privacy"):
             row |= _spread(Figure(metric, None) if worst is None else _figure(worst, metric))
         if known is not None:
@@ -206,17 +215,26 @@ def summary(results: Results) -> list[Row]:
         hidden = [row for row in mine if row["mu-privacy"] >= _AIM and row.get("mu-utility") is not None]
         best = max(mine, key=lambda row: row["mu-privacy"], default=None)
         at = max(hidden, key=lambda row: row["mu-utility"], default=None)
-        reached = {} if at is None else {
-            f"at μ_privacy ≥ {_AIM:g}: degree": at["degree"],
-            **{key: short(at[key]) for key in ("mu-privacy", "mu-utility", "AUC", "rank-1")},
-        }  # fmt: skip
-        out.append({
-            "method": method, **reached, "most μ_privacy": short(best["mu-privacy"] if best else None),
-            "against": "" if best is None else best["attacker"],
-            "most μ_privacy of the cloud": short(max(_known(mine, "mu-privacy" + CLOUD), default=None)),
-            "inverse tried": ", ".join(n for n, i in INVERSES.items() if i.method == method and n in tried) or "none",
-            "seconds": short(float(np.mean(times)) if (times := _known(mine, "seconds")) else None),
-        })  # fmt: skip
+        reached = (
+            {}
+            if at is None
+            else {
+                f"at μ_privacy ≥ {_AIM:g}: degree": at["degree"],
+                **{key: short(at[key]) for key in ("mu-privacy", "mu-utility", "AUC", "rank-1")},
+            }
+        )
+        out.append(
+            {
+                "method": method,
+                **reached,
+                "most μ_privacy": short(best["mu-privacy"] if best else None),
+                "against": "" if best is None else best["attacker"],
+                "most μ_privacy of the cloud": short(max(_known(mine, "mu-privacy" + CLOUD), default=None)),
+                "inverse tried": ", ".join(n for n, i in INVERSES.items() if i.method == method and n in tried)
+                or "none",
+                "seconds": short(float(np.mean(times)) if (times := _known(mine, "seconds")) else None),
+            }
+        )
     return out
 
 
@@ -233,11 +251,16 @@ def attackers(results: Results) -> list[Row]:
     for trial in results.trials:
         facts = results.methods.get(trial.method)
         if facts is not None and not trial.control:
-            out.append({
-                "method": facts["name"], "degree": facts["settings"]["degree"], "set": trial.set,
-                "attacker": attacker_of(trial), "needs": "the cloud" if needs_cloud(trial) else "its picture",
-                **{name: _spelt(_figure(trial, name)) for name in ("rank-1", "AUC", "mu-privacy")},
-            })  # fmt: skip
+            out.append(
+                {
+                    "method": facts["name"],
+                    "degree": facts["settings"]["degree"],
+                    "set": trial.set,
+                    "attacker": attacker_of(trial),
+                    "needs": "the cloud" if needs_cloud(trial) else "its picture",
+                    **{name: _spelt(_figure(trial, name)) for name in ("rank-1", "AUC", "mu-privacy")},
+                }
+            )
     return sorted(out, key=lambda row: (row["method"], row["degree"]))
 
 
@@ -265,10 +288,18 @@ def controls(results: Results) -> list[Row]:
             clear = next((value_of(t.figures, "rank-1") for t in like if t.control == "ceiling"), None)
             expected = f"as of clear faces, rank-1 {short(clear)}"
             holds = clear is not None and first is not None and first >= clear - _NEAR
-        out.append({
-            "set": trial.set, "control": trial.method, "judge": attacker_of(trial), "AUC": short(area),
-            "rank-1": short(first), "must be": expected, "holds": holds, "note": _figure(trial, "rank-1").note,
-        })  # fmt: skip
+        out.append(
+            {
+                "set": trial.set,
+                "control": trial.method,
+                "judge": attacker_of(trial),
+                "AUC": short(area),
+                "rank-1": short(first),
+                "must be": expected,
+                "holds": holds,
+                "note": _figure(trial, "rank-1").note,
+            }
+        )
     return out
 
 
@@ -281,10 +312,21 @@ def every_figure(results: Results) -> list[Row]:
     """Every figure of every trial and of what is left, one a row."""
     both = [(t, attacker_of(t)) for t in results.trials] + [(use, "") for use in results.utilities]
     return [
-        {"method": one.method, "set": one.set, "attacker": attacker, "metric": figure.metric, "value": figure.value,
-         "low": figure.low, "high": figure.high, "n": figure.n, "unit": figure.unit, "note": figure.note}
-        for one, attacker in both for figure in one.figures
-    ]  # fmt: skip
+        {
+            "method": one.method,
+            "set": one.set,
+            "attacker": attacker,
+            "metric": figure.metric,
+            "value": figure.value,
+            "low": figure.low,
+            "high": figure.high,
+            "n": figure.n,
+            "unit": figure.unit,
+            "note": figure.note,
+        }
+        for one, attacker in both
+        for figure in one.figures
+    ]
 
 
 def attacker_of(trial: Trial) -> str:
@@ -319,9 +361,13 @@ def _spelt(figure: Figure) -> str:
 
 
 def caveats(
-    study: CloudStudy, results: Results, made: Mapping[str, Record], clear: Record, known: Record,
+    study: CloudStudy,
+    results: Results,
+    made: Mapping[str, Record],
+    clear: Record,
+    known: Record,
     guesses: Guesses | None,
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """Sentences that stand before every table, of records [P,degrees] by method, and clear ones [P], [G]."""
     config, facts, provenance = study.config, next(iter(results.sets.values())), results.provenance
     people, tried = facts["probe_people"], [INVERSES[name].says for name in inverses(config)]
@@ -338,23 +384,48 @@ def caveats(
     holds = {"few": people < _FEW, "fewer": _FEW <= people < _THESIS_PEOPLE}
     holds |= {kind: kind in kinds for kind in ("made heads", "morphs of scans", "projections", "before", "after")}
     holds |= {
-        "twins": twins > 0, "lost": True, "missed": missed + unread > 0, "failed": failed > 0, "judges": True,
-        "inverses": bool(tried), "parrots": bool(study.parrots), "no parrots": not study.parrots,
-        "untrained": guesses is None, "trained": guesses is not None, "tried on few": learnt_on < TRIED,
-        "headline": True, "cloud": bool(who), "no shapes": not shapes, "times": timed > 0,
+        "twins": twins > 0,
+        "lost": True,
+        "missed": missed + unread > 0,
+        "failed": failed > 0,
+        "judges": True,
+        "inverses": bool(tried),
+        "parrots": bool(study.parrots),
+        "no parrots": not study.parrots,
+        "untrained": guesses is None,
+        "trained": guesses is not None,
+        "tried on few": learnt_on < TRIED,
+        "headline": True,
+        "cloud": bool(who),
+        "no shapes": not shapes,
+        "times": timed > 0,
         "pmp": "pmp" in config.methods and min(config.degrees) < 3,
-    }  # fmt: skip
+    }
     return notes(
-        "clouds", holds, people=people, facts=facts, thesis=_THESIS_PEOPLE,
-        twins=_count(twins, "clear probe is", "clear probes are"), lost=int((~found).sum()), all=found.size,
-        where="at the place where faces lie in clear projections (a miss of the detector is no privacy)" if at_template
+        "clouds",
+        holds,
+        people=people,
+        facts=facts,
+        thesis=_THESIS_PEOPLE,
+        twins=_count(twins, "clear probe is", "clear probes are"),
+        lost=int((~found).sum()),
+        all=found.size,
+        where="at the place where faces lie in clear projections (a miss of the detector is no privacy)"
+        if at_template
         else "as if the whole image were a face, as in the thesis",
-        missed=missed, unread=unread, clear=len(clear), failed=failed, inverses="; ".join(tried),
-        recognisers=", ".join(provenance["recognisers"]), detector=provenance["detector"], tried_on=learnt_on,
-        costly=", ".join(map(str, config.costly_degrees)), who=" and ".join(who),
+        missed=missed,
+        unread=unread,
+        clear=len(clear),
+        failed=failed,
+        inverses="; ".join(tried),
+        recognisers=", ".join(provenance["recognisers"]),
+        detector=provenance["detector"],
+        tried_on=learnt_on,
+        costly=", ".join(map(str, config.costly_degrees)),
+        who=" and ".join(who),
         timed=_count(timed, "cloud", "clouds"),
         others=_count(provenance["jobs"] - 1, "other process", "other processes"),
-    )  # fmt: skip
+    )
 
 
 def _count(number: int, single: str, many: str) -> str:

@@ -145,23 +145,32 @@ class Inverse:
 
 INVERSES: dict[str, Inverse] = {
     "untaper": Inverse(
-        "tapering", "the inverse of tapering",
-        lambda study, row, made, cloud: attack.untaper(cloud, made.r, floor=_FLOOR).cloud, exact=True, quick=True,
+        "tapering",
+        "the inverse of tapering",
+        lambda study, row, made, cloud: attack.untaper(cloud, made.r, floor=_FLOOR).cloud,
+        exact=True,
+        quick=True,
     ),
     "guess_taper": Inverse("tapering", "the same with r guessed from the cloud", _untapered_by_guess, quick=True),
     "unmerge": Inverse(
-        "merge-2-faces", "that of merge-2-faces, by whoever has the target's scan and knows how it was laid",
-        _unmerged, exact=True, quick=True,
+        "merge-2-faces",
+        "that of merge-2-faces, by whoever has the target's scan and knows how it was laid",
+        _unmerged,
+        exact=True,
+        quick=True,
     ),
     "unsmooth": Inverse(
-        "smooth-knn", "SmoothKNN's means undone step by step",
+        "smooth-knn",
+        "SmoothKNN's means undone step by step",
         lambda study, row, made, cloud: attack.unsmooth(cloud, made.k),
     ),
     "denoise": Inverse(
-        "uniform-noise", "noise averaged over neighbours",
-        lambda study, row, made, cloud: attack.denoise(cloud, made.b), alike=True,
+        "uniform-noise",
+        "noise averaged over neighbours",
+        lambda study, row, made, cloud: attack.denoise(cloud, made.b),
+        alike=True,
     ),
-}  # fmt: skip
+}
 """Attacker → what it does."""
 
 
@@ -253,10 +262,14 @@ def train_and_guess(study: CloudStudy, out: Path, say: Callable[[str], None]) ->
     learnt, tried = split(people, study.config.seed)
     pairs = _pairs(study)
     attacker = ThesisAutoEncoder(
-        size=settings.size, epochs=settings.epochs, batch=settings.batch, minutes=settings.minutes,
-        held=min(0.5, _WATCHED * (len(learnt) + len(tried)) / len(learnt)), seed=study.config.seed,
+        size=settings.size,
+        epochs=settings.epochs,
+        batch=settings.batch,
+        minutes=settings.minutes,
+        held=min(0.5, _WATCHED * (len(learnt) + len(tried)) / len(learnt)),
+        seed=study.config.seed,
         device=settings.device,
-    )  # fmt: skip
+    )
     workspace = out / "attacker" / digest_of(attacker, pairs)
     trained = attacker.fit(pairs, workspace=workspace, progress=lambda done, of, text: say(f"{text}: {done}/{of}"))
     probes = np.flatnonzero(np.isin(people, tried))
@@ -272,10 +285,13 @@ def train_and_guess(study: CloudStudy, out: Path, say: Callable[[str], None]) ->
             for degree, record in zip(degrees, study.read(row, whole, np.ones(len(whole), bool)), strict=True):
                 records.setdefault((method, degree), []).append(record[None])
     record = {
-        **{k: v for k, v in trained.record.items() if k != "plan"}, **trained.settings(),
+        **{k: v for k, v in trained.record.items() if k != "plan"},
+        **trained.settings(),
         "people": {"learnt from or watched on": len(learnt), "tried on": len(tried)},
-        "views": settings.views, "degrees": list(degrees), "methods": methods,
-    }  # fmt: skip
+        "views": settings.views,
+        "degrees": list(degrees),
+        "methods": methods,
+    }
     return Guesses(probes, {key: np.concatenate(some) for key, some in records.items()}, record)
 
 

@@ -150,9 +150,14 @@ class Sample:
         return Figure(metric, None, unit=self.unit, note=why)
 
     def mean(
-        self, metric: str, values: ArrayLike, note: str = "", *, then: Callable[[float], float] = float,
+        self,
+        metric: str,
+        values: ArrayLike,
+        note: str = "",
+        *,
+        then: Callable[[float], float] = float,
         share: bool = False,
-    ) -> Figure:  # fmt: skip
+    ) -> Figure:
         """Mean of the finite values [N] and its interval, both under `then`; shares have that of a proportion."""
         x = np.asarray(values)
         share, x = share or x.dtype == bool, x.astype(np.float64)

@@ -21,7 +21,7 @@ from ficgan.lab.metrics import (
     ratios,
     recentred,
     rule_of_three,
-)  # fmt: skip
+)
 from ficgan.lab.metrics.scores import BINS, Scores
 from ficgan.lab.results import Figure
 
@@ -44,9 +44,15 @@ def nearer(own: Floats, strangers: Floats) -> float:
 
 
 def within_kind(
-    similarity: Floats, people: ArrayLike, kinds: ArrayLike, enrolled: ArrayLike, enrolled_kinds: ArrayLike, *,
-    sources: NDArray[np.integer] | None = None, bootstrap: Bootstrap = BOOTSTRAP,
-) -> Figure:  # fmt: skip
+    similarity: Floats,
+    people: ArrayLike,
+    kinds: ArrayLike,
+    enrolled: ArrayLike,
+    enrolled_kinds: ArrayLike,
+    *,
+    sources: NDArray[np.integer] | None = None,
+    bootstrap: Bootstrap = BOOTSTRAP,
+) -> Figure:
     """AUC of outputs: is each nearer to its own person than to strangers of the same kind? ½ is perfect, 1 is clear.
 
     Its own person is the other photos of that person, else the source itself; the note says which.
@@ -357,14 +363,23 @@ def privacy_figures(
     both = (False, True)
     return (
         *(rank(scores, k, failures=failures, **draw) for failures in both for k in ranks),
-        rank_per_probe(scores, **draw), people_found(scores, **draw), auc(scores, **draw), leak(scores, **draw),
-        eer(scores, **draw), *(tar_at_far(scores, far, failures=failures, **draw) for failures in both for far in FARS),
-        genuine_similarity(scores, **draw), match_rate(scores, threshold, **draw),
-        match_rate(scores, threshold, failures=True, **draw), false_match_rate(scores, threshold, **draw),
-        linkability(scores, **draw), singling_out(scores, threshold, **draw),
-        singling_out(scores, threshold, anyone=True, **draw), identification(scores, threshold, **draw),
-        false_identification(scores, threshold, **draw), failures_to_acquire(scores, **draw),
-    )  # fmt: skip
+        rank_per_probe(scores, **draw),
+        people_found(scores, **draw),
+        auc(scores, **draw),
+        leak(scores, **draw),
+        eer(scores, **draw),
+        *(tar_at_far(scores, far, failures=failures, **draw) for failures in both for far in FARS),
+        genuine_similarity(scores, **draw),
+        match_rate(scores, threshold, **draw),
+        match_rate(scores, threshold, failures=True, **draw),
+        false_match_rate(scores, threshold, **draw),
+        linkability(scores, **draw),
+        singling_out(scores, threshold, **draw),
+        singling_out(scores, threshold, anyone=True, **draw),
+        identification(scores, threshold, **draw),
+        false_identification(scores, threshold, **draw),
+        failures_to_acquire(scores, **draw),
+    )
 
 
 def privacy_curves(scores: Scores) -> dict[str, list[list[float]]]:
@@ -420,9 +435,14 @@ PRIVACY: tuple[Metric, ...] = (
 
 
 def _share(
-    name: str, scores: Scores, found: NDArray[Any], able: NDArray[Any], bootstrap: Bootstrap,
-    unit: str = "images", note: str = "",
-) -> Figure:  # fmt: skip
+    name: str,
+    scores: Scores,
+    found: NDArray[Any],
+    able: NDArray[Any],
+    bootstrap: Bootstrap,
+    unit: str = "images",
+    note: str = "",
+) -> Figure:
     """Σ found / Σ able over probes [P], resampled by identity; probes that are not able count nothing."""
     whole = scores.sums(able)
     if not whole.any():

@@ -37,9 +37,16 @@ class Scores:
 
     @classmethod
     def compare(
-        cls, probe: ArrayLike, gallery: ArrayLike, probe_people: ArrayLike, gallery_people: ArrayLike, *,
-        metric: Metric, acquired: ArrayLike | None = None, exclude_same: bool = False,
-    ) -> Scores:  # fmt: skip
+        cls,
+        probe: ArrayLike,
+        gallery: ArrayLike,
+        probe_people: ArrayLike,
+        gallery_people: ArrayLike,
+        *,
+        metric: Metric,
+        acquired: ArrayLike | None = None,
+        exclude_same: bool = False,
+    ) -> Scores:
         """Compare embeddings [P,D] with [G,D] by "cosine", or by negative "euclidean" distance.
 
         Args:
@@ -62,9 +69,15 @@ class Scores:
 
     @classmethod
     def from_matrix(
-        cls, matrix: ArrayLike, probe_people: ArrayLike, gallery_people: ArrayLike, *, metric: Metric = "cosine",
-        acquired: ArrayLike | None = None, exclude_same: bool = False,
-    ) -> Scores:  # fmt: skip
+        cls,
+        matrix: ArrayLike,
+        probe_people: ArrayLike,
+        gallery_people: ArrayLike,
+        *,
+        metric: Metric = "cosine",
+        acquired: ArrayLike | None = None,
+        exclude_same: bool = False,
+    ) -> Scores:
         """From similarities [P,G], higher is more alike; the rest as in `compare`."""
         given = np.asarray(matrix)
         scores = given.astype(given.dtype if given.dtype in (np.float32, np.float64) else np.float64)
@@ -74,9 +87,15 @@ class Scores:
 
     @classmethod
     def _of(
-        cls, scores: Floats, probe_people: ArrayLike, gallery_people: NDArray[Any], acquired: Booleans, metric: Metric,
-        same: bool, twins: int,
-    ) -> Scores:  # fmt: skip
+        cls,
+        scores: Floats,
+        probe_people: ArrayLike,
+        gallery_people: NDArray[Any],
+        acquired: Booleans,
+        metric: Metric,
+        same: bool,
+        twins: int,
+    ) -> Scores:
         people, enrolled = np.asarray(probe_people, np.int64), np.asarray(gallery_people, np.int64)
         for what, who in (("probe", people), ("gallery", enrolled)):
             if (who < 0).any():
@@ -100,9 +119,12 @@ class Scores:
     def take(self, mask: Booleans) -> Scores:
         """The scores of the probes where `mask` [P] is true, against the whole gallery."""
         return replace(
-            self, similarity=self.similarity[mask], people=self.people[mask], acquired=self.acquired[mask],
+            self,
+            similarity=self.similarity[mask],
+            people=self.people[mask],
+            acquired=self.acquired[mask],
             _resampled={},
-        )  # fmt: skip
+        )
 
     def __len__(self) -> int:
         return len(self.people)

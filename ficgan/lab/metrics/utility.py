@@ -45,8 +45,12 @@ UTILITY: tuple[Metric, ...] = (
     _lower("kid", "kernel Inception distance to the clear images", "inception", source="Bińkowski et al. 2018"),
     _lower("fd-squeezenet", "Fréchet distance of SqueezeNet's features to the clear images", "squeezenet"),
     _lower("kd-squeezenet", "kernel distance of SqueezeNet's features to the clear images", "squeezenet"),
-    _near_clear("diversity", "mean LPIPS-like distance between two outputs, in that of the clear images", "squeezenet",
-                "distances"),
+    _near_clear(
+        "diversity",
+        "mean LPIPS-like distance between two outputs, in that of the clear images",
+        "squeezenet",
+        "distances",
+    ),
     _higher("distinct", "share of outputs that differ from all others"),
     _higher("detected", "share of images in which a face is detected", "detector", source=_GEOMETRY),
     _higher("box-iou", "intersection over union of the face's box with that in the clear image", "detector"),
@@ -62,7 +66,7 @@ UTILITY: tuple[Metric, ...] = (
     _higher("attributes", "share of attributes that are read as in the clear image", "attributes", source=_FICGAN),
     _higher("attributes-balanced", "the same, presence and absence weighing alike; .5 is chance", "attributes"),
     _higher("attributes-accuracy", "share of attributes that are read as labelled", "attributes", source=_FICGAN),
-)  # fmt: skip
+)
 """Every metric of `compare`, in its order."""
 
 _DETECTORS = ("yunet", "insightface", "centerface", "dlib")
@@ -285,9 +289,13 @@ def kept(
 
 
 def compare(
-    clear: Readings, anonymised: Readings, *, region: Box | None = None, labels: NDArray[np.uint8] | None = None,
+    clear: Readings,
+    anonymised: Readings,
+    *,
+    region: Box | None = None,
+    labels: NDArray[np.uint8] | None = None,
     bootstrap: Bootstrap = BOOTSTRAP,
-) -> tuple[Figure, ...]:  # fmt: skip
+) -> tuple[Figure, ...]:
     """Every utility figure that applies, in the order of `UTILITY`; value None, with the reason, if a judge is missing.
 
     Args:
@@ -357,8 +365,9 @@ def _distributions(clear: Readings, after: Readings, sample: Sample) -> Iterator
     count, before, seen = len(after), clear.perception, after.perception
     shown, made = (None if one is None else one.features for one in (before, seen))
     features: list[tuple[str, str, Values | None, Values | None]] = [
-        ("fid", "kid", clear.inception, after.inception), ("fd-squeezenet", "kd-squeezenet", shown, made),
-    ]  # fmt: skip
+        ("fid", "kid", clear.inception, after.inception),
+        ("fd-squeezenet", "kd-squeezenet", shown, made),
+    ]
     for frechet, kernel, x, y in features:
         if x is None or y is None:
             continue

@@ -88,10 +88,20 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F
 
 
 def with_data(
-    name: str, data: Path | str, *, layout: str = "auto", labels: Path | str | None = None,
-    identity: str | None = None, people: int | None = None, size: int | None = None, aligned: bool = False,
-    judges: Sequence[str] = (), detector: str | None = None, attributes: Path | str | None = None, **more: Any,
-) -> MatrixConfig:  # fmt: skip
+    name: str,
+    data: Path | str,
+    *,
+    layout: str = "auto",
+    labels: Path | str | None = None,
+    identity: str | None = None,
+    people: int | None = None,
+    size: int | None = None,
+    aligned: bool = False,
+    judges: Sequence[str] = (),
+    detector: str | None = None,
+    attributes: Path | str | None = None,
+    **more: Any,
+) -> MatrixConfig:
     """A packaged preset on a face set; the split is scaled to the people there are.
 
     Under `set` a preset may say what its set shall be like. Where a value is None or empty, the preset's holds; `more`
@@ -106,11 +116,20 @@ def with_data(
     faces = open_set(data, layout=layout, labels=labels, identity=identity)
     limit = min(people or total, total, faces.identities)
     labels, attributes = (None if path is None else str(path) for path in (labels, attributes))
-    tree["sets"] = [wanted | {
-        "name": faces.name, "path": str(data), "layout": layout, "labels": labels, "identity": identity,
-        "limit_people": max(2, limit), "size": size or wanted.get("size", 128), "aligned": aligned,
-        "split": scaled(split, limit).model_dump(),
-    }]  # fmt: skip
+    tree["sets"] = [
+        wanted
+        | {
+            "name": faces.name,
+            "path": str(data),
+            "layout": layout,
+            "labels": labels,
+            "identity": identity,
+            "limit_people": max(2, limit),
+            "size": size or wanted.get("size", 128),
+            "aligned": aligned,
+            "split": scaled(split, limit).model_dump(),
+        }
+    ]
     given = {"recognisers": list(judges) or None, "detector": detector, "attributes": attributes, **more}
     tree.update({key: value for key, value in given.items() if value is not None})
     try:
@@ -195,9 +214,15 @@ def attack_on(
 
 
 def transfer(
-    bench: Bench, attacker: str, trained_on: Sequence[Treatment], tested_on: Sequence[Treatment], *,
-    probes: Rows | None = None, scenario: str = "transfer", progress: Progress | None = None,
-) -> list[Trial]:  # fmt: skip
+    bench: Bench,
+    attacker: str,
+    trained_on: Sequence[Treatment],
+    tested_on: Sequence[Treatment],
+    *,
+    probes: Rows | None = None,
+    scenario: str = "transfer",
+    progress: Progress | None = None,
+) -> list[Trial]:
     """An attacker trained on each of some treatments, tried on others (Fantômas, E4.1; Revelio, appendix C)."""
     rows = bench.split.probe if probes is None else probes
     if not len(bench.split.attacker):

@@ -27,9 +27,11 @@ POSITIVE, POSITIVE_LABEL = "block-permutation", "Block Permutation"
 # Parameters in pixels of 224, and the power of the side that they go with: DP-Pix's m counts pixels of an area, so that
 # its noise, 255·m/(b²·ε), stays what it is.
 _PIXELS = {
-    "block-permutation": {"block": 1}, "pixel-relocation": {"steps": 1}, "k-rtio": {"block": 1},
+    "block-permutation": {"block": 1},
+    "pixel-relocation": {"steps": 1},
+    "k-rtio": {"block": 1},
     "dp-pix": {"block": 1, "m": 2},
-}  # fmt: skip
+}
 MET = "Gaussian Blur 29"
 _BLUR = "gaussian-blur:variant=as_released,kernel="
 LEARNT = {
@@ -45,16 +47,25 @@ _MODEL, _CONV, _PIX2PIX = "autoencoder", "autoencoder:linear=none", "pix2pix"
 NAMES = {_MODEL: "auto-encoder", _CONV: "conv AE", _PIX2PIX: "Pix2Pix"}  # What the paper calls its general attackers
 UTILITY = ("lpips", "lpips-squeezenet", "attributes-balanced", "ssim")
 _BARS = {
-    "base": (COLOURS[7], "clear images"), "seen": (COLOURS[0], "anonymised images"),
-    SPECIALISED: (COLOURS[4], "made for it"), GENERAL: (COLOURS[1], "general"),
-}  # fmt: skip
+    "base": (COLOURS[7], "clear images"),
+    "seen": (COLOURS[0], "anonymised images"),
+    SPECIALISED: (COLOURS[4], "made for it"),
+    GENERAL: (COLOURS[1], "general"),
+}
 
 
 def fantomas_matrix(
-    data: Path | str, *, preset: str = "fantomas", people: int | None = None, size: int | None = None,
-    only: Sequence[str] = (), extra: Sequence[str] = (), judges: Sequence[str] = ("dlib",),
-    general: Sequence[str] = (), **more: Any,
-) -> MatrixConfig:  # fmt: skip
+    data: Path | str,
+    *,
+    preset: str = "fantomas",
+    people: int | None = None,
+    size: int | None = None,
+    only: Sequence[str] = (),
+    extra: Sequence[str] = (),
+    judges: Sequence[str] = ("dlib",),
+    general: Sequence[str] = (),
+    **more: Any,
+) -> MatrixConfig:
     """The protocol on a face set: 200 + 4,500 + 300 people, 224 px, parameters of Table 3 as the program has them.
 
     Args:
@@ -173,10 +184,20 @@ def _verdict(name: str, method: str, judge: str, trials: list[Trial], lacking: s
     if not lacking and found is None:
         why = "no reversal was measured" if best is None else "too few people for an interval"
     return Verdict(
-        name, method, judge, _best(trials, "clear")[0], naive, parrot, best, trial.attacker if trial else "",
-        figure(trial.figures, "reversibility") if trial else None, known, None if lacking else found,
-        None if lacking else found_known, why,
-    )  # fmt: skip
+        name,
+        method,
+        judge,
+        _best(trials, "clear")[0],
+        naive,
+        parrot,
+        best,
+        trial.attacker if trial else "",
+        figure(trial.figures, "reversibility") if trial else None,
+        known,
+        None if lacking else found,
+        None if lacking else found_known,
+        why,
+    )
 
 
 def _lacking(results: Results, name: str, judge: str, trials: list[Trial]) -> str:
@@ -218,26 +239,38 @@ def fantomas_tables(results: Results) -> list[dict[str, Any]]:
     found = verdicts(results)
     rows = [
         {
-            "set": one.set, "method": one.method, "judge": one.judge, "clear": spelled(one.clear),
-            "naive": spelled(one.naive), "parrot": spelled(one.parrot), "best reversal": spelled(one.best),
-            "attacker": one.attacker, "reversibility, paired": spelled(one.gain),
+            "set": one.set,
+            "method": one.method,
+            "judge": one.judge,
+            "clear": spelled(one.clear),
+            "naive": spelled(one.naive),
+            "parrot": spelled(one.parrot),
+            "best reversal": spelled(one.best),
+            "attacker": one.attacker,
+            "reversibility, paired": spelled(one.gain),
             "reversible?": _yes(one.reversible, f"undecided: {one.why}"),
-            "background known": spelled(one.known), "reversible then?": _yes(one.reversible_known, "–"),
+            "background known": spelled(one.known),
+            "reversible then?": _yes(one.reversible_known, "–"),
             "paper": ("reversible" if one.method in FANTOMAS.reversible else "not reversible")
-            if one.method in FANTOMAS_CLAIMS else "–",
+            if one.method in FANTOMAS_CLAIMS
+            else "–",
             "paper says": FANTOMAS_CLAIMS.get(one.method, ""),
         }
         for one in found
-    ]  # fmt: skip
+    ]
     parameters = [
-        {"method": label, "here": _listed(facts["settings"]),
-         "paper": _listed(FANTOMAS.parameters.get(label, {})) or "–"}
+        {
+            "method": label,
+            "here": _listed(facts["settings"]),
+            "paper": _listed(FANTOMAS.parameters.get(label, {})) or "–",
+        }
         for label, facts in results.methods.items()
-    ]  # fmt: skip
+    ]
     return [
-        table(FANTOMAS, "claims", rows), table(FANTOMAS, "counts", _counts(found)),
+        table(FANTOMAS, "claims", rows),
+        table(FANTOMAS, "counts", _counts(found)),
         table(FANTOMAS, "parameters", parameters),
-    ]  # fmt: skip
+    ]
 
 
 def _listed(parameters: dict[str, Any]) -> str:
@@ -251,11 +284,19 @@ def _counts(found: Sequence[Verdict]) -> list[Row]:
             decided[one.method] = decided.get(one.method, False) or one.reversible
     agree = sum((label in FANTOMAS.reversible) == value for label, value in decided.items())
     return [
-        {"": "paper", "decided": len(FANTOMAS_CLAIMS), "reversible": len(FANTOMAS.reversible),
-         "agrees with the paper": "–"},
-        {"": "here", "decided": len(decided), "reversible": sum(decided.values()),
-         "agrees with the paper": f"{agree} of {len(decided)}"},
-    ]  # fmt: skip
+        {
+            "": "paper",
+            "decided": len(FANTOMAS_CLAIMS),
+            "reversible": len(FANTOMAS.reversible),
+            "agrees with the paper": "–",
+        },
+        {
+            "": "here",
+            "decided": len(decided),
+            "reversible": sum(decided.values()),
+            "agrees with the paper": f"{agree} of {len(decided)}",
+        },
+    ]
 
 
 def fantomas_caveats(results: Results) -> list[str]:
@@ -283,8 +324,10 @@ def attacker_tables(results: Results, found: Sequence[Verdict]) -> list[dict[str
     layer: list[Row] = []
     special: list[Row] = []
     for head, own in _by_method(results):
-        seen = {name: next((spelled(_rank(one)) for one in own if one.scenario == scenario), "not run")
-                for name, scenario in (("naive", "naive"), ("parrot", "parrot-enrol"))}  # fmt: skip
+        seen = {
+            name: next((spelled(_rank(one)) for one in own if one.scenario == scenario), "not run")
+            for name, scenario in (("naive", "naive"), ("parrot", "parrot-enrol"))
+        }
         cells = {_column(one): spelled(_rank(one)) for one in own if one.scenario in REVERSED}
         missing = {column: "not made for it" if column.startswith("(") else "not run" for column in columns}
         every.append(head | seen | missing | cells)
@@ -293,23 +336,39 @@ def attacker_tables(results: Results, found: Sequence[Verdict]) -> list[dict[str
         far = results.methods[head["method"]]["name"] in (POSITIVE, "pixel-relocation")
         row = head | {"moves pixels far": _yes(far)}
         row |= {title: spelled(ranks.get(kind)) or "not run" for kind, title in NAMES.items()}
-        better = {f"auto-encoder better than {NAMES[kind]}?": _yes(_above(ranks.get(_MODEL), ranks.get(kind)))
-                  for kind in (_PIX2PIX, _CONV)}  # fmt: skip
+        better = {
+            f"auto-encoder better than {NAMES[kind]}?": _yes(_above(ranks.get(_MODEL), ranks.get(kind)))
+            for kind in (_PIX2PIX, _CONV)
+        }
         layer.append(row | better)
 
         (a, made), (b, general) = _best(own, SPECIALISED), _best(own, GENERAL)
         if made is not None:
-            special.append(head | {
-                "best made for it": spelled(a), "which": made.attacker, "best general": spelled(b) or "not run",
-                "which general": general.attacker if general else "–", "made for it is better?": _yes(_above(a, b)),
-                "general is better?": _yes(_above(b, a)),
-            })  # fmt: skip
+            special.append(
+                head
+                | {
+                    "best made for it": spelled(a),
+                    "which": made.attacker,
+                    "best general": spelled(b) or "not run",
+                    "which general": general.attacker if general else "–",
+                    "made for it is better?": _yes(_above(a, b)),
+                    "general is better?": _yes(_above(b, a)),
+                }
+            )
     parrots = [
-        {"set": one.set, "method": one.method, "judge": one.judge, "naive": spelled(one.naive),
-         "parrot": spelled(one.parrot), "best reversal": spelled(one.best), "by": one.attacker,
-         "above naive?": _yes(_above(one.best, one.naive)), "above the parrot?": _yes(_above(one.best, one.parrot))}
+        {
+            "set": one.set,
+            "method": one.method,
+            "judge": one.judge,
+            "naive": spelled(one.naive),
+            "parrot": spelled(one.parrot),
+            "best reversal": spelled(one.best),
+            "by": one.attacker,
+            "above naive?": _yes(_above(one.best, one.naive)),
+            "above the parrot?": _yes(_above(one.best, one.parrot)),
+        }
         for one in found
-    ]  # fmt: skip
+    ]
     return [
         table(FANTOMAS, "attackers", every or empty),
         table(FANTOMAS, "layer", sorted(layer, key=lambda row: row["moves pixels far"] != "yes") or empty),
@@ -343,12 +402,14 @@ def transfer_table(trials: Iterable[Trial]) -> dict[str, Any]:
     """E4.1: attackers that have learnt other parameters or methods than those they meet; of `fantomas_transfer`."""
     rows = [
         {
-            "attacker": trial.scenario.partition(": ")[2], "learnt": trial.attacker, "met": trial.method,
+            "attacker": trial.scenario.partition(": ")[2],
+            "learnt": trial.attacker,
+            "met": trial.method,
             "judge": trial.recogniser,
             **{name: spelled(figure(trial.figures, name)) for name in ("rank-1", "IDD", "SSIM")},
         }
         for trial in trials
-    ]  # fmt: skip
+    ]
     empty = [{"": "not run: ask for it with --transfer, and with an attacker that learns from pairs"}]
     return table(FANTOMAS, "transfer", rows or empty)
 
@@ -364,11 +425,17 @@ def elsewhere_table(results: Results, elsewhere: Results | None) -> dict[str, An
         here = next((_rank(one) for one in results.trials if _identity(one) == same), None)
         there = _rank(other)
         values = [one.value for one in (here, there) if one is not None and one.value is not None]
-        rows.append({
-            "method": other.method, "attacker": attacker, "judge": other.recogniser,
-            "learnt here": spelled(here) or "not run", "learnt elsewhere": spelled(there), "on": source,
-            "lost": f"{values[0] - values[1]:+.3f}" if len(values) == 2 else "–",
-        })  # fmt: skip
+        rows.append(
+            {
+                "method": other.method,
+                "attacker": attacker,
+                "judge": other.recogniser,
+                "learnt here": spelled(here) or "not run",
+                "learnt elsewhere": spelled(there),
+                "on": source,
+                "lost": f"{values[0] - values[1]:+.3f}" if len(values) == 2 else "–",
+            }
+        )
     return table(FANTOMAS, "elsewhere", rows or [{"": "not run: give another set with --learn-from"}])
 
 
@@ -396,8 +463,9 @@ def _bars(results: Results, name: str, method: str) -> list[tuple[str, str, Figu
     here = [one for one in results.trials if (one.set, one.recogniser) == (name, judge)]
     own = [one for one in here if one.method == method]
     picked: list[tuple[str, str, Figure | None]] = [("clear", "base", _best(here, "clear")[0])]
-    picked += [(label, "seen", _best(own, scenario)[0])
-               for label, scenario in (("naive", "naive"), ("parrot", "parrot-enrol"))]  # fmt: skip
+    picked += [
+        (label, "seen", _best(own, scenario)[0]) for label, scenario in (("naive", "naive"), ("parrot", "parrot-enrol"))
+    ]
     picked += [(_column(one).strip("()"), one.scenario, _rank(one)) for one in own if one.scenario in REVERSED]
     bars = [(label, kind, one) for label, kind, one in picked if one is not None and one.value is not None]
     return bars if any(kind in REVERSED for _, kind, _ in bars) else []
@@ -444,8 +512,9 @@ def _draw_points(metric: str, points: Sequence[tuple[str, float, Figure]], canva
     axes.axhline(0, color="0.6", linewidth=1)
     axes.set(
         xlabel=f"utility: {metric}{' (less is better)' if metric.startswith('lpips') else ''}",
-        ylabel="reversibility: (best − naive) / clear", title="Fantômas, Figure 14, with a measured utility",
-    )  # fmt: skip
+        ylabel="reversibility: (best − naive) / clear",
+        title="Fantômas, Figure 14, with a measured utility",
+    )
     axes.grid(alpha=0.3)
 
 

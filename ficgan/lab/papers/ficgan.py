@@ -31,10 +31,18 @@ from ficgan.lab.stored import VERSION, Progress, digest, fingerprint
 SAME_PHOTO = "same-photo"  # Name of the comparison: the output against its own source, as the paper's ID similarity
 FEW = 3000  # Images of CelebA-HQ's test part; Fréchet distances of fewer are biased upwards
 CODES = {"w_m": 0.0, "w_t": 1.0}  # The k-same code and an arbitrary person's: the alpha of `Ficgan` that gives them
-_SHOWN = frozenset({
-    "attributes", "attributes-balanced", "attributes-accuracy", "fid", "fd-squeezenet", "lpips", "lpips-squeezenet",
-    "ssim",
-})  # fmt: skip
+_SHOWN = frozenset(
+    {
+        "attributes",
+        "attributes-balanced",
+        "attributes-accuracy",
+        "fid",
+        "fd-squeezenet",
+        "lpips",
+        "lpips-squeezenet",
+        "ssim",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -200,14 +208,25 @@ def run_ficgan(config: FicganPaper, out: Path, progress: Progress | None = None)
     judges.detector = judges.age_gender = None  # the paper has no figures of them
     context = [None if config.attributes is None else file_digest(config.attributes), judges.attributes is not None]
     stage = Stage(
-        FaceBench(prepared).part(rows), Panel(get_readers(config.judges), judges, {}), folder=out / "tasks",
-        context=context, seed=config.seed, resamples=config.resamples,
-    )  # fmt: skip
+        FaceBench(prepared).part(rows),
+        Panel(get_readers(config.judges), judges, {}),
+        folder=out / "tasks",
+        context=context,
+        seed=config.seed,
+        resamples=config.resamples,
+    )
     faces = stage.faces
     deid = Deidentifier.from_pretrained(
-        config.checkpoint or None, config.bank or None, verify=False, k=config.k, layer=0, psi=0, seed=config.seed,
-        detector=config.detector, device=config.device,
-    )  # fmt: skip
+        config.checkpoint or None,
+        config.bank or None,
+        verify=False,
+        k=config.k,
+        layer=0,
+        psi=0,
+        seed=config.seed,
+        detector=config.detector,
+        device=config.device,
+    )
     count = deid.model.num_layers
     layers = tuple(sorted(set(config.layers))) or tuple(range(count))
     if layers[-1] >= count:

@@ -281,9 +281,13 @@ def open_experiment(paper: RevelioPaper, out: Path, progress: Progress | None = 
         progress(0, 1, f"preparing {faces.name}")
     prepared = prepare(faces, size=paper.size, detector=finder, cache=out / "store", aligned=paper.aligned)
     world = divide(
-        prepared, probes=paper.probes, identities=paper.identities, outside=paper.outside,
-        outsiders=paper.outsiders, seed=paper.seed,
-    )  # fmt: skip
+        prepared,
+        probes=paper.probes,
+        identities=paper.identities,
+        outside=paper.outside,
+        outsiders=paper.outsiders,
+        seed=paper.seed,
+    )
     split, store = world.split(prepared.faces), Store(out / "store")
     bench = Bench(prepared, split, readers, None, store, seed=paper.seed, resamples=paper.resamples)
     return Experiment(paper, bench, world, out, progress)

@@ -43,8 +43,13 @@ APART = ("Same person, another photo", "Strangers")
 """Attackers that give back a photo of the reference: between their IDD lies every judge's scale."""
 POSITIVE = "Block permutation, undone"  # The attacker against what it must be able to undo
 DEFENCES: dict[str, str] = {
-    "none": "", "rotation": "rotation", "noise": "noise", "jpeg": "jpeg", "box blur": "box", "secret": "random",
-}  # fmt: skip
+    "none": "",
+    "rotation": "rotation",
+    "noise": "noise",
+    "jpeg": "jpeg",
+    "box blur": "box",
+    "secret": "random",
+}
 """The paper's, with its settings, and the randomised one that its section 6 proposes: in a table → of
 `ficgan.anonymizers.DEFENCES`."""
 PUBLISHER, ATTACKER = "the publisher's", "the attacker's"
@@ -72,9 +77,13 @@ def base(experiment: Experiment) -> Outcome:
 
 
 def _attempt(
-    experiment: Experiment, out: Outcome, methods: Sequence[str], attacker: str, guess: Callable[[], Faces],
+    experiment: Experiment,
+    out: Outcome,
+    methods: Sequence[str],
+    attacker: str,
+    guess: Callable[[], Faces],
     scenario: str = BASE,
-) -> None:  # fmt: skip
+) -> None:
     """Judge what an attacker gives back; where it fails, that is a line in the table, and the others go on."""
     rows = experiment.world.closed
     try:
@@ -115,9 +124,7 @@ def _positive(experiment: Experiment, out: Outcome) -> None:
         given = {key: value for key, value in given.items() if key != "minutes"} | {"epochs": str(paper.control_epochs)}
     spec = ":".join(filter(None, [name, ",".join(f"{key}={value}" for key, value in given.items())]))
     how = Treatment.of(f"block-permutation:block={paper.size // 8}")
-    _attempt(
-        experiment, out, levels, POSITIVE, partial(_trained_guesses, experiment, out, POSITIVE, spec, how, levels)
-    )
+    _attempt(experiment, out, levels, POSITIVE, partial(_trained_guesses, experiment, out, POSITIVE, spec, how, levels))
 
 
 def _controls(experiment: Experiment, level: str) -> list[Trial]:
@@ -199,9 +206,10 @@ def ood(experiment: Experiment) -> Outcome:
     judge = bench.readers[0].name
     detected = np.array(curves[judge]["outside"]) > curves[judge]["threshold"]
     groups = {
-        "out of distribution, detected": outside[detected], "out of distribution, missed": outside[~detected],
+        "out of distribution, detected": outside[detected],
+        "out of distribution, missed": outside[~detected],
         "in distribution": inside,
-    }  # fmt: skip
+    }
     for name, rows in groups.items():
         if len(rows):
             guesses = attack.restored(experiment.seen(how, rows), rows)
@@ -234,17 +242,28 @@ def _strangers(experiment: Experiment, reader: Reader, near: Read, far: Read) ->
     if reader.name == "dlib":  # the paper's distance is one of dlib's embeddings, and of no others
         threshold, note = REVELIO.detection["threshold"], "the paper's threshold"
         right = (least > threshold) == (np.arange(len(least)) >= len(mine))
-        trials.append(Trial(*head, AT_PAPER, (
-            Figure("threshold", threshold, note=note),
-            Sample(far.people, bootstrap).share("TPR", theirs > threshold, note),
-            Sample(near.people, bootstrap).share("FPR", mine > threshold, note),
-            Sample(both.people, bootstrap).share("accuracy", right, note),
-            figures["AUC"],
-        )))  # fmt: skip
+        trials.append(
+            Trial(
+                *head,
+                AT_PAPER,
+                (
+                    Figure("threshold", threshold, note=note),
+                    Sample(far.people, bootstrap).share("TPR", theirs > threshold, note),
+                    Sample(near.people, bootstrap).share("FPR", mine > threshold, note),
+                    Sample(both.people, bootstrap).share("accuracy", right, note),
+                    figures["AUC"],
+                ),
+            )
+        )
     return trials, {
-        "TPR": curve.tpr.tolist(), "FPR": curve.fpr.tolist(), "AUC": curve.auc, "threshold": threshold, "note": note,
-        "inside": mine.tolist(), "outside": theirs.tolist(),
-    }  # fmt: skip
+        "TPR": curve.tpr.tolist(),
+        "FPR": curve.fpr.tolist(),
+        "AUC": curve.auc,
+        "threshold": threshold,
+        "note": note,
+        "inside": mine.tolist(),
+        "outside": theirs.tolist(),
+    }
 
 
 def fine_tuning(experiment: Experiment) -> Outcome:
@@ -291,9 +310,16 @@ def _fine_tuned(experiment: Experiment, attack: Opponent, how: Treatment) -> tup
 
 
 def _trained_on(
-    experiment: Experiment, attack: Opponent, how: Treatment, learnt: Rows, seen: Faces, rows: Rows, steps: int,
-    lr: float, which: Which,
-) -> Faces:  # fmt: skip
+    experiment: Experiment,
+    attack: Opponent,
+    how: Treatment,
+    learnt: Rows,
+    seen: Faces,
+    rows: Rows,
+    steps: int,
+    lr: float,
+    which: Which,
+) -> Faces:
     bench = experiment.bench
     key = ["trained on", *attack.mark, how.mark, learnt.tolist(), steps, lr, which, content(seen)]
 
@@ -317,9 +343,14 @@ def kernel(experiment: Experiment) -> Outcome:
     learnt, chosen, tested = (part.images for part in parts)
     kernels = tuple(range(1, max(3, scaled_kernel(REVELIO.largest_kernel, size)) + 1, 2))
     estimator = KernelEstimator.train(
-        learnt, kernels, validation=chosen, seed=paper.seed, progress=experiment.progress,
-        network=paper.estimator_network, weights=paper.estimator_weights or None,
-    )  # fmt: skip
+        learnt,
+        kernels,
+        validation=chosen,
+        seed=paper.seed,
+        progress=experiment.progress,
+        network=paper.estimator_network,
+        weights=paper.estimator_weights or None,
+    )
     true = np.repeat(kernels, len(tested))
     found = np.concatenate([estimator.estimate(blurred(tested, one)) for one in kernels])
     error, scale = float(np.abs(true - found).mean()), REVELIO.size / size
@@ -338,12 +369,17 @@ def kernel(experiment: Experiment) -> Outcome:
         more.append(
             {"": f"here, of “{label}”", column: answered, "photos": str(len(tested)), "estimator": estimator.network}
         )
-    out = Outcome(facts={
-        "row": {column: text, "photos": photos, "estimator": estimator.network}, "more": more,
-        "kernels": list(kernels), "error": error, "scale": scale,
-        "confusion": [[int(((true == a) & (found == b)).sum()) for b in kernels] for a in kernels],
-        "chosen rightly": {},
-    })  # fmt: skip
+    out = Outcome(
+        facts={
+            "row": {column: text, "photos": photos, "estimator": estimator.network},
+            "more": more,
+            "kernels": list(kernels),
+            "error": error,
+            "scale": scale,
+            "confusion": [[int(((true == a) & (found == b)).sum()) for b in kernels] for a in kernels],
+            "chosen rightly": {},
+        }
+    )
     for number, level in enumerate(BLURS):
         experiment.report(number, len(BLURS), f"{paper.restorer[0]} against {level} blur, kernel estimated")
         _not_told(experiment, estimator, level, out)
@@ -443,7 +479,12 @@ def _adapted(experiment: Experiment, attack: Opponent, learnt: Treatment, seen: 
 
 
 MAKE: dict[str, Callable[[Experiment], Outcome]] = {
-    "base": base, "retrieval": retrieval, "fine-tuning": fine_tuning, "kernel": kernel, "sweep": sweep,
-    "defences": defences, "ood": ood,
-}  # fmt: skip
+    "base": base,
+    "retrieval": retrieval,
+    "fine-tuning": fine_tuning,
+    "kernel": kernel,
+    "sweep": sweep,
+    "defences": defences,
+    "ood": ood,
+}
 """Part of `ficgan.lab.papers.revelio.PARTS` → what runs it."""

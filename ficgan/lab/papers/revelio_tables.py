@@ -26,9 +26,12 @@ from ficgan.lab.stored import png, write_file
 
 Outcomes = Mapping[str, Outcome]
 MEASURES = {
-    "PSNR": ("PSNR", "PSNR"), "SSIM": ("SSIM", "SSIM"), "LPIPS": ("LPIPS", "LPIPS-like (SqueezeNet)"),
-    "IDD": ("IDD", "IDD"), "FID": ("FID", "FD-like (SqueezeNet)"),
-}  # fmt: skip
+    "PSNR": ("PSNR", "PSNR"),
+    "SSIM": ("SSIM", "SSIM"),
+    "LPIPS": ("LPIPS", "LPIPS-like (SqueezeNet)"),
+    "IDD": ("IDD", "IDD"),
+    "FID": ("FID", "FD-like (SqueezeNet)"),
+}
 """The paper's column → our metric where its network is here, and else the stand-in."""
 _NOT_ASKED = "not run: part {} was not asked for"
 _ADDED = (*CONTROLS, CHANCE, POSITIVE, NOT_TOLD)
@@ -39,15 +42,23 @@ _SHOWN, _GAP = 128, 4  # Side of a picture in a strip, and the space between two
 def revelio_caveats(paper: RevelioPaper, facts: Row, world: Row, outcomes: Outcomes) -> list[str]:
     """What is not as in the paper: sentences that stand before the tables."""
     holds = {
-        "size": True, "closed": True, "attackers": True, "programs": True, "judges": "dlib" not in paper.judges,
-        "scaled": paper.size != REVELIO.size, "few": world["closed"]["images"] < 30,
+        "size": True,
+        "closed": True,
+        "attackers": True,
+        "programs": True,
+        "judges": "dlib" not in paper.judges,
+        "scaled": paper.size != REVELIO.size,
+        "few": world["closed"]["images"] < 30,
         "tuned": "fine-tuning" in outcomes and paper.fine_tuned < world["closed"]["images"],
-    }  # fmt: skip
+    }
     values = {
-        "name": facts["name"], "px": paper.size, "ours": world, "photos": paper.fine_tuned,
+        "name": facts["name"],
+        "px": paper.size,
+        "ours": world,
+        "photos": paper.fine_tuned,
         "attackers": "; ".join(f"{label} = {spec}" for label, spec in paper.named),
         "judges": ", ".join(map(without_folder, paper.judges)),
-    }  # fmt: skip
+    }
     return [text(REVELIO, REVELIO.caveats[key], **values) for key, said in holds.items() if said]
 
 
@@ -77,14 +88,16 @@ def revelio_tables(paper: RevelioPaper, outcomes: Outcomes) -> list[Row]:
         "kernel": found.kernel(),
         "sweep": swept(SWEPT, ("kernel at 256 px", "method"), ("seen by", "attacker")),
         "transfer": swept(parts.TRANSFERRED, ("blur", "method")),
-        "defences": found.rows("defences", parts.DEFENDED, REVELIO.defences.rows, by_method=True) + [
+        "defences": found.rows("defences", parts.DEFENDED, REVELIO.defences.rows, by_method=True)
+        + [
             _measured({"defence": f"{one.method}, not restored", "judge": one.recogniser}, one, ira=True)
-            for one in found.trials("defences", parts.DEFENDED) if one.attacker == parts.BARE
+            for one in found.trials("defences", parts.DEFENDED)
+            if one.attacker == parts.BARE
         ],
         "adaptive": found.rows("defences", parts.ADAPTED, adapted, by_method=True),
         "detection": found.detected(),
         "open_world": found.rows("ood", OPEN, REVELIO.open_world.rows),
-    }  # fmt: skip
+    }
     values = {"right": right, "attackers": attackers, "trainings": trainings, "adapt_epochs": paper.adapt_epochs}
     return [table(REVELIO, key, some, **values) for key, some in rows.items()]
 
@@ -165,9 +178,11 @@ class _Tables:
         column = "mean absolute error, pixels of 256"
         empty = {column: _NOT_ASKED.format("kernel"), "photos": "–", "estimator": "–"}
         paper = {
-            "": "paper", column: f"{REVELIO.kernel_error:g}",
-            "photos": "800 to learn, 100 to choose, 100 to test", "estimator": "EfficientNetV2 Large, regression",
-        }  # fmt: skip
+            "": "paper",
+            column: f"{REVELIO.kernel_error:g}",
+            "photos": "800 to learn, 100 to choose, 100 to test",
+            "estimator": "EfficientNetV2 Large, regression",
+        }
         return [{"": "here", **facts.get("row", empty)}, paper, *facts.get("more", [])]
 
     def detected(self) -> list[Row]:
@@ -295,9 +310,12 @@ def _detection(outcome: Outcome, canvas: Any) -> None:
     axes.plot(theirs["FPR"], theirs["TPR"], "k*", markersize=9, label=f"the paper at d = {theirs['threshold']:g}")
     axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle=":")
     axes.set(
-        xlabel="known people called strangers (FPR)", ylabel="strangers called strangers (TPR)", xlim=(-0.02, 1.02),
-        ylim=(-0.02, 1.02), title="Open world: strangers detected",
-    )  # fmt: skip
+        xlabel="known people called strangers (FPR)",
+        ylabel="strangers called strangers (TPR)",
+        xlim=(-0.02, 1.02),
+        ylim=(-0.02, 1.02),
+        title="Open world: strangers detected",
+    )
     axes.legend(fontsize=8)
     axes.grid(alpha=0.3)
 
@@ -311,9 +329,10 @@ def _confusion(outcome: Outcome, canvas: Any) -> None:
     image = axes.imshow(counts / counts.sum(1, keepdims=True).clip(1), cmap="cividis", vmin=0, vmax=1, extent=extent)
     canvas.colorbar(image, ax=axes, label="share of the photos")
     axes.set(
-        xlabel="estimated kernel, px of the crop", ylabel="kernel that blurred it",
+        xlabel="estimated kernel, px of the crop",
+        ylabel="kernel that blurred it",
         title=f"mean absolute error {error:.2f} px ({error * scale:.2f} of 256)",
-    )  # fmt: skip
+    )
 
 
 def _sweep(outcome: Outcome, canvas: Any) -> None:

@@ -21,9 +21,14 @@ from ficgan.lab.stored import data_url, write_file
 from ficgan.records.sidecars import Record, read_folder
 
 TABLES = {
-    "ranking": tables.ranking, "risks": tables.risks, "privacy": tables.privacy, "utility": tables.utility,
-    "groups": tables.groups, "given-back": tables.given_back, "retrieved": tables.retrieved,
-}  # fmt: skip
+    "ranking": tables.ranking,
+    "risks": tables.risks,
+    "privacy": tables.privacy,
+    "utility": tables.utility,
+    "groups": tables.groups,
+    "given-back": tables.given_back,
+    "retrieved": tables.retrieved,
+}
 SMALL = 20  # Shorter side of a face's box, pixels, below which detectors miss many: the measured limit of recall .93.
 COLUMNS = 8  # Of a table of attackers: so many fit a laptop's width.
 TRADED = ("attributes-balanced", "smile-r", "ssim")
@@ -31,9 +36,13 @@ TRADED = ("attributes-balanced", "smile-r", "ssim")
 
 
 def write_report(
-    results: Results, out: Path, *, sidecars: Path | None = None, pictures: Sequence[Path] = (),
+    results: Results,
+    out: Path,
+    *,
+    sidecars: Path | None = None,
+    pictures: Sequence[Path] = (),
     published: Sequence[dict[str, Any]] = (),
-) -> list[Path]:  # fmt: skip
+) -> list[Path]:
     """Write the page, its plots, tables and JSON; returns the files, `report.html` first.
 
     `sidecars` of `ficgan deid` are summed up, too; `published` tables are {"title", "rows", "note"}.
@@ -44,22 +53,39 @@ def write_report(
     rows = {name: make(results) for name, make in TABLES.items()}
     ranking = {name: tables.ranking_to_read(some) for name, some in _by_set(rows["ranking"]).items()}
     page = render(
-        "page.html.j2", results=results, ranking=ranking, risks=_by_set(rows["risks"]),
-        matrix=_matrix(results), given_back=rows["given-back"], retrieved=rows["retrieved"],
-        utility=_by_metric(rows["utility"]), groups=_group_tables(results), controls=_controls(results),
-        data=_sets(results), methods=_methods(results), plots=inlined(plots), sheets=shown, account=account,
-        small=SMALL, published=published, spelt=lambda value: "" if value is None else value,
+        "page.html.j2",
+        results=results,
+        ranking=ranking,
+        risks=_by_set(rows["risks"]),
+        matrix=_matrix(results),
+        given_back=rows["given-back"],
+        retrieved=rows["retrieved"],
+        utility=_by_metric(rows["utility"]),
+        groups=_group_tables(results),
+        controls=_controls(results),
+        data=_sets(results),
+        methods=_methods(results),
+        plots=inlined(plots),
+        sheets=shown,
+        account=account,
+        small=SMALL,
+        published=published,
+        spelt=lambda value: "" if value is None else value,
         refused=[row for row in rows["privacy"] if row["value"] is None],
         kinds_known=any("within kind" in row for row in rows["ranking"]),
-    )  # fmt: skip
+    )
     more = {"tables/ranking.md": tables.to_markdown(rows["ranking"])} if rows["ranking"] else {}
     return write_pages(out, page, results, rows, plots, more)
 
 
 def write_pages(
-    out: Path, page: str, results: Results, rows: Mapping[str, Sequence[Row]], plots: Mapping[str, Sequence[Path]],
+    out: Path,
+    page: str,
+    results: Results,
+    rows: Mapping[str, Sequence[Row]],
+    plots: Mapping[str, Sequence[Path]],
     more: Mapping[str, str] | None = None,
-) -> list[Path]:  # fmt: skip
+) -> list[Path]:
     """Write page, results and tables; returns all files of a report with its plots, the page first."""
     texts = {"report.html": page, "report.json": results.to_json()}
     texts |= {f"tables/{name}.csv": tables.to_csv(some) for name, some in rows.items() if some}
@@ -72,9 +98,12 @@ def render(template: str, **values: Any) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
-        loader=PackageLoader("ficgan.lab.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        loader=PackageLoader("ficgan.lab.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
         lstrip_blocks=True,
-    )  # fmt: skip
+    )
     return environment.get_template(template).render(**values)
 
 
@@ -96,9 +125,12 @@ def sheets(results: Results, folders: Sequence[Path]) -> dict[str, list[str]]:
 
 
 def save_plot(
-    stem: Path, draw: Callable[[Any], bool | None], size: tuple[float, float], *,
+    stem: Path,
+    draw: Callable[[Any], bool | None],
+    size: tuple[float, float],
+    *,
     layout: Literal["constrained"] | None = "constrained",
-) -> list[Path]:  # fmt: skip
+) -> list[Path]:
     """A plot as PNG and SVG at `stem`; no files where `draw` returns False."""
     from matplotlib.figure import Figure as Canvas
 
@@ -170,22 +202,34 @@ def _sets(results: Results) -> list[Row]:
     rows = []
     for name, facts in results.sets.items():
         split = (str(facts["split"]["parts"][part]["people"]) for part in ("background", "attacker", "probe"))
-        rows.append({
-            "set": name, "images": facts["faces"], "people": facts["people"],
-            "not acquired in the source": len(facts["failures_to_acquire"]),
-            "split (people: background / attacker / tested)": " / ".join(split), "crop, px": facts["size"],
-            "context": facts["context"], "terms": facts["licence"] or "not stated",
-            "pixels, sha256": f"{facts['pixels'][:16]}…",
-        })  # fmt: skip
+        rows.append(
+            {
+                "set": name,
+                "images": facts["faces"],
+                "people": facts["people"],
+                "not acquired in the source": len(facts["failures_to_acquire"]),
+                "split (people: background / attacker / tested)": " / ".join(split),
+                "crop, px": facts["size"],
+                "context": facts["context"],
+                "terms": facts["licence"] or "not stated",
+                "pixels, sha256": f"{facts['pixels'][:16]}…",
+            }
+        )
     return rows
 
 
 def _controls(results: Results) -> list[Row]:
     return [
-        {"set": one.set, "judge": one.judge, "control": one.name, "rank-1": f"{one.value:.3f}",
-         "must be at": one.expected, "holds": one.holds}
+        {
+            "set": one.set,
+            "judge": one.judge,
+            "control": one.name,
+            "rank-1": f"{one.value:.3f}",
+            "must be at": one.expected,
+            "holds": one.holds,
+        }
         for one in controls(results)
-    ]  # fmt: skip
+    ]
 
 
 def _methods(results: Results) -> list[Row]:
@@ -412,12 +456,16 @@ def _add(account: Account, sidecar: Record) -> None:
     by_action = record.get("faces_by_action", {})
     account.files.append(
         {
-            "file": name, "input sha256": record.get("input_sha256", ""), "output sha256": record.get("sha256", ""),
-            "ficgan": record.get("ficgan", ""), "mode": record.get("mode", ""),
+            "file": name,
+            "input sha256": record.get("input_sha256", ""),
+            "output sha256": record.get("sha256", ""),
+            "ficgan": record.get("ficgan", ""),
+            "mode": record.get("mode", ""),
             "faces": sum(by_action.values()) if sidecar.is_film else len(sidecar.faces),
-            "detector": record.get("detector", ""), "gate": record.get("gate") or "none",
+            "detector": record.get("detector", ""),
+            "gate": record.get("gate") or "none",
         }
-    )  # fmt: skip
+    )
     for face in sidecar.faces:
         account.faces[face["action"]] += 1
         x0, y0, x1, y1 = face["box"]

@@ -107,13 +107,22 @@ def headlines(results: Results) -> list[Headline]:
             by_judge = [each for each in here if region is not None and each.recogniser == region.recogniser]
             out.append(
                 Headline(
-                    name, method, trial, None if trial is None else figure(trial.figures, IDENTIFIES),
-                    None if region is None else figure(region.figures, IDENTIFIES), region, bound,
+                    name,
+                    method,
+                    trial,
+                    None if trial is None else figure(trial.figures, IDENTIFIES),
+                    None if region is None else figure(region.figures, IDENTIFIES),
+                    region,
+                    bound,
                     next((_rank(each) for each in by_judge if each.scenario == "clear"), None),
-                    None if region is None else value_of(region.figures, "chance"), _surroundings(by_judge),
-                    utilities.get((name, method)), tuple(ordered), tuple(alone), _within_kind(of_method),
+                    None if region is None else value_of(region.figures, "chance"),
+                    _surroundings(by_judge),
+                    utilities.get((name, method)),
+                    tuple(ordered),
+                    tuple(alone),
+                    _within_kind(of_method),
                 )
-            )  # fmt: skip
+            )
     order = list(results.sets)
     unknown = float("inf")  # not safe
     shown = ((head, [unknown if f is None else f.value or 0.0 for f in (head.region, head.figure)]) for head in out)
@@ -265,9 +274,11 @@ def _within_kind_cells(trials: Sequence[Trial]) -> Row:
         return {}
     first = figure(trials[0].figures, WITHIN_KIND)
     cells = {
-        "within kind": spelled(first), "naive rank-1": spelled(figure(trials[0].figures, IDENTIFIES)),
-        _KIND_JUDGE: trials[0].recogniser, "n within kind": "" if first is None else str(first.n),
-    }  # fmt: skip
+        "within kind": spelled(first),
+        "naive rank-1": spelled(figure(trials[0].figures, IDENTIFIES)),
+        _KIND_JUDGE: trials[0].recogniser,
+        "n within kind": "" if first is None else str(first.n),
+    }
     by_judge = {f"{_KIND_BY_JUDGE}{each.recogniser}": spelled(figure(each.figures, WITHIN_KIND)) for each in trials}
     return {**cells, **by_judge}
 
@@ -303,18 +314,24 @@ def ranking_to_read(rows: Sequence[Row]) -> list[Row]:
     useful = [name for name in SHOWN_ON_PAGE if any(not row.get(name, "refused").startswith("refused") for row in rows)]
     return [
         {
-            "rank": row["rank"], "method": row["method"], **kin(row),
+            "rank": row["rank"],
+            "method": row["method"],
+            **kin(row),
             "replaced region": (
-                row["replaced region"], by(row, "its attacker", "its judge", f"n = {row['n']}"), *others(row, _BY_JUDGE)
+                row["replaced region"],
+                by(row, "its attacker", "its judge", f"n = {row['n']}"),
+                *others(row, _BY_JUDGE),
             ),
             "surroundings alone": (
-                row["surroundings alone"], row["surroundings alone"] and row["its judge"], *others(row, _ALONE_BY_JUDGE)
+                row["surroundings alone"],
+                row["surroundings alone"] and row["its judge"],
+                *others(row, _ALONE_BY_JUDGE),
             ),
             "whole picture": (row["whole picture"], by(row, "attacker", "judge")),
             **{name: row[name] for name in useful if name in row},
         }
         for row in rows
-    ]  # fmt: skip
+    ]
 
 
 def _attacker(trial: Trial | None) -> str:
@@ -403,16 +420,24 @@ def _worst(found: Sequence[Figure], risk: str) -> str:
 
 def _trial_cells(trial: Trial) -> Row:
     return {
-        "set": trial.set, "method": trial.method, "scenario": trial.scenario, "attacker": trial.attacker,
+        "set": trial.set,
+        "method": trial.method,
+        "scenario": trial.scenario,
+        "attacker": trial.attacker,
         "judge": trial.recogniser,
-    }  # fmt: skip
+    }
 
 
 def _figure_cells(each: Figure) -> Row:
     return {
-        "metric": each.metric, "value": each.value, "low": each.low, "high": each.high, "n": each.n, "unit": each.unit,
+        "metric": each.metric,
+        "value": each.value,
+        "low": each.low,
+        "high": each.high,
+        "n": each.n,
+        "unit": each.unit,
         "note": each.note,
-    }  # fmt: skip
+    }
 
 
 # -- text -------------------------------------------------------------------------------------------------------------

@@ -24,8 +24,16 @@ from ficgan.images import atomic_write
 from ficgan.lab.sets.faceset import FaceSet, Split, open_set, split, without_repeats
 
 __all__ = [
-    "FaceSet", "Prepared", "Quick", "Split", "default_detector", "open_set", "prepare", "split", "without_repeats",
-]  # fmt: skip
+    "FaceSet",
+    "Prepared",
+    "Quick",
+    "Split",
+    "default_detector",
+    "open_set",
+    "prepare",
+    "split",
+    "without_repeats",
+]
 
 Image = NDArray[np.uint8]
 Box = tuple[int, int, int, int]
@@ -119,10 +127,14 @@ class Prepared:
         """The set in a report: its source, faces, people, failures to acquire; JSON-ready."""
         people = np.zeros(0) if self.faces.people is None else self.faces.people
         return {
-            **self.source, "faces": len(self), "people": len(np.unique(people[people >= 0])),
-            "failures_to_acquire": [list(pair) for pair in self.missed], "cut_by_the_border": len(self.cut),
-            "region": list(self.region), "pixels": self.digest,
-        }  # fmt: skip
+            **self.source,
+            "faces": len(self),
+            "people": len(np.unique(people[people >= 0])),
+            "failures_to_acquire": [list(pair) for pair in self.missed],
+            "cut_by_the_border": len(self.cut),
+            "region": list(self.region),
+            "pixels": self.digest,
+        }
 
 
 @dataclass
@@ -148,10 +160,16 @@ def default_detector() -> FaceDetector:
 
 
 def prepare(
-    faceset: FaceSet, *, size: int = 128, context: float = 1.0, detector: FaceDetector | None = None,
-    alignment: Alignment | None = None, aligned: bool = False, cache: Path | None = None,
+    faceset: FaceSet,
+    *,
+    size: int = 128,
+    context: float = 1.0,
+    detector: FaceDetector | None = None,
+    alignment: Alignment | None = None,
+    aligned: bool = False,
+    cache: Path | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> Prepared:  # fmt: skip
+) -> Prepared:
     """Aligned crops of a set; images in which no face is acquired are listed (Fantômas, §7.3).
 
     Args:
@@ -166,9 +184,11 @@ def prepare(
     region = (margin, margin, size - margin, size - margin)
     detector = None if aligned else detector or default_detector()
     how = {
-        "size": size, "region": list(region), "alignment": alignment_name(alignment),
+        "size": size,
+        "region": list(region),
+        "alignment": alignment_name(alignment),
         "detector": None if detector is None else detector.name,
-    }  # fmt: skip
+    }
     inner = getattr(detector, "detector", detector)
     key = _key(faceset, {**how, "threshold": getattr(inner, "threshold", None), "placed": asdict(alignment)})
     crops = _read_crops(cache, key)
@@ -183,9 +203,15 @@ def prepare(
         raise InputError(f"no face was acquired in {len(faceset)} images of {faceset.name}; the first: {missed[0][1]}")
     found = faceset.take(crops.rows)
     return Prepared(
-        Faces(crops.images, found.names, crops.landmarks, found.people), region, crops.rows, found.attributes,
-        found.groups, missed, tuple(faceset.names[row] for row in crops.rows[crops.cut]), {**faceset.facts(), **how},
-    )  # fmt: skip
+        Faces(crops.images, found.names, crops.landmarks, found.people),
+        region,
+        crops.rows,
+        found.attributes,
+        found.groups,
+        missed,
+        tuple(faceset.names[row] for row in crops.rows[crops.cut]),
+        {**faceset.facts(), **how},
+    )
 
 
 def _check(faceset: FaceSet, size: int, context: float, aligned: bool, alignment: Alignment) -> None:
@@ -215,9 +241,13 @@ class _Crops(NamedTuple):
 
 
 def _cut(
-    faceset: FaceSet, size: int, region: Box, detector: FaceDetector | None, alignment: Alignment,
+    faceset: FaceSet,
+    size: int,
+    region: Box,
+    detector: FaceDetector | None,
+    alignment: Alignment,
     progress: Callable[[int, int], None] | None,
-) -> _Crops:  # fmt: skip
+) -> _Crops:
     images = np.empty((len(faceset), size, size, 3), np.uint8)
     landmarks = np.empty((len(faceset), 5, 2), np.float32)
     rows: list[int] = []

@@ -73,11 +73,14 @@ class FaceSet:
         """The images at `rows`, in that order."""
         index = np.asarray(rows, np.int64)
         return replace(
-            self, blobs=tuple(self.blobs[i] for i in index), names=tuple(self.names[i] for i in index),
-            people=self.people[index], attributes={name: values[index] for name, values in self.attributes.items()},
+            self,
+            blobs=tuple(self.blobs[i] for i in index),
+            names=tuple(self.names[i] for i in index),
+            people=self.people[index],
+            attributes={name: values[index] for name, values in self.attributes.items()},
             groups={name: tuple(values[i] for i in index) for name, values in self.groups.items()},
             splits=None if self.splits is None else tuple(self.splits[i] for i in index),
-        )  # fmt: skip
+        )
 
     def only(self, split: str) -> FaceSet:
         """The images of one part of the set's own division."""
@@ -94,17 +97,29 @@ class FaceSet:
             for name, values in sorted(self.groups.items())
         }
         return {
-            "name": self.name, "layout": self.layout, "images": len(self), "identities": self.identities,
-            "images_of_unknown_people": int((self.people < 0).sum()), "attributes": sorted(self.attributes),
-            "groups": groups, "repeated_files": sum(len(names) - 1 for names in self.repeated), "licence": self.licence,
+            "name": self.name,
+            "layout": self.layout,
+            "images": len(self),
+            "identities": self.identities,
+            "images_of_unknown_people": int((self.people < 0).sum()),
+            "attributes": sorted(self.attributes),
+            "groups": groups,
+            "repeated_files": sum(len(names) - 1 for names in self.repeated),
+            "licence": self.licence,
             "digest": self.digest,
-        }  # fmt: skip
+        }
 
 
 def open_set(
-    path: Path | str, *, layout: str = "auto", labels: Path | str | None = None, identity: str | None = None,
-    name: str | None = None, limit_people: int | None = None, images_per_person: int | None = None,
-) -> FaceSet:  # fmt: skip
+    path: Path | str,
+    *,
+    layout: str = "auto",
+    labels: Path | str | None = None,
+    identity: str | None = None,
+    name: str | None = None,
+    limit_people: int | None = None,
+    images_per_person: int | None = None,
+) -> FaceSet:
     """Open a folder, zip or tar of face images, or a folder of such archives, as it was downloaded.
 
     Args:
@@ -136,10 +151,17 @@ def open_set(
     if not names:
         raise InputError(f"{path} has no image of layout {chosen.name}, {chosen.what}")
     faces = FaceSet(
-        name or path.absolute().stem, chosen.name, tuple(blobs[each] for each in names), names, known.people,
-        known.categories.attributes, known.categories.groups, known.splits, known.licence or _licence(path),
+        name or path.absolute().stem,
+        chosen.name,
+        tuple(blobs[each] for each in names),
+        names,
+        known.people,
+        known.categories.attributes,
+        known.categories.groups,
+        known.splits,
+        known.licence or _licence(path),
         agreed(recorded([path])),
-    )  # fmt: skip
+    )
     keep = np.ones(len(faces), bool)
     if limit_people is not None:
         who, images = np.unique(faces.people[faces.people >= 0], return_counts=True)
@@ -235,9 +257,15 @@ class Split:
 
 
 def split(
-    people: NDArray[np.integer] | Sequence[int], *, background: int = 200, attacker: int = 4500, test: int = 300,
-    enrolment: float = 0.75, seed: int = 0, names: Sequence[str] | None = None,
-) -> Split:  # fmt: skip
+    people: NDArray[np.integer] | Sequence[int],
+    *,
+    background: int = 200,
+    attacker: int = 4500,
+    test: int = 300,
+    enrolment: float = 0.75,
+    seed: int = 0,
+    names: Sequence[str] | None = None,
+) -> Split:
     """Draw people for background, attacker and evaluation from those with the most images (Fantômas, §7.3, §7.4).
 
     Args:
@@ -254,9 +282,13 @@ def split(
     gallery, probe = _enrol(drawn["test"], people, enrolment, seed)
     unused = np.setdiff1d(np.arange(len(people)), np.concatenate([*sides, gallery, probe]))
     how = {
-        "seed": seed, "enrolment": enrolment, "wanted": wanted, "scale": scale,
-        "people_with_one_image": int((counts == 1).sum()), "images_of_unknown_people": int((people < 0).sum()),
-    }  # fmt: skip
+        "seed": seed,
+        "enrolment": enrolment,
+        "wanted": wanted,
+        "scale": scale,
+        "people_with_one_image": int((counts == 1).sum()),
+        "images_of_unknown_people": int((people < 0).sum()),
+    }
     return written(Split(sides[0], sides[1], gallery, probe, unused), people, how, names)
 
 

@@ -171,10 +171,12 @@ def _celeba_labels(files: Mapping[str, Path], names: Sequence[str]) -> Labels:
             continue
         labels = (Labels.read(path) if path.suffix == ".txt" else _celeba_csv(path)).match(names, source=str(path))
         merged = replace(
-            merged, people=merged.people if labels.people is None else labels.people,
+            merged,
+            people=merged.people if labels.people is None else labels.people,
             attributes=labels.attributes if labels.attribute_names else merged.attributes,
-            attribute_names=labels.attribute_names or merged.attribute_names, splits=labels.splits or merged.splits,
-        )  # fmt: skip
+            attribute_names=labels.attribute_names or merged.attribute_names,
+            splits=labels.splits or merged.splits,
+        )
     return merged
 
 
@@ -394,12 +396,16 @@ _ALL = (
     Layout("celeba", "img_align_celeba/000001.jpg, identity_CelebA.txt, list_attr_celeba.txt", _is_celeba, _celeba),
     Layout("csv", "images and a CSV with the columns file and person", lambda f: f.table is not None, _csv),
     Layout(
-        "lfw", "Name/Name_0001.jpg", lambda f: f.all_match(r"/([^/]+)/\1_\d{4}\.\w+$"),
+        "lfw",
+        "Name/Name_0001.jpg",
+        lambda f: f.all_match(r"/([^/]+)/\1_\d{4}\.\w+$"),
         lambda f: Known(_numbered(PurePosixPath(name).name.rpartition("_")[0] for name in f.names)),
     ),
     Layout("london", "001_neutral.jpg and a CSV with a row per person", _is_london, _london),
     Layout(
-        "att", "s1/1.pgm", _is_att,
+        "att",
+        "s1/1.pgm",
+        _is_att,
         _by_folder("AT&T (ORL) Database of Faces: free with credit to AT&T Laboratories Cambridge", "s"),
     ),
     Layout(
@@ -410,8 +416,10 @@ _ALL = (
         _by_folder("DigiFace-1M: non-commercial research only"),
     ),
     Layout(
-        "folders", "a folder per person", lambda f: all("/" in name for name in f.names),
+        "folders",
+        "a folder per person",
+        lambda f: all("/" in name for name in f.names),
         lambda f: _of_labels(Labels.from_folders(f.names)),
     ),
-)  # fmt: skip
+)
 LAYOUTS: dict[str, Layout] = {layout.name: layout for layout in _ALL}  # By name, in the order in which they are tried

@@ -151,14 +151,24 @@ def _caveats(config: StudyConfig, whole: Scenes, evaluation: Scenes) -> list[str
     classes, faced = len(whole.classes), {scene.label for scene in whole.items if len(scene.boxes)}
     few = classes < _FEW_CLASSES
     holds = {
-        "seeds": True, "mark": len(faced) < classes and few and not config.decoys, "few classes": few,
-        "decoys": config.decoys, "epochs": config.epochs < StudyConfig.model_fields["epochs"].default,
-        "not ImageNet": classes != 1000, "transfer": config.transfer,
-    }  # fmt: skip
+        "seeds": True,
+        "mark": len(faced) < classes and few and not config.decoys,
+        "few classes": few,
+        "decoys": config.decoys,
+        "epochs": config.epochs < StudyConfig.model_fields["epochs"].default,
+        "not ImageNet": classes != 1000,
+        "transfer": config.transfer,
+    }
     return notes(
-        "study", holds, seeds=len(config.seeds), images=len(evaluation), point=100 / len(evaluation), classes=classes,
-        faced=", ".join(whole.classes[label] for label in sorted(faced)) or "no class", epochs=config.epochs,
-    )  # fmt: skip
+        "study",
+        holds,
+        seeds=len(config.seeds),
+        images=len(evaluation),
+        point=100 / len(evaluation),
+        classes=classes,
+        faced=", ".join(whole.classes[label] for label in sorted(faced)) or "no class",
+        epochs=config.epochs,
+    )
 
 
 def per_cent(spread: Row | None, signed: bool = False) -> str:
@@ -180,11 +190,19 @@ def _faces_table(scenes: Scenes) -> Row:
     share = {title: sum(count > 0 for count in found) / len(found) for title, found in counts.items()}
     counts = {title: counts[title] for title in sorted(counts, key=lambda title: (-share[title], title))}
     counts["all"] = [count for found in counts.values() for count in found]
-    return _table("Images with faces (as Table 2)", [
-        {"class": title, "images": len(found),
-         "with faces (%)": round(100 * sum(count > 0 for count in found) / len(found), 2), "faces": sum(found)}
-        for title, found in counts.items() if found
-    ])  # fmt: skip
+    return _table(
+        "Images with faces (as Table 2)",
+        [
+            {
+                "class": title,
+                "images": len(found),
+                "with faces (%)": round(100 * sum(count > 0 for count in found) / len(found), 2),
+                "faces": sum(found),
+            }
+            for title, found in counts.items()
+            if found
+        ],
+    )
 
 
 def _accuracy_table(grid: list[Row], drops: list[Row]) -> Row:
@@ -231,10 +249,14 @@ def run_obfuscation(
 def obfuscation_tables(study: StudyResult) -> list[Row]:
     """The study's tables, then its averages and correlations with the published ones beside them."""
     tables = [
-        {"title": one["title"], "note": "Per cent; ± standard error over seeds.",
-         "rows": [{column: row.get(column, "–") for column in one["columns"]} for row in one["rows"]]}
-        for one in study.tables if one["rows"]
-    ]  # fmt: skip
+        {
+            "title": one["title"],
+            "note": "Per cent; ± standard error over seeds.",
+            "rows": [{column: row.get(column, "–") for column in one["columns"]} for row in one["rows"]],
+        }
+        for one in study.tables
+        if one["rows"]
+    ]
     rows = []
     for title, printed in PUBLISHED["drops"].items():
         kind, *rest = title.split()
@@ -343,9 +365,7 @@ def measure_areas(scenes: Scenes) -> Areas:
     return Areas(image, objects)
 
 
-def by_class(
-    cells: Sequence[Cell], scenes: Scenes, areas: Areas, network: str, before: Side, after: Side
-) -> list[Row]:
+def by_class(cells: Sequence[Cell], scenes: Scenes, areas: Areas, network: str, before: Side, after: Side) -> list[Row]:
     """A row for each class: images, share with faces, obfuscated area, and the paired drops (Table 4)."""
     pairs = _paired(cells, network, before, after)
     labels, faced, rows = scenes.labels, scenes.faced, []
@@ -375,9 +395,13 @@ def by_area(
 
 
 def correlations(
-    cells: Sequence[Cell], scenes: Scenes, shares: NDArray[np.float64], networks: Sequence[str], before: Side,
+    cells: Sequence[Cell],
+    scenes: Scenes,
+    shares: NDArray[np.float64],
+    networks: Sequence[str],
+    before: Side,
     after: Side,
-) -> Row:  # fmt: skip
+) -> Row:
     """Pearson's r of share [N] and mean drop over "classes" (as the paper), "images" and "images_with_faces"."""
     pairs = [pair for network in networks for pair in _paired(cells, network, before, after)]
     known, labels = np.isfinite(shares), scenes.labels

@@ -56,8 +56,11 @@ class TransferConfig(_Task):
     """Detection: sides of anchors, pixels at that size."""
     proposals: int = Field(1000, ge=1)  # Detection: regions that reach the head
     pretrained: tuple[Literal["none", "original", "blurred", "overlaid"], ...] = (
-        "none", "original", "blurred", "overlaid",
-    )  # fmt: skip
+        "none",
+        "original",
+        "blurred",
+        "overlaid",
+    )
 
 
 class StudyConfig(_Task):

@@ -104,10 +104,18 @@ def _narrow(classes: int) -> nn.Module:
         return nn.Sequential(BasicBlock(inside, outside, stride, shortcut))
 
     parts: OrderedDict[str, nn.Module] = OrderedDict(
-        conv1=nn.Conv2d(3, 16, 5, 2, 2, bias=False), bn1=nn.BatchNorm2d(16), relu=nn.ReLU(inplace=True),
-        maxpool=nn.MaxPool2d(3, 2, 1), layer1=stage(16, 16, 1), layer2=stage(16, 32, 2), layer3=stage(32, 64, 2),
-        layer4=stage(64, 128, 2), avgpool=nn.AdaptiveAvgPool2d(1), flatten=nn.Flatten(), fc=nn.Linear(128, classes),
-    )  # fmt: skip
+        conv1=nn.Conv2d(3, 16, 5, 2, 2, bias=False),
+        bn1=nn.BatchNorm2d(16),
+        relu=nn.ReLU(inplace=True),
+        maxpool=nn.MaxPool2d(3, 2, 1),
+        layer1=stage(16, 16, 1),
+        layer2=stage(16, 32, 2),
+        layer3=stage(32, 64, 2),
+        layer4=stage(64, 128, 2),
+        avgpool=nn.AdaptiveAvgPool2d(1),
+        flatten=nn.Flatten(),
+        fc=nn.Linear(128, classes),
+    )
     return nn.Sequential(parts)
 
 
@@ -136,10 +144,21 @@ def _tensors(path: Path) -> dict[str, Tensor]:
 Share = Callable[[float], None]  # Called with the share of the work that is done, in [0, 1]
 CELL, STATE = "study-cell", "study-state"
 _FREE = {
-    "device", "workers", "cache_gb",  # where the work runs and how much memory it may take change nothing
-    "transfer", "train_on", "evaluate_on", "seeds", "networks", "area_edges",  # these can be added to
-    "images", "annotations", "objects", "train_split", "eval_split",  # the images are in the fingerprints
-}  # fmt: skip
+    "device",
+    "workers",
+    "cache_gb",  # where the work runs and how much memory it may take change nothing
+    "transfer",
+    "train_on",
+    "evaluate_on",
+    "seeds",
+    "networks",
+    "area_edges",  # these can be added to
+    "images",
+    "annotations",
+    "objects",
+    "train_split",
+    "eval_split",  # the images are in the fingerprints
+}
 
 
 @dataclass(frozen=True)
@@ -154,10 +173,17 @@ class Recipe:
 
 
 def fit(
-    network: nn.Module, epoch: Callable[[int], Iterable[tuple[Any, Any]]],
-    loss: Callable[[nn.Module, Any, Any], Tensor], recipe: Recipe, *, seed: int, state: Path | None = None,
-    key: str = "", save_seconds: float = 60.0, progress: Share | None = None,
-) -> nn.Module:  # fmt: skip
+    network: nn.Module,
+    epoch: Callable[[int], Iterable[tuple[Any, Any]]],
+    loss: Callable[[nn.Module, Any, Any], Tensor],
+    recipe: Recipe,
+    *,
+    seed: int,
+    state: Path | None = None,
+    key: str = "",
+    save_seconds: float = 60.0,
+    progress: Share | None = None,
+) -> nn.Module:
     """Train in place, or resume a state of the same key; `epoch` gives an epoch's batches, always the same."""
     import torch
 
@@ -209,14 +235,22 @@ def _resume(network: nn.Module, optimiser: Any, path: Path | None, key: str) -> 
 
 
 def training_batches(
-    pictures: Pictures, targets: NDArray[Any], *, crop: int, min_scale: float, batch: int, seed: int, device: str,
+    pictures: Pictures,
+    targets: NDArray[Any],
+    *,
+    crop: int,
+    min_scale: float,
+    batch: int,
+    seed: int,
+    device: str,
     workers: int = 0,
-) -> Callable[[int], Iterator[tuple[Tensor, Tensor]]]:  # fmt: skip
+) -> Callable[[int], Iterator[tuple[Tensor, Tensor]]]:
     """Epoch → batches (float [B,3,crop,crop], targets [N] or [N,A]) of crops drawn by (seed, epoch, image)."""
     import torch
 
     def epoch(number: int) -> Iterator[tuple[Tensor, Tensor]]:
         order = generator(seed, "order", number).permutation(len(pictures))
+
         def view(picture: Image, row: int) -> Image:
             return random_view(picture, crop, generator(seed, "crop", number, row), min_scale)
 
@@ -259,11 +293,14 @@ def _views(
 
     loader: Any = torch.utils.data.DataLoader(
         _Views(pictures, view),  # type: ignore[arg-type]
-        batch_size=None, sampler=chunks, collate_fn=torch.from_numpy, num_workers=workers,
+        batch_size=None,
+        sampler=chunks,
+        collate_fn=torch.from_numpy,
+        num_workers=workers,
         # Forked, so that pictures already in memory are shared and nothing need be sent.
         multiprocessing_context="fork" if workers else None,
         generator=torch.Generator().manual_seed(0),  # else it would draw from the network's own
-    )  # fmt: skip
+    )
     yield from loader
 
 
@@ -382,17 +419,22 @@ class Grid:
         return Cell(network, variant, seed, path, {wanted: evaluations[wanted] for wanted in config.evaluate_on})
 
     def _learn(
-        self, model: nn.Module, network: str, variant: Variant, seed: int, state: Path, key: str,
-        progress: Share | None,
-    ) -> None:  # fmt: skip
+        self, model: nn.Module, network: str, variant: Variant, seed: int, state: Path, key: str, progress: Share | None
+    ) -> None:
         from torch.nn.functional import cross_entropy
 
         config = self.config
         self._train[variant].fill()
         batches = training_batches(
-            self._train[variant], self.train.labels, crop=config.crop, min_scale=config.min_scale, batch=config.batch,
-            seed=seed, device=self.device, workers=config.workers,
-        )  # fmt: skip
+            self._train[variant],
+            self.train.labels,
+            crop=config.crop,
+            min_scale=config.min_scale,
+            batch=config.batch,
+            seed=seed,
+            device=self.device,
+            workers=config.workers,
+        )
         rate = config.learning_rate(network)
         recipe = Recipe(config.epochs, config.drop_every, rate, config.momentum, config.weight_decay)
         loss = lambda net, images, labels: cross_entropy(net(images), labels)  # noqa: E731

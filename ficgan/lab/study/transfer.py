@@ -28,7 +28,7 @@ from ficgan.lab.study.training import (
     replace_head,
     spread,
     training_batches,
-)  # fmt: skip
+)
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -62,8 +62,7 @@ class Transfer:
             train, evaluation = halves(scenes, task.holdout, task.train_split, task.eval_split)
             self.scenes = (train.take(_some(len(train), task)), evaluation)
             self.train, self.evaluation = (
-                _Half(Pictures.of(one, "original", study.cache_gb * 2**29), one.labels)
-                for one in self.scenes
+                _Half(Pictures.of(one, "original", study.cache_gb * 2**29), one.labels) for one in self.scenes
             )
             self.outputs = len(scenes.classes)
         self.key = digest([task.model_dump(mode="json"), study.crop, study.resize, study.min_scale, data])
@@ -213,11 +212,16 @@ def make_detector(
         backbone = BackboneWithFPN(classifier, layers, widths, min(256, widths[-1] // 2))
         ratios = ((0.5, 1.0, 2.0),) * len(anchors)
         return FasterRCNN(
-            backbone, num_classes=2, min_size=size, max_size=round(size * 5 / 3),
+            backbone,
+            num_classes=2,
+            min_size=size,
+            max_size=round(size * 5 / 3),
             rpn_anchor_generator=AnchorGenerator(tuple((side,) for side in anchors), ratios),
-            rpn_pre_nms_top_n_train=2 * proposals, rpn_post_nms_top_n_train=proposals,
-            rpn_pre_nms_top_n_test=proposals, rpn_post_nms_top_n_test=proposals,
-        )  # fmt: skip
+            rpn_pre_nms_top_n_train=2 * proposals,
+            rpn_post_nms_top_n_train=proposals,
+            rpn_pre_nms_top_n_test=proposals,
+            rpn_post_nms_top_n_test=proposals,
+        )
 
 
 def detection_batches(

@@ -184,9 +184,13 @@ class _Person:
 
 
 def draw(
-    people: NDArray[np.int64], references: NDArray[np.int64], shown: NDArray[np.int64],
-    groups: Mapping[str, Sequence[str]], conditions: int, rules: Rules,
-) -> Design:  # fmt: skip
+    people: NDArray[np.int64],
+    references: NDArray[np.int64],
+    shown: NDArray[np.int64],
+    groups: Mapping[str, Sequence[str]],
+    conditions: int,
+    rules: Rules,
+) -> Design:
     """Draw the pairs, blocks and checks of a survey from people [N]; nobody is in two of them."""
     count = rules.questionnaires or conditions
     if count > conditions:
@@ -219,9 +223,12 @@ def draw(
 
 
 def _people(
-    people: NDArray[np.int64], references: NDArray[np.int64], shown: NDArray[np.int64],
-    groups: Mapping[str, Sequence[str]], rules: Rules,
-) -> tuple[list[_Person], list[str]]:  # fmt: skip
+    people: NDArray[np.int64],
+    references: NDArray[np.int64],
+    shown: NDArray[np.int64],
+    groups: Mapping[str, Sequence[str]],
+    rules: Rules,
+) -> tuple[list[_Person], list[str]]:
     rows: tuple[dict[int, list[int]], dict[int, list[int]]] = defaultdict(list), defaultdict(list)
     for photos, side in zip((references, shown), rows, strict=True):
         for row in sorted(photos.tolist()):
@@ -286,8 +293,12 @@ def _blocks(
     out: list[Pair] = []
     for block in range(conditions):
         for same in (True, False):
-            mine = [(gender, pair) for (gender, kind), pairs in found.items() if kind == same
-                    for pair in pairs[block::conditions]]  # fmt: skip
+            mine = [
+                (gender, pair)
+                for (gender, kind), pairs in found.items()
+                if kind == same
+                for pair in pairs[block::conditions]
+            ]
             sides = generator(seed, "survey sides", block, same).permutation(len(mine)) + block + same
             for (gender, (first, second)), side in zip(mine, sides.tolist(), strict=True):
                 out.append(Pair(len(out), block, first.reference, second.shown, same, gender, bool(side % 2)))
@@ -359,9 +370,12 @@ class Survey:
 
 
 def changes_of(
-    methods: Sequence[MethodConfig], reversals: Sequence[str], *, control: bool = True,
+    methods: Sequence[MethodConfig],
+    reversals: Sequence[str],
+    *,
+    control: bool = True,
     named: Sequence[MethodConfig] = (),
-) -> tuple[Change, ...]:  # fmt: skip
+) -> tuple[Change, ...]:
     """The conditions of a survey: the clear control, the anonymised, the reversed (METHOD@ATTACKER)."""
     by_title = {method.title: method for method in (*named, *methods)}
     out = [Change()] if control else []
@@ -381,10 +395,15 @@ def changes_of(
 
 
 def make_survey(
-    source: SetConfig, changes: Sequence[Change], rules: Rules, *, divided: bool = False,
-    detector: FaceDetector | None = None, store: Path | None = None,
+    source: SetConfig,
+    changes: Sequence[Change],
+    rules: Rules,
+    *,
+    divided: bool = False,
+    detector: FaceDetector | None = None,
+    store: Path | None = None,
     progress: Progress | None = None,
-) -> Survey:  # fmt: skip
+) -> Survey:
     """Draw a survey from the tested part of a face set, and make its pictures.
 
     Unless `divided`, the survey has as many people as it can be given; background and attackers get what is left.
@@ -472,9 +491,12 @@ def _settings(method: Anonymizer | None) -> dict[str, Any]:
 
 
 def _with_tokens(
-    prepared: Prepared, design: Design, conditions: tuple[Condition, ...], shown: Sequence[dict[int, Images]],
+    prepared: Prepared,
+    design: Design,
+    conditions: tuple[Condition, ...],
+    shown: Sequence[dict[int, Images]],
     rules: Rules,
-) -> Survey:  # fmt: skip
+) -> Survey:
     faces, people = prepared.faces, known(prepared.faces)
     pictures: dict[str, Picture] = {}
     pixels: dict[str, Images] = {}

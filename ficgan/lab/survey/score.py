@@ -249,19 +249,28 @@ def score_survey(
         some = votes(key, done.accepted, condition.label)
         tables.append(some.table)
         row = {
-            "label": condition.label, "method": dict(condition.method), "attacker": condition.attacker,
-            "votes": len(some), "pairs": len(some.items), "least_votes": min(some.table.sum(1).tolist(), default=0),
-            "not sure": not_sure(some, bootstrap), "as wrong": figures(some, bootstrap, unsure="wrong"),
-            "left out": figures(some, bootstrap, unsure="left out"), "agreement": krippendorff(some.table, bootstrap),
+            "label": condition.label,
+            "method": dict(condition.method),
+            "attacker": condition.attacker,
+            "votes": len(some),
+            "pairs": len(some.items),
+            "least_votes": min(some.table.sum(1).tolist(), default=0),
+            "not sure": not_sure(some, bootstrap),
+            "as wrong": figures(some, bootstrap, unsure="wrong"),
+            "left out": figures(some, bootstrap, unsure="left out"),
+            "agreement": krippendorff(some.table, bootstrap),
             "judges": {one.name: judge_figures(one, some.items, bootstrap) for one in judged},
-        }  # fmt: skip
+        }
         rows.append(row)
     judges = [{"name": one.name, "threshold": one.threshold, "metric": one.metric} for one in judged]
     tree = {
-        "participants": done.summary(), "conditions": rows,
-        "agreement": krippendorff(np.concatenate(tables), bootstrap), "judges": judges,
-        "resamples": bootstrap.resamples, "notes": [*NOTES, *key.notes],
-    }  # fmt: skip
+        "participants": done.summary(),
+        "conditions": rows,
+        "agreement": krippendorff(np.concatenate(tables), bootstrap),
+        "judges": judges,
+        "resamples": bootstrap.resamples,
+        "notes": [*NOTES, *key.notes],
+    }
     plain: dict[str, Any] = to_jsonable_python(tree)
     return plain
 
@@ -344,9 +353,7 @@ def _resampled(right: Booleans, wrong: Booleans, same: Booleans, bootstrap: Boot
     return out
 
 
-def _figures(
-    right: Booleans, wrong: Booleans, same: Booleans, bootstrap: Bootstrap, trials: int
-) -> dict[str, Figure]:
+def _figures(right: Booleans, wrong: Booleans, same: Booleans, bootstrap: Bootstrap, trials: int) -> dict[str, Figure]:
     r, w = right.sum(0), wrong.sum(0)
     whole = np.array([r[same].sum(), w[same].sum(), w[~same].sum(), r[~same].sum()], np.float64)
     # [1+R,4]: the whole first, then the resamples.
@@ -354,10 +361,12 @@ def _figures(
     tp, fn, fp, tn = counted.T
     positive, negative = int(whole[:2].sum()), int(whole[2:].sum())
     values = (
-        (_share(2 * tp, 2 * tp + fp + fn), positive + negative), (_share(2 * tp, 2 * tp + fn), positive),
-        (_share(tp + tn, counted.sum(1)), positive + negative), (_share(tp, tp + fn), positive),
+        (_share(2 * tp, 2 * tp + fp + fn), positive + negative),
+        (_share(2 * tp, 2 * tp + fn), positive),
+        (_share(tp + tn, counted.sum(1)), positive + negative),
+        (_share(tp, tp + fn), positive),
         (_share(tn, tn + fp), negative),
-    )  # fmt: skip
+    )
     out = {}
     for name, (drawn, n) in zip(METRICS, values, strict=True):
         if np.isfinite(drawn[0]):

@@ -24,9 +24,16 @@ from ficgan.pointcloud.files import columns, obj, pcd, ply
 from ficgan.pointcloud.files.columns import MAX_BYTES, MAX_POINTS, UNITS, Fields
 
 __all__ = [
-    "FORMATS", "MAX_BYTES", "MAX_POINTS", "UNITS", "Format", "check_size", "check_writable", "read_cloud",
+    "FORMATS",
+    "MAX_BYTES",
+    "MAX_POINTS",
+    "UNITS",
+    "Format",
+    "check_size",
+    "check_writable",
+    "read_cloud",
     "write_cloud",
-]  # fmt: skip
+]
 
 SMALLEST, LARGEST = 0.05, 4.0
 """Metres across: a part of a face, and a person with surroundings, among which the face is searched for."""
@@ -46,13 +53,16 @@ class Format:
 
 
 FORMATS = {
-    ".ply": Format(ply.read, ply.write), ".obj": Format(obj.read, obj.write), ".pcd": Format(pcd.read, pcd.write),
+    ".ply": Format(ply.read, ply.write),
+    ".obj": Format(obj.read, obj.write),
+    ".pcd": Format(pcd.read, pcd.write),
     **dict.fromkeys((".xyz", ".asc", ".txt"), Format(columns.read_table, columns.write_table)),
     **dict.fromkeys((".xyzn", ".xyzrgb"), Format(columns.read_table, None)),
-    ".pts": Format(columns.read_table, columns.write_pts), ".csv": Format(columns.read_table, columns.write_csv),
+    ".pts": Format(columns.read_table, columns.write_pts),
+    ".csv": Format(columns.read_table, columns.write_csv),
     ".npy": Format(columns.read_npy, columns.write_npy, points_only=True),
     ".npz": Format(columns.read_npz, columns.write_npz),
-}  # fmt: skip
+}
 """By suffix, in small letters."""
 
 

@@ -149,8 +149,13 @@ def _is_number(token: bytes) -> bool:
 
 _COMMENT = (b"#", b"//")
 _NAMES = {name: name for name in ("x", "y", "z", "r", "g", "b", "nx", "ny", "nz")} | {
-    "red": "r", "green": "g", "blue": "b", "rf": "r", "gf": "g", "bf": "b"
-}  # fmt: skip
+    "red": "r",
+    "green": "g",
+    "blue": "b",
+    "rf": "r",
+    "gf": "g",
+    "bf": "b",
+}
 
 
 def read_table(data: bytes, path: Path, notes: list[str]) -> Fields:
@@ -296,8 +301,15 @@ def read_npz(data: bytes, path: Path, notes: list[str]) -> Fields:
                     with archive.open(f"{name}.npy") as stream:
                         arrays[name] = _array(stream, f"its array {name!r}")
     except (
-        zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError, LookupError, TypeError,
-    ) as error:  # fmt: skip
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        OSError,
+        RuntimeError,
+        ValueError,
+        LookupError,
+        TypeError,
+    ) as error:
         raise InputError(f"it is damaged or truncated, or no NumPy archive ({type(error).__name__})") from error
     if "points" not in arrays:
         raise InputError("it has no array 'points'; save it with np.savez(path, points=…, colors=…, normals=…)")

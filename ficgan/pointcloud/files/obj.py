@@ -25,7 +25,7 @@ from ficgan.pointcloud.files.columns import (
     shown,
     table,
     write_rows,
-)  # fmt: skip
+)
 
 _LINE = re.compile(rb"^[ \t]*(vt|vn|v|f|usemtl|mtllib)(?:[ \t]+([^\n]*))?$", re.M)
 _CORNER = re.compile(rb"(?<!\S)(-?\d{1,18})(?:/(-?\d{1,18})?)?(?:/(-?\d{1,18})?)?(?!\S)")

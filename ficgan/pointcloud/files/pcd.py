@@ -1,5 +1,4 @@
-"""PCD (Point Cloud Library, version .7): ASCII, binary, and compressed; cells without coordinates (NaN) are left out.
-"""
+"""PCD (Point Cloud Library, version .7): ASCII, binary, and compressed; cells without coordinates are left out."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from ficgan.pointcloud.files.columns import (
     stacked,
     table,
     write_rows,
-)  # fmt: skip
+)
 
 _KINDS = {"F4": "f4", "F8": "f8"} | {f"{kind}{size}": f"{kind.lower()}{size}" for kind in "IU" for size in (1, 2, 4, 8)}
 _KEYS = {b"VERSION", b"FIELDS", b"COLUMNS", b"SIZE", b"TYPE", b"COUNT", b"WIDTH", b"HEIGHT", b"VIEWPOINT", b"POINTS"}
@@ -209,10 +208,17 @@ def write(file: BinaryIO, cloud: Cloud, binary: bool, unit: str = "m") -> None:
         arrays.append(cloud.normals.astype("f4"))
     sizes = [array.dtype.str[2:] for array in arrays for _ in range(array.shape[1])]
     lines = [
-        "VERSION 0.7", f"FIELDS {' '.join(names)}", f"SIZE {' '.join(sizes)}", f"TYPE {' '.join(['F'] * len(names))}",
-        f"COUNT {' '.join(['1'] * len(names))}", f"WIDTH {len(cloud)}", "HEIGHT 1", "VIEWPOINT 0 0 0 1 0 0 0",
-        f"POINTS {len(cloud)}", f"DATA {'binary' if binary else 'ascii'}",
-    ]  # fmt: skip
+        "VERSION 0.7",
+        f"FIELDS {' '.join(names)}",
+        f"SIZE {' '.join(sizes)}",
+        f"TYPE {' '.join(['F'] * len(names))}",
+        f"COUNT {' '.join(['1'] * len(names))}",
+        f"WIDTH {len(cloud)}",
+        "HEIGHT 1",
+        "VIEWPOINT 0 0 0 1 0 0 0",
+        f"POINTS {len(cloud)}",
+        f"DATA {'binary' if binary else 'ascii'}",
+    ]
     file.write(("\n".join(lines) + "\n").encode())
     if binary:
         file.write(row_bytes(arrays))

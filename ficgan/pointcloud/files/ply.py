@@ -27,13 +27,26 @@ from ficgan.pointcloud.files.columns import (
     stacked,
     table,
     write_rows,
-)  # fmt: skip
+)
 
 _KINDS = {
-    "char": "i1", "uchar": "u1", "short": "i2", "ushort": "u2", "int": "i4", "uint": "u4", "int8": "i1", "uint8": "u1",
-    "int16": "i2", "uint16": "u2", "int32": "i4", "uint32": "u4", "float": "f4", "double": "f8", "float32": "f4",
+    "char": "i1",
+    "uchar": "u1",
+    "short": "i2",
+    "ushort": "u2",
+    "int": "i4",
+    "uint": "u4",
+    "int8": "i1",
+    "uint8": "u1",
+    "int16": "i2",
+    "uint16": "u2",
+    "int32": "i4",
+    "uint32": "u4",
+    "float": "f4",
+    "double": "f8",
+    "float32": "f4",
     "float64": "f8",
-}  # fmt: skip
+}
 _ORDERS = {b"ascii": "", b"binary_little_endian": "<", b"binary_big_endian": ">"}
 _COLORS = (("red", "green", "blue"), ("diffuse_red", "diffuse_green", "diffuse_blue"), ("r", "g", "b"))
 _LONGEST_HEADER = 1 << 20
@@ -221,11 +234,13 @@ def write(file: BinaryIO, cloud: Cloud, binary: bool, unit: str = "m") -> None:
     if cloud.colors is not None:
         parts.append(("red green blue", cloud.colors))
     lines = [
-        "ply", f"format {'binary_little_endian' if binary else 'ascii'} 1.0", f"comment {UNIT_NAMES[unit]}",
+        "ply",
+        f"format {'binary_little_endian' if binary else 'ascii'} 1.0",
+        f"comment {UNIT_NAMES[unit]}",
         f"element vertex {len(cloud)}",
         *(f"property {names[array.dtype.str[1:]]} {name}" for three, array in parts for name in three.split()),
         "end_header",
-    ]  # fmt: skip
+    ]
     file.write(("\n".join(lines) + "\n").encode())
     arrays = [array for _, array in parts]
     if binary:

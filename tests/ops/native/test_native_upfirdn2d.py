@@ -33,10 +33,7 @@ def oracle(x, f, up, down, pad, flip, gain):
 
 def out_size(shape, f, up, down, pad):
     x0, x1, y0, y1 = pad
-    return (
-        (shape[2] * up[1] + y0 + y1 - f[0]) // down[1] + 1,
-        (shape[3] * up[0] + x0 + x1 - f[1]) // down[0] + 1,
-    )
+    return ((shape[2] * up[1] + y0 + y1 - f[0]) // down[1] + 1, (shape[3] * up[0] + x0 + x1 - f[1]) // down[0] + 1)
 
 
 def run(
