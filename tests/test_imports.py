@@ -19,11 +19,12 @@ SOURCES = sorted(
 MAPPED = ("ops", "configs", "pretrained")
 
 # Room → the rooms it may import; itself always, `cli` whatever it likes, nobody `cli`.
-LEAVES = frozenset({"errors", "config", "device", "arrays", "registry", "yaml_settings", "files", "sandbox"})
+LEAVES = frozenset({"errors", "config", "device", "arrays", "registry", "yaml_settings", "files", "sandbox", "workers"})
 ALLOWED: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "files": frozenset({"errors"}),
     "sandbox": frozenset({"errors"}),
+    "workers": frozenset({"errors"}),
     "device": frozenset({"errors"}),
     "registry": frozenset({"errors"}),
     "arrays": frozenset(),
