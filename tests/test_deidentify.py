@@ -432,7 +432,7 @@ def test_another_process_makes_the_same(photo) -> None:
         made = Deidentifier.from_pretrained(detector=Fixed([face(40, 30, 80)]), recognizer=None, **options)
         other = pickle.loads(pickle.dumps(made))
         np.testing.assert_array_equal(other(photo, key="a").image, made(photo, key="a").image)
-        assert other._photos.strict == options.get("strict", False)
+        assert other.photos.strict == options.get("strict", False)
 
 
 def test_made_of_parts_it_cannot_be_pickled_and_is_copied_as_it_is(parts, photo) -> None:
@@ -447,7 +447,7 @@ def test_a_pickle_keeps_changed_controls() -> None:
     made = Deidentifier.from_pretrained(k=500).with_controls(k=600, psi=0.4, fallback="black", attributes="Female")
     other = pickle.loads(pickle.dumps(made))
     assert (other.model.k, other.model.attributes, other.psi) == (600, "Female", 0.4)
-    assert other._photos.fallback == "black" and other.model.seed == made.model.seed
+    assert other.photos.fallback == "black" and other.model.seed == made.model.seed
 
 
 def test_arrays_pictures_and_paths(parts, photo, tmp_path) -> None:

@@ -60,7 +60,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "pointcloud": LEAVES | {"anonymizers", "images"},
     "service": LEAVES | {"records", "policy"},
     "bulk": LEAVES | {"images", "records", "deidentify", "faces", "video"},
-    "records": LEAVES | {"images", "policy", "video"},
+    "records": LEAVES | {"deidentify", "images", "policy", "video"},
     "diagnosis": LEAVES | {"ops", "models", "faces", "pretrained"},
 }
 TORCH_ONLY = ("losses",)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ficgan.errors import InputError
 from ficgan.images import MAX_PIXELS, output_suffix, read_image
-from ficgan.records.sidecars import new_photo
+from ficgan.records.sidecars import new_photo, photo_record
 from ficgan.ui.project import FaceEntry, Item, free_name
 from ficgan.ui.work import NOW, SOON, Queue, Workplace, jpeg, write_new
 
@@ -219,7 +219,7 @@ class Photos:
         place = path.relative_to(self.review.output).as_posix()
         made = new_photo(lambda image, key: result, source.read_bytes(), item.name, output=place, max_pixels=MAX_PIXELS)
         write_new(path, made.data)
-        self.work.write_sidecar(path, item, made.sidecar(place, self.work.options(item)))
+        self.work.write_sidecar(path, item, photo_record(made, place, self.work.options(item)))
         return self.review.change(number, saved=place, changed=False)
 
     def decisions(self, number: str) -> PhotoDecisions:
