@@ -15,8 +15,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ficgan.deidentify.publish import NewPhoto, new_photo
 from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.records.sidecars import NewPhoto, as_json, new_photo
+from ficgan.records.sidecars import as_json
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette

@@ -194,7 +194,7 @@ def _bound(host: str, port: int) -> Iterator[socket.socket]:
     "--port", metavar="N", type=click.IntRange(0, 65535), default=0, help="Of 127.0.0.1.  [default: a free one]"
 )
 @click.option("--browser/--no-browser", default=True, show_default=True, help="Open the page.")
-@options(opts.SEARCH[:1], opts.SEARCH[2:], opts.sandboxed(usual=True), opts.MODEL[:1], opts.MODEL[2:3], opts.MODEL[4:6])
+@options(opts.SEARCH[:2], opts.SEARCH[3:], opts.sandboxed(usual=True), opts.MODEL[:4])
 @handle_errors
 def ui(folder: Path | None, out: Path | None, project: Path | None, port: int, browser: bool, **given: Any) -> None:
     """Review and redact photos and films in the browser, on this machine alone.
@@ -260,5 +260,4 @@ def _make_engine(given: dict[str, Any], seed: int) -> Deidentifier:
     """The model, with the usual controls; the page has its own."""
     from ficgan.deidentify import Deidentifier
 
-    names = ("checkpoint", "bank", "detector", "recognizer", "thorough", "device", "precision")
-    return Deidentifier.from_pretrained(seed=seed, threshold=given["thresh"], **{name: given[name] for name in names})
+    return Deidentifier.from_pretrained(seed=seed, **given)

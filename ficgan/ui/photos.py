@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ficgan.deidentify.publish import new_photo
 from ficgan.errors import InputError
 from ficgan.images import MAX_PIXELS, output_suffix, read_image
-from ficgan.records.sidecars import new_photo, photo_record
+from ficgan.records.sidecars import photo_record
 from ficgan.ui.project import FaceEntry, Item, free_name
 from ficgan.ui.work import NOW, SOON, Queue, Workplace, jpeg, write_new
 
