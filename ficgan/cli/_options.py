@@ -105,14 +105,12 @@ MODEL = of_group(declared.Computing) + of_group(declared.Publishing, "max_megapi
 """The networks and the limits of the machine."""
 
 
-def film_check(what: str) -> tuple[Any, ...]:
-    """--verify and --no-verify."""
-    return (
-        click.option(
-            "--verify", type=click.Choice(["full", "sampled", "off"]), default="sampled", show_default=True, help=what
-        ),
-        click.option("--no-verify", "verify", flag_value="off", help="The same as --verify off."),
-    )
+NO_VERIFY = click.option("--no-verify", "verify", flag_value="off", help="The same as --verify off.")
+
+
+def film_check(what: str = "") -> tuple[Any, ...]:
+    """--verify and --no-verify; `what` is the help where it is not the usual one."""
+    return (*of_group(declared.FilmSearch, "verify", **({"help": what} if what else {})), NO_VERIFY)
 
 
 def fallback(default: str | None = "plain") -> Any:
@@ -151,74 +149,15 @@ def sandboxed(*, usual: bool) -> tuple[Any, ...]:
     )
 
 
-VIDEO_SEARCH: tuple[Any, ...] = (
-    click.option(
-        "--stride",
-        type=click.IntRange(min=1),
-        default=5,
-        show_default=True,
-        help="Films: the detector looks at every n-th frame, below 25 frames a second at more of them; the frames "
-        "between are interpolated.",
-    ),
-    click.option(
-        "--pad",
-        metavar="SECONDS",
-        type=Finite(min=0),
-        default=0.4,
-        show_default=True,
-        help="Films: cover a face this long before its first and after its last sighting.",
-    ),
-    click.option(
-        "--link",
-        type=click.Choice(["none", "file", "job"]),
-        default="file",
-        show_default=True,
-        help="One new face for a person in a file, in all photos and in all films of this run, or for each track of a "
-        "film. Photos are then worked on one by one, in their order.",
-    ),
-    click.option(
-        "--start", metavar="TIME", type=Parsed(declared.parse_time), help="Films: begin here, in seconds or [H:]M:S."
-    ),
-    click.option("--end", metavar="TIME", type=Parsed(declared.parse_time), help="Films: end here."),
-)
+VIDEO_SEARCH = of_group(declared.FilmSearch, "stride", "pad", "link") + of_group(declared.FilmPart, "start", "end")
 """How films are searched and followed."""
-
-VIDEO_PEOPLE: tuple[Any, ...] = (
-    *PEOPLE,
-    click.option(
-        "--keep-span",
-        "spans",
-        metavar="FROM-TO",
-        multiple=True,
-        type=Parsed(declared.parse_span),
-        help="Films: leave all faces in this span of time.",
-    ),
-    fallback(),
-)
+VIDEO_PEOPLE = (*PEOPLE, *of_group(declared.FilmPart, "spans"), fallback())
 """Who stays as they are in a film, and the fallback for others."""
-
-VIDEO_OUT: tuple[Any, ...] = (
-    click.option(
-        "--audio",
-        type=click.Choice(["copy", "drop"]),
-        default="copy",
-        show_default=True,
-        help="Films: sound as it is (a voice identifies, too), or none.",
-    ),
-    click.option("--codec", default="h264", show_default=True, help="Films: video encoder, by FFmpeg's name."),
-    click.option("--crf", type=click.IntRange(0, 63), help="Films: quality, lower is better.  [default: 18 for h264]"),
-    click.option(
-        "--pix-fmt", "pixel_format", metavar="NAME", help="Films: FFmpeg's pixel format.  [default: the source's]"
-    ),
-)
+VIDEO_OUT = of_group(declared.Encoding)
 """How films are written."""
-FILM_OPTIONS = ("stride", "pad", "link", "start", "end", "spans", "audio", "codec", "crf", "pixel_format", "verify")
 
-OPTIONS: Mapping[str, Option] = {
-    **{field.name: one for group in (*declared.GROUPS, declared.Publishing) for field, one in options_of(group)},
-    **{name: Option("") for name in FILM_OPTIONS},
-}
-"""By name, of all that decides what a result looks like."""
+OPTIONS: Mapping[str, Option] = {field.name: one for group in declared.COMMAND for field, one in options_of(group)}
+"""All that is declared, by name."""
 
 
 # -- what the library gets ---------------------------------------------------------------------------------------------

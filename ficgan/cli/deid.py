@@ -58,17 +58,7 @@ def make_engine(**settings: Any) -> Any:
     help="Folder for the results (trees are mirrored, names stay), or a file for a single input; also an address in a "
     f"store, such as s3://bucket/folder.  [default: <stem>{DEFAULT_SUFFIX}<ext> beside each input]",
 )
-@options(
-    opts.HIDE,
-    opts.FACE,
-    opts.SEARCH,
-    opts.DOUBT,
-    opts.film_check(
-        "Re-read each new face; one that still matches its source is retried, then masked. A finished film is looked "
-        "through by another detector, where one is installed: all of it, or about one frame a second."
-    ),
-    opts.PHOTOS_OUT,
-)
+@options(opts.HIDE, opts.FACE, opts.SEARCH, opts.DOUBT, opts.film_check(), opts.PHOTOS_OUT)
 @click.option(
     "--decisions",
     metavar="FILE",

@@ -398,7 +398,7 @@ def agreed(names: set[str]) -> str | None:
 def _options(alignment: Alignment) -> str:
     if alignment.kind == "ffhq":
         return "`ficgan align --alignment ffhq`"
-    return f"`ficgan align --eye-distance {alignment.eye_distance:g} --eye-y {alignment.eye_y:g}`"
+    return f"`ficgan align --alignment template:{alignment.eye_distance:g},{alignment.eye_y:g}`"
 
 
 class ResumableSampler:

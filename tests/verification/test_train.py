@@ -208,8 +208,8 @@ def test_accuracy_against_a_loop() -> None:
 
 
 def options(people: Path, out: Path, steps: int) -> list[str]:
-    rest = "--resolution 48 --batch 8 --width 2 --lr 0.01 --held-out 0.25 --save-every 5"
-    return [str(people), "-o", str(out), "--steps", str(steps), *rest.split()]
+    rest = "--resolution 48 --set batch=8 --set channels=2,4,8,16 --set learning_rate=0.01 --set held_out=0.25"
+    return [str(people), "-o", str(out), "--set", f"steps={steps}", *rest.split(), "--save-every", "5"]
 
 
 def test_command_trains_and_says_what_it_reached(people: Path, tmp_path: Path) -> None:
@@ -225,7 +225,8 @@ def test_command_trains_and_says_what_it_reached(people: Path, tmp_path: Path) -
     ("arguments", "code", "message"),
     [
         (["{tmp}/none", "-o", "{tmp}/o"], 3, "cannot be opened"),
-        (["{people}", "-o", "{tmp}/o", "--held-out", "2"], 2, "held-out"),
+        (["{people}", "-o", "{tmp}/o", "--set", "held_out=2"], 2, "held-out"),
+        (["{people}", "-o", "{tmp}/o", "--set", "stepps=2"], 2, "steps"),
         (["{people}/p00", "-o", "{tmp}/o"], 3, "no person's folder"),
         (["{people}", "-o", "{tmp}/o", "--labels", "{tmp}/x.csv"], 3, "cannot be read"),
         (["{people}", "-o", "{people}/p00/0.png"], 2, "is a file"),
