@@ -16,7 +16,7 @@ from torch import nn
 from ficgan.anonymizers import ANONYMIZERS, Faces
 from ficgan.anonymizers.cloak import (
     Fawkes,
-    Sight,
+    VerifierView,
     _dissimilarity,
     _gain,
     _weakened,
@@ -91,7 +91,7 @@ def grey(some: Faces) -> torch.Tensor:
 def features(spec: str, some: Faces, images: np.ndarray) -> torch.Tensor:
     (one,) = load_verifiers(spec, images.shape[1], "cpu")
     with torch.no_grad():
-        return Sight(one, some)(grey(some.with_images(images)))
+        return VerifierView(one, some)(grey(some.with_images(images)))
 
 
 def dissimilarity(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -234,7 +234,7 @@ def test_gradients_flow_to_every_pixel_that_is_seen(verifier: str) -> None:
     some = faces(2, 40)
     (one,) = load_verifiers(verifier, 40, "cpu")
     x = grey(some).requires_grad_()
-    (gradient,) = torch.autograd.grad(Sight(one, some)(x).square().sum(), x)
+    (gradient,) = torch.autograd.grad(VerifierView(one, some)(x).square().sum(), x)
     middle = gradient[:, :, 12:28, 10:30]
     assert torch.isfinite(gradient).all() and (middle != 0).double().mean() > 0.95
     clear = grey(some).double()
