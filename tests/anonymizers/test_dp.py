@@ -88,6 +88,7 @@ def test_dp_snow_takes_every_pixel_as_often() -> None:
     assert stats.chi2.ppf(0.001, 63) < statistic < stats.chi2.ppf(0.999, 63)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [DPPix, DPSnow, DPSamp])
 def test_draws_depend_on_seed_and_name_alone(
     method: type[DPPix] | type[DPSnow] | type[DPSamp], rng: np.random.Generator
