@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence, Set
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,25 +14,25 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import Anonymizer, Faces, Images
 from ficgan.arrays import content_key
+from ficgan.deidentify import Deidentifier
 from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.faces import FaceDetector, get_detector
+from ficgan.faces import Face, FaceDetector, get_detector
 from ficgan.lab import readers
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.attacks.learned import Trained, read_header
 from ficgan.lab.matrix_config import MatrixConfig, SetConfig, SplitConfig, View
-from ficgan.lab.metrics import Bootstrap, Sample, one_each_unknown
+from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.pictures import detect_faces, quick
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.pages import read_checked, write_json
 from ficgan.lab.readers import Embeddings, Reader
-from ficgan.lab.results import Figure
+from ficgan.lab.results import without_folder
 from ficgan.lab.run import Say, Store, digest, fingerprint
-from ficgan.lab.sets import FaceSet, Prepared, Quick, Split, open_set, prepare, split, without_repeats
+from ficgan.lab.sets import GREY, FaceSet, Prepared, Quick, Split, open_set, prepare, split, without_repeats
 from ficgan.registry import parse_spec
 
 MANIFEST = "manifest.json"
 SCHEMA = 2
-_WITHOUT_PHOTOS = 1  # Manifests of this version know crops only, which differ where the faces are cut in another way
 
 
 @dataclass(frozen=True)
@@ -44,22 +43,19 @@ class Manifest:
     data: dict[str, Any]
     split: dict[str, Any]
     learnt: tuple[str, ...]
-    photos: tuple[str, ...] = ()
+    photos: tuple[str, ...]
     withheld: tuple[str, ...] = ()
     version: str = ""
 
     def write(self, path: Path) -> None:
-        write_json(path, {"schema": SCHEMA, **dataclasses.asdict(self)})
+        write_json(path, {"schema": SCHEMA, **asdict(self)})
 
     @classmethod
     def read(cls, path: Path) -> Manifest:
         """The manifest in a file."""
         if not path.is_file():
-            raise UsageError(
-                f"there is no {path}: it says from whom the attacker learnt; put back that of its training, "
-                "or train again with `ficgan-attack train`"
-            )
-        return read_checked(path, cls, (SCHEMA, _WITHOUT_PHOTOS), "train the attacker again")
+            raise UsageError(f"there is no {path}, which says from whom the attacker learnt; put it back")
+        return read_checked(path, cls, (SCHEMA,), "train the attacker again")
 
 
 def photo_keys(one: SetConfig, names: Set[str]) -> tuple[str, ...]:
@@ -107,11 +103,6 @@ def _manifest_of(file: Path) -> Manifest:
     manifest, header = Manifest.read(path), read_header(file)
     if header["about"].get("split_sha256") != manifest.split.get("sha256"):
         raise UsageError(f"{path} is of another training than {file.name} beside it; put back its own")
-    if not manifest.photos:
-        raise UsageError(
-            f"{path} does not say from which photos was learnt; give the same `ficgan-attack train` command once more, "
-            "which trains nothing again and writes it down"
-        )
     return manifest
 
 
@@ -132,7 +123,7 @@ def _keys(faces: FaceSet, rows: Sequence[int]) -> dict[str, str]:
 
 Rows = NDArray[np.int64]
 _CHUNK = 256  # faces that are anonymised together
-_TOLD = 100  # faces that are cut between two reports
+_BETWEEN = 100  # faces that are cut between two reports
 
 
 class Refused(FicganError):
@@ -144,55 +135,17 @@ class NotApplicable(FicganError):
 
 
 @dataclass
-class FaceBench:
-    """Prepared faces whose figures have intervals by people."""
-
-    prepared: Prepared
-    _: KW_ONLY
-    seed: int = 0
-    resamples: int = 1000
-
-    @property
-    def name(self) -> str:
-        return str(self.prepared.source["name"])
-
-    @cached_property
-    def people(self) -> Rows:
-        """int64 [N] who is in each crop; every image of somebody unknown is a person of its own."""
-        return one_each_unknown(self.prepared.faces.people, len(self.prepared))
-
-    @property
-    def bootstrap(self) -> Bootstrap:
-        return Bootstrap(max(1, self.resamples), self.seed)
-
-    def sample(self, rows: Rows | None = None) -> Sample:
-        return Sample(self.people if rows is None else self.people[rows], self.bootstrap)
-
-    def mean(self, metric: str, values: NDArray[Any], note: str = "") -> Figure:
-        """The mean of the finite values [N] of the images, with an interval over people."""
-        return self.sample().mean(metric, values, note)
-
-    def part(self, rows: Sequence[int] | NDArray[np.integer], images: Images | None = None) -> Prepared:
-        """Some rows of the set with their labels, perhaps in other pixels."""
-        index, whole = np.asarray(rows, np.int64), self.prepared
-        faces = whole.faces.take(index)
-        return replace(
-            whole,
-            faces=faces if images is None else faces.with_images(images),
-            rows=whole.rows[index],
-            attributes={name: values[index] for name, values in whole.attributes.items()},
-            groups={name: tuple(values[row] for row in index) for name, values in whole.groups.items()},
-        )
-
-
-@dataclass
-class Bench(FaceBench):
+class Bench:
     """A divided set, its judges, and the attackers tried on it; `lessons` is another set that these learn from."""
 
+    prepared: Prepared
     split: Split
     readers: Sequence[Reader]
     detector: Any
     store: Store
+    _: KW_ONLY
+    seed: int = 0
+    resamples: int = 1000
     general: Sequence[str] = ("ridge",)
     specialised: Sequence[str] = ("auto",)
     retrain: str = "head"
@@ -203,6 +156,25 @@ class Bench(FaceBench):
     lessons: Prepared | None = None
     trainings: dict[tuple[str, str], list[Any]] = field(default_factory=dict)
     """(kind of scenario, title) of attackers that train a network here → key of the training in the store."""
+
+    @property
+    def name(self) -> str:
+        return str(self.prepared.source["name"])
+
+    @property
+    def people(self) -> Rows:
+        return self.prepared.people
+
+    @property
+    def part(self) -> Callable[..., Prepared]:
+        return self.prepared.part
+
+    @property
+    def bootstrap(self) -> Bootstrap:
+        return Bootstrap(max(1, self.resamples), self.seed)
+
+    def sample(self, rows: Rows | None = None) -> Sample:
+        return Sample(self.people if rows is None else self.people[rows], self.bootstrap)
 
     @cached_property
     def digest(self) -> str:
@@ -238,6 +210,16 @@ class Bench(FaceBench):
             ["found", self.detector.name, content(faces)],
             lambda: detect_faces(self.detector, faces.images, faces.landmarks).found,
         )
+
+
+def described(anonymizer: Anonymizer) -> dict[str, Any]:
+    """A method in a report: its traits, and its settings without secrets, folders and the arguments of a program."""
+    traits = asdict(anonymizer.traits)
+    traits["needs"] = sorted(traits["needs"])
+    settings = without_folder(anonymizer.settings())
+    if settings.get("command"):
+        settings["command"] = settings["command"].split()[0]
+    return {"name": anonymizer.name, **traits, "settings": settings}
 
 
 def anonymiser_for(bench: Bench, anonymizer: Anonymizer) -> Anonymizer:
@@ -322,7 +304,7 @@ class Subject:
             return self.bench.part(rows, self.anonymised(rows).images).inside()
         if view == "constant":
             clear = self.clear(rows)
-            return clear.with_images(np.full_like(clear.images, 127))
+            return clear.with_images(np.full_like(clear.images, GREY))
         raise ValueError(view)
 
 
@@ -344,6 +326,26 @@ def anonymised(anonymizer: Anonymizer, faces: Faces) -> Images:
     for rows in np.array_split(np.arange(len(faces)), max(1, -(-len(faces) // _CHUNK))):
         out[rows] = anonymizer(faces.take(rows))
     return out
+
+
+def reconstruct(deid: Deidentifier, crops: Images) -> Images:
+    """G(E(x)) of aligned crops, at their own size: [N,S,S,3] uint8 → the same; what the model cannot make is grey."""
+    model, size = deid.face_model, crops.shape[1]
+    face = Face(np.array([0, 0, size, size], np.float32), deid.alignment.points(size).astype(np.float32), 1.0)
+    out = np.full_like(crops, GREY)
+    for begin in range(0, len(crops), 32):
+        rows = range(begin, min(begin + 32, len(crops)))
+        read = dict(zip(rows, model.see([(crops[n], face) for n in rows]), strict=True))
+        good = [n for n in rows if not read[n].problem]
+        for n, made in zip(good, model.reconstruct([read[n] for n in good]) if good else [], strict=True):
+            out[n] = model.on_crop(crops[n], read[n], made)[0]
+    return out
+
+
+def squared_errors(a: Images, b: Images) -> NDArray[np.float64]:
+    """[N] mean squared errors on [−1, 1] of pairs [N,S,S,3] uint8."""
+    pairs = zip(a, b, strict=True)
+    return np.array([np.square(x.astype(np.float32) - y).mean(dtype=np.float64) / 127.5**2 for x, y in pairs])
 
 
 # -- sets of a configuration ------------------------------------------------------------------------------------------
@@ -368,8 +370,8 @@ def prepared_set(
     """A set with its faces cut, from the store where it is there."""
     finder = None if config.aligned or detector is None else Quick(detector)
 
-    def tell(done: int, total: int) -> None:
-        if say is not None and done % _TOLD == 0:
+    def report(done: int, total: int, text: str) -> None:
+        if say is not None and done % _BETWEEN == 0:
             say(f"preparing {config.name}: {done} of {total} faces are cut")
 
     return prepare(
@@ -379,7 +381,7 @@ def prepared_set(
         detector=finder,
         cache=store,
         aligned=config.aligned,
-        progress=tell,
+        progress=report,
     )
 
 
@@ -486,4 +488,4 @@ def _lessons(one: SetConfig, prepared: Prepared, detector: str, out: Path, say: 
     rows = np.flatnonzero([mark not in here for mark in other.digests()])
     if not len(rows):
         raise InputError(f"every picture of {one.learn_from.name} is in {one.name}, too; learn from another set")
-    return FaceBench(other).part(rows)
+    return other.part(rows)

@@ -28,11 +28,12 @@ from ficgan.lab.bench import (
     Subject,
     anonymiser_for,
     describe,
+    described,
     known,
     open_bench,
     pixels_of,
 )
-from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, Scenario, SetConfig, get_scenarios, without_folder
+from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, Scenario, SetConfig, get_scenarios
 from ficgan.lab.metrics import wilson_share
 from ficgan.lab.metrics.privacy import (
     FAILURES,
@@ -329,7 +330,7 @@ class Work:
         return {
             "trials": [asdict(trial) for trial in with_trainings(bench, trials)],
             "utilities": utilities,
-            "method": None if anonymizer is None else _described(anonymizer),
+            "method": None if anonymizer is None else described(anonymizer),
             "pictures": _pictures(bench, anonymizer, self.mark, self.out, config.pictures) if config.pictures else [],
             "trainings": {attacker: note for attacker, note in trainings.items() if note},
             "seconds": round(time.monotonic() - began, 2),
@@ -428,15 +429,6 @@ def _check(config: MatrixConfig) -> None:
             refuse_trainer(_model(method), name)
 
 
-def _described(anonymizer: Anonymizer) -> dict[str, Any]:
-    traits = asdict(anonymizer.traits)
-    traits["needs"] = sorted(traits["needs"])
-    settings = {key: without_folder(value) for key, value in anonymizer.settings().items()}
-    if settings.get("command"):
-        settings["command"] = settings["command"].split()[0]
-    return {"name": anonymizer.name, **traits, "settings": settings}
-
-
 def _collect(
     config: MatrixConfig, sets: dict[str, dict[str, Any]], found: Sequence[tuple[Work, dict[str, Any]]], seconds: float
 ) -> Results:
@@ -447,7 +439,7 @@ def _collect(
             pictures.setdefault(work.label, []).extend(entry["pictures"])
     results = Results(
         config.title,
-        provenance=origin(_shareable(config), seconds)
+        provenance=origin(_shown(config), seconds)
         | {
             "attackers": {title: shareable(text) for text, title in titles(config.named_attackers).items()},
             "trainings": {name: note for entry in entries for name, note in entry.get("trainings", {}).items()},
@@ -466,17 +458,13 @@ def _collect(
     return results
 
 
-def _shareable(config: MatrixConfig) -> dict[str, Any]:
+def _shown(config: MatrixConfig) -> dict[str, Any]:
+    """The settings without secrets."""
     tree: dict[str, Any] = config.model_dump(mode="json")
-    for one in (some for both in tree["sets"] for some in (both, both["learn_from"]) if some is not None):
-        one["path"] = Path(one["path"]).name
-        one["labels"] = None if one["labels"] is None else Path(one["labels"]).name
     for key in ("general", "specialised"):
         tree[key] = [shareable(text) for text in tree[key]]
     for shown, method in zip(tree["methods"], config.methods, strict=True):
         shown["parameters"] = method.shown
-    tree["recognisers"] = [f"onnx:{Path(n[5:]).name}" if n.startswith("onnx:") else n for n in tree["recognisers"]]
-    tree["attributes"] = None if tree["attributes"] is None else Path(tree["attributes"]).name
     return tree
 
 

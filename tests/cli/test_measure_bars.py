@@ -104,11 +104,21 @@ def test_bars_are_written_step_by_step_and_summed_up_in_a_line(files: list[str],
     assert str(tmp_path) not in (out / "bars.md").read_text(encoding="utf-8")
 
 
+def test_without_the_table_the_first_rows_are_a_line_of_json(files: list[str]) -> None:
+    done = CliRunner().invoke(measure, [*files, "--layer", "0", "--layer", "2", "--quiet"])
+    assert done.exit_code == 0, done.output
+    lines = json.loads(done.stdout)["lines"]
+    values = {(line["row"], line["setting"]): line["value"] for line in lines}
+    assert {"rec-mse", "rec-cosine", "id-cosine", "match", "detected"} <= {row for row, _ in values}
+    assert {setting for _, setting in values} == {"reconstruction", "i = 0", "i = 2"}
+    assert values["rec-mse", "reconstruction"] > 0 and -1 <= values["id-cosine", "i = 0"] <= 1
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--bars"], "give -o"),
-        (["-o", "out"], "give --bars too"),
+        (["--bars"], "-o"),
+        (["-o", "out"], "--bars"),
         (["--train", "x.tar"], "give --bars too"),
         (["--clip", "x.mp4"], "give --bars too"),
         (["--attributes", "x"], "give --bars too"),
@@ -131,11 +141,6 @@ def test_files_that_are_not_there_are_named(files: list[str], tmp_path: Path, op
     done = CliRunner().invoke(measure, [*files, "--bars", "-o", str(tmp_path / "out"), option, "nowhere.zip"])
     assert done.exit_code in (1, 2, 3) and "nowhere.zip" in done.stderr and done.stdout == ""
     assert "Traceback" not in done.output and not (tmp_path / "out").exists()
-
-
-def test_bars_need_something_to_measure_on(tmp_path: Path) -> None:
-    done = CliRunner().invoke(measure, ["--bars", "-o", str(tmp_path)])
-    assert done.exit_code == 2 and "--aligned or --photos" in done.stderr
 
 
 def test_the_network_that_trained_the_model_does_not_judge(

@@ -15,8 +15,9 @@ from ficgan.anonymizers import Faces, Images
 from ficgan.deidentify import Deidentifier
 from ficgan.faces import Face
 from ficgan.faces.detection import overlaps
-from ficgan.lab.bars.bench import DETECTORS, BarsBench, Observation, squared_errors
+from ficgan.lab.bars.bench import DETECTORS, MeasuredSet, Observation
 from ficgan.lab.bars.table import Control, Controls, Figures
+from ficgan.lab.bench import squared_errors
 from ficgan.lab.metrics.pictures import eye_distance, frechet_distance, landmark_distance
 from ficgan.lab.metrics.utility import compare
 from ficgan.lab.readers import Reader, cosines, paired
@@ -38,16 +39,10 @@ _COLUMNS = {"gender": "gender", "age-band": "age", "race": "race"}  # Row → th
 # -- likeness ---------------------------------------------------------------------------------------------------------
 
 
-def likeness(bench: BarsBench, seen: Observation) -> Figures:
+def likeness(bench: MeasuredSet, seen: Observation) -> Figures:
     """Rows detected, landmarks, smile-r, yaw-r, gender, age-band, race and glasses of outputs against clear faces."""
     compared = {one.metric: one for one in compare(bench.clear.readings, seen.readings, bootstrap=bench.bootstrap)}
-    out: Figures = {}
-    for name in DETECTORS:
-        if name in seen.detections:
-            out["detected", name] = bench.mean("detected", seen.detections[name].found)
-        else:
-            out["detected", name] = Figure("detected", None, note=bench.panel.missing.get(name, "it is not here"))
-    judges = _judges(bench)
+    out, judges = detected(bench, seen), _judges(bench)
     for row, metric in _METRICS.items():
         out[row, judges[row]] = replace(compared[metric], metric=row)
     smile, mouth = compared["smile-r"], compared["mouth-r"]
@@ -67,7 +62,18 @@ def likeness(bench: BarsBench, seen: Observation) -> Figures:
     return out
 
 
-def likeness_controls(bench: BarsBench) -> Controls:
+def detected(bench: MeasuredSet, seen: Observation) -> Figures:
+    """Row detected, by each detector."""
+    out: Figures = {}
+    for name in DETECTORS:
+        if name in seen.detections:
+            out["detected", name] = bench.mean("detected", seen.detections[name].found)
+        else:
+            out["detected", name] = Figure("detected", None, note=bench.panel.missing.get(name, "it is not here"))
+    return out
+
+
+def likeness_controls(bench: MeasuredSet) -> Controls:
     """The clear faces at the model's resolution, and how the judge does on clear faces where there are labels."""
     out = {}
     same = bench.softened is bench.clear
@@ -78,7 +84,7 @@ def likeness_controls(bench: BarsBench) -> Controls:
     return out
 
 
-def _judges(bench: BarsBench) -> dict[str, str]:
+def _judges(bench: MeasuredSet) -> dict[str, str]:
     """Row → who reads it."""
     attributes = bench.panel.judges.attributes
     detector = next(iter(bench.panel.detectors), "no detector")
@@ -95,17 +101,17 @@ def _judges(bench: BarsBench) -> dict[str, str]:
     }
 
 
-def _ages(bench: BarsBench, seen: Observation) -> NDArray[Any] | None:
+def _ages(bench: MeasuredSet, seen: Observation) -> NDArray[Any] | None:
     ages = seen.readings.ages
     return None if ages is None else np.array([age_band(max(0.0, float(years))) for years in ages])
 
 
-def _genders(bench: BarsBench, seen: Observation) -> NDArray[Any] | None:
+def _genders(bench: MeasuredSet, seen: Observation) -> NDArray[Any] | None:
     males = seen.readings.males
     return None if males is None else np.where(males >= 0.5, "Male", "Female")
 
 
-def _races(bench: BarsBench, seen: Observation) -> NDArray[Any] | None:
+def _races(bench: MeasuredSet, seen: Observation) -> NDArray[Any] | None:
     known = sorted(set(bench.prepared.groups.get("race", ())) - {""})
     names, read = seen.readings.attribute_names, seen.readings.attributes
     if read is None or len(known) < 2 or any(name not in names for name in known):
@@ -113,7 +119,7 @@ def _races(bench: BarsBench, seen: Observation) -> NDArray[Any] | None:
     return np.array(known)[read[:, [names.index(name) for name in known]].argmax(1)]
 
 
-_CATEGORIES: Mapping[str, Callable[[BarsBench, Observation], NDArray[Any] | None]] = {
+_CATEGORIES: Mapping[str, Callable[[MeasuredSet, Observation], NDArray[Any] | None]] = {
     "gender": _genders,
     "age-band": _ages,
     "race": _races,
@@ -121,7 +127,7 @@ _CATEGORIES: Mapping[str, Callable[[BarsBench, Observation], NDArray[Any] | None
 """Row → what is read in each face; None where nobody can read it."""
 
 
-def _glasses(bench: BarsBench, seen: Observation) -> Figure:
+def _glasses(bench: MeasuredSet, seen: Observation) -> Figure:
     before, after = bench.clear.readings, seen.readings
     if before.attributes is None or after.attributes is None or GLASSES not in after.attribute_names:
         note = bench.panel.judges.missing.get("attributes", f"the attribute classifier does not know {GLASSES}")
@@ -133,7 +139,7 @@ def _glasses(bench: BarsBench, seen: Observation) -> Figure:
     return bench.mean("glasses", wore == wears, note)
 
 
-def _competence(bench: BarsBench, row: str) -> str:
+def _competence(bench: MeasuredSet, row: str) -> str:
     labels = np.array(bench.prepared.groups.get(_COLUMNS[row], ()))
     read, known = _CATEGORIES[row](bench, bench.clear), labels != ""
     if read is None or not len(labels) or not known.any():
@@ -194,7 +200,7 @@ class RealFaces:
     Without training faces one half of the set's people is the reference of the other half.
     """
 
-    def __init__(self, bench: BarsBench) -> None:
+    def __init__(self, bench: MeasuredSet) -> None:
         self.side = bench.inner.faces.images.shape[1]
         self.network = bench.panel.judges.squeezenet
         self.missing = bench.panel.judges.missing.get("squeezenet", "")
@@ -224,7 +230,7 @@ class RealFaces:
         return Figure("fd", value / self.floor if self.floor else None, n=len(inner), unit="images", note=note)
 
 
-def appearance(bench: BarsBench, faces: Faces, real: RealFaces) -> Figures:
+def appearance(bench: MeasuredSet, faces: Faces, real: RealFaces) -> Figures:
     """Rows sharpness, sharpness-kept, border and fd of finished crops; means of logarithms where they are ratios."""
     x0, _, x1, _ = bench.prepared.region
     ring, weights = max(2, round(RING * (x1 - x0))), bench.weights
@@ -239,7 +245,7 @@ def appearance(bench: BarsBench, faces: Faces, real: RealFaces) -> Figures:
     }
 
 
-def fidelity(bench: BarsBench, seen: Observation) -> Figures:
+def fidelity(bench: MeasuredSet, seen: Observation) -> Figures:
     """Rows rec-mse, rec-cosine by each recogniser, and rec-lpips."""
     out: Figures = {("rec-mse", ""): bench.mean("rec-mse", squared_errors(bench.faces.images, seen.faces.images))}
     for name, made in seen.embeddings.items():
@@ -261,15 +267,15 @@ def _halves(people: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.in
     return a[:count], b[:count]
 
 
-def _ratio(bench: BarsBench, row: str, above: Values, below: Values) -> Figure:
-    return bench.sample().mean(row, np.log((above + 1) / (below + 1)), then=np.exp)
+def _ratio(bench: MeasuredSet, row: str, above: Values, below: Values) -> Figure:
+    return bench.sample.mean(row, np.log((above + 1) / (below + 1)), then=np.exp)
 
 
 # -- groups and films -------------------------------------------------------------------------------------------------
 
 
 def by_group(
-    bench: BarsBench, setting: str, seen: Observation, columns: Sequence[str] = ("gender", "race")
+    bench: MeasuredSet, setting: str, seen: Observation, columns: Sequence[str] = ("gender", "race")
 ) -> list[dict[str, Any]]:
     """Flat rows: what single groups of people get, with intervals; groups of fewer than 20 faces are left out."""
     values = _by_image(bench, seen)
@@ -309,7 +315,7 @@ def steadiness(
     return figures, controls
 
 
-def _by_image(bench: BarsBench, seen: Observation) -> dict[str, NDArray[Any]]:
+def _by_image(bench: MeasuredSet, seen: Observation) -> dict[str, NDArray[Any]]:
     out: dict[str, NDArray[Any]] = {}
     for reader in bench.readers:
         clear, made = bench.clear.embeddings[reader.name], seen.embeddings[reader.name]

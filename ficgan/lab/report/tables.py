@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ficgan.lab.metrics import METRICS
 from ficgan.lab.metrics.privacy import WITHIN_KIND
 from ficgan.lab.results import Figure, Results, Trial, Utility
-from ficgan.lab.reversal import RETRIEVAL, REVERSAL
 
 Row = dict[str, Any]
 
@@ -252,8 +252,8 @@ def ranking(results: Results) -> list[Row]:
             "whole picture": spelled(head.figure),
             "attacker": _attacker(head.trial),
             "judge": "" if head.trial is None else head.trial.recogniser,
-            "clear": _short(head.ceiling),
-            "chance": _short(head.chance),
+            "clear": short(head.ceiling),
+            "chance": short(head.chance),
         }
         for each in head.by_judge:
             row[f"{_BY_JUDGE}{each.recogniser}"] = spelled(figure(each.figures, IDENTIFIES))
@@ -369,12 +369,12 @@ def groups(results: Results) -> list[Row]:
 
 def given_back(results: Results) -> list[Row]:
     """How alike guesses and clear faces are, by attacker and judge; faces not attacked come first."""
-    return _by_attacker(results, [metric.name for metric in REVERSAL])
+    return _by_attacker(results, list(METRICS["reversal"]))
 
 
 def retrieved(results: Results) -> list[Row]:
     """Names by vote of several guesses, and strangers known from enrolled people: a row for each attacker and judge."""
-    return _by_attacker(results, ["chance", *(metric.name for metric in RETRIEVAL)], "IRA")
+    return _by_attacker(results, ["chance", *METRICS["retrieval"]], "IRA")
 
 
 def _by_attacker(results: Results, metrics: Sequence[str], needed: str = "") -> list[Row]:
@@ -443,23 +443,24 @@ def _figure_cells(each: Figure) -> Row:
 # -- text -------------------------------------------------------------------------------------------------------------
 
 
-def spelled(each: Figure | None, *, interval: bool = True) -> str:
-    """A figure in a table: value and 95 % interval, or why there is none."""
+def spelled(each: Figure | None, *, interval: bool = True, factor: float = 1.0, digits: int | None = None) -> str:
+    """A figure in a table, times `factor`: value and 95 % interval, or why there is none."""
     if each is None:
         return ""
     if each.value is None:
         return f"refused: {each.note}" if each.note else "refused"
-    text = _short(each.value)
+    text = short(factor * each.value, digits)
     if interval and each.low is not None and each.high is not None:
-        text += f" [{_short(each.low)}, {_short(each.high)}]"
+        text += f" [{short(factor * each.low, digits)}, {short(factor * each.high, digits)}]"
     return text
 
 
-def _short(value: float | None) -> str:
+def short(value: float | None, digits: int | None = None) -> str:
+    """A number of so many decimals; None: three, and fewer from 10 on."""
     if value is None:
         return ""
-    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 3
-    return f"{value:.{digits}f}"
+    few = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 3
+    return f"{value:.{few if digits is None else digits}f}"
 
 
 def to_csv(rows: Sequence[Row]) -> str:
