@@ -66,44 +66,31 @@ def photo_keys(one: SetConfig, names: Set[str]) -> tuple[str, ...]:
 
 def refuse_the_known(specs: Sequence[str], one: SetConfig, prepared: Prepared, split: Split) -> None:
     """Refuse trained attackers that learnt from any photo of a person who is to be tested."""
-    files = [Path(given["file"]) for text in specs for given in [_trained(text)] if given.get("file")]
+    given = (parameters for name, parameters in map(parse_spec, specs) if issubclass(REVERSERS[name], Trained))
+    files = [Path(parameters["file"]) for parameters in given if parameters.get("file")]
     if not files:
         return
-    manifests = [_manifest_of(file) for file in files]
-    tested = np.concatenate([split.gallery, split.probe])
-    people = prepared.faces.people
-    assert people is not None
-    found = {
-        content_key(prepared.faces.images[row]): prepared.faces.names[row]
-        for row in np.flatnonzero(np.isin(people, people[tested]))
-    }
-    faces = _all_of(one)
-    mine = {prepared.faces.names[row] for row in tested}
-    who = faces.people[[row for row, name in enumerate(faces.names) if name in mine]]
-    found |= _keys(faces, np.flatnonzero(np.isin(faces.people, who)).tolist())
-    person = dict(zip(faces.names, faces.people.tolist(), strict=True))
-    for file, manifest in zip(files, manifests, strict=True):
-        known = sorted(name for key, name in found.items() if key in {*manifest.learnt, *manifest.photos})
-        if known:
-            count = len({person[name] for name in known})
+    learnt = [_learnt_by(file) for file in files]
+    tested, faces = np.concatenate([split.gallery, split.probe]), prepared.faces
+    theirs = np.flatnonzero(np.isin(known(faces), known(faces)[tested]))
+    found = {content_key(faces.images[row]): faces.names[row] for row in theirs}
+    whole, mine = _all_of(one), {faces.names[row] for row in tested}
+    who = np.unique(whole.people[[row for row, name in enumerate(whole.names) if name in mine]])
+    found |= _keys(whole, np.flatnonzero(np.isin(whole.people, who)).tolist())
+    person = dict(zip(whole.names, whole.people.tolist(), strict=True))
+    for file, keys in zip(files, learnt, strict=True):
+        if met := sorted(name for key, name in found.items() if key in keys):
             raise UsageError(
-                f"{file.name} learnt from {count} of the {len(np.unique(who))} people it would be tested on, such as "
-                f"from {known[0]} of {one.name}; give the set, the options and the split it was trained with, or other "
-                "people"
+                f"{file.name} learnt from {len({person[name] for name in met})} of the {len(who)} people it would be "
+                f"tested on, such as from {met[0]} of {one.name}; give the set and the split of its training"
             )
 
 
-def _trained(spec: str) -> dict[str, str]:
-    name, given = parse_spec(spec)
-    return given if name in REVERSERS and issubclass(REVERSERS[name], Trained) else {}
-
-
-def _manifest_of(file: Path) -> Manifest:
-    path = file.parent / MANIFEST
-    manifest, header = Manifest.read(path), read_header(file)
+def _learnt_by(file: Path) -> set[str]:
+    manifest, header = Manifest.read(file.parent / MANIFEST), read_header(file)
     if header["about"].get("split_sha256") != manifest.split.get("sha256"):
-        raise UsageError(f"{path} is of another training than {file.name} beside it; put back its own")
-    return manifest
+        raise UsageError(f"{file.parent / MANIFEST} is of another training than {file.name}; put back its own")
+    return {*manifest.learnt, *manifest.photos}
 
 
 def _all_of(one: SetConfig) -> FaceSet:
@@ -156,6 +143,7 @@ class Bench:
     lessons: Prepared | None = None
     trainings: dict[tuple[str, str], list[Any]] = field(default_factory=dict)
     """(kind of scenario, title) of attackers that train a network here → key of the training in the store."""
+    ceilings: dict[str, Scores] = field(default_factory=dict, repr=False)
 
     @property
     def name(self) -> str:
@@ -189,18 +177,14 @@ class Bench:
         """Embeddings [N,D], kept under the digests of the judge, of the pixels and of the landmarks."""
         return self.store.array(["embedding", reader.digest, content(faces)], lambda: reader.embed(faces))
 
-    @cached_property
-    def _ceilings(self) -> dict[str, Scores]:
-        return {}
-
     def ceiling(self, reader: Reader) -> Scores:
-        if reader.name not in self._ceilings:
-            gallery, probe = (self.prepared.faces.take(rows) for rows in (self.split.gallery, self.split.probe))
+        """Clear probes against the clear gallery."""
+        if reader.name not in self.ceilings:
+            probe, gallery = (self.prepared.faces.take(rows) for rows in (self.split.probe, self.split.gallery))
             seen, enrolled = (self.embed(reader, faces) for faces in (probe, gallery))
-            self._ceilings[reader.name] = Scores.compare(
-                seen, enrolled, known(probe), known(gallery), metric=reader.metric
-            )
-        return self._ceilings[reader.name]
+            scores = Scores.compare(seen, enrolled, known(probe), known(gallery), metric=reader.metric)
+            self.ceilings[reader.name] = scores
+        return self.ceilings[reader.name]
 
     def found(self, faces: Faces) -> NDArray[np.bool_]:
         """[N] whether the detector still finds a face in each crop."""
@@ -292,20 +276,16 @@ class Subject:
         if view in ("surroundings", "inside", "inside anonymised") and self.bench.prepared.whole:
             whole = "the crops of this set are replaced as a whole and have no surroundings; set context above 1"
             raise Refused(whole) if self.anonymizer is None else NotApplicable(whole)
-        if view == "clear":
-            return self.clear(rows)
-        if view == "anonymised":
-            return self.anonymised(rows)
-        if view == "surroundings":
-            return self.bench.part(rows).surroundings()
-        if view == "inside":
-            return self.bench.part(rows).inside()
-        if view == "inside anonymised":
-            return self.bench.part(rows, self.anonymised(rows).images).inside()
-        if view == "constant":
-            clear = self.clear(rows)
-            return clear.with_images(np.full_like(clear.images, GREY))
-        raise ValueError(view)
+        part = self.bench.part(rows)
+        made: dict[View, Callable[[], Faces]] = {
+            "clear": lambda: part.faces,
+            "anonymised": lambda: self.anonymised(rows),
+            "surroundings": part.surroundings,
+            "inside": part.inside,
+            "inside anonymised": lambda: self.bench.part(rows, self.anonymised(rows).images).inside(),
+            "constant": lambda: part.faces.with_images(np.full_like(part.faces.images, GREY)),
+        }
+        return made[view]()
 
 
 def content(faces: Faces) -> str:
@@ -353,15 +333,8 @@ def squared_errors(a: Images, b: Images) -> NDArray[np.float64]:
 
 def opened(config: SetConfig) -> FaceSet:
     """The people and photos of a set that are asked for; nothing is decoded."""
-    return open_set(
-        config.path,
-        layout=config.layout,
-        labels=config.labels,
-        name=config.name,
-        identity=config.identity,
-        limit_people=config.limit_people,
-        images_per_person=config.images_per_person,
-    )
+    keys = ("path", "layout", "labels", "name", "identity", "limit_people", "images_per_person")
+    return open_set(**{key: getattr(config, key) for key in keys})
 
 
 def prepared_set(
@@ -388,15 +361,7 @@ def prepared_set(
 def divide(prepared: Prepared, sizes: SplitConfig) -> Split:
     """Who of a set is background, teaches attackers, and is tested; pictures that two parts share are left out."""
     people, names = known(prepared.faces), prepared.faces.names
-    parts = split(
-        people,
-        background=sizes.background,
-        attacker=sizes.attacker,
-        test=sizes.test,
-        enrolment=sizes.enrolment,
-        seed=sizes.seed,
-        names=names,
-    )
+    parts = split(people, **sizes.model_dump(), names=names)
     return without_repeats(parts, people, names, prepared.digests())
 
 
@@ -413,12 +378,8 @@ def describe(config: MatrixConfig, one: SetConfig, out: Path, say: Say | None = 
     lessons: dict[str, Any] = {}
     if other is not None and one.learn_from is not None:
         of = other.facts()
-        lessons = {
-            "learn_from": {
-                **{key: of[key] for key in ("name", "faces", "people", "pixels")},
-                "licence": one.learn_from.licence or of["licence"],
-            }
-        }
+        of["licence"] = one.learn_from.licence or of["licence"]
+        lessons = {"learn_from": {key: of[key] for key in ("name", "faces", "people", "pixels", "licence")}}
     attributes = {name: values.tolist() for name, values in prepared.attributes.items()}
     labels = digest([attributes, {name: list(values) for name, values in prepared.groups.items()}])
     return {
@@ -442,23 +403,11 @@ def _cached_bench(text: str, name: str, out: Path) -> Bench:
     config = MatrixConfig.model_validate_json(text)
     one = next(one for one in config.sets if one.name == name)
     prepared, parts, lessons = _checked(config, one, out)
-    return Bench(
-        prepared,
-        parts,
-        readers.get_readers(tuple(config.recognisers)),
-        quick(_detector(config.detector)),
-        Store(out / "store"),
-        seed=config.seed,
-        resamples=config.resamples,
-        general=config.general,
-        specialised=config.specialised,
-        retrain=config.retrain,
-        columns=config.groups,
-        candidates=config.candidates,
-        retrieval_probes=config.retrieval_probes,
-        reversal_metrics=config.reversal_metrics,
-        lessons=lessons,
-    )
+    same = ("seed", "resamples", "general", "specialised", "retrain", "candidates", "retrieval_probes")
+    given: dict[str, Any] = {key: getattr(config, key) for key in (*same, "reversal_metrics")}
+    judges, detector = readers.get_readers(tuple(config.recognisers)), quick(_detector(config.detector))
+    store = Store(out / "store")
+    return Bench(prepared, parts, judges, detector, store, columns=config.groups, lessons=lessons, **given)
 
 
 def _checked(

@@ -112,7 +112,7 @@ def test_every_figure_of_the_ranking_says_n_judge_and_attacker() -> None:
         ("parrot-inside", "b", "20"),
         ("reversed-general: ridge", "b", "20"),
     ]
-    first = ranking_to_read(rows)[0]
+    first = ranking_to_read(headlines(results(trial("strong", "parrot-inside", 0.0))))[0]
     assert first["replaced region"] == ("0.000 [0.000, 0.100]", "parrot-inside, b, n = 20")
     assert first["whole picture"] == ("0.100 [0.000, 0.200]", "naive, b") and len(first) <= 8
 
@@ -134,7 +134,7 @@ def test_within_kind_is_read_first_and_orders_methods_of_one_rank(tmp_path: Path
     row = ranking(made)[0]
     assert list(row)[:5] == ["set", "rank", "method", "within kind", "naive rank-1"]
     assert (row["within kind"], row["judge within kind"]) == ("0.700 [0.600, 0.800]", "c")  # the highest counts
-    shown = ranking_to_read([row])[0]
+    shown = ranking_to_read(headlines(made))[0]
     assert list(shown)[2] == "within kind" and shown["within kind"] == (
         "0.700 [0.600, 0.800]",
         "c, n = 30 images",
@@ -306,7 +306,7 @@ def test_the_headline_has_the_figure_of_every_judge(tmp_path: Path) -> None:
     ]
     assert strong.region_trial == strong.by_judge[0] and strong.region is not None and strong.region.value == 0.55
     assert [one.recogniser for one in weak.by_judge] == ["b"]  # c has no control of the surroundings
-    row = ranking_to_read(ranking(made))[0]
+    row = ranking_to_read(headlines(made))[0]
     assert row["replaced region"] == (
         "0.550 [0.450, 0.650]",
         "reversed-general: ridge, dlib, n = 20",
@@ -317,7 +317,9 @@ def test_the_headline_has_the_figure_of_every_judge(tmp_path: Path) -> None:
     shown, _ = csv.DictReader((tmp_path / "tables" / "ranking.csv").read_text().splitlines())
     assert shown["replaced region, by dlib"] == "0.550 [0.450, 0.650]"
     assert shown["its attacker, by b"] == "parrot-inside"
-    same = ranking(results(trial("strong", "parrot-inside", 0.3), trial("strong", "parrot-inside", 0.2, judge="dlib")))
+    same = headlines(
+        results(trial("strong", "parrot-inside", 0.3), trial("strong", "parrot-inside", 0.2, judge="dlib"))
+    )
     assert ranking_to_read(same)[0]["replaced region"][2:] == ("dlib: 0.200\xa0[0.100,\xa00.300]",)
 
 
@@ -328,7 +330,7 @@ def test_what_surroundings_tell_any_judge_stands_beside_every_method(tmp_path: P
         trial("weak", "parrot-inside", 0.2, judge="dlib"),
         trial("clear", "background-only", 1.0, control="surroundings", judge="dlib"),
     )
-    for method, row in ((row["method"], row) for row in ranking_to_read(ranking(made))):
+    for method, row in ((row["method"], row) for row in ranking_to_read(headlines(made))):
         assert any(
             "1.000" in line and ("dlib" in line or row["surroundings alone"][1] == "dlib")
             for line in row["surroundings alone"]
@@ -342,9 +344,9 @@ def test_utility_that_nobody_measured_takes_no_room_in_the_ranking() -> None:
     made = results()
     figures = (Figure("detected", 0.5), Figure("smile-r", None, note="no classifier"))
     made.utilities = [Utility("made", method, figures) for method in ("weak", "strong")]
-    assert all(row["detected"] == "0.500" and "smile-r" not in row for row in ranking_to_read(ranking(made)))
+    assert all(row["detected"] == "0.500" and "smile-r" not in row for row in ranking_to_read(headlines(made)))
     made.utilities[0] = Utility("made", "weak", (Figure("smile-r", 0.25),))
-    assert [row.get("smile-r") for row in ranking_to_read(ranking(made))] == ["refused: no classifier", "0.250"]
+    assert [row.get("smile-r") for row in ranking_to_read(headlines(made))] == ["refused: no classifier", "0.250"]
 
 
 def test_where_nobody_looked_at_the_region_every_judge_bounds_it() -> None:

@@ -36,7 +36,8 @@ def write_report(
     shown = sheets(results, pictures or [out])
     plots = draw_all(results, out / "figures")
     rows = {name: make(results) for name, make in TABLES.items()}
-    ranking = {name: tables.ranking_to_read(some) for name, some in _by_set(rows["ranking"]).items()}
+    heads = headlines(results)
+    ranking = {name: tables.ranking_to_read([one for one in heads if one.set == name]) for name in results.sets}
     page = render(
         "page.html.j2",
         results=results,
@@ -55,7 +56,7 @@ def write_report(
         published=published,
         spelt=lambda value: "" if value is None else value,
         refused=[row for row in rows["privacy"] if row["value"] is None],
-        kinds_known=any("within kind" in row for row in rows["ranking"]),
+        kinds_known=any(head.within_kind for head in heads),
     )
     more = {"tables/ranking.md": tables.to_markdown(rows["ranking"])} if rows["ranking"] else {}
     return write_pages(out, page, results, rows, plots, more)
