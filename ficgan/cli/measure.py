@@ -14,8 +14,6 @@ from ficgan.cli._shared import Diversity
 
 __all__ = ["measure", "train_attributes"]
 
-CLIP_FRAMES = 75
-"""Frames taken of a clip: three seconds of most films."""
 _BARS: tuple[Any, ...] = (
     click.option("--bars", is_flag=True, help="The whole table of bars, beside the average-face sticker, into -o."),
     shared.output("With --bars: folder for bars.json and bars.md.", required=False),
@@ -24,9 +22,6 @@ _BARS: tuple[Any, ...] = (
         multiple=True,
         type=shared.PATH,
         help="With --bars: faces it learnt from, for memorisation and real–real distances; repeatable.",
-    ),
-    click.option(
-        "--clip", "clips", multiple=True, type=shared.PATH, help="With --bars: a film, for stability; repeatable."
     ),
     click.option("--attributes", type=shared.PATH, help="With --bars: classifier of `ficgan train-attributes`."),
 )
@@ -57,7 +52,6 @@ def measure(
     bars: bool,
     out: Path | None,
     train: tuple[Path, ...],
-    clips: tuple[Path, ...],
     attributes: Path | None,
     report: Progress,
     **common: Any,
@@ -73,15 +67,10 @@ def measure(
         raise UsageError("nothing to measure on; give --aligned or --photos")
     if bars != (out is not None):
         raise UsageError("the table of bars is written into a folder; give both --bars and -o, or neither")
-    if not bars and (train or clips or attributes is not None):
-        raise UsageError("--train, --clip and --attributes belong to the table of bars; give --bars too")
+    if not bars and (train or attributes is not None):
+        raise UsageError("--train and --attributes belong to the table of bars; give --bars too")
     config = BarsConfig(
-        clips=tuple(_clip(path) for path in clips),
-        photos=() if photos is None else (photos,),
-        train=train,
-        attributes=attributes,
-        whole=bars,
-        **common,
+        photos=() if photos is None else (photos,), train=train, attributes=attributes, whole=bars, **common
     )
     sheet = run_bars(config, report)
     summary: shared.Summary = {"checkpoint": sheet.facts["checkpoint"]}
@@ -97,20 +86,6 @@ def measure(
         "left_out": len(sheet.left_out),
         "seconds": sheet.facts["seconds"],
     }
-
-
-def _clip(path: Path) -> Any:
-    from ficgan.lab.bars import Clip
-    from ficgan.video import open_video
-
-    with open_video(path) as film:
-        rate = float(film.info.rate or 25)
-        frames = []
-        for frame in film.frames():
-            frames.append(frame.image)
-            if len(frames) == CLIP_FRAMES:
-                break
-    return Clip(path.name, tuple(frames), rate)
 
 
 @click.command("train-attributes", context_settings=HELP)

@@ -17,7 +17,6 @@ from sklearn.metrics import roc_auc_score
 
 from ficgan.anonymizers import Anonymizer, Faces, Images, Solid
 from ficgan.errors import InputError
-from ficgan.faces import Face
 from ficgan.lab.bars import privacy, utility
 from ficgan.lab.bars.privacy import identity, identity_controls, strangers, threshold_of
 from ficgan.lab.bars.utility import (
@@ -379,31 +378,6 @@ def test_a_training_face_that_comes_back_is_found() -> None:
     best = [max(cosine(seen(image), code) for code in codes) for image in made.faces.images]
     assert sticker["memorised", "blocks"].value == pytest.approx(np.mean(best), abs=1e-6)
     assert control["memorised", "blocks"].figure.value == pytest.approx(np.mean(best), abs=1e-6)
-
-
-def test_frames_are_compared_with_their_neighbours() -> None:
-    rng = np.random.default_rng(2)
-    film = [rng.integers(0, 256, (SIDE, SIDE, 3)).astype(np.uint8) for _ in range(4)]
-    box = np.array([4, 4, 40, 40], np.float32)
-    places = [box, box, box + 30, box + 30]  # between the second and the third the face is another one
-
-    class Engine:
-        layer = 0
-        detector = SimpleNamespace(
-            detect=lambda frame: [
-                Face(places[next(i for i, one in enumerate(film) if one is frame)], np.zeros((5, 2), np.float32), 1.0)
-            ]
-        )
-
-        def stream(self, frames: Any, rate: float) -> Any:
-            return [SimpleNamespace(image=np.full_like(frames[0], 9)) for _ in frames]
-
-    engine: Any = Engine()
-    figures, controls = utility.steadiness(film, engine, 4, [reader()])
-    assert engine.layer == 4 and figures["stability", "blocks"].value == pytest.approx(1)
-    own = controls["stability", "blocks"].figure
-    assert own.n == 2
-    assert own.value == pytest.approx(np.mean([cosine(seen(film[i]), seen(film[i + 1])) for i in (0, 2)]), abs=1e-6)
 
 
 def test_groups_are_those_with_enough_faces(monkeypatch: pytest.MonkeyPatch) -> None:

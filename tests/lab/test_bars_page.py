@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from ficgan.deidentify import Deidentifier, Ficgan
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment
 from ficgan.identity import IdentityBank
-from ficgan.lab.bars import BarsConfig, Clip, Control, Measured, Sheet, run_bars, utility
+from ficgan.lab.bars import BarsConfig, Control, Measured, Sheet, run_bars
 from ficgan.lab.bars import bench as bars_bench
 from ficgan.lab.bars.table import BARS, Line
 from ficgan.lab.readers import ShapeRecognizer
@@ -190,7 +189,7 @@ def test_a_whole_run(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     report = run_bars(config, lambda done, total, what: steps.append((done, total, what)))
     assert steps[-1][0] == steps[-1][1] and [one[0] for one in steps[1:]] == list(range(steps[-1][1] + 1))
     lines = {(line.row, line.setting): line for line in report.found}
-    assert {row for row, _ in lines} == {*BARS} - {"stability"}
+    assert {row for row, _ in lines} == {*BARS}
     faces, made = next((faces, made) for layer, psi, alpha, faces, made in settings if (layer, psi, alpha) == (3, 0, 0))
     told = [cosine(seen(a), seen(b)) for a, b in zip(faces.images, made, strict=True)]
     strong = lines["id-cosine", "i = 3"]
@@ -224,7 +223,7 @@ def test_a_whole_run(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert line.value.value == pytest.approx(np.mean(told), abs=1e-5) and line.bar.most == 0.13
     assert report.facts["settings"]["psi"] == 0  # the model's own
     assert {row["group"] for row in report.groups} == {"gender=Female", "gender=Male", "race=Made"}
-    assert report.left_out == [{"set": "", "what": "stability", "why": "no clip was given"}]
+    assert report.left_out == []
     assert (report.facts["L"], report.facts["settings"]["layers"]) == (4, [0, 3])
     report.write(tmp_path)
     for name in ("bars.json", "bars.md"):
@@ -267,20 +266,3 @@ def test_the_trainer_is_no_judge(world: Path, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("ficgan.lab.bars.refuse_trainer", refuse)
     with pytest.raises(UsageError, match="onnx:v trained it"):
         run_bars(_config(world, layers=(0,), judges=("onnx:v",)))
-
-
-@pytest.mark.usefixtures("_judged")
-def test_a_clip_has_a_line_of_its_own(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def steady(frames: Any, deid: Any, layer: int, readers: Any, rate: float) -> Any:
-        asked.append((len(frames), layer, rate))
-        figure = Figure("stability", 0.9, n=2, unit="pairs of frames")
-        return {("stability", "blocks"): figure}, {("stability", "blocks"): Control("own", figure)}
-
-    monkeypatch.setattr(utility, "steadiness", steady)
-    clip = Clip("film.gif", [np.zeros((8, 8, 3), np.uint8)] * 3, 12.5)
-    monkeypatch.setattr("ficgan.lab.bars.SetMeasurement", lambda *_: SimpleNamespace(steps=list))
-    report = run_bars(_config(world, layers=(0,), clips=(clip,)))
-    assert asked == [(3, 0, 12.5)]
-    assert [(line.set, line.row, line.value.value) for line in report.found] == [("film.gif", "stability", 0.9)]

@@ -37,15 +37,6 @@ _FEW = 64  # Sources of swaps and of several draws, and outputs that are looked 
 
 
 @dataclass(frozen=True)
-class Clip:
-    """Frames of a film: H×W×3 uint8 RGB in order, `rate` of them a second."""
-
-    name: str
-    frames: Sequence[NDArray[np.uint8]]
-    rate: float = 25.0
-
-
-@dataclass(frozen=True)
 class BarsConfig:
     """What is measured.
 
@@ -58,7 +49,6 @@ class BarsConfig:
     aligned: tuple[Path, ...] = ()
     photos: tuple[Path, ...] = ()
     train: tuple[Path, ...] = ()
-    clips: tuple[Clip, ...] = ()
     judges: tuple[str, ...] = ("dlib",)
     attributes: Path | None = None
     checkpoint: Path | None = None
@@ -83,7 +73,6 @@ def run_bars(config: BarsConfig, progress: Progress | None = None) -> Sheet:
     sticker = AverageFace().fit(model.background)
     measured = [SetMeasurement(model, one, sticker) for one in sets]
     steps = [step for one in measured for step in (one.steps() if config.whole else one.first_steps())]
-    steps += model.clip_steps()
     for number, (what, measure) in enumerate(steps):
         report(number, len(steps), what)
         measure()
@@ -192,16 +181,6 @@ class Measured:
         if self.train is None:
             raise UsageError("no training faces were given")
         return self.panel.readers[0].embed(self.train)
-
-    def clip_steps(self) -> list[Step]:
-        if not self.config.clips and self.config.whole:
-            self.sheet.leave_out("", "stability", "no clip was given")
-        pairs = [(clip, layer) for clip in self.config.clips for layer in self.main]
-        return [(f"{clip.name}, i = {layer}", partial(self._clip, clip, layer)) for clip, layer in pairs]
-
-    def _clip(self, clip: Clip, layer: int) -> None:
-        figures, controls = utility.steadiness(clip.frames, self.deid, layer, self.panel.readers, clip.rate)
-        self.sheet.put(clip.name, f"i = {layer}", figures, None, controls)
 
     def facts(self, sets: Sequence[MeasuredSet]) -> dict[str, Any]:
         gate = next((one for one in RECOGNIZERS if recognizer_missing(one) is None), "")
