@@ -22,7 +22,7 @@ from ficgan.anonymizers import (
     Solid,
 )
 from ficgan.anonymizers.defended import BoxInstead, Jpeg, Noise, RandomDefence, Rotation, spec_of
-from ficgan.lab.stored import fingerprint
+from ficgan.lab.run import fingerprint
 
 
 def faces_of(side: int = 64, count: int = 4) -> Faces:

@@ -16,7 +16,7 @@ from page_reader import Page, run
 
 from ficgan.lab.annotation import EXPORT_SCHEMA, Batch, Key, Rules, collect, page_html
 from ficgan.lab.annotation.boxes import errors
-from ficgan.lab.stored import page_script, page_template
+from ficgan.lab.pages import page_script, page_template
 
 SCRIPT = page_script(page_template("ficgan.lab.annotation"))
 

@@ -16,7 +16,7 @@ from page_reader import Page, run
 from PIL import Image
 from survey_world import SIDE, hand_in
 
-from ficgan.lab.stored import page_script, page_template
+from ficgan.lab.pages import page_script, page_template
 from ficgan.lab.survey import Survey, page_html
 from ficgan.lab.survey.score import collect
 

@@ -40,16 +40,8 @@ from ficgan.lab.annotation.boxes import (
     pairs,
 )
 from ficgan.lab.metrics import wilson
-from ficgan.lab.stored import (
-    Progress,
-    data_url,
-    fill_page,
-    new_folder,
-    page_template,
-    read_checked,
-    text_table,
-    write_json,
-)
+from ficgan.lab.pages import data_url, fill_page, new_folder, page_template, read_checked, text_table, write_json
+from ficgan.lab.run import Progress
 
 KEY_SCHEMA = "ficgan-annotation-key/1"
 EXPORT_SCHEMA = "ficgan-annotation-export/1"

@@ -18,7 +18,8 @@ from ficgan.errors import InputError
 from ficgan.faces import FaceDetector
 from ficgan.faces.detection import overlaps
 from ficgan.files import atomic_write
-from ficgan.lab.stored import Progress, read_json
+from ficgan.lab.pages import read_json
+from ficgan.lab.run import Progress
 
 Boxes = NDArray[np.float64]  # [M,4]: x0, y0, x1, y1 in pixels, edges continuous from 0
 

@@ -21,9 +21,9 @@ from pydantic_core import to_jsonable_python
 from ficgan.anonymizers import Faces
 from ficgan.errors import InputError
 from ficgan.lab.metrics import Bootstrap, percentiles, recentred
+from ficgan.lab.pages import read_checked, text_table
 from ficgan.lab.readers import Reader, paired
 from ficgan.lab.results import Figure
-from ficgan.lab.stored import read_checked, text_table
 from ficgan.lab.survey import ANSWERS_SCHEMA, Item, Key, Picture, Questionnaire
 
 ANSWERS = ("yes", "no", "unsure")
