@@ -439,7 +439,7 @@ def _ablation(text: str) -> tuple[str, str, str]:
 def _finish(
     results: Any, out: Path, tables: list[dict[str, Any]], draw: Callable[[], list[Path]] | None = None
 ) -> shared.Summary:
-    from ficgan.lab.stored import write_json
+    from ficgan.lab.pages import write_json
 
     results.write(out / "results.json")
     tree = {"title": results.title, "caveats": results.caveats, "tables": tables, "provenance": results.provenance}

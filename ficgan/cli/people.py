@@ -131,7 +131,7 @@ def collect(
     from ficgan.lab.annotation import read_key
     from ficgan.lab.annotation.boxes import write_records
     from ficgan.lab.annotation.collected import collect
-    from ficgan.lab.stored import write_json
+    from ficgan.lab.pages import write_json
 
     log = log or out.with_suffix(".log.json")
     if log == out:
@@ -162,7 +162,7 @@ def score(truth: Path, before: Path, after: Path, overlap: float, names: Path | 
     from ficgan.errors import InputError
     from ficgan.lab.annotation.boxes import read_records
     from ficgan.lab.annotation.collected import score_annotations, score_text
-    from ficgan.lab.stored import read_json, write_json
+    from ficgan.lab.pages import read_json, write_json
 
     called = read_json(names) if names else {}
     if not isinstance(called, dict):
@@ -313,7 +313,7 @@ def score_survey(
     from ficgan.errors import InputError
     from ficgan.lab import readers
     from ficgan.lab.metrics import Bootstrap
-    from ficgan.lab.stored import write_json
+    from ficgan.lab.pages import write_json
     from ficgan.lab.survey import read_key
     from ficgan.lab.survey.score import collect, judge, score_survey, score_text
 

@@ -22,8 +22,8 @@ from ficgan.lab.bench import Bench, NotApplicable, Refused, Rows, Subject, conte
 from ficgan.lab.matrix_config import SCENARIOS, Attacker, Scenario, without_folder
 from ficgan.lab.readers import Embeddings
 from ficgan.lab.results import Trial
+from ficgan.lab.run import digest, fingerprint
 from ficgan.lab.sets import Prepared
-from ficgan.lab.stored import digest, fingerprint
 from ficgan.registry import parse_spec
 
 DRAWS = 8  # Anonymisations of one image that are averaged

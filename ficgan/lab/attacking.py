@@ -20,10 +20,11 @@ from ficgan.lab.attacks.learned import Learned, read_header
 from ficgan.lab.bench import MANIFEST, Bench, Manifest, Subject, anonymiser_for, divided_set, opened, photo_keys
 from ficgan.lab.matrix import run_matrix
 from ficgan.lab.matrix_config import AttackConfig, AttackSet, MatrixConfig, MethodConfig, SetConfig, get_scenarios
+from ficgan.lab.pages import write_file
 from ficgan.lab.papers import scaled
 from ficgan.lab.results import Results
+from ficgan.lab.run import Progress, Store, digest, files_digest
 from ficgan.lab.sets import open_set
-from ficgan.lab.stored import Progress, Store, digest, files_digest, write_file
 
 WEIGHTS = "attacker.safetensors"
 EVALUATION = "evaluation.json"

@@ -24,10 +24,11 @@ from ficgan.lab.matrix_config import MatrixConfig, SetConfig, SplitConfig, View
 from ficgan.lab.metrics import Bootstrap, Sample, one_each_unknown
 from ficgan.lab.metrics.pictures import detect_faces, quick
 from ficgan.lab.metrics.scores import Scores
+from ficgan.lab.pages import read_checked, write_json
 from ficgan.lab.readers import Embeddings, Reader
 from ficgan.lab.results import Figure
+from ficgan.lab.run import Say, Store, digest, fingerprint
 from ficgan.lab.sets import FaceSet, Prepared, Quick, Split, open_set, prepare, split, without_repeats
-from ficgan.lab.stored import Say, Store, digest, fingerprint, read_checked, write_json
 from ficgan.registry import parse_spec
 
 MANIFEST = "manifest.json"

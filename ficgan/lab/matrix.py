@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -47,14 +46,14 @@ from ficgan.lab.metrics.privacy import (
 )
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.metrics.utility import Judges, Readings, compare
+from ficgan.lab.pages import png, write_file
 from ficgan.lab.probe import run_identity_probe
 from ficgan.lab.readers import Embeddings, Reader, retrain_head, retrain_network, similarities
 from ficgan.lab.results import Figure, Results, Trial, Utility, caveats, from_json, origin
 from ficgan.lab.reversal import fidelity_figures, identity_distance, run_retrieval
-from ficgan.lab.stored import VERSION, Progress, Say, Tasks, digest, files_digest, png, write_file
+from ficgan.lab.run import Progress, Run, Say, Task, digest, files_digest
 from ficgan.registry import parse_spec
 
-_TASKS = 1  # Raised where tasks write down more; pixels, embeddings and trainings stay valid
 LEAST_GROUP = 10  # People a group needs for figures of its own
 GROUP_RESAMPLES = 200  # Of the figures of groups and of attribute inference, at most
 _OF_CLEAR = ("ceiling", "negative", "surroundings")
@@ -288,31 +287,14 @@ CLEAR = "clear"
 
 
 @dataclass(frozen=True)
-class Task:
-    """One method (None: clear) on one set; its result lies in a file named after `key`, a digest."""
+class Work:
+    """One method (None: clear) on one set; `mark` is of all that the result depends on."""
 
     config: MatrixConfig
     set: SetConfig
     method: MethodConfig | None
     out: Path
-    key: str
-
-    @classmethod
-    def of(cls, config: MatrixConfig, one: SetConfig, method: MethodConfig | None, set_digest: str, out: Path) -> Task:
-        """The task with its key, which is new each time where an external command runs: it may have changed."""
-        shared = config.model_dump(mode="json", exclude={"title", "sets", "methods"})
-        named = [*config.recognisers, config.attributes or ""]
-        attackers = [parse_spec(text)[1] for text in (*config.general, *config.specialised)]
-        own: dict[str, Any] | None = None
-        if method is not None:
-            own = method.model_dump(mode="json")
-            for given in (method.parameters, *attackers):
-                named += [value for value in given.values() if isinstance(value, str)]
-                if given.get("command"):
-                    own["asked"] = time.time_ns()
-        files = [files_digest(text) for text in named]
-        key = digest([VERSION, _TASKS, __version__, shared, one.name, one.context, set_digest, own, files])
-        return cls(config, one, method, out, key)
+    mark: str
 
     @property
     def label(self) -> str:
@@ -323,18 +305,14 @@ class Task:
         return f"{self.label} on {self.set.name}"
 
     @property
-    def file(self) -> Path:
-        return self.out / "tasks" / f"{self.key}.json"
+    def task(self) -> Task:
+        """What an external program gives is not kept: it may have changed."""
+        attackers = [parse_spec(text)[1] for text in (*self.config.general, *self.config.specialised)]
+        given = [] if self.method is None else [self.method.parameters, *attackers]
+        program = any(one.get("command") for one in given)
+        return Task(self.title, None if program else self.mark, Work.run, (self,))
 
-    def read(self) -> dict[str, Any] | None:
-        """What it found; None where it is not finished."""
-        try:
-            entry: dict[str, Any] = json.loads(self.file.read_text(encoding="utf-8"))
-            return entry
-        except (OSError, ValueError):
-            return None
-
-    def run(self, say: Say) -> None:
+    def run(self, say: Say) -> dict[str, Any]:
         began, config = time.monotonic(), self.config
         bench = open_bench(config, self.set, self.out)
         bench.trainings.clear()
@@ -348,37 +326,47 @@ class Task:
         )
         trainings = {f"{self.title}, {trial.scenario}: {trial.attacker}": training_of(bench, trial) for trial in trials}
         utilities = [asdict(_utility(config, bench, anonymizer, self.label))] if config.utility else []
-        entry = {
+        return {
             "trials": [asdict(trial) for trial in with_trainings(bench, trials)],
             "utilities": utilities,
             "method": None if anonymizer is None else _described(anonymizer),
-            "pictures": _pictures(bench, anonymizer, self.key, self.out, config.pictures) if config.pictures else [],
+            "pictures": _pictures(bench, anonymizer, self.mark, self.out, config.pictures) if config.pictures else [],
             "trainings": {attacker: note for attacker, note in trainings.items() if note},
             "seconds": round(time.monotonic() - began, 2),
         }
-        write_file(self.file, json.dumps(entry, allow_nan=False))
+
+
+def _mark(config: MatrixConfig, one: SetConfig, method: MethodConfig | None, set_digest: str) -> str:
+    shared = config.model_dump(mode="json", exclude={"title", "sets", "methods"})
+    named = [*config.recognisers, config.attributes or ""]
+    if method is not None:
+        attackers = [parse_spec(text)[1] for text in (*config.general, *config.specialised)]
+        named += [
+            value for given in (method.parameters, *attackers) for value in given.values() if isinstance(value, str)
+        ]
+    own = None if method is None else method.model_dump(mode="json")
+    return digest([__version__, shared, one.name, one.context, set_digest, own, [files_digest(text) for text in named]])
 
 
 def run_matrix(config: MatrixConfig, out: Path, *, jobs: int = 1, progress: Progress | None = None) -> Results:
     """Run or resume an evaluation; the results are also written to `out/results.json`."""
     started, config = time.monotonic(), with_judges(config)
-    (out / "tasks").mkdir(parents=True, exist_ok=True)
+    out.mkdir(parents=True, exist_ok=True)
     _check(config)
-    run = Tasks(out, len(config.sets) * (len(config.methods) + 1), jobs, progress)
-    tasks: list[Task] = []
+    run = Run(out, jobs, progress, total=len(config.sets) * (len(config.methods) + 1))
+    works: list[Work] = []
     sets: dict[str, dict[str, Any]] = {}
     for one in config.sets:
         run.say(f"preparing {one.name}")
         sets[one.name] = facts = describe(config, one, out, run.say)
-        tasks += [Task.of(config, one, method, facts["digest"], out) for method in (None, *config.methods)]
-    waiting = [task for task in tasks if task.read() is None]
-    run.done = run.total - len(waiting)
-    run.say(f"{run.done} of {run.total} were done before" if run.done else "")
+        works += [Work(config, one, m, out, _mark(config, one, m, facts["digest"])) for m in (None, *config.methods)]
+    entries: dict[str, dict[str, Any]] = {}
     # The clear images come first: everybody compares with them, and their embeddings are then in the store.
     for clear in (True, False):
-        run.run(Task.run, [(task.title, (task,)) for task in waiting if (task.method is None) == clear])
+        some = [work for work in works if (work.method is None) == clear]
+        entries |= zip([work.title for work in some], run.results([work.task for work in some]), strict=True)
     run.check()
-    results = _collect(config, out, sets, tasks, time.monotonic() - started)
+    results = _collect(config, sets, [(work, entries[work.title]) for work in works], time.monotonic() - started)
     results.write(out / "results.json")
     return results
 
@@ -450,16 +438,13 @@ def _described(anonymizer: Anonymizer) -> dict[str, Any]:
 
 
 def _collect(
-    config: MatrixConfig, out: Path, sets: dict[str, dict[str, Any]], tasks: list[Task], seconds: float
+    config: MatrixConfig, sets: dict[str, dict[str, Any]], found: Sequence[tuple[Work, dict[str, Any]]], seconds: float
 ) -> Results:
-    found = [(task, entry) for task in tasks if (entry := task.read()) is not None]
-    if len(found) != len(tasks):
-        raise UsageError(f"{out} lost finished tasks while the evaluation ran; run it again")
     entries = [entry for _, entry in found]
     pictures: dict[str, list[str]] = {}
-    for task, entry in found:
+    for work, entry in found:
         if entry["pictures"]:
-            pictures.setdefault(task.label, []).extend(entry["pictures"])
+            pictures.setdefault(work.label, []).extend(entry["pictures"])
     results = Results(
         config.title,
         provenance=origin(_shareable(config), seconds)
@@ -472,7 +457,7 @@ def _collect(
             "task_seconds": round(sum(entry["seconds"] for entry in entries), 1),
         },
         sets=sets,
-        methods={task.label: entry["method"] for task, entry in found if entry["method"]},
+        methods={work.label: entry["method"] for work, entry in found if entry["method"]},
         trials=[Trial(**from_json(trial)) for entry in entries for trial in entry["trials"]],
         utilities=[Utility(**from_json(one)) for entry in entries for one in entry["utilities"]],
         pictures=pictures,

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from ficgan import __version__
-from ficgan.lab.stored import read_checked, write_file
+from ficgan.lab.pages import read_checked, write_file
 
 SCHEMA = 1
 

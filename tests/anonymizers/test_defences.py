@@ -23,7 +23,7 @@ from ficgan.anonymizers import (
 )
 from ficgan.anonymizers.defended import BoxInstead, Jpeg, Noise, RandomDefence, Rotation, spec_of
 from ficgan.errors import UsageError
-from ficgan.lab.stored import fingerprint
+from ficgan.lab.run import fingerprint
 
 
 def faces_of(side: int = 64, count: int = 4) -> Faces:

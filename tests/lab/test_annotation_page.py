@@ -15,7 +15,7 @@ from page_reader import EVIL, Page, browse, run, stands_alone
 from ficgan.lab.annotation import AnnotationKey, Batch, page_html
 from ficgan.lab.annotation.boxes import errors
 from ficgan.lab.annotation.collected import collect
-from ficgan.lab.stored import page_script, page_template
+from ficgan.lab.pages import page_script, page_template
 
 SCRIPT = page_script(page_template("ficgan.lab.annotation"))
 

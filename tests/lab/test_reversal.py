@@ -18,8 +18,8 @@ from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.pictures import Perception
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.results import Figure
+from ficgan.lab.run import Store
 from ficgan.lab.sets import Prepared, split
-from ficgan.lab.stored import Store
 
 COUNT, SIDE, REGION = 12, 40, (4, 4, 36, 36)
 PEOPLE = np.repeat(np.arange(COUNT // 2), 2)

@@ -28,8 +28,8 @@ from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.probe import SHAPE_JUDGES, ShapeAttack, standardised
 from ficgan.lab.readers import Reader, ShapeRecognizer, Shapes, get_readers
 from ficgan.lab.results import Figure
+from ficgan.lab.run import Store
 from ficgan.lab.sets import Prepared, split
-from ficgan.lab.stored import Store
 
 DRAWN = Bootstrap(50)
 

@@ -23,16 +23,8 @@ from ficgan.data.dataset import Blob, decode_rgb
 from ficgan.errors import InputError, UsageError
 from ficgan.faces.detection import overlaps
 from ficgan.lab.annotation.boxes import OVERLAP, Boxes, Record, Records, errors, have_area
-from ficgan.lab.stored import (
-    Progress,
-    data_url,
-    fill_page,
-    new_folder,
-    page_template,
-    read_checked,
-    write_file,
-    write_json,
-)
+from ficgan.lab.pages import data_url, fill_page, new_folder, page_template, read_checked, write_file, write_json
+from ficgan.lab.run import Progress
 
 KEY_SCHEMA = "ficgan-annotation-key/2"
 EXPORT_SCHEMA = "ficgan-annotation-export/1"

@@ -17,7 +17,8 @@ from ficgan.data.dataset import Blob, decode_rgb, list_blobs
 from ficgan.errors import InputError
 from ficgan.faces import FaceDetector
 from ficgan.faces.detection import overlaps
-from ficgan.lab.stored import Progress, read_json, write_file
+from ficgan.lab.pages import read_json, write_file
+from ficgan.lab.run import Progress
 
 Boxes = NDArray[np.float64]  # [M,4]: x0, y0, x1, y1 in pixels, edges continuous from 0
 

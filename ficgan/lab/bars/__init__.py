@@ -23,8 +23,8 @@ from ficgan.lab.bars.table import Control, Controls, Figures, Report, Sheet
 from ficgan.lab.metrics import one_each_unknown
 from ficgan.lab.probe import Lessons, several
 from ficgan.lab.readers import Embeddings, ShapeRecognizer, cosines
+from ficgan.lab.run import Progress
 from ficgan.lab.sets import FaceSet, Prepared, Quick, open_set, prepare
-from ficgan.lab.stored import Progress
 
 Step = tuple[str, Callable[[], None]]
 Seen = Mapping[str, Embeddings]  # Name of a recogniser → [N,D]

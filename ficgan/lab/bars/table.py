@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ficgan.lab.pages import write_file
 from ficgan.lab.report.tables import spelled, to_markdown
 from ficgan.lab.results import Figure
-from ficgan.lab.stored import write_file
 
 SCHEMA = 1
 STRANGERS = "same-group strangers"  # A measured bar is the figure of these

@@ -17,7 +17,7 @@ from ficgan.lab.papers import COLOURS, FANTOMAS, FANTOMAS_CLAIMS, Row, Treatment
 from ficgan.lab.report import save_plot
 from ficgan.lab.report.tables import controls, figure, spelled
 from ficgan.lab.results import Figure, Results, Trial
-from ficgan.lab.stored import Progress
+from ficgan.lab.run import Progress
 from ficgan.registry import parse_spec
 
 PRESETS = {"fantomas": 224, "fantomas64": 64, "fantomas-full": 224}

@@ -25,8 +25,8 @@ from ficgan.lab.papers import FICGAN, Printed, Row, Rows, kept_json, shade, tabl
 from ficgan.lab.readers import Reader, cosines, get_readers, paired
 from ficgan.lab.report import save_plot
 from ficgan.lab.results import Figure, Results, Trial, Utility, notes, origin
+from ficgan.lab.run import VERSION, Progress, digest, fingerprint
 from ficgan.lab.sets import Prepared, Quick, open_set, prepare
-from ficgan.lab.stored import VERSION, Progress, digest, fingerprint
 
 SAME_PHOTO = "same-photo"  # Name of the comparison: the output against its own source, as the paper's ID similarity
 FEW = 3000  # Images of CelebA-HQ's test part; Fréchet distances of fewer are biased upwards

@@ -15,6 +15,7 @@ from ficgan.arrays import resize
 from ficgan.errors import FicganError
 from ficgan.lab.matrix_config import without_folder
 from ficgan.lab.metrics import wilson
+from ficgan.lab.pages import png, write_file
 from ficgan.lab.papers import COLOURS, NOT_ANGULAR, REVELIO, Printed, Row, counted, shade, table, text
 from ficgan.lab.papers import revelio_parts as parts
 from ficgan.lab.papers.revelio import ADAPTABLE, BLURS, NAMES, PARTS, Experiment, Outcome, RevelioPaper
@@ -22,7 +23,6 @@ from ficgan.lab.papers.revelio_parts import APART, BASE, BOUNDS, CHANCE, CONTROL
 from ficgan.lab.report import save_plot
 from ficgan.lab.report.tables import figure, spelled
 from ficgan.lab.results import Figure, Trial
-from ficgan.lab.stored import png, write_file
 
 Outcomes = Mapping[str, Outcome]
 MEASURES = {

@@ -14,10 +14,10 @@ from typing import Any, Literal
 
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.metrics import rule_of_three
+from ficgan.lab.pages import data_url, write_file
 from ficgan.lab.report import tables
 from ficgan.lab.report.tables import IDENTIFIES, Row, controls, figure, headlines, spelled, value_of
 from ficgan.lab.results import Figure, Results
-from ficgan.lab.stored import data_url, write_file
 from ficgan.records.sidecars import Record, read_folder
 
 TABLES = {

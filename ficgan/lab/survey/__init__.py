@@ -26,19 +26,9 @@ from ficgan.lab.attackers import attacked, shareable
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject, anonymiser_for, divide, known, prepared_set
 from ficgan.lab.matrix_config import SCENARIOS, MethodConfig, SetConfig
+from ficgan.lab.pages import data_url, fill_page, new_folder, page_template, png, read_checked, write_file, write_json
+from ficgan.lab.run import Progress, Store
 from ficgan.lab.sets.faceset import written
-from ficgan.lab.stored import (
-    Progress,
-    Store,
-    data_url,
-    fill_page,
-    new_folder,
-    page_template,
-    png,
-    read_checked,
-    write_file,
-    write_json,
-)
 from ficgan.registry import parse_spec
 
 KEY_SCHEMA = "ficgan-survey-key/2"

@@ -19,9 +19,9 @@ from pydantic import StringConstraints
 from ficgan.anonymizers import Faces
 from ficgan.errors import InputError
 from ficgan.lab.metrics import Bootstrap, percentiles, recentred
+from ficgan.lab.pages import read_checked, text_table
 from ficgan.lab.readers import Reader, paired
 from ficgan.lab.results import Figure
-from ficgan.lab.stored import read_checked, text_table
 from ficgan.lab.survey import ANSWERS_SCHEMA, KINDS, Questionnaire, SurveyItem, SurveyKey
 
 METRICS = ("F1", "F1 (pairs of one person)", "accuracy", "sensitivity", "specificity")
