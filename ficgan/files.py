@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -14,11 +15,6 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from ficgan.errors import FicganError, InputError, TakenError
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 __all__ = [
     "ModelInfo",
@@ -33,8 +29,7 @@ __all__ = [
 ]
 
 _LEFTOVER = re.compile(r"\.ficgan-[0-9a-f]{16}\.tmp")
-_swept: set[Path] = set()
-"""Folders whose leftovers this process has removed."""
+_swept: set[Path] = set()  # folders whose leftovers this process has removed
 
 
 def file_digest(path: str | os.PathLike[str]) -> str:
@@ -139,12 +134,9 @@ def _partial(path: Path, overwrite: bool, mode: int) -> Iterator[tuple[Path, int
             yield temporary, descriptor
             with _reported(path):
                 os.fsync(descriptor)
-            if fcntl is not None:  # under the lock: nobody takes it for a leftover
-                _rename(temporary, path, overwrite)
+                _rename(temporary, path, overwrite)  # under the lock: nobody takes it for a leftover
         finally:
             os.close(descriptor)
-        if fcntl is None:  # Windows renames no open file
-            _rename(temporary, path, overwrite)
     finally:
         with suppress(OSError):
             temporary.unlink()
@@ -152,11 +144,10 @@ def _partial(path: Path, overwrite: bool, mode: int) -> Iterator[tuple[Path, int
 
 def _locked(temporary: Path, mode: int) -> int:
     """A new file, locked for as long as it is open."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     while True:
-        descriptor = os.open(temporary, flags, mode)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         lock(descriptor)
-        if fcntl is None or os.fstat(descriptor).st_nlink:
+        if os.fstat(descriptor).st_nlink:
             return descriptor
         os.close(descriptor)  # another process took it for a leftover before it was locked
 
@@ -165,47 +156,41 @@ def lock(file: int | IO[Any], *, wait: bool = True) -> bool:
     """Lock an open file or folder until it is closed; the lock of a killed process is free again.
 
     Returns:
-        False where another process has locked it, and this one shall not wait. Where nothing can be locked (Windows,
-        some network drives), True.
+        False where another process has locked it, and this one shall not wait. Where nothing can be locked (some
+        network drives), True.
     """
-    with suppress(OSError):
-        if fcntl is not None:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
     return True
 
 
 def remove_leftovers(folder: Path) -> None:
     """Remove temporary files of processes that were killed. Those that a process still writes are locked, and stay."""
-    if fcntl is None:
-        return
     with suppress(OSError):
         for entry in os.scandir(folder):
             if not _LEFTOVER.fullmatch(entry.name) or not entry.is_file(follow_symlinks=False):
                 continue
-            with suppress(OSError):
-                descriptor = os.open(entry.path, os.O_RDWR | os.O_NOFOLLOW)
-                try:
-                    if lock(descriptor, wait=False):
-                        os.unlink(entry.path)
-                finally:
-                    os.close(descriptor)
+            with suppress(OSError), open(entry.path, "rb") as file:
+                if lock(file, wait=False):
+                    os.unlink(entry.path)
 
 
 @contextmanager
 def alone_in(folder: Path, *, wait: bool = True) -> Iterator[None]:
     """Be the only process in such a block for this folder. For files that belong together.
 
-    Where folders cannot be locked (Windows, some network drives) nothing is locked.
+    Where folders cannot be locked (some network drives) nothing is locked.
 
     Raises:
         TakenError: another process is, and this one shall not wait.
     """
     descriptor = None
     with suppress(OSError):
-        descriptor = None if fcntl is None else os.open(folder, os.O_RDONLY)
+        descriptor = os.open(folder, os.O_RDONLY)
     try:
         if descriptor is not None and not lock(descriptor, wait=wait):
             raise TakenError(f"{folder}: is in use by another ficgan; wait for it or stop it")
@@ -224,17 +209,16 @@ def _reported(path: str | os.PathLike[str], remedy: str = "") -> Iterator[None]:
 
 
 def _rename(temporary: Path, path: Path, overwrite: bool) -> None:
-    with _reported(path):
-        if not overwrite:
-            try:
-                os.link(temporary, path)  # unlike a rename, fails when the name was taken meanwhile
-                return
-            except FileExistsError:
+    if not overwrite:
+        try:
+            os.link(temporary, path)  # unlike a rename, fails when the name was taken meanwhile
+            return
+        except FileExistsError:
+            raise _exists(path) from None
+        except OSError:  # no hard links here: check, then rename
+            if os.path.lexists(path):
                 raise _exists(path) from None
-            except (OSError, NotImplementedError, AttributeError):  # no hard links here: check, then rename
-                if os.path.lexists(path):
-                    raise _exists(path) from None
-        os.replace(temporary, path)
+    os.replace(temporary, path)
 
 
 def _exists(path: Path) -> TakenError:
