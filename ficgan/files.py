@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -15,6 +14,11 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from ficgan.errors import FicganError, InputError, TakenError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 __all__ = [
     "ModelInfo",
@@ -134,9 +138,13 @@ def _partial(path: Path, overwrite: bool, mode: int) -> Iterator[tuple[Path, int
             yield temporary, descriptor
             with _reported(path):
                 os.fsync(descriptor)
-                _rename(temporary, path, overwrite)  # under the lock: nobody takes it for a leftover
+                if fcntl is not None:  # under the lock: nobody takes it for a leftover
+                    _rename(temporary, path, overwrite)
         finally:
             os.close(descriptor)
+        if fcntl is None:  # Windows renames no open file
+            with _reported(path):
+                _rename(temporary, path, overwrite)
     finally:
         with suppress(OSError):
             temporary.unlink()
@@ -145,9 +153,10 @@ def _partial(path: Path, overwrite: bool, mode: int) -> Iterator[tuple[Path, int
 def _locked(temporary: Path, mode: int) -> int:
     """A new file, locked for as long as it is open."""
     while True:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        binary = getattr(os, "O_BINARY", 0)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | binary, mode)
         lock(descriptor)
-        if os.fstat(descriptor).st_nlink:
+        if fcntl is None or os.fstat(descriptor).st_nlink:
             return descriptor
         os.close(descriptor)  # another process took it for a leftover before it was locked
 
@@ -156,9 +165,11 @@ def lock(file: int | IO[Any], *, wait: bool = True) -> bool:
     """Lock an open file or folder until it is closed; the lock of a killed process is free again.
 
     Returns:
-        False where another process has locked it, and this one shall not wait. Where nothing can be locked (some
-        network drives), True.
+        False where another process has locked it, and this one shall not wait. Where nothing can be locked (Windows,
+        some network drives), True.
     """
+    if fcntl is None:
+        return True
     try:
         fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -171,7 +182,7 @@ def lock(file: int | IO[Any], *, wait: bool = True) -> bool:
 def remove_leftovers(folder: Path) -> None:
     """Remove temporary files of processes that were killed. Those that a process still writes are locked, and stay."""
     with suppress(OSError):
-        for entry in os.scandir(folder):
+        for entry in os.scandir(folder) if fcntl is not None else ():
             if not _LEFTOVER.fullmatch(entry.name) or not entry.is_file(follow_symlinks=False):
                 continue
             with suppress(OSError), open(entry.path, "rb") as file:
@@ -183,14 +194,14 @@ def remove_leftovers(folder: Path) -> None:
 def alone_in(folder: Path, *, wait: bool = True) -> Iterator[None]:
     """Be the only process in such a block for this folder. For files that belong together.
 
-    Where folders cannot be locked (some network drives) nothing is locked.
+    Where folders cannot be locked (Windows, some network drives) nothing is locked.
 
     Raises:
         TakenError: another process is, and this one shall not wait.
     """
     descriptor = None
     with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
+        descriptor = None if fcntl is None else os.open(folder, os.O_RDONLY)
     try:
         if descriptor is not None and not lock(descriptor, wait=wait):
             raise TakenError(f"{folder}: is in use by another ficgan; wait for it or stop it")
