@@ -27,7 +27,6 @@ from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject, anonymiser_for, divide, known, prepared_set
 from ficgan.lab.matrix_config import SCENARIOS, MethodConfig, SetConfig
 from ficgan.lab.pages import data_url, fill_page, new_folder, page_template, png, read_checked, write_file, write_json
-from ficgan.lab.results import without_folder
 from ficgan.lab.run import Progress, Store
 from ficgan.lab.sets.faceset import written
 from ficgan.registry import parse_spec
