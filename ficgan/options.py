@@ -493,8 +493,8 @@ class FilmSearch:
 
     stride: int = option(
         5,
-        "Films: the detector looks at every n-th frame, below 25 frames a second at more of them; the frames between are "
-        "interpolated.",
+        "Films: the detector looks at every n-th frame, below 25 frames a second at more of them; the frames between "
+        "are interpolated.",
         "--stride",
         low=1,
     )

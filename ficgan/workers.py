@@ -177,7 +177,16 @@ class _Child:
         # The modules of this process, but after Python's own: no file of the caller's may replace one of those.
         begin = "import sys; sys.path += sys.argv[1:]; from ficgan.workers import main; main()"
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-X", "utf8", "-c", begin, *filter(None, sys.path)],
+            [
+                sys.executable,
+                "-I",
+                *["-B"] * sys.dont_write_bytecode,
+                "-X",
+                "utf8",
+                "-c",
+                begin,
+                *filter(None, sys.path),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=None if limits is None else subprocess.DEVNULL,

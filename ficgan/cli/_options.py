@@ -13,11 +13,11 @@ import click
 from click.core import ParameterSource
 
 from ficgan import options as declared
-from ficgan import sandbox
 from ficgan.cli._shared import Finite, Parsed
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.images import READABLE_SUFFIXES
 from ficgan.options import Option, options_of
+from ficgan.workers import SUPPORTED
 
 if TYPE_CHECKING:
     import numpy as np
@@ -130,25 +130,18 @@ STILLS = (
 """The check and the cover of commands that take photos alone."""
 
 
-def _sandbox(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted:
-        ctx.with_resource(sandbox.used())
-
-
-def sandboxed(*, usual: bool) -> tuple[Any, ...]:
-    """Where photos and films are decoded; `usual`: whether in a child unless told otherwise."""
-    return (
-        click.option(
-            "--sandbox/--no-sandbox",
-            default=usual and sandbox.SUPPORTED,
-            show_default=True,
-            expose_value=False,
-            callback=_sandbox,
-            help="Decode photos and films in a child process with limits; for files of strangers.",
-        ),
+def sandboxed(usual: bool) -> Any:
+    """--sandbox."""
+    return click.option(
+        "--sandbox/--no-sandbox",
+        default=usual,
+        show_default=True,
+        help="Hold the processes that work on files to limits: memory, time, no network, no writing elsewhere.",
     )
 
 
+SANDBOX = sandboxed(SUPPORTED)
+"""Where files come from strangers."""
 VIDEO_SEARCH = of_group(declared.FilmSearch, "stride", "pad", "link") + of_group(declared.FilmPart, "start", "end")
 """How films are searched and followed."""
 VIDEO_PEOPLE = (*PEOPLE, *of_group(declared.FilmPart, "spans"), fallback())

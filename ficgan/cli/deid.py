@@ -109,13 +109,7 @@ def make_engine(**settings: Any) -> Any:
     type=click.Path(path_type=Path),
     help="Films: keep the analysis here, for review and `ficgan render`; it holds source faces.",
 )
-@click.option(
-    "--sandbox/--no-sandbox",
-    default=False,
-    show_default=True,
-    help="Work on files of strangers in processes with limits: memory, time, no network, no writing but of results.",
-)
-@options(opts.MODEL, TALK)
+@options(opts.sandboxed(False), opts.MODEL, TALK)
 @click.version_option(__version__, prog_name="ficgan-deid")
 @handle_errors
 def deid(
@@ -168,6 +162,8 @@ def deid(
     if given["project"] is not None and films != 1:
         raise UsageError(f"--project {given['project']}: takes the analysis of one film, and there are {films}")
     alone = given["mode"].startswith("external") or given["link"] == "job"
+    if sandbox and given["mode"].startswith("external"):
+        raise UsageError("--mode external runs a program of yours, which --sandbox forbids; leave one of the two out")
     if alone and cluster:
         raise UsageError("--link job and --mode external work on one file after the other; leave --cluster out")
     jobs = 1 if alone else jobs
