@@ -47,13 +47,12 @@ __all__ = [
 
 Diversity = float | Literal["auto"]
 Box = tuple[float, float, float, float]
+# What becomes of a value: recorded in side-cars and part of a run's digest; recorded only (machine); recorded as
+# whether it was given, and part of the digest (file); recorded as a number (photos); recorded as whether it was given
+# (secret); neither (run).
 Role = Literal["recorded", "machine", "file", "photos", "secret", "run"]
-"""What becomes of a value: recorded in side-cars and part of a run's digest; recorded only (machine); recorded as
-whether it was given, and part of the digest (file); recorded as a number (photos); recorded as whether it was given
-(secret); neither (run).
-"""
+# What the kind of a person consists of.
 KIND_PARTS = ("ethnicity", "gender", "age")
-"""What the kind of a person consists of."""
 MAX_MEGAPIXELS = 100.0
 T = TypeVar("T")
 
@@ -555,10 +554,10 @@ class Encoding:
     )
 
 
+# What a `Deidentifier` is made of.
 GROUPS: tuple[type, ...] = (Identity, Hiding, Finding, Checking, Computing)
-"""What a `Deidentifier` is made of."""
+# All that commands offer.
 COMMAND: tuple[type, ...] = (*GROUPS, Publishing, FilmSearch, FilmPart, Encoding)
-"""All that commands offer."""
 
 
 def grouped(groups: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:

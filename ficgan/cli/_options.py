@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from ficgan.video.settings import Rules, VideoSettings
 
 
+# Longest side at which frames are searched with --thorough: that of any film.
 WHOLE_FRAMES = 1 << 14
-"""Longest side at which frames are searched with --thorough: that of any film."""
 OWN_MODES = ("ficgan", "plain", "black", "solid", "blur", "mosaic")
+# Side of the background's crops in memory, px; the papers' size.
 LARGEST_FACE = 224
-"""Side of the background's crops in memory, px; the papers' size."""
 
 
 # -- from fields to options of click -----------------------------------------------------------------------------------
@@ -88,21 +88,21 @@ def of_group(group: type, *names: str, **changes: Any) -> tuple[Any, ...]:
     return tuple(made)
 
 
+# How a face is hidden.
 HIDE = of_group(declared.Hiding, "mode", "background")
-"""How a face is hidden."""
+# Who takes a face's place.
 FACE = of_group(declared.Identity) + of_group(declared.Hiding, "mask_scale")
-"""Who takes a face's place."""
+# How faces are found and linked.
 SEARCH = of_group(declared.Finding, "detector", "threshold", "scale", "thorough") + of_group(declared.Checking)
-"""How faces are found and linked."""
+# What becomes of finds that may be no faces.
 DOUBT = of_group(declared.Finding, "min_score", "strict")
-"""What becomes of finds that may be no faces."""
+# Who stays as they are.
 PEOPLE = of_group(declared.Finding, "keep", "only", "boxes")
-"""Who stays as they are."""
+# How photos are written.
 PHOTOS_OUT = of_group(declared.Publishing, "require_face", "tag", "keep_metadata")
-"""How photos are written."""
 TAG = of_group(declared.Publishing, "tag")[0]
+# The networks and the limits of the machine.
 MODEL = of_group(declared.Computing) + of_group(declared.Publishing, "max_megapixels")
-"""The networks and the limits of the machine."""
 
 
 NO_VERIFY = click.option("--no-verify", "verify", flag_value="off", help="The same as --verify off.")
@@ -118,6 +118,7 @@ def fallback(default: str | None = "plain") -> Any:
     return of_group(declared.Hiding, "fallback", default=default, show_default=default is not None)[0]
 
 
+# The check and the cover of commands that take photos alone.
 STILLS = (
     click.option(
         "--verify/--no-verify",
@@ -127,7 +128,6 @@ STILLS = (
     ),
     fallback(),
 )
-"""The check and the cover of commands that take photos alone."""
 
 
 def sandboxed(usual: bool) -> Any:
@@ -140,17 +140,17 @@ def sandboxed(usual: bool) -> Any:
     )
 
 
+# Where files come from strangers.
 SANDBOX = sandboxed(SUPPORTED)
-"""Where files come from strangers."""
+# How films are searched and followed.
 VIDEO_SEARCH = of_group(declared.FilmSearch, "stride", "pad", "link") + of_group(declared.FilmPart, "start", "end")
-"""How films are searched and followed."""
+# Who stays as they are in a film, and the fallback for others.
 VIDEO_PEOPLE = (*PEOPLE, *of_group(declared.FilmPart, "spans"), fallback())
-"""Who stays as they are in a film, and the fallback for others."""
+# How films are written.
 VIDEO_OUT = of_group(declared.Encoding)
-"""How films are written."""
 
+# All that is declared, by name.
 OPTIONS: Mapping[str, Option] = {field.name: one for group in declared.COMMAND for field, one in options_of(group)}
-"""All that is declared, by name."""
 
 
 # -- what the library gets ---------------------------------------------------------------------------------------------

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 __all__ = ["Done", "FileSetup", "FileWork", "by_cluster", "by_threads", "by_workers"]
 
 T = TypeVar("T")
+# Seconds that an interruption waits for the photos in work; their threads die with the process.
 PATIENCE = 2.0
-"""Seconds that an interruption waits for the photos in work; their threads die with the process."""
 Report = Callable[[int, int | None, str], None]
+# A file, and a function that gives its result (`NewPhoto` or `NewFilm`) and seconds, or raises its error.
 Done = tuple[FileJob, Callable[[], Any]]
-"""A file, and a function that gives its result (`NewPhoto` or `NewFilm`) and seconds, or raises its error."""
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["deid", "make_engine"]
 
+# Photos worked on at once where the user names no number: each holds what its networks need.
 MOST_THREADS = 4
-"""Photos worked on at once where the user names no number: each holds what its networks need."""
 
 
 def make_engine(**settings: Any) -> Any:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["align", "bank", "fit_appearance", "save_bank", "spread", "train", "train_verifier", "write_bank"]
 
 _OVERRIDE = re.compile(r"[A-Za-z_][\w.]*=")
+# Decoded pictures in memory: 200 MB at 256².
 _AT_ONCE = 1024
-"""Decoded pictures in memory: 200 MB at 256²."""
 _STATE, _NETWORK = "state.safetensors", "verifier.safetensors"
 _FACES = click.argument("data", nargs=-1, required=True, type=shared.PATH)
 _MESHES = click.option(
