@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -26,7 +27,9 @@ from ficgan.cli._work import Done, FileSetup, FileWork, by_cluster, by_threads, 
 from ficgan.device import cpus
 from ficgan.errors import UsageError
 from ficgan.files import file_digest
+from ficgan.options import Identity
 from ficgan.records.sidecars import RunManifest
+from ficgan.stores import StorePath
 
 if TYPE_CHECKING:
     from ficgan.workers import Limits
@@ -152,7 +155,8 @@ def deid(
         raise UsageError(
             "--link job goes on with --skip-existing only with the --seed of the run before, and with side-cars"
         )
-    credentials = None
+    share_processors(mode=given["mode"])  # before NumPy is loaded, by what follows
+    decided, credentials = _decided(decisions, given), None
     if sign:
         from ficgan.records.credentials import Credentials
 
@@ -187,7 +191,7 @@ def deid(
             },
             film=_film_options(given, rules, overwrite) if films else {},
             recorded=recorded if sidecar else None,
-            decisions=_decided(decisions, given),
+            decisions=decided,
             credentials=credentials,
         )
 
@@ -256,8 +260,10 @@ def _limits(ready: list[FileJob], given: Mapping[str, Any]) -> Limits:
 
     films = [job for job in ready if job.film]
     folders = {job.output.parent for job in films if isinstance(job.output, Path)}
+    if any(isinstance(place, StorePath) for job in films for place in (job.source, job.output)):
+        folders.add(Path(tempfile.gettempdir()))
     if given["project"] is not None:
-        folders.add(given["project"])
+        folders.add(given["project"].absolute().parent)
     for folder in folders:
         make_folder(folder)
     return Limits(folders=sorted(folders), network=any(job.address for job in films))
@@ -291,7 +297,11 @@ def _decided(file: Path | None, given: Mapping[str, Any]) -> Any:
         raise UsageError("--decisions says for each face what happens to it; leave --mode out")
     from ficgan.deidentify.decided import read_decisions
 
-    return read_decisions(file)
+    decided = read_decisions(file)
+    others = opts.typed(Identity, but=("seed", "add", "keep_kind", "exemplar", "alpha"))
+    if others and any(photo.drawing is not None for photo in decided.values()):
+        raise UsageError(f"--decisions says how new faces are drawn; leave {', '.join(others)} out")
+    return decided
 
 
 def _listed(source: str | None) -> list[str]:

@@ -288,7 +288,7 @@ def test_controls_and_exemplars(desk: Desk, engine: Deidentifier, png: bytes) ->
     applied = deciding(engine, read_decisions(file))(source, key=content_key(source))
     assert np.array_equal(applied.image, saved) and not np.array_equal(saved, engine(source).image)
     drawn = ["--decisions", str(file), "--layer", "1", "--k", "9"]
-    outcome = CliRunner().invoke(main, ["bulk", str(file.parent), "-o", "x", *drawn])
+    outcome = CliRunner().invoke(main, ["deid", str(file.parent), "-o", "x", *drawn])
     assert outcome.exit_code == 2 and "says how new faces are drawn; leave --k, --layer out" in outcome.output
     desk.ask("PATCH", f"{one}/faces/0", {"draw": 0})
     # For all files: those of its own go, and the same picture as at first comes back.
