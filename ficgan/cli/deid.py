@@ -239,10 +239,11 @@ def _work(
         ready = run.leave_other_seeds(draw, here.engine.seed_commitment, ready)
     if not ready:
         return
+    films_first = sorted(ready, key=lambda job: workers > 1 and not job.film)  # they take longest
     if cluster:
-        results = by_cluster(setup, ready, workers, cluster)
+        results = by_cluster(setup, films_first, workers, cluster)
     elif limits is not None or workers > 1:
-        results = by_workers(setup, ready, workers, limits)
+        results = by_workers(setup, films_first, workers, limits)
     else:
         # An engine that linked people has met some.
         results = _here(run, setup.here() if here is None or run.linked else here, ready, threads)
