@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -118,9 +119,15 @@ def module_of(path: Path) -> str:
     return ".".join(("ficgan", *parts) if parts[0] in MAPPED else parts)
 
 
+@cache
+def nodes(source: str) -> list[ast.AST]:
+    """All nodes of a source text."""
+    return list(ast.walk(ast.parse(source)))
+
+
 def imported(source: str, module: str) -> Iterator[tuple[int, str]]:
     """Every import of a source text, wherever it stands: line and absolute dotted name."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -170,7 +177,7 @@ def unpicklings(source: str, module: str) -> list[str]:
         f"{module}:{line} imports {name}" for line, name in imported(source, module) if name.split(".")[0] in UNPICKLERS
     ]
     found += [f"{module}:{line} imports {name}" for line, name in imported(source, module) if name == "torch.load"]
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         if isinstance(node, ast.Attribute) and node.attr == "load" and ast.unparse(node).startswith("torch."):
             found.append(f"{module}:{node.lineno} uses {ast.unparse(node)}")
         if isinstance(node, ast.keyword) and node.arg == "allow_pickle" and ast.unparse(node.value) != "False":
@@ -182,7 +189,7 @@ def reaching(source: str, module: str) -> list[str]:
     """Where a source text imports a module of networks, or calls a function that fetches a file."""
     names = [name.partition(".")[0] if not name.startswith("urllib") else name for _, name in imported(source, module)]
     found = [name for name in names if name in NETWORKS or name.startswith(("urllib.request", "urllib.error"))]
-    calls = (node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    calls = (node.func for node in nodes(source) if isinstance(node, ast.Call))
     return found + [ast.unparse(call) for call in calls if getattr(call, "attr", getattr(call, "id", "")) in FETCHERS]
 
 

@@ -71,9 +71,15 @@ def test_subprocess(tmp_path: Path) -> None:
     assert process.communicate(timeout=240) and process.returncode == 3
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("where", ["engine", "write"])
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    ("where", "sent", "threads"),
+    [
+        ("engine", signal.SIGINT, 1),
+        ("write", signal.SIGTERM, 1),
+        ("engine", signal.SIGTERM, 2),
+        ("write", signal.SIGINT, 2),
+    ],
+)
 def test_interrupted(tmp_path: Path, where: str, sent: signal.Signals, threads: int) -> None:
     for name in "abc":
         photo(tmp_path / f"in/{name}.png")

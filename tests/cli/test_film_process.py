@@ -112,6 +112,7 @@ def test_what_cannot_be_opened_leaves_nothing(tmp_path: Path, source: str, words
     assert summary["failed"] == 1 and words in said and "secret" not in said and names(tmp_path) == set()
 
 
+@pytest.mark.slow
 def test_a_film_from_a_pipe(clip: Path, tmp_path: Path) -> None:
     ffmpeg("-i", str(clip), "-an", "-c", "copy", str(tmp_path / "clip.mkv"))
     words = ["deid", "pipe:0", "-o", str(tmp_path / "b.mp4"), "--mode", "solid", "--no-verify"]

@@ -75,6 +75,7 @@ def test_every_help_is_fast_and_loads_nothing_heavy() -> None:
         assert seconds < 0.3, known[0]
 
 
+@pytest.mark.slow
 def test_inference_does_not_import_the_compiler_of_torch() -> None:
     """The ops mark their constants as torch.compile wants it, without importing torch._dynamo."""
     code = "import sys, torch, ficgan.deidentify, ficgan.ops.library; print('torch._dynamo' in sys.modules)"
