@@ -16,7 +16,6 @@ from shape_world import MadeMesh
 from ficgan.anonymizers import Faces
 from ficgan.config import ModelConfig
 from ficgan.deidentify import Deidentifier, Ficgan
-from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment
 from ficgan.identity import IdentityBank
 from ficgan.lab.bars import BarsConfig, Control, Measured, Sheet, run_bars
@@ -65,20 +64,6 @@ def test_a_measured_bar_is_the_controls() -> None:
     assert missed.to_dict()["sticker"]["verdict"] == "met" and missed.short == pytest.approx(0.04)
 
 
-def test_photos_have_bars_of_their_own() -> None:
-    said = {}
-    for row, value in (("gender", 0.87), ("landmarks", 0.055), ("smile-r", 0.72)):
-        lines = [_line(row, value, photos=photos) for photos in (False, True)]
-        said[row] = [(line.verdict, line.asked) for line in lines]
-    assert said == {
-        "gender": [("met", "≥ 0.85"), ("missed", "≥ 0.9")],
-        "landmarks": [("met", "≤ 0.06"), ("missed", "≤ 0.05")],
-        "smile-r": [("met", "≥ 0.7")] * 2,
-    }
-    missed = _line("landmarks", 0.055, photos=True)
-    assert missed.short == pytest.approx(0.005) and missed.to_dict()["bar"]["most"] == 0.05
-
-
 def test_the_page_hides_nothing(tmp_path: Path) -> None:
     sheet = Sheet(
         [
@@ -109,11 +94,6 @@ def test_the_page_hides_nothing(tmp_path: Path) -> None:
     told = json.loads((tmp_path / "new" / "bars.json").read_text(encoding="utf-8"))
     assert told["verdicts"] == {"not measured": 1, "missed": 1} and told["left_out"][0]["what"] == "parrot"
     assert [line["row"] for line in told["lines"]] == ["id-cosine", "smile-r"]
-
-
-def test_numbers_that_are_none_are_refused() -> None:
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        Sheet([_line("id-cosine", float("nan"))]).to_json()
 
 
 # A whole run
@@ -161,6 +141,7 @@ def _config(world: Path, **more: Any) -> BarsConfig:
     return BarsConfig(**given)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_judged")
 def test_a_whole_run(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings: list[tuple[int, float, float, Faces, np.ndarray]] = []
@@ -240,29 +221,3 @@ def test_the_draws_have_the_models_own_diversity(
     shown = measured.facts(measured.sets())["settings"]["psi"]
     assert (measured.psi, measured.model.psi, measured.guarded.psi, shown) == (psi,) * 4
     assert measured.deid.psi == given and BarsConfig(aligned=(world,)).psi == "auto"
-
-
-@pytest.mark.usefixtures("_judged")
-@pytest.mark.parametrize(
-    ("more", "error", "said"),
-    [
-        ({"limit": 1}, InputError, "1 faces to measure on"),
-        ({"layers": (0, 4)}, UsageError, "4"),
-        ({"k": 50}, UsageError, "50"),
-        ({"aligned": (Path("nowhere.tar"),)}, InputError, "nowhere.tar"),
-        ({"attributes": Path("nowhere.safetensors")}, Exception, "nowhere.safetensors"),
-    ],
-)
-def test_what_cannot_work_is_refused(world: Path, more: dict[str, Any], error: type[Exception], said: str) -> None:
-    with pytest.raises(error, match=said):
-        run_bars(_config(world, **{"layers": (0,), **more}))
-
-
-def test_the_trainer_is_no_judge(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(header: Any, name: str) -> None:
-        assert header.data == {"licence": "drawn"}
-        raise UsageError(f"{name} trained it")
-
-    monkeypatch.setattr("ficgan.lab.bars.refuse_trainer", refuse)
-    with pytest.raises(UsageError, match="onnx:v trained it"):
-        run_bars(_config(world, layers=(0,), judges=("onnx:v",)))
