@@ -281,7 +281,6 @@ def compare(clear: Path, anonymised: Path, unit: str, landmarks: Path | None, re
 @shared.KEY_VALUES
 @shared.output("Folder for results.json, the report and the state of the run; an interrupted run is resumed from it.")
 @click.option("--scans", type=shared.PATH, help="Folder of scans named PERSON_EXPRESSION.ext.  [default: CONFIG's]")
-@click.option("--morphs", type=click.IntRange(2), help="So many synthetic people, made of --scans.")
 @click.option("--photos", type=shared.PATH, help="Folder with a folder of photos for each person the attacker knows.")
 @shared.judges_instead("dlib, insightface, onnx:PATH")
 @shared.options(shared.JOBS, shared.dry_run("Check and print the configuration; read no scan."))
@@ -304,26 +303,15 @@ def evaluate(out: Path, jobs: int, dry_run: bool, report: Progress, **chosen: An
 
 
 def _study(
-    config: str,
-    overrides: tuple[str, ...],
-    scans: Path | None,
-    morphs: int | None,
-    photos: Path | None,
-    judges: tuple[str, ...],
+    config: str, overrides: tuple[str, ...], scans: Path | None, photos: Path | None, judges: tuple[str, ...]
 ) -> Any:
-    from ficgan.errors import UsageError
-    from ficgan.lab.clouds import CloudStudyConfig
+    from ficgan.lab.clouds.sets import CloudStudyConfig
 
     if "=" in config:
         config, overrides = "pointcloud-small", (config, *overrides)
-    study = CloudStudyConfig.read(config, overrides)
-    tree = study.model_dump(mode="json")
-    if morphs is not None and scans is None:
-        raise UsageError("--morphs are made of scans; give --scans")
+    tree = CloudStudyConfig.read(config, overrides).model_dump(mode="json")
     if scans is not None:
-        seed = study.synthetic.seed if study.synthetic else 0
-        people = None if morphs is None else {"scans": str(scans), "people": morphs, "seed": seed}
-        tree |= {"clouds": None if morphs else str(scans), "synthetic": people}
+        tree |= {"clouds": str(scans), "synthetic": None}
     if photos is not None:
         tree["photos"] = str(photos)
     if judges:
@@ -344,9 +332,9 @@ def _study(
 @shared.OVERWRITE
 @handle_errors
 def make_head(out: Path, seed: int, expression: str, points: int, overwrite: bool) -> None:
-    """Write a head made of formulas, to try the other commands on: nobody's face.
+    """Write a made head, to try the other commands on: nobody's face.
 
-    Its landmarks, 68 points, lie beside it in NAME.landmarks.txt.
+    Its landmarks, five points, lie beside it in NAME.landmarks.txt.
     """
     from ficgan.files import atomic_write
     from ficgan.pointcloud.files import write_cloud
