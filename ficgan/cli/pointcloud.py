@@ -36,7 +36,7 @@ _INPUTS = click.argument("inputs", metavar="INPUT...", nargs=-1, required=True, 
 def pointcloud() -> None:
     """Anonymise faces in 3D scans, draw them, and measure what was achieved.
 
-    Scans are PLY, OBJ, PCD, tables of points (XYZ, ASC, TXT, PTS, CSV) and NumPy files.
+    Scans are meshes and clouds (PLY, OBJ, STL, OFF, GLB, PCD), tables (XYZ, ASC, TXT, PTS, CSV) and NumPy files.
     """
 
 
@@ -119,6 +119,7 @@ def anonymise(
     result that is not what this command would make is refused, or replaced if --overwrite is given, too.
     """
     from ficgan.cli import pointcloud_run as run
+    from ficgan.errors import InputError
     from ficgan.pointcloud.frame import canonical
     from ficgan.pointcloud.landmarks import landmark_file_beside
     from ficgan.pointcloud.projection import project as draw
@@ -139,19 +140,19 @@ def anonymise(
     )
     face = None
     if target is not None:
-        with run.naming(target):
-            scan = run.read_scan(target, unit, report)
-            face = prepare(canonical(scan, run.marks_of(target_marks)), config).inner
+        try:
+            face = prepare(canonical(run.read_scan(target, unit, report), run.marks_of(target_marks)), config).inner
+        except InputError as error:
+            raise InputError(f"the target {target} cannot be used: {error}") from error
     made = run.method_of(method, degree, settings, seed, face)
-    request = {
+    request: dict[str, Any] = {
         "method": method,
         "degree": degree,
         "settings": made.settings(),
         "unit": unit,
         "rest": rest,
-        "wanted": points,
-        "seed": seed,
     }
+    request |= {"wanted": points, "seed": seed}
 
     def work(task: Any) -> dict[str, Any]:
         record = run.record_of(request, task, target)
@@ -267,8 +268,7 @@ def compare(clear: Path, anonymised: Path, unit: str, landmarks: Path | None, re
     first, second = (run.read_scan(path, unit, report) for path in (clear, anonymised))
     counts = (run.record_beside(anonymised) or {}).get("points", {})
     face = counts.get("anonymised") if counts.get("written") == len(second) else None
-    with run.naming(clear):
-        found = compare_scans(first, second, run.marks_of(landmarks or landmark_file_beside(clear)), face=face)
+    found = compare_scans(first, second, run.marks_of(landmarks or landmark_file_beside(clear)), face=face)
     if run.record_beside(clear):
         found["warnings"].insert(0, f"{clear} is a result, by the record beside it: give the clear scan first")
     for warning in found["warnings"]:
