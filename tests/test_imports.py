@@ -56,7 +56,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "lab": LEAVES
     | {"anonymizers", "attacks", "models", "faces", "identity", "images", "policy", "deidentify", "data", "pretrained"}
     | {"configs", "verification", "pointcloud", "face_model", "frame_model", "frame", "records", "training"},
-    "pointcloud": LEAVES | {"anonymizers", "images"},
+    "pointcloud": LEAVES | {"anonymizers", "frame", "images", "pretrained"},
     "service": LEAVES | {"records", "policy", "deidentify"},
     "bulk": LEAVES | {"images", "records", "deidentify", "faces", "video"},
     "records": LEAVES | {"deidentify", "images", "policy", "video"},
