@@ -38,8 +38,8 @@ from ficgan.frame import (
     with_teeth,
 )
 from ficgan.frame.appearance import COVERED, SLOPES
+from ficgan.frame.compose import Forehead, read_forehead, steadied
 from ficgan.frame.file import DetailWriter, FrameConfig, FrameNetwork
-from ficgan.frame.forehead import Forehead, read_forehead, steadied
 from ficgan.frame.geometry import LO
 from ficgan.identity import IdentityBank, KSameCode
 from ficgan.identity.kind import READING, UNKNOWN

@@ -18,7 +18,7 @@ from ficgan.anonymizers.k_same import AverageFace, KSameEigen, KSamePixel
 from ficgan.arrays import content_key
 from ficgan.errors import InputError, UsageError
 from ficgan.faces.alignment import Alignment
-from ficgan.faces.blend import Paste, crop, nothing, paste_back
+from ficgan.faces.blend import Paste, check_mask_scale, crop, nothing, paste_back
 from ficgan.faces.detection import Face, check_image
 from ficgan.registry import parse_spec
 
@@ -266,8 +266,7 @@ def square(face: Face, shape: tuple[int, int], *, mask_scale: float = 1.0, stepp
 
     A `mask_scale` of 1 is 1.3 times the box's longer side; `stepped`, for films, rounds it up to the next power of 2^¼.
     """
-    if not 0.0 < mask_scale <= 4.0:
-        raise UsageError(f"The mask scale is {mask_scale}: give a factor above 0 and at most 4.")
+    check_mask_scale(mask_scale)
     box = np.asarray(face.box, np.float64)
     wanted = _MARGIN * mask_scale * max(float((box[2:] - box[:2]).max()), 1.0)
     if stepped:

@@ -83,11 +83,6 @@ class IdentityBank:
         return self.codes.astype(np.float32) if self.codes.size <= _SMALL else self.codes
 
     @cached_property
-    def mean(self) -> NDArray[np.float32]:
-        """Mean code w̄ of all people, float32 [D], computed in float64."""
-        return mean_of(self.codes).astype(np.float32)
-
-    @cached_property
     def digest(self) -> str:
         """sha256, hexadecimal, over shapes, codes, attributes, names and `showing`; provenance is no part of it."""
         return self.stated or self._computed_digest()
