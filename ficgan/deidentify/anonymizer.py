@@ -60,11 +60,12 @@ class Ficgan(Anonymizer):
 
     def settings(self) -> dict[str, Any]:
         """The controls and the digests of model and bank, without folders of this machine."""
-        told = super().settings()
+        settings = super().settings()
         for name in ("checkpoint", "bank", "device"):
-            told.pop(name, None)
+            settings.pop(name, None)
         deid = self._engine()
-        return {**told, "checkpoint_sha256": deid.digests.get("checkpoint"), "bank_digest": deid.face_model.bank.digest}
+        digests = {"checkpoint_sha256": deid.digests.get("checkpoint"), "bank_digest": deid.face_model.bank.digest}
+        return settings | digests
 
     def _engine(self) -> Deidentifier:
         return _engine(Ficgan(**{name: getattr(self, name) for name in _ENGINE}))
@@ -190,8 +191,8 @@ def _faces(faces: Faces) -> list[Face]:
     return out
 
 
+# What a model is made by; draws take the seed of their own.
 _ENGINE = ("checkpoint", "bank", "k", "layer", "band", "psi", "attributes", "add", "keep_kind", "device")
-"""What a model is made by; draws take the seed of their own."""
 
 
 @lru_cache(maxsize=4)

@@ -32,19 +32,19 @@ __all__ = [
 
 Floats = NDArray[np.float32]
 
+# Corners of the part of the template's crop that the frame covers.
 LO, HI = (4.0, 1.0), (124.0, 127.0)
-"""Corners of the part of the template's crop that the frame covers."""
 
+# What a published face says of the moment besides yaw and pitch.
 NUMBERS = ("mouth opening", "mouth width", "mouth corners", "lids", "brows", "frown")
-"""What a published face says of the moment besides yaw and pitch."""
 LIDS = NUMBERS.index("lids")
+# yaw, pitch and their squares, which move the mesh, too: its depth is only an estimate.
 POSE_TERMS = 4
-"""yaw, pitch and their squares, which move the mesh, too: its depth is only an estimate."""
 
+# Pixels of the frame whose spline is computed at once; all of them would take 180 MiB.
 _STRIP = 512
-"""Pixels of the frame whose spline is computed at once; all of them would take 180 MiB."""
+# Frame units over which the source's own outline gives way to the published shape.
 _RIM = 7.0
-"""Frame units over which the source's own outline gives way to the published shape."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,10 +12,10 @@ from ficgan.frame.geometry import LO, Warp
 
 __all__ = ["Composite", "TorchWarp"]
 
+# Least area of a frame pixel, of its area in the mean face, that a step of Newton's method reckons with.
 _LEAST = 0.15
-"""Least area of a frame pixel, of its area in the mean face, that a step of Newton's method reckons with."""
+# Distance in upright units beyond which the frame has no pixel for a place.
 _MISS = 0.5
-"""Distance in upright units beyond which the frame has no pixel for a place."""
 
 
 class TorchWarp(nn.Module):

@@ -58,7 +58,7 @@ class IdentityBank:
     stated: str | None = None
     showing: Showing | None = None
     _checked: set[str] = field(default_factory=set, init=False, repr=False)  # the digest, once it was compared
-    _groups: dict[str, _Group] = field(default_factory=dict, init=False, repr=False)
+    _groups: dict[str, _DrawGroup] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.codes.dtype != np.float16 or self.codes.ndim != 2 or not self.codes.size:
@@ -309,12 +309,12 @@ class IdentityBank:
             found.append(KSameCode(w, int(k), psi, promise, members, attributes or None, record))
         return found
 
-    def _group(self, attributes: str | None) -> _Group:
+    def _group(self, attributes: str | None) -> _DrawGroup:
         wanted = self._wanted(attributes or "")
         name = ",".join(sorted(("" if present else "-") + self.names[i] for i, present in wanted.items()))
-        return self._kept(name, lambda: _Group(name, self._members(wanted) if wanted else None, self._at_hand))
+        return self._kept(name, lambda: _DrawGroup(name, self._members(wanted) if wanted else None, self._at_hand))
 
-    def _kept(self, name: str, make: Callable[[], _Group]) -> _Group:
+    def _kept(self, name: str, make: Callable[[], _DrawGroup]) -> _DrawGroup:
         group = self._groups.get(name)
         if group is None:
             group = make()
@@ -323,7 +323,7 @@ class IdentityBank:
             self._groups[name] = group
         return group
 
-    def _kind_group(self, attributes: str | None, kind: Kind, k: int) -> _Group:
+    def _kind_group(self, attributes: str | None, kind: Kind, k: int) -> _DrawGroup:
         """The people of a kind, or of the least widened one that holds 2k of them."""
         known = self.kinds
         if known is None:
@@ -331,9 +331,9 @@ class IdentityBank:
         kind = self.kind_within(kind, attributes)
         name = f"{self._group(attributes).name}|{kind.name}|{k}"
 
-        def made() -> _Group:
+        def made() -> _DrawGroup:
             found = known.group(kind, 2 * k, self._group(attributes).index)
-            return _Group(name, found.index, self._at_hand, found)
+            return _DrawGroup(name, found.index, self._at_hand, found)
 
         return self._kept(name, made)
 
@@ -386,7 +386,7 @@ class IdentityBank:
         return np.flatnonzero(keep).astype(np.int64)
 
 
-class _Group:
+class _DrawGroup:
     """People to draw from, and how they spread; computed once per bank. `of_kind` are those of a kind, moved to it."""
 
     def __init__(

@@ -145,7 +145,7 @@ class Kind:
 
     @property
     def reading(self) -> Floats:
-        """float32 [9], the group in the form of a reading: what a network is told of it."""
+        """float32 [9], the group in the form of a reading, as input of a network."""
         shares = self.ethnicity / self.ethnicity.sum()
         return np.array([*shares, self.gender[1] / self.gender.sum(), YEARS[self.age].mean()], np.float32)
 

@@ -110,17 +110,6 @@ def test_the_cosine_falls_and_the_budget_is_kept_in_whole_grey_levels(verifier: 
     assert (cosines(features(verifier, some, before), features(verifier, some, got)) < 0.5).all()
 
 
-def test_it_repeats_and_a_face_does_not_depend_on_the_others(verifier: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    some, method = faces(5), Fawkes(verifier=verifier, steps=8, device="cpu")
-    whole = method(some)
-    assert np.array_equal(method(some), whole)
-    with torch.inference_mode():
-        assert np.array_equal(method(some), whole)
-    monkeypatch.setattr("ficgan.anonymizers.cloak._BATCH", 2)
-    alone = method(some)
-    assert np.mean(np.abs(alone.astype(int) - whole) > 1) < 0.01  # up to the rounding of sums
-
-
 @pytest.mark.slow
 def test_as_described_goes_to_another_person(verifier: str) -> None:
     background = faces(6, people=[4, 4, 8, 8, 2, 2], seed=9)
