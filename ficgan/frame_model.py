@@ -61,7 +61,7 @@ LIGHT_BOUND = 0.5
 
 @dataclass(frozen=True, eq=False)
 class _Place:
-    """Where a face is made.
+    """Data of a source face that the new face is made with.
 
     Args:
         moment: of this one face.
@@ -84,7 +84,7 @@ class _Place:
 
 @dataclass(frozen=True, eq=False)
 class _Row:
-    """What a row of styles holds.
+    """A row of styles, taken apart.
 
     Args:
         code: float32 [D] of the linear model, mixed.
@@ -418,7 +418,7 @@ class FrameModel(FaceModel):
         return self.model.taken(row.first, row.last) if row.last >= row.first else None
 
     def _moment(self, row: _Row, place: _Place) -> Moment:
-        """What is published of the source's moment."""
+        """The source's moment as it is published: damped and with noise."""
         if row.last < row.first:
             return place.moment
         config, light = self.config, place.moment.light.copy()

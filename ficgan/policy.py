@@ -41,7 +41,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Policy:
-    """How often a face that is still recognised is tried again before it is masked.
+    """Number and strength of attempts for a face before it is masked.
 
     Args:
         verify: whether an independent recogniser reads each face again.

@@ -152,7 +152,7 @@ class Methods:
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def identity(self) -> list[Any]:
-        """What results depend on, but for a random seed: two jobs with the same may go on from one another."""
+        """All that results depend on but a random seed: jobs with the same may go on from one another."""
         background = None if self.background is None else content_key(self.background.images)
         return [self.seed if self.seeded else None, background, sorted(map(repr, self._given.values()))]
 
@@ -217,7 +217,7 @@ _STEP = 2**0.25
 
 
 def placement(anonymizer: Anonymizer) -> Literal["square", "aligned", "scene"]:
-    """How an anonymiser is put onto a photo.
+    """The way an anonymiser is put onto a photo.
 
     "square": an upright, hard-edged square around the face, so that keyed methods can be inverted; "aligned": an
     aligned crop of the background's size, pasted back with a soft edge; "scene": the photo itself with its boxes.

@@ -76,7 +76,7 @@ class Ficgan(Anonymizer):
         return self._engine().face_model
 
     def readings(self, faces: Faces) -> list[FaceReading]:
-        """What the model sees of the faces."""
+        """Readings of the faces by the model."""
         return self.face_model.see([(image, face) for image, face in zip(faces.images, _faces(faces), strict=True)])
 
     def __call__(self, faces: Faces) -> Images:

@@ -36,7 +36,7 @@ _SIGMA = 4.0
 
 @dataclass(frozen=True, eq=False)
 class Paste:
-    """What a face is replaced by: a patch of a photo, to be put into it or into a copy.
+    """The replacement of a face: a patch of a photo, to be put into it or into a copy.
 
     Args:
         photo: uint8 [H, W, 3], RGB, the photo it was made for.

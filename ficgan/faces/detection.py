@@ -1,4 +1,4 @@
-"""Finding faces: what a detector promises, and how a network for one scale finds small and large faces alike.
+"""Finding faces: the protocol of detectors, and the search by which a network for one scale finds all sizes.
 
 The networks themselves are in `ficgan.faces.detectors`.
 """
@@ -85,7 +85,7 @@ def check_image(image: object) -> Image:
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """How a photo is searched: one look, and more of them where it shows a reason. The figures were chosen on 16
+    """Numbers of the search: one look, and more of them where it shows a reason. The figures were chosen on 16
     photos with 429 annotated faces.
 
     Args:

@@ -1,4 +1,4 @@
-"""Where the detectors' and recognisers' model files lie, and how ONNX files are opened. Nothing is ever downloaded."""
+"""Model files of detectors and recognisers, and sessions of onnxruntime. Nothing is ever downloaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Telling people apart: what a recogniser promises, and its back ends. They are gates and judges, never losses."""
+"""Telling people apart: the protocol of recognisers, and back ends. They are gates and judges, never losses."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class Gate:
 
 
 def make_gate(recognizers: Sequence[Recognizer]) -> Recognizer | None:
-    """What checks every new face: nothing, the one recogniser, or several as one."""
+    """The check of every new face: None, the only recogniser, or several as one."""
     if len({one.name for one in recognizers}) < len(recognizers):
         raise UsageError("Name each recogniser once: a second one must be another network.")
     return Gate(recognizers) if len(recognizers) > 1 else next(iter(recognizers), None)

@@ -67,7 +67,7 @@ class Moment:
 
 @dataclass(frozen=True, eq=False)
 class AppearanceModel:
-    """What is fitted; see `ficgan.frame.fit`.
+    """The fitted arrays; see `ficgan.frame.fit`.
 
     Args:
         shape: geometry of faces.
@@ -198,7 +198,7 @@ class AppearanceModel:
         return code, Moment(read, read.numbers, light.astype(np.float32), kept, grey.astype(np.float32))
 
     def missed(self, textures: NDArray[np.uint8], code: Floats, moment: Moment) -> tuple[Floats, Floats]:
-        """How far small textures are from what the model makes of them, and what it makes of them.
+        """Errors of the model's reconstructions, on small textures, and the reconstructions.
 
         Returns:
             float32 [B,32,32], root mean square over the colours in units of the contrast; float32 [B,R,R,3] in [0,1].
@@ -282,12 +282,12 @@ class AppearanceModel:
         return np.concatenate(columns, 1).astype(np.float32)
 
     def identity_code(self, codes: Floats, kept: Floats) -> Floats:
-        """What of codes [B,D] and attributes [B,A] is somebody's: all but the light, [B,D-lights+A]."""
+        """The part of codes [B,D] and attributes [B,A] that is identity, all but the light: [B,D-lights+A]."""
         shape = len(self.shape.basis)
         return np.concatenate([codes[:, :shape], codes[:, shape + self.lights :], kept], 1).astype(np.float32)
 
     def banked(self, codes: Floats) -> Floats:
-        """What banks hold of codes [B,D]: the part that tells people apart, where the model knows it."""
+        """Codes [B,D] as banks hold them: the part that tells people apart, where the model knows it."""
         return (codes @ self.telling.T).astype(np.float32) if self.telling.size else codes
 
     # -- writing ------------------------------------------------------------------------------------------------------
@@ -366,7 +366,7 @@ class AppearanceModel:
 
     @staticmethod
     def features(numbers: NDArray[Any], turn: NDArray[Any], light: NDArray[Any]) -> Floats:
-        """What the texture is predicted from: [B,F] of numbers [B,6], yaw and pitch [B,2], light [B,6]."""
+        """Inputs of the prediction of the texture: [B,F] of numbers [B,6], yaw and pitch [B,2], light [B,6]."""
         light = np.clip(light, -_MOST_LIGHT, _MOST_LIGHT)
         base = np.concatenate([numbers, turn], 1)
         count = base.shape[1]
@@ -454,7 +454,7 @@ def layer_bands(layers: int, shapes: int, lights: int, textures: int) -> NDArray
 
 
 def look_features(textures: NDArray[np.uint8], read: Readings) -> Floats:
-    """What attributes are read from: [B,3·32²+I+6+1] of textures [B,R,R,3], of even brightness and contrast."""
+    """Inputs of the reader of attributes: [B,3·32²+I+6+1] of textures [B,R,R,3], of even brightness and contrast."""
     import cv2
 
     small = np.stack([cv2.resize(one, (SMALL, SMALL), interpolation=cv2.INTER_AREA) for one in textures])

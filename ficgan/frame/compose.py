@@ -135,7 +135,7 @@ def _extent(field: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
 
 @dataclass(frozen=True)
 class Look:
-    """How sharp and how noisy a photo is around and in a face.
+    """Sharpness and noise of a photo in and around a face.
 
     Args:
         detail: standard deviation of the fine detail of the source's texture in the frame, [0,1].
@@ -220,7 +220,7 @@ def matched_border(made: Floats, source: Image, mask: Floats) -> Floats:
 
 
 def hair_over(source: Image, expected: Floats, mask: Floats, brow: int) -> Floats:
-    """How much of the forehead is hair or a hat, which stays as it is: float32 [R,R] in [0,1].
+    """Share of each pixel that is hair or a hat before the forehead, which stays: float32 [R,R] in [0,1].
 
     Hair that lies on the forehead goes on above it. So only what reaches the upper edge of the mask counts.
 

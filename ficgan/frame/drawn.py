@@ -1,4 +1,4 @@
-"""What is drawn into a new face: eyes that look where the source looks, and teeth.
+"""Drawing into a new face: eyes that look where the source looks, and teeth.
 
 The mean of many people has neither. Light and colours are those of the photo; irises are everybody's, and teeth are
 those of a synthetic face.
@@ -27,7 +27,7 @@ TEETH_UNIT = 200
 
 @dataclass(frozen=True)
 class EyeConfig:
-    """How eyes are drawn. Lengths of the face are in widths of the eye, those of the iris in its radii.
+    """Numbers of drawing eyes. Lengths of the face are in widths of the eye, those of the iris in its radii.
 
     Args:
         radius: of the iris; the mean of 13,445 FairFace crops, of which most lie within .02.
@@ -66,7 +66,7 @@ EYE = EyeConfig()
 
 @dataclass(frozen=True, eq=False)
 class _Eye:
-    """Where an eye is: its middle between the corners, a unit vector across and one down, its width, its lids."""
+    """Place of an eye: its middle between the corners, a unit vector across and one down, its width, its lids."""
 
     middle: NDArray[np.float64]
     across: NDArray[np.float64]
@@ -84,7 +84,7 @@ class _Eye:
 
 
 def read_gaze(points: NDArray[Any]) -> Floats:
-    """Where a face looks: how far its irises are to the right of and below where they are when it looks ahead.
+    """Gaze: offset of the irises to the right and downwards from where they are when the face looks ahead.
 
     Args:
         points: [478,≥2] of the mesh, photo pixels.
@@ -182,7 +182,7 @@ def _opening(outline: NDArray[Any]) -> tuple[tuple[slice, slice], Floats, Floats
 
 
 def _places(grid: Floats, window: tuple[slice, slice], side: int) -> Floats:
-    """Where the pixels of a part of a texture lie, which has `side` pixels to the side: upright coordinates [h,w,2]."""
+    """Upright coordinates [h,w,2] of the pixels of a part of a texture of `side` pixels to the side."""
     import cv2
 
     at = np.linspace(0, len(grid) - 1, side, dtype=np.float32)
@@ -199,7 +199,7 @@ def _smooth(x: NDArray[Any], low: float, high: float) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class MouthConfig:
-    """How the inside of a mouth is drawn. Lengths are in widths of the mouth between its inner corners.
+    """Numbers of drawing the inside of a mouth. Lengths are in widths of the mouth between its inner corners.
 
     Args:
         rows, columns: of the picture of a synthetic face's teeth.
@@ -271,7 +271,7 @@ class _Mouth:
         return float(self.lower[5, 1] - self.upper[5, 1])
 
     def place(self, points: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Where points [...,2] lie: across, 0 … 1 between the corners, and down, 0 … 1 between the lips."""
+        """Position of points [...,2]: across, 0 … 1 between the corners, and down, 0 … 1 between the lips."""
         flat = (points - self.corner) @ np.stack([self.across, self.down], 1) / self.width
         top, bottom = (np.interp(flat[..., 0], lip[:, 0], lip[:, 1]) for lip in (self.upper, self.lower))
         return flat[..., 0], (flat[..., 1] - top) / np.maximum(bottom - top, 1e-3)
@@ -310,7 +310,7 @@ def teeth_of(photo: Image, points: NDArray[Any]) -> tuple[Floats, float]:
 
 
 def read_teeth(texture: Image, mask: Floats, front: Floats, warp: Warp) -> Floats:
-    """What is seen of a source between its lips: float32 [6].
+    """Colours and content between the lips of a source: float32 [6].
 
     RGB of the brightest there, luminance of the darkest, and how sure it is, 0 … 1, that the brightest are teeth, and
     that the darkest is the hollow of the mouth.
@@ -340,7 +340,7 @@ def read_teeth(texture: Image, mask: Floats, front: Floats, warp: Warp) -> Float
 
 
 def _redness(colour: NDArray[Any]) -> float:
-    """How far red lies above green and blue in a colour [3], of its luminance."""
+    """Excess of red over green and blue in a colour [3], divided by its luminance."""
     return float((colour[0] - (colour[1] + colour[2]) / 2) / max(float(colour @ GREY), 0.02))
 
 

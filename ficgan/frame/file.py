@@ -113,7 +113,7 @@ class FrameConfig:
 
 @dataclass(frozen=True, eq=False)
 class FrameNetwork:
-    """What reads faces and what writes them, as ONNX files in memory.
+    """The networks that read and write faces, as ONNX files in memory.
 
     Args:
         reader: texture, code → w.
@@ -141,7 +141,7 @@ class FrameNetwork:
         return w
 
     def write(self, w: Floats, moment: Floats, linear: Floats) -> tuple[Floats, Floats]:
-        """What is added to the linear model.
+        """Texture and shape that are added to the linear model.
 
         Args:
             w: float32 [B,L,w_dim].

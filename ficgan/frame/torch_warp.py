@@ -41,7 +41,7 @@ class TorchWarp(nn.Module):
         self.register_buffer("rows", torch.as_tensor(warp.rows), persistent=False)
 
     def to_upright(self, points: Tensor) -> Tensor:
-        """Where the frame's pixels lie; as exact under autocast.
+        """Positions of the frame's pixels; as exact under autocast.
 
         Args:
             points: [B,468,≥2] meshes, upright units.
@@ -116,7 +116,7 @@ class TorchWarp(nn.Module):
 
 
 class Composite(nn.Module):
-    """Textures laid onto aligned crops, differentiable in texture and shape: what is published.
+    """Textures laid onto aligned crops, differentiable in texture and shape.
 
     Args:
         warp: of the frame.

@@ -227,7 +227,7 @@ class IdentityBank:
         return self._members(self._wanted(text))
 
     def eligible(self, attributes: str | None) -> int:
-        """How many people a draw from an attribute group can take; see `query`."""
+        """Number of people of an attribute group; see `query`."""
         return self._group(attributes).size
 
     def direction(self, name: str) -> NDArray[np.float32]:
@@ -348,7 +348,7 @@ class IdentityBank:
         return None if cell is None else KindCodes(self._at_hand, cell)
 
     def usual(self, kind: Kind) -> NDArray[Any]:
-        """What the draws of a kind have in common: code [D]."""
+        """Code [D] that the draws of a kind have in common."""
         assert self.kinds is not None
         mean = self.kinds.mean(kind)
         return mean if self.showing is None else self.showing.moved(mean, kind)
