@@ -1,4 +1,4 @@
-"""The interface of anonymisers: functions of aligned face crops with declared properties, repeatable with their seed."""
+"""The interface of anonymisers: functions of aligned face crops with declared properties, repeated by their seed."""
 
 from __future__ import annotations
 
