@@ -21,7 +21,7 @@ from ficgan.errors import UsageError
 from ficgan.faces import Alignment
 from ficgan.files import file_digest
 from ficgan.frame import fine_detail, stretched
-from ficgan.frame.file import load_appearance, save_appearance, told
+from ficgan.frame.file import detail_conditions, load_appearance, save_appearance
 from ficgan.frame_model import FrameModel
 from ficgan.identity import IdentityBank
 from ficgan.identity.kind import UNKNOWN
@@ -253,7 +253,7 @@ class DetailTask(Task[DetailNetwork, DetailDiscriminator, _DetailJudged]):
             return torch.from_numpy(np.ascontiguousarray(array, np.float32)).to(self.device)
 
         images = [tensor(one.transpose(0, 3, 1, 2)) for one in (2 * np.stack(small) - 1, base, light, before, detail)]
-        known = [told(np.stack(kinds), np.array(fine)), mask[:, None], np.array(unsharp), np.array(own)]
+        known = [detail_conditions(np.stack(kinds), np.array(fine)), mask[:, None], np.array(unsharp), np.array(own)]
         return _DetailBatch(*images, *map(tensor, known))
 
     def save(self, path: Path, model: DetailNetwork, training: dict[str, Any]) -> None:

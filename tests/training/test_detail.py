@@ -23,7 +23,7 @@ from ficgan.deidentify import Deidentifier
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, crop, get_detector
 from ficgan.files import file_digest
-from ficgan.frame.file import DetailWriter, load_appearance, told
+from ficgan.frame.file import DetailWriter, detail_conditions, load_appearance
 from ficgan.identity import IdentityBank
 from ficgan.models import DetailNetwork
 from ficgan.models.frame import local_mean
@@ -124,13 +124,17 @@ def test_its_form_for_use_is_the_network() -> None:
     writer, texture = DetailWriter(detail_to_onnx(model).SerializeToString()), rng.random((128, 128, 3), np.float32)
     kind = rng.random(9, np.float32)
     noise = np.random.default_rng(1).standard_normal((1, 16, 64, 64), np.float32)
-    given = 2 * texture.transpose(2, 0, 1)[None] - 1, told(kind[None], np.array([0.02])), noise
+    given = 2 * texture.transpose(2, 0, 1)[None] - 1, detail_conditions(kind[None], np.array([0.02])), noise
     wanted = model(*map(torch.from_numpy, given))[0].permute(1, 2, 0).numpy()
     made, again = (writer.write(texture, kind, 0.02, 1) for _ in range(2))
     np.testing.assert_allclose(made, wanted, atol=4e-3 * np.abs(wanted).max())  # the map is kept in 16 bits
     np.testing.assert_array_equal(made, again)
     assert made.shape == (256, 256, 3) and (made != writer.write(texture, kind, 0.02, 2)).any()
-    assert told(np.zeros((3, 9), np.float32), np.array([1e-9, 0.015, 1.0]))[:, 9].tolist() == [-2.5, 0.0, 2.5]
+    assert detail_conditions(np.zeros((3, 9), np.float32), np.array([1e-9, 0.015, 1.0]))[:, 9].tolist() == [
+        -2.5,
+        0.0,
+        2.5,
+    ]
 
 
 def test_nothing_beside_the_face_counts_or_is_drawn(trained: Path, faces: Path, tmp_path: Path) -> None:

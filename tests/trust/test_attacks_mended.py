@@ -35,7 +35,7 @@ from ficgan.data.labels import Labels
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import FicganError, InputError
 from ficgan.faces import Alignment, DetectAt, get_recognizer
-from ficgan.faces.detection import Plan, PyramidDetector
+from ficgan.faces.detection import PyramidDetector, SearchPlan
 from ficgan.identity.ksame import commitment
 from ficgan.images import read_image
 from ficgan.models import FICGAN, CheckpointHeader, load_checkpoint, load_tensors, save_checkpoint, save_tensors
@@ -75,7 +75,7 @@ def drawn_detector(threshold: float = 0.35) -> PyramidDetector:
                 rows.append([x0, y0, x1, y1, score, *points.ravel()])
         return np.array(rows, np.float64).reshape(-1, 15)
 
-    return PyramidDetector("centerface", search, threshold=threshold, scale=1.0, plan=Plan(faint=0.2 / 0.35))
+    return PyramidDetector("centerface", search, threshold=threshold, scale=1.0, plan=SearchPlan(faint=0.2 / 0.35))
 
 
 def photo_of_two() -> np.ndarray:
