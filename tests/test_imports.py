@@ -20,11 +20,11 @@ SOURCES = sorted(
 MAPPED = ("ops", "configs", "pretrained")
 
 # Room → the rooms it may import; itself always, `cli` whatever it likes, nobody `cli`.
-LEAVES = frozenset({"errors", "config", "device", "arrays", "registry", "yaml_settings", "files", "sandbox"})
+LEAVES = frozenset({"errors", "config", "device", "arrays", "registry", "yaml_settings", "files", "workers"})
 ALLOWED: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "files": frozenset({"errors"}),
-    "sandbox": frozenset({"errors"}),
+    "workers": frozenset({"errors"}),
     "device": frozenset({"errors"}),
     "registry": frozenset({"errors"}),
     "arrays": frozenset(),
@@ -58,9 +58,9 @@ ALLOWED: dict[str, frozenset[str]] = {
     | {"anonymizers", "attacks", "models", "faces", "identity", "images", "policy", "deidentify", "data", "pretrained"}
     | {"configs", "verification", "pointcloud", "face_model", "frame_model", "frame", "records", "training"},
     "pointcloud": LEAVES | {"anonymizers", "images"},
-    "service": LEAVES | {"records", "policy"},
+    "service": LEAVES | {"records", "policy", "deidentify"},
     "bulk": LEAVES | {"images", "records", "deidentify", "faces", "video"},
-    "records": LEAVES | {"images", "policy", "video"},
+    "records": LEAVES | {"deidentify", "images", "policy", "video"},
     "diagnosis": LEAVES | {"ops", "models", "faces", "pretrained"},
 }
 TORCH_ONLY = ("losses",)
