@@ -206,6 +206,12 @@ def test_only_what_listens_knows_a_socket() -> None:
     assert {module for module, _ in found} == LISTENERS, found
 
 
+def test_the_library_prints_nothing() -> None:
+    quiet = [path for path in SOURCES if "cli" not in path.parts and path.name != "__main__.py"]
+    calls = [(path, node) for path in quiet for node in nodes(path.read_text("utf-8")) if isinstance(node, ast.Call)]
+    assert [str(path) for path, call in calls if getattr(call.func, "id", "") == "print"] == []
+
+
 def test_every_room_is_looked_at() -> None:
     assert {"errors", "ops", "configs", "pretrained", "cli", "__init__"} <= {room_of(path) for path in SOURCES}
 

@@ -89,6 +89,7 @@ def test_photos_and_films_need_no_extra(media: Path, tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} >= {"photo.png", "film.mp4"}
 
 
+@pytest.mark.slow
 def test_the_library_needs_no_extra(media: Path, tmp_path: Path) -> None:
     run(LIBRARY, media / "photo.png", media / "film.mp4", tmp_path / "film.mp4")
 

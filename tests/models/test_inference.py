@@ -109,10 +109,3 @@ def test_auto_needs_the_instructions_and_a_gain(
     monkeypatch.setattr(device, "has_bf16_instructions", lambda: instructions)
     monkeypatch.setattr(device, "bf16_speedup", lambda: speedup)
     assert device.resolve_precision("auto", "cpu") == wanted
-
-
-def test_the_trial_gives_the_threads_back() -> None:
-    threads = torch.get_num_threads()
-    device.bf16_speedup.cache_clear()
-    assert device.bf16_speedup() > 0
-    assert torch.get_num_threads() == threads
