@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +30,6 @@ from ficgan.models.onnx import detail_to_onnx
 from ficgan.training import train
 from ficgan.training.detail import DetailTask
 from ficgan.training.state import TrainingState
-from ficgan.training.stats import reading_lines
 from ficgan.training.step import weights_at
 
 DEVICE = torch.device("cpu")
@@ -137,6 +135,7 @@ def test_its_form_for_use_is_the_network() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_nothing_beside_the_face_counts_or_is_drawn(trained: Path, faces: Path, tmp_path: Path) -> None:
     task, state = DetailTask(small(), [faces], None, None, DEVICE), TrainingState(small(), DEVICE, DetailTask.networks)
     shutil.copytree(trained / "faces", tmp_path / "faces")
@@ -164,6 +163,7 @@ def test_nothing_beside_the_face_counts_or_is_drawn(trained: Path, faces: Path, 
     assert not made[0].grad[..., torch.from_numpy(beside)].any() and made[0].grad.any()
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_the_run_itself(trained: Path, faces: Path, tmp_path: Path) -> None:
     shutil.copytree(trained / "faces", tmp_path / "faces")
     with warnings.catch_warnings():
@@ -175,6 +175,7 @@ def test_a_resumed_run_is_the_run_itself(trained: Path, faces: Path, tmp_path: P
     assert read[0] == read[1]  # what an earlier run has read is not read again
 
 
+@pytest.mark.slow
 def test_a_run_leaves_a_model_with_the_network(trained: Path, faces: Path) -> None:
     model, _, info, _ = load_appearance(trained / "network.safetensors")
     before = load_appearance(pretrained.path("model"))[0]
@@ -191,6 +192,7 @@ def test_a_run_leaves_a_model_with_the_network(trained: Path, faces: Path) -> No
         DetailTask(small("model.resolution=128"), [faces], None, None, DEVICE)
 
 
+@pytest.mark.slow
 def test_a_run_is_judged_beside_lent_detail_and_none(trained: Path, faces: Path, tmp_path: Path) -> None:
     head, _, *rows = judge(trained / "network.safetensors", [faces], None, tmp_path / "sheet.png", None)
     assert head.split(" | ")[1] == "L1" and [row.split(" | ")[0] for row in rows] == ["| none", "| lent", "| network"]
@@ -208,20 +210,7 @@ def test_faces_without_detail_are_refused(faces: Path, tmp_path: Path) -> None:
         DetailTask(small(), [faces, tmp_path], None, None, DEVICE)
 
 
-def test_a_long_reading_says_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    say = reading_lines("text", every=0.1)
-    for number in (1, 2, 3):
-        say("reading faces", number, 4)
-    time.sleep(0.11)
-    for number in (4, 5):
-        say("reading faces", number, 6)
-    say("reading identities", 1, 1)
-    reading_lines("none")("reading faces", 1, 4)
-    said = capsys.readouterr()
-    assert not said.out
-    assert said.err.splitlines() == ["reading faces: 1 of 4", "reading faces: 4 of 6", "reading identities: 1 of 1"]
-
-
+@pytest.mark.slow
 def test_large_faces_get_its_detail_and_small_ones_do_not(trained: Path, tmp_path: Path) -> None:
     photo = pytest.importorskip("skimage.data").astronaut()
     path, bank = trained / "network.safetensors", tmp_path / "bank.safetensors"
