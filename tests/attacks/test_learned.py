@@ -132,10 +132,10 @@ def test_a_state_that_is_not_finite_is_not_kept(tmp_path: Path, monkeypatch: pyt
     bad, steps = 7, 0
     step = SsimLearner.step
 
-    def spoil(self: SsimLearner, *batch: Any, **more: Any) -> dict[str, torch.Tensor]:
+    def spoil(self: SsimLearner, *batch: Any) -> dict[str, torch.Tensor]:
         nonlocal steps
         steps += 1
-        losses = step(self, *batch, **more)
+        losses = step(self, *batch)
         if steps == bad and spoilt == "loss":
             return {"loss": losses["loss"] * float("nan")}
         if steps == bad:

@@ -58,11 +58,11 @@ class Learner:
         """The network that is used in the end, such as an average; "network" unless overridden."""
         return self.modules["network"]
 
-    def step(self, *batch: Any, **more: Any) -> dict[str, Tensor]:
-        """One step of the optimisers on a batch; losses by name, detached. `images` in `more`: seen before."""
+    def step(self, seen: Any, wanted: Any, images: int) -> dict[str, Tensor]:
+        """One step of the optimisers on a batch; losses by name, detached. `images`: seen before."""
         raise NotImplementedError
 
-    def loss(self, *batch: Any, **more: Any) -> Tensor:
+    def loss(self, seen: Any, wanted: Any) -> Tensor:
         """Mean loss of a batch, by which the best epoch is chosen on people held out; no gradients there."""
         raise NotImplementedError
 
@@ -90,8 +90,8 @@ class LossLearner(Learner):
         super().__init__({"network": network}, {"adam": optimizer})
         self.network = network
 
-    def step(self, *batch: Any, **more: Any) -> dict[str, Tensor]:
-        loss = self.loss(*batch)
+    def step(self, seen: Any, wanted: Any, images: int) -> dict[str, Tensor]:
+        loss = self.loss(seen, wanted)
         self.descend("adam", loss)
         return {"loss": loss.detach()}
 
@@ -102,11 +102,11 @@ class Batches(Protocol):
     steps: int
     batch: int
 
-    def epoch(self, number: int, first: int) -> Iterator[tuple[Any, ...]]:
+    def epoch(self, number: int, first: int) -> Iterator[tuple[Any, Any]]:
         """The batches of an epoch from the step `first` on."""
         ...
 
-    def held(self) -> Iterator[tuple[Any, ...]]:
+    def held(self) -> Iterator[tuple[Any, Any]]:
         """Batches of the examples that are held out, none where nothing is."""
         ...
 
@@ -206,10 +206,10 @@ class TrainingLoop:
                 if self.ended:
                     break
 
-    def _one_step(self, batch: tuple[Any, ...]) -> None:
+    def _one_step(self, batch: tuple[Any, Any]) -> None:
         torch.manual_seed(self.plan.seed + _RESERVED * (self.at.step + 1))
         self._whole = False  # a second Ctrl-C may come within it, and half a step is not worth keeping
-        self._losses.append(self.learner.step(*batch, images=self.images))
+        self._losses.append(self.learner.step(*batch, self.images))
         self.at.step += 1
         self._whole = True
         if self.reporter:
@@ -293,23 +293,23 @@ class PairBatches:
 
     def __init__(self, pairs: Pairs, attacker: Learned, device: torch.device) -> None:
         held = held_out(pairs.clear.people, len(pairs.clear), attacker.held, attacker.seed, pairs.enrolled)
-        self.images = [resized(faces.images, attacker.size) for faces in (pairs.anonymised, pairs.clear)]
+        self.seen, self.clear = (resized(faces.images, attacker.size) for faces in (pairs.anonymised, pairs.clear))
         self.rows, self.held_rows = np.flatnonzero(~held), np.flatnonzero(held)
         self.batch = min(attacker.batch, len(self.rows))
         self.steps = len(self.rows) // self.batch
         self.seed, self.device = attacker.seed, device
 
-    def epoch(self, number: int, first: int) -> Iterator[tuple[Tensor, ...]]:
+    def epoch(self, number: int, first: int) -> Iterator[tuple[Tensor, Tensor]]:
         order = np.random.default_rng([self.seed, number]).permutation(self.rows)
         for step in range(first, self.steps):
             yield self._at(order[step * self.batch : (step + 1) * self.batch])
 
-    def held(self) -> Iterator[tuple[Tensor, ...]]:
+    def held(self) -> Iterator[tuple[Tensor, Tensor]]:
         for start in range(0, len(self.held_rows), self.batch):
             yield self._at(self.held_rows[start : start + self.batch])
 
-    def _at(self, rows: Any) -> tuple[Tensor, ...]:
-        return tuple(to_tensor(images[rows], self.device) for images in self.images)
+    def _at(self, rows: Any) -> tuple[Tensor, Tensor]:
+        return to_tensor(self.seen[rows], self.device), to_tensor(self.clear[rows], self.device)
 
 
 def train(attacker: L, pairs: Pairs, *, workspace: Path | None, progress: Progress | None) -> L:
