@@ -400,7 +400,6 @@ def read_matrix(path: Path, out: Path) -> None:
 def read_sidecar(path: Path, out: Path) -> None:
     import datetime
 
-    from ficgan.lab.report import read_account
     from ficgan.records import boxes, report
     from ficgan.records.sidecars import Manifest, own_sidecar, read_folder
 
@@ -415,7 +414,6 @@ def read_sidecar(path: Path, out: Path) -> None:
         pictures, _ = boxes.of_records(folder.records)
         (out / "coco.json").write_bytes(boxes.coco(pictures))
         (out / "cvat.xml").write_bytes(boxes.cvat_images(pictures))
-    read_account(path.parent)
 
 
 def read_cloud(path: Path, out: Path) -> None:

@@ -17,7 +17,7 @@ import ficgan.lab
 from ficgan.errors import FicganError, UsageError
 from ficgan.files import file_digest
 from ficgan.lab import bench as lab_bench
-from ficgan.lab import matrix, readers
+from ficgan.lab import matrix, readers, trials
 from ficgan.lab.matrix_config import MatrixConfig
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.report import write_report
@@ -37,7 +37,7 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _judge(monkeypatch: pytest.MonkeyPatch) -> None:
     judged_by_textures(monkeypatch, 16)
-    monkeypatch.setattr(matrix, "_judges", lambda attributes: Judges())
+    monkeypatch.setattr(trials, "_judges", lambda attributes: Judges())
 
 
 def config(folder: Path, **more: object) -> MatrixConfig:
@@ -75,7 +75,7 @@ def rank1(results: Results, method: str, scenario: str, attacker: str = "") -> f
 def run(people: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, Path]:
     with pytest.MonkeyPatch.context() as patch:
         judged_by_textures(patch, 16)
-        patch.setattr(matrix, "_judges", lambda attributes: Judges())
+        patch.setattr(trials, "_judges", lambda attributes: Judges())
         out = tmp_path_factory.mktemp("out")
         return matrix.run_matrix(config(people, **UTILITY), out), out
 
