@@ -33,7 +33,17 @@ from ficgan.images import (
     output_suffix,
     unread,
 )
-from ficgan.records.sidecars import TOOL, NewPhoto, as_json, film_record, long_name, new_photo, same_draws, shows_seed
+from ficgan.records.sidecars import (
+    TOOL,
+    NewPhoto,
+    as_json,
+    film_record,
+    long_name,
+    new_photo,
+    photo_record,
+    same_draws,
+    shows_seed,
+)
 
 if TYPE_CHECKING:
     from ficgan.deidentify import Result
@@ -376,7 +386,7 @@ class Worker:
     def _photo(self, job: Job, data: bytes) -> dict[str, Any]:
         made = self._new(job, data)
         self._target.write(job.output, made.data)
-        return made.sidecar(job.output, self._task.options)
+        return photo_record(made, job.output, self._task.options)
 
     def _film(self, job: Job, path: Path) -> dict[str, Any]:
         """Write the new film. On a disk it goes on where a worker that died left it (`.NAME.ficgan-work`)."""

@@ -34,6 +34,7 @@ from ficgan.records.sidecars import (
     long_name,
     new_photo,
     own_sidecar,
+    photo_record,
     same_draws,
     shows_seed,
     sidecar_path,
@@ -371,7 +372,7 @@ class Run:
         try:
             with side as record:  # takes its name after the result
                 if record is not None:
-                    record.write(as_json(made.sidecar(job.place, self.options.recorded), indent=1))
+                    record.write(as_json(photo_record(made, job.place, self.options.recorded), indent=1))
                 with atomic_write(job.output, overwrite=overwrite) as result:
                     result.write(made.data)
                 written = True

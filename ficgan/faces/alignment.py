@@ -70,6 +70,14 @@ class Alignment:
             return _ffhq_matrix(points, size)
         return similarity(points, self.points(size))
 
+    def fits(self, landmarks: ArrayLike) -> bool:
+        """Whether landmarks [5, 2] span a face: False where they lie in one point or on a line."""
+        try:
+            self.matrix(landmarks, 64)
+        except InputError:
+            return False
+        return True
+
     def face_square(self, size: int) -> Matrix:
         """The similarity [2, 3] from a crop to the square, hairline to chin, that the default template would have cut.
 

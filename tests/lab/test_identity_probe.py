@@ -211,7 +211,7 @@ def test_codes_are_those_the_method_reads(bench: Bench, network: dict[str, objec
     matrices = [model.alignment.matrix(marks, model.resolution) for marks in faces.landmarks]
     crops = [crop(image, matrix, model.resolution) for image, matrix in zip(faces.images, matrices, strict=True)]
     expected = model.encode(np.stack(crops))
-    got = model.codes(method.sights(faces))  # type: ignore[attr-defined]
+    got = model.codes(method.readings(faces))  # type: ignore[attr-defined]
     for name, code in zip(("z_id", "z_non"), expected, strict=True):
         np.testing.assert_array_equal(got[name], code.reshape(2, -1))
 
