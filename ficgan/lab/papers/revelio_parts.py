@@ -368,25 +368,25 @@ def defences(study: RevelioStudy) -> PartOutcome:
     attack = study.restorer(study.blur("light"))
     for name in DEFENCES:
         study.say(f"{attack.title} against the defence {name}")
-        met = _defended(study, name, PUBLISHER)
+        met = defended(study, name, PUBLISHER)
         seen = study.seen(met, rows)
         for attacker, pictures in ((attack.title, attack.restored(seen, rows)), (BARE, seen)):
-            out.trials += _judged(study, _upright(study, pictures, rows, met), rows, name, attacker, DEFENDED)
+            out.trials += _judged(study, upright(study, pictures, rows, met), rows, name, attacker, DEFENDED)
         if name in study.paper.adapted:
             study.say(f"{attack.title} adapts to the defence {name}")
-            how, guesses = _adapted(study, attack, _defended(study, name, ATTACKER), seen, rows)
+            how, guesses = _adapted(study, attack, defended(study, name, ATTACKER), seen, rows)
             # It has learnt upright faces from turned ones: nothing is turned back.
             out.trials += _judged(study, guesses, rows, name, how, ADAPTED)
     return out
 
 
-def _defended(study: RevelioStudy, name: str, key: str) -> Treatment:
+def defended(study: RevelioStudy, name: str, key: str) -> Treatment:
     """Light blur and a defence drawn by a key (Revelio, §6, appendix D)."""
     blur, defence = study.blur("light").anonymizer, DEFENCES[name]
     return Treatment(name, Defended(method=blur, defence=defence, key=key) if defence else blur)
 
 
-def _upright(study: RevelioStudy, pictures: Faces, rows: Rows, how: Treatment) -> Faces:
+def upright(study: RevelioStudy, pictures: Faces, rows: Rows, how: Treatment) -> Faces:
     """Pictures that a treatment turned, turned upright."""
     step = how.anonymizer
     if not isinstance(step, Defended):
