@@ -15,7 +15,7 @@ from torch import nn
 
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.lab.attacks import training as loop
-from ficgan.lab.study import Side, StudyConfig, by_area, correlations, drop, open_scenes, per_cent, run_study, training
+from ficgan.lab.study import Side, StudyConfig, by_area, correlations, drop, open_scenes, run_study, training
 from ficgan.lab.study.scenes import Pictures
 from ficgan.lab.study.training import (
     Cell,
@@ -25,7 +25,6 @@ from ficgan.lab.study.training import (
     fit,
     load_weights,
     make_network,
-    network_names,
     replace_head,
 )
 
@@ -172,14 +171,6 @@ def test_heads_are_replaced_and_weights_carried_over(name: str) -> None:
         load_weights(make_network("resnet18", 3, seed=0), target.state_dict(), where="here")
 
 
-def test_networks_repeat_with_their_seed_and_unknown_ones_are_refused() -> None:
-    one, same, other = (make_network("narrow-resnet", 2, seed=s).state_dict()["fc.weight"] for s in (4, 4, 5))
-    assert torch.equal(one, same) and not torch.equal(one, other)
-    assert {"alexnet", "vgg16", "densenet121", "resnet152"} <= set(network_names())
-    with pytest.raises(UsageError, match="did you mean resnet18"):
-        make_network("resnet-18", 2, seed=0)
-
-
 def cells(rng: np.random.Generator, images: int, seeds: int = 3, top5: bool = True) -> list[Cell]:
     made = []
     for variant in ("original", "blurred"):
@@ -291,9 +282,3 @@ def test_configurations_are_read_and_checked(tmp_path: Path) -> None:
             StudyConfig.read(path, [override])
     with pytest.raises(UsageError, match="cannot be read"):
         StudyConfig.read(tmp_path / "none.yaml")
-
-
-def test_spreads_are_written_as_in_the_paper() -> None:
-    assert per_cent({"mean": 0.69767, "sem": 0.00171, "n": 3}) == "69.8 ± 0.2"
-    assert per_cent({"mean": 0.005, "sem": None, "n": 1}, signed=True) == "+0.5"
-    assert per_cent(None) == "–"

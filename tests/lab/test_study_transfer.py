@@ -80,17 +80,6 @@ def test_precision_of_boxes_is_the_slow_oracles(images: list[tuple[list, list]],
         assert value == pytest.approx(slow_precision(found, truths))
 
 
-def test_precision_of_boxes_by_hand() -> None:
-    truth = np.float32([[0, 0, 10, 10], [20, 20, 30, 30]])
-    right, wrong = truth.astype(float), np.array([[50.0, 50, 60, 60]])
-    assert detection_precision([(right, np.array([0.9, 0.8]))], [truth]) == 1.0
-    assert detection_precision([(right[:1], np.array([0.9]))], [truth]) == 0.5
-    twice = np.vstack([right[:1], right[:1], right[1:]]), np.array([0.9, 0.8, 0.7])
-    assert detection_precision([twice], [truth]) == pytest.approx(0.5 + 0.5 * 2 / 3)  # the second sighting is wrong
-    assert detection_precision([(wrong, np.array([0.9]))], [truth]) == 0.0
-    assert detection_precision([(np.zeros((0, 4)), np.zeros(0))], [truth]) == 0.0
-
-
 def test_boxes_are_mirrored_with_their_images(tmp_path: Path) -> None:
     scenes = open_scenes(*write_scenes(tmp_path, in_face=True)).split("val")
     seen = set()

@@ -16,14 +16,7 @@ from ficgan.lab.bench import Bench
 from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.papers import NOT_ANGULAR, Treatment, attack_on, read_trials, transfer, treated
-from ficgan.lab.papers.fantomas import (
-    attacker_kind,
-    attacker_tables,
-    draw_fantomas,
-    elsewhere_table,
-    transfer_table,
-    verdicts,
-)
+from ficgan.lab.papers.fantomas import attacker_kind, attacker_tables, draw_fantomas, elsewhere_table, verdicts
 from ficgan.lab.papers.revelio import RevelioPaper, RevelioStudy, RevelioWorld
 from ficgan.lab.papers.revelio_parts import ATTACKER, DEFENCES, PUBLISHER, defended, upright
 from ficgan.lab.readers import Reader
@@ -282,11 +275,3 @@ def test_what_is_lost_by_learning_elsewhere() -> None:
     elsewhere.trials = [*elsewhere.trials, trial]
     (row,) = elsewhere_table(results, elsewhere)["rows"]
     assert (row["method"], row["on"], row["learnt elsewhere"], row["lost"]) == ("Blur", "made", "0.250", "+0.150")
-
-
-def test_transfers_have_a_row_each_or_say_that_there_are_none() -> None:
-    assert "not run" in transfer_table([])["rows"][0][""]
-    (row,) = transfer_table([Trial("s", "Blur 29", "transfer: ridge", "j", "Blur 21", (Figure("rank-1", 0.5),))])[
-        "rows"
-    ]
-    assert (row["attacker"], row["learnt"], row["met"], row["rank-1"]) == ("ridge", "Blur 21", "Blur 29", "0.500")
