@@ -354,7 +354,7 @@ def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
         str(tmp_path / "token"),
     ]
     process = subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}
+        command, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env={"PYTHONPATH": str(ROOT), **os.environ}
     )
     assert process.stderr is not None
     with process.stderr as stderr:

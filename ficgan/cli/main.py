@@ -40,8 +40,6 @@ COMMANDS = {
     "purge": Entry("ficgan.cli.review:purge", "Remove project folders and remains of interrupted films."),
     "report": Entry("ficgan.cli.review:report", "Make one page for a data protection officer from side-cars."),
     "export": Entry("ficgan.cli.review:export", "Write the boxes of faces for COCO or CVAT."),
-    "pipe": Entry("ficgan.cli.pipe:pipe", "Replace the faces in raw frames, from stdin to stdout."),
-    "bulk": Entry("ficgan.cli.bulk:bulk", "Replace the faces in very many photos."),
     "serve": Entry("ficgan.cli.serve:serve", "Answer requests over HTTP: photo in, photo and JSON out."),
     "train": Entry("ficgan.cli.train:train", "Train the model."),
     "align": Entry("ficgan.cli.train:align", "Turn raw photos into an aligned training set."),

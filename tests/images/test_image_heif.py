@@ -13,12 +13,12 @@ from made_files import HEIF, NAMED, Case, make
 from PIL import Image
 from stills import SIZE, noise, png, redden, rewrite
 
+from ficgan.deidentify.publish import new_photo
 from ficgan.errors import InputError
 from ficgan.images import encode_image, read_image, write_image
 from ficgan.images.colour import to_uint8
 from ficgan.images.write import conversions
 from ficgan.policy import Result
-from ficgan.records.sidecars import new_photo
 
 SUFFIXES = [".avif", pytest.param(".heic", marks=pytest.mark.skipif(not HEIF, reason="needs pillow-heif"))]
 

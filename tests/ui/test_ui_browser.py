@@ -76,7 +76,7 @@ def start(folder: Path) -> Program:
         [sys.executable, "-m", "ficgan.cli.main", "ui", str(folder), "--no-browser"],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={"PYTHONPATH": str(ROOT), **os.environ},
     )
     assert process.stdout is not None
     address = process.stdout.readline().strip()
