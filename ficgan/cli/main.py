@@ -39,7 +39,7 @@ COMMANDS = {
     "ui": Entry("ficgan.cli.serve:ui", "Review and redact photos and films in the browser."),
     "purge": Entry("ficgan.cli.review:purge", "Remove project folders and remains of interrupted films."),
     "report": Entry("ficgan.cli.review:report", "Make one page for a data protection officer from side-cars."),
-    "export": Entry("ficgan.cli.review:export", "Write the boxes of faces for COCO or CVAT."),
+    "export": Entry("ficgan.cli.review:export", "Write the boxes of faces as COCO."),
     "serve": Entry("ficgan.cli.serve:serve", "Answer requests over HTTP: photo in, photo and JSON out."),
     "train": Entry("ficgan.cli.train:train", "Train the model."),
     "align": Entry("ficgan.cli.train:align", "Turn raw photos into an aligned training set."),

@@ -13,7 +13,6 @@ from datetime import datetime
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import jsonschema
 import numpy as np
@@ -435,7 +434,7 @@ def test_a_browser_prints_the_report(folder: Path, tmp_path: Path) -> None:
 
 def test_coco(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "boxes.json"
-    assert call(export, folder, "--format", "coco", "-o", out)["boxes"] == 1
+    assert call(export, folder, "-o", out)["boxes"] == 1
     tree = json.loads(out.read_text())
     assert [image["file_name"] for image in tree["images"]] == ["field.png", f"trip/day 1/{HOSTILE}"]
     assert (tree["images"][0]["width"], tree["images"][0]["height"]) == (64, 48)
@@ -447,22 +446,7 @@ def test_coco(folder: Path, tmp_path: Path) -> None:
     assert box["num_keypoints"] == 5 and len(box["keypoints"]) == 15 and box["iscrowd"] == 0
     assert box["keypoints"][:3] == [face["landmarks"][0][0] + 0.5, face["landmarks"][0][1] + 0.5, 2]
     assert box["attributes"] == {"action": "blurred"}
-    assert "exists" in call(export, folder, "--format", "coco", "-o", out, code=2)["said"]
-
-
-def test_cvat_of_photos(folder: Path, tmp_path: Path) -> None:
-    out = tmp_path / "boxes.xml"
-    call(export, folder, "--format", "cvat", "-o", out)
-    root = ElementTree.parse(out).getroot()
-    assert root.tag == "annotations" and root.findtext("version") == "1.1"
-    assert root.findtext("meta/task/labels/label/name") == "face"
-    first, second = root.findall("image")
-    assert first.get("name") == "field.png" and len(first) == 0
-    assert second.get("name") == f"trip/day 1/{HOSTILE}" and second.get("width") == "512"
-    (box,) = second
-    face = sidecar(folder)[1]["faces"][0]
-    assert [float(box.get(name, "")) - 0.5 for name in ("xtl", "ytl", "xbr", "ybr")] == pytest.approx(face["box"])
-    assert box.get("label") == "face" and box.find("attribute[@name='action']").text == "blurred"  # type: ignore[union-attr]
+    assert "exists" in call(export, folder, "-o", out, code=2)["said"]
 
 
 def project(folder: Path, name: str = "film.mp4") -> Project:
@@ -479,30 +463,15 @@ def project(folder: Path, name: str = "film.mp4") -> Project:
     return made
 
 
-def test_cvat_and_coco_of_a_film(tmp_path: Path) -> None:
+def test_coco_of_a_film(folder: Path, tmp_path: Path) -> None:
     made = project(tmp_path / "project")
-    out = tmp_path / "film.xml"
-    assert call(export, tmp_path / "project", "--format", "cvat", "-o", out)["images"] == 5
-    root = ElementTree.parse(out).getroot()
-    assert root.findtext("meta/task/size") == "5" and root.findtext("meta/task/original_size/width") == "40"
-    first, second = root.findall("track")
-    assert [box.get("frame") for box in first] == list("01234") and {box.get("outside") for box in first} == {"0"}
-    assert [(box.get("frame"), box.get("outside")) for box in second] == [("1", "0"), ("2", "0"), ("3", "1")]
-    assert float(second[1].get("xbr", "")) == 40.0  # cut at the border
-    origins = [box.find("attribute[@name='origin']").text for box in first]  # type: ignore[union-attr]
-    assert origins == ["seen", "filled", "seen", "filled", "padded"]
-    call(export, tmp_path / "project", "--format", "coco", "-o", tmp_path / "film.json")
+    call(export, tmp_path / "project", "-o", tmp_path / "film.json")
     tree = json.loads((tmp_path / "film.json").read_text())
     assert len(tree["images"]) == 5 and [box["track_id"] for box in tree["annotations"]] == [1, 1, 2, 1, 2, 1, 1]
+    assert [box["id"] for box in tree["annotations"]] == list(range(1, 8))
     assert tree["images"][3]["file_name"] == "film/frame_000003.png"
     assert [len(picture.boxes) for picture in of_project(made)] == [1, 2, 2, 1, 1]
-
-
-def test_cvat_takes_one_film_in_a_file(folder: Path, tmp_path: Path) -> None:
-    project(tmp_path / "one")
-    project(tmp_path / "two", "other.mp4")
-    out = tmp_path / "out.xml"
-    for places in ([tmp_path / "one", tmp_path / "two"], [folder, tmp_path / "one"]):
-        assert "one film" in call(export, *places, "--format", "cvat", "-o", out, code=2)["said"]
-        assert not out.exists()
-    assert call(export, folder, tmp_path / "one", "--format", "coco", "-o", tmp_path / "all.json")["images"] == 7
+    origins = [box["attributes"]["origin"] for box in tree["annotations"] if box["track_id"] == 1]
+    assert origins == ["seen", "filled", "seen", "filled", "padded"]
+    assert sum(tree["annotations"][4]["bbox"][::2]) == 40  # cut at the border
+    assert call(export, folder, tmp_path / "project", "-o", tmp_path / "all.json")["images"] == 7
