@@ -158,15 +158,6 @@ def test_a_heic_keeps_chroma_depth_and_hdr10(chroma: int, bits: int) -> None:
     assert any("HDR10" in note for note in conversions("b.avif", photo))
 
 
-@pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:2", "4:2:0", "4:0:0"])
-def test_an_avif_keeps_its_chroma(subsampling: str) -> None:
-    data = coded(".avif", noise() if subsampling == "4:0:0" else noise(3), subsampling=subsampling)
-    photo = read_image("a.avif", data=data)
-    again = read_image("b.avif", data=encode_image("b.avif", photo))
-    assert photo.options["subsampling"] == again.options["subsampling"] == subsampling
-    assert photo.mode == again.mode == ("L" if subsampling == "4:0:0" else "RGB")
-
-
 LOST = {
     "gain map (JPEG)": (".jpg", b"http://ns.adobe.com/hdr-gain-map/1.0/"),
     "gain map (ISO)": (".jpg", b"urn:iso:std:iso:ts:21496:-1"),
