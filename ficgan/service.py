@@ -36,8 +36,8 @@ TYPES = {
     ".avif": "image/avif",
     ".heic": "image/heic",
 }
+# Whose requests are counted at a time.
 MOST_CLIENTS = 10_000
-"""Whose requests are counted at a time."""
 
 
 @dataclass(frozen=True)

@@ -97,9 +97,9 @@ class Photo:
 
 # -- metadata: the synthetic-media tag, and what may stay on request
 
+# IPTC's term for a photo edited with a generative model, such as by inpainting. `compositeSynthetic` is its term for a
+# collage with synthetic elements, `trainedAlgorithmicMedia` the one for a picture that is synthetic as a whole.
 DIGITAL_SOURCE_TYPE = "http://cv.iptc.org/newscodes/digitalsourcetype/compositeWithTrainedAlgorithmicMedia"
-"""IPTC's term for a photo edited with a generative model, such as by inpainting. `compositeSynthetic` is its term for a
-collage with synthetic elements, `trainedAlgorithmicMedia` the one for a picture that is synthetic as a whole."""
 
 _X = "adobe:ns:meta/"
 _RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"

@@ -34,6 +34,7 @@ _MAGIC = re.compile(rb"\xff\xd8|\x89PNG|RIFF....WEBP|II\*\0|MM\0\*|II\+\0|MM\0\+
 _COLOUR_CHUNKS = {b"gAMA": 4, b"cHRM": 32, b"sRGB": 1, b"cICP": 4, b"cLLI": 8, b"mDCV": 24}
 _HDR10 = ("content_light_level", "mastering_display_colour_volume", "ambient_viewing_environment")
 _GAIN_MAPS = (b"ns.adobe.com/hdr-gain-map/", b"urn:iso:std:iso:ts:21496:-1", b"aux:hdrgainmap")
+# EXIF's orientation → what turns the image upright: for Pillow; for arrays a transposition, then steps in y and x.
 _TURNS = {
     2: (Image.Transpose.FLIP_LEFT_RIGHT, False, 1, -1),
     3: (Image.Transpose.ROTATE_180, False, -1, -1),
@@ -43,7 +44,6 @@ _TURNS = {
     7: (Image.Transpose.TRANSVERSE, True, -1, -1),
     8: (Image.Transpose.ROTATE_90, True, -1, 1),
 }
-"""EXIF's orientation → what turns the image upright: for Pillow; for arrays a transposition, then steps in y and x."""
 _ORIENTATION, _SUBFILE, _BITS, _PHOTOMETRIC, _PLANAR, _DNG = 0x0112, 0x00FE, 0x0102, 0x0106, 0x011C, 0xC612
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _limit_lock = threading.Lock()

@@ -121,8 +121,8 @@ def _format(path: Path, photo: Photo) -> str:
     return named
 
 
+# Formats that name colours by H.273, and so hold HDR.
 _CODE_POINTS = ("PNG", "AVIF", "HEIF")
-"""Formats that name colours by H.273, and so hold HDR."""
 
 
 def _is_hdr(photo: Photo) -> bool:

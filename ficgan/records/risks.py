@@ -25,10 +25,11 @@ __all__ = [
     "verdict",
 ]
 
+# Distances below this multiple of the recogniser's threshold count as close to it.
 CLOSE = 1.15
-"""Distances below this multiple of the recogniser's threshold count as close to it."""
+# So many of the close faces are at risk, and at most a tenth of all new ones: a flag on half of them is no flag.
 MOST_CLOSE = 12
-"""So many of the close faces are at risk, and at most a tenth of all new ones: a flag on half of them is no flag."""
+# Why a face is at risk, the worst first.
 RISKS = {
     "matched": "Still recognised by the check. Do not publish.",
     "uncovered": "Not covered. Do not publish.",
@@ -39,12 +40,11 @@ RISKS = {
     "close": "Replaced. Of all new faces these are the most like their sources.",
     "doubt": "Perhaps no face, or only a part of one. Look whether another face beside it was missed.",
 }
-"""Why a face is at risk, the worst first."""
 GRAVE = ("matched", "uncovered")
 _SINGLE = {"blurred": "blurred", "mosaic": "pixelated"}
 _NEW = frozenset({"generated", "retried"})
+# What was done to a face: of other ways the strength is not known here.
 _SURE = _NEW | {"masked", "plain", "black", "solid", "region", "kept"}
-"""What was done to a face: of other ways the strength is not known here."""
 
 
 @dataclass(frozen=True)

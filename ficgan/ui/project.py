@@ -34,8 +34,8 @@ __all__ = ["Controls", "FaceEntry", "Item", "Review", "free_name"]
 
 SCHEMA = "ficgan-ui-project/1"
 ITEM_SCHEMA = "ficgan-ui-item/1"
+# What may happen to a face of a photo.
 MODES = ("ficgan", "keep", *COVERS)
-"""What may happen to a face of a photo."""
 
 Kind = Literal["photo", "film"]
 State = Literal["waiting", "working", "ready", "failed"]

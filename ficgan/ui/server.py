@@ -32,8 +32,8 @@ from ficgan.video.folders import checked
 
 __all__ = ["LIMITS", "make_app", "open_socket", "serve"]
 
+# Bytes of an upload and of a request.
 LIMITS = {"photo": 500 << 20, "film": 100 << 30, "exemplar": 50 << 20, "json": 1 << 20}
-"""Bytes of an upload and of a request."""
 PAGES = {
     "/": ("index.html", "text/html"),
     "/app.js": ("app.js", "text/javascript"),
