@@ -18,8 +18,10 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -56,7 +58,7 @@ class Limits:
         network: whether it may open TCP connections, for films at an address.
     """
 
-    memory: int = 4 << 30
+    memory: int = 8 << 30
     seconds: float = 180.0
     folders: Sequence[str | os.PathLike[str]] = ()
     network: bool = False
@@ -119,38 +121,21 @@ class Workers:
     def run(self, tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
         """Every task and its result, or the error it raised, in the order of completion.
 
-        Tasks are taken from the iterable as workers become free.
+        Few tasks more than there are workers are taken from the iterable ahead.
         """
         self.wait()
-        source, taking, ended = iter(tasks), threading.Lock(), threading.Event()
-        done: queue.SimpleQueue[tuple[Any, Any] | BaseException] = queue.SimpleQueue()
-
-        def work() -> None:
-            try:
-                while not ended.is_set():
-                    with taking:
-                        task = next(source)
-                    try:
-                        done.put((task, self.do(task)))
-                    except Exception as error:
-                        done.put((task, error))
-            except BaseException as error:  # of the iterable: StopIteration, usually
-                done.put(error)
-
-        left = len(self._children)
-        for _ in range(left):
-            threading.Thread(target=work, daemon=True).start()
+        source, left = iter(tasks), dict[Future[Any], Any]()
+        pool = ThreadPoolExecutor(len(self._children))
         try:
-            while left:
-                found = done.get()
-                if isinstance(found, tuple):
-                    yield found
-                elif isinstance(found, StopIteration):
-                    left -= 1
-                else:
-                    raise found
+            while True:
+                for task in islice(source, 2 * len(self._children) - len(left)):
+                    left[pool.submit(self.do, task)] = task
+                if not left:
+                    return
+                for future in wait(left, return_when=FIRST_COMPLETED).done:
+                    yield left.pop(future), future.exception() or future.result()
         finally:
-            ended.set()
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def cancel(self) -> None:
         """Make `is_cancelled` true for the tasks at work."""
@@ -177,16 +162,7 @@ class _Child:
         # The modules of this process, but after Python's own: no file of the caller's may replace one of those.
         begin = "import sys; sys.path += sys.argv[1:]; from ficgan.workers import main; main()"
         self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-I",
-                *["-B"] * sys.dont_write_bytecode,
-                "-X",
-                "utf8",
-                "-c",
-                begin,
-                *filter(None, sys.path),
-            ],
+            [sys.executable, "-I", "-X", "utf8", "-c", begin, *filter(None, sys.path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=None if limits is None else subprocess.DEVNULL,
@@ -206,7 +182,7 @@ class _Child:
         with suppress(Exception):  # it ended, or what it says is no answer
             while line := self._process.stdout.readline(_MOST):
                 kind, value = json.loads(line, object_hook=_unpacked)
-                self._answers.put((kind, value))
+                self._answers.put((kind, _error(*value) if kind == "error" else value))
         self.end()
         for pipe in (self._process.stdout, self._process.stdin):
             with suppress(OSError):
@@ -223,10 +199,9 @@ class _Child:
             if not self._ready and self._failed is None:
                 kind, value = self._answers.get()
                 self._ready = kind == "ready"
-                if kind == "error":
-                    self._failed = _error(*value)
-                elif not self._ready:
-                    self._failed = FicganError("the worker process ended before its engine was loaded")
+                if not self._ready:
+                    gone = FicganError("the worker process ended before its engine was loaded")
+                    self._failed = value if kind == "error" else gone
             if self._failed is not None:
                 raise self._failed
 
@@ -243,8 +218,8 @@ class _Child:
             if kind == "result":
                 return value
             if kind == "error":
-                raise _error(*value)
-            if kind != "report":
+                raise value
+            if kind != "report" or not isinstance(value, list):
                 self.end()
                 self._answers.put(("gone", None))  # for the next task, too
                 raise InputError("the worker process crashed on this file; it is damaged, or made to do harm")
@@ -349,8 +324,8 @@ def _restrict(limits: Limits) -> None:
     import resource
 
     with suppress(OSError, ValueError):  # macOS knows no such size
-        mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (mapped + limits.memory,) * 2)
+        data = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_DATA, (data + limits.memory,) * 2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if not limits.folders:
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
