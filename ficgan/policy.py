@@ -134,7 +134,7 @@ class FaceResult:
     psi: float | None = None
     members_digest: str | None = None
     kind: dict[str, Any] | None = None
-    """What is told of the group that keeps the source's kind, see `KindGroup.told`; None where nothing was kept."""
+    """Record of the group that keeps the source's kind, see `KindGroup.record`; None where nothing was kept."""
     distance: float | None = None
     """Between source and output, by the gate; None where it was not asked. With several recognisers the least of all,
     in units of each one's threshold."""

@@ -142,7 +142,7 @@ def target_room(name: str) -> str | None:
     if parts[0] != "ficgan" or len(parts) == 1:
         return None
     if parts[1] in ficgan._ROOMS:  # `from ficgan import Deidentifier` reaches the room behind the public name
-        return _room(ficgan._ROOMS[parts[1]].split(".")[1:])
+        return _room([ficgan._ROOMS[parts[1]]])
     return None if parts[1].startswith("__") else _room(parts[1:])
 
 

@@ -22,12 +22,12 @@ from ficgan.faces.blend import Paste, crop, nothing, paste_back
 from ficgan.faces.detection import Face, check_image
 from ficgan.registry import parse_spec
 
+# Covers of one colour: nothing of the face is left to see.
 OPAQUE: tuple[str, ...] = ("plain", "black")
-"""Covers of one colour: nothing of the face is left to see."""
+# Quick covers with a soft edge, scaled to the face; all that may be a fallback or cover a region.
 COVERS: tuple[str, ...] = (*OPAQUE, "blur", "mosaic")
-"""Quick covers with a soft edge, scaled to the face; all that may be a fallback or cover a region."""
+# The modes of our own; others are names of anonymisers, with parameters or without. solid is the same as black.
 HIDING: tuple[str, ...] = ("ficgan", *COVERS, "solid")
-"""The modes of our own; others are names of anonymisers, with parameters or without. solid is the same as black."""
 _INSTEAD = {"blur": "gaussian-blur", "mosaic": "pixelation"}
 
 
@@ -208,13 +208,12 @@ def _check_usable(method: Anonymizer) -> None:
         )
 
 
-Square = tuple[int, int, int]
-"""x0, y0, side in whole pixels of the photo; it may reach beyond the photo."""
+Square = tuple[int, int, int]  # x0, y0, side in whole pixels of the photo; it may reach beyond the photo
 
+# Detectors' boxes end at the brow and the chin; this brings hairline and ears into the square.
 _MARGIN = 1.3
-"""Detectors' boxes end at the brow and the chin; this brings hairline and ears into the square."""
+# In films sides are powers of this: random numbers of a crop change with its size, and must not do so often.
 _STEP = 2**0.25
-"""In films sides are one of these powers: what is drawn for a crop changes with its size, and must not do so often."""
 
 
 def placement(anonymizer: Anonymizer) -> Literal["square", "aligned", "scene"]:

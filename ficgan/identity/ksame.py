@@ -45,7 +45,7 @@ class KSameCode:
         commitment: hash that binds the seed, see `commitment`; None for a short seed.
         members_digest: sha256 of the bank's digest and the members' indices.
         attributes: the group the draw was restricted to.
-        kind: what a record says of the source's kind; None where nothing of it was kept, see `KindGroup.told`.
+        kind: what a record says of the source's kind; None where nothing of it was kept, see `KindGroup.record`.
     """
 
     w: NDArray[np.float32]

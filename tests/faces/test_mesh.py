@@ -122,19 +122,6 @@ def test_mesh_follows_the_face(
     assert abs(other.presence - found.presence) < 4
 
 
-def test_the_crop_is_the_default_template_and_a_border() -> None:
-    in_128 = transform_points(Alignment().matrix(MARKS, 128), [(-0.5, -0.5), (63.5, 63.5), (127.5, 100.0)])
-    in_256 = transform_points(similarity(MARKS, _TEMPLATE), [(-0.5, -0.5), (63.5, 63.5), (127.5, 100.0)])
-    np.testing.assert_allclose((in_128 + 22.5) / 172, (in_256 + 0.5) / 256, atol=1e-9)
-
-
-def test_pixels_around_the_crop_do_not_matter(mesh: FaceMesh, astronaut: Image, found: Mesh) -> None:
-    """A shift by whole pixels shifts the mesh by as much."""
-    wide = np.pad(astronaut, ((40, 0), (25, 3), (0, 0)))
-    (other,) = find_meshes(mesh, wide, MARKS[None] + (25, 40))
-    np.testing.assert_allclose(other.points, found.points + np.array([25, 40, 0]), atol=0.02)
-
-
 def test_mirror_image(mesh: FaceMesh, astronaut: Image, found: Mesh) -> None:
     width = astronaut.shape[1]
     marks = np.column_stack([width - 1 - MARKS[:, 0], MARKS[:, 1]])[[1, 0, 2, 4, 3]]
@@ -190,27 +177,7 @@ def test_a_crowd_is_read_in_small_batches_and_in_order() -> None:
     assert find_meshes(grey, photo, []) == [] and find_meshes(grey, photo, np.zeros((0, 5, 2))) == []
 
 
-def test_one_by_one_is_the_same(mesh: MediaPipeMesh, astronaut: Image) -> None:
-    rng = np.random.default_rng(3)
-    crops = [crop(astronaut, similarity(MARKS + rng.normal(0, 2, (5, 2)), _TEMPLATE), 256) for _ in range(4)]
-    crops.append(rng.integers(0, 256, (256, 256, 3), dtype=np.uint8))
-    points, presence = mesh.read(np.stack(crops))
-    for index, one in enumerate(crops):
-        alone = mesh.read(one[None])
-        np.testing.assert_allclose(alone[0][0], points[index], atol=2e-3)
-        np.testing.assert_allclose(alone[1][0], presence[index], atol=2e-3)
-    assert [part.shape for part in mesh.read(np.zeros((0, 256, 256, 3), np.uint8))] == [(0, 478, 3), (0,)]
-
-
-def test_textures_are_no_faces(mesh: MediaPipeMesh, rng: np.random.Generator) -> None:
-    import cv2
-
-    grids = [rng.integers(0, 256, (side, side, 3), dtype=np.uint8) for side in (2, 3, 5, 9, 17, 40, 100, 256)]
-    crops = [cv2.resize(grid, (256, 256), interpolation=cv2.INTER_CUBIC) for grid in grids]
-    crops += [np.full((256, 256, 3), value, np.uint8) for value in (0, 128, 255)]
-    assert mesh.read(np.stack(crops))[1].max() < GOOD_PRESENCE / 2
-
-
+@pytest.mark.slow
 def test_photos_without_people_hold_no_faces(mesh: FaceMesh, shared_data: Path, rng: np.random.Generator) -> None:
     worst = -np.inf
     for path in sorted((shared_data / "photos" / "noface").iterdir()):
@@ -222,6 +189,7 @@ def test_photos_without_people_hold_no_faces(mesh: FaceMesh, shared_data: Path, 
     assert worst < GOOD_PRESENCE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["yunet", "centerface"])
 def test_agrees_with_five_point_detectors(
     mesh: FaceMesh, name: str, shared_data: Path, shared_models: Path, monkeypatch: pytest.MonkeyPatch
@@ -247,6 +215,7 @@ def test_agrees_with_five_point_detectors(
         assert np.quantile(presence, 0.1) >= least
 
 
+@pytest.mark.slow
 def test_embedded_network_is_the_original_one(
     mesh: MediaPipeMesh, astronaut: Image, shared_models: Path, rng: np.random.Generator
 ) -> None:

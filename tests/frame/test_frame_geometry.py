@@ -21,7 +21,7 @@ from scipy.spatial.transform import Rotation
 
 from ficgan.faces.mesh import FACE_OVAL
 from ficgan.frame.appearance import frame_mask
-from ficgan.frame.geometry import HI, LO, FaceShape, Warp, expression_numbers, rigid_fit
+from ficgan.frame.geometry import HI, LO, FaceShape, Warp, rigid_fit
 from ficgan.frame.torch_warp import TorchWarp
 
 Floats = NDArray[np.float32]
@@ -73,26 +73,6 @@ def test_rigid_fit_recovers_similarities(seed: int) -> None:
     np.testing.assert_allclose(pose.posed(pose.unposed(meshes)), meshes, atol=1e-7)
 
 
-@pytest.mark.parametrize("mirrored", [False, True])
-def test_rigid_fit_is_the_least_squares_one(heads: Heads, rng: np.random.Generator, mirrored: bool) -> None:
-    mean = heads.own * ((-1, 1, 1) if mirrored else (1, 1, 1))
-    mesh = turned(heads.own, 0.5, -0.2, 0.4) * 1.7 + rng.normal(0, 3, (468, 3))
-    pose = rigid_fit(mean, mesh[None])
-    wanted, _ = Rotation.align_vectors(mesh - mesh.mean(0), mean - mean.mean(0))
-    np.testing.assert_allclose(pose.rotation[0], wanted.as_matrix(), atol=1e-7)
-
-    def cost(scale: float, rotation: NDArray[np.float64], shift: NDArray[np.float64]) -> float:
-        return float(np.square(scale * mean @ rotation.T + shift - mesh).sum())
-
-    least = cost(pose.scale[0], pose.rotation[0], pose.shift[0])
-    for _ in range(200):
-        turn = Rotation.from_rotvec(rng.normal(0, 1e-3, 3)).as_matrix()
-        other = cost(
-            pose.scale[0] * (1 + rng.normal(0, 1e-3)), turn @ pose.rotation[0], pose.shift[0] + rng.normal(0, 0.01, 3)
-        )
-        assert other > least
-
-
 @given(st.floats(-1.3, 1.3), st.floats(-1.3, 1.3), st.floats(-3.1, 3.1))
 def test_angles_of_known_turns(yaw: float, pitch: float, roll: float) -> None:
     mean = np.random.default_rng(0).normal(0, 30, (20, 3))
@@ -119,16 +99,6 @@ def test_how_the_photo_lies_changes_nothing(
     assert abs(np.exp(1j * difference) - 1)[0] < 1e-6 and there.pose.scale / here.pose.scale == pytest.approx(scale)
 
 
-def test_upright_matrix_and_points_agree(shape: FaceShape, heads: Heads, rng: np.random.Generator) -> None:
-    mesh = turned(heads.people(1, rng), 0.2, 0.1, 1.0) * 3 + (40, -7, 0)
-    read = shape.read(mesh)
-    ((a, b, tx), (c, d, ty)) = read.upright[0]
-    assert (a, b) == pytest.approx((d, -c))  # a similarity
-    x, y = mesh[0, :, 0], mesh[0, :, 1]
-    np.testing.assert_allclose(read.points[0, :, :2], np.stack([a * x + b * y + tx, c * x + d * y + ty], 1))
-    assert read.take([0]).pose.yaw == read.pose.yaw
-
-
 def test_publishing_what_was_read_gives_the_source(shape: FaceShape, heads: Heads, rng: np.random.Generator) -> None:
     read = shape.read(turned(heads.people(6, rng), roll=0.7) * 2.5 + (300, 20, 5))
     for rim in (0.0, 0.4, 1.0):
@@ -150,19 +120,6 @@ def test_published_numbers_are_read_again(shape: FaceShape, heads: Heads, rng: n
     np.testing.assert_allclose(shape.turn(again.pose), shape.turn(read.pose), atol=1e-3)
 
 
-def test_numbers_mean_what_they_say(heads: Heads) -> None:
-    """Each is moved by the part of the face that it is named after; the order is that of NUMBERS."""
-    usual = expression_numbers(heads.own[None])[0]
-    lower, corners = [14, 87, 317], [61, 291]
-    moves = {0: (lower, (0, 2)), 2: (corners, (0, -2)), 4: ([105, 334], (0, -2))}
-    for number, (points, by) in moves.items():
-        mesh = heads.own.copy()
-        mesh[points, :2] += by
-        changed = expression_numbers(mesh[None])[0] - usual
-        assert changed[number] == pytest.approx(2, abs=1e-6)
-        assert np.abs(np.delete(changed, [number, 2])).max() < 1e-2  # an open mouth lowers its middle
-
-
 # -- the warp ---------------------------------------------------------------------------------------------------------
 
 
@@ -182,15 +139,6 @@ def test_matrix_is_the_spline(shape: FaceShape, warp: Warp, rng: np.random.Gener
     frame = warp.grid.reshape(-1, 2)[::31]
     there = warp.to_upright(points[None])[0].reshape(-1, 2)[::31]
     np.testing.assert_allclose(there - frame, spline(shape, warp, points)(frame), atol=2e-3)
-
-
-def test_the_mean_stays_where_it_is(shape: FaceShape, warp: Warp) -> None:
-    corners = warp.grid[[0, 0, -1, -1], [0, -1, 0, -1]]
-    np.testing.assert_allclose(corners, [LO, (HI[0], LO[1]), (LO[0], HI[1]), HI])
-    np.testing.assert_allclose(warp.to_upright(shape.front[None])[0], warp.grid, atol=1e-5)
-    at, found = warp.to_frame(warp.grid, lattice())
-    np.testing.assert_allclose(at, (lattice() - LO) / warp.step, atol=0.02)
-    assert (found == 1).all()
 
 
 def test_to_upright_in_numpy_torch_and_a_loop(warp: Warp, smooth: NDArray[np.float64]) -> None:
@@ -329,6 +277,7 @@ def test_folding_grows_with_the_turn(shape: FaceShape, heads: Heads, warp: Warp,
 # -- gradients --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_gradients_are_those_of_the_inverse(shape: FaceShape, smooth: NDArray[np.float64]) -> None:
     """Against differences of the converged inverse: 25 steps, not one."""
     rng = np.random.default_rng(0)
