@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ficgan.errors import FicganError, InputError
+from ficgan.images import film_suffix, output_suffix
 from ficgan.ui.films import Films
 from ficgan.ui.photos import Photos
 from ficgan.ui.project import Controls, Item, Kind, Review
@@ -54,6 +55,12 @@ class Session(Workplace):
         self.end_workers()
         for one in (self.pictures, self.photos.queue, self.films.queue):
             one.stop(10)
+        items = self.review.items()
+        for item in items if any(item.saved for item in items) else ():
+            if not item.saved:
+                suffix = film_suffix(Path(item.name)) if item.kind == "film" else output_suffix(item.name)
+                output = (self.review.output / item.name).with_suffix(suffix)
+                self.note(item, output, "undone", item.error or "nothing was saved in the review")
         self.review.close()
 
     # -- files --------------------------------------------------------------------------------------------------------

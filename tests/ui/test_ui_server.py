@@ -245,7 +245,8 @@ def test_a_photo_from_drop_to_result(desk: Desk, engine: Deidentifier, png: byte
         deciding(engine, read_decisions(exported))(source[::-1], key=content_key(source[::-1]))
     side = json.loads((out / "photo-2.png.json").read_text())
     jsonschema.validate(side, json.loads((ROOT / "docs" / "sidecar.schema.json").read_text()))
-    assert len(read_folder(out).records) == 2  # `ficgan report` reads them
+    found = read_folder(out)
+    assert len(found.records) == 2 and found.manifests == 1 and not found.undone  # `ficgan report` reads them
 
     # The box goes again; a found face cannot be removed.
     assert len(desk.ask("DELETE", f"{one}/faces/1")["list"]) == 1
@@ -364,6 +365,15 @@ def test_everything_outlives_the_program_and_purge_removes_it(tmp_path: Path, en
     assert second.ask("PATCH", f"items/{number}/faces/0", {"mode": ""})["list"][0]["action"] == "generated"
     assert second.review.seed == first.review.seed
     second.session.close()
+
+    third = Desk(tmp_path, lambda seed: blind)
+    lost = third.upload(png, "lost.bmp")["id"]
+    assert third.ask("POST", f"items/{number}/save")["saved"]
+    third.session.close()
+    assert [name for name, _, _ in read_folder(tmp_path / "out").undone] == [
+        "lost.bmp"
+    ]  # the page of a report names it
+    assert lost != number
 
     outcome = CliRunner().invoke(main, ["purge", str(first.review.folder)])
     assert outcome.exit_code == 0, outcome.output
