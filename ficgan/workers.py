@@ -108,15 +108,19 @@ class Workers:
             Exception: what the task or `setup` raised. Errors of ficgan, OSError and MemoryError keep their class,
                 others become RuntimeError.
         """
-        child = self._free.get()
+        child = self._living(self._free.get())
         try:
             return child.do(task, progress)
         finally:
-            if child.is_lost and not self._closed:
-                self._children.remove(child)
-                child = _Child(self._setup, self._limits)
-                self._children.add(child)
-            self._free.put(child)
+            self._free.put(self._living(child))
+
+    def _living(self, child: _Child) -> _Child:
+        """The worker, or another one in its place where it is lost."""
+        if child.is_lost and not self._closed:
+            self._children.remove(child)
+            child = _Child(self._setup, self._limits)
+            self._children.add(child)
+        return child
 
     def run(self, tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
         """Every task and its result, or the error it raised, in the order of completion.

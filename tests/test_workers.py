@@ -169,6 +169,10 @@ def test_a_worker_that_dies_is_replaced(pair: Workers) -> None:
     results = dict(pair.run(tasks))
     assert isinstance(results[("crash",)], InputError) and len(results) == 4
     assert [results["echo", n] for n in (1, 2, 3)] == [[1], [2], [3]]
+    for _ in range(2):  # one that died at leisure is no file's fault
+        os.kill(pair.do(("sleep", 0)), signal.SIGKILL)
+    time.sleep(0.3)
+    assert pair.do(("echo", 4)) == [4]
 
 
 def test_progress_and_cancelling(pair: Workers) -> None:
