@@ -17,18 +17,6 @@ from ficgan.errors import InputError
 from ficgan.images import Photo, read_image, write_image
 
 
-@pytest.mark.parametrize("suffix", [".png", ".tif"])
-def test_sixteen_bit_grey(tmp_path: Path, suffix: str) -> None:
-    pixels = noise(bits=16)
-    Image.fromarray(pixels).save(tmp_path / f"deep{suffix}")
-    photo, _, mask, target = rewrite(tmp_path / f"deep{suffix}")
-    after = cv2.imread(str(target), cv2.IMREAD_UNCHANGED)
-    assert photo.depth == 16 and after.dtype == np.uint16
-    assert np.array_equal(after[~mask], pixels[~mask])
-    grey = Image.new("RGB", (1, 1), (200, 30, 60)).convert("L").getpixel((0, 0))
-    assert isinstance(grey, int) and (after[mask] == grey * 257).all()
-
-
 @pytest.mark.parametrize("channels", [3, 4])
 @pytest.mark.parametrize("suffix", [".png", ".tif"])
 def test_sixteen_bit_colour(tmp_path: Path, suffix: str, channels: int) -> None:

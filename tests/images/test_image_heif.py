@@ -179,13 +179,6 @@ def test_a_lost_gain_map_is_said(name: str) -> None:
     assert "gain map" in " ".join(read_image(f"a{suffix}", data=data).notes)
 
 
-def test_lost_hdr10_data_and_depth_are_said() -> None:
-    data = with_box(".avif", noise(3), b"mdcv", bytes(24))
-    assert "HDR10" in " ".join(read_image("a.avif", data=data).notes)
-    photo = read_image("a.avif", data=make(Case("AVIF", "HLG", 10, 1, "none"))[0])
-    assert "8" in " ".join(photo.notes)
-
-
 @pytest.mark.parametrize(("name", "told"), [("a.jpg", True), ("a.avif", True), ("a.png", False), ("a.tif", False)])
 def test_what_is_encoded_again_without_need_is_said(name: str, told: bool) -> None:
     format = {".jpg": "JPEG", ".png": "PNG", ".tif": "TIFF raw", ".avif": "AVIF"}[Path(name).suffix]

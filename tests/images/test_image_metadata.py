@@ -187,12 +187,6 @@ def source_types(packet: bytes) -> list[str | None]:
     return [element.text for element in root.findall(f"{RDF}RDF/{RDF}Description/{EXT}DigitalSourceType")]
 
 
-def test_tag_replaces_what_the_original_claimed() -> None:
-    claimed = tag_xmp().replace(b"compositeWithTrainedAlgorithmicMedia", b"digitalCapture")
-    assert source_types(tag_xmp(clean_xmp(claimed))) == [DIGITAL_SOURCE_TYPE]
-    assert b"Iptc4xmpExt:DigitalSourceType" in tag_xmp()
-
-
 @pytest.mark.parametrize(
     "packet",
     [

@@ -8,7 +8,6 @@ import io
 import json
 import re
 import shutil
-import subprocess
 from datetime import datetime
 from html.parser import HTMLParser
 from pathlib import Path
@@ -313,22 +312,6 @@ def test_what_the_page_cannot_know_is_named(manifests: int, checked: bool, said:
     assert verdict(folder).fit == "if" and said in verdict(folder).line
 
 
-def test_the_page_says_which_detector_looked_twice() -> None:
-    def told(again: str) -> str:
-        check = {**FILM["check"], "detector": again}  # type: ignore[dict-item]
-        return Reader(
-            page(
-                Folder(Path("o"), [Record(Path("o/f"), "f", {**FILM, "check": check})]),
-                title="",
-                made=datetime(2026, 1, 1),
-                version="1",
-            )
-        ).text
-
-    assert "centerface looked twice" in told("centerface") and "another one" not in told("centerface")
-    assert "another one, yunet" in told("yunet") and "twice" not in told("yunet")
-
-
 def test_few_faces_are_called_near_and_the_rest_is_counted() -> None:
     """Half of a set lies near the threshold, since whatever lies below it is drawn again."""
     faces = [{"distance": 0.6 + n / 1000} for n in range(200)]
@@ -395,41 +378,6 @@ def test_what_cannot_be_vouched_for_is_told(folder: Path) -> None:
         assert words in seen.text, words
     assert pictures((folder / "report.html").read_text()) == []  # none of a picture that is not the one recorded
     assert call(report, folder, "--no-check", "--overwrite", code=3)["changed"] == 1
-
-
-def test_nothing_to_report(tmp_path: Path) -> None:
-    assert "no such folder" in call(report, tmp_path / "none", code=2)["said"]
-    assert "holds no side-car" in CliRunner().invoke(report, [str(tmp_path)]).stderr
-
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
-def test_a_browser_prints_the_report(folder: Path, tmp_path: Path) -> None:
-    call(report, folder, code=0)
-    pdf = tmp_path / "report.pdf"
-    subprocess.run(
-        [
-            str(CHROMIUM),
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--no-pdf-header-footer",
-            f"--user-data-dir={tmp_path / 'profile'}",
-            f"--print-to-pdf={pdf}",
-            (folder / "report.html").as_uri(),
-        ],
-        check=True,
-        capture_output=True,
-        timeout=120,
-    )
-    data = pdf.read_bytes()
-    assert data.startswith(b"%PDF-")
-    assert 1 <= len(re.findall(rb"/Type\s*/Page\b", data)) <= 3
-    assert re.search(rb"/MediaBox\s*\[0 0 59[45](\.\d+)? 84[12]", data)  # A4
-    assert b"/Subtype /Image" in data or b"/Subtype/Image" in data  # the policy lets the thumbnail be shown
 
 
 def test_coco(folder: Path, tmp_path: Path) -> None:
