@@ -163,7 +163,8 @@ class _Routes:
         if suffix not in READABLE_SUFFIXES | FILM_SUFFIXES:
             raise InputError(f"{name}: is neither a photo nor a film, by its name")
         kind = "film" if suffix in FILM_SUFFIXES else "photo"
-        number, upload = self.review.new_upload(name, suffix)
+        number = secrets.token_hex(5)
+        upload = f"source-{number}{suffix}"
         await self._receive(request, self.review.folder / upload, LIMITS[kind], name)
         item = await run_in_threadpool(self.session.add_upload, name, upload, number)
         return JSONResponse(self._whole(item), 201)

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.records.sidecars import RunManifest, as_json
-from ficgan.ui.project import Controls, Item, Review, sidecar_of
+from ficgan.records.sidecars import RunManifest, as_json, sidecar_path
+from ficgan.ui.project import Controls, Item, Review
 from ficgan.ui.tasks import model_setup, picture_setup, write_new
 from ficgan.workers import Workers
 
@@ -183,7 +183,7 @@ class Workplace:
         """The record of a result; the result goes again where it cannot be written."""
         more = {"input": Path(item.name).name, "reviewed": datetime.now(UTC).isoformat(timespec="seconds")}
         try:
-            write_new(sidecar_of(path), as_json({**record, **more}, indent=1))
+            write_new(sidecar_path(path), as_json({**record, **more}, indent=1))
         except FicganError:
             path.unlink(missing_ok=True)
             raise
