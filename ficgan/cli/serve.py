@@ -159,7 +159,7 @@ def _is_loopback(host: str) -> bool:
 
 @contextlib.contextmanager
 def _bound(host: str, port: int) -> Iterator[socket.socket]:
-    """A listening socket: an address in use is told before the model is loaded."""
+    """A listening socket: an address in use is refused before the model is loaded."""
     try:
         family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(family, kind, number)
@@ -170,8 +170,8 @@ def _bound(host: str, port: int) -> Iterator[socket.socket]:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(address)
         except OSError as error:
-            told = f"{host}:{port} cannot be listened at ({error.strerror}); choose another --port"
-            raise UsageError(told) from error
+            message = f"{host}:{port} cannot be listened at ({error.strerror}); choose another --port"
+            raise UsageError(message) from error
         yield listening
 
 

@@ -173,7 +173,7 @@ def _counts(folder: Folder) -> str:
 
 
 def _by_action(title: str, records: Iterable[Record]) -> list[tuple[str, int]]:
-    """How many faces there are, and what was done to how many; those left as found are always told."""
+    """How many faces there are, and what was done to how many; those left as found are always stated."""
     done: Counter[str] = Counter({"left as found": 0})
     for record in records:
         for action, number in done_to(record).items():
@@ -284,12 +284,12 @@ def _looks(record: Record) -> Iterator[str]:
 
 def _files(folder: Folder) -> str:
     """Every file and whether anything was left in it, then what has no result or no record."""
-    left = [(record, told) for record in folder.records if (told := left_in(record))]
+    left = [(record, phrases) for record in folder.records if (phrases := left_in(record))]
     clean = [record.path for record in folder.records if not left_in(record)]
     rows = "".join(
         f'<tr><td class="f">{_text(record.path)}</td><td class="w">{_text(_found(record))}</td>'
-        f'<td class="f">{"<br>".join(map(_text, told))}</td></tr>'
-        for record, told in left
+        f'<td class="f">{"<br>".join(map(_text, phrases))}</td></tr>'
+        for record, phrases in left
     )
     parts = (
         [

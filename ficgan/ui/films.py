@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from ficgan.ui.session import Session
     from ficgan.video import Project
 
-__all__ = ["Films"]
+__all__ = ["DeskFilms"]
 
 # Projects kept in memory; that of a long film takes seconds to read.
 KEPT = 2
 
 
-class Films:
+class DeskFilms:
     """The films of a review. Their decisions are in their projects, as `ficgan analyse` makes them."""
 
     def __init__(self, work: Session) -> None:

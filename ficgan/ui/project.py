@@ -112,7 +112,7 @@ class Item(Strict):
     """Whether something was decided after that."""
 
 
-class _Settings(Strict):
+class _ReviewSettings(Strict):
     schema_: str = Field(SCHEMA, alias="schema")
     seed: int
     root: Text | None = None
@@ -150,13 +150,13 @@ class Review:
         self.revision = 1
         self._revisions = dict.fromkeys(self._items, 1)
 
-    def _load(self, output: Path) -> _Settings:
+    def _load(self, output: Path) -> _ReviewSettings:
         path, root = self.folder / "ui.json", None if self.root is None else str(self.root)
         if not path.exists():
-            settings = _Settings(seed=secrets.randbits(64), root=root, output=str(output))
+            settings = _ReviewSettings(seed=secrets.randbits(64), root=root, output=str(output))
             self._write("ui.json", settings)
             return settings
-        found = checked(_Settings, check_schema(read_json(path), SCHEMA, str(path)), str(path))
+        found = checked(_ReviewSettings, check_schema(read_json(path), SCHEMA, str(path)), str(path))
         if found.root != root:
             whose = found.root or "dropped files"
             raise InputError(f"{self.folder}: is the review of {whose}; choose another --project")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ficgan.errors import FicganError, InputError
 from ficgan.images import film_suffix, output_suffix
-from ficgan.ui.films import Films
-from ficgan.ui.photos import Photos
+from ficgan.ui.films import DeskFilms
+from ficgan.ui.photos import DeskPhotos
 from ficgan.ui.project import Controls, Item, Kind, Review
 from ficgan.ui.work import LATER, NOW, Queue, Workplace, hide_path
 from ficgan.workers import Workers
@@ -34,8 +34,8 @@ class Session(Workplace):
         super().__init__(review, make_engine, start)
         self._begun: set[str] = set()
         self.pictures = Queue("pictures", self.changed)
-        self.photos = Photos(self, self.load)
-        self.films = Films(self)
+        self.photos = DeskPhotos(self, self.load)
+        self.films = DeskFilms(self)
         for item in review.items():
             self._begin(item)
 
