@@ -46,10 +46,10 @@ _MOST = 1 << 30
 
 @dataclass(frozen=True)
 class Limits:
-    """What a worker may use once its engine is loaded.
+    """What a worker may use.
 
-    Where Linux has Landlock (5.13; 6.7 for TCP), it executes no program, writes no file outside of `folders`, and opens
-    no TCP connection.
+    Where Linux has Landlock (5.13; 6.7 for TCP), it executes no program, writes no file outside of `folders` but to
+    devices, and opens no TCP connection. The size of its memory and its time are limited once its engine is loaded.
 
     Args:
         memory: bytes beyond what the loaded engine has.
@@ -174,7 +174,8 @@ class _Child:
             process_group=0,  # Ctrl-C is for this process alone
         )
         threading.Thread(target=self._listen, daemon=True).start()
-        self.send(ForkingPickler.dumps((setup, limits)))
+        self.send(ForkingPickler.dumps(limits))
+        self.send(ForkingPickler.dumps(setup))
 
     @property
     def is_lost(self) -> bool:
@@ -293,17 +294,23 @@ def main() -> None:
                 _cancelled.set()
         os._exit(0)  # the other process is done, or dead
 
+    if not (first := requests.readline()):
+        return
+    limits: Limits | None = ForkingPickler.loads(base64.b64decode(first))
+    try:
+        if limits is not None:
+            _fence(limits)  # before there is another thread, since it holds for this one and those that it starts
+    except Exception as error:
+        return _answer("error", _about(error, limits))
     threading.Thread(target=listen, daemon=True).start()
     work: Callable[[Any], Any] | None = None
-    limits: Limits | None = None
     while True:
         task = tasks.get()
         try:
             if work is None:
-                setup, limits = ForkingPickler.loads(task)
-                work = setup()
+                work = ForkingPickler.loads(task)()
                 if limits is not None:
-                    _restrict(limits)
+                    _limit_size(limits)
                 _answer("ready")
             else:
                 _answer("result", work(ForkingPickler.loads(task)))
@@ -324,7 +331,7 @@ def _about(error: Exception, limits: Limits | None) -> tuple[str, str, int | Non
     return name, str(error) if name else f"{type(error).__name__}: {error}", None, trace
 
 
-def _restrict(limits: Limits) -> None:
+def _limit_size(limits: Limits) -> None:
     import resource
 
     with suppress(OSError, ValueError):  # macOS knows no such size
@@ -333,6 +340,9 @@ def _restrict(limits: Limits) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if not limits.folders:
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+
+def _fence(limits: Limits) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     version = libc.syscall(444, None, 0, 1) if sys.platform == "linux" else 0
     if version < 1:
@@ -343,9 +353,9 @@ def _restrict(limits: Limits) -> None:
     ports = 0 if limits.network else 0b11  # bind, connect
     handled = struct.pack("<QQ", write | 1, ports)[: 16 if version >= 4 else 8]  # 1: execute
     rules = libc.syscall(444, handled, len(handled), 0)
-    for folder in limits.folders:
+    for folder, rights in (("/dev", 1 << 1), *((folder, write) for folder in limits.folders)):
         place = os.open(folder, os.O_PATH)
-        libc.syscall(445, rules, 1, struct.pack("<Qi", write, place), 0)
+        libc.syscall(445, rules, 1, struct.pack("<Qi", rights, place), 0)
         os.close(place)
     libc.prctl(38, 1, 0, 0, 0)
     if libc.syscall(446, rules, 0):

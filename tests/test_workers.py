@@ -61,6 +61,10 @@ def work(task: Any) -> Any:
         while not is_cancelled():
             time.sleep(0.01)
         return "cancelled"
+    if name == "thread":
+        listener = next(thread for thread in threading.enumerate() if "listen" in thread.name)
+        status = Path(f"/proc/self/task/{listener.native_id}/status").read_text()
+        return "NoNewPrivs:\t1" in status
     if name == "harm":
         place, port = given
         return {
@@ -200,6 +204,7 @@ def test_a_worker_keeps_within_its_limits(held: tuple[Workers, Path], tmp_path: 
     assert workers.do(("eat", 1 << 20)) == 1 << 20
     workers.do(("report", 5, 0.5))  # longer than a task may be silent
     assert "A_TOKEN" not in workers.do(("environment",)) and "PATH" in workers.do(("environment",))
+    assert workers.do(("thread",))  # the fence holds for other threads, too
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         for folder in (allowed, tmp_path):
