@@ -45,9 +45,11 @@ ALLOWED: dict[str, frozenset[str]] = {
     "anonymizers": LEAVES | {"faces", "verification"},
     "attacks": LEAVES | {"anonymizers", "faces", "verification", "models", "training", "ops"},
     "video": LEAVES | {"anonymizers", "models", "faces", "identity", "images", "policy", "face_model"},
+    "options": frozenset({"errors", "device", "anonymizers", "faces", "policy"}),
+    "stores": frozenset({"errors", "files"}),
     "deidentify": LEAVES
     | {"anonymizers", "models", "faces", "identity", "images", "policy", "face_model", "frame_model", "frame", "video"}
-    | {"pretrained"},
+    | {"options", "pretrained"},
     "ui": LEAVES | {"deidentify", "faces", "images", "video", "anonymizers", "records"},
     "verification": LEAVES | {"ops", "models", "losses", "faces", "data"},
     "data": LEAVES | {"faces", "images"},
@@ -58,9 +60,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     | {"anonymizers", "attacks", "models", "faces", "identity", "images", "policy", "deidentify", "data", "pretrained"}
     | {"configs", "verification", "pointcloud", "face_model", "frame_model", "frame", "records", "training"},
     "pointcloud": LEAVES | {"anonymizers", "frame", "images", "pretrained"},
-    "service": LEAVES | {"records", "policy", "deidentify"},
-    "bulk": LEAVES | {"images", "records", "deidentify", "faces", "video"},
-    "records": LEAVES | {"deidentify", "images", "policy", "video"},
+    "service": LEAVES | {"deidentify", "records", "policy"},
+    "records": LEAVES | {"deidentify", "images", "policy", "stores", "video"},
     "diagnosis": LEAVES | {"ops", "models", "faces", "pretrained"},
 }
 TORCH_ONLY = ("losses",)

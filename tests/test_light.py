@@ -124,9 +124,8 @@ main()
     [
         (["deid", "PHOTO", "-o", "OUT/"], "1 None"),
         (["deid", "PHOTO", "PHOTO2", "--jobs", "2", "-o", "OUT/"], "1 SHARE"),
-        (["deid", "PHOTO", "PHOTO2", "FILM", "--jobs", "2", "-o", "OUT/"], "1 None"),
+        (["deid", "PHOTO", "PHOTO2", "FILM", "-o", "OUT/"], "1 None"),
         (["analyse", "FILM", "-o", "OUT"], "1 None"),
-        (["pipe", "--size", "64x64", "--fps", "25"], "1 None"),
         (["serve", "--port", "0"], "1 None"),
         (["ui", "--port", "0", "--no-browser"], "1 None"),
     ],

@@ -101,9 +101,8 @@ def test_a_rerun_takes_no_other_file_for_its_result(tmp_path: Path, engine: Stan
     summary, said = call(tmp_path / "in", "-o", tmp_path / "out", "--skip-existing", code=3)
     assert (summary["skipped"], summary["failed"]) == (0, 1) and "out/a.png" in said
     assert result.read_bytes() == data
-    result.unlink()
-    _, said = call(tmp_path / "in", "-o", tmp_path / "out", "--skip-existing", code=3)
-    assert "a.png.json" in said and not result.exists()
+    result.unlink()  # a result that is gone is made again
+    assert call(tmp_path / "in", "-o", tmp_path / "out", "--skip-existing")[0]["written"] == 1
 
 
 def test_results_are_known_by_sidecar_without_suffix_and_by_suffix_without_sidecar(
@@ -312,7 +311,9 @@ def test_empty_folder(tmp_path: Path, engine: StandIn) -> None:
     assert engine.loaded == 0 and not (tmp_path / "out").exists()
 
 
-def test_threads_give_the_same_files_in_the_same_order(tmp_path: Path, engine: StandIn) -> None:
+def test_threads_give_the_same_files_in_the_same_order(
+    tmp_path: Path, engine: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number in range(12):
         photo(tmp_path / f"in/{number:02}.png", (number * 5, 60, 200 if number % 3 else 40))
     (tmp_path / "in/05.png").write_bytes(b"\x89PNG broken")
@@ -326,7 +327,8 @@ def test_threads_give_the_same_files_in_the_same_order(tmp_path: Path, engine: S
 
         engine._change = overlap
         engine.keys.clear()
-        summary, said = call(tmp_path / "in", "-o", tmp_path / str(jobs), "--jobs", jobs, "--progress", "text", code=3)
+        monkeypatch.setattr("ficgan.cli.deid.cpus", lambda jobs=jobs: jobs)
+        summary, said = call(tmp_path / "in", "-o", tmp_path / str(jobs), "--progress", "text", code=3)
         lines = [line for line in said.splitlines() if "library" not in line]
         content = {name: (tmp_path / str(jobs) / name).read_bytes() for name in files(tmp_path / str(jobs))}
         del summary["seconds"]

@@ -42,10 +42,9 @@ def test_modes_go_through_with_their_parameters(tmp_path: Path, engine: StandIn)
         (["--mode", "k-same-pixel"], "give --background FACES"),
         (["--mode", "average-face", "--background", "/nowhere"], "does not exist"),
         (["--mode", "blur", "--background", "."], "has no use for --background"),
-        (["--background-labels", "."], "give both"),
         (["--mode", "solid", "--k", "30", "--attributes", "Female"], "--k, --attributes would do nothing"),
         (["--mode", "dp-pix:eps=1", "--layer", "0"], "--layer would do nothing"),
-        (["--mode", "blur", "--swap", "--exemplar", "x.png"], "--exemplar, --swap would do nothing"),
+        (["--mode", "blur", "--exemplar", "x.png"], "--exemplar would do nothing"),
     ],
 )
 def test_usage_errors_come_before_any_photo(tmp_path: Path, engine: StandIn, words: list[str], said: str) -> None:
@@ -72,17 +71,16 @@ def test_the_background_is_read_as_aligned_faces(tmp_path: Path, engine: StandIn
 def test_labels_say_whose_a_background_face_is(tmp_path: Path) -> None:
     place = faces(tmp_path / "bg", people=2)
     rows = ["file,person", "p0/0.png,7", "p0/1.png,8", "p1/0.png,7", "p1/1.png,"]
-    (tmp_path / "l.csv").write_text("\n".join(rows) + "\n")
-    given = read_background(str(place), str(tmp_path / "l.csv"))
+    (place / "labels.csv").write_text("\n".join(rows) + "\n")
+    given = read_background(str(place))
     assert len(given) == 3 and given.people is not None and given.people[0] == given.people[2] != given.people[1]
     flat = tmp_path / "flat"
-    flat.mkdir()
     for number in range(3):
         photo(flat / f"{number}.png")
-    assert np.unique(read_background(str(flat), None).people).size == 3
+    assert np.unique(read_background(str(flat)).people).size == 3
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match="--background empty"):
-        read_background(str(tmp_path / "empty"), None)
+        read_background(str(tmp_path / "empty"))
 
 
 def test_side_cars_state_the_hash_of_the_input(tmp_path: Path, engine: StandIn) -> None:

@@ -13,8 +13,8 @@ import pytest
 from PIL import Image
 from standin import GREEN, StandIn, call, files, film, photo
 
-from ficgan.cli._deid_run import _clock
 from ficgan.cli._plan import make_plan
+from ficgan.cli._work import _times
 from ficgan.errors import UsageError
 from ficgan.video.folders import make_private_folder
 from ficgan.video.plan import CheckReport, Finding
@@ -241,7 +241,7 @@ def test_no_face_counts_films_without_tracks(tmp_path: Path, engine: StandIn) ->
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00.00"), (59.994, "0:59.99"), (59.996, "1:00.00")])
 def test_clock(seconds: float, text: str) -> None:
-    assert _clock(seconds) == text
+    assert _times([seconds, seconds]) == text
 
 
 # -- options --------------------------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ def test_options_reach_the_film(tmp_path: Path, engine: StandIn) -> None:
     star = photo(tmp_path / "star.png", GREEN)
     words = "--mode mosaic --stride 3 --pad 0.7 --link job --fallback blur --mask-scale 1.3 --verify full --start 1:30"
     words += " --end 0:02:00.5 --keep-box 1,2,30.5,40 --keep-span 5-1:00 --keep-span -3 --keep-span 90- --codec hevc"
-    words += " --crf 30 --pix-fmt yuv420p --audio drop --scale 640x360 --segment 2 --overwrite"
+    words += " --crf 30 --pix-fmt yuv420p --audio drop --scale 640x360 --overwrite"
     call(film(tmp_path / "a.mp4"), *words.split(), "--keep", star, "--only", star, "--project", tmp_path / "p")
     (given,) = engine.films
     settings, rules, encode = given["settings"], given["rules"], given["encode"]
@@ -262,7 +262,7 @@ def test_options_reach_the_film(tmp_path: Path, engine: StandIn) -> None:
         "blur",
         1.3,
     )
-    assert (settings.mode, settings.verify, settings.detect_size, settings.segment) == ("mosaic", "full", 640, 2)
+    assert (settings.mode, settings.verify, settings.detect_size) == ("mosaic", "full", 640)
     assert (given["start"], given["end"]) == (90, 120.5) and given["overwrite"] is True
     assert given["project"] == tmp_path / "p"
     assert list(rules.keep) == list(rules.only) == [str(star)] and rules.keep[str(star)].shape == (32, 48, 3)
@@ -275,34 +275,6 @@ def test_defaults_of_films(tmp_path: Path, engine: StandIn) -> None:
     (given,) = engine.films
     assert given["settings"] == type(given["settings"])() and given["encode"] == type(given["encode"])()
     assert (given["start"], given["end"], given["project"]) == (None, None, None) and not given["rules"].keep
-
-
-@pytest.mark.parametrize(
-    ("words", "audio", "k"),
-    [
-        ("", "copy", 3000),
-        ("-k", "copy", 3000),
-        ("--k 50 -k", "copy", 50),
-        ("--audio drop", "drop", 3000),
-        ("--audio drop -k", "copy", 3000),
-        ("-k --audio drop", "drop", 3000),
-        ("--keep-audio", "copy", 3000),
-    ],
-)
-def test_short_k_keeps_the_sound_and_the_later_one_counts(
-    tmp_path: Path, engine: StandIn, words: str, audio: str, k: int
-) -> None:
-    call(film(tmp_path / "a.mp4"), *words.split())
-    assert engine.films[0]["encode"].audio == audio and engine.settings["k"] == k
-
-
-def test_short_k_with_a_number_is_told(tmp_path: Path, engine: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    film(tmp_path / "a.mp4")
-    _, said = call("-k", 3000, "a.mp4", code=2)
-    assert "--k 3000" in said and files(tmp_path) == {"a.mp4"} and engine.loaded == 0
-    photo(tmp_path / "1.png").rename(tmp_path / "3000")
-    call("3000", "-o", tmp_path / "out")
 
 
 @pytest.mark.parametrize(
