@@ -55,10 +55,10 @@ COMMANDS = {
 }
 
 
+# Other spellings of commands; not listed.
 ALIASES = {"analyze": "analyse"}
-"""Other spellings of commands; not listed."""
+# debug, info or warning: how much of what the library does is told on stderr.
 LOG = "FICGAN_LOG"
-"""debug, info or warning: how much of what the library does is told on stderr."""
 
 
 def _log_to_stderr() -> None:

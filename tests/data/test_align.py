@@ -171,7 +171,7 @@ def test_nothing_is_overwritten_and_nothing_partial_left(tmp_path: Path, painted
 def test_the_set_says_how_it_is_aligned(tmp_path: Path, painted: Painted) -> None:
     source = painted.add(tmp_path / "x.png", [(100, 100, 80, 0)])
     assert run(source, "-o", tmp_path / "a.tar", "--resolution", 16, "--alignment", "ffhq").exit_code == 0
-    assert run(source, "-o", tmp_path / "b", "--resolution", 16, "--eye-distance", 0.4).exit_code == 0
+    assert run(source, "-o", tmp_path / "b", "--resolution", 16, "--alignment", "template:0.4").exit_code == 0
     ffhq, template = Alignment("ffhq"), Alignment(eye_distance=0.4)
     first, second = (open_faces([tmp_path / name], resolution=16) for name in ("a.tar", "b"))
     assert (first.alignment, second.alignment) == ("ffhq", "template(0.4,0.31)")

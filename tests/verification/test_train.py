@@ -201,8 +201,8 @@ def test_accuracy_against_a_loop() -> None:
 
 
 def options(people: Path, out: Path, steps: int) -> list[str]:
-    rest = "--resolution 48 --batch 8 --width 2 --lr 0.01 --held-out 0.25 --save-every 5"
-    return [str(people), "-o", str(out), "--steps", str(steps), *rest.split()]
+    rest = "--resolution 48 --set batch=8 --set channels=2,4,8,16 --set learning_rate=0.01 --set held_out=0.25"
+    return [str(people), "-o", str(out), "--set", f"steps={steps}", *rest.split(), "--save-every", "5"]
 
 
 @pytest.mark.slow
