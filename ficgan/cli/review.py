@@ -303,20 +303,19 @@ def _still_signed(folder: Path, signed: str, report: Progress) -> tuple[Summary,
 
 @click.command(context_settings=HELP)
 @click.argument("folders", metavar="FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--format", "kind", type=click.Choice(["coco", "cvat"]), required=True, help="COCO (JSON) or CVAT (XML).")
 @output("The file to write.", kind=NEW_FILE)
 @options(OVERWRITE)
 @reporting("file")
-def export(folders: tuple[Path, ...], kind: str, out: Path, overwrite: bool, report: Progress) -> tuple[Summary, bool]:
-    """Boxes of faces for annotation tools.
+def export(folders: tuple[Path, ...], out: Path, overwrite: bool, report: Progress) -> tuple[Summary, bool]:
+    """Boxes of faces for annotation tools, as COCO (JSON).
 
     FOLDER: results of `ficgan-deid` with their side-cars, or the project of a film. Photos have their five landmarks
-    and what was done to each face; films a track for each person's appearance. CVAT takes photos or one film in a file.
+    and what was done to each face; films a track for each person's appearance.
     """
     from ficgan.errors import UsageError
     from ficgan.files import atomic_write
     from ficgan.records import read_folder
-    from ficgan.records.boxes import Picture, encoded, of_project, of_records
+    from ficgan.records.boxes import Picture, coco, of_project, of_records
     from ficgan.video.project import PROJECT_FILE, Project
 
     refuse_existing(out, overwrite=overwrite)
@@ -335,6 +334,6 @@ def export(folders: tuple[Path, ...], kind: str, out: Path, overwrite: bool, rep
     if not pictures:
         raise UsageError(f"{', '.join(map(str, folders))}: holds no photo's side-car and no project of a film")
     with atomic_write(out, overwrite=overwrite) as file:
-        file.write(encoded(pictures, kind))
+        file.write(coco(pictures))
     boxes = sum(len(picture.boxes) for picture in pictures)
     return {"file": str(out), "images": len(pictures), "boxes": boxes, "left_out": len(left_out)}, bool(left_out)

@@ -16,8 +16,8 @@ __all__ = ["Credentials"]
 
 _GENERATED = ("generated", "retried")
 _KEPT = "kept"
+# IPTC's term for a picture edited without a generative model.
 _BY_HAND = "http://cv.iptc.org/newscodes/digitalsourcetype/humanEdits"
-"""IPTC's term for a picture edited without a generative model."""
 
 
 class Credentials:
@@ -122,7 +122,7 @@ def _algorithm(path: Path, text: bytes) -> str:
     raise UsageError(f"--sign {path}: C2PA has no such kind of key; use EC P-256, P-384, P-521, RSA or Ed25519")
 
 
+# A picture of one pixel.
 _DOT = (
     b"GIF89a\x01\x00\x01\x00\x80\x00\x00\xff\xff\xff\x00\x00\x00,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;"
 )
-"""A picture of one pixel."""
