@@ -32,7 +32,7 @@ __all__ = [
     "Checking",
     "Computing",
     "Diversity",
-    "Encoding",
+    "FilmEncoding",
     "FilmPart",
     "FilmSearch",
     "Finding",
@@ -539,7 +539,7 @@ class FilmPart:
 
 
 @dataclass(frozen=True)
-class Encoding:
+class FilmEncoding:
     """How films are written: what the commands offer of `EncodeOptions`."""
 
     audio: str = option(
@@ -557,7 +557,7 @@ class Encoding:
 # What a `Deidentifier` is made of.
 GROUPS: tuple[type, ...] = (Identity, Hiding, Finding, Checking, Computing)
 # All that commands offer.
-COMMAND: tuple[type, ...] = (*GROUPS, Publishing, FilmSearch, FilmPart, Encoding)
+COMMAND: tuple[type, ...] = (*GROUPS, Publishing, FilmSearch, FilmPart, FilmEncoding)
 
 
 def grouped(groups: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -147,7 +147,7 @@ VIDEO_SEARCH = of_group(declared.FilmSearch, "stride", "pad", "link") + of_group
 # Who stays as they are in a film, and the fallback for others.
 VIDEO_PEOPLE = (*PEOPLE, *of_group(declared.FilmPart, "spans"), fallback())
 # How films are written.
-VIDEO_OUT = of_group(declared.Encoding)
+VIDEO_OUT = of_group(declared.FilmEncoding)
 
 # All that is declared, by name.
 OPTIONS: Mapping[str, Option] = {field.name: one for group in declared.COMMAND for field, one in options_of(group)}
