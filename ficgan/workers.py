@@ -164,7 +164,8 @@ class _Child:
         kept = ("",) if limits is None else _KEPT + _KEPT_TOO
         environment = {name: value for name, value in os.environ.items() if name.startswith(kept)}
         # The modules of this process, but after Python's own: no file of the caller's may replace one of those.
-        begin = "import sys; sys.path += sys.argv[1:]; from ficgan.workers import main; main()"
+        begin = f"import sys; sys.dont_write_bytecode = {sys.dont_write_bytecode}; sys.path += sys.argv[1:]; "
+        begin += "from ficgan.workers import main; main()"
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-X", "utf8", "-c", begin, *filter(None, sys.path)],
             stdin=subprocess.PIPE,
