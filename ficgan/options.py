@@ -32,6 +32,9 @@ __all__ = [
     "Checking",
     "Computing",
     "Diversity",
+    "Encoding",
+    "FilmPart",
+    "FilmSearch",
     "Finding",
     "Hiding",
     "Identity",
@@ -44,13 +47,12 @@ __all__ = [
 
 Diversity = float | Literal["auto"]
 Box = tuple[float, float, float, float]
+# What becomes of a value: recorded in side-cars and part of a run's digest; recorded only (machine); recorded as
+# whether it was given, and part of the digest (file); recorded as a number (photos); recorded as whether it was given
+# (secret); neither (run).
 Role = Literal["recorded", "machine", "file", "photos", "secret", "run"]
-"""What becomes of a value: recorded in side-cars and part of a run's digest; recorded only (machine); recorded as
-whether it was given, and part of the digest (file); recorded as a number (photos); recorded as whether it was given
-(secret); neither (run).
-"""
+# What the kind of a person consists of.
 KIND_PARTS = ("ethnicity", "gender", "age")
-"""What the kind of a person consists of."""
 MAX_MEGAPIXELS = 100.0
 T = TypeVar("T")
 
@@ -188,12 +190,9 @@ class Hiding:
     """What hides a face.
 
     Args:
-        mode: "ficgan"; "plain" or "black" (or "solid"), of one colour; "blur", "mosaic" (both reversible); NAME or
-            NAME:PARAMETER=VALUE,… of `ficgan.anonymizers.ANONYMIZERS`; or an anonymiser.
-        fallback: what covers a face that cannot be generated: "plain", in one colour from beside it; "black"; "blur",
-            "mosaic". A cover that leaves the face recognisable is replaced by a plain one.
-        mask_scale: size of the replaced region, 1 covers hairline to chin.
-        background: other people's aligned faces, for the anonymisers that need them.
+        mode: may also be an anonymiser.
+        fallback: a cover that leaves the face recognisable is replaced by a plain one.
+        background: aligned faces, for the anonymisers that need them.
     """
 
     mode: str | Anonymizer = option(
@@ -236,16 +235,11 @@ class Identity:
     """Who takes a face's place.
 
     Args:
-        k: people per k-same code.
-        layer: i; style layers 1..i keep the source's code, 0 is strongest. Up to L − 1.
-        band: "first-last": put the k-same code into just these style layers.
-        psi: diversity ψ of the variance-restored mean; "auto": what the model does best with.
-        seed: of all draws; the same seed, bank and input give the same faces. None: a random one that is not kept.
-        attributes: "Female,-White": average only people with and without these.
-        add: ["Female=0.7", …]: move along attribute directions.
-        keep_kind: parts of the source's kind that a new identity has, too: of "ethnicity,gender,age", or "none".
+        layer: up to L − 1.
+        band: "first-last": put the k-same code into just these style layers, in place of `layer`.
+        seed: None: a random one that is not kept.
         exemplar: uint8 [H,W,3] RGB with one face, given by the user.
-        alpha: how far towards the exemplar, w_d = w_m + α·(w_t − w_m); 1 is a swap, which is not anonymous.
+        alpha: w_d = w_m + α·(w_t − w_m) for the exemplar's code w_t.
         swap: put the exemplar's own code in place of w_m, as α = 1 does.
         link: "job": one person keeps one new face in all photos that a `Deidentifier` sees, in their order; "file": in
             each photo another one. Films have it in their own settings.
@@ -336,17 +330,11 @@ class Finding:
     """Which faces are found, and which of them stay.
 
     Args:
-        detector: a back end, or a name for `get_detector`. A back end's faces may have None for landmarks, or some that
-            are not finite: they get a cover in place of a new face.
-        threshold: lowest score that the detector reports.
+        detector: may also be a back end. Its faces may have None for landmarks, or some that are not finite: they get a
+            cover in place of a new face.
         scale: factor of the picture that is searched, or size that it is made to fit, see `get_detector`.
-        thorough: every photo is searched at all scales, and so is every frame of a film that the detector looks at.
-        min_score: finds with a lower score are taken for no faces and stay as they are.
-        strict: doubtful finds (low score, cut by the border) get the fallback in place of a new face, and so do places
-            whose score is somewhat below the threshold, which are otherwise named in the account and left.
-        keep: photos of people who stay as they are, by name.
-        only: photos of people who are hidden, and nobody else, by name.
-        boxes: faces that lie inside one of these boxes stay, x0, y0, x1, y1 in pixels.
+        keep, only: photos uint8 [H,W,3] RGB by name.
+        boxes: x0, y0, x1, y1 in pixels.
     """
 
     detector: FaceDetector | str = option(
@@ -417,8 +405,8 @@ class Checking:
     """How each new face is checked.
 
     Args:
-        recognizer: a back end, a name for `get_recognizer`, or several: a face passes only where none of them takes it
-            for its source. The first also tells people apart.
+        recognizer: one or several, back ends or names for `get_recognizer`; None: none. The first also tells people
+            apart.
         policy: verification, retries and coverage; None: the usual one.
     """
 
@@ -445,10 +433,7 @@ class Computing:
     """The networks, and what computes them.
 
     Args:
-        checkpoint: appearance model or network; None: the embedded one. One of your own needs its own bank.
-        bank: identity bank made with it; None: the embedded one.
-        device: "cpu", "cuda", "cuda:N", "auto"; onnxruntime also on "openvino", "coreml", "dml".
-        precision: of networks on crops: "float32", "bfloat16", "float16", or "auto": what this machine is faster in.
+        checkpoint: appearance model or network; one of your own needs its own bank.
         compile: let torch.compile fuse networks on crops; pays over many faces only.
     """
 
@@ -501,8 +486,78 @@ class Publishing:
     )
 
 
+@dataclass(frozen=True)
+class FilmSearch:
+    """How films are searched, followed and checked: what the commands offer of `VideoSettings`."""
+
+    stride: int = option(
+        5,
+        "Films: the detector looks at every n-th frame, below 25 frames a second at more of them; the frames between "
+        "are interpolated.",
+        "--stride",
+        low=1,
+    )
+    pad: float = option(
+        0.4,
+        "Films: cover a face this long before its first and after its last sighting.",
+        "--pad",
+        metavar="SECONDS",
+        low=0,
+    )
+    link: str = option(
+        "file",
+        "One new face for a person in a file, in all photos and in all films of this run, or for each track of a film. "
+        "Photos are then worked on one by one, in their order.",
+        "--link",
+        choices=("none", "file", "job"),
+    )
+    verify: str = option(
+        "sampled",
+        "Re-read each new face; one that still matches its source is retried, then covered. A finished film is looked "
+        "through by another detector: all of it, or about one frame a second.",
+        "--verify",
+        choices=("full", "sampled", "off"),
+    )
+
+
+@dataclass(frozen=True)
+class FilmPart:
+    """Which part of a film is taken, and where all faces in it stay; times in seconds."""
+
+    start: float | None = option(
+        None, "Films: begin here, in seconds or [H:]M:S.", "--start", metavar="TIME", parse=parse_time
+    )
+    end: float | None = option(None, "Films: end here.", "--end", metavar="TIME", parse=parse_time)
+    spans: Sequence[tuple[float | None, float | None]] = option(
+        (),
+        "Films: leave all faces in this span of time.",
+        "--keep-span",
+        metavar="FROM-TO",
+        parse=parse_span,
+        many=True,
+    )
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How films are written: what the commands offer of `EncodeOptions`."""
+
+    audio: str = option(
+        "copy", "Films: sound as it is (a voice identifies, too), or none.", "--audio", choices=("copy", "drop")
+    )
+    codec: str = option("h264", "Films: video encoder, by FFmpeg's name.", "--codec")
+    crf: int | None = option(
+        None, "Films: quality, lower is better.", "--crf", kind=int, low=0, high=63, shown="18 for h264"
+    )
+    pixel_format: str | None = option(
+        None, "Films: FFmpeg's pixel format.", "--pix-fmt", metavar="NAME", shown="the source's"
+    )
+
+
+# What a `Deidentifier` is made of.
 GROUPS: tuple[type, ...] = (Identity, Hiding, Finding, Checking, Computing)
-"""What a `Deidentifier` is made of."""
+# All that commands offer.
+COMMAND: tuple[type, ...] = (*GROUPS, Publishing, FilmSearch, FilmPart, Encoding)
 
 
 def grouped(groups: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:

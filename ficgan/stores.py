@@ -18,8 +18,8 @@ __all__ = ["Place", "StorePath", "digest_of", "is_store", "local_file", "new_loc
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://.*")
 _STREAMS = frozenset({"ftp", "http", "https", "mms", "mmsh", "mmst", "rist", "rtmp", "rtmps", "rtp", "rtsp", "rtsps"})
+# Schemes that FFmpeg reads; all others are taken for stores.
 _STREAMS |= {"srt", "tcp", "udp"}
-"""Schemes that FFmpeg reads; all others are taken for stores."""
 
 
 def is_store(name: str) -> bool:
@@ -126,8 +126,8 @@ class StorePath:
         return [one for one in found if not any(part.startswith(".") for part in one.relative_to(self).parts)]
 
 
+# A file or folder, wherever it is.
 Place = Path | StorePath
-"""A file or folder, wherever it is."""
 
 
 def place_of(name: str) -> Place:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DeidRun", "finish"]
 
+# Counts that a run ends with.
 SUMMARY = (
     "inputs",
     "written",
@@ -43,9 +44,8 @@ SUMMARY = (
     "damaged",
     "review",
 )
-"""Counts that a run ends with."""
+# Counts above 0 that make the exit code 3.
 CHECKS = ("failed", "uncovered", "reidentified", "damaged", "review")
-"""Counts above 0 that make the exit code 3."""
 
 
 class DeidRun:

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from ficgan.video.settings import Rules, VideoSettings
 
 
+# Longest side at which frames are searched with --thorough: that of any film.
 WHOLE_FRAMES = 1 << 14
-"""Longest side at which frames are searched with --thorough: that of any film."""
 OWN_MODES = ("ficgan", "plain", "black", "solid", "blur", "mosaic")
+# Side of the background's crops in memory, px; the papers' size.
 LARGEST_FACE = 224
-"""Side of the background's crops in memory, px; the papers' size."""
 
 
 # -- from fields to options of click -----------------------------------------------------------------------------------
@@ -88,31 +88,29 @@ def of_group(group: type, *names: str, **changes: Any) -> tuple[Any, ...]:
     return tuple(made)
 
 
+# How a face is hidden.
 HIDE = of_group(declared.Hiding, "mode", "background")
-"""How a face is hidden."""
+# Who takes a face's place.
 FACE = of_group(declared.Identity) + of_group(declared.Hiding, "mask_scale")
-"""Who takes a face's place."""
+# How faces are found and linked.
 SEARCH = of_group(declared.Finding, "detector", "threshold", "scale", "thorough") + of_group(declared.Checking)
-"""How faces are found and linked."""
+# What becomes of finds that may be no faces.
 DOUBT = of_group(declared.Finding, "min_score", "strict")
-"""What becomes of finds that may be no faces."""
+# Who stays as they are.
 PEOPLE = of_group(declared.Finding, "keep", "only", "boxes")
-"""Who stays as they are."""
+# How photos are written.
 PHOTOS_OUT = of_group(declared.Publishing, "require_face", "tag", "keep_metadata")
-"""How photos are written."""
 TAG = of_group(declared.Publishing, "tag")[0]
+# The networks and the limits of the machine.
 MODEL = of_group(declared.Computing) + of_group(declared.Publishing, "max_megapixels")
-"""The networks and the limits of the machine."""
 
 
-def film_check(what: str) -> tuple[Any, ...]:
-    """--verify and --no-verify."""
-    return (
-        click.option(
-            "--verify", type=click.Choice(["full", "sampled", "off"]), default="sampled", show_default=True, help=what
-        ),
-        click.option("--no-verify", "verify", flag_value="off", help="The same as --verify off."),
-    )
+NO_VERIFY = click.option("--no-verify", "verify", flag_value="off", help="The same as --verify off.")
+
+
+def film_check(what: str = "") -> tuple[Any, ...]:
+    """--verify and --no-verify; `what` is the help where it is not the usual one."""
+    return (*of_group(declared.FilmSearch, "verify", **({"help": what} if what else {})), NO_VERIFY)
 
 
 def fallback(default: str | None = "plain") -> Any:
@@ -120,6 +118,7 @@ def fallback(default: str | None = "plain") -> Any:
     return of_group(declared.Hiding, "fallback", default=default, show_default=default is not None)[0]
 
 
+# The check and the cover of commands that take photos alone.
 STILLS = (
     click.option(
         "--verify/--no-verify",
@@ -129,85 +128,29 @@ STILLS = (
     ),
     fallback(),
 )
-"""The check and the cover of commands that take photos alone."""
 
 
-SANDBOX = click.option(
-    "--sandbox/--no-sandbox",
-    default=SUPPORTED,
-    show_default=True,
-    help="Hold the processes that work on files to limits: memory, time, no network, no writing elsewhere.",
-)
-
-
-VIDEO_SEARCH: tuple[Any, ...] = (
-    click.option(
-        "--stride",
-        type=click.IntRange(min=1),
-        default=5,
+def sandboxed(usual: bool) -> Any:
+    """--sandbox."""
+    return click.option(
+        "--sandbox/--no-sandbox",
+        default=usual,
         show_default=True,
-        help="Films: the detector looks at every n-th frame, below 25 frames a second at more of them; the frames "
-        "between are interpolated.",
-    ),
-    click.option(
-        "--pad",
-        metavar="SECONDS",
-        type=Finite(min=0),
-        default=0.4,
-        show_default=True,
-        help="Films: cover a face this long before its first and after its last sighting.",
-    ),
-    click.option(
-        "--link",
-        type=click.Choice(["none", "file", "job"]),
-        default="file",
-        show_default=True,
-        help="One new face for a person in a file, in all photos and in all films of this run, or for each track of a "
-        "film. Photos are then worked on one by one, in their order.",
-    ),
-    click.option(
-        "--start", metavar="TIME", type=Parsed(declared.parse_time), help="Films: begin here, in seconds or [H:]M:S."
-    ),
-    click.option("--end", metavar="TIME", type=Parsed(declared.parse_time), help="Films: end here."),
-)
-"""How films are searched and followed."""
+        help="Hold the processes that work on files to limits: memory, time, no network, no writing elsewhere.",
+    )
 
-VIDEO_PEOPLE: tuple[Any, ...] = (
-    *PEOPLE,
-    click.option(
-        "--keep-span",
-        "spans",
-        metavar="FROM-TO",
-        multiple=True,
-        type=Parsed(declared.parse_span),
-        help="Films: leave all faces in this span of time.",
-    ),
-    fallback(),
-)
-"""Who stays as they are in a film, and the fallback for others."""
 
-VIDEO_OUT: tuple[Any, ...] = (
-    click.option(
-        "--audio",
-        type=click.Choice(["copy", "drop"]),
-        default="copy",
-        show_default=True,
-        help="Films: sound as it is (a voice identifies, too), or none.",
-    ),
-    click.option("--codec", default="h264", show_default=True, help="Films: video encoder, by FFmpeg's name."),
-    click.option("--crf", type=click.IntRange(0, 63), help="Films: quality, lower is better.  [default: 18 for h264]"),
-    click.option(
-        "--pix-fmt", "pixel_format", metavar="NAME", help="Films: FFmpeg's pixel format.  [default: the source's]"
-    ),
-)
-"""How films are written."""
-FILM_OPTIONS = ("stride", "pad", "link", "start", "end", "spans", "audio", "codec", "crf", "pixel_format", "verify")
+# Where files come from strangers.
+SANDBOX = sandboxed(SUPPORTED)
+# How films are searched and followed.
+VIDEO_SEARCH = of_group(declared.FilmSearch, "stride", "pad", "link") + of_group(declared.FilmPart, "start", "end")
+# Who stays as they are in a film, and the fallback for others.
+VIDEO_PEOPLE = (*PEOPLE, *of_group(declared.FilmPart, "spans"), fallback())
+# How films are written.
+VIDEO_OUT = of_group(declared.Encoding)
 
-OPTIONS: Mapping[str, Option] = {
-    **{field.name: one for group in (*declared.GROUPS, declared.Publishing) for field, one in options_of(group)},
-    **{name: Option("") for name in FILM_OPTIONS},
-}
-"""By name, of all that decides what a result looks like."""
+# All that is declared, by name.
+OPTIONS: Mapping[str, Option] = {field.name: one for group in declared.COMMAND for field, one in options_of(group)}
 
 
 # -- what the library gets ---------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from ficgan.images import (
 from ficgan.records.sidecars import MANIFEST, vouches_for
 from ficgan.stores import Place, StorePath, is_store, place_of
 
-_CAMERA = re.compile(r"camera:\d+")
+_CAMERA = re.compile(r"camera:\d+|pipe:0?")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://.*")
 _PATTERN = re.compile(r"%0?\d*d")
 _ANIMATED = frozenset({".gif", ".webp", ".png", ".apng"})

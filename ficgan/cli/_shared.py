@@ -67,8 +67,8 @@ def share_processors(photos: int = 1, *, mode: str = "ficgan") -> None:
 
 
 F = TypeVar("F", bound=Callable[..., Any])
+# What a command prints at its end, as one line of JSON.
 Summary = dict[str, Any]
-"""What a command prints at its end, as one line of JSON."""
 
 
 PATH = click.Path(path_type=Path)

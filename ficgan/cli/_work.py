@@ -12,11 +12,12 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ficgan.cli._plan import FileJob
-from ficgan.errors import FicganError, InputError
+from ficgan.errors import FicganError, InputError, TakenError
 from ficgan.files import file_digest
 from ficgan.records.sidecars import film_record
 from ficgan.stores import Place, StorePath, local_file, new_local_file
@@ -30,12 +31,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Done", "FileSetup", "FileWork", "by_cluster", "by_threads", "by_workers"]
 
-T = TypeVar("T")
+# Seconds that an interruption waits for the photos in work; their threads die with the process.
 PATIENCE = 2.0
-"""Seconds that an interruption waits for the photos in work; their threads die with the process."""
 Report = Callable[[int, int | None, str], None]
+# A file, and a function that gives its result (`NewPhoto` or `NewFilm`) and seconds, or raises its error.
 Done = tuple[FileJob, Callable[[], Any]]
-"""A file, and a function that gives its result (`NewPhoto` or `NewFilm`) and seconds, or raises its error."""
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ def by_threads(work: Callable[[FileJob], Any], jobs: Iterable[FileJob], threads:
     """
     if threads <= 1:
         for job in jobs:
-            yield job, _now(work, job)
+            yield job, partial(work, job)
         return
     tasks: queue.SimpleQueue[tuple[FileJob, Future[Any]] | None] = queue.SimpleQueue()
     stopped = threading.Event()
@@ -247,10 +247,6 @@ def by_threads(work: Callable[[FileJob], Any], jobs: Iterable[FileJob], threads:
             thread.join(max(0.0, until - time.monotonic()))
 
 
-def _now(work: Callable[[FileJob], Any], job: FileJob) -> Callable[[], Any]:
-    return lambda: work(job)
-
-
 def _oldest(begun: deque[tuple[FileJob, Future[Any]]]) -> Done:
     """The oldest file once it is done. It is awaited here, so that Ctrl-C ends the wait."""
     job, future = begun.popleft()
@@ -271,7 +267,7 @@ def _giving(job: FileJob, result: Any) -> Callable[[], Any]:
     from ficgan.deidentify.publish import NewPhoto
 
     def give() -> Any:
-        if isinstance(result, FicganError):
+        if isinstance(result, FicganError) and not isinstance(result, TakenError):
             raise InputError(named(job.name, str(result))) from result
         if isinstance(result, BaseException):
             raise result

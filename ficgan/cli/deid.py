@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -26,15 +27,17 @@ from ficgan.cli._work import Done, FileSetup, FileWork, by_cluster, by_threads, 
 from ficgan.device import cpus
 from ficgan.errors import UsageError
 from ficgan.files import file_digest
+from ficgan.options import Identity
 from ficgan.records.sidecars import RunManifest
+from ficgan.stores import StorePath
 
 if TYPE_CHECKING:
     from ficgan.workers import Limits
 
 __all__ = ["deid", "make_engine"]
 
+# Photos worked on at once where the user names no number: each holds what its networks need.
 MOST_THREADS = 4
-"""Photos worked on at once where the user names no number: each holds what its networks need."""
 
 
 def make_engine(**settings: Any) -> Any:
@@ -58,17 +61,7 @@ def make_engine(**settings: Any) -> Any:
     help="Folder for the results (trees are mirrored, names stay), or a file for a single input; also an address in a "
     f"store, such as s3://bucket/folder.  [default: <stem>{DEFAULT_SUFFIX}<ext> beside each input]",
 )
-@options(
-    opts.HIDE,
-    opts.FACE,
-    opts.SEARCH,
-    opts.DOUBT,
-    opts.film_check(
-        "Re-read each new face; one that still matches its source is retried, then masked. A finished film is looked "
-        "through by another detector, where one is installed: all of it, or about one frame a second."
-    ),
-    opts.PHOTOS_OUT,
-)
+@options(opts.HIDE, opts.FACE, opts.SEARCH, opts.DOUBT, opts.film_check(), opts.PHOTOS_OUT)
 @click.option(
     "--decisions",
     metavar="FILE",
@@ -119,13 +112,7 @@ def make_engine(**settings: Any) -> Any:
     type=click.Path(path_type=Path),
     help="Films: keep the analysis here, for review and `ficgan render`; it holds source faces.",
 )
-@click.option(
-    "--sandbox/--no-sandbox",
-    default=False,
-    show_default=True,
-    help="Work on files of strangers in processes with limits: memory, time, no network, no writing but of results.",
-)
-@options(opts.MODEL, TALK)
+@options(opts.sandboxed(False), opts.MODEL, TALK)
 @click.version_option(__version__, prog_name="ficgan-deid")
 @handle_errors
 def deid(
@@ -150,8 +137,8 @@ def deid(
     """Replace the faces in photos and films by k-anonymous ones.
 
     INPUT: photos (JPEG, PNG, WebP, TIFF, BMP; HEIC and AVIF where readable), films (whatever FFmpeg reads, animated GIF
-    and WebP), folders of them, also in stores (s3://…, with s3fs); camera:0, an address such as rtsp://…, or numbered
-    images (frames/%05d.png). A face that the detector does not find stays as it is.
+    and WebP), folders of them, also in stores (s3://…, with s3fs); camera:0, pipe:0 (a film from stdin), an address
+    such as rtsp://…, or numbered images (frames/%05d.png). A face that the detector does not find stays as it is.
 
     Prints one line of JSON when done. Exit codes: 0 done, 1 failed, 2 usage, 3 some input failed or a check is unmet,
     130 interrupted.
@@ -168,7 +155,8 @@ def deid(
         raise UsageError(
             "--link job goes on with --skip-existing only with the --seed of the run before, and with side-cars"
         )
-    credentials = None
+    share_processors(mode=given["mode"])  # before NumPy is loaded, by what follows
+    decided, credentials = _decided(decisions, given), None
     if sign:
         from ficgan.records.credentials import Credentials
 
@@ -178,6 +166,8 @@ def deid(
     if given["project"] is not None and films != 1:
         raise UsageError(f"--project {given['project']}: takes the analysis of one film, and there are {films}")
     alone = given["mode"].startswith("external") or given["link"] == "job"
+    if sandbox and given["mode"].startswith("external"):
+        raise UsageError("--mode external runs a program of yours, which --sandbox forbids; leave one of the two out")
     if alone and cluster:
         raise UsageError("--link job and --mode external work on one file after the other; leave --cluster out")
     jobs = 1 if alone else jobs
@@ -201,7 +191,7 @@ def deid(
             },
             film=_film_options(given, rules, overwrite) if films else {},
             recorded=recorded if sidecar else None,
-            decisions=_decided(decisions, given),
+            decisions=decided,
             credentials=credentials,
         )
 
@@ -249,10 +239,11 @@ def _work(
         ready = run.leave_other_seeds(draw, here.engine.seed_commitment, ready)
     if not ready:
         return
+    films_first = sorted(ready, key=lambda job: workers > 1 and not job.film)  # they take longest
     if cluster:
-        results = by_cluster(setup, ready, workers, cluster)
+        results = by_cluster(setup, films_first, workers, cluster)
     elif limits is not None or workers > 1:
-        results = by_workers(setup, ready, workers, limits)
+        results = by_workers(setup, films_first, workers, limits)
     else:
         # An engine that linked people has met some.
         results = _here(run, setup.here() if here is None or run.linked else here, ready, threads)
@@ -270,8 +261,10 @@ def _limits(ready: list[FileJob], given: Mapping[str, Any]) -> Limits:
 
     films = [job for job in ready if job.film]
     folders = {job.output.parent for job in films if isinstance(job.output, Path)}
+    if any(isinstance(place, StorePath) for job in films for place in (job.source, job.output)):
+        folders.add(Path(tempfile.gettempdir()))
     if given["project"] is not None:
-        folders.add(given["project"])
+        folders.add(given["project"].absolute().parent)
     for folder in folders:
         make_folder(folder)
     return Limits(folders=sorted(folders), network=any(job.address for job in films))
@@ -305,7 +298,11 @@ def _decided(file: Path | None, given: Mapping[str, Any]) -> Any:
         raise UsageError("--decisions says for each face what happens to it; leave --mode out")
     from ficgan.deidentify.decided import read_decisions
 
-    return read_decisions(file)
+    decided = read_decisions(file)
+    others = opts.typed(Identity, but=("seed", "add", "keep_kind", "exemplar", "alpha"))
+    if others and any(photo.drawing is not None for photo in decided.values()):
+        raise UsageError(f"--decisions says how new faces are drawn; leave {', '.join(others)} out")
+    return decided
 
 
 def _listed(source: str | None) -> list[str]:

@@ -20,7 +20,7 @@ from ficgan.cli._console import handle_errors, sentence
 from ficgan.errors import FicganError
 
 if TYPE_CHECKING:
-    from ficgan.diagnosis import Diagnosis, Finding
+    from ficgan.diagnosis import Diagnosis, DoctorFinding
 
 __all__ = ["COMMANDS", "attack_main", "deid_main", "doctor", "eval_main", "main", "train_main"]
 
@@ -55,10 +55,10 @@ COMMANDS = {
 }
 
 
+# Other spellings of commands; not listed.
 ALIASES = {"analyze": "analyse"}
-"""Other spellings of commands; not listed."""
+# debug, info or warning: how much of what the library does is told on stderr.
 LOG = "FICGAN_LOG"
-"""debug, info or warning: how much of what the library does is told on stderr."""
 
 
 def _log_to_stderr() -> None:
@@ -145,7 +145,7 @@ def describe(diagnosis: Diagnosis) -> str:
     return "\n".join(lines)
 
 
-def _line(found: Finding, width: int) -> str:
+def _line(found: DoctorFinding, width: int) -> str:
     mark = "ok" if found.ok else "MISSING" if found.required else "optional"
     advice = f" → {found.remedy}" if found.remedy and not found.ok else ""
     return f"  {mark:<10}{found.name:<{width}}  {found.detail}{advice}"

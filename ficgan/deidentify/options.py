@@ -125,10 +125,10 @@ def refuse_trainer(header: ModelInfo | None, recognizer: str) -> None:
         raise UsageError(f"recogniser {recognizer} is the network this model was trained against; take another one")
 
 
+# Detection scores under which a find is doubtful, by detector; portraits have .95. None is known for the others.
 DOUBTFUL_SCORE = {"centerface": 0.6}
-"""Detection scores under which a find is doubtful, by detector; portraits have .95. None is known for the others."""
+# Factor of the recogniser's match threshold for leaving a person as is: a photo is a single look.
 _STRICTNESS = 0.8
-"""Factor of the recogniser's match threshold for leaving a person as is: a photo is a single look."""
 
 
 def doubts(face: Face, shape: Sequence[int], detector: str) -> str:

@@ -198,7 +198,7 @@ class Deidentifier:
         return other
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What another process makes the same of: networks cannot be pickled, so the arguments are, with the seed."""
+        """Pickled as the arguments it was made of, with the seed: networks cannot be pickled."""
         if self._given is None:
             raise UsageError("only a Deidentifier of from_pretrained can be pickled; make this one in each process")
         model = self.photos.model
@@ -247,7 +247,7 @@ class Deidentifier:
 
     @property
     def seed_commitment(self) -> str | None:
-        """What a record states of the seed of the draws; None for a short one, and where nothing is drawn."""
+        """Commitment to the seed of the draws, for records; None for a short seed, and where nothing is drawn."""
         model = self.photos.model
         return None if model is None else commitment(model.seed, model.bank.digest)
 

@@ -42,17 +42,17 @@ __all__ = [
 
 
 TOOL = "ficgan-deid"
+# Of the first version, which had no number, everything is read that is there.
 SCHEMA = "ficgan-sidecar/2"
-"""Of the first version, which had no number, everything is read that is there."""
 MANIFEST = "manifest.jsonl"
 _KNOWN = (None, "ficgan-sidecar/1", SCHEMA)
 _MOST_BYTES = 16 << 20
+# Bytes, on all common disks.
 _LONGEST_NAME = 255
-"""Bytes, on all common disks."""
+# Seconds between two versions of a manifest in a store.
 SENT_EVERY = 10.0
-"""Seconds between two versions of a manifest in a store."""
+# States of a manifest's line that stand for a result.
 DONE = frozenset({"done", "ok", "written", "finished"})
-"""States of a manifest's line that stand for a result."""
 
 
 @overload

@@ -11,7 +11,6 @@ import pytest
 from PIL import Image
 from standin import StandIn, call, film, photo
 
-import ficgan.cli.deid as command
 from ficgan.cli._options import read_background
 from ficgan.errors import UsageError
 
@@ -52,12 +51,6 @@ def test_usage_errors_come_before_any_photo(tmp_path: Path, engine: StandIn, wor
     assert said in heard and engine.loaded == 0 and not (tmp_path / "out").exists()
 
 
-def test_help_names_the_list(engine: StandIn) -> None:
-    from click.testing import CliRunner
-
-    assert "ficgan-eval list anonymizers" in " ".join(CliRunner().invoke(command.deid, ["--help"]).output.split())
-
-
 def test_the_background_is_read_as_aligned_faces(tmp_path: Path, engine: StandIn) -> None:
     place = faces(tmp_path / "bg")
     call(photo(tmp_path / "a.png"), "-o", tmp_path / "out", "--mode", "k-same-pixel:k=3", "--background", place)
@@ -81,15 +74,6 @@ def test_labels_say_whose_a_background_face_is(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match="--background empty"):
         read_background(str(tmp_path / "empty"))
-
-
-def test_side_cars_state_the_hash_of_the_input(tmp_path: Path, engine: StandIn) -> None:
-    source, moving = photo(tmp_path / "a.png"), film(tmp_path / "b.mp4")
-    call(source, moving, "-o", tmp_path / "out")
-    for path in (source, moving):
-        told = json.loads((tmp_path / "out" / f"{path.name}.json").read_text())
-        assert told["input_sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
-        assert told["sha256"] == hashlib.sha256((tmp_path / "out" / path.name).read_bytes()).hexdigest()
 
 
 def test_the_input_is_hashed_before_the_result_takes_its_place(tmp_path: Path, engine: StandIn) -> None:

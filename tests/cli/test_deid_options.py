@@ -6,13 +6,10 @@ import dataclasses
 import json
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
 from stand_ins import certificate
 from standin import GREEN, StandIn, call, files, photo
 
@@ -20,8 +17,7 @@ import ficgan.cli.deid as command
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import FicganError, UsageError
 from ficgan.files import file_digest
-from ficgan.identity.kind import PARTS
-from ficgan.options import GROUPS, KIND_PARTS
+from ficgan.options import GROUPS
 from ficgan.policy import Policy
 
 
@@ -35,16 +31,6 @@ def test_only_synthesised_faces_are_tagged(tmp_path: Path, engine: StandIn, acti
     assert (b"DigitalSourceType" in (tmp_path / "a_anonymized.jpg").read_bytes()) == tagged
     call(source, "--no-tag", "--overwrite")
     assert b"DigitalSourceType" not in (tmp_path / "a_anonymized.jpg").read_bytes()
-
-
-def test_metadata(tmp_path: Path, engine: StandIn) -> None:
-    exif = Image.Exif()
-    exif[0x010F] = "SecretCamera"
-    source = photo(tmp_path / "a.jpg", exif=exif)
-    call(source)
-    assert b"SecretCamera" not in (tmp_path / "a_anonymized.jpg").read_bytes()
-    call(source, "-m", "--overwrite")
-    assert b"SecretCamera" in (tmp_path / "a_anonymized.jpg").read_bytes()
 
 
 def test_options_reach_the_engine(tmp_path: Path, engine: StandIn) -> None:
@@ -92,10 +78,6 @@ def test_options_reach_the_engine(tmp_path: Path, engine: StandIn) -> None:
         "keep_kind": "gender,age",
         "link": "file",
     }
-
-
-def test_the_parts_of_a_kind_are_those_of_the_library() -> None:
-    assert KIND_PARTS == PARTS
 
 
 def test_the_engine_takes_what_the_command_gives(tmp_path: Path, engine: StandIn) -> None:
@@ -203,10 +185,6 @@ def test_sign(tmp_path: Path, engine: StandIn) -> None:
     assert str(tmp_path) not in (tmp_path / "out/a.png.json").read_text()
 
 
-def test_no_input_is_a_usage_error(engine: StandIn) -> None:
-    call(code=2)
-
-
 @pytest.mark.parametrize(
     ("error", "code"), [(FicganError("no model here"), 1), (UsageError("k > bank"), 2), (MemoryError(), 1)]
 )
@@ -250,39 +228,3 @@ def test_progress(tmp_path: Path, engine: StandIn) -> None:
     assert [event["done"] for event in events if "done" in event] == [1, 2]
     assert any("no face" in event.get("message", "") for event in events)
     assert said("text", "--quiet") == ""
-
-
-def test_megapixels(tmp_path: Path, engine: StandIn) -> None:
-    source = photo(tmp_path / "a.png")
-    _, said = call(source, "--max-megapixels", 0.001, code=3)
-    assert "megapixels" in said
-    call(source, "--max-megapixels", 0.001536)
-
-
-def test_scale_wraps_the_detector(tmp_path: Path, engine: StandIn) -> None:
-    from ficgan.faces import DetectAt, get_detector
-    from ficgan.faces import Face as Found
-
-    class Corner:
-        """Finds the one bright square there is."""
-
-        name = "corner"
-        seen: tuple[int, ...] = ()
-
-        def detect(self, image: np.ndarray) -> list[Found]:
-            self.seen = image.shape
-            y, x = np.nonzero(image[..., 0] > 128)
-            box = np.array([x.min(), y.min(), x.max(), y.max()], np.float32)
-            return [Found(box, np.tile(box[:2], (5, 1)), 1.0)]
-
-    inner = Corner()
-    call(photo(tmp_path / "a.png"), "--scale", "640x360")
-    at = get_detector("auto", scale=engine.settings["scale"])
-    assert isinstance(at, DetectAt)
-    image = np.zeros((720, 1000, 3), np.uint8)
-    image[200:300, 400:600] = 255
-    (face,) = replace(at, detector=inner).detect(image)
-    assert inner.seen == (360, 500, 3)
-    # The square covers pixels 200…299 of the small copy across and 100…149 down; Corner takes these for edges.
-    assert np.array_equal(face.box, [400, 200, 598, 298]) and face.box.dtype == np.float32
-    assert np.array_equal(face.landmarks, [[400.5, 200.5]] * 5)

@@ -14,7 +14,6 @@ from PIL import Image
 from standin import GREEN, StandIn, call, files, film, photo
 
 from ficgan.cli._plan import make_plan
-from ficgan.cli._work import _times
 from ficgan.errors import UsageError
 from ficgan.video.folders import make_private_folder
 from ficgan.video.plan import CheckReport, Finding
@@ -80,19 +79,6 @@ def test_trees_are_mirrored_and_results_left_alone(tmp_path: Path, engine: Stand
     assert call(tmp_path / "out", "-o", tmp_path / "again")[0]["written"] == 1
 
 
-def test_results_beside_their_films_are_left_alone(tmp_path: Path, engine: StandIn) -> None:
-    film(tmp_path / "a.mpg")
-    call(tmp_path, "--no-sidecar")
-    assert files(tmp_path) == {"a.mpg", "a_anonymized.mp4"}
-    assert call(tmp_path, "--no-sidecar", "--overwrite")[0]["skipped"] == 1
-
-
-def test_only_inputs_with_a_sidecar_are_read_before_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    film(tmp_path / "a.mp4")
-    monkeypatch.setattr(Path, "open", lambda *_: pytest.fail("the film was opened"))
-    assert pairs(tmp_path, "a.mp4") == {"a.mp4": "a_anonymized.mp4"}
-
-
 def test_projects_in_a_tree_are_no_inputs(tmp_path: Path, engine: StandIn) -> None:
     film(tmp_path / "in/a.mp4")
     make_private_folder(tmp_path / "in/project", "project")
@@ -113,11 +99,6 @@ def test_what_is_no_file_needs_one_for_the_result(tmp_path: Path, engine: StandI
     assert "exists already" in said and "secret" not in said
 
 
-def test_a_file_that_looks_like_a_pattern_is_a_file(tmp_path: Path, engine: StandIn) -> None:
-    call(photo(tmp_path / "100%5d.png"))
-    assert engine.films == [] and len(engine.keys) == 1
-
-
 @pytest.mark.parametrize(
     ("source", "out", "said"),
     [
@@ -135,13 +116,6 @@ def test_impossible_results(tmp_path: Path, source: str, out: str, said: str) ->
     sources = ["a.png", "a.mp4"] if source == "both" else [source]
     with pytest.raises(UsageError, match=said):
         pairs(tmp_path, *sources, out=out)
-
-
-def test_two_films_that_would_become_one(tmp_path: Path) -> None:
-    film(tmp_path / "in/a.mpg")
-    film(tmp_path / "in/a.mp4")
-    with pytest.raises(UsageError, match=r"a\.mpg.*both become"):
-        pairs(tmp_path, "in", out="out")
 
 
 # -- one film -------------------------------------------------------------------------------------------------------
@@ -210,13 +184,6 @@ def test_places_to_review_are_told_with_their_times(tmp_path: Path, engine: Stan
     assert json.loads((tmp_path / "a_anonymized.mp4.json").read_text())["review"] == places
 
 
-def test_a_film_that_was_not_looked_at_again_is_not_said_to_be_fine(tmp_path: Path, engine: StandIn) -> None:
-    film(tmp_path / "a.mp4")
-    assert call(tmp_path / "a.mp4", "--no-verify")[0]["reidentified"] is None
-    engine.film = replace(engine.film, check=CheckReport("yunet", "dlib", 25))
-    assert call(tmp_path / "a.mp4", "--overwrite")[0]["reidentified"] == 0
-
-
 def test_damage_is_an_error_even_when_quiet(tmp_path: Path, engine: StandIn) -> None:
     source = film(tmp_path / "a.mp4")
     engine.film = replace(engine.film, damage=(f"{source}: cut off at 0.67 s",))
@@ -232,16 +199,6 @@ def test_the_voice_is_spoken_of_once(tmp_path: Path, engine: StandIn) -> None:
     assert call(tmp_path / "in", "-o", tmp_path / "1")[1].count("a voice identifies") == 1
     engine.film = replace(engine.film, has_audio=False)
     assert "voice" not in call(tmp_path / "in", "-o", tmp_path / "2", "--audio", "drop")[1]
-
-
-def test_no_face_counts_films_without_tracks(tmp_path: Path, engine: StandIn) -> None:
-    engine.film = replace(engine.film, tracks=0)
-    assert call(film(tmp_path / "a.mp4"))[0]["no_face"] == 1
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00.00"), (59.994, "0:59.99"), (59.996, "1:00.00")])
-def test_clock(seconds: float, text: str) -> None:
-    assert _times([seconds, seconds]) == text
 
 
 # -- options --------------------------------------------------------------------------------------------------------
