@@ -80,7 +80,7 @@ class Workers:
     def __init__(self, setup: Setup, count: int = 1, limits: Limits | None = None) -> None:
         if limits is not None and not SUPPORTED:
             raise UsageError("this system cannot limit a worker process; give --no-sandbox")
-        self._setup, self._limits, self._closed = setup, limits, False
+        self._setup, self._count, self._limits, self._closed = setup, count, limits, False
         self._free: queue.SimpleQueue[_Child] = queue.SimpleQueue()
         self._children = {_Child(setup, limits) for _ in range(count)}
         for child in self._children:
@@ -117,9 +117,9 @@ class Workers:
     def _living(self, child: _Child) -> _Child:
         """The worker, or another one in its place where it is lost."""
         if child.is_lost and not self._closed:
-            self._children.remove(child)
-            child = _Child(self._setup, self._limits)
+            lost, child = child, _Child(self._setup, self._limits)
             self._children.add(child)
+            self._children.discard(lost)
         return child
 
     def run(self, tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
@@ -129,10 +129,10 @@ class Workers:
         """
         self.wait()
         source, left = iter(tasks), dict[Future[Any], Any]()
-        pool = ThreadPoolExecutor(len(self._children))
+        pool = ThreadPoolExecutor(self._count)
         try:
             while True:
-                for task in islice(source, 2 * len(self._children) - len(left)):
+                for task in islice(source, 2 * self._count - len(left)):
                     left[pool.submit(self.do, task)] = task
                 if not left:
                     return
@@ -164,7 +164,8 @@ class _Child:
         kept = ("",) if limits is None else _KEPT + _KEPT_TOO
         environment = {name: value for name, value in os.environ.items() if name.startswith(kept)}
         # The modules of this process, but after Python's own: no file of the caller's may replace one of those.
-        begin = "import sys; sys.path += sys.argv[1:]; from ficgan.workers import main; main()"
+        begin = f"import sys; sys.dont_write_bytecode = {sys.dont_write_bytecode}; sys.path += sys.argv[1:]; "
+        begin += "from ficgan.workers import main; main()"
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-X", "utf8", "-c", begin, *filter(None, sys.path)],
             stdin=subprocess.PIPE,
