@@ -189,6 +189,7 @@ def test_points_on_each_other_do_not_make_a_face_dense(dense_head: MadeHead) -> 
     np.testing.assert_array_equal(ready.inner.points, alone.inner.points)
 
 
+@pytest.mark.slow
 def test_outliers_go(dense_head: MadeHead) -> None:
     stray = np.array([[-0.12, 0.05, 0.0], [-0.001, 0.1, 0.06], [-0.002, -0.1, -0.07]])
     dirty = Cloud(np.concatenate([dense_head.cloud.points, stray]))

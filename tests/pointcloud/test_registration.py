@@ -166,6 +166,7 @@ def test_register_lays_the_target_on_the_source(rng):
     )
 
 
+@pytest.mark.slow
 def test_auto_looks_for_the_faces_only_where_it_must(rng):
     source, far = face_of(0), face_of(1).moved(motion(140, 0.3, rng))
     never, auto, always = (register(source, far, coarse=how) for how in ("never", "auto", "always"))
