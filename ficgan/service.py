@@ -36,8 +36,8 @@ TYPES = {
     ".avif": "image/avif",
     ".heic": "image/heic",
 }
+# Whose requests are counted at a time.
 MOST_CLIENTS = 10_000
-"""Whose requests are counted at a time."""
 
 
 @dataclass(frozen=True)
@@ -171,23 +171,23 @@ def make_app(
         }
         return JSONResponse(busy, headers=_HEADERS)
 
-    def told(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
+    def refusal_of(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
         return JSONResponse({"error": message}, status, headers={**_HEADERS, **(headers or {})})
 
     async def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, Refusal)
-        return told(error.status, str(error), error.headers)
+        return refusal_of(error.status, str(error), error.headers)
 
     async def bad_photo(request: Request, error: Exception) -> Response:
         if isinstance(error, InputError):
             message = str(error).removeprefix("photo: ")
-            return told(413 if "megapixels" in message else 422, message)
+            return refusal_of(413 if "megapixels" in message else 422, message)
         log.error("a photo failed: %s", error)
-        return told(500, "the photo could not be worked on")
+        return refusal_of(500, "the photo could not be worked on")
 
     async def failed(request: Request, error: Exception) -> Response:
         log.error("a request failed", exc_info=error)
-        return told(500, "the photo could not be worked on")
+        return refusal_of(500, "the photo could not be worked on")
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:

@@ -32,10 +32,6 @@ def calls(path: Path, name: str) -> list[int]:
     ]
 
 
-def test_the_library_prints_nothing() -> None:
-    assert {str(path): lines for path in LIBRARY if (lines := calls(path, "print"))} == {}
-
-
 def test_loggers_are_below_that_of_ficgan() -> None:
     found = 0
     for path in LIBRARY:
