@@ -115,7 +115,9 @@ def plan(
     for source, place in files:
         output = out if single else out / (place.with_suffix(ending) if ending else place)
         if output.suffix.lower() not in suffixes:
-            raise UsageError(f"{source}: files ending in {source.suffix} are only read; give -o FILE, or leave it out")
+            raise UsageError(
+                f"{source}: no scan is written to a file ending in {source.suffix}; give -o FILE.ply, or leave it out"
+            )
         written = [output, *(output.with_name(output.name + end) for end in beside)]
         for path in written:
             if (first := origin.setdefault(path.resolve(), source)) != source:

@@ -12,10 +12,9 @@ import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
-from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from ficgan.errors import InputError, UsageError
@@ -328,8 +327,7 @@ def _read_table(data: bytes, path: Path, notes: list[str]) -> Fields:
     lines = [line.strip() for line in data.replace(b",", b" ").splitlines()]
     lines = [line for line in lines if line]
     first = re.sub(rb"^(#|//)+", b"", lines[0]).decode("latin-1").lower().split() if lines else []
-    words = [word.strip("\"'") for word in first]
-    names = [_NAMES.get(word, word) for word in words]
+    names = [_NAMES.get(word.strip("\"'"), word.strip("\"'")) for word in first]
     lines = [line for line in lines if not line.startswith((b"#", b"//"))]
     if lines and re.match(rb"[A-Za-z\"']", lines[0]) and not re.match(rb"(?i)(nan|inf)\b", lines[0]):
         lines = lines[1:]
@@ -348,8 +346,7 @@ def _read_table(data: bytes, path: Path, notes: list[str]) -> Fields:
     start = 4 if values.shape[1] == 7 and path.suffix.lower() == ".pts" else 3
     rest = values[:, start : start + 3]
     if rest.shape[1] == 3 and (rest >= 0).all() and (rest <= 255).all() and path.suffix.lower() != ".xyzn":
-        with np.errstate(over="ignore"):
-            normals = np.abs(np.linalg.norm(rest, axis=1) - 1).max() < 0.01 and (rest != np.rint(rest)).any()
+        normals = np.abs(np.linalg.norm(rest, axis=1) - 1).max() < 0.01 and (rest != np.rint(rest)).any()
         if not normals:
             return Fields(values[:, :3], rest)
     if values.shape[1] > 4:  # a fourth column alone is an intensity by custom
@@ -360,43 +357,28 @@ def _read_table(data: bytes, path: Path, notes: list[str]) -> Fields:
 # -- NumPy files ------------------------------------------------------------------------------------------------------
 
 
-def _read_npy(data: bytes, path: Path, notes: list[str]) -> Fields:
-    return Fields(_array(io.BytesIO(data)))
-
-
-def _read_npz(data: bytes, path: Path, notes: list[str]) -> Fields:
-    """The arrays `points` and `colors` of a `.npz` file."""
-    arrays: dict[str, Numbers] = {}
+def _read_numpy(data: bytes, path: Path, notes: list[str]) -> Fields:
+    """A `.npy` file [N,3], or the arrays `points` and `colors` of a `.npz` file."""
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            for name in {"points", "colors"} & {one.removesuffix(".npy") for one in archive.namelist()}:
-                with archive.open(f"{name}.npy") as stream:
-                    arrays[name] = _array(stream)
+        if path.suffix.lower() == ".npz":
+            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                if sum(entry.file_size for entry in archive.infolist()) > MAX_BYTES:
+                    raise InputError(f"it unpacks to more than {MAX_BYTES:,} bytes, which is the limit")
+        loaded: Any = np.load(io.BytesIO(data), allow_pickle=False)
+        held = loaded if isinstance(loaded, Mapping) else {"points": loaded}
+        arrays = {name: held[name] for name in ("points", "colors") if name in held}
     except InputError:
         raise
-    except Exception as error:  # of zipfile, zlib and the header's parser
-        raise _damaged("NumPy", error) from error
-    points, colors = arrays.get("points"), arrays.get("colors")
-    if points is None or (colors is not None and colors.shape != points.shape):
-        raise InputError("it needs an array 'points' [N,3], and 'colors' [N,3] if any; save it with np.savez")
-    return Fields(points, colors)
-
-
-def _array(stream: IO[bytes]) -> Numbers:
-    """An array [N,3]; its size is judged by its header, since NumPy would allocate first."""
-    try:
-        version = npy.read_magic(stream)
-        read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version]
-        shape, fortran, kind = read(stream)
     except Exception as error:  # the header is parsed as Python's own literals, and nearly anything can go wrong
         raise _damaged("NumPy", error) from error
-    if kind.kind not in "fiu" or kind.itemsize > 8 or len(shape) != 2 or shape[1] != 3:
-        raise InputError(f"its array is {list(shape)} of {kind}; numbers [N,3] are needed")
-    _need_count(shape[0])
-    data = stream.read(shape[0] * 3 * kind.itemsize)
-    _need_count(shape[0], len(data) // (3 * kind.itemsize))
-    array = np.frombuffer(data, kind).reshape(shape, order="F" if fortran else "C")
-    return np.ascontiguousarray(array, kind.newbyteorder("="))
+    points = arrays.get("points", np.zeros(0))
+    for name, array in arrays.items():
+        if array.shape != points.shape or array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
+            raise InputError(f"its {name} are {list(array.shape)} of {array.dtype}; numbers [N,3] are needed")
+    if points.ndim != 2 or points.shape[1] != 3:
+        raise InputError("it needs an array 'points' [N,3], and 'colors' [N,3] if any; save it with np.savez")
+    _need_count(len(points))
+    return Fields(points, arrays.get("colors"))
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
@@ -464,7 +446,7 @@ def _table_writer(start: str, separator: str = " ") -> Callable[[BinaryIO, Cloud
 
 
 def _write_npy(file: BinaryIO, cloud: Cloud, unit: str) -> None:
-    npy.write_array(file, cloud.points, allow_pickle=False)
+    np.save(file, cloud.points, allow_pickle=False)
 
 
 def _write_npz(file: BinaryIO, cloud: Cloud, unit: str) -> None:
@@ -483,6 +465,6 @@ FORMATS = {
     **dict.fromkeys((".xyzn", ".xyzrgb"), CloudFormat(_read_table)),
     ".pts": CloudFormat(_read_table, _table_writer("{count}\n")),
     ".csv": CloudFormat(_read_table, _table_writer("{names}\n", ",")),
-    ".npy": CloudFormat(_read_npy, _write_npy),
-    ".npz": CloudFormat(_read_npz, _write_npz),
+    ".npy": CloudFormat(_read_numpy, _write_npy),
+    ".npz": CloudFormat(_read_numpy, _write_npz),
 }

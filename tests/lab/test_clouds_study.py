@@ -35,7 +35,7 @@ def study(folder: Path, **more: Any) -> CloudStudyConfig:
         "clouds": str(folder),
         "prepared": True,
         "methods": METHODS,
-        "degrees": [1, 12, 30],
+        "degrees": [1, 12],
         "timed": 1,
         "costly": [12],
         "geometry": {"recognisers": ["depth"]},
@@ -49,7 +49,7 @@ def study(folder: Path, **more: Any) -> CloudStudyConfig:
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Any:
     root = tmp_path_factory.mktemp("clouds")
-    clouds_world.write_people(root / "people", 4, 700)
+    clouds_world.write_people(root / "people", 4, 2500)
     with pytest.MonkeyPatch.context() as patch:
         clouds_world.install(patch)
         said: list[tuple[int, int, str]] = []
@@ -59,7 +59,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def test_every_method_at_every_degree_is_judged(ran: Any) -> None:
     _, results, said = ran
-    assert len(results.methods) == len(METHODS) * 3 and results.methods_without_a_figure() == {}
+    assert len(results.methods) == len(METHODS) * 2 and results.methods_without_a_figure() == {}
     for row in points(results):
         assert 0 <= row["AUC"] <= 1 and 0 <= row["rank-1"] <= 1
         assert row["mu-privacy"] == pytest.approx(mu_privacy(row["AUC"], row["rank-1"]))
@@ -68,7 +68,7 @@ def test_every_method_at_every_degree_is_judged(ran: Any) -> None:
     assert {figure.metric for use in results.utilities for figure in use.figures} <= set(METRICS)
     assert [row["method"] for row in summary(results)] == METHODS
     noise = [row for row in points(results) if row["method"] == "uniform-noise"]
-    assert noise[0]["ssim"] > noise[1]["ssim"] > noise[2]["ssim"]
+    assert noise[0]["ssim"] > noise[1]["ssim"]
 
 
 def test_controls_come_out_as_they_must(ran: Any) -> None:
@@ -106,7 +106,7 @@ def test_parrots_enrol_what_the_method_makes_of_the_gallery(ran: Any, monkeypatc
 def test_exact_inverses_are_read_like_clear_faces(ran: Any, attacker: str) -> None:
     results = ran[1]
     ceiling = {t.recogniser: t for t in results.trials if t.control == "ceiling"}
-    back = [t for t in results.trials if t.attacker == attacker and not t.method.endswith(" 30")]
+    back = [t for t in results.trials if t.attacker == attacker]
     assert {t.method.split()[1] for t in back} == {"1", "12"}
     for trial in back:
         clear = value_of(ceiling[trial.recogniser].figures, "rank-1")
@@ -136,6 +136,7 @@ def test_what_is_there_is_not_computed_again(ran: Any, monkeypatch: pytest.Monke
     assert again.provenance[trained]["seconds"] == results.provenance[trained]["seconds"]  # read, not trained again
 
 
+@pytest.mark.slow
 def test_every_plot_is_drawn(ran: Any) -> None:
     from matplotlib.figure import Figure as Canvas
 
