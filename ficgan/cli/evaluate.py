@@ -264,11 +264,16 @@ def paper() -> None:
     type=shared.PATH,
     help="Another set of faces on which the general attackers are trained, too, for comparison (E4.2).",
 )
-@click.option("--utility/--no-utility", default=None, help="Measure what is left, too.  [default: the configuration's]")
-@shared.JOBS
+@shared.options(shared.set_value("Another value of the matrix, such as utility=true or seed=1"), shared.JOBS)
 @shared.reporting("task")
 def fantomas(
-    out: Path, transfer: bool, other: Path | None, jobs: int, report: Progress, **protocol: Any
+    out: Path,
+    transfer: bool,
+    other: Path | None,
+    jobs: int,
+    overrides: tuple[str, ...],
+    report: Progress,
+    **protocol: Any,
 ) -> shared.Summary:
     """Which anonymisations are reversible.
 
@@ -277,7 +282,7 @@ def fantomas(
     from ficgan.lab.matrix import run_matrix
     from ficgan.lab.papers import fantomas as experiment
 
-    config = experiment.fantomas_matrix(**protocol)
+    config = experiment.fantomas_matrix(**protocol, **_numbers(overrides))
     elsewhere = None
     if other is not None:
         elsewhere = run_matrix(experiment.learnt_on(config, other), out, jobs=jobs, progress=report)
@@ -293,14 +298,6 @@ def fantomas(
 
 @paper.command()
 @shared.options(*_SET)
-@click.option("--part", help="Only this part of the set's own division, such as test.")
-@click.option(
-    "--skip",
-    default=0,
-    show_default=True,
-    type=click.IntRange(0),
-    help="Leave out so many images, the first by name; 60000 leaves what the paper tests on of FFHQ.",
-)
 @click.option("--limit", type=click.IntRange(2), help="At most so many images, drawn with the seed.")
 @click.option("--size", default=256, show_default=True, type=click.IntRange(32), help="Side of the crops, px.")
 @click.option("--attributes", type=shared.PATH, help="Trained attribute classifier; else no attribute figures.")
@@ -313,19 +310,22 @@ def fantomas(
     metavar="NAME=CHECKPOINT:BANK",
     help="A model trained without one of the parts, for Table 2; repeatable.",
 )
-@click.option("--k", default=3000, show_default=True, type=click.IntRange(2), help="People averaged.")
 @click.option("--layer", "layers", multiple=True, type=click.IntRange(0), help="i, repeatable.  [default: 0 to L−1]")
-@shared.options(shared.device(), shared.seed("Seed of the k-same draws and of the images drawn."))
+@shared.set_value("Another number: part=test, skip=60000 (what the paper tests on of FFHQ), k, seed or device")
 @shared.reporting("setting")
-def ficgan(out: Path, ablations: tuple[str, ...], report: Progress, **protocol: Any) -> shared.Summary:
+def ficgan(
+    out: Path, ablations: tuple[str, ...], overrides: tuple[str, ...], report: Progress, **protocol: Any
+) -> shared.Summary:
     """Identity against attributes, by layer.
 
     Jeong and others 2021 (FICGAN), Tables 1, 2 and A, Figures 4 and B: on FFHQ and CelebA-HQ in the paper, any faces
     will do.
     """
     from ficgan.lab.papers.ficgan import FicganPaper, draw_figure_4, ficgan_tables, run_ficgan
+    from ficgan.yaml_settings import check
 
-    config = FicganPaper(ablations=tuple(_ablation(text) for text in ablations), **protocol)
+    protocol |= {"ablations": [_ablation(text) for text in ablations], **_numbers(overrides)}
+    config = check(FicganPaper, protocol, where="paper ficgan")
     run = run_ficgan(config, out, report)
     return _finish(run.results, out, ficgan_tables(run), lambda: draw_figure_4(run, out / "figures"))
 
@@ -418,6 +418,12 @@ def _study(images: Path | None, annotations: Path | None, file: Path | None, ove
     if file is None and len(given) < 2:
         raise UsageError("a study needs images and boxes of their faces; give --images and --annotations, or --config")
     return StudyConfig.read(file, overrides, **given)
+
+
+def _numbers(overrides: Sequence[str]) -> dict[str, Any]:
+    from ficgan.yaml_settings import override
+
+    return override({}, overrides, example="seed=1")
 
 
 def _ablation(text: str) -> tuple[str, str, str]:

@@ -36,7 +36,7 @@ _BLOCK = 8  # Probes whose candidates are drawn together and kept: what an inter
 
 
 @dataclass(frozen=True)
-class Lessons:
+class AttackerData:
     """Pairs that attackers learn from, and the anonymiser's background for attackers that are granted it."""
 
     pairs: Pairs
@@ -82,12 +82,12 @@ class Read:
 
 
 @dataclass(frozen=True)
-class Opponent:
+class TrainedAttacker:
     """A reverser and what it may learn from (None: nothing); trained on demand and kept, as its guesses are."""
 
     title: str
     reverser: Reverser
-    lessons: Lessons | None
+    lessons: AttackerData | None
     bench: Bench
     say: Callable[[str], None]
 
@@ -115,7 +115,8 @@ class Opponent:
 
     def restored(self, seen: Faces, rows: Rows) -> Faces:
         """Its one guess at each of the images at `rows` as they are `seen`, back in its place."""
-        return in_region(self.bench, rows, seen, self._guess)
+        kept = lambda faces: self._kept(["guess"], faces, lambda: self.fitted.guess(faces))  # noqa: E731
+        return in_region(self.bench, rows, seen, kept)
 
     def reads(self, seen: Faces, rows: Rows, gallery: Rows, count: int) -> dict[str, Read]:
         """What each judge reads in `count` guesses at each image; an attacker's only guess is read as often."""
@@ -125,7 +126,9 @@ class Opponent:
             self.say(f"{self.title}: {count} guesses at each of {len(rows)} faces, {begin} done")
             some = np.arange(begin, min(begin + _BLOCK, len(rows)))
             part = bench.part(rows[some], seen.images[some])
-            guesses = self._candidates(part.regions(), count)
+            inner = part.regions()
+            make = lambda inner=inner: self.fitted.reverse(inner, count)  # [N,count,S,S,3]  # noqa: E731
+            guesses = self._kept(["candidates", count], inner, make)
             for reader in bench.readers:
                 shown = (part.with_regions(np.ascontiguousarray(guesses[:, n])) for n in range(count))
                 found[reader.name].append(np.stack([bench.embed(reader, one) for one in shown], axis=1))
@@ -140,13 +143,6 @@ class Opponent:
             )
             for reader in bench.readers
         }
-
-    def _guess(self, faces: Faces) -> Images:
-        return self._kept(["guess"], faces, lambda: self.fitted.guess(faces))
-
-    def _candidates(self, faces: Faces, count: int) -> NDArray[np.uint8]:
-        """[N,count,S,S,3]"""
-        return self._kept(["candidates", count], faces, lambda: self.fitted.reverse(faces, count))
 
     def _kept(self, key: list[Any], faces: Faces, make: Callable[[], NDArray[np.uint8]]) -> NDArray[np.uint8]:
         if not isinstance(self.reverser, (Learned, Trained)):
@@ -167,7 +163,7 @@ def lessons(
     same: bool = True,
     victims: bool = False,
     change: Callable[[Faces], Faces] = lambda faces: faces,
-) -> Lessons:
+) -> AttackerData:
     """Pairs of the attacker's people, or of the other set it learns from; no probe is ever among them."""
     parts = []
     if bench.lessons is not None:
@@ -182,7 +178,7 @@ def lessons(
         raise Refused("the split leaves no faces to the attacker; set split.attacker")
     seen = [dataclasses.replace(part, faces=change(faces)).regions() for faces, part in parts]
     clear = joined([_apart(bench, part).regions() for _, part in parts])
-    return Lessons(Pairs(joined(seen), clear, same=same, enrolled=enrolled), bench.background)
+    return AttackerData(Pairs(joined(seen), clear, same=same, enrolled=enrolled), bench.background)
 
 
 def halves(bench: Bench) -> tuple[Rows, Rows]:
@@ -241,20 +237,18 @@ def attacked(bench: Bench, subject: Subject, scenario: Scenario, rows: Rows) -> 
     if kind == "compressed":
         return _compressed(bench, subject, method, rows)
     out = []
-    for opponent in opponents(bench, subject, method, kind):
-        guess = opponent.restored(anonymised, rows)
-        closed = kind == "closed"
-        out += _by_halves(bench, opponent.title, rows, guess) if closed else [Attempt(opponent.title, rows, guess)]
+    for attack in trained_attackers(bench, subject, method, kind):
+        title, guess = attack.title, attack.restored(anonymised, rows)
+        if kind != "closed":
+            out.append(Attempt(title, rows, guess))
+            continue
+        for name, half in zip(("known", "unknown"), halves(bench), strict=True):
+            part = np.flatnonzero(np.isin(bench.people[rows], half))
+            out += [Attempt(f"{title} ({name})", rows[part], guess.take(part))] if len(part) else []
     return out
 
 
-def _by_halves(bench: Bench, title: str, rows: Rows, faces: Faces) -> list[Attempt]:
-    parts = [np.flatnonzero(np.isin(bench.people[rows], half)) for half in halves(bench)]
-    named = zip(("known", "unknown"), parts, strict=True)
-    return [Attempt(f"{title} ({name})", rows[part], faces.take(part)) for name, part in named if len(part)]
-
-
-def opponents(bench: Bench, subject: Subject, method: Anonymizer, kind: Attacker) -> list[Opponent]:
+def trained_attackers(bench: Bench, subject: Subject, method: Anonymizer, kind: Attacker) -> list[TrainedAttacker]:
     """The attackers of a kind of scenario with the pairs that each may learn from."""
     chosen = _reversers(bench, method, kind)
     if not chosen:
@@ -264,16 +258,16 @@ def opponents(bench: Bench, subject: Subject, method: Anonymizer, kind: Attacker
     change: dict[str, Any] = {"change": _as_jpeg} if kind == "compressed" else {}
 
     @cache
-    def taught() -> Lessons:
+    def taught() -> AttackerData:
         return lessons(bench, subject, taught_by, same=not mismatched, victims=victims, **change)
 
     out = []
     for title, reverser in chosen:
         learns = reverser.traits.knowledge & {"pairs", "background"}
-        opponent = Opponent(title, reverser, taught() if learns else None, bench, subject.say)
+        attack = TrainedAttacker(title, reverser, taught() if learns else None, bench, subject.say)
         if isinstance(reverser, Learned):
-            bench.trainings[kind, title] = ["attacker", *opponent.mark]
-        out.append(opponent)
+            bench.trainings[kind, title] = ["attacker", *attack.mark]
+        out.append(attack)
     return out
 
 
@@ -342,7 +336,7 @@ def _compressed(bench: Bench, subject: Subject, method: Anonymizer, rows: Rows) 
     if method.traits.keyed:
         out.append(Attempt("right key", rows, in_region(bench, rows, probes, method.invert)))
     try:
-        learners = opponents(bench, subject, method, "compressed")
+        learners = trained_attackers(bench, subject, method, "compressed")
     except (NotApplicable, Refused):
         if not out:
             raise

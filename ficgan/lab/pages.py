@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from ficgan.errors import InputError
-from ficgan.files import atomic_write
+from ficgan.lab.run import writing
 
 
 def read_json(path: Path) -> Any:
@@ -55,8 +55,7 @@ def write_json(path: Path, tree: Any) -> None:
 
 def write_file(path: Path, content: str | bytes) -> Path:
     """Write a file whole or not at all, replacing one of this name; its folder is made."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path, overwrite=True) as file:
+    with writing(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
     return path
 

@@ -1,14 +1,15 @@
 """The runner of every evaluation: tasks with keys, one store, one resume, one pool of processes, one progress.
 
-A `Task` is a function with arguments and a key: all that its result depends on, as JSON. Its result is JSON, or an
-array. `Run.results` reads what is kept, does the rest (in processes if `jobs` is above 1), and keeps it:
+A `Task` is a function with arguments and a key: all that its result depends on, as JSON. Its result is JSON, an array,
+or a dictionary of arrays. `Run.results` reads what is kept, does the rest (in processes if `jobs` is above 1), and
+keeps it:
 
     run = Run(out, jobs=2, progress=report)
     run.total = len(tasks)
     found = run.results(tasks)  # in the order of the tasks; None where one failed
     run.check()  # raises the first failure; what is finished stays
 
-Within a task, `Store.array` and `Store.json` keep what several tasks share, and `Store.workspace` is a folder in which
+Within a task, `Store.array` and its like keep what several tasks share, and `Store.workspace` is a folder in which
 one process at a time trains and resumes. Everything lies in `out/store`, in files named after the digest of `VERSION`
 and the key; they are whole or absent. Raise `VERSION` where code that makes what is kept changes its results.
 """
@@ -20,6 +21,7 @@ import hashlib
 import json
 import multiprocessing
 import os
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
@@ -30,7 +32,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.errors import FicganError
+from ficgan.errors import FicganError, InputError
 from ficgan.files import atomic_write, lock
 from ficgan.registry import Parametrised
 
@@ -48,7 +50,7 @@ class Task:
     Args:
         title: names it in messages.
         key: JSON-ready, all that the result depends on but `VERSION`; None: the result is not kept.
-        do: a function of a module, called as `do(*arguments, say)`. It returns JSON, an array, or `Unkept` of one.
+        do: a function of a module, called as `do(*arguments, say)`. It returns JSON, arrays, or `Unkept` of one.
         arguments: picklable, as the task may run in another process.
     """
 
@@ -69,42 +71,50 @@ class Unkept:
 
 
 class Store:
-    """A folder of arrays (.npy) and JSON, and of folders in which attackers are trained; None keeps nothing."""
+    """A folder of arrays (.npy, .npz) and JSON, and of folders in which attackers are trained; None keeps nothing."""
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
 
     def array(self, key: Any, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
         """The array of a JSON-ready key; made and written where it is missing or damaged."""
-        found: NDArray[Any] = self._kept(key, make)
+        found: NDArray[Any] = self.kept(key, make)
         return found
 
-    def json(self, key: Any, make: Callable[[], Any]) -> Any:
-        """The JSON of a JSON-ready key; made and written where it is missing or damaged."""
-        return self._kept(key, make)
+    def kept(self, key: Any, make: Callable[[], Any]) -> Any:
+        """The same for JSON, an array, or a dictionary of arrays."""
+        found = self.find(key)
+        return self.keep(key, make()) if found is None else found
 
     def find(self, key: Any) -> Any:
         """What is kept under a key; None where there is nothing."""
-        for path in () if self.folder is None else self._paths(key):
+        name = digest([VERSION, key])
+        for suffix in () if self.folder is None else (".npy", ".json", ".npz"):
             try:
-                with path.open("rb") as file:
-                    return json.load(file) if path.suffix == ".json" else np.load(file, allow_pickle=False)
-            except (OSError, ValueError, EOFError, RecursionError):
+                with (self.folder / (name + suffix)).open("rb") as file:  # type: ignore[operator]
+                    if suffix == ".json":
+                        return json.load(file)
+                    found = np.load(file, allow_pickle=False)
+                    return found if suffix == ".npy" else {part: found[part] for part in found.files}
+            except (OSError, ValueError, EOFError, RecursionError, LookupError, zipfile.BadZipFile):
                 continue
         return None
 
     def keep(self, key: Any, made: Any) -> Any:
         """Write a result under its key; returns it as `find` would."""
-        array = isinstance(made, np.ndarray)
-        text = b"" if array else json.dumps(made, allow_nan=False).encode()
+        several = isinstance(made, dict) and bool(made) and all(isinstance(one, np.ndarray) for one in made.values())
+        arrays = several or isinstance(made, np.ndarray)
+        text = b"" if arrays else json.dumps(made, allow_nan=False).encode()
         if self.folder is not None:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with atomic_write(self._paths(key)[0 if array else 1], overwrite=True) as file:
-                if array:
+            suffix = ".npz" if several else ".npy" if arrays else ".json"
+            with writing(self.folder / (digest([VERSION, key]) + suffix)) as file:
+                if several:
+                    np.savez(file, **made)
+                elif arrays:
                     np.save(file, made, allow_pickle=False)
                 else:
                     file.write(text)
-        return made if array else json.loads(text)
+        return made if arrays else json.loads(text)
 
     @contextmanager
     def workspace(self, key: Any, *, waiting: Callable[[], object] | None = None) -> Iterator[Path | None]:
@@ -117,7 +127,10 @@ class Store:
         folder = self._workspace(key)
         folder.mkdir(parents=True, exist_ok=True)
         with folder.with_suffix(".lock").open("a") as file:
-            _enter(file, waiting)
+            if not lock(file, wait=False):
+                if waiting is not None:
+                    waiting()
+                lock(file)
             yield folder
 
     def kept_in(self, key: Any, name: str) -> Path | None:
@@ -125,25 +138,20 @@ class Store:
         path = None if self.folder is None else self._workspace(key) / name
         return path if path is not None and path.is_file() else None
 
-    def _kept(self, key: Any, make: Callable[[], Any]) -> Any:
-        found = self.find(key)
-        return self.keep(key, make()) if found is None else found
-
-    def _paths(self, key: Any) -> tuple[Path, Path]:
-        assert self.folder is not None
-        name = digest([VERSION, key])
-        return self.folder / f"{name}.npy", self.folder / f"{name}.json"
-
     def _workspace(self, key: Any) -> Path:
         assert self.folder is not None
         return self.folder / "attackers" / digest([VERSION, key])
 
 
-def _enter(file: IO[Any], waiting: Callable[[], object] | None) -> None:
-    if not lock(file, wait=False):
-        if waiting is not None:
-            waiting()
-        lock(file)
+@contextmanager
+def writing(path: Path) -> Iterator[IO[bytes]]:
+    """Write a file whole or not at all, replacing one of this name; its folder is made."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{path.parent} cannot be made ({error.strerror}); choose another folder") from error
+    with atomic_write(path, overwrite=True) as file:
+        yield file
 
 
 # -- tasks ------------------------------------------------------------------------------------------------------------

@@ -93,14 +93,6 @@ def test_bank_without_identities_says_so(checkpoint: Path, faces: Path, tmp_path
     assert provenance["data"]["licence"] == "", "the licence of other data was taken for that of these faces"
 
 
-def test_bank_of_the_training_data_has_its_licence(faces: Path, tmp_path: Path) -> None:
-    data = {"licence": "CC0", "fingerprint": open_faces([faces], resolution=16).fingerprint}
-    model, out = tmp_path / "m.safetensors", tmp_path / "b.safetensors"
-    save_checkpoint(model, FICGAN(CONFIG), CheckpointHeader(model=CONFIG, alignment=Alignment().to_dict(), data=data))
-    assert CliRunner().invoke(bank, ["build", str(model), "--data", str(faces), "-o", str(out)]).exit_code == 0
-    assert IdentityBank.load(out).provenance["data"] == data
-
-
 def test_bank_refuses_faces_aligned_otherwise(checkpoint: Path, faces: Path, tmp_path: Path) -> None:
     (faces / "faces.csv").write_text("file,alignment\n0.png,ffhq\n")
     command = ["build", str(checkpoint), "--data", str(faces), "-o", str(tmp_path / "b")]
@@ -201,13 +193,6 @@ def test_bank_of_an_appearance_model_refuses_faces_aligned_otherwise(portraits: 
     assert done.exit_code == 2 and "aligned as ffhq" in done.stderr and "template(0.37,0.31)" in done.stderr
 
 
-def test_bank_of_a_bank_is_refused(faces: Path, tmp_path: Path) -> None:
-    IdentityBank.from_codes(np.eye(3), [0, 1, 2]).save(tmp_path / "b.safetensors")
-    command = ["build", str(tmp_path / "b.safetensors"), "--data", str(faces), "-o", str(tmp_path / "out")]
-    done = CliRunner().invoke(bank, command)
-    assert done.exit_code == 1 and "holds a ficgan bank, not a model" in done.stderr
-
-
 @pytest.mark.slow
 def test_measure_of_the_embedded_model(portraits: Path) -> None:
     """Faces that `ficgan align` made, and says so, are what it needs."""
@@ -216,32 +201,6 @@ def test_measure_of_the_embedded_model(portraits: Path) -> None:
     report = json.loads(done.stdout.splitlines()[-1])
     rows = {row["row"]: row["value"] for row in report["lines"]}
     assert rows["rec-cosine"] > rows["id-cosine"] and rows["detected"] == 1 and rows["rec-mse"] < 0.05
-
-
-def test_show_shows_the_embedded_bank(faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ficgan import pretrained
-
-    IdentityBank.from_codes(np.eye(3), [0, 1, 2]).save(tmp_path / "b.safetensors")
-    monkeypatch.setattr(pretrained, "path", lambda role: tmp_path / "b.safetensors")
-    assert json.loads(CliRunner().invoke(bank, ["show"]).stdout)["people"] == 3
-
-    def nothing(role: str) -> Path:
-        raise FileNotFoundError
-
-    monkeypatch.setattr(pretrained, "path", nothing)
-    done = CliRunner().invoke(bank, ["show"])
-    assert done.exit_code == 1 and "no embedded bank" in done.stderr
-
-
-def test_bank_of_a_missing_checkpoint(faces: Path, tmp_path: Path) -> None:
-    command = ["build", str(tmp_path / "no.safetensors"), "--data", str(faces), "-o", str(tmp_path / "b")]
-    done = CliRunner().invoke(bank, command)
-    assert done.exit_code == 1 and "does not exist" in done.output and not (tmp_path / "b").exists()
-
-
-def test_measure_needs_something_to_measure_on() -> None:
-    done = CliRunner().invoke(measure, [])
-    assert done.exit_code == 2 and "--aligned or --photos" in done.output
 
 
 @pytest.mark.parametrize("options", ["--diversity much", "--diversity 2", "--k 1", "--layer -1", "--layer 9"])

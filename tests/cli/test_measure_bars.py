@@ -89,6 +89,9 @@ def test_bars_are_written_step_by_step_and_summed_up_in_a_line(files: list[str],
     told = json.loads(done.stdout)
     assert told["bars"] == ["bars.json", "bars.md"]
     written = json.loads((out / "bars.json").read_text(encoding="utf-8"))
+    assert {line["row"] for line in written["lines"]} >= {"id-cosine", "tar", "retried", "draws", "swap", "border"}
+    policy = {line["row"] for line in written["lines"] if line["setting"] == "i = 0, policy on"}
+    assert policy == {"id-cosine", "tar"}  # rows of identity alone, of the published pictures
     assert written["verdicts"] == told["verdicts"] and written["checkpoint"] == told["checkpoint"]
     assert written["sets"]["faces"]["faces"] == 6 and written["settings"]["layers"] == [0]
     missed = [line for line in written["lines"] if line["verdict"] == "missed"]

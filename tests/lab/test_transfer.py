@@ -15,7 +15,7 @@ from ficgan.lab import reversal
 from ficgan.lab.bench import Bench
 from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.metrics.utility import Judges
-from ficgan.lab.papers import NOT_ANGULAR, Treatment, attack_on, read_trials, transfer, treated
+from ficgan.lab.papers import Treatment, read_trials, transfer, treated
 from ficgan.lab.papers.fantomas import attacker_kind, attacker_tables, draw_fantomas, elsewhere_table, verdicts
 from ficgan.lab.papers.revelio import RevelioPaper, RevelioStudy, RevelioWorld
 from ficgan.lab.papers.revelio_parts import ATTACKER, DEFENCES, PUBLISHER, defended, upright
@@ -91,17 +91,6 @@ def test_figures_are_those_of_a_slow_loop(bench: Bench) -> None:
     assert _of(trial, "PSNR").value == pytest.approx(np.mean(10 * np.log10(255**2 / error.mean((1, 2, 3)))), rel=1e-5)
 
 
-def test_angles_of_a_judge_that_was_not_trained_by_them_are_marked(bench: Bench) -> None:
-    rows = bench.split.probe
-    clear = bench.prepared.faces.take(rows)
-    (marked,) = read_trials(bench, clear, rows, method="", attacker="")
-    by_angle = Coarse()
-    by_angle.metric = "cosine"
-    bench.readers = [dataclasses.replace(bench.readers[0], recognizer=by_angle)]  # type: ignore[arg-type]
-    (plain,) = read_trials(bench, clear, rows, method="", attacker="")
-    assert (_of(marked, "IDD").note, _of(plain, "IDD").note) == (NOT_ANGULAR, "")
-
-
 def test_another_background_makes_other_pixels(bench: Bench) -> None:
     how, rows, people = Treatment.of("k-same-pixel:k=2"), bench.split.probe, bench.people
     seen = []
@@ -139,24 +128,7 @@ def test_strangers_have_no_rank_and_who_may_not_learn_is_refused(bench: Bench) -
             call()
 
 
-def test_several_guesses_are_read_one_by_one(bench: Bench) -> None:
-    rows = bench.split.probe
-    how = Treatment.of("pixelation:size=8")
-    seen = treated(bench, how, rows)
-    attack = attack_on(bench, "ridge", how, bench.split.attacker)
-    codes = attack.reads(seen, rows, bench.split.gallery, 3)["coarse"].candidates
-    assert codes.shape == (len(rows), 3, 192)
-    np.testing.assert_array_equal(codes[:, 2], bench.readers[0].embed(attack.restored(seen, rows)))
-
-
 # Treatments
-
-
-def test_a_treatment_changes_the_square_alone_as_its_anonymiser_does(bench: Bench) -> None:
-    how, faces = Treatment.of("pixelation:size=8", "small"), bench.prepared.faces.take(range(3))
-    expected = ANONYMIZERS.make("pixelation", size=8)(faces)
-    np.testing.assert_array_equal(treated(bench, how, np.arange(3)).images, expected)
-    assert how.label == "small"
 
 
 def test_marks_tell_steps_and_parameters_apart() -> None:
@@ -259,6 +231,7 @@ def test_each_attacker_has_its_column_and_questions_their_answers() -> None:
     assert attacker_kind(results.trials[4]) == "autoencoder"
 
 
+@pytest.mark.slow
 def test_bars_are_drawn_for_each_method(tmp_path: Path) -> None:
     results = _results()
     written = draw_fantomas(results, [], tmp_path)

@@ -22,7 +22,7 @@ from ficgan.lab.bars.bench import MeasuredSet, Observation, Panel
 from ficgan.lab.bars.table import Control, Controls, Figures, Sheet
 from ficgan.lab.bench import reconstruct
 from ficgan.lab.metrics import Bootstrap
-from ficgan.lab.probe import Lessons, several
+from ficgan.lab.probe import ProbeData, several
 from ficgan.lab.readers import Embeddings, ShapeRecognizer, cosines
 from ficgan.lab.run import Progress
 from ficgan.lab.sets import FaceSet, Prepared, Quick, open_set, prepare
@@ -168,7 +168,7 @@ class Measured:
         return Faces(images, names, landmarks, np.concatenate(people))
 
     @cached_property
-    def lessons(self) -> Lessons | None:
+    def lessons(self) -> ProbeData | None:
         """Shapes of the training people with two photos, from whom one learns to tell others apart."""
         if self.train is None or self.train.people is None:
             return None
@@ -219,7 +219,12 @@ class SetMeasurement:
         self.model, self.set, self.sticker = model, faces, sticker
         self.photos = not faces.prepared.whole
         self.few = faces.one_each(_FEW)
-        self.optional: list[Measure] = []  # Those that the set allows
+        self.measures: dict[str, Measure] = {
+            "within-kind": lambda made, seen: privacy.within_kinds(faces, made, seen),
+            "naive": lambda made, seen: privacy.naive(faces, seen),
+            "shape": lambda made, seen: privacy.shape(faces, made),
+        }
+        """Rows that a set may not allow."""
         self.of_sticker: Figures = {}
         self.controls: Controls = {}
 
@@ -277,24 +282,15 @@ class SetMeasurement:
         """Row parrot of the sticker, and the surroundings alone."""
         return privacy.parrot(self.set, self.sticker), privacy.surroundings(self.set)
 
-    def within_kind(self, faces: Faces, seen: Seen) -> Figures:
-        return privacy.within_kind(self.set, seen) | privacy.within_kind_of_region(self.set, faces)
-
-    def naive(self, faces: Faces, seen: Seen) -> Figures:
-        return privacy.naive(self.set, seen)
-
-    def shape(self, faces: Faces, seen: Seen) -> Figures:
-        return privacy.shape(self.set, faces)
-
     def measure_clear(self) -> None:
         """The controls; what cannot be measured of clear faces is left out of the whole set."""
         faces, figures = self.set.faces, Figures()
-        for row, measure in (("within-kind", self.within_kind), ("naive", self.naive), ("shape", self.shape)):
+        for row, measure in list(self.measures.items()):
             try:
                 figures |= measure(faces, self.set.clear.embeddings)
-                self.optional.append(measure)
             except (InputError, UsageError) as error:
                 self.model.sheet.leave_out(self.set.name, row, str(error))
+                del self.measures[row]
         figures |= utility.appearance(self.set, faces, self.real)
         clear = {key: Control("clear", figure) for key, figure in figures.items()}
         self.controls = {**privacy.identity_controls(self.known), **clear, **utility.likeness_controls(self.set)}
@@ -349,8 +345,8 @@ class SetMeasurement:
         seen = self.set.recognised(published)
         figures = privacy.identity(self.set, seen, self.known)
         kept = {key: figure for key, figure in figures.items() if key[0] in _GUARDED}
-        for measure in self.optional:
-            kept |= {} if measure == self.shape else measure(published, seen)
+        for row, measure in self.measures.items():
+            kept |= {} if row == "shape" else measure(published, seen)
         self._put(f"i = {layer}, policy on", kept, None, self.controls)
 
     def measure_nearest(self, layer: int) -> None:
@@ -361,7 +357,7 @@ class SetMeasurement:
     def _all(self, seen: Observation) -> Figures:
         """The rows of an output, in the order of its lines."""
         out = privacy.identity(self.set, seen.embeddings, self.known)
-        for measure in self.optional:
+        for measure in self.measures.values():
             out |= measure(seen.faces, seen.embeddings)
         return out | utility.likeness(self.set, seen) | utility.appearance(self.set, seen.faces, self.real)
 

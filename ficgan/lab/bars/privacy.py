@@ -158,6 +158,11 @@ def within_kind_of_region(bench: MeasuredSet, faces: Faces) -> Figures:
     return _within_kind(bench, "within-kind (region)", bench.recognised(bench.region_alone(faces)), bench.clear_region)
 
 
+def within_kinds(bench: MeasuredSet, faces: Faces, seen: Mapping[str, Embeddings]) -> Figures:
+    """Both rows."""
+    return within_kind(bench, seen) | within_kind_of_region(bench, faces)
+
+
 def _within_kind(
     bench: MeasuredSet, row: str, seen: Mapping[str, Embeddings], clear: Mapping[str, Embeddings]
 ) -> Figures:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 from ficgan import pretrained
 from ficgan.anonymizers import Faces, Images, generator
@@ -47,37 +47,41 @@ _SHOWN = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class FicganPaper:
-    """The options of `ficgan eval paper ficgan`; `ablations` are (name, checkpoint, bank)."""
+class FicganPaper(BaseModel):
+    """What is measured on which images.
 
+    Args:
+        part, skip, limit: part of the set's own division; images left out, the first by name; at most so many, drawn.
+        layers: indices i; none: all.
+        ablations: (name, checkpoint, bank) of models that were trained without a part.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
     data: Path
     layout: str = "auto"
     labels: Path | None = None
     part: str | None = None
-    skip: int = 0
-    limit: int | None = None
-    size: int = 256
+    skip: int = Field(0, ge=0)
+    limit: int | None = Field(None, ge=2)
+    size: int = Field(256, ge=32)
     aligned: bool = False
     judges: tuple[str, ...] = ("dlib",)
     attributes: Path | None = None
     checkpoint: str = ""
     bank: str = ""
-    k: int = 3000
+    k: int = Field(3000, ge=2)
     layers: tuple[int, ...] = ()
     ablations: tuple[tuple[str, str, str], ...] = ()
     detector: str = "auto"
     device: str = "cpu"
     resamples: int = 1000
-    seed: int = 0
+    seed: int = Field(0, ge=0)
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _pair(self) -> FicganPaper:
         if bool(self.checkpoint) != bool(self.bank):
-            raise UsageError("a checkpoint and the bank built with it belong together; give both or neither")
-        if self.limit is not None and self.limit < 2:
-            raise UsageError(f"{self.limit} images are too few to measure on; give at least 2")
-        if self.skip < 0 or self.size < 32:
-            raise UsageError(f"skip is {self.skip} and size {self.size}; give at least 0 and 32")
+            raise ValueError("a checkpoint and the bank built with it belong together; give both or neither")
+        return self
 
 
 @dataclass(frozen=True)
@@ -300,7 +304,7 @@ def _results(config: FicganPaper, prepared: Prepared, found: dict[Setting, Found
     results = Results(
         "FICGAN: tables and figures of the paper",
         sets={name: {**facts, "size": config.size, "context": 1.0, "split": {"parts": parts}}},
-        provenance=origin(asdict(config), seconds),
+        provenance=origin(config.model_dump(), seconds),
     )
     for setting, one in found.items():
         results.methods[setting.label] = described(setting.anonymizer)

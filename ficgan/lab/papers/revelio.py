@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import Faces, GaussianBlur, generator
 from ficgan.errors import InputError, UsageError
-from ficgan.lab.attackers import Opponent
+from ficgan.lab.attackers import TrainedAttacker
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.attacks.deconvolution import scaled_blur
 from ficgan.lab.attacks.learned import Learned
@@ -228,11 +228,11 @@ class RevelioStudy:
         """A blur that is to the face what this kernel is to one of 256 pixels."""
         return Treatment(f"K {kernel}", scaled_blur(GaussianBlur(kernel=kernel), self.paper.size))
 
-    def attack(self, label: str, spec: str, how: Treatment) -> Opponent:
+    def attack(self, label: str, spec: str, how: Treatment) -> TrainedAttacker:
         say = lambda done, total, text: self.say(text)  # noqa: E731
         return attack_on(self.bench, spec, how, self.world.reference, label=label, progress=say)
 
-    def restorer(self, how: Treatment) -> Opponent:
+    def restorer(self, how: Treatment) -> TrainedAttacker:
         return self.attack(*self.paper.restorer, how)
 
     def seen(self, how: Treatment, rows: Rows) -> Faces:

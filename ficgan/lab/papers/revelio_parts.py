@@ -12,7 +12,7 @@ import numpy as np
 from ficgan.anonymizers import Defended, Faces, generator
 from ficgan.anonymizers.basic import scaled_kernel
 from ficgan.errors import FicganError
-from ficgan.lab.attackers import Opponent, Read
+from ficgan.lab.attackers import Read, TrainedAttacker
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.attacks.deconvolution import blurred, equivalent_kernel, transfers
 from ficgan.lab.attacks.learned import Learned
@@ -150,7 +150,7 @@ def _parrot(study: RevelioStudy, how: Treatment, level: str, reader: Reader) -> 
     return Trial(bench.name, level, BASE, reader.name, PARROT, (identified(scores, note, bench.bootstrap),))
 
 
-def _reads(study: RevelioStudy, attack: Opponent, seen: Faces, rows: Rows) -> dict[str, Read]:
+def _reads(study: RevelioStudy, attack: TrainedAttacker, seen: Faces, rows: Rows) -> dict[str, Read]:
     return attack.reads(seen, rows, study.world.reference, study.paper.candidates)
 
 
@@ -240,7 +240,7 @@ def fine_tuning(study: RevelioStudy) -> PartOutcome:
     return out
 
 
-def fine_tuned(study: RevelioStudy, attack: Opponent, how: Treatment) -> tuple[Rows, Faces]:
+def fine_tuned(study: RevelioStudy, attack: TrainedAttacker, how: Treatment) -> tuple[Rows, Faces]:
     """The identities [N] retrieved for the first photos of the closed world, and guesses by models tuned for them."""
     bench, paper, reference = study.bench, study.paper, study.world.reference
     rows = study.world.closed[: paper.fine_tuned]
@@ -258,7 +258,7 @@ def fine_tuned(study: RevelioStudy, attack: Opponent, how: Treatment) -> tuple[R
 
 def _trained_on(
     study: RevelioStudy,
-    attack: Opponent,
+    attack: TrainedAttacker,
     how: Treatment,
     learnt: Rows,
     seen: Faces,
@@ -396,7 +396,9 @@ def upright(study: RevelioStudy, pictures: Faces, rows: Rows, how: Treatment) ->
     return part.with_regions(step.upright(inner.images, inner.names))
 
 
-def _adapted(study: RevelioStudy, attack: Opponent, learnt: Treatment, seen: Faces, rows: Rows) -> tuple[str, Faces]:
+def _adapted(
+    study: RevelioStudy, attack: TrainedAttacker, learnt: Treatment, seen: Faces, rows: Rows
+) -> tuple[str, Faces]:
     reference, reverser = study.world.reference, attack.reverser
     if not isinstance(reverser, Revelio):
         anew = study.attack(*study.paper.restorer, learnt)
