@@ -36,7 +36,7 @@ _BLOCK = 8  # Probes whose candidates are drawn together and kept: what an inter
 
 
 @dataclass(frozen=True)
-class Lessons:
+class AttackerData:
     """Pairs that attackers learn from, and the anonymiser's background for attackers that are granted it."""
 
     pairs: Pairs
@@ -82,12 +82,12 @@ class Read:
 
 
 @dataclass(frozen=True)
-class Opponent:
+class TrainedAttacker:
     """A reverser and what it may learn from (None: nothing); trained on demand and kept, as its guesses are."""
 
     title: str
     reverser: Reverser
-    lessons: Lessons | None
+    lessons: AttackerData | None
     bench: Bench
     say: Callable[[str], None]
 
@@ -163,7 +163,7 @@ def lessons(
     same: bool = True,
     victims: bool = False,
     change: Callable[[Faces], Faces] = lambda faces: faces,
-) -> Lessons:
+) -> AttackerData:
     """Pairs of the attacker's people, or of the other set it learns from; no probe is ever among them."""
     parts = []
     if bench.lessons is not None:
@@ -178,7 +178,7 @@ def lessons(
         raise Refused("the split leaves no faces to the attacker; set split.attacker")
     seen = [dataclasses.replace(part, faces=change(faces)).regions() for faces, part in parts]
     clear = joined([_apart(bench, part).regions() for _, part in parts])
-    return Lessons(Pairs(joined(seen), clear, same=same, enrolled=enrolled), bench.background)
+    return AttackerData(Pairs(joined(seen), clear, same=same, enrolled=enrolled), bench.background)
 
 
 def halves(bench: Bench) -> tuple[Rows, Rows]:
@@ -237,8 +237,8 @@ def attacked(bench: Bench, subject: Subject, scenario: Scenario, rows: Rows) -> 
     if kind == "compressed":
         return _compressed(bench, subject, method, rows)
     out = []
-    for opponent in opponents(bench, subject, method, kind):
-        title, guess = opponent.title, opponent.restored(anonymised, rows)
+    for attack in trained_attackers(bench, subject, method, kind):
+        title, guess = attack.title, attack.restored(anonymised, rows)
         if kind != "closed":
             out.append(Attempt(title, rows, guess))
             continue
@@ -248,7 +248,7 @@ def attacked(bench: Bench, subject: Subject, scenario: Scenario, rows: Rows) -> 
     return out
 
 
-def opponents(bench: Bench, subject: Subject, method: Anonymizer, kind: Attacker) -> list[Opponent]:
+def trained_attackers(bench: Bench, subject: Subject, method: Anonymizer, kind: Attacker) -> list[TrainedAttacker]:
     """The attackers of a kind of scenario with the pairs that each may learn from."""
     chosen = _reversers(bench, method, kind)
     if not chosen:
@@ -258,16 +258,16 @@ def opponents(bench: Bench, subject: Subject, method: Anonymizer, kind: Attacker
     change: dict[str, Any] = {"change": _as_jpeg} if kind == "compressed" else {}
 
     @cache
-    def taught() -> Lessons:
+    def taught() -> AttackerData:
         return lessons(bench, subject, taught_by, same=not mismatched, victims=victims, **change)
 
     out = []
     for title, reverser in chosen:
         learns = reverser.traits.knowledge & {"pairs", "background"}
-        opponent = Opponent(title, reverser, taught() if learns else None, bench, subject.say)
+        attack = TrainedAttacker(title, reverser, taught() if learns else None, bench, subject.say)
         if isinstance(reverser, Learned):
-            bench.trainings[kind, title] = ["attacker", *opponent.mark]
-        out.append(opponent)
+            bench.trainings[kind, title] = ["attacker", *attack.mark]
+        out.append(attack)
     return out
 
 
@@ -336,7 +336,7 @@ def _compressed(bench: Bench, subject: Subject, method: Anonymizer, rows: Rows) 
     if method.traits.keyed:
         out.append(Attempt("right key", rows, in_region(bench, rows, probes, method.invert)))
     try:
-        learners = opponents(bench, subject, method, "compressed")
+        learners = trained_attackers(bench, subject, method, "compressed")
     except (NotApplicable, Refused):
         if not out:
             raise

@@ -22,7 +22,7 @@ from ficgan.lab.bars.bench import MeasuredSet, Observation, Panel
 from ficgan.lab.bars.table import Control, Controls, Figures, Sheet
 from ficgan.lab.bench import reconstruct
 from ficgan.lab.metrics import Bootstrap
-from ficgan.lab.probe import Lessons, several
+from ficgan.lab.probe import ProbeData, several
 from ficgan.lab.readers import Embeddings, ShapeRecognizer, cosines
 from ficgan.lab.run import Progress
 from ficgan.lab.sets import FaceSet, Prepared, Quick, open_set, prepare
@@ -168,7 +168,7 @@ class Measured:
         return Faces(images, names, landmarks, np.concatenate(people))
 
     @cached_property
-    def lessons(self) -> Lessons | None:
+    def lessons(self) -> ProbeData | None:
         """Shapes of the training people with two photos, from whom one learns to tell others apart."""
         if self.train is None or self.train.people is None:
             return None

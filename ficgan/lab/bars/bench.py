@@ -20,7 +20,7 @@ from ficgan.lab.bench import anonymised
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.pictures import Detections, detect_faces, quick
 from ficgan.lab.metrics.utility import Judges, Readings
-from ficgan.lab.probe import Lessons, ShapeAttack, several
+from ficgan.lab.probe import ProbeData, ShapeAttack, several
 from ficgan.lab.readers import Embeddings, Reader, ShapeRecognizer, Shapes, get_readers
 from ficgan.lab.results import Figure
 from ficgan.lab.sets import GREY, Prepared
@@ -74,7 +74,7 @@ class MeasuredSet:
     model: Ficgan
     resolution: int = 128
     train: Faces | None = None
-    lessons: Lessons | None = None
+    lessons: ProbeData | None = None
     bootstrap: Bootstrap = field(default_factory=Bootstrap)
 
     @property

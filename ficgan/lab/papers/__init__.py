@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces
 from ficgan.errors import UsageError
-from ficgan.lab.attackers import Lessons, Opponent
+from ficgan.lab.attackers import AttackerData, TrainedAttacker
 from ficgan.lab.attacks import REVERSERS, Pairs
 from ficgan.lab.bench import Bench, anonymiser_for, known
 from ficgan.lab.matrix_config import MatrixConfig, SplitConfig, get_scenarios
@@ -202,16 +202,16 @@ def treated(bench: Bench, how: Treatment, rows: Rows) -> Faces:
 
 def attack_on(
     bench: Bench, spec: str, how: Treatment, rows: Rows, *, label: str = "", progress: Progress | None = None
-) -> Opponent:
+) -> TrainedAttacker:
     """An attacker, NAME or NAME:PARAMETER=VALUE,…, to be trained on the images at `rows` in a treatment."""
     name, parameters = parse_spec(spec)
     reverser = REVERSERS.make(name, **parameters)
     lessons = None
     if reverser.traits.knowledge & {"pairs", "background"}:
         seen = bench.part(rows, treated(bench, how, rows).images)
-        lessons = Lessons(Pairs(seen.regions(), bench.part(rows).regions()), bench.background)
+        lessons = AttackerData(Pairs(seen.regions(), bench.part(rows).regions()), bench.background)
     report = (lambda text: None) if progress is None else (lambda text: progress(0, 1, text))
-    return Opponent(label or spec, reverser, lessons, bench, report)
+    return TrainedAttacker(label or spec, reverser, lessons, bench, report)
 
 
 def transfer(
