@@ -54,12 +54,7 @@ def test_a_measured_bar_is_the_controls() -> None:
 def test_the_page_hides_nothing(tmp_path: Path) -> None:
     strangers = BarControl("strangers", Figure("", 0.05))
     sheet = Sheet(
-        [
-            _line("smile-r", None),
-            _line(
-                "id-cosine", 0.25, 0.2, 0.3, sticker=Figure("", 0.1), control=BarControl("strangers", Figure("", 0.05))
-            ),
-        ],
+        [_line("smile-r", None), _line("id-cosine", 0.25, 0.2, 0.3, sticker=Figure("", 0.1), control=strangers)],
         [{"set": "set", "what": "parrot", "why": "nobody has two images"}],
         [{"set": "set", "group": "gender=Female", "n": 30, "cosine judge": [0.5, 0.4, 0.6]}],
     )
