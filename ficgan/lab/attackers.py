@@ -36,7 +36,7 @@ _BLOCK = 8  # Probes whose candidates are drawn together and kept: what an inter
 
 
 @dataclass(frozen=True)
-class Lessons:
+class AttackerData:
     """Pairs that attackers learn from, and the anonymiser's background for attackers that are granted it."""
 
     pairs: Pairs
@@ -82,12 +82,12 @@ class Read:
 
 
 @dataclass(frozen=True)
-class Opponent:
+class TrainedAttacker:
     """A reverser and what it may learn from (None: nothing); trained on demand and kept, as its guesses are."""
 
     title: str
     reverser: Reverser
-    lessons: Lessons | None
+    lessons: AttackerData | None
     bench: Bench
     say: Callable[[str], None]
 
@@ -163,7 +163,7 @@ def lessons(
     same: bool = True,
     victims: bool = False,
     change: Callable[[Faces], Faces] = lambda faces: faces,
-) -> Lessons:
+) -> AttackerData:
     """Pairs of the attacker's people, or of the other set it learns from; no probe is ever among them."""
     parts = []
     if bench.lessons is not None:
@@ -178,7 +178,7 @@ def lessons(
         raise Refused("the split leaves no faces to the attacker; set split.attacker")
     seen = [dataclasses.replace(part, faces=change(faces)).regions() for faces, part in parts]
     clear = joined([_apart(bench, part).regions() for _, part in parts])
-    return Lessons(Pairs(joined(seen), clear, same=same, enrolled=enrolled), bench.background)
+    return AttackerData(Pairs(joined(seen), clear, same=same, enrolled=enrolled), bench.background)
 
 
 def halves(bench: Bench) -> tuple[Rows, Rows]:
@@ -210,7 +210,7 @@ def _apart(bench: Bench, part: Prepared) -> Prepared:
 
 
 @dataclass(frozen=True)
-class Attempt:
+class AttackedFaces:
     """Crops of the probes `rows` [N] as one attacker gives them back; `attacker` is its name in tables."""
 
     attacker: str
@@ -218,37 +218,37 @@ class Attempt:
     faces: Faces
 
 
-def attacked(bench: Bench, subject: Subject, scenario: Scenario, rows: Rows) -> list[Attempt]:
+def attacked(bench: Bench, subject: Subject, scenario: Scenario, rows: Rows) -> list[AttackedFaces]:
     """What each attacker of a scenario makes of the probes `rows`."""
     kind, method = scenario.attacker, subject.anonymizer
     if kind == "fusion" and len(np.unique(known(subject.clear(rows)))) == len(rows):
         raise Refused("there is one probe per identity, and nothing to fuse")
     if kind in ("", "fusion"):
-        return [Attempt("fused probes" if kind else "", rows, subject.view(scenario.probe, rows))]
+        return [AttackedFaces("fused probes" if kind else "", rows, subject.view(scenario.probe, rows))]
     assert method is not None
     if kind == "average":
-        return [Attempt(f"mean of {DRAWS} draws", rows, _averaged(subject, method, rows))]
+        return [AttackedFaces(f"mean of {DRAWS} draws", rows, _averaged(subject, method, rows))]
     anonymised = subject.anonymised(rows)
     if kind in ("right key", "wrong key"):
         if not method.traits.keyed:
             raise NotApplicable(f"{method.name} has no key")
         holder = method if kind == "right key" else _other_key(method)
-        return [Attempt(kind, rows, in_region(bench, rows, anonymised, holder.invert))]
+        return [AttackedFaces(kind, rows, in_region(bench, rows, anonymised, holder.invert))]
     if kind == "compressed":
         return _compressed(bench, subject, method, rows)
     out = []
-    for opponent in opponents(bench, subject, method, kind):
-        title, guess = opponent.title, opponent.restored(anonymised, rows)
+    for attack in trained_attackers(bench, subject, method, kind):
+        title, guess = attack.title, attack.restored(anonymised, rows)
         if kind != "closed":
-            out.append(Attempt(title, rows, guess))
+            out.append(AttackedFaces(title, rows, guess))
             continue
         for name, half in zip(("known", "unknown"), halves(bench), strict=True):
             part = np.flatnonzero(np.isin(bench.people[rows], half))
-            out += [Attempt(f"{title} ({name})", rows[part], guess.take(part))] if len(part) else []
+            out += [AttackedFaces(f"{title} ({name})", rows[part], guess.take(part))] if len(part) else []
     return out
 
 
-def opponents(bench: Bench, subject: Subject, method: Anonymizer, kind: Attacker) -> list[Opponent]:
+def trained_attackers(bench: Bench, subject: Subject, method: Anonymizer, kind: Attacker) -> list[TrainedAttacker]:
     """The attackers of a kind of scenario with the pairs that each may learn from."""
     chosen = _reversers(bench, method, kind)
     if not chosen:
@@ -258,16 +258,16 @@ def opponents(bench: Bench, subject: Subject, method: Anonymizer, kind: Attacker
     change: dict[str, Any] = {"change": _as_jpeg} if kind == "compressed" else {}
 
     @cache
-    def taught() -> Lessons:
+    def taught() -> AttackerData:
         return lessons(bench, subject, taught_by, same=not mismatched, victims=victims, **change)
 
     out = []
     for title, reverser in chosen:
         learns = reverser.traits.knowledge & {"pairs", "background"}
-        opponent = Opponent(title, reverser, taught() if learns else None, bench, subject.say)
+        attack = TrainedAttacker(title, reverser, taught() if learns else None, bench, subject.say)
         if isinstance(reverser, Learned):
-            bench.trainings[kind, title] = ["attacker", *opponent.mark]
-        out.append(opponent)
+            bench.trainings[kind, title] = ["attacker", *attack.mark]
+        out.append(attack)
     return out
 
 
@@ -331,17 +331,17 @@ def _spelled(name: str, given: dict[str, str]) -> str:
     return f"{name}:{parameters}" if parameters else name
 
 
-def _compressed(bench: Bench, subject: Subject, method: Anonymizer, rows: Rows) -> list[Attempt]:
+def _compressed(bench: Bench, subject: Subject, method: Anonymizer, rows: Rows) -> list[AttackedFaces]:
     probes, out = _as_jpeg(subject.anonymised(rows)), []
     if method.traits.keyed:
-        out.append(Attempt("right key", rows, in_region(bench, rows, probes, method.invert)))
+        out.append(AttackedFaces("right key", rows, in_region(bench, rows, probes, method.invert)))
     try:
-        learners = opponents(bench, subject, method, "compressed")
+        learners = trained_attackers(bench, subject, method, "compressed")
     except (NotApplicable, Refused):
         if not out:
             raise
         return out
-    return [*out, *(Attempt(one.title, rows, one.restored(probes, rows)) for one in learners)]
+    return [*out, *(AttackedFaces(one.title, rows, one.restored(probes, rows)) for one in learners)]
 
 
 def _as_jpeg(faces: Faces) -> Faces:

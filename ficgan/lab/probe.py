@@ -221,7 +221,7 @@ def _network(
 
 # -- the shape of published faces -------------------------------------------------------------------------------------
 
-Lessons = tuple[Shapes, NDArray[np.int64]]  # Clear photos of other people, and who they are
+ProbeData = tuple[Shapes, NDArray[np.int64]]  # Clear photos of other people, and who they are
 SHAPE_JUDGES: Mapping[str, Kind] = {"nearest": "cosine", "LDA": "linear", "network": "network"}
 """How shapes are compared → the probe that does it."""
 Places = Sequence[int] | NDArray[np.integer]

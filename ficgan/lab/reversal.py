@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Faces, generator
-from ficgan.lab.attackers import Read, halves, opponents
+from ficgan.lab.attackers import Read, halves, trained_attackers
 from ficgan.lab.attacks.revelio import RULES, Rule, choose_threshold, ood_curve, retrieve
 from ficgan.lab.bench import Bench, Subject, content
 from ficgan.lab.matrix_config import Scenario
@@ -122,11 +122,11 @@ def run_retrieval(bench: Bench, subject: Subject, label: str, scenario: Scenario
     assert method is not None
     rows = spread(bench)
     seen = subject.anonymised(rows)
-    for opponent in opponents(bench, subject, method, scenario.attacker):
-        for judge, read in opponent.reads(seen, rows, bench.split.gallery, bench.candidates).items():
+    for attack in trained_attackers(bench, subject, method, scenario.attacker):
+        for judge, read in attack.reads(seen, rows, bench.split.gallery, bench.candidates).items():
             trials += [
                 Trial(bench.name, label, scenario.name, judge, attacker, figures, curves)
-                for attacker, figures, curves in _named(bench, read, opponent.title, "closed" in scenario.attacker)
+                for attacker, figures, curves in _named(bench, read, attack.title, "closed" in scenario.attacker)
             ]
     return trials
 

@@ -81,10 +81,6 @@ class Store:
         found: NDArray[Any] = self.kept(key, make)
         return found
 
-    def json(self, key: Any, make: Callable[[], Any]) -> Any:
-        """The same for JSON."""
-        return self.kept(key, make)
-
     def kept(self, key: Any, make: Callable[[], Any]) -> Any:
         """The same for JSON, an array, or a dictionary of arrays."""
         found = self.find(key)

@@ -19,10 +19,10 @@ from ficgan.errors import InputError, UsageError
 from ficgan.faces import RECOGNIZERS, recognizer_missing
 from ficgan.lab.bars import privacy, utility
 from ficgan.lab.bars.bench import MeasuredSet, Observation, Panel
-from ficgan.lab.bars.table import Control, Controls, Figures, Sheet
+from ficgan.lab.bars.table import BarControl, Controls, Figures, Sheet
 from ficgan.lab.bench import reconstruct
 from ficgan.lab.metrics import Bootstrap
-from ficgan.lab.probe import Lessons, several
+from ficgan.lab.probe import ProbeData, several
 from ficgan.lab.readers import Embeddings, ShapeRecognizer, cosines
 from ficgan.lab.run import Progress
 from ficgan.lab.sets import FaceSet, Prepared, Quick, open_set, prepare
@@ -168,7 +168,7 @@ class Measured:
         return Faces(images, names, landmarks, np.concatenate(people))
 
     @cached_property
-    def lessons(self) -> Lessons | None:
+    def lessons(self) -> ProbeData | None:
         """Shapes of the training people with two photos, from whom one learns to tell others apart."""
         if self.train is None or self.train.people is None:
             return None
@@ -292,7 +292,7 @@ class SetMeasurement:
                 self.model.sheet.leave_out(self.set.name, row, str(error))
                 del self.measures[row]
         figures |= utility.appearance(self.set, faces, self.real)
-        clear = {key: Control("clear", figure) for key, figure in figures.items()}
+        clear = {key: BarControl("clear", figure) for key, figure in figures.items()}
         self.controls = {**privacy.identity_controls(self.known), **clear, **utility.likeness_controls(self.set)}
 
     def measure_sticker(self) -> None:

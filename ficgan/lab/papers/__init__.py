@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -17,14 +16,13 @@ from pydantic import ValidationError
 
 from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces
 from ficgan.errors import UsageError
-from ficgan.lab.attackers import Lessons, Opponent
+from ficgan.lab.attackers import AttackerData, TrainedAttacker
 from ficgan.lab.attacks import REVERSERS, Pairs
 from ficgan.lab.bench import Bench, anonymiser_for, known
 from ficgan.lab.matrix_config import MatrixConfig, SplitConfig, get_scenarios
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.privacy import hits, rank
 from ficgan.lab.metrics.scores import Scores
-from ficgan.lab.pages import write_file
 from ficgan.lab.readers import Reader
 from ficgan.lab.results import Figure, Trial
 from ficgan.lab.reversal import fidelity_figures, identity_distance
@@ -167,14 +165,14 @@ def scaled(split: SplitConfig, people: int) -> SplitConfig:
 
 
 @dataclass(frozen=True)
-class Treatment:
+class FaceTreatment:
     """What was done to faces before an attacker sees them."""
 
     label: str
     anonymizer: Anonymizer
 
     @classmethod
-    def of(cls, text: str, label: str = "") -> Treatment:
+    def of(cls, text: str, label: str = "") -> FaceTreatment:
         """An anonymiser as NAME or NAME:PARAMETER=VALUE,…; `label` is for tables."""
         name, parameters = parse_spec(text)
         return cls(label or text, ANONYMIZERS.make(name, **parameters))
@@ -189,7 +187,7 @@ class Treatment:
         return mark
 
 
-def treated(bench: Bench, how: Treatment, rows: Rows) -> Faces:
+def treated(bench: Bench, how: FaceTreatment, rows: Rows) -> Faces:
     """Rows of the set after the treatment, the square that is replaced alone; kept in the bench's store."""
     part = bench.part(rows)
     needs_background = "background" in how.anonymizer.traits.needs  # the split decides who that is
@@ -201,24 +199,24 @@ def treated(bench: Bench, how: Treatment, rows: Rows) -> Faces:
 
 
 def attack_on(
-    bench: Bench, spec: str, how: Treatment, rows: Rows, *, label: str = "", progress: Progress | None = None
-) -> Opponent:
+    bench: Bench, spec: str, how: FaceTreatment, rows: Rows, *, label: str = "", progress: Progress | None = None
+) -> TrainedAttacker:
     """An attacker, NAME or NAME:PARAMETER=VALUE,…, to be trained on the images at `rows` in a treatment."""
     name, parameters = parse_spec(spec)
     reverser = REVERSERS.make(name, **parameters)
     lessons = None
     if reverser.traits.knowledge & {"pairs", "background"}:
         seen = bench.part(rows, treated(bench, how, rows).images)
-        lessons = Lessons(Pairs(seen.regions(), bench.part(rows).regions()), bench.background)
+        lessons = AttackerData(Pairs(seen.regions(), bench.part(rows).regions()), bench.background)
     report = (lambda text: None) if progress is None else (lambda text: progress(0, 1, text))
-    return Opponent(label or spec, reverser, lessons, bench, report)
+    return TrainedAttacker(label or spec, reverser, lessons, bench, report)
 
 
 def transfer(
     bench: Bench,
     attacker: str,
-    trained_on: Sequence[Treatment],
-    tested_on: Sequence[Treatment],
+    trained_on: Sequence[FaceTreatment],
+    tested_on: Sequence[FaceTreatment],
     *,
     probes: Rows | None = None,
     scenario: str = "transfer",
@@ -271,18 +269,6 @@ def distance(bench: Bench, reader: Reader, guesses: Faces, rows: Rows) -> Figure
 def identified(scores: Scores, note: str, bootstrap: Bootstrap) -> Figure:
     """IRA: the share of images whose nearest person is the right one (Revelio, section 5.2); its interval by people."""
     return Sample(scores.people, bootstrap).share("IRA", hits(scores, 1), note)
-
-
-def kept_json(path: Path | None, make: Callable[[], tuple[Any, bool]]) -> Any:
-    """What a JSON file holds; else what `make` gives, written where its second value says that it may be kept."""
-    try:
-        return json.loads("" if path is None else path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        tree, keep = make()
-    text = json.dumps(tree, allow_nan=False)
-    if keep and path is not None:
-        write_file(path, text)
-    return json.loads(text)
 
 
 def shade(axes: Any, points: Mapping[int, Figure], style: str, label: str, colour: str) -> None:

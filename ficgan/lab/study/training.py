@@ -382,7 +382,7 @@ class StudyGrid:
                 model = load_cell(path, network, classes).to(self.device)
                 return Evaluation.of(outputs(model, pictures, **shared), self.evaluation.labels).to_json()
 
-            kept = self.store.json([*key, self.evaluation.fingerprint, wanted], figures)
+            kept = self.store.kept([*key, self.evaluation.fingerprint, wanted], figures)
             evaluations[str(wanted)] = Evaluation.from_json(kept)
         return Cell(network, variant, seed, path, evaluations)
 

@@ -99,7 +99,7 @@ class Transfer:
                 state.unlink(missing_ok=True)
             return value
 
-        return float(self.store.json(key, make))
+        return float(self.store.kept(key, make))
 
     def _recipe(self) -> Recipe:
         task = self.task
