@@ -24,7 +24,6 @@ from ficgan.lab.matrix_config import MatrixConfig, SplitConfig, get_scenarios
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.privacy import hits, rank
 from ficgan.lab.metrics.scores import Scores
-from ficgan.lab.pages import write_file
 from ficgan.lab.readers import Reader
 from ficgan.lab.results import Figure, Trial
 from ficgan.lab.reversal import fidelity_figures, identity_distance
@@ -271,18 +270,6 @@ def distance(bench: Bench, reader: Reader, guesses: Faces, rows: Rows) -> Figure
 def identified(scores: Scores, note: str, bootstrap: Bootstrap) -> Figure:
     """IRA: the share of images whose nearest person is the right one (Revelio, section 5.2); its interval by people."""
     return Sample(scores.people, bootstrap).share("IRA", hits(scores, 1), note)
-
-
-def kept_json(path: Path | None, make: Callable[[], tuple[Any, bool]]) -> Any:
-    """What a JSON file holds; else what `make` gives, written where its second value says that it may be kept."""
-    try:
-        return json.loads("" if path is None else path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        tree, keep = make()
-    text = json.dumps(tree, allow_nan=False)
-    if keep and path is not None:
-        write_file(path, text)
-    return json.loads(text)
 
 
 def shade(axes: Any, points: Mapping[int, Figure], style: str, label: str, colour: str) -> None:
