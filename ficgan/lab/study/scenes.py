@@ -164,8 +164,13 @@ class Scenes:
         return np.array([scene.label for scene in self.items], np.int64)
 
     @property
+    def counts(self) -> NDArray[np.int64]:
+        """[N] faces in each image."""
+        return np.array([len(scene.boxes) for scene in self.items], np.int64)
+
+    @property
     def faced(self) -> NDArray[np.bool_]:
-        return np.array([len(scene.boxes) > 0 for scene in self.items], bool)
+        return self.counts > 0
 
     @property
     def fingerprint(self) -> str:
