@@ -18,14 +18,14 @@ from PIL import Image
 from ficgan.anonymizers import Faces
 from ficgan.errors import FicganError, InputError
 from ficgan.lab.attacks import (
-    Bicubic,
-    Identity,
+    BicubicResampling,
     InterpolateGrey,
     KSameSubtraction,
     LearnPermutation,
-    Linear,
+    LinearResampling,
     MeanFace,
     NormSparsity,
+    NothingDone,
     Pairs,
     Reverser,
     RichardsonLucy,
@@ -37,12 +37,12 @@ from ficgan.lab.attacks import (
 from ficgan.lab.attacks.base import REVERSERS, ExternalRestorer
 
 EVERY: list[Reverser] = [
-    Bicubic(),
-    Identity(),
+    BicubicResampling(),
+    NothingDone(),
     InterpolateGrey(),
     KSameSubtraction(k=3),
     LearnPermutation(),
-    Linear(),
+    LinearResampling(),
     MeanFace(),
     NormSparsity(kernel=5),
     RichardsonLucy(),

@@ -13,7 +13,16 @@ from scipy.ndimage import convolve1d
 
 from ficgan.anonymizers import Faces
 from ficgan.anonymizers.basic import sigma_of
-from ficgan.lab.attacks import Bicubic, InterpolateGrey, Linear, Pairs, RichardsonLucy, Wavelet, Wiener, WienerBlind
+from ficgan.lab.attacks import (
+    BicubicResampling,
+    InterpolateGrey,
+    LinearResampling,
+    Pairs,
+    RichardsonLucy,
+    Wavelet,
+    Wiener,
+    WienerBlind,
+)
 from ficgan.lab.attacks.base import luminance, mean_ssim
 from ficgan.lab.attacks.deconvolution import (
     NormSparsity,
@@ -220,8 +229,10 @@ def test_interpolation_is_the_loop(image: np.ndarray, least: int, seed: int) -> 
     assert np.abs(guess[0].astype(int) - slow_interpolation(image[0], 127, least)).max() <= 1
 
 
-@pytest.mark.parametrize("reverser", [Linear(), Bicubic()], ids=repr)
-def test_resampling_smooths_pixelation_by_the_ratio_of_the_highest_ssim(reverser: Linear | Bicubic) -> None:
+@pytest.mark.parametrize("reverser", [LinearResampling(), BicubicResampling()], ids=repr)
+def test_resampling_smooths_pixelation_by_the_ratio_of_the_highest_ssim(
+    reverser: LinearResampling | BicubicResampling,
+) -> None:
     def pixelated(images: np.ndarray) -> np.ndarray:
         small = [cv2.resize(i, (12, 12), interpolation=cv2.INTER_AREA) for i in images]
         return np.stack([cv2.resize(i, (48, 48), interpolation=cv2.INTER_NEAREST) for i in small])
@@ -230,7 +241,7 @@ def test_resampling_smooths_pixelation_by_the_ratio_of_the_highest_ssim(reverser
     fitted = reverser.fit(Pairs(attacker.with_images(pixelated(attacker.images)), attacker))
     hidden = victim.with_images(pixelated(victim.images))
     assert psnr(fitted.guess(hidden), victim.images) > psnr(hidden.images, victim.images) + 3
-    how = cv2.INTER_CUBIC if isinstance(reverser, Bicubic) else cv2.INTER_LINEAR
+    how = cv2.INTER_CUBIC if isinstance(reverser, BicubicResampling) else cv2.INTER_LINEAR
 
     def resampled(image: np.ndarray, middle: int) -> np.ndarray:
         small = cv2.resize(image, (middle, middle), interpolation=cv2.INTER_AREA)

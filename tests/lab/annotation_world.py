@@ -13,7 +13,7 @@ from PIL import Image
 
 from ficgan.faces import Face
 from ficgan.lab.annotation import EXPORT_SCHEMA, AnnotationKey, Batch, BatchImage, BatchRules, write_pages
-from ficgan.lab.annotation.boxes import Record, Records, listed
+from ficgan.lab.annotation.boxes import ImageRecord, ImageRecords, listed
 
 SIZE = (120, 90)
 FACES = [[10, 10, 30, 35], [50, 20, 70, 45], [85, 50, 110, 80]]
@@ -36,17 +36,17 @@ def write_images(folder: Path, count: int = 12) -> Path:
     return folder / "images"
 
 
-def truth_of(images: Path) -> Records:
-    return Records(Record(blob.name, faces_of(blob.name)) for blob in listed(images))
+def truth_of(images: Path) -> ImageRecords:
+    return ImageRecords(ImageRecord(blob.name, faces_of(blob.name)) for blob in listed(images))
 
 
-def detected_of(images: Path) -> Records:
+def detected_of(images: Path) -> ImageRecords:
     """As the truth, but the first face is missed and there is a box too many in the images after the eighth."""
     records = []
     for name, record in truth_of(images).items():
         boxes = record.boxes[1:]
-        records.append(Record(name, np.vstack([boxes, [[0, 60, 20, 80]]]) if Path(name).stem > "08" else boxes))
-    return Records(records)
+        records.append(ImageRecord(name, np.vstack([boxes, [[0, 60, 20, 80]]]) if Path(name).stem > "08" else boxes))
+    return ImageRecords(records)
 
 
 class RedDetector:

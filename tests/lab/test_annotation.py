@@ -35,8 +35,8 @@ from ficgan.cli.people import annotate
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.lab.annotation import SPOILS, BatchRules, read_key, spoil, write_pages
 from ficgan.lab.annotation.boxes import (
-    Record,
-    Records,
+    ImageRecord,
+    ImageRecords,
     changes,
     detect_set,
     distinct,
@@ -99,8 +99,8 @@ def test_merging_takes_medians_and_covers_what_is_divided() -> None:
 
 def test_records_go_through_a_file_and_into_the_study(tmp_path: Path) -> None:
     images, path = write_images(tmp_path, 4), tmp_path / "a.json"
-    record = Record("lynx/01.png", rows(FACES[0], FACES[1]), (0.9, 0.25), {"width": 120, "label": 'ly"nx'})
-    write_records(path, [record, Record("maypole/02.png", rows())])
+    record = ImageRecord("lynx/01.png", rows(FACES[0], FACES[1]), (0.9, 0.25), {"width": 120, "label": 'ly"nx'})
+    write_records(path, [record, ImageRecord("maypole/02.png", rows())])
     read = read_records(path)
     assert list(read) == ["lynx/01.png", "maypole/02.png"] and read["lynx/01.png"].scores == (0.9, 0.25)
     np.testing.assert_array_equal(read["lynx/01.png"].boxes, record.boxes)
@@ -228,7 +228,7 @@ def test_pictures_carry_no_metadata_are_upright_and_damaged_ones_are_named(tmp_p
     exif[0x0112], exif[0x010E] = 6, "secret place"
     Image.new("RGB", (60, 40)).save(folder / "a.jpg", exif=exif, comment=b"secret name")
     (folder / "b.png").write_bytes(b"no picture")
-    key, failed = write_pages(tmp_path / "o", listed(folder), Records([]), [], BatchRules(gold=0), side=30)
+    key, failed = write_pages(tmp_path / "o", listed(folder), ImageRecords([]), [], BatchRules(gold=0), side=30)
     (image,) = key.batches[0].images
     assert (image.width, image.height) == (40, 60) and len(failed) == 1 and key.verified == ()
     page = Page((tmp_path / "o" / "pages" / "batch-0001.html").read_text())
@@ -256,7 +256,7 @@ def test_careful_work_becomes_the_truth_and_every_change_is_logged(tmp_path: Pat
 
 def test_what_nobody_touches_stays_as_the_detector_had_it(tmp_path: Path) -> None:
     images = write_images(tmp_path, 3)
-    found = Records(Record(name, rows([1.07, 2.26, 30.34, 40.49])) for name in truth_of(images))
+    found = ImageRecords(ImageRecord(name, rows([1.07, 2.26, 30.34, 40.49])) for name in truth_of(images))
     key, _ = write_pages(tmp_path / "o", listed(images), found, [], BatchRules(gold=0))
     for files in ([hand_in(tmp_path / "a.json", key.batches[0], lambda image: image.shown)], []):
         done = collect(key, files)
@@ -344,8 +344,10 @@ def test_bad_exports_are_refused_by_name(spoiled: Any, tmp_path: Path) -> None:
 def test_counts_before_and_after_are_those_of_table_1() -> None:
     face, far = [0, 0, 10, 10], [50, 50, 60, 60]
 
-    def records(**found: Any) -> Records:
-        return Records(Record(f"{'maypole' if name == 'c' else 'lynx'}/{name}.jpg", one) for name, one in found.items())
+    def records(**found: Any) -> ImageRecords:
+        return ImageRecords(
+            ImageRecord(f"{'maypole' if name == 'c' else 'lynx'}/{name}.jpg", one) for name, one in found.items()
+        )
 
     truth = records(a=rows(), b=rows(face), c=rows(face, far))
     before = records(a=rows(far), b=rows(face, far), c=rows(far), d=rows(face))
@@ -364,7 +366,7 @@ def test_counts_before_and_after_are_those_of_table_1() -> None:
     strict = score_annotations(truth, {"before": before, "after": after}, overlap=0.51)
     assert strict["all"]["after"]["fp"] == 1 and strict["all"]["after"]["fn"] == 2
     assert "9, 1; 0, 0" in score_text(score)
-    for bad in ((truth, {"before": Records([])}), (Records([]), {"before": before})):
+    for bad in ((truth, {"before": ImageRecords([])}), (ImageRecords([]), {"before": before})):
         with pytest.raises(FicganError):
             score_annotations(*bad)
 
@@ -411,7 +413,7 @@ def test_the_commands_refuse_in_one_sentence(tmp_path: Path) -> None:
     images = write_images(tmp_path, 3)
     boxes, other = tmp_path / "b.json", tmp_path / "o.json"
     write_records(boxes, truth_of(images).values())
-    write_records(other, [Record("somewhere/else.png", rows())])
+    write_records(other, [ImageRecord("somewhere/else.png", rows())])
     for wanted, words in (
         (2, ("page", images, boxes, "-o", tmp_path / "p")),
         (3, ("page", images, other, "-o", tmp_path / "p", "--gold-count", 0)),

@@ -22,7 +22,7 @@ from ficgan.anonymizers import generator
 from ficgan.data.dataset import Blob, decode_rgb
 from ficgan.errors import InputError, UsageError
 from ficgan.faces.detection import overlaps
-from ficgan.lab.annotation.boxes import OVERLAP, Boxes, Record, Records, errors, have_area
+from ficgan.lab.annotation.boxes import OVERLAP, Boxes, ImageRecord, ImageRecords, errors, have_area
 from ficgan.lab.pages import data_url, fill_page, new_folder, page_template, read_checked, write_file, write_json
 from ficgan.lab.run import Progress
 
@@ -114,8 +114,8 @@ def read_key(path: Path) -> AnnotationKey:
 def write_pages(
     folder: Path,
     blobs: Sequence[Blob],
-    detected: Records,
-    gold: Sequence[tuple[Blob, Record]],
+    detected: ImageRecords,
+    gold: Sequence[tuple[Blob, ImageRecord]],
     rules: BatchRules,
     *,
     own_gold: bool = True,
@@ -159,7 +159,7 @@ def write_pages(
         except InputError as error:
             failed.append(str(error))
         else:
-            record = detected.find(blob.name) or Record(blob.name, np.empty((0, 4)))
+            record = detected.find(blob.name) or ImageRecord(blob.name, np.empty((0, 4)))
             waiting.append((_image(record, picture, _inside(record.boxes, picture), blob.name), picture))
         if len(waiting) == rules.size - rules.gold:
             close()
@@ -175,7 +175,7 @@ def write_pages(
 
 
 def _batch(
-    number: int, work: list[tuple[BatchImage, Image.Image]], gold: Sequence[tuple[Blob, Record]], rules: BatchRules
+    number: int, work: list[tuple[BatchImage, Image.Image]], gold: Sequence[tuple[Blob, ImageRecord]], rules: BatchRules
 ) -> tuple[Batch, list[Image.Image]]:
     rng = generator(rules.seed, "gold", number)
     chosen: list[int] = rng.choice(len(gold), rules.gold, replace=False).tolist() if rules.gold else []
@@ -194,7 +194,7 @@ def _batch(
     return Batch(digest, f"Batch {number}", tuple(named)), [picture for _, picture in mixed]
 
 
-def _image(record: Record, picture: Image.Image, shown: Boxes, name: str) -> BatchImage:
+def _image(record: ImageRecord, picture: Image.Image, shown: Boxes, name: str) -> BatchImage:
     more = {key: record.more[key] for key in ("label", "split") if key in record.more}
     return BatchImage("", name, picture.width, picture.height, shown.tolist(), more=more)
 

@@ -92,7 +92,7 @@ _NAMES, _BOXES, _EDGES = ("file", "url", "path", "name"), ("bboxes", "faces", "b
 
 
 @dataclass(frozen=True, eq=False)
-class Record:
+class ImageRecord:
     name: str  # relative to its folder or archive
     boxes: Boxes  # pixels of the upright image
     scores: tuple[float, ...] | None = None  # the detector's, one a box; None where nobody gave any
@@ -112,10 +112,10 @@ class Record:
         return str(self.more.get("label") or PurePosixPath(self.name).parent.name)
 
 
-class Records(dict[str, Record]):
+class ImageRecords(dict[str, ImageRecord]):
     """Records by the name of their image; found also where a record's name lacks the suffix or the class folder."""
 
-    def __init__(self, records: Iterable[Record]) -> None:
+    def __init__(self, records: Iterable[ImageRecord]) -> None:
         super().__init__()
         self._bare: dict[str, str] = {}
         for record in records:
@@ -124,7 +124,7 @@ class Records(dict[str, Record]):
             self[record.name] = record
             self._bare.setdefault(str(PurePosixPath(record.name).with_suffix("")), record.name)
 
-    def find(self, name: str) -> Record | None:
+    def find(self, name: str) -> ImageRecord | None:
         """The record of an image, or None; "val/x" stands for "val/n01440764/x.JPEG" as in the released file."""
         bare = PurePosixPath(name).with_suffix("")
         keys = (str(bare), f"{bare.parts[0]}/{bare.name}") if len(bare.parts) > 2 else (str(bare),)
@@ -132,17 +132,17 @@ class Records(dict[str, Record]):
         return None if known is None else self[known]
 
 
-def read_records(path: Path) -> Records:
+def read_records(path: Path) -> ImageRecords:
     """Annotations from a file: a list of records, an object of image names and lists of boxes, or a CSV of images."""
     raw = _csv_rows(path) if path.suffix.lower() == ".csv" else read_json(path)
     if isinstance(raw, dict):
         raw = [{"file": name, "bboxes": boxes} for name, boxes in raw.items()]
     if not isinstance(raw, list) or not all(isinstance(row, dict) for row in raw):
         raise InputError(f"{path} holds no list of records; each needs the name of an image and its boxes")
-    return Records(_record(row, number, path) for number, row in enumerate(raw, 1))
+    return ImageRecords(_record(row, number, path) for number, row in enumerate(raw, 1))
 
 
-def write_records(path: Path, records: Iterable[Record]) -> None:
+def write_records(path: Path, records: Iterable[ImageRecord]) -> None:
     """Write annotations, whole or not at all; a file of this name is replaced."""
     rows = ",\n".join(json.dumps(record.to_json(), ensure_ascii=False, allow_nan=False) for record in records)
     write_file(path, f"[\n{rows}\n]\n")
@@ -167,7 +167,7 @@ def have_area(boxes: Boxes) -> NDArray[np.bool_]:
     return (boxes[:, 0] < boxes[:, 2]) & (boxes[:, 1] < boxes[:, 3])
 
 
-def _record(row: dict[str, Any], number: int, path: Path) -> Record:
+def _record(row: dict[str, Any], number: int, path: Path) -> ImageRecord:
     key = next((key for key in _NAMES if isinstance(row.get(key), str) and row[key]), None)
     if key is None:
         raise InputError(f"record {number} of {path} names no image; it needs one of {', '.join(_NAMES)}")
@@ -178,7 +178,7 @@ def _record(row: dict[str, Any], number: int, path: Path) -> Record:
     scored = bool(len(raw)) and all(isinstance(box, dict) and isinstance(box.get("score"), int | float) for box in raw)
     scores = tuple(float(box["score"]) for box, kept in zip(raw, full, strict=True) if kept) if scored else None
     more = {k: v for k, v in row.items() if k not in (key, faces)}
-    return Record(name, boxes[full], scores, more, int((~full).sum()))
+    return ImageRecord(name, boxes[full], scores, more, int((~full).sum()))
 
 
 def _csv_rows(path: Path) -> list[dict[str, str]]:
@@ -201,7 +201,7 @@ def listed(images: Path) -> list[Blob]:
 class DetectedSet:
     """Records of the images that could be read, sentences about the others, and how many were read in another run."""
 
-    records: list[Record] = field(default_factory=list)
+    records: list[ImageRecord] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     resumed: int = 0
 
@@ -243,12 +243,12 @@ def detect_set(images: Path, out: Path, detector: FaceDetector, *, progress: Pro
     return done
 
 
-def _detect(blob: Blob, detector: FaceDetector, made_by: dict[str, Any]) -> Record:
+def _detect(blob: Blob, detector: FaceDetector, made_by: dict[str, Any]) -> ImageRecord:
     image = np.array(decode_rgb(blob))
     faces = detector.detect(image)
     boxes = np.array([face.box for face in faces], np.float64).reshape(-1, 4)
     more = {"width": image.shape[1], "height": image.shape[0], **made_by}
-    return Record(blob.name, boxes, tuple(float(face.score) for face in faces), more)
+    return ImageRecord(blob.name, boxes, tuple(float(face.score) for face in faces), more)
 
 
 def _resumed(part: Path, made_by: dict[str, Any]) -> dict[tuple[str, int], dict[str, Any]]:

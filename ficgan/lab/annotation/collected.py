@@ -20,8 +20,8 @@ from ficgan.lab.annotation import EXPORT_SCHEMA, AnnotationKey, Batch, BoxRows
 from ficgan.lab.annotation.boxes import (
     OVERLAP,
     Boxes,
-    Record,
-    Records,
+    ImageRecord,
+    ImageRecords,
     box_rows,
     changes,
     distinct,
@@ -63,7 +63,7 @@ class Collected:
         unseen: names of images that nobody looked at.
     """
 
-    records: list[Record] = field(default_factory=list)
+    records: list[ImageRecord] = field(default_factory=list)
     accepted: list[BatchExport] = field(default_factory=list)
     refused: list[tuple[str, str]] = field(default_factory=list)
     log: list[dict[str, Any]] = field(default_factory=list)
@@ -112,7 +112,9 @@ def collect(key: AnnotationKey, paths: Sequence[Path], *, union: bool = False) -
         _finish(out, batch, by_batch[batch.id], key.rules.overlap, union)
     for row in key.verified:
         more = {name: value for name, value in row.items() if name not in ("file", "bboxes")}
-        out.records.append(Record(row["file"], box_rows(row["bboxes"], "the key"), None, {**more, "verified": True}))
+        out.records.append(
+            ImageRecord(row["file"], box_rows(row["bboxes"], "the key"), None, {**more, "verified": True})
+        )
     out.records.sort(key=lambda record: record.name)
     return out
 
@@ -166,7 +168,7 @@ def _finish(out: Collected, batch: Batch, exports: Sequence[BatchExport], least:
         if not drawn:
             out.unseen.append(image.name)
         more = {**image.more, "width": image.width, "height": image.height, "workers": len(drawn)}
-        out.records.append(Record(image.name, boxes, None, more | ({"votes": voters} if len(drawn) > 1 else {})))
+        out.records.append(ImageRecord(image.name, boxes, None, more | ({"votes": voters} if len(drawn) > 1 else {})))
     if len(exports) < 2:
         return
     matched, others, shared = 0, 0, list[float]()
@@ -185,7 +187,11 @@ def _finish(out: Collected, batch: Batch, exports: Sequence[BatchExport], least:
 
 
 def score_annotations(
-    truth: Records, lists: Mapping[str, Records], *, overlap: float = OVERLAP, names: Mapping[str, str] | None = None
+    truth: ImageRecords,
+    lists: Mapping[str, ImageRecords],
+    *,
+    overlap: float = OVERLAP,
+    names: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Count errors against verified faces, in groups of their category (label, else folder).
 
@@ -201,11 +207,11 @@ def score_annotations(
     """
     if not truth or not lists or not 0 < overlap <= 1:
         raise UsageError("scoring needs verified images, boxes to judge, and an overlap above 0 and at most 1")
-    groups: dict[str, list[Record]] = defaultdict(list)
+    groups: dict[str, list[ImageRecord]] = defaultdict(list)
     for record in truth.values():
         groups[record.category].append(record)
 
-    def row(category: str, records: Sequence[Record], published: Sequence[float] | None) -> dict[str, Any]:
+    def row(category: str, records: Sequence[ImageRecord], published: Sequence[float] | None) -> dict[str, Any]:
         faces = sum(len(record.boxes) for record in records)
         out: dict[str, Any] = {"category": category or "–", "images": len(records), "faces": faces}
         out["published"] = dict(zip(("fp_a", "fp_h", "fn_a", "fn_h"), published, strict=True)) if published else None

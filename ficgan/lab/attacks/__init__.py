@@ -3,9 +3,9 @@
 from ficgan.lab.attacks.base import (
     REVERSERS,
     ExternalRestorer,
-    Identity,
     Knowledge,
     MeanFace,
+    NothingDone,
     Pairs,
     Reverser,
     ReverserTraits,
@@ -13,24 +13,24 @@ from ficgan.lab.attacks.base import (
 from ficgan.lab.attacks.deconvolution import NormSparsity, RichardsonLucy, Wiener, WienerBlind
 from ficgan.lab.attacks.inversion import KeyedInverse, KSameSubtraction, LearnPermutation, Ridge, another_key
 from ficgan.lab.attacks.learned import AutoEncoder, Learned, Pix2Pix, ThesisAutoEncoder, Trained, load_attacker
-from ficgan.lab.attacks.restoration import Bicubic, InterpolateGrey, Linear, Wavelet
+from ficgan.lab.attacks.restoration import BicubicResampling, InterpolateGrey, LinearResampling, Wavelet
 from ficgan.lab.attacks.revelio import Revelio
 
 __all__ = [
     "REVERSERS",
     "AutoEncoder",
-    "Bicubic",
+    "BicubicResampling",
     "ExternalRestorer",
-    "Identity",
     "InterpolateGrey",
     "KSameSubtraction",
     "KeyedInverse",
     "Knowledge",
     "LearnPermutation",
     "Learned",
-    "Linear",
+    "LinearResampling",
     "MeanFace",
     "NormSparsity",
+    "NothingDone",
     "Pairs",
     "Pix2Pix",
     "Revelio",

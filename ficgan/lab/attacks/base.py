@@ -94,7 +94,7 @@ REVERSERS: Registry[Reverser] = Registry("attacker")
 
 @REVERSERS.add
 @dataclass(frozen=True)
-class Identity(Reverser):
+class NothingDone(Reverser):
     """The anonymised face as it is: naive recognition."""
 
     name: ClassVar[str] = "identity"

@@ -61,7 +61,7 @@ def _resampling_traits(title: str) -> ReverserTraits:
 
 @REVERSERS.add
 @dataclass(frozen=True)
-class Linear(_Resampling):
+class LinearResampling(_Resampling):
     """See `_Resampling`. Source: Fantômas, §6.2.1."""
 
     name: ClassVar[str] = "linear"
@@ -71,7 +71,7 @@ class Linear(_Resampling):
 
 @REVERSERS.add
 @dataclass(frozen=True)
-class Bicubic(_Resampling):
+class BicubicResampling(_Resampling):
     """See `_Resampling`. Source: Fantômas, §6.2.1."""
 
     name: ClassVar[str] = "bicubic"

@@ -182,29 +182,26 @@ def per_cent(spread: Row | None, signed: bool = False) -> str:
 
 
 def _table(title: str, rows: list[Row]) -> Row:
-    return {"title": title, "columns": list(dict.fromkeys(key for row in rows for key in row)), "rows": rows}
+    columns = dict.fromkeys(key for row in rows for key in row)
+    return {"title": title, "rows": [{column: row.get(column, "–") for column in columns} for row in rows]}
 
 
 def _faces_table(scenes: Scenes) -> Row:
-    counts: dict[str, list[int]] = {}
-    for scene in scenes.items:
-        counts.setdefault(scenes.classes[scene.label], []).append(len(scene.boxes))
-    share = {title: sum(count > 0 for count in found) / len(found) for title, found in counts.items()}
-    counts = {title: counts[title] for title in sorted(counts, key=lambda title: (-share[title], title))}
-    counts["all"] = [count for found in counts.values() for count in found]
-    return _table(
-        "Images with faces (as Table 2)",
-        [
-            {
-                "class": title,
-                "images": len(found),
-                "with faces (%)": round(100 * sum(count > 0 for count in found) / len(found), 2),
-                "faces": sum(found),
-            }
-            for title, found in counts.items()
-            if found
-        ],
-    )
+    counts = {title: scenes.counts[scenes.labels == label] for label, title in enumerate(scenes.classes)}
+    known = [title for title in counts if len(counts[title])]
+    known.sort(key=lambda title: (-float((counts[title] > 0).mean()), title))
+    every = {title: counts[title] for title in known} | {"all": scenes.counts}
+    rows = [
+        {
+            "class": title,
+            "images": len(found),
+            "with faces (%)": round(100 * float((found > 0).mean()), 2),
+            "faces": int(found.sum()),
+        }
+        for title, found in every.items()
+        if len(found)
+    ]
+    return _table("Images with faces (as Table 2)", rows)
 
 
 def _accuracy_table(grid: list[Row], drops: list[Row]) -> Row:
@@ -250,15 +247,7 @@ def run_obfuscation(
 
 def obfuscation_tables(study: StudyResult) -> list[Row]:
     """The study's tables, then its averages and correlations with the published ones beside them."""
-    tables = [
-        {
-            "title": one["title"],
-            "note": "Per cent; ± standard error over seeds.",
-            "rows": [{column: row.get(column, "–") for column in one["columns"]} for row in one["rows"]],
-        }
-        for one in study.tables
-        if one["rows"]
-    ]
+    tables = [{**one, "note": "Per cent; ± standard error over seeds."} for one in study.tables if one["rows"]]
     rows = []
     for title, printed in PUBLISHED["drops"].items():
         kind, *rest = title.split()

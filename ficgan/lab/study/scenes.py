@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from ficgan.anonymizers import generator
 from ficgan.data.dataset import Blob, decode_rgb
 from ficgan.errors import InputError, UsageError
-from ficgan.lab.annotation.boxes import Record, Records, box_rows, have_area, listed, read_records
+from ficgan.lab.annotation.boxes import ImageRecord, ImageRecords, box_rows, have_area, listed, read_records
 from ficgan.yaml_settings import check, override, read_tree
 
 Variant = Literal["original", "blurred", "overlaid", "red", "green", "blue", "mean"]
@@ -164,8 +164,13 @@ class Scenes:
         return np.array([scene.label for scene in self.items], np.int64)
 
     @property
+    def counts(self) -> NDArray[np.int64]:
+        """[N] faces in each image."""
+        return np.array([len(scene.boxes) for scene in self.items], np.int64)
+
+    @property
     def faced(self) -> NDArray[np.bool_]:
-        return np.array([len(scene.boxes) > 0 for scene in self.items], bool)
+        return self.counts > 0
 
     @property
     def fingerprint(self) -> str:
@@ -207,13 +212,13 @@ def open_scenes(path: Path | str, annotations: Path | str | None = None, objects
     "y1"} or [x0, y0, x1, y1] in pixels; and optional `label`, `split`, `objects`; or a CSV with file, label, split.
     Class and split default to folders. `objects` is a folder of PASCAL-VOC XML files.
     """
-    records = Records([]) if annotations is None else read_records(Path(annotations))
+    records = ImageRecords([]) if annotations is None else read_records(Path(annotations))
     xml = {file.stem: file for file in Path(objects).rglob("*.xml")} if objects is not None else {}
     found, matched, empty = [], 0, 0
     for blob in listed(Path(path)):
         record = records.find(blob.name)
         matched += record is not None
-        record = record or Record(blob.name, np.zeros((0, 4)))
+        record = record or ImageRecord(blob.name, np.zeros((0, 4)))
         empty += record.without_area
         folders = PurePosixPath(blob.name).parts[:-1]
         label = record.more.get("label") or (folders[-1] if folders else None)
