@@ -23,35 +23,16 @@ EXTRAS = {
     "heif": ("pillow_heif",),
     "dlib": ("dlib", "face_recognition_models"),
     "insightface": ("insightface",),
-}
-"""Extra → the modules that it brings."""
+}  # extra → the modules that it brings
 # opencv-python, which insightface asks for, needs libraries of a desktop; its headless build does not.
 OPENCV_REMEDY = "pip install --force-reinstall --no-deps opencv-python-headless"
 GRAPHICS_LIBRARIES = ("libGL", "libgthread", "libglib", "libxcb", "libSM", "libXext")
-
-# Distribution, module, and whether replacing faces in a photo needs it (the rest is for training and measuring).
-LIBRARIES = (
-    ("torch", "torch", False),
-    ("torchvision", "torchvision", False),
-    ("numpy", "numpy", True),
-    ("scipy", "scipy", False),
-    ("opencv-python-headless", "cv2", True),
-    ("pillow", "PIL", True),
-    ("pillow-heif", "pillow_heif", False),
-    ("pydantic", "pydantic", True),
-    ("safetensors", "safetensors", True),
-    ("onnxruntime", "onnxruntime", True),
-    ("av", "av", True),
-    ("dlib-bin", "dlib", False),
-    ("insightface", "insightface", False),
-    ("kornia", "kornia", False),
-    ("onnx", "onnx", False),
-    ("onnx2torch", "onnx2torch", False),
-    ("tensorboard", "tensorboard", False),
-)
+# Modules that replacing faces needs, and those that only training and measuring need.
+NEEDED = ("numpy", "cv2", "PIL", "pydantic", "safetensors", "onnxruntime", "av")
+OPTIONAL = ("torch", "torchvision", "scipy", "pillow_heif", "dlib", "insightface", "kornia", "onnx", "onnx2torch")
+DISTRIBUTIONS = {"cv2": "opencv-python-headless", "PIL": "pillow", "pillow_heif": "pillow-heif", "dlib": "dlib-bin"}
 RECOGNIZERS = ("dlib", "insightface")
-EMBEDDED = ("model", "bank", "mesh", "gate", "detector", "check", "kind")
-"""Roles of the embedded files."""
+EMBEDDED = ("model", "bank", "mesh", "gate", "detector", "check", "kind")  # roles of the embedded files
 
 
 @dataclass(frozen=True)
@@ -138,10 +119,9 @@ def _versions() -> Iterator[Finding]:
 
 
 def _libraries() -> Iterator[Finding]:
-    for distribution, module, required in LIBRARIES:
-        yield _library(distribution, module, required)
-        if module == "torchvision":
-            yield _pair()
+    for module in (*NEEDED, *OPTIONAL):
+        yield _library(DISTRIBUTIONS.get(module, module), module, module in NEEDED)
+    yield _pair()
 
 
 def _library(distribution: str, module: str, required: bool) -> Finding:
@@ -190,9 +170,7 @@ def _pair() -> Finding:
 
 
 def _devices() -> Iterator[Finding]:
-    model, flags = _cpu()
-    special = [flag for flag in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if flag in flags]
-    yield Finding("CPU", True, f"{model}, {cpus()} cores, {', '.join(special) or 'no vector extensions known'}")
+    yield Finding("CPU", True, f"{platform.machine()}, {cpus()} cores")
     yield _onnx_providers()
     if find_spec("torch") is None:
         return
@@ -205,31 +183,16 @@ def _devices() -> Iterator[Finding]:
         yield Finding("CUDA", True, f"none ({reason}); everything runs on the CPU")
         return
     for index in range(torch.cuda.device_count()):
-        yield _gpu(index)
-
-
-def _cpu() -> tuple[str, set[str]]:
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return platform.processor() or "unknown processor", set()
-    entries = (line.partition(":") for line in text.splitlines())
-    facts = {key.strip(): value.strip() for key, colon, value in entries if colon}
-    return facts.get("model name", platform.machine()), set(facts.get("flags", "").split())
-
-
-def _gpu(index: int) -> Finding:
-    import torch
-
-    properties = torch.cuda.get_device_properties(index)
-    name, memory = f"cuda:{index}", properties.total_memory / 2**30
-    detail = f"{properties.name}, {memory:.0f} GiB, capability {properties.major}.{properties.minor}"
-    try:
-        torch.ones(1, device=name).add_(1).item()
-    except Exception as error:
-        remedy = "use --device cpu, or install a torch that is built for this GPU"
-        return Finding(name, False, f"{detail}, but does not compute ({_reason(error)})", remedy)
-    return Finding(name, True, detail)
+        name, properties = f"cuda:{index}", torch.cuda.get_device_properties(index)
+        memory, capability = properties.total_memory / 2**30, f"{properties.major}.{properties.minor}"
+        detail = f"{properties.name}, {memory:.0f} GiB, capability {capability}"
+        try:
+            torch.ones(1, device=name).add_(1).item()
+        except Exception as error:
+            remedy = "use --device cpu, or install a torch that is built for this GPU"
+            yield Finding(name, False, f"{detail}, but does not compute ({_reason(error)})", remedy)
+        else:
+            yield Finding(name, True, detail)
 
 
 def _onnx_providers() -> Finding:
@@ -238,17 +201,15 @@ def _onnx_providers() -> Finding:
 
     from ficgan import pretrained
 
-    try:
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4
-        offered = [name for name in onnxruntime.get_available_providers() if "Azure" not in name]
-        session = onnxruntime.InferenceSession(str(pretrained.path("mesh")), options, providers=offered)
-    except Exception as error:
-        return Finding("onnxruntime", False, _reason(error), "pip install --force-reinstall onnxruntime")
-    real = session.get_providers()
-    failed = [name for name in offered if name not in real]
-    detail = f"runs on {', '.join(real)}" + (f"; advertised but not loaded: {', '.join(failed)}" if failed else "")
-    return Finding("onnxruntime", not failed, detail, "see onnxruntime's CUDA and cuDNN requirements" if failed else "")
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    offered = [name for name in onnxruntime.get_available_providers() if "Azure" not in name]
+    session = onnxruntime.InferenceSession(str(pretrained.path("mesh")), options, providers=offered)
+    failed = [name for name in offered if name not in session.get_providers()]
+    if not failed:
+        return Finding("onnxruntime", True, f"runs on {', '.join(offered)}")
+    detail = f"does not load {', '.join(failed)}, which it advertises"
+    return Finding("onnxruntime", False, detail, "see onnxruntime's CUDA and cuDNN requirements")
 
 
 def _ops() -> Iterator[Finding]:
@@ -262,62 +223,44 @@ def _ops() -> Iterator[Finding]:
     except Exception as error:
         yield Finding("back end", False, _reason(error), "unset FICGAN_OPS")
         return
-    explained = {"native": "compiled", "ref": "reference in plain torch, works everywhere"}
-    yield Finding("back end", True, f"{name} ({explained.get(name, 'unknown')})")
+    yield Finding("back end", True, {"native": "native (compiled)", "ref": "ref (plain torch, works everywhere)"}[name])
 
 
 def _detectors() -> Iterator[Finding]:
     from ficgan.faces import DETECTORS, get_detector
 
-    yield from _back_ends(get_detector, tuple(DETECTORS), "a face detector")
+    yield from _back_ends(get_detector, tuple(DETECTORS))
 
 
 def _recognizers() -> Iterator[Finding]:
     from ficgan.faces import get_recognizer
 
-    yield from _back_ends(get_recognizer, RECOGNIZERS, "a face recogniser")
+    yield from _back_ends(get_recognizer, RECOGNIZERS)
 
 
-def _back_ends(get: Callable[[str], Any], names: tuple[str, ...], what: str) -> Iterator[Finding]:
-    for name in names:
+def _back_ends(get: Callable[[str], Any], names: tuple[str, ...]) -> Iterator[Finding]:
+    for name in (*names, "auto"):
         try:
-            detail = _where(get(name))
+            found = get(name)
         except Exception as error:
-            yield Finding(name, False, _reason(error))
+            yield Finding(name, False, _reason(error), "reinstall ficgan" if name == "auto" else "", name == "auto")
         else:
-            yield Finding(name, True, detail)
-    remedy = f"pip install --force-reinstall --no-deps ficgan brings {what}"
-    try:
-        yield Finding("auto", True, f"takes {get('auto').name}", required=True)
-    except Exception as error:
-        yield Finding("auto", False, _reason(error), remedy, required=True)
-
-
-def _where(back_end: object) -> str:
-    for attribute in ("path", "model_path"):
-        if value := getattr(back_end, attribute, None):
-            return str(value)
-    return "works"
+            where = f"takes {found.name}" if name == "auto" else str(getattr(found, "path", "works"))
+            yield Finding(name, True, where, required=name == "auto")
 
 
 def _pretrained() -> Iterator[Finding]:
     from ficgan import pretrained
 
-    try:
-        files = pretrained.manifest()["files"]
-    except FileNotFoundError:
-        files = None
-    roles = {entry["role"]: name for name, entry in (files or {}).items() if "role" in entry}
+    if not (pretrained.FOLDER / "manifest.json").is_file():
+        yield Finding("embedded files", False, f"no manifest in {pretrained.FOLDER}", "reinstall ficgan", True)
+        return
+    roles = {entry["role"]: name for name, entry in pretrained.manifest()["files"].items() if "role" in entry}
     for role in EMBEDDED:
         name = roles.get(role)
         wrong = "not in the manifest" if name is None else pretrained.check(name)
         where = str(pretrained.FOLDER / (name or "manifest.json"))
         # The mesh reads faces for every appearance model; a model comes with its bank.
         own = ", or name your own with --checkpoint and --bank" if role in ("model", "bank") else ""
-        remedy = "reinstall ficgan" + own
-        if files is None:
-            yield Finding(role, False, f"none in {pretrained.FOLDER}: it has no manifest", remedy, True)
-        elif wrong is None:
-            yield Finding(role, True, where, required=True)
-        else:
-            yield Finding(role, False, f"{wrong}: {where}", remedy, True)
+        detail = where if wrong is None else f"{wrong}: {where}"
+        yield Finding(role, wrong is None, detail, "" if wrong is None else f"reinstall ficgan{own}", True)

@@ -19,11 +19,11 @@ SOURCES = sorted(
 MAPPED = ("ops", "configs", "pretrained")
 
 # Room → the rooms it may import; itself always, `cli` whatever it likes, nobody `cli`.
-LEAVES = frozenset({"errors", "config", "device", "arrays", "registry", "yaml_settings", "files", "sandbox"})
+LEAVES = frozenset({"errors", "config", "device", "arrays", "registry", "yaml_settings", "files", "workers"})
 ALLOWED: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "files": frozenset({"errors"}),
-    "sandbox": frozenset({"errors"}),
+    "workers": frozenset({"errors"}),
     "device": frozenset({"errors"}),
     "registry": frozenset({"errors"}),
     "arrays": frozenset(),
@@ -57,7 +57,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     | {"anonymizers", "attacks", "models", "faces", "identity", "images", "policy", "deidentify", "data", "pretrained"}
     | {"configs", "verification", "pointcloud", "face_model", "frame_model", "frame", "records", "training"},
     "pointcloud": LEAVES | {"anonymizers", "images"},
-    "service": LEAVES | {"records", "policy"},
+    "service": LEAVES | {"records", "policy", "deidentify"},
     "bulk": LEAVES | {"images", "records", "deidentify", "faces", "video"},
     "records": LEAVES | {"deidentify", "images", "policy", "video"},
     "diagnosis": LEAVES | {"ops", "models", "faces", "pretrained"},
@@ -141,7 +141,7 @@ def target_room(name: str) -> str | None:
     if parts[0] != "ficgan" or len(parts) == 1:
         return None
     if parts[1] in ficgan._ROOMS:  # `from ficgan import Deidentifier` reaches the room behind the public name
-        return _room(ficgan._ROOMS[parts[1]].split(".")[1:])
+        return _room([ficgan._ROOMS[parts[1]]])
     return None if parts[1].startswith("__") else _room(parts[1:])
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, Self, TypeV
 
 import click
 
-from ficgan.errors import INTERRUPTED, FicganError, last_resort, memory_ran_out, noticing
+from ficgan.errors import INTERRUPTED, FicganError, memory_ran_out
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -117,16 +117,11 @@ def _sigterm_interrupts() -> Iterator[None]:
     def on_sigterm(signum: int, frame: object) -> NoReturn:
         raise Terminated
 
-    own = {signal.SIGTERM: noticing(on_sigterm)}
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        own[signal.SIGINT] = noticing(signal.default_int_handler)
-    previous = {number: signal.signal(number, handler) for number, handler in own.items()}
+    previous = signal.signal(signal.SIGTERM, on_sigterm)
     try:
-        with last_resort():
-            yield
+        yield
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, previous if previous is not None else signal.SIG_DFL)
 
 
 def _fail(message: str, code: int) -> NoReturn:

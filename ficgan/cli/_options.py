@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from ficgan import sandbox
 from ficgan.cli._shared import KIND, Box, Direction, Diversity, Finite, KindParts, Mode, Pair, Seconds
 from ficgan.device import PRECISIONS
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.images import MAX_PIXELS, READABLE_SUFFIXES
+from ficgan.workers import SUPPORTED
 
 if TYPE_CHECKING:
     import numpy as np
@@ -277,23 +277,12 @@ MODEL: tuple[Any, ...] = (
 """The networks and the limits of the machine."""
 
 
-def _sandbox(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted:
-        ctx.with_resource(sandbox.used())
-
-
-def sandboxed(*, usual: bool) -> tuple[Any, ...]:
-    """Where photos and films are decoded; `usual`: whether in a child unless told otherwise."""
-    return (
-        click.option(
-            "--sandbox/--no-sandbox",
-            default=usual and sandbox.SUPPORTED,
-            show_default=True,
-            expose_value=False,
-            callback=_sandbox,
-            help="Decode photos and films in a child process with limits; for files of strangers.",
-        ),
-    )
+SANDBOX = click.option(
+    "--sandbox/--no-sandbox",
+    default=SUPPORTED,
+    show_default=True,
+    help="Hold the processes that work on files to limits: memory, time, no network, no writing elsewhere.",
+)
 
 
 VIDEO_SEARCH: tuple[Any, ...] = (

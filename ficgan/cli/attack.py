@@ -350,7 +350,7 @@ def guess_all(
     from ficgan.anonymizers import Faces
     from ficgan.files import atomic_write
     from ficgan.images import read_image
-    from ficgan.lab.stored import png
+    from ficgan.lab.pages import png
 
     faces = written = failed = 0
     for number, (path, name) in enumerate(plan):

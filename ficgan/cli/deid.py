@@ -109,7 +109,7 @@ def make_engine(**settings: Any) -> Any:
     type=click.Path(),
     help="Films: keep the analysis here, for review and `ficgan render`; it holds source faces.",
 )
-@options(opts.sandboxed(usual=False), opts.MODEL, TALK)
+@options(opts.MODEL, TALK)
 @click.version_option(__version__, prog_name="ficgan-deid")
 @handle_errors
 def deid(inputs: tuple[str, ...], out: str | None, **given: Any) -> None:

@@ -53,12 +53,11 @@ def scenarios() -> Catalogue:
 
 
 def metrics() -> Catalogue:
-    from ficgan.lab.metrics.privacy import PRIVACY
-    from ficgan.lab.metrics.utility import UTILITY
-    from ficgan.lab.reversal import RETRIEVAL, REVERSAL
+    from ficgan.lab.metrics import METRICS
 
-    for metric in (*PRIVACY, *REVERSAL, *RETRIEVAL, *UTILITY):
-        yield metric.name, f"{metric.title} ({metric.kind}; {metric.better} is better)"
+    for kind, some in METRICS.items():
+        for metric in some.values():
+            yield metric.name, f"{metric.title} ({kind}; {metric.better} is better)"
 
 
 def configurations(kind: str = "eval") -> Catalogue:
@@ -165,13 +164,8 @@ def _matrix(
 @evaluate.command()
 @click.argument("results", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
 @shared.output("[default: beside it]", required=False)
-@click.option(
-    "--sidecars",
-    type=click.Path(path_type=Path, exists=True),
-    help="Folder of side-car files of ficgan deid: the report gives their account, too.",
-)
 @handle_errors
-def report(results: tuple[Path, ...], out: Path | None, sidecars: Path | None) -> None:
+def report(results: tuple[Path, ...], out: Path | None) -> None:
     """Make the report of finished evaluations: one self-contained page, plots as PNG and SVG, tables as CSV and JSON.
 
     RESULTS: results.json of a run, or its folder; several are laid side by side.
@@ -186,7 +180,7 @@ def report(results: tuple[Path, ...], out: Path | None, sidecars: Path | None) -
             raise InputError(f"{folder} holds no results.json; name the folder of an evaluation that has finished")
     read = [Results.read(path) for path in files]
     folder = out or files[0].parent
-    written = write_pages(merge(read), folder, sidecars=sidecars, pictures=[path.parent for path in files])
+    written = write_pages(merge(read), folder, pictures=[path.parent for path in files])
     click.echo(json.dumps({"report": [str(path.relative_to(folder)) for path in written]}))
 
 
@@ -439,7 +433,7 @@ def _ablation(text: str) -> tuple[str, str, str]:
 def _finish(
     results: Any, out: Path, tables: list[dict[str, Any]], draw: Callable[[], list[Path]] | None = None
 ) -> shared.Summary:
-    from ficgan.lab.stored import write_json
+    from ficgan.lab.pages import write_json
 
     results.write(out / "results.json")
     tree = {"title": results.title, "caveats": results.caveats, "tables": tables, "provenance": results.provenance}

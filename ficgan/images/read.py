@@ -11,7 +11,6 @@ import warnings
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import fields, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -21,10 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, UnidentifiedImageError
 
-from ficgan import sandbox
 from ficgan.errors import InputError
 from ficgan.images import MAX_PIXELS, heif
-from ficgan.images.colour import Pixels, colours_of, is_known, to_uint8
+from ficgan.images.colour import Pixels, colours_of, to_uint8
 from ficgan.images.icc import clean_icc
 from ficgan.images.photo import Photo, clean_exif, clean_xmp
 
@@ -68,8 +66,6 @@ def read_image(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS, da
     data = _read_bytes(path, max_pixels) if data is None else data
     if not data:
         raise InputError(f"{path}: empty file")
-    if sandbox.is_on():
-        return _read_in_child(path, data, max_pixels)
     if broken := _broken_png_chunk(data):
         raise InputError(f"{path}: damaged: the checksum of its {broken} does not match; restore it or save it again")
     with _limit_lock, warnings.catch_warnings(), _limits(max_pixels):
@@ -423,56 +419,3 @@ def _from_pil(image: Any) -> NDArray[Any]:
         raise InputError(f"A PIL image of mode {upright.mode} has no fixed range: convert it to 8 or 16 bits first.")
     grey = upright.mode in ("1", "L")
     return np.array(upright.convert("RGBA" if upright.has_transparency_data else "L" if grey else "RGB"))
-
-
-# -- a photo decoded in a child process: `main` is the child
-
-_BASE, _PIXEL = 1 << 30, 24
-"""Bytes of memory for a photo, and for each of its pixels: twice 16-bit RGBA, and a decoder's own."""
-
-
-def _read_in_child(path: Path, data: bytes, max_pixels: int) -> Photo:
-    """`read_image` in a process with limits; an InputError also where the photo does not keep within them."""
-    usual = sandbox.LIMITS
-    limits = replace(usual, memory=min(usual.memory, _BASE + _PIXEL * max_pixels))
-    child = sandbox.Child("ficgan.images.read", str(path), limits)
-    try:
-        answer, pixels = child.ask({"path": os.fspath(path), "max_pixels": max_pixels}, data, most=8 * max_pixels)
-        photo = sandbox.from_json(answer["photo"])
-        if pixels is None or pixels.shape[0] * pixels.shape[1] > max_pixels:
-            raise ValueError("no such picture")
-        pixels.flags.writeable = False
-        return _checked(Photo(path=path, pixels=pixels, **photo))
-    except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError):
-        raise InputError(f"{path}: its decoder gave no picture") from None
-    finally:
-        child.close()
-
-
-def _checked(photo: Photo) -> Photo:
-    """The photo, if all that the child says of it is of its kind; a ValueError else."""
-    channels = {"L": (), "LA": (2,), "RGB": (3,), "RGBA": (4,), "CMYK": (4,)}
-    blocks = (photo.icc, photo.exif, photo.xmp)
-    kinds = [
-        photo.mode in channels and photo.pixels.shape[2:] == channels[photo.mode] and photo.pixels.ndim >= 2,
-        isinstance(photo.format, str) and isinstance(photo.notes, tuple) and isinstance(photo.chunks, tuple),
-        all(block is None or isinstance(block, bytes) for block in blocks),
-        all(isinstance(note, str) for note in photo.notes),
-        all(isinstance(each, bytes) for chunk in photo.chunks for each in chunk) and {*map(len, photo.chunks)} <= {2},
-        photo.cicp is None or (isinstance(photo.cicp, tuple) and len(photo.cicp) == 2 and is_known(photo.cicp)),
-        isinstance(photo.options, dict) and all(isinstance(name, str) for name in photo.options),
-    ]
-    if not all(kinds):
-        raise ValueError("no such photo")
-    return photo
-
-
-def main() -> None:
-    """The child."""
-    server = sandbox.Server()
-    request, data = server.receive()
-    with server.step():
-        photo = read_image(request["path"], max_pixels=request["max_pixels"], data=data)
-        names = {field.name for field in fields(photo)} - {"path", "pixels"}
-        server.send({"photo": sandbox.to_json({name: getattr(photo, name) for name in names})}, photo.pixels)
-    server.receive()

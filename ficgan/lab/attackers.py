@@ -19,11 +19,11 @@ from ficgan.lab.attacks.learned import Learned, Trained, read_header
 from ficgan.lab.attacks.revelio import Rule, retrieve
 from ficgan.lab.attacks.training import WEIGHTS
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Rows, Subject, content, known
-from ficgan.lab.matrix_config import SCENARIOS, Attacker, Scenario, without_folder
+from ficgan.lab.matrix_config import SCENARIOS, Attacker, Scenario, public
 from ficgan.lab.readers import Embeddings
 from ficgan.lab.results import Trial
+from ficgan.lab.run import digest, fingerprint
 from ficgan.lab.sets import Prepared
-from ficgan.lab.stored import digest, fingerprint
 from ficgan.registry import parse_spec
 
 DRAWS = 8  # Anonymisations of one image that are averaged
@@ -329,8 +329,7 @@ def in_region(bench: Bench, rows: Rows, faces: Faces, change: Callable[[Faces], 
 
 def _shown(text: str) -> tuple[str, dict[str, str]]:
     name, given = parse_spec(text)
-    secret = {field.name for field, limits in REVERSERS[name].parameters() if limits["secret"]}
-    return name, {key: without_folder(value) for key, value in given.items() if key.replace("-", "_") not in secret}
+    return name, public(REVERSERS, name, given)
 
 
 def _spelled(name: str, given: dict[str, str]) -> str:

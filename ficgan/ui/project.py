@@ -234,15 +234,14 @@ class Review:
             self.touch(number)
             return item
 
-    def add_folder(self, files: Iterable[tuple[Path, Kind]]) -> None:
-        """Take files below the root; those that are known keep what was decided.
+    def add_folder(self, files: Iterable[tuple[str, bool]]) -> None:
+        """Take files below the root: place, and whether each is a film. Known ones keep what was decided.
 
         Nothing is written yet, so thousands of files cost nothing.
         """
-        assert self.root is not None
         with self.lock:
-            for path, kind in files:
-                place = path.relative_to(self.root).as_posix()
+            for place, film in files:
+                kind: Kind = "film" if film else "photo"
                 number = hashlib.sha256(os.fsencode(place)).hexdigest()[:10]
                 if number not in self._items:
                     self._items[number] = Item(id=number, kind=kind, name=place, place=place)

@@ -1,17 +1,12 @@
-"""What a moving picture is: properties, frames, how it is encoded, FFmpeg's names and colours; what a source is; and a
-source that decodes in a child process with limits, whose `main` is the child.
-
-Times, spans and sizes are checked on this side, as for every source; the child gives the raw pictures.
-"""
+"""What a moving picture is: properties, frames, how it is encoded, FFmpeg's names and colours; and what a source is."""
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -21,7 +16,6 @@ from urllib.parse import urlsplit, urlunsplit
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan import sandbox
 from ficgan.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,7 +28,6 @@ __all__ = [
     "Orientation",
     "RGBReader",
     "Raw",
-    "SandboxedSource",
     "VideoInfo",
     "VideoSource",
     "display_name",
@@ -442,137 +435,3 @@ class _Clock:
                     self._note("{} frames had the time of another or an earlier one and were moved behind it.")
         self._last = pts
         return pts
-
-
-_MOST = 1 << 28
-"""Pixels of a frame."""
-
-
-_NONSENSE = "its decoder told nonsense of it"
-_HDR10 = re.compile(r"((G|B|R|WP|L)\(\d{1,10},\d{1,10}\))*;(\d{1,10},\d{1,10})?", re.ASCII)
-_FRACTION = re.compile(r"\d{1,30}(/\d{1,30})?")
-
-
-def _info_of(about: Any) -> VideoInfo:
-    """What a child says of a film, if all of it is of its kind; else an error of any of several types."""
-    for name in ("time_base", "rate", "sample_aspect_ratio"):
-        if about[name] is not None and not _FRACTION.fullmatch(about[name]):
-            raise ValueError("no fraction")
-        about[name] = None if about[name] is None else Fraction(about[name])
-    info = VideoInfo(**about)
-    counts = (
-        info.width,
-        info.height,
-        info.colour_range,
-        info.colour_space,
-        info.colour_primaries,
-        info.colour_transfer,
-        info.rotation,
-        info.audio_streams,
-    )
-    kinds = [
-        all(isinstance(count, int) and 0 <= count < 1 << 32 for count in counts),
-        info.frames is None or (isinstance(info.frames, int) and abs(info.frames) < 1 << 62),
-        0 < info.width * info.height <= _MOST and info.time_base > 0 and info.sample_aspect_ratio > 0,
-        info.rate is None or info.rate > 0,
-        info.duration is None or math.isfinite(info.duration),
-        all(isinstance(text, str) for text in (info.pixel_format, info.codec, *info.notes)),
-        isinstance(info.notes, tuple),
-        info.fields in ("", "tff", "bff"),
-        _HDR10.fullmatch(f"{info.mastering_display};{info.light_level}"),  # these become options of an encoder
-    ]
-    if not all(kinds):
-        raise ValueError("no such film")
-    return info
-
-
-class SandboxedSource(VideoSource):
-    """What a child reads; `rate` is that of a sequence of images."""
-
-    def __init__(self, text: str, rate: float | Fraction | None) -> None:
-        limits = replace(sandbox.LIMITS, network=is_url(text))
-        self._child = sandbox.Child("ficgan.video.media", display_name(text), limits)
-        try:
-            given = None if rate is None else str(Fraction(rate).limit_denominator(100_000))
-            opened, _ = self._child.ask({"open": text, "rate": given})
-            info = _info_of(sandbox.from_json(opened["info"]))
-            path, name, live = Path(text) if opened["file"] else None, str(opened["name"]), bool(opened["live"])
-        except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError):
-            self.close()
-            raise InputError(f"{display_name(text)}: {_NONSENSE}") from None
-        except BaseException:
-            self.close()
-            raise
-        super().__init__(text if path is not None else name, info, path=path, live=live)
-        self._end: int | None = None
-
-    def _pictures(self) -> Iterator[Raw]:
-        self._child.ask({"begin": [self.start, self.end, self.quick]})
-        while True:
-            answer, _ = self._child.ask({"next": True})
-            times = [answer.get(name) for name in ("end", "pts", "duration")]
-            end, pts, duration = (value if isinstance(value, int) and abs(value) < 1 << 62 else None for value in times)
-            if "damage" in answer:
-                if not isinstance(answer["damage"], list):
-                    raise InputError(f"{self.name}: {_NONSENSE}")
-                self._damage.extend(str(sentence) for sentence in answer["damage"])
-                self._end = end
-                return
-            yield Raw(pts, duration, self._picture)
-
-    def _picture(self) -> NDArray[np.uint8]:
-        _, pixels = self._child.ask({"picture": True}, most=3 * _MOST)
-        if pixels is None or pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.dtype != np.uint8:
-            raise InputError(f"{self.name}: its decoder gave no picture")
-        return pixels
-
-    def _origin(self) -> int | None:
-        origin = self._child.ask({"origin": True})[0].get("origin")
-        return origin if isinstance(origin, int) else None
-
-    def _stated_end(self) -> int | None:
-        return self._end
-
-    def close(self) -> None:
-        self._child.close()
-
-
-def main() -> None:
-    """The child: opens one film, and answers until its input ends."""
-    from ficgan.video.read import open_source
-
-    server = sandbox.Server()
-    source: VideoSource | None = None
-    pictures: Iterator[Raw] = iter(())
-    raw: Raw | None = None
-    while True:
-        request, _ = server.receive()
-        with server.step():
-            if "open" in request:
-                rate = request["rate"]
-                source = open_source(request["open"], None if rate is None else Fraction(rate))
-                server.send(_about(source))
-            assert source is not None
-            if "begin" in request:
-                source.start, source.end, source.quick = request["begin"]
-                source._damage, pictures = [], source._pictures()
-                server.send({})
-            elif "origin" in request:
-                server.send({"origin": source._origin()})
-            elif "next" in request:
-                raw = next(pictures, None)
-                if raw is None:
-                    server.send({"damage": source.damage, "end": source._stated_end()})
-                else:
-                    server.send({"pts": raw.pts, "duration": raw.duration})
-            elif "picture" in request and raw is not None:
-                server.send({}, raw.rgb())
-
-
-def _about(source: VideoSource) -> dict[str, Any]:
-    return {
-        "info": sandbox.to_json(asdict(source.info)),
-        "name": source.name,
-        "file": source.path is not None,
-        "live": source.live,
-    }

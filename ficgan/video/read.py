@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ficgan import sandbox
 from ficgan.errors import InputError, UsageError, memory_ran_out
 from ficgan.images import READABLE_SUFFIXES, read_image
 from ficgan.video.media import (
@@ -29,7 +28,6 @@ from ficgan.video.media import (
     Orientation,
     Raw,
     RGBReader,
-    SandboxedSource,
     VideoInfo,
     VideoSource,
     display_name,
@@ -85,7 +83,7 @@ def open_video(
     check_span(start, end)
     if rate is not None and not 0 < rate < 1e6:
         raise UsageError(f"rate is {rate}, and must be a positive number of frames per second")
-    film = SandboxedSource(os.fspath(source), rate) if sandbox.is_on() else open_source(os.fspath(source), rate)
+    film = open_source(os.fspath(source), rate)
     film.start, film.end, info = start, end, film.info
     if info.duration and (start is not None or end is not None):
         duration = max(0.0, min(info.duration, info.duration if end is None else end) - (start or 0.0))

@@ -12,7 +12,6 @@ from typing import Any
 
 import av
 
-from ficgan import sandbox
 from ficgan.errors import InputError
 from ficgan.video.encode import holds
 from ficgan.video.read import open_input
@@ -103,8 +102,7 @@ class Sound:
                 self._framed.add(stream.index)
         else:
             encoder = next((name for name in _ENCODERS if holds(self._container, name)), None)
-            # What strangers made is decoded in a child alone, and the child decodes no sound.
-            if encoder is None or stream.codec_context is None or sandbox.is_on():
+            if encoder is None or stream.codec_context is None:
                 raise self.refusal()
             source, rates = stream.codec_context, av.Codec(encoder, "w").audio_rates or ()
             track = out.add_stream(encoder, rate=source.sample_rate if source.sample_rate in rates else 48_000)

@@ -290,19 +290,15 @@ def test_the_evaluation_tests_people_it_never_saw(
     code, _, err = call(*words, "--no-report", "--quiet")
     assert code == 0, err
     before = (out / "results.json").read_bytes()
-    for more, what in (
-        (("--method", "block-permutation:block=4"), "methods"),
-        (("--scenario", "reversed-specialised"), "scenarios"),
-        (("--judge", "insightface"), "judges"),
-        (("--people", "20"), "data"),
-        (("--seed", "1"), "bootstrap"),
+    for more in (
+        ("--method", "block-permutation:block=4"),
+        ("--scenario", "reversed-specialised"),
+        ("--judge", "insightface"),
+        ("--people", "20"),
+        ("--seed", "1"),
     ):
         code, _, err = call(*words, *more, "--quiet")
-        assert code == 2 and "another folder" in err and f"(other {what})" in err
-    mark = json.loads((out / "evaluation.json").read_text())
-    (out / "evaluation.json").write_text(json.dumps({**mark, "attacker_sha256": "0"}))
-    code, _, err = call(*words)
-    assert code == 2 and "(other attacker)" in err
+        assert code == 2 and "another folder" in err
     assert (out / "results.json").read_bytes() == before
 
 
@@ -372,9 +368,7 @@ def test_photos_are_known_wherever_they_lie_and_however_they_are_cut(
         matrix.run_matrix(config.model_copy(update={"sets": [one]}), tmp_path / "out")
 
 
-def test_a_manifest_must_be_of_its_attacker_and_name_photos(
-    trained: tuple[Path, str, str], faces: Path, config: Path, tmp_path: Path
-) -> None:
+def test_a_manifest_must_be_of_its_attacker(trained: tuple[Path, str, str], faces: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(trained[0], run)
     config_of, tree = matrix_of(run / "attacker.safetensors", faces), json.loads((run / "manifest.json").read_text())
@@ -382,12 +376,6 @@ def test_a_manifest_must_be_of_its_attacker_and_name_photos(
     (run / "manifest.json").write_text(json.dumps(other))
     with pytest.raises(UsageError, match="another training"):
         matrix.run_matrix(config_of, tmp_path / "out")
-    before = {key: value for key, value in {**tree, "schema": 1}.items() if key != "photos"}
-    (run / "manifest.json").write_text(json.dumps(before))
-    with pytest.raises(UsageError, match="once more"):
-        matrix.run_matrix(config_of, tmp_path / "out")
-    code, _, err = call("train", config, "--data", faces, "--labels", faces / "labels.csv", "-o", run)
-    assert code == 0 and json.loads((run / "manifest.json").read_text()) == tree, err
 
 
 def test_a_keyed_method_must_be_given_again(faces: Path, config: Path, tmp_path: Path) -> None:

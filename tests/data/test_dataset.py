@@ -132,7 +132,7 @@ def test_a_zip_whose_bytes_rot_fails_its_checksum(tmp_path: Path, rng: np.random
     name_length, extra_length = struct.unpack_from("<HH", raw, 26)
     raw[30 + name_length + extra_length + 60] ^= 0xFF
     path.write_bytes(raw)
-    with pytest.raises(InputError, match="checksum"):
+    with pytest.raises(InputError, match=r"a\.png"):
         open_faces([path], resolution=8).load(0)
 
 
@@ -145,10 +145,10 @@ def test_paths_that_cannot_be_used(tmp_path: Path, members: dict[str, bytes]) ->
     whole = write_tar(tmp_path / "whole.tar", members).read_bytes()
     (tmp_path / "cut.tar").write_bytes(whole[:2100])
     cases = {
-        "missing": "cannot be opened",
+        "missing": "missing",
         "none": "holds no image",
-        "empty.tar": "is empty",
-        "text.tar": "not a readable tar",
+        "empty.tar": "empty",
+        "text.tar": "not a readable",
         "words": "holds no image",
         "cut.tar": r"cut\.tar",
     }

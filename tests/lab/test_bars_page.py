@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,9 +19,9 @@ from ficgan.deidentify import Deidentifier, Ficgan
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment
 from ficgan.identity import IdentityBank
-from ficgan.lab.bars import BarsConfig, Clip, Control, Measured, Report, Sheet, run_bars, utility
+from ficgan.lab.bars import BarsConfig, Control, Measured, Sheet, run_bars
 from ficgan.lab.bars import bench as bars_bench
-from ficgan.lab.bars.table import BARS, Line, write_bars
+from ficgan.lab.bars.table import BARS, Line
 from ficgan.lab.readers import ShapeRecognizer
 from ficgan.lab.results import Figure
 from ficgan.models import FICGAN, CheckpointHeader, save_checkpoint
@@ -80,40 +79,6 @@ def test_photos_have_bars_of_their_own() -> None:
     assert missed.short == pytest.approx(0.005) and missed.to_dict()["bar"]["most"] == 0.05
 
 
-def test_the_table_is_the_issues() -> None:
-    rows = {bar.row: bar for bar in BARS}
-    assert len(rows) == len(BARS)
-    limits = {row: (bar.least, bar.most) for row, bar in rows.items() if (bar.least, bar.most) != (None, None)}
-    assert limits == {
-        "id-cosine": (None, 0.13),
-        "tar": (None, 0.02),
-        "naive": (None, 0.12),
-        "shape": (None, 0.15),
-        "detected": (0.99, None),
-        "landmarks": (None, 0.06),
-        "smile-r": (0.7, None),
-        "yaw-r": (0.85, None),
-        "gender": (0.85, None),
-        "rec-mse": (None, 0.02),
-        "rec-cosine": (0.4, None),
-        "rec-lpips": (None, 0.2),
-        "swap": (0.3, None),
-        "sharpness-kept": (0.6, 1.4),
-        "border": (None, 1.1),
-        "fd": (None, 5),
-        "draws": (None, 0.6),
-        "parrot": (None, 0.55),
-        "retried": (None, 0.1),
-        "masked": (None, 0.01),
-    }
-    assert {row for row, bar in rows.items() if bar.measured} == {"match", "auc-gap"}
-    photos = {row: bar.limits(None, photos=True) for row, bar in rows.items()}
-    assert {row: one for row, one in photos.items() if one != rows[row].limits(None)} == {
-        "landmarks": (None, 0.05),
-        "gender": (0.9, None),
-    }
-
-
 def test_the_page_hides_nothing(tmp_path: Path) -> None:
     sheet = Sheet(
         [
@@ -123,8 +88,8 @@ def test_the_page_hides_nothing(tmp_path: Path) -> None:
         [{"set": "set", "what": "parrot", "why": "nobody has two images"}],
         [{"set": "set", "group": "gender=Female", "n": 30, "cosine judge": [0.5, 0.4, 0.6]}],
     )
-    facts = {"judges": {"judge": "had no part"}, "sets": {"set": {"faces": 9, "people": 8, "licence": "CC0"}}}
-    assert [path.name for path in write_bars(Report(sheet, facts), tmp_path / "new")] == ["bars.json", "bars.md"]
+    sheet.facts = {"judges": {"judge": "had no part"}, "sets": {"set": {"faces": 9, "people": 8, "licence": "CC0"}}}
+    assert [path.name for path in sheet.write(tmp_path / "new")] == ["bars.json", "bars.md"]
     page = (tmp_path / "new" / "bars.md").read_text(encoding="utf-8")
     row = next(line for line in page.splitlines() if line.startswith("| ID similarity"))
     cells = [cell.strip() for cell in row.strip("|").split("|")]
@@ -148,7 +113,7 @@ def test_the_page_hides_nothing(tmp_path: Path) -> None:
 
 def test_numbers_that_are_none_are_refused() -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
-        Report(Sheet([_line("id-cosine", float("nan"))])).to_json()
+        Sheet([_line("id-cosine", float("nan"))]).to_json()
 
 
 # A whole run
@@ -223,8 +188,8 @@ def test_a_whole_run(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     config = _config(world, train=(world / "faces",), layers=(0, 3))
     report = run_bars(config, lambda done, total, what: steps.append((done, total, what)))
     assert steps[-1][0] == steps[-1][1] and [one[0] for one in steps[1:]] == list(range(steps[-1][1] + 1))
-    lines = {(line.row, line.setting): line for line in report.sheet.lines}
-    assert {row for row, _ in lines} == {bar.row for bar in BARS} - {"stability"}
+    lines = {(line.row, line.setting): line for line in report.found}
+    assert {row for row, _ in lines} == {*BARS}
     faces, made = next((faces, made) for layer, psi, alpha, faces, made in settings if (layer, psi, alpha) == (3, 0, 0))
     told = [cosine(seen(a), seen(b)) for a, b in zip(faces.images, made, strict=True)]
     strong = lines["id-cosine", "i = 3"]
@@ -235,7 +200,7 @@ def test_a_whole_run(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert lines["draws", "i = 0"].sticker.value == pytest.approx(1)  # type: ignore[union-attr]
     assert lines["parrot", "i = 0"].value.n == lines["naive", "i = 0"].value.n == 12
     assert "12 people enrolled" in lines["naive", "i = 0"].value.note and lines["naive", "i = 3"].sticker is not None
-    shaped = [line for line in report.sheet.lines if line.row == "shape" and line.setting == "i = 0"]
+    shaped = [line for line in report.found if line.row == "shape" and line.setting == "i = 0"]
     assert [line.judge for line in shaped] == ["nearest", "LDA", "network"]
     assert all(line.sticker and line.control and line.control.what == "clear" for line in shaped)
     assert shaped[1].control.figure.value == 1 and "learnt on 12 others" in shaped[1].value.note  # type: ignore[union-attr]
@@ -247,7 +212,6 @@ def test_a_whole_run(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         "id-cosine",
         "tar",
     }
-    assert [bar.row for bar in BARS][:3] == ["within-kind", "within-kind (region)", "naive"]
     for row in ("within-kind", "within-kind (region)"):
         line = lines[row, "i = 0"]
         assert line.verdict == "no bar" and line.value.n == 24 and line.sticker is not None
@@ -258,10 +222,10 @@ def test_a_whole_run(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     line = lines["id-cosine", "i = 0, policy on"]
     assert line.value.value == pytest.approx(np.mean(told), abs=1e-5) and line.bar.most == 0.13
     assert report.facts["settings"]["psi"] == 0  # the model's own
-    assert {row["group"] for row in report.sheet.groups} == {"gender=Female", "gender=Male", "race=Made"}
-    assert report.sheet.left_out == [{"set": "", "what": "stability", "why": "no clip was given"}]
+    assert {row["group"] for row in report.groups} == {"gender=Female", "gender=Male", "race=Made"}
+    assert report.left_out == []
     assert (report.facts["L"], report.facts["settings"]["layers"]) == (4, [0, 3])
-    write_bars(report, tmp_path)
+    report.write(tmp_path)
     for name in ("bars.json", "bars.md"):
         assert str(world) not in (tmp_path / name).read_text(encoding="utf-8")
 
@@ -273,7 +237,7 @@ def test_the_draws_have_the_models_own_diversity(
 ) -> None:
     monkeypatch.setattr("ficgan.face_model.FaceModel.AUTO_PSI", (0.4, 0.9))
     measured = Measured(_config(world, psi=given, layers=(0,)))
-    shown = measured.facts(measured.benches())["settings"]["psi"]
+    shown = measured.facts(measured.sets())["settings"]["psi"]
     assert (measured.psi, measured.model.psi, measured.guarded.psi, shown) == (psi,) * 4
     assert measured.deid.psi == given and BarsConfig(aligned=(world,)).psi == "auto"
 
@@ -302,20 +266,3 @@ def test_the_trainer_is_no_judge(world: Path, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("ficgan.lab.bars.refuse_trainer", refuse)
     with pytest.raises(UsageError, match="onnx:v trained it"):
         run_bars(_config(world, layers=(0,), judges=("onnx:v",)))
-
-
-@pytest.mark.usefixtures("_judged")
-def test_a_clip_has_a_line_of_its_own(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def steady(frames: Any, deid: Any, layer: int, readers: Any, rate: float) -> Any:
-        asked.append((len(frames), layer, rate))
-        figure = Figure("stability", 0.9, n=2, unit="pairs of frames")
-        return {("stability", "blocks"): figure}, {("stability", "blocks"): Control("own", figure)}
-
-    monkeypatch.setattr(utility, "steadiness", steady)
-    clip = Clip("film.gif", [np.zeros((8, 8, 3), np.uint8)] * 3, 12.5)
-    monkeypatch.setattr("ficgan.lab.bars.SetMeasurement", lambda *_: SimpleNamespace(steps=list))
-    report = run_bars(_config(world, layers=(0,), clips=(clip,)))
-    assert asked == [(3, 0, 12.5)]
-    assert [(line.set, line.row, line.value.value) for line in report.sheet.lines] == [("film.gif", "stability", 0.9)]

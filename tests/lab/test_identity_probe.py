@@ -18,8 +18,8 @@ from ficgan.lab.metrics.privacy import auc
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.probe import PROBES, fit_probe, run_identity_probe, whitening
 from ficgan.lab.results import Trial
+from ficgan.lab.run import Store
 from ficgan.lab.sets import Prepared, split
-from ficgan.lab.stored import Store
 
 EACH, WIDTH = 6, 24
 

@@ -17,7 +17,7 @@ import ficgan.lab
 from ficgan.errors import FicganError, UsageError
 from ficgan.files import file_digest
 from ficgan.lab import bench as lab_bench
-from ficgan.lab import matrix, readers
+from ficgan.lab import matrix, readers, trials
 from ficgan.lab.matrix_config import MatrixConfig
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.report import write_report
@@ -37,7 +37,7 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _judge(monkeypatch: pytest.MonkeyPatch) -> None:
     judged_by_textures(monkeypatch, 16)
-    monkeypatch.setattr(matrix, "_judges", lambda attributes: Judges())
+    monkeypatch.setattr(trials, "_judges", lambda attributes: Judges())
 
 
 def config(folder: Path, **more: object) -> MatrixConfig:
@@ -75,7 +75,7 @@ def rank1(results: Results, method: str, scenario: str, attacker: str = "") -> f
 def run(people: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, Path]:
     with pytest.MonkeyPatch.context() as patch:
         judged_by_textures(patch, 16)
-        patch.setattr(matrix, "_judges", lambda attributes: Judges())
+        patch.setattr(trials, "_judges", lambda attributes: Judges())
         out = tmp_path_factory.mktemp("out")
         return matrix.run_matrix(config(people, **UTILITY), out), out
 
@@ -189,11 +189,11 @@ def test_what_is_finished_is_not_done_again(run: tuple[Results, Path], people: P
     """And a task that is lost is made again alike."""
     results, out = run
     assert Results.read(out / "results.json").trials == results.trials
-    before = {path: path.stat().st_mtime_ns for path in (out / "tasks").iterdir()}
+    before = {path: path.stat().st_mtime_ns for path in (out / "store").glob("*.json")}
     lost = next(path for path in before if (json.loads(path.read_text())["method"] or {}).get("name") == "solid")
     lost.unlink()
     again = matrix.run_matrix(config(people, **UTILITY), out)
-    after = {path: path.stat().st_mtime_ns for path in (out / "tasks").iterdir()}
+    after = {path: path.stat().st_mtime_ns for path in (out / "store").glob("*.json")}
     assert {path for path in before if after[path] != before[path]} == {lost}
     assert again.trials == results.trials
 
@@ -231,7 +231,7 @@ def test_one_failed_method_does_not_cost_the_others(people: Path, tmp_path: Path
     bad = config(people, methods=["solid", "k-same-pixel:k=500"], scenarios=["clear", "naive"])
     with pytest.raises(FicganError, match="k-same-pixel"):
         matrix.run_matrix(bad, tmp_path)
-    assert len(list((tmp_path / "tasks").iterdir())) == 2  # clear and solid
+    assert len(list((tmp_path / "store").glob("*.json"))) == 2  # clear and solid
     assert not (tmp_path / "results.json").exists()
 
 

@@ -24,7 +24,7 @@ from ficgan.lab.bench import Subject, anonymiser_for
 from ficgan.lab.matrix_config import MatrixConfig, load_matrix
 from ficgan.lab.report.tables import figure
 from ficgan.lab.results import Results, Trial
-from ficgan.lab.stored import Store, Tasks
+from ficgan.lab.run import Run, Store, Task
 
 METHOD = "block-permutation (block 8)"
 
@@ -321,8 +321,8 @@ def test_without_a_store_there_is_no_workspace() -> None:
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_what_is_said_in_processes_arrives(jobs: int, tmp_path: Path) -> None:
     said: list[str] = []
-    tasks = Tasks(tmp_path, 2, jobs, lambda done, total, text: said.append(text))
-    tasks.run(world.speak, [("first", ("a",)), ("second", ("b",))])
+    tasks = Run(tmp_path, jobs, lambda done, total, text: said.append(text), total=2)
+    tasks.results([Task("first", None, world.speak, ("a",)), Task("second", None, world.speak, ("b",))])
     assert sorted(said) == ["a has begun", "b has begun", "first", "second"] and tasks.done == 2
     with pytest.raises(FicganError, match="second: it failed; what is finished is kept"):
         tasks.check()

@@ -317,9 +317,9 @@ def test_fantomas_from_end_to_end(people: Path, tmp_path: Path, monkeypatch: pyt
     assert (permuted["reversible?"], permuted["attacker"]) == ("yes", "learn-permutation")
     assert rows["Solid"]["reversible?"] == "no"  # one colour: nothing is left to reverse
     assert rows["Solid"]["paper"] == "–"
-    tasks = {path: path.stat().st_mtime_ns for path in (tmp_path / "tasks").iterdir()}
+    tasks = {path: path.stat().st_mtime_ns for path in (tmp_path / "store").glob("*.json")}
     assert _invoke(*command).exit_code == 0
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "tasks").iterdir()} == tasks
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "store").glob("*.json")} == tasks
 
 
 def _classifier(folder: Path) -> Path:

@@ -104,7 +104,7 @@ def test_failures_to_acquire_are_listed(photos: FaceSet, tmp_path: Path) -> None
             return [] if self.asked == 1 else [face(BOX, MARKS - (60, 0))] if self.asked == 2 else [face()]
 
     seen: list[tuple[int, int]] = []
-    made = prepare(faces, size=32, detector=Fussy(), progress=lambda done, total: seen.append((done, total)))
+    made = prepare(faces, size=32, detector=Fussy(), progress=lambda done, total, text: seen.append((done, total)))
     missed = dict(made.missed)
     assert list(missed) == ["a/0.png", "a/1.png", "a/flat.png", "b/torn.png", "c/words.png"]
     assert missed["a/0.png"] == "no face was found" and missed["a/1.png"] == "no face is fully in it"
@@ -157,7 +157,7 @@ def test_crops_are_kept_and_made_anew_when_anything_changes(photos: FaceSet, tmp
     first = prepare(photos, size=32, detector=detector, cache=cache)
     assert detector.asked == 6 and [path.suffix for path in cache.iterdir()] == [".npz"]
     seen: list[tuple[int, int]] = []
-    again = prepare(photos, size=32, detector=detector, cache=cache, progress=lambda *at: seen.append(at))
+    again = prepare(photos, size=32, detector=detector, cache=cache, progress=lambda *at: seen.append(at[:2]))
     assert detector.asked == 6 and same(first, again) and seen == [(7, 7)]
     assert len(again.missed) == 1 and len(again.cut) == 6
 

@@ -1,9 +1,8 @@
-"""What a report makes of results: the strongest attacker, controls, groups, accounts, nothing that was not measured."""
+"""What a report makes of results: the strongest attacker, controls, groups, nothing that was not measured."""
 
 from __future__ import annotations
 
 import csv
-import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 from ficgan.errors import InputError, UsageError
-from ficgan.lab.report import merge, read_account, write_report
+from ficgan.lab.report import merge, write_report
 from ficgan.lab.report.tables import controls, headlines, ranking, ranking_to_read, risks, spelled, to_csv, to_markdown
 from ficgan.lab.results import Figure, Results, Trial, Utility, caveats
 
@@ -113,7 +112,7 @@ def test_every_figure_of_the_ranking_says_n_judge_and_attacker() -> None:
         ("parrot-inside", "b", "20"),
         ("reversed-general: ridge", "b", "20"),
     ]
-    first = ranking_to_read(rows)[0]
+    first = ranking_to_read(headlines(results(trial("strong", "parrot-inside", 0.0))))[0]
     assert first["replaced region"] == ("0.000 [0.000, 0.100]", "parrot-inside, b, n = 20")
     assert first["whole picture"] == ("0.100 [0.000, 0.200]", "naive, b") and len(first) <= 8
 
@@ -135,7 +134,7 @@ def test_within_kind_is_read_first_and_orders_methods_of_one_rank(tmp_path: Path
     row = ranking(made)[0]
     assert list(row)[:5] == ["set", "rank", "method", "within kind", "naive rank-1"]
     assert (row["within kind"], row["judge within kind"]) == ("0.700 [0.600, 0.800]", "c")  # the highest counts
-    shown = ranking_to_read([row])[0]
+    shown = ranking_to_read(headlines(made))[0]
     assert list(shown)[2] == "within kind" and shown["within kind"] == (
         "0.700 [0.600, 0.800]",
         "c, n = 30 images",
@@ -221,16 +220,8 @@ def test_csv_keeps_columns_of_all_rows() -> None:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """A report that gives an account of two files, and of some that cannot be read."""
-    folder = tmp_path_factory.mktemp("report")
-    (folder / "files").mkdir()
-    sidecar(folder / "files", "a.png")
-    exempt = {"rule": "track 3", "reason": "consent", "rows": 7}
-    sidecar(folder / "files", "b.png", exemptions=[exempt], edits=["person 2 kept"])
-    (folder / "files" / "broken.png.json").write_text("{")
-    (folder / "files" / "else.json").write_text("{}")
     published = [{"title": "Theirs", "note": "another protocol", "rows": [{"method": "x", "rank-1": "0.1"}]}]
-    return write_report(results(), folder / "out", sidecars=folder / "files", published=published)
+    return write_report(results(), tmp_path_factory.mktemp("report"), published=published)
 
 
 def test_the_page_escapes_and_shows_what_is_refused(report: list[Path]) -> None:
@@ -240,7 +231,6 @@ def test_the_page_escapes_and_shows_what_is_refused(report: list[Path]) -> None:
     assert "there is no such attacker" in page and "Theirs" in page and "no weights" in page
     assert "made, by gender: rank-1" in page and "0.800" in page
     assert "made, by gender: share of images" in page and "0.250" in page
-    assert "consent" in page and "person 2 kept" in page and "broken.png.json" in page and "cd" in page
     assert {path.name for path in report if path.suffix == ".svg"} >= {"made-attackers.svg", "made-cmc.svg"}
     assert all(path.is_file() for path in report)
     assert Results.read(report[0].with_name("report.json")).trials == results().trials
@@ -274,69 +264,6 @@ def test_merging_keeps_both_and_refuses_two_meanings() -> None:
     second.methods["weak"] = {**second.methods["weak"], "settings": {"kernel": 5}}
     with pytest.raises(UsageError, match="weak"):
         merge([first, second])
-
-
-def sidecar(folder: Path, name: str, **more: Any) -> None:
-    face = {"action": "generated", "box": [0, 0, 50, 60], "matched": False, "covered": True}
-    record = {
-        "tool": "ficgan-deid",
-        "ficgan": "0.1",
-        "output": name,
-        "sha256": "ab",
-        "input_sha256": "cd",
-        "mode": "ficgan",
-        "k": 3000,
-        "detector": "yunet",
-        "gate": "dlib",
-        "faces": [face, {**face, "box": [0, 0, 12, 30]}],
-        "notes": [],
-        **more,
-    }
-    (folder / f"{name}.json").write_text(json.dumps(record))
-
-
-def test_an_account_adds_up_and_bounds_what_was_not_seen(report: list[Path]) -> None:
-    account = read_account(report[0].parent.parent / "files")
-    assert len(account.files) == 2 and account.faces == {"generated": 4}
-    assert account.small == 2 and (account.gate_read, account.gate_matched) == (4, 0)
-    assert account.bound is None  # the gate decides about retries: what it says of itself bounds nothing
-    assert account.exemptions == [{"file": "b.png", "rule": "track 3", "reason": "consent", "rows": 7}]
-    assert account.edits == ["b.png: person 2 kept"] and account.unreadable == ["broken.png.json"]
-
-
-def test_a_face_still_recognised_leaves_no_bound(tmp_path: Path) -> None:
-    face = {"action": "blurred", "box": [0, 0, 50, 60], "matched": True, "covered": True}
-    sidecar(tmp_path, "a.png", faces=[face])
-    account = read_account(tmp_path)
-    assert (account.gate_read, account.gate_matched, account.bound) == (1, 1, None)
-
-
-def test_a_second_look_that_finds_nothing_bounds_what_is_left(tmp_path: Path) -> None:
-    check = {"detector": "yunet", "frames": 10, "faces": 60, "findings": []}
-    film = {"frames": 10, "faces": None, "faces_by_action": {"generated": 58, "solid": 2}, "check": check}
-    sidecar(tmp_path, "a.mp4", **film)
-    account = read_account(tmp_path)
-    assert (account.checked, account.found) == (60, 0) and account.bound == pytest.approx(0.05)
-    sidecar(tmp_path, "b.mp4", **{**film, "check": {**check, "findings": [{"frame": 1}]}})
-    assert read_account(tmp_path).bound is None
-
-
-@pytest.mark.parametrize(
-    "edited",
-    [
-        {"check": {"faces": "x", "findings": []}},
-        {"check": {"findings": 3}},
-        {"fallbacks": []},
-        {"faces_by_action": {"generated": "many"}},
-        {"check": {"faces": float("-inf"), "findings": []}},
-    ],
-)
-def test_an_edited_sidecar_is_named_and_counts_for_nothing(edited: dict[str, Any], tmp_path: Path) -> None:
-    sidecar(tmp_path, "a.png")
-    before = read_account(tmp_path)
-    sidecar(tmp_path, "b.mp4", **{"frames": 10, "faces": None, **edited})
-    account = read_account(tmp_path)
-    assert account.unreadable == ["b.mp4.json"] and account.faces == before.faces and account.files == before.files
 
 
 def test_attackers_stand_in_tables_that_fit(tmp_path: Path) -> None:
@@ -379,7 +306,7 @@ def test_the_headline_has_the_figure_of_every_judge(tmp_path: Path) -> None:
     ]
     assert strong.region_trial == strong.by_judge[0] and strong.region is not None and strong.region.value == 0.55
     assert [one.recogniser for one in weak.by_judge] == ["b"]  # c has no control of the surroundings
-    row = ranking_to_read(ranking(made))[0]
+    row = ranking_to_read(headlines(made))[0]
     assert row["replaced region"] == (
         "0.550 [0.450, 0.650]",
         "reversed-general: ridge, dlib, n = 20",
@@ -390,7 +317,9 @@ def test_the_headline_has_the_figure_of_every_judge(tmp_path: Path) -> None:
     shown, _ = csv.DictReader((tmp_path / "tables" / "ranking.csv").read_text().splitlines())
     assert shown["replaced region, by dlib"] == "0.550 [0.450, 0.650]"
     assert shown["its attacker, by b"] == "parrot-inside"
-    same = ranking(results(trial("strong", "parrot-inside", 0.3), trial("strong", "parrot-inside", 0.2, judge="dlib")))
+    same = headlines(
+        results(trial("strong", "parrot-inside", 0.3), trial("strong", "parrot-inside", 0.2, judge="dlib"))
+    )
     assert ranking_to_read(same)[0]["replaced region"][2:] == ("dlib: 0.200\xa0[0.100,\xa00.300]",)
 
 
@@ -401,7 +330,7 @@ def test_what_surroundings_tell_any_judge_stands_beside_every_method(tmp_path: P
         trial("weak", "parrot-inside", 0.2, judge="dlib"),
         trial("clear", "background-only", 1.0, control="surroundings", judge="dlib"),
     )
-    for method, row in ((row["method"], row) for row in ranking_to_read(ranking(made))):
+    for method, row in ((row["method"], row) for row in ranking_to_read(headlines(made))):
         assert any(
             "1.000" in line and ("dlib" in line or row["surroundings alone"][1] == "dlib")
             for line in row["surroundings alone"]
@@ -415,9 +344,9 @@ def test_utility_that_nobody_measured_takes_no_room_in_the_ranking() -> None:
     made = results()
     figures = (Figure("detected", 0.5), Figure("smile-r", None, note="no classifier"))
     made.utilities = [Utility("made", method, figures) for method in ("weak", "strong")]
-    assert all(row["detected"] == "0.500" and "smile-r" not in row for row in ranking_to_read(ranking(made)))
+    assert all(row["detected"] == "0.500" and "smile-r" not in row for row in ranking_to_read(headlines(made)))
     made.utilities[0] = Utility("made", "weak", (Figure("smile-r", 0.25),))
-    assert [row.get("smile-r") for row in ranking_to_read(ranking(made))] == ["refused: no classifier", "0.250"]
+    assert [row.get("smile-r") for row in ranking_to_read(headlines(made))] == ["refused: no classifier", "0.250"]
 
 
 def test_where_nobody_looked_at_the_region_every_judge_bounds_it() -> None:
@@ -427,11 +356,6 @@ def test_where_nobody_looked_at_the_region_every_judge_bounds_it() -> None:
         ("dlib", "naive"),
         ("b", "parrot-enrol"),
     ]
-
-
-def test_a_folder_without_accounts_is_told(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no side-car"):
-        read_account(tmp_path)
 
 
 def test_results_of_another_schema_are_refused(tmp_path: Path) -> None:

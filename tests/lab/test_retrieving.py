@@ -22,12 +22,12 @@ from ficgan.lab.attackers import halves
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.bench import Subject, anonymiser_for
 from ficgan.lab.matrix_config import MatrixConfig
-from ficgan.lab.metrics import Bootstrap
+from ficgan.lab.metrics import METRICS, Bootstrap
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.report import write_report
 from ficgan.lab.report.tables import given_back, retrieved
 from ficgan.lab.results import Figure, Results, Trial
-from ficgan.lab.reversal import RETRIEVAL, Read, retrieval_figures, spread, stranger_figures
+from ficgan.lab.reversal import Read, retrieval_figures, spread, stranger_figures
 
 BOOTSTRAP = Bootstrap(100, 0)
 
@@ -90,7 +90,7 @@ def test_names_are_those_of_a_slow_vote(seed: int) -> None:
 def test_every_figure_is_listed() -> None:
     read = made(0, probes=16)
     figures = (*retrieval_figures(read, BOOTSTRAP), *stranger_figures(read, np.arange(4), BOOTSTRAP)[0])
-    assert {one.metric for one in figures} - {"rank-1", "chance"} == {metric.name for metric in RETRIEVAL}
+    assert {one.metric for one in figures} - {"rank-1", "chance"} == {*METRICS["retrieval"]}
 
 
 @given(st.integers(0, 10**6), st.floats(0.1, 3))

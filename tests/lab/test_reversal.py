@@ -14,12 +14,12 @@ from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 from ficgan.anonymizers import Faces
 from ficgan.lab import reversal
 from ficgan.lab.bench import Bench
-from ficgan.lab.metrics import Bootstrap, Sample
+from ficgan.lab.metrics import METRICS, Bootstrap, Sample
 from ficgan.lab.metrics.pictures import Perception
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.results import Figure
+from ficgan.lab.run import Store
 from ficgan.lab.sets import Prepared, split
-from ficgan.lab.stored import Store
 
 COUNT, SIDE, REGION = 12, 40, (4, 4, 36, 36)
 PEOPLE = np.repeat(np.arange(COUNT // 2), 2)
@@ -148,7 +148,7 @@ def test_it_can_be_left_out(bench: Bench, squeezenet: Counting) -> None:
 
 
 def test_names_are_listed() -> None:
-    listed = {metric.name for metric in reversal.REVERSAL}
+    listed = {*METRICS["reversal"]}
     assert {"PSNR", "SSIM", "LPIPS-like (SqueezeNet)", "FD-like (SqueezeNet)", "IDD"} <= listed
 
 

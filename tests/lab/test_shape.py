@@ -22,14 +22,14 @@ from ficgan.lab import probe as probes
 from ficgan.lab import readers
 from ficgan.lab.bars import privacy
 from ficgan.lab.bench import Bench
-from ficgan.lab.matrix import run_trials
 from ficgan.lab.matrix_config import get_scenarios
 from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.probe import SHAPE_JUDGES, ShapeAttack, standardised
 from ficgan.lab.readers import Reader, ShapeRecognizer, Shapes, get_readers
 from ficgan.lab.results import Figure
+from ficgan.lab.run import Store
 from ficgan.lab.sets import Prepared, split
-from ficgan.lab.stored import Store
+from ficgan.lab.trials import run_trials
 
 DRAWN = Bootstrap(50)
 

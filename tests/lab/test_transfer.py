@@ -29,9 +29,9 @@ from ficgan.lab.papers.revelio_parts import ATTACKER, DEFENCES, PUBLISHER, defen
 from ficgan.lab.readers import Reader
 from ficgan.lab.report.tables import figure
 from ficgan.lab.results import Figure, Results, Trial
+from ficgan.lab.run import Store
 from ficgan.lab.sets import Prepared
 from ficgan.lab.sets.faceset import Split, written
-from ficgan.lab.stored import Store
 
 SIDE, PEOPLE, EACH = 32, 12, 3
 NONE = np.zeros(0, np.int64)

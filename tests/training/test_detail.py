@@ -138,7 +138,7 @@ def test_its_form_for_use_is_the_network() -> None:
 
 
 def test_nothing_beside_the_face_counts_or_is_drawn(trained: Path, faces: Path, tmp_path: Path) -> None:
-    task, state = DetailTask(small(), [faces], None, None, DEVICE), TrainingState(small(), DEVICE)
+    task, state = DetailTask(small(), [faces], None, None, DEVICE), TrainingState(small(), DEVICE, DetailTask.networks)
     shutil.copytree(trained / "faces", tmp_path / "faces")
     task.prepare(tmp_path, [])
     beside = cv2.dilate(task.model.fine_mask, np.ones((41, 41))) == 0

@@ -146,7 +146,7 @@ def test_a_bomb_in_an_archive_is_refused_before_it_is_unpacked(tmp_path: Path) -
         for _ in range(300):
             member.write(bytes(1 << 20))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(InputError, match="unpacks to more than"):
+    with pytest.raises(InputError, match="128 MiB"):
         decode_rgb(open_faces([bomb], resolution=8).blobs[0])
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 290 << 10  # KiB: not the whole of it
 
@@ -169,7 +169,7 @@ def test_a_zip_of_a_version_that_nobody_knows_is_refused(tmp_path: Path) -> None
     data = bytearray(path.read_bytes())
     data[data.index(b"PK\x01\x02") + 6] = 129
     path.write_bytes(data)
-    with pytest.raises(InputError, match="not a readable zip"):
+    with pytest.raises(InputError, match="not a readable"):
         open_faces([path], resolution=8)
 
 

@@ -264,8 +264,7 @@ def test_a_film_is_dropped_reviewed_and_rendered(page: Any, program: Program, tm
     before, after = frames_of(source), frames_of(program.out / "film.mp4")
     assert len(after) == len(before)
     for n, (old, new) in enumerate(zip(before, after, strict=True)):
-        left = 150 - 2 * (n - 6)
-        assert new[195:235, left + 5 : left + 55].max() < 60, n
+        assert new[195:235, 155:205].max() < 60, n
         assert np.abs(old - new)[38:158, 140 - 2 * n : 190 - 2 * n].mean() < 6, n
     # The player: the browser's own where it knows the format, else frame by frame.
     page.get_by_role("button", name="Play").click()

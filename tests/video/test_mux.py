@@ -17,7 +17,6 @@ from clips import audio_hash, ffmpeg, make_clip, number_of, picture, variable_ti
 from numpy.typing import NDArray
 from test_write import files_limited_to
 
-from ficgan import sandbox
 from ficgan.errors import InputError, UsageError
 from ficgan.images import DIGITAL_SOURCE_TYPE
 from ficgan.video import (
@@ -286,16 +285,6 @@ def test_sound_that_the_container_cannot_hold_is_recoded(
     assert len(tone) / rate == pytest.approx(1.5, abs=0.12)
     spectrum = np.abs(np.fft.rfft(tone))
     assert spectrum.argmax() * rate / len(tone) == pytest.approx(440, abs=3)
-
-
-def test_sound_is_decoded_in_no_process_with_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_clip(tmp_path / "a.avi", 10, audio="pcm_mulaw")
-    with open_video(tmp_path / "a.avi") as source:
-        check_output(source, tmp_path / "b.mp4")
-        monkeypatch.setenv(sandbox.SWITCH, "1")
-        check_output(source, tmp_path / "b.mov")  # holds it
-        with pytest.raises(InputError, match="--audio drop"):
-            check_output(source, tmp_path / "b.mp4")
 
 
 @pytest.mark.parametrize("suffix", [".mp4", ".mkv"])

@@ -8,7 +8,7 @@ import resource
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
@@ -18,18 +18,8 @@ import numpy as np
 import pytest
 from clips import Image, ffmpeg, make_clip, number_of, picture, variable_times
 
-from ficgan import sandbox
 from ficgan.errors import InputError, UsageError
-from ficgan.video import (
-    EncodeOptions,
-    Frame,
-    SegmentWriter,
-    VideoInfo,
-    VideoWriter,
-    finished_segments,
-    media,
-    open_video,
-)
+from ficgan.video import EncodeOptions, Frame, SegmentWriter, VideoInfo, VideoWriter, finished_segments, open_video
 from ficgan.video.encode import plan_encoding
 
 INFO = VideoInfo(96, 64, Fraction(1, 90_000), Fraction(30), None, None)
@@ -200,14 +190,6 @@ def test_what_hdr10_says_is_kept_or_said_to_be_lost(
     found, _ = read(output)
     assert (found.mastering_display, found.light_level) == ((mastering, light) if kept else ("", ""))
     assert any("HDR10" in note for note in result.notes) != kept
-
-
-def test_what_a_film_says_of_its_light_is_no_option_of_an_encoder() -> None:
-    told = sandbox.from_json(sandbox.to_json(asdict(INFO)))
-    assert media._info_of({**told, "light_level": "1,2", "mastering_display": MASTERING})
-    for lie in ({"light_level": "1,2:pass=1:stats=/tmp/x"}, {"mastering_display": "G(1,2)\n"}, {"fields": "tff:x"}):
-        with pytest.raises((TypeError, ValueError)):
-            media._info_of({**told, **lie})
 
 
 @pytest.mark.parametrize(

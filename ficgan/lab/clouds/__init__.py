@@ -29,8 +29,9 @@ from ficgan.lab.clouds.treatments import Guesses, Treatment, lesson_rows, lesson
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.privacy import cmc
 from ficgan.lab.metrics.scores import Scores
+from ficgan.lab.pages import png, write_file
 from ficgan.lab.results import Figure, Results, Trial, origin
-from ficgan.lab.stored import Progress, Say, Tasks, png, write_file
+from ficgan.lab.run import Progress, Run, Say, Task
 from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS
 from ficgan.pointcloud.projection import THESIS_SIZE, strip
 
@@ -39,12 +40,12 @@ def run_cloud_study(config: CloudStudyConfig, out: Path, *, jobs: int = 1, progr
     """Run or resume a study; what lies in `out` is not computed again. Returns the results of `out/results.json`."""
     begun = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
-    tasks = Tasks(out, 1, jobs, progress)
+    tasks = Run(out, jobs, progress, total=1)
 
     def run(step: str) -> None:
         rows = [(study.clouds.photos if step == "photo" else study.clouds.scans)[row].name for row in steps[step]]
         work = [(config, out, step, row, name, study.template) for row, name in zip(steps[step], rows, strict=True)]
-        tasks.run(_task, list(zip(rows, work, strict=True)))
+        tasks.results([Task(name, None, _task, one) for name, one in zip(rows, work, strict=True)])
         tasks.check()
 
     tasks.say("looking at the clouds")

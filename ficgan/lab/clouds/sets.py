@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.clouds.morphs import MorphModel, morphs_of_folder
-from ficgan.lab.stored import digest, files_digest
+from ficgan.lab.run import digest, files_digest
 from ficgan.pointcloud.cloud import Cloud
 from ficgan.pointcloud.files import FORMATS, read_cloud
 from ficgan.pointcloud.heads import made_head

@@ -22,7 +22,7 @@ from ficgan.lab.clouds.sets import CloudSet, CloudStudyConfig, open_clouds
 from ficgan.lab.clouds.treatments import INVERSES, Swept, Treatment, drawn_as, inverse_key, sweep, take_back, time_alone
 from ficgan.lab.metrics.pictures import SqueezeNet, detect_faces, ssim
 from ficgan.lab.readers import Reader, get_readers
-from ficgan.lab.stored import Store, files_digest
+from ficgan.lab.run import Store, files_digest
 from ficgan.pointcloud.cloud import Cloud, closest, merged, with_normals
 from ficgan.pointcloud.frame import Placed, canonical
 from ficgan.pointcloud.geometry import DESCRIPTIONS, cloud_distances, compare_descriptions, curvature, normal_error

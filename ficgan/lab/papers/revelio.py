@@ -20,13 +20,12 @@ from ficgan.lab.attacks.deconvolution import scaled_blur
 from ficgan.lab.attacks.learned import Learned
 from ficgan.lab.attacks.revelio import Revelio
 from ficgan.lab.bench import Bench
-from ficgan.lab.matrix_config import without_folder
 from ficgan.lab.papers import REVELIO, Rows, Treatment, attack_on, kept_json, read_trials, treated
 from ficgan.lab.readers import get_readers
-from ficgan.lab.results import Results, Trial, from_json, origin
+from ficgan.lab.results import Results, Trial, from_json, origin, without_folder
+from ficgan.lab.run import VERSION, Progress, Store, digest, files_digest, fingerprint
 from ficgan.lab.sets import Prepared
 from ficgan.lab.sets.faceset import Split, written
-from ficgan.lab.stored import VERSION, Progress, Store, digest, files_digest, fingerprint
 from ficgan.registry import parse_spec
 from ficgan.yaml_settings import hint, override, read_tree
 

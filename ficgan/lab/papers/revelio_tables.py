@@ -13,16 +13,15 @@ from numpy.typing import NDArray
 
 from ficgan.arrays import resize
 from ficgan.errors import FicganError
-from ficgan.lab.matrix_config import without_folder
 from ficgan.lab.metrics import wilson
+from ficgan.lab.pages import png, write_file
 from ficgan.lab.papers import COLOURS, NOT_ANGULAR, REVELIO, Printed, Row, counted, shade, table, text
 from ficgan.lab.papers import revelio_parts as parts
 from ficgan.lab.papers.revelio import ADAPTABLE, BLURS, NAMES, PARTS, Experiment, Outcome, RevelioPaper
 from ficgan.lab.papers.revelio_parts import APART, BASE, BOUNDS, CHANCE, CONTROLS, NOT_TOLD, OPEN, POSITIVE, SWEPT
-from ficgan.lab.report import save_plot
+from ficgan.lab.report.plots import save_plot
 from ficgan.lab.report.tables import figure, spelled
-from ficgan.lab.results import Figure, Trial
-from ficgan.lab.stored import png, write_file
+from ficgan.lab.results import Figure, Trial, without_folder
 
 Outcomes = Mapping[str, Outcome]
 MEASURES = {

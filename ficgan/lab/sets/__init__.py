@@ -6,8 +6,9 @@ import hashlib
 import json
 import re
 import zipfile
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,9 @@ from ficgan.data import alignment_name
 from ficgan.data.dataset import decode, decode_rgb
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, DetectAt, Face, FaceDetector, crop, get_detector, transform_points
-from ficgan.images import atomic_write
+from ficgan.files import atomic_write
+from ficgan.lab.metrics import one_each_unknown
+from ficgan.lab.run import Progress
 from ficgan.lab.sets.faceset import FaceSet, Split, open_set, split, without_repeats
 
 __all__ = [
@@ -82,6 +85,23 @@ class Prepared:
             return None
         pairs = zip(*(self.groups[column] for column in KIND), strict=True)
         return np.array([", ".join(pair) if all(pair) else "" for pair in pairs])
+
+    @cached_property
+    def people(self) -> NDArray[np.int64]:
+        """[N] who is in each crop; every image of somebody unknown is a person of its own."""
+        return one_each_unknown(self.faces.people, len(self))
+
+    def part(self, rows: Sequence[int] | NDArray[np.integer], images: Image | None = None) -> Prepared:
+        """Some rows with their labels, perhaps in other pixels [M,S,S,3]."""
+        index = np.asarray(rows, np.int64)
+        faces = self.faces.take(index)
+        return replace(
+            self,
+            faces=faces if images is None else faces.with_images(images),
+            rows=self.rows[index],
+            attributes={name: values[index] for name, values in self.attributes.items()},
+            groups={name: tuple(values[row] for row in index) for name, values in self.groups.items()},
+        )
 
     def digests(self) -> tuple[str, ...]:
         """A hash of each crop's pixels: equal ones are the same picture."""
@@ -168,7 +188,7 @@ def prepare(
     alignment: Alignment | None = None,
     aligned: bool = False,
     cache: Path | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Prepared:
     """Aligned crops of a set; images in which no face is acquired are listed (Fantômas, §7.3).
 
@@ -197,7 +217,7 @@ def prepare(
         if cache is not None and len(crops.rows):
             _write_crops(cache, key, crops)
     elif progress is not None:
-        progress(len(faceset), len(faceset))
+        progress(len(faceset), len(faceset), "cutting faces")
     missed = tuple((faceset.names[row], str(why)) for row, why in zip(crops.missed, crops.reasons, strict=True))
     if not len(crops.rows):
         raise InputError(f"no face was acquired in {len(faceset)} images of {faceset.name}; the first: {missed[0][1]}")
@@ -246,7 +266,7 @@ def _cut(
     region: Box,
     detector: FaceDetector | None,
     alignment: Alignment,
-    progress: Callable[[int, int], None] | None,
+    progress: Progress | None,
 ) -> _Crops:
     images = np.empty((len(faceset), size, size, 3), np.uint8)
     landmarks = np.empty((len(faceset), 5, 2), np.float32)
@@ -274,7 +294,7 @@ def _cut(
         except InputError as error:
             missed[row] = str(error)
         if progress is not None:
-            progress(row + 1, len(faceset))
+            progress(row + 1, len(faceset), "cutting faces")
     found, lost = np.array(rows, np.int64), np.array(list(missed), np.int64)
     reasons = np.array(list(missed.values()), np.str_)
     return _Crops(images[: len(rows)], landmarks[: len(rows)], found, np.array(cut, bool), lost, reasons)

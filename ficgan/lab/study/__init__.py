@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from ficgan.device import resolve_device
 from ficgan.errors import UsageError
+from ficgan.lab.pages import write_file
 from ficgan.lab.results import Results, notes, origin
-from ficgan.lab.stored import Progress, write_file
+from ficgan.lab.run import Progress
 from ficgan.lab.study.scenes import Scenes, StudyConfig, covered_share, halves, open_scenes, with_decoys
 from ficgan.lab.study.training import METRICS, Cell, Evaluation, Grid, Row, Share, spread
 from ficgan.lab.study.transfer import Transfer

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import generator
 from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.lab.stored import digest
+from ficgan.lab.run import digest
 from ficgan.lab.study.scenes import Image, Pictures, Scenes, StudyConfig, Variant, central_view, random_view
 from ficgan.yaml_settings import hint
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from ficgan.anonymizers import generator
 from ficgan.errors import InputError, UsageError
 from ficgan.faces.detection import overlaps
-from ficgan.lab.stored import digest, write_file
+from ficgan.lab.pages import write_file
+from ficgan.lab.run import digest
 from ficgan.lab.study.scenes import Boxes, Image, Pictures, Scenes, StudyConfig, TransferConfig, halves, open_scenes
 from ficgan.lab.study.training import (
     Cell,

@@ -2,8 +2,8 @@
 //
 // Every thread of a block is a fibre with its own stack. It runs until it ends or meets __syncthreads or a shuffle;
 // those wait as on the GPU, for all threads of the block or of the warp. What the GPU would hang on or leave undefined
-// (a thread that has ended while others wait for it, a partial shuffle mask) is an error of the launch. The order in
-// which waiting threads go on can be chosen, because a missing __syncthreads goes unnoticed in most single orders.
+// (a thread that has ended while others wait for it, a partial shuffle mask) is an error of the launch. Waiting threads
+// go on in shuffled order, because a missing __syncthreads goes unnoticed in most single orders.
 #pragma once
 #include <math.h>
 #include <ucontext.h>
@@ -81,8 +81,7 @@ struct Fibre {
 
 constexpr std::size_t kStack = 64 * 1024;
 
-inline int order = 0;           // 0: upwards, 1: downwards, 2: shuffled
-inline unsigned most_grid = 0;  // 0: as launched; else every grid is cut to this many blocks, so that blocks must loop
+constexpr unsigned kMostGrid = 3;  // every grid is cut to so many blocks, so that blocks must loop
 inline cudaError_t error = cudaSuccess;
 inline std::vector<Fibre> fibres;
 inline ucontext_t scheduler;
@@ -126,12 +125,9 @@ inline bool run_block(unsigned threads) {
     for (;;) {
         bool ran = false;
         for (unsigned k = 0; k < threads; ++k) {
-            unsigned t = order == 1 ? threads - 1 - k : k;
-            if (order == 2) {
-                // An odd factor permutes the threads where their number is a power of two, as it is here throughout.
-                if (k == 0) random = random * 1664525u + 1013904223u;
-                t = (k * (random | 1u) + (random >> 16)) & (threads - 1);
-            }
+            // An odd factor permutes the threads where their number is a power of two, as it is here throughout.
+            if (k == 0) random = random * 1664525u + 1013904223u;
+            const unsigned t = (k * (random | 1u) + (random >> 16)) & (threads - 1);
             if (fibres[t].state != State::ready) continue;
             ran = true;
             current = t;
@@ -156,12 +152,12 @@ inline void launch(dim3 grid, dim3 block, const std::function<void()>& kernel) {
         error = cudaErrorInvalidConfiguration;
         return;
     }
-    if (most_grid && grid.x > most_grid) grid.x = most_grid;
+    if (grid.x > kMostGrid) grid.x = kMostGrid;
     body = &kernel;
     grid_size = grid;
     block_size = block;
     for (unsigned k = 0; k < grid.x; ++k) {
-        block_index = dim3(order == 1 ? grid.x - 1 - k : k);
+        block_index = dim3(grid.x - 1 - k);
         if (!run_block(block.x)) {
             error = cudaErrorLaunchFailure;
             return;

@@ -11,7 +11,7 @@ import pytest
 from ficgan.anonymizers import ANONYMIZERS, Faces
 from ficgan.anonymizers.k_same import AverageFace
 from ficgan.deidentify import Ficgan
-from ficgan.lab.stored import Store, files_digest, files_in, fingerprint
+from ficgan.lab.run import Store, files_digest, files_in, fingerprint
 
 
 def test_an_array_is_made_once_and_made_again_when_damaged(tmp_path: Path) -> None:
