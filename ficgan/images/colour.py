@@ -95,7 +95,9 @@ def as_rgb(icc: bytes | None, mode: str) -> bytes | None:
 def space_of(icc: bytes | None, points: CodePoints | None, mode: str) -> Space | None:
     """The space of a picture; None where its numbers are those of sRGB, or nothing can be made of what it says."""
     if points is not None and points[1] in HDR:
-        return _Shaper(np.stack([_hdr_light(points[1])] * 3), _SRGB_TO_D50_INVERSE @ to_d50(*_PRIMARIES[points[0]]))
+        return _MatrixSpace(
+            np.stack([_hdr_light(points[1])] * 3), _SRGB_TO_D50_INVERSE @ to_d50(*_PRIMARIES[points[0]])
+        )
     if icc is None or (icc[16:20] == b"CMYK") != (mode == "CMYK"):
         return None
     try:
@@ -209,7 +211,7 @@ _ENCODED = np.rint(np.interp(np.arange(65536) / 65535, _SRGB_LIGHT, _GRID) * 255
 
 
 @dataclass(frozen=True, eq=False)
-class _Shaper:
+class _MatrixSpace:
     """A space of RGB.
 
     Args:
@@ -241,14 +243,14 @@ class _Shaper:
         return out
 
 
-def _shaper(tags: dict[bytes, bytes]) -> _Shaper:
+def _shaper(tags: dict[bytes, bytes]) -> _MatrixSpace:
     if b"kTRC" in tags:
-        return _Shaper(_rising([tags[b"kTRC"]] * 3), np.eye(3))
+        return _MatrixSpace(_rising([tags[b"kTRC"]] * 3), np.eye(3))
     columns = np.array([struct.unpack_from(">3l", tags[b"%cXYZ" % colour], 8) for colour in b"rgb"]).T / 65536
     matrix = _SRGB_TO_D50_INVERSE @ columns
     if abs(np.linalg.det(matrix)) < 1e-6:
         raise ValueError("three colours that are none")
-    return _Shaper(_rising([tags[b"%cTRC" % colour] for colour in b"rgb"]), matrix)
+    return _MatrixSpace(_rising([tags[b"%cTRC" % colour] for colour in b"rgb"]), matrix)
 
 
 def _rising(curves: Sequence[bytes]) -> NDArray[np.float64]:
@@ -272,7 +274,7 @@ def _hdr_light(transfer: int) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Tables:
+class _TableSpace:
     """A space that no three curves describe, such as inks."""
 
     there: ImageCms.ImageCmsTransform
@@ -288,11 +290,11 @@ class _Tables:
         return _deepened(np.asarray(ImageCms.applyTransform(image, self.back))[0], depth)
 
 
-def _tables(icc: bytes) -> _Tables:
+def _tables(icc: bytes) -> _TableSpace:
     own, srgb = ImageCms.ImageCmsProfile(io.BytesIO(icc)), ImageCms.createProfile("sRGB")
     mode = "CMYK" if icc[16:20] == b"CMYK" else "RGB"
     there = ImageCms.buildTransform(own, srgb, mode, "RGB")
-    return _Tables(there, ImageCms.buildTransform(srgb, own, "RGB", mode), mode)
+    return _TableSpace(there, ImageCms.buildTransform(srgb, own, "RGB", mode), mode)
 
 
 # -- modes and depths

@@ -14,7 +14,7 @@ __all__ = [
     "GRAVE",
     "RISKS",
     "AtRisk",
-    "Verdict",
+    "SigningVerdict",
     "at_risk",
     "closeness",
     "count_of",
@@ -232,7 +232,7 @@ def edits_in(record: Record) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class SigningVerdict:
     """Whether a page can be signed."""
 
     fit: Literal["yes", "if", "no"]
@@ -240,14 +240,16 @@ class Verdict:
     line: str
 
 
-def verdict(folder: Folder) -> Verdict:
+def verdict(folder: Folder) -> SigningVerdict:
     """One line: fit to sign, or what stands against it."""
     against, open_ = "; ".join(_against(folder)), "; ".join(_to_agree(folder))
     if against:
-        return Verdict("no", f"Not fit to sign: {against}." + (f" Also to be looked at: {open_}." if open_ else ""))
+        return SigningVerdict(
+            "no", f"Not fit to sign: {against}." + (f" Also to be looked at: {open_}." if open_ else "")
+        )
     if open_:
-        return Verdict("if", f"Fit to sign once a person has looked at this and agrees: {open_}.")
-    return Verdict(
+        return SigningVerdict("if", f"Fit to sign once a person has looked at this and agrees: {open_}.")
+    return SigningVerdict(
         "yes", "Fit to sign: every face that was found was replaced or covered, and the check recognised nobody."
     )
 

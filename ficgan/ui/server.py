@@ -57,7 +57,6 @@ class _Routes:
         item = "/api/items/{id}"
         table: list[tuple[str, str, Handler]] = [
             *(("GET", path, self.page) for path in PAGES),
-            ("GET", "/favicon.ico", self.no_icon),
             ("GET", "/api/state", self.state),
             ("POST", "/api/upload", self.upload),
             ("POST", "/api/controls", self.controls),
@@ -92,9 +91,6 @@ class _Routes:
     async def page(self, request: Request) -> Response:
         name, kind = PAGES[request.url.path]
         return Response(files("ficgan.ui").joinpath("page", name).read_bytes(), media_type=kind)
-
-    async def no_icon(self, request: Request) -> Response:
-        return Response(status_code=204)
 
     async def state(self, request: Request) -> Response:
         """What changed since a revision: the page asks again and again."""
