@@ -20,6 +20,7 @@ setup(
         "ficgan": [
             "py.typed",
             "lab/*.yaml",
+            "records/*.css",
             "lab/report/*.j2",
             "lab/*/*.yaml",
             "lab/*/page.html",

@@ -154,7 +154,7 @@ class FaceModel(ABC):
         """Codes of faces in photos uint8 [H,W,3] RGB, together; `found` comes from `find` or `smoothed`."""
 
     def find(self, pairs: Sequence[tuple[Image, Face]]) -> list[Any]:
-        """Where the parts of each face lie, as far as the model looks for itself: what films smooth over time."""
+        """Positions of the parts of each face, which films smooth over time; None where the model finds none itself."""
         return [None] * len(pairs)
 
     def smoothed(self, found: Sequence[Any], at: int) -> Any:

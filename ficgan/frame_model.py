@@ -38,8 +38,8 @@ from ficgan.frame import (
     with_teeth,
 )
 from ficgan.frame.appearance import COVERED, SLOPES
+from ficgan.frame.compose import Forehead, read_forehead, steadied
 from ficgan.frame.file import DetailWriter, FrameConfig, FrameNetwork
-from ficgan.frame.forehead import Forehead, read_forehead, steadied
 from ficgan.frame.geometry import LO
 from ficgan.identity import IdentityBank, KSameCode
 from ficgan.identity.kind import READING, UNKNOWN
@@ -61,7 +61,7 @@ LIGHT_BOUND = 0.5
 
 @dataclass(frozen=True, eq=False)
 class _Place:
-    """Where a face is made.
+    """Data of a source face that the new face is made with.
 
     Args:
         moment: of this one face.
@@ -84,7 +84,7 @@ class _Place:
 
 @dataclass(frozen=True, eq=False)
 class _Row:
-    """What a row of styles holds.
+    """A row of styles, taken apart.
 
     Args:
         code: float32 [D] of the linear model, mixed.
@@ -110,7 +110,7 @@ class _Row:
 
 
 @dataclass(frozen=True, eq=False)
-class _Made:
+class _NewFace:
     """A face in the frame.
 
     Args:
@@ -312,7 +312,7 @@ class FrameModel(FaceModel):
     def _telling(self, z_id: Floats) -> Floats:
         """A source's code [D] as the bank has those of its people."""
         size = self.model.code_size
-        return np.concatenate([self.model.told(z_id[None, :size])[0], z_id[size:]])
+        return np.concatenate([self.model.banked(z_id[None, :size])[0], z_id[size:]])
 
     def _likeness(self, w: Floats, z_id: Floats) -> float:
         """Cosine of two codes, light left out."""
@@ -367,7 +367,7 @@ class FrameModel(FaceModel):
         rows = zip(map(self._parts, styles), [reading.place for reading in readings], strict=True)
         return [self._drawn(row, place, self._plain(row, place)) for row, place in rows]
 
-    def _made(self, row: _Row, place: _Place) -> _Made:
+    def _made(self, row: _Row, place: _Place) -> _NewFace:
         """A face of the linear model and the network, with the sharpness and the colours of its surroundings."""
         made, config, model = self._plain(row, place), self.config, self.model
         if not self._lends(place):
@@ -383,7 +383,7 @@ class FrameModel(FaceModel):
     def _lends(self, place: _Place) -> bool:
         return bool(place.look.fine) and self._adds_detail
 
-    def _plain(self, row: _Row, place: _Place) -> _Made:
+    def _plain(self, row: _Row, place: _Place) -> _NewFace:
         """A face at the frame's size, before eyes and teeth are drawn and detail is added."""
         model, config, shape = self.model, self.config, len(self.model.shape.basis)
         taken, moment = self._taken(row), self._moment(row, place)
@@ -412,13 +412,13 @@ class FrameModel(FaceModel):
         texture = no_sharper(texture, model.mask, 1.15 * place.look.detail)
         hair = 0.0 if row.bare else place.hair
         texture = matched_border(texture, place.texture, self._mask(1.0) * (1 - hair))
-        return _Made(texture, points, model.warp.to_upright(points[None])[0], hair, taken is not None)
+        return _NewFace(texture, points, model.warp.to_upright(points[None])[0], hair, taken is not None)
 
     def _taken(self, row: _Row) -> NDArray[np.bool_] | None:
         return self.model.taken(row.first, row.last) if row.last >= row.first else None
 
     def _moment(self, row: _Row, place: _Place) -> Moment:
-        """What is published of the source's moment."""
+        """The source's moment as it is published: damped and with noise."""
         if row.last < row.first:
             return place.moment
         config, light = self.config, place.moment.light.copy()
@@ -426,7 +426,7 @@ class FrameModel(FaceModel):
         numbers = config.shown_numbers(place.moment.numbers, row.noise)
         return replace(place.moment, numbers=numbers, light=light, kept=row.given[None])
 
-    def _drawn(self, row: _Row, place: _Place, made: _Made) -> _Made:
+    def _drawn(self, row: _Row, place: _Place, made: _NewFace) -> _NewFace:
         """A face with eyes and teeth, which are drawn as far as they are new."""
         model, taken, moment = self.model, self._taken(row), place.moment
         if taken is None:

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.errors import FicganError, InputError
 from ficgan.records.sidecars import as_json
 
 if TYPE_CHECKING:
@@ -28,16 +28,10 @@ if TYPE_CHECKING:
 __all__ = ["RateLimit", "ServiceLimits", "make_app", "photo_work"]
 
 log = logging.getLogger("ficgan.service")
-TYPES = {
-    ".jpg": "image/jpeg",
-    ".png": "image/png",
-    ".webp": "image/webp",
-    ".tif": "image/tiff",
-    ".avif": "image/avif",
-    ".heic": "image/heic",
-}
+TYPES = {".jpg": "image/jpeg", ".tif": "image/tiff"}
+TYPES |= {f".{kind}": f"image/{kind}" for kind in ("png", "webp", "avif", "heic")}
+# Whose requests are counted at a time.
 MOST_CLIENTS = 10_000
-"""Whose requests are counted at a time."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +53,6 @@ class ServiceLimits:
     queue: int = 16
     rate: float = 0.0
     patience: float = 30.0
-
-    def __post_init__(self) -> None:
-        if min(self.bytes, self.pixels, self.jobs) < 1 or min(self.queue, self.rate) < 0 or not self.patience > 0:
-            raise UsageError("bytes, pixels and jobs must be 1 or more, queue and rate 0 or more, patience above 0")
 
 
 class RateLimit:
@@ -163,31 +153,20 @@ def make_app(
         return Response(made["data"], media_type=kind, headers={**_HEADERS, **counts})
 
     async def health(request: Request) -> Response:
-        busy = {
-            "ok": True,
-            "version": version,
-            "working": min(inside, limits.jobs),
-            "waiting": max(0, inside - limits.jobs),
-        }
-        return JSONResponse(busy, headers=_HEADERS)
-
-    def told(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
-        return JSONResponse({"error": message}, status, headers={**_HEADERS, **(headers or {})})
+        waiting = max(0, inside - limits.jobs)
+        state = {"ok": True, "version": version, "working": inside - waiting, "waiting": waiting}
+        return JSONResponse(state, headers=_HEADERS)
 
     async def refused(request: Request, error: Exception) -> Response:
-        assert isinstance(error, Refusal)
-        return told(error.status, str(error), error.headers)
-
-    async def bad_photo(request: Request, error: Exception) -> Response:
-        if isinstance(error, InputError):
+        status, message, headers = 500, "the photo could not be worked on", dict[str, str]()
+        if isinstance(error, Refusal):
+            status, message, headers = error.status, str(error), error.headers
+        elif isinstance(error, InputError):
             message = str(error).removeprefix("photo: ")
-            return told(413 if "megapixels" in message else 422, message)
-        log.error("a photo failed: %s", error)
-        return told(500, "the photo could not be worked on")
-
-    async def failed(request: Request, error: Exception) -> Response:
-        log.error("a request failed", exc_info=error)
-        return told(500, "the photo could not be worked on")
+            status = 413 if "megapixels" in message else 422
+        else:
+            log.error("a request failed", exc_info=error)
+        return JSONResponse({"error": message}, status, headers={**_HEADERS, **headers})
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -196,7 +175,7 @@ def make_app(
 
     return Starlette(
         routes=[Route("/photo", photo, methods=["POST"]), Route("/health", health, methods=["GET"])],
-        exception_handlers={Refusal: refused, FicganError: bad_photo, Exception: failed},
+        exception_handlers=dict.fromkeys((Refusal, FicganError, Exception), refused),
         lifespan=lifespan,
     )
 

@@ -18,8 +18,10 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -44,10 +46,10 @@ _MOST = 1 << 30
 
 @dataclass(frozen=True)
 class Limits:
-    """What a worker may use once its engine is loaded.
+    """What a worker may use.
 
-    Where Linux has Landlock (5.13; 6.7 for TCP), it executes no program, writes no file outside of `folders`, and opens
-    no TCP connection.
+    Where Linux has Landlock (5.13; 6.7 for TCP), it executes no program, writes no file outside of `folders` but to
+    devices, and opens no TCP connection. The size of its memory and its time are limited once its engine is loaded.
 
     Args:
         memory: bytes beyond what the loaded engine has.
@@ -56,7 +58,7 @@ class Limits:
         network: whether it may open TCP connections, for films at an address.
     """
 
-    memory: int = 4 << 30
+    memory: int = 8 << 30
     seconds: float = 180.0
     folders: Sequence[str | os.PathLike[str]] = ()
     network: bool = False
@@ -78,7 +80,7 @@ class Workers:
     def __init__(self, setup: Setup, count: int = 1, limits: Limits | None = None) -> None:
         if limits is not None and not SUPPORTED:
             raise UsageError("this system cannot limit a worker process; give --no-sandbox")
-        self._setup, self._limits, self._closed = setup, limits, False
+        self._setup, self._count, self._limits, self._closed = setup, count, limits, False
         self._free: queue.SimpleQueue[_Child] = queue.SimpleQueue()
         self._children = {_Child(setup, limits) for _ in range(count)}
         for child in self._children:
@@ -106,51 +108,38 @@ class Workers:
             Exception: what the task or `setup` raised. Errors of ficgan, OSError and MemoryError keep their class,
                 others become RuntimeError.
         """
-        child = self._free.get()
+        child = self._living(self._free.get())
         try:
             return child.do(task, progress)
         finally:
-            if child.is_lost and not self._closed:
-                self._children.remove(child)
-                child = _Child(self._setup, self._limits)
-                self._children.add(child)
-            self._free.put(child)
+            self._free.put(self._living(child))
+
+    def _living(self, child: _Child) -> _Child:
+        """The worker, or another one in its place where it is lost."""
+        if child.is_lost and not self._closed:
+            lost, child = child, _Child(self._setup, self._limits)
+            self._children.add(child)
+            self._children.discard(lost)
+        return child
 
     def run(self, tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
         """Every task and its result, or the error it raised, in the order of completion.
 
-        Tasks are taken from the iterable as workers become free.
+        Few tasks more than there are workers are taken from the iterable ahead.
         """
         self.wait()
-        source, taking, ended = iter(tasks), threading.Lock(), threading.Event()
-        done: queue.SimpleQueue[tuple[Any, Any] | BaseException] = queue.SimpleQueue()
-
-        def work() -> None:
-            try:
-                while not ended.is_set():
-                    with taking:
-                        task = next(source)
-                    try:
-                        done.put((task, self.do(task)))
-                    except Exception as error:
-                        done.put((task, error))
-            except BaseException as error:  # of the iterable: StopIteration, usually
-                done.put(error)
-
-        left = len(self._children)
-        for _ in range(left):
-            threading.Thread(target=work, daemon=True).start()
+        source, left = iter(tasks), dict[Future[Any], Any]()
+        pool = ThreadPoolExecutor(self._count)
         try:
-            while left:
-                found = done.get()
-                if isinstance(found, tuple):
-                    yield found
-                elif isinstance(found, StopIteration):
-                    left -= 1
-                else:
-                    raise found
+            while True:
+                for task in islice(source, 2 * self._count - len(left)):
+                    left[pool.submit(self.do, task)] = task
+                if not left:
+                    return
+                for future in wait(left, return_when=FIRST_COMPLETED).done:
+                    yield left.pop(future), future.exception() or future.result()
         finally:
-            ended.set()
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def cancel(self) -> None:
         """Make `is_cancelled` true for the tasks at work."""
@@ -175,18 +164,10 @@ class _Child:
         kept = ("",) if limits is None else _KEPT + _KEPT_TOO
         environment = {name: value for name, value in os.environ.items() if name.startswith(kept)}
         # The modules of this process, but after Python's own: no file of the caller's may replace one of those.
-        begin = "import sys; sys.path += sys.argv[1:]; from ficgan.workers import main; main()"
+        begin = f"import sys; sys.dont_write_bytecode = {sys.dont_write_bytecode}; sys.path += sys.argv[1:]; "
+        begin += "from ficgan.workers import main; main()"
         self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-I",
-                *["-B"] * sys.dont_write_bytecode,
-                "-X",
-                "utf8",
-                "-c",
-                begin,
-                *filter(None, sys.path),
-            ],
+            [sys.executable, "-I", "-X", "utf8", "-c", begin, *filter(None, sys.path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=None if limits is None else subprocess.DEVNULL,
@@ -194,7 +175,8 @@ class _Child:
             process_group=0,  # Ctrl-C is for this process alone
         )
         threading.Thread(target=self._listen, daemon=True).start()
-        self.send(ForkingPickler.dumps((setup, limits)))
+        self.send(ForkingPickler.dumps(limits))
+        self.send(ForkingPickler.dumps(setup))
 
     @property
     def is_lost(self) -> bool:
@@ -206,7 +188,7 @@ class _Child:
         with suppress(Exception):  # it ended, or what it says is no answer
             while line := self._process.stdout.readline(_MOST):
                 kind, value = json.loads(line, object_hook=_unpacked)
-                self._answers.put((kind, value))
+                self._answers.put((kind, _error(*value) if kind == "error" else value))
         self.end()
         for pipe in (self._process.stdout, self._process.stdin):
             with suppress(OSError):
@@ -223,10 +205,9 @@ class _Child:
             if not self._ready and self._failed is None:
                 kind, value = self._answers.get()
                 self._ready = kind == "ready"
-                if kind == "error":
-                    self._failed = _error(*value)
-                elif not self._ready:
-                    self._failed = FicganError("the worker process ended before its engine was loaded")
+                if not self._ready:
+                    gone = FicganError("the worker process ended before its engine was loaded")
+                    self._failed = value if kind == "error" else gone
             if self._failed is not None:
                 raise self._failed
 
@@ -243,8 +224,8 @@ class _Child:
             if kind == "result":
                 return value
             if kind == "error":
-                raise _error(*value)
-            if kind != "report":
+                raise value
+            if kind != "report" or not isinstance(value, list):
                 self.end()
                 self._answers.put(("gone", None))  # for the next task, too
                 raise InputError("the worker process crashed on this file; it is damaged, or made to do harm")
@@ -314,17 +295,23 @@ def main() -> None:
                 _cancelled.set()
         os._exit(0)  # the other process is done, or dead
 
+    if not (first := requests.readline()):
+        return
+    limits: Limits | None = ForkingPickler.loads(base64.b64decode(first))
+    try:
+        if limits is not None:
+            _fence(limits)  # before there is another thread, since it holds for this one and those that it starts
+    except Exception as error:
+        return _answer("error", _about(error, limits))
     threading.Thread(target=listen, daemon=True).start()
     work: Callable[[Any], Any] | None = None
-    limits: Limits | None = None
     while True:
         task = tasks.get()
         try:
             if work is None:
-                setup, limits = ForkingPickler.loads(task)
-                work = setup()
+                work = ForkingPickler.loads(task)()
                 if limits is not None:
-                    _restrict(limits)
+                    _limit_size(limits)
                 _answer("ready")
             else:
                 _answer("result", work(ForkingPickler.loads(task)))
@@ -345,15 +332,18 @@ def _about(error: Exception, limits: Limits | None) -> tuple[str, str, int | Non
     return name, str(error) if name else f"{type(error).__name__}: {error}", None, trace
 
 
-def _restrict(limits: Limits) -> None:
+def _limit_size(limits: Limits) -> None:
     import resource
 
     with suppress(OSError, ValueError):  # macOS knows no such size
-        mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (mapped + limits.memory,) * 2)
+        data = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_DATA, (data + limits.memory,) * 2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if not limits.folders:
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+
+def _fence(limits: Limits) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     version = libc.syscall(444, None, 0, 1) if sys.platform == "linux" else 0
     if version < 1:
@@ -364,9 +354,9 @@ def _restrict(limits: Limits) -> None:
     ports = 0 if limits.network else 0b11  # bind, connect
     handled = struct.pack("<QQ", write | 1, ports)[: 16 if version >= 4 else 8]  # 1: execute
     rules = libc.syscall(444, handled, len(handled), 0)
-    for folder in limits.folders:
+    for folder, rights in (("/dev", 1 << 1), *((folder, write) for folder in limits.folders)):
         place = os.open(folder, os.O_PATH)
-        libc.syscall(445, rules, 1, struct.pack("<Qi", write, place), 0)
+        libc.syscall(445, rules, 1, struct.pack("<Qi", rights, place), 0)
         os.close(place)
     libc.prctl(38, 1, 0, 0, 0)
     if libc.syscall(446, rules, 0):

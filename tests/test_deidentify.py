@@ -110,12 +110,6 @@ def test_bgr_in_bgr_out(parts, photo) -> None:
     np.testing.assert_array_equal(bgr[..., ::-1], rgb)
 
 
-def test_no_face_is_the_same_picture(parts, photo) -> None:
-    result = build(parts, [])(photo)
-    np.testing.assert_array_equal(result.image, photo)
-    assert result.faces == [] and not result.mask.any()
-
-
 def test_runs_repeat_and_keys_and_seeds_matter(parts, photo) -> None:
     faces = [face(40, 30, 80)]
     first = build(parts, faces, psi=0.6)(photo, key="a").image
@@ -174,20 +168,11 @@ def test_a_face_the_blend_does_not_hide_is_masked(parts, photo) -> None:
     assert result.faces[0].k is None, "nothing k-anonymous is left to account for"
 
 
-def test_a_recognised_blur_is_told(parts, photo) -> None:
-    assert build(parts, [face(40, 30, 80)], mode="blur", recognizer=Gate(99))(photo).reidentified == 1
-
-
 def test_the_layer_of_a_call(parts, photo) -> None:
     result = build(parts, [face(40, 30, 80)])(photo, layer=0)
     assert result.faces[0].layer == 0 and result.audit["layers"]["source"] == []
     with pytest.raises(UsageError, match="L = 6"):
         build(parts, [face(40, 30, 80)])(photo, layer=6)
-
-
-def test_without_a_gate_nothing_is_claimed(parts, photo) -> None:
-    result = build(parts, [face(40, 30, 80)], policy=Policy(verify=False))(photo)
-    assert result.faces[0].distance is None and result.audit["gate"] is None
 
 
 def test_degenerate_landmarks_are_masked(parts, photo) -> None:
@@ -290,19 +275,20 @@ def test_the_trainer_is_no_judge(parts, tmp_path, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "image",
+    ("call", "kind"),
     [
-        np.zeros(4, np.uint8),
-        np.zeros((4, 4, 2), np.uint8),
-        np.zeros((4, 4, 3), np.float32),
-        np.zeros((0, 4, 3), np.uint8),
-        None,
-        io.StringIO("text"),
+        *((lambda deid, _, image=image: deid(image), InputError) for image in (None, np.zeros(4, np.uint8))),
+        *((lambda deid, _, s=s: deid(np.zeros(s, np.uint8)), InputError) for s in ((4, 4, 2), (0, 4, 3))),
+        (lambda deid, _: deid(np.zeros((4, 4, 3), np.float32)), InputError),
+        (lambda deid, _: deid(io.StringIO("text")), InputError),
+        (lambda deid, photo: deid.batch([photo], channel_order="BGR"), UsageError),
+        *((lambda deid, photo, k=k: deid.batch([photo] * 2, keys=k), UsageError) for k in (["a"], list("abc"), "ab")),
+        (lambda deid, photo: deid.aligned(np.stack([photo[:48, :48]] * 2), keys=["a"]), UsageError),
     ],
 )
-def test_what_is_no_image(parts, image) -> None:
-    with pytest.raises(InputError, match=r"image (must|is empty)"):
-        build(parts, [])(image)
+def test_wrong_arguments(parts, photo, call, kind) -> None:
+    with pytest.raises(kind):
+        call(build(parts, []), photo)
 
 
 NAN = np.full((5, 2), np.nan, np.float32)
@@ -337,29 +323,6 @@ def test_a_find_that_hides_nothing_is_an_error(parts, photo, box, marks, said) -
     """To say that it is covered would be false."""
     with pytest.raises(InputError, match=said):
         build(parts, [Face(np.array(box, np.float32), marks, 1.0)], mode="solid")(photo)
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"channel_order": "BGR"}, "use rgb or bgr"),
-        ({"keys": ["a"]}, "2 images and 1 keys"),
-        ({"keys": ["a", "b", "c"]}, "2 images and 3 keys"),
-        ({"keys": "ab"}, "one text"),
-    ],
-)
-def test_arguments_of_a_batch_are_checked(parts, photo, given, said) -> None:
-    with pytest.raises(UsageError, match=said):
-        build(parts, []).batch([photo, photo], **given)
-    if "keys" in given:
-        with pytest.raises(UsageError, match=said):
-            build(parts, []).aligned(np.stack([photo[:48, :48]] * 2), keys=given["keys"])
-
-
-def test_a_batch_says_how_far_it_is(parts, photo) -> None:
-    steps: list[Any] = []
-    build(parts, [face(40, 30, 80)]).batch([photo, photo], progress=lambda *step: steps.append(step))
-    assert steps == [(n, 2, stage) for stage in ("searching", "drawing") for n in (1, 2)]
 
 
 def test_another_process_makes_the_same(photo) -> None:

@@ -168,6 +168,7 @@ def training_run(folder: Path, *overrides: str, match: float) -> str:
     return str(folder)
 
 
+@pytest.mark.slow
 def test_curves_and_a_table_of_trainings(
     tool: Callable[[str], ModuleType], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

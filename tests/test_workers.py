@@ -61,6 +61,10 @@ def work(task: Any) -> Any:
         while not is_cancelled():
             time.sleep(0.01)
         return "cancelled"
+    if name == "thread":
+        listener = next(thread for thread in threading.enumerate() if "listen" in thread.name)
+        status = Path(f"/proc/self/task/{listener.native_id}/status").read_text()
+        return "NoNewPrivs:\t1" in status
     if name == "harm":
         place, port = given
         return {
@@ -130,7 +134,7 @@ def test_tasks_are_taken_one_by_one(pair: Workers) -> None:
     for number, _ in enumerate(pair.run(tasks())):
         if number == 5:
             break
-    assert len(taken) < 100
+    assert len(taken) < 20
 
     def broken() -> Iterator[tuple[str, int]]:
         yield "echo", 1
@@ -169,6 +173,10 @@ def test_a_worker_that_dies_is_replaced(pair: Workers) -> None:
     results = dict(pair.run(tasks))
     assert isinstance(results[("crash",)], InputError) and len(results) == 4
     assert [results["echo", n] for n in (1, 2, 3)] == [[1], [2], [3]]
+    for _ in range(2):  # one that died at leisure is no file's fault
+        os.kill(pair.do(("sleep", 0)), signal.SIGKILL)
+    time.sleep(0.3)
+    assert pair.do(("echo", 4)) == [4]
 
 
 def test_progress_and_cancelling(pair: Workers) -> None:
@@ -196,6 +204,7 @@ def test_a_worker_keeps_within_its_limits(held: tuple[Workers, Path], tmp_path: 
     assert workers.do(("eat", 1 << 20)) == 1 << 20
     workers.do(("report", 5, 0.5))  # longer than a task may be silent
     assert "A_TOKEN" not in workers.do(("environment",)) and "PATH" in workers.do(("environment",))
+    assert workers.do(("thread",))  # the fence holds for other threads, too
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         for folder in (allowed, tmp_path):

@@ -214,7 +214,7 @@ def bench_ops(options: argparse.Namespace, device: torch.device) -> None:
 
 def training_step(config: Config, options: argparse.Namespace, folder: Path) -> tuple[Callable[[bool], None], float]:
     """The loop's own step, with or without R1, at a moment when all losses take part; the share of steps with R1."""
-    from ficgan.training.loop import Team, _Run
+    from ficgan.training.loop import Team, TrainingRun
 
     data = list(options.data)
     if not data:
@@ -223,7 +223,7 @@ def training_step(config: Config, options: argparse.Namespace, folder: Path) -> 
         for index in range(config.optimizer.batch):
             Image.fromarray(rng.integers(0, 256, (side, side, 3), np.uint8)).save(faces / f"{index:04d}.png")
         data = [faces]
-    run = _Run(config, data, options.run or folder / "run", Team(options.device), None, None, None, "none")
+    run = TrainingRun(config, data, options.run or folder / "run", Team(options.device), None, None, None, "none")
     loss, state = config.loss, run.state
     begin = loss.adversarial_start_kimg + loss.adversarial_ramp_kimg, loss.verification_ramp_kimg[1]
     state.start_images = int(max(*begin, config.augment.start_kimg) * 1000) + 1

@@ -1,4 +1,4 @@
-"""What an anonymiser is: a function of aligned face crops, with declared properties, that repeats with its seed."""
+"""The interface of anonymisers: functions of aligned face crops with declared properties, repeated by their seed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Faces:
 
     Args:
         images: [N,S,S,3] uint8 RGB.
-        names: N names, unique in their set: what is drawn for an image follows from the seed and its name.
+        names: N names, unique in their set: random numbers of an image follow from the seed and its name.
         landmarks: [N,5,2] float, pixels of the crop, as of `ficgan.faces.Face`; None: the default alignment's.
         people: [N] int64, one number per person, −1 where unknown; None where nobody is known.
     """

@@ -297,7 +297,7 @@ def obfuscate_blur(
 def blur_weight(
     shape: tuple[int, int], boxes: ArrayLike, variant: Literal["paper", "released"] = "paper", radius: float = 0.1
 ) -> NDArray[np.float32]:
-    """How much of each pixel [H,W] `obfuscate_blur` takes from the blurred photo: its feathered mask, 0 to 1."""
+    """The feathered mask of `obfuscate_blur` [H,W], 0 to 1: the share of the blurred photo in each pixel."""
     weight = np.zeros(shape, np.float32)
     for part, mask, _ in _feathered(shape, boxes, variant, radius):
         weight[part] = np.divide(mask, 255, dtype=np.float32)

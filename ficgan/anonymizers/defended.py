@@ -1,4 +1,4 @@
-"""What a publisher may do to a face besides hiding it, so that an attacker's model meets what it was not trained on."""
+"""Changes by a publisher after hiding a face, so that an attacker's model meets images it was not trained on."""
 
 from __future__ import annotations
 

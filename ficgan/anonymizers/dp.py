@@ -83,7 +83,7 @@ class DPSnow(PerImage):
             self.declare(stronger="down")
 
     def replaced(self, size: int) -> int:
-        """How many pixels of a crop of `size` pixels become grey."""
+        """Number of pixels that become grey in a crop of `size` pixels."""
         total = size * size
         return round(self.delta * total) if self.variant == "as_described" else int((1 - self.delta) * total)
 

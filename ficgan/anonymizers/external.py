@@ -54,7 +54,7 @@ class Program(Parametrised):
             object.__setattr__(self, "traits", replace(traits, title=self.label))
 
     def made_of(self, faces: Faces, read: Read) -> Images:
-        """What the program makes of the faces, or has made: [N,S,S,3] uint8 RGB."""
+        """Images of the faces by the program, or from the folder: [N,S,S,3] uint8 RGB."""
         if not (self.command or self.folder):
             raise UsageError(
                 f"{self.name} needs a program or its images; give command='X {{input}} {{output}}' or folder"

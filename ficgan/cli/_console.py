@@ -31,8 +31,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+# Control characters, marks that turn the direction of text, and bytes of names that are not UTF-8.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters, marks that turn the direction of text, and bytes of names that are not UTF-8."""
 
 
 def printable(text: str) -> str:
@@ -136,10 +136,10 @@ def _silence_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+# Seconds between two lines about the frames of a film.
 _EVERY = 0.5
-"""Seconds between two lines about the frames of a film."""
+# Seconds between two lines where nobody watches a terminal.
 _SELDOM = 60.0
-"""Seconds between two lines where nobody watches a terminal."""
 
 Mode = Literal["auto", "text", "jsonl", "none"]
 MODES: tuple[Mode, ...] = ("auto", "text", "jsonl", "none")

@@ -10,7 +10,8 @@ import click
 from ficgan.cli import HELP
 from ficgan.cli import _shared as shared
 from ficgan.cli._console import Progress
-from ficgan.cli._shared import Diversity
+from ficgan.cli._shared import Parsed
+from ficgan.options import parse_diversity
 
 __all__ = ["measure", "train_attributes"]
 
@@ -41,7 +42,7 @@ _BARS: tuple[Any, ...] = (
     "psi",
     default="auto",
     show_default=True,
-    type=Diversity(),
+    type=Parsed(parse_diversity),
     help="ψ; auto: what the model does best with for a person alone in a photo.",
 )
 @click.option("--limit", type=click.IntRange(2), help="Use only the first so many faces of each set.")

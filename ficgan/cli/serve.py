@@ -159,7 +159,7 @@ def _is_loopback(host: str) -> bool:
 
 @contextlib.contextmanager
 def _bound(host: str, port: int) -> Iterator[socket.socket]:
-    """A listening socket: an address in use is told before the model is loaded."""
+    """A listening socket: an address in use is refused before the model is loaded."""
     try:
         family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(family, kind, number)
@@ -170,8 +170,8 @@ def _bound(host: str, port: int) -> Iterator[socket.socket]:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(address)
         except OSError as error:
-            told = f"{host}:{port} cannot be listened at ({error.strerror}); choose another --port"
-            raise UsageError(told) from error
+            message = f"{host}:{port} cannot be listened at ({error.strerror}); choose another --port"
+            raise UsageError(message) from error
         yield listening
 
 
@@ -195,9 +195,11 @@ def _bound(host: str, port: int) -> Iterator[socket.socket]:
     "--port", metavar="N", type=click.IntRange(0, 65535), default=0, help="Of 127.0.0.1.  [default: a free one]"
 )
 @click.option("--browser/--no-browser", default=True, show_default=True, help="Open the page.")
-@options(opts.SEARCH[:1], opts.SEARCH[2:], opts.SANDBOX, opts.MODEL[:1], opts.MODEL[2:3], opts.MODEL[4:6])
+@options(opts.SEARCH[:2], opts.SEARCH[3:], opts.SANDBOX, opts.MODEL[:4])
 @handle_errors
-def ui(folder: Path | None, out: Path | None, project: Path | None, port: int, browser: bool, **given: Any) -> None:
+def ui(
+    folder: Path | None, out: Path | None, project: Path | None, port: int, browser: bool, sandbox: bool, **given: Any
+) -> None:
     """Review and redact photos and films in the browser, on this machine alone.
 
     FOLDER: its photos and films are listed; more can be dropped into the page. What is decided is kept in a private
@@ -225,7 +227,7 @@ def ui(folder: Path | None, out: Path | None, project: Path | None, port: int, b
         review.output.mkdir(parents=True, exist_ok=True)  # workers may write there, if it is there before them
     except OSError as error:
         raise InputError(f"{review.output}: cannot be made ({error.strerror}); choose another -o") from None
-    limits = Limits(seconds=600.0, folders=[review.folder, review.output]) if given["sandbox"] else None
+    limits = Limits(seconds=600.0, folders=[review.folder, review.output]) if sandbox else None
     session = Session(review, partial(_make_engine, given), partial(Workers, limits=limits))
     address = f"http://127.0.0.1:{listener.getsockname()[1]}/?token={token}"
     if folder is not None:
@@ -267,5 +269,4 @@ def _make_engine(given: dict[str, Any], seed: int) -> Deidentifier:
     """The model, with the usual controls; the page has its own."""
     from ficgan.deidentify import Deidentifier
 
-    names = ("checkpoint", "bank", "detector", "recognizer", "thorough", "device", "precision")
-    return Deidentifier.from_pretrained(seed=seed, threshold=given["thresh"], **{name: given[name] for name in names})
+    return Deidentifier.from_pretrained(seed=seed, **given)

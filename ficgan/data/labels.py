@@ -197,10 +197,8 @@ def _celeba_folder(folder: Path) -> Labels:
     parts = [Labels.read(folder / name) for name in known if (folder / name).is_file()]
     if not parts:
         raise InputError(f"Labels folder {folder} has none of {', '.join(known)}; give a CSV or CelebA's Anno folder.")
-    files = parts[0].files
-    parts = [part.match(files, source=str(folder)) for part in parts]
-    merged = parts[0]
-    for part in parts[1:]:
+    merged, *others = (part.match(parts[0].files, source=str(folder)) for part in parts)
+    for part in others:
         people = merged.people if part.people is None else part.people
-        merged = Labels(files, people, merged.attributes, merged.attribute_names, part.splits or merged.splits)
+        merged = replace(merged, people=people, splits=part.splits or merged.splits)
     return merged

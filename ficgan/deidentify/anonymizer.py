@@ -60,11 +60,12 @@ class Ficgan(Anonymizer):
 
     def settings(self) -> dict[str, Any]:
         """The controls and the digests of model and bank, without folders of this machine."""
-        told = super().settings()
+        settings = super().settings()
         for name in ("checkpoint", "bank", "device"):
-            told.pop(name, None)
+            settings.pop(name, None)
         deid = self._engine()
-        return {**told, "checkpoint_sha256": deid.digests.get("checkpoint"), "bank_digest": deid.face_model.bank.digest}
+        digests = {"checkpoint_sha256": deid.digests.get("checkpoint"), "bank_digest": deid.face_model.bank.digest}
+        return settings | digests
 
     def _engine(self) -> Deidentifier:
         return _engine(Ficgan(**{name: getattr(self, name) for name in _ENGINE}))
@@ -75,7 +76,7 @@ class Ficgan(Anonymizer):
         return self._engine().face_model
 
     def readings(self, faces: Faces) -> list[FaceReading]:
-        """What the model sees of the faces."""
+        """Readings of the faces by the model."""
         return self.face_model.see([(image, face) for image, face in zip(faces.images, _faces(faces), strict=True)])
 
     def __call__(self, faces: Faces) -> Images:
@@ -190,8 +191,8 @@ def _faces(faces: Faces) -> list[Face]:
     return out
 
 
+# What a model is made by; draws take the seed of their own.
 _ENGINE = ("checkpoint", "bank", "k", "layer", "band", "psi", "attributes", "add", "keep_kind", "device")
-"""What a model is made by; draws take the seed of their own."""
 
 
 @lru_cache(maxsize=4)

@@ -68,10 +68,10 @@ class NewIdentity:
 
 
 def checked_faces(faces: Sequence[Face], shape: Sequence[int], detector: str) -> list[Face]:
-    """What a detector found in a photo of this shape, with `NOWHERE` for landmarks that are None or not finite.
+    """The finds of a detector in a photo of this shape, with `NOWHERE` for landmarks that are None or not finite.
 
     Raises:
-        InputError: a box is none, or shows nothing of the photo: what it was meant for would stay uncovered.
+        InputError: a box is invalid or lies outside of the photo; its face would stay uncovered.
     """
     height, width = shape[:2]
     sound = []
@@ -159,7 +159,7 @@ class FaceJob:
 
 @dataclass(eq=False)
 class Photos:
-    """What all photos of one `Deidentifier` share, and the steps that each of them takes.
+    """The tools and options that all photos of one `Deidentifier` share, and the steps of each photo.
 
     `exemptions` say which faces stay, `methods` holds anonymisers by mode, `method` is the mode's (None for the modes
     of our own); `info` and `digests` are of the model's checkpoint, for the account; `linked` knows who is who in all

@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.anonymizers import Anonymizer, Faces
 from ficgan.anonymizers.modes import HIDING, Methods, check_cover, check_mode, mode_of
 from ficgan.arrays import content_key
 from ficgan.deidentify.options import (
-    Box,
     Checking,
+    Computing,
     Diversity,
-    Engine,
     Exemptions,
     Finding,
     Hiding,
@@ -39,9 +37,10 @@ from ficgan.face_model import CropModel, FaceModel, ModelInfo
 from ficgan.faces import Alignment, DetectAt, Face, FaceDetector, Recognizer, get_detector, get_recognizer, make_gate
 from ficgan.faces.detection import PyramidDetector, check_image
 from ficgan.faces.models import check_onnx_device
-from ficgan.identity.kind import PARTS, parse_parts
+from ficgan.identity.kind import parse_parts
 from ficgan.identity.ksame import commitment
 from ficgan.images.read import Picture, as_photo
+from ficgan.options import grouped
 from ficgan.policy import Attempt, FaceResult, Policy, Result
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ class Deidentifier:
         self.mode: Mode = check_mode(hiding.mode) if isinstance(hiding.mode, str) else next(iter(given))
         self._given: Mapping[str, Any] | None = None
         self._films: Films | None = None
-        self.policy, self.layer, self.psi = checking.policy, identity.layer, identity.psi
+        self.policy, self.layer, self.psi = checking.policy or Policy(), identity.layer, identity.psi
         self.mask_scale = hiding.mask_scale
         self.methods = Methods(hiding.background, identity.seed, {self.mode}, given)
         method = None if self.mode in MODES and not given else self.methods(self.mode)
@@ -162,87 +161,36 @@ class Deidentifier:
         checkpoint: str | Path | None = None,
         bank: str | Path | None = None,
         *,
-        k: int = 3000,
-        layer: int = 0,
-        band: str | None = None,
-        psi: Diversity = "auto",
-        seed: int | None = None,
-        alpha: float = 0.5,
-        attributes: str | None = None,
-        add: Sequence[str] = (),
-        exemplar: Image | None = None,
-        link: str = "file",
-        swap: bool = False,
-        keep_kind: str | Sequence[str] = PARTS,
-        mode: Mode | Anonymizer = "ficgan",
-        fallback: str = "plain",
-        mask_scale: float = 1.0,
-        background: Faces | None = None,
-        detector: FaceDetector | str = "auto",
-        threshold: float | None = None,
-        scale: float | tuple[int, int] | None = None,
-        thorough: bool = False,
-        min_score: float | None = None,
-        strict: bool = False,
-        keep: Mapping[str, Image] | None = None,
-        only: Mapping[str, Image] | None = None,
-        boxes: Sequence[Box] = (),
-        recognizer: Recognizer | str | Sequence[Recognizer | str] | None = "auto",
-        verify: bool = True,
-        policy: Policy | None = None,
-        device: str = "cpu",
-        engine: Engine = "auto",
-        precision: str = "auto",
-        compile: bool = False,
+        identity: Identity | None = None,
+        hiding: Hiding | None = None,
+        finding: Finding | None = None,
+        checking: Checking | None = None,
+        computing: Computing | None = None,
+        **fields: Any,
     ) -> Deidentifier:
-        """The embedded default model, or the given files, with all options by name.
+        """The embedded default model, or the given files.
 
         Args:
             checkpoint, bank: files; None: the embedded ones. A checkpoint needs its own bank.
-            k, band, seed, alpha, attributes, add, swap, keep_kind, device, engine, precision, compile: see
-                `load_face_model`.
-            layer, psi, exemplar, link: see `Identity`.
-            mode, fallback, mask_scale, background: see `Hiding`.
-            detector, threshold, scale, thorough, min_score, strict, keep, only, boxes: see `Finding`.
-            recognizer, policy: see `Checking`; verify: shorthand for `policy=Policy(verify=…)`.
+            identity, hiding, finding, checking, computing: groups of options; None: the usual ones.
+            fields: single options of any group, or of `Policy`, by name: k=3000, layer=4, mode="blur", verify=False.
 
         Raises:
             FicganError: missing or damaged files, or a bank of another model.
-            UsageError: a value that cannot work.
+            UsageError: a value that cannot work, or an option that no group has.
         """
-        given = {name: value for name, value in locals().items() if name != "cls"}
-        make = partial(
-            cls,
-            identity=Identity(layer, psi, seed, exemplar, link),
-            hiding=Hiding(mode, fallback, mask_scale, background),
-            finding=Finding(detector, threshold, scale, thorough, min_score, strict, keep or {}, only or {}, boxes),
-            checking=Checking(recognizer, policy or Policy(verify=verify)),
-            device=device,
-        )
-        if mode != "ficgan" and checkpoint is None and bank is None:
-            return make(None)._made_of(given)  # nothing will be generated: no model
-        model, info, digest = load_face_model(
-            checkpoint,
-            bank,
-            device=device,
-            engine=engine,
-            k=k,
-            band=band,
-            seed=seed,
-            alpha=alpha,
-            attributes=attributes,
-            add=add,
-            swap=swap,
-            keep_kind=keep_kind,
-            precision=precision,
-            compile=compile,
-        )
-        return make(model, info=info, digests={"checkpoint": digest})._made_of(given)
-
-    def _made_of(self, given: Mapping[str, Any]) -> Self:
-        """This one, made of arguments of `from_pretrained`."""
-        self._given = given
-        return self
+        given = {"identity": identity, "hiding": hiding, "finding": finding, "checking": checking}
+        files = {name: file for name, file in (("checkpoint", checkpoint), ("bank", bank)) if file is not None}
+        groups = grouped({**given, "computing": computing}, {**fields, **files})
+        identity, used = groups["identity"], groups["computing"]
+        settings: dict[str, Any] = {name: groups[name] for name in given} | {"device": used.device}
+        if groups["hiding"].mode != "ficgan" and used.checkpoint is None and used.bank is None:
+            made = cls(None, **settings)  # nothing will be generated: no model
+        else:
+            model, info, digest = load_face_model(**vars(used), **identity.controls)
+            made = cls(model, info=info, digests={"checkpoint": digest}, **settings)
+        made._given = groups
+        return made
 
     def __copy__(self) -> Self:
         other = object.__new__(type(self))
@@ -250,12 +198,12 @@ class Deidentifier:
         return other
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What another process makes the same of: networks cannot be pickled, so the arguments are, with the seed."""
+        """Pickled as the arguments it was made of, with the seed: networks cannot be pickled."""
         if self._given is None:
             raise UsageError("only a Deidentifier of from_pretrained can be pickled; make this one in each process")
         model = self.photos.model
         seed = self.methods.seed if model is None else model.seed  # also a random one: all processes draw alike
-        return _again, (type(self), {**self._given, "seed": seed})
+        return _again, (type(self), {**self._given, "identity": replace(self._given["identity"], seed=seed)})
 
     @property
     def face_model(self) -> FaceModel:
@@ -283,7 +231,7 @@ class Deidentifier:
         other._films = None
         if other._given is not None:
             changes = {name: value for name, value in changes.items() if value is not None}
-            other._given = {**other._given, **changes, "attributes": attributes or None}
+            other._given = grouped(other._given, {**changes, "attributes": attributes or None})
         model.k, model.attributes = model.k if k is None else k, attributes or None
         model.keep_kind = model.keep_kind if keep_kind is None else parse_parts(keep_kind)
         photos = self.photos
@@ -299,7 +247,7 @@ class Deidentifier:
 
     @property
     def seed_commitment(self) -> str | None:
-        """What a record states of the seed of the draws; None for a short one, and where nothing is drawn."""
+        """Commitment to the seed of the draws, for records; None for a short seed, and where nothing is drawn."""
         model = self.photos.model
         return None if model is None else commitment(model.seed, model.bank.digest)
 

@@ -26,7 +26,7 @@ _SUFFIXES = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp", "TIFF": ".tif", "AV
 
 @dataclass(frozen=True, eq=False)
 class NewPhoto:
-    """What became of a photo.
+    """The outcome for a photo.
 
     Args:
         data: the new file; empty where there is a problem.
@@ -34,7 +34,7 @@ class NewPhoto:
         audit: the account of the engine, with a record of every face.
         size: width and height, pixels.
         notes: about the file; those about its faces are in the audit.
-        actions: what was done to each face.
+        actions: of each face, as in its record.
         uncovered: faces that neither a new face nor a cover hides.
         reidentified: faces that the gate still recognises.
         input_sha256: of the source file.

@@ -58,7 +58,7 @@ class IdentityBank:
     stated: str | None = None
     showing: Showing | None = None
     _checked: set[str] = field(default_factory=set, init=False, repr=False)  # the digest, once it was compared
-    _groups: dict[str, _Group] = field(default_factory=dict, init=False, repr=False)
+    _groups: dict[str, _DrawGroup] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.codes.dtype != np.float16 or self.codes.ndim != 2 or not self.codes.size:
@@ -81,11 +81,6 @@ class IdentityBank:
     def _at_hand(self) -> NDArray[np.floating]:
         """The codes; of a small bank widened once, since half of a draw's time would go into that."""
         return self.codes.astype(np.float32) if self.codes.size <= _SMALL else self.codes
-
-    @cached_property
-    def mean(self) -> NDArray[np.float32]:
-        """Mean code w̄ of all people, float32 [D], computed in float64."""
-        return mean_of(self.codes).astype(np.float32)
 
     @cached_property
     def digest(self) -> str:
@@ -232,7 +227,7 @@ class IdentityBank:
         return self._members(self._wanted(text))
 
     def eligible(self, attributes: str | None) -> int:
-        """How many people a draw from an attribute group can take; see `query`."""
+        """Number of people of an attribute group; see `query`."""
         return self._group(attributes).size
 
     def direction(self, name: str) -> NDArray[np.float32]:
@@ -314,12 +309,12 @@ class IdentityBank:
             found.append(KSameCode(w, int(k), psi, promise, members, attributes or None, record))
         return found
 
-    def _group(self, attributes: str | None) -> _Group:
+    def _group(self, attributes: str | None) -> _DrawGroup:
         wanted = self._wanted(attributes or "")
         name = ",".join(sorted(("" if present else "-") + self.names[i] for i, present in wanted.items()))
-        return self._kept(name, lambda: _Group(name, self._members(wanted) if wanted else None, self._at_hand))
+        return self._kept(name, lambda: _DrawGroup(name, self._members(wanted) if wanted else None, self._at_hand))
 
-    def _kept(self, name: str, make: Callable[[], _Group]) -> _Group:
+    def _kept(self, name: str, make: Callable[[], _DrawGroup]) -> _DrawGroup:
         group = self._groups.get(name)
         if group is None:
             group = make()
@@ -328,7 +323,7 @@ class IdentityBank:
             self._groups[name] = group
         return group
 
-    def _kind_group(self, attributes: str | None, kind: Kind, k: int) -> _Group:
+    def _kind_group(self, attributes: str | None, kind: Kind, k: int) -> _DrawGroup:
         """The people of a kind, or of the least widened one that holds 2k of them."""
         known = self.kinds
         if known is None:
@@ -336,9 +331,9 @@ class IdentityBank:
         kind = self.kind_within(kind, attributes)
         name = f"{self._group(attributes).name}|{kind.name}|{k}"
 
-        def made() -> _Group:
+        def made() -> _DrawGroup:
             found = known.group(kind, 2 * k, self._group(attributes).index)
-            return _Group(name, found.index, self._at_hand, found)
+            return _DrawGroup(name, found.index, self._at_hand, found)
 
         return self._kept(name, made)
 
@@ -353,7 +348,7 @@ class IdentityBank:
         return None if cell is None else KindCodes(self._at_hand, cell)
 
     def usual(self, kind: Kind) -> NDArray[Any]:
-        """What the draws of a kind have in common: code [D]."""
+        """Code [D] that the draws of a kind have in common."""
         assert self.kinds is not None
         mean = self.kinds.mean(kind)
         return mean if self.showing is None else self.showing.moved(mean, kind)
@@ -391,7 +386,7 @@ class IdentityBank:
         return np.flatnonzero(keep).astype(np.int64)
 
 
-class _Group:
+class _DrawGroup:
     """People to draw from, and how they spread; computed once per bank. `of_kind` are those of a kind, moved to it."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""From the codes of images to those of people: what a bank is built of."""
+"""From the codes of images to those of people, for a bank."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ class Kind:
 
     @property
     def reading(self) -> Floats:
-        """float32 [9], the group in the form of a reading: what a network is told of it."""
+        """float32 [9], the group in the form of a reading, as input of a network."""
         shares = self.ethnicity / self.ethnicity.sum()
         return np.array([*shares, self.gender[1] / self.gender.sum(), YEARS[self.age].mean()], np.float32)
 
@@ -296,7 +296,7 @@ class KindGroup:
         kind: the kind.
         index: int64 [M], who they are.
         people: how many of them belong to the kind itself.
-        widened: what was widened last, see `Kind.widenings`; "" for nothing.
+        widened: part that was widened last, see `Kind.widenings`; "" for nothing.
     """
 
     known: KindCodes
@@ -322,7 +322,7 @@ class KindGroup:
         return np.vstack([self.kind.moves @ means - means + clearer, clearer])
 
     def moved(self, chosen: NDArray[np.int64]) -> NDArray[np.float64]:
-        """What the mean code of the chosen people is moved by: [D]."""
+        """Move [D] of the mean code of the chosen people to the kind."""
         share = np.bincount(self.known.cell[chosen] % (CELLS + 1), minlength=CELLS + 1) / len(chosen)
         return np.asarray(share @ self.moves)
 

@@ -8,7 +8,6 @@ import re
 import struct
 import threading
 import warnings
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -31,10 +30,11 @@ __all__ = ["PNG_SIGNATURE", "Picture", "as_photo", "png_chunks", "read_image", "
 
 _FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF", "AVIF", "HEIF")
 _MAGIC = re.compile(rb"\xff\xd8|\x89PNG|RIFF....WEBP|II\*\0|MM\0\*|II\+\0|MM\0\+|BM|GIF8|....ftyp(avif|hei|mif)", re.S)
+# What a PNG says of its colours, in so many bytes.
 _COLOUR_CHUNKS = {b"gAMA": 4, b"cHRM": 32, b"sRGB": 1, b"cICP": 4, b"cLLI": 8, b"mDCV": 24}
-"""What a PNG says of its colours, in so many bytes."""
 _HDR10 = ("content_light_level", "mastering_display_colour_volume", "ambient_viewing_environment")
 _GAIN_MAPS = (b"ns.adobe.com/hdr-gain-map/", b"urn:iso:std:iso:ts:21496:-1", b"aux:hdrgainmap")
+# EXIF's orientation → what turns the image upright: for Pillow; for arrays a transposition, then steps in y and x.
 _TURNS = {
     2: (Image.Transpose.FLIP_LEFT_RIGHT, False, 1, -1),
     3: (Image.Transpose.ROTATE_180, False, -1, -1),
@@ -44,7 +44,6 @@ _TURNS = {
     7: (Image.Transpose.TRANSVERSE, True, -1, -1),
     8: (Image.Transpose.ROTATE_90, True, -1, 1),
 }
-"""EXIF's orientation → what turns the image upright: for Pillow; for arrays a transposition, then steps in y and x."""
 _ORIENTATION, _SUBFILE, _BITS, _PHOTOMETRIC, _PLANAR, _DNG = 0x0112, 0x00FE, 0x0102, 0x0106, 0x011C, 0xC612
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _limit_lock = threading.Lock()
@@ -66,8 +65,6 @@ def read_image(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS, da
     data = _read_bytes(path, max_pixels) if data is None else data
     if not data:
         raise InputError(f"{path}: empty file")
-    if broken := _broken_png_chunk(data):
-        raise InputError(f"{path}: damaged: the checksum of its {broken} does not match; restore it or save it again")
     with _limit_lock, warnings.catch_warnings(), _limits(max_pixels):
         warnings.simplefilter("ignore")  # Pillow warns of odd EXIF and the like; what matters becomes an InputError
         try:
@@ -97,25 +94,6 @@ def _read_bytes(path: Path, max_pixels: int) -> bytes:
     return data
 
 
-def _broken_png_chunk(data: bytes) -> str:
-    """Name of the first necessary chunk of a PNG whose checksum is wrong: decoders draw on, with half a picture."""
-    if not data.startswith(PNG_SIGNATURE):
-        return ""
-    at, view = len(PNG_SIGNATURE), memoryview(data)
-    while at + 12 <= len(data):
-        length, name = struct.unpack_from(">L4s", data, at)
-        end = at + 8 + length
-        if end + 4 > len(data):
-            return ""  # cut: the decoder says so
-        wrong = zlib.crc32(view[at + 4 : end]) != int.from_bytes(data[end : end + 4], "big")
-        if wrong and name[:1].isupper():
-            return str(name, "ascii", "replace")
-        if name == b"IEND":
-            return ""
-        at = end + 4
-    return ""
-
-
 @contextmanager
 def _limits(max_pixels: int) -> Iterator[None]:
     """Pillow refuses, some formats before they allocate, what has more than twice `MAX_IMAGE_PIXELS`.
@@ -132,6 +110,8 @@ def _limits(max_pixels: int) -> Iterator[None]:
 
 
 def _decode(path: Path, data: bytes, max_pixels: int) -> Photo:
+    if data.startswith(PNG_SIGNATURE):
+        _opened(data).verify()  # the checksums: the decoder draws on where those of pixels are wrong
     with _opened(data) as image:
         if image.width * image.height > max_pixels:
             raise Image.DecompressionBombError

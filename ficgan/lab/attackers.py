@@ -210,7 +210,7 @@ def _apart(bench: Bench, part: Prepared) -> Prepared:
 
 
 @dataclass(frozen=True)
-class Attempt:
+class AttackedFaces:
     """Crops of the probes `rows` [N] as one attacker gives them back; `attacker` is its name in tables."""
 
     attacker: str
@@ -218,33 +218,33 @@ class Attempt:
     faces: Faces
 
 
-def attacked(bench: Bench, subject: Subject, scenario: Scenario, rows: Rows) -> list[Attempt]:
+def attacked(bench: Bench, subject: Subject, scenario: Scenario, rows: Rows) -> list[AttackedFaces]:
     """What each attacker of a scenario makes of the probes `rows`."""
     kind, method = scenario.attacker, subject.anonymizer
     if kind == "fusion" and len(np.unique(known(subject.clear(rows)))) == len(rows):
         raise Refused("there is one probe per identity, and nothing to fuse")
     if kind in ("", "fusion"):
-        return [Attempt("fused probes" if kind else "", rows, subject.view(scenario.probe, rows))]
+        return [AttackedFaces("fused probes" if kind else "", rows, subject.view(scenario.probe, rows))]
     assert method is not None
     if kind == "average":
-        return [Attempt(f"mean of {DRAWS} draws", rows, _averaged(subject, method, rows))]
+        return [AttackedFaces(f"mean of {DRAWS} draws", rows, _averaged(subject, method, rows))]
     anonymised = subject.anonymised(rows)
     if kind in ("right key", "wrong key"):
         if not method.traits.keyed:
             raise NotApplicable(f"{method.name} has no key")
         holder = method if kind == "right key" else _other_key(method)
-        return [Attempt(kind, rows, in_region(bench, rows, anonymised, holder.invert))]
+        return [AttackedFaces(kind, rows, in_region(bench, rows, anonymised, holder.invert))]
     if kind == "compressed":
         return _compressed(bench, subject, method, rows)
     out = []
     for attack in trained_attackers(bench, subject, method, kind):
         title, guess = attack.title, attack.restored(anonymised, rows)
         if kind != "closed":
-            out.append(Attempt(title, rows, guess))
+            out.append(AttackedFaces(title, rows, guess))
             continue
         for name, half in zip(("known", "unknown"), halves(bench), strict=True):
             part = np.flatnonzero(np.isin(bench.people[rows], half))
-            out += [Attempt(f"{title} ({name})", rows[part], guess.take(part))] if len(part) else []
+            out += [AttackedFaces(f"{title} ({name})", rows[part], guess.take(part))] if len(part) else []
     return out
 
 
@@ -331,17 +331,17 @@ def _spelled(name: str, given: dict[str, str]) -> str:
     return f"{name}:{parameters}" if parameters else name
 
 
-def _compressed(bench: Bench, subject: Subject, method: Anonymizer, rows: Rows) -> list[Attempt]:
+def _compressed(bench: Bench, subject: Subject, method: Anonymizer, rows: Rows) -> list[AttackedFaces]:
     probes, out = _as_jpeg(subject.anonymised(rows)), []
     if method.traits.keyed:
-        out.append(Attempt("right key", rows, in_region(bench, rows, probes, method.invert)))
+        out.append(AttackedFaces("right key", rows, in_region(bench, rows, probes, method.invert)))
     try:
         learners = trained_attackers(bench, subject, method, "compressed")
     except (NotApplicable, Refused):
         if not out:
             raise
         return out
-    return [*out, *(Attempt(one.title, rows, one.restored(probes, rows)) for one in learners)]
+    return [*out, *(AttackedFaces(one.title, rows, one.restored(probes, rows)) for one in learners)]
 
 
 def _as_jpeg(faces: Faces) -> Faces:

@@ -18,7 +18,7 @@ from ficgan.files import file_digest
 from ficgan.lab.attackers import titles
 from ficgan.lab.attacks import Pairs
 from ficgan.lab.attacks.learned import Learned, read_header
-from ficgan.lab.bench import MANIFEST, Bench, Manifest, Subject, anonymiser_for, divided_set, opened, photo_keys
+from ficgan.lab.bench import MANIFEST, AttackerManifest, Bench, Subject, anonymiser_for, divided_set, opened, photo_keys
 from ficgan.lab.matrix import run_matrix
 from ficgan.lab.matrix_config import AttackConfig, AttackSet, MatrixConfig, MethodConfig, SetConfig, get_scenarios
 from ficgan.lab.pages import read_json, write_json
@@ -47,7 +47,7 @@ def train_attacker(
         raise UsageError("the split leaves nobody to learn from; set set.split.attacker, or give a set of more people")
     manifest = _manifest(config, one, bench)
     if (out / MANIFEST).exists():
-        _same_run(Manifest.read(out / MANIFEST), manifest, out)
+        _same_run(AttackerManifest.read(out / MANIFEST), manifest, out)
     elif (out / WEIGHTS).exists():
         raise UsageError(f"{out} holds an attacker of which nothing is known; use another folder")
     manifest.write(out / MANIFEST)
@@ -82,7 +82,7 @@ def evaluate_attacker(
         raise UsageError(f"there is no attacker {file}; give attacker.safetensors of `ficgan-attack train`")
     if "," in str(file):
         raise UsageError(f"{file} has a comma in its path, which an attacker's parameter cannot hold; rename it")
-    manifest, header = Manifest.read(file.parent / MANIFEST), read_header(file)
+    manifest, header = AttackerManifest.read(file.parent / MANIFEST), read_header(file)
     asked = AttackSet(**manifest.config["set"])
     limit = {"limit_people": given.pop("limit_people", None)}
     given = {key: str(value) if isinstance(value, Path) else value for key, value in {**given, **limit}.items()}
@@ -118,7 +118,7 @@ def _placed(wanted: AttackSet, data: Path, given: Mapping[str, Any]) -> SetConfi
     return one.model_copy(update=change)
 
 
-def _manifest(config: AttackConfig, one: SetConfig, bench: Bench) -> Manifest:
+def _manifest(config: AttackConfig, one: SetConfig, bench: Bench) -> AttackerManifest:
     facts, split = bench.prepared.facts(), bench.split
     shown = ("name", "layout", "digest", "pixels", "faces", "people", "detector", "alignment")
     data = {**{key: facts.get(key) for key in shown}, "licence": one.licence or facts["licence"]}
@@ -129,14 +129,14 @@ def _manifest(config: AttackConfig, one: SetConfig, bench: Bench) -> Manifest:
     shown_parameters, asked = config.anonymizer.shown, config.anonymizer.parameters
     withheld = sorted(key for key, value in asked.items() if shown_parameters.get(key) != value)
     photos = photo_keys(one, {bench.prepared.faces.names[row] for row in _given(bench)})
-    return Manifest(tree, data, split.manifest, tuple(learnt), photos, tuple(withheld), __version__)
+    return AttackerManifest(tree, data, split.manifest, tuple(learnt), photos, tuple(withheld), __version__)
 
 
 def _given(bench: Bench) -> NDArray[np.int64]:
     return np.sort(np.concatenate([bench.split.attacker, bench.split.background]))
 
 
-def _same_run(before: Manifest, now: Manifest, out: Path) -> None:
+def _same_run(before: AttackerManifest, now: AttackerManifest, out: Path) -> None:
     old, new = (json.loads(json.dumps([one.config, one.split["sha256"], one.data["pixels"]])) for one in (before, now))
     if old == new:
         return
@@ -144,14 +144,14 @@ def _same_run(before: Manifest, now: Manifest, out: Path) -> None:
     raise UsageError(f"{out} holds a run with other settings or data ({', '.join(changed)}); use another --out")
 
 
-def _about(config: AttackConfig, manifest: Manifest) -> dict[str, Any]:
+def _about(config: AttackConfig, manifest: AttackerManifest) -> dict[str, Any]:
     data = {key: manifest.data[key] for key in ("name", "licence", "digest", "faces", "people")}
     tree = {"anonymizer": manifest.config["anonymizer"], "set": manifest.config["set"], "data": data}
     about = {**tree, "split_sha256": manifest.split["sha256"], "ficgan": manifest.version, "title": config.title}
     return dict(json.loads(json.dumps(about)))
 
 
-def _attacked(manifest: Manifest) -> MethodConfig:
+def _attacked(manifest: AttackerManifest) -> MethodConfig:
     if manifest.withheld:
         name, withheld = manifest.config["anonymizer"]["method"], ", ".join(manifest.withheld)
         raise UsageError(f"the attacker was trained against {name} with {withheld} given; repeat it: --method {name}:…")

@@ -36,7 +36,7 @@ SCHEMA = 2
 
 
 @dataclass(frozen=True)
-class Manifest:
+class AttackerManifest:
     """Whom an attacker learnt from (hashes of crops and photos), and how the set was divided."""
 
     config: dict[str, Any]
@@ -51,7 +51,7 @@ class Manifest:
         write_json(path, {"schema": SCHEMA, **asdict(self)})
 
     @classmethod
-    def read(cls, path: Path) -> Manifest:
+    def read(cls, path: Path) -> AttackerManifest:
         """The manifest in a file."""
         if not path.is_file():
             raise UsageError(f"there is no {path}, which says from whom the attacker learnt; put it back")
@@ -87,7 +87,7 @@ def refuse_the_known(specs: Sequence[str], one: SetConfig, prepared: Prepared, s
 
 
 def _learnt_by(file: Path) -> set[str]:
-    manifest, header = Manifest.read(file.parent / MANIFEST), read_header(file)
+    manifest, header = AttackerManifest.read(file.parent / MANIFEST), read_header(file)
     if header["about"].get("split_sha256") != manifest.split.get("sha256"):
         raise UsageError(f"{file.parent / MANIFEST} is of another training than {file.name}; put back its own")
     return {*manifest.learnt, *manifest.photos}

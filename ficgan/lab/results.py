@@ -149,6 +149,11 @@ def notes(kind: str, holds: Mapping[str, object], **values: Any) -> list[str]:
     return [texts[name].format(**values) for name, true in holds.items() if true]
 
 
+def note_texts(kind: str) -> dict[str, str]:
+    """All sentences of `notes.yaml` of this kind by name."""
+    return _texts()[kind]
+
+
 @cache
 def _texts() -> dict[str, dict[str, str]]:
     text: dict[str, dict[str, str]] = yaml.safe_load(files("ficgan.lab").joinpath("notes.yaml").read_text("utf-8"))

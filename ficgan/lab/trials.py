@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import Anonymizer, Faces
 from ficgan.errors import InputError, UsageError
-from ficgan.lab.attackers import Attempt, attacked
+from ficgan.lab.attackers import AttackedFaces, attacked
 from ficgan.lab.attributes import binary_labels, infer
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Rows, Subject, known, pixels_of
 from ficgan.lab.matrix_config import MatrixConfig, Scenario
@@ -29,7 +29,7 @@ from ficgan.lab.metrics.privacy import (
     within_kind,
 )
 from ficgan.lab.metrics.scores import Scores
-from ficgan.lab.metrics.utility import Judges, Readings, compare
+from ficgan.lab.metrics.utility import Judges, UtilityReadings, compare
 from ficgan.lab.pages import png, write_file
 from ficgan.lab.probe import run_identity_probe
 from ficgan.lab.readers import Embeddings, Reader, retrain_head, retrain_network, similarities
@@ -97,7 +97,7 @@ def _read(
     bench: Bench,
     subject: Subject,
     scenario: Scenario,
-    attempt: Attempt,
+    attempt: AttackedFaces,
     reader: Reader,
     gallery_rows: Rows,
     gallery: Faces,
@@ -250,10 +250,10 @@ def _judges(attributes: str | None) -> Judges:
 
 
 # What was read in the clear probes of the set at work: one set at a time.
-_READ: dict[tuple[str, str | None], Readings] = {}
+_READ: dict[tuple[str, str | None], UtilityReadings] = {}
 
 
-def _clear(bench: Bench, attributes: str | None) -> Readings:
+def _clear(bench: Bench, attributes: str | None) -> UtilityReadings:
     key = (bench.digest, attributes)
     if key not in _READ:
         _READ.clear()
@@ -273,7 +273,7 @@ def measure_utility(config: MatrixConfig, bench: Bench, anonymizer: Anonymizer |
 
 
 def _utility_groups(
-    bench: Bench, clear: Readings, seen: Readings, rows: Rows
+    bench: Bench, clear: UtilityReadings, seen: UtilityReadings, rows: Rows
 ) -> Iterator[tuple[str, tuple[Figure, ...]]]:
     for name, mask, people in _members(bench, rows):
         if people < LEAST_GROUP:

@@ -33,7 +33,7 @@ from ficgan.training.step import (
     plan_swap,
     with_reconstructions,
 )
-from ficgan.training.task import Task
+from ficgan.training.task import TrainingTask
 
 __all__ = ["CropTask", "decoded_images"]
 
@@ -51,7 +51,7 @@ class CropsJudged(NamedTuple):
     mix: Tensor
 
 
-class CropTask(Task[FICGAN, Discriminator, CropsJudged]):
+class CropTask(TrainingTask[FICGAN, Discriminator, CropsJudged]):
     """Data, V and pictures of a run on aligned crops."""
 
     def open(self, data: Sequence[Path | str], labels: Path | str | None, split: str | None) -> None:
@@ -92,7 +92,7 @@ class CropTask(Task[FICGAN, Discriminator, CropsJudged]):
         share: float,
         rng: torch.Generator,
     ) -> tuple[CropsJudged, dict[str, Tensor]]:
-        """As `Task.generator_step` says. Source: FICGAN, "Total Loss"."""
+        """As `TrainingTask.generator_step` says. Source: FICGAN, "Total Loss"."""
         config, model = self.config.loss, state.model
         x = self._to_float(self._rows(indices))
         if self.config.augment.flip:

@@ -21,7 +21,7 @@ from ficgan.errors import UsageError
 from ficgan.faces import Alignment
 from ficgan.files import file_digest
 from ficgan.frame import fine_detail, stretched
-from ficgan.frame.file import load_appearance, save_appearance, told
+from ficgan.frame.file import detail_conditions, load_appearance, save_appearance
 from ficgan.frame_model import FrameModel
 from ficgan.identity import IdentityBank
 from ficgan.identity.kind import UNKNOWN
@@ -33,7 +33,7 @@ from ficgan.training.frame import appearance_file, sharpness_under
 from ficgan.training.state import TrainingState
 from ficgan.training.stats import Say, save_grid, unheard
 from ficgan.training.step import Weights
-from ficgan.training.task import Task
+from ficgan.training.task import TrainingTask
 
 __all__ = ["DetailTask"]
 
@@ -61,7 +61,7 @@ class _DetailBatch(NamedTuple):
         light: [B,3,2R,2R], of it what D sees.
         before: [B,3,2R,2R], what it has above its tone.
         detail: [B,3,2R,2R], what the photo has above its own.
-        told: [B,10], see `ficgan.frame.file.told`.
+        told: [B,10], see `ficgan.frame.file.detail_conditions`.
         mask: [B,1,2R,2R], what counts.
         unsharp, own: [B], 1 where `texture` is an unsharp copy of the photo, and where it is its reconstruction.
     """
@@ -84,7 +84,7 @@ class _DetailJudged(NamedTuple):
     told: Tensor
 
 
-class DetailTask(Task[DetailNetwork, DetailDiscriminator, _DetailJudged]):
+class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]):
     """Photos of at least twice the frame's size; inputs of 3 kinds: unsharp copies, reconstructions and drawn faces."""
 
     def open(self, data: Sequence[Path | str], labels: Path | str | None, split: str | None) -> None:
@@ -116,7 +116,7 @@ class DetailTask(Task[DetailNetwork, DetailDiscriminator, _DetailJudged]):
         return "detail"
 
     def prepare(self, out: Path, models: Sequence[DetailNetwork], say: Say = unheard) -> None:
-        """As `Task.prepare` says; faces of another split are held out."""
+        """As `TrainingTask.prepare` says; faces of another split are held out."""
         makes = FrameModel(self.model, self.frame, IdentityBank.load(self.bank), network=self.network, k=K, seed=0)
         key = f"{file_digest(self.path)}/{file_digest(self.bank)}/{K}"
         self.set = DetailFaces.prepare(self.faces, makes, self.detail.draws, out / "faces", key, say)
@@ -253,7 +253,7 @@ class DetailTask(Task[DetailNetwork, DetailDiscriminator, _DetailJudged]):
             return torch.from_numpy(np.ascontiguousarray(array, np.float32)).to(self.device)
 
         images = [tensor(one.transpose(0, 3, 1, 2)) for one in (2 * np.stack(small) - 1, base, light, before, detail)]
-        known = [told(np.stack(kinds), np.array(fine)), mask[:, None], np.array(unsharp), np.array(own)]
+        known = [detail_conditions(np.stack(kinds), np.array(fine)), mask[:, None], np.array(unsharp), np.array(own)]
         return _DetailBatch(*images, *map(tensor, known))
 
     def save(self, path: Path, model: DetailNetwork, training: dict[str, Any]) -> None:

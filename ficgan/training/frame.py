@@ -34,7 +34,7 @@ from ficgan.training.frame_faces import PRESENCE, CodeMemory, FrameBatch, FrameF
 from ficgan.training.state import TrainingState
 from ficgan.training.stats import Say, save_grid, unheard
 from ficgan.training.step import Swap, Weights, in_layers, make_verify, plan_swap, with_reconstructions
-from ficgan.training.task import Task
+from ficgan.training.task import TrainingTask
 
 __all__ = ["FrameLosses", "FrameTask", "appearance_file", "sharpness_under"]
 
@@ -50,7 +50,7 @@ _PLACES = 16
 
 
 class FrameLosses(nn.Module):
-    """What linear maps, fitted to the training set once, say of a mix and of a code.
+    """Losses from fixed linear probes (expression, attributes, kind, V's principal axes), fitted once.
 
     What must stay of a source is read from the mix. Gender and age are read twice: from the texture, which can be
     fooled by a few wrinkles, and with the ethnic group from V's embedding. E is taught the `code_size` components in
@@ -153,7 +153,7 @@ class FrameJudged(NamedTuple):
     mix_maps: list[Tensor]
 
 
-class FrameTask(Task[FrameFICGAN, FrameDiscriminator, FrameJudged]):
+class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
     """Data, V and pictures of a run in the canonical frame, on the linear model that `config.model.frame` names."""
 
     def open(self, data: Sequence[Path | str], labels: Path | str | None, split: str | None) -> None:
@@ -197,8 +197,9 @@ class FrameTask(Task[FrameFICGAN, FrameDiscriminator, FrameJudged]):
         return len(self.rows)
 
     def prepare(self, out: Path, models: Sequence[FrameFICGAN], say: Say = unheard) -> None:
-        """As `Task.prepare` says; where E is untrained its linear part is fitted. The last of `models` says the codes
-        that means are drawn from.
+        """As `TrainingTask.prepare` says; where E is untrained its linear part is fitted.
+
+        The last of `models` says the codes that means are drawn from.
         """
         key = f"{_digest(self.model)}/{self.verify.name}/{PRESENCE}"
         mesh = MediaPipeMesh(device="cpu")
@@ -265,7 +266,7 @@ class FrameTask(Task[FrameFICGAN, FrameDiscriminator, FrameJudged]):
         share: float,
         rng: torch.Generator,
     ) -> tuple[FrameJudged, dict[str, Tensor]]:
-        """As `Task.generator_step` says. Source: FICGAN, "Total Loss", on composites."""
+        """As `TrainingTask.generator_step` says. Source: FICGAN, "Total Loss", on composites."""
         config, model, rows = self.config, state.model, self.rows[indices.numpy()]
         plan = plan_swap(len(rows), model.num_layers, config.swap, rng)
         drawn = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
@@ -338,7 +339,7 @@ class FrameTask(Task[FrameFICGAN, FrameDiscriminator, FrameJudged]):
     def r1_step(
         self, state: TrainingState[FrameFICGAN, FrameDiscriminator], made: FrameJudged, weight: float, share: float
     ) -> dict[str, Tensor]:
-        """As `Task.r1_step` says, of patches: the judges of V's maps are held by their spectral norm."""
+        """As `TrainingTask.r1_step` says, of patches: the judges of V's maps are held by their spectral norm."""
         if state.discriminator.patches is None:
             return {}
         with torch.autocast(self.device.type, enabled=False):
@@ -518,12 +519,12 @@ class FrameTask(Task[FrameFICGAN, FrameDiscriminator, FrameJudged]):
 
     def _held_out(
         self, model: FrameFICGAN, rows: NDArray[np.int64], kept: int, rng: np.random.Generator, *, swap: bool = False
-    ) -> _Made:
+    ) -> _HeldOutFaces:
         batch, w = self._drawn(model, rows, kept, rng, swap=swap)
         pictures, textures, shape, _ = self._published(model, batch, w)
         source, upright = torch.cat([batch.source] * 2), torch.cat([batch.upright] * 2)
         plain = self.composite(source, batch.linear, batch.points, upright)
-        return _Made(batch, pictures, textures, batch.shape + shape[len(rows) :], (plain, batch.linear))
+        return _HeldOutFaces(batch, pictures, textures, batch.shape + shape[len(rows) :], (plain, batch.linear))
 
     def _drawn(
         self, model: FrameFICGAN, rows: NDArray[np.int64], kept: int, rng: np.random.Generator, *, swap: bool = False
@@ -545,7 +546,7 @@ class FrameTask(Task[FrameFICGAN, FrameDiscriminator, FrameJudged]):
         return self.mixes.picture(self.set.images[: side * side]).unflatten(0, (side, side))
 
 
-class _Made(NamedTuple):
+class _HeldOutFaces(NamedTuple):
     """Reconstructions and mixes of held-out faces; see `FrameTask._held_out`."""
 
     batch: FrameBatch

@@ -90,7 +90,7 @@ class FrameFaces:
 
     def banked(self, rows: NDArray[np.int64]) -> Floats:
         """Codes and attributes [B,D+A] as a bank holds them."""
-        return np.concatenate([self.model.told(self.codes[rows]), self.moment.kept[rows]], 1)
+        return np.concatenate([self.model.banked(self.codes[rows]), self.moment.kept[rows]], 1)
 
 
 def _read_faces(

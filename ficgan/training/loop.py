@@ -36,7 +36,7 @@ from ficgan.training.frame import FrameTask
 from ficgan.training.state import TrainingState
 from ficgan.training.stats import Means, Reporter, duration, reading_lines, save_grid
 from ficgan.training.step import weights_at
-from ficgan.training.task import Task
+from ficgan.training.task import TrainingTask
 
 __all__ = ["Interrupted", "Team", "train"]
 
@@ -81,12 +81,12 @@ def train(
     if team.device.type == "cpu":
         ops.keep_freed_memory()
     try:
-        return _Run(config, data, out, team, start, split, labels, progress).run(max_seconds)
+        return TrainingRun(config, data, out, team, start, split, labels, progress).run(max_seconds)
     finally:
         team.leave()
 
 
-class _Run:
+class TrainingRun:
     def __init__(
         self,
         config: Config,
@@ -110,7 +110,7 @@ class _Run:
         # Models before data, data before files: a mistake is found at once and leaves no file.
         self.state: TrainingState[Any, Any] = TrainingState(config, team.device, kind.networks)
         self.progress = progress if team.first else "none"
-        self.task: Task[Any, Any, Any] = kind(config, data, labels, split, team.device)
+        self.task: TrainingTask[Any, Any, Any] = kind(config, data, labels, split, team.device)
         self.state.data = self.task.faces.fingerprint
         if (out / STATE).exists():
             self.state.load(out / STATE)
@@ -165,7 +165,7 @@ class _Run:
                     stop = interrupted or team.any(out_of_time)
                     if last or stop or _crossed(state.images, batch, schedule.tick_kimg):
                         self._require_finite(team)
-                        numbers = self.means.take(team)
+                        numbers = self.means.take(team.average)
                         seen = state.images - tick_images
                         if config.augment.adaptive:
                             numbers["augment_p"] = state.augment.p

@@ -7,15 +7,12 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ficgan.files import atomic_write
-
-if TYPE_CHECKING:
-    from ficgan.training.loop import Team
 
 __all__ = ["Means", "Reporter", "Say", "duration", "reading_lines", "save_grid", "unheard"]
 
@@ -35,12 +32,12 @@ class Means:
     def finite(self) -> bool:
         return not self._sums or bool(torch.stack([s.float() for s in self._sums.values()]).isfinite().all())
 
-    def take(self, team: Team) -> dict[str, float]:
-        """Means since the last call, over all processes, and start again."""
+    def take(self, average: Callable[[Tensor], Tensor]) -> dict[str, float]:
+        """Means since the last call, and start again; `average` is over all processes."""
         names = sorted(self._sums)
         if not names:
             return {}
-        values = team.average(torch.stack([self._sums[n].float() / self._counts[n] for n in names]))
+        values = average(torch.stack([self._sums[n].float() / self._counts[n] for n in names]))
         self._sums, self._counts = {}, {}
         return dict(zip(names, (float(v) for v in values), strict=True))
 

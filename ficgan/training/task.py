@@ -20,12 +20,12 @@ from ficgan.training.stats import Say, unheard
 from ficgan.training.step import Weights, locked
 from ficgan.verification import Verifier
 
-__all__ = ["Task", "read_once"]
+__all__ = ["TrainingTask", "read_once"]
 
 J = TypeVar("J")
 
 
-class Task(ABC, Generic[M, D, J]):
+class TrainingTask(ABC, Generic[M, D, J]):
     """One kind of training: of networks M that a discriminator D judges by what J holds.
 
     Args:

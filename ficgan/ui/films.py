@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from ficgan.ui.session import Session
     from ficgan.video import Project
 
-__all__ = ["Films"]
+__all__ = ["DeskFilms"]
 
 # Projects kept in memory; that of a long film takes seconds to read.
 KEPT = 2
 
 
-class Films:
+class DeskFilms:
     """The films of a review. Their decisions are in their projects, as `ficgan analyse` makes them."""
 
     def __init__(self, work: Session) -> None:
@@ -216,30 +216,24 @@ class Films:
         """People, boxes and cuts of a film, for the page."""
         film = self.load(number)
         times, decisions = film.times, film.decisions
+
+        def about(track: Any) -> dict[str, Any]:
+            span = {"from": float(times[track.first]), "to": float(times[track.last])}
+            score, after = round(float(track.scores.max()), 2), self.strip(number, track.id, after=True).exists()
+            about = {"id": track.id, "first": track.first, "last": track.last, "notes": track.notes}
+            return {**about, **span, "score": score, "after": after}
+
         people = []
         for person, tracks in film.people.items():
             # Somebody who is not known is decided on track by track.
             for group in [tracks] if person else [[track] for track in tracks]:
                 choice = decisions.people.get(person) if person else decisions.tracks.get(group[0].id)
-                people.append(
-                    {
-                        "person": person,
-                        "mode": "" if choice is None else _shown(choice.mode),
-                        "tracks": [
-                            {
-                                "id": track.id,
-                                "from": float(times[track.first]),
-                                "to": float(times[track.last]),
-                                "first": track.first,
-                                "last": track.last,
-                                "notes": track.notes,
-                                "score": round(float(track.scores.max()), 2),
-                                "after": self.strip(number, track.id, after=True).exists(),
-                            }
-                            for track in group
-                        ],
-                    }
-                )
+                mode = "" if choice is None else _shown(choice.mode)
+                people.append({"person": person, "mode": mode, "tracks": list(map(about, group))})
+        regions = [
+            {"from": float(times[region.first]), "to": float(times[region.last]), "mode": _shown(region.mode)}
+            for region in film.regions
+        ]
         return {
             "width": film.source.width,
             "height": film.source.height,
@@ -247,12 +241,8 @@ class Films:
             "duration": float(times[-1]) if len(times) else 0.0,
             "default": _shown(decisions.default),
             "people": people,
-            "regions": [
-                {"from": float(times[region.first]), "to": float(times[region.last]), "mode": _shown(region.mode)}
-                for region in film.regions
-            ],
+            "regions": regions,
             "cuts": [float(times[cut]) for cut in film.cuts],
-            "source": film.source.name,
         }
 
     def strip(self, number: str, track: int, *, after: bool) -> Path:
@@ -299,11 +289,12 @@ class Films:
 
     def frame_of_result(self, number: str, at: int) -> Future[Any]:
         """One frame of the film as it was rendered last."""
-        start, item = self._place(number, at)["start"], self.review[number]
+        place, item = self._place(number, at), self.review[number]
         path = self.review.output / item.saved
         if not item.saved or not path.is_file():
             raise InputError(f"{item.name}: there is no result; render it")
-        return self.work.pictures.put(lambda: self.work.do("pictures", "first_frame", path=path, start=start), NOW)
+        place |= {"path": path, "pts": None}  # its clock is its own
+        return self.work.pictures.put(lambda: self.work.do("pictures", "frame", **place), NOW)
 
     def frame_after(self, number: str, at: int) -> Future[Any]:
         """One frame with its faces as decided; in the film a person's new face may be another one."""

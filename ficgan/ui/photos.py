@@ -16,12 +16,12 @@ from ficgan.ui.work import NOW, SOON, Queue, Workplace
 if TYPE_CHECKING:
     from ficgan.deidentify.decided import PhotoDecisions
 
-__all__ = ["Photos"]
+__all__ = ["DeskPhotos"]
 
 REASON = "chosen in the review"
 
 
-class Photos:
+class DeskPhotos:
     """The photos of a review. Decisions are written to disk at once and drawn in their turn."""
 
     def __init__(self, work: Workplace, prepare: Callable[[], object]) -> None:

@@ -32,8 +32,8 @@ from ficgan.video.folders import checked
 
 __all__ = ["LIMITS", "make_app", "open_socket", "serve"]
 
+# Bytes of an upload and of a request.
 LIMITS = {"photo": 500 << 20, "film": 100 << 30, "exemplar": 50 << 20, "json": 1 << 20}
-"""Bytes of an upload and of a request."""
 PAGES = {
     "/": ("index.html", "text/html"),
     "/app.js": ("app.js", "text/javascript"),
@@ -100,7 +100,7 @@ class _Routes:
         """What changed since a revision: the page asks again and again."""
         since = _number(request, "since", 0)
         items = self.review.items()
-        told: dict[str, Any] = {
+        entry: dict[str, Any] = {
             "revision": self.review.revision,
             "model": self.session.model,
             "ids": [item.id for item in items],
@@ -113,16 +113,16 @@ class _Routes:
             "modes": MODES,
         }
         if not since:
-            told |= {"folder": str(self.review.root or ""), "project": str(self.review.folder)}
-            told["output"] = str(self.review.output)
-        return JSONResponse(told | self.session.about)
+            entry |= {"folder": str(self.review.root or ""), "project": str(self.review.folder)}
+            entry["output"] = str(self.review.output)
+        return JSONResponse(entry | self.session.about)
 
     def _brief(self, item: Item) -> dict[str, Any]:
-        told = item.model_dump(
+        entry = item.model_dump(
             include={"id", "kind", "name", "state", "error", "width", "height", "people", "saved", "changed", "notes"}
         )
         actions = [face.action for face in item.faces]
-        told |= {
+        entry |= {
             "faces": len(item.faces),
             "kept": actions.count("kept"),
             "masked": actions.count("masked"),
@@ -134,15 +134,15 @@ class _Routes:
             "thumb": self.review.picture("thumb", item.id).exists(),
             "progress": self.session.progress.get(item.id),
         }
-        return told
+        return entry
 
     def _whole(self, item: Item) -> dict[str, Any]:
-        told = self._brief(item)
-        told["controls"] = (item.controls or self.review.controls).model_dump()
-        told["own_controls"] = item.controls is not None
-        told["after"] = self.review.picture("after", item.id).exists()
-        told["list"] = [face.model_dump(exclude={"landmarks"}) for face in item.faces]
-        return told
+        entry = self._brief(item)
+        entry["controls"] = (item.controls or self.review.controls).model_dump()
+        entry["own_controls"] = item.controls is not None
+        entry["after"] = self.review.picture("after", item.id).exists()
+        entry["list"] = [face.model_dump(exclude={"landmarks"}) for face in item.faces]
+        return entry
 
     async def item(self, request: Request) -> Response:
         return JSONResponse(self._whole(self._item(request)))
@@ -163,7 +163,8 @@ class _Routes:
         if suffix not in READABLE_SUFFIXES | FILM_SUFFIXES:
             raise InputError(f"{name}: is neither a photo nor a film, by its name")
         kind = "film" if suffix in FILM_SUFFIXES else "photo"
-        number, upload = self.review.new_upload(name, suffix)
+        number = secrets.token_hex(5)
+        upload = f"source-{number}{suffix}"
         await self._receive(request, self.review.folder / upload, LIMITS[kind], name)
         item = await run_in_threadpool(self.session.add_upload, name, upload, number)
         return JSONResponse(self._whole(item), 201)
@@ -332,7 +333,7 @@ class _Routes:
 
 
 def _ending(session: Session, number: str) -> Callable[[Any], None]:
-    """What is done with a result that could not be saved in the background: it is told at the file."""
+    """A callback that notes at a file why its result could not be saved in the background."""
 
     def ended(future: Any) -> None:
         if not future.cancelled() and (error := future.exception()) is not None:

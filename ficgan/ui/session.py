@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ficgan.errors import FicganError, InputError
-from ficgan.ui.films import Films
-from ficgan.ui.photos import Photos
+from ficgan.images import film_suffix, output_suffix
+from ficgan.ui.films import DeskFilms
+from ficgan.ui.photos import DeskPhotos
 from ficgan.ui.project import Controls, Item, Kind, Review
 from ficgan.ui.work import LATER, NOW, Queue, Workplace, hide_path
 from ficgan.workers import Workers
@@ -33,8 +34,8 @@ class Session(Workplace):
         super().__init__(review, make_engine, start)
         self._begun: set[str] = set()
         self.pictures = Queue("pictures", self.changed)
-        self.photos = Photos(self, self.load)
-        self.films = Films(self)
+        self.photos = DeskPhotos(self, self.load)
+        self.films = DeskFilms(self)
         for item in review.items():
             self._begin(item)
 
@@ -54,6 +55,12 @@ class Session(Workplace):
         self.end_workers()
         for one in (self.pictures, self.photos.queue, self.films.queue):
             one.stop(10)
+        items = self.review.items()
+        for item in items if any(item.saved for item in items) else ():
+            if not item.saved:
+                suffix = film_suffix(Path(item.name)) if item.kind == "film" else output_suffix(item.name)
+                output = (self.review.output / item.name).with_suffix(suffix)
+                self.note(item, output, "undone", item.error or "nothing was saved in the review")
         self.review.close()
 
     # -- files --------------------------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ class PictureTasks:
     def pictures(self, path: Path) -> dict[str, Any]:
         """Preview and thumbnail of a photo or of a film's first frame, and the size of the original."""
         film = _is_film(path)
-        image = self._frame(path, 0, -(1 << 62), None) if film else read_image(path).rgb
+        image = self._frame(path, 0, None, None) if film else read_image(path).rgb
         pictures = {"before": jpeg(image, PREVIEW), "thumb": jpeg(image, THUMBNAIL, 80)}
         return {**pictures, "film": film, "width": image.shape[1], "height": image.shape[0]}
 
@@ -91,24 +91,15 @@ class PictureTasks:
         """Hash of a photo's pixels."""
         return content_key(read_image(path).rgb)
 
-    def frame(self, path: Path, at: int, pts: int, start: float | None) -> bytes:
-        """A frame of a film by its number, time stamp, and the second from which the film is to be read."""
+    def frame(self, path: Path, at: int, pts: int | None, start: float | None) -> bytes:
+        """A frame of a film by its number, its time stamp (None: the first), and the second from which to read."""
         return jpeg(self._frame(path, at, pts, start), PREVIEW, 85)
 
-    def _frame(self, path: Path, at: int, pts: int, start: float | None) -> Image:
+    def _frame(self, path: Path, at: int, pts: int | None, start: float | None) -> Image:
         reader = self._readers.setdefault(str(path), _FrameReader(path))
         while len(self._readers) > FILMS_KEPT:
             self._readers.popitem(last=False)[1].close()
         return reader(at, pts, start)
-
-    def first_frame(self, path: Path, start: float | None) -> bytes:
-        """The first frame of a film from a second on."""
-        from ficgan.video import open_video
-
-        with open_video(path, start=start) as source:
-            for frame in source.frames():
-                return jpeg(frame.image, PREVIEW, 85)
-        raise InputError(f"{path}: this frame cannot be decoded")
 
 
 @dataclass
@@ -319,17 +310,17 @@ class _FrameReader:
         self._frames: Any = None
         self._image: Image | None = None
 
-    def __call__(self, at: int, pts: int, start: float | None) -> Image:
+    def __call__(self, at: int, pts: int | None, start: float | None) -> Image:
         from ficgan.video import open_video
 
         if self._image is not None and at == self._at:
             return self._image
-        if self._source is None or not self._at < at <= self._at + STEPS:
+        if pts is None or self._source is None or not self._at < at <= self._at + STEPS:
             self.close()
             self._source = open_video(self._path, start=start)
             self._frames = self._source.frames()
         for frame in self._frames:
-            if frame.pts >= pts:
+            if pts is None or frame.pts >= pts:
                 self._at, self._image = at, frame.image
                 return frame.image
         self.close()

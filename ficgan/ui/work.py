@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ficgan.errors import FicganError, InputError
-from ficgan.records.sidecars import as_json
-from ficgan.ui.project import Controls, Item, Review, sidecar_of
+from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.records.sidecars import RunManifest, as_json, sidecar_path
+from ficgan.ui.project import Controls, Item, Review
 from ficgan.ui.tasks import model_setup, picture_setup, write_new
 from ficgan.workers import Workers
 
@@ -95,6 +95,7 @@ class Workplace:
         """Of films at work: frames done, frames in all, stage."""
         self.stopping, self.loaded = threading.Event(), threading.Event()
         self._start, self._setup = start, partial(model_setup, make_engine, review.seed)
+        self._manifest: RunManifest | None = None
         self._workers = {"pictures": start(picture_setup), "photos": start(self._setup)}
 
     def changed(self) -> None:
@@ -182,10 +183,18 @@ class Workplace:
         """The record of a result; the result goes again where it cannot be written."""
         more = {"input": Path(item.name).name, "reviewed": datetime.now(UTC).isoformat(timespec="seconds")}
         try:
-            write_new(sidecar_of(path), as_json({**record, **more}, indent=1))
+            write_new(sidecar_path(path), as_json({**record, **more}, indent=1))
         except FicganError:
             path.unlink(missing_ok=True)
             raise
+        self.note(item, path, "written")
+
+    def note(self, item: Item, output: Path, state: str, why: str | None = None) -> None:
+        """A line of the manifest in the output folder."""
+        with suppress(OSError, UsageError):
+            if self._manifest is None:
+                self._manifest = RunManifest(self.review.output)
+            self._manifest.add(output, input=item.name, state=state, error=why)
 
 
 def sentence(error: BaseException) -> str:

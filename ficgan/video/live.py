@@ -338,7 +338,8 @@ def record_live(
     began = time.monotonic()
     with open_video(path, start=start, end=end) as source:
         rate = float(source.info.rate or 25)
-        flow = Stream(tools, source.frames(), rate, settings=settings, budget=1 / rate)
+        budget = None if os.fspath(path).startswith("pipe:") else 1 / rate  # a pipe waits, a camera does not
+        flow = Stream(tools, source.frames(), rate, settings=settings, budget=budget)
         seconds, interrupted = 0.0, False
         with VideoWriter(output, source.info, encode, overwrite=overwrite) as writer:
             try:

@@ -10,19 +10,8 @@ import pytest
 from PIL import Image
 from scipy import ndimage, stats
 
-from ficgan.anonymizers import (
-    ANONYMIZERS,
-    DEFENCES,
-    BlockPermutation,
-    Defended,
-    External,
-    Faces,
-    GaussianBlur,
-    KSamePixel,
-    Solid,
-)
+from ficgan.anonymizers import ANONYMIZERS, DEFENCES, BlockPermutation, Defended, Faces, GaussianBlur, KSamePixel, Solid
 from ficgan.anonymizers.defended import BoxInstead, Jpeg, Noise, RandomDefence, Rotation, spec_of
-from ficgan.lab.run import fingerprint
 
 
 def faces_of(side: int = 64, count: int = 4) -> Faces:
@@ -132,12 +121,3 @@ def test_a_defended_method_is_declared_as_the_method_is() -> None:
     people = replace(faces_of(16, 12), people=np.arange(12))
     fitted = needy.fit(people)
     assert isinstance(fitted.method, KSamePixel) and fitted(faces_of(16)).shape == (4, 16, 16, 3)
-
-
-def test_fingerprints_tell_methods_in_methods_apart() -> None:
-    keyed = [Defended(method=BlockPermutation(key=key, block=8)) for key in ("a", "b", "a")]
-    marks = [fingerprint(one) for one in keyed]
-    assert marks[0] == marks[2] != marks[1]
-    others = [Defended(), Defended(defence="noise"), Defended(method="gaussian-blur:kernel=81"), Defended(key="k")]
-    assert len({fingerprint(one) for one in (*keyed, *others)}) == 6
-    assert fingerprint(Defended(method=External(command="tool {input} {output}"))) is None

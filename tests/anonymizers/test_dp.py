@@ -72,14 +72,6 @@ def test_dp_snow_greys_exactly_the_fraction(delta: float, size: int, released: b
     assert (method(faces)[0][~grey] == 10).all()
 
 
-def test_dp_snow_replaces_or_keeps_delta() -> None:
-    faces = flat(1, 224, 10)
-    assert (DPSnow(delta=0.3)(faces) == 127).sum() == 3 * 15053
-    assert (DPSnow(delta=0.3, variant="as_released")(faces) == 127).sum() == 3 * 35123
-    assert np.array_equal(DPSnow()(faces), DPSnow(variant="as_released")(faces))  # equal at one half
-    assert (DPSnow(delta=1.0)(faces) == 127).all() and (DPSnow(delta=0.0)(faces) == 10).all()
-
-
 def test_dp_snow_takes_every_pixel_as_often() -> None:
     grey = (DPSnow(delta=0.25)(flat(2000, 8, 0))[..., 0] == 127).sum(axis=0).ravel()
     variance = 2000 * 0.25 * 0.75
@@ -155,18 +147,6 @@ def test_clusters_are_as_tight_as_scikit_learns(rng: np.random.Generator) -> Non
     assert spread < one_start
 
 
-@given(colours=st.integers(1, 12), k=st.integers(1, 20), seed=st.integers(0, 99))
-def test_few_colours_are_their_own_clusters(colours: int, k: int, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    palette = rng.integers(0, 256, (colours, 3), np.uint8)
-    pixels = palette[rng.integers(0, colours, 200)]
-    distinct = len(np.unique(pixels, axis=0))
-    centres, labels = colour_clusters(pixels, k, rng)
-    assert len(centres) == min(k, distinct) and labels.max() < len(centres)
-    if k >= distinct:
-        assert np.abs(centres[labels] - pixels).max() < 1e-9
-
-
 def slow_triangles(points: NDArray[np.int64], colours: NDArray[np.float64], size: int) -> NDArray[np.float64]:
     """Each pixel looked for in every triangle; NaN outside of all."""
     from scipy.spatial import Delaunay
@@ -194,14 +174,6 @@ def test_colours_are_linear_on_triangles(rng: np.random.Generator, count: int) -
     assert np.array_equal(known, ~np.isnan(expected[..., 0]))
     assert np.allclose(found[known], expected[known])
     assert np.allclose(found.reshape(-1, 3)[samples], colours)
-
-
-@pytest.mark.parametrize("samples", [[5], [3, 40], [0, 12, 24, 36], [13, 15, 19]])
-def test_samples_on_a_line_are_known_themselves_alone(samples: list[int]) -> None:
-    """In 11 × 11 pixels: one, two, four on a diagonal, three in a row."""
-    found, known = _interpolated(np.array(samples), np.arange(3.0 * len(samples)).reshape(-1, 3), 11)
-    assert np.flatnonzero(known).tolist() == samples
-    assert found.reshape(-1, 3)[samples].ravel().tolist() == list(range(3 * len(samples)))
 
 
 def test_holes_take_a_nearest_known_pixel(rng: np.random.Generator) -> None:
@@ -254,32 +226,7 @@ def test_the_whole_against_the_steps_of_the_paper(rng: np.random.Generator, vari
         assert (nearest == found[y, x]).all(axis=1).any()
 
 
-def test_released_takes_true_black_for_a_hole() -> None:
-    image = np.full((40, 40, 3), 200, np.uint8)
-    image[:, :20] = 0
-    faces = Faces(image[None], ("a",))
-    assert (DPSamp(k=2)(faces)[0, :, :10] == 0).all()
-    released = DPSamp(k=2, variant="as_released")(faces)
-    assert released.min() > 0 and not np.array_equal(released, DPSamp(k=2)(faces))
-
-
 def test_without_samples_the_image_is_grey(rng: np.random.Generator) -> None:
     faces = faces_of(portrait(rng, 32)[None])
     for method in (DPSamp(eps=0.0), DPSamp(m=2000), DPSamp(m=2000, variant="as_released"), DPSamp(threshold=0.0, k=2)):
         assert (method(faces) == 127).all()
-
-
-@given(
-    size=st.integers(1, 33),
-    k=st.integers(1, 30),
-    m=st.integers(1, 20),
-    eps=st.floats(0, 500),
-    noise=st.booleans(),
-    variant=st.sampled_from(["as_described", "as_released"]),
-)
-def test_every_size_and_setting(size: int, k: int, m: int, eps: float, noise: bool, variant: str) -> None:
-    rng = np.random.default_rng(size)
-    image = rng.integers(0, 256, (size, size, 3), np.uint8) if noise else portrait(rng, size)
-    image.setflags(write=False)
-    out = DPSamp(k=k, m=m, eps=eps, variant=variant)(Faces(image[None], ("a",)))
-    assert out.shape == (1, size, size, 3) and out.dtype == np.uint8

@@ -68,13 +68,6 @@ def test_there_is_no_shell(program: Callable[..., External], faces: Faces, tmp_p
     assert np.array_equal(method(faces), 255 - faces.images) and not mark.exists()
 
 
-def test_marks_stand_anywhere_in_an_argument(faces: Faces, tmp_path: Path) -> None:
-    text = "import sys; sys.argv[1:] = [one.split('=')[1] for one in sys.argv[1:]]\n" + HEAD + INVERT
-    (tmp_path / "p.py").write_text(text, encoding="utf-8")
-    method = External(command=f"{sys.executable} {tmp_path}/p.py --from={{input}} --to={{output}}/.")
-    assert np.array_equal(method(faces), 255 - faces.images)
-
-
 @pytest.mark.parametrize(
     ("text", "kind", "said"),
     [

@@ -12,19 +12,21 @@ from click.testing import CliRunner
 
 from ficgan import diagnosis, pretrained
 from ficgan.cli import main as command
-from ficgan.diagnosis import OPENCV_REMEDY, Diagnosis, Finding
+from ficgan.diagnosis import OPENCV_REMEDY, Diagnosis, DoctorFinding
 
 
-def invoke(monkeypatch: pytest.MonkeyPatch, *findings: Finding, arguments: tuple[str, ...] = ()) -> tuple[int, str]:
+def invoke(
+    monkeypatch: pytest.MonkeyPatch, *findings: DoctorFinding, arguments: tuple[str, ...] = ()
+) -> tuple[int, str]:
     monkeypatch.setattr(diagnosis, "diagnose", lambda: Diagnosis({"section": list(findings)}))
     result = CliRunner().invoke(command.doctor, list(arguments))
     return result.exit_code, result.stdout
 
 
 def test_exit_code_is_about_what_the_main_job_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    good = Finding("torch", True, "2.0", required=True)
-    optional = Finding("av", False, "not installed", "pip install av")
-    broken = Finding("model", False, "damaged", "reinstall ficgan", required=True)
+    good = DoctorFinding("torch", True, "2.0", required=True)
+    optional = DoctorFinding("av", False, "not installed", "pip install av")
+    broken = DoctorFinding("model", False, "damaged", "reinstall ficgan", required=True)
     assert invoke(monkeypatch, good, optional)[0] == 0
     code, text = invoke(monkeypatch, good, optional, broken)
     assert code == 1
@@ -32,7 +34,7 @@ def test_exit_code_is_about_what_the_main_job_needs(monkeypatch: pytest.MonkeyPa
 
 
 def test_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = Finding("model", False, "damaged", "reinstall ficgan", required=True)
+    broken = DoctorFinding("model", False, "damaged", "reinstall ficgan", required=True)
     code, text = invoke(monkeypatch, broken, arguments=("--json",))
     found = json.loads(text)
     assert code == 1 and found["ok"] is False and found["blockers"] == ["model"]
@@ -57,7 +59,9 @@ def test_a_probe_that_fails_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(diagnosis, "_libraries", fail)
     monkeypatch.setattr(diagnosis, "_devices", fail)
     found = diagnosis.diagnose()
-    assert found.sections["libraries"] == [Finding("libraries", False, "RuntimeError: driver mismatch", required=True)]
+    assert found.sections["libraries"] == [
+        DoctorFinding("libraries", False, "RuntimeError: driver mismatch", required=True)
+    ]
     assert not found.sections["devices"][0].required
     assert found.sections["pretrained"]
 

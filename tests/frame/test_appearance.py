@@ -11,7 +11,6 @@ import pytest
 from frame_world import Heads
 from numpy.typing import NDArray
 
-from ficgan.errors import InputError
 from ficgan.frame.appearance import COVERED, LIGHT, AppearanceModel, Moment, frame_mask, model_pixels, quantised
 from ficgan.frame.fit import FitConfig, fit_appearance, fit_shape, telling_map
 from ficgan.frame.geometry import FaceShape, Readings
@@ -217,21 +216,6 @@ def test_the_world_is_found_again(world: World, model: AppearanceModel, encoded:
     assert np.linalg.norm(shadows) < 0.55 * np.linalg.norm(true[:SHADOWS])
 
 
-def test_faces_they_were_not_fitted_to(world: World, model: AppearanceModel) -> None:
-    """The other half of the people, and a fit to the first."""
-    half = slice(PEOPLE // 2)
-    part = replace(world, read=world.read.take(half), lights=world.lights[half], codes=world.codes[half])
-    some = fit_appearance(
-        world.shape, part.read, world.textures[half], ["all"] * (PEOPLE // 2), world.labels[half], ("a", "b"), CONFIG
-    )
-    rows = slice(PEOPLE // 2, PEOPLE)
-    codes, moment = some.encode(world.textures[rows], world.read.take(rows))
-    assert root_mean_square(some.decode(codes, moment) - seen(some, world.exact())[rows]) < 0.004
-    # Attributes are read from the texture, so of new people, too.
-    right = np.sign(moment.kept) == np.sign(np.nan_to_num(world.labels[rows], nan=1))
-    assert right.mean() > 0.8
-
-
 def test_what_lies_over_a_face_is_taken_away(world: World, model: AppearanceModel) -> None:
     """A bar over the mouth: its share is about right, the face below it is guessed, and the light is the face's own."""
     model = replace(model, usual=np.full((32, 32), 0.2, np.float32))  # real faces are not as linear as this world
@@ -250,14 +234,6 @@ def test_what_lies_over_a_face_is_taken_away(world: World, model: AppearanceMode
         assert apart[1] < 0.4 * apart[0]
         light, own = (model.encode(one[None], read)[1].light for one in (clean, plain))
         assert np.abs(light - own).mean() < 0.5 * np.abs(model.encode(barred[None], read)[1].light - own).mean()
-
-
-def test_too_few_faces_are_refused(world: World) -> None:
-    few = slice(4 * (CONFIG.lights + CONFIG.textures) - 1)
-    with pytest.raises(InputError, match="207 faces are too few for 52 components"):
-        fit_appearance(
-            world.shape, world.read.take(few), world.textures[few], ["all"] * 207, world.labels[few], (), CONFIG
-        )
 
 
 # -- using ------------------------------------------------------------------------------------------------------------
@@ -300,17 +276,6 @@ def test_grey_photos_stay_grey(world: World, model: AppearanceModel) -> None:
     made = model.decode(codes, moment)
     assert moment.grey.tolist() == [1] * 4 + [0] * 4
     assert np.ptp(made[:4], axis=2).max() < 1e-6 and np.ptp(made[4:], axis=2).mean() > 0.1
-
-
-def test_bands_share_out_the_code(model: AppearanceModel) -> None:
-    assert model.bands.shape == (CONFIG.layers, model.code_size) and set(np.unique(model.bands)) == {0, 1}
-    np.testing.assert_array_equal(model.bands.sum(0), 1)
-    counts = model.bands.sum(1)
-    assert (counts > 0).all() and (np.diff(counts) >= 0).all()  # coarse ones have fewer
-    ends = np.cumsum((CONFIG.shapes, CONFIG.lights, CONFIG.textures))
-    for begin, end in zip((0, *ends), ends, strict=False):  # within each part in order
-        layer = model.bands[:, begin:end].argmax(0)
-        assert (np.diff(layer) >= 0).all()
 
 
 def test_mixing(model: AppearanceModel, encoded: tuple[Floats, Moment], rng: np.random.Generator) -> None:

@@ -66,7 +66,7 @@ def outline_area(read: Readings) -> float:
 # -- there and back ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("factor", "size"), [(0.18, 96), (0.5, 96), (1.0, 96), (1.0, 128), (4.0, 128)])
+@pytest.mark.parametrize(("factor", "size"), [(0.18, 96), (1.0, 128), (3.0, 128)])
 def test_a_face_laid_onto_itself(
     astronaut: Image,
     astronaut_mesh: NDArray[np.float64],
@@ -117,9 +117,7 @@ def test_places_are_exact(shape: FaceShape, warp: Warp, mask: Floats, scale: flo
 
 
 @pytest.mark.parametrize("yaw", [0.0, 0.7])
-@pytest.mark.parametrize(
-    ("x", "y"), [(-180, 0), (-225, -120), (250, 0), (10, 370), (-400, 0), (700, 700), (-9000, 10), (0, -183)]
-)
+@pytest.mark.parametrize(("x", "y"), [(-180, 0), (250, 0), (700, 700), (0, -183)])
 def test_at_the_border_and_outside(
     astronaut: Image,
     astronaut_mesh: NDArray[np.float64],

@@ -5,7 +5,6 @@ Not `test_geometry.py`: the evaluation's tests have a file of that name, and pyt
 
 from __future__ import annotations
 
-import cv2
 import numpy as np
 import pytest
 import torch
@@ -109,15 +108,6 @@ def test_publishing_what_was_read_gives_the_source(shape: FaceShape, heads: Head
     np.testing.assert_allclose(kept[:, FACE_OVAL], read.points[:, FACE_OVAL], atol=1e-6)
     np.testing.assert_allclose(kept[:, NOSE], bare[:, NOSE], atol=1e-3)
     assert shape.rim[FACE_OVAL].min() == 1 and shape.rim[NOSE] < 1e-3 and shape.rim.min() >= 0
-
-
-def test_published_numbers_are_read_again(shape: FaceShape, heads: Heads, rng: np.random.Generator) -> None:
-    read = shape.read(heads.people(20, rng))
-    wanted = rng.normal(0, 1, (20, 6))
-    mesh = shape.publish(read, wanted, np.zeros_like(read.identity), rim=0.0)
-    again = shape.read(mesh)
-    assert np.abs(again.numbers - wanted).mean(0).max() < 0.2  # the ridge of the fit shrinks lids and brows by a tenth
-    np.testing.assert_allclose(shape.turn(again.pose), shape.turn(read.pose), atol=1e-3)
 
 
 # -- the warp ---------------------------------------------------------------------------------------------------------
@@ -225,37 +215,6 @@ def test_of_what_covers_itself_the_nearer_is_seen(
     assert wrong(None)[covered].mean() > 2 * hidden[covered].mean()
 
 
-def test_shear_and_squeeze(warp: Warp) -> None:
-    """Newton's method is at its goal at once if, and only if, all four derivatives stand where they belong."""
-    stretch = np.array([[0.8, 0.5], [-0.3, 0.9]])
-    upright = ((warp.grid - 64) @ stretch.T + 64).astype(np.float32)
-    places = lattice(20)
-    inverse = ((places - 64) @ np.linalg.inv(stretch).T + 64 - LO) / warp.step
-    inside = ((inverse > 0) & (inverse < SIZE - 1)).all(-1)
-    at, found = warp.to_frame(upright, places)
-    np.testing.assert_allclose(at[inside], inverse[inside], atol=0.03)
-    assert (found[inside] == 1).all() and (found[~inside] < 1).any() and inside.mean() > 0.5
-    network = TorchWarp(warp).to_frame(torch.tensor(upright)[None], torch.tensor(places)[None])[0].numpy()
-    np.testing.assert_allclose(network[inside], inverse[inside], atol=1e-3)
-
-
-@pytest.mark.parametrize("nearer", ["first", "last"])
-def test_a_pleat(warp: Warp, nearer: str) -> None:
-    """Columns 0 … 40 go on, up to 56 back, then on again: between 24 and 40 there are three to choose from."""
-    column = np.arange(SIZE)
-    goes = np.where(column <= 40, column, np.where(column <= 56, 80 - column, column - 32))
-    upright = warp.grid.copy()
-    upright[..., 0] = LO[0] + warp.step[0] * goes
-    depth = np.broadcast_to(column if nearer == "first" else -column, (SIZE, SIZE)).astype(np.float32)
-    x, y = np.meshgrid(np.linspace(3, 60, 58), np.linspace(10, 80, 50))
-    at, found = warp.to_frame(upright, (LO + np.stack([x, y], -1) * warp.step).astype(np.float32), depth)
-    turn = 40 if nearer == "first" else 24
-    clear = abs(x - turn) > 1.5  # where it turns, both are right
-    np.testing.assert_allclose(at[..., 0][clear], np.where(x < turn, x, x + 32)[clear], atol=0.05)
-    np.testing.assert_allclose(at[..., 1][clear], y[clear], atol=0.05)
-    assert (found[clear] == 1).all()
-
-
 def test_degenerate_grids_do_not_fail(shape: FaceShape, heads: Heads, warp: Warp) -> None:
     read = shape.read(turned(heads.own, 0.8, 0.1, 0.4)[None])
     upright, depth = warp.to_upright(read.points)[0], warp.depth(read.points[0])
@@ -263,15 +222,6 @@ def test_degenerate_grids_do_not_fail(shape: FaceShape, heads: Heads, warp: Warp
         at, found = warp.to_frame(upright, places, depth)
         assert at.shape == places.shape and np.isfinite(at).all() and ((found >= 0) & (found <= 1)).all()
     assert found.max() == 0
-
-
-def test_folding_grows_with_the_turn(shape: FaceShape, heads: Heads, warp: Warp, mask: Floats) -> None:
-    meshes = np.stack([turned(heads.own, yaw) for yaw in (0.0, 0.3, 0.6, 0.9)])
-    shares = [warp.folded(one, mask) for one in warp.to_upright(shape.read(meshes).points)]
-    assert warp.folded(warp.grid, mask) == 0 and shares[0] == 0
-    assert sorted(shares) == shares and shares[-1] > 0.1
-    mirrored = warp.to_upright(shape.front[None] * (-1, 1) + (128, 0))[0]
-    assert warp.folded(mirrored, mask) > 0.9
 
 
 # -- gradients --------------------------------------------------------------------------------------------------------
@@ -296,15 +246,6 @@ def test_gradients_are_those_of_the_inverse(shape: FaceShape, smooth: NDArray[np
     assert torch.autograd.gradcheck(pasted, (points[:, few].requires_grad_(), wanted, pixels), atol=1e-5)
 
 
-def test_no_gradient_where_the_frame_ends(warp: Warp) -> None:
-    network = TorchWarp(warp)
-    upright = torch.tensor(warp.grid)[None].requires_grad_()
-    at = network.to_frame(upright, torch.tensor([[[[64.0, 64.0], [300.0, 64.0], [-80.0, 500.0]]]]))
-    (inside,) = torch.autograd.grad(at[0, 0, 0].sum(), upright, retain_graph=True)
-    (outside,) = torch.autograd.grad(at[0, 0, 1:].sum(), upright)
-    assert inside.abs().sum() > 0 and outside.abs().sum() == 0
-
-
 def test_a_mesh_that_is_no_number_gives_places_that_are(warp: Warp, smooth: NDArray[np.float64]) -> None:
     """Else `grid_sample` reads and writes at such addresses, and the process dies."""
     net = TorchWarp(warp)
@@ -315,14 +256,3 @@ def test_a_mesh_that_is_no_number_gives_places_that_are(warp: Warp, smooth: NDAr
     places = net.to_frame(upright, torch.from_numpy(lattice(16)).expand(3, -1, -1, -1))
     assert places.isfinite().all()
     net.sample(torch.ones(3, 1, SIZE, SIZE), places).sum().backward()
-
-
-def test_sample_is_bilinear_with_a_border(rng: np.random.Generator) -> None:
-    images = rng.random((2, 3, 9, 14)).astype(np.float32)
-    at = rng.uniform(-4, 18, (2, 6, 5, 2)).astype(np.float32)
-    found = TorchWarp.sample(torch.tensor(images), torch.tensor(at)).numpy()
-    for image, place, one in zip(images, at, found, strict=True):
-        np.testing.assert_allclose(one.transpose(1, 2, 0), at_pixels(image.transpose(1, 2, 0), place), atol=1e-5)
-    # 32nds of a pixel again
-    opened = cv2.remap(images[0].transpose(1, 2, 0), at[0], None, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
-    np.testing.assert_allclose(found[0].transpose(1, 2, 0), opened, atol=0.04)

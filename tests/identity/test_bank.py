@@ -73,13 +73,6 @@ def test_nobody_has_two_attributes_of_one_column():
     assert bank.attributes.tolist() == [[0, 0, 1, 0, 0, 0], [0, 1, 0, 1, 0, 1]]
 
 
-def test_mean_is_computed_in_float64():
-    codes = np.full((9000, 1), 2049, np.float16)  # a half-precision or float32 running sum would be off
-    codes[0] = 60000
-    bank = IdentityBank(codes, np.zeros((9000, 0), np.uint8))
-    assert bank.mean[0] == np.float32((60000 + 8999 * float(codes[1, 0])) / 9000)
-
-
 def test_digest_covers_everything_that_decides_a_draw(bank):
     def changed(**parts):
         new = {"codes": bank.codes.copy(), "attributes": bank.attributes.copy(), "names": bank.names} | parts

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ficgan.lab.bars import Control, Sheet
+from ficgan.lab.bars import BarControl, Sheet
 from ficgan.lab.bars.table import Line
 from ficgan.lab.results import Figure
 
@@ -44,7 +44,7 @@ def test_verdicts(
 
 
 def test_a_measured_bar_is_the_controls() -> None:
-    control = Control("same-group strangers", Figure("strangers", 0.06))
+    control = BarControl("same-group strangers", Figure("strangers", 0.06))
     assert _line("match", 0.05, 0.01, 0.055, control=control).verdict == "met"
     missed = _line("match", 0.1, 0.07, 0.2, control=control, sticker=Figure("match", 0.02))
     assert (missed.verdict, missed.sure, missed.asked) == ("missed", True, "≤ 0.06 (same-group strangers)")
@@ -52,11 +52,9 @@ def test_a_measured_bar_is_the_controls() -> None:
 
 
 def test_the_page_hides_nothing(tmp_path: Path) -> None:
+    strangers = BarControl("strangers", Figure("", 0.05))
     sheet = Sheet(
-        [
-            _line("smile-r", None),
-            _line("id-cosine", 0.25, 0.2, 0.3, sticker=Figure("", 0.1), control=Control("strangers", Figure("", 0.05))),
-        ],
+        [_line("smile-r", None), _line("id-cosine", 0.25, 0.2, 0.3, sticker=Figure("", 0.1), control=strangers)],
         [{"set": "set", "what": "parrot", "why": "nobody has two images"}],
         [{"set": "set", "group": "gender=Female", "n": 30, "cosine judge": [0.5, 0.4, 0.6]}],
     )

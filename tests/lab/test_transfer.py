@@ -10,12 +10,11 @@ import pytest
 
 from ficgan.anonymizers import ANONYMIZERS, Defended, Faces, GaussianBlur, generator
 from ficgan.anonymizers.defended import Rotation
-from ficgan.errors import UsageError
 from ficgan.lab import reversal
 from ficgan.lab.bench import Bench
 from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.metrics.utility import Judges
-from ficgan.lab.papers import Treatment, read_trials, transfer, treated
+from ficgan.lab.papers import FaceTreatment, read_trials, transfer, treated
 from ficgan.lab.papers.fantomas import attacker_kind, attacker_tables, draw_fantomas, elsewhere_table, verdicts
 from ficgan.lab.papers.revelio import RevelioPaper, RevelioStudy, RevelioWorld
 from ficgan.lab.papers.revelio_parts import ATTACKER, DEFENCES, PUBLISHER, defended, upright
@@ -68,7 +67,7 @@ def _of(trial: Trial, metric: str) -> Figure:
 
 def test_figures_are_those_of_a_slow_loop(bench: Bench) -> None:
     rows = bench.split.probe
-    seen = treated(bench, Treatment.of("gaussian-noise:sigma=90"), rows)
+    seen = treated(bench, FaceTreatment.of("gaussian-noise:sigma=90"), rows)
     (trial,) = read_trials(bench, seen, rows, method="noise", attacker="nobody")
     enrolled, reader = bench.prepared.faces.take(bench.split.gallery), bench.readers[0]
     assert enrolled.people is not None
@@ -92,7 +91,7 @@ def test_figures_are_those_of_a_slow_loop(bench: Bench) -> None:
 
 
 def test_another_background_makes_other_pixels(bench: Bench) -> None:
-    how, rows, people = Treatment.of("k-same-pixel:k=2"), bench.split.probe, bench.people
+    how, rows, people = FaceTreatment.of("k-same-pixel:k=2"), bench.split.probe, bench.people
     seen = []
     for some in ((0, 1, 2, 3), (4, 5, 6, 7)):
         split = Split(np.flatnonzero(np.isin(people, some)), NONE, bench.split.gallery, rows, NONE)
@@ -103,7 +102,7 @@ def test_another_background_makes_other_pixels(bench: Bench) -> None:
 
 
 def test_what_was_learnt_is_reversed_and_another_permutation_is_not(bench: Bench) -> None:
-    learnt, other = Treatment.of("block-permutation:block=8"), Treatment.of("block-permutation:block=4")
+    learnt, other = FaceTreatment.of("block-permutation:block=8"), FaceTreatment.of("block-permutation:block=4")
     said: list[str] = []
     trials = transfer(
         bench, "learn-permutation", [learnt, other], [learnt], progress=lambda done, total, what: said.append(what)
@@ -116,34 +115,22 @@ def test_what_was_learnt_is_reversed_and_another_permutation_is_not(bench: Bench
     assert len([one for one in said if "against" in one]) == 2
 
 
-def test_strangers_have_no_rank_and_who_may_not_learn_is_refused(bench: Bench) -> None:
-    rows = bench.split.attacker[:4]
-    (trial,) = read_trials(bench, bench.prepared.faces.take(rows), rows, method="clear", attacker="nobody")
-    assert _of(trial, "IRA").value is None and _of(trial, "IDD").value == pytest.approx(0.0, abs=1e-6)
-    made = Split(NONE, NONE, bench.split.gallery, bench.split.probe, NONE)
-    bench.split = written(made, bench.people, {}, bench.prepared.faces.names)
-    blocks = [Treatment.of("block-permutation:block=8")]
-    for call in (lambda: transfer(bench, "ridge", blocks, blocks), lambda: Treatment.of("pixelatoin:size=8")):
-        with pytest.raises(UsageError):
-            call()
-
-
 # Treatments
 
 
 def test_marks_tell_steps_and_parameters_apart() -> None:
     marks = {
-        Treatment.of("pixelation:size=8").mark,
-        Treatment.of("pixelation:size=4").mark,
+        FaceTreatment.of("pixelation:size=8").mark,
+        FaceTreatment.of("pixelation:size=4").mark,
         *(
-            Treatment("", Defended(defence=text, key=key)).mark
+            FaceTreatment("", Defended(defence=text, key=key)).mark
             for text in ("noise:sigma=0.1", "noise:sigma=0.2", "jpeg:quality=10")
             for key in ("", "hush")
         ),
-        *(Treatment("", one).mark for one in (GaussianBlur(kernel=9), Defended(method=GaussianBlur(kernel=9)))),
+        *(FaceTreatment("", one).mark for one in (GaussianBlur(kernel=9), Defended(method=GaussianBlur(kernel=9)))),
     }
     assert len(marks) == 10
-    assert Treatment.of("pixelation:size=8", "a").mark == Treatment.of("pixelation:size=8", "b").mark
+    assert FaceTreatment.of("pixelation:size=8", "a").mark == FaceTreatment.of("pixelation:size=8", "b").mark
 
 
 def test_the_attacker_repeats_what_is_not_drawn_and_never_what_the_publisher_drew(bench: Bench, tmp_path: Path) -> None:

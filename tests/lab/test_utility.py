@@ -14,7 +14,7 @@ from ficgan.errors import InputError
 from ficgan.faces import ARCFACE_POINTS
 from ficgan.lab.metrics import METRICS, Bootstrap
 from ficgan.lab.metrics.pictures import Detections, Perception
-from ficgan.lab.metrics.utility import AgeGender, Judges, Readings, agreement, balanced_agreement, compare
+from ficgan.lab.metrics.utility import AgeGender, Judges, UtilityReadings, agreement, balanced_agreement, compare
 from ficgan.lab.results import Figure
 
 
@@ -31,14 +31,14 @@ def by_name(figures: tuple[Figure, ...]) -> dict[str, Figure]:
     return out
 
 
-def full(faces: Faces, rng: np.random.Generator) -> Readings:
-    """Readings as if every judge had been there."""
+def full(faces: Faces, rng: np.random.Generator) -> UtilityReadings:
+    """UtilityReadings as if every judge had been there."""
     count = len(faces)
     detections = Detections(
         np.tile(np.array([10, 10, 50, 50], np.float32), (count, 1)),
         (faces.landmarks + rng.normal(0, 2, (count, 5, 2))).astype(np.float32),
     )
-    return Readings(
+    return UtilityReadings(
         faces,
         rng.uniform(50, 90, count),
         detections,

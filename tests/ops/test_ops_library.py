@@ -75,6 +75,7 @@ print(int(worked), faults[15] - faults[7])
 """
 
 
+@pytest.mark.slow
 def test_large_tensors_are_not_mapped_anew() -> None:
     done = subprocess.run([sys.executable, "-c", ALLOCATIONS], capture_output=True, text=True, check=True)
     worked, faults = map(int, done.stdout.split())

@@ -43,19 +43,6 @@ def test_all_distances_are_brute_force(first, second):
     assert normal_error(a, b) == pytest.approx(np.mean(angles))
 
 
-def test_a_lifted_plane(rng):
-    plane = np.column_stack([np.zeros(2000), rng.random((2000, 2))])
-    lifted = plane + np.array([0.002, 0, 0])
-    assert normal_error(Cloud(lifted), Cloud(plane)) < 1e-4
-    assert cloud_distances(Cloud(lifted), Cloud(plane)).hausdorff == pytest.approx(0.002)
-    assert cloud_distances(Cloud(plane), Cloud(plane)).chamfer == 0
-
-
-def test_an_empty_cloud_is_refused(rng):
-    with pytest.raises(InputError, match="0 points"):
-        cloud_distances(Cloud(np.empty((0, 3))), oriented_cloud(3, rng))
-
-
 # Curvature.
 
 
@@ -70,12 +57,6 @@ def test_a_sphere(rng):
     mean, gaussian = curvature(ball(0.1, rng), neighbours=30)
     np.testing.assert_allclose(mean, 10, rtol=0.03)
     np.testing.assert_allclose(gaussian, 100, rtol=0.06)
-
-
-def test_a_sphere_seen_from_inside(rng):
-    outside = ball(0.1, rng)
-    mean, _ = curvature(Cloud(outside.points, None, -outside.normals), neighbours=30)
-    np.testing.assert_allclose(mean, -10, rtol=0.03)
 
 
 def test_a_cylinder(rng):
@@ -101,23 +82,10 @@ def test_a_saddle_where_the_surface_is_steep_too(rng):
     np.testing.assert_allclose(mean[inner], true_mean[inner], atol=0.3)
 
 
-def test_a_plane_is_flat_and_doubles_do_no_harm(rng):
-    flat = np.column_stack([np.zeros(500), rng.random((500, 2))])
-    mean, _ = curvature(Cloud(np.concatenate([flat, flat[:50], np.tile(flat[:1], (80, 1))])), neighbours=20)
-    assert np.isfinite(mean).all() and np.abs(mean).max() < 1e-6
-
-
 def test_the_error_between_two_spheres(rng):
     small, large = ball(0.09, rng), ball(0.1, rng)
     assert curvature_error(small, large) == pytest.approx(1 / 0.09 - 10, rel=0.1)
     assert curvature_error(large, large) == 0
-
-
-def test_too_few_points_are_refused(rng):
-    with pytest.raises(InputError, match="needs at least 6"):
-        curvature(Cloud(rng.random((5, 3))))
-    with pytest.raises(InputError, match="6 neighbours"):
-        curvature(Cloud(rng.random((50, 3))), neighbours=4)
 
 
 # Recognisers.
@@ -138,11 +106,11 @@ def coarse(cloud: Cloud, side: float = 0.00875) -> Cloud:
 
 @pytest.fixture(scope="module")
 def heads() -> list[Cloud]:
-    """Two scans each of six made people, the second smiling."""
+    """Two scans each of six made people, the second with closed eyes."""
     return [
-        made_head(seed, expression=mood, points=6000, colour=False, scan=scan).cloud
+        made_head(seed, expression=mood, points=6000, scan=scan).cloud
         for seed in range(6)
-        for scan, mood in enumerate((0.0, 0.7))
+        for scan, mood in enumerate(("neutral", "eyes-closed"))
     ]
 
 

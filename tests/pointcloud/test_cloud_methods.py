@@ -47,26 +47,6 @@ def test_like_a_loop_over_all_distances(rng, k):
         assert out.colors[row].tolist() == ((2 * sums + k) // (2 * k)).tolist()
 
 
-@pytest.mark.parametrize("shape", ["duplicates", "line"])
-def test_smoothed_duplicates_and_lines(shape):
-    points = np.zeros((50, 3)) if shape == "duplicates" else np.linspace(0, 1, 50)[:, None] * np.ones(3)
-    out = SmoothKNN(k=9)(Cloud(points))
-    assert out.points.shape == (50, 3) and out.colors is None
-    if shape == "duplicates":
-        assert not out.points.any()
-    else:
-        np.testing.assert_allclose(out.points[4:-4], points[4:-4], rtol=0, atol=1e-12)
-
-
-def test_bad_k_is_named(rng):
-    with pytest.raises(InputError, match="40 points, and SmoothKNN with k = 48"):
-        SmoothKNN.of_degree(6)(colourful_blob(rng, 40))
-    with pytest.raises(InputError, match="0 points"):
-        SmoothKNN(k=1)(Cloud(np.zeros((0, 3))))
-    with pytest.raises(UsageError, match="k is 0"):
-        SmoothKNN(k=0)
-
-
 # UniformNoise.
 
 
@@ -88,15 +68,6 @@ def test_noise_is_uniform_about_zero_and_colours_stay():
     noise = (out.points - source.points).ravel()
     assert stats.kstest(noise, stats.uniform(-0.01, 0.02).cdf).pvalue > 0.001
     assert np.array_equal(out.colors, source.colors) and out.normals is None
-
-
-def test_bad_b_is_named():
-    with pytest.raises(UsageError, match="b is -1"):
-        UniformNoise(b=-1.0)
-    with pytest.raises(UsageError, match="b is nan"):
-        UniformNoise(b=float("nan"))
-    with pytest.raises(InputError, match="0 points"):
-        UniformNoise()(Cloud(np.zeros((0, 3))))
 
 
 # CentroidVoxel.
@@ -130,15 +101,6 @@ def test_like_a_loop_over_voxels_in_the_order_of_voxels(points, size):
     expected = slow_voxels(cloud, size)
     assert np.allclose(out.points, list(expected), rtol=0, atol=1e-12)
     assert out.colors.tolist() == [list(color) for color in expected.values()]
-
-
-def test_bad_sizes_are_named():
-    with pytest.raises(InputError, match="0 points"):
-        CentroidVoxel()(Cloud(np.zeros((0, 3))))
-    with pytest.raises(InputError, match="too wide for voxels"):
-        CentroidVoxel(size=1e-9)(Cloud(np.array([[0.0, 0, 0], [1e5, 1e5, 1e5]])))
-    with pytest.raises(UsageError, match="size is 0"):
-        CentroidVoxel(size=0.0)
 
 
 # Merge2Faces.
@@ -190,55 +152,12 @@ def test_colours_are_mixed_where_both_have_them_and_dropped_elsewhere(calls):
     assert Merge2Faces(weight=1.0).with_target(merged_face(2))(merged_face(1, colour=False)).colors is None
 
 
-def test_a_pair_is_registered_once_for_all_weights(calls):
-    source, target = merged_face(1), merged_face(2)
-    for degree in range(1, 36):
-        Merge2Faces.of_degree(degree).with_target(target)(source)
-    assert len(calls) == 1
-    method = Merge2Faces().with_target(target)
-    assert method.registered(source).fitness == 1.0 and len(calls) == 1
-    method.registered(merged_face(3))
-    Merge2Faces().with_target(merged_face(4)).registered(source)
-    assert len(calls) == 3
-    Merge2Faces(coarse="never").with_target(target).registered(source)
-    assert [one["coarse"] for one in calls] == ["auto", "auto", "auto", "never"]
-
-
 def test_the_target_is_no_parameter(calls):
     method = CLOUD_ANONYMIZERS.make("merge-2-faces", weight="0.25")
     assert method.with_target(merged_face(2)).settings() == {"weight": 0.25, "coarse": "auto"}
     assert method.with_target(merged_face(2)) == method and hash(method) == hash(method.with_target(merged_face(2)))
     with pytest.raises(UsageError, match="no parameter 'target'"):
         CLOUD_ANONYMIZERS.make("merge-2-faces", target="x.ply")
-
-
-def test_the_target_is_registered_to_the_source():
-    _registered.cache_clear()
-    rng = np.random.default_rng(3)
-    y, z = rng.uniform(-0.08, 0.08, (2, 3000))
-    nose = 0.03 * np.exp(-((y / 0.02) ** 2) - (z / 0.012) ** 2) + 0.004 * np.sin(90 * y + 1) * np.cos(70 * z)
-    source = Cloud(np.stack([nose - 6 * z**2 - 3 * y**2, y, z], axis=1))
-    turn = np.eye(4)
-    turn[:2, :2] = [[np.cos(0.05), -np.sin(0.05)], [np.sin(0.05), np.cos(0.05)]]
-    turn[:3, 3] = [0.003, 0.002, -0.002]
-    method = Merge2Faces(weight=1.0).with_target(source.moved(turn))
-    found = method.registered(source)
-    np.testing.assert_allclose(found.transform @ turn, np.eye(4), rtol=0, atol=1e-5)
-    assert found.fitness == 1.0 and found.rmse < 1e-5
-    assert np.abs(method(source).points - source.points).max() < 1e-5
-
-
-def test_bad_weights_are_named(calls):
-    with pytest.raises(UsageError, match="needs a target face"):
-        Merge2Faces()(merged_face(1))
-    with pytest.raises(InputError, match="the target of Merge2Faces"):
-        Merge2Faces().with_target(Cloud(np.zeros((0, 3))))
-    with pytest.raises(InputError, match="Merge2Faces needs at least 1"):
-        Merge2Faces().with_target(merged_face(1))(Cloud(np.zeros((0, 3))))
-    with pytest.raises(UsageError, match=r"weight is 1.2; give from 0.0 to 1.0"):
-        Merge2Faces(weight=1.2)
-    with pytest.raises(UsageError, match="coarse is 'ransac'"):
-        Merge2Faces(coarse="ransac")
 
 
 # α-shapes and PMP.
@@ -289,22 +208,6 @@ def test_an_infinite_alpha_gives_the_convex_hull(rng):
     )
 
 
-def test_the_tetrahedra_of_a_sweep_are_computed_once(rng):
-    cloud = Cloud(shell(rng, 300))
-    before = _tetrahedra.cache_info().misses
-    assert all(len(alpha_shape(cloud, alpha)) for alpha in (0.01, 0.02, 0.04))
-    assert _tetrahedra.cache_info().misses == before + 1
-    alpha_shape(Cloud(cloud.points + 1.0), 0.02)
-    assert _tetrahedra.cache_info().misses == before + 2
-
-
-def test_the_rule_takes_the_radius_itself():
-    points = np.array([[1.0, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0]])
-    reach = _tetrahedra(Cloud(points))[2][0]
-    assert reach == pytest.approx(np.sqrt(3) / 2)
-    assert len(alpha_shape(Cloud(points), reach)) == 4 and len(alpha_shape(Cloud(points), np.nextafter(reach, 0))) == 0
-
-
 @pytest.mark.parametrize(
     ("points", "said"),
     [
@@ -345,9 +248,6 @@ def test_points_are_drawn_by_area_and_lie_on_their_triangles(rng):
         assert np.allclose(weights[chosen].var(axis=0), 1 / 18, atol=0.003)
 
 
-SMALLER = hnp.arrays(np.float64, st.tuples(st.integers(1, 12), st.just(3)), elements=st.integers(-2, 2).map(float))
-
-
 def shaded_blob(rng: np.random.Generator, count: int = 300) -> Cloud:
     points = rng.normal(0, 0.05, (count, 3))
     return Cloud(points, (127.5 + 500 * points).clip(0, 255).astype(np.uint8))
@@ -372,28 +272,6 @@ def test_colours_are_interpolated_between_corners():
         Cloud(points, np.array([[0, 0, 0], [200, 0, 0], [0, 200, 0], [0, 0, 200]], np.uint8))
     )
     assert np.abs(out.colors - 200 * out.points).max() <= 0.5 + 1e-9
-
-
-def test_an_alpha_that_leaves_nothing_is_a_sentence(rng):
-    with pytest.raises(InputError, match=r"alpha = 0\.00215 leaves nothing"):
-        PMP.of_degree(1)(shaded_blob(rng))
-
-
-@given(SMALLER)
-def test_any_small_cloud_gives_n_points_or_a_sentence(points):
-    try:
-        out = PMP(alpha=100.0, n=7, seed=0)(Cloud(points))
-    except InputError:
-        return
-    assert out.points.shape == (7, 3) and out.colors is None
-    assert (out.points >= points.min(axis=0) - 1e-9).all() and (out.points <= points.max(axis=0) + 1e-9).all()
-
-
-def test_bad_alphas_are_named():
-    with pytest.raises(UsageError, match="n is 0"):
-        PMP(n=0)
-    with pytest.raises(UsageError, match="alpha is inf"):
-        PMP(alpha=float("inf"))
 
 
 # Degrees and traits.
@@ -460,23 +338,6 @@ def test_traits_are_what_the_thesis_says():
     assert all(set(sizes[name]) == {25} for name in ("pmp", "merge-2-faces", "tapering", "uniform-noise"))
 
 
-def test_results_are_drawn_by_their_own_parameter():
-    assert PMP(alpha=0.03).drawn_with() == {"point_size": 25.0, "order": "y"}
-    assert PMP(alpha=0.0301).drawn_with() == {"point_size": 25.0, "order": "x"}
-    assert CentroidVoxel(size=0.0045).drawn_with()["point_size"] == pytest.approx(40)
-    assert CentroidVoxel(size=1.0).drawn_with()["point_size"] == 55  # beyond what the thesis tried
-    assert CLOUD_ANONYMIZERS["smooth-knn"].of_degree(1).drawn_with() == {"point_size": 60.0, "order": "y"}
-
-
-@pytest.mark.parametrize("name", ["uniform-noise", "pmp"])
-@pytest.mark.usefixtures("aligned")
-def test_without_a_seed_no_two_results_are_alike(name):
-    method = made(name, 20, seed=None)
-    assert method.seed is None and CLOUD_ANONYMIZERS[name]().seed is None
-    first, second = (method(nosy_face(1), name="x").points for _ in range(2))
-    assert not np.array_equal(first, second)
-
-
 @pytest.mark.parametrize("name", TABLE)
 @pytest.mark.parametrize("bare", [False, True])
 @pytest.mark.usefixtures("aligned")
@@ -527,3 +388,30 @@ def test_a_coarser_alpha_fills_more_and_lies_farther_from_the_cloud():
     volume = np.abs(np.linalg.det(corners[:, 1:] - corners[:, :1])) / 6
     filled = [volume[radii <= PMP.of_degree(degree).alpha].sum() for degree in DEGREES]
     assert all(np.diff(filled) > 0) and filled[-1] < ConvexHull(source.points).volume
+
+
+NOTHING = Cloud(np.zeros((0, 3)))
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda: SmoothKNN(k=0), UsageError),
+        (lambda: SmoothKNN(k=41)(colourful_blob(np.random.default_rng(0), 40)), InputError),
+        (lambda: UniformNoise(b=-1.0), UsageError),
+        (lambda: UniformNoise(b=float("nan")), UsageError),
+        (lambda: CentroidVoxel(size=0.0), UsageError),
+        (lambda: CentroidVoxel(size=1e-9)(Cloud(np.array([[0.0, 0, 0], [1e5, 1e5, 1e5]]))), InputError),
+        (lambda: PMP(alpha=-1.0), UsageError),
+        (lambda: PMP(n=0), UsageError),
+        (lambda: PMP(alpha=1e-6)(colourful_blob(np.random.default_rng(0), 40)), InputError),
+        (lambda: Merge2Faces(weight=1.2), UsageError),
+        (lambda: Merge2Faces(coarse="ransac"), UsageError),
+        (lambda: Merge2Faces()(merged_face(1)), UsageError),
+        (lambda: Merge2Faces().with_target(NOTHING), InputError),
+        *((lambda method=method: method()(NOTHING), InputError) for method in (SmoothKNN, UniformNoise, CentroidVoxel)),
+    ],
+)
+def test_wrong_parameters_and_clouds(call, error):
+    with pytest.raises(error):
+        call()

@@ -30,27 +30,11 @@ def test_mean_and_distance_equal_brute_force(rng: np.random.Generator, k: int) -
     assert (indices[:, 0] == np.arange(600)).all()
 
 
-@pytest.mark.parametrize("k", [3, 150])
-def test_duplicates_and_lines(rng: np.random.Generator, k: int) -> None:
-    """A point of which there are k copies has them, and them alone, for neighbours; a point itself counts once."""
-    places = rng.random((4, 3))
-    points = np.repeat(places, k, axis=0)
-    np.testing.assert_allclose(neighbours.mean_of_neighbours(points, points, k), points, atol=1e-15)
-    assert (neighbours.search(points, points, k)[0] == 0).all()
-    line = np.outer(np.arange(2.0 * k), [1.0, 0.0, 0.0])
-    assert neighbours.mean_of_neighbours(line, line, k)[k] == pytest.approx([k, 0, 0], abs=0.51)
-
-
 def test_few_points_are_refused() -> None:
     with pytest.raises(InputError, match="5 points, too few for 6"):
         neighbours.mean_of_neighbours(np.zeros((5, 3)), np.zeros((5, 3)), 6)
     with pytest.raises(UsageError, match="at least 1"):
         neighbours.mean_of_neighbours(np.zeros((5, 3)), np.zeros(5), 0)
-
-
-def test_nothing_is_near_no_points() -> None:
-    distances, rows = neighbours.search(np.zeros((0, 3)), np.zeros((2, 3)), 2)
-    assert np.isinf(distances).all() and (rows == 0).all()
 
 
 def test_what_is_not_finite_is_refused(rng: np.random.Generator) -> None:
@@ -136,13 +120,6 @@ def test_colours_go_along(rng: np.random.Generator) -> None:
     left = without_outliers(cloud)
     assert left.colors is not None and cloud.colors is not None
     assert (left.colors == cloud.colors[kept]).all() and (left.points == cloud.points[kept]).all()
-
-
-def test_nothing_stands_out_where_all_are_alike(rng: np.random.Generator) -> None:
-    """A circle, and points in few places, have no outliers; a strict comparison would remove them all."""
-    turn = np.arange(400) * 2 * np.pi / 400
-    assert inliers(Cloud(np.column_stack([np.cos(turn), np.sin(turn), 0 * turn])), neighbours=20).all()
-    assert inliers(Cloud(np.repeat(rng.random((5, 3)), 60, axis=0))).all()
 
 
 def test_refusals(rng: np.random.Generator) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from ficgan.errors import InputError, UsageError
 from ficgan.pointcloud import Cloud
-from ficgan.pointcloud.projection import Projection, project, turned
+from ficgan.pointcloud.projection import project
 
 
 def head(draw, count=12_000):
@@ -67,17 +67,6 @@ def test_a_point_falls_where_the_axes_put_it(y, z):
     assert dark.sum() / 255 == pytest.approx(np.pi * (3 * 100 / 72) ** 2, rel=0.02)  # (√25 + 1)/2 points
 
 
-def test_places_are_where_points_are_drawn(rng):
-    points = rng.uniform(-0.12, 0.12, (6, 3))
-    settings = {"yaw": 20, "pitch": -5, "size": (300, 500), "samples": 4}
-    for point, wanted in zip(points, Projection(**settings).places(turned(Cloud(points), 20, -5).points), strict=True):
-        dark = 255.0 - project(Cloud([point], np.zeros((1, 3), np.uint8)), **settings)[..., 0]
-        rows, columns = np.indices(dark.shape)
-        assert [(dark * columns).sum(), (dark * rows).sum()] / dark.sum() == pytest.approx(wanted, abs=0.15)
-    front = Projection().places(points)
-    np.testing.assert_allclose(front, [193.7, 256.5] - points[:, [2, 1]] * [369.6 / 0.36, 992], atol=1e-9)
-
-
 def two(first, second):
     return Cloud([first, second], np.array([[255, 0, 0], [0, 0, 255]], np.uint8))
 
@@ -88,16 +77,6 @@ def test_the_higher_point_lies_on_top_by_y_and_the_nearer_by_depth():
     assert (project(cloud)[middle] == (0, 0, 255)).all()
     assert (project(cloud, order="x")[middle] == (255, 0, 0)).all()
     assert (project(cloud, order="depth")[middle] == (255, 0, 0)).all()
-
-
-def test_of_points_at_one_height_the_later_lies_on_top():
-    cloud = two((0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
-    assert (project(cloud)[256, 193] == (0, 0, 255)).all()
-
-
-def test_the_order_of_points_does_not_matter(rng):
-    cloud = head(rng, 3000)
-    assert (project(cloud) == project(cloud.take(rng.permutation(len(cloud))))).all()
 
 
 def test_points_beyond_the_limits_are_cut_and_the_border_stays_empty(rng):
@@ -115,18 +94,6 @@ def test_a_larger_picture_is_the_same_picture(rng):
     large = project(cloud, size=(778, 1030), samples=1)
     small = np.round(skimage.downscale_local_mean(large.astype(float), (2, 2, 1)))
     assert np.abs(small - project(cloud).astype(float)).mean() < 1
-
-
-def test_a_background_of_ones_own():
-    cloud = Cloud([[0.0, 0.0, 0.0]], np.zeros((1, 3), np.uint8))
-    assert (project(cloud, background=(1, 2, 3))[[0, 100, -1], [0, 100, -1]] == (1, 2, 3)).all()
-
-
-def test_neither_cloud_nor_colours_change(rng):
-    cloud = head(rng, 500)
-    points, colors = cloud.points.copy(), cloud.colors.copy()
-    project(cloud, yaw=10)
-    assert (cloud.points == points).all() and (cloud.colors == colors).all()
 
 
 def test_an_empty_cloud_is_refused():
@@ -160,9 +127,3 @@ def test_settings_that_cannot_work_are_refused(settings, message):
 def test_settings_that_would_take_all_memory_are_refused(changes, says):
     with pytest.raises(UsageError, match=says):
         project(Cloud([[0.0, 0.0, 0.0]], np.zeros((1, 3), np.uint8)), **changes)
-
-
-def test_the_largest_point_covers_the_picture(rng):
-    cloud = Cloud(rng.uniform(-0.1, 0.1, (50, 3)), np.zeros((50, 3), np.uint8))
-    picture = project(cloud, point_size=77885, samples=1)
-    assert (picture[40:-40, 40:-40] == 0).all()

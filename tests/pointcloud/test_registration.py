@@ -6,13 +6,11 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
 from ficgan.errors import InputError
 from ficgan.pointcloud.cloud import Cloud, facing_front, pca_normals, thinned, with_normals
-from ficgan.pointcloud.geometry import fpfh, global_start, icp, pair_features, register, rigid_fit
+from ficgan.pointcloud.geometry import fpfh, global_start, icp, register, rigid_fit
 from ficgan.pointcloud.heads import made_head
 
 
@@ -37,15 +35,8 @@ def test_normals_are_those_of_a_loop(rng):
         assert abs(got[i] @ want) > 1 - 1e-9
 
 
-@given(st.integers(3, 40), st.integers(3, 50), st.floats(1e-3, 1e3))
-def test_any_cloud_has_unit_normals(count, neighbours, size):
-    points = size * np.random.default_rng(count).random((count, 3))
-    normals = pca_normals(points, neighbours=neighbours)
-    np.testing.assert_allclose(np.linalg.norm(normals, axis=1), 1, atol=1e-9)
-
-
 def test_sides():
-    head = made_head(1, points=4000, colour=False).cloud
+    head = made_head(1, points=4000).cloud
     normals = facing_front(pca_normals(head.points))
     assert (normals[:, 0] >= 0).all()
     np.testing.assert_array_equal(with_normals(Cloud(head.points)).normals, normals)
@@ -105,22 +96,8 @@ def test_features_are_those_of_a_loop(rng):
     np.testing.assert_allclose(got.reshape(-1, 3, 11).sum(axis=2), 200, atol=1e-8)
 
 
-def test_a_lonely_point_has_zeros_and_doubles_do_no_harm(rng):
-    points = np.concatenate([rng.random((30, 3)) * 0.01, [[1, 1, 1]], [[1, 1, 2], [1, 1, 2]]])
-    features = fpfh(Cloud(points, None, np.tile([1.0, 0, 0], (33, 1))), radius=0.05)
-    assert np.isfinite(features).all() and not features[30].any()
-
-
-def test_pairs_are_symmetric_and_bounded(rng):
-    points, normals = rng.random((50, 3)), rng.standard_normal((50, 3))
-    normals /= np.linalg.norm(normals, axis=1, keepdims=True)
-    i, j = rng.permutation(50), rng.permutation(50)
-    np.testing.assert_allclose(pair_features(points, normals, i, j), pair_features(points, normals, j, i), atol=1e-12)
-    assert (np.abs(pair_features(points, normals, i, j)) <= [np.pi, 1 + 1e-12, 1 + 1e-12]).all()
-
-
 def test_a_rigid_motion_does_not_change_features(rng):
-    cloud = with_normals(Cloud(made_head(3, points=800, colour=False).cloud.points))
+    cloud = with_normals(Cloud(made_head(3, points=800).cloud.points))
     q, _ = np.linalg.qr(rng.standard_normal((3, 3)))
     move = np.eye(4)
     move[:3, :3], move[:3, 3] = q * np.sign(np.linalg.det(q)), [1, 2, 3]
@@ -128,16 +105,11 @@ def test_a_rigid_motion_does_not_change_features(rng):
     assert np.quantile(gap, 0.95) < 1e-6  # a value on the border of two bins may fall to either side
 
 
-def test_normals_are_needed():
-    with pytest.raises(InputError, match="need normals"):
-        fpfh(Cloud(np.eye(3)))
-
-
 # ICP.
 
 
 def face_of(seed: int, points: int = 4000, scan: int = 0) -> Cloud:
-    return Cloud(made_head(seed, points=points, colour=False, scan=scan).cloud.points)
+    return Cloud(made_head(seed, points=points, scan=scan).cloud.points)
 
 
 def motion(degrees: float, shift: float, rng: np.random.Generator) -> np.ndarray:
@@ -181,13 +153,6 @@ def test_free_directions_are_left_alone(rng):
     assert np.isfinite(one.transform).all()
 
 
-def test_clouds_out_of_reach_stay_where_they_are():
-    face = face_of(0, 500)
-    found = icp(Cloud(face.points + 5), with_normals(face))
-    assert (found.fitness, found.rmse) == (0, 0)
-    np.testing.assert_array_equal(found.transform, np.eye(4))
-
-
 def test_register_lays_the_target_on_the_source(rng):
     source, target = face_of(0), face_of(5)
     away = target.moved(motion(10, 0.01, rng))
@@ -201,6 +166,7 @@ def test_register_lays_the_target_on_the_source(rng):
     )
 
 
+@pytest.mark.slow
 def test_auto_looks_for_the_faces_only_where_it_must(rng):
     source, far = face_of(0), face_of(1).moved(motion(140, 0.3, rng))
     never, auto, always = (register(source, far, coarse=how) for how in ("never", "auto", "always"))
@@ -255,12 +221,6 @@ def test_thinned_has_the_mean_of_every_cube(rng):
 
 @pytest.mark.slow
 def test_made_heads_arrive_from_anywhere():
-    heads = [Cloud(made_head(seed, points=2500, colour=False, scan=seed).cloud.points) for seed in range(4)]
+    heads = [Cloud(made_head(seed, points=2500, scan=seed).cloud.points) for seed in range(4)]
     fixed = [with_normals(head) for head in heads]
     assert all(arrives(heads[seed % 4], fixed[(seed + 1 + seed // 4) % 4], seed) for seed in range(6))
-
-
-def test_what_has_no_shape_is_refused():
-    tiny = Cloud(0.001 * np.eye(3))
-    with pytest.raises(InputError, match="protrudes"):
-        global_start(tiny, tiny)

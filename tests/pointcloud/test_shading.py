@@ -36,25 +36,12 @@ def test_a_sphere_is_lit_by_the_cosine(rng):
     assert np.abs(exact.colors - wanted).max() <= 0.5 + 1e-9
 
 
-def test_normals_that_look_inwards_light_the_same_face(rng):
-    cloud, normals = dome(rng, 500)
-    there, back = (shaded(Cloud(cloud.points, normals=sign * normals)) for sign in (1, -1))
-    assert (there.colors == back.colors).all()
-
-
 def test_cavities_are_darker_than_bumps():
     middle = np.linalg.norm(relief(0).points[:, 1:], axis=1) < 0.002
     flat, pit, bump = (shaded(relief(h)).colors[middle].mean() for h in (0, -0.006, 0.006))
     assert pit < 0.9 * flat and bump >= flat
     deep, even = (shaded(relief(h), cavity=0.0).colors[middle].mean() for h in (-0.006, 0))
     assert deep > 0.97 * even
-
-
-def test_points_stay_and_normals_are_kept(rng):
-    cloud, _ = dome(rng, 300)
-    got = shaded(cloud)
-    assert (got.points == cloud.points).all() and got.colors.shape == (300, 3)
-    assert np.linalg.norm(got.normals, axis=1) == pytest.approx(1)
 
 
 def test_colours_of_ones_own_are_darkened(rng):
@@ -66,14 +53,6 @@ def test_colours_of_ones_own_are_darkened(rng):
     assert np.abs(got.colors - light * colors).max() <= 1.01
     with pytest.raises(InputError, match="no colours"):
         shaded(cloud, tone=None)
-
-
-def test_shade_from_before_is_a_leak_and_shade_from_after_is_none(rng):
-    """A relief flattened after it was shaded is still in the picture; shaded after, it is gone."""
-    bumps, plate = relief(0.008), relief(0.0)
-    carried = shaded(bumps).with_points(plate.points)
-    assert not (project(carried) == project(plate)).all()
-    assert (project(bumps.with_points(plate.points)) == project(plate)).all()
 
 
 def test_a_cloud_without_a_surface_is_refused():

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ficgan.errors import UsageError
-from ficgan.pointcloud.projection import _stepped, splat
+from ficgan.pointcloud.projection import splat
 
 
 def looped(places, colors, radius, size, background, samples):
@@ -56,13 +56,6 @@ def test_the_last_point_lies_on_top(rng, count):
     assert not (first == (201, 202, 203)).all(axis=-1).any()
 
 
-@pytest.mark.parametrize(
-    "place", [(-20.0, 5.0), (5.0, -20.0), (29.0, 5.0), (5.0, 29.0), (np.nan, 5.0), (np.inf, 5.0), (1e300, 5)]
-)
-def test_what_lies_outside_is_cut_and_does_not_come_in_again(place):
-    assert (splat(np.array([place]), np.zeros((1, 3), np.uint8), 4.0, (10, 10)) == 255).all()
-
-
 def test_a_disc_has_its_area_and_its_middle():
     radius, size = 4.1667, (64, 48)
     dark = 255.0 - splat(np.array([[30.25, 20.75]]), np.zeros((1, 3), np.uint8), radius, size, samples=4)[..., 0]
@@ -84,11 +77,3 @@ def test_a_disc_has_its_area_and_its_middle():
 def test_what_would_take_all_memory_is_refused(radius, size, samples, says):
     with pytest.raises(UsageError, match=says):
         splat(np.zeros((3, 2)), np.zeros((3, 3), np.uint8), radius, size, samples=samples)
-
-
-def test_large_radii_of_their_own_fall_into_few_steps(rng):
-    """A 64th of the radius at most is lost to that, and small ones are told apart by half a cell."""
-    radius = np.concatenate([np.linspace(0.6, 16, 500), np.geomspace(16, 5000, 5000)])
-    stepped = _stepped(radius)
-    assert np.abs(stepped - radius)[:500].max() <= 0.25 and (np.abs(stepped / radius - 1)[500:] <= 1 / 63).all()
-    assert len(np.unique(stepped)) < 250

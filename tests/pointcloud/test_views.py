@@ -63,16 +63,6 @@ def test_a_point_falls_where_the_camera_sees_it(point):
     assert (255.0 - picture[..., 0]).sum() / 255 == pytest.approx(np.pi * radius**2, rel=0.1)
 
 
-def test_a_distant_camera_sees_what_orthographic_projection_draws(rng):
-    way = rng.normal(size=(4000, 3))
-    points = way / np.linalg.norm(way, axis=1, keepdims=True) * 0.1
-    cloud = Cloud(points, np.clip(128 + 900 * points, 0, 255).astype(np.uint8))
-    metres = 515 / 992
-    far = perspective(cloud, distance=500, fov=np.degrees(2 * np.arctan(metres / 2 / 500)))
-    near = project(cloud, limits=(369.6 / 992 / 2, 0.25), order="depth")
-    assert np.abs(far.astype(float) - near).mean() < 2  # the middles are half a pixel apart
-
-
 def test_the_nearer_point_hides_the_farther_whatever_their_order():
     cloud = Cloud([[0.1, 0, 0], [-0.1, 0, 0]], np.array([[255, 0, 0], [0, 0, 255]], np.uint8))
     for one in (cloud, cloud.take(np.array([1, 0]))):
@@ -101,9 +91,3 @@ def test_a_strip_holds_every_picture(rng):
     assert whole.shape == (6, 6, 3)
     assert (whole[:4, :3] == low).all() and (whole[:, 4:] == high).all()
     assert (whole[4:, :3] == 7).all() and (whole[:, 3] == 7).all()
-
-
-@pytest.mark.parametrize("pictures", [[], [np.zeros((3, 3), np.uint8)], [np.zeros((3, 3, 3))]])
-def test_a_strip_of_nothing_is_refused(pictures):
-    with pytest.raises(InputError, match="at least one picture"):
-        strip(pictures)

@@ -19,7 +19,7 @@ from ficgan.errors import InputError, UsageError
 from ficgan.faces import RECOGNIZERS, recognizer_missing
 from ficgan.lab.bars import privacy, utility
 from ficgan.lab.bars.bench import MeasuredSet, Observation, Panel
-from ficgan.lab.bars.table import Control, Controls, Figures, Sheet
+from ficgan.lab.bars.table import BarControl, Controls, Figures, Sheet
 from ficgan.lab.bench import reconstruct
 from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.probe import ProbeData, several
@@ -292,7 +292,7 @@ class SetMeasurement:
                 self.model.sheet.leave_out(self.set.name, row, str(error))
                 del self.measures[row]
         figures |= utility.appearance(self.set, faces, self.real)
-        clear = {key: Control("clear", figure) for key, figure in figures.items()}
+        clear = {key: BarControl("clear", figure) for key, figure in figures.items()}
         self.controls = {**privacy.identity_controls(self.known), **clear, **utility.likeness_controls(self.set)}
 
     def measure_sticker(self) -> None:

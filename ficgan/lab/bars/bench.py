@@ -19,7 +19,7 @@ from ficgan.faces import FaceDetector, detector_missing, get_detector
 from ficgan.lab.bench import anonymised
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.pictures import Detections, detect_faces, quick
-from ficgan.lab.metrics.utility import Judges, Readings
+from ficgan.lab.metrics.utility import Judges, UtilityReadings
 from ficgan.lab.probe import ProbeData, ShapeAttack, several
 from ficgan.lab.readers import Embeddings, Reader, ShapeRecognizer, Shapes, get_readers
 from ficgan.lab.results import Figure
@@ -54,7 +54,7 @@ class Observation:
     """What the judges read in N faces: embeddings [N,D] by recogniser, and where each detector found each face."""
 
     faces: Faces
-    readings: Readings
+    readings: UtilityReadings
     embeddings: Mapping[str, Embeddings]
     detections: Mapping[str, Detections]
 
@@ -193,7 +193,7 @@ class MeasuredSet:
         taught, seed = lessons if enough else None, self.bootstrap.seed
         return ShapeAttack(self.clear_shapes, self.people, *self.enrolment(), lessons=taught, seed=seed)
 
-    def _observe(self, faces: Faces, against: Readings | None, *, recognise: bool = True) -> Observation:
+    def _observe(self, faces: Faces, against: UtilityReadings | None, *, recognise: bool = True) -> Observation:
         readings = self.panel.judges.read(faces, against=against)
         found: dict[str, Detections] = {}
         for name, detector in self.panel.detectors.items():

@@ -14,7 +14,7 @@ from ficgan.anonymizers import Anonymizer, Faces
 from ficgan.deidentify import Deidentifier, Ficgan
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.bars.bench import MeasuredSet, greyed
-from ficgan.lab.bars.table import Control, Controls, Figures
+from ficgan.lab.bars.table import BarControl, Controls, Figures
 from ficgan.lab.metrics import Sample, from_half
 from ficgan.lab.metrics import privacy as metrics
 from ficgan.lab.metrics.privacy import chance, rank
@@ -108,16 +108,16 @@ def identity_controls(known: Mapping[str, Strangers]) -> Controls:
     out = {}
     for name, here in known.items():
         everybody = "" if here.everybody.value is None else f" (all strangers {here.everybody.value:.3f})"
-        out["id-cosine", name] = Control(f"same-group strangers{everybody}", here.cosine)
-        out["match", name] = Control("same-group strangers", here.own)
-        out["tar", name] = Control("same-group strangers", here.far)
-        out["auc-gap", name] = Control("match rate of same-group strangers", here.own)
+        out["id-cosine", name] = BarControl(f"same-group strangers{everybody}", here.cosine)
+        out["match", name] = BarControl("same-group strangers", here.own)
+        out["tar", name] = BarControl("same-group strangers", here.far)
+        out["auc-gap", name] = BarControl("match rate of same-group strangers", here.own)
     return out
 
 
 def strangers_beside(known: Mapping[str, Strangers], *rows: str) -> Controls:
     """The cosine of all strangers beside these rows of each recogniser."""
-    return {(row, name): Control("all strangers", one.everybody) for row in rows for name, one in known.items()}
+    return {(row, name): BarControl("all strangers", one.everybody) for row in rows for name, one in known.items()}
 
 
 def groups_of(bench: MeasuredSet) -> NDArray[np.int64]:
@@ -195,7 +195,7 @@ def parrot(bench: MeasuredSet, anonymizer: Anonymizer) -> Figures:
 def surroundings(bench: MeasuredSet) -> Controls:
     """The same of the clear images with all greyed that a pasted face touches: what is known without any face."""
     figures = _parrot(bench, greyed(bench.faces, bench.weights > 0))
-    return {key: Control("surroundings alone", figure) for key, figure in figures.items()}
+    return {key: BarControl("surroundings alone", figure) for key, figure in figures.items()}
 
 
 def shape(bench: MeasuredSet, faces: Faces) -> Figures:
@@ -302,5 +302,5 @@ def nearest(
         best = similarities(reader.embed(faces), train, "cosine").max(1)
         return bench.mean("memorised", best, f"to {len(train)} training faces; the nearest of all {best.max():.3f}")
 
-    control = Control("held-out clear faces", figure(bench.faces))
+    control = BarControl("held-out clear faces", figure(bench.faces))
     return {key: figure(bench.composed(outputs))}, {key: figure(bench.composed(sticker))}, {key: control}

@@ -49,14 +49,14 @@ BARS: dict[str, Bar] = {row: Bar(**limits) for row, limits in yaml.safe_load(_TE
 
 
 @dataclass(frozen=True)
-class Control:
+class BarControl:
     """A figure that another one is to be read beside, and what it is of."""
 
     what: str
     figure: Figure
 
 
-Controls = Mapping[Key, Control]
+Controls = Mapping[Key, BarControl]
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Line:
     judge: str
     value: Figure
     sticker: Figure | None = None
-    control: Control | None = None
+    control: BarControl | None = None
     photos: bool = False
 
     @property
@@ -163,7 +163,7 @@ class Line:
 _HOW_TO_READ = (
     "A figure is met or missed by its value; `?` says its 95 % interval (over people) reaches to the other side, or "
     "that it has none. *Sticker* is one colour-matched mean face pasted on everybody: it hides people and keeps "
-    "nothing, so a model must beat it below the identity rows. *Control* says what the figure is to be read beside. "
+    "nothing, so a model must beat it below the identity rows. *BarControl* says what the figure is to be read beside. "
     "Outputs are finished crops with the face blended in; recognisers read them at the source's landmarks. They are "
     "first attempts, but where a setting says that the policy was on: those are what leaves the program. Small sets: "
     "this says how software and model behave, and is no measure of privacy in the world."

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import Faces, Images
 from ficgan.lab.bars.bench import DETECTORS, MeasuredSet, Observation
-from ficgan.lab.bars.table import Control, Controls, Figures
+from ficgan.lab.bars.table import BarControl, Controls, Figures
 from ficgan.lab.bench import squared_errors
 from ficgan.lab.metrics.pictures import eye_distance, frechet_distance, landmark_distance
 from ficgan.lab.metrics.utility import compare
@@ -78,7 +78,7 @@ def likeness_controls(bench: MeasuredSet) -> Controls:
     what = "clear, read twice" if same else f"clear at {bench.resolution} px"
     for (row, judge), figure in likeness(bench, bench.softened).items():
         competence = _competence(bench, row) if row in _COLUMNS and figure.value is not None else ""
-        out[row, judge] = Control(f"{what}; {competence}" if competence else what, figure)
+        out[row, judge] = BarControl(f"{what}; {competence}" if competence else what, figure)
     return out
 
 

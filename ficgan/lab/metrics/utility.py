@@ -36,7 +36,7 @@ _SMILES = (("smile-r", "Smiling"), ("mouth-open-r", "Mouth_Slightly_Open"))
 
 
 @dataclass
-class Readings:
+class UtilityReadings:
     """What the judges read in N faces; None where a judge is not there."""
 
     faces: Faces
@@ -149,7 +149,7 @@ class Judges:
         except ImportError:
             self.missing["inception"] = "the package torch-fidelity is not installed; install ficgan[eval]"
 
-    def read(self, faces: Faces, *, against: Readings | None = None) -> Readings:
+    def read(self, faces: Faces, *, against: UtilityReadings | None = None) -> UtilityReadings:
         """What the judges read in faces, at their landmarks; anonymised ones against the readings of the clear ones."""
         if not len(faces):
             raise InputError("no faces came to be judged; give at least one")
@@ -158,7 +158,7 @@ class Judges:
                 f"anonymised faces {list(faces.images.shape)} are no pairs with clear ones "
                 f"{list(against.faces.images.shape)}; give the same faces at one size"
             )
-        out = Readings(faces, pictures.sharpness(faces.images, faces.landmarks), missing=dict(self.missing))
+        out = UtilityReadings(faces, pictures.sharpness(faces.images, faces.landmarks), missing=dict(self.missing))
         clear = None if against is None else against.faces.images
         if self.detector is not None:
             out.detections = pictures.detect_faces(self.detector, faces.images, faces.landmarks)
@@ -242,8 +242,8 @@ def kept(
 
 
 def compare(
-    clear: Readings,
-    anonymised: Readings,
+    clear: UtilityReadings,
+    anonymised: UtilityReadings,
     *,
     region: Box | None = None,
     labels: NDArray[np.uint8] | None = None,
@@ -289,7 +289,7 @@ def frechet_figure(metric: str, clear: Values, seen: Values, floor: float) -> Fi
     return _of_set(metric, pictures.frechet_distance(seen, clear), len(seen), note)
 
 
-def _fidelity(clear: Readings, after: Readings, sample: Sample, region: Box | None) -> Iterator[Figure]:
+def _fidelity(clear: UtilityReadings, after: UtilityReadings, sample: Sample, region: Box | None) -> Iterator[Figure]:
     a, b = clear.faces.images, after.faces.images
     if region is not None:
         x0, y0, x1, y1 = region
@@ -314,7 +314,7 @@ def _fidelity(clear: Readings, after: Readings, sample: Sample, region: Box | No
         yield sample.mean("lpips-squeezenet", after.perception.distances, note)
 
 
-def _distributions(clear: Readings, after: Readings, sample: Sample) -> Iterator[Figure]:
+def _distributions(clear: UtilityReadings, after: UtilityReadings, sample: Sample) -> Iterator[Figure]:
     count, before, seen = len(after), clear.perception, after.perception
     shown, made = (None if one is None else one.features for one in (before, seen))
     features: list[tuple[str, str, Values | None, Values | None]] = [
@@ -341,7 +341,7 @@ def _distributions(clear: Readings, after: Readings, sample: Sample) -> Iterator
     yield _of_set("distinct", pictures.distinct_share(after.faces.images), count, "compared pixel for pixel")
 
 
-def _geometry(clear: Readings, anonymised: Readings, sample: Sample) -> Iterator[Figure]:
+def _geometry(clear: UtilityReadings, anonymised: UtilityReadings, sample: Sample) -> Iterator[Figure]:
     before, after = clear.detections, anonymised.detections
     if before is None or after is None:
         return
@@ -366,7 +366,7 @@ def _geometry(clear: Readings, anonymised: Readings, sample: Sample) -> Iterator
 
 
 def _semantics(
-    clear: Readings, anonymised: Readings, sample: Sample, labels: NDArray[np.uint8] | None
+    clear: UtilityReadings, anonymised: UtilityReadings, sample: Sample, labels: NDArray[np.uint8] | None
 ) -> Iterator[Figure]:
     if clear.ages is not None and anonymised.ages is not None:
         yield sample.mean("age-error", np.abs(anonymised.ages - clear.ages), "to the age read in the clear image")

@@ -165,14 +165,14 @@ def scaled(split: SplitConfig, people: int) -> SplitConfig:
 
 
 @dataclass(frozen=True)
-class Treatment:
+class FaceTreatment:
     """What was done to faces before an attacker sees them."""
 
     label: str
     anonymizer: Anonymizer
 
     @classmethod
-    def of(cls, text: str, label: str = "") -> Treatment:
+    def of(cls, text: str, label: str = "") -> FaceTreatment:
         """An anonymiser as NAME or NAME:PARAMETER=VALUE,…; `label` is for tables."""
         name, parameters = parse_spec(text)
         return cls(label or text, ANONYMIZERS.make(name, **parameters))
@@ -187,7 +187,7 @@ class Treatment:
         return mark
 
 
-def treated(bench: Bench, how: Treatment, rows: Rows) -> Faces:
+def treated(bench: Bench, how: FaceTreatment, rows: Rows) -> Faces:
     """Rows of the set after the treatment, the square that is replaced alone; kept in the bench's store."""
     part = bench.part(rows)
     needs_background = "background" in how.anonymizer.traits.needs  # the split decides who that is
@@ -199,7 +199,7 @@ def treated(bench: Bench, how: Treatment, rows: Rows) -> Faces:
 
 
 def attack_on(
-    bench: Bench, spec: str, how: Treatment, rows: Rows, *, label: str = "", progress: Progress | None = None
+    bench: Bench, spec: str, how: FaceTreatment, rows: Rows, *, label: str = "", progress: Progress | None = None
 ) -> TrainedAttacker:
     """An attacker, NAME or NAME:PARAMETER=VALUE,…, to be trained on the images at `rows` in a treatment."""
     name, parameters = parse_spec(spec)
@@ -215,8 +215,8 @@ def attack_on(
 def transfer(
     bench: Bench,
     attacker: str,
-    trained_on: Sequence[Treatment],
-    tested_on: Sequence[Treatment],
+    trained_on: Sequence[FaceTreatment],
+    tested_on: Sequence[FaceTreatment],
     *,
     probes: Rows | None = None,
     scenario: str = "transfer",

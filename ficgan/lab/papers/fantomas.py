@@ -13,7 +13,7 @@ from ficgan.errors import UsageError
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.bench import open_bench
 from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, SetConfig
-from ficgan.lab.papers import COLOURS, FANTOMAS, FANTOMAS_CLAIMS, Row, Treatment, table, text, transfer, with_data
+from ficgan.lab.papers import COLOURS, FANTOMAS, FANTOMAS_CLAIMS, FaceTreatment, Row, table, text, transfer, with_data
 from ficgan.lab.report.plots import save_plot
 from ficgan.lab.report.tables import controls, figure, spelled
 from ficgan.lab.results import Figure, Results, Trial
@@ -128,8 +128,8 @@ def learnt_on(config: MatrixConfig, other: Path) -> MatrixConfig:
 def fantomas_transfer(config: MatrixConfig, out: Path, progress: Progress | None = None) -> list[Trial]:
     """E4.1: general attackers trained eight times and tried on Gaussian Blur 29 (Fantômas, Figures 12, 17)."""
     bench = open_bench(config, config.sets[0], out)
-    met = [Treatment.of(LEARNT[MET], MET)]
-    learnt = [Treatment.of(spec, label) for label, spec in LEARNT.items()]
+    met = [FaceTreatment.of(LEARNT[MET], MET)]
+    learnt = [FaceTreatment.of(spec, label) for label, spec in LEARNT.items()]
     trials: list[Trial] = []
     for spec in config.general:
         if "pairs" in REVERSERS[parse_spec(spec)[0]].traits.knowledge:
@@ -138,7 +138,7 @@ def fantomas_transfer(config: MatrixConfig, out: Path, progress: Progress | None
 
 
 @dataclass(frozen=True)
-class Verdict:
+class MethodVerdict:
     """Whether a method is reversible on a set, by one judge; figures are rank-1, None where there is none.
 
     Args:
@@ -163,7 +163,7 @@ class Verdict:
     why: str = ""
 
 
-def verdicts(results: Results) -> list[Verdict]:
+def verdicts(results: Results) -> list[MethodVerdict]:
     """One for each set, method and judge of a matrix with Fantômas's scenarios."""
     out = []
     for name in results.sets:
@@ -175,7 +175,7 @@ def verdicts(results: Results) -> list[Verdict]:
     return out
 
 
-def _verdict(name: str, method: str, judge: str, trials: list[Trial], lacking: str) -> Verdict:
+def _verdict(name: str, method: str, judge: str, trials: list[Trial], lacking: str) -> MethodVerdict:
     own = [trial for trial in trials if trial.method == method]
     naive, parrot, known = (_best(own, scenario)[0] for scenario in ("naive", "parrot-enrol", "background-known"))
     best, trial = _best(own, *REVERSED)
@@ -183,7 +183,7 @@ def _verdict(name: str, method: str, judge: str, trials: list[Trial], lacking: s
     why = lacking
     if not lacking and found is None:
         why = "no reversal was measured" if best is None else "too few people for an interval"
-    return Verdict(
+    return MethodVerdict(
         name,
         method,
         judge,
@@ -277,7 +277,7 @@ def _listed(parameters: dict[str, Any]) -> str:
     return ", ".join(f"{key} {value}" for key, value in parameters.items())
 
 
-def _counts(found: Sequence[Verdict]) -> list[Row]:
+def _counts(found: Sequence[MethodVerdict]) -> list[Row]:
     decided: dict[str, bool] = {}
     for one in found:
         if one.method in FANTOMAS_CLAIMS and one.reversible is not None:
@@ -316,7 +316,7 @@ def fantomas_caveats(results: Results) -> list[str]:
     return [text(FANTOMAS, FANTOMAS.caveats[key], **values) for key, values in said]
 
 
-def attacker_tables(results: Results, found: Sequence[Verdict]) -> list[dict[str, Any]]:
+def attacker_tables(results: Results, found: Sequence[MethodVerdict]) -> list[dict[str, Any]]:
     """Every attacker by method, and E2.2, E3.1 and E3.2."""
     empty = [{"": "not run"}]
     columns = dict.fromkeys(_column(one) for one in results.trials if one.scenario in REVERSED and one.attacker)
@@ -443,7 +443,7 @@ def _identity(trial: Trial) -> tuple[str, ...]:
     return (trial.set, trial.method, trial.scenario, trial.recogniser, trial.attacker, trial.control)
 
 
-def draw_fantomas(results: Results, found: Sequence[Verdict], folder: Path) -> list[Path]:
+def draw_fantomas(results: Results, found: Sequence[MethodVerdict], folder: Path) -> list[Path]:
     """Figures 8 to 10 for each method, and Figure 14 where utility was measured; PNG and SVG."""
     written: list[Path] = []
     for name in results.sets:
@@ -491,7 +491,7 @@ def _draw_bars(bars: Sequence[tuple[str, str, Figure]], method: str, canvas: Any
     axes.grid(axis="y", alpha=0.3)
 
 
-def _points(results: Results, found: Sequence[Verdict], name: str) -> tuple[str, list[tuple[str, float, Figure]]]:
+def _points(results: Results, found: Sequence[MethodVerdict], name: str) -> tuple[str, list[tuple[str, float, Figure]]]:
     uses = {one.method: {f.metric: f.value for f in one.figures} for one in results.utilities if one.set == name}
     metric = next((m for m in UTILITY if any(use.get(m) is not None for use in uses.values())), "")
     here = [one for one in found if one.set == name]

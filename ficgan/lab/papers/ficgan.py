@@ -21,7 +21,7 @@ from ficgan.faces import crop, get_detector, transform_points
 from ficgan.files import ModelInfo, file_digest
 from ficgan.lab.bench import anonymised, content, described, reconstruct, squared_errors
 from ficgan.lab.metrics import Bootstrap, Sample
-from ficgan.lab.metrics.utility import Judges, Readings, compare, kept
+from ficgan.lab.metrics.utility import Judges, UtilityReadings, compare, kept
 from ficgan.lab.papers import FICGAN, Printed, Row, shade, table, text
 from ficgan.lab.readers import Embeddings, Reader, cosines, get_readers, paired
 from ficgan.lab.report.plots import save_plot
@@ -105,7 +105,7 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Found:
+class SettingFigures:
     """What was measured of one setting: figures by judge, utility figures and "mse", and how attributes fared."""
 
     judges: dict[str, tuple[Figure, ...]]
@@ -121,18 +121,18 @@ class FicganRun:
     """What `run_ficgan` found, by setting, and of `strangers`; L is `num_layers`."""
 
     results: Results
-    found: dict[Setting, Found]
-    strangers: Found
-    reconstruction: Found
+    found: dict[Setting, SettingFigures]
+    strangers: SettingFigures
+    reconstruction: SettingFigures
     layers: tuple[int, ...]
     num_layers: int
     classifier: dict[str, Any] | None
 
     @property
-    def main(self) -> dict[Setting, Found]:
+    def main(self) -> dict[Setting, SettingFigures]:
         return {setting: one for setting, one in self.found.items() if setting.model == "FICGAN"}
 
-    def by_layer(self, code: str) -> dict[int, Found]:
+    def by_layer(self, code: str) -> dict[int, SettingFigures]:
         """i → figures of the model itself with a code."""
         return {setting.layer: one for setting, one in self.main.items() if setting.code == code}
 
@@ -150,7 +150,7 @@ class Measuring:
     context: Any
 
     @cached_property
-    def read(self) -> Readings:
+    def read(self) -> UtilityReadings:
         return self.judges.read(self.faces)
 
     @cached_property
@@ -163,7 +163,7 @@ class Measuring:
         readers = [reader.digest for reader in self.readers]
         return digest([content(self.faces), self.people.tolist(), readers, self.judges.missing, self.context])
 
-    def found(self, images: Images) -> Found:
+    def found(self, images: Images) -> SettingFigures:
         """Figures of outputs [N,S,S,3] against the clear crops."""
         faces, clear, sample = self.faces.with_images(images), self.read, Sample(self.people, self.bootstrap)
         seen = self.judges.read(faces, against=clear)
@@ -185,7 +185,7 @@ class Measuring:
                 sample.mean("ID cosine", cosines(source, made), note),
                 sample.mean("match rate", paired(reader, source, made) > reader.threshold),
             )
-        return Found(judges, (*(one for one in figures if one.metric in _SHOWN), mse), attributes)
+        return SettingFigures(judges, (*(one for one in figures if one.metric in _SHOWN), mse), attributes)
 
     def task(self, title: str, key: Any, make: Callable[[], Images]) -> Task:
         """Measure the output that `make` gives; `key` is all it depends on besides the faces."""
@@ -241,7 +241,7 @@ def run_ficgan(config: FicganPaper, out: Path, progress: Progress | None = None)
     run.total = len(tasks)
     found = run.results(tasks)
     run.check()
-    strangers, rebuilt, *rest = (TypeAdapter(Found).validate_python(tree) for tree in found)
+    strangers, rebuilt, *rest = (TypeAdapter(SettingFigures).validate_python(tree) for tree in found)
     classifier = None if judges.attributes is None else judges.attributes.training
     by_setting = dict(zip(settings, rest, strict=True))
     results = _results(config, prepared, by_setting, time.monotonic() - began)
@@ -295,7 +295,7 @@ def _refuse_trainers(config: FicganPaper) -> None:
             refuse_trainer(header, name)
 
 
-def _results(config: FicganPaper, prepared: Prepared, found: dict[Setting, Found], seconds: float) -> Results:
+def _results(config: FicganPaper, prepared: Prepared, found: dict[Setting, SettingFigures], seconds: float) -> Results:
     facts, faces = prepared.facts(), prepared.faces
     name = str(facts["name"])
     nobody = {"people": 0, "images": 0}
@@ -407,7 +407,7 @@ def _pruned(rows: Sequence[Row]) -> list[Row]:
     return [{key: row.get(key, "–") for key in used} for row in rows]
 
 
-def _scores(one: Found) -> Row:
+def _scores(one: SettingFigures) -> Row:
     row: Row = {}
     for judge, (similarity, match) in one.judges.items():
         by = "" if len(one.judges) == 1 else f", {judge}"
@@ -415,7 +415,7 @@ def _scores(one: Found) -> Row:
     return row | {title: _number(one.figure(metric), 100) for metric, title in _SHARES.items()}
 
 
-def _distances(one: Found) -> Row:
+def _distances(one: SettingFigures) -> Row:
     return {"FID": _number(one.figure("fid")), "FD-SqueezeNet": _number(one.figure("fd-squeezenet"))}
 
 

@@ -19,7 +19,7 @@ from ficgan.lab.attacks.deconvolution import scaled_blur
 from ficgan.lab.attacks.learned import Learned
 from ficgan.lab.attacks.revelio import Revelio
 from ficgan.lab.bench import Bench
-from ficgan.lab.papers import REVELIO, Rows, Treatment, attack_on, treated
+from ficgan.lab.papers import REVELIO, FaceTreatment, Rows, attack_on, treated
 from ficgan.lab.readers import get_readers
 from ficgan.lab.results import Results, Trial, from_json, origin, without_folder
 from ficgan.lab.run import Progress, Run, Task, Unkept, files_digest, fingerprint
@@ -220,22 +220,22 @@ class RevelioStudy:
     def say(self, text: str) -> None:
         self.run.say(text)
 
-    def blur(self, level: str) -> Treatment:
+    def blur(self, level: str) -> FaceTreatment:
         """ "light" or "heavy", in the set's pixels."""
         return self.kernel(BLURS[level])
 
-    def kernel(self, kernel: int) -> Treatment:
+    def kernel(self, kernel: int) -> FaceTreatment:
         """A blur that is to the face what this kernel is to one of 256 pixels."""
-        return Treatment(f"K {kernel}", scaled_blur(GaussianBlur(kernel=kernel), self.paper.size))
+        return FaceTreatment(f"K {kernel}", scaled_blur(GaussianBlur(kernel=kernel), self.paper.size))
 
-    def attack(self, label: str, spec: str, how: Treatment) -> TrainedAttacker:
+    def attack(self, label: str, spec: str, how: FaceTreatment) -> TrainedAttacker:
         say = lambda done, total, text: self.say(text)  # noqa: E731
         return attack_on(self.bench, spec, how, self.world.reference, label=label, progress=say)
 
-    def restorer(self, how: Treatment) -> TrainedAttacker:
+    def restorer(self, how: FaceTreatment) -> TrainedAttacker:
         return self.attack(*self.paper.restorer, how)
 
-    def seen(self, how: Treatment, rows: Rows) -> Faces:
+    def seen(self, how: FaceTreatment, rows: Rows) -> Faces:
         """Rows as the attacker sees them."""
         return treated(self.bench, how, rows)
 

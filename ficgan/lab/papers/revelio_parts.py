@@ -20,7 +20,7 @@ from ficgan.lab.attacks.revelio import Revelio, Which, choose_threshold, fine_tu
 from ficgan.lab.bench import content, known
 from ficgan.lab.metrics import Sample
 from ficgan.lab.metrics.scores import Scores
-from ficgan.lab.papers import REVELIO, Rows, Treatment, distance, identified, read_trials, transfer
+from ficgan.lab.papers import REVELIO, FaceTreatment, Rows, distance, identified, read_trials, transfer
 from ficgan.lab.papers.revelio import BLURS, NAMES, PartOutcome, RevelioStudy
 from ficgan.lab.readers import Reader, retrain_head
 from ficgan.lab.results import Figure, Trial
@@ -58,7 +58,7 @@ def base(study: RevelioStudy) -> PartOutcome:
             given = {key: value for key, value in given.items() if key != "minutes"}
             given["epochs"] = str(paper.control_epochs)
         spec = ":".join(filter(None, [name, ",".join(f"{key}={value}" for key, value in given.items())]))
-        how = Treatment.of(f"block-permutation:block={paper.size // 8}")
+        how = FaceTreatment.of(f"block-permutation:block={paper.size // 8}")
         _attempt(study, out, list(BLURS), POSITIVE, partial(_guesses, study, out, POSITIVE, spec, how))
     for level in BLURS:
         how = study.blur(level)
@@ -96,7 +96,7 @@ def _attempt(
             out.trials += _judged(study, guesses, study.world.closed, method, attacker, scenario)
 
 
-def _guesses(study: RevelioStudy, out: PartOutcome, label: str, spec: str, how: Treatment) -> Faces:
+def _guesses(study: RevelioStudy, out: PartOutcome, label: str, spec: str, how: FaceTreatment) -> Faces:
     attack = study.attack(label, spec, how)
     guesses = attack.restored(study.seen(how, study.world.closed), study.world.closed)
     out.facts["training"][f"{label}, {how.label}"] = attack.training
@@ -135,7 +135,7 @@ def _controls(study: RevelioStudy, level: str) -> list[Trial]:
     return out
 
 
-def _parrot(study: RevelioStudy, how: Treatment, level: str, reader: Reader) -> Trial:
+def _parrot(study: RevelioStudy, how: FaceTreatment, level: str, reader: Reader) -> Trial:
     bench = study.bench
     reference, probe = (study.seen(how, rows) for rows in (study.world.reference, study.world.closed))
     enrolled, seen = (bench.embed(reader, faces) for faces in (reference, probe))
@@ -240,7 +240,7 @@ def fine_tuning(study: RevelioStudy) -> PartOutcome:
     return out
 
 
-def fine_tuned(study: RevelioStudy, attack: TrainedAttacker, how: Treatment) -> tuple[Rows, Faces]:
+def fine_tuned(study: RevelioStudy, attack: TrainedAttacker, how: FaceTreatment) -> tuple[Rows, Faces]:
     """The identities [N] retrieved for the first photos of the closed world, and guesses by models tuned for them."""
     bench, paper, reference = study.bench, study.paper, study.world.reference
     rows = study.world.closed[: paper.fine_tuned]
@@ -259,7 +259,7 @@ def fine_tuned(study: RevelioStudy, attack: TrainedAttacker, how: Treatment) -> 
 def _trained_on(
     study: RevelioStudy,
     attack: TrainedAttacker,
-    how: Treatment,
+    how: FaceTreatment,
     learnt: Rows,
     seen: Faces,
     rows: Rows,
@@ -355,7 +355,7 @@ def sweep(study: RevelioStudy) -> PartOutcome:
     bench, rows = study.bench, study.world.closed[: study.paper.sweep]
     spec, heavy = study.paper.restorer[1], study.blur("heavy")
     near = [study.kernel(one) for one in range(REVELIO.sweep["from"], REVELIO.sweep["to"] + 1, 2)]
-    others = [Treatment(label, blur) for label, blur in transfers(study.paper.size).items()]
+    others = [FaceTreatment(label, blur) for label, blur in transfers(study.paper.size).items()]
     trials = transfer(bench, spec, [heavy], near, probes=rows, scenario=SWEPT)
     for bound, seen in zip(BOUNDS, (study.clear(rows), study.seen(heavy, rows)), strict=True):
         trials += _judged(study, seen, rows, heavy.label, bound, SWEPT)
@@ -380,13 +380,13 @@ def defences(study: RevelioStudy) -> PartOutcome:
     return out
 
 
-def defended(study: RevelioStudy, name: str, key: str) -> Treatment:
+def defended(study: RevelioStudy, name: str, key: str) -> FaceTreatment:
     """Light blur and a defence drawn by a key (Revelio, §6, appendix D)."""
     blur, defence = study.blur("light").anonymizer, DEFENCES[name]
-    return Treatment(name, Defended(method=blur, defence=defence, key=key) if defence else blur)
+    return FaceTreatment(name, Defended(method=blur, defence=defence, key=key) if defence else blur)
 
 
-def upright(study: RevelioStudy, pictures: Faces, rows: Rows, how: Treatment) -> Faces:
+def upright(study: RevelioStudy, pictures: Faces, rows: Rows, how: FaceTreatment) -> Faces:
     """Pictures that a treatment turned, turned upright."""
     step = how.anonymizer
     if not isinstance(step, Defended):
@@ -397,7 +397,7 @@ def upright(study: RevelioStudy, pictures: Faces, rows: Rows, how: Treatment) ->
 
 
 def _adapted(
-    study: RevelioStudy, attack: TrainedAttacker, learnt: Treatment, seen: Faces, rows: Rows
+    study: RevelioStudy, attack: TrainedAttacker, learnt: FaceTreatment, seen: Faces, rows: Rows
 ) -> tuple[str, Faces]:
     reference, reverser = study.world.reference, attack.reverser
     if not isinstance(reverser, Revelio):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ficgan.anonymizers import generator
 from ficgan.data.dataset import Blob, agreed, list_blobs, recorded
 from ficgan.errors import InputError, UsageError
-from ficgan.lab.sets.formats import LABEL_FILES, LAYOUTS, Found
+from ficgan.lab.sets.formats import LABEL_FILES, LAYOUTS, SetFiles
 
 _ARCHIVES = (".zip", ".tar")
 _MOST_FOLDERS = 32  # a folder with more folders in it is full of people, not of parts of a download
@@ -141,7 +141,7 @@ def open_set(
     blobs = _sorted_by_name(_blobs(path))
     # A folder, and CelebA's texts, stand among the label files; a CSV has the last word.
     table = labels if labels is not None and labels.suffix.lower() == ".csv" else None
-    found = Found(path.absolute(), tuple(blobs), _label_files(path.absolute(), labels), table, identity)
+    found = SetFiles(path.absolute(), tuple(blobs), _label_files(path.absolute(), labels), table, identity)
     chosen = LAYOUTS.get(layout) or next((each for each in LAYOUTS.values() if each.fits(found)), None)
     if chosen is None:
         shapes = "; ".join(f"{each.name}: {each.what}" for each in LAYOUTS.values())

@@ -220,7 +220,7 @@ def _celeba_csv(path: Path) -> Labels:
 
 
 @dataclass(frozen=True)
-class Found:
+class SetFiles:
     path: Path  # the folder or archive
     names: tuple[str, ...]  # of its N images, sorted
     files: Mapping[str, Path]  # label files in and beside it, by name
@@ -282,8 +282,8 @@ class Layout:
 
     name: str
     what: str
-    fits: Callable[[Found], bool]
-    read: Callable[[Found], Known]
+    fits: Callable[[SetFiles], bool]
+    read: Callable[[SetFiles], Known]
 
 
 def _of_labels(
@@ -293,19 +293,19 @@ def _of_labels(
     return Known(people, rows, Categories.of_labels(labels, table), labels.splits, licence)
 
 
-def _celeba(found: Found) -> Known:
+def _celeba(found: SetFiles) -> Known:
     rows = found.below("img_align_celeba") or list(range(len(found.names)))
     labels = _celeba_labels(found.files, [found.names[row] for row in rows])
     return _of_labels(labels, rows, licence="CelebA: non-commercial research only, no redistribution")
 
 
-def _celeba_hq(found: Found) -> Known:
+def _celeba_hq(found: SetFiles) -> Known:
     rows = found.below("CelebA-HQ-img")
     labels = _hq_labels(found.files, [found.names[row] for row in rows])
     return _of_labels(labels, rows, licence="CelebAMask-HQ: non-commercial research and education only")
 
 
-def _ffhq(found: Found) -> Known:
+def _ffhq(found: SetFiles) -> Known:
     rows = next((rows for folder in _FFHQ_FOLDERS if (rows := found.below(folder))), list(range(len(found.names))))
     folder = next((place / "json" for place in (found.path, found.path.parent) if (place / "json").is_dir()), None)
     groups = {}
@@ -327,33 +327,33 @@ def _ffhq_face(path: Path) -> Mapping[str, object]:
         raise InputError(f"{path} is not a file of the FFHQ features set ({error}); correct or remove it") from error
 
 
-def _by_folder(licence: str, prefix: str = "") -> Callable[[Found], Known]:
-    def read(found: Found) -> Known:
+def _by_folder(licence: str, prefix: str = "") -> Callable[[SetFiles], Known]:
+    def read(found: SetFiles) -> Known:
         people = _numbered(PurePosixPath(name).parent.name.removeprefix(prefix) for name in found.names)
         return Known(people, licence=licence)
 
     return read
 
 
-def _csv(found: Found) -> Known:
+def _csv(found: SetFiles) -> Known:
     if found.table is None:
         raise InputError(f"{found.path} has no table beside it; name a CSV with the columns file and person as labels")
     return _of_labels(Labels.read(found.table).match(found.names, source=str(found.table)), table=found.table)
 
 
-def _pattern(found: Found) -> Known:
+def _pattern(found: SetFiles) -> Known:
     if found.identity is None:
         raise UsageError(r"layout pattern needs an identity, a regular expression such as (\d{3})_ with one group")
     return _by_name(found, found.identity)
 
 
-def _london(found: Found) -> Known:
+def _london(found: SetFiles) -> Known:
     header = () if found.person_table is None else _columns(found.person_table)
     terms = "Face Research Lab London Set: CC BY 4.0 (DeBruine & Jones)" if "face_eth" in header else None
     return replace(_by_name(found, found.identity or _LONDON), licence=terms)
 
 
-def _by_name(found: Found, identity: str) -> Known:
+def _by_name(found: SetFiles, identity: str) -> Known:
     try:
         find = re.compile(identity)
     except re.error as error:
@@ -368,12 +368,12 @@ def _by_name(found: Found, identity: str) -> Known:
     return Known(_numbered(keys), categories=Categories.of_people(table, keys) if table else Categories())
 
 
-def _is_celeba(found: Found) -> bool:
+def _is_celeba(found: SetFiles) -> bool:
     numbered = found.all_match(r"/\d{6}\.jpg$")
     return bool(found.below("img_align_celeba")) or (numbered and bool(set(found.files) & CELEBA_FILES))
 
 
-def _is_london(found: Found) -> bool:
+def _is_london(found: SetFiles) -> bool:
     if found.person_table is None or not found.all_match(_LONDON):
         return False
     with found.person_table.open(encoding="utf-8-sig", newline="") as file:
@@ -382,7 +382,7 @@ def _is_london(found: Found) -> bool:
     return {_person_key(hit[1]) for hit in hits if hit} <= known
 
 
-def _is_att(found: Found) -> bool:
+def _is_att(found: SetFiles) -> bool:
     if not found.all_match(r"/s0*\d{1,2}/\d{1,2}\.(pgm|png)$"):
         return False
     people = {PurePosixPath(name).parent for name in found.names}
