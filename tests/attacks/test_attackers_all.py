@@ -62,8 +62,8 @@ def some_pairs(size: int, n: int = 8) -> Pairs:
 
 
 @pytest.mark.parametrize("reverser", EVERY, ids=ids)
-@settings(max_examples=5)
-@given(size=st.integers(8, 33), n=st.integers(0, 3))
+@settings(max_examples=3)
+@given(size=st.integers(8, 24), n=st.integers(0, 2))
 def test_guesses_are_pictures_of_the_same_shape_and_the_input_stays(reverser: Reverser, size: int, n: int) -> None:
     pairs = some_pairs(size)
     faces = random_faces(n, size, seed=3)
@@ -86,7 +86,9 @@ def test_negative_control_constant_pictures_give_one_guess_for_all(reverser: Rev
     assert (guess == guess[:1]).all()
 
 
-@pytest.mark.parametrize("reverser", EVERY, ids=ids)
+@pytest.mark.parametrize(
+    "reverser", [one for one in EVERY if not isinstance(one, NormSparsity)], ids=lambda one: one.name
+)
 def test_fitting_gives_another_one_and_repeats(reverser: Reverser) -> None:
     pairs, faces = some_pairs(16), random_faces(3, 16, seed=5)
     before = dataclasses.astuple(reverser)
@@ -183,5 +185,5 @@ def test_what_a_restorer_does_wrong_is_refused(
     program: Callable[..., ExternalRestorer], faces: Faces, temporary: Path, text: str, error: type[Exception]
 ) -> None:
     with pytest.raises(error):
-        program(text, timeout=3).guess(faces)
+        program(text, timeout=1 if "sleep" in text else 60).guess(faces)
     assert not list(temporary.iterdir())

@@ -90,7 +90,7 @@ def natural(count: int, seed: int, side: int = 32) -> np.ndarray:
     return (planes * 127 + 128).astype(np.uint8)
 
 
-@pytest.fixture(scope="module", params=["windowed", "cosine"])
+@pytest.fixture(scope="module", params=["windowed", pytest.param("cosine", marks=pytest.mark.slow)])
 def estimator(request: pytest.FixtureRequest) -> KernelEstimator:
     faces, held = natural(120, 0), natural(20, 1)
     return KernelEstimator.train(faces, KERNELS, validation=held, network=request.param, epochs=20, device="cpu")

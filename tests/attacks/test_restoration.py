@@ -143,6 +143,7 @@ def boxes(n: int, size: int) -> Faces:
     return faces.with_images(images)
 
 
+@pytest.mark.slow
 def test_norm_sparsity_finds_a_kernel_and_sharpens() -> None:
     clear = boxes(2, 64)
     hidden = blurred(clear, 9)

@@ -117,6 +117,7 @@ def test_it_is_read_back_from_its_file_and_weights_of_another_network_are_refuse
         load_attacker(file)
 
 
+@pytest.mark.slow
 def test_lower_precision_changes_little() -> None:
     faces = pairs().anonymised
     rough = dataclasses.replace(trained(), precision="bfloat16").guess(faces)

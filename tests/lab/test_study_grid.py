@@ -39,6 +39,7 @@ def face_scenes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return write_scenes(tmp_path_factory.mktemp("face"), in_face=True)
 
 
+@pytest.mark.slow
 def test_a_class_that_is_only_in_the_face_is_lost_with_it_and_one_beside_it_is_not(
     tmp_path: Path, face_scenes: tuple[Path, Path]
 ) -> None:

@@ -119,6 +119,7 @@ def write_attributes(folder: Path, count: int = 48) -> tuple[Path, Path]:
     return folder / "crops", folder / "crops.csv"
 
 
+@pytest.mark.slow
 def test_tasks_begin_from_what_was_learnt_and_are_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tar, table = write_scenes(tmp_path, in_face=True)
     crops, labels = write_attributes(tmp_path)

@@ -219,6 +219,7 @@ def test_each_attacker_has_its_column_and_questions_their_answers() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_bars_are_drawn_for_each_method(tmp_path: Path) -> None:
     results = _results()
     written = draw_fantomas(results, [], tmp_path)
