@@ -155,7 +155,6 @@ def test_configs_are_read_by_name_only() -> None:
         ficgan.configs.read("../pyproject")
 
 
-@pytest.mark.xfail(strict=False, reason="the lock is made anew (tools/lock.py --update) when the extras are settled")
 def test_every_requirement_is_pinned_at_a_version_that_satisfies_it() -> None:
     """constraints.txt names one version of everything pyproject.toml asks for, and that version is good enough."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
