@@ -27,8 +27,7 @@ from ficgan.bulk import DIED, Job, Manifest, Place, Task, Worker, plan, run
 from ficgan.deidentify.decided import read_decisions
 from ficgan.errors import InputError, UsageError
 from ficgan.policy import FaceResult, Result
-from ficgan.video import EncodeOptions, VideoSettings
-from ficgan.video.plan import VideoResult
+from ficgan.video import EncodeOptions, VideoResult, VideoSettings
 
 ROOT = Path(__file__).resolve().parent.parent
 PHOTOS = int(os.environ.get("FICGAN_BULK_PHOTOS", "200"))

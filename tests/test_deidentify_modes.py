@@ -201,9 +201,9 @@ def test_edits_of_a_reviewed_film() -> None:
     source = Source(name="film.mp4", width=8, height=8, time_base="1/25")
     edits = edits_of(Project(source, np.arange(20), [], {}, (), rules, (region,)))
     assert edits == (
-        "Faces in the box [0, 0, 9, 9] are hidden, mode block-permutation.",
-        "Everybody from 1 s to 2.5 s is kept as it was (consent).",
-        "In frames 3 to 9 the box [1, 2, 3, 4] is hidden, mode plain (a mirror).",
+        "Box [0, 0, 9, 9]: hidden, mode block-permutation.",
+        "Span on everybody from 1 s to 2.5 s: kept as it was (consent).",
+        "In frames 3 to 9 the box [1, 2, 3, 4]: hidden, mode plain (a mirror).",
     )
     assert Decisions(default="dp-pix:eps=2", people={1: Decision(mode="keep")}).modes == {"dp-pix:eps=2"}
 

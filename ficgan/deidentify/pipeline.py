@@ -47,7 +47,7 @@ from ficgan.policy import Attempt, FaceResult, Policy, Result
 if TYPE_CHECKING:
     from ficgan.video import EncodeOptions, Project, Rules, VideoResult, VideoSettings, VideoTools
     from ficgan.video.live import Stream
-    from ficgan.video.tools import Films
+    from ficgan.video.tools import FilmEngine
 
 __all__ = ["MODES", "Deidentifier", "Mode"]
 
@@ -415,12 +415,12 @@ class Deidentifier:
     # -- films --------------------------------------------------------------------------------------------------------
 
     @cached_property
-    def films(self) -> Films:
+    def films(self) -> FilmEngine:
         """What all films share."""
-        from ficgan.video.tools import Films
+        from ficgan.video.tools import FilmEngine
 
         psi = None if self.psi == "auto" else float(self.psi)
-        return Films(
+        return FilmEngine(
             self._photos.model,
             self.detector,
             self.recognizer,
@@ -439,7 +439,7 @@ class Deidentifier:
         return self.films.settings(**changes)
 
     def video_tools(self, settings: VideoSettings, *, generate: bool = True, trusted: bool = False) -> VideoTools:
-        """Detector, recogniser and model for a film, see `Films.tools`."""
+        """Detector, recogniser and model for a film, see `FilmEngine.tools`."""
         return self.films.tools(settings, generate=generate, trusted=trusted)
 
     def process_video(
@@ -469,17 +469,11 @@ class Deidentifier:
             progress: called with frames done, frames in all or None, and the stage.
             is_cancelled: asked after each frame; where it says so, `Cancelled` is raised and nothing is left.
         """
-        from ficgan.video import process_film, record_live
-        from ficgan.video.read import is_live
+        from ficgan.video import process_film
 
         settings = settings or self.video_settings()
-        tools = self.films.tools(settings, trusted=True)
-        run = (
-            partial(record_live, tools)
-            if is_live(source)
-            else partial(process_film, tools, people=self.films.linked(settings))
-        )
-        return run(
+        return process_film(
+            self.films.tools(settings, trusted=True),
             source,
             output,
             settings=settings,
@@ -489,6 +483,7 @@ class Deidentifier:
             end=end,
             project=project,
             overwrite=overwrite,
+            people=self.films.linked(settings),
             progress=progress,
             is_cancelled=is_cancelled,
         )

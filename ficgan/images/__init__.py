@@ -86,8 +86,9 @@ if find_spec("pillow_heif"):
     FORMAT_OF |= dict.fromkeys(_HEIF, "HEIF")
 WRITABLE_SUFFIXES = frozenset(FORMAT_OF)
 
-WRITABLE_FILMS = frozenset({".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".gif", ".webp"})
-FILM_SUFFIXES = WRITABLE_FILMS - {".gif", ".webp"} | {
+WRITABLE_FILMS = frozenset({".mp4", ".m4v", ".mov", ".mkv", ".webm", ".gif"})
+FILM_SUFFIXES = WRITABLE_FILMS - {".gif"} | {
+    ".avi",
     ".3g2",
     ".3gp",
     ".asf",
@@ -122,7 +123,7 @@ def output_suffix(path: str | os.PathLike[str]) -> str:
 def film_suffix(source: Path) -> str:
     """The suffix a film's result takes: its own where that can be written, otherwise `.mp4`."""
     suffix = source.suffix.lower()
-    return source.suffix if suffix in WRITABLE_FILMS else ".webp" if suffix in (".png", ".apng") else ".mp4"
+    return source.suffix if suffix in WRITABLE_FILMS else ".mp4"
 
 
 def unread(name: str | os.PathLike[str]) -> str:

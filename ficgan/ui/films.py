@@ -154,14 +154,13 @@ class Films:
         return film
 
     def add_region(
-        self, number: str, frame: int, box: Iterable[float], start: float, end: float, mode: str, *, follow: bool
+        self, number: str, frame: int, box: Iterable[float], start: float, end: float, mode: str
     ) -> Future[Any]:
-        """Cover a box that was drawn in a frame, from one second to another; it follows what is in it where asked.
+        """Cover a box that was drawn in a frame, from one second to another.
 
         Raises:
             InputError: a box, frame or time that cannot be; from the future, a mode that is no cover.
         """
-        from ficgan.video.association import follow_box
         from ficgan.video.folders import checked
         from ficgan.video.settings import Region
 
@@ -176,11 +175,7 @@ class Films:
         first, last = min(first, frame), min(max(last, frame), len(film.pts) - 1)
 
         def add() -> Project:
-            if follow:
-                source = self.review.source(self.review[number])
-                tree = follow_box(source, film, frame, corners, first, last).model_dump(mode="json")
-            else:
-                tree = {"first": first, "last": last, "box": [round(float(value), 1) for value in corners]}
+            tree = {"first": first, "last": last, "box": [round(float(value), 1) for value in corners]}
             region = checked(Region, {**tree, "mode": mode, "reason": "drawn in the review"}, "the decision")
             with self.review.lock:
                 now = self.load(number)

@@ -333,15 +333,7 @@ class _Routes:
         start, end = _float(given.get("from", 0)), _float(given.get("to", 0))
         number, mode = self._item(request).id, str(given.get("mode", "plain"))
         future = await run_in_threadpool(
-            lambda: self.films.add_region(
-                number,
-                int(_float(given.get("frame", 0))),
-                _box(given),
-                start,
-                end,
-                mode,
-                follow=bool(given.get("follow", True)),
-            )
+            lambda: self.films.add_region(number, int(_float(given.get("frame", 0))), _box(given), start, end, mode)
         )
         await asyncio.wrap_future(future)
         return await self.film(request)

@@ -1,17 +1,13 @@
-"""What a moving picture is: properties, frames, how it is encoded, FFmpeg's names and colours; what a source is; and a
-source that decodes in a child process with limits, whose `main` is the child.
-
-Times, spans and sizes are checked on this side, as for every source; the child gives the raw pictures.
-"""
+"""Moving pictures: their properties and frames, FFmpeg's names and colours, and what every source has in common."""
 
 from __future__ import annotations
 
-import math
 import os
 import re
+import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -21,35 +17,14 @@ from urllib.parse import urlsplit, urlunsplit
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan import sandbox
 from ficgan.errors import InputError
 
 if TYPE_CHECKING:
     import av
 
-__all__ = [
-    "IDENTITY",
-    "EncodeOptions",
-    "Frame",
-    "Orientation",
-    "RGBReader",
-    "Raw",
-    "SandboxedSource",
-    "VideoInfo",
-    "VideoSource",
-    "display_name",
-    "exact_reformat",
-    "is_full_range",
-    "is_url",
-    "locator",
-    "matrix_of",
-    "orientation_of",
-    "reason",
-    "resized",
-    "rotation_of",
-    "square",
-    "turn",
-]
+__all__ = ["EncodeOptions", "Frame", "VideoInfo", "VideoSource", "display_name", "exact_reformat", "is_url"]
+
+Image = NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -97,14 +72,14 @@ class VideoInfo:
         return round(self.width / wider), round(self.height / higher)
 
 
-_SQUARE, _NONSENSE_ASPECT = Fraction(5, 4), 4
-"""Up to the first pixels count as square: faces take no harm, and the rows of interlaced pictures (nearly all 8:9 to
-12:11) stay apart. Beyond the second the file is wrong."""
+# Up to the first, pixels count as square: faces take no harm, and the rows of interlaced pictures (nearly all 8:9 to
+# 12:11) stay apart. Beyond the second the file is wrong.
+_SQUARE, _WRONG_ASPECT = Fraction(5, 4), 4
 
 
 def _stretch(aspect: Fraction) -> tuple[Fraction, Fraction]:
     """How many times wider and higher than stored a picture is to be read; enlarged only, so that nothing is lost."""
-    if not _SQUARE < max(aspect, 1 / aspect) <= _NONSENSE_ASPECT:
+    if not _SQUARE < max(aspect, 1 / aspect) <= _WRONG_ASPECT:
         return Fraction(1), Fraction(1)
     return max(aspect, Fraction(1)), max(1 / aspect, Fraction(1))
 
@@ -125,30 +100,35 @@ class Frame:
     """Time of showing in ticks of `VideoInfo.time_base`."""
     time: float
     """The same in seconds from the first frame on."""
-    image: NDArray[np.uint8]
+    image: Image
     """H×W×3 RGB, not to be changed in place."""
     duration: int | None = None
     """Ticks it is shown for, as the file states; None where it does not."""
-    stored: NDArray[np.uint8] | None = None
+    stored: Image | None = None
     """The picture as it is stored, where its pixels are not square."""
 
 
 @dataclass(frozen=True)
 class EncodeOptions:
-    """How a result is encoded."""
+    """How a result is encoded.
+
+    Args:
+        codec: h264, hevc, vp9, ffv1 or gif.
+        crf: constant quality; lower is better. None: 18 for H.264, 20 for HEVC, 24 for VP9.
+        pixel_format: None: the source's where the encoder takes it, otherwise the nearest that keeps depth and colour
+            resolution.
+        audio: copy or drop.
+        tag: mark a result with generated faces as synthetic media.
+        options: further options of FFmpeg's encoder, such as {"preset": "slow"}.
+        threads: of the encoder; 0: as many as it likes.
+    """
 
     codec: str = "h264"
-    """An encoder FFmpeg has: h264 (libx264), hevc, vp9, av1, mpeg4, ffv1 … or its own name."""
     crf: int | None = None
-    """Constant quality; lower is better. None: 18 for H.264."""
-    preset: str | None = None
-    """The encoder's speed preset; None: its faster one."""
     pixel_format: str | None = None
-    """None: the source's where the encoder takes it, otherwise the nearest that keeps depth and colour resolution."""
     audio: str = "copy"
-    """copy or drop."""
     tag: bool = True
-    """Mark a result with generated faces as synthetic media."""
+    options: Mapping[str, str] = field(default_factory=dict)
     threads: int = 0
 
 
@@ -179,12 +159,13 @@ def reason(error: BaseException) -> str:
     return " ".join(str(text).split()).rstrip(".")
 
 
-Image = NDArray[np.uint8]
+# -- pictures --------------------------------------------------------------------------------------------------------
+
 Orientation = tuple[bool, bool, bool]
 """Transposed, then mirrored left to right, then top to bottom: the eight positions of a picture."""
-
 IDENTITY: Orientation = (False, False, False)
-_ROTATIONS = {IDENTITY: 0, (True, True, False): 90, (False, True, True): 180, (True, False, True): 270}
+ROTATIONS = {IDENTITY: 0, (True, True, False): 90, (False, True, True): 180, (True, False, True): 270}
+"""Clockwise degrees; mirrored pictures have none."""
 
 # swscale's numbers of the matrices by FFmpeg's AVColorSpace: BT.709, FCC, BT.601 (two names), SMPTE 240M, BT.2020.
 _MATRICES = {1: 1, 4: 4, 5: 5, 6: 5, 7: 7, 9: 9, 10: 9}
@@ -202,11 +183,18 @@ def is_full_range(pixel_format: str, colour_range: int) -> bool:
     return colour_range == _FULL_RANGE or pixel_format.startswith("yuvj")
 
 
-def orientation_of(matrix: NDArray[np.int32] | None) -> Orientation | None:
-    """How FFmpeg's display matrix [a b u; c d v; x y w] turns a picture: x' = a·x + c·y, y' = b·x + d·y.
+def orientation_of(frame: Any) -> Orientation | None:
+    """How a decoded frame is to be turned; None: by anything but quarters. Asked once, as its side data goes.
 
-    None where it turns by anything but quarters.
+    FFmpeg's display matrix [a b u; c d v; x y w] turns a picture so: x' = a·x + c·y, y' = b·x + d·y.
     """
+    import av
+
+    data = frame.side_data
+    side = data.get("DISPLAYMATRIX") if len(data) else None
+    matrix = None if side is None else np.frombuffer(bytes(side), np.int32)
+    # Frame and side data hold each other, and pictures would wait for the garbage collector by the hundred.
+    data.__init__(av.VideoFrame())
     if matrix is None:
         return IDENTITY
     a, b, c, d = (float(matrix[i]) for i in (0, 1, 3, 4))
@@ -218,22 +206,42 @@ def orientation_of(matrix: NDArray[np.int32] | None) -> Orientation | None:
     return None
 
 
-def rotation_of(orientation: Orientation) -> int | None:
-    """Clockwise degrees; None for mirrored pictures."""
-    return _ROTATIONS.get(orientation)
+def fields_of(frame: Any, orientation: Orientation | None) -> str:
+    """Which rows of an upright picture come first; "" where it is not interlaced, or turning made columns of them."""
+    import av
+
+    transposed, _, upended = orientation or IDENTITY
+    if transposed or not frame.interlaced_frame:
+        return ""
+    graph = av.filter.Graph()  # PyAV tells no more, and containers know it of few films
+    begin = graph.add_buffer(width=frame.width, height=frame.height, format=frame.format, time_base=Fraction(1, 1000))
+    passed, end = graph.add("select", "eq(interlace_type,TOPFIRST)"), graph.add("buffersink")
+    begin.link_to(passed)
+    passed.link_to(end)
+    graph.configure()
+    graph.push(frame)
+    try:
+        graph.pull()
+    except av.BlockingIOError:
+        return "tff" if upended else "bff"
+    return "bff" if upended else "tff"
 
 
-def turn(image: Image, orientation: Orientation) -> Image:
-    if orientation == IDENTITY:
-        return image
-    import cv2
-
-    transposed, mirrored, upended = orientation
-    if transposed:
-        image = cv2.transpose(image)
-    if mirrored or upended:
-        image = cv2.flip(image, -1 if mirrored and upended else int(mirrored))
-    return image
+def hdr_of(frame: Any) -> tuple[str, str, bool]:
+    """`mastering_display` and `light_level` of `VideoInfo`, and whether there is more; before `orientation_of`."""
+    found = {data.type.name: bytes(data) for data in list(frame.side_data)}
+    mastering = light = ""
+    # FFmpeg's AVMasteringDisplayMetadata: fractions of R, G, B, white, least and most luminance; what of them is known.
+    if len(data := found.get("MASTERING_DISPLAY_METADATA", b"")) >= 88 and all(struct.unpack_from("=2i", data, 80)):
+        numbers = struct.unpack_from("=20i", data)
+        values = [n / d if d else 0.0 for n, d in zip(numbers[::2], numbers[1::2], strict=True)]
+        red, green, blue, white = ([round(value * 50_000) for value in values[k : k + 2]] for k in (0, 2, 4, 6))
+        luminance = [round(value * 10_000) for value in values[:7:-1]]
+        parts = {"G": green, "B": blue, "R": red, "WP": white, "L": luminance}
+        mastering = "".join(f"{name}({max(0, a)},{max(0, b)})" for name, (a, b) in parts.items())
+    if any(data := found.get("CONTENT_LIGHT_LEVEL", b"")[:8]):  # zeros: unknown
+        light = "{},{}".format(*struct.unpack_from("=2I", data))
+    return mastering, light, any(name.startswith(("DYNAMIC_HDR", "DOVI")) for name in found)
 
 
 def resized(image: Image, width: int, height: int) -> Image:
@@ -253,10 +261,10 @@ def _fit(image: Image, width: int, height: int) -> Image:
     rows, columns = image.shape[:2]
     scale = min(width / columns, height / rows)
     w, h = max(1, min(width, round(columns * scale))), max(1, min(height, round(rows * scale)))
-    inside = cv2.resize(image, (w, h), interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR)
     out = np.zeros((height, width, 3), np.uint8)
     top, left = (height - h) // 2, (width - w) // 2
-    out[top : top + h, left : left + w] = inside
+    how = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
+    out[top : top + h, left : left + w] = cv2.resize(image, (w, h), interpolation=how)
     return out
 
 
@@ -280,25 +288,32 @@ class RGBReader:
 
     def __call__(self, frame: av.VideoFrame, orientation: Orientation = IDENTITY) -> Image:
         """An upright picture uint8 [H,W,3], contiguous."""
-        full = is_full_range(frame.format.name, frame.color_range)
+        import cv2
+
+        full, rgb = is_full_range(frame.format.name, frame.color_range), frame.format.is_rgb
         converted = self._reformat(
             frame,
             format="rgb24",
-            src_colorspace=None if frame.format.is_rgb else matrix_of(frame.colorspace, frame.width, frame.height),
-            src_color_range=2 if full or frame.format.is_rgb else 1,
+            src_colorspace=None if rgb else matrix_of(frame.colorspace, frame.width, frame.height),
+            src_color_range=2 if full or rgb else 1,
             dst_color_range=_FULL_RANGE,
             **self._options,
         )
-        image: NDArray[Any] = converted.to_ndarray()
-        return np.ascontiguousarray(turn(image, orientation))
+        image: Any = converted.to_ndarray()
+        transposed, mirrored, upended = orientation
+        if transposed:
+            image = cv2.transpose(image)
+        if mirrored or upended:
+            image = cv2.flip(image, -1 if mirrored and upended else int(mirrored))
+        return np.ascontiguousarray(image)
 
 
 # -- sources ---------------------------------------------------------------------------------------------------------
 
+# Seconds: times that fall back by more are a new start of the clock, by less a fault of single frames.
 _JUMP = Fraction(1)
-"""Seconds: times that fall back by more are a new start of the clock, by less a fault of single frames."""
+# Seconds: containers state lengths in milliseconds.
 _ROUNDED = Fraction(2, 1000)
-"""Seconds: containers state lengths in milliseconds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -307,7 +322,7 @@ class Raw:
 
     pts: int | None
     duration: int | None
-    rgb: Callable[[], NDArray[np.uint8]]
+    rgb: Callable[[], Image]
     """Makes the upright H×W×3 picture."""
 
 
@@ -384,7 +399,7 @@ class VideoSource(ABC):
         if 0 < stated - pts <= 10 * clock.interval and abs(stated - self.end_pts) * base > _ROUNDED:
             self.end_pts = stated
 
-    def _fitted(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    def _fitted(self, image: Image) -> Image:
         width, height = self.info.stored
         if image.shape[:2] == (height, width):
             return image
@@ -442,137 +457,3 @@ class _Clock:
                     self._note("{} frames had the time of another or an earlier one and were moved behind it.")
         self._last = pts
         return pts
-
-
-_MOST = 1 << 28
-"""Pixels of a frame."""
-
-
-_NONSENSE = "its decoder told nonsense of it"
-_HDR10 = re.compile(r"((G|B|R|WP|L)\(\d{1,10},\d{1,10}\))*;(\d{1,10},\d{1,10})?", re.ASCII)
-_FRACTION = re.compile(r"\d{1,30}(/\d{1,30})?")
-
-
-def _info_of(about: Any) -> VideoInfo:
-    """What a child says of a film, if all of it is of its kind; else an error of any of several types."""
-    for name in ("time_base", "rate", "sample_aspect_ratio"):
-        if about[name] is not None and not _FRACTION.fullmatch(about[name]):
-            raise ValueError("no fraction")
-        about[name] = None if about[name] is None else Fraction(about[name])
-    info = VideoInfo(**about)
-    counts = (
-        info.width,
-        info.height,
-        info.colour_range,
-        info.colour_space,
-        info.colour_primaries,
-        info.colour_transfer,
-        info.rotation,
-        info.audio_streams,
-    )
-    kinds = [
-        all(isinstance(count, int) and 0 <= count < 1 << 32 for count in counts),
-        info.frames is None or (isinstance(info.frames, int) and abs(info.frames) < 1 << 62),
-        0 < info.width * info.height <= _MOST and info.time_base > 0 and info.sample_aspect_ratio > 0,
-        info.rate is None or info.rate > 0,
-        info.duration is None or math.isfinite(info.duration),
-        all(isinstance(text, str) for text in (info.pixel_format, info.codec, *info.notes)),
-        isinstance(info.notes, tuple),
-        info.fields in ("", "tff", "bff"),
-        _HDR10.fullmatch(f"{info.mastering_display};{info.light_level}"),  # these become options of an encoder
-    ]
-    if not all(kinds):
-        raise ValueError("no such film")
-    return info
-
-
-class SandboxedSource(VideoSource):
-    """What a child reads; `rate` is that of a sequence of images."""
-
-    def __init__(self, text: str, rate: float | Fraction | None) -> None:
-        limits = replace(sandbox.LIMITS, network=is_url(text))
-        self._child = sandbox.Child("ficgan.video.media", display_name(text), limits)
-        try:
-            given = None if rate is None else str(Fraction(rate).limit_denominator(100_000))
-            opened, _ = self._child.ask({"open": text, "rate": given})
-            info = _info_of(sandbox.from_json(opened["info"]))
-            path, name, live = Path(text) if opened["file"] else None, str(opened["name"]), bool(opened["live"])
-        except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError):
-            self.close()
-            raise InputError(f"{display_name(text)}: {_NONSENSE}") from None
-        except BaseException:
-            self.close()
-            raise
-        super().__init__(text if path is not None else name, info, path=path, live=live)
-        self._end: int | None = None
-
-    def _pictures(self) -> Iterator[Raw]:
-        self._child.ask({"begin": [self.start, self.end, self.quick]})
-        while True:
-            answer, _ = self._child.ask({"next": True})
-            times = [answer.get(name) for name in ("end", "pts", "duration")]
-            end, pts, duration = (value if isinstance(value, int) and abs(value) < 1 << 62 else None for value in times)
-            if "damage" in answer:
-                if not isinstance(answer["damage"], list):
-                    raise InputError(f"{self.name}: {_NONSENSE}")
-                self._damage.extend(str(sentence) for sentence in answer["damage"])
-                self._end = end
-                return
-            yield Raw(pts, duration, self._picture)
-
-    def _picture(self) -> NDArray[np.uint8]:
-        _, pixels = self._child.ask({"picture": True}, most=3 * _MOST)
-        if pixels is None or pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.dtype != np.uint8:
-            raise InputError(f"{self.name}: its decoder gave no picture")
-        return pixels
-
-    def _origin(self) -> int | None:
-        origin = self._child.ask({"origin": True})[0].get("origin")
-        return origin if isinstance(origin, int) else None
-
-    def _stated_end(self) -> int | None:
-        return self._end
-
-    def close(self) -> None:
-        self._child.close()
-
-
-def main() -> None:
-    """The child: opens one film, and answers until its input ends."""
-    from ficgan.video.read import open_source
-
-    server = sandbox.Server()
-    source: VideoSource | None = None
-    pictures: Iterator[Raw] = iter(())
-    raw: Raw | None = None
-    while True:
-        request, _ = server.receive()
-        with server.step():
-            if "open" in request:
-                rate = request["rate"]
-                source = open_source(request["open"], None if rate is None else Fraction(rate))
-                server.send(_about(source))
-            assert source is not None
-            if "begin" in request:
-                source.start, source.end, source.quick = request["begin"]
-                source._damage, pictures = [], source._pictures()
-                server.send({})
-            elif "origin" in request:
-                server.send({"origin": source._origin()})
-            elif "next" in request:
-                raw = next(pictures, None)
-                if raw is None:
-                    server.send({"damage": source.damage, "end": source._stated_end()})
-                else:
-                    server.send({"pts": raw.pts, "duration": raw.duration})
-            elif "picture" in request and raw is not None:
-                server.send({}, raw.rgb())
-
-
-def _about(source: VideoSource) -> dict[str, Any]:
-    return {
-        "info": sandbox.to_json(asdict(source.info)),
-        "name": source.name,
-        "file": source.path is not None,
-        "live": source.live,
-    }

@@ -17,7 +17,8 @@ from worlds import RATE, Actor, World, covered, face_at
 
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Face
-from ficgan.video import Frame, Stream, VideoResult, VideoSettings, VideoTools, open_video, record_live, stream
+from ficgan.video import Frame, Stream, VideoResult, VideoSettings, VideoTools, open_video, process_film, stream
+from ficgan.video import settings as module
 from ficgan.video.live import StreamResult
 from ficgan.video.tracks import Track
 
@@ -149,14 +150,6 @@ def test_a_face_is_covered_from_its_first_frame_to_its_last_at_any_stride(stride
     assert flow.look_ahead == stride - 1 and eyes.looks == list(range(0, world.length, stride))
 
 
-def test_pixels_are_covered_and_the_rest_is_the_source() -> None:
-    world = World([walking()], 20, noise=0.0)
-    for result in run(world, stride=5)[0]:
-        x0, y0, x1, y1 = np.rint(world.actors[0].box(result.frame.index)).astype(int)  # type: ignore[arg-type]
-        middle = result.image[(y0 + y1) // 2 - 8 : (y0 + y1) // 2 + 8, (x0 + x1) // 2 - 8 : (x0 + x1) // 2 + 8]
-        assert not middle.any() and np.array_equal(result.image[:, 150:], result.frame.image[:, 150:])
-
-
 @pytest.mark.parametrize("look_ahead", [0, 4, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 9))])
 def test_before_the_first_sighting_it_is_covered_as_far_as_the_look_ahead_reaches(look_ahead: int) -> None:
     world = World([walking((0, 99), hidden=(range(20),))], 60, noise=0.01)
@@ -165,9 +158,10 @@ def test_before_the_first_sighting_it_is_covered_as_far_as_the_look_ahead_reache
     assert shown == list(range(20 - look_ahead, 60))
 
 
-def test_after_the_last_sighting_it_is_covered_for_the_patience() -> None:
+def test_after_the_last_sighting_it_is_covered_for_the_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PATIENCE", 1.2)
     world = World([walking((0, 200), hidden=(range(30, 200),))], 120, noise=0.01)
-    results, _, _ = run(world, stride=1, patience=1.2)
+    results, _, _ = run(world, stride=1)
     assert [result.frame.index for result in results if result.faces] == list(range(30 + 30))
     # The detector was blind for 18 frames only: covered in all of them, on the way it really went.
     world = World([walking(hidden=(range(30, 48),))], 80, noise=0.01)
@@ -194,16 +188,11 @@ def test_frames_of_another_size_begin_a_new_scene() -> None:
     assert [result.image.shape[0] for result in results] == [HEIGHT] * 30 + [200] * 30
 
 
-def test_a_long_look_ahead_covers_all_of_it() -> None:
-    """More sightings than any window of a fixed number of them holds."""
-    world = World([walking()], 150, noise=0.01)
-    assert uncovered(world, run(world, stride=1, look_ahead=100)[0]) == []
-
-
-def test_a_stream_faster_than_it_says_is_covered_for_the_patience_in_seconds() -> None:
+def test_a_stream_faster_than_it_says_is_covered_for_the_patience_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PATIENCE", 1.0)
     world = World([walking((0, 999), hidden=(range(40, 999),))], 140, noise=0.01)
     frames = (Frame(n, n, n / 50, picture(n)) for n in range(140))
-    flow = Stream(VideoTools(Eyes(world)), frames, 20.0, settings=VideoSettings(mode="solid", stride=1, patience=1.0))
+    flow = Stream(VideoTools(Eyes(world)), frames, 20.0, settings=VideoSettings(mode="solid", stride=1))
     assert [result.frame.index for result in flow if result.faces] == list(range(40 + 50))
 
 
@@ -239,21 +228,6 @@ def test_a_detector_that_no_stride_makes_fast_enough_looks_once_in_the_look_ahea
     assert flow.late > 5
 
 
-def test_without_a_budget_the_stride_stays() -> None:
-    world = World([walking()], 30)
-    _, flow, _ = run(world, pause=lambda n: 0.01, stride=2)
-    assert flow.slowest == 2 and flow.late == 0 and flow.summary()["budget"] is None
-
-
-@pytest.mark.slow
-def test_the_place_of_a_face_costs_less_than_its_picture() -> None:
-    """Twenty faces at every frame: measured 0.5 ms a face and frame; the bound leaves room for a busy machine."""
-    actors = [Actor(lambda t, k=k: (30 + 9 * k, 50, 8)) for k in range(20)]  # type: ignore[misc]
-    world = World(actors, 150, noise=0.0)
-    flow = run(world, stride=1)[1]
-    assert flow.summary()["seconds_a_frame"] / 20 < 0.005
-
-
 # -- order, memory, ends -----------------------------------------------------------------------------------------------
 
 
@@ -279,35 +253,6 @@ def test_frames_are_taken_one_at_a_time_and_let_go(look_ahead: int) -> None:
         assert result.frame.index == count - 1 and taken <= count + look_ahead
         most = max(most, sum(one() is not None for one in held))
     assert count == 80 and most <= look_ahead + 3
-
-
-def test_closing_lets_go_of_the_source() -> None:
-    closed = []
-
-    def frames() -> Iterator[Image]:
-        try:
-            yield from pictures(World([], 50))
-        finally:
-            closed.append(True)
-
-    flow = iter(stream(VideoTools(Eyes(World([], 50))), frames(), RATE, settings=VideoSettings(mode="solid")))
-    next(flow)
-    assert not closed
-    flow.close()  # type: ignore[attr-defined]
-    del flow
-    assert closed
-
-
-def test_a_failing_source_is_told_and_what_came_out_before_is_right() -> None:
-    def frames() -> Iterator[Image]:
-        yield from (picture(n) for n in range(20))
-        raise OSError("the cable")
-
-    seen = []
-    with pytest.raises(OSError, match="the cable"):
-        for result in stream(VideoTools(Eyes(World([], 50))), frames(), RATE, settings=VideoSettings(mode="solid")):
-            seen.append(result.frame.index)
-    assert seen == list(range(10))
 
 
 def test_no_frames_and_no_picture() -> None:
@@ -345,17 +290,6 @@ def test_two_in_one_frame_are_two_people_whatever_the_recogniser_says() -> None:
     assert len(flow.people) == 2
 
 
-def test_faces_too_small_to_read_and_unreadable_ones_are_linked_with_nobody() -> None:
-    world = World([Actor(lambda t: (50, 48, 10)), Actor(lambda t: (140, 48, 10))], 20, noise=0.0)
-    assert len(run(world, recognizer=Faces(lambda marks: 0))[1].people) == 2
-
-    class Broken(Faces):
-        def embed(self, image: Image, landmarks: ArrayLike) -> NDArray[np.float32]:
-            return np.full((1, 8), np.nan, np.float32)
-
-    assert len(run(coming_and_going(), recognizer=Broken(lambda marks: 0))[1].people) == 3
-
-
 # -- recordings --------------------------------------------------------------------------------------------------------
 
 
@@ -370,7 +304,7 @@ class Steady:
 
 def record(tmp_path: Path, **more: Any) -> VideoResult:
     make_clip(tmp_path / "in.mkv", 50, size=(192, 128), codec="ffv1")
-    return record_live(
+    return process_film(
         VideoTools(Steady()),
         f"file://{tmp_path / 'in.mkv'}",
         tmp_path / "out.mkv",
@@ -414,18 +348,20 @@ def test_a_recording_is_whole_when_it_is_interrupted_or_stopped(tmp_path: Path) 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.mkv", "out.mkv"]
 
 
-def test_a_recording_that_fails_leaves_nothing(tmp_path: Path) -> None:
+def test_a_recording_that_fails_has_no_result(tmp_path: Path) -> None:
     def fail(done: int, total: int | None, stage: str) -> None:
         raise RuntimeError("no")
 
     with pytest.raises(RuntimeError):
         record(tmp_path, progress=fail)
-    assert [path.name for path in tmp_path.iterdir()] == ["in.mkv"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".out.mkv.ficgan-work", "in.mkv"]
+    record(tmp_path)
+    assert numbers(tmp_path / "out.mkv") == list(range(50)), "nothing of the recording that failed"
 
 
 def test_what_needs_two_passes_is_refused_and_a_missing_camera_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="record it first"):
         record(tmp_path, project=tmp_path / "p")
     with pytest.raises(InputError, match="camera:73"):
-        record_live(VideoTools(Steady()), "camera:73", tmp_path / "x.mkv", settings=VideoSettings(mode="solid"))
+        process_film(VideoTools(Steady()), "camera:73", tmp_path / "x.mkv", settings=VideoSettings(mode="solid"))
     assert not (tmp_path / "x.mkv").exists()

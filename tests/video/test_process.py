@@ -37,7 +37,7 @@ from ficgan.video import (
     render_film,
 )
 from ficgan.video.association import LOST
-from ficgan.video.plan import independent_detector
+from ficgan.video.check import independent_detector
 from ficgan.video.project import DECISIONS_SCHEMA
 
 Image = NDArray[np.uint8]
@@ -245,6 +245,7 @@ def test_animations_are_films(suffix: str, tmp_path: Path) -> None:
 # -- people ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_everybody_has_one_new_face_and_nobody_anothers(tmp_path: Path) -> None:
     """Red leaves the picture for two seconds: the track ends, the person does not."""
     images = [discs({BLUE: (200, 100), **({RED: (60, 60)} if n < 20 or n >= 70 else {})}) for n in range(90)]
@@ -290,6 +291,7 @@ def scenes(path: Path, heads: Sequence[Head], each: int = 12) -> Path:
     return film(path, scene.play()[0], time_base=Fraction(1, 25))
 
 
+@pytest.mark.slow
 def test_a_person_who_returns_after_a_cut_is_the_same(tmp_path: Path, detector: FaceDetector, dlib: Recognizer) -> None:
     how = VideoTools(detector, dlib)
     source = scenes(tmp_path / "film.mp4", [astronaut(), astronaut()])
@@ -375,10 +377,10 @@ def test_a_plain_install_has_another_detector_for_the_second_look(
 
 
 def other_detector(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ficgan.video.film.independent_detector", lambda used, size: Discs(name="other"))
+    monkeypatch.setattr("ficgan.video.check.independent_detector", lambda used, size: Discs(name="other"))
 
 
-@pytest.mark.parametrize("verify", ["full", "sampled"])
+@pytest.mark.parametrize("verify", [pytest.param("full", marks=pytest.mark.slow), "sampled"])
 def test_the_second_look_finds_a_face_that_was_missed(
     verify: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -407,7 +409,7 @@ def test_the_second_look_is_content_with_a_covered_film_and_leaves_the_kept_alon
 
 def blind_checker(monkeypatch: pytest.MonkeyPatch) -> None:
     checker = Discs(blind=[RED, BLUE, YELLOW], name="blind")
-    monkeypatch.setattr("ficgan.video.film.independent_detector", lambda used, size: checker)
+    monkeypatch.setattr("ficgan.video.check.independent_detector", lambda used, size: checker)
 
 
 def test_a_check_that_sees_no_face_among_generated_ones_is_no_check(
@@ -426,12 +428,6 @@ def test_a_check_that_sees_no_face_among_generated_ones_is_no_check(
     other_detector(monkeypatch)  # that sees the faces of the source, so that none in the result is what is wanted
     covered = redact(source, tmp_path / "black.mp4", settings={"verify": "sampled"}, overwrite=True)
     assert covered.reidentified == 0 and covered.to_dict()["check"]["checked"] is True
-
-
-def test_a_check_of_one_frame_is_no_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    other_detector(monkeypatch)
-    result = redact(film(tmp_path / "film.mp4", pair(1)), tmp_path / "out.mp4", settings={"verify": "full"})
-    assert result.check is not None and result.check.unchecked and result.reidentified is None and result.ok
 
 
 # -- films that change -------------------------------------------------------------------------------------------------
@@ -501,18 +497,7 @@ def test_progress_counts_every_stage_to_its_end(tmp_path: Path, monkeypatch: pyt
         assert [(done, total) for done, total, one in told if one == stage] == [(n, 30) for n in range(1, 31)]
 
 
-@pytest.mark.parametrize(
-    ("stage", "existing"),
-    [
-        ("analysing", True),
-        ("rendering", False),
-        ("checking", True),
-        *(
-            pytest.param(stage, existing, marks=pytest.mark.slow)
-            for stage, existing in (("analysing", False), ("rendering", True), ("checking", False))
-        ),
-    ],
-)
+@pytest.mark.parametrize(("stage", "existing"), [("analysing", True), ("rendering", False), ("checking", True)])
 def test_cancelling_leaves_nothing_behind(
     stage: str, existing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,10 +19,11 @@ from ficgan.face_model import FaceModel
 from ficgan.faces import Alignment, DetectAt, Face, crop, get_recognizer, paste_back
 from ficgan.faces.alignment import jitter
 from ficgan.policy import CORE, Policy, covered
-from ficgan.video import Frame, VideoSettings, VideoTools, analyse_film, open_video, process_film
-from ficgan.video.plan import Plan
+from ficgan.video import Frame, VideoSettings, VideoTools, analyse_film, identities, open_video, process_film
+from ficgan.video import tracks as module
+from ficgan.video.decided import decide
 from ficgan.video.render import Appearance, FrameJob, Renderer
-from ficgan.video.tracks import FillConfig, Sighting, Track, fill_track
+from ficgan.video.tracks import Sighting, Track, fill_track
 
 Image = NDArray[np.uint8]
 SIZE, FRAMES, RATE = 80, 40, 25.0
@@ -65,8 +66,10 @@ def followed(stride: int, noise: float, smooth: bool = True) -> Track:
         box = np.concatenate([corner, corner + SIZE]) + rng.normal(size=4) * noise
         marks = marks_at(n) + rng.normal(size=(5, 2)) * noise
         sightings.append(Sighting(n, Face(box.astype(np.float32), marks.astype(np.float32), 0.9)))
-    config = FillConfig() if smooth else FillConfig(smooth=None)
-    return fill_track(sightings, 0, FRAMES - 1, 0.2, 0.2, RATE, config=config)
+    with pytest.MonkeyPatch.context() as patch:
+        if not smooth:
+            patch.setattr(module, "smooth_landmarks", lambda landmarks, rate: landmarks)
+        return fill_track(sightings, 0, FRAMES - 1, 0.2, 0.2, RATE)
 
 
 def rendered(face_model: FaceModel, images: Sequence[Image], track: Track, chunk: int) -> tuple[list[Image], Renderer]:
@@ -119,7 +122,7 @@ def test_chunks_and_a_new_start_give_the_same_film(face_model: FaceModel) -> Non
     whole, renderer = rendered(face_model, images, track, 8)
     # The cast is the mean of the first chunk's codes, so the first chunk is the same.
     again = Renderer(renderer.tools, renderer.settings)
-    again.cast("a", renderer.casts["a"].z_id)
+    again.identities.people["a"] = again.identities.identity("a", renderer.identities.people["a"].z_id)
     for n in (7, 8, 23, 39):
         job = FrameJob(Frame(n, n, n / RATE, images[n]), [Appearance(1, "a", track.face(n), "ficgan")])
         assert np.abs(again([job])[0].astype(int) - whole[n]).max() <= 1
@@ -185,7 +188,12 @@ def cosine(embeddings: NDArray[np.float32]) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "end"), FILMS)
 def test_real_films_are_as_steady_as_their_source(
-    name: str, end: float | None, shared_data: Path, shared_models: Path, tmp_path: Path
+    name: str,
+    end: float | None,
+    shared_data: Path,
+    shared_models: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With the embedded model; faces are found again in source and result, and read by a judge that is not the gate.
 
@@ -197,11 +205,13 @@ def test_real_films_are_as_steady_as_their_source(
         pytest.skip(f"needs {path}")
     judge = get_recognizer(f"onnx:{shared_models / 'recognizer_b.onnx'}")
     deid = Deidentifier.from_pretrained(seed=7)
+    monkeypatch.setattr(identities, "MARGIN", 1.0)
+    monkeypatch.setattr(identities, "CHECK", 1.0)
     # How steady new faces are, not how many the gate lets stand: without its margin hardly one is covered.
-    settings = deid.video_settings(verify="off", margin=1.0, check=1.0)
+    settings = deid.video_settings(verify="off")
     tools = deid.video_tools(settings)
     film = analyse_film(tools, path, tmp_path / "project", settings=settings, end=end)
-    plan = Plan(film, settings)
+    plan = decide(film, settings)
     renderer, ahead = Renderer(tools, settings, plan.reach), 2 * plan.reach
     with open_video(path, end=end) as source:
         jobs = [plan.job(frame) for frame in source.frames()]

@@ -98,10 +98,11 @@ class World:
 
     def follow(self, stride: int = 1) -> list[Tracklet]:
         """Tracklets when the detector looks at every `stride`-th frame and after cuts."""
-        tracker, found = Associator(RATE), []
+        tracker, found = Associator(), []
         for frame in range(self.length):
             cut = frame in self.cuts
-            found += tracker.step(frame, self.detect(frame) if frame % stride == 0 or cut else None, cut).ended
+            faces = self.detect(frame) if frame % stride == 0 or cut else None
+            found += tracker.step(frame, frame / RATE, faces, cut).ended
         return sorted([*found, *tracker.finish()], key=lambda one: one.id)
 
     def owners(self, tracklet: Tracklet) -> list[int]:

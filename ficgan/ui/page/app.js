@@ -663,19 +663,18 @@ function filmEditor(id) {
   function askRegion(box) {
     const from = h("input", {type: "number", min: 0, max: film.duration, step: 0.1, value: Math.max(0, now.time - 2).toFixed(1)});
     const to = h("input", {type: "number", min: 0, max: film.duration.toFixed(1), step: 0.1, value: Math.min(film.duration, now.time + 2).toFixed(1)});
-    const follow = h("input", {type: "checkbox", checked: true}), mode = h("select", {});
+    const mode = h("select", {});
     for (const key of ["plain", "black", "blur", "mosaic"]) mode.append(h("option", {value: key}, MODE_WORDS[key]));
     const shown = place(h("div", {class: "box region"}), box, film.width, film.height);
     boxes.append(shown);
     const done = () => { form.replaceChildren(); shown.remove(); draw.focus(); };
     const take = h("button", {type: "button", class: "primary", onclick: async () => {
       take.disabled = true;
-      await run("POST", "/regions", {box, frame: now.frame, from: Number(from.value), to: Number(to.value), mode: mode.value, follow: follow.checked});
+      await run("POST", "/regions", {box, frame: now.frame, from: Number(from.value), to: Number(to.value), mode: mode.value});
       done();
     }}, "Cover it");
     form.replaceChildren(h("div", {class: "region-form"}, h("h3", {}, "Cover this box"),
       h("div", {class: "row"}, h("label", {}, "from ", from, " s"), h("label", {}, "to ", to, " s"), h("label", {}, "with ", mode)),
-      h("label", {}, follow, " It follows what is in it, up to the next cut and for 30 s at most to either side"),
       h("div", {class: "row"}, take, h("button", {type: "button", onclick: done}, "Leave it"))));
     take.focus();
   }
