@@ -15,17 +15,13 @@ from PIL import Image, ImageSequence
 from scipy.signal import savgol_filter
 from worlds import MARKS, RATE, box_at, covered, face_at
 
-from ficgan.errors import UsageError
 from ficgan.faces import detector_missing, get_detector
 from ficgan.faces.alignment import SmoothConfig, jitter, smooth_landmarks, smooth_middle
-from ficgan.video import tracks as module
 from ficgan.video.association import Associator
 from ficgan.video.tracks import (
     FILLED,
     PADDED,
-    PLACE,
     SEEN,
-    KalmanState,
     Motion,
     Sighting,
     Track,
@@ -75,17 +71,6 @@ def test_the_smoother_is_the_dense_least_squares_solution(
     expected, spread = dense(motion, times, seen, wanted, scale)
     np.testing.assert_allclose(mean, expected, atol=1e-6 * scale)
     np.testing.assert_allclose(deviation, spread, atol=1e-5 * scale)
-
-
-def test_the_filter_is_the_smoother_at_the_last_sighting() -> None:
-    rng = np.random.default_rng(1)
-    times, seen = np.cumsum(rng.uniform(0.04, 0.3, 12)), rng.normal(size=(12, 2))
-    state = KalmanState.first(PLACE, seen[0], 30.0)
-    for k in range(1, 12):
-        state = state.after(PLACE, times[k] - times[k - 1], 30.0).seeing(PLACE, seen[k], 30.0)
-        expected, spread = dense(PLACE, times[: k + 1], seen[: k + 1], times[k : k + 1], 30.0)
-        np.testing.assert_allclose(state.mean[0], expected[0], atol=1e-6)
-        assert math.sqrt(state.covariance[0, 0]) == pytest.approx(spread[0], abs=1e-5)
 
 
 # Fill
@@ -150,56 +135,6 @@ def test_a_seen_box_lies_inside_and_a_gap_is_never_narrower_than_its_ends(seed: 
         assert (sides[a.frame - track.first : b.frame - track.first + 1] >= least - 1e-2).all()
 
 
-def test_boxes_grow_with_the_gap_and_away_from_sightings_up_to_a_limit() -> None:
-    def side(gap: int) -> NDArray:
-        track = fill_track([sighting(0, 100), sighting(gap, 100)], 0, gap, 0, 0, RATE)
-        return track.boxes[:, 2] - track.boxes[:, 0]
-
-    widest = [side(gap).max() for gap in (2, 6, 12, 20, 200)]
-    assert widest == sorted(widest)
-    assert widest[-1] <= 0.88 * 60 + 2 * module.MOST * 60 + 0.1
-    one = side(10)
-    assert (np.diff(one[:6]) >= 0).all() and one == pytest.approx(one[::-1], rel=1e-4)
-
-
-def test_a_calm_face_grows_less_than_a_restless_one() -> None:
-    rng = np.random.default_rng(0)
-    frames = range(0, 60, 5)
-    calm = fill_track([sighting(f, 100 + f) for f in frames], 0, 99, 0, 0, RATE)
-    wild = fill_track([sighting(f, 100 + rng.normal() * 60) for f in frames], 0, 99, 0, 0, RATE)
-
-    def sides(track: Track) -> NDArray:
-        return (track.boxes[:, 3] - track.boxes[:, 1])[track.origin == FILLED]
-
-    assert sides(calm).mean() < 0.9 * sides(wild).mean()
-    hidden = fill_track([sighting(f, 100 + f) for f in frames if not 20 < f < 40], 0, 99, 0, 0, RATE)
-    middle = 30 - hidden.first
-    assert hidden.boxes[middle, 3] - hidden.boxes[middle, 1] > sides(calm).max() * 1.1
-
-
-def test_boxes_do_not_pulsate_between_seen_and_filled_frames(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(0)
-    seen = [sighting(f, 100 + f, size=60 + rng.normal()) for f in range(0, 101, 5)]
-
-    def pulse() -> float:
-        track = fill_track(seen, 0, 100, 0, 0, RATE)
-        return float(np.sqrt((np.diff(track.boxes[:, 3] - track.boxes[:, 1], 2) ** 2).mean()))
-
-    calm = pulse()
-    monkeypatch.setattr(module, "STEADY", 0.0)
-    assert calm < 0.25 * pulse()
-
-
-def test_pads_hold_the_last_place_and_lead_on() -> None:
-    """A face that goes to the right: the pad covers where it would be, and where it would have stopped."""
-    track = fill_track([sighting(f, 100 + 4 * f) for f in range(10, 31, 2)], 0, 99, 0.4, 0.4, RATE)
-    last, before = track.boxes[track.row(30)], track.boxes[track.row(10)]
-    for step in range(1, 11):
-        after, earlier = track.boxes[track.row(30 + step)], track.boxes[track.row(10 - step)]
-        assert after[0] <= last[0] + 2 and after[2] > last[2] + min(step, 6) * 2
-        assert earlier[2] >= before[2] - 2 and earlier[0] < before[0] - min(step, 6) * 2
-
-
 def test_landmarks_move_with_the_box() -> None:
     """A face that comes nearer: in the gap the landmarks keep their places inside the true box."""
     size = {f: 60 * math.exp(0.02 * f) for f in range(41)}
@@ -219,12 +154,6 @@ def test_one_sighting_makes_a_track() -> None:
     assert (np.diff(widths[5:]) >= 0).all()
     alone = fill_track([sighting(5, 100)], 5, 5, 1.0, 1.0, [0.04 * f for f in range(9)])
     assert len(alone) == 1 and np.allclose(alone.boxes[0], sighting(5, 100).face.box)
-
-
-def test_sightings_out_of_order_are_refused() -> None:
-    for frames in ([], [3, 3], [5, 4], [1, 40]):
-        with pytest.raises(UsageError, match="increasing frames"):
-            fill_track([sighting(f, 100) for f in frames], 0, 30, 0, 0, RATE)
 
 
 # Smoothing
@@ -275,13 +204,6 @@ def test_one_row_of_a_window_is_smoothed_as_in_the_whole(n: int, at: int, seed: 
         np.testing.assert_allclose(alone, smooth_landmarks(marks, RATE)[row], atol=1e-9)
     near = smooth_middle(marks[first : row + reach + 1], row - first, 0.5)
     assert np.linalg.norm(near - marks[row], axis=-1).max() <= 0.5 + 1e-9
-
-
-def test_a_sudden_start_neither_lags_nor_overshoots() -> None:
-    """From rest to 20 px a frame, half an eye distance."""
-    marks = walk(60, 0.0)
-    marks[30:] += np.array([20.0, 0.0]) * np.arange(30)[:, None, None]
-    assert np.abs(smooth_landmarks(marks, RATE) - marks).max() <= 0.1 * 40 + 1e-6
 
 
 # Containers

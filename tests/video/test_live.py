@@ -179,15 +179,6 @@ def test_at_a_cut_nobody_shows_and_nobody_stays(look_ahead: int) -> None:
             assert (one.face.box[0] > 100) == (result.frame.index >= 43)
 
 
-def test_frames_of_another_size_begin_a_new_scene() -> None:
-    world = World([Actor(lambda t: (50, 48, 36), (0, 29)), Actor(lambda t: (200, 150, 36), (30, 99))], 60, noise=0.01)
-    eyes = Eyes(world)
-    frames = (picture(n, 0, (HEIGHT, WIDTH) if n < 30 else (200, 260)) for n in range(60))
-    results = list(stream(VideoTools(eyes), frames, RATE, settings=VideoSettings(mode="solid", stride=7)))
-    assert 30 in eyes.looks and uncovered(world, results) == []
-    assert [result.image.shape[0] for result in results] == [HEIGHT] * 30 + [200] * 30
-
-
 def test_a_stream_faster_than_it_says_is_covered_for_the_patience_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PATIENCE", 1.0)
     world = World([walking((0, 999), hidden=(range(40, 999),))], 140, noise=0.01)
@@ -206,6 +197,7 @@ def test_a_generated_face_does_not_turn_to_its_pad_between_two_looks() -> None:
 # -- pace --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_slow_detector_looks_less_often_and_nobody_shows() -> None:
     """Slow for a while: the stride grows at once, up to the look-ahead, and falls again."""
     budget = 0.04
@@ -219,13 +211,6 @@ def test_a_slow_detector_looks_less_often_and_nobody_shows() -> None:
     summary = flow.summary()
     assert summary["largest_stride"] == max(strides.values()) and summary["late"] >= 10 and summary["frames"] == 220
     assert summary["seconds_a_frame"] < budget and summary["stride"] == 1
-
-
-def test_a_detector_that_no_stride_makes_fast_enough_looks_once_in_the_look_ahead() -> None:
-    world = World([walking((13, 60))], 70, noise=0.01)
-    results, flow, _ = run(world, pause=lambda n: 0.03, stride=2, look_ahead=6, budget=0.001)
-    assert uncovered(world, results) == [] and flow.slowest == 7
-    assert flow.late > 5
 
 
 # -- order, memory, ends -----------------------------------------------------------------------------------------------
@@ -274,6 +259,7 @@ def coming_and_going() -> World:
     return World([*left, Actor(lambda t: (140, 48, 36))], 160, noise=0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("link", ["file", "none"])
 def test_who_comes_back_has_the_same_identity_where_linked(link: str) -> None:
     results, flow, _ = run(coming_and_going(), recognizer=Faces(lambda marks: int(marks[:, 0].mean() > 96)), link=link)
@@ -282,12 +268,6 @@ def test_who_comes_back_has_the_same_identity_where_linked(link: str) -> None:
     at = {result.frame.index: {one.face.box[0] > 96: one.person for one in result.faces} for result in results}
     assert (at[0][False] == at[150][False]) == (link == "file")
     assert at[0][True] == at[150][True] != at[150][False]
-
-
-def test_two_in_one_frame_are_two_people_whatever_the_recogniser_says() -> None:
-    results, flow, _ = run(coming_and_going(), recognizer=Faces(lambda marks: 0))
-    assert all(len({one.person for one in result.faces}) == len(result.faces) for result in results)
-    assert len(flow.people) == 2
 
 
 # -- recordings --------------------------------------------------------------------------------------------------------
@@ -327,11 +307,6 @@ def test_a_recording_is_the_whole_stream_redacted(tmp_path: Path) -> None:
     assert result.frames == 50 and result.tracks == 1 and result.people == 1 and result.faces == {"solid": 50}
     assert told == [(n, None, "recording") for n in range(1, 51)]
     assert result.account["live"]["frames"] == 50
-
-
-def test_a_recording_ends_where_it_shall(tmp_path: Path) -> None:
-    record(tmp_path, end=0.5)
-    assert numbers(tmp_path / "out.mkv") == list(range(15))
 
 
 def test_a_recording_is_whole_when_it_is_interrupted_or_stopped(tmp_path: Path) -> None:

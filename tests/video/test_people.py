@@ -12,7 +12,7 @@ from worlds import box_at, face_at
 
 from ficgan.video import people as module
 from ficgan.video.association import ONCE
-from ficgan.video.people import DIFFERENT, People, _apart, link_tracklets
+from ficgan.video.people import DIFFERENT, People, link_tracklets
 from ficgan.video.tracks import Sighting, Tracklet
 
 TIMES = np.arange(1000) / 25.0
@@ -68,36 +68,6 @@ def test_without_overlap_it_is_average_linkage_of_squared_distances(metric: str,
     expected = fcluster(tree, limit, "distance").tolist()
     assert 2 < len(set(expected)) < 35
     assert same_partition(people.assign(tracklets), expected)
-
-
-def test_many_embeddings_weigh_like_many_points() -> None:
-    """A tracklet of m views counts as m points, whatever the sum of their qualities."""
-    rng = np.random.default_rng(3)
-    a, b, c = (rng.normal(size=(m, 4)) for m in (2, 3, 4))
-    people = People("euclidean", 1e9)
-    a_, b_, c_ = (
-        people._group(tracklet(1, 0, 0, x.astype(np.float32), quality=q))
-        for x, q in ((a, None), (b, np.full(3, 7.0)), (c, None))
-    )
-    assert a_ and b_ and c_
-    squared = ((np.concatenate([a, b])[:, None] - c) ** 2).sum(-1).mean()
-    assert _apart([a_.joined(b_), c_])[0, 1] == pytest.approx(squared, rel=1e-6)
-
-
-def test_people_are_found_again_across_cuts_and_numbered_in_order_of_appearance() -> None:
-    shown = [3, 1, 3, 2, 1, 3]
-    tracklets = [tracklet(i + 1, 50 * i, 50 * i + 20, looks(p, seed=i), scene=i) for i, p in enumerate(shown)]
-    expected = [1, 2, 1, 3, 2, 1]
-    assert People().assign(tracklets) == expected
-    turned = tracklets[::-1]
-    assert People().assign(turned) == expected[::-1]  # the order of the list does not count
-
-
-def test_two_in_one_frame_are_two_people() -> None:
-    twins = [tracklet(1, 0, 50, looks(1)), tracklet(2, 50, 90, looks(1, seed=1)), tracklet(3, 91, 95, looks(1, seed=2))]
-    numbers = People().assign(twins)
-    assert numbers[0] != numbers[1]
-    assert numbers[2] in numbers[:2]
 
 
 @given(st.integers(0, 10_000), st.integers(2, 7))

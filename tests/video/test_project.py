@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from ficgan.errors import FicganError, InputError
-from ficgan.video.folders import MARKER, hold, kind_of, make_private_folder, work_folder
+from ficgan.video.folders import MARKER, kind_of, make_private_folder
 from ficgan.video.media import VideoInfo
 from ficgan.video.project import Project, Source
 from ficgan.video.settings import BoxRule, Decision, Decisions, Region, SpanRule
@@ -260,17 +260,6 @@ def test_another_film_is_refused(tmp_path: Path) -> None:
     project.check_source(other, force=True)
 
 
-def test_names_of_any_bytes_can_be_saved(tmp_path: Path) -> None:
-    name = os.fsdecode(b"caf\xe9.mp4")
-    track = a_track()
-    track.notes = [name]
-    rules = Decisions(people={1: Decision(mode="keep", reason=f"matches {name}")})
-    a_project(source=Source.of(name, INFO), tracks=[track], settings={"keep": [name]}, decisions=rules).save(tmp_path)
-    project = Project.load(tmp_path)
-    assert (project.source.name, project.tracks[0].notes) == ("caf?.mp4", ["caf?.mp4"])
-    assert project.decisions.people[1].reason == "matches caf?.mp4"
-
-
 PROJECT_MISTAKES: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
     (lambda t: t.update(schema="ficgan-video-project/2"), "newer"),
     (lambda t: t.update(schema="something"), "schema"),
@@ -337,19 +326,6 @@ def test_damaged_rows_are_one_sentence(change: Callable[..., Any], said: str, tm
 
 
 @pytest.mark.parametrize(
-    "text",
-    [b"", b"[1, 2]", b"\xff\xfe", b"[" * 100_000, b'{"schema": "ficgan-video-project/1", "cuts": [], "cuts": []}'],
-)
-def test_damaged_text_is_an_error_of_ours(text: bytes, tmp_path: Path) -> None:
-    a_project().save(tmp_path)
-    (tmp_path / "project.json").write_bytes(text)
-    with pytest.raises(InputError):
-        Project.load(tmp_path)
-    with pytest.raises(InputError):
-        Project.load(tmp_path / "nowhere")
-
-
-@pytest.mark.parametrize(
     "tree",
     [
         {"analysis": "b2"},
@@ -391,16 +367,3 @@ def test_tracks_are_linked_anew(decide: Callable[..., Project]) -> None:
         decide(link={"3": 1, "2": 1})
     with pytest.raises(InputError, match="track 8"):
         decide(link={"8": 1})
-
-
-def test_a_folder_in_use_is_held_for_one(tmp_path: Path) -> None:
-    folder = work_folder(tmp_path / "out.mp4")
-    assert folder == tmp_path / ".out.mp4.ficgan-work"
-    assert make_private_folder(folder, "work") and not make_private_folder(folder, "work")
-    assert kind_of(folder) == "work"
-    with pytest.raises(InputError, match="for something else"):
-        make_private_folder(folder, "project")
-    with hold(folder), pytest.raises(InputError, match="in use"), hold(folder):
-        pass
-    with hold(folder):
-        pass

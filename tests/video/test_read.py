@@ -12,7 +12,7 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
-from clips import corners_of, ffmpeg, make_clip, number_of, picture, variable_times
+from clips import corners_of, ffmpeg, make_clip, number_of, picture
 from PIL import Image
 
 from ficgan.errors import InputError, UsageError
@@ -42,15 +42,6 @@ def test_constant_rate(tmp_path: Path) -> None:
     assert source.end_pts is not None and source.end_pts * info.time_base == Fraction(40, 30)
     assert not source.damage and not source.notes
     assert frames[0].image.flags.c_contiguous and frames[0].image.dtype == np.uint8
-
-
-@pytest.mark.parametrize("origin", [0, 126_000])
-def test_variable_rate_is_exact(tmp_path: Path, origin: int) -> None:
-    path = tmp_path / "a.mp4"
-    ticks = make_clip(path, variable_times(50, origin=origin), time_base=Fraction(1, 90_000))
-    source, frames = read(path)
-    assert [frame.pts * source.info.time_base for frame in frames] == [Fraction(tick, 90_000) for tick in ticks]
-    assert frames[-1].time == pytest.approx((ticks[-1] - ticks[0]) / 90_000)
 
 
 @pytest.mark.parametrize(
@@ -240,43 +231,6 @@ def test_a_late_start_is_no_damage(tmp_path: Path, suffix: str, audio_at: float 
         assert source.info.duration == pytest.approx(3, abs=0.1)
 
 
-def test_a_stream_joined_midway_begins_at_a_whole_picture(tmp_path: Path) -> None:
-    path = tmp_path / "a.ts"
-    make_clip(path, 120)
-    data = path.read_bytes()
-    third = len(data) // 3 // 188 * 188
-    path.write_bytes(data[: 188 * 3] + data[third:])  # the tables, then what comes later
-    _, frames = read(path)
-    numbers = [number_of(frame.image) for frame in frames]
-    assert numbers == list(range(numbers[0], 120)) and 30 < numbers[0] < 60
-
-
-def test_a_span_of_a_stream_without_times(tmp_path: Path) -> None:
-    path = tmp_path / "a.h264"
-    make_clip(path, 200, container="h264")
-    source, frames = read(path, start=6.0)
-    assert source.info.rate == 25 and [number_of(frame.image) for frame in frames] == list(range(150, 200))
-    assert any("had no time" in note for note in source.notes)
-
-
-def test_corrupt_bytes_in_the_middle(tmp_path: Path) -> None:
-    path = tmp_path / "a.mp4"
-    make_clip(path, 120)
-    data = bytearray(path.read_bytes())
-    begin = data.find(b"mdat") + 4
-    rng = np.random.default_rng(0)
-    middle = begin + (len(data) - begin) // 3
-    data[middle : middle + 1500] = rng.integers(0, 256, 1500, np.uint8).tobytes()
-    path.write_bytes(data)
-    source, frames = read(path)
-    decoded = ffmpeg("-i", str(path), "-fps_mode", "passthrough", "-f", "framemd5", "-").splitlines()
-    assert len(frames) >= len([line for line in decoded if not line.startswith("#")]) > 80
-    assert number_of(frames[-1].image) == 119
-    assert any("damaged" in sentence for sentence in source.damage)
-    pts = [frame.pts for frame in frames]
-    assert pts == sorted(set(pts))
-
-
 def test_the_size_changes_midway(tmp_path: Path) -> None:
     raw = b""
     for number, size in enumerate([(96, 64), (64, 96), (96, 64)]):
@@ -395,14 +349,6 @@ def test_names_that_look_like_protocols(tmp_path: Path, monkeypatch: pytest.Monk
     for name in ("rtsp:x.mp4", "-i.mp4", "100%d.mp4"):
         (tmp_path / name).write_bytes((tmp_path / "plain.mp4").read_bytes())
         assert len(read(name)[1]) == 3
-
-
-@pytest.mark.slow
-def test_real_films(shared_data: Path) -> None:
-    for path in sorted((shared_data / "video").glob("*.mp4")):
-        source, frames = read(path)
-        counted = ffmpeg("-i", str(path), "-map", "0:v:0", "-c", "copy", "-f", "framemd5", "-").strip().splitlines()
-        assert len(frames) == len([line for line in counted if not line.startswith("#")]) and not source.damage
 
 
 @pytest.mark.parametrize("start", [None, 6.0])

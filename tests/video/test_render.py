@@ -106,35 +106,6 @@ def test_one_person_keeps_one_identity_and_is_cast_once(face_model: FaceModel) -
     assert render.counts == {"generated": 4}
 
 
-def test_a_person_the_gate_still_knows_is_cast_anew_in_all_frames(face_model: FaceModel) -> None:
-    render = renderer(face_model, Gate(stubborn=1))
-    render([job(n, (1, "a", 100, "ficgan")) for n in range(3)])
-    assert render.identities.people["a"].attempt == 1 and render.identities.people["a"].draw["attempts"] == 2
-    assert render.counts == {"generated": 3}
-
-
-def test_a_person_nothing_hides_is_masked(face_model: FaceModel) -> None:
-    render = renderer(face_model, Gate(stubborn=99))
-    frames = [job(n, (1, "a", 100, "ficgan")) for n in range(2)]
-    for frame, out in zip(frames, render(frames), strict=True):
-        assert one_colour(out[45:75, 115:145]) and not changed(frame, out)[:, :80].any()
-    assert render.identities.people["a"].styles is None and render.counts == {"plain": 2}
-    render([job(9, (1, "a", 100, "ficgan"))])
-    assert render.counts == {"plain": 3}
-
-
-def test_the_gate_reads_again_after_a_while_and_not_in_between(
-    face_model: FaceModel, set_to: Callable[..., None]
-) -> None:
-    set_to(CHECK=1.0)
-    gate = Gate()
-    render = renderer(face_model, gate)
-    for index in (0, 1, 10, 24, 25, 26, 50):
-        render([job(index, (1, "a", 100, "ficgan"))])
-    assert gate.read == 3  # seconds 0, 1 and 2
-    assert render.identities.people["a"].distance == 1.0
-
-
 @pytest.mark.parametrize("near", ["track", "model"])
 def test_the_gate_reads_where_the_track_and_where_the_model_has_the_face(
     face_model: FaceModel, monkeypatch: pytest.MonkeyPatch, near: str
@@ -199,27 +170,6 @@ def test_an_audition_chooses_an_attempt_that_is_not_recognised(face_model: FaceM
     render([job(n, (1, "a", 100, "ficgan")) for n in range(3)])
     assert render.identities.people["a"].styles is styles and render.counts == {"generated": 3} and cast.distance == 1.0
     assert render.identities.replace(["a"], {"a"}) and render.identities.people["a"].attempt == cast.attempt + 1
-
-
-def test_attempts_are_compared_on_the_same_frames(face_model: FaceModel) -> None:
-    gate = FrameGate(known=(8,))
-    render = renderer(face_model, gate)
-    audition(render, numbered(0), numbered(4), numbered(8))  # all are recognised on the last one, and on that alone
-    assert render.identities.people["a"].attempt == 0 and gate.read == 3 * len(render.identities.attempts)
-
-
-def test_attempts_that_cannot_be_chosen_any_more_are_read_no_further(face_model: FaceModel) -> None:
-    """The first attempt is recognised on one frame of four, those after the third on each."""
-    gate = Gate()
-    render = renderer(face_model, gate)
-    rungs = render.identities._of_photos  # those of films alone are not needed
-    # One reading of the first attempt on each frame, then three of each frame for the others until they are out.
-    known = [1] + [4 + 1 + n for n in range(rungs - 1) if n >= 2]
-    known += [known[-1] + 1 + n for n in range(rungs - 1) if n >= 2]
-    gate.between = lambda a: 0.0 if gate.read in known else 1.0  # type: ignore[method-assign]
-    audition(render, *(numbered(index) for index in (0, 4, 8, 12)))
-    assert render.identities.people["a"].attempt in (1, 2)
-    assert gate.read == 4 + 2 * (rungs - 1) + 2 * 2
 
 
 def test_who_is_recognised_with_every_attempt_is_masked_from_the_start(face_model: FaceModel) -> None:

@@ -33,7 +33,7 @@ from ficgan.video import (
     open_video,
     process_film,
 )
-from ficgan.video.folders import hold, make_private_folder, remove_folder, work_folder, working
+from ficgan.video.folders import hold, remove_folder, work_folder, working
 from ficgan.video.people import People
 from ficgan.video.resume import JobState
 
@@ -395,6 +395,7 @@ def test_damaged_leftovers_are_made_again(film: Path, tmp_path: Path, name: str,
     assert result.faces == {"solid": FRAMES}
 
 
+@pytest.mark.slow
 def test_what_a_work_folder_holds_is_private_and_purge_removes_it(film: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.mp4"
     with pytest.raises(KeyboardInterrupt):
@@ -418,6 +419,7 @@ def test_two_at_once(film: Path, tmp_path: Path) -> None:
     assert names(work_folder(out)) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", [("rendering", 30)])
 def test_a_kept_project_does_not_stand_in_the_way(film: Path, tmp_path: Path, when: Any) -> None:
     out, project = tmp_path / "out.mp4", tmp_path / "project"
@@ -449,12 +451,3 @@ def test_what_leaves_a_work_folder(tmp_path: Path, error: BaseException, stays: 
         raise error
     assert work.exists() == stays
     assert not isinstance(error, OSError) or stays or "a.mp4: cannot be written (No space left" in str(told.value)
-
-
-def test_other_files_in_a_work_folder_are_spared(tmp_path: Path) -> None:
-    work = work_folder(tmp_path / "a.mp4")
-    make_private_folder(work, "work")
-    for name in ("mine.txt", "ficgan-segment-00000000-00000009.nut", "project.json"):
-        (work / name).write_bytes(b"x")
-    JobState(work, VideoTools(Square()), "identity")
-    assert names(work) == {".ficgan-folder", "ficgan-state.json", "mine.txt"}

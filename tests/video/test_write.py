@@ -260,27 +260,6 @@ def test_players_learn_that_a_picture_is_interlaced(
 
 
 @pytest.mark.parametrize(
-    ("turn", "fields"), [((0.0, False, True), "bff"), ((180.0, False, False), "bff"), ((90.0, False, False), "")]
-)
-def test_turning_a_picture_turns_its_rows(tmp_path: Path, turn: tuple[float, bool, bool], fields: str) -> None:
-    path, turned = tmp_path / "a.mp4", tmp_path / "b.mp4"
-    write(path, [0, 3000], replace(INFO, fields="tff"))
-    with av.open(str(path)) as file, av.open(str(turned), "w") as out:
-        stream = out.add_stream_from_template(file.streams.video[0])
-        stream.set_display_rotation(turn[0], hflip=turn[1], vflip=turn[2])
-        for packet in file.demux(video=0):
-            if packet.size:
-                packet.stream = stream
-                out.mux(packet)
-    assert read(turned)[0].fields == fields
-
-
-def test_rows_that_are_no_whole_pairs_are_not_said_to_be_interlaced(tmp_path: Path) -> None:
-    writer = write(tmp_path / "a.mp4", [0, 3000], replace(INFO, height=66, fields="tff"))
-    assert read(tmp_path / "a.mp4")[0].fields == "" and len(writer.notes) == 1
-
-
-@pytest.mark.parametrize(
     ("name", "options"),
     [
         ("a.mp4", {"codec": "h265x"}),
@@ -389,16 +368,3 @@ def test_segments_are_private_from_their_first_byte(tmp_path: Path) -> None:
         os.umask(mask)
     assert len(writer.segments) > 1
     assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
-
-
-def test_a_full_disk_spares_the_finished_pieces(tmp_path: Path) -> None:
-    noise = np.random.default_rng(0).integers(0, 256, (64, 96, 3), np.uint8)
-    writer = SegmentWriter(tmp_path, INFO, EncodeOptions(crf=1), output="a.mp4", seconds=0.2)
-    with files_limited_to(120_000), pytest.raises(InputError, match="make room"):
-        for number in range(100):
-            image = noise if number < 12 else np.roll(noise, number * 7, 0)
-            writer.write(Frame(number, number * 3000, number / 30, image))
-            if number == 11:
-                writer._length = 10**9  # from here on one piece that outgrows the limit
-        writer.close()
-    assert finished_segments(tmp_path) and not list(tmp_path.glob(".ficgan-*"))
