@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ficgan.video.encode import VideoWriter
     from ficgan.video.film import analyse_film, process_film, render_film
-    from ficgan.video.live import Stream, StreamResult, record_live, stream
+    from ficgan.video.live import Stream, StreamResult, stream
     from ficgan.video.media import EncodeOptions, Frame, VideoInfo
     from ficgan.video.people import People
     from ficgan.video.project import Project
@@ -40,7 +40,6 @@ __all__ = [
     "analyse_film",
     "open_video",
     "process_film",
-    "record_live",
     "render_film",
     "stream",
 ]
@@ -49,7 +48,7 @@ __all__ = [
 _NAMES = {
     "encode": "VideoWriter",
     "film": "analyse_film process_film render_film",
-    "live": "Stream StreamResult record_live stream",
+    "live": "Stream StreamResult stream",
     "media": "EncodeOptions Frame VideoInfo",
     "people": "People",
     "project": "Project",

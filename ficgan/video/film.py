@@ -64,27 +64,17 @@ def process_film(
         progress: called with frames done, frames in all (None: unknown) and the stage.
         is_cancelled: asked at every frame; True raises `Cancelled` and leaves nothing behind.
     """
-    encode = encode or EncodeOptions()
-    if is_live(path):
-        if project is not None or rules:
-            name = display_name(os.fspath(path))
-            raise UsageError(f"{name}: exemptions and projects need a film that can be read twice; record it first")
-        return record_live(
-            tools,
-            path,
-            output,
-            settings=settings,
-            encode=encode,
-            start=start,
-            end=end,
-            overwrite=overwrite,
-            progress=progress,
-            is_cancelled=is_cancelled,
-        )
-    output, rules, place = Path(output), rules or Rules(), None if project is None else Path(project)
+    encode, rules, place = encode or EncodeOptions(), rules or Rules(), None if project is None else Path(project)
+    if is_live(path) and (place is not None or rules):
+        name = display_name(os.fspath(path))
+        raise UsageError(f"{name}: exemptions and projects need a film that can be read twice; record it first")
     _prepare(tools, {settings.mode})
     with ExitStack() as stack:
         source = stack.enter_context(open_video(path, start=start, end=end))
+        task = FilmTask(tools, path, source, settings, progress, is_cancelled)
+        if is_live(path):
+            return record_live(task, output, encode, overwrite=overwrite)
+        output = Path(output)
         check_output(source, output, encode, overwrite=overwrite)
         # A project that an interrupted run of this job kept is this run's own.
         kept = place is not None and not overwrite and os.path.lexists(place / PROJECT_FILE)
@@ -92,7 +82,6 @@ def process_film(
             raise _taken(place)
         work = stack.enter_context(working(output))
         state = JobState(work, tools, identity_of(tools, path, settings, rules, encode, start, end))
-        task = FilmTask(tools, path, source, settings, progress, is_cancelled)
         began, before = time.monotonic(), _file_state(path)
         if state.analysed:
             film = Project.load(work)

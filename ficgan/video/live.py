@@ -29,11 +29,10 @@ from ficgan.video.folders import working
 from ficgan.video.look import CutDetector, FieldSearch
 from ficgan.video.media import EncodeOptions, Frame, is_url
 from ficgan.video.people import People, readable
-from ficgan.video.read import open_video
 from ficgan.video.render import Renderer
 from ficgan.video.result import VideoResult
 from ficgan.video.settings import HOLD, Pace, VideoSettings
-from ficgan.video.tools import IsCancelled, PathLike, Progress, VideoTools
+from ficgan.video.tools import FilmTask, PathLike, VideoTools
 from ficgan.video.tracks import FILLED, Sighting, Track, fill_track
 from ficgan.video.write import SegmentWriter, assemble, check_output, finished_segments
 
@@ -91,6 +90,7 @@ class _LiveTrack:
     scene_start: int
     lead: int
     """Frames covered before the first sighting."""
+    pace: Pace
     sightings: list[Sighting] = field(default_factory=list)
     """Those that its place is computed from."""
     scene_end: int = _FAR
@@ -103,9 +103,7 @@ class _LiveTrack:
     def person(self) -> str:
         return f"live/person {self.number}" if self.number else f"live/track {self.id}"
 
-    def appearance(
-        self, frame: int, looked: int, settings: VideoSettings, pace: Pace, rate: float
-    ) -> Appearance | None:
+    def appearance(self, frame: int, looked: int, settings: VideoSettings, rate: float) -> Appearance | None:
         """The face in a frame, None where it is not there. Frames come in order; `looked` is the last one searched."""
         last = self.sightings[-1].frame
         if frame > self.scene_end:
@@ -113,12 +111,12 @@ class _LiveTrack:
         # What lies a little before the last sighting does not change with the next one.
         settled = frame + SmoothConfig().frames(rate) <= self._state[0]
         if self._track is None or not (settled or self._state == (last, looked > last)):
-            self._fill(frame, looked > last, settings, pace, rate)
+            self._fill(frame, looked > last, settings, rate)
         assert self._track is not None and self._modes is not None
         row = self._track.row(frame)
         return None if row is None else Appearance(self.id, self.person, self._track.face(frame), str(self._modes[row]))
 
-    def _fill(self, frame: int, missed: bool, settings: VideoSettings, pace: Pace, rate: float) -> None:
+    def _fill(self, frame: int, missed: bool, settings: VideoSettings, rate: float) -> None:
         # What a place depends on: a few sightings before it, and as far back as a fallback is held.
         past = frame - int(np.ceil(HOLD * rate))
         while len(self.sightings) > 3 and self.sightings[3].frame <= past:
@@ -128,8 +126,8 @@ class _LiveTrack:
             self.sightings,
             self.scene_start,
             max(last, self.scene_end),
-            max(pace.pad, self.lead / rate),
-            max(pace.patience, pace.pad),
+            max(self.pace.pad, self.lead / rate),
+            max(self.pace.patience, self.pace.pad),
             rate,
             id=self.id,
         )
@@ -177,7 +175,8 @@ class _Tracker:
         for number, face in seen.items():
             if number not in self._live:
                 person = self._recognised(frame, face, present)
-                track = self._live[number] = _LiveTrack(number, person, self._scene_start, frame.index - before - 1)
+                lead = frame.index - before - 1
+                track = self._live[number] = _LiveTrack(number, person, self._scene_start, lead, self._pace)
                 present.add(person)
                 self.people.add(track.person)
                 self.tracks += 1
@@ -195,7 +194,7 @@ class _Tracker:
         """The faces in a frame, not before that of the last call."""
         found = []
         for track in list(self._live.values()):
-            appearance = track.appearance(frame, self._looked, self._settings, self._pace, self._rate)
+            appearance = track.appearance(frame, self._looked, self._settings, self._rate)
             if appearance is not None:
                 found.append(appearance)
             elif track.sightings[-1].frame < frame:
@@ -229,35 +228,19 @@ class Stream:
         look_ahead: int | None = None,
         budget: float | None = None,
     ) -> None:
-        if not (np.isfinite(fps) and fps > 0):
-            raise UsageError(f"fps is {fps}; give frames per second above 0")
-        if budget is not None and not budget > 0:
-            raise UsageError(f"the budget is {budget}; give seconds a frame may take, above 0")
-        if look_ahead is not None and look_ahead < 0:
-            raise UsageError(f"the look-ahead is {look_ahead}; give a number of frames, 0 or more")
+        if not (np.isfinite(fps) and fps > 0 and (budget is None or budget > 0) and (look_ahead or 0) >= 0):
+            raise UsageError(f"fps {fps} and budget {budget} must be above 0, the look-ahead {look_ahead} 0 or more")
         pace = settings.at(fps)
         self._frames = frames
         usual = max(int(np.ceil(pace.pad * fps)), pace.stride - 1)
         self.look_ahead = usual if look_ahead is None else look_ahead
         self._pacer = _Pacer(budget, pace.stride, min(self.look_ahead + 1, int(pace.patience * fps)))
         self._tracker = _Tracker(tools, fps, settings)
-        self.renderer = Renderer(tools, settings)
+        self.people, self.renderer = self._tracker.people, Renderer(tools, settings)
         self.renderer.covers.colours = self._tracker.colours
         self.frames = self.late = 0
         """Frames given out; frames that took longer than the budget."""
         self._seconds = 0.0
-
-    @property
-    def slowest(self) -> int:
-        return self._pacer.largest
-
-    @property
-    def people(self) -> set[str]:
-        return self._tracker.people
-
-    @property
-    def tracks(self) -> int:
-        return self._tracker.tracks
 
     def __iter__(self) -> Iterator[StreamResult]:
         waiting: deque[Frame] = deque()
@@ -287,12 +270,12 @@ class Stream:
         return {
             "frames": self.frames,
             "searched": self._tracker.searched,
-            "tracks": self.tracks,
+            "tracks": self._tracker.tracks,
             "look_ahead": self.look_ahead,
             "budget": self._pacer.budget,
             "late": self.late,
             "stride": self._pacer.stride,
-            "largest_stride": self.slowest,
+            "largest_stride": self._pacer.largest,
             "seconds_a_frame": round(self._seconds / max(self.frames, 1), 4),
             "faces_by_action": dict(self.renderer.counts),
         }
@@ -316,28 +299,16 @@ def stream(
     return Stream(tools, numbered(), fps, settings=settings, look_ahead=look_ahead, budget=budget)
 
 
-def record_live(
-    tools: VideoTools,
-    path: PathLike,
-    output: PathLike,
-    *,
-    settings: VideoSettings,
-    encode: EncodeOptions | None = None,
-    start: float | None = None,
-    end: float | None = None,
-    overwrite: bool = False,
-    progress: Progress | None = None,
-    is_cancelled: IsCancelled | None = None,
-) -> VideoResult:
-    """Redact a camera or stream into a file or pipe until it ends, `end` is reached, it is cancelled or interrupted.
+def record_live(task: FilmTask, output: PathLike, encode: EncodeOptions, *, overwrite: bool) -> VideoResult:
+    """Redact a camera or stream into a file or pipe until it ends, its span ends, or it is cancelled or interrupted.
 
-    The file is whole, whatever ends it. The arguments are those of `process_film`.
+    The file is whole, whatever ends it.
     """
-    encode, began = encode or EncodeOptions(), time.monotonic()
+    tools, source, settings, began = task.tools, task.source, task.settings, time.monotonic()
+    rate = float(source.info.rate or 25)
+    flow = Stream(tools, source.frames(), rate, settings=settings, budget=1 / rate)
+    seconds, notes, made = 0.0, [*source.notes], None
     with ExitStack() as stack:
-        source = stack.enter_context(open_video(path, start=start, end=end))
-        rate = float(source.info.rate or 25)
-        flow = Stream(tools, source.frames(), rate, settings=settings, budget=1 / rate)
         writer: VideoWriter | SegmentWriter
         if is_url(os.fspath(output)):
             writer = VideoWriter(output, source.info, encode)
@@ -347,40 +318,40 @@ def record_live(
             for segment in finished_segments(folder):  # of another recording that was killed
                 segment.path.unlink()
             writer = SegmentWriter(folder, source.info, encode, output=output)
-        seconds, notes = 0.0, [*source.notes]
         with writer:
             try:
                 for result in flow:
                     writer.write(result.frame, result.image)
                     seconds = result.frame.time
-                    if progress is not None:
-                        progress(result.frame.index + 1, None, "recording")
-                    if is_cancelled is not None and is_cancelled():
+                    if task.progress is not None:
+                        task.progress(result.frame.index + 1, None, "recording")
+                    if task.is_cancelled is not None and task.is_cancelled():
                         source.end_pts = None  # it was read farther than written
                         break
             except KeyboardInterrupt:  # the usual end of a recording
                 source.end_pts = None
                 notes.append("The recording was ended by an interrupt.")
         synthetic = encode.tag and flow.renderer.counts["generated"] > 0
+        notes += writer.notes
         if isinstance(writer, SegmentWriter):
             made = assemble(writer.segments, source, output, encode, overwrite=overwrite, synthetic=synthetic)
-            notes += [*writer.notes, *made.notes]
+            notes += made.notes
         elif synthetic:
             notes.append("The result is not marked as synthetic media: a pipe has no place for it.")
-        if flow.slowest > settings.at(rate).stride:
-            notes.append(f"To keep up, the detector looked at times only at every {flow.slowest}th frame.")
-        account = {"mode": shown(settings.mode), **tools.methods.accounts([settings.mode]), "live": flow.summary()}
-        return VideoResult(
-            Path(output),
-            frames=flow.frames,
-            seconds=seconds,
-            tracks=flow.tracks,
-            people=len(flow.people),
-            faces=flow.renderer.counts,
-            notes=tuple(dict.fromkeys(notes)),
-            damage=source.damage,
-            settings=settings.to_dict(),
-            synthetic=isinstance(writer, SegmentWriter) and made.synthetic,
-            account=account,
-            timing={"recording": time.monotonic() - began},
-        )
+    account = flow.summary()
+    if account["largest_stride"] > settings.at(rate).stride:
+        notes.append(f"To keep up, the detector looked at times only at every {account['largest_stride']}th frame.")
+    return VideoResult(
+        Path(output),
+        frames=flow.frames,
+        seconds=seconds,
+        tracks=account["tracks"],
+        people=len(flow.people),
+        faces=flow.renderer.counts,
+        notes=tuple(dict.fromkeys(notes)),
+        damage=source.damage,
+        settings=settings.to_dict(),
+        synthetic=made is not None and made.synthetic,
+        account={"mode": shown(settings.mode), **tools.methods.accounts([settings.mode]), "live": account},
+        timing={"recording": time.monotonic() - began},
+    )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from urllib.parse import urlsplit, urlunsplit
 
 import numpy as np
@@ -29,41 +29,45 @@ Image = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class VideoInfo:
-    """Properties of one video stream."""
+    """Properties of one video stream.
+
+    Args:
+        width, height: of the frames, upright and of square pixels.
+        time_base: seconds of one tick of `Frame.pts`.
+        rate: average frames per second; None where unknown (a stream, a camera). Frames carry their own times.
+        frames: number of frames as the file states or as counted; an estimate, None where unknown.
+        duration: seconds; None where unknown.
+        pixel_format: FFmpeg's name, of the stored picture.
+        colour_range, colour_space, colour_primaries, colour_transfer: as FFmpeg numbers them; 0 or 2 is unspecified.
+        rotation: degrees the stored picture was turned by (0, 90, 180, 270), already applied to the frames.
+        sample_aspect_ratio: width by height of a stored pixel. Where it is far from 1, frames are wider or higher than
+            the stored picture: of a squeezed face neither shape nor pose can be read.
+        fields: which rows of an interlaced picture come first: "tff" (0, 2, 4 …) or "bff"; "" of other pictures.
+        mastering_display, light_level: HDR10's fixed data as x264 and x265 write them:
+            `G(x,y)B(x,y)R(x,y)WP(x,y)L(most,least)` in 1/50,000 and 1/10,000 candela, `MaxCLL,MaxFALL`; "" where there
+            are none.
+        notes: what was noticed and what was left out (cover art, a second video stream, subtitles), each a sentence.
+    """
 
     width: int
-    """Of the frames, upright and of square pixels."""
     height: int
     time_base: Fraction
-    """Seconds of one tick of `Frame.pts`."""
     rate: Fraction | None
-    """Average frames per second; None where unknown (a stream, a camera). Frames carry their own times."""
     frames: int | None
-    """Number of frames as the file states or as counted; an estimate, None where unknown."""
     duration: float | None
-    """Seconds, None where unknown."""
     pixel_format: str = "yuv420p"
-    """FFmpeg's name, of the stored picture."""
     colour_range: int = 0
     colour_space: int = 0
     colour_primaries: int = 0
     colour_transfer: int = 0
-    """The four as FFmpeg numbers them; 0 or 2 is unspecified."""
     rotation: int = 0
-    """Degrees the stored picture was turned by (0, 90, 180, 270), already applied to the frames."""
     sample_aspect_ratio: Fraction = Fraction(1)
-    """Width by height of a stored pixel. Where it is far from 1, frames are wider or higher than the stored picture: of
-    a squeezed face neither shape nor pose can be read."""
     codec: str = ""
     audio_streams: int = 0
     fields: str = ""
-    """Which rows of an interlaced picture come first: "tff" (0, 2, 4 …) or "bff"; "" of other pictures."""
     mastering_display: str = ""
     light_level: str = ""
-    """HDR10's fixed data as x264 and x265 write them: `G(x,y)B(x,y)R(x,y)WP(x,y)L(most,least)` in 1/50,000 and 1/10,000
-    candela, `MaxCLL,MaxFALL`; "" where there are none."""
     notes: tuple[str, ...] = ()
-    """What was noticed and what was left out (cover art, a second video stream, subtitles), each a sentence."""
 
     @property
     def stored(self) -> tuple[int, int]:
@@ -92,20 +96,23 @@ def square(width: int, height: int, aspect: Fraction) -> tuple[int, int]:
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """One upright frame."""
+    """One upright frame.
+
+    Args:
+        index: number in the order of showing, from 0.
+        pts: time of showing in ticks of `VideoInfo.time_base`.
+        time: the same in seconds from the first frame on.
+        image: H×W×3 RGB, not to be changed in place.
+        duration: ticks it is shown for, as the file states; None where it does not.
+        stored: the picture as it is stored, where its pixels are not square.
+    """
 
     index: int
-    """Number in the order of showing, from 0."""
     pts: int
-    """Time of showing in ticks of `VideoInfo.time_base`."""
     time: float
-    """The same in seconds from the first frame on."""
     image: Image
-    """H×W×3 RGB, not to be changed in place."""
     duration: int | None = None
-    """Ticks it is shown for, as the file states; None where it does not."""
     stored: Image | None = None
-    """The picture as it is stored, where its pixels are not square."""
 
 
 @dataclass(frozen=True)
@@ -316,14 +323,12 @@ _JUMP = Fraction(1)
 _ROUNDED = Fraction(2, 1000)
 
 
-@dataclass(frozen=True, eq=False)
-class Raw:
-    """A picture as a reader found it, not yet converted."""
+class Raw(NamedTuple):
+    """A picture as a reader found it; `rgb` makes the upright H×W×3 picture."""
 
     pts: int | None
     duration: int | None
     rgb: Callable[[], Image]
-    """Makes the upright H×W×3 picture."""
 
 
 class VideoSource(ABC):

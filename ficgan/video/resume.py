@@ -6,10 +6,9 @@ import hashlib
 import json
 import os
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -173,27 +172,19 @@ class JobState:
         try:
             with safe_open(str(self.folder / _DRAWN), framework="np") as file:
                 facts = json.loads((file.metadata() or {})["facts"])
-                names = set(file.keys())
-                for number, saved in enumerate(facts["people"]):
-                    kind = file.get_tensor(f"kind.{number}") if f"kind.{number}" in names else None
-                    z_id = file.get_tensor(f"z_id.{number}")
-                    one = identities.identity(saved["person"], z_id, saved["attempt"], kind)
-                    one.distance, one.matched_by, one.settled = (
-                        saved[name] for name in ("distance", "matched_by", "settled")
-                    )
-                    one.checked, one.hidden, one.watched = (
-                        dict(saved["checked"]),
-                        set(saved["hidden"]),
-                        set(saved["watched"]),
-                    )
-                    identities.people[saved["person"]] = one
-                for number, (mode, person) in enumerate(facts["stills"]):
-                    covers.stills[mode, person] = file.get_tensor(f"still.{number}")
-                covers.colours = {track: (red, green, blue) for track, (red, green, blue) in facts["colours"]}
-                identities.lost = dict(facts["lost"])
-                renderer.counts.update(Counter(facts["counts"]))
-                renderer.causes.update(Counter(facts["causes"]))
-                frames = int(facts["frames"])
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            for number, saved in enumerate(facts["people"]):
+                person, kind = saved.pop("person"), tensors.get(f"kind.{number}")
+                one = identities.identity(person, tensors[f"z_id.{number}"], saved.pop("attempt"), kind)
+                tracks: dict[str, Any] = {name: set(saved.pop(name)) for name in ("hidden", "watched")}
+                identities.people[person] = replace(one, checked=dict(saved.pop("checked")), **tracks, **saved)
+            for number, (mode, person) in enumerate(facts["stills"]):
+                covers.stills[mode, person] = tensors[f"still.{number}"]
+            covers.colours = {track: (red, green, blue) for track, (red, green, blue) in facts["colours"]}
+            identities.lost = dict(facts["lost"])
+            renderer.counts.update(facts["counts"])
+            renderer.causes.update(facts["causes"])
+            frames = int(facts["frames"])
         except (OSError, SafetensorError, KeyError, TypeError, ValueError):
             identities.people.clear()
             covers.stills.clear()

@@ -87,10 +87,9 @@ CLOCK = Clock()
 
 
 @pytest.fixture(autouse=True)
-def clock(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.node.get_closest_marker("slow") is None:
-        clocks = SimpleNamespace(perf_counter=CLOCK.perf_counter, monotonic=time.monotonic)
-        monkeypatch.setattr("ficgan.video.live.time", clocks)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    clocks = SimpleNamespace(perf_counter=CLOCK.perf_counter, monotonic=time.monotonic)
+    monkeypatch.setattr("ficgan.video.live.time", clocks)
 
 
 def run(
@@ -264,7 +263,9 @@ def coming_and_going() -> World:
 def test_who_comes_back_has_the_same_identity_where_linked(link: str) -> None:
     results, flow, _ = run(coming_and_going(), recognizer=Faces(lambda marks: int(marks[:, 0].mean() > 96)), link=link)
     people = {one.track: one.person for result in results for one in result.faces}
-    assert flow.tracks == 3 and len(set(people.values())) == len(flow.people) == (2 if link == "file" else 3)
+    assert flow.summary()["tracks"] == 3 and len(set(people.values())) == len(flow.people) == (
+        2 if link == "file" else 3
+    )
     at = {result.frame.index: {one.face.box[0] > 96: one.person for one in result.faces} for result in results}
     assert (at[0][False] == at[150][False]) == (link == "file")
     assert at[0][True] == at[150][True] != at[150][False]
