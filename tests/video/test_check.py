@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import cv2
 import numpy as np
 import pytest
 from numpy.typing import ArrayLike, NDArray
 from stand_ins import Fixed, face
+from worlds import Reader
 
 from ficgan.faces import Face, get_detector
 from ficgan.video.check import check_frames
@@ -15,20 +18,15 @@ from ficgan.video.media import Frame
 Image = NDArray[np.uint8]
 
 
-class MeanColour:
+@dataclass
+class MeanColour(Reader):
     """Embeds a face as the mean colour around its nose."""
 
-    name, metric, match_threshold = "mean", "euclidean", 10.0
+    match_threshold: float = 10.0
 
     def embed(self, image: Image, landmarks: ArrayLike) -> NDArray[np.float32]:
         points = np.asarray(landmarks)[:, 2].astype(int)
         return np.stack([image[y - 3 : y + 4, x - 3 : x + 4].mean((0, 1)) for x, y in points]).astype(np.float32)
-
-    def distance(self, a: ArrayLike, b: ArrayLike) -> float:
-        return float(np.linalg.norm(np.asarray(a) - np.asarray(b)))
-
-    def is_match(self, a: ArrayLike, b: ArrayLike) -> bool:
-        return self.distance(a, b) < self.match_threshold
 
 
 def frame(index: int, image: Image) -> Frame:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from clips import make_clip, number_of
 from numpy.typing import ArrayLike, NDArray
-from worlds import RATE, Actor, World, covered, face_at
+from worlds import RATE, Actor, Reader, World, covered, face_at
 
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Face
@@ -41,22 +41,15 @@ class Eyes:
         return self.world.detect(frame)
 
 
-class Faces:
+class Faces(Reader):
     """A recogniser that tells people by where they stand: the left and the right half of the picture."""
 
-    name, metric, match_threshold = "faces", "euclidean", 0.5
-
     def __init__(self, who: Callable[[NDArray[np.float32]], int]) -> None:
+        super().__init__()
         self.who = who
 
     def embed(self, image: Image, landmarks: ArrayLike) -> NDArray[np.float32]:
         return np.stack([np.eye(8, dtype=np.float32)[self.who(one)] for one in np.asarray(landmarks)])
-
-    def distance(self, a: ArrayLike, b: ArrayLike) -> float:
-        return float(np.linalg.norm(np.asarray(a) - np.asarray(b)))
-
-    def is_match(self, a: ArrayLike, b: ArrayLike) -> bool:
-        return self.distance(a, b) < self.match_threshold
 
 
 def picture(frame: int, scene: int = 0, size: tuple[int, int] = (HEIGHT, WIDTH)) -> Image:

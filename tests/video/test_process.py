@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pytest
 from clips import make_clip, variable_times
 from compositor import Actor, Head, Scene, astronaut
 from numpy.typing import ArrayLike, NDArray
-from worlds import crop_model
+from worlds import Reader, crop_model
 
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, Face, FaceDetector, Recognizer, get_detector, get_recognizer
@@ -78,26 +78,16 @@ class Discs:
 
 
 @dataclass
-class Colours:
+class Colours(Reader):
     """Takes faces of one colour for one person."""
 
-    name: str = "colours"
-    metric: str = "euclidean"
     match_threshold: float = 80.0
-    reads: list[int] = field(default_factory=list)
 
     def embed(self, image: Image, landmarks: ArrayLike) -> NDArray[np.float32]:
         points = np.asarray(landmarks).mean(1).round().astype(int)
-        self.reads.append(len(points))
         rows, columns = points[:, 1].clip(2, image.shape[0] - 3), points[:, 0].clip(2, image.shape[1] - 3)
         parts = [image[y - 2 : y + 3, x - 2 : x + 3].mean((0, 1)) for x, y in zip(columns, rows, strict=True)]
         return np.stack(parts).astype(np.float32)
-
-    def distance(self, a: ArrayLike, b: ArrayLike) -> float:
-        return float(np.linalg.norm(np.asarray(a) - np.asarray(b)))
-
-    def is_match(self, a: ArrayLike, b: ArrayLike) -> bool:
-        return self.distance(a, b) < self.match_threshold
 
 
 def red_at(n: int) -> tuple[float, float]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike, NDArray
 from stand_ins import Fixed, face
-from worlds import crop_model
+from worlds import Reader, crop_model
 
 from ficgan.face_model import FaceModel, Sight
 from ficgan.faces import Alignment, Face
@@ -26,18 +26,12 @@ Image = NDArray[np.uint8]
 
 
 @dataclass
-class Gate:
+class Gate(Reader):
     """Takes the first `stubborn` results it reads for their source."""
 
     stubborn: int = 0
-    name: str = "gate"
-    metric: str = "euclidean"
-    match_threshold: float = 0.5
     read: int = 0
     """Results compared with their source."""
-
-    def embed(self, image: Image, landmarks: ArrayLike) -> NDArray[np.float32]:
-        return np.zeros((len(np.asarray(landmarks)), 2), np.float32)
 
     def distance(self, a: ArrayLike, b: ArrayLike) -> float:
         self.read += 1

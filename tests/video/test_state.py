@@ -16,7 +16,7 @@ import pytest
 import torch
 from clips import make_clip
 from numpy.typing import ArrayLike, NDArray
-from worlds import crop_model
+from worlds import Reader, crop_model
 
 from ficgan.errors import InputError
 from ficgan.faces import Alignment, Face
@@ -60,16 +60,10 @@ class Square:
 
 
 @dataclass
-class Gate:
+class Gate(Reader):
     """Takes nothing for its source, but for the first few readings."""
 
-    name: str = "gate"
     stubborn: int = 0
-    metric: str = "euclidean"
-    match_threshold: float = 0.5
-
-    def embed(self, image: Image, landmarks: ArrayLike) -> NDArray[np.float32]:
-        return np.zeros((len(np.asarray(landmarks)), 2), np.float32)
 
     def distance(self, a: ArrayLike, b: ArrayLike) -> float:
         return 1.0
