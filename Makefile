@@ -23,13 +23,12 @@ unexport PYTHONPATH PYTHONHOME
 WORKERS ?= $(shell $(BIN)/python -c "import os; print(min(4, len(os.sched_getaffinity(0))))")
 PYTEST = $(BIN)/python -m pytest -q $(if $(filter-out 0 1,$(WORKERS)),--numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder)
 
-.PHONY: help install light demo test test-all test-faults lint docs clean
+.PHONY: help install light demo test test-all lint docs clean
 
 help:
 	@echo "make demo      replace the faces in two photos, results in demo-output/"
 	@echo "make test      the test suite without its slow tests"
 	@echo "make test-all  the whole test suite"
-	@echo "make test-faults  every write, rename, fsync and opening of a run fails once; killed runs (an hour or more)"
 	@echo "make lint      ruff and mypy"
 	@echo "make docs      the documents with the API reference, in build/docs/"
 	@echo "make clean     remove what the above made, except .venv"
@@ -46,11 +45,6 @@ test: $(STAMP)
 
 test-all: $(STAMP)
 	@$(PYTEST) --hypothesis-profile many
-
-# KILLS: how often each run is killed
-KILLS ?= 50
-test-faults: $(STAMP)
-	@FICGAN_FAULTS=all FICGAN_KILLS=$(KILLS) $(BIN)/python -m pytest -q -s tests/trust/test_faults.py
 
 # mypy does not follow the mapping of ops/, configs/ and pretrained/ in setup.py, so it reads a tree of links that looks as installed.
 lint: $(STAMP)

@@ -25,48 +25,40 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent until th
 
 # Public name → the room that offers it.
 _ROOMS = {
-    "Alignment": "ficgan.faces",
-    "Deidentifier": "ficgan.deidentify",
-    "FICGAN": "ficgan.models",
-    "FicganError": "ficgan.errors",
-    "IdentityBank": "ficgan.identity",
-    "InputError": "ficgan.errors",
-    "UsageError": "ficgan.errors",
-    "get_detector": "ficgan.faces",
-    "get_recognizer": "ficgan.faces",
-    "load_checkpoint": "ficgan.models",
-    "load_config": "ficgan.config",
+    "FICGAN": "models",
+    "Alignment": "faces",
+    "Deidentifier": "deidentify",
+    "FicganError": "errors",
+    "IdentityBank": "identity",
+    "InputError": "errors",
+    "UsageError": "errors",
+    "get_detector": "faces",
+    "get_recognizer": "faces",
+    "load_checkpoint": "models",
+    "load_config": "config",
 }
 
-__all__ = [
-    "FICGAN",
-    "Alignment",
-    "Deidentifier",
-    "FicganError",
-    "IdentityBank",
-    "InputError",
-    "UsageError",
-    "__version__",
-    "get_detector",
-    "get_recognizer",
-    "load_checkpoint",
-    "load_config",
-]
+__all__ = ["__version__", *_ROOMS]
 
 if TYPE_CHECKING:
-    from ficgan.config import load_config
-    from ficgan.deidentify import Deidentifier
-    from ficgan.errors import FicganError, InputError, UsageError
-    from ficgan.faces import Alignment, get_detector, get_recognizer
-    from ficgan.identity import IdentityBank
-    from ficgan.models import FICGAN, load_checkpoint
+    from ficgan.config import load_config as load_config
+    from ficgan.deidentify import Deidentifier as Deidentifier
+    from ficgan.errors import FicganError as FicganError
+    from ficgan.errors import InputError as InputError
+    from ficgan.errors import UsageError as UsageError
+    from ficgan.faces import Alignment as Alignment
+    from ficgan.faces import get_detector as get_detector
+    from ficgan.faces import get_recognizer as get_recognizer
+    from ficgan.identity import IdentityBank as IdentityBank
+    from ficgan.models import FICGAN as FICGAN
+    from ficgan.models import load_checkpoint as load_checkpoint
 
 
 def __getattr__(name: str) -> object:
     """Import the public name `name` from its room and keep it."""
     if name not in _ROOMS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_ROOMS[name]), name)
+    value = getattr(import_module(f"ficgan.{_ROOMS[name]}"), name)
     globals()[name] = value
     return value
 

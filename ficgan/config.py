@@ -31,11 +31,11 @@ __all__ = [
 ]
 
 
-class _Frozen(BaseModel):
+class _ConfigPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class FrameNetworkConfig(_Frozen):
+class FrameNetworkConfig(_ConfigPart):
     """What a network in the canonical frame takes from the appearance model that it refines."""
 
     appearance: str = "embedded"
@@ -52,7 +52,7 @@ class FrameNetworkConfig(_Frozen):
     """New identities vary in what V tells people apart by, so many times as real people do; 0: in everything alike."""
 
 
-class DetailConfig(_Frozen):
+class DetailConfig(_ConfigPart):
     """A network that doubles textures of the frame, see `ficgan.models.DetailNetwork`."""
 
     appearance: str = "embedded"
@@ -72,7 +72,7 @@ class DetailConfig(_Frozen):
     """Share that are drawn faces: no photo shows what their detail would be. The rest are reconstructions."""
 
 
-class ModelConfig(_Frozen):
+class ModelConfig(_ConfigPart):
     """Encoder, mapping network and generator (paper, "Overall Framework")."""
 
     resolution: int = 256
@@ -117,7 +117,7 @@ class ModelConfig(_Frozen):
         return min(self.channel_base // resolution, self.channel_max)
 
 
-class DiscriminatorConfig(_Frozen):
+class DiscriminatorConfig(_ConfigPart):
     """Residual discriminator."""
 
     channel_base: int = 32768
@@ -133,7 +133,7 @@ class DiscriminatorConfig(_Frozen):
         return min(self.channel_base // resolution, self.channel_max)
 
 
-class LossConfig(_Frozen):
+class LossConfig(_ConfigPart):
     """Weights of L = λ1·L_rec + λ2·(L_pos + L_neg) + λ3·(L_adv_rec + L_adv_mix), and what the paper does not have."""
 
     reconstruction: float = 1.0
@@ -202,7 +202,7 @@ class LossConfig(_Frozen):
     """Lazy regularisation: R1 at every n-th discriminator step, weighted n times."""
 
 
-class SwapConfig(_Frozen):
+class SwapConfig(_ConfigPart):
     """Where the identity of x_mix comes from."""
 
     mean_fraction: float = Field(0.0, ge=0, le=1)
@@ -212,7 +212,7 @@ class SwapConfig(_Frozen):
     """Share of the batch whose source code stays in layers 1..i for a random i."""
 
 
-class VerifierConfig(_Frozen):
+class VerifierConfig(_ConfigPart):
     """The frozen face-verification network V."""
 
     spec: str = "sphereface20:sphereface20.safetensors"
@@ -221,7 +221,7 @@ class VerifierConfig(_Frozen):
     """Random geometry, blur, noise and colour before V, so that G does not learn to fool it with texture."""
 
 
-class AlignmentConfig(_Frozen):
+class AlignmentConfig(_ConfigPart):
     """How faces lie in the training crops; becomes a property of the checkpoint."""
 
     kind: Literal["template", "ffhq", "canonical"] = "template"
@@ -229,7 +229,7 @@ class AlignmentConfig(_Frozen):
     eye_y: float = 0.31
 
 
-class AugmentConfig(_Frozen):
+class AugmentConfig(_ConfigPart):
     """Augmentation of what the discriminator sees."""
 
     flip: bool = True
@@ -244,7 +244,7 @@ class AugmentConfig(_Frozen):
     max_p: float = 0.8
 
 
-class OptimizerConfig(_Frozen):
+class OptimizerConfig(_ConfigPart):
     """Adam for (E, mapping, G) and for D."""
 
     lr: float = 0.002
@@ -260,13 +260,13 @@ class OptimizerConfig(_Frozen):
     """The learning rate falls linearly to a tenth over the last so many kimg."""
 
 
-class EmaConfig(_Frozen):
+class EmaConfig(_ConfigPart):
     half_life_kimg: float = 10.0
     ramp: float = 0.05
     """Half-life is at most this share of the images seen so far."""
 
 
-class ScheduleConfig(_Frozen):
+class ScheduleConfig(_ConfigPart):
     total_kimg: float = 6400.0
     tick_kimg: float = 4.0
     snapshot_kimg: float = 200.0
@@ -275,7 +275,7 @@ class ScheduleConfig(_Frozen):
     """A checkpoint is written after so many minutes even if fewer images were seen."""
 
 
-class Config(_Frozen):
+class Config(_ConfigPart):
     """All of a training run."""
 
     name: str = "ficgan"

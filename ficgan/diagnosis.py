@@ -14,48 +14,29 @@ from typing import Any
 
 from ficgan.device import cpus
 
-__all__ = ["OPENCV_REMEDY", "Diagnosis", "Finding", "diagnose", "import_remedy"]
+__all__ = ["OPENCV_REMEDY", "Diagnosis", "DoctorFinding", "diagnose", "import_remedy"]
 
 EXTRAS = {
     "train": ("torch", "torchvision", "kornia", "onnx", "onnx2torch", "tensorboard"),
     "eval": ("skimage", "sklearn", "matplotlib", "jinja2", "lpips", "torch_fidelity"),
-    "pointcloud": ("scipy",),
+    "pointcloud": ("scipy", "trimesh"),
     "heif": ("pillow_heif",),
     "dlib": ("dlib", "face_recognition_models"),
     "insightface": ("insightface",),
-}
-"""Extra → the modules that it brings."""
+}  # extra → the modules that it brings
 # opencv-python, which insightface asks for, needs libraries of a desktop; its headless build does not.
 OPENCV_REMEDY = "pip install --force-reinstall --no-deps opencv-python-headless"
 GRAPHICS_LIBRARIES = ("libGL", "libgthread", "libglib", "libxcb", "libSM", "libXext")
-
-# Distribution, module, and whether replacing faces in a photo needs it (the rest is for training and measuring).
-LIBRARIES = (
-    ("torch", "torch", False),
-    ("torchvision", "torchvision", False),
-    ("numpy", "numpy", True),
-    ("scipy", "scipy", False),
-    ("opencv-python-headless", "cv2", True),
-    ("pillow", "PIL", True),
-    ("pillow-heif", "pillow_heif", False),
-    ("pydantic", "pydantic", True),
-    ("safetensors", "safetensors", True),
-    ("onnxruntime", "onnxruntime", True),
-    ("av", "av", True),
-    ("dlib-bin", "dlib", False),
-    ("insightface", "insightface", False),
-    ("kornia", "kornia", False),
-    ("onnx", "onnx", False),
-    ("onnx2torch", "onnx2torch", False),
-    ("tensorboard", "tensorboard", False),
-)
+# Modules that replacing faces needs, and those that only training and measuring need.
+NEEDED = ("numpy", "cv2", "PIL", "pydantic", "safetensors", "onnxruntime", "av")
+OPTIONAL = ("torch", "torchvision", "scipy", "pillow_heif", "dlib", "insightface", "kornia", "onnx", "onnx2torch")
+DISTRIBUTIONS = {"cv2": "opencv-python-headless", "PIL": "pillow", "pillow_heif": "pillow-heif", "dlib": "dlib-bin"}
 RECOGNIZERS = ("dlib", "insightface")
-EMBEDDED = ("model", "bank", "mesh", "gate", "detector", "check", "kind")
-"""Roles of the embedded files."""
+EMBEDDED = ("model", "bank", "mesh", "gate", "detector", "check", "kind")  # roles of the embedded files
 
 
 @dataclass(frozen=True)
-class Finding:
+class DoctorFinding:
     """The outcome of one probe: version, path or reason on one line, and what to do about it, in one clause.
 
     `required`: replacing faces in a photo needs it.
@@ -72,10 +53,10 @@ class Finding:
 class Diagnosis:
     """All findings, by section."""
 
-    sections: dict[str, list[Finding]] = field(default_factory=dict)
+    sections: dict[str, list[DoctorFinding]] = field(default_factory=dict)
 
     @property
-    def blockers(self) -> list[Finding]:
+    def blockers(self) -> list[DoctorFinding]:
         """What keeps `ficgan-deid` from running."""
         return [found for section in self.sections.values() for found in section if found.required and not found.ok]
 
@@ -90,7 +71,7 @@ class Diagnosis:
 
 def diagnose() -> Diagnosis:
     """Run every probe. Nothing is downloaded, and a failing probe becomes a finding, never an exception."""
-    probes: dict[str, Callable[[], Iterator[Finding]]] = {
+    probes: dict[str, Callable[[], Iterator[DoctorFinding]]] = {
         "versions": _versions,
         "libraries": _libraries,
         "devices": _devices,
@@ -101,12 +82,12 @@ def diagnose() -> Diagnosis:
     }
     diagnosis = Diagnosis()
     for name, probe in probes.items():
-        findings: list[Finding] = []
+        findings: list[DoctorFinding] = []
         diagnosis.sections[name] = findings
         try:
             findings.extend(probe())
         except Exception as error:
-            findings.append(Finding(name, False, _reason(error), required=name not in ("devices", "ops")))
+            findings.append(DoctorFinding(name, False, _reason(error), required=name not in ("devices", "ops")))
     return diagnosis
 
 
@@ -129,36 +110,39 @@ def _reason(error: BaseException) -> str:
     return text[:300] if type(error).__module__ == "ficgan.errors" else f"{type(error).__name__}: {text[:300]}"
 
 
-def _versions() -> Iterator[Finding]:
+def _versions() -> Iterator[DoctorFinding]:
     import ficgan
 
-    yield Finding("ficgan", True, f"{ficgan.__version__} in {Path(ficgan.__file__).parent}", required=True)
-    yield Finding("python", sys.version_info >= (3, 11), platform.python_version(), "use Python 3.11 or newer", True)
-    yield Finding("system", True, f"{platform.system()} {platform.release()} {platform.machine()}")
+    yield DoctorFinding("ficgan", True, f"{ficgan.__version__} in {Path(ficgan.__file__).parent}", required=True)
+    yield DoctorFinding(
+        "python", sys.version_info >= (3, 11), platform.python_version(), "use Python 3.11 or newer", True
+    )
+    yield DoctorFinding("system", True, f"{platform.system()} {platform.release()} {platform.machine()}")
 
 
-def _libraries() -> Iterator[Finding]:
-    for distribution, module, required in LIBRARIES:
-        yield _library(distribution, module, required)
-        if module == "torchvision":
-            yield _pair()
+def _libraries() -> Iterator[DoctorFinding]:
+    for module in (*NEEDED, *OPTIONAL):
+        yield _library(DISTRIBUTIONS.get(module, module), module, module in NEEDED)
+    yield _pair()
 
 
-def _library(distribution: str, module: str, required: bool) -> Finding:
+def _library(distribution: str, module: str, required: bool) -> DoctorFinding:
     """Whether `module` really imports: an installed version says little about its shared libraries."""
     version = _version(distribution)
     if version is None and find_spec(module) is None:
         extra = next((extra for extra, modules in EXTRAS.items() if module in modules), None)
         remedy = f"pip install {distribution}" if extra is None else _extra(extra)
-        return Finding(distribution, False, "not installed", remedy, required)
+        return DoctorFinding(distribution, False, "not installed", remedy, required)
     try:
         import_module(module)
     except Exception as error:
         remedy = f"pip install --force-reinstall {distribution}"
         if module == "cv2" or any(library in str(error) for library in GRAPHICS_LIBRARIES):
             remedy = OPENCV_REMEDY
-        return Finding(distribution, False, f"{version} is installed but broken ({_reason(error)})", remedy, required)
-    return Finding(distribution, True, version or "version unknown", required=required)
+        return DoctorFinding(
+            distribution, False, f"{version} is installed but broken ({_reason(error)})", remedy, required
+        )
+    return DoctorFinding(distribution, True, version or "version unknown", required=required)
 
 
 def _version(distribution: str) -> str | None:
@@ -170,154 +154,121 @@ def _version(distribution: str) -> str | None:
     return None
 
 
-def _pair() -> Finding:
+def _pair() -> DoctorFinding:
     name, remedy = "torch + torchvision", "install the two together: pip install torch torchvision"
     have, vision = _version("torch"), _version("torchvision")
     if have is None or vision is None:
-        return Finding(name, False, "not both installed", remedy)
+        return DoctorFinding(name, False, "not both installed", remedy)
     needs = "\n".join(metadata.requires("torchvision") or ())
     wanted = re.search(r"^torch\s*\(?==\s*([\w.]+)", needs, re.MULTILINE)
     if wanted and wanted[1] != have.split("+")[0]:
-        return Finding(name, False, f"torchvision {vision} is built for torch {wanted[1]}, not {have}", remedy)
+        return DoctorFinding(name, False, f"torchvision {vision} is built for torch {wanted[1]}, not {have}", remedy)
     try:
         import torch
         from torchvision.ops import nms
 
         nms(torch.zeros(1, 4), torch.zeros(1), 0.5)
     except Exception as error:
-        return Finding(name, False, f"torchvision's operators do not load ({_reason(error)})", remedy)
-    return Finding(name, True, "a matching pair")
+        return DoctorFinding(name, False, f"torchvision's operators do not load ({_reason(error)})", remedy)
+    return DoctorFinding(name, True, "a matching pair")
 
 
-def _devices() -> Iterator[Finding]:
-    model, flags = _cpu()
-    special = [flag for flag in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if flag in flags]
-    yield Finding("CPU", True, f"{model}, {cpus()} cores, {', '.join(special) or 'no vector extensions known'}")
+def _devices() -> Iterator[DoctorFinding]:
+    yield DoctorFinding("CPU", True, f"{platform.machine()}, {cpus()} cores")
     yield _onnx_providers()
     if find_spec("torch") is None:
         return
     import torch
 
     threads = f"{torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()} kernels"
-    yield Finding("torch on CPU", True, threads)
+    yield DoctorFinding("torch on CPU", True, threads)
     if not torch.cuda.is_available():
         reason = "torch is built without CUDA" if torch.version.cuda is None else "no usable NVIDIA GPU or driver"
-        yield Finding("CUDA", True, f"none ({reason}); everything runs on the CPU")
+        yield DoctorFinding("CUDA", True, f"none ({reason}); everything runs on the CPU")
         return
     for index in range(torch.cuda.device_count()):
-        yield _gpu(index)
+        name, properties = f"cuda:{index}", torch.cuda.get_device_properties(index)
+        memory, capability = properties.total_memory / 2**30, f"{properties.major}.{properties.minor}"
+        detail = f"{properties.name}, {memory:.0f} GiB, capability {capability}"
+        try:
+            torch.ones(1, device=name).add_(1).item()
+        except Exception as error:
+            remedy = "use --device cpu, or install a torch that is built for this GPU"
+            yield DoctorFinding(name, False, f"{detail}, but does not compute ({_reason(error)})", remedy)
+        else:
+            yield DoctorFinding(name, True, detail)
 
 
-def _cpu() -> tuple[str, set[str]]:
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return platform.processor() or "unknown processor", set()
-    entries = (line.partition(":") for line in text.splitlines())
-    facts = {key.strip(): value.strip() for key, colon, value in entries if colon}
-    return facts.get("model name", platform.machine()), set(facts.get("flags", "").split())
-
-
-def _gpu(index: int) -> Finding:
-    import torch
-
-    properties = torch.cuda.get_device_properties(index)
-    name, memory = f"cuda:{index}", properties.total_memory / 2**30
-    detail = f"{properties.name}, {memory:.0f} GiB, capability {properties.major}.{properties.minor}"
-    try:
-        torch.ones(1, device=name).add_(1).item()
-    except Exception as error:
-        remedy = "use --device cpu, or install a torch that is built for this GPU"
-        return Finding(name, False, f"{detail}, but does not compute ({_reason(error)})", remedy)
-    return Finding(name, True, detail)
-
-
-def _onnx_providers() -> Finding:
+def _onnx_providers() -> DoctorFinding:
     """The providers a session really gets: the list onnxruntime advertises may hold some that fail to load."""
     import onnxruntime
 
     from ficgan import pretrained
 
-    try:
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4
-        offered = [name for name in onnxruntime.get_available_providers() if "Azure" not in name]
-        session = onnxruntime.InferenceSession(str(pretrained.path("mesh")), options, providers=offered)
-    except Exception as error:
-        return Finding("onnxruntime", False, _reason(error), "pip install --force-reinstall onnxruntime")
-    real = session.get_providers()
-    failed = [name for name in offered if name not in real]
-    detail = f"runs on {', '.join(real)}" + (f"; advertised but not loaded: {', '.join(failed)}" if failed else "")
-    return Finding("onnxruntime", not failed, detail, "see onnxruntime's CUDA and cuDNN requirements" if failed else "")
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    offered = [name for name in onnxruntime.get_available_providers() if "Azure" not in name]
+    session = onnxruntime.InferenceSession(str(pretrained.path("mesh")), options, providers=offered)
+    failed = [name for name in offered if name not in session.get_providers()]
+    if not failed:
+        return DoctorFinding("onnxruntime", True, f"runs on {', '.join(offered)}")
+    detail = f"does not load {', '.join(failed)}, which it advertises"
+    return DoctorFinding("onnxruntime", False, detail, "see onnxruntime's CUDA and cuDNN requirements")
 
 
-def _ops() -> Iterator[Finding]:
+def _ops() -> Iterator[DoctorFinding]:
     if find_spec("torch") is None:
-        yield Finding("back end", False, "only training needs it, and torch is not installed", _extra("train"))
+        yield DoctorFinding("back end", False, "only training needs it, and torch is not installed", _extra("train"))
         return
     from ficgan.ops import backend
 
     try:
         name = backend()
     except Exception as error:
-        yield Finding("back end", False, _reason(error), "unset FICGAN_OPS")
+        yield DoctorFinding("back end", False, _reason(error), "unset FICGAN_OPS")
         return
-    explained = {"native": "compiled", "ref": "reference in plain torch, works everywhere"}
-    yield Finding("back end", True, f"{name} ({explained.get(name, 'unknown')})")
+    yield DoctorFinding(
+        "back end", True, {"native": "native (compiled)", "ref": "ref (plain torch, works everywhere)"}[name]
+    )
 
 
-def _detectors() -> Iterator[Finding]:
+def _detectors() -> Iterator[DoctorFinding]:
     from ficgan.faces import DETECTORS, get_detector
 
-    yield from _back_ends(get_detector, tuple(DETECTORS), "a face detector")
+    yield from _back_ends(get_detector, tuple(DETECTORS))
 
 
-def _recognizers() -> Iterator[Finding]:
+def _recognizers() -> Iterator[DoctorFinding]:
     from ficgan.faces import get_recognizer
 
-    yield from _back_ends(get_recognizer, RECOGNIZERS, "a face recogniser")
+    yield from _back_ends(get_recognizer, RECOGNIZERS)
 
 
-def _back_ends(get: Callable[[str], Any], names: tuple[str, ...], what: str) -> Iterator[Finding]:
-    for name in names:
+def _back_ends(get: Callable[[str], Any], names: tuple[str, ...]) -> Iterator[DoctorFinding]:
+    for name in (*names, "auto"):
         try:
-            detail = _where(get(name))
+            found = get(name)
         except Exception as error:
-            yield Finding(name, False, _reason(error))
+            yield DoctorFinding(
+                name, False, _reason(error), "reinstall ficgan" if name == "auto" else "", name == "auto"
+            )
         else:
-            yield Finding(name, True, detail)
-    remedy = f"pip install --force-reinstall --no-deps ficgan brings {what}"
-    try:
-        yield Finding("auto", True, f"takes {get('auto').name}", required=True)
-    except Exception as error:
-        yield Finding("auto", False, _reason(error), remedy, required=True)
+            where = f"takes {found.name}" if name == "auto" else str(getattr(found, "path", "works"))
+            yield DoctorFinding(name, True, where, required=name == "auto")
 
 
-def _where(back_end: object) -> str:
-    for attribute in ("path", "model_path"):
-        if value := getattr(back_end, attribute, None):
-            return str(value)
-    return "works"
-
-
-def _pretrained() -> Iterator[Finding]:
+def _pretrained() -> Iterator[DoctorFinding]:
     from ficgan import pretrained
 
-    try:
-        files = pretrained.manifest()["files"]
-    except FileNotFoundError:
-        files = None
-    roles = {entry["role"]: name for name, entry in (files or {}).items() if "role" in entry}
+    if not (pretrained.FOLDER / "manifest.json").is_file():
+        yield DoctorFinding("embedded files", False, f"no manifest in {pretrained.FOLDER}", "reinstall ficgan", True)
+        return
+    roles = {entry["role"]: name for name, entry in pretrained.manifest()["files"].items() if "role" in entry}
     for role in EMBEDDED:
         name = roles.get(role)
         wrong = "not in the manifest" if name is None else pretrained.check(name)
         where = str(pretrained.FOLDER / (name or "manifest.json"))
         # The mesh reads faces for every appearance model; a model comes with its bank.
         own = ", or name your own with --checkpoint and --bank" if role in ("model", "bank") else ""
-        remedy = "reinstall ficgan" + own
-        if files is None:
-            yield Finding(role, False, f"none in {pretrained.FOLDER}: it has no manifest", remedy, True)
-        elif wrong is None:
-            yield Finding(role, True, where, required=True)
-        else:
-            yield Finding(role, False, f"{wrong}: {where}", remedy, True)
+        detail = where if wrong is None else f"{wrong}: {where}"
+        yield DoctorFinding(role, wrong is None, detail, "" if wrong is None else f"reinstall ficgan{own}", True)

@@ -7,26 +7,14 @@ there is more to say.
 from __future__ import annotations
 
 import errno
-import os
 import re
 import signal
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = [
-    "INTERRUPTED",
-    "FicganError",
-    "InputError",
-    "TakenError",
-    "UsageError",
-    "last_resort",
-    "memory_ran_out",
-    "noticing",
-    "stop_asked",
-]
+__all__ = ["INTERRUPTED", "FicganError", "InputError", "TakenError", "UsageError", "memory_ran_out", "stop_asked"]
 
 
 class FicganError(Exception):
@@ -70,27 +58,7 @@ _NO_MEMORY = re.compile(
 )
 
 
-INTERRUPTED = 130
-"""Exit code."""
-PATIENCE = 30.0
-"""Seconds that a call out of Python, such as a network that loops, may go on after a signal."""
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-Handler = Callable[[int, FrameType | None], object]
-_noticed = 0.0
-"""When a handler last ran."""
-
-
-def noticing(handler: Handler) -> Handler:
-    """A handler of signals whose runs `last_resort` sees."""
-
-    def noted(number: int, frame: FrameType | None) -> None:
-        global _noticed
-        _noticed = time.monotonic()
-        handler(number, frame)
-
-    noted.notices = True  # type: ignore[attr-defined]
-    return noted
+INTERRUPTED = 130  # exit code
 
 
 @contextmanager
@@ -107,43 +75,9 @@ def stop_asked() -> Iterator[threading.Event]:
         asked.set()
 
     main = threading.current_thread() is threading.main_thread()  # handlers can be set only there
-    previous = {number: signal.signal(number, noticing(heard)) for number in _SIGNALS} if main else {}
+    previous = {number: signal.signal(number, heard) for number in (signal.SIGINT, signal.SIGTERM) if main}
     try:
         yield asked
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-
-
-@contextmanager
-def last_resort() -> Iterator[None]:
-    """End the process with 130 where its handler of SIGINT or SIGTERM did not run within `PATIENCE` seconds.
-
-    Python runs handlers between two of its own steps; a network that loops in C lets it wait for ever. Only handlers
-    made by `noticing` are watched. In another thread than the main one nothing is changed.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    ear, mouth = os.pipe()
-    os.set_blocking(mouth, False)
-    before = signal.set_wakeup_fd(mouth, warn_on_full_buffer=False)  # written to at once, from C
-    threading.Thread(target=_watch, args=(ear,), daemon=True).start()
-    try:
-        yield
-    finally:
-        signal.set_wakeup_fd(before)
-        os.close(mouth)
-
-
-def _watch(ear: int) -> None:
-    with os.fdopen(ear, "rb", buffering=0) as signals:
-        while number := signals.read(1):
-            if number[0] not in _SIGNALS or not getattr(signal.getsignal(number[0]), "notices", False):
-                continue
-            arrived = time.monotonic()
-            while _noticed < arrived - 1:
-                if time.monotonic() - arrived > PATIENCE:
-                    os.write(2, b"Interrupted: a step that could not be stopped was ended.\n")
-                    os._exit(INTERRUPTED)
-                time.sleep(0.1)

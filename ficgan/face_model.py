@@ -1,7 +1,7 @@
-"""A trained model with the user's controls: it sees source faces, draws new identities, and makes faces to paste.
+"""A trained model with the user's controls: it reads source faces, draws new identities, and makes faces to paste.
 
 `CropModel` is FICGAN's network on aligned crops; `ficgan.frame_model.FrameModel` works in the canonical frame. Codes
-and rows of styles are NumPy arrays in both, so that nothing else needs to know what computes them.
+and rows of styles are NumPy arrays in both.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ficgan.device import resolve_device, resolve_precision
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, DlibRecognizer, Face, Paste, crop, paste_back
 from ficgan.files import ModelInfo
-from ficgan.identity import IdentityBank, KSameCode, audit, parse_band
+from ficgan.identity import IdentityBank, KSameCode, audit, parse_band, parse_direction
 from ficgan.identity.kind import GENDERS, PARTS, Kind, kind_reader, parse_parts
 from ficgan.identity.ksame import check_psi, exemplar, k_same_layers, mix_layers
 from ficgan.policy import Attempt
@@ -29,27 +29,27 @@ from ficgan.policy import Attempt
 if TYPE_CHECKING:
     from ficgan.models import FICGAN
 
-__all__ = ["CropModel", "FaceModel", "ModelInfo", "Sight", "read_kinds"]
+__all__ = ["CropModel", "FaceModel", "FaceReading", "ModelInfo", "Sight", "read_kinds"]
 
 Image = NDArray[np.uint8]
 Floats = NDArray[np.float32]
-_NEAR_AGES = 4
-"""Number of the draw from which on a new face may be of a neighbouring decade."""
-_NO_KIND = 7
-"""Number of the draw that keeps no kind: the last one that photos have."""
+# Number of the draw from which on a new face may be of a neighbouring decade, and of the last one of photos, which
+# keeps no kind.
+_NEAR_AGES, _NO_KIND = 4, 7
+NO_FACE = "its landmarks are not those of a face"
+# Faces computed at once: bounds the memory of a crowd.
 CHUNK = 32
-"""Faces computed at once: bounds the memory of a crowd."""
 
 
 @dataclass(frozen=True, eq=False)
-class Sight:
-    """One source face as a model sees it.
+class FaceReading:
+    """One source face as a model reads it.
 
     Args:
         z_id: float32 [D], identity code.
-        place: what else the model needs to put a new face in its place.
-        problem: why no generated face can stand here; "" where one can.
-        note: what a person who looks at the result should know; "" for nothing.
+        place: further data of the model, to put a new face in its place.
+        problem: why no face can be generated here; "" where it can.
+        note: for a person who looks at the result; "" for nothing.
         doubt: why this may be no face of a person; "" where it is clear.
         outline: [n,2], convex outline of the face in the photo, where a mesh of it was found.
         landmarks: [5,2] of the same mesh. A detector's may lie far off where a head is tilted.
@@ -62,6 +62,9 @@ class Sight:
     doubt: str = ""
     outline: Floats | None = None
     landmarks: Floats | None = None
+
+
+Sight = FaceReading  # name of it in ficgan.video
 
 
 def read_kinds(
@@ -86,18 +89,30 @@ def _dlib() -> DlibRecognizer:
 
 
 class FaceModel(ABC):
-    """The controls that hold for a whole job, as of `Deidentifier`, and the bank whose identities are averaged."""
+    """The controls that hold for a whole job, as of `load_face_model`, and the bank whose identities are averaged.
+
+    Args:
+        bank: identity bank.
+        num_layers: L.
+        code_size: D of the model's codes; a bank with others is refused.
+        k, band, seed, alpha, attributes, add, swap, keep_kind: see `load_face_model`.
+
+    Attributes:
+        alignment, resolution: of the crops or the frame; its side in pixels.
+        AUTO_PSI: ψ of `psi="auto"` for a person alone in a photo, and for several or in films, who must not become
+            clones.
+        target: [D], intermediate code of the exemplar, see `aim_at`.
+    """
 
     alignment: Alignment
     resolution: int
-    """Side of the crops or of the frame, pixels."""
     AUTO_PSI: tuple[float, float] = (0.0, 0.6)
-    """ψ of `psi="auto"` for a person alone in a photo, and for several or in films, who must not become clones."""
 
     def __init__(
         self,
         bank: IdentityBank,
         num_layers: int,
+        code_size: int,
         *,
         k: int,
         band: str | None = None,
@@ -108,16 +123,20 @@ class FaceModel(ABC):
         swap: bool = False,
         keep_kind: str | Sequence[str] = PARTS,
     ) -> None:
-        self.num_layers = num_layers
-        self.keep_kind = parse_parts(keep_kind)
-        """Parts of the source's kind that a new identity has, too."""
+        if bank.codes.shape[1] != code_size:
+            raise UsageError(
+                f"the bank's codes have {bank.codes.shape[1]} numbers and the model's {code_size}: it was built with "
+                "another model; build one with `ficgan bank`"
+            )
+        self.num_layers, self.keep_kind = num_layers, parse_parts(keep_kind)
         self.bank, self.k, self.alpha, self.attributes, self.swap = bank, k, alpha, attributes, swap
         self.add = tuple(add)
         self.seed, self.seeded = (secrets.randbits(128), False) if seed is None else (seed, True)
         self.band = parse_band(band, num_layers) if band else None
-        self.shift = sum((_direction(bank, text) for text in add), np.zeros(bank.codes.shape[1], np.float32))
+        self.shift = np.zeros(code_size, np.float32)
+        for name, amount in map(parse_direction, add):
+            self.shift = self.shift + (bank.direction(name) * amount).astype(np.float32)
         self.target: Floats | None = None
-        """[D] intermediate code of the exemplar, see `aim_at`."""
 
     # -- what a model does --------------------------------------------------------------------------------------------
 
@@ -131,20 +150,20 @@ class FaceModel(ABC):
         """sha256 of what computes: the same gives the same faces."""
 
     @abstractmethod
-    def see(self, pairs: Sequence[tuple[Image, Face]], found: Sequence[Any] | None = None) -> list[Sight]:
+    def see(self, pairs: Sequence[tuple[Image, Face]], found: Sequence[Any] | None = None) -> list[FaceReading]:
         """Codes of faces in photos uint8 [H,W,3] RGB, together; `found` comes from `find` or `smoothed`."""
 
     def find(self, pairs: Sequence[tuple[Image, Face]]) -> list[Any]:
-        """Where the parts of each face lie, as far as the model looks for itself: what films smooth over time."""
+        """Positions of the parts of each face, which films smooth over time; None where the model finds none itself."""
         return [None] * len(pairs)
 
     def smoothed(self, found: Sequence[Any], at: int) -> Any:
-        """One of the findings of consecutive frames, without its tremble."""
+        """The finding of frame `at` of consecutive ones, without its tremble."""
         return found[at]
 
-    def steadied(self, sights: Sequence[Sight], at: int) -> Sight:
-        """One of the sights of consecutive frames, its light and sharpness without their flicker."""
-        return sights[at]
+    def steadied(self, readings: Sequence[FaceReading], at: int) -> FaceReading:
+        """The reading of frame `at` of consecutive ones, its light and sharpness without their flicker."""
+        return readings[at]
 
     @abstractmethod
     def latent(self, z_id: Floats) -> Floats:
@@ -155,50 +174,43 @@ class FaceModel(ABC):
         """Rows of styles [B,S] from the sources' identity codes [B,D] and the codes [B,W] in their place."""
 
     @abstractmethod
-    def render(self, styles: Floats, sights: Sequence[Sight]) -> list[Any]:
-        """New faces of rows of styles [B,S], each for the place of a sight."""
+    def render(self, styles: Floats, readings: Sequence[FaceReading]) -> list[Any]:
+        """New faces of rows of styles [B,S], each for the place of a reading."""
 
     @abstractmethod
-    def paste(self, photo: Image, sight: Sight, made: Any, *, mask_scale: float = 1.0) -> Paste:
+    def paste(self, photo: Image, reading: FaceReading, made: Any, *, mask_scale: float = 1.0) -> Paste:
         """The patch that lays one face of `render` onto its photo [H,W,3], or onto a copy that others changed."""
 
     @abstractmethod
-    def reconstruct(self, sights: Sequence[Sight]) -> list[Any]:
+    def reconstruct(self, readings: Sequence[FaceReading]) -> list[Any]:
         """The sources themselves as the model has them, G(E(x)): nothing is hidden."""
 
-    def on_crop(self, crop: Image, sight: Sight, made: Any, *, mask_scale: float = 1.0) -> tuple[Image, Floats]:
+    def on_crop(self, crop: Image, reading: FaceReading, made: Any, *, mask_scale: float = 1.0) -> tuple[Image, Floats]:
         """An aligned crop [S,S,3] with a new face, and how much of each pixel [S,S] was replaced."""
-        paste = self.paste(crop, sight, made, mask_scale=mask_scale)
+        paste = self.paste(crop, reading, made, mask_scale=mask_scale)
         return paste.image, paste.mask
 
-    def codes(self, sights: Sequence[Sight]) -> dict[str, Floats]:
+    def codes(self, readings: Sequence[FaceReading]) -> dict[str, Floats]:
         """For attackers who have the model: z_id and z_non of sources, flat, [B,…]."""
-        return {"z_id": np.stack([one.z_id for one in sights]), "z_non": np.stack([self.moment(o) for o in sights])}
+        z_non = [self.moment(reading) for reading in readings]
+        return {"z_id": np.stack([reading.z_id for reading in readings]), "z_non": np.stack(z_non)}
 
     @abstractmethod
-    def moment(self, sight: Sight) -> Floats:
-        """z_non of a sight as a row of numbers; zeros where there is a problem."""
+    def moment(self, reading: FaceReading) -> Floats:
+        """z_non of a reading as a row of numbers; zeros where there is a problem."""
 
     @abstractmethod
     def layer_codes(self, z_id: Floats, layers: Sequence[int]) -> Floats:
-        """What style layers (numbered from 1) take of the sources' codes [B,D]: [B,…]."""
+        """Parts [B,…] of the sources' codes [B,D] that style layers (numbered from 1) take."""
 
     # -- what all have ------------------------------------------------------------------------------------------------
 
-    def check_bank(self, size: int) -> None:
-        """A UsageError where the bank's codes are not of the model's size."""
-        if self.bank.codes.shape[1] != size:
-            raise UsageError(
-                f"the bank's codes have {self.bank.codes.shape[1]} numbers and the model's {size}: it was built with "
-                "another model; build one with `ficgan bank`"
-            )
-
     def aim_at(self, photo: Image, face: Face) -> None:
         """Take a face as the exemplar."""
-        sight = self.see([(photo, face)])[0]
-        if sight.problem:
-            raise InputError(f"the exemplar's face cannot be used: {sight.problem}; give a clearer photo")
-        self.target = self.latent(sight.z_id[None])[0]
+        reading = self.see([(photo, face)])[0]
+        if reading.problem:
+            raise InputError(f"the exemplar's face cannot be used: {reading.problem}; give a clearer photo")
+        self.target = self.latent(reading.z_id[None])[0]
         self.swap = self.swap or self.alpha >= 1  # w_m + 1·(w_t − w_m) is w_t: nothing of the bank is left
 
     def check_layer(self, layer: int) -> int:
@@ -211,22 +223,11 @@ class FaceModel(ABC):
         return self.AUTO_PSI[min(faces, 2) - 1 if faces else 0]
 
     def identity(self) -> list[Any]:
-        """What results depend on, but for the seed: two jobs with the same may go on from one another."""
+        """All that results depend on but the seed: jobs with the same may go on from one another."""
         band = None if self.band is None else list(self.band)
         target = None if self.target is None else float(self.target.astype(np.float64).sum())
-        return [
-            self.bank.digest,
-            self.k,
-            band,
-            self.alpha,
-            self.attributes,
-            list(self.add),
-            self.swap,
-            target,
-            list(self.keep_kind),
-            self.precision,
-            self.digest(),
-        ]
+        controls = [self.k, band, self.alpha, self.attributes, list(self.add), self.swap, target, list(self.keep_kind)]
+        return [self.bank.digest, *controls, self.precision, self.digest()]
 
     def draw(
         self, key: str, attempt: Attempt, psi: float, z_id: Floats | None = None, kind: Floats | None = None
@@ -279,7 +280,7 @@ class FaceModel(ABC):
         return key if attempt.draw == 0 else f"{key}#{attempt.draw}"
 
     def styles(self, z_id: Floats, draws: Sequence[KSameCode], attempt: Attempt) -> Floats:
-        """Rows of styles float32 [B,S] for identity codes [B,D] and a draw for each; to be kept as long as a face keeps
+        """Rows of styles float32 [B,S] for identity codes [B,D] and a draw for each; a face that keeps its row keeps
         its identity.
         """
         return self.mixed(z_id, self.wanted(np.stack([draw.w for draw in draws])), attempt)
@@ -342,8 +343,7 @@ class CropModel(FaceModel):
     ) -> None:
         from ficgan.models import InferenceModel
 
-        super().__init__(bank, model.num_layers, **controls)
-        self.check_bank(model.config.w_dim)
+        super().__init__(bank, model.num_layers, model.config.w_dim, **controls)
         self.device = resolve_device(device)
         self.networks = InferenceModel(
             model, device=self.device, dtype=resolve_precision(precision, self.device), compile=compile
@@ -358,25 +358,16 @@ class CropModel(FaceModel):
     def digest(self) -> str:
         return self.networks.digest()
 
-    def see(self, pairs: Sequence[tuple[Image, Face]], found: Sequence[Any] | None = None) -> list[Sight]:
-        nothing = np.zeros(self.networks.config.id_dim, np.float32)
-        sights: list[Sight] = []
-        crops, matrices = [], []
-        for photo, face in pairs:
-            try:
-                matrix = self.alignment.matrix(face.landmarks, self.resolution)
-            except InputError:  # landmarks in one point or on a line
-                sights.append(Sight(nothing, problem="its landmarks are not those of a face"))
-                continue
-            crops.append(crop(photo, matrix, self.resolution))
-            matrices.append(matrix)
-            sights.append(Sight(nothing, len(crops) - 1))
-        if not crops:
-            return sights
-        z_id, z_non = self.encode(np.stack(crops))
-        return [
-            one if one.problem else Sight(z_id[one.place], (matrices[one.place], z_non[one.place])) for one in sights
-        ]
+    def see(self, pairs: Sequence[tuple[Image, Face]], found: Sequence[Any] | None = None) -> list[FaceReading]:
+        nothing = FaceReading(np.zeros(self.networks.config.id_dim, np.float32), problem=NO_FACE)
+        readings = [nothing] * len(pairs)
+        rows = [n for n, (_, face) in enumerate(pairs) if self.alignment.fits(face.landmarks)]
+        matrices = [self.alignment.matrix(pairs[n][1].landmarks, self.resolution) for n in rows]
+        if rows:
+            crops = [crop(pairs[n][0], matrix, self.resolution) for n, matrix in zip(rows, matrices, strict=True)]
+            for n, *place in zip(rows, *self.encode(np.stack(crops)), matrices, strict=True):
+                readings[n] = FaceReading(place[0], (place[2], place[1]))
+        return readings
 
     def encode(self, crops: Image) -> tuple[Floats, Floats]:
         """z_id [B,D] and z_non [B,C,4,4] of aligned crops [B,R,R,3]."""
@@ -403,10 +394,10 @@ class CropModel(FaceModel):
             rows = self.networks.styles(mix_layers(own, new, num_layers=self.num_layers, **where))
             return rows.float().cpu().numpy()
 
-    def render(self, styles: Floats, sights: Sequence[Sight]) -> list[Any]:
+    def render(self, styles: Floats, readings: Sequence[FaceReading]) -> list[Any]:
         import torch
 
-        z_non = np.stack([sight.place[1] for sight in sights])
+        z_non = np.stack([reading.place[1] for reading in readings])
         out: list[Any] = []
         for begin in range(0, len(styles), CHUNK):
             rows = slice(begin, begin + CHUNK)
@@ -414,20 +405,20 @@ class CropModel(FaceModel):
             out.extend(to_pixels(self.networks.synthesise(row, code)))
         return out
 
-    def reconstruct(self, sights: Sequence[Sight]) -> list[Any]:
+    def reconstruct(self, readings: Sequence[FaceReading]) -> list[Any]:
         import torch
 
         with torch.inference_mode():
-            w = self.networks.map(torch.from_numpy(np.stack([one.z_id for one in sights])).to(self.device))
-            return self.render(self.networks.styles(w).float().cpu().numpy(), sights)
+            w = self.networks.map(torch.from_numpy(np.stack([one.z_id for one in readings])).to(self.device))
+            return self.render(self.networks.styles(w).float().cpu().numpy(), readings)
 
-    def on_crop(self, crop: Image, sight: Sight, made: Any, *, mask_scale: float = 1.0) -> tuple[Image, Floats]:
+    def on_crop(self, crop: Image, reading: FaceReading, made: Any, *, mask_scale: float = 1.0) -> tuple[Image, Floats]:
         side = crop.shape[0]  # the network's crop is the whole picture: nothing is blended
         return resize(made, side), np.ones((side, side), np.float32)
 
-    def moment(self, sight: Sight) -> Floats:
+    def moment(self, reading: FaceReading) -> Floats:
         config = self.networks.config
-        return np.zeros(config.spatial_channels * 16, np.float32) if sight.problem else sight.place[1].ravel()
+        return np.zeros(config.spatial_channels * 16, np.float32) if reading.problem else reading.place[1].ravel()
 
     def layer_codes(self, z_id: Floats, layers: Sequence[int]) -> Floats:
         import torch
@@ -437,12 +428,5 @@ class CropModel(FaceModel):
             parts: list[Any] = [self.networks.model.generator.layers[n - 1].style(w) for n in layers]  # type: ignore[operator]
             return torch.cat(parts, 1).float().cpu().numpy()
 
-    def paste(self, photo: Image, sight: Sight, made: Any, *, mask_scale: float = 1.0) -> Paste:
-        return paste_back(photo, made, sight.place[0], mask_scale=mask_scale, face_square=self._square)
-
-
-def _direction(bank: IdentityBank, text: str) -> Floats:
-    from ficgan.identity import parse_direction
-
-    name, amount = parse_direction(text)
-    return (bank.direction(name) * amount).astype(np.float32)
+    def paste(self, photo: Image, reading: FaceReading, made: Any, *, mask_scale: float = 1.0) -> Paste:
+        return paste_back(photo, made, reading.place[0], mask_scale=mask_scale, face_square=self._square)

@@ -33,8 +33,7 @@ __all__ = [
 ]
 
 _LEFTOVER = re.compile(r"\.ficgan-[0-9a-f]{16}\.tmp")
-_swept: set[Path] = set()
-"""Folders whose leftovers this process has removed."""
+_swept: set[Path] = set()  # folders whose leftovers this process has removed
 
 
 def file_digest(path: str | os.PathLike[str]) -> str:
@@ -139,12 +138,13 @@ def _partial(path: Path, overwrite: bool, mode: int) -> Iterator[tuple[Path, int
             yield temporary, descriptor
             with _reported(path):
                 os.fsync(descriptor)
-            if fcntl is not None:  # under the lock: nobody takes it for a leftover
-                _rename(temporary, path, overwrite)
+                if fcntl is not None:  # under the lock: nobody takes it for a leftover
+                    _rename(temporary, path, overwrite)
         finally:
             os.close(descriptor)
         if fcntl is None:  # Windows renames no open file
-            _rename(temporary, path, overwrite)
+            with _reported(path):
+                _rename(temporary, path, overwrite)
     finally:
         with suppress(OSError):
             temporary.unlink()
@@ -152,9 +152,9 @@ def _partial(path: Path, overwrite: bool, mode: int) -> Iterator[tuple[Path, int
 
 def _locked(temporary: Path, mode: int) -> int:
     """A new file, locked for as long as it is open."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     while True:
-        descriptor = os.open(temporary, flags, mode)
+        binary = getattr(os, "O_BINARY", 0)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | binary, mode)
         lock(descriptor)
         if fcntl is None or os.fstat(descriptor).st_nlink:
             return descriptor
@@ -168,30 +168,26 @@ def lock(file: int | IO[Any], *, wait: bool = True) -> bool:
         False where another process has locked it, and this one shall not wait. Where nothing can be locked (Windows,
         some network drives), True.
     """
-    with suppress(OSError):
-        if fcntl is not None:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return False
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
     return True
 
 
 def remove_leftovers(folder: Path) -> None:
     """Remove temporary files of processes that were killed. Those that a process still writes are locked, and stay."""
-    if fcntl is None:
-        return
     with suppress(OSError):
-        for entry in os.scandir(folder):
+        for entry in os.scandir(folder) if fcntl is not None else ():
             if not _LEFTOVER.fullmatch(entry.name) or not entry.is_file(follow_symlinks=False):
                 continue
-            with suppress(OSError):
-                descriptor = os.open(entry.path, os.O_RDWR | os.O_NOFOLLOW)
-                try:
-                    if lock(descriptor, wait=False):
-                        os.unlink(entry.path)
-                finally:
-                    os.close(descriptor)
+            with suppress(OSError), open(entry.path, "rb") as file:
+                if lock(file, wait=False):
+                    os.unlink(entry.path)
 
 
 @contextmanager
@@ -224,17 +220,16 @@ def _reported(path: str | os.PathLike[str], remedy: str = "") -> Iterator[None]:
 
 
 def _rename(temporary: Path, path: Path, overwrite: bool) -> None:
-    with _reported(path):
-        if not overwrite:
-            try:
-                os.link(temporary, path)  # unlike a rename, fails when the name was taken meanwhile
-                return
-            except FileExistsError:
+    if not overwrite:
+        try:
+            os.link(temporary, path)  # unlike a rename, fails when the name was taken meanwhile
+            return
+        except FileExistsError:
+            raise _exists(path) from None
+        except OSError:  # no hard links here: check, then rename
+            if os.path.lexists(path):
                 raise _exists(path) from None
-            except (OSError, NotImplementedError, AttributeError):  # no hard links here: check, then rename
-                if os.path.lexists(path):
-                    raise _exists(path) from None
-        os.replace(temporary, path)
+    os.replace(temporary, path)
 
 
 def _exists(path: Path) -> TakenError:

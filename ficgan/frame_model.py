@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.errors import InputError
-from ficgan.face_model import FaceModel, Floats, Image, Sight
+from ficgan.face_model import NO_FACE, FaceModel, FaceReading, Floats, Image
 from ficgan.faces import Alignment, Face, FaceMesh, MediaPipeMesh, Mesh, Paste, find_meshes, five_points
 from ficgan.faces.alignment import SmoothConfig, smooth_middle
 from ficgan.faces.mesh import LEFT_EYE, RIGHT_EYE
@@ -39,8 +38,8 @@ from ficgan.frame import (
     with_teeth,
 )
 from ficgan.frame.appearance import COVERED, SLOPES
+from ficgan.frame.compose import Forehead, read_forehead, steadied
 from ficgan.frame.file import DetailWriter, FrameConfig, FrameNetwork
-from ficgan.frame.forehead import Forehead, read_forehead, steadied
 from ficgan.frame.geometry import LO
 from ficgan.identity import IdentityBank, KSameCode
 from ficgan.identity.kind import READING, UNKNOWN
@@ -49,22 +48,20 @@ from ficgan.policy import Attempt
 
 __all__ = ["FrameModel"]
 
-DOUBTFUL_PRESENCE = 15.0
-"""Presence of a large mesh under which a find may be no person: a dog's portrait reaches 13, people's 22 to 26. Some
-turned heads lie below it, too, so it only warns."""
-DOUBTFUL_SIDE = 96.0
-"""Width and height in pixels of a mesh from which on its presence says this: small faces of people have 4 to 16."""
+# Presence of a large mesh under which a find may be no person: a dog's portrait reaches 13, people's 22 to 26. Some
+# turned heads lie below it, too, so it only warns. Small faces of people have 4 to 16, so it holds from so many pixels.
+DOUBTFUL_PRESENCE, DOUBTFUL_SIDE = 15.0, 96.0
+# Change of the lids' opening by smoothing, in widths of the eye, that is a blink; at twice that it is all kept.
 BLINK = 0.03
-"""Change of the lids' opening by smoothing, in widths of the eye, that is a blink; at twice that it is all kept."""
+# Middle of the upper and of the lower lid and the corners of each eye.
 _LIDS = (159, 145, 33, 133), (386, 374, 263, 362)
-"""Middle of the upper and of the lower lid and the corners of each eye."""
+# How far the light of a frame of a film may be moved towards its neighbours', in standard deviations: flashes stay.
 LIGHT_BOUND = 0.5
-"""How far the light of a frame of a film may be moved towards its neighbours', in standard deviations: flashes stay."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Place:
-    """Where a face is made.
+    """Data of a source face that the new face is made with.
 
     Args:
         moment: of this one face.
@@ -87,7 +84,7 @@ class _Place:
 
 @dataclass(frozen=True, eq=False)
 class _Row:
-    """What a row of styles holds.
+    """A row of styles, taken apart.
 
     Args:
         code: float32 [D] of the linear model, mixed.
@@ -113,7 +110,7 @@ class _Row:
 
 
 @dataclass(frozen=True, eq=False)
-class _Made:
+class _NewFace:
     """A face in the frame.
 
     Args:
@@ -154,9 +151,8 @@ class FrameModel(FaceModel):
         device: str = "cpu",
         **controls: Any,
     ) -> None:
-        super().__init__(bank, model.num_layers, **controls)
         self.model, self.config, self.network, self.device = model, config, network, device
-        self.check_bank(self.code_size)
+        super().__init__(bank, model.num_layers, self.code_size, **controls)
         # With --device cuda the mesh takes the best provider that onnxruntime has, as the detector does.
         self.mesh: FaceMesh = mesh or MediaPipeMesh(device="cpu" if device == "cpu" else "auto")
         self.resolution, self.alignment = model.size, Alignment("canonical")
@@ -171,21 +167,13 @@ class FrameModel(FaceModel):
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    def see(self, pairs: Sequence[tuple[Image, Face]], found: Sequence[Mesh | None] | None = None) -> list[Sight]:
-        lost = Sight(np.zeros(self.code_size, np.float32), problem="its landmarks are not those of a face")
+    def see(self, pairs: Sequence[tuple[Image, Face]], found: Sequence[Mesh | None] | None = None) -> list[FaceReading]:
         meshes = self.find(pairs) if found is None else found
-        rows = zip(pairs, meshes, strict=True)
-        sights = [lost if mesh is None else self._sight(photo, mesh) for (photo, _), mesh in rows]
-        return [
-            sight
-            if mesh is None or sight.problem
-            else replace(sight, outline=_hull(mesh), landmarks=five_points(mesh.points))
-            for sight, mesh in zip(sights, meshes, strict=True)
-        ]
+        return [self._reading(photo, mesh) for (photo, _), mesh in zip(pairs, meshes, strict=True)]
 
     def find(self, pairs: Sequence[tuple[Image, Face]]) -> list[Mesh | None]:
         meshes: list[Mesh | None] = [None] * len(pairs)
-        readable = [n for n, (_, face) in enumerate(pairs) if self._spans(face)]
+        readable = [n for n, (_, face) in enumerate(pairs) if self.alignment.fits(face.landmarks)]
         for _, group in groupby(readable, lambda n: id(pairs[n][0])):  # neighbours of one photo together
             rows = list(group)
             photo = pairs[rows[0]][0]
@@ -197,46 +185,43 @@ class FrameModel(FaceModel):
         mesh = found[at]
         if mesh is None or not mesh.presence >= self.config.presence:
             return mesh
-        window = _unbroken([one if one and one.presence >= self.config.presence else None for one in found], at)
-        points = np.stack([one.points for one in window])
+        window = _unbroken([mesh if mesh and mesh.presence >= self.config.presence else None for mesh in found], at)
+        points = np.stack([mesh.points for mesh in window])
         eyes = five_points(mesh.points[:, :2])
         limit = SmoothConfig().bound * float(np.linalg.norm(eyes[1] - eyes[0]))
         smooth = smooth_middle(points, window.index(mesh), limit)
         return replace(mesh, points=_with_blinks(mesh.points, smooth).astype(np.float32))
 
-    def steadied(self, sights: Sequence[Sight], at: int) -> Sight:
-        sight = sights[at]
-        if sight.problem:
-            return sight
-        window = _unbroken([None if one.problem else one for one in sights], at)
-        row, places = window.index(sight), [one.place for one in window]
+    def steadied(self, readings: Sequence[FaceReading], at: int) -> FaceReading:
+        reading = readings[at]
+        if reading.problem:
+            return reading
+        window = _unbroken([None if reading.problem else reading for reading in readings], at)
+        row, places = window.index(reading), [near.place for near in window]
         light = smooth_middle([place.moment.light[0] for place in places], row, LIGHT_BOUND).astype(np.float32)
-        looks = np.array([[getattr(place.look, one.name) for one in fields(Look)] for place in places])
-        place: _Place = sight.place
-        moment, mouth = replace(place.moment, light=light[None]), np.mean([one.mouth for one in places], 0)
+        looks = np.array([[getattr(place.look, field.name) for field in fields(Look)] for place in places])
+        place: _Place = reading.place
+        moment, mouth = replace(place.moment, light=light[None]), np.mean([near.mouth for near in places], 0)
         look = Look(*looks.mean(0).tolist())
-        forehead = steadied([one.forehead for one in places], row)
+        forehead = steadied([near.forehead for near in places], row)
         place = replace(place, moment=moment, look=look, mouth=mouth.astype(np.float32), forehead=forehead)
-        return replace(sight, place=place)
+        return replace(reading, place=place)
 
-    def _spans(self, face: Face) -> bool:
-        try:
-            self.alignment.matrix(face.landmarks, self.resolution)
-        except InputError:  # landmarks in one point or on a line
-            return False
-        return True
+    def _reading(self, photo: Image, mesh: Mesh | None) -> FaceReading:
+        import cv2
 
-    def _sight(self, photo: Image, mesh: Mesh) -> Sight:
         model, config = self.model, self.config
         nothing = np.zeros(self.code_size, np.float32)
+        if mesh is None:
+            return FaceReading(nothing, problem=NO_FACE)
         if not mesh.presence >= config.presence:
-            return Sight(nothing, problem="its shape cannot be read reliably")
+            return FaceReading(nothing, problem="its shape cannot be read reliably")
         read = model.shape.read(mesh.points[None])
         if abs(float(read.pose.yaw[0])) > config.most_yaw:
-            return Sight(nothing, problem="the head is turned too far")
+            return FaceReading(nothing, problem="the head is turned too far")
         grid = model.warp.to_upright(read.points)[0]
         if model.warp.folded(grid, model.mask) > config.most_folded:
-            return Sight(nothing, problem="too much of the face is turned away")
+            return FaceReading(nothing, problem="too much of the face is turned away")
         texture = read_texture(photo, read.upright[0], read.points[0], model.warp, grid=grid)
         bare, covered = model.uncovered(texture, read)
         code, moment = model.encode(bare[None], read)
@@ -255,7 +240,8 @@ class FrameModel(FaceModel):
         mouth = read_teeth(bare, model.mask, model.shape.front, model.warp)
         forehead = read_forehead(photo, read.upright[0], read.points[0])
         place = _Place(moment, bare, look, read_gaze(mesh.points), mouth, forehead, self._hair(texture, moment))
-        return Sight(z_id, place, note=note, doubt=doubt)
+        hull: Any = cv2.convexHull(np.ascontiguousarray(mesh.points[:, :2], np.float32))
+        return FaceReading(z_id, place, "", note, doubt, hull[:, 0], five_points(mesh.points))
 
     def _hair(self, texture: Image, moment: Moment) -> Floats:
         model = self.model
@@ -298,7 +284,7 @@ class FrameModel(FaceModel):
         code = drawn[0]
         if z_id is not None:  # what they have in common, the kind, is no likeness
             usual = 0.0 if group is None or self.bank.kinds is None else self.bank.usual(group)
-            code = min(drawn, key=lambda one: self._likeness(one.w - usual, self._telling(z_id) - usual))
+            code = min(drawn, key=lambda made: self._likeness(made.w - usual, self._telling(z_id) - usual))
         w, kept = code.w.copy(), slice(self.model.code_size, self.model.code_size + len(self.model.names))
         if group is not None and self.bank.kinds is not None:  # the same for everybody of the group
             asked = self.shift[kept]  # `wanted` adds it
@@ -306,27 +292,27 @@ class FrameModel(FaceModel):
         # Keyed as the draw is: who does not know the seed cannot take the noise off.
         rng = keyed_generator(self.seed, self.bank.digest, self.key(key, attempt), self.k, "numbers")
         noise = rng.standard_normal(len(NUMBERS)) * self.config.jitter
-        told = None if code.kind is None else {**code.kind, "choices_bits": round(math.log2(count), 1)}
+        record = None if code.kind is None else {**code.kind, "choices_bits": round(math.log2(count), 1)}
         shown = UNKNOWN if group is None else group.reading
-        return replace(code, w=np.concatenate([w, noise, shown, rng.random(1)]).astype(np.float32), kind=told)
+        return replace(code, w=np.concatenate([w, noise, shown, rng.random(1)]).astype(np.float32), kind=record)
 
     def account(self, *, layer: int, psi: Sequence[float]) -> dict[str, Any]:
-        told = super().account(layer=layer, psi=psi)
+        record = super().account(layer=layer, psi=psi)
         first, later = self.config.choices, self.config.retry_choices
-        told["choices"] = first
-        stay = f", and of its kind, as a group, {' and '.join(told['keep_kind'])}" if told["keep_kind"] else ""
-        told["not_covered"] = told["not_covered"].replace("the spatial code z_non", "z_non") + (
+        record["choices"] = first
+        stay = f", and of its kind, as a group, {' and '.join(record['keep_kind'])}" if record["keep_kind"] else ""
+        record["not_covered"] = record["not_covered"].replace("the spatial code z_non", "z_non") + (
             " z_non holds expression (six numbers), head pose, gaze, light, colours, sharpness, how bright and which "
             f"colour the inside of the mouth is, and part of the outline of the head{stay}. The forehead keeps its "
             f"smooth colours, and hair before it stays. Of {first} k-same draws ({later} where a face was drawn again) "
             "the one least like the source was taken, which tells whoever knows the seed a little about it."
         )
-        return told
+        return record
 
     def _telling(self, z_id: Floats) -> Floats:
         """A source's code [D] as the bank has those of its people."""
         size = self.model.code_size
-        return np.concatenate([self.model.told(z_id[None, :size])[0], z_id[size:]])
+        return np.concatenate([self.model.banked(z_id[None, :size])[0], z_id[size:]])
 
     def _likeness(self, w: Floats, z_id: Floats) -> float:
         """Cosine of two codes, light left out."""
@@ -350,11 +336,7 @@ class FrameModel(FaceModel):
         lent = [[self._lender(float(u), looks)] for u, looks in zip(extra[:, -1], given, strict=True)]
         bands = np.tile([first, last, float(attempt.bare)], (len(codes), 1))
         own_w, new_w = z_id[:, kept.stop :], w_new[:, kept.stop : code_size]
-        return self._rows(codes, given, own_w, new_w, extra[:, :-1], lent, bands)
-
-    @staticmethod
-    def _rows(*parts: Any) -> Floats:
-        return np.concatenate(parts, 1).astype(np.float32)
+        return np.concatenate([codes, given, own_w, new_w, extra[:, :-1], lent, bands], 1).astype(np.float32)
 
     def _parts(self, row: Floats) -> _Row:
         extra = (len(NUMBERS), READING, 1, 1, 1, 1)
@@ -363,7 +345,7 @@ class FrameModel(FaceModel):
         return _Row(code, given, own, new, noise, kind, int(lender[0]), int(first[0]), int(last[0]), bool(bare[0]))
 
     def _lender(self, u: float, kept: Floats) -> int:
-        """Which synthetic face lends its detail: one of the few whose gender and age fit. A network takes a seed."""
+        """Index of the donor of skin detail, matched by gender and age; with a detail network, its noise seed."""
         if self.detail is not None:
             return int(u * 2**20)
         looks = self.model.lenders
@@ -377,15 +359,15 @@ class FrameModel(FaceModel):
 
     # -- pictures -----------------------------------------------------------------------------------------------------
 
-    def render(self, styles: Floats, sights: Sequence[Sight]) -> list[Any]:
-        return [self._made(self._parts(row), sight.place) for row, sight in zip(styles, sights, strict=True)]
+    def render(self, styles: Floats, readings: Sequence[FaceReading]) -> list[Any]:
+        return [self._made(self._parts(row), reading.place) for row, reading in zip(styles, readings, strict=True)]
 
-    def undetailed(self, styles: Floats, sights: Sequence[Sight]) -> list[Any]:
+    def undetailed(self, styles: Floats, readings: Sequence[FaceReading]) -> list[Any]:
         """The faces of `render` at the frame's size, as a detail network is given them."""
-        rows = zip(map(self._parts, styles), [sight.place for sight in sights], strict=True)
+        rows = zip(map(self._parts, styles), [reading.place for reading in readings], strict=True)
         return [self._drawn(row, place, self._plain(row, place)) for row, place in rows]
 
-    def _made(self, row: _Row, place: _Place) -> _Made:
+    def _made(self, row: _Row, place: _Place) -> _NewFace:
         """A face of the linear model and the network, with the sharpness and the colours of its surroundings."""
         made, config, model = self._plain(row, place), self.config, self.model
         if not self._lends(place):
@@ -401,7 +383,7 @@ class FrameModel(FaceModel):
     def _lends(self, place: _Place) -> bool:
         return bool(place.look.fine) and self._adds_detail
 
-    def _plain(self, row: _Row, place: _Place) -> _Made:
+    def _plain(self, row: _Row, place: _Place) -> _NewFace:
         """A face at the frame's size, before eyes and teeth are drawn and detail is added."""
         model, config, shape = self.model, self.config, len(self.model.shape.basis)
         taken, moment = self._taken(row), self._moment(row, place)
@@ -414,8 +396,8 @@ class FrameModel(FaceModel):
             layers = np.arange(1, self.num_layers + 1)
             new = ((layers >= row.first) & (layers <= row.last))[:, None]
             w = np.where(new, row.new, row.own)[None].astype(np.float32)
-            told = model.moment_vector(moment, np.array([place.look.detail]))
-            added, moved = self.network.write(w, told, texture[None])
+            vector = model.moment_vector(moment, np.array([place.look.detail]))
+            added, moved = self.network.write(w, vector, texture[None])
             added = added[0] + moment.grey[0] * (added[0].mean(2, keepdims=True) - added[0])
             contrast = np.exp((moment.light * model.light_sd + model.light_mean)[0, 3])
             # Beside the face nothing holds the network, and what it draws there must not be blurred into the face.
@@ -430,13 +412,13 @@ class FrameModel(FaceModel):
         texture = no_sharper(texture, model.mask, 1.15 * place.look.detail)
         hair = 0.0 if row.bare else place.hair
         texture = matched_border(texture, place.texture, self._mask(1.0) * (1 - hair))
-        return _Made(texture, points, model.warp.to_upright(points[None])[0], hair, taken is not None)
+        return _NewFace(texture, points, model.warp.to_upright(points[None])[0], hair, taken is not None)
 
     def _taken(self, row: _Row) -> NDArray[np.bool_] | None:
         return self.model.taken(row.first, row.last) if row.last >= row.first else None
 
     def _moment(self, row: _Row, place: _Place) -> Moment:
-        """What is published of the source's moment."""
+        """The source's moment as it is published: damped and with noise."""
         if row.last < row.first:
             return place.moment
         config, light = self.config, place.moment.light.copy()
@@ -444,7 +426,7 @@ class FrameModel(FaceModel):
         numbers = config.shown_numbers(place.moment.numbers, row.noise)
         return replace(place.moment, numbers=numbers, light=light, kept=row.given[None])
 
-    def _drawn(self, row: _Row, place: _Place, made: _Made) -> _Made:
+    def _drawn(self, row: _Row, place: _Place, made: _NewFace) -> _NewFace:
         """A face with eyes and teeth, which are drawn as far as they are new."""
         model, taken, moment = self.model, self._taken(row), place.moment
         if taken is None:
@@ -467,8 +449,8 @@ class FrameModel(FaceModel):
         drawn += moment.grey[0] * (drawn.mean(2, keepdims=True) - drawn)
         return replace(made, texture=made.texture + taken[first:].mean(dtype=np.float32) * drawn)
 
-    def paste(self, photo: Image, sight: Sight, made: Any, *, mask_scale: float = 1.0) -> Paste:
-        place: _Place = sight.place
+    def paste(self, photo: Image, reading: FaceReading, made: Any, *, mask_scale: float = 1.0) -> Paste:
+        place: _Place = reading.place
         seed = int.from_bytes(hashlib.blake2b(np.ascontiguousarray(made.points).tobytes(), digest_size=8).digest())
         return paste_texture(
             photo,
@@ -483,25 +465,25 @@ class FrameModel(FaceModel):
             forehead=place.forehead if made.new else None,
         )
 
-    def reconstruct(self, sights: Sequence[Sight]) -> list[Any]:
+    def reconstruct(self, readings: Sequence[FaceReading]) -> list[Any]:
         """The sources themselves as the model has them, for figures of the model: nothing is hidden."""
-        return self.render(self.own_styles(sights), sights)
+        return self.render(self.own_styles(readings), readings)
 
-    def own_styles(self, sights: Sequence[Sight]) -> Floats:
+    def own_styles(self, readings: Sequence[FaceReading]) -> Floats:
         """Rows of styles that leave the sources as they are."""
-        z_id = np.stack([sight.z_id for sight in sights])
+        z_id = np.stack([reading.z_id for reading in readings])
         size, names = self.model.code_size, len(self.model.names)
-        rest = np.zeros((len(sights), len(NUMBERS) + READING + 4), np.float32)
+        rest = np.zeros((len(readings), len(NUMBERS) + READING + 4), np.float32)
         rest[:, len(NUMBERS) : -4] = UNKNOWN
         rest[:, -3] = 1  # bands 1 … 0 are none
         w = z_id[:, size + names :]
-        return self._rows(z_id[:, : size + names], w, w, rest)
+        return np.concatenate([z_id[:, : size + names], w, w, rest], 1)
 
-    def moment(self, sight: Sight) -> Floats:
+    def moment(self, reading: FaceReading) -> Floats:
         length = len(NUMBERS) + 2 + len(self.model.light_mean)
-        if sight.problem:
+        if reading.problem:
             return np.zeros(length, np.float32)
-        moment: Moment = sight.place.moment
+        moment: Moment = reading.place.moment
         turn = self.model.shape.turn(moment.read.pose)
         parts = [moment.numbers[0], turn[0], moment.light[0]]
         return np.concatenate(parts).astype(np.float32)
@@ -532,13 +514,6 @@ def _with_blinks(points: NDArray[Any], smooth: NDArray[np.float64]) -> NDArray[n
         apart = (points[place] - points[place].mean(0)) - (smooth[place] - smooth[place].mean(0))
         blinking[place] += share * apart
     return blinking
-
-
-def _hull(mesh: Mesh) -> Floats:
-    import cv2
-
-    hull: Any = cv2.convexHull(np.ascontiguousarray(mesh.points[:, :2], np.float32))
-    return hull[:, 0]
 
 
 def _unbroken(rows: Sequence[Any], at: int) -> list[Any]:

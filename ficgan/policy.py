@@ -11,34 +11,37 @@ from numpy.typing import ArrayLike, NDArray
 __all__ = ["Attempt", "FaceResult", "Policy", "Result", "covered"]
 
 
+# Half-axes of the ellipse that must be hidden, as a share of the detector's box: eyes, nose and mouth.
 CORE = 0.3
-"""Half-axes of the ellipse that must be hidden, as a share of the detector's box: eyes, nose and mouth."""
+# How far from a landmark the cover may end where a mesh was found, as a share of the box's width. The far eye of a
+# turned head lies on its outline, and detectors misplace it by more than that.
 NEAR = 0.06
-"""How far from a landmark the cover may end where a mesh was found, as a share of the box's width. The far eye of a
-turned head lies on its outline, and detectors misplace it by more than that."""
+# The same as a share of a mesh's outline, which is the face itself and needs no allowance for a loose box.
 INNER = 0.7
-"""The same as a share of a mesh's outline, which is the face itself and needs no allowance for a loose box."""
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One setting to try for a face."""
+    """One setting to try for a face.
+
+    Args:
+        layer: i; style layers 1..i keep the source's code (unless `band` is given).
+        band: first and last style layer that take the new code.
+        draw: number of the k-same draw; another one gives another face.
+        psi: least diversity ψ: with the plain mean (ψ = 0) all draws are one face, and another draw changes nothing.
+        bare: whether a fringe or a hat before the forehead is drawn over, too: a recogniser may know a face by them.
+    """
 
     layer: int
-    """i: style layers 1..i keep the source's code (unless `band` is given)."""
     band: tuple[int, int] | None = None
-    """First and last style layer that take the new code."""
     draw: int = 0
-    """Number of the k-same draw; another one gives another face."""
     psi: float = 0.0
-    """Least diversity ψ: with the plain mean (ψ = 0) all draws are one face, and another draw changes nothing."""
     bare: bool = False
-    """Whether a fringe or a hat before the forehead is drawn over, too: a recogniser may know a face by them."""
 
 
 @dataclass(frozen=True)
 class Policy:
-    """How often a face that is still recognised is tried again before it is masked.
+    """Number and strength of attempts for a face before it is masked.
 
     Args:
         verify: whether an independent recogniser reads each face again.
@@ -119,38 +122,47 @@ def _weights_inside(mask: NDArray[np.float32], outline: NDArray[np.float64]) -> 
 
 @dataclass
 class FaceResult:
-    """What was done to one face."""
+    """The record of one face.
+
+    Args:
+        box, landmarks, score: of the detector.
+        action: generated, retried (a stronger setting), masked (nothing else passed), kept (left as found), plain,
+            black, solid, blurred, mosaic, or an anonymiser's name.
+        attempts: how many were tried.
+        layer: i of the last attempt.
+        k: people behind the new identity code; None where there is none (masked, swapped, other modes).
+        psi: diversity ψ of the draw.
+        members_digest: of the draw, see `KSameCode`.
+        kind: of the group that keeps the source's kind, see `KindGroup.record`; None where nothing was kept.
+        distance: between source and output, by the gate; None where it was not asked. With several recognisers the
+            least of all, in units of each one's threshold.
+        matched: whether the gate takes the output for the source.
+        matched_by: recognisers that took the output, or an attempt before it, for the source.
+        covered: whether the mask hides the face.
+        square: x0, y0, side of the hard-edged square that an anonymiser was given; None for others.
+        name: of the face for a method with a key, whose holder can invert it; None for others.
+        note: why a cover took a face's place, why it was kept, or a remark on the new face.
+        doubt: why the find may be no face, or only a part of one; "" where it is clear.
+    """
 
     box: NDArray[np.float32]
     landmarks: NDArray[np.float32]
     score: float
     action: str = "generated"
-    """One of: generated, retried (a stronger setting), masked (nothing else passed), kept (left as found), plain,
-    black, solid, blurred, mosaic, or an anonymiser's name."""
     attempts: int = 1
     layer: int | None = None
     k: int | None = None
-    """People behind the new identity code; None where there is none (masked, swapped, other modes)."""
     psi: float | None = None
     members_digest: str | None = None
     kind: dict[str, Any] | None = None
-    """What is told of the group that keeps the source's kind, see `KindGroup.told`; None where nothing was kept."""
     distance: float | None = None
-    """Between source and output, by the gate; None where it was not asked. With several recognisers the least of all,
-    in units of each one's threshold."""
     matched: bool = False
-    """Whether the gate takes the output for the source."""
     matched_by: list[str] = field(default_factory=list)
-    """Recognisers that took the output, or an attempt before it, for the source."""
     covered: bool = True
     square: tuple[int, int, int] | None = None
-    """x0, y0, side of the hard-edged square that an anonymiser was given; None for others."""
     name: str | None = None
-    """Of the face for a method with a key, who has which inverts it; None for others."""
     note: str = ""
-    """Why a cover took a face's place, why it was kept, or what a person who looks at the new face should know."""
     doubt: str = ""
-    """Why the find may be no face, or only a part of one; "" where it is clear."""
 
     def mask(self, why: str = "") -> None:
         """Record that a cover took the place of the generated face."""
@@ -164,7 +176,7 @@ class FaceResult:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, without embeddings."""
-        told: dict[str, Any] = {
+        record: dict[str, Any] = {
             "box": [round(float(value), 1) for value in self.box],
             "landmarks": [[round(float(value), 1) for value in point] for point in self.landmarks],
             "score": round(float(self.score), 4),
@@ -178,22 +190,27 @@ class FaceResult:
             "matched": self.matched,
             "covered": self.covered,
         }
-        told |= {name: value for name in ("matched_by", "note", "doubt") if (value := getattr(self, name))}
-        told |= {"kind": self.kind} if self.kind is not None else {}
-        told |= {"square": list(self.square)} if self.square is not None else {}
-        return told if self.name is None else {**told, "name": self.name}
+        record |= {name: value for name in ("matched_by", "note", "doubt") if (value := getattr(self, name))}
+        record |= {"kind": self.kind} if self.kind is not None else {}
+        record |= {"square": list(self.square)} if self.square is not None else {}
+        return record if self.name is None else {**record, "name": self.name}
 
 
 @dataclass
 class Result:
-    """A de-identified image and its account."""
+    """A de-identified image and its account.
+
+    Args:
+        image: a new array with the channels, the depth and the colour space of the input.
+        faces: their records.
+        audit: JSON-ready account.
+        mask: float32 [H,W], how much of each pixel was replaced; where it is 0 the image is bit-identical to the input.
+    """
 
     image: NDArray[Any]
-    """A new array with the channels, the depth and the colour space of the input."""
     faces: list[FaceResult]
     audit: dict[str, Any]
     mask: NDArray[np.float32]
-    """[H,W]: how much of each pixel was replaced; where it is 0 the image is bit-identical to the input."""
 
     @property
     def uncovered(self) -> int:

@@ -13,10 +13,10 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.records.sidecars import NewPhoto, as_json, new_photo
+from ficgan.records.sidecars import as_json
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ficgan.policy import Result
 
-__all__ = ["Limits", "RateLimit", "make_app"]
+__all__ = ["RateLimit", "ServiceLimits", "make_app", "photo_work"]
 
 log = logging.getLogger("ficgan.service")
 TYPES = {
@@ -36,12 +36,12 @@ TYPES = {
     ".avif": "image/avif",
     ".heic": "image/heic",
 }
+# Whose requests are counted at a time.
 MOST_CLIENTS = 10_000
-"""Whose requests are counted at a time."""
 
 
 @dataclass(frozen=True)
-class Limits:
+class ServiceLimits:
     """What the service takes at most.
 
     Args:
@@ -94,23 +94,39 @@ class Refusal(Exception):
         self.status, self.headers = status, {name.replace("_", "-"): value for name, value in headers.items()}
 
 
-def make_app(
-    engine: Callable[..., Result],
-    limits: Limits,
-    *,
-    token: str | None = None,
-    version: str = "",
-    tag: bool = True,
-    require_face: bool = False,
-    allow_recognised: bool = False,
-) -> Starlette:
-    """The application: POST /photo and GET /health. Several threads call the engine at once.
+def photo_work(
+    make_engine: Callable[[], Callable[..., Result]], *, allow_recognised: bool = False, **options: Any
+) -> Callable[[bytes], dict[str, Any]]:
+    """The setup of a worker, which turns a photo's file into a new one, its suffix, and the record of its faces.
 
     Args:
-        token: what `Authorization: Bearer …` must hold; None: nothing is asked.
-        tag: mark generated photos as synthetic media.
-        require_face: refuse photos without a face.
+        make_engine: makes a `Deidentifier`, or a function with its signature.
         allow_recognised: give out photos in which the gate still recognises a face; otherwise they are refused.
+        options: of `new_photo`.
+    """
+    from ficgan.deidentify.publish import new_photo
+
+    engine = make_engine()
+
+    def changed(data: bytes) -> dict[str, Any]:
+        made = new_photo(engine, data, **options)
+        if made.reidentified and not allow_recognised:
+            faces = "1 face" if made.reidentified == 1 else f"{made.reidentified} faces"
+            raise InputError(f"{faces} would still be recognised, so nothing is given out")
+        record = {**made.audit, "size": made.size, "reidentified": made.reidentified, "notes": made.all_notes}
+        return {"data": made.data, "suffix": made.suffix, "actions": made.actions, "record": record}
+
+    return changed
+
+
+def make_app(
+    change: Callable[[bytes], Mapping[str, Any]], limits: ServiceLimits, *, token: str | None = None, version: str = ""
+) -> Starlette:
+    """The application: POST /photo and GET /health.
+
+    Args:
+        change: does what the function of `photo_work` does, in a worker process; called by `limits.jobs` threads.
+        token: what `Authorization: Bearer …` must hold; None: nothing is asked.
     """
     from starlette.applications import Starlette
     from starlette.responses import JSONResponse, Response
@@ -120,13 +136,6 @@ def make_app(
     rates = RateLimit(limits.rate)
     inside = 0
     """Requests that are read, wait or are worked on."""
-
-    def changed(data: bytes) -> NewPhoto:
-        """Runs in a thread."""
-        made = new_photo(engine, data, max_pixels=limits.pixels, tag=tag, require_face=require_face)
-        if made.reidentified and not allow_recognised:
-            raise Refusal(422, f"{_faces(made.reidentified)} would still be recognised, so nothing is given out")
-        return made
 
     async def photo(request: Request) -> Response:
         nonlocal inside
@@ -139,20 +148,19 @@ def make_app(
         inside += 1
         try:
             data = await _body(request, limits)
-            made = await asyncio.get_running_loop().run_in_executor(pool, changed, data)
+            made = await asyncio.get_running_loop().run_in_executor(pool, change, data)
         finally:
             inside -= 1
-        kind = TYPES[made.suffix]
+        kind, record = TYPES[made["suffix"]], made["record"]
         if "application/json" in request.headers.get("accept", ""):
-            record = {**made.audit, "size": made.size, "reidentified": made.reidentified, "notes": made.all_notes}
-            text = as_json({"type": kind, "image": base64.b64encode(made.data).decode(), "record": record})
+            text = as_json({"type": kind, "image": base64.b64encode(made["data"]).decode(), "record": record})
             return Response(text, media_type="application/json", headers=_HEADERS)
         counts = {
-            "Ficgan-Faces": str(len(made.actions)),
-            "Ficgan-Reidentified": str(made.reidentified),
-            "Ficgan-Masked": str(made.actions.count("masked")),
+            "Ficgan-Faces": str(len(made["actions"])),
+            "Ficgan-Reidentified": str(record["reidentified"]),
+            "Ficgan-Masked": str(made["actions"].count("masked")),
         }
-        return Response(made.data, media_type=kind, headers={**_HEADERS, **counts})
+        return Response(made["data"], media_type=kind, headers={**_HEADERS, **counts})
 
     async def health(request: Request) -> Response:
         busy = {
@@ -163,23 +171,23 @@ def make_app(
         }
         return JSONResponse(busy, headers=_HEADERS)
 
-    def told(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
+    def refusal_of(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
         return JSONResponse({"error": message}, status, headers={**_HEADERS, **(headers or {})})
 
     async def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, Refusal)
-        return told(error.status, str(error), error.headers)
+        return refusal_of(error.status, str(error), error.headers)
 
     async def bad_photo(request: Request, error: Exception) -> Response:
         if isinstance(error, InputError):
             message = str(error).removeprefix("photo: ")
-            return told(413 if "megapixels" in message else 422, message)
+            return refusal_of(413 if "megapixels" in message else 422, message)
         log.error("a photo failed: %s", error)
-        return told(500, "the photo could not be worked on")
+        return refusal_of(500, "the photo could not be worked on")
 
     async def failed(request: Request, error: Exception) -> Response:
         log.error("a request failed", exc_info=error)
-        return told(500, "the photo could not be worked on")
+        return refusal_of(500, "the photo could not be worked on")
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -211,7 +219,7 @@ def _check_sender(request: Request, token: str | None) -> None:
         )
 
 
-async def _body(request: Request, limits: Limits) -> bytes:
+async def _body(request: Request, limits: ServiceLimits) -> bytes:
     """The photo's file; it is never written anywhere."""
     from starlette.requests import ClientDisconnect
 
@@ -233,7 +241,3 @@ async def _body(request: Request, limits: Limits) -> bytes:
     if not data:
         raise Refusal(400, "the body is empty; send the photo itself")
     return bytes(data)
-
-
-def _faces(number: int) -> str:
-    return f"{number} face{'' if number == 1 else 's'}"

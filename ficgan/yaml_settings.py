@@ -146,39 +146,26 @@ def _given(kind: str, value: Any) -> str:
 
 
 def _meant(model: type[BaseModel], place: Sequence[int | str], see: str) -> str:
-    """What to write in place of an unknown key."""
-    *section, wrong = map(str, place)
-    here = {key: ".".join((*section, key)) for one in _models_at(model, section) for key in _fields(one)}
-    anywhere = {key.rpartition(".")[2]: key for key in reversed(list(_all_keys(model)))}
-    # A slip is likelier than a key in a wrong section, which must be spelt almost rightly to be meant.
-    for known, cutoff in ((here, 0.5), (anywhere, 0.8)):
-        near = difflib.get_close_matches(wrong, known, n=1, cutoff=cutoff)
-        if near:
-            return f"did you mean {known[near[0]]!r}?"
-    return f"see {see}" if see else f"there are {', '.join(here)}"
-
-
-def _models_at(model: type[BaseModel], place: Sequence[str]) -> list[type[BaseModel]]:
-    here = [model]
-    for part in place:
-        # A number in a list, or a key of a dictionary, leads to no other model.
-        here = [found for one in here for found, _ in _within(_fields(one).get(part))] or here
-    return here
+    """What to write in place of an unknown key: the nearest one, in its section before others."""
+    *section, wrong = ("N" if str(part).isdigit() else str(part) for part in place)
+    keys = list(_all_keys(model))
+    here = [key for key in keys if key.split(".")[:-1] == section]
+    known = {key.rpartition(".")[2]: key for key in (*reversed(keys), *here)}
+    if near := difflib.get_close_matches(wrong, known, n=1):
+        return f"did you mean {known[near[0]]!r}?"
+    return f"see {see}" if see else f"there are {', '.join(here or keys)}"
 
 
 def _all_keys(
     model: type[BaseModel], prefix: str = "", above: frozenset[type[BaseModel]] = frozenset()
 ) -> Iterator[str]:
     """The dotted keys of all sections, N for any number in a list or key of a dictionary."""
-    for name, annotation in _fields(model).items():
+    for attribute, field in model.model_fields.items():
+        name = field.alias or attribute
         yield prefix + name
-        for inner, many in _within(annotation):
+        for inner, many in _within(field.annotation):
             if inner not in above | {model}:
                 yield from _all_keys(inner, f"{prefix}{name}." + "N." * many, above | {model})
-
-
-def _fields(model: type[BaseModel]) -> dict[str, Any]:
-    return {field.alias or name: field.annotation for name, field in model.model_fields.items()}
 
 
 def _within(annotation: Any, many: bool = False) -> Iterator[tuple[type[BaseModel], bool]]:

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ficgan.errors import UsageError
 
 from .library import use_native
-from .registry import NAMES, SMOOTH, operators
-from .registry import adain as adain_formula
-from .resample import is_channels_last, like
+from .operators import FUNCTIONS, adain_reference, bias_act_reference, demodulate_reference, operators
 
 
 class _Defaults(NamedTuple):
@@ -34,12 +29,8 @@ ACTIVATIONS = {
     "softplus": _Defaults(1.0),
 }
 
-_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "sigmoid": torch.sigmoid,
-    "tanh": torch.tanh,
-    "swish": F.silu,
-    "softplus": F.softplus,
-}
+
+_SLOPES = {"linear": 1.0, "relu": 0.0}  # below 0; lrelu's is `alpha`
 
 
 def bias_act(
@@ -55,7 +46,7 @@ def bias_act(
 ) -> Tensor:
     """Compute clamp(act(x + b)·gain), elementwise.
 
-    Differentiable to any order; the compiled op to the second, and to any order where `act` is piecewise linear.
+    Differentiable to any order. The compiled op is for linear, relu and lrelu; the others are torch's everywhere.
 
     Args:
         x: any shape, floating point.
@@ -82,41 +73,11 @@ def bias_act(
     alpha = ACTIVATIONS[act].alpha if alpha is None else float(alpha)
     if gain <= 0 or (clamp is not None and clamp < 0) or (act == "lrelu" and alpha <= 0):
         raise UsageError(f"bias_act: gain {gain} and alpha {alpha} must be above 0 and clamp {clamp} not below it")
-    if native:
+    limit = -1.0 if clamp is None else float(clamp)
+    if native and act not in FUNCTIONS:
         bias = None if b is None else b.to(x.dtype)
-        limit = -1.0 if clamp is None else float(clamp)
-        return operators.bias_act(x, bias, dim % max(x.ndim, 1), NAMES.index(act), alpha, gain, limit)
-    if act in SMOOTH:
-        y = _smooth(x, b, dim, act)
-        y = y if gain == 1 else y * gain
-    else:
-        y = _piecewise_linear(x, b, dim, act, alpha, gain)
-    return y if clamp is None else y.clamp(-clamp, clamp)
-
-
-def _along(b: Tensor, x: Tensor, dim: int) -> Tensor:
-    shape = [1] * x.ndim
-    shape[dim] = -1
-    return b.to(x.dtype).reshape(shape)
-
-
-def _piecewise_linear(x: Tensor, b: Tensor | None, dim: int, act: str, alpha: float, gain: float) -> Tensor:
-    # These activations are positively homogeneous, act(g·x) = g·act(x): with the gain folded into the sum the result of
-    # the activation is the output itself, computed in place and the only tensor that autograd keeps.
-    if b is not None:
-        b = _along(b, x, dim)
-        y = torch.add(b * gain, x, alpha=gain) if gain != 1 else x + b
-    else:
-        y = x * gain if gain != 1 else x
-    if act == "linear":
-        return y
-    in_place = y is not x
-    return F.leaky_relu(y, alpha, inplace=in_place) if act == "lrelu" else F.relu(y, inplace=in_place)
-
-
-def _smooth(x: Tensor, b: Tensor | None, dim: int, act: str) -> Tensor:
-    x = x if b is None else x + _along(b, x, dim)
-    return _FUNCTIONS[act](x)
+        return operators.bias_act(x, bias, dim % max(x.ndim, 1), _SLOPES.get(act, alpha), gain, limit)
+    return bias_act_reference(x, b, dim, act, alpha, gain, limit)
 
 
 def scale_bias_lrelu(
@@ -147,9 +108,7 @@ def scale_bias_lrelu(
     scale, b = scale.to(x.dtype), b.to(x.dtype)
     if native:
         return operators.scale_bias_lrelu(x, scale, b, alpha, gain)
-    # lrelu(g·x) = g·lrelu(x) for g > 0: with the gain in scale and bias the layer is two passes over x, one in place.
-    y = torch.addcmul((b * gain)[:, None, None], x, (scale * gain)[:, :, None, None])
-    return F.leaky_relu(y, alpha, inplace=True)
+    return demodulate_reference(x, scale, b, alpha, gain)
 
 
 def adain(
@@ -192,21 +151,7 @@ def adain(
     b, scale, shift = b.to(x.dtype), scale.to(x.dtype), shift.to(x.dtype)
     if native:
         return operators.adain(x, b, scale, shift, alpha, gain, eps)[0]
-    if x.numel() == 0:
-        return adain_formula(x, b, scale, shift, alpha, gain, eps)
-    a = F.leaky_relu(torch.add((b * gain)[:, None, None], x, alpha=gain), alpha, inplace=True)
-    differentiated = torch.is_grad_enabled() and any(t.requires_grad for t in (x, b, scale, shift))
-    if differentiated and not is_channels_last(x):
-        # One batch normalisation of N·C channels, with scale and shift in it: backward it takes half of the time of the
-        # formula below (two CPU cores), which is faster forward, and in channels-last.
-        flat = a.reshape(1, -1, *x.shape[2:])
-        y = torch.batch_norm(flat, scale.reshape(-1), shift.reshape(-1), None, None, True, 0.0, eps, True)
-        return like(y.reshape(x.shape), x)
-    wide = torch.promote_types(x.dtype, torch.float32)
-    a = a - a.mean((2, 3), keepdim=True, dtype=wide).to(x.dtype)
-    variance = a.square().mean((2, 3), keepdim=True, dtype=wide)
-    factor = scale[:, :, None, None] * (variance + eps).rsqrt().to(x.dtype)
-    return torch.addcmul(shift[:, :, None, None], a, factor)
+    return adain_reference(x, b, scale, shift, alpha, gain, eps)
 
 
 def _check_style(op: str, x: Tensor, b: Tensor, alpha: float, gain: float, **styles: Tensor) -> None:

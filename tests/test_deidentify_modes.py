@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,9 +14,8 @@ from ficgan.anonymizers.modes import Methods, caution, check_mode, mode_of, show
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import InputError, UsageError
 from ficgan.video.media import Frame
-from ficgan.video.project import Project, Source
 from ficgan.video.render import Appearance, FrameJob, Renderer
-from ficgan.video.settings import Decision, Decisions, Region, VideoSettings, edits_of
+from ficgan.video.settings import VideoSettings
 from ficgan.video.tools import VideoTools
 
 Image = np.ndarray
@@ -44,11 +42,6 @@ def test_an_anonymiser_takes_the_faces_place_and_the_gate_reads_it() -> None:
     method = ANONYMIZERS.make("block-permutation", block=8, key="hush")
     part[:] = method.invert(Faces(part[None].copy(), (result.audit["faces"][0]["name"],)))[0]
     np.testing.assert_array_equal(result.image, photo())
-
-
-def test_still_recognised_counts() -> None:
-    result = build("eye-mask", recognizer=Gate(stubborn=9))(photo())
-    assert result.reidentified == 1 and result.faces[0].action == "eye-mask"
 
 
 def test_draws_repeat_with_the_seed_only_and_differ_by_face() -> None:
@@ -167,14 +160,6 @@ def test_noise_stays_the_same_over_the_frames_of_a_person() -> None:
     assert (other != images[0]).any()
 
 
-def test_a_person_has_one_k_same_face() -> None:
-    mode = "k-same-pixel:k=3"
-    one = renderer(mode, background=background())
-    first, second = photo(seed=1), photo(seed=2)
-    one([job(0, 40, 60, mode, image=first), job(1, 60, 60, mode, image=second), job(2, 60, 60, mode, "q")])
-    assert [person for _, person in one.covers.stills] == ["p", "q"] and one.counts == {"k-same-pixel": 3}
-
-
 def test_what_a_method_cannot_do_in_a_film_falls_back() -> None:
     mode = "pixelation:size=100"
     one = renderer(mode)
@@ -187,30 +172,3 @@ def test_a_file_may_not_run_programs() -> None:
     assert check_mode(mode) and Methods(trusted={mode})(mode).name == "external"
     with pytest.raises(InputError, match="only an option may"):
         Methods()(mode)
-
-
-def test_edits_of_a_reviewed_film() -> None:
-    rules = Decisions(
-        only=None,
-        people={},
-        tracks={},
-        spans=({"mode": "keep", "from": 1, "to": 2.5, "reason": "consent"},),  # type: ignore[arg-type]
-        boxes=({"mode": "block-permutation:key=hush", "box": [0, 0, 9, 9]},),  # type: ignore[arg-type]
-    )
-    region = Region(first=3, last=9, box=(1, 2, 3, 4), reason="a mirror")
-    source = Source(name="film.mp4", width=8, height=8, time_base="1/25")
-    edits = edits_of(Project(source, np.arange(20), [], {}, (), rules, (region,)))
-    assert edits == (
-        "Box [0, 0, 9, 9]: hidden, mode block-permutation.",
-        "Span on everybody from 1 s to 2.5 s: kept as it was (consent).",
-        "In frames 3 to 9 the box [1, 2, 3, 4]: hidden, mode plain (a mirror).",
-    )
-    assert Decisions(default="dp-pix:eps=2", people={1: Decision(mode="keep")}).modes == {"dp-pix:eps=2"}
-
-
-def test_damaged_modes_show_no_key(tmp_path: Path) -> None:
-    from ficgan.video.folders import checked
-
-    with pytest.raises(InputError) as error:
-        checked(Decisions, {"default": "block-permutation:key=hush,blok=3"}, "project.json")
-    assert "hush" not in str(error.value) and "did you mean block" in str(error.value)

@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,11 +20,11 @@ SOURCES = sorted(
 MAPPED = ("ops", "configs", "pretrained")
 
 # Room → the rooms it may import; itself always, `cli` whatever it likes, nobody `cli`.
-LEAVES = frozenset({"errors", "config", "device", "arrays", "registry", "yaml_settings", "files", "sandbox"})
+LEAVES = frozenset({"errors", "config", "device", "arrays", "registry", "yaml_settings", "files", "workers"})
 ALLOWED: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "files": frozenset({"errors"}),
-    "sandbox": frozenset({"errors"}),
+    "workers": frozenset({"errors"}),
     "device": frozenset({"errors"}),
     "registry": frozenset({"errors"}),
     "arrays": frozenset(),
@@ -44,9 +45,11 @@ ALLOWED: dict[str, frozenset[str]] = {
     "anonymizers": LEAVES | {"faces", "verification"},
     "attacks": LEAVES | {"anonymizers", "faces", "verification", "models", "training", "ops"},
     "video": LEAVES | {"anonymizers", "models", "faces", "identity", "images", "policy", "face_model"},
+    "options": frozenset({"errors", "device", "anonymizers", "faces", "policy"}),
+    "stores": frozenset({"errors", "files"}),
     "deidentify": LEAVES
     | {"anonymizers", "models", "faces", "identity", "images", "policy", "face_model", "frame_model", "frame", "video"}
-    | {"pretrained"},
+    | {"options", "pretrained"},
     "ui": LEAVES | {"deidentify", "faces", "images", "video", "anonymizers", "records"},
     "verification": LEAVES | {"ops", "models", "losses", "faces", "data"},
     "data": LEAVES | {"faces", "images"},
@@ -56,10 +59,9 @@ ALLOWED: dict[str, frozenset[str]] = {
     "lab": LEAVES
     | {"anonymizers", "attacks", "models", "faces", "identity", "images", "policy", "deidentify", "data", "pretrained"}
     | {"configs", "verification", "pointcloud", "face_model", "frame_model", "frame", "records", "training"},
-    "pointcloud": LEAVES | {"anonymizers", "images"},
-    "service": LEAVES | {"records", "policy"},
-    "bulk": LEAVES | {"images", "records", "deidentify", "faces", "video"},
-    "records": LEAVES | {"images", "policy", "video"},
+    "pointcloud": LEAVES | {"anonymizers", "frame", "images", "pretrained"},
+    "service": LEAVES | {"deidentify", "records", "policy"},
+    "records": LEAVES | {"deidentify", "images", "policy", "stores", "video"},
     "diagnosis": LEAVES | {"ops", "models", "faces", "pretrained"},
 }
 TORCH_ONLY = ("losses",)
@@ -117,9 +119,14 @@ def module_of(path: Path) -> str:
     return ".".join(("ficgan", *parts) if parts[0] in MAPPED else parts)
 
 
+@cache
+def nodes(source: str) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(source)))
+
+
 def imported(source: str, module: str) -> Iterator[tuple[int, str]]:
     """Every import of a source text, wherever it stands: line and absolute dotted name."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -141,7 +148,7 @@ def target_room(name: str) -> str | None:
     if parts[0] != "ficgan" or len(parts) == 1:
         return None
     if parts[1] in ficgan._ROOMS:  # `from ficgan import Deidentifier` reaches the room behind the public name
-        return _room(ficgan._ROOMS[parts[1]].split(".")[1:])
+        return _room([ficgan._ROOMS[parts[1]]])
     return None if parts[1].startswith("__") else _room(parts[1:])
 
 
@@ -169,7 +176,7 @@ def unpicklings(source: str, module: str) -> list[str]:
         f"{module}:{line} imports {name}" for line, name in imported(source, module) if name.split(".")[0] in UNPICKLERS
     ]
     found += [f"{module}:{line} imports {name}" for line, name in imported(source, module) if name == "torch.load"]
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         if isinstance(node, ast.Attribute) and node.attr == "load" and ast.unparse(node).startswith("torch."):
             found.append(f"{module}:{node.lineno} uses {ast.unparse(node)}")
         if isinstance(node, ast.keyword) and node.arg == "allow_pickle" and ast.unparse(node.value) != "False":
@@ -181,7 +188,7 @@ def reaching(source: str, module: str) -> list[str]:
     """Where a source text imports a module of networks, or calls a function that fetches a file."""
     names = [name.partition(".")[0] if not name.startswith("urllib") else name for _, name in imported(source, module)]
     found = [name for name in names if name in NETWORKS or name.startswith(("urllib.request", "urllib.error"))]
-    calls = (node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    calls = (node.func for node in nodes(source) if isinstance(node, ast.Call))
     return found + [ast.unparse(call) for call in calls if getattr(call, "attr", getattr(call, "id", "")) in FETCHERS]
 
 
@@ -200,80 +207,73 @@ def test_only_what_listens_knows_a_socket() -> None:
     assert {module for module, _ in found} == LISTENERS, found
 
 
-@pytest.mark.parametrize(
-    ("source", "count"),
-    [
-        ("import socket", 1),
-        ("from http import client", 1),
-        ("import urllib.request as u", 1),
-        ("import requests", 1),
-        ("from urllib.request import urlopen", 1),
-        ("from urllib import request", 1),
-        ("import importlib\nimportlib.import_module('ssl')", 1),
-        ("import torch\ntorch.hub.load_state_dict_from_url('x')", 1),
-        ("from urllib.parse import urlsplit", 0),
-        ("import torch\ntorch.hub.get_dir()", 0),
-    ],
-)
-def test_what_reaches_a_network_is_found(source: str, count: int) -> None:
-    assert len(reaching(source, "ficgan.x")) == count
+def test_the_library_prints_nothing() -> None:
+    quiet = [path for path in SOURCES if "cli" not in path.parts and path.name != "__main__.py"]
+    calls = [(path, node) for path in quiet for node in nodes(path.read_text("utf-8")) if isinstance(node, ast.Call)]
+    assert [str(path) for path, call in calls if getattr(call.func, "id", "") == "print"] == []
 
 
 def test_every_room_is_looked_at() -> None:
     assert {"errors", "ops", "configs", "pretrained", "cli", "__init__"} <= {room_of(path) for path in SOURCES}
 
 
-@pytest.mark.parametrize(
-    ("module", "source"),
-    [
-        ("ficgan.ops.resample", "from ficgan.models import FICGAN"),
-        ("ficgan.ops.resample", "from ..models import FICGAN"),
-        ("ficgan.ops.resample", "def late():\n    import ficgan.models.layers"),
-        ("ficgan.models.encoder", "from ficgan import training"),
-        ("ficgan.models.encoder", "from ficgan import Deidentifier"),
-        ("ficgan.models.encoder", "from ..faces.alignment import Alignment"),
-        ("ficgan.deidentify.pipeline", "from ficgan.training import loop"),
-        ("ficgan.deidentify.pipeline", "import importlib\nimportlib.import_module('ficgan.training')"),
-        ("ficgan.deidentify.pipeline", "import ficgan.data"),
-        ("ficgan.training.loop", "from ficgan.cli import main"),
-        ("ficgan.training.loop", "from .. import cli"),
-        ("ficgan.losses", "import numpy"),
-        ("ficgan.losses", "from ficgan.config import LossConfig"),
-        ("ficgan.__init__", "from ficgan.cli.main import main"),
-        ("ficgan.attic.thing", ""),
-        ("ficgan.video.read", "from ficgan.lab import matrix"),
-    ],
-)
-def test_the_checker_catches(module: str, source: str) -> None:
-    assert len(violations(source, module, module.split(".")[1])) == 1
-
-
-@pytest.mark.parametrize(
-    ("module", "source"),
-    [
-        ("ficgan.models.encoder", "from ficgan.ops import bias_act\nfrom .layers import Conv\nfrom . import io"),
-        ("ficgan.models.encoder", "from ficgan import FicganError, __version__"),
-        ("ficgan.losses", "import math\nimport torch.nn.functional as F\nfrom torch import Tensor"),
-        ("ficgan.cli.deid", "from ficgan.deidentify import Deidentifier\nfrom ficgan.cli._console import printable"),
-    ],
-)
-def test_the_checker_lets_pass(module: str, source: str) -> None:
-    assert violations(source, module, module.split(".")[1]) == []
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
+def test_the_checkers_catch_and_let_pass() -> None:
+    for module, source, count in (
+        ("ficgan.ops.resample", "def late():\n    from ..models import FICGAN", 1),
+        ("ficgan.models.encoder", "from ficgan import Deidentifier", 1),
+        ("ficgan.deidentify.pipeline", "import importlib\nimportlib.import_module('ficgan.training')", 1),
+        ("ficgan.losses", "import numpy", 1),
+        ("ficgan.__init__", "from ficgan.cli.main import main", 1),
+        ("ficgan.attic.thing", "", 1),
+        ("ficgan.models.encoder", "from ficgan.ops import bias_act\nfrom .layers import Conv\nfrom . import io", 0),
+        ("ficgan.cli.deid", "from ficgan.deidentify import Deidentifier", 0),
+    ):
+        assert len(violations(source, module, module.split(".")[1])) == count, source
+    for source in (
         "import pickle",
-        "from pickle import loads",
-        "import torch\ntorch.load('x', weights_only=True)",
-        "from torch import load",
+        "import torch\ntorch.load('x')",
         "import numpy\nnumpy.load('x', allow_pickle=True)",
-        "from joblib import load",
-    ],
-)
-def test_the_checker_catches_pickles(source: str) -> None:
-    assert unpicklings(source, "ficgan.models.io") != []
+    ):
+        assert unpicklings(source, "ficgan.models.io")
+    for source in ("from urllib import request", "import torch\ntorch.hub.load_state_dict_from_url('x')"):
+        assert reaching(source, "ficgan.x")
+    assert not reaching("from urllib.parse import urlsplit", "ficgan.x")
+
+
+# --- names and cycles -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.xfail(strict=False, reason="names are still being given")
+def test_no_class_name_exists_twice() -> None:
+    places: dict[str, list[str]] = {}
+    for path in SOURCES:
+        for node in nodes(path.read_text("utf-8")):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name.lstrip("_"), []).append(module_of(path))
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
+@pytest.mark.xfail(strict=False, reason="some files still import each other")
+def test_no_import_cycles_between_files() -> None:
+    """Imports inside functions count, too: what needs each other is one subject."""
+    modules = {module_of(path).removesuffix(".__init__"): path for path in SOURCES}
+    arrows: dict[str, set[str]] = {}
+    for name, path in modules.items():
+        found = arrows[name] = set()
+        for _, target in imported(path.read_text("utf-8"), module_of(path)):
+            while target and target not in modules:
+                target = target.rpartition(".")[0]
+            if target and target != name:
+                found.add(target)
+    for start in modules:
+        # The face of a package imports its files, and they each other past it.
+        reached, waiting = set[str](), [start]
+        while waiting:
+            for target in arrows[waiting.pop()]:
+                if target not in reached:
+                    reached.add(target)
+                    waiting.append(target)
+        assert start not in reached, f"{start} imports itself through others"
 
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
@@ -310,11 +310,7 @@ def test_public_names_are_listed_and_resolve() -> None:
     assert ficgan.UsageError is UsageError
 
 
-@pytest.mark.parametrize("name", sorted(ficgan._ROOMS))
-def test_each_public_name_is_offered_by_its_room(name: str) -> None:
-    assert getattr(ficgan, name) is not None
-
-
-def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'Deidentifer'"):
+def test_each_public_name_is_offered_by_its_room() -> None:
+    assert all(getattr(ficgan, name) is not None for name in ficgan._ROOMS)
+    with pytest.raises(AttributeError, match="Deidentifer"):
         ficgan.Deidentifer  # noqa: B018

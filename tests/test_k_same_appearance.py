@@ -8,13 +8,10 @@ import numpy as np
 import pytest
 
 from ficgan.anonymizers import ANONYMIZERS, Faces
-from ficgan.cli.evaluate import anonymizers
 from ficgan.deidentify import Ficgan, KSameAppearance
 from ficgan.errors import UsageError
 from ficgan.faces import Alignment, crop, get_detector
 from ficgan.frame_model import FrameModel
-from ficgan.lab.matrix_config import MethodConfig
-from ficgan.yaml_settings import read_tree
 
 
 @pytest.fixture(scope="module")
@@ -56,11 +53,3 @@ def test_another_embedded_model_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(Ficgan, "face_model", property(lambda self: object()))
     with pytest.raises(UsageError, match="k-same-appearance needs the embedded appearance model"):
         _ = KSameAppearance().face_model
-
-
-def test_it_is_listed_and_part_of_the_first_look() -> None:
-    line = dict(anonymizers())["k-same-appearance"]
-    assert "k-Same-Appearance" in line and "needs model" in line and "checkpoint" not in line
-    methods = [MethodConfig.model_validate(one) for one in read_tree("quick", kind="eval")["methods"]]
-    assert {"ficgan", "k-same-appearance"} <= {method.method for method in methods}
-    assert all(method.make() for method in methods)

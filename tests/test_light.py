@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ficgan.cli._shared import share_processors
 from ficgan.device import cpus
 from ficgan.diagnosis import EXTRAS
 
@@ -82,6 +81,7 @@ def test_the_extras_that_are_blocked_are_those_that_are_there() -> None:
     assert "No module named 'torch'" in subprocess.run(command, capture_output=True, text=True, check=False).stderr
 
 
+@pytest.mark.slow
 def test_photos_and_films_need_no_extra(media: Path, tmp_path: Path) -> None:
     said = run(COMMAND, media, "-o", tmp_path, "--seed", "1", "--quiet")
     summary = json.loads(said.splitlines()[-1])
@@ -89,6 +89,7 @@ def test_photos_and_films_need_no_extra(media: Path, tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} >= {"photo.png", "film.mp4"}
 
 
+@pytest.mark.slow
 def test_the_library_needs_no_extra(media: Path, tmp_path: Path) -> None:
     run(LIBRARY, media / "photo.png", media / "film.mp4", tmp_path / "film.mp4")
 
@@ -117,14 +118,14 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "threads"),
     [
         (["deid", "PHOTO", "-o", "OUT/"], "1 None"),
         (["deid", "PHOTO", "PHOTO2", "--jobs", "2", "-o", "OUT/"], "1 SHARE"),
-        (["deid", "PHOTO", "PHOTO2", "FILM", "--jobs", "2", "-o", "OUT/"], "1 None"),
+        (["deid", "PHOTO", "PHOTO2", "FILM", "-o", "OUT/"], "1 None"),
         (["analyse", "FILM", "-o", "OUT"], "1 None"),
-        (["pipe", "--size", "64x64", "--fps", "25"], "1 None"),
         (["serve", "--port", "0"], "1 None"),
         (["ui", "--port", "0", "--no-browser"], "1 None"),
     ],
@@ -149,16 +150,6 @@ def test_photos_share_the_processors(command: list[str], threads: str, media: Pa
     )
     share = max(1, cpus() // 2)
     assert done.stderr.splitlines()[-1:] == [threads.replace("SHARE", str(share))], done.stderr
-
-
-def test_the_users_own_number_of_threads_stands(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "OPENCV_FOR_THREADS_NUM")
-    monkeypatch.setattr(os, "environ", {"OMP_NUM_THREADS": "3"})
-    share_processors(2, mode="external:command=./mine")
-    assert os.environ == {"OMP_NUM_THREADS": "3"}
-    share_processors(2)
-    share = str(max(1, cpus() // 2))
-    assert [os.environ[name] for name in names] == ["1", "3", share]
 
 
 @pytest.mark.parametrize(
@@ -214,6 +205,7 @@ def test_what_a_photo_imports_is_little() -> None:
     assert len(ours) < 70 and not [name for name in ours if name.startswith(("ficgan.lab", "ficgan.training"))]
 
 
+@pytest.mark.slow
 def test_doctor_says_that_photos_and_films_work() -> None:
     told = json.loads(run("from ficgan.cli.main import main\nmain()\n", "doctor", "--json"))
     assert told["ok"] is True and told["blockers"] == []

@@ -9,6 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image
 
 HIDING = """
@@ -28,6 +29,7 @@ deid_main()
 """
 
 
+@pytest.mark.slow
 def test_a_photo_and_a_film_without_fcntl_resource_and_signals(tmp_path: Path, astronaut: np.ndarray) -> None:
     import av
 

@@ -1,6 +1,6 @@
 """Export encoder and generator as ONNX files, checked in onnxruntime against torch.
 
-    python tools/export_onnx.py --checkpoint FILE -o FOLDER [--precision fp32 fp16 int8] [--bench]
+    python tools/export_onnx.py --checkpoint FILE -o FOLDER [--precision fp32 fp16 int8]
 
 writes encoder.onnx (image [B,3,R,R] → z_id, z_non, w) and generator.onnx (w [B,L,w_dim], z_non → image), for other
 precisions encoder-fp16.onnx and so on. Nothing is written if a float32 file is more than 1e-3 away from torch (exit 1).
@@ -11,28 +11,320 @@ where there is one.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Mapping
 from contextlib import ExitStack
-from functools import partial
-from operator import itemgetter
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
 import torch
-from _onnx import PRECISIONS, Difference, Runner, calibrate, differences, drawn_faces, to_onnx
-from _timing import interleaved, median
+from numpy.typing import NDArray
 from torch import Tensor
 
-from ficgan.arrays import to_tensor
 from ficgan.data import check_alignment, open_faces
 from ficgan.errors import FicganError, UsageError
-from ficgan.faces import Alignment, crop, get_detector
+from ficgan.faces import Alignment
 from ficgan.files import atomic_write
 from ficgan.identity import IdentityBank
-from ficgan.models import FICGAN, CheckpointHeader, InferenceModel, load_checkpoint
+from ficgan.models import FICGAN, CheckpointHeader, Encoder, load_checkpoint
 from ficgan.models.io import file_digest
+from ficgan.models.layers import normalise_rms
+from ficgan.models.onnx import Graph, stage
+
+PRECISIONS = ("fp32", "fp16", "int8")
+BATCH = 8
+
+
+class Calibration(NamedTuple):
+    """Inputs of both networks, float32: image [N,3,R,R] in [−1, 1], w [M,L,w_dim], z_non [M,C,4,4]."""
+
+    image: NDArray[np.float32]
+    w: NDArray[np.float32]
+    z_non: NDArray[np.float32]
+
+
+@torch.inference_mode()
+def drawn_faces(model: FICGAN, number: int, *, seed: int, codes: NDArray[np.floating] | None = None) -> Tensor:
+    """Faces that the generator draws, where there are no photos: float32 [number,3,R,R] in [−1, 1].
+
+    Each takes one of the `codes` [N,w_dim] of a bank; without them random identity codes are mapped.
+    """
+    config, generator = model.config, torch.Generator().manual_seed(seed)
+    if codes is None:
+        w = model.map(torch.randn(number, config.id_dim, generator=generator))
+    elif codes.ndim != 2 or codes.shape[1] != config.w_dim or not len(codes):
+        raise UsageError(
+            f"the bank's codes are {list(codes.shape)}, the model needs [N,{config.w_dim}]; give its own bank"
+        )
+    else:
+        rows = torch.randint(len(codes), (number,), generator=generator).numpy()
+        w = torch.from_numpy(codes[rows].astype(np.float32))
+    z_non = normalise_rms(torch.randn(number, config.spatial_channels, 4, 4, generator=generator))
+    return model.generate(w, z_non).clamp(-1, 1)
+
+
+@torch.inference_mode()
+def calibrate(model: FICGAN, faces: Tensor) -> Calibration:
+    """What both networks get when faces [N,3,R,R] in [−1, 1] are encoded and generated."""
+    side = model.resolution
+    if faces.ndim != 4 or not len(faces) or tuple(faces.shape[1:]) != (3, side, side):
+        raise UsageError(f"calibration got images {list(faces.shape)}; give at least one of [N,3,{side},{side}]")
+    codes = [model.encode(part) for part in faces.split(32)]
+    w = torch.cat([model.map(part.z_id) for part in codes])
+    identities = torch.cat([w, w.roll(1, 0), w.mean(0).expand_as(w)])
+    z_non = torch.cat([part.z_non for part in codes]).repeat(3, 1, 1, 1)
+    per_layer = identities[:, None].repeat(1, model.num_layers, 1)
+    return Calibration(faces.contiguous().numpy(), per_layer.numpy(), z_non.numpy())
+
+
+KINDS = ("encoder", "generator")
+DIGEST = "checkpoint_sha256"
+"""Key of the metadata that says which checkpoint a file was made from."""
+
+
+def metadata_of(header: CheckpointHeader, digest: str) -> dict[str, str]:
+    """What a stranger needs to use the files of both networks; `digest` is the sha256 of the checkpoint file."""
+    return {
+        DIGEST: digest,
+        "alignment": json.dumps(header.alignment, sort_keys=True),
+        "resolution": str(header.model.resolution),
+        "num_layers": str(header.model.num_layers),
+        "training_data": json.dumps(header.data, sort_keys=True, ensure_ascii=False),
+        "training_data_licence": str(header.data.get("licence", "not stated")),
+        "images": "RGB, float32 [B,3,R,R], −1 is black, 1 is white, aligned as `alignment` says",
+    }
+
+
+def encoder_to_onnx(model: FICGAN, metadata: Mapping[str, str], *, half: bool = False) -> onnx.ModelProto:
+    """E and the mapping network: image [B,3,R,R] in [−1, 1] → z_id [B,id_dim], z_non [B,C,4,4], w [B,w_dim].
+
+    `half` keeps weights and feature maps in float16; inputs and outputs stay float32.
+    """
+    encoder, config, g = model.encoder, model.config, Graph("encoder", half=half)
+    x = g.conv(encoder.from_rgb, g.to_features("image", "image/half"), "from_rgb")
+    for index, block in enumerate(encoder.trunk):
+        x = g.down_block(block, x, f"trunk.{index}")  # type: ignore[arg-type]
+    pooled = g.node("GlobalAveragePool", g.conv(encoder.identity_conv, x, "identity_conv"), name="identity/pool")
+    z_id = g.linear(
+        encoder.identity_head, g.node("Flatten", g.to_float(pooled, "identity/float"), name="identity"), "identity_head"
+    )
+    g.output(z_id, "z_id")
+    g.output(_spatial_code(g, encoder, x), "z_non")
+    w = g.normalise_rms("z_id", "mapping/rms")
+    for index, layer in enumerate(model.mapping.layers):
+        w = g.linear(layer, w, f"mapping.{index}")  # type: ignore[arg-type]
+    g.output(w, "w")
+    outputs = {"z_id": [config.id_dim], "z_non": [config.spatial_channels, 4, 4], "w": [config.w_dim]}
+    return g.model({"image": [3, config.resolution, config.resolution]}, outputs, {**_precision(half), **metadata})
+
+
+def _precision(half: bool) -> dict[str, str]:
+    return {"precision": "fp16" if half else "fp32"}
+
+
+def _spatial_code(g: Graph, encoder: Encoder, trunk: str) -> str:
+    if encoder.spatial_conv is not None and encoder.spatial_head is not None:
+        code = g.conv(encoder.spatial_head, g.conv(encoder.spatial_conv, trunk, "spatial_conv"), "spatial_head")  # type: ignore[arg-type]
+        code = g.to_float(code, "spatial/float")
+        return g.normalise_rms(code, "spatial/rms") if encoder.config.spatial_norm else code
+    assert encoder.spatial_constant is not None
+    constant = encoder.spatial_constant.detach()
+    stored = g.weight(
+        "spatial_constant", normalise_rms(constant) if encoder.config.spatial_norm else constant, features=False
+    )
+    batch = g.node("Shape", "image", name="spatial/batch", start=0, end=1)
+    rest = g.constant("spatial/rest", np.array(constant.shape[1:], np.int64))
+    return g.node("Expand", stored, g.node("Concat", batch, rest, name="spatial/shape", axis=0), name="spatial/Expand")
+
+
+def generator_to_onnx(model: FICGAN, metadata: Mapping[str, str], *, half: bool = False) -> onnx.ModelProto:
+    """G: w [B,L,w_dim] and z_non [B,C,4,4] → image [B,3,R,R], about [−1, 1]. For one w in all layers repeat it."""
+    generator, config, g = model.generator, model.config, Graph("generator", half=half)
+    x = g.conv(generator.start, g.to_features("z_non", "z_non/half"), "start")
+    image, side = "", 4
+    for index, to_rgb in enumerate(generator.to_rgb):
+        x, image = stage(g, generator, index, to_rgb, x, image, side)
+        side *= 2
+    g.output(image, "image")
+    inputs = {"w": [model.num_layers, config.w_dim], "z_non": [config.spatial_channels, 4, 4]}
+    return g.model(inputs, {"image": [3, config.resolution, config.resolution]}, {**_precision(half), **metadata})
+
+
+def to_onnx(
+    model: FICGAN,
+    header: CheckpointHeader,
+    digest: str,
+    precision: str = "fp32",
+    calibration: Calibration | None = None,
+) -> dict[str, onnx.ModelProto]:
+    """Export encoder and generator: "encoder" and "generator" → model, float32 at the ends in every precision.
+
+    Args:
+        header, digest: of the checkpoint.
+        precision: "fp32"; "fp16": weights and feature maps in float16, meant for GPUs; "int8": the convolutions of the
+            trunks with 8-bit weights and feature maps.
+        calibration: what the networks get; needed for int8.
+    """
+    if precision not in PRECISIONS:
+        raise UsageError(f"there is no precision {precision!r}; use one of {', '.join(PRECISIONS)}")
+    metadata, half = metadata_of(header, digest), precision == "fp16"
+    encoder, generator = (make(model, metadata, half=half) for make in (encoder_to_onnx, generator_to_onnx))
+    if precision == "int8":
+        if calibration is None:
+            raise UsageError("int8 needs to see which values the feature maps take; give a calibration")
+        encoder = quantise(encoder, {"image": calibration.image})
+        generator = quantise(generator, {"w": calibration.w, "z_non": calibration.z_non})
+    return {"encoder": encoder, "generator": generator}
+
+
+def quantise(model: onnx.ModelProto, feeds: Mapping[str, NDArray[np.float32]]) -> onnx.ModelProto:
+    """Quantise the convolutions of a float32 export: weights to int8 for each channel, feature maps to uint8.
+
+    The first convolution of the encoder, the resampling filters, the RGB outputs and all matrix products stay float:
+    8-bit ones made the error of w eight times larger. The weights use 7 of the 8 bits: CPUs without VNNI add pairs of
+    products in 16 bits, which would overflow with 8.
+
+    `feeds` has N inputs for each input; feature maps beyond what these give are clipped.
+    """
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+
+    class Reader(CalibrationDataReader):
+        def __init__(self) -> None:
+            begins = range(0, len(next(iter(feeds.values()))), BATCH)
+            self.batches = iter({name: array[at : at + BATCH] for name, array in feeds.items()} for at in begins)
+
+        def get_next(self) -> dict[str, NDArray[np.float32]] | None:
+            return next(self.batches, None)
+
+    metadata = {entry.key: entry.value for entry in model.metadata_props}
+    # With shapes known there is nothing left for onnxruntime's own preprocessing, and the mark keeps it from warning.
+    inferred = onnx.shape_inference.infer_shapes(model)
+    onnx.helper.set_model_props(inferred, {**metadata, "onnx.quant.pre_process": "onnxruntime.quant"})
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "int8.onnx"
+        quantize_static(
+            inferred,
+            path,
+            Reader(),
+            quant_format=QuantFormat.QDQ,
+            op_types_to_quantize=["Conv"],
+            nodes_to_exclude=[node.name for node in model.graph.node if _stays_float(node)],
+            per_channel=True,
+            activation_type=QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+            reduce_range=True,
+        )
+        quantised = onnx.load(path)
+    onnx.helper.set_model_props(quantised, {**metadata, "precision": "int8"})
+    return quantised
+
+
+def _stays_float(node: onnx.NodeProto) -> bool:
+    grouped = any(attribute.name == "group" and attribute.i > 1 for attribute in node.attribute)
+    return node.op_type == "Conv" and (grouped or node.name.startswith(("from_rgb", "to_rgb")))
+
+
+Array = NDArray[np.float32]
+
+
+class Encoded(NamedTuple):
+    """What the encoder file returns: identity code [B,id_dim], spatial code [B,C,4,4], latent w [B,w_dim]."""
+
+    z_id: Array
+    z_non: Array
+    w: Array
+
+
+class Runner:
+    """Encoder and generator in onnxruntime on the CPU.
+
+    Args:
+        models: "encoder" and "generator" as ONNX models or the bytes of such files.
+        threads: of onnxruntime; 0 takes all cores. They do not spin while they wait.
+    """
+
+    def __init__(self, models: Mapping[str, onnx.ModelProto | bytes], *, threads: int = 0) -> None:
+        self.encoder, self.generator = (_session(models, kind, threads) for kind in KINDS)
+        digests = (s.get_modelmeta().custom_metadata_map.get(DIGEST) for s in (self.encoder, self.generator))
+        if len(set(digests)) > 1:
+            raise FicganError("encoder and generator were exported from different checkpoints; give both of one export")
+        self.num_layers: int = self.generator.get_inputs()[0].shape[1]
+        """Number of style layers L."""
+
+    def encode(self, image: Array) -> Encoded:
+        """Codes of images [B,3,R,R] in [−1, 1]."""
+        return Encoded(*self.encoder.run(list(Encoded._fields), {"image": image}))
+
+    def generate(self, w: Array, z_non: Array) -> Array:
+        """Images [B,3,R,R] from w [B,w_dim] or [B,L,w_dim] and z_non [B,C,4,4]."""
+        if w.ndim == 2:
+            w = np.repeat(w[:, None], self.num_layers, 1)
+        image: Array = self.generator.run(["image"], {"w": w, "z_non": z_non})[0]
+        return image
+
+
+def _session(models: Mapping[str, onnx.ModelProto | bytes], kind: str, threads: int) -> Any:
+    import onnxruntime
+
+    if kind not in models:
+        raise FicganError(f"there is no {kind} among {', '.join(models) or 'no models'}; give both of an export")
+    model = models[kind]
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    data = model if isinstance(model, bytes) else model.SerializeToString()
+    try:
+        session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's own classes share no base
+        first = str(error).splitlines()[0]
+        raise FicganError(f"onnxruntime cannot load the {kind} ({first}); export it again") from None
+    found = session.get_modelmeta().custom_metadata_map.get("kind")
+    if found != kind:
+        raise FicganError(f"the file given as {kind} is {found or 'not from ficgan'}; give the one that export wrote")
+    return session
+
+
+class Difference(NamedTuple):
+    """Absolute differences of two arrays, and the PSNR in dB that they mean for images in [−1, 1]."""
+
+    largest: float
+    mean: float
+    psnr: float
+
+    @classmethod
+    def between(cls, a: Array, b: Array) -> Difference:
+        """The differences of two arrays of one shape; NaN in either makes all three NaN."""
+        error = np.abs(a.astype(np.float64) - b)
+        square = float(np.mean(error**2))
+        psnr = float("inf") if square == 0 else 10 * float(np.log10(4 / square))
+        return cls(float(error.max()), float(error.mean()), psnr)
+
+
+@torch.inference_mode()
+def differences(model: FICGAN, runner: Runner, images: Tensor) -> dict[str, Difference]:
+    """Compare an exported pair with torch on images [B,3,R,R] in [−1, 1].
+
+    Returns the encoder's outputs `z_id`, `z_non` and `w`; `image`, generated from torch's codes by both; and
+    `reconstruction`, encoded and generated by each.
+    """
+    codes = model.encode(images)
+    z_non, w = codes.z_non.contiguous().numpy(), model.map(codes.z_id)
+    image = model.generate(w, codes.z_non).numpy()
+    got = runner.encode(images.contiguous().numpy())
+    pairs = {
+        "z_id": (got.z_id, codes.z_id.numpy()),
+        "z_non": (got.z_non, z_non),
+        "w": (got.w, w.numpy()),
+        "image": (runner.generate(w.numpy(), z_non), image),
+        "reconstruction": (runner.generate(got.w, got.z_non), image),
+    }
+    return {name: Difference.between(*pair) for name, pair in pairs.items()}
+
 
 LIMIT = 1e-3
 CALIBRATE_ON, MEASURE_ON = 64, 64
@@ -53,10 +345,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--precision", nargs="+", choices=PRECISIONS, default=["fp32"], help="which files; fp32 only")
     parser.add_argument("--calibrate", type=Path, nargs="+", help="folders, zips or tars of aligned faces, for int8")
     parser.add_argument("--check", action=argparse.BooleanOptionalAction, default=True, help="compare with torch first")
-    parser.add_argument("--bench", action="store_true", help="measure time too; the tables are Markdown")
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="numbers of threads to measure with")
-    parser.add_argument("--batch", type=int, nargs="+", default=[1, 8], help="faces at once to measure with")
-    parser.add_argument("--seconds", type=float, default=10.0, help="time for each pair of threads and batch")
     parser.add_argument("--overwrite", action="store_true", help="replace files that exist")
     options = parser.parse_args(arguments)
     try:
@@ -90,17 +378,13 @@ def export(options: argparse.Namespace) -> int:
     exported: Exported = {p: to_onnx(model, header, digest, p, calibration) for p in precisions}
 
     good = True
-    if options.check or options.bench:
+    if options.check:
         inputs = {"noise": noise(model), "drawn faces": drawn_faces(model, MEASURE_ON, seed=CHECK_SEED, codes=codes)}
-        if (photo := astronaut(model, header)) is not None:
-            inputs["a photo"] = photo
         if held_out is not None:
             inputs["photos held out"] = held_out
         good = print_differences(model, exported, inputs)
     if good:
         write(exported, files, options.overwrite)
-    if options.bench:
-        print_times(model, exported, options)
     return 0 if good else 1
 
 
@@ -116,18 +400,6 @@ def noise(model: FICGAN) -> Tensor:
     """Images that no photo looks like, [3,3,R,R]: an error that the faces hide shows here."""
     generator = torch.Generator().manual_seed(CHECK_SEED)
     return torch.rand(3, 3, model.resolution, model.resolution, generator=generator) * 2 - 1
-
-
-def astronaut(model: FICGAN, header: CheckpointHeader) -> Tensor | None:
-    """The face of scikit-image's astronaut (NASA, public domain), [1,3,R,R]; None if no detector finds it."""
-    from skimage.data import astronaut as photo
-
-    image = np.ascontiguousarray(photo())
-    found = get_detector("auto").detect(image)
-    if not found:
-        return None
-    matrix = Alignment.from_dict(header.alignment).matrix(found[0].landmarks, model.resolution)
-    return to_tensor(crop(image, matrix, model.resolution)[None], "cpu")
 
 
 def print_differences(model: FICGAN, exported: Exported, inputs: Mapping[str, Tensor]) -> bool:
@@ -170,41 +442,6 @@ def write(exported: Exported, files: Mapping[tuple[str, str], Path], overwrite: 
             stream.write(exported[precision][kind].SerializeToString())
     for file in files.values():
         print(f"{file}  {file.stat().st_size / 2**20:.2f} MiB")
-
-
-def print_times(model: FICGAN, exported: Exported, options: argparse.Namespace) -> None:
-    """Print the time of encode + generate beside torch's and beside the bare convolutions in torch (bench.py)."""
-    import onnxruntime
-    from bench import floor_of
-
-    model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    in_torch, floor, side = "torch, InferenceModel", "bare convolutions in torch", model.resolution
-    print(f"\nencode + generate at {side}², torch {torch.__version__}, onnxruntime {onnxruntime.__version__}, CPU,")
-    print("median of interleaved rounds; ratios are medians of the rounds' ratios.\n")
-    print("| threads | batch | what | ms/face | of torch's | of the bare convolutions' |\n|-|-|-|-|-|-|")
-    for threads in options.threads:
-        torch.set_num_threads(threads)
-        runners = {precision: Runner(models, threads=threads) for precision, models in exported.items()}
-        for batch in options.batch:
-            x = torch.rand(batch, 3, side, side, generator=torch.Generator().manual_seed(0)) * 2 - 1
-            nhwc = x.contiguous(memory_format=torch.channels_last)
-            with torch.inference_mode():
-                runs: dict[str, Callable[[], object]] = {
-                    "torch, as trained": partial(model, nhwc),
-                    in_torch: partial(InferenceModel(model), nhwc),
-                    floor: floor_of(model, nhwc),
-                    **{f"onnxruntime {name}": partial(whole, runner, x.numpy()) for name, runner in runners.items()},
-                }
-                rounds = interleaved(runs, torch.device("cpu"), options.seconds, warm_up=1)
-            for name in runs:
-                ratios = [f"{median(rounds, lambda r, a=name, b=b: r[a] / r[b]):.2f}" for b in (in_torch, floor)]
-                milliseconds = median(rounds, itemgetter(name)) * 1000 / batch
-                print(f"| {threads} | {batch} | {name} | {milliseconds:.2f} | {' | '.join(ratios)} |", flush=True)
-
-
-def whole(runner: Runner, x: np.ndarray) -> np.ndarray:
-    codes = runner.encode(x)
-    return runner.generate(codes.w, codes.z_non)
 
 
 if __name__ == "__main__":

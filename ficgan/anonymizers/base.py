@@ -1,11 +1,11 @@
-"""What an anonymiser is: a function of aligned face crops, with declared properties, that repeats with its seed."""
+"""The interface of anonymisers: functions of aligned face crops with declared properties, repeated by their seed."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +14,7 @@ from ficgan.errors import InputError, UsageError
 from ficgan.faces.alignment import Alignment
 from ficgan.registry import Parametrised, Registry
 
-Images = NDArray[np.uint8]
-"""[N,S,S,3] RGB."""
+Images = NDArray[np.uint8]  # [N,S,S,3] RGB
 Family = Literal[
     "basic", "adversarial", "overlay", "differential privacy", "k-anonymity", "synthesis", "obfuscation", "external"
 ]
@@ -28,7 +27,7 @@ class Faces:
 
     Args:
         images: [N,S,S,3] uint8 RGB.
-        names: N names, unique in their set: what is drawn for an image follows from the seed and its name.
+        names: N names, unique in their set: random numbers of an image follow from the seed and its name.
         landmarks: [N,5,2] float, pixels of the crop, as of `ficgan.faces.Face`; None: the default alignment's.
         people: [N] int64, one number per person, −1 where unknown; None where nobody is known.
     """
@@ -93,6 +92,10 @@ class Anonymizer(Parametrised):
 
     traits: ClassVar[Traits]
 
+    def declare(self, **changes: Any) -> None:
+        """Change traits of this object, where they depend on its parameters."""
+        object.__setattr__(self, "traits", replace(self.traits, **changes))
+
     def __call__(self, faces: Faces) -> Images:
         """Anonymised crops [N,S,S,3] uint8 RGB, in the order given."""
         raise NotImplementedError
@@ -110,8 +113,7 @@ class Anonymizer(Parametrised):
 class PerImage(Anonymizer):
     """An anonymiser that looks at one image at a time: subclasses give `apply`."""
 
-    seed: int = 0
-    """Of what is drawn; of no effect for methods that draw nothing."""
+    seed: int = 0  # of the random numbers; no effect on methods without any
 
     def __call__(self, faces: Faces) -> Images:
         out = np.empty_like(faces.images)
@@ -135,5 +137,5 @@ def nearest_grey(values: NDArray[np.floating]) -> NDArray[np.uint8]:
     return np.clip(np.rint(values), 0, 255).astype(np.uint8)
 
 
+# By name; `ficgan.anonymizers` fills it, and `ficgan.deidentify` adds the generative ones.
 ANONYMIZERS: Registry[Anonymizer] = Registry("anonymiser")
-"""By name; `ficgan.anonymizers` fills it, and `ficgan.deidentify` adds the generative ones."""

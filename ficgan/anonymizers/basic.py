@@ -25,13 +25,13 @@ from ficgan.registry import param
 Boxes = NDArray[np.float64]
 Span = NDArray[np.int64]  # [M,4] x0, y0, x1, y1 in whole pixels, the ends excluded
 
+# Deviation in pixels of a kernel K pixels wide: OpenCV's and PyTorch's rule (Revelio, §2.1); K/6, three deviations on
+# either side of the middle; K/3, as in the grid of the program released with Fantômas.
 SIGMA_RULES: dict[str, Callable[[int], float]] = {
     "opencv": lambda kernel: 0.3 * ((kernel - 1) * 0.5 - 1) + 0.8,
     "sixth": lambda kernel: kernel / 6,
     "third": lambda kernel: kernel / 3,
 }
-"""Deviation in pixels of a kernel K pixels wide: OpenCV's and PyTorch's rule (Revelio, §2.1); K/6, three deviations on
-either side of the middle; K/3, as in the grid of the program released with Fantômas. A fixed one needs no rule."""
 
 
 def sigma_of(kernel: int, rule: str = "opencv") -> float:
@@ -53,6 +53,7 @@ def spread(kernel: int, sigma: float) -> float:
     return float(np.sqrt(np.sum(taps * offsets**2) / np.sum(taps)))
 
 
+# RGB of the colours that have a name.
 COLOURS: dict[str, tuple[int, int, int]] = {
     "black": (0, 0, 0),
     "white": (255, 255, 255),
@@ -62,14 +63,13 @@ COLOURS: dict[str, tuple[int, int, int]] = {
     "green": (0, 255, 0),
     "blue": (0, 0, 255),
 }
-"""RGB of the colours that have a name."""
 
+# Length and height of the bar over the eyes in eye distances: from temple to temple, brows included.
 _BAR = (2.0, 0.8)
-"""Length and height of the bar over the eyes in eye distances: from temple to temple, brows included."""
+# Rows of 224 that the released program blackens, the end excluded.
 _BAND = (15, 156)
-"""Rows of 224 that the released program blackens, the end excluded."""
+# Half a pixel's diagonal: a bar at least this thick on either side covers a pixel wherever it lies.
 _TOUCH = 0.71
-"""Half a pixel's diagonal: a bar at least this thick on either side covers a pixel wherever it lies."""
 
 
 def variant() -> Any:
@@ -263,11 +263,10 @@ def _check_odd(name: str, kernel: int, field: str = "kernel") -> None:
         raise UsageError(f"{name}: {field} is {kernel}, and a kernel has a middle; give {kernel - 1} or {kernel + 1}")
 
 
-_MARGIN = 0.1
-"""By how much of d a box grows on every side."""
+_MARGIN = 0.1  # share of d by which a box grows on every side
+# A face's box in eye distances: its centre below the middle of the eyes, width and height. Medians of YuNet's boxes on
+# 250 faces of the London and CelebA crops; they reach from the hairline to the chin.
 _FACE_CENTRE, _FACE_SIZE = 0.31, (2.1, 2.9)
-"""A face's box in eye distances: its centre below the middle of the eyes, width and height. Medians of what YuNet finds
-on 250 faces of the London and CelebA crops; its boxes reach from the hairline to the chin."""
 
 
 def obfuscate_blur(
@@ -298,7 +297,7 @@ def obfuscate_blur(
 def blur_weight(
     shape: tuple[int, int], boxes: ArrayLike, variant: Literal["paper", "released"] = "paper", radius: float = 0.1
 ) -> NDArray[np.float32]:
-    """How much of each pixel [H,W] `obfuscate_blur` takes from the blurred photo: its feathered mask, 0 to 1."""
+    """The feathered mask of `obfuscate_blur` [H,W], 0 to 1: the share of the blurred photo in each pixel."""
     weight = np.zeros(shape, np.float32)
     for part, mask, _ in _feathered(shape, boxes, variant, radius):
         weight[part] = np.divide(mask, 255, dtype=np.float32)

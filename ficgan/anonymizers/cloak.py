@@ -24,18 +24,13 @@ if TYPE_CHECKING:
 
     from ficgan.verification import Verifier
 
-_BATCH = 16
-"""Faces that are cloaked at a time."""
-_OPEN = 0.999999
-"""Black and white are drawn in by this factor, so that their tanh coordinates are finite."""
-_START = 0.01
-"""First cloak, everywhere: the distance from oneself has no gradient at 0."""
+_BATCH = 16  # faces that are cloaked at a time
+_OPEN = 0.999999  # black and white are drawn in by this factor, so that their tanh coordinates are finite
+_START = 0.01  # first cloak, everywhere: the distance from oneself has no gradient at 0
+# Weight of the gain: the ‖feature‖ of a MobileFaceNet, so that Adadelta's ε is small beside the gradients of any V.
 _GAIN = 18.0
-"""Weight of the gain: the ‖feature‖ of a MobileFaceNet, so that Adadelta's ε is small beside the gradients of any V."""
-_OVER = 1e4
-"""Weight of DSSIM over the budget: about twice what a unit of it gains, so that none is worth it."""
-_HALVINGS = 8
-"""Steps of the search for the largest share of the cloak that keeps the budget in whole grey levels."""
+_OVER = 1e4  # weight of DSSIM over the budget: about twice the gain of a unit of it, so that none is worth it
+_HALVINGS = 8  # steps of the search for the largest share of the cloak that keeps the budget in whole grey levels
 
 
 @ANONYMIZERS.add
@@ -68,12 +63,12 @@ class Fawkes(Anonymizer):
     rate: float = param(15.0, "learning rate of Adadelta", low=0.0)
     size: int = param(112, "largest side of the cloak, pixels; larger crops have it enlarged", low=8)
     device: str = param("auto", "auto, cpu, cuda or cuda:N")
-    centroids: tuple[NDArray[np.float32], ...] | None = field(default=None, init=False, repr=False, compare=False)
+    centroids: tuple[NDArray[np.float32], ...] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.variant == "as_described":  # other people to become
-            object.__setattr__(self, "traits", replace(self.traits, needs=self.traits.needs | {"background"}))
+            self.declare(needs=self.traits.needs | {"background"})
 
     def fit(self, background: Faces) -> Fawkes:
         """The same with people to become, one centroid for each person of the background; `as_released` needs none."""
@@ -82,13 +77,11 @@ class Fawkes(Anonymizer):
         people = background.people
         if people is None or not len(people) or (people < 0).any():
             raise InputError("fawkes becomes another person: number the people of its background")
-        features = self._features(background)
-        fitted = replace(self)
         centroids = tuple(
-            np.stack([every[people == person].mean(axis=0) for person in np.unique(people)]) for every in features
+            np.stack([features[people == person].mean(axis=0) for person in np.unique(people)])
+            for features in self._features(background)
         )
-        object.__setattr__(fitted, "centroids", centroids)
-        return fitted
+        return replace(self, centroids=centroids)
 
     def __call__(self, faces: Faces) -> Images:
         """Cloaked crops [N,S,S,3] uint8 RGB."""
@@ -116,8 +109,8 @@ class Fawkes(Anonymizer):
         for start in range(0, len(faces), _BATCH):
             some = faces.take(range(start, min(start + _BATCH, len(faces))))
             with torch.inference_mode(False), torch.no_grad():
-                sights = [Sight(v, some) for v in self._verifiers(faces.images.shape[1])]
-                parts.append([sight(_pixels(some, self.device)).cpu().numpy() for sight in sights])
+                views = [VerifierView(v, some) for v in self._verifiers(faces.images.shape[1])]
+                parts.append([view(_pixels(some, self.device)).cpu().numpy() for view in views])
         return [np.concatenate(one) for one in zip(*parts, strict=True)]
 
     def _targets(self, faces: Faces) -> list[NDArray[np.float32]] | None:
@@ -139,9 +132,9 @@ class Fawkes(Anonymizer):
 
         side = faces.images.shape[1]
         x = _pixels(faces, self.device)
-        sights = [Sight(v, faces) for v in self._verifiers(side)]
+        views = [VerifierView(v, faces) for v in self._verifiers(side)]
         with torch.no_grad():
-            own = [sight(x) for sight in sights]
+            own = [view(x) for view in views]
         aims = own if targets is None else [torch.from_numpy(one).to(x.device) for one in targets]
         flat = torch.atanh((x / 127.5 - 1) * _OPEN)
         grid = min(self.size, side)
@@ -151,7 +144,7 @@ class Fawkes(Anonymizer):
         for _ in range(self.steps + 1):
             y = _worn(flat, cloak)
             change = _dissimilarity(x, y)
-            gain = _gain([sight(y) for sight in sights], own, aims, away=targets is None)
+            gain = _gain([view(y) for view in views], own, aims, away=targets is None)
             with torch.no_grad():
                 # Gain and DSSIM both grow with the square of a small cloak: this is the gain once it is weakened.
                 score = gain * (self.budget / change.clamp_min(1e-12)).clamp_max(1)
@@ -238,8 +231,8 @@ def _pixels(faces: Faces, device: str) -> Tensor:
     return images.permute(0, 3, 1, 2).float().contiguous()
 
 
-class Sight:
-    """Faces as a verifier sees them: placed by their landmarks in the default alignment, then in the verifier's own."""
+class VerifierView:
+    """Faces as input of a verifier: placed by their landmarks in the default alignment, then in the verifier's own."""
 
     def __init__(self, verifier: Verifier, faces: Faces) -> None:
         import torch
@@ -275,24 +268,22 @@ class Sight:
 
 
 def load_verifiers(text: str, side: int, device: str) -> list[Verifier]:
-    """The verifiers of a text such as "onnx:PATH+onnx:PATH" for crops of a side; kept until their files change."""
+    """The verifiers of a text such as "onnx:PATH+sphereface20:PATH" for crops of a side; kept until files change."""
     return [_read(spec, side, device, _stamp(spec)) for spec in verifier_specs(text)]
 
 
 def verifier_specs(text: str) -> list[str]:
-    """ "a.onnx+sphereface20:b" → what `load_verifier` takes; UsageError where nothing or nothing known is named."""
+    """ "onnx:a+sphereface20:b" → ["onnx:a", "sphereface20:b"]; a path alone is of the kind that its suffix names."""
+    kinds = {".onnx": "onnx:", ".safetensors": "sphereface20:"}
     specs = []
-    for part in text.split("+"):
-        one = part.strip()
-        kinds = {".onnx": "onnx", ".safetensors": "sphereface20"}
-        if not one:
-            raise UsageError("fawkes needs a recogniser to mislead; give verifier=onnx:PATH, several joined by +")
-        if not one.startswith(("onnx:", "sphereface20:")):
-            kind = kinds.get(os.path.splitext(one)[1])
-            if kind is None:
-                raise UsageError(f"fawkes: verifier {one!r} is of no known kind; write onnx:PATH or sphereface20:PATH")
-            one = f"{kind}:{one}"
-        specs.append(one)
+    for spec in map(str.strip, text.split("+")):
+        named = spec.startswith(("onnx:", "sphereface20:"))
+        kind = "" if named else kinds.get(os.path.splitext(spec)[1])
+        if kind is None:
+            raise UsageError(
+                f"fawkes: verifier {spec!r} is of no known kind; give onnx:PATH or sphereface20:PATH, joined by +"
+            )
+        specs.append(kind + spec)
     return specs
 
 

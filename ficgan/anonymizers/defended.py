@@ -1,4 +1,4 @@
-"""What a publisher may do to a face besides hiding it, so that an attacker's model meets what it was not trained on."""
+"""Changes by a publisher after hiding a face, so that an attacker's model meets images it was not trained on."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Defence(Parametrised):
         raise NotImplementedError
 
 
+# Revelio's four (§6, Appendix D) with its settings as defaults, and a random choice of them.
 DEFENCES: Registry[Defence] = Registry("defence")
-"""Revelio's four (§6, Appendix D) with its settings as defaults, and a random choice of them."""
 
 
 @DEFENCES.add
@@ -142,8 +142,7 @@ class Defended(Anonymizer):
     method: str | Anonymizer = param("gaussian-blur:kernel=37", "an anonymiser; parameters parted by ;")  # noqa: RUF009
     defence: str | Defence = param("jpeg", "rotation, noise, jpeg, box or random; parameters parted by ;")  # noqa: RUF009
     key: str = param("", "secret of what the defence draws; empty: made from the seed", secret=True)
-    seed: int = 0
-    """Of what the defence draws; added to the method's own."""
+    seed: int = 0  # of the defence's random numbers; added to the method's own
 
     name: ClassVar[str] = "defended"
     traits: ClassVar[Traits] = Traits("Defended blur", "basic", "Revelio, §6")
@@ -154,9 +153,10 @@ class Defended(Anonymizer):
         defence = _made(self.defence, DEFENCES)
         stochastic = method.traits.stochastic or defence.stochastic
         title = f"{method.traits.title}, {defence.title}"
-        traits = replace(method.traits, title=title, strength=None, keyed=False, stochastic=stochastic)
-        for field, value in (("method", method), ("defence", defence), ("traits", traits)):
-            object.__setattr__(self, field, value)
+        object.__setattr__(self, "method", method)
+        object.__setattr__(self, "defence", defence)
+        object.__setattr__(self, "traits", method.traits)
+        self.declare(title=title, strength=None, keyed=False, stochastic=stochastic)
 
     def __call__(self, faces: Faces) -> Images:
         method, defence = cast(Anonymizer, self.method), cast(Defence, self.defence)

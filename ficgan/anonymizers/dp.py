@@ -6,7 +6,7 @@ of people differ in nearly all pixels, so nothing is promised of identities.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ class DPPix(PerImage):
     """The mean of each block plus Laplace noise, each channel by itself (Fan, DBSec 2018; Fantômas, §6.1.4).
 
     A block of a pixels moves by 255·m/a at most between neighbours, so noise of scale 255·m/(a·ε) gives ε-differential
-    privacy per channel, 3ε for RGB (`budget`). Blocks at the border may be smaller. `as_released` uses 255·m/(b²·ε)
+    privacy per channel, 3ε for RGB. Blocks at the border may be smaller. `as_released` uses 255·m/(b²·ε)
     everywhere, so that ε does not hold there, and cuts grey levels instead of rounding.
     """
 
@@ -42,25 +42,12 @@ class DPPix(PerImage):
     m: int = param(16, "pixels in which neighbouring images differ", low=1)
     variant: str = param("as_described", "whose rules", choices=("as_described", "as_released"))
 
-    def budget(self, size: int = 224) -> float:
-        """ε of the three channels together for crops of `size` pixels, neighbours differing in at most m pixels."""
-        if self.variant == "as_described":
-            return 3 * self.eps
-        # The worst neighbour has its m pixels where one of them moves a mean most: in the smallest blocks.
-        left, total = self.m, 0.0
-        for area in np.sort(_areas(size, self.block), axis=None).tolist():
-            share = min(area, left)
-            total += share / area
-            left -= share
-            if not left:
-                break
-        return 3 * self.eps * total * self.block**2 / self.m
-
     def apply(self, image: Images, landmarks: NDArray[np.float32], rng: np.random.Generator) -> Images:
         size = image.shape[0]
         starts = np.arange(0, size, self.block)
         sums = np.add.reduceat(np.add.reduceat(image.astype(np.int64), starts, axis=0), starts, axis=1)
-        areas = _areas(size, self.block)[..., None]
+        sides = np.diff(starts, append=size)
+        areas = (sides[:, None] * sides)[..., None]
         spread = areas if self.variant == "as_described" else self.block**2
         noisy = sums / areas + rng.laplace(0.0, 255 * self.m / (spread * self.eps), sums.shape)
         levels = noisy.clip(0, 255)
@@ -68,11 +55,6 @@ class DPPix(PerImage):
             levels = np.rint(levels)
         cell = np.arange(size) // self.block
         return levels.astype(np.uint8)[cell[:, None], cell]
-
-
-def _areas(size: int, block: int) -> NDArray[np.int64]:
-    sides = np.diff(np.append(np.arange(0, size, block), size))
-    return np.outer(sides, sides).astype(np.int64)
 
 
 @ANONYMIZERS.add
@@ -98,16 +80,12 @@ class DPSnow(PerImage):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.variant == "as_released":  # a larger fraction kept hides less
-            object.__setattr__(self, "traits", replace(type(self).traits, stronger="down"))
+            self.declare(stronger="down")
 
     def replaced(self, size: int) -> int:
-        """How many pixels of a crop of `size` pixels become grey."""
+        """Number of pixels that become grey in a crop of `size` pixels."""
         total = size * size
         return round(self.delta * total) if self.variant == "as_described" else int((1 - self.delta) * total)
-
-    def budget(self, size: int = 224) -> float:
-        """δ of (0, δ)-differential privacy for crops of `size` pixels, neighbours differing in one pixel."""
-        return 1 - self.replaced(size) / size**2
 
     def apply(self, image: Images, landmarks: NDArray[np.float32], rng: np.random.Generator) -> Images:
         out = image.copy()
@@ -116,10 +94,8 @@ class DPSnow(PerImage):
         return out
 
 
-_RESTARTS = 10
-"""Starts of k-means, of which the best is kept."""
-_COARSE = 3
-"""Bits of a colour that the restarts leave out: bins 8 grey levels wide."""
+_RESTARTS = 10  # starts of k-means, of which the best is kept
+_COARSE = 3  # bits of a colour that the restarts leave out: bins 8 grey levels wide
 
 
 @ANONYMIZERS.add
@@ -176,10 +152,6 @@ class DPSamp(PerImage):
             return allowed
         rest = count - self.m
         return max(allowed, 1) if rest >= 2 and allowed < rest else 0
-
-    def budget(self) -> float:
-        """ε of the draw as described, for images that differ in at most m pixels and share clusters and colours."""
-        return self.eps
 
 
 def samples_allowed(f: int, m: int, eps: float) -> int:

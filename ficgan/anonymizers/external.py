@@ -7,12 +7,11 @@ import os
 import shlex
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -23,13 +22,11 @@ from ficgan.registry import Parametrised, param
 
 _SUFFIXES = (".png", ".webp", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
 
-TEMPORARY_PREFIX = "ficgan-external-"
-"""Of the private folders in the temporary folder; a killed run leaves its own, and `ficgan purge` removes it."""
-MARKER = ".ficgan-folder"
-"""File that says so, as in the folders of films."""
+# Of the private folders in the temporary folder; a killed run leaves its own, and `ficgan purge` removes it by the file
+# that marks it.
+TEMPORARY_PREFIX, MARKER = "ficgan-external-", ".ficgan-folder"
 
-Read = Callable[[Path, str, int], Images]
-"""File, name of the face, side S of the crops → [S,S,3] uint8 RGB."""
+Read = Callable[[Path, str, int], Images]  # file, name of the face, side S of the crops → [S,S,3] uint8 RGB
 
 
 @dataclass(frozen=True)
@@ -45,8 +42,6 @@ class Program(Parametrised):
     folder: str = param("", "images made before, by the names of the faces")
     label: str = param("", "what tables call it")
     timeout: float = param(3600.0, "seconds a run may take", low=0.001)
-    spare: ClassVar[bool] = True
-    """Whether a program may write further images, which are left where they are."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -59,7 +54,7 @@ class Program(Parametrised):
             object.__setattr__(self, "traits", replace(traits, title=self.label))
 
     def made_of(self, faces: Faces, read: Read) -> Images:
-        """What the program makes of the faces, or has made: [N,S,S,3] uint8 RGB."""
+        """Images of the faces by the program, or from the folder: [N,S,S,3] uint8 RGB."""
         if not (self.command or self.folder):
             raise UsageError(
                 f"{self.name} needs a program or its images; give command='X {{input}} {{output}}' or folder"
@@ -109,15 +104,7 @@ class Program(Parametrised):
             missing = [name for name, file in zip(faces.names, files, strict=True) if not (target / file).is_file()]
             if missing:
                 raise InputError(f"{self.name}: the program wrote no image of {_listed(missing)}; leave those out")
-            if not self.spare:
-                self._refuse_further(target, set(files))
             yield [target / file for file in files]
-
-    def _refuse_further(self, target: Path, files: set[str]) -> None:
-        for path in sorted(target.rglob("*")):
-            further = path.relative_to(target).as_posix()
-            if path.suffix.lower() in _SUFFIXES and path.is_file() and further not in files:
-                raise InputError(f"{self.name}: the program wrote {further}, which is no face's; let it write one each")
 
     def _wait_for(self, arguments: list[str], said: Path) -> None:
         with said.open("wb") as sink:
@@ -171,11 +158,8 @@ class Program(Parametrised):
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    if sys.platform != "win32":
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # nobody is left
-            os.killpg(process.pid, signal.SIGKILL)  # its own session, so its own group
-    else:
-        process.kill()
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # nobody is left
+        os.killpg(process.pid, signal.SIGKILL)  # its own session, so its own group
     process.wait()
 
 

@@ -17,12 +17,14 @@ from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images, Trai
 from ficgan.arrays import resize
 from ficgan.errors import InputError, UsageError
 from ficgan.faces.alignment import Alignment
+from ficgan.faces.blend import crop, paste_back
 from ficgan.registry import param
 
-_BLOCK = 1 << 24
-"""Values in float64 that are held at a time (128 MiB)."""
-_NULL = 1e-10
-"""Components with less than this share of the largest variance are rounding, not faces."""
+Floats = NDArray[np.float64]
+
+_BLOCK = 1 << 24  # values in float64 that are held at a time (128 MiB)
+_NULL = 1e-10  # components with less than this share of the largest variance are rounding, not faces
+_CHUNK = 1024  # faces that are worked on at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,10 +39,10 @@ class Eigenspace:
     """
 
     rows: NDArray[Any]
-    mean: NDArray[np.float64]
-    scale: NDArray[np.float64]
-    weights: NDArray[np.float64]
-    coordinates: NDArray[np.float64]
+    mean: Floats
+    scale: Floats
+    weights: Floats
+    coordinates: Floats
 
     @classmethod
     def of(cls, rows: NDArray[Any], components: int, standardise: bool) -> Eigenspace:
@@ -64,14 +66,14 @@ class Eigenspace:
         lengths = np.sqrt(values[kept])
         return cls(rows, mean, scale, vectors[:, kept] / lengths, vectors[:, kept] * lengths)
 
-    def project(self, rows: NDArray[Any]) -> NDArray[np.float64]:
+    def project(self, rows: NDArray[Any]) -> Floats:
         """Coordinates [M,r] of images [M,D]."""
         products = np.zeros((len(rows), len(self.rows)))
         for part in _columns(rows.shape[1], len(rows) + len(self.rows)):
             products += self._standard(rows, part) @ self._standard(self.rows, part).T
         return products @ self.weights
 
-    def restore(self, coordinates: NDArray[np.float64]) -> NDArray[np.uint8]:
+    def restore(self, coordinates: Floats) -> NDArray[np.uint8]:
         """Images [M,D] at coordinates [M,r], in the nearest grey levels."""
         mixture = coordinates @ self.weights.T
         out = np.empty((len(mixture), self.rows.shape[1]), np.uint8)
@@ -80,8 +82,8 @@ class Eigenspace:
             out[:, part] = nearest_grey(pixels)
         return out
 
-    def _standard(self, rows: NDArray[Any], part: slice) -> NDArray[np.float64]:
-        z: NDArray[np.float64] = rows[:, part].astype(np.float64)
+    def _standard(self, rows: NDArray[Any], part: slice) -> Floats:
+        z: Floats = rows[:, part].astype(np.float64)
         z -= self.mean[part]
         z /= self.scale[part]
         return z
@@ -92,17 +94,13 @@ def _columns(width: int, rows: int) -> Iterator[slice]:
     return (slice(start, min(start + step, width)) for start in range(0, width, step))
 
 
-_CHUNK = 1024
-"""Faces that are worked on at a time."""
-
-
 @dataclass(frozen=True)
 class _Background:
     space: Eigenspace
     people: NDArray[np.int64]
     shape: tuple[int, ...]
 
-    def nearest(self, coordinates: NDArray[np.float64], count: int) -> NDArray[np.int64]:
+    def nearest(self, coordinates: Floats, count: int) -> NDArray[np.int64]:
         """The images [M,count] of the `count` people nearest by cosine, the nearest image of each, nearest first."""
         cosine = _unit(coordinates) @ _unit(self.space.coordinates).T
         members = [np.flatnonzero(self.people == person) for person in range(self.people.max() + 1)]
@@ -118,12 +116,12 @@ class _KSame(Anonymizer):
         "as_released", "as_released: from a background; genuine: disjoint groups", choices=("as_released", "genuine")
     )
     components: int = param(0, "principal components kept; 0 for all", low=0)
-    background: _Background | None = field(default=None, init=False, repr=False, compare=False)
+    background: _Background | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.variant == "genuine":  # needs nothing but the faces
-            object.__setattr__(self, "traits", replace(self.traits, needs=frozenset()))
+            self.declare(needs=frozenset())
 
     def fit(self, background: Faces) -> _KSame:
         if self.variant == "genuine":
@@ -140,10 +138,8 @@ class _KSame(Anonymizer):
         space = Eigenspace.of(_flat(background.images), self.components, standardise=True)
         if not space.coordinates.size:
             raise InputError(f"{self.name}: all images of the background are the same; give different faces")
-        fitted = replace(self)
         numbers = np.unique(people, return_inverse=True)[1].reshape(-1)
-        object.__setattr__(fitted, "background", _Background(space, numbers, background.images.shape[1:]))
-        return fitted
+        return replace(self, background=_Background(space, numbers, background.images.shape[1:]))
 
     def __call__(self, faces: Faces) -> Images:
         """UsageError without a background, or `genuine` with fewer than k people; InputError for another size."""
@@ -180,9 +176,7 @@ class _KSame(Anonymizer):
             group_of[group] = number
         return self._common(space, groups)[group_of[people]].reshape(faces.images.shape)
 
-    def _mean(
-        self, space: Eigenspace, rows: Images, coordinates: NDArray[np.float64], chosen: NDArray[np.int64]
-    ) -> Images:
+    def _mean(self, space: Eigenspace, rows: Images, coordinates: Floats, chosen: NDArray[np.int64]) -> Images:
         """Means [M,D] of images [M,D] and of the rows `chosen` [M,k − 1] of the space."""
         raise NotImplementedError
 
@@ -205,9 +199,7 @@ class KSamePixel(_KSame):
         needs=frozenset({"background"}),
     )
 
-    def _mean(
-        self, space: Eigenspace, rows: Images, coordinates: NDArray[np.float64], chosen: NDArray[np.int64]
-    ) -> Images:
+    def _mean(self, space: Eigenspace, rows: Images, coordinates: Floats, chosen: NDArray[np.int64]) -> Images:
         out = np.empty_like(rows)
         for start in range(0, len(rows), 64):
             part = slice(start, start + 64)
@@ -235,9 +227,7 @@ class KSameEigen(_KSame):
         needs=frozenset({"background"}),
     )
 
-    def _mean(
-        self, space: Eigenspace, rows: Images, coordinates: NDArray[np.float64], chosen: NDArray[np.int64]
-    ) -> Images:
+    def _mean(self, space: Eigenspace, rows: Images, coordinates: Floats, chosen: NDArray[np.int64]) -> Images:
         total = coordinates.copy()
         for neighbour in chosen.T:
             total += space.coordinates[neighbour]
@@ -247,7 +237,7 @@ class KSameEigen(_KSame):
         return space.restore(np.stack([space.coordinates[group].mean(axis=0) for group in groups]))
 
 
-def k_same_groups(coordinates: NDArray[np.float64], k: int) -> list[NDArray[np.int64]]:
+def k_same_groups(coordinates: Floats, k: int) -> list[NDArray[np.int64]]:
     """Disjoint groups of k to 2k − 1 rows of [N,r]: the first left and the k − 1 nearest (Newton et al. 2005)."""
     left, groups = np.arange(len(coordinates)), []
     while len(left) >= 2 * k:
@@ -270,7 +260,7 @@ def _flat(images: Images) -> Images:
     return images.reshape(len(images), -1)
 
 
-def _unit(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+def _unit(rows: Floats) -> Floats:
     return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float64).tiny)
 
 
@@ -286,24 +276,18 @@ class AverageFace(Anonymizer):
         source="control: what is reached without any model",
         needs=frozenset({"background"}),
     )
-    mean: Images | None = field(default=None, init=False, repr=False, compare=False)
+    mean: Images | None = field(default=None, repr=False, compare=False)
 
     def fit(self, background: Faces) -> AverageFace:
-        from ficgan.faces.blend import crop
-
         if not len(background):
             raise UsageError("average-face needs a background set of other people's faces, and it is empty")
         size, total = background.images.shape[1], np.zeros(background.images.shape[1:], np.float64)
         alignment = Alignment()
         for image, marks in zip(background.images, background.landmarks, strict=True):
             total += crop(image, alignment.matrix(marks, size), size)
-        fitted = replace(self)
-        object.__setattr__(fitted, "mean", np.rint(total / len(background)).astype(np.uint8))
-        return fitted
+        return replace(self, mean=np.rint(total / len(background)).astype(np.uint8))
 
     def __call__(self, faces: Faces) -> Images:
-        from ficgan.faces.blend import paste_back
-
         if self.mean is None:
             raise UsageError("average-face needs a background set of other people's faces; call fit first")
         size, alignment, out = faces.images.shape[1], Alignment(), faces.images.copy()

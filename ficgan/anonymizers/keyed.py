@@ -122,10 +122,8 @@ def _kept(sources: NDArray[np.integer]) -> Index:
     return out
 
 
-_PATTERNS = 24
-"""Generated overlays to choose from, about as many as the original program brings."""
-_DEFAULTS = {"as_described": (0.45, 16), "as_released": (0.5, 60)}
-"""(alpha, block) of each variant."""
+_PATTERNS = 24  # generated overlays to choose from, about as many as the original program brings
+_DEFAULTS = {"as_described": (0.45, 16), "as_released": (0.5, 60)}  # alpha and block of each variant
 
 
 @ANONYMIZERS.add
@@ -161,10 +159,8 @@ class KRtio(Anonymizer):
         choices=("impossible", "extremes"),
     )
     variant: str = param("as_described", "whose rules", choices=("as_described", "as_released"))
-    seed: int = 0
-    """Of the draws as released, and of the key where none is given."""
-    overlays: Images | None = field(default=None, repr=False, compare=False)
-    """[M,S,S,3]; of another size than the crops they are resized."""
+    seed: int = 0  # of the draws as released, and of the key where none is given
+    overlays: Images | None = field(default=None, repr=False, compare=False)  # [M,S,S,3], resized to the crops
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -178,8 +174,7 @@ class KRtio(Anonymizer):
         least = self.k if described else 1  # as released one may be drawn again
         if have < least:
             raise UsageError(f"k-rtio: k is {self.k}, but there are {have} overlays; give more, or a smaller k")
-        traits = replace(type(self).traits, keyed=described, stochastic=not (described and self.key))
-        object.__setattr__(self, "traits", traits)  # the variants differ in what is declared of them
+        self.declare(keyed=described, stochastic=not (described and self.key))
 
     def fit(self, background: Faces) -> KRtio:
         """The same with the background's images as overlays, at least k; order matters to `invert`."""

@@ -18,16 +18,16 @@ from ficgan.anonymizers.k_same import AverageFace, KSameEigen, KSamePixel
 from ficgan.arrays import content_key
 from ficgan.errors import InputError, UsageError
 from ficgan.faces.alignment import Alignment
-from ficgan.faces.blend import Paste, crop, nothing, paste_back
+from ficgan.faces.blend import Paste, check_mask_scale, crop, nothing, paste_back
 from ficgan.faces.detection import Face, check_image
 from ficgan.registry import parse_spec
 
+# Covers of one colour: nothing of the face is left to see.
 OPAQUE: tuple[str, ...] = ("plain", "black")
-"""Covers of one colour: nothing of the face is left to see."""
+# Quick covers with a soft edge, scaled to the face; all that may be a fallback or cover a region.
 COVERS: tuple[str, ...] = (*OPAQUE, "blur", "mosaic")
-"""Quick covers with a soft edge, scaled to the face; all that may be a fallback or cover a region."""
+# The modes of our own; others are names of anonymisers, with parameters or without. solid is the same as black.
 HIDING: tuple[str, ...] = ("ficgan", *COVERS, "solid")
-"""The modes of our own; others are names of anonymisers, with parameters or without. solid is the same as black."""
 _INSTEAD = {"blur": "gaussian-blur", "mosaic": "pixelation"}
 
 
@@ -152,7 +152,7 @@ class Methods:
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def identity(self) -> list[Any]:
-        """What results depend on, but for a random seed: two jobs with the same may go on from one another."""
+        """All that results depend on but a random seed: jobs with the same may go on from one another."""
         background = None if self.background is None else content_key(self.background.images)
         return [self.seed if self.seeded else None, background, sorted(map(repr, self._given.values()))]
 
@@ -208,17 +208,16 @@ def _check_usable(method: Anonymizer) -> None:
         )
 
 
-Square = tuple[int, int, int]
-"""x0, y0, side in whole pixels of the photo; it may reach beyond the photo."""
+Square = tuple[int, int, int]  # x0, y0, side in whole pixels of the photo; it may reach beyond the photo
 
+# Detectors' boxes end at the brow and the chin; this brings hairline and ears into the square.
 _MARGIN = 1.3
-"""Detectors' boxes end at the brow and the chin; this brings hairline and ears into the square."""
+# In films sides are powers of this: random numbers of a crop change with its size, and must not do so often.
 _STEP = 2**0.25
-"""In films sides are one of these powers: what is drawn for a crop changes with its size, and must not do so often."""
 
 
 def placement(anonymizer: Anonymizer) -> Literal["square", "aligned", "scene"]:
-    """How an anonymiser is put onto a photo.
+    """The way an anonymiser is put onto a photo.
 
     "square": an upright, hard-edged square around the face, so that keyed methods can be inverted; "aligned": an
     aligned crop of the background's size, pasted back with a soft edge; "scene": the photo itself with its boxes.
@@ -267,8 +266,7 @@ def square(face: Face, shape: tuple[int, int], *, mask_scale: float = 1.0, stepp
 
     A `mask_scale` of 1 is 1.3 times the box's longer side; `stepped`, for films, rounds it up to the next power of 2^¼.
     """
-    if not 0.0 < mask_scale <= 4.0:
-        raise UsageError(f"The mask scale is {mask_scale}: give a factor above 0 and at most 4.")
+    check_mask_scale(mask_scale)
     box = np.asarray(face.box, np.float64)
     wanted = _MARGIN * mask_scale * max(float((box[2:] - box[:2]).max()), 1.0)
     if stepped:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, Self, TypeV
 
 import click
 
-from ficgan.errors import INTERRUPTED, FicganError, last_resort, memory_ran_out, noticing
+from ficgan.errors import INTERRUPTED, FicganError, memory_ran_out
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -31,8 +31,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+# Control characters, marks that turn the direction of text, and bytes of names that are not UTF-8.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters, marks that turn the direction of text, and bytes of names that are not UTF-8."""
 
 
 def printable(text: str) -> str:
@@ -117,16 +117,11 @@ def _sigterm_interrupts() -> Iterator[None]:
     def on_sigterm(signum: int, frame: object) -> NoReturn:
         raise Terminated
 
-    own = {signal.SIGTERM: noticing(on_sigterm)}
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        own[signal.SIGINT] = noticing(signal.default_int_handler)
-    previous = {number: signal.signal(number, handler) for number, handler in own.items()}
+    previous = signal.signal(signal.SIGTERM, on_sigterm)
     try:
-        with last_resort():
-            yield
+        yield
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, previous if previous is not None else signal.SIG_DFL)
 
 
 def _fail(message: str, code: int) -> NoReturn:
@@ -141,10 +136,10 @@ def _silence_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+# Seconds between two lines about the frames of a film.
 _EVERY = 0.5
-"""Seconds between two lines about the frames of a film."""
+# Seconds between two lines where nobody watches a terminal.
 _SELDOM = 60.0
-"""Seconds between two lines where nobody watches a terminal."""
 
 Mode = Literal["auto", "text", "jsonl", "none"]
 MODES: tuple[Mode, ...] = ("auto", "text", "jsonl", "none")

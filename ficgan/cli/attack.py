@@ -19,8 +19,9 @@ from ficgan.cli import HELP
 from ficgan.cli import _shared as shared
 from ficgan.cli._console import Progress, handle_errors
 from ficgan.cli._plan import mirrored
-from ficgan.cli._shared import Box
+from ficgan.cli._shared import Parsed
 from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.options import parse_box
 
 if TYPE_CHECKING:
     import numpy as np
@@ -131,7 +132,7 @@ def train(
 @click.argument("inputs", metavar="INPUT...", nargs=-1, required=True, type=shared.PATH)
 @shared.output("Folder for the guesses, PNG; nothing in it is overwritten.")
 @click.option("--aligned", is_flag=True, help="The inputs are square face crops as the attacker was trained on.")
-@click.option("--box", type=Box(), help="The anonymised face in every input, px; nothing is detected.")
+@click.option("--box", type=Parsed(parse_box), help="The anonymised face in every input, px; nothing is detected.")
 @shared.DETECTOR
 @click.option(
     "--candidates",
@@ -350,7 +351,7 @@ def guess_all(
     from ficgan.anonymizers import Faces
     from ficgan.files import atomic_write
     from ficgan.images import read_image
-    from ficgan.lab.stored import png
+    from ficgan.lab.pages import png
 
     faces = written = failed = 0
     for number, (path, name) in enumerate(plan):

@@ -53,12 +53,11 @@ def scenarios() -> Catalogue:
 
 
 def metrics() -> Catalogue:
-    from ficgan.lab.metrics.privacy import PRIVACY
-    from ficgan.lab.metrics.utility import UTILITY
-    from ficgan.lab.reversal import RETRIEVAL, REVERSAL
+    from ficgan.lab.metrics import METRICS
 
-    for metric in (*PRIVACY, *REVERSAL, *RETRIEVAL, *UTILITY):
-        yield metric.name, f"{metric.title} ({metric.kind}; {metric.better} is better)"
+    for kind, some in METRICS.items():
+        for metric in some.values():
+            yield metric.name, f"{metric.title} ({kind}; {metric.better} is better)"
 
 
 def configurations(kind: str = "eval") -> Catalogue:
@@ -165,13 +164,8 @@ def _matrix(
 @evaluate.command()
 @click.argument("results", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
 @shared.output("[default: beside it]", required=False)
-@click.option(
-    "--sidecars",
-    type=click.Path(path_type=Path, exists=True),
-    help="Folder of side-car files of ficgan deid: the report gives their account, too.",
-)
 @handle_errors
-def report(results: tuple[Path, ...], out: Path | None, sidecars: Path | None) -> None:
+def report(results: tuple[Path, ...], out: Path | None) -> None:
     """Make the report of finished evaluations: one self-contained page, plots as PNG and SVG, tables as CSV and JSON.
 
     RESULTS: results.json of a run, or its folder; several are laid side by side.
@@ -186,7 +180,7 @@ def report(results: tuple[Path, ...], out: Path | None, sidecars: Path | None) -
             raise InputError(f"{folder} holds no results.json; name the folder of an evaluation that has finished")
     read = [Results.read(path) for path in files]
     folder = out or files[0].parent
-    written = write_pages(merge(read), folder, sidecars=sidecars, pictures=[path.parent for path in files])
+    written = write_pages(merge(read), folder, pictures=[path.parent for path in files])
     click.echo(json.dumps({"report": [str(path.relative_to(folder)) for path in written]}))
 
 
@@ -270,11 +264,16 @@ def paper() -> None:
     type=shared.PATH,
     help="Another set of faces on which the general attackers are trained, too, for comparison (E4.2).",
 )
-@click.option("--utility/--no-utility", default=None, help="Measure what is left, too.  [default: the configuration's]")
-@shared.JOBS
+@shared.options(shared.set_value("Another value of the matrix, such as utility=true or seed=1"), shared.JOBS)
 @shared.reporting("task")
 def fantomas(
-    out: Path, transfer: bool, other: Path | None, jobs: int, report: Progress, **protocol: Any
+    out: Path,
+    transfer: bool,
+    other: Path | None,
+    jobs: int,
+    overrides: tuple[str, ...],
+    report: Progress,
+    **protocol: Any,
 ) -> shared.Summary:
     """Which anonymisations are reversible.
 
@@ -283,7 +282,7 @@ def fantomas(
     from ficgan.lab.matrix import run_matrix
     from ficgan.lab.papers import fantomas as experiment
 
-    config = experiment.fantomas_matrix(**protocol)
+    config = experiment.fantomas_matrix(**protocol, **_numbers(overrides))
     elsewhere = None
     if other is not None:
         elsewhere = run_matrix(experiment.learnt_on(config, other), out, jobs=jobs, progress=report)
@@ -299,14 +298,6 @@ def fantomas(
 
 @paper.command()
 @shared.options(*_SET)
-@click.option("--part", help="Only this part of the set's own division, such as test.")
-@click.option(
-    "--skip",
-    default=0,
-    show_default=True,
-    type=click.IntRange(0),
-    help="Leave out so many images, the first by name; 60000 leaves what the paper tests on of FFHQ.",
-)
 @click.option("--limit", type=click.IntRange(2), help="At most so many images, drawn with the seed.")
 @click.option("--size", default=256, show_default=True, type=click.IntRange(32), help="Side of the crops, px.")
 @click.option("--attributes", type=shared.PATH, help="Trained attribute classifier; else no attribute figures.")
@@ -319,19 +310,22 @@ def fantomas(
     metavar="NAME=CHECKPOINT:BANK",
     help="A model trained without one of the parts, for Table 2; repeatable.",
 )
-@click.option("--k", default=3000, show_default=True, type=click.IntRange(2), help="People averaged.")
 @click.option("--layer", "layers", multiple=True, type=click.IntRange(0), help="i, repeatable.  [default: 0 to L−1]")
-@shared.options(shared.device(), shared.seed("Seed of the k-same draws and of the images drawn."))
+@shared.set_value("Another number: part=test, skip=60000 (what the paper tests on of FFHQ), k, seed or device")
 @shared.reporting("setting")
-def ficgan(out: Path, ablations: tuple[str, ...], report: Progress, **protocol: Any) -> shared.Summary:
+def ficgan(
+    out: Path, ablations: tuple[str, ...], overrides: tuple[str, ...], report: Progress, **protocol: Any
+) -> shared.Summary:
     """Identity against attributes, by layer.
 
     Jeong and others 2021 (FICGAN), Tables 1, 2 and A, Figures 4 and B: on FFHQ and CelebA-HQ in the paper, any faces
     will do.
     """
     from ficgan.lab.papers.ficgan import FicganPaper, draw_figure_4, ficgan_tables, run_ficgan
+    from ficgan.yaml_settings import check
 
-    config = FicganPaper(ablations=tuple(_ablation(text) for text in ablations), **protocol)
+    protocol |= {"ablations": [_ablation(text) for text in ablations], **_numbers(overrides)}
+    config = check(FicganPaper, protocol, where="paper ficgan")
     run = run_ficgan(config, out, report)
     return _finish(run.results, out, ficgan_tables(run), lambda: draw_figure_4(run, out / "figures"))
 
@@ -426,6 +420,12 @@ def _study(images: Path | None, annotations: Path | None, file: Path | None, ove
     return StudyConfig.read(file, overrides, **given)
 
 
+def _numbers(overrides: Sequence[str]) -> dict[str, Any]:
+    from ficgan.yaml_settings import override
+
+    return override({}, overrides, example="seed=1")
+
+
 def _ablation(text: str) -> tuple[str, str, str]:
     from ficgan.errors import UsageError
 
@@ -439,7 +439,7 @@ def _ablation(text: str) -> tuple[str, str, str]:
 def _finish(
     results: Any, out: Path, tables: list[dict[str, Any]], draw: Callable[[], list[Path]] | None = None
 ) -> shared.Summary:
-    from ficgan.lab.stored import write_json
+    from ficgan.lab.pages import write_json
 
     results.write(out / "results.json")
     tree = {"title": results.title, "caveats": results.caveats, "tables": tables, "provenance": results.provenance}

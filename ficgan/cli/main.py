@@ -20,7 +20,7 @@ from ficgan.cli._console import handle_errors, sentence
 from ficgan.errors import FicganError
 
 if TYPE_CHECKING:
-    from ficgan.diagnosis import Diagnosis, Finding
+    from ficgan.diagnosis import Diagnosis, DoctorFinding
 
 __all__ = ["COMMANDS", "attack_main", "deid_main", "doctor", "eval_main", "main", "train_main"]
 
@@ -39,9 +39,7 @@ COMMANDS = {
     "ui": Entry("ficgan.cli.serve:ui", "Review and redact photos and films in the browser."),
     "purge": Entry("ficgan.cli.review:purge", "Remove project folders and remains of interrupted films."),
     "report": Entry("ficgan.cli.review:report", "Make one page for a data protection officer from side-cars."),
-    "export": Entry("ficgan.cli.review:export", "Write the boxes of faces for COCO or CVAT."),
-    "pipe": Entry("ficgan.cli.pipe:pipe", "Replace the faces in raw frames, from stdin to stdout."),
-    "bulk": Entry("ficgan.cli.bulk:bulk", "Replace the faces in very many photos."),
+    "export": Entry("ficgan.cli.review:export", "Write the boxes of faces as COCO."),
     "serve": Entry("ficgan.cli.serve:serve", "Answer requests over HTTP: photo in, photo and JSON out."),
     "train": Entry("ficgan.cli.train:train", "Train the model."),
     "align": Entry("ficgan.cli.train:align", "Turn raw photos into an aligned training set."),
@@ -57,10 +55,10 @@ COMMANDS = {
 }
 
 
+# Other spellings of commands; not listed.
 ALIASES = {"analyze": "analyse"}
-"""Other spellings of commands; not listed."""
+# debug, info or warning: how much of what the library does is told on stderr.
 LOG = "FICGAN_LOG"
-"""debug, info or warning: how much of what the library does is told on stderr."""
 
 
 def _log_to_stderr() -> None:
@@ -147,7 +145,7 @@ def describe(diagnosis: Diagnosis) -> str:
     return "\n".join(lines)
 
 
-def _line(found: Finding, width: int) -> str:
+def _line(found: DoctorFinding, width: int) -> str:
     mark = "ok" if found.ok else "MISSING" if found.required else "optional"
     advice = f" → {found.remedy}" if found.remedy and not found.ok else ""
     return f"  {mark:<10}{found.name:<{width}}  {found.detail}{advice}"

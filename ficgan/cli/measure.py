@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 
 from ficgan.cli import HELP
 from ficgan.cli import _shared as shared
 from ficgan.cli._console import Progress
-from ficgan.cli._shared import Diversity
+from ficgan.cli._shared import Parsed
+from ficgan.options import parse_diversity
 
 __all__ = ["measure", "train_attributes"]
 
-CLIP_FRAMES = 75
-"""Frames taken of a clip: three seconds of most films."""
 _BARS: tuple[Any, ...] = (
     click.option("--bars", is_flag=True, help="The whole table of bars, beside the average-face sticker, into -o."),
     shared.output("With --bars: folder for bars.json and bars.md.", required=False),
@@ -24,9 +23,6 @@ _BARS: tuple[Any, ...] = (
         multiple=True,
         type=shared.PATH,
         help="With --bars: faces it learnt from, for memorisation and real–real distances; repeatable.",
-    ),
-    click.option(
-        "--clip", "clips", multiple=True, type=shared.PATH, help="With --bars: a film, for stability; repeatable."
     ),
     click.option("--attributes", type=shared.PATH, help="With --bars: classifier of `ficgan train-attributes`."),
 )
@@ -46,7 +42,7 @@ _BARS: tuple[Any, ...] = (
     "psi",
     default="auto",
     show_default=True,
-    type=Diversity(),
+    type=Parsed(parse_diversity),
     help="ψ; auto: what the model does best with for a person alone in a photo.",
 )
 @click.option("--limit", type=click.IntRange(2), help="Use only the first so many faces of each set.")
@@ -54,11 +50,9 @@ _BARS: tuple[Any, ...] = (
 @shared.reporting("step")
 def measure(
     photos: Path | None,
-    psi: Any,
     bars: bool,
     out: Path | None,
     train: tuple[Path, ...],
-    clips: tuple[Path, ...],
     attributes: Path | None,
     report: Progress,
     **common: Any,
@@ -68,103 +62,31 @@ def measure(
     With --bars every figure a default model is held to, met or missed, in a folder; docs/model.md says how to read it.
     """
     from ficgan.errors import UsageError
+    from ficgan.lab.bars import BarsConfig, run_bars
 
     if not common["aligned"] and photos is None:
         raise UsageError("nothing to measure on; give --aligned or --photos")
-    if not bars:
-        if out is not None or train or clips or attributes is not None:
-            raise UsageError("-o, --train, --clip and --attributes belong to the table of bars; give --bars too")
-        return _first_figures(photos=photos, psi=psi, **common)
-    if out is None:
-        raise UsageError("the table of bars is written into a folder; give -o")
-    from ficgan.lab.bars import BarsConfig, run_bars
-    from ficgan.lab.bars.table import write_bars
-
+    if bars != (out is not None):
+        raise UsageError("the table of bars is written into a folder; give both --bars and -o, or neither")
+    if not bars and (train or attributes is not None):
+        raise UsageError("--train and --attributes belong to the table of bars; give --bars too")
     config = BarsConfig(
-        clips=tuple(_clip(path) for path in clips),
-        photos=() if photos is None else (photos,),
-        psi=psi,
-        train=train,
-        attributes=attributes,
-        **common,
+        photos=() if photos is None else (photos,), train=train, attributes=attributes, whole=bars, **common
     )
-    table = run_bars(config, report)
-    written = write_bars(table, out)
+    sheet = run_bars(config, report)
+    summary: shared.Summary = {"checkpoint": sheet.facts["checkpoint"]}
+    if out is None:
+        keys = ("set", "setting", "row", "judge", "value", "low", "high")
+        lines = [{key: line[key] for key in keys} for line in (one.to_dict() for one in sheet.lines)]
+        return {**summary, "settings": sheet.facts["settings"], "lines": lines}
     return {
-        "bars": [path.name for path in written],
-        "checkpoint": table.facts["checkpoint"],
-        "verdicts": table.verdicts,
-        "missed": table.missed,
-        "left_out": len(table.sheet.left_out),
-        "seconds": table.facts["seconds"],
+        "bars": [path.name for path in sheet.write(out)],
+        **summary,
+        "verdicts": sheet.verdicts,
+        "missed": sheet.missed,
+        "left_out": len(sheet.left_out),
+        "seconds": sheet.facts["seconds"],
     }
-
-
-def _clip(path: Path) -> Any:
-    from ficgan.lab.bars import Clip
-    from ficgan.video import open_video
-
-    with open_video(path) as film:
-        rate = float(film.info.rate or 25)
-        frames = []
-        for frame in film.frames():
-            frames.append(frame.image)
-            if len(frames) == CLIP_FRAMES:
-                break
-    return Clip(path.name, tuple(frames), rate)
-
-
-def _first_figures(
-    *,
-    checkpoint: Path | None,
-    bank: Path | None,
-    aligned: tuple[Path, ...],
-    photos: Path | None,
-    judges: tuple[str, ...],
-    layers: tuple[int, ...],
-    detector: str,
-    k: int,
-    psi: float | Literal["auto"],
-    limit: int | None,
-    device: str,
-) -> shared.Summary:
-    import numpy as np
-
-    from ficgan.data import check_alignment, open_faces
-    from ficgan.deidentify import Deidentifier, refuse_trainer
-    from ficgan.errors import UsageError
-    from ficgan.images import read_image
-    from ficgan.lab.bars.bench import LEAST_SIDE, measure_aligned, measure_photos
-    from ficgan.lab.readers import get_judge
-
-    readers = [get_judge(name) for name in judges]
-    for reader in readers:  # the report names files, not the folders of this machine
-        kind, colon, file = reader.name.partition(":")
-        reader.name = kind + colon + Path(file).name
-    if len({reader.name for reader in readers}) < len(readers):
-        raise UsageError("two judges have the same name; give each one once, and onnx files different names")
-    deid = Deidentifier.from_pretrained(
-        checkpoint, bank, k=k, layer=0, psi=psi, detector=detector, verify=False, device=device
-    )
-    for name in judges:
-        refuse_trainer(deid.header, name)
-    chosen = layers or tuple(sorted({0, min(4, deid.model.num_layers - 1), deid.model.num_layers - 1}))
-    for layer in chosen:
-        deid.face_model.check_layer(layer)
-    report: shared.Summary = {"checkpoint": deid.digests.get("checkpoint"), "detector": deid.detector.name}
-    if aligned:
-        faces = open_faces(aligned, resolution=max(deid.model.resolution, LEAST_SIDE))
-        check_alignment(faces, deid.alignment)
-        faces = faces.subset(range(min(limit or len(faces), len(faces))))
-        crops = np.ascontiguousarray(faces.resident().permute(0, 2, 3, 1).numpy())
-        report["aligned"] = measure_aligned(deid, crops, layers=chosen, judges=readers, detector=deid.detector)
-    if photos is not None:
-        paths = sorted(path for path in photos.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg", ".png", ".webp"))
-        images = [read_image(path).rgb for path in paths[:limit]]
-        if len(images) < 2:
-            raise UsageError(f"{photos} holds {len(images)} photos; give a folder with at least 2")
-        report["photos"] = measure_photos(deid, images, layers=chosen, judges=readers)
-    return report
 
 
 @click.command("train-attributes", context_settings=HELP)
@@ -201,9 +123,7 @@ def train_attributes(
     faces = open_set(data, layout=layout, labels=labels)
     if not faces.attributes:
         raise UsageError(f"{data} has no attributes; give --labels with columns of 0 and 1")
-    prepared = prepare(
-        faces, detector=Quick(get_detector(detector)), progress=lambda done, total: report(done, total, "cutting faces")
-    )
+    prepared = prepare(faces, detector=Quick(get_detector(detector)), progress=report)
     return train(
         prepared.faces,
         prepared.attributes,

@@ -62,7 +62,6 @@ def detect(
 @click.option("--gold-faces", default=12, show_default=True, type=click.IntRange(0), help="Most faces of a gold image.")
 @click.option("--lives", default=2, show_default=True, type=click.IntRange(1), help="Mistakes on gold that end it.")
 @shared.options(_OVERLAP, shared.seed("Seed of which gold images are shown, where, and how wrong."))
-@click.option("--linked", is_flag=True, help="Pictures as files beside the pages, not within them.")
 @click.option("--side", default=1600, show_default=True, type=click.IntRange(64), help="Longer side shown, pixels.")
 @click.option("--note", default="", help="A sentence for the workers.")
 @shared.reporting("image")
@@ -87,12 +86,12 @@ def page(
     themselves: quality control, no security against somebody who reads their source.
     """
     from ficgan.errors import InputError, UsageError
-    from ficgan.lab.annotation import Rules, write_pages
+    from ficgan.lab.annotation import BatchRules, write_pages
     from ficgan.lab.annotation.boxes import listed, read_records
 
     if gold is None and gold_count:
         raise UsageError("--gold names the boxes of verified images; without quality control give --gold-count 0")
-    rules = Rules(batch, gold_count, lives, overlap, gold_faces, seed)
+    rules = BatchRules(batch, gold_count, lives, overlap, gold_faces, seed)
     blobs, detected = listed(images), read_records(boxes)
     if not any(detected.find(blob.name) for blob in blobs):
         raise InputError(f"no record of {boxes} names an image of {images}; are they of the same set?")
@@ -102,7 +101,7 @@ def page(
     key, failed = write_pages(
         out, blobs, detected, known, rules, own_gold=gold_images is None, progress=report, **pages
     )
-    work = sum(item.truth is None for batch in key.batches for item in batch.items)
+    work = sum(image.truth is None for batch in key.batches for image in batch.images)
     summary = {"pages": str(out / "pages"), "key": str(out / "key.json"), "batches": len(key.batches), "images": work}
     return _end({**summary, "gold": len(known), "failed": len(failed)}, failed, report)
 
@@ -129,16 +128,16 @@ def collect(
     code 3, as do images that nobody looked at; these keep the detector's boxes, with "workers": 0.
     """
     from ficgan.errors import UsageError
-    from ficgan.lab.annotation import collect, read_key
-    from ficgan.lab.annotation import summary as summarised
+    from ficgan.lab.annotation import read_key
     from ficgan.lab.annotation.boxes import write_records
-    from ficgan.lab.stored import write_json
+    from ficgan.lab.annotation.collected import collect
+    from ficgan.lab.pages import write_json
 
     log = log or out.with_suffix(".log.json")
     if log == out:
         raise UsageError(f"--log and --output are both {out}; give them two names")
     done = collect(read_key(key), exports, union=keep == "any")
-    summary = summarised(done)
+    summary = done.summary()
     write_records(out, done.records)
     write_json(log, {**summary, "unseen": done.unseen, "log": done.log})
     unseen = [f"nobody looked at {name}; its boxes are the detector's" for name in done.unseen]
@@ -161,9 +160,9 @@ def score(truth: Path, before: Path, after: Path, overlap: float, names: Path | 
     Categories are the labels of TRUTH, else the folders of its images (the paper's Table 1).
     """
     from ficgan.errors import InputError
-    from ficgan.lab.annotation import score_annotations, score_text
     from ficgan.lab.annotation.boxes import read_records
-    from ficgan.lab.stored import read_json, write_json
+    from ficgan.lab.annotation.collected import score_annotations, score_text
+    from ficgan.lab.pages import read_json, write_json
 
     called = read_json(names) if names else {}
     if not isinstance(called, dict):
@@ -210,8 +209,8 @@ def survey() -> None:
     "reversals",
     multiple=True,
     metavar="METHOD@ATTACKER",
-    help="Show them reversed, repeatable: pixelation:size=8@ridge, or LABEL@folder:PATH with crops that were "
-    "reversed before.",
+    help="Show them reversed, repeatable: pixelation:size=8@ridge, or LABEL@external:folder=PATH with "
+    "crops that were reversed before.",
 )
 @click.option("--control/--no-control", default=True, show_default=True, help="Show clear pairs, too.")
 @click.option(
@@ -226,9 +225,6 @@ def survey() -> None:
 )
 @click.option("--checks", default=2, show_default=True, type=click.IntRange(0), help="Attention checks.")
 @click.option("--failures", default=0, show_default=True, type=click.IntRange(0), help="Most checks one may fail.")
-@click.option(
-    "--match", multiple=True, metavar="COLUMN", help="In what strangers agree besides gender, such as age; repeatable."
-)
 @click.option("--consent", type=shared.FILE, help="Text that participants agree to.  [default: a placeholder]")
 @shared.DETECTOR
 @click.option("--store", type=shared.FOLDER, help="Keep crops and pixels here, such as in the store of a run.")
@@ -243,7 +239,6 @@ def make(
     questionnaires: int | None,
     checks: int,
     failures: int,
-    match: tuple[str, ...],
     consent: Path | None,
     detector: str,
     store: Path | None,
@@ -259,25 +254,25 @@ def make(
     """
     from ficgan.errors import InputError
     from ficgan.faces import get_detector
-    from ficgan.lab.survey import CONSENT, Rules, changes_of, make_survey, write_survey
+    from ficgan.lab.survey import CONSENT, SurveyRules, conditions_of, make_survey, write_survey
 
-    rules = Rules(pairs, checks, questionnaires, match, failures, seed)
+    rules = SurveyRules(pairs, checks, questionnaires, failures, seed)
     source, known = _source(**faces)
     chosen = _methods(methods, known, reversals)
-    changes = changes_of(chosen, reversals, control=control, named=known)
+    conditions = conditions_of(chosen, reversals, control=control, named=known)
     if out.is_dir() and any(out.iterdir()):
         raise InputError(f"{out} is not empty; two surveys must not mix: choose a new folder")
     text = _text(consent) if consent else CONSENT
     finder = None if source.aligned else get_detector(detector)
     divided = faces["data"] is None
-    made = make_survey(source, changes, rules, divided=divided, detector=finder, store=store, progress=report)
+    made = make_survey(source, conditions, rules, divided=divided, detector=finder, store=store, progress=report)
     pages = write_survey(out, made, consent=text)
     notes = [*made.key.notes, *([] if consent else ["The pages have no consent text yet: give --consent."])]
     return {
         "pages": str(out / "pages"),
         "key": str(out / "key.json"),
         "questionnaires": len(pages),
-        "conditions": [condition.label for condition in made.key.conditions],
+        "conditions": [condition.label for condition in conditions],
         "questions": len(made.key.questionnaires[0].items),
         "pictures": len(made.pixels),
         "people": len({picture.person for picture in made.key.pictures.values()}),
@@ -318,7 +313,7 @@ def score_survey(
     from ficgan.errors import InputError
     from ficgan.lab import readers
     from ficgan.lab.metrics import Bootstrap
-    from ficgan.lab.stored import write_json
+    from ficgan.lab.pages import write_json
     from ficgan.lab.survey import read_key
     from ficgan.lab.survey.score import collect, judge, score_survey, score_text
 
@@ -332,8 +327,8 @@ def score_survey(
     if out is not None:
         write_json(out, scored)
     click.echo(score_text(scored))
-    for refused in done.refused:
-        click.echo(f"Error: {refused.sentence}", err=True)
+    for _, _, sentence in done.refused:
+        click.echo(f"Error: {sentence}", err=True)
     if done.refused:
         raise SystemExit(EXIT_SOME_FAILED)
 

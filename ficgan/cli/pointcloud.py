@@ -36,7 +36,7 @@ _INPUTS = click.argument("inputs", metavar="INPUT...", nargs=-1, required=True, 
 def pointcloud() -> None:
     """Anonymise faces in 3D scans, draw them, and measure what was achieved.
 
-    Scans are PLY, OBJ, PCD, tables of points (XYZ, ASC, TXT, PTS, CSV) and NumPy files.
+    Scans are meshes and clouds (PLY, OBJ, STL, OFF, GLB, PCD), tables (XYZ, ASC, TXT, PTS, CSV) and NumPy files.
     """
 
 
@@ -119,6 +119,7 @@ def anonymise(
     result that is not what this command would make is refused, or replaced if --overwrite is given, too.
     """
     from ficgan.cli import pointcloud_run as run
+    from ficgan.errors import InputError
     from ficgan.pointcloud.frame import canonical
     from ficgan.pointcloud.landmarks import landmark_file_beside
     from ficgan.pointcloud.projection import project as draw
@@ -139,19 +140,19 @@ def anonymise(
     )
     face = None
     if target is not None:
-        with run.naming(target):
-            scan = run.read_scan(target, unit, report)
-            face = prepare(canonical(scan, run.marks_of(target_marks)), config).inner
+        try:
+            face = prepare(canonical(run.read_scan(target, unit, report), run.marks_of(target_marks)), config).inner
+        except InputError as error:
+            raise InputError(f"the target {target} cannot be used: {error}") from error
     made = run.method_of(method, degree, settings, seed, face)
-    request = {
+    request: dict[str, Any] = {
         "method": method,
         "degree": degree,
         "settings": made.settings(),
         "unit": unit,
         "rest": rest,
-        "wanted": points,
-        "seed": seed,
     }
+    request |= {"wanted": points, "seed": seed}
 
     def work(task: Any) -> dict[str, Any]:
         record = run.record_of(request, task, target)
@@ -267,8 +268,7 @@ def compare(clear: Path, anonymised: Path, unit: str, landmarks: Path | None, re
     first, second = (run.read_scan(path, unit, report) for path in (clear, anonymised))
     counts = (run.record_beside(anonymised) or {}).get("points", {})
     face = counts.get("anonymised") if counts.get("written") == len(second) else None
-    with run.naming(clear):
-        found = compare_scans(first, second, run.marks_of(landmarks or landmark_file_beside(clear)), face=face)
+    found = compare_scans(first, second, run.marks_of(landmarks or landmark_file_beside(clear)), face=face)
     if run.record_beside(clear):
         found["warnings"].insert(0, f"{clear} is a result, by the record beside it: give the clear scan first")
     for warning in found["warnings"]:
@@ -281,7 +281,6 @@ def compare(clear: Path, anonymised: Path, unit: str, landmarks: Path | None, re
 @shared.KEY_VALUES
 @shared.output("Folder for results.json, the report and the state of the run; an interrupted run is resumed from it.")
 @click.option("--scans", type=shared.PATH, help="Folder of scans named PERSON_EXPRESSION.ext.  [default: CONFIG's]")
-@click.option("--morphs", type=click.IntRange(2), help="So many synthetic people, made of --scans.")
 @click.option("--photos", type=shared.PATH, help="Folder with a folder of photos for each person the attacker knows.")
 @shared.judges_instead("dlib, insightface, onnx:PATH")
 @shared.options(shared.JOBS, shared.dry_run("Check and print the configuration; read no scan."))
@@ -304,26 +303,15 @@ def evaluate(out: Path, jobs: int, dry_run: bool, report: Progress, **chosen: An
 
 
 def _study(
-    config: str,
-    overrides: tuple[str, ...],
-    scans: Path | None,
-    morphs: int | None,
-    photos: Path | None,
-    judges: tuple[str, ...],
+    config: str, overrides: tuple[str, ...], scans: Path | None, photos: Path | None, judges: tuple[str, ...]
 ) -> Any:
-    from ficgan.errors import UsageError
-    from ficgan.lab.clouds import CloudStudyConfig
+    from ficgan.lab.clouds.sets import CloudStudyConfig
 
     if "=" in config:
         config, overrides = "pointcloud-small", (config, *overrides)
-    study = CloudStudyConfig.read(config, overrides)
-    tree = study.model_dump(mode="json")
-    if morphs is not None and scans is None:
-        raise UsageError("--morphs are made of scans; give --scans")
+    tree = CloudStudyConfig.read(config, overrides).model_dump(mode="json")
     if scans is not None:
-        seed = study.synthetic.seed if study.synthetic else 0
-        people = None if morphs is None else {"scans": str(scans), "people": morphs, "seed": seed}
-        tree |= {"clouds": None if morphs else str(scans), "synthetic": people}
+        tree |= {"clouds": str(scans), "synthetic": None}
     if photos is not None:
         tree["photos"] = str(photos)
     if judges:
@@ -344,9 +332,9 @@ def _study(
 @shared.OVERWRITE
 @handle_errors
 def make_head(out: Path, seed: int, expression: str, points: int, overwrite: bool) -> None:
-    """Write a head made of formulas, to try the other commands on: nobody's face.
+    """Write a made head, to try the other commands on: nobody's face.
 
-    Its landmarks, 68 points, lie beside it in NAME.landmarks.txt.
+    Its landmarks, five points, lie beside it in NAME.landmarks.txt.
     """
     from ficgan.files import atomic_write
     from ficgan.pointcloud.files import write_cloud

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,41 +24,16 @@ from ficgan.registry import parse_spec
 if TYPE_CHECKING:
     from ficgan.cli._console import Progress
 
-__all__ = [
-    "RECORD",
-    "WRITABLE",
-    "Task",
-    "marks_of",
-    "method_of",
-    "naming",
-    "over_all",
-    "plan",
-    "read_scan",
-    "record_beside",
-    "record_of",
-    "same_as_wanted",
-    "write_png",
-    "write_result",
-]
-
 TOOL = "ficgan pointcloud"
 RECORD = ".json"  # ending of the account of a result, behind the result's whole name
 WRITABLE = [suffix for suffix, form in FORMATS.items() if form.write]
-_COMPARED = {
-    "method": "method",
-    "settings": "degree or setting",
-    "unit": "unit",
-    "rest": "rest",
-    "wanted": "number of points",
-    "seed": "seed",
-}
-"""Keys of a record by which two results differ, and what a message calls them."""
-COUNTED = ("doubtful", "hardly_changed")
-"""What a result is said to be, and counted and exited with 3 for."""
+# Keys of a record by which two results differ; `sha256` holds the digests of the files that are read.
+_COMPARED = ("method", "settings", "unit", "rest", "wanted", "seed", "sha256")
+COUNTED = ("doubtful", "hardly_changed")  # what a result is said to be, and counted and exited with 3 for
 
 
 @dataclass(frozen=True)
-class Task:
+class ScanTask:
     """One scan and the file it becomes."""
 
     source: Path
@@ -86,15 +60,6 @@ def marks_of(landmarks: Path | None) -> FaceLandmarks | None:
     return None if landmarks is None else read_landmarks(landmarks)
 
 
-@contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Errors about a scan begin with its name."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
-
-
 def plan(
     inputs: Sequence[Path],
     out: Path,
@@ -107,17 +72,23 @@ def plan(
     overwrite: bool = False,
     skip: bool = False,
     also_read: Sequence[Path | None] = (),
-) -> tuple[list[Task], int]:
+) -> tuple[list[ScanTask], int]:
     """Which scan becomes which file, and how many were left out as links to others; conflicts are found before work.
 
     Args:
+        inputs: scans and folders of them.
         out: a folder, which mirrors the trees; or a file for one scan, when its name ends like one.
         suffixes: what a file's name may end in.
+        report: says what is left out.
         ending: of the files in a folder; as the scan's own where empty.
         beside: endings of what else is written for a scan.
+        landmarks: of the only input.
         overwrite: replace files that are there, but never what is read: scans, landmarks and `also_read`.
+        skip: leave what is there.
+        also_read: further files.
     """
-    if landmarks is not None and (len(inputs) != 1 or inputs[0].is_dir()):
+    alone = len(inputs) == 1 and not inputs[0].is_dir()
+    if landmarks is not None and not alone:
         raise UsageError("--landmarks are those of one scan; give one INPUT, or lay a file of them beside each scan")
     twins: list[tuple[Path, Path]] = []
     advice = "give scans, or folders of them"
@@ -131,7 +102,12 @@ def plan(
         files = [pair for pair in files if pair[0] not in own]
     if not files:
         raise UsageError("there are no scans but results of an earlier run; name one to have it taken")
-    single = _is_file(out, inputs, len(files), suffixes)
+    single = not out.is_dir() and out.suffix.lower() in suffixes
+    if (single and not alone) or (not single and (out.is_file() or (alone and out.suffix and not out.is_dir()))):
+        raise UsageError(
+            f"-o {out}: name a folder, or for one scan a file that ends in one of {', '.join(suffixes)}, "
+            f"and not one file for {len(files)} scans"
+        )
     marks = {path: landmarks or landmark_file_beside(path) for path, _ in files}
     kept = {path.resolve() for path in (*marks, *marks.values(), *also_read) if path is not None}
     origin: dict[Path, Path] = {}
@@ -151,31 +127,12 @@ def plan(
                     f"{path} exists; choose another output, give --overwrite, or --skip-existing to do the others"
                 )
         there = skip and all(path.exists() for path in written)
-        tasks.append(Task(source, output, str(place), marks[source], there))
+        tasks.append(ScanTask(source, output, str(place), marks[source], there))
     return tasks, len(twins)
 
 
-def _is_file(out: Path, inputs: Sequence[Path], scans: int, suffixes: Collection[str]) -> bool:
-    """Whether `out` names a file, as one scan's can; UsageError where it cannot be one."""
-    alone = len(inputs) == 1 and not inputs[0].is_dir()
-    if out.is_dir():
-        return False
-    if out.suffix.lower() in suffixes:
-        if not alone:
-            raise UsageError(f"-o {out} is the name of one file, and {scans} scans cannot become one; name a folder")
-        return True
-    if out.exists():
-        raise UsageError(f"-o {out} is a file, and none that a scan can become; name a folder")
-    if alone and out.suffix:
-        raise UsageError(
-            f"-o {out}: no scan becomes a file that ends in {out.suffix}; use one of {', '.join(suffixes)}, or make "
-            "the folder first"
-        )
-    return False
-
-
 def over_all(
-    tasks: Sequence[Task], work: Callable[[Task], dict[str, Any]], report: Progress, **facts: Any
+    tasks: Sequence[ScanTask], work: Callable[[ScanTask], dict[str, Any]], report: Progress, **facts: Any
 ) -> tuple[dict[str, Any], bool]:
     """A summary of the facts and what `work` returned of each task, and whether the exit code is 3.
 
@@ -186,11 +143,11 @@ def over_all(
         report(number, len(tasks), str(task.source))
         try:
             task.output.parent.mkdir(parents=True, exist_ok=True)
-            with naming(task.source):
-                done.append({"input": str(task.source), "output": str(task.output), **work(task)})
+            done.append({"input": str(task.source), "output": str(task.output), **work(task)})
         except InputError as error:
-            report.error(str(error))
-            done.append({"input": str(task.source), "error": str(error)})
+            text = str(error) if str(task.source) in str(error) else f"{task.source}: {error}"
+            report.error(text)
+            done.append({"input": str(task.source), "error": text})
         except OSError as error:
             raise FicganError(f"{task.output} cannot be written ({error.strerror}); choose another output") from None
     report(len(tasks), len(tasks), "")
@@ -207,13 +164,11 @@ def method_of(
     """An anonymiser from a degree or PARAMETER=VALUE texts, with a target where it needs one."""
     cls = CLOUD_ANONYMIZERS[name]
     given: dict[str, Any] = dict(parse_spec(f"{name}:{','.join(settings)}")[1]) if settings else {}
+    strength = cls.traits.strength
     if "seed" in given:
         raise UsageError("the seed is no setting of a method; give --seed")
-    strength = cls.traits.strength
-    if degree is not None and strength in given:
-        raise UsageError(f"--degree sets {strength} of {name}; leave out one of them")
-    if degree is None and strength not in given:
-        raise UsageError(f"{name} needs --degree, or --set {strength}=VALUE")
+    if (degree is None) == (strength not in given):
+        raise UsageError(f"{name} needs either --degree or --set {strength}=VALUE")
     if cls.traits.needs_target and target is None:
         raise UsageError(
             f"{name} needs --target, the face to merge with: a made head (`ficgan pointcloud make-head`), or a person "
@@ -239,14 +194,10 @@ def record_beside(path: Path) -> dict[str, Any] | None:
     return record if isinstance(record, dict) and record.get("tool") == TOOL else None
 
 
-def record_of(request: dict[str, Any], task: Task, target: Path | None) -> dict[str, Any]:
+def record_of(request: dict[str, Any], task: ScanTask, target: Path | None) -> dict[str, Any]:
     """What a result depends on, JSON-ready: the request, and digests of the files that are read for it."""
-    files = {
-        "source": task.source,
-        "landmarks": task.landmarks,
-        "target": target,
-        "target landmarks": target and landmark_file_beside(target),
-    }
+    marks = target and landmark_file_beside(target)
+    files = {"source": task.source, "landmarks": task.landmarks, "target": target, "target landmarks": marks}
     try:
         digests = {name: file_digest(path) for name, path in files.items() if path is not None}
     except FicganError as error:
@@ -254,27 +205,19 @@ def record_of(request: dict[str, Any], task: Task, target: Path | None) -> dict[
     return {**{key: value for key, value in request.items() if (key, value) != ("seed", None)}, "sha256": digests}
 
 
-def same_as_wanted(task: Task, wanted: dict[str, Any], *, refuse: bool) -> dict[str, Any] | None:
+def same_as_wanted(task: ScanTask, wanted: dict[str, Any], *, refuse: bool) -> dict[str, Any] | None:
     """The record of a result that is there, if it is the wanted one; else None, or with `refuse` an InputError."""
     record, wanted = record_beside(task.output), json.loads(json.dumps(wanted))
-    if record is None:
-        wrong = "without a record that says how it was made"
-    else:
-        had = record.get("sha256")
-        had = had if isinstance(had, dict) else {}
-        names = [text for name, text in _COMPARED.items() if record.get(name) != wanted.get(name)]
-        names += [name for name in sorted({*had, *wanted["sha256"]}) if had.get(name) != wanted["sha256"].get(name)]
-        if not names:
-            return record
-        wrong = f"and by its record of another {' and another '.join(names)}"
+    other = [key for key in _COMPARED if (record or {}).get(key) != wanted.get(key)]
+    if record is not None and not other:
+        return record
     if refuse:
-        raise InputError(
-            f"{task.output} is there, {wrong}; choose another output, or add --overwrite to have it replaced"
-        )
+        why = "has no record that says how it was made" if record is None else f"was made with another {other[0]}"
+        raise InputError(f"{task.output} is there and {why}; choose another output, or add --overwrite to replace it")
     return None
 
 
-def write_result(task: Task, cloud: Cloud, record: dict[str, Any], *, unit: str, overwrite: bool) -> None:
+def write_result(task: ScanTask, cloud: Cloud, record: dict[str, Any], *, unit: str, overwrite: bool) -> None:
     """A scan, in metres, and the account of it, JSON-ready: both are written in that unit, or none."""
     text = json.dumps({"tool": TOOL, "version": __version__, "source": task.source.name, **record}, indent=1)
     write_cloud(task.output, cloud, unit=unit, overwrite=overwrite)

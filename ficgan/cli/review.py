@@ -20,8 +20,9 @@ from ficgan.cli import HELP
 from ficgan.cli import _options as opts
 from ficgan.cli import deid as _deid
 from ficgan.cli._console import EXIT_SOME_FAILED, Progress, handle_errors, printable
-from ficgan.cli._deid_run import Run, RunOptions, finish
-from ficgan.cli._plan import Job
+from ficgan.cli._deid_run import DeidRun, finish
+from ficgan.cli._earlier import Earlier
+from ficgan.cli._plan import FileJob
 from ficgan.cli._shared import (
     NEW_FILE,
     OVERWRITE,
@@ -33,7 +34,9 @@ from ficgan.cli._shared import (
     reporting,
     share_processors,
 )
+from ficgan.cli._work import FileSetup, FileWork
 from ficgan.errors import InputError
+from ficgan.records.sidecars import RunManifest
 
 __all__ = ["analyse", "export", "purge", "render", "report"]
 
@@ -106,7 +109,7 @@ def analyse(film: str, folder: str, mode: str, overwrite: bool, **given: Any) ->
     opts.film_check("Look through the finished film with another detector: all of it, or about one frame a second."),
     opts.VIDEO_OUT,
     (opts.TAG,),
-    opts.fallback("too small, turned away, or still recognised.  [default: as analysed]", default=None),
+    opts.fallback(default=None),
 )
 @click.option("--sidecar/--no-sidecar", default=True, show_default=True, help="Write <result>.json with the audit.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing result.")
@@ -128,16 +131,20 @@ def render(
         "encode": opts.encode_options(given),
         "decisions": decisions,
         "force": force,
+        "overwrite": overwrite,
     }
     with Progress(given["progress"], quiet=given["quiet"]) as report:
-        run = Run(
-            RunOptions(sidecar=sidecar, overwrite=overwrite, film=film_options, recorded=opts.recorded(given)), report
-        )
+        recorded = opts.recorded(given)
+        run = DeidRun(report, Earlier(RunManifest(), sidecar, overwrite))
         run.counts["inputs"] = 1
+        job = FileJob(Path(film), Path(out), film=True)
 
         def work() -> None:
+            run.earlier.check_free(job)
+            setup = FileSetup(_deid.make_engine, settings, film=film_options, recorded=recorded if sidecar else None)
             engine: Any = _deid.make_engine(**settings)
-            run.film(Job(Path(film), Path(out), film=True), partial(engine.render_video, project))
+            once = FileWork(setup, engine, partial(engine.render_video, project))
+            run.one(job, once)
 
         finish(run, work, started)
 
@@ -296,20 +303,19 @@ def _still_signed(folder: Path, signed: str, report: Progress) -> tuple[Summary,
 
 @click.command(context_settings=HELP)
 @click.argument("folders", metavar="FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--format", "kind", type=click.Choice(["coco", "cvat"]), required=True, help="COCO (JSON) or CVAT (XML).")
 @output("The file to write.", kind=NEW_FILE)
 @options(OVERWRITE)
 @reporting("file")
-def export(folders: tuple[Path, ...], kind: str, out: Path, overwrite: bool, report: Progress) -> tuple[Summary, bool]:
-    """Boxes of faces for annotation tools.
+def export(folders: tuple[Path, ...], out: Path, overwrite: bool, report: Progress) -> tuple[Summary, bool]:
+    """Boxes of faces for annotation tools, as COCO (JSON).
 
     FOLDER: results of `ficgan-deid` with their side-cars, or the project of a film. Photos have their five landmarks
-    and what was done to each face; films a track for each person's appearance. CVAT takes photos or one film in a file.
+    and what was done to each face; films a track for each person's appearance.
     """
     from ficgan.errors import UsageError
     from ficgan.files import atomic_write
     from ficgan.records import read_folder
-    from ficgan.records.boxes import Picture, encoded, of_project, of_records
+    from ficgan.records.boxes import Picture, coco, of_project, of_records
     from ficgan.video.project import PROJECT_FILE, Project
 
     refuse_existing(out, overwrite=overwrite)
@@ -328,6 +334,6 @@ def export(folders: tuple[Path, ...], kind: str, out: Path, overwrite: bool, rep
     if not pictures:
         raise UsageError(f"{', '.join(map(str, folders))}: holds no photo's side-car and no project of a film")
     with atomic_write(out, overwrite=overwrite) as file:
-        file.write(encoded(pictures, kind))
+        file.write(coco(pictures))
     boxes = sum(len(picture.boxes) for picture in pictures)
     return {"file": str(out), "images": len(pictures), "boxes": boxes, "left_out": len(left_out)}, bool(left_out)

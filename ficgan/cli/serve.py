@@ -7,7 +7,6 @@ import ipaddress
 import os
 import secrets
 import socket
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,8 @@ from ficgan.cli import _options as opts
 from ficgan.cli import deid as _deid
 from ficgan.cli._console import handle_errors
 from ficgan.cli._shared import TALK, Finite, options, share_processors
-from ficgan.errors import FicganError, UsageError
+from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.workers import Limits, Workers
 
 if TYPE_CHECKING:
     from ficgan.deidentify import Deidentifier
@@ -67,7 +67,7 @@ LEAST_TOKEN = 16
 @options(opts.HIDE, opts.FACE, opts.SEARCH, opts.DOUBT, opts.STILLS)
 @options(opts.PHOTOS_OUT[:2])
 @click.option("--allow-recognised", is_flag=True, help="Give out photos in which the check still recognises a face.")
-@options(opts.sandboxed(usual=True), opts.MODEL, TALK[1])
+@options(opts.SANDBOX, opts.MODEL, TALK[1])
 @handle_errors
 def serve(host: str, port: int, token_file: str | None, quiet: bool, **given: Any) -> None:
     """Answer requests over HTTP: POST /photo takes a photo and gives the new one; GET /health.
@@ -85,14 +85,16 @@ def serve(host: str, port: int, token_file: str | None, quiet: bool, **given: An
         raise UsageError(
             f"--host {host} can be reached by others; give a token by --token-file FILE or {TOKEN}, or keep 127.0.0.1"
         )
+    if given["sandbox"] and given["mode"].startswith("external"):
+        raise UsageError(f"--mode {given['mode']} runs a program of yours, which workers may not; give --no-sandbox")
     settings = opts.engine_settings(given, verify=given["verify"])
     try:
         import uvicorn
 
-        from ficgan.service import Limits, make_app
+        from ficgan import service
     except ImportError as error:
         raise FicganError("`ficgan serve` needs Starlette and uvicorn: pip install 'ficgan[serve]'") from error
-    limits = Limits(
+    limits = service.ServiceLimits(
         bytes=given["max_bytes"],
         pixels=opts.max_pixels(given),
         jobs=given["jobs"],
@@ -100,17 +102,16 @@ def serve(host: str, port: int, token_file: str | None, quiet: bool, **given: An
         rate=given["rate"],
         patience=given["body_timeout"],
     )
-    with _bound(host, port) as listening, contextlib.redirect_stdout(sys.stderr):
-        engine = _deid.make_engine(**settings, **opts.loaded(given))
-        app = make_app(
-            engine,
-            limits,
-            token=token,
-            version=__version__,
-            tag=given["tag"],
-            require_face=given["require_face"],
-            allow_recognised=given["allow_recognised"],
-        )
+    setup = partial(
+        service.photo_work,
+        partial(_deid.make_engine, **settings, **opts.loaded(given)),
+        **{name: given[name] for name in ("tag", "require_face", "allow_recognised")},
+        max_pixels=limits.pixels,
+    )
+    held = Limits() if given["sandbox"] else None
+    with _bound(host, port) as listening, Workers(setup, limits.jobs, held) as workers:
+        workers.wait()
+        app = service.make_app(workers.do, limits, token=token, version=__version__)
         listening.listen(128)
         name, number = listening.getsockname()[:2]
         if not quiet:
@@ -158,7 +159,7 @@ def _is_loopback(host: str) -> bool:
 
 @contextlib.contextmanager
 def _bound(host: str, port: int) -> Iterator[socket.socket]:
-    """A listening socket: an address in use is told before the model is loaded."""
+    """A listening socket: an address in use is refused before the model is loaded."""
     try:
         family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(family, kind, number)
@@ -169,8 +170,8 @@ def _bound(host: str, port: int) -> Iterator[socket.socket]:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(address)
         except OSError as error:
-            told = f"{host}:{port} cannot be listened at ({error.strerror}); choose another --port"
-            raise UsageError(told) from error
+            message = f"{host}:{port} cannot be listened at ({error.strerror}); choose another --port"
+            raise UsageError(message) from error
         yield listening
 
 
@@ -194,9 +195,11 @@ def _bound(host: str, port: int) -> Iterator[socket.socket]:
     "--port", metavar="N", type=click.IntRange(0, 65535), default=0, help="Of 127.0.0.1.  [default: a free one]"
 )
 @click.option("--browser/--no-browser", default=True, show_default=True, help="Open the page.")
-@options(opts.SEARCH[:1], opts.SEARCH[2:], opts.sandboxed(usual=True), opts.MODEL[:1], opts.MODEL[2:3], opts.MODEL[4:6])
+@options(opts.SEARCH[:2], opts.SEARCH[3:], opts.SANDBOX, opts.MODEL[:4])
 @handle_errors
-def ui(folder: Path | None, out: Path | None, project: Path | None, port: int, browser: bool, **given: Any) -> None:
+def ui(
+    folder: Path | None, out: Path | None, project: Path | None, port: int, browser: bool, sandbox: bool, **given: Any
+) -> None:
     """Review and redact photos and films in the browser, on this machine alone.
 
     FOLDER: its photos and films are listed; more can be dropped into the page. What is decided is kept in a private
@@ -211,18 +214,21 @@ def ui(folder: Path | None, out: Path | None, project: Path | None, port: int, b
     except ImportError as error:
         raise FicganError(f"`ficgan ui` needs {error.name}: pip install 'ficgan[ui]'") from None
     share_processors()
-    from ficgan.cli._plan import is_film
-    from ficgan.images import FILM_SUFFIXES, READABLE_SUFFIXES
     from ficgan.ui import server
     from ficgan.ui.project import Review
     from ficgan.ui.session import Session
-    from ficgan.ui.work import FileKinds
 
     if folder is not None and not folder.is_dir():
         raise UsageError(f"{folder}: no such folder")
     listener, token = server.open_socket(port), secrets.token_urlsafe(24)
     review = Review(project or _usual_project(folder), folder, (out or _usual_output(folder)).absolute())
-    session = Session(review, FileKinds(is_film, READABLE_SUFFIXES | FILM_SUFFIXES), partial(_make_engine, given))
+    is_new = not review.output.exists()
+    try:
+        review.output.mkdir(parents=True, exist_ok=True)  # workers may write there, if it is there before them
+    except OSError as error:
+        raise InputError(f"{review.output}: cannot be made ({error.strerror}); choose another -o") from None
+    limits = Limits(seconds=600.0, folders=[review.folder, review.output]) if sandbox else None
+    session = Session(review, partial(_make_engine, given), partial(Workers, limits=limits))
     address = f"http://127.0.0.1:{listener.getsockname()[1]}/?token={token}"
     if folder is not None:
         session.open_folder()
@@ -238,6 +244,9 @@ def ui(folder: Path | None, out: Path | None, project: Path | None, port: int, b
         pass
     finally:
         session.close()
+        if is_new:
+            with contextlib.suppress(OSError):
+                review.output.rmdir()  # nothing was saved
         click.echo(f"\nEverything is kept; `ficgan purge {review.folder}` removes it.", err=True)
 
 
@@ -260,5 +269,4 @@ def _make_engine(given: dict[str, Any], seed: int) -> Deidentifier:
     """The model, with the usual controls; the page has its own."""
     from ficgan.deidentify import Deidentifier
 
-    names = ("checkpoint", "bank", "detector", "recognizer", "thorough", "device", "precision")
-    return Deidentifier.from_pretrained(seed=seed, threshold=given["thresh"], **{name: given[name] for name in names})
+    return Deidentifier.from_pretrained(seed=seed, **given)

@@ -26,22 +26,25 @@ if TYPE_CHECKING:
     from ficgan.faces import Alignment
     from ficgan.identity import IdentityBank
     from ficgan.models import FICGAN
-    from ficgan.verification.sphereface import VerifierTrainer
+    from ficgan.verification.sphereface import VerifierTrainer, VerifierTraining
 
 __all__ = ["align", "bank", "fit_appearance", "save_bank", "spread", "train", "train_verifier", "write_bank"]
 
 _OVERRIDE = re.compile(r"[A-Za-z_][\w.]*=")
+# Decoded pictures in memory: 200 MB at 256².
 _AT_ONCE = 1024
-"""Decoded pictures in memory: 200 MB at 256²."""
 _STATE, _NETWORK = "state.safetensors", "verifier.safetensors"
 _FACES = click.argument("data", nargs=-1, required=True, type=shared.PATH)
 _MESHES = click.option(
     "--meshes", type=shared.PATH, help="Meshes of DATA: taken from this file, or read and written there if it is none."
 )
-_PLACEMENT: tuple[Any, ...] = (
-    click.option("--alignment", default="template", show_default=True, type=click.Choice(["template", "ffhq"])),
-    click.option("--eye-distance", default=0.37, show_default=True, help="Template: eye distance / side of the crop."),
-    click.option("--eye-y", default=0.31, show_default=True, help="Template: height of the eyes / side of the crop."),
+_ALIGNMENT = click.option(
+    "--alignment",
+    metavar="template[:EYE_DISTANCE,EYE_Y]|ffhq",
+    default="template",
+    show_default=True,
+    help="How crops lie: by a template of five points, whose eyes have this distance and height as shares of the side "
+    "(0.37,0.31), or as FFHQ.",
 )
 
 
@@ -80,28 +83,23 @@ data_option = click.option(
 @click.argument("photos", nargs=-1, required=True, type=shared.PATH)
 @shared.output("A new .tar, or a new folder.", kind=shared.PATH)
 @click.option("--resolution", default=256, show_default=True, type=click.IntRange(8, 4096), help="Side of the crops.")
-@shared.options(*_PLACEMENT, shared.DETECTOR, shared.THRESHOLD)
+@shared.options(_ALIGNMENT, shared.DETECTOR, shared.THRESHOLD)
 @click.option("--faces", "which", default="largest", show_default=True, type=click.Choice(["largest", "all"]))
 @click.option("--min-size", default=40.0, show_default=True, type=click.FloatRange(0), help="Least box side, pixels.")
 @click.option("--person-folders", is_flag=True, help="Each folder shows one person: the table gets a person column.")
-@click.option("--format", "format_", default="webp", show_default=True, type=click.Choice(["webp", "png"]))
+@click.option("--format", default="webp", show_default=True, type=click.Choice(["webp", "png"]))
 @shared.device(what="Where the detector computes.")
 @shared.reporting("photo")
 def align(
     photos: tuple[Path, ...],
     out: Path,
-    resolution: int,
     alignment: str,
-    eye_distance: float,
-    eye_y: float,
     detector: str,
     thresh: float | None,
-    which: str,
-    min_size: float,
-    person_folders: bool,
-    format_: str,
     device: str,
+    which: str,
     report: Progress,
+    **how: Any,
 ) -> tuple[shared.Summary, bool]:
     """Find the faces in PHOTOS (files, folders, zips, tars), turn them upright and write them to one set.
 
@@ -111,7 +109,7 @@ def align(
     from ficgan.data.align import align_photos, find_photos
     from ficgan.faces import get_detector
 
-    placed = _alignment(alignment, eye_distance, eye_y)
+    placed = _alignment(alignment)
     found = find_photos(photos)
     finder = get_detector(detector, threshold=thresh, device=device)
 
@@ -119,25 +117,13 @@ def align(
         report(counts.photos, len(found), f"{counts.written} faces, {len(counts.failed)} photos failed")
 
     done = align_photos(
-        found,
-        out,
-        detector=finder,
-        alignment=placed,
-        resolution=resolution,
-        every_face=which == "all",
-        min_size=min_size,
-        person_folders=person_folders,
-        format=format_,
-        on_photo=on_photo,
+        found, out, detector=finder, alignment=placed, every_face=which == "all", on_photo=on_photo, **how
     )
     for _, reason in done.failed:
         report.error(reason)
     summary = {
         "out": str(out),
-        "photos": done.photos,
-        "written": done.written,
-        "without_face": done.without_face,
-        "too_small": done.too_small,
+        **{name: getattr(done, name) for name in ("photos", "written", "without_face", "too_small")},
         "failed": len(done.failed),
         "detector": finder.name,
         "alignment": placed.to_dict(),
@@ -184,35 +170,27 @@ def train(
 @click.option(
     "--resolution", default=128, show_default=True, type=click.IntRange(16), help="Side of the crops, pixels."
 )
-@shared.options(*_PLACEMENT)
-@click.option("--steps", default=28_000, show_default=True, type=click.IntRange(1))
-@click.option("--batch", default=128, show_default=True, type=click.IntRange(1), help="Images per step.")
-@click.option("--lr", default=0.1, show_default=True, help="Learning rate of SGD at the start.")
-@click.option("--held-out", default=0.1, show_default=True, help="Fraction of the people kept for measuring.")
-@click.option("--width", default=64, show_default=True, type=click.IntRange(1), help="Channels of the first stage.")
-@shared.options(shared.seed(), shared.device(what="cpu, cuda, cuda:1, …"))
+@shared.options(_ALIGNMENT, shared.device(what="cpu, cuda, cuda:1, …"))
+@click.option(
+    "--set",
+    "changes",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Of the training: steps, batch, learning_rate, held_out (the fraction of people kept for measuring), seed, "
+    "channels (of the four stages, with commas), …; repeatable.  [default: the paper's]",
+)
 @click.option("--save-every", default=1000, show_default=True, type=click.IntRange(1), help="Steps between saves.")
 @click.option("--skip-damaged", is_flag=True, help="Leave damaged images out, and count them, instead of stopping.")
 @shared.reporting("step")
 def train_verifier(
     data: tuple[Path, ...],
     out: Path,
-    labels: Path | None,
-    split: str | None,
-    resolution: int,
     alignment: str,
-    eye_distance: float,
-    eye_y: float,
-    steps: int,
-    batch: int,
-    lr: float,
-    held_out: float,
-    width: int,
-    seed: int,
+    changes: tuple[str, ...],
     device: str,
     save_every: int,
-    skip_damaged: bool,
     report: Progress,
+    **read: Any,
 ) -> shared.Summary:
     """Train SphereFace-20 with its angular-margin loss on DATA: folders, zips or tars of aligned faces.
 
@@ -223,27 +201,17 @@ def train_verifier(
 
     from ficgan.data import check_alignment, open_faces
     from ficgan.errors import UsageError
-    from ficgan.verification.sphereface import VerifierTrainer, VerifierTraining
+    from ficgan.verification.sphereface import VerifierTrainer
 
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise UsageError(f"Device {device} was asked for, but there is no CUDA here; use --device cpu.")
-    placed = _alignment(alignment, eye_distance, eye_y)
-    channels = (width, 2 * width, 4 * width, 8 * width)
-    config = VerifierTraining(
-        steps=steps,
-        batch=batch,
-        learning_rate=lr,
-        held_out=held_out,
-        seed=seed,
-        channels=channels,
-        dimensions=8 * width,
-    )
-    faces = open_faces(data, resolution=resolution, labels=labels, split=split, skip_damaged=skip_damaged)
+    placed, config = _alignment(alignment), _training(changes)
+    faces = open_faces(data, **read)
     check_alignment(faces, placed, "this command")
     trainer = VerifierTrainer(faces, alignment=placed, config=config, device=device)
     if (out / _STATE).exists():
         trainer.load_state(out / _STATE)
-        report.info(f"Resumed at step {trainer.step} of {steps}.")
+        report.info(f"Resumed at step {trainer.step} of {config.steps}.")
     trainer.load_images()
     first = trainer.step
     loss = _run(trainer, out, save_every, report)
@@ -259,6 +227,25 @@ def train_verifier(
         "skipped": len(faces.skipped),
         "held_out": asdict(accuracy),
     }
+
+
+def _training(changes: tuple[str, ...]) -> VerifierTraining:
+    """The paper's numbers with some changed; `dimensions` are the channels of the last stage."""
+    from ficgan.errors import UsageError
+    from ficgan.verification.sphereface import VerifierTraining
+
+    usual, given = VerifierTraining(), dict[str, Any]()
+    for change in changes:
+        key, _, text = change.partition("=")
+        before = getattr(usual, key, None)
+        try:
+            kind: Any = type(before)
+            given[key] = tuple(map(int, text.split(","))) if kind is tuple else kind(text)
+        except (TypeError, ValueError):
+            raise UsageError(f"--set {change}: is not KEY=VALUE of {', '.join(asdict(usual))}") from None
+    if "channels" in given:
+        given.setdefault("dimensions", given["channels"][-1])
+    return replace(usual, **given)
 
 
 def _run(trainer: VerifierTrainer, out: Path, save_every: int, report: Progress) -> float | None:
@@ -281,10 +268,15 @@ def _run(trainer: VerifierTrainer, out: Path, save_every: int, report: Progress)
     return loss
 
 
-def _alignment(name: str, eye_distance: float, eye_y: float) -> Alignment:
+def _alignment(text: str) -> Alignment:
+    from ficgan.errors import UsageError
     from ficgan.faces import Alignment
 
-    return Alignment("ffhq") if name == "ffhq" else Alignment("template", eye_distance, eye_y)
+    name, _, numbers = text.partition(":")
+    try:
+        return Alignment(name, *map(float, filter(None, numbers.split(","))))  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"--alignment {text}: is no template[:EYE_DISTANCE,EYE_Y] and not ffhq ({error})") from error
 
 
 @click.command("fit-appearance", context_settings=HELP)

@@ -109,7 +109,7 @@ def align_photos(
                     file = _name(name, number, format, used)
                     put(file, data)
                     box = " ".join(f"{value:.1f}" for value in face.box)
-                    person = (_folder_of(name),) if person_folders else ()
+                    person = (PurePosixPath(name).parent.as_posix().removeprefix("."),) if person_folders else ()
                     rows.append((file, str(_where(where)), number, box, f"{face.score:.4f}", placed, *person))
                     report.written += 1
             except InputError as error:
@@ -118,28 +118,20 @@ def align_photos(
             if on_photo is not None:
                 on_photo(report)
         if not rows:
-            raise InputError(_nothing(report))
+            why = f"; the first that failed: {report.failed[0][1]}" if report.failed else ""
+            raise InputError(
+                f"No face was found in {report.photos} photos ({report.too_small} were too small), so nothing was "
+                f"written{why}."
+            )
         table = io.StringIO()
         csv.writer(table, lineterminator="\n").writerows([(*COLUMNS, *(("person",) if person_folders else ())), *rows])
         put("", table.getvalue().encode())
     return report
 
 
-def _nothing(report: AlignReport) -> str:
-    if report.failed and len(report.failed) == report.photos:
-        return f"None of {report.photos} photos could be read; the first: {report.failed[0][1]}"
-    small = f" ({report.too_small} were too small)" if report.too_small else ""
-    return f"No face was found in {report.photos} photos{small}, so nothing was written; try another detector."
-
-
 def _size(face: Face) -> float:
     x0, y0, x1, y1 = (float(value) for value in face.box)
     return min(x1 - x0, y1 - y0)
-
-
-def _folder_of(name: str) -> str:
-    folder = PurePosixPath(name).parent.as_posix()
-    return "" if folder == "." else folder
 
 
 def _where(photo: Path | Blob) -> Path | str:
@@ -171,48 +163,41 @@ def _name(photo: str, number: int, format: str, used: set[str]) -> str:
 
 @contextmanager
 def _output(out: Path) -> Iterator[Put]:
+    """Gives a function that writes a crop by name, or without a name the table; nothing appears before the end."""
     is_tar = out.suffix.lower() == ".tar"
     for taken in (out, out.with_suffix(".csv")) if is_tar else (out,):
-        if taken.exists() and not (taken.is_dir() and not any(taken.iterdir()) and not is_tar):
+        if taken.exists() and (is_tar or not taken.is_dir() or any(taken.iterdir())):
             raise InputError(f"{taken} exists already; choose another output, nothing is overwritten.")
+    temporary = None
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".part", dir=out.parent))
-    except OSError as error:
-        raise InputError(f"{out} cannot be written ({error.strerror}); choose another output.") from error
-    try:
         if is_tar:
-            yield from _tar(out, temporary)
+            with tarfile.open(temporary / "set.tar", "w") as archive:
+
+                def add(name: str, data: bytes) -> None:
+                    if not name:
+                        (temporary / "set.csv").write_bytes(data)
+                        return
+                    info = tarfile.TarInfo(name)  # without times and owners: the same photos give the same bytes
+                    info.size = len(data)
+                    archive.addfile(info, io.BytesIO(data))
+
+                yield add
+            (temporary / "set.csv").replace(out.with_suffix(".csv"))
+            (temporary / "set.tar").replace(out)
         else:
-            yield from _folder(out, temporary)
+
+            def put(name: str, data: bytes) -> None:
+                path = temporary / (name or "faces.csv")
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
+
+            yield put
+            temporary.chmod(0o755)
+            temporary.replace(out)  # onto nothing, or onto an empty folder
     except OSError as error:
         raise InputError(f"{out} cannot be written ({error.strerror}); choose another output.") from error
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _tar(out: Path, temporary: Path) -> Iterator[Put]:
-    with tarfile.open(temporary / "set.tar", "w") as archive:
-
-        def put(name: str, data: bytes) -> None:
-            if not name:
-                (temporary / "set.csv").write_bytes(data)
-                return
-            info = tarfile.TarInfo(name)  # without times and owners: the same photos give the same bytes
-            info.size = len(data)
-            archive.addfile(info, io.BytesIO(data))
-
-        yield put
-    (temporary / "set.csv").replace(out.with_suffix(".csv"))
-    (temporary / "set.tar").replace(out)
-
-
-def _folder(out: Path, temporary: Path) -> Iterator[Put]:
-    def put(name: str, data: bytes) -> None:
-        path = temporary / (name or "faces.csv")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-
-    yield put
-    temporary.chmod(0o755)
-    temporary.replace(out)  # onto nothing, or onto an empty folder
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)

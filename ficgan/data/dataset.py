@@ -6,19 +6,17 @@ import csv
 import hashlib
 import io
 import os
-import stat
-import struct
 import tarfile
 import unicodedata
 import warnings
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -37,65 +35,97 @@ In = TypeVar("In")
 Out = TypeVar("Out")
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm"})
-_LOCAL_HEADER = struct.Struct("<4s22xHH")
+# Bytes that one image may have, unpacked: a set that holds more is no set of faces.
 _LARGEST = 128 << 20
-"""Bytes that one image may have, packed or unpacked; an archive that holds more is a bomb or no set of faces."""
+_DAMAGED = (OSError, ValueError, EOFError, RuntimeError, zlib.error, tarfile.TarError, zipfile.BadZipFile)
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """One image's bytes: `size` bytes at `offset` of `source`, deflated when `crc` is given and `deflated` is set."""
+    """One image's encoded bytes.
+
+    Args:
+        name: as the set calls it: composed Unicode, forward slashes.
+        source: the file itself, or the archive that holds it.
+        size: encoded bytes; in a zip, packed.
+        offset: where the bytes begin in a tar.
+        member: name in a zip.
+        crc: checksum of the unpacked bytes, where a zip says it.
+    """
 
     name: str
     source: Path
-    offset: int
     size: int
-    deflated: bool = False
+    offset: int | None = None
+    member: str | None = None
     crc: int | None = None
-    archived: bool = False
+
+    @property
+    def archived(self) -> bool:
+        return self.offset is not None or self.member is not None
 
     @property
     def where(self) -> str:
         return f"{self.name} in {self.source}" if self.archived else str(self.source)
 
     def read(self) -> bytes:
-        """The image's encoded bytes; a file handle per call, so that threads and processes may read at once."""
+        """The bytes; threads and processes may read at once. InputError where they are damaged or too many."""
         try:
-            with self.source.open("rb") as file:
-                file.seek(self.offset)
-                if max(self.size, 0 if self.archived else os.fstat(file.fileno()).st_size) > _LARGEST:
-                    raise InputError(f"{self.where} has more than {_LARGEST >> 20} MiB; leave it out.")
-                data = file.read(self.size if self.archived else -1)
-            if self.archived and len(data) != self.size:
-                raise InputError(f"{self.where} ends early: the archive is truncated; copy it again.")
-            if self.deflated:
-                unpacker = zlib.decompressobj(wbits=-zlib.MAX_WBITS)
-                data = unpacker.decompress(data, _LARGEST + 1)  # never trust the size that the archive states
-                if len(data) > _LARGEST:
-                    raise InputError(f"{self.where} unpacks to more than {_LARGEST >> 20} MiB; leave it out.")
-                if not unpacker.eof:
-                    raise InputError(f"{self.where} ends early: the archive is damaged; make it again.")
-        except (OSError, zlib.error) as error:
-            raise InputError(f"{self.where} cannot be read ({error}); check the file and its permissions.") from error
-        if self.crc is not None and zlib.crc32(data) != self.crc:
-            raise InputError(f"{self.where} is damaged: its checksum does not match; make the archive again.")
+            if self.member is not None:
+                archive = _opened(self.source, os.getpid())
+                size = archive.getinfo(self.member).file_size
+                data = b"" if size > _LARGEST else archive.read(self.member)
+            else:
+                with self.source.open("rb") as file:
+                    file.seek(self.offset or 0)
+                    size = self.size if self.archived else os.fstat(file.fileno()).st_size
+                    data = b"" if size > _LARGEST else file.read(size)
+        except _DAMAGED as error:
+            raise InputError(f"{self.where} cannot be read ({error}); check that it was copied whole.") from error
+        if size > _LARGEST:
+            raise InputError(f"{self.where} has more than {_LARGEST >> 20} MiB; leave it out.")
+        if len(data) != size:
+            raise InputError(f"{self.where} ends early: it is truncated; copy it again.")
         return data
+
+
+@lru_cache(maxsize=64)
+def _opened(path: Path, process: int) -> zipfile.ZipFile:
+    """A zip, open for reading by all threads of one process."""
+    return zipfile.ZipFile(path)
 
 
 def list_blobs(path: Path) -> list[Blob]:
     """All images in a folder (recursive), zip or tar, in no promised order; InputError where none can be read."""
+    if not path.exists():
+        raise InputError(f"{path} cannot be opened; name a folder, zip or tar of images.")
     try:
-        mode = path.stat().st_mode
-    except OSError as error:
-        raise InputError(f"{path} cannot be opened ({error.strerror}); name a folder, zip or tar of images.") from error
-    if stat.S_ISDIR(mode):
-        blobs = list(_folder(path))
-    elif path.stat().st_size == 0:
-        raise InputError(f"{path} is empty; name a folder, zip or tar of images.")
-    elif zipfile.is_zipfile(path):
-        blobs = list(_zip(path))
-    else:
-        blobs = list(_tar(path))
+        if path.is_dir():
+            blobs = [
+                Blob(_clean(file.relative_to(path).as_posix()), file, file.stat().st_size)
+                for file in path.rglob("*")
+                if _is_image(file.relative_to(path).as_posix()) and file.is_file()
+            ]
+        elif zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as packed:
+                blobs = [
+                    Blob(_clean(info.filename), path, info.compress_size, member=info.filename, crc=info.CRC)
+                    for info in packed.infolist()
+                    if _is_image(info.filename)
+                ]
+        else:
+            if path.stat().st_size % tarfile.BLOCKSIZE:  # half a header would be taken for the end
+                raise tarfile.ReadError("unexpected end of data")
+            with tarfile.open(path, "r:") as archive:
+                blobs = [
+                    Blob(_clean(member.name), path, member.size, offset=member.offset_data)
+                    for member in archive
+                    if member.isreg() and _is_image(member.name)
+                ]
+    except _DAMAGED as error:
+        raise InputError(
+            f"{path} is not a readable folder, zip or tar ({error}); a packed tar is to be unpacked."
+        ) from (error)
     if not blobs:
         kinds = " ".join(sorted(IMAGE_SUFFIXES))
         raise InputError(f"{path} holds no image; it needs files that end in one of {kinds}.")
@@ -111,56 +141,6 @@ def _is_image(name: str) -> bool:
 def _clean(name: str) -> str:
     # Composed Unicode and forward slashes, so that a name sorts alike whichever system wrote it.
     return unicodedata.normalize("NFC", name.replace("\\", "/")).removeprefix("./")
-
-
-def _folder(root: Path) -> Iterator[Blob]:
-    try:
-        for path in root.rglob("*"):
-            name = path.relative_to(root).as_posix()
-            if _is_image(name) and path.is_file():
-                yield Blob(_clean(name), path, 0, path.stat().st_size)
-    except OSError as error:
-        raise InputError(f"{root} cannot be listed ({error}); check its permissions.") from error
-
-
-def _tar(path: Path) -> Iterator[Blob]:
-    try:
-        with tarfile.open(path, "r:") as archive:
-            for member in archive:
-                if member.isreg() and _is_image(member.name):
-                    yield Blob(_clean(member.name), path, member.offset_data, member.size, archived=True)
-            end = archive.offset
-        # tarfile takes half a header for the end; a whole tar goes on with a block of zeros.
-        with path.open("rb") as file:
-            file.seek(end - end % tarfile.BLOCKSIZE)
-            rest = file.read(tarfile.BLOCKSIZE)
-        if rest.strip(b"\0") or len(rest) not in (0, tarfile.BLOCKSIZE):
-            raise tarfile.ReadError("unexpected end of data")
-    except tarfile.ReadError as error:
-        if path.suffix.lower() in {".gz", ".tgz", ".bz2", ".xz", ".zst"}:
-            raise InputError(f"{path} is a compressed tar, which cannot be read at random; unpack it first.") from error
-        raise InputError(f"{path} is not a readable tar or zip ({error}); check that it was copied whole.") from error
-    except (OSError, ValueError, EOFError, tarfile.TarError) as error:
-        raise InputError(f"{path} cannot be read ({error}); check the file and its permissions.") from error
-
-
-def _zip(path: Path) -> Iterator[Blob]:
-    try:
-        with zipfile.ZipFile(path) as archive, path.open("rb") as file:
-            for info in archive.infolist():
-                if info.filename.endswith("/") or not _is_image(info.filename):  # is_dir() fails where there is no name
-                    continue
-                if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                    raise InputError(f"{info.filename} in {path} is encrypted or packed in a rare way; zip it plainly.")
-                file.seek(info.header_offset)
-                magic, name_length, extra_length = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
-                if magic != b"PK\x03\x04":
-                    raise zipfile.BadZipFile(f"no local header for {info.filename}")
-                offset = info.header_offset + _LOCAL_HEADER.size + name_length + extra_length
-                deflated = info.compress_type == zipfile.ZIP_DEFLATED
-                yield Blob(_clean(info.filename), path, offset, info.compress_size, deflated, info.CRC, archived=True)
-    except (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, struct.error) as error:
-        raise InputError(f"{path} is not a readable zip ({error}); check that it was copied whole.") from error
 
 
 @dataclass(frozen=True)
@@ -244,12 +224,18 @@ def open_faces(
         raise UsageError("No data was named; give at least one folder, zip or tar of images.")
     named = _unique_names([blob for source in sources for blob in list_blobs(source)], sources)
     data = FaceData(tuple(blob for _, blob in named), tuple(name for name, _ in named), resolution)
+    names = recorded(sources)
     if labels is not None:
-        data = replace(data, labels=Labels.read(labels).match(data.names, source=str(labels)))
-    if split is not None:
-        data = _only_split(data, split, str(labels))
-    said = data.labels.alignments if data.labels is not None else None
-    names = recorded(sources) if said is None else {name for name in said if name}
+        known = Labels.read(labels).match(data.names, source=str(labels))
+        data = replace(data, labels=known)
+        if split is not None:
+            chosen = [i for i, name in enumerate(known.splits or ()) if name == split]
+            if not chosen:
+                there = ", ".join(sorted(set(known.splits or ()))) or "no split column"
+                raise InputError(f"{labels} puts no image of this data into split {split!r}; it has {there}.")
+            data = data.subset(chosen)
+        if data.labels is not None and data.labels.alignments is not None:
+            names = set(data.labels.alignments) - {""}
     data = replace(data, alignment=agreed(names))
     return _without_damaged(data) if skip_damaged else data
 
@@ -314,17 +300,6 @@ def _root(blob: Blob, sources: Sequence[Path]) -> Path:
     return max((s for s in sources if s in blob.source.parents), key=lambda s: len(s.parts), default=blob.source.parent)
 
 
-def _only_split(data: FaceData, split: str, source: str) -> FaceData:
-    splits = data.labels.splits if data.labels is not None else None
-    if splits is None:
-        raise InputError(f"{source} has no split column; leave out split={split!r} or add the column.")
-    chosen = [i for i, name in enumerate(splits) if name == split]
-    if not chosen:
-        known = ", ".join(sorted(set(splits)))
-        raise InputError(f"{source} puts no image of this data into split {split!r}; it has {known}.")
-    return data.subset(chosen)
-
-
 def _without_damaged(data: FaceData) -> FaceData:
     def trial(blob: Blob) -> str | None:
         try:
@@ -342,14 +317,10 @@ def _without_damaged(data: FaceData) -> FaceData:
 
 
 def _parallel(work: Callable[[In], Out], items: Iterable[In]) -> Iterable[Out]:
-    chunk: list[In] = []
+    items = iter(items)
     with ThreadPoolExecutor(min(16, os.cpu_count() or 1), thread_name_prefix="decode") as pool:
-        for item in items:
-            chunk.append(item)
-            if len(chunk) == 256:
-                yield from pool.map(work, chunk)
-                chunk.clear()
-        yield from pool.map(work, chunk)
+        while chunk := list(islice(items, 256)):
+            yield from pool.map(work, chunk)
 
 
 def alignment_name(alignment: Alignment) -> str:
@@ -366,9 +337,10 @@ def check_alignment(faces: FaceData, alignment: Alignment, who: str = "the model
     """UsageError for a set that was aligned otherwise than `who` needs; a set that says nothing passes."""
     wanted = alignment_name(alignment)
     if faces.alignment not in (None, wanted):
+        options = f"--eye-distance {alignment.eye_distance:g} --eye-y {alignment.eye_y:g}"
         raise UsageError(
-            f"these faces are aligned as {faces.alignment}, {who} needs {wanted}; "
-            f"make the set anew with {_options(alignment)}"
+            f"these faces are aligned as {faces.alignment}, {who} needs {wanted}; make the set anew with "
+            f"`ficgan align {'--alignment ffhq' if alignment.kind == 'ffhq' else options}`"
         )
 
 
@@ -393,12 +365,6 @@ def agreed(names: set[str]) -> str | None:
         several = " and ".join(sorted(names))
         raise InputError(f"These faces are aligned in different ways ({several}); take sets aligned alike.")
     return next(iter(names), None)
-
-
-def _options(alignment: Alignment) -> str:
-    if alignment.kind == "ffhq":
-        return "`ficgan align --alignment ffhq`"
-    return f"`ficgan align --eye-distance {alignment.eye_distance:g} --eye-y {alignment.eye_y:g}`"
 
 
 class ResumableSampler:

@@ -1,7 +1,7 @@
 """From a picture with faces to one with other faces."""
 
 from ficgan.deidentify.anonymizer import Ficgan, KSameAppearance
-from ficgan.deidentify.options import Checking, Finding, Hiding, Identity, load_face_model, refuse_trainer
+from ficgan.deidentify.options import Checking, Computing, Finding, Hiding, Identity, load_face_model, refuse_trainer
 from ficgan.deidentify.pipeline import MODES, Deidentifier, Mode
 from ficgan.deidentify.retouch import Choice, Retouch
 from ficgan.policy import FaceResult, Result
@@ -10,6 +10,7 @@ __all__ = [
     "MODES",
     "Checking",
     "Choice",
+    "Computing",
     "Deidentifier",
     "FaceResult",
     "Ficgan",

@@ -22,7 +22,7 @@ from ficgan.policy import Attempt
 from ficgan.registry import param
 
 if TYPE_CHECKING:
-    from ficgan.face_model import FaceModel, Sight
+    from ficgan.face_model import FaceModel, FaceReading
 
 __all__ = ["Ficgan", "KSameAppearance"]
 
@@ -60,11 +60,12 @@ class Ficgan(Anonymizer):
 
     def settings(self) -> dict[str, Any]:
         """The controls and the digests of model and bank, without folders of this machine."""
-        told = super().settings()
+        settings = super().settings()
         for name in ("checkpoint", "bank", "device"):
-            told.pop(name, None)
+            settings.pop(name, None)
         deid = self._engine()
-        return {**told, "checkpoint_sha256": deid.digests.get("checkpoint"), "bank_digest": deid.face_model.bank.digest}
+        digests = {"checkpoint_sha256": deid.digests.get("checkpoint"), "bank_digest": deid.face_model.bank.digest}
+        return settings | digests
 
     def _engine(self) -> Deidentifier:
         return _engine(Ficgan(**{name: getattr(self, name) for name in _ENGINE}))
@@ -74,8 +75,8 @@ class Ficgan(Anonymizer):
         """The networks with these controls, loaded once."""
         return self._engine().face_model
 
-    def sights(self, faces: Faces) -> list[Sight]:
-        """What the model sees of the faces."""
+    def readings(self, faces: Faces) -> list[FaceReading]:
+        """Readings of the faces by the model."""
         return self.face_model.see([(image, face) for image, face in zip(faces.images, _faces(faces), strict=True)])
 
     def __call__(self, faces: Faces) -> Images:
@@ -87,25 +88,25 @@ class Ficgan(Anonymizer):
         weights = np.zeros(out.shape[:3], np.float32)
         if not len(faces):
             return out, weights
-        sights, attempt, keys = self.sights(faces), Attempt(self.layer, model.band), self._keys(faces)
+        readings, attempt, keys = self.readings(faces), Attempt(self.layer, model.band), self._keys(faces)
         model = copy(model)
         model.seed = self.seed
         if self.alpha:
-            codes = model.latent(np.stack([sight.z_id for sight in sights]))
+            codes = model.latent(np.stack([sight.z_id for sight in readings]))
             targets = codes[_others(faces)]
-        kinds = read_kinds(list(faces.images), list(faces.landmarks)) if model.keeps_kind else [None] * len(sights)
+        kinds = read_kinds(list(faces.images), list(faces.landmarks)) if model.keeps_kind else [None] * len(readings)
         first = dict(zip(reversed(keys), reversed(range(len(keys))), strict=True))
-        drawn = {key: model.draw(key, attempt, self.psi, sights[n].z_id, kinds[n]) for key, n in first.items()}
-        rows = [n for n, sight in enumerate(sights) if not sight.problem]
+        drawn = {key: model.draw(key, attempt, self.psi, readings[n].z_id, kinds[n]) for key, n in first.items()}
+        rows = [n for n, sight in enumerate(readings) if not sight.problem]
         styles = []
         for n in rows:
             if self.alpha:
                 model.target, model.alpha, model.swap = targets[n], self.alpha, False
-            styles.append(model.styles(sights[n].z_id[None], [drawn[keys[n]]], attempt))
-        made = model.render(np.concatenate(styles), [sights[n] for n in rows]) if rows else []
+            styles.append(model.styles(readings[n].z_id[None], [drawn[keys[n]]], attempt))
+        made = model.render(np.concatenate(styles), [readings[n] for n in rows]) if rows else []
         pastes = dict(zip(rows, made, strict=True))
         for n, (image, weight, face) in enumerate(zip(out, weights, _faces(faces), strict=True)):
-            paste = model.paste(image, sights[n], pastes[n]) if n in pastes else solid_mask(image, face)
+            paste = model.paste(image, readings[n], pastes[n]) if n in pastes else solid_mask(image, face)
             paste.onto(image, weight)
         return out, weights
 
@@ -190,8 +191,8 @@ def _faces(faces: Faces) -> list[Face]:
     return out
 
 
+# What a model is made by; draws take the seed of their own.
 _ENGINE = ("checkpoint", "bank", "k", "layer", "band", "psi", "attributes", "add", "keep_kind", "device")
-"""What a model is made by; draws take the seed of their own."""
 
 
 @lru_cache(maxsize=4)

@@ -1,4 +1,4 @@
-"""What a person decided on photos, as a file: `ficgan ui` exports it, `ficgan bulk --decisions` applies it.
+"""What a person decided on photos, as a file: `ficgan ui` exports it, `ficgan-deid --decisions` applies it.
 
 A photo's entry has the keys of a film's decisions.json (docs/video-project.md). The photo is a film of one frame, its
 faces are the tracks.

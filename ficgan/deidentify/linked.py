@@ -8,17 +8,17 @@ from threading import Lock
 import numpy as np
 
 from ficgan.deidentify.options import Image
-from ficgan.deidentify.photos import Cast, Work
+from ficgan.deidentify.photos import FaceJob, NewIdentity
 from ficgan.faces import Recognizer
 from ficgan.video.people import People, readable
 from ficgan.video.tracks import Sighting, Tracklet
 
 __all__ = ["STRICTNESS", "Linked"]
 
+# Factor of the recogniser's match threshold below which two faces are one person. A photo shows a face once, where a
+# film shows it often, so it is stricter than in films.
 STRICTNESS = 0.8
-"""Factor of the recogniser's match threshold below which two faces are one person. A photo shows a face once, where a
-film shows it often, so it is stricter than in films."""
-ANEW = "known from an earlier photo; the gate still knew it behind that new face, and it got another one here"
+_ANEW = "known from an earlier photo; the gate still knew it behind that new face, and it got another one here"
 
 
 class Linked:
@@ -35,32 +35,32 @@ class Linked:
     def __init__(self, recognizer: Recognizer, gate: Recognizer | None) -> None:
         self._recognizer, self._read = recognizer, gate is recognizer
         self._people, self._lock = People.of(recognizer, "job", STRICTNESS), Lock()
-        self._casts: dict[str, Cast] = {}
+        self._identities: dict[str, NewIdentity] = {}
 
-    def meet(self, image: Image, works: Sequence[Work]) -> None:
+    def meet(self, image: Image, jobs: Sequence[FaceJob]) -> None:
         """Name the faces of a photo, uint8 [H,W,3] RGB, by their people, and draw the known ones as before."""
-        clear = [work for work in works if readable(work.face)]
+        clear = [job for job in jobs if readable(job.face)]
         if not clear:
             return
         with self._lock:
-            embeddings = [work.source for work in clear if self._read and work.source is not None]
+            embeddings = [job.source for job in clear if self._read and job.source is not None]
             if len(embeddings) < len(clear):
-                embeddings = list(self._recognizer.embed(image, np.stack([work.face.landmarks for work in clear])))
+                embeddings = list(self._recognizer.embed(image, np.stack([job.face.landmarks for job in clear])))
             seen = [
-                Tracklet(number, [Sighting(0, work.face)], embeddings=embedding[None])
-                for number, (work, embedding) in enumerate(zip(clear, embeddings, strict=True), start=1)
+                Tracklet(number, [Sighting(0, job.face)], embeddings=embedding[None])
+                for number, (job, embedding) in enumerate(zip(clear, embeddings, strict=True), start=1)
             ]
-            for work, person in zip(clear, self._people.assign(seen), strict=True):
+            for job, person in zip(clear, self._people.assign(seen), strict=True):
                 if person:
-                    work.key, work.linked = f"person {person}", True
-                    work.cast = self._casts.get(work.key)
+                    job.key, job.linked = f"person {person}", True
+                    job.identity = self._identities.get(job.key)
 
-    def settle(self, works: Sequence[Work]) -> None:
-        """Remember how new people were drawn, and say where a known one had to be drawn anew."""
+    def settle(self, jobs: Sequence[FaceJob]) -> None:
+        """Remember how new people were drawn, and note where a known person had to be drawn anew."""
         with self._lock:
-            for work in works:
-                if not work.linked or work.sight is None or work.generated is None:
+            for job in jobs:
+                if not job.linked or job.reading is None or job.generated is None:
                     continue
-                cast = self._casts.setdefault(work.key, Cast(work.sight.z_id, work.kind, work.rung))
-                if work.rung != cast.rung:
-                    work.result.note = "; ".join(filter(None, [work.result.note, ANEW]))
+                identity = self._identities.setdefault(job.key, NewIdentity(job.reading.z_id, job.kind, job.step))
+                if job.step != identity.step:
+                    job.result.note = "; ".join(filter(None, [job.result.note, _ANEW]))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.anonymizers.modes import check_cover
 from ficgan.errors import FicganError, UsageError
 from ficgan.face_model import FaceModel, ModelInfo
 from ficgan.faces import Face, FaceDetector, Recognizer, get_recognizer
@@ -19,17 +18,13 @@ from ficgan.faces.models import check_onnx_device, insightface_file
 from ficgan.faces.recognition import INSIGHTFACE_FILES, embed_largest
 from ficgan.files import file_digest, file_header
 from ficgan.identity import IdentityBank
-from ficgan.policy import Policy
-
-if TYPE_CHECKING:
-    from ficgan.anonymizers import Anonymizer, Faces
+from ficgan.options import Box, Checking, Computing, Diversity, Finding, Hiding, Identity
 
 __all__ = [
-    "ENGINES",
     "Box",
     "Checking",
+    "Computing",
     "Diversity",
-    "Engine",
     "Exemptions",
     "Finding",
     "Hiding",
@@ -42,112 +37,6 @@ __all__ = [
 
 
 Image = NDArray[np.uint8]
-Diversity = float | Literal["auto"]
-Box = tuple[float, float, float, float]
-
-
-@dataclass(frozen=True)
-class Identity:
-    """Who takes a face's place. The model itself holds k, the band, attributes and directions.
-
-    Args:
-        layer: i; style layers 1..i keep the source's code, 0 is strongest. Up to L − 1.
-        psi: diversity ψ of the variance-restored mean; "auto": what the model does best with.
-        seed: of the draws of anonymisers; None: a random one that is not kept.
-        exemplar: uint8 [H,W,3] RGB with one face, given by the user.
-        link: "job": one person keeps one new face in all photos that this `Deidentifier` sees, in their order; "file":
-            in each photo another one. Films have it in their own settings.
-    """
-
-    layer: int = 0
-    psi: Diversity = "auto"
-    seed: int | None = None
-    exemplar: Image | None = None
-    link: str = "file"
-
-    def __post_init__(self) -> None:
-        if self.link not in ("file", "job"):
-            raise UsageError(f"link {self.link!r} is unknown for photos; it is file or job")
-
-
-@dataclass(frozen=True)
-class Hiding:
-    """What hides a face.
-
-    Args:
-        mode: "ficgan"; "plain" or "black" (or "solid"), of one colour; "blur", "mosaic" (both reversible); NAME or
-            NAME:PARAMETER=VALUE,… of `ficgan.anonymizers.ANONYMIZERS`; or an anonymiser.
-        fallback: what covers a face that cannot be generated: "plain", in one colour from beside it; "black"; "blur",
-            "mosaic". A cover that leaves the face recognisable is replaced by a plain one.
-        mask_scale: size of the replaced region, 1 covers hairline to chin.
-        background: other people's aligned faces, for the anonymisers that need them.
-    """
-
-    mode: str | Anonymizer = "ficgan"
-    fallback: str = "plain"
-    mask_scale: float = 1.0
-    background: Faces | None = None
-
-    def __post_init__(self) -> None:
-        if not self.mask_scale > 0:
-            raise UsageError(f"mask scale {self.mask_scale} must be above 0; 1 covers hairline to chin")
-        object.__setattr__(self, "fallback", check_cover(self.fallback))
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Which faces are found, and which of them stay.
-
-    Args:
-        detector: a back end, or a name for `get_detector`. A back end's faces may have None for landmarks, or some that
-            are not finite: they get a cover in place of a new face.
-        threshold: lowest score that the detector reports.
-        scale: factor of the picture that is searched, or size that it is made to fit, see `get_detector`.
-        thorough: every photo is searched at all scales, and so is every frame of a film that the detector looks at.
-        min_score: finds with a lower score are taken for no faces and stay as they are.
-        strict: doubtful finds (low score, cut by the border) get the fallback in place of a new face, and so do places
-            whose score is somewhat below the threshold, which are otherwise named in the account and left.
-        keep: photos of people who stay as they are, by name.
-        only: photos of people who are hidden, and nobody else, by name.
-        boxes: faces that lie inside one of these boxes stay, x0, y0, x1, y1 in pixels.
-    """
-
-    detector: FaceDetector | str = "auto"
-    threshold: float | None = None
-    scale: float | tuple[int, int] | None = None
-    thorough: bool = False
-    min_score: float | None = None
-    strict: bool = False
-    keep: Mapping[str, Image] = field(default_factory=dict)
-    only: Mapping[str, Image] = field(default_factory=dict)
-    boxes: Sequence[Box] = ()
-
-
-@dataclass(frozen=True)
-class Checking:
-    """How each new face is checked.
-
-    Args:
-        recognizer: a back end, a name for `get_recognizer`, or several: a face passes only where none of them takes it
-            for its source. The first also tells people apart.
-        policy: verification, retries and coverage.
-    """
-
-    recognizer: Recognizer | str | Sequence[Recognizer | str] | None = "auto"
-    policy: Policy = field(default_factory=Policy)
-
-    @property
-    def recognizers(self) -> tuple[Recognizer | str, ...]:
-        """All of them."""
-        if self.recognizer is None:
-            return ()
-        several = isinstance(self.recognizer, Sequence) and not isinstance(self.recognizer, str)
-        return tuple(self.recognizer) if several else (self.recognizer,)  # type: ignore[arg-type, return-value]
-
-
-Engine = Literal["auto", "onnx", "torch"]
-ENGINES: tuple[Engine, ...] = ("auto", "onnx", "torch")
-
 log = logging.getLogger(__name__)
 
 
@@ -156,7 +45,8 @@ def load_face_model(
     bank: str | Path | None = None,
     *,
     device: str = "cpu",
-    engine: Engine = "auto",
+    precision: str = "auto",
+    compile: bool = False,
     **controls: Any,
 ) -> tuple[FaceModel, ModelInfo, str]:
     """The embedded default model, or the given files, ready for use.
@@ -165,17 +55,8 @@ def load_face_model(
         checkpoint: appearance model or network; None: the embedded one.
         bank: identity bank made with it; None: the embedded one (or, for another checkpoint, an error).
         device: what computes: "cpu", "cuda", "cuda:N", "auto"; onnxruntime also on "openvino", "coreml", "dml".
-        engine: "onnx" or "torch", an error where the model needs the other; "auto": what it needs.
-        k: people per k-same code.
-        band: "first-last": put the k-same code into just these style layers.
-        seed: of the k-same draws; the same seed and bank give the same faces. None: a random one that is not kept.
-        alpha: how far towards the exemplar, w_d = w_m + α·(w_t − w_m); 1 is a swap, which is not anonymous.
-        attributes: "Female,-White": average only people with and without these.
-        add: ["Female=0.7", …]: move along attribute directions.
-        keep_kind: parts of the source's kind that a new identity has, too: of "ethnicity,gender,age", or "none".
-        swap: put the exemplar's own code in place of w_m (identity swap; not anonymous).
-        precision: of a network: "float32", "bfloat16", "float16", or "auto": what this machine is faster in.
-        compile: let torch.compile fuse a network; pays over many faces only.
+        precision, compile: see `Computing`.
+        controls: k, band, seed, alpha, attributes, add, swap, keep_kind, see `Identity`.
 
     Returns:
         The model, what its header says, and the sha256 of its file.
@@ -196,17 +77,10 @@ def load_face_model(
     for file in (checkpoint, bank):
         if file.parent == pretrained.FOLDER and (wrong := pretrained.check(file.name)):
             raise FicganError(f"the embedded file {file.name} is {wrong}: install ficgan again")
-    precision, compile = controls.pop("precision", "auto"), controls.pop("compile", False)
     kind = file_header(checkpoint)[0]
     if kind == "appearance" and (compile or precision not in ("auto", "float32")):
         raise UsageError(f"{checkpoint.name} computes in float32; precision and compile are for networks on crops")
-    needs = "onnx" if kind == "appearance" else "torch"
-    if engine not in ENGINES:
-        raise UsageError(f"engine {engine!r} is unknown; it is one of {', '.join(ENGINES)}")
-    if engine not in ("auto", needs):
-        why = "is computed without torch" if needs == "onnx" else "is a network on crops, which torch computes"
-        raise UsageError(f"{checkpoint.name} {why}; use engine {needs} or auto")
-    if needs == "onnx":
+    if kind == "appearance":
         check_onnx_device(device)
     loaded, digest = IdentityBank.load(bank), file_digest(checkpoint)
     if loaded.provenance.get("checkpoint") not in (None, digest):
@@ -251,10 +125,10 @@ def refuse_trainer(header: ModelInfo | None, recognizer: str) -> None:
         raise UsageError(f"recogniser {recognizer} is the network this model was trained against; take another one")
 
 
+# Detection scores under which a find is doubtful, by detector; portraits have .95. None is known for the others.
 DOUBTFUL_SCORE = {"centerface": 0.6}
-"""Detection scores under which a find is doubtful, by detector; portraits have .95. None is known for the others."""
+# Factor of the recogniser's match threshold for leaving a person as is: a photo is a single look.
 _STRICTNESS = 0.8
-"""Factor of the recogniser's match threshold for leaving a person as is: a photo is a single look."""
 
 
 def doubts(face: Face, shape: Sequence[int], detector: str) -> str:

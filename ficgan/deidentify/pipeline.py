@@ -9,21 +9,19 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.anonymizers import Anonymizer, Faces
 from ficgan.anonymizers.modes import HIDING, Methods, check_cover, check_mode, mode_of
 from ficgan.arrays import content_key
 from ficgan.deidentify.options import (
-    Box,
     Checking,
+    Computing,
     Diversity,
-    Engine,
     Exemptions,
     Finding,
     Hiding,
@@ -32,20 +30,21 @@ from ficgan.deidentify.options import (
     load_face_model,
     refuse_trainer,
 )
-from ficgan.deidentify.photos import CheckedDetector, Mask, Photos, Work, name_possible
+from ficgan.deidentify.photos import CheckedDetector, FaceJob, Mask, Photos, name_possible
 from ficgan.device import resolve_device
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import CropModel, FaceModel, ModelInfo
 from ficgan.faces import Alignment, DetectAt, Face, FaceDetector, Recognizer, get_detector, get_recognizer, make_gate
 from ficgan.faces.detection import PyramidDetector, check_image
 from ficgan.faces.models import check_onnx_device
-from ficgan.identity.kind import PARTS, parse_parts
+from ficgan.identity.kind import parse_parts
 from ficgan.identity.ksame import commitment
 from ficgan.images.read import Picture, as_photo
+from ficgan.options import grouped
 from ficgan.policy import Attempt, FaceResult, Policy, Result
 
 if TYPE_CHECKING:
-    from ficgan.video import EncodeOptions, Project, Rules, VideoResult, VideoSettings, VideoTools
+    from ficgan.video import Project, VideoResult, VideoSettings, VideoTools
     from ficgan.video.live import Stream
     from ficgan.video.tools import FilmEngine
 
@@ -55,10 +54,10 @@ Mode = str
 ChannelOrder = Literal["rgb", "bgr"]
 StillPath = str | os.PathLike[str]
 Report = Callable[[int, int | None, str], None]
+# Modes of our own; names of anonymisers are modes, too.
 MODES = HIDING
-"""Of our own; names of anonymisers are modes, too."""
+# Box of a detector on the face of an aligned crop, in sides of the crop: the median over crops.
 TEMPLATE_BOX = np.array([0.1, -0.08, 0.91, 0.97], np.float32)
-"""Where a detector sees the face of an aligned crop, in sides of the crop: the median over crops."""
 
 
 class Deidentifier:
@@ -89,7 +88,8 @@ class Deidentifier:
         given = {} if isinstance(hiding.mode, str) else {mode_of(hiding.mode): hiding.mode}
         self.mode: Mode = check_mode(hiding.mode) if isinstance(hiding.mode, str) else next(iter(given))
         self._given: Mapping[str, Any] | None = None
-        self.policy, self.layer, self.psi = checking.policy, identity.layer, identity.psi
+        self._films: FilmEngine | None = None
+        self.policy, self.layer, self.psi = checking.policy or Policy(), identity.layer, identity.psi
         self.mask_scale = hiding.mask_scale
         self.methods = Methods(hiding.background, identity.seed, {self.mode}, given)
         method = None if self.mode in MODES and not given else self.methods(self.mode)
@@ -125,11 +125,9 @@ class Deidentifier:
                 refuse_trainer(info, judge)
                 judge = get_recognizer(judge, device=sessions)
             judges.append(judge)
-        self.gate = make_gate(judges)
-        """What checks new faces: one recogniser, or several as one."""
-        self.recognizer = next(iter(judges), None)
-        """The first of them, which also tells people apart."""
-        self._photos = Photos(
+        self.gate = make_gate(judges)  # checks new faces: one recogniser, or several as one
+        self.recognizer = next(iter(judges), None)  # the first of them, which also tells people apart
+        self.photos = Photos(
             model,
             self.alignment,
             self.detector,
@@ -150,12 +148,12 @@ class Deidentifier:
         if model is not None and model.swap and identity.exemplar is None:
             raise UsageError("an identity swap needs an exemplar image; give one, or leave the swap out")
         if identity.exemplar is not None:
-            self.face_model.aim_at(identity.exemplar, self._exemplar_face(identity.exemplar))
+            self.face_model.aim_at(identity.exemplar, self.exemplar_face(identity.exemplar))
         if identity.link == "job" and model is not None:
             from ficgan.deidentify.linked import Linked
 
             who = self.recognizer or next(iter(checking.recognizers), "auto")
-            self._photos.linked = Linked(get_recognizer(who) if isinstance(who, str) else who, self.gate)
+            self.photos.linked = Linked(get_recognizer(who) if isinstance(who, str) else who, self.gate)
 
     @classmethod
     def from_pretrained(
@@ -163,87 +161,36 @@ class Deidentifier:
         checkpoint: str | Path | None = None,
         bank: str | Path | None = None,
         *,
-        k: int = 3000,
-        layer: int = 0,
-        band: str | None = None,
-        psi: Diversity = "auto",
-        seed: int | None = None,
-        alpha: float = 0.5,
-        attributes: str | None = None,
-        add: Sequence[str] = (),
-        exemplar: Image | None = None,
-        link: str = "file",
-        swap: bool = False,
-        keep_kind: str | Sequence[str] = PARTS,
-        mode: Mode | Anonymizer = "ficgan",
-        fallback: str = "plain",
-        mask_scale: float = 1.0,
-        background: Faces | None = None,
-        detector: FaceDetector | str = "auto",
-        threshold: float | None = None,
-        scale: float | tuple[int, int] | None = None,
-        thorough: bool = False,
-        min_score: float | None = None,
-        strict: bool = False,
-        keep: Mapping[str, Image] | None = None,
-        only: Mapping[str, Image] | None = None,
-        boxes: Sequence[Box] = (),
-        recognizer: Recognizer | str | Sequence[Recognizer | str] | None = "auto",
-        verify: bool = True,
-        policy: Policy | None = None,
-        device: str = "cpu",
-        engine: Engine = "auto",
-        precision: str = "auto",
-        compile: bool = False,
+        identity: Identity | None = None,
+        hiding: Hiding | None = None,
+        finding: Finding | None = None,
+        checking: Checking | None = None,
+        computing: Computing | None = None,
+        **fields: Any,
     ) -> Deidentifier:
-        """The embedded default model, or the given files, with all options by name.
+        """The embedded default model, or the given files.
 
         Args:
             checkpoint, bank: files; None: the embedded ones. A checkpoint needs its own bank.
-            k, band, seed, alpha, attributes, add, swap, keep_kind, device, engine, precision, compile: see
-                `load_face_model`.
-            layer, psi, exemplar, link: see `Identity`.
-            mode, fallback, mask_scale, background: see `Hiding`.
-            detector, threshold, scale, thorough, min_score, strict, keep, only, boxes: see `Finding`.
-            recognizer, policy: see `Checking`; verify: shorthand for `policy=Policy(verify=…)`.
+            identity, hiding, finding, checking, computing: groups of options; None: the usual ones.
+            fields: single options of any group, or of `Policy`, by name: k=3000, layer=4, mode="blur", verify=False.
 
         Raises:
             FicganError: missing or damaged files, or a bank of another model.
-            UsageError: a value that cannot work.
+            UsageError: a value that cannot work, or an option that no group has.
         """
-        given = {name: value for name, value in locals().items() if name != "cls"}
-        make = partial(
-            cls,
-            identity=Identity(layer, psi, seed, exemplar, link),
-            hiding=Hiding(mode, fallback, mask_scale, background),
-            finding=Finding(detector, threshold, scale, thorough, min_score, strict, keep or {}, only or {}, boxes),
-            checking=Checking(recognizer, policy or Policy(verify=verify)),
-            device=device,
-        )
-        if mode != "ficgan" and checkpoint is None and bank is None:
-            return make(None)._made_of(given)  # nothing will be generated: no model
-        model, info, digest = load_face_model(
-            checkpoint,
-            bank,
-            device=device,
-            engine=engine,
-            k=k,
-            band=band,
-            seed=seed,
-            alpha=alpha,
-            attributes=attributes,
-            add=add,
-            swap=swap,
-            keep_kind=keep_kind,
-            precision=precision,
-            compile=compile,
-        )
-        return make(model, info=info, digests={"checkpoint": digest})._made_of(given)
-
-    def _made_of(self, given: Mapping[str, Any]) -> Self:
-        """This one, made of arguments of `from_pretrained`."""
-        self._given = given
-        return self
+        given = {"identity": identity, "hiding": hiding, "finding": finding, "checking": checking}
+        files = {name: file for name, file in (("checkpoint", checkpoint), ("bank", bank)) if file is not None}
+        groups = grouped({**given, "computing": computing}, {**fields, **files})
+        identity, used = groups["identity"], groups["computing"]
+        settings: dict[str, Any] = {name: groups[name] for name in given} | {"device": used.device}
+        if groups["hiding"].mode != "ficgan" and used.checkpoint is None and used.bank is None:
+            made = cls(None, **settings)  # nothing will be generated: no model
+        else:
+            model, info, digest = load_face_model(**vars(used), **identity.controls)
+            made = cls(model, info=info, digests={"checkpoint": digest}, **settings)
+        made._given = groups
+        return made
 
     def __copy__(self) -> Self:
         other = object.__new__(type(self))
@@ -251,21 +198,21 @@ class Deidentifier:
         return other
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What another process makes the same of: networks cannot be pickled, so the arguments are, with the seed."""
+        """Pickled as the arguments it was made of, with the seed: networks cannot be pickled."""
         if self._given is None:
             raise UsageError("only a Deidentifier of from_pretrained can be pickled; make this one in each process")
-        model = self._photos.model
+        model = self.photos.model
         seed = self.methods.seed if model is None else model.seed  # also a random one: all processes draw alike
-        return _again, (type(self), {**self._given, "seed": seed})
+        return _again, (type(self), {**self._given, "identity": replace(self._given["identity"], seed=seed)})
 
     @property
     def face_model(self) -> FaceModel:
         """The model with the controls."""
-        return self._photos.face_model
+        return self.photos.face_model
 
     @property
     def model(self) -> FaceModel:
-        """The model with its controls; see `face_model`."""
+        """Another name of `face_model`."""
         return self.face_model
 
     def with_controls(
@@ -281,27 +228,27 @@ class Deidentifier:
         """The same with other controls; nothing is loaded again. None leaves all but `attributes` as they are."""
         changes = {"k": k, "layer": layer, "psi": psi, "fallback": fallback, "keep_kind": keep_kind}
         other, model = copy(self), copy(self.face_model)
-        other.__dict__.pop("films", None)
+        other._films = None
         if other._given is not None:
             changes = {name: value for name, value in changes.items() if value is not None}
-            other._given = {**other._given, **changes, "attributes": attributes or None}
+            other._given = grouped(other._given, {**changes, "attributes": attributes or None})
         model.k, model.attributes = model.k if k is None else k, attributes or None
         model.keep_kind = model.keep_kind if keep_kind is None else parse_parts(keep_kind)
-        photos = self._photos
-        other._photos = replace(
+        photos = self.photos
+        other.photos = replace(
             photos,
             model=model,
             psi=photos.psi if psi is None else psi,
             fallback=check_cover(fallback or photos.fallback),
         )
         other.layer = self.layer if layer is None else model.check_layer(layer)
-        model.check_draws(Attempt(other.layer), other._photos.auto_psi(1))
+        model.check_draws(Attempt(other.layer), other.photos.auto_psi(1))
         return other
 
     @property
     def seed_commitment(self) -> str | None:
-        """What a record states of the seed of the draws; None for a short one, and where nothing is drawn."""
-        model = self._photos.model
+        """Commitment to the seed of the draws, for records; None for a short seed, and where nothing is drawn."""
+        model = self.photos.model
         return None if model is None else commitment(model.seed, model.bank.digest)
 
     # -- photos -------------------------------------------------------------------------------------------------------
@@ -353,17 +300,15 @@ class Deidentifier:
         layer = self.layer if layer is None else self.face_model.check_layer(layer)
         found = []
         for done, (image, key) in enumerate(zip(pixels, keys, strict=True), 1):
-            found.append(self._photos.works(image, key))
+            found.append(self.photos.find(image, key))
             step(done, len(pixels), "searching")
-        works = [group for group, _ in found]
         if self.mode == "ficgan":
-            self._photos.encode([(image, work) for image, group in zip(pixels, works, strict=True) for work in group])
+            self.photos.encode([(image, job) for image, (jobs, _) in zip(pixels, found, strict=True) for job in jobs])
         results = []
-        for done, (image, group) in enumerate(zip(pixels, works, strict=True), 1):
-            results.append(self._photos.finish(image, group, layer))
+        for done, (image, (jobs, possible)) in enumerate(zip(pixels, found, strict=True), 1):
+            results.append(self.photos.finish(image, jobs, layer))
+            name_possible(results[-1], possible)
             step(done, len(pixels), "drawing")
-        for result, (_, possible) in zip(results, found, strict=True):
-            name_possible(result, possible)
         for photo, result in zip(photos, results, strict=True):
             result.image = photo.merge(result.image)
             if channel_order == "bgr" and result.image.ndim == 3:
@@ -385,24 +330,24 @@ class Deidentifier:
         size = crops.shape[1]
         layer = self.layer if layer is None else self.face_model.check_layer(layer)
         points = self.alignment.points(size).astype(np.float32)
-        keys = _keys_of(crops, keys)
         face = Face(size * TEMPLATE_BOX, points, 1.0)
-        works = [Work(face, key, self._photos.auto_psi(1)) for key in keys]
-        self._photos.encode(list(zip(crops, works, strict=True)))
+        jobs = [FaceJob(face, key, self.photos.auto_psi(1)) for key in _keys_of(crops, keys)]
+        self.photos.encode(list(zip(crops, jobs, strict=True)))
 
-        def whole(source: Image, group: list[Work]) -> tuple[Image, Mask]:
-            made, sight = group[0].generated, group[0].sight
-            if made is None or sight is None:
+        def whole(source: Image, group: list[FaceJob]) -> tuple[Image, Mask]:
+            made, reading = group[0].generated, group[0].reading
+            if made is None or reading is None:
                 return np.full((size, size, 3), 127, np.uint8), np.ones((size, size), np.float32)
-            return self.face_model.on_crop(source, sight, made, mask_scale=self.mask_scale)
+            return self.face_model.on_crop(source, reading, made, mask_scale=self.mask_scale)
 
         out = [
-            self._photos.settle(source, [work], layer, partial(whole, source))[0]
-            for source, work in zip(crops, works, strict=True)
+            self.photos.settle(source, [job], layer, partial(whole, source))[0]
+            for source, job in zip(crops, jobs, strict=True)
         ]
-        return np.stack(out) if out else np.empty_like(crops), [work.result for work in works]
+        return np.stack(out) if out else np.empty_like(crops), [job.result for job in jobs]
 
-    def _exemplar_face(self, image: Image) -> Face:
+    def exemplar_face(self, image: Image) -> Face:
+        """The largest face of a photo uint8 [H,W,3] RGB; UsageError where there is none, or two of like size."""
         check_image(image)
         faces = self.detector.detect(image)
         if not faces:
@@ -414,25 +359,26 @@ class Deidentifier:
 
     # -- films --------------------------------------------------------------------------------------------------------
 
-    @cached_property
+    @property
     def films(self) -> FilmEngine:
-        """What all films share."""
-        from ficgan.video.tools import FilmEngine
+        """The settings, networks and people that all films share; made once for these controls."""
+        if self._films is None:
+            from ficgan.video.tools import FilmEngine
 
-        psi = None if self.psi == "auto" else float(self.psi)
-        return FilmEngine(
-            self._photos.model,
-            self.detector,
-            self.recognizer,
-            self.policy,
-            self.mode,
-            self.methods,
-            self.mask_scale,
-            self.layer,
-            psi,
-            self._thorough,
-            self.gate,
-        )
+            self._films = FilmEngine(
+                self.photos.model,
+                self.detector,
+                self.recognizer,
+                self.policy,
+                self.mode,
+                self.methods,
+                self.mask_scale,
+                self.layer,
+                None if self.psi == "auto" else float(self.psi),
+                self._thorough,
+                self.gate,
+            )
+        return self._films
 
     def video_settings(self, **changes: Any) -> VideoSettings:
         """The usual settings with this Deidentifier's mode, and what is changed."""
@@ -443,79 +389,33 @@ class Deidentifier:
         return self.films.tools(settings, generate=generate, trusted=trusted)
 
     def process_video(
-        self,
-        source: StillPath,
-        output: StillPath,
-        *,
-        settings: VideoSettings | None = None,
-        rules: Rules | None = None,
-        encode: EncodeOptions | None = None,
-        start: float | None = None,
-        end: float | None = None,
-        project: StillPath | None = None,
-        overwrite: bool = False,
-        progress: Report | None = None,
-        is_cancelled: Callable[[], bool] | None = None,
+        self, source: StillPath, output: StillPath, *, settings: VideoSettings | None = None, **options: Any
     ) -> VideoResult:
-        """Redact a film, animation, sequence of images, camera or stream; see `ficgan.video.process_film`.
+        """Redact a film, animation, sequence of images, camera or stream.
 
         Args:
             source: file, pattern such as `frames/%05d.png`, `camera:0`, or address.
+            output: the new file.
             settings: stride, pads, linking, fallbacks; None: the usual ones with this Deidentifier's mode.
-            rules: whom to leave as they are.
-            encode: codec, quality, sound.
-            start, end: seconds.
-            project: folder that keeps the analysis.
-            progress: called with frames done, frames in all or None, and the stage.
-            is_cancelled: asked after each frame; where it says so, `Cancelled` is raised and nothing is left.
+            options: of `ficgan.video.process_film`: rules, encode, start, end, project, overwrite, progress,
+                is_cancelled.
         """
         from ficgan.video import process_film
 
         settings = settings or self.video_settings()
-        return process_film(
-            self.films.tools(settings, trusted=True),
-            source,
-            output,
-            settings=settings,
-            rules=rules,
-            encode=encode,
-            start=start,
-            end=end,
-            project=project,
-            overwrite=overwrite,
-            people=self.films.linked(settings),
-            progress=progress,
-            is_cancelled=is_cancelled,
-        )
+        people = self.films.linked(settings)
+        tools = self.films.tools(settings, trusted=True)
+        return process_film(tools, source, output, settings=settings, people=people, **options)
 
     def analyse_video(
-        self,
-        source: StillPath,
-        folder: StillPath,
-        *,
-        settings: VideoSettings | None = None,
-        rules: Rules | None = None,
-        start: float | None = None,
-        end: float | None = None,
-        overwrite: bool = False,
-        progress: Report | None = None,
+        self, source: StillPath, folder: StillPath, *, settings: VideoSettings | None = None, **options: Any
     ) -> Project:
-        """Find the faces of a film and write a project to review; see `ficgan.video.analyse_film`."""
+        """Find the faces of a film and write a project to review; options as of `ficgan.video.analyse_film`."""
         from ficgan.video import analyse_film
 
         settings = settings or self.video_settings()
-        return analyse_film(
-            self.films.tools(settings, generate=False),
-            source,
-            folder,
-            settings=settings,
-            rules=rules,
-            start=start,
-            end=end,
-            overwrite=overwrite,
-            people=self.films.linked(settings),
-            progress=progress,
-        )
+        tools, people = self.films.tools(settings, generate=False), self.films.linked(settings)
+        return analyse_film(tools, source, folder, settings=settings, people=people, **options)
 
     def render_video(
         self,
@@ -524,44 +424,22 @@ class Deidentifier:
         output: StillPath,
         *,
         settings: VideoSettings | None = None,
-        encode: EncodeOptions | None = None,
-        decisions: StillPath | None = None,
-        force: bool = False,
-        overwrite: bool = False,
-        progress: Report | None = None,
+        **options: Any,
     ) -> VideoResult:
-        """Apply a reviewed project; see `ficgan.video.render_film`."""
+        """Apply a reviewed project; options as of `ficgan.video.render_film`."""
         from ficgan.video import render_film
 
         settings = settings or self.video_settings()
-        return render_film(
-            self.films.tools(settings),
-            folder,
-            source,
-            output,
-            settings=settings,
-            encode=encode,
-            decisions=decisions,
-            force=force,
-            overwrite=overwrite,
-            progress=progress,
-        )
+        return render_film(self.films.tools(settings), folder, source, output, settings=settings, **options)
 
     def stream(
-        self,
-        frames: Iterable[Image],
-        fps: float = 25.0,
-        *,
-        settings: VideoSettings | None = None,
-        look_ahead: int | None = None,
-        budget: float | None = None,
+        self, frames: Iterable[Image], fps: float = 25.0, *, settings: VideoSettings | None = None, **options: Any
     ) -> Stream:
-        """Redact frames as they come, with a bounded look-ahead; see `ficgan.video.live`."""
+        """Redact frames uint8 [H,W,3] RGB as they come; options `look_ahead` and `budget` as of `ficgan.video.live`."""
         from ficgan.video import stream
 
         settings = settings or self.video_settings()
-        tools = self.films.tools(settings, trusted=True)
-        return stream(tools, frames, fps, settings=settings, look_ahead=look_ahead, budget=budget)
+        return stream(self.films.tools(settings, trusted=True), frames, fps, settings=settings, **options)
 
 
 def _again(kind: type[Deidentifier], given: Mapping[str, Any]) -> Deidentifier:

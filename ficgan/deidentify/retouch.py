@@ -1,4 +1,4 @@
-"""A photo under a person's eyes: its faces are found and read once, then decided on one by one."""
+"""A photo that a person reviews: its faces are found and read once, then decided on one by one."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from numpy.typing import NDArray
 from ficgan.anonymizers.modes import HIDING, OPAQUE
 from ficgan.arrays import content_key
 from ficgan.deidentify.options import Box, Image, doubts
-from ficgan.deidentify.photos import NOWHERE, Work, checked_faces, spans_a_face
+from ficgan.deidentify.photos import NOWHERE, FaceJob, checked_faces
 from ficgan.deidentify.pipeline import Deidentifier
 from ficgan.errors import InputError, UsageError
-from ficgan.face_model import FaceModel, Sight
+from ficgan.face_model import FaceModel, FaceReading
 from ficgan.faces import Face
 from ficgan.faces.detection import PyramidDetector, overlaps
 from ficgan.policy import Result
 
 __all__ = ["CHOICES", "Choice", "Retouch"]
 
+# What may happen to a face of a photo.
 CHOICES = (*HIDING, "keep")
-"""What may happen to a face of a photo."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What shall happen to one face.
+    """The decision on one face.
 
     Args:
         mode: "ficgan": a new face; "keep"; or a cover: "plain", "black" (or "solid"), "blur", "mosaic".
@@ -66,10 +66,9 @@ class Retouch:
         self.key = content_key(image) if key is None else key
         found = engine.detector.detect(image) if faces is None else faces
         self.faces = checked_faces(found, image.shape, engine.detector.name)
-        self.names: dict[int, str] = {}
-        """In the keyed draw, by the number of the face; others go by their number."""
+        self.names: dict[int, str] = {}  # in the keyed draw, by the number of the face; others go by their number
         self.exemplars: dict[str, tuple[Image, Face]] = {}
-        self._sights: dict[int, Sight] = {}
+        self._readings: dict[int, FaceReading] = {}
         self._sources: dict[int, NDArray[np.float32]] = {}
         self._aimed: dict[tuple[FaceModel, str], FaceModel] = {}
 
@@ -94,7 +93,7 @@ class Retouch:
 
     def add_exemplar(self, name: str, photo: Image) -> None:
         """Read the face of a photo, so that a `Choice` may name it."""
-        face = self.engine._exemplar_face(photo)
+        face = self.engine.exemplar_face(photo)
         copy(self.engine.face_model).aim_at(photo, face)  # a face that cannot be read is refused now
         self.exemplars[name] = (photo, face)
 
@@ -106,37 +105,37 @@ class Retouch:
             engine: made by `with_controls` of the first one; None: the first one.
         """
         engine = engine or self.engine
-        works = [self._work(engine, number, choice) for number, choice in enumerate(choices)]
-        if len(works) != len(self.faces):
-            raise UsageError(f"there are {len(self.faces)} faces and {len(works)} choices")
-        shown = [n for n, work in enumerate(works) if not (work.kept or work.by_hand) and work.readable]
-        new = [n for n in shown if n not in self._sights]
-        self._sights |= zip(new, engine.face_model.see([(self.image, self.faces[n]) for n in new]), strict=True)
+        jobs = [self._work(engine, number, choice) for number, choice in enumerate(choices)]
+        if len(jobs) != len(self.faces):
+            raise UsageError(f"there are {len(self.faces)} faces and {len(jobs)} choices")
+        shown = [n for n, job in enumerate(jobs) if not (job.kept or job.by_hand) and job.readable]
+        new = [n for n in shown if n not in self._readings]
+        self._readings |= zip(new, engine.face_model.see([(self.image, self.faces[n]) for n in new]), strict=True)
         for n in shown:
-            works[n].sight = sight = self._sights[n]
-            works[n].result.doubt = ", ".join(filter(None, [works[n].result.doubt, sight.doubt]))
-        result = engine._photos.finish(self.image, works, engine.layer)
-        self._sources |= {n: work.source for n, work in enumerate(works) if work.source is not None}
+            jobs[n].reading = reading = self._readings[n]
+            jobs[n].result.doubt = ", ".join(filter(None, [jobs[n].result.doubt, reading.doubt]))
+        result = engine.photos.finish(self.image, jobs, engine.layer)
+        self._sources |= {n: job.source for n, job in enumerate(jobs) if job.source is not None}
         return result
 
-    def _work(self, engine: Deidentifier, number: int, choice: Choice) -> Work:
+    def _work(self, engine: Deidentifier, number: int, choice: Choice) -> FaceJob:
         face, cover = self.faces[number], choice.mode not in ("ficgan", "keep")
         key = f"{self.key}/{self.names.get(number, number)}" + (f"~{choice.draw}" if choice.draw else "")
-        psi = engine._photos.auto_psi(len(self.faces))
-        work = Work(
+        psi = engine.photos.auto_psi(len(self.faces))
+        job = FaceJob(
             face,
             key,
             max(psi, 0.6) if choice.draw else psi,  # with the plain mean all draws are one face
-            spans_a_face(engine.alignment, face) and choice.mode not in (*OPAQUE, "solid"),
-            choice.mode if cover else engine._photos.fallback,
+            engine.alignment.fits(face.landmarks) and choice.mode not in (*OPAQUE, "solid"),
+            choice.mode if cover else engine.photos.fallback,
             doubt=self.doubt(number),
             kept="chosen by hand" if choice.mode == "keep" else "",
             by_hand=cover,
         )
-        work.source = self._sources.get(number)
+        job.source = self._sources.get(number)
         if choice.exemplar is not None and choice.mode == "ficgan":
-            work.aimed = self._aim(engine.face_model, choice.exemplar)
-        return work
+            job.aimed = self._aim(engine.face_model, choice.exemplar)
+        return job
 
     def _aim(self, model: FaceModel, name: str) -> FaceModel:
         if name not in self.exemplars:

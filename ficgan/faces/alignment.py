@@ -34,7 +34,7 @@ _FACE: Points = np.array([[-0.5, 0.0], [0.5, 0.0], [0.0, 0.56], [-0.415, 1.02], 
 
 @dataclass(frozen=True)
 class Alignment:
-    """How faces are placed in the square crops of a model.
+    """Placement of faces in the square crops of a model.
 
     Args:
         kind: "template", a least-squares similarity to five points; "ffhq", the oriented square of FFHQ (Karras et
@@ -56,7 +56,7 @@ class Alignment:
                 raise UsageError(f"Alignment {name} is {value!r}: give a fraction of the crop's side between 0 and 1.")
 
     def points(self, size: int) -> Points:
-        """Where the landmarks of an ordinary frontal face lie in a crop of this side: float64 [5, 2], pixels."""
+        """Landmarks of an ordinary frontal face in a crop of this side: float64 [5, 2], pixels."""
         if self.kind == "ffhq":
             return transform_points(self.matrix(_FACE, size), _FACE)
         return (_FACE * self.eye_distance + (0.5, self.eye_y)) * size - 0.5
@@ -69,6 +69,14 @@ class Alignment:
         if self.kind == "ffhq":
             return _ffhq_matrix(points, size)
         return similarity(points, self.points(size))
+
+    def fits(self, landmarks: ArrayLike) -> bool:
+        """Whether landmarks [5, 2] span a face: False where they lie in one point or on a line."""
+        try:
+            self.matrix(landmarks, 64)
+        except InputError:
+            return False
+        return True
 
     def face_square(self, size: int) -> Matrix:
         """The similarity [2, 3] from a crop to the square, hairline to chin, that the default template would have cut.
@@ -188,7 +196,7 @@ class SmoothConfig:
 
 
 def jitter(landmarks: ArrayLike) -> float:
-    """How much landmarks [n,5,2] tremble: root mean square of their second differences, in eye distances."""
+    """Tremble of landmarks [n,5,2]: root mean square of their second differences, in eye distances."""
     marks = np.asarray(landmarks, np.float64)
     if len(marks) < 3:
         return 0.0
@@ -229,7 +237,7 @@ def _fit(window: Floats, at: int) -> Floats:
 
 @lru_cache(maxsize=256)
 def _weights(count: int, at: int) -> Floats:
-    """What each row contributes to the fitted value at row `at`: [count]."""
+    """Weights [count] of the rows in the fitted value at row `at`."""
     # A parabola at the end of a short window follows the noise.
     edge = min(at, count - 1 - at)
     degree = min(2 if edge >= 2 else 1, count - 1)

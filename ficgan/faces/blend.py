@@ -25,13 +25,18 @@ Colour = tuple[int, int, int]
 _EXPONENT = 3.5
 # Detectors' boxes end at the brow and the chin; this brings hairline and ears under the mask.
 _MARGIN = 1.3
+# Widths of soft edges: of the pasted oval, as a fraction of the crop's side, at least one photo pixel; of covers and of
+# those in one colour beside the face, as a fraction of the cover's size.
+_FEATHER, _COVER_FEATHER, _PLAIN_FEATHER = 0.08, 0.1, 0.2
+# Standard deviation of a blurred cover and blocks of a mosaic, for the longer side of the face's box.
+_BLUR, _BLOCKS = 0.12, 8
+# Widest Gaussian in pixels that is computed at full size.
 _SIGMA = 4.0
-"""Widest Gaussian in pixels that is computed at full size."""
 
 
 @dataclass(frozen=True, eq=False)
 class Paste:
-    """What a face is replaced by: a patch of a photo, to be put into it or into a copy.
+    """The replacement of a face: a patch of a photo, to be put into it or into a copy.
 
     Args:
         photo: uint8 [H, W, 3], RGB, the photo it was made for.
@@ -114,7 +119,6 @@ def paste_back(
     matrix: ArrayLike,
     *,
     mask_scale: float = 1.0,
-    feather: float = 0.08,
     colour_match: bool = True,
     face_square: ArrayLike | None = None,
 ) -> Paste:
@@ -123,7 +127,6 @@ def paste_back(
     Args:
         matrix: [2, 3], photo → crop.
         mask_scale: size of the pasted oval; 1 covers hairline to chin and both cheeks. The crop's own border limits it.
-        feather: width of the soft edge as a fraction of the crop's side, inside the oval; at least one photo pixel.
         colour_match: give the crop the mean and spread of colour that the photo has under the mask.
         face_square: [2, 3], from the crop to the square in which the oval lies, see `Alignment.face_square`; None: the
             crop is that square.
@@ -134,10 +137,7 @@ def paste_back(
     size = crop.shape[0]
     if crop.shape[1] != size:
         raise InputError(f"The crop must be square, got {crop.shape[1]}×{size} pixels.")
-    if not 0.0 < mask_scale <= 4.0:
-        raise UsageError(f"The mask scale is {mask_scale}: give a factor above 0 and at most 4.")
-    if not 0.0 <= feather <= 0.5:
-        raise UsageError(f"The feather is {feather}: give a fraction of the crop's side between 0 and .5.")
+    check_mask_scale(mask_scale)
     inverse = invert(matrix)
     x0, y0, x1, y1 = _bounds(inverse, size, image.shape, margin=1)
     if x1 <= x0 or y1 <= y0:
@@ -145,8 +145,8 @@ def paste_back(
     local = np.asarray(matrix, dtype=np.float64) @ _translation(x0, y0)  # region -> crop
     square = np.vstack([np.eye(2, 3) if face_square is None else np.asarray(face_square, np.float64), [0, 0, 1]])
     shape = (y1 - y0, x1 - x0)
-    weight = oval((square @ np.vstack([local, [0, 0, 1]]))[:2], shape, size, mask_scale=mask_scale, feather=feather)
-    target = _matched(crop, image, matrix, square[:2], mask_scale, feather) if colour_match else crop
+    weight = oval((square @ np.vstack([local, [0, 0, 1]]))[:2], shape, size, mask_scale)
+    target = _matched(crop, image, matrix, square[:2], mask_scale) if colour_match else crop
     grow = math.sqrt(abs(np.linalg.det(inverse[:, :2])))
     if grow < 1.0:
         target, outward = _reduced(target, invert(local), 1.0 / grow)
@@ -157,12 +157,18 @@ def paste_back(
     return mix(image, x0, y0, warped, weight)
 
 
+def check_mask_scale(mask_scale: float) -> None:
+    """A UsageError for sizes of the replaced region that cannot be."""
+    if not 0.0 < mask_scale <= 4.0:
+        raise UsageError(f"The mask scale is {mask_scale}: give a factor above 0 and at most 4.")
+
+
 def nothing(image: Image) -> Paste:
     """The patch of a face that lies wholly outside the photo."""
     return Paste(image, 0, 0, image[:0, :0], np.zeros((0, 0), np.float32))
 
 
-def oval(matrix: ArrayLike, shape: tuple[int, int], size: int, *, mask_scale: float, feather: float) -> Mask:
+def oval(matrix: ArrayLike, shape: tuple[int, int], size: int, mask_scale: float) -> Mask:
     """The weight of a crop in a region of the photo.
 
     Args:
@@ -170,7 +176,6 @@ def oval(matrix: ArrayLike, shape: tuple[int, int], size: int, *, mask_scale: fl
         shape: height and width of the region.
         size: side of the crop in pixels.
         mask_scale: size of the oval; 1 touches the crop's sides.
-        feather: width of the soft edge as a fraction of the crop's side.
 
     Returns float32 [h, w]: 1 deep inside, falling smoothly to exactly 0 on the oval's and the crop's border and beyond.
     """
@@ -182,7 +187,7 @@ def oval(matrix: ArrayLike, shape: tuple[int, int], size: int, *, mask_scale: fl
     u, v = np.abs(u), np.abs(v)
     radius = (u**_EXPONENT + v**_EXPONENT) ** (1 / _EXPONENT)
     inside = np.minimum(0.5 * mask_scale - radius, 0.5 - np.maximum(u, v))
-    edge = max(feather, math.sqrt(abs(np.linalg.det(m[:, :2]))))  # at least one pixel of the photo
+    edge = max(_FEATHER, math.sqrt(abs(np.linalg.det(m[:, :2]))))  # at least one pixel of the photo
     ramp = (inside / edge).clip(0, 1)
     return (ramp * ramp * (3 - 2 * ramp)).astype(np.float32)
 
@@ -215,14 +220,12 @@ def match_colour(crop: Image, reference: Image, weight: Mask) -> Image:
     return np.rint(cv2.cvtColor(lab, cv2.COLOR_LAB2RGB).clip(0, 1) * 255).astype(np.uint8)
 
 
-def _matched(
-    crop_: Image, image: Image, matrix: ArrayLike, square: ArrayLike, mask_scale: float, feather: float
-) -> Image:
+def _matched(crop_: Image, image: Image, matrix: ArrayLike, square: ArrayLike, mask_scale: float) -> Image:
     """The crop in the colours that the photo has under the mask; pixels beyond the photo's border do not count."""
     size = crop_.shape[0]
     source = crop(image, matrix, size)
     # The middle of the oval is skin; its rim is often hair and background.
-    weight = oval(square, (size, size), size, mask_scale=min(1.0, 0.75 * mask_scale), feather=feather)
+    weight = oval(square, (size, size), size, min(1.0, 0.75 * mask_scale))
     rows, columns = np.mgrid[:size, :size]
     points = transform_points(invert(matrix), np.stack([columns, rows], axis=-1))
     height, width = image.shape[:2]
@@ -261,16 +264,10 @@ def _translation(x: float, y: float) -> NDArray[np.float64]:
 # --- covers -----------------------------------------------------------------------------------------------------------
 
 
-def plain_mask(
-    image: Image, face: Face, *, colour: Colour | None = None, mask_scale: float = 1.0, feather: float = 0.2
-) -> Paste:
-    """As `solid_mask`, in the shape of a head and a colour that is found beside the face.
-
-    Args:
-        colour: RGB; None: `colour_beside` the face.
-    """
+def plain_mask(image: Image, face: Face, *, colour: Colour | None = None, mask_scale: float = 1.0) -> Paste:
+    """As `solid_mask`, in the shape of a head and an RGB colour; None: that of `colour_beside` the face."""
     colour = colour_beside([(image, face)]) if colour is None else colour
-    return _cover(image, face, lambda region, side: np.full_like(region, colour), mask_scale, feather, head=True)
+    return _cover(image, face, lambda region, side: np.full_like(region, colour), mask_scale, head=True)
 
 
 def colour_beside(views: Iterable[tuple[Image, Face]]) -> Colour:
@@ -293,10 +290,10 @@ def colour_beside(views: Iterable[tuple[Image, Face]]) -> Colour:
     return int(red), int(green), int(blue)
 
 
+# Share of the pixels below or beside a face that must look like skin for the others not to count.
 _LEAST_SKIN = 0.2
-"""Share of the pixels below or beside a face that must look like skin for the others not to count."""
+# About how many pixels of a line or a column beside a face are read.
 _SAMPLES = 64
-"""About how many pixels of a line or a column beside a face are read."""
 
 
 def _beside(image: Image, face: Face) -> tuple[Image, Image]:
@@ -326,46 +323,34 @@ def _like_skin(pixels: Image) -> NDArray[np.bool_]:
     return np.asarray((cb >= 77) & (cb <= 127) & (cr >= 133) & (cr <= 173))
 
 
-def solid_mask(
-    image: Image, face: Face, *, colour: Colour = (0, 0, 0), mask_scale: float = 1.0, feather: float = 0.1
-) -> Paste:
-    """A photo [H, W, 3] with a face covered by one RGB colour; where the patch's mask is 0 it is bit-identical.
+def solid_mask(image: Image, face: Face, *, mask_scale: float = 1.0) -> Paste:
+    """A photo [H, W, 3] with a face covered in black; where the patch's mask is 0 it is bit-identical.
 
     Args:
         face: its box counts, made wider where landmarks lie beyond it: turned and cut faces have such.
         mask_scale: size of the cover; 1 is 1.3 times the box, all of it fully covered.
-        feather: width of the soft edge as a fraction of the cover's size, outside of it.
     """
-    return _cover(image, face, lambda region, side: np.full_like(region, colour), mask_scale, feather)
+    return _cover(image, face, lambda region, side: np.zeros_like(region), mask_scale)
 
 
-def blur_face(
-    image: Image, face: Face, *, strength: float = 0.12, mask_scale: float = 1.0, feather: float = 0.1
-) -> Paste:
-    """As `solid_mask`, with a blur whose standard deviation is `strength` times the box's longer side; it is
-    reversible.
-    """
-
-    def fill(region: Image, side: float) -> Image:
-        return _blurred(region, max(strength * side, 0.5))
-
-    return _cover(image, face, fill, mask_scale, feather)
+def blur_face(image: Image, face: Face, *, strength: float = _BLUR, mask_scale: float = 1.0) -> Paste:
+    """As `solid_mask`, with a blur of standard deviation `strength` times the box's longer side; it is reversible."""
+    return _cover(image, face, lambda region, side: _blurred(region, max(strength * side, 0.5)), mask_scale)
 
 
-def mosaic_face(image: Image, face: Face, *, blocks: int = 8, mask_scale: float = 1.0, feather: float = 0.1) -> Paste:
-    """As `solid_mask`, with `blocks` blocks of their mean colour along the box's longer side; it is reversible."""
+def mosaic_face(image: Image, face: Face, *, mask_scale: float = 1.0) -> Paste:
+    """As `solid_mask`, with eight blocks of their mean colour along the box's longer side; it is reversible."""
     import cv2
 
     def fill(region: Image, side: float) -> Image:
         height, width = region.shape[:2]
-        block = max(1.0, side / max(1, blocks))
-        small = cv2.resize(
-            region, (max(1, round(width / block)), max(1, round(height / block))), interpolation=cv2.INTER_AREA
-        )
+        block = max(1.0, side / _BLOCKS)
+        size = max(1, round(width / block)), max(1, round(height / block))
+        small = cv2.resize(region, size, interpolation=cv2.INTER_AREA)
         blocky: Any = cv2.resize(small, (width, height), interpolation=cv2.INTER_NEAREST)
         return blocky
 
-    return _cover(image, face, fill, mask_scale, feather)
+    return _cover(image, face, fill, mask_scale)
 
 
 def _extent(face: Face) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
@@ -377,19 +362,12 @@ def _extent(face: Face) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArr
 
 
 def _cover(
-    image: Image,
-    face: Face,
-    fill: Callable[[Image, float], Image],
-    mask_scale: float,
-    feather: float,
-    head: bool = False,
+    image: Image, face: Face, fill: Callable[[Image, float], Image], mask_scale: float, head: bool = False
 ) -> Paste:
     """`head`: an ellipse, if there are landmarks and it hides them; else a rounded rectangle, which holds the box."""
     image = check_image(image)
-    if not 0.0 < mask_scale <= 4.0:
-        raise UsageError(f"The mask scale is {mask_scale}: give a factor above 0 and at most 4.")
-    if not 0.0 <= feather <= 1.0:
-        raise UsageError(f"The feather is {feather}: give a fraction of the cover's size between 0 and 1.")
+    check_mask_scale(mask_scale)
+    feather = _PLAIN_FEATHER if head else _COVER_FEATHER
     low, high, marks = _extent(face)
     centre, sides = (low + high) / 2, (high - low).clip(1)
     half = sides / 2 * _MARGIN * mask_scale

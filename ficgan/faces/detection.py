@@ -1,4 +1,4 @@
-"""Finding faces: what a detector promises, and how a network for one scale finds small and large faces alike.
+"""Finding faces: the protocol of detectors, and the search by which a network for one scale finds all sizes.
 
 The networks themselves are in `ficgan.faces.detectors`.
 """
@@ -15,7 +15,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from ficgan.errors import InputError
 
-__all__ = ["DetectAt", "Face", "FaceDetector", "Image", "Plan", "PyramidDetector", "Rows", "check_image", "overlaps"]
+__all__ = [
+    "DetectAt",
+    "Face",
+    "FaceDetector",
+    "Image",
+    "PyramidDetector",
+    "Rows",
+    "SearchPlan",
+    "check_image",
+    "overlaps",
+]
 
 Image = NDArray[np.uint8]  # [H, W, 3] RGB
 # One row per face: x0, y0, x1, y1, score, then five (x, y) landmarks; float [N, 15].
@@ -25,6 +35,14 @@ Search = Callable[[Image], Rows]
 _OVERLAP_IOU = 0.4  # boxes that overlap more are one face
 _CONTAINED = 0.6  # a box of which this share lies in a better one is part of that face
 _VIEW = 192  # side of the view in which landmarks are refined; the face fills half of it
+# Longest side of the first look, pixels. A face of it is a reason for more looks if it is lower than _SMALL or higher
+# than _LARGE, in its pixels, or of a lower score than _DOUBT; so is a place of more than half the threshold.
+_FIRST, _SMALL, _LARGE, _DOUBT = 1280, 32.0, 320.0, 0.5
+# Pixels the fine pass may have: larger photos are enlarged less, or reduced, but never below the second figure, so that
+# huge photos keep their small faces.
+_FINE_PIXELS, _FINE_FLOOR = 8e6, 0.5
+# Pixels of the thumbnail, for faces that fill the photo, and the height in it from which on a face is taken from it.
+_THUMBNAIL_PIXELS, _THUMBNAIL_FACE = 0.1e6, 80.0
 _X, _Y = slice(5, None, 2), slice(6, None, 2)
 
 
@@ -66,42 +84,25 @@ def check_image(image: object) -> Image:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How a photo is searched: one look, and more of them where it shows a reason. The figures were chosen on 16
+class SearchPlan:
+    """Numbers of the search: one look, and more of them where it shows a reason. The figures were chosen on 16
     photos with 429 annotated faces.
 
     Args:
-        first: Longest side of the first look, in pixels.
-        small: A face of the first look that is lower, in its pixels, is a reason to look for more small ones.
-        doubt: So is one of a lower score, and a place whose score is above half the threshold, unless the thumbnail
-            settles it.
-        large: A face of the first look that is higher, in its pixels, is a reason to look at the thumbnail, too.
-        enlarge: Largest factor of the fine pass, which finds small faces.
-        fine_pixels: Pixels the fine pass may have; larger photos are enlarged less, or reduced.
-        fine_floor: ... but never below this factor, so that huge photos keep their small faces.
-        coarse_pixels: Pixels of the coarse pass, which finds large faces.
-        coarse_face: Smallest face height, in pixels of the coarse pass, that is taken from it.
-        thumbnail_pixels: Pixels of the third pass, which finds faces that fill the photo.
-        thumbnail_face: Smallest face height, in pixels of the thumbnail, that is taken from it.
-        tile: Longest side that is searched at once; larger passes are cut into tiles.
-        overlap: Overlap of tiles in pixels; larger faces come from the coarse pass.
-        refine_face: Faces at least this high, in pixels of the photo, get their landmarks from a second look at a
+        enlarge: largest factor of the fine pass, which finds small faces.
+        coarse_pixels: pixels of the coarse pass, which finds large faces.
+        coarse_face: smallest face height, in pixels of the coarse pass, that is taken from it.
+        tile: longest side that is searched at once; larger passes are cut into tiles.
+        overlap: of tiles in pixels; larger faces come from the coarse pass.
+        refine_face: faces at least this high, in pixels of the photo, get their landmarks from a second look at a
             favourable size; infinite where the network's landmarks do not depend on size.
-        faint: Share of the threshold above which a weaker find is reported as a place that may be a face; 1: none is.
-        film_faint: The same in films, where a weaker find counts only near a face that was seen before or after.
+        faint: share of the threshold above which a weaker find is reported as a place that may be a face; 1: none is.
+        film_faint: the same in films, where a weaker find counts only near a face that was seen before or after.
     """
 
-    first: int = 1280
-    small: float = 32.0
-    doubt: float = 0.5
-    large: float = 320.0
     enlarge: float = 2.0
-    fine_pixels: float = 8e6
-    fine_floor: float = 0.5
     coarse_pixels: float = 0.8e6
     coarse_face: float = 24.0
-    thumbnail_pixels: float = 0.1e6
-    thumbnail_face: float = 80.0
     tile: int = 1536
     overlap: int = 256
     refine_face: float = math.inf
@@ -109,13 +110,13 @@ class Plan:
     film_faint: float = 1.0
 
     def passes(self, height: int, width: int) -> list[tuple[float, float]]:
-        """(factor, smallest face height in pixels of the pass) for a photo of this size."""
+        """(factor, smallest face height in pixels of the pass) for a photo of this size: fine, coarse, thumbnail."""
         pixels = height * width
-        fine = min(self.enlarge, max(self.fine_floor, math.sqrt(self.fine_pixels / pixels)))
+        fine = min(self.enlarge, max(_FINE_FLOOR, math.sqrt(_FINE_PIXELS / pixels)))
         # The coarse pass is never cut: it is there for the faces that are larger than the overlap of tiles.
         coarse = min(1.0, math.sqrt(self.coarse_pixels / pixels), self.tile / max(height, width))
-        thumbnail = min(1.0, math.sqrt(self.thumbnail_pixels / pixels))
-        return [(fine, 0.0), (coarse, self.coarse_face), (thumbnail, self.thumbnail_face)]
+        thumbnail = min(1.0, math.sqrt(_THUMBNAIL_PIXELS / pixels))
+        return [(fine, 0.0), (coarse, self.coarse_face), (thumbnail, _THUMBNAIL_FACE)]
 
 
 class PyramidDetector:
@@ -136,15 +137,11 @@ class PyramidDetector:
         *,
         threshold: float,
         scale: float | None,
-        plan: Plan | None = None,
+        plan: SearchPlan | None = None,
         thorough: bool = True,
     ) -> None:
-        self.name = name
-        self.thorough = thorough
-        self.threshold = threshold
-        self._search = search
-        self._scale = scale
-        self._plan = plan or Plan()
+        self.name, self.threshold, self.thorough = name, threshold, thorough
+        self._search, self._scale, self._plan = search, scale, plan or SearchPlan()
 
     def once(self) -> PyramidDetector:
         """The same network in one pass at the picture's own size, for films; a scale that was given stays."""
@@ -178,8 +175,8 @@ class PyramidDetector:
         plan, (height, width) = self._plan, image.shape[:2]
         fine, coarse, thumbnail = plan.passes(height, width)
         if self.thorough:
-            return np.concatenate([self._pass(image, *one) for one in (fine, coarse, thumbnail)])
-        factor = min(1.0, plan.first / max(height, width))
+            return np.concatenate([self._pass(image, *look) for look in (fine, coarse, thumbnail)])
+        factor = min(1.0, _FIRST / max(height, width))
         rows = self._pass(image, factor, 0.0)
 
         def reasons(rows: Rows) -> tuple[bool, NDArray[np.float64]]:
@@ -188,15 +185,15 @@ class PyramidDetector:
             # Fainter finds around a face that is found are no reason; elsewhere they are.
             faint = rows[(rows[:, 4] < self.threshold) & (rows[:, 4] >= self.threshold / 2)]
             more = len(suppress(np.concatenate([sure, faint]))) > len(sure)
-            doubtful = not len(sure) or more or bool(sure[:, 4].min() < plan.doubt)
+            doubtful = not len(sure) or more or bool(sure[:, 4].min() < _DOUBT)
             return doubtful, (sure[:, 3] - sure[:, 1]) * factor
 
         # The cheap look comes first: what is doubtful in a large face is often plain in a small picture.
         doubtful, heights = reasons(rows)
-        if (doubtful or heights.max() > plan.large) and thumbnail[0] != factor:
+        if (doubtful or heights.max() > _LARGE) and thumbnail[0] != factor:
             rows = np.concatenate([rows, self._pass(image, *thumbnail)])
             doubtful, heights = reasons(rows)
-        if (doubtful or heights.min() < plan.small) and fine[0] != factor:
+        if (doubtful or heights.min() < _SMALL) and fine[0] != factor:
             rows = np.concatenate([rows, self._pass(image, *fine)])
         return rows
 
@@ -210,9 +207,8 @@ class PyramidDetector:
         view: Any = cv2.warpAffine(image, matrix, (_VIEW, _VIEW), flags=cv2.INTER_LINEAR)
         estimates = []
         for mirrored in (False, True):
-            found = np.asarray(
-                self._search(np.ascontiguousarray(view[:, ::-1]) if mirrored else view), dtype=np.float64
-            ).reshape(-1, 15)
+            seen = np.ascontiguousarray(view[:, ::-1]) if mirrored else view
+            found = np.asarray(self._search(seen), np.float64).reshape(-1, 15)
             found = found[np.isfinite(found).all(1)]
             offset = np.abs((found[:, 0:2] + found[:, 2:4]) / 2 - _VIEW / 2).max(1)
             found = found[offset < _VIEW / 8]  # the face itself, not its neighbour
@@ -229,10 +225,8 @@ class PyramidDetector:
 
         height, width = image.shape[:2]
         size = max(1, round(width * factor)), max(1, round(height * factor))
-        if size != (width, height):
-            resized = cv2.resize(image, size, interpolation=cv2.INTER_AREA if factor < 1 else cv2.INTER_CUBIC)
-        else:
-            resized = image
+        how = cv2.INTER_AREA if factor < 1 else cv2.INTER_CUBIC
+        resized = image if size == (width, height) else cv2.resize(image, size, interpolation=how)
         found = [np.zeros((0, 15))]
         for x, y, right, bottom in tiles(*size, self._plan.tile, self._plan.overlap):
             tile = resized[y:bottom, x:right]

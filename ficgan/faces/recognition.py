@@ -1,4 +1,4 @@
-"""Telling people apart: what a recogniser promises, and its back ends. They are gates and judges, never losses."""
+"""Telling people apart: the protocol of recognisers, and back ends. They are gates and judges, never losses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ficgan.errors import InputError, UsageError
 from ficgan.faces.alignment import ARCFACE_POINTS, Points, similarity
 from ficgan.faces.blend import crop
 from ficgan.faces.detection import FaceDetector, Image, check_image
-from ficgan.faces.models import embedded_file, insightface_file, onnx_session, wheel_file
+from ficgan.faces.models import embedded_file, first_line, insightface_file, missing_file, missing_pack, onnx_session
 
 RECOGNIZERS = ("dlib", "insightface")  # in the order in which "auto" prefers them; "onnx:PATH" besides
 
@@ -126,7 +126,7 @@ class Gate:
 
 
 def make_gate(recognizers: Sequence[Recognizer]) -> Recognizer | None:
-    """What checks every new face: nothing, the one recogniser, or several as one."""
+    """The check of every new face: None, the only recogniser, or several as one."""
     if len({one.name for one in recognizers}) < len(recognizers):
         raise UsageError("Name each recogniser once: a second one must be another network.")
     return Gate(recognizers) if len(recognizers) > 1 else next(iter(recognizers), None)
@@ -162,16 +162,9 @@ INSIGHTFACE_FILES = ("w600k*.onnx", "glintr*.onnx")
 def recognizer_missing(name: str) -> str | None:
     """None where a recogniser is available here, else a sentence that says what to install or where to put a file."""
     if name == "dlib":
-        if wheel_file("ficgan.pretrained", _GATE_FILE):
-            return None
-        return "The recogniser dlib needs the embedded file gate.onnx: install ficgan again."
+        return missing_file("recogniser dlib", _GATE_FILE)
     if name == "insightface":
-        if insightface_file(*INSIGHTFACE_FILES):
-            return None
-        return (
-            "The recogniser insightface needs a model pack on the disk: unpack buffalo_l into ~/.insightface/models "
-            "or into a folder named in $FICGAN_MODELS."
-        )
+        return missing_pack("recogniser insightface", *INSIGHTFACE_FILES)
     raise UsageError(f"Unknown face recogniser {name!r}: use auto, {', '.join(RECOGNIZERS)} or onnx:PATH.")
 
 
@@ -191,12 +184,9 @@ class _Embedder:
         """Embeddings float32 [N, D] of the faces at landmarks [N, 5, 2] of an image [H, W, 3]; [0, 0] where N is 0."""
         image = check_image(image)
         marks = np.asarray(landmarks, dtype=np.float64)
-        if marks.size == 0:
-            return np.zeros((0, 0), dtype=np.float32)
-        if marks.ndim != 3 or marks.shape[1:] != (5, 2):
+        if marks.size and (marks.ndim != 3 or marks.shape[1:] != (5, 2)):
             raise InputError(f"Landmarks must have shape [N, 5, 2], got {marks.shape}.")
-        crops = np.stack([crop(image, similarity(one, self._points), self._size) for one in marks])
-        return self.embed_aligned(crops)
+        return self.embed_each([image] * len(marks), marks)
 
     def embed_each(self, images: Sequence[Image] | NDArray[np.uint8], landmarks: ArrayLike) -> Embeddings:
         """Embeddings float32 [N, D] of N images with one face each, at landmarks [N, 5, 2], in one batch; [0, 0] for
@@ -293,8 +283,8 @@ class OnnxRecognizer(_Embedder):
         try:
             first, second = self.embed_aligned(pictures)
         except Exception as error:  # onnxruntime's errors have no common base
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-            raise InputError(f"{self.path} cannot be run as a face recogniser ({reason}): check the file.") from None
+            what = f"{self.path} cannot be run as a face recogniser"
+            raise InputError(f"{what} ({first_line(error)}): check the file.") from None
         if not (np.isfinite(first).all() and np.isfinite(second).all() and first.any() and second.any()):
             raise InputError(f"{self.path} is no face recogniser: its output is zero or not finite.")
         if self.distance(first, second) < 1e-6 and np.allclose(first, second, rtol=1e-4):

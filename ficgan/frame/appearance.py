@@ -1,7 +1,7 @@
 """Linear appearance model of faces in the canonical frame: the classical model-based k-same, done well.
 
 A face is a texture in the frame and a shape. What belongs to the moment (pose, expression, light) predicts the texture
-by a linear map; what is left is told by principal components, together with what is left of the shape: the identity
+by a linear map; the rest is described by principal components, together with the rest of the shape: the identity
 code. Attributes that shall stay, such as gender and age, are a linear map of that code, so that another code can be
 given the source's own.
 
@@ -24,22 +24,22 @@ from ficgan.frame.geometry import HI, LO, NUMBERS, FaceShape, Readings, Warp
 __all__ = ["AppearanceModel", "Moment", "frame_mask"]
 
 Floats = NDArray[np.float32]
+# Mean colour (3), log of the contrast, and how luminance rises to the right and downwards in units of it (2).
 LIGHT = 6
-"""Mean colour (3), log of the contrast, and how luminance rises to the right and downwards in units of it (2)."""
 SLOPES = slice(4, 6)
+# Standard deviations of light beyond which the prediction does not follow: it has not seen them.
 _MOST_LIGHT = 2.5
-"""Standard deviations of light beyond which the prediction does not follow: it has not seen them."""
+# Share of their colour that the components of the texture keep; and of their strength at the top of the forehead.
 _COLOUR, _CALM = 0.5, 0.3
-"""Share of their colour that the components of the texture keep; and of their strength at the top of the forehead."""
+# Fine detail of an ordinary face, see `detail_of`.
 _USUAL_DETAIL = 0.02
-"""Fine detail of an ordinary face, see `detail_of`."""
+# Side of the texture that attributes, and what covers a face, are read from.
 SMALL = 32
-"""Side of the texture that attributes, and what covers a face, are read from."""
+# Times of what the model usually misses at a place; beyond that it is no face.
 _ODD = 2.2
-"""Times of what the model usually misses at a place; beyond that it is no face."""
+# Share of a face beyond which something lies over it. Measured on 500 training faces: 18 % have more, and of the 40
+# with most all have glasses, hands, hair, paint or another thing before them.
 COVERED = 0.05
-"""Share of a face beyond which something lies over it. Measured on 500 training faces: 18 % have more, and of the 40
-with most all have glasses, hands, hair, paint or another thing before them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +67,7 @@ class Moment:
 
 @dataclass(frozen=True, eq=False)
 class AppearanceModel:
-    """What is fitted; see `ficgan.frame.fit`.
+    """The fitted arrays; see `ficgan.frame.fit`.
 
     Args:
         shape: geometry of faces.
@@ -198,7 +198,7 @@ class AppearanceModel:
         return code, Moment(read, read.numbers, light.astype(np.float32), kept, grey.astype(np.float32))
 
     def missed(self, textures: NDArray[np.uint8], code: Floats, moment: Moment) -> tuple[Floats, Floats]:
-        """How far small textures are from what the model makes of them, and what it makes of them.
+        """Errors of the model's reconstructions, on small textures, and the reconstructions.
 
         Returns:
             float32 [B,32,32], root mean square over the colours in units of the contrast; float32 [B,R,R,3] in [0,1].
@@ -270,7 +270,7 @@ class AppearanceModel:
         return weight.astype(np.float32), sides[0], sides[1]
 
     def moment_vector(self, moment: Moment, detail: NDArray[Any]) -> Floats:
-        """The moment as a network is told it: float32 [B,18] of about unit spread.
+        """The moment as input of a network: float32 [B,18] of about unit spread.
 
         Args:
             moment: of B faces, as it is published.
@@ -282,12 +282,12 @@ class AppearanceModel:
         return np.concatenate(columns, 1).astype(np.float32)
 
     def identity_code(self, codes: Floats, kept: Floats) -> Floats:
-        """What of codes [B,D] and attributes [B,A] is somebody's: all but the light, [B,D-lights+A]."""
+        """The part of codes [B,D] and attributes [B,A] that is identity, all but the light: [B,D-lights+A]."""
         shape = len(self.shape.basis)
         return np.concatenate([codes[:, :shape], codes[:, shape + self.lights :], kept], 1).astype(np.float32)
 
-    def told(self, codes: Floats) -> Floats:
-        """What banks hold of codes [B,D]: the part that tells people apart, where the model knows it."""
+    def banked(self, codes: Floats) -> Floats:
+        """Codes [B,D] as banks hold them: the part that tells people apart, where the model knows it."""
         return (codes @ self.telling.T).astype(np.float32) if self.telling.size else codes
 
     # -- writing ------------------------------------------------------------------------------------------------------
@@ -366,7 +366,7 @@ class AppearanceModel:
 
     @staticmethod
     def features(numbers: NDArray[Any], turn: NDArray[Any], light: NDArray[Any]) -> Floats:
-        """What the texture is predicted from: [B,F] of numbers [B,6], yaw and pitch [B,2], light [B,6]."""
+        """Inputs of the prediction of the texture: [B,F] of numbers [B,6], yaw and pitch [B,2], light [B,6]."""
         light = np.clip(light, -_MOST_LIGHT, _MOST_LIGHT)
         base = np.concatenate([numbers, turn], 1)
         count = base.shape[1]
@@ -454,7 +454,7 @@ def layer_bands(layers: int, shapes: int, lights: int, textures: int) -> NDArray
 
 
 def look_features(textures: NDArray[np.uint8], read: Readings) -> Floats:
-    """What attributes are read from: [B,3·32²+I+6+1] of textures [B,R,R,3], of even brightness and contrast."""
+    """Inputs of the reader of attributes: [B,3·32²+I+6+1] of textures [B,R,R,3], of even brightness and contrast."""
     import cv2
 
     small = np.stack([cv2.resize(one, (SMALL, SMALL), interpolation=cv2.INTER_AREA) for one in textures])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from ficgan.faces.blend import Paste, crop, invert, mix, nothing, transform_points
 from ficgan.faces.mesh import FACE_OVAL
-from ficgan.frame.forehead import Forehead
 from ficgan.frame.geometry import Warp
 
 __all__ = [
     "GREY",
+    "Forehead",
     "Look",
     "detail_of",
     "fine_detail",
@@ -24,27 +24,43 @@ __all__ = [
     "matched_border",
     "no_sharper",
     "paste_texture",
+    "read_forehead",
     "read_look",
     "read_texture",
     "sharpened",
+    "steadied",
     "stretched",
 ]
 
 Image = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 
+# Side of the grid on which the warp is inverted; it is smooth, so a larger patch only interpolates it.
 _COARSE = 96
-"""Side of the grid on which the warp is inverted; it is smooth, so a larger patch only interpolates it."""
+# Pixels of a patch that are computed at once.
 _AT_ONCE = 1 << 18
-"""Pixels of a patch that are computed at once."""
+# Standard deviation, in pixels of the doubled frame, of the blur that leaves fine detail behind.
 FINE = 2.2
-"""Standard deviation, in pixels of the doubled frame, of the blur that leaves fine detail behind."""
+# What is left in the middle of a face of the difference that its border has from the source's.
 KEPT = 0.35
-"""What is left in the middle of a face of the difference that its border has from the source's."""
+# Difference from skin, in [0,1], at which what lies on a forehead is taken for hair.
 HAIR = 0.15
-"""Difference from skin, in [0,1], at which what lies on a forehead is taken for hair."""
+# Luminance of RGB.
 GREY = np.array([0.299, 0.587, 0.114], np.float32)
-"""Luminance of RGB."""
+# Side of the upright picture in which a forehead is looked for, one pixel a unit, and where upright (0, 0) lies.
+HEAD_SIDE, HEAD_SHIFT = 144, (8.0, 58.0)
+# Mesh points at the top of the brows, and on cheeks that glasses and beards leave free.
+_BROWS, _CHEEKS = (105, 334), (50, 280, 101, 330)
+# How far skin may be from the cheeks' colour at the same brightness, and how dark and how bright it may be, of theirs.
+_HUE, _LIT = 0.05, (0.5, 1.9)
+# Difference in [0,1] from the forehead nearby beyond which it is no skin any more.
+_NEAR = 0.11
+# Units below the mask's upper edge over which it gives way to the new face's own forehead.
+_RAMP = 10.0
+# Share of the forehead under the mask that must be skin: else a fringe or a hat lies on it.
+_LEAST = 0.2
+# Blurs are made in a picture so many times smaller.
+_BLUR_COARSE = 4
 
 
 def read_texture(
@@ -119,7 +135,7 @@ def _extent(field: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
 
 @dataclass(frozen=True)
 class Look:
-    """How sharp and how noisy a photo is around and in a face.
+    """Sharpness and noise of a photo in and around a face.
 
     Args:
         detail: standard deviation of the fine detail of the source's texture in the frame, [0,1].
@@ -204,7 +220,7 @@ def matched_border(made: Floats, source: Image, mask: Floats) -> Floats:
 
 
 def hair_over(source: Image, expected: Floats, mask: Floats, brow: int) -> Floats:
-    """How much of the forehead is hair or a hat, which stays as it is: float32 [R,R] in [0,1].
+    """Share of each pixel that is hair or a hat before the forehead, which stays: float32 [R,R] in [0,1].
 
     Hair that lies on the forehead goes on above it. So only what reaches the upper edge of the mask counts.
 
@@ -384,3 +400,93 @@ def _grain(shape: tuple[int, int], look: Look, seed: int) -> Floats:
         noise = cv2.GaussianBlur(noise, (0, 0), 0.5 * look.coarse)
         noise /= float(noise.std()) + 1e-6
     return np.float32(min(look.grain, 0.03)) * noise
+
+
+# -- the forehead above the mask: skin that goes on up to the hairline is made anew, too ------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Forehead:
+    """Skin above the mask, in a picture of the head brought upright.
+
+    Args:
+        matrix: float64 [2,3], photo → picture.
+        fill: float32 [S,S,3] in [0,1], the skin without what is anybody's: smooth, in the light of the source.
+        weight: float32 [S,S] in [0,1], how much of each pixel it is; it fades out under the mask's upper edge.
+    """
+
+    matrix: NDArray[np.float64]
+    fill: Floats
+    weight: Floats
+
+
+def read_forehead(photo: NDArray[np.uint8], upright: NDArray[np.float64], points: NDArray[np.float64]) -> Forehead:
+    """The bare forehead of a face; its weight is 0 where hair or a hat begins at the mask.
+
+    Args:
+        photo: uint8 [H,W,3] RGB.
+        upright: float64 [2,3], photo → upright units.
+        points: [468,3], the mesh in upright units.
+    """
+    import cv2
+
+    matrix = np.column_stack([upright[:, :2], upright[:, 2] + HEAD_SHIFT])
+    image = crop(photo, matrix, HEAD_SIDE)
+    mesh = points[:, :2] + HEAD_SHIFT
+    face = np.zeros((HEAD_SIDE, HEAD_SIDE), np.uint8)
+    cv2.fillPoly(face, [np.rint(mesh[FACE_OVAL] * 16).astype(np.int32)], 1, shift=4)
+    (x0, y0), (x1, y1) = mesh[list(_BROWS)]
+    columns, rows = np.meshgrid(np.arange(HEAD_SIDE), np.arange(HEAD_SIDE))
+    above = rows < y0 + (y1 - y0) / max(x1 - x0, 1.0) * (columns - x0) - 3
+    oval = mesh[FACE_OVAL]
+    temples = np.append(oval[oval[:, 1] < (y0 + y1) / 2, 0], (x0 + x1) / 2)
+    between = (columns > temples.min() + 1) & (columns < temples.max() - 1)
+
+    colours = cv2.GaussianBlur(image, (0, 0), 1.0).astype(np.float32) / np.float32(255)
+    at = np.clip(np.rint(mesh[list(_CHEEKS)]).astype(int), 2, HEAD_SIDE - 3)
+    cheek = np.median([colours[y - 2 : y + 3, x - 2 : x + 3].reshape(-1, 3).mean(0) for x, y in at], axis=0)
+    bright = colours.mean(2) / max(float(cheek.mean()), 0.02)
+    hue = np.abs(colours / np.maximum(colours.mean(2, keepdims=True), 0.02) - cheek / max(float(cheek.mean()), 0.02))
+    skin = (hue.max(2) * cheek.mean() < _HUE) & (bright > _LIT[0]) & (bright < _LIT[1])
+    zone = (face > 0) & above
+    seeds = zone & skin
+    if seeds.sum() < max(_LEAST * zone.sum(), 20):
+        return Forehead(matrix, colours, np.zeros((HEAD_SIDE, HEAD_SIDE), np.float32))
+    near = _carried(colours, seeds.astype(np.float32), 20.0)
+    like = skin & (np.abs(colours - near).max(2) < _NEAR) & above & between
+    count, label = cv2.connectedComponents((like | seeds).astype(np.uint8), connectivity=4)
+    reached = np.zeros(count, bool)
+    reached[np.unique(label[seeds])] = True
+    reached[0] = False
+    found = cv2.morphologyEx(reached[label].astype(np.uint8), cv2.MORPH_CLOSE, np.ones((5, 5), np.uint8))
+    found = cv2.erode(found | zone.astype(np.uint8), np.ones((3, 3), np.uint8))
+    inner: Any = cv2.GaussianBlur(found.astype(np.float32), (0, 0), 1.2)
+    known = (found > 0) & skin
+    fill = _carried(colours, known.astype(np.float32), 6.0)
+    depth = cv2.distanceTransform(face, cv2.DIST_L2, 3)
+    ramp = np.clip(1 - depth / _RAMP, 0, 1) * np.clip((y0 + y1) / 2 - 3 - rows, 0, 6) / 6
+    return Forehead(matrix, fill, (inner * ramp * between).astype(np.float32))
+
+
+def steadied(foreheads: Sequence[Forehead], at: int) -> Forehead:
+    """One of the foreheads of consecutive frames: the mean of all, in its place."""
+    weights: Floats = np.stack([one.weight for one in foreheads])
+    shares = np.expand_dims(weights + np.float32(1e-3), 3)  # colours count where they are skin
+    sums: Floats = np.einsum("nhwo,nhwc->hwc", shares, np.stack([one.fill for one in foreheads]))
+    weight: Floats = np.einsum("nhw->hw", weights) / np.float32(len(weights))
+    return replace(foreheads[at], fill=sums / np.einsum("nhwo->hwo", shares), weight=weight)
+
+
+def _carried(image: Floats, weight: Floats, sigma: float) -> Floats:
+    """An image [S,S,3] blurred under a weight [S,S], and carried on beyond it."""
+    import cv2
+
+    packed = np.dstack([image * weight[..., None], weight])
+    coarse: Any = cv2.resize(
+        packed, (HEAD_SIDE // _BLUR_COARSE, HEAD_SIDE // _BLUR_COARSE), interpolation=cv2.INTER_AREA
+    )
+    total: Floats = np.zeros_like(coarse)
+    for times, trust in ((1, 1.0), (4, 1e-3)):
+        total += np.float32(trust) * cv2.GaussianBlur(coarse, (0, 0), times * sigma / _BLUR_COARSE)
+    blurred = total[..., :3] / np.maximum(total[..., 3:], 1e-9)
+    return np.asarray(cv2.resize(blurred, (HEAD_SIDE, HEAD_SIDE), interpolation=cv2.INTER_CUBIC), np.float32)

@@ -1,4 +1,4 @@
-"""What is drawn into a new face: eyes that look where the source looks, and teeth.
+"""Drawing into a new face: eyes that look where the source looks, and teeth.
 
 The mean of many people has neither. Light and colours are those of the photo; irises are everybody's, and teeth are
 those of a synthetic face.
@@ -21,13 +21,13 @@ __all__ = ["EyeConfig", "MouthConfig", "read_gaze", "read_teeth", "teeth_of", "w
 
 Image = NDArray[np.uint8]
 Floats = NDArray[np.float32]
+# Of the pictures of teeth in a model's file: 1 in `teeth_of`.
 TEETH_UNIT = 200
-"""Of the pictures of teeth in a model's file: 1 in `teeth_of`."""
 
 
 @dataclass(frozen=True)
 class EyeConfig:
-    """How eyes are drawn. Lengths of the face are in widths of the eye, those of the iris in its radii.
+    """Numbers of drawing eyes. Lengths of the face are in widths of the eye, those of the iris in its radii.
 
     Args:
         radius: of the iris; the mean of 13,445 FairFace crops, of which most lie within .02.
@@ -61,9 +61,12 @@ class EyeConfig:
     glint_at: tuple[float, float] = (-0.25, -0.35)
 
 
+EYE = EyeConfig()
+
+
 @dataclass(frozen=True, eq=False)
 class _Eye:
-    """Where an eye is: its middle between the corners, a unit vector across and one down, its width, its lids."""
+    """Place of an eye: its middle between the corners, a unit vector across and one down, its width, its lids."""
 
     middle: NDArray[np.float64]
     across: NDArray[np.float64]
@@ -80,24 +83,23 @@ class _Eye:
         return cls((left + right) / 2, across, np.array([-across[1], across[0]]), width, (upper + lower) / 2)
 
 
-def read_gaze(points: NDArray[Any], config: EyeConfig | None = None) -> Floats:
-    """Where a face looks: how far its irises are to the right of and below where they are when it looks ahead.
+def read_gaze(points: NDArray[Any]) -> Floats:
+    """Gaze: offset of the irises to the right and downwards from where they are when the face looks ahead.
 
     Args:
         points: [478,≥2] of the mesh, photo pixels.
-        config: numbers.
 
     Returns:
         float32 [2] in widths of the eye, the mean of both eyes; 0 for a mesh without irises.
     """
-    config, found = config or EyeConfig(), []
+    found = []
     if len(points) == MESH_POINTS:
         return np.zeros(2, np.float32)
     for contour, iris, side in ((LEFT_EYE, LEFT_IRIS, -1), (RIGHT_EYE, RIGHT_IRIS, 1)):
         eye, at = _Eye.of(points, contour), np.asarray(points[iris[0], :2], np.float64)
-        sideways = (at - eye.middle) @ eye.across / eye.width - side * config.ahead
+        sideways = (at - eye.middle) @ eye.across / eye.width - side * EYE.ahead
         found.append((sideways, (at - eye.lids) @ eye.down / eye.width))
-    return np.clip(np.mean(found, axis=0), -config.most, config.most).astype(np.float32)
+    return np.clip(np.mean(found, axis=0), -EYE.most, EYE.most).astype(np.float32)
 
 
 def with_eyes(
@@ -108,7 +110,6 @@ def with_eyes(
     front: Floats,
     warp: Warp,
     grid: Floats | None = None,
-    config: EyeConfig | None = None,
 ) -> Floats:
     """A texture whose eyes look somewhere. The mean of people who look elsewhere has grey and blurred irises.
 
@@ -122,9 +123,8 @@ def with_eyes(
         front: [468,2], where the mesh's points lie in the frame.
         warp: of the frame.
         grid: [R,R,2] of `warp.to_upright`, where it is known already.
-        config: numbers.
     """
-    config, out = config or EyeConfig(), texture.copy()
+    out = texture.copy()
     step = warp.step * (warp.size - 1) / (len(texture) - 1)  # frame units a pixel
     grid = warp.to_upright(points[None])[0] if grid is None else grid
     drawn, darkness = [], []
@@ -134,9 +134,9 @@ def with_eyes(
         old, place = texture[window], _places(grid, window, len(texture))
         depth *= float(step[0]) / float(np.ptp(front[contour, 0]))
         share = (inside * _smooth(depth, 0.01, 0.05))[..., None]  # the line of the lashes stays
-        ahead = eye.middle + side * config.ahead * eye.width * eye.across
+        ahead = eye.middle + side * EYE.ahead * eye.width * eye.across
         ahead = ahead + ((eye.lids - ahead) @ eye.down) * eye.down
-        width = eye.width * config.radius
+        width = eye.width * EYE.radius
         height = width / max(math.cos(yaw), 0.7)  # a turned eye is narrow, not low
         dx, dy = (place - ahead) @ eye.across / width, (place - ahead) @ eye.down / height
         usual = np.hypot(dx, dy)[..., None]
@@ -144,19 +144,19 @@ def with_eyes(
         darkness.append(min(float(within.mean() / mean.mean()), 1.0))
         dx, dy = dx - gaze[0] * eye.width / width, dy - gaze[1] * eye.width / height
         corner = np.abs((place - eye.middle) @ eye.across) / eye.width * 2
-        shadow = config.shadow * (1 - _smooth(depth, 0, config.shadow_depth)) + 0.18 * _smooth(corner, 0.5, 1)
-        drawn.append((window, share, config.white * beside, shadow, mean / mean.mean(), dx, dy, step.mean() / width))
-    iris = config.iris * np.mean(darkness) ** config.contrast  # both eyes have one colour
+        shadow = EYE.shadow * (1 - _smooth(depth, 0, EYE.shadow_depth)) + 0.18 * _smooth(corner, 0.5, 1)
+        drawn.append((window, share, EYE.white * beside, shadow, mean / mean.mean(), dx, dy, step.mean() / width))
+    iris = EYE.iris * np.mean(darkness) ** EYE.contrast  # both eyes have one colour
     for window, share, white, shadow, colour, dx, dy, pixel in drawn:
         rho, soft = np.hypot(dx, dy), max(0.12, 0.6 * pixel)
-        fibres = (1 + 0.25 * _smooth(rho, 0.35, 0.8)) * (1 - config.rim * _smooth(rho, 0.7, 1))
+        fibres = (1 + 0.25 * _smooth(rho, 0.35, 0.8)) * (1 - EYE.rim * _smooth(rho, 0.7, 1))
         fibres *= 1 + 0.25 * np.clip(dy, -1, 1)  # light comes from above, and leaves the eye below
-        fibres *= 1 - (1 - config.pupil) * (1 - _smooth(rho, config.pupil_radius - soft, config.pupil_radius + soft))
+        fibres *= 1 - (1 - EYE.pupil) * (1 - _smooth(rho, EYE.pupil_radius - soft, EYE.pupil_radius + soft))
         disc = (1 - _smooth(rho, 1 - soft, 1 + soft))[..., None]
         new = white * (1 - shadow)[..., None]
-        new += disc * (iris * white.mean() * np.array(config.tint) * colour * fibres[..., None] - new)
-        apart = np.square(dx - config.glint_at[0]) + np.square(dy - config.glint_at[1])
-        glint = config.glint * np.exp(-apart / (2 * max(config.glint_radius, 0.45 * pixel) ** 2))
+        new += disc * (iris * white.mean() * np.array(EYE.tint) * colour * fibres[..., None] - new)
+        apart = np.square(dx - EYE.glint_at[0]) + np.square(dy - EYE.glint_at[1])
+        glint = EYE.glint * np.exp(-apart / (2 * max(EYE.glint_radius, 0.45 * pixel) ** 2))
         new += glint[..., None] * (1.3 * white - new)
         out[window] += (share * (new - out[window])).astype(np.float32)
     return out
@@ -182,7 +182,7 @@ def _opening(outline: NDArray[Any]) -> tuple[tuple[slice, slice], Floats, Floats
 
 
 def _places(grid: Floats, window: tuple[slice, slice], side: int) -> Floats:
-    """Where the pixels of a part of a texture lie, which has `side` pixels to the side: upright coordinates [h,w,2]."""
+    """Upright coordinates [h,w,2] of the pixels of a part of a texture of `side` pixels to the side."""
     import cv2
 
     at = np.linspace(0, len(grid) - 1, side, dtype=np.float32)
@@ -199,7 +199,7 @@ def _smooth(x: NDArray[Any], low: float, high: float) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class MouthConfig:
-    """How the inside of a mouth is drawn. Lengths are in widths of the mouth between its inner corners.
+    """Numbers of drawing the inside of a mouth. Lengths are in widths of the mouth between its inner corners.
 
     Args:
         rows, columns: of the picture of a synthetic face's teeth.
@@ -235,6 +235,9 @@ class MouthConfig:
     colour: float = 0.8
 
 
+MOUTH = MouthConfig()
+
+
 @dataclass(frozen=True, eq=False)
 class _Mouth:
     """The inside of a mouth: the left corner, unit vectors across and down, its width, both lips' edges.
@@ -268,7 +271,7 @@ class _Mouth:
         return float(self.lower[5, 1] - self.upper[5, 1])
 
     def place(self, points: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Where points [...,2] lie: across, 0 … 1 between the corners, and down, 0 … 1 between the lips."""
+        """Position of points [...,2]: across, 0 … 1 between the corners, and down, 0 … 1 between the lips."""
         flat = (points - self.corner) @ np.stack([self.across, self.down], 1) / self.width
         top, bottom = (np.interp(flat[..., 0], lip[:, 0], lip[:, 1]) for lip in (self.upper, self.lower))
         return flat[..., 0], (flat[..., 1] - top) / np.maximum(bottom - top, 1e-3)
@@ -287,28 +290,27 @@ def _rising(lip: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.column_stack([np.maximum.accumulate(lip[:, 0]), lip[:, 1]])
 
 
-def teeth_of(photo: Image, points: NDArray[Any], config: MouthConfig | None = None) -> tuple[Floats, float]:
+def teeth_of(photo: Image, points: NDArray[Any]) -> tuple[Floats, float]:
     """The inside of a photo's mouth: where it is bright, float32 [rows,columns], and its opening in widths.
 
     Args:
         photo: uint8 [H,W,3].
         points: [≥468,≥2] of the mesh, photo pixels.
-        config: numbers.
 
     Returns:
         0 is the dark behind the teeth and 1 the teeth.
     """
     import cv2
 
-    config, mouth = config or MouthConfig(), _Mouth.of(points)
-    at = mouth.grid(config.rows, config.columns)
+    mouth = _Mouth.of(points)
+    at = mouth.grid(MOUTH.rows, MOUTH.columns)
     grey: Any = cv2.remap(photo, at[..., 0], at[..., 1], cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE) @ GREY
-    low, high = np.quantile(grey, (config.dark, 1 - config.bright / 2))
+    low, high = np.quantile(grey, (MOUTH.dark, 1 - MOUTH.bright / 2))
     return np.clip((grey - low) / max(float(high - low), 1e-6), 0, 1.25).astype(np.float32), mouth.opening
 
 
-def read_teeth(texture: Image, mask: Floats, front: Floats, warp: Warp, config: MouthConfig | None = None) -> Floats:
-    """What is seen of a source between its lips: float32 [6].
+def read_teeth(texture: Image, mask: Floats, front: Floats, warp: Warp) -> Floats:
+    """Colours and content between the lips of a source: float32 [6].
 
     RGB of the brightest there, luminance of the darkest, and how sure it is, 0 … 1, that the brightest are teeth, and
     that the darkest is the hollow of the mouth.
@@ -318,29 +320,27 @@ def read_teeth(texture: Image, mask: Floats, front: Floats, warp: Warp, config: 
         mask: float32 [R,R] of the face, whose luminance is the skin's.
         front: [468,2], where the mesh's points lie in the frame.
         warp: of the frame.
-        config: numbers.
     """
-    config = config or MouthConfig()
     window, inside, _ = _opening((front[LIPS_INNER] - LO) / warp.step)
     colours = texture[window][inside > 0.6].astype(np.float32) / 255
     if not len(colours):
         return np.zeros(6, np.float32)
     grey, skin = colours @ GREY, np.average(texture.reshape(-1, 3), axis=0, weights=mask.ravel()) / 255
-    low, high = np.quantile(grey, (config.dark, 1 - config.bright))
+    low, high = np.quantile(grey, (MOUTH.dark, 1 - MOUTH.bright))
     bright, dark = colours[grey >= high].mean(0), float(grey[grey <= low].mean())
     level = float(bright @ GREY)
-    reddish = _redness(bright) / max(_redness(skin), config.least_redness)
+    reddish = _redness(bright) / max(_redness(skin), MOUTH.least_redness)
     # Among the brightest are pixels of the lips: what is red is no tooth, but warm light is.
-    bright = level + config.colour * (bright - level)
+    bright = level + MOUTH.colour * (bright - level)
     sure = _smooth(
         np.array([*(np.array([level, dark]) / max(float(skin @ GREY), 0.02)), reddish]),
-        *np.transpose([config.teeth, config.hollow, config.redness]),
+        *np.transpose([MOUTH.teeth, MOUTH.hollow, MOUTH.redness]),
     )
     return np.array([*bright, dark, sure[0] * (1 - sure[2]), 1 - sure[1]], np.float32)
 
 
 def _redness(colour: NDArray[Any]) -> float:
-    """How far red lies above green and blue in a colour [3], of its luminance."""
+    """Excess of red over green and blue in a colour [3], divided by its luminance."""
     return float((colour[0] - (colour[1] + colour[2]) / 2) / max(float(colour @ GREY), 0.02))
 
 
@@ -353,7 +353,6 @@ def with_teeth(
     front: Floats,
     warp: Warp,
     grid: Floats | None = None,
-    config: MouthConfig | None = None,
 ) -> Floats:
     """A texture with teeth, or a hollow, between open lips. A mean of many people has a pink or grey blur there.
 
@@ -366,31 +365,30 @@ def with_teeth(
         front: [468,2], where the mesh's points lie in the frame.
         warp: of the frame.
         grid: [R,R,2] of `warp.to_upright`, where it is known already.
-        config: numbers.
     """
     import cv2
 
-    config, out, mouth = config or MouthConfig(), texture.copy(), _Mouth.of(points)
-    share = float(seen[4:].max()) * float(_smooth(np.array(mouth.opening), *config.open))
+    out, mouth = texture.copy(), _Mouth.of(points)
+    share = float(seen[4:].max()) * float(_smooth(np.array(mouth.opening), *MOUTH.open))
     if share == 0:
         return out
     step = warp.step * (warp.size - 1) / (len(texture) - 1)
     window, inside, depth = _opening((front[LIPS_INNER] - LO) / step)
     depth *= float(step[0]) / float(np.ptp(front[LIPS_INNER, 0]))
-    weight = share * (inside * _smooth(depth, 0, config.edge))[..., None]
+    weight = share * (inside * _smooth(depth, 0, MOUTH.edge))[..., None]
     grid = warp.to_upright(points[None])[0] if grid is None else grid
     u, v = mouth.place(_places(grid, window, len(texture)))
     ratio = mouth.opening / max(opening, 1e-3)
-    part = max(min(ratio, 1.0), ratio / config.stretch, config.least)  # teeth hang from the upper lip
+    part = max(min(ratio, 1.0), ratio / MOUTH.stretch, MOUTH.least)  # teeth hang from the upper lip
     down = v * part
     rows, columns = teeth.shape
     lent = teeth.astype(np.float32) / np.float32(TEETH_UNIT)
     without = cv2.morphologyEx(lent, cv2.MORPH_CLOSE, np.ones((1, max(columns // 16, 1)), np.uint8))
-    lent = without + np.float32(config.gaps) * (lent - without)
+    lent = without + np.float32(MOUTH.gaps) * (lent - without)
     at = (u * columns - 0.5).astype(np.float32), (np.minimum(down, 1) * rows - 0.5).astype(np.float32)
     tooth: Any = cv2.remap(lent, *at, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
     tooth = np.clip(tooth, 0, 1.25) * (1 - _smooth(down, 0.75, 1) if part > 1 else 1)
-    dark = seen[3] * np.array(config.red, np.float32)
+    dark = seen[3] * np.array(MOUTH.red, np.float32)
     new = dark + seen[4] * tooth[..., None] * (seen[:3] - dark)
     out[window] += (weight * (np.minimum(new, 1) - out[window])).astype(np.float32)
     return out

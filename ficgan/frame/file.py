@@ -20,17 +20,17 @@ from ficgan.files import ModelInfo, atomic_write
 from ficgan.frame.appearance import LIGHT, SMALL, AppearanceModel
 from ficgan.frame.geometry import LIDS, NUMBERS
 
-__all__ = ["DetailWriter", "FrameConfig", "FrameNetwork", "load_appearance", "save_appearance", "told"]
+__all__ = ["DetailWriter", "FrameConfig", "FrameNetwork", "detail_conditions", "load_appearance", "save_appearance"]
 
 Floats = NDArray[np.float32]
+# Of the file, as its metadata says it.
 KIND = "appearance"
-"""Of the file, as its metadata says it."""
 SCHEMA = 1
 
+# Standard deviation of the detail that only a doubled texture shows, of an ordinary face.
 _USUAL_FINE = 0.015
-"""Standard deviation of the detail that only a doubled texture shows, of an ordinary face."""
+# Readings of an attribute, in standard deviations, times this: beyond one it counts as clearly on its side.
 _SIDE = 8.0
-"""Readings of an attribute, in standard deviations, times this: beyond one it counts as clearly on its side."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class FrameConfig:
 
 @dataclass(frozen=True, eq=False)
 class FrameNetwork:
-    """What reads faces and what writes them, as ONNX files in memory.
+    """The networks that read and write faces, as ONNX files in memory.
 
     Args:
         reader: texture, code → w.
@@ -141,7 +141,7 @@ class FrameNetwork:
         return w
 
     def write(self, w: Floats, moment: Floats, linear: Floats) -> tuple[Floats, Floats]:
-        """What is added to the linear model.
+        """Texture and shape that are added to the linear model.
 
         Args:
             w: float32 [B,L,w_dim].
@@ -188,7 +188,7 @@ class DetailWriter:
         side = len(texture)
         noise = np.random.default_rng(seed).standard_normal((1, 16, side // 2, side // 2), np.float32)
         x = np.ascontiguousarray(texture.transpose(2, 0, 1)[None] * 2 - 1, np.float32)
-        given = {"texture": x, "told": told(kind[None], np.array([fine])), "noise": noise}
+        given = {"texture": x, "told": detail_conditions(kind[None], np.array([fine])), "noise": noise}
         made = np.ascontiguousarray(self._run.run(["detail"], given)[0][0].transpose(1, 2, 0))
         # The network's own last step: in a graph these means would take a fifth of its time.
         count = np.ones((side, side), np.float32)
@@ -202,8 +202,8 @@ class DetailWriter:
         return onnx_session(self.network, self.device)
 
 
-def told(kinds: Floats, fine: NDArray[Any]) -> Floats:
-    """What a detail network is told [B,10]: kinds [B,9], and the strength of detail [B] as a number in [−2.5, 2.5]."""
+def detail_conditions(kinds: Floats, fine: NDArray[Any]) -> Floats:
+    """Conditions of a detail network [B,10]: kinds [B,9], and the strength of detail [B] as a number in [−2.5, 2.5]."""
     sharp: NDArray[Any] = np.clip(np.log(np.maximum(fine, 1e-4) / _USUAL_FINE) / 0.5, -2.5, 2.5)
     return np.column_stack([kinds[:, :8], kinds[:, 8] / 50 - 1, sharp]).astype(np.float32)
 
@@ -278,7 +278,7 @@ def load_appearance(path: str | Path) -> tuple[AppearanceModel, FrameConfig, Mod
             raise ValueError(f"its size is {header['size']}")
         model = AppearanceModel.from_arrays(arrays, header)
         _check_sizes(model)
-        told: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in header["config"].items()}
+        numbers: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in header["config"].items()}
         info = ModelInfo(header["alignment"], header["data"], header["training"])
         network = None
         if (sizes := header.get("network")) is not None:
@@ -289,7 +289,7 @@ def load_appearance(path: str | Path) -> tuple[AppearanceModel, FrameConfig, Mod
             network = FrameNetwork(reader, writer, int(sizes["w_dim"]), int(sizes["num_layers"]))
             if network.num_layers != model.num_layers:
                 raise ValueError(f"its network has {network.num_layers} layers, the model {model.num_layers}")
-        return model, FrameConfig(**told), info, network
+        return model, FrameConfig(**numbers), info, network
     except (OSError, SafetensorError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise FicganError(f"{path} is damaged or not a ficgan model ({error}); fetch or make it again") from None
 

@@ -26,7 +26,7 @@ class FitConfig:
     Args:
         size: side R of the textures.
         shapes: identity coefficients of the shape.
-        lights: coefficients of shadows and reflections: what is left of the texture and smooth.
+        lights: coefficients of shadows and reflections: the smooth part of the residual texture.
         textures: identity coefficients of the texture.
         layers: L, bands of coefficients: first the light, then shape and texture from coarse to fine.
         ridge: penalty of the map that predicts the texture.
@@ -268,7 +268,7 @@ def _chunks(count: int, size: int = 512) -> list[slice]:
 
 
 def telling_map(codes: Floats, embeddings: Floats, lights: slice, gain: float, ridge: float = 0.01) -> Floats:
-    """What of a code tells people apart, strengthened: M = g·C^½ Σ^−½.
+    """Map to the part of a code that tells people apart, strengthened: M = g·C^½ Σ^−½.
 
     Σ is the covariance of the codes, C that of the part of them that a recogniser's embedding explains. Codes drawn
     with covariance Σ then have g²·C: they vary as people do in what a recogniser sees, and in nothing else. Each half

@@ -32,19 +32,19 @@ __all__ = [
 
 Floats = NDArray[np.float32]
 
+# Corners of the part of the template's crop that the frame covers.
 LO, HI = (4.0, 1.0), (124.0, 127.0)
-"""Corners of the part of the template's crop that the frame covers."""
 
+# What a published face says of the moment besides yaw and pitch.
 NUMBERS = ("mouth opening", "mouth width", "mouth corners", "lids", "brows", "frown")
-"""What a published face says of the moment besides yaw and pitch."""
 LIDS = NUMBERS.index("lids")
+# yaw, pitch and their squares, which move the mesh, too: its depth is only an estimate.
 POSE_TERMS = 4
-"""yaw, pitch and their squares, which move the mesh, too: its depth is only an estimate."""
 
+# Pixels of the frame whose spline is computed at once; all of them would take 180 MiB.
 _STRIP = 512
-"""Pixels of the frame whose spline is computed at once; all of them would take 180 MiB."""
+# Frame units over which the source's own outline gives way to the published shape.
 _RIM = 7.0
-"""Frame units over which the source's own outline gives way to the published shape."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +108,7 @@ def rigid_fit(mean: NDArray[Any], points: NDArray[Any]) -> Pose:
 
 
 def expression_numbers(mesh: NDArray[Any]) -> NDArray[np.float64]:
-    """What lids, lips and brows do in meshes [B,N,3] without their pose: [B,6], frame units, as NUMBERS says."""
+    """Numbers of expression (see NUMBERS) of meshes [B,N,3] without their pose: [B,6], frame units."""
 
     def x(*at: int) -> NDArray[np.float64]:
         return mesh[:, at, 0].mean(1)
@@ -133,7 +133,7 @@ def expression_numbers(mesh: NDArray[Any]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, eq=False)
 class Readings:
-    """What is read of the shape of B faces.
+    """Readings of the shape of B faces.
 
     Args:
         pose: of the heads.
@@ -157,7 +157,7 @@ class Readings:
 
 @dataclass(frozen=True, eq=False)
 class FaceShape:
-    """What is known of faces' shapes; constants of a model, kept in its file.
+    """Constants of the geometry of faces, kept in a model's file.
 
     Args:
         mean: float32 [468,3], the mean mesh.
@@ -288,7 +288,7 @@ class Warp:
             self.matrix[first : first + _STRIP] = kernel @ self._solve
 
     def to_upright(self, points: NDArray[Any]) -> Floats:
-        """Where the frame's pixels lie: upright coordinates [B,R,R,2] of meshes [B,468,≥2]."""
+        """Positions of the frame's pixels: upright coordinates [B,R,R,2] of meshes [B,468,≥2]."""
         moved = (np.asarray(points)[:, self.rows, :2] - self.front).astype(np.float32)
         flat = self._spread(moved.transpose(1, 0, 2).reshape(len(self.rows), -1))
         return self.grid + flat.reshape(self.size, self.size, -1, 2).transpose(2, 0, 1, 3)
@@ -341,7 +341,7 @@ class Warp:
         return float(weight[det < 0.05].sum() / max(float(weight.sum()), 1e-9))
 
     def seen(self, upright: Floats) -> Floats:
-        """How well a photo shows each pixel of the frame [R,R]: 0 where the turned face hides it, 1 from half of
+        """Visibility in a photo of each pixel of the frame [R,R]: 0 where the turned face hides it, 1 from half of
         the area that it has from the front.
 
         Args:

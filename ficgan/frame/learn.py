@@ -31,12 +31,12 @@ __all__ = ["SIDE", "Learnt", "codes_of", "images_of", "kept_attributes", "learn"
 Floats = NDArray[np.float32]
 Progress = Callable[[str, int, int], None]
 Found = TypeVar("Found")
+# Of the aligned crops, pixels: a frame unit is a 128th of the template's crop.
 SIDE = 128
-"""Of the aligned crops, pixels: a frame unit is a 128th of the template's crop."""
+# Opening of a mouth, in its widths, and brightness of its teeth above the dark, from which on they can be lent.
 _OPEN, _CLEAR = 0.13, 0.2
-"""Opening of a mouth, in its widths, and brightness of its teeth above the dark, from which on they can be lent."""
+# Share of a face beyond which it gives no code to a bank: one in 23 of the clear faces of FairFace.
 _COVERED = 0.12
-"""Share of a face beyond which it gives no code to a bank: one in 23 of the clear faces of FairFace."""
 _IN_MEMORY = 256  # decoded crops
 _AGE = re.compile(r"(\d+)\s*-\s*(\d+)|(?:more than|over|\+)?\s*(\d+)\s*\+?")
 
@@ -202,7 +202,7 @@ def _banked(
     """Code, attributes and w [D+A+W] of one face without what lies over it, and how much of it that covers."""
     texture, covered = model.uncovered(texture, read)
     code, moment = model.encode(texture[None], read)
-    parts = [model.told(code)[0], moment.kept[0]]
+    parts = [model.banked(code)[0], moment.kept[0]]
     if network is not None:
         parts.append(network.read(texture[None], model.identity_code(code, moment.kept))[0])
     return np.concatenate(parts).astype(np.float32), covered

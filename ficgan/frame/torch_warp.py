@@ -12,10 +12,10 @@ from ficgan.frame.geometry import LO, Warp
 
 __all__ = ["Composite", "TorchWarp"]
 
+# Least area of a frame pixel, of its area in the mean face, that a step of Newton's method reckons with.
 _LEAST = 0.15
-"""Least area of a frame pixel, of its area in the mean face, that a step of Newton's method reckons with."""
+# Distance in upright units beyond which the frame has no pixel for a place.
 _MISS = 0.5
-"""Distance in upright units beyond which the frame has no pixel for a place."""
 
 
 class TorchWarp(nn.Module):
@@ -41,7 +41,7 @@ class TorchWarp(nn.Module):
         self.register_buffer("rows", torch.as_tensor(warp.rows), persistent=False)
 
     def to_upright(self, points: Tensor) -> Tensor:
-        """Where the frame's pixels lie; as exact under autocast.
+        """Positions of the frame's pixels; as exact under autocast.
 
         Args:
             points: [B,468,≥2] meshes, upright units.
@@ -116,7 +116,7 @@ class TorchWarp(nn.Module):
 
 
 class Composite(nn.Module):
-    """Textures laid onto aligned crops, differentiable in texture and shape: what is published.
+    """Textures laid onto aligned crops, differentiable in texture and shape.
 
     Args:
         warp: of the frame.

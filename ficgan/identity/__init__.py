@@ -1,6 +1,7 @@
 """Identity codes: the bank, manifold k-same, layer mixing, exemplars, attribute directions."""
 
-from ficgan.identity.bank import IdentityBank, encode_faces, parse_direction
+from ficgan.identity.bank import IdentityBank, parse_direction
+from ficgan.identity.build import encode_faces
 from ficgan.identity.ksame import KSameCode, audit, exemplar, mix_layers, parse_band
 
 __all__ = [

@@ -6,14 +6,12 @@ import difflib
 import hashlib
 import json
 import math
-import mmap
-import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,41 +19,28 @@ from numpy.typing import ArrayLike, NDArray
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.files import atomic_write
 from ficgan.identity import ksame
-from ficgan.identity.kind import ETHNICITIES, GENDERS, Kind, KindCodes, KindGroup, cells_of
+from ficgan.identity.build import average_people
+from ficgan.identity.kind import Kind, KindCodes, KindGroup, Showing, cells_of
 from ficgan.identity.ksame import CHUNK, KSameCode, distances_to, mean_of, means_of
-from ficgan.identity.showing import Showing
 
-if TYPE_CHECKING:
-    import torch
-
-    from ficgan.models import FICGAN
-
+# Version of the file layout: 1 holds codes in 16 bits, 2 in 8, 3 in either and `Showing`.
 SCHEMA = 3
-"""Version of the file layout. A file of version 1 holds codes in 16 bits, one of version 2 in 8, one of version 3 in
-either, and how its new faces show their kind."""
-
+# Attribute groups remembered at once; at a million codes each takes up to 8 MB.
 GROUPS = 32
-"""Attribute groups remembered at once; at a million codes each takes up to 8 MB."""
+# Numbers of a bank that is kept as float32 (32 MiB).
 _SMALL = 1 << 23
-"""Numbers of a bank that is kept as float32 (32 MiB)."""
-
+# Files up to this many bytes are read whole (some 60 ms with their digest); larger ones are mapped: of a million codes
+# (1 GB) a draw needs a few MB.
 IN_MEMORY = 64 * 2**20
-"""Files up to this many bytes are read whole (some 60 ms with their digest); larger ones are mapped: the
-safetensors library copies every array, and of a million codes (1 GB) a draw needs a few MB."""
-
-KINDS = {"codes": ("F16", "<f2"), "attributes": ("U8", "u1")}
-SMALL_KINDS = {"scale": ("F32", "<f4"), "codes": ("U8", "u1"), "attributes": ("U8", "u1")}
-SHOWING_KINDS = {field.name: ("F32", "<f4") for field in fields(Showing)}
-"""Name in the file → how safetensors and NumPy call its numbers; in this order, so that they are aligned."""
 
 
 @dataclass(frozen=True, eq=False)
 class IdentityBank:
     """Identity codes of N different people.
 
-    The digest goes into the key of every draw and into every audit: it says which bank was drawn from. A file states
-    its digest. `load` reads a small file whole and checks it; a larger one (`IN_MEMORY`) is mapped, and its digest
-    is believed until `verify` (`ficgan bank show --check`) is called. `verified`, and every audit, say whether it was.
+    The digest of the bank goes into the key of every draw and into every audit. A file states its digest. `load` reads
+    a small file whole and checks it; a larger one (`IN_MEMORY`) is mapped, and its digest is believed until `verify`
+    (`ficgan bank show --check`) is called. `verified`, and every audit, state whether it was.
 
     Args:
         codes: float16 [N,D], the intermediate latent w of each person (D is 512).
@@ -72,6 +57,8 @@ class IdentityBank:
     provenance: dict[str, Any] = field(default_factory=dict)
     stated: str | None = None
     showing: Showing | None = None
+    _checked: set[str] = field(default_factory=set, init=False, repr=False)  # the digest, once it was compared
+    _groups: dict[str, _DrawGroup] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.codes.dtype != np.float16 or self.codes.ndim != 2 or not self.codes.size:
@@ -96,32 +83,27 @@ class IdentityBank:
         return self.codes.astype(np.float32) if self.codes.size <= _SMALL else self.codes
 
     @cached_property
-    def mean(self) -> NDArray[np.float32]:
-        """Mean code w̄ of all people, float32 [D], computed in float64."""
-        return mean_of(self.codes).astype(np.float32)
-
-    @property
     def digest(self) -> str:
-        """sha256, hexadecimal, over shapes, codes, attributes and names; where they come from is not part of it."""
-        return self.stated or self._computed_digest
+        """sha256, hexadecimal, over shapes, codes, attributes, names and `showing`; provenance is no part of it."""
+        return self.stated or self._computed_digest()
 
     @property
     def verified(self) -> bool:
         """Whether the digest was computed from these codes, and not only read."""
-        return self.stated in (None, self.__dict__.get("_computed_digest"))
+        return self.stated is None or self.digest in self._checked
 
     def verify(self) -> None:
         """Read all codes: a FicganError where one is not finite, or they do not have the stated digest."""
-        self.__dict__.pop("_computed_digest", None)  # the file may have changed since
+        self._checked.clear()  # the file may have changed since
         if not self._finite():
             raise FicganError("the bank has codes that are not finite; fetch or build it again")
-        if self._computed_digest != self.digest:
+        if self._computed_digest() != self.digest:
             raise FicganError("the codes of the bank do not have the digest it states; fetch or build it again")
+        self._checked.add(self.digest)
 
     def _finite(self) -> bool:
         return all(np.isfinite(self.codes[begin : begin + CHUNK]).all() for begin in range(0, len(self), CHUNK))
 
-    @cached_property
     def _computed_digest(self) -> str:
         state = hashlib.sha256(repr((self.codes.shape, self.names)).encode())
         state.update(np.ascontiguousarray(self.codes, "<f2").data)
@@ -156,30 +138,8 @@ class IdentityBank:
             provenance: where the codes come from; the counts of images and people are added.
             columns: A names, alike for attributes that exclude each other, such as Female and Male.
         """
-        owner, unknown = _owners(people, len(codes))
-        table = np.zeros((len(codes), 0), np.uint8) if attributes is None else np.asarray(attributes)
-        if codes.ndim != 2 or not codes.size or not len(codes) == len(owner) == len(table) or table.ndim != 2:
-            raise UsageError(
-                f"codes {list(codes.shape)}, people [{len(owner)}] and attributes {list(table.shape)} "
-                "do not belong together; give one row each per image"
-            )
-        if columns and len(columns) != table.shape[1]:
-            raise UsageError(f"{len(columns)} columns were named for {table.shape[1]} attributes; name one for each")
-        if (chained := _chains(owner, table, names)).any():
-            kept, people = ~chained, None if people is None else np.asarray(people)[~chained]
-            record = {**(provenance or {}), "images_of_chains": int(chained.sum())}
-            return cls.from_codes(codes[kept], people, table[kept], names, record, columns=columns)
-        per_person = np.bincount(owner)
-        means = _means(codes, owner, per_person)
-        record = {
-            **(provenance or {}),
-            "images": len(codes),
-            "people": len(per_person),
-            "images_per_person": [int(per_person.min()), int(per_person.max())],
-            "identities_known": unknown < len(codes),
-            "images_of_unknown_people": unknown,
-        }
-        return cls(means, majority(table, owner, len(per_person), columns), tuple(names), record)
+        means, table, record = average_people(codes, people, attributes, names, columns)
+        return cls(means, table, tuple(names), {**(provenance or {}), **record})
 
     def save(self, path: str | Path, *, small: bool = False) -> IdentityBank:
         """Write the bank as safetensors with a JSON header, whole or not at all; it is verified before.
@@ -192,6 +152,8 @@ class IdentityBank:
         Returns:
             The bank as the file has it.
         """
+        from safetensors.numpy import save
+
         if not self.verified:
             self.verify()
         bank, arrays = self, dict[str, NDArray[Any]](codes=self.codes, attributes=self.attributes)
@@ -204,27 +166,57 @@ class IdentityBank:
         arrays |= {} if self.showing is None else vars(self.showing)
         version = 3 if self.showing else 2 if small else 1
         header = {"schema_version": version, "names": list(self.names), "digest": bank.digest}
-        write_bank(path, arrays, {**header, "provenance": self.provenance})
+        text = json.dumps({**header, "provenance": self.provenance}, sort_keys=True)
+        data = save(
+            {name: np.ascontiguousarray(array) for name, array in arrays.items()},
+            metadata={"format": "ficgan", "kind": "bank", "header": text},
+        )
+        try:
+            with atomic_write(path, overwrite=True) as file:
+                file.write(data)
+        except (InputError, OSError) as error:
+            raise FicganError(str(error) if isinstance(error, InputError) else f"{path}: {error.strerror}") from None
         return bank
 
     @classmethod
     def load(cls, path: str | Path) -> IdentityBank:
-        """Open a bank: a small file is read and its digest computed, a large one mapped and its digest believed."""
-        codes, attributes, showing, header, mapped = read_bank(path)
-        version = header.get("schema_version")
-        if not isinstance(version, int) or version > SCHEMA:
-            raise FicganError(f"{path} has schema {version}, this ficgan reads up to {SCHEMA}; upgrade ficgan")
+        """Open a bank: a small file is read and its digest computed, a large one mapped and its digest believed.
+
+        To replace a bank that may be in use, move the new file to its name, as `save` does. Overwriting it in place
+        changes it under its users, and cutting it ends their process.
+        """
+        from safetensors import SafetensorError
+
+        path = Path(path)
+        if not path.is_file():
+            raise FicganError(f"{path} does not exist or is not a file; give the path of a ficgan bank (.safetensors)")
         try:
-            stated = header["digest"]
+            arrays, metadata, mapped = _read(path)
+            if metadata.get("format") != "ficgan":
+                raise FicganError(f"{path} was not written by ficgan; give a ficgan bank")
+            if metadata.get("kind") != "bank":
+                raise FicganError(f"{path} holds a ficgan {metadata.get('kind')}, not a bank; give a ficgan bank")
+            header = json.loads(metadata["header"])
+            version, stated, showing = header.get("schema_version"), header["digest"], None
+            if not isinstance(version, int) or version > SCHEMA:
+                raise FicganError(f"{path} has schema {version}, this ficgan reads up to {SCHEMA}; upgrade ficgan")
             if not re.fullmatch("[0-9a-f]{64}", stated):
                 raise ValueError(f"its digest is {stated!r}")
-            bank = cls(codes, attributes, tuple(header["names"]), dict(header["provenance"]), stated, showing)
+            codes = arrays["codes"]
+            if "scale" in arrays:
+                codes, mapped = _whole(codes, arrays["scale"]), False
+            if "reads" in arrays:
+                showing = Showing(*(arrays[name] for name in ("reads", "wanted", "gains")))
+                showing.check(codes.shape[-1])
+            bank = cls(codes, arrays["attributes"], tuple(header["names"]), dict(header["provenance"]), stated, showing)
             if not mapped:
                 bank.verify()
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise FicganError(f"{path} is a damaged bank ({error}); fetch or build it again") from None
         except FicganError as error:
+            if str(error).startswith(str(path)):
+                raise
             raise FicganError(f"{path} is damaged: {error}") from None
+        except (OSError, SafetensorError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+            raise FicganError(f"{path} is a damaged bank ({error}); fetch or build it again") from None
         return bank
 
     def query(self, text: str) -> NDArray[np.int64]:
@@ -235,7 +227,7 @@ class IdentityBank:
         return self._members(self._wanted(text))
 
     def eligible(self, attributes: str | None) -> int:
-        """How many people a draw from an attribute group can take; see `query`."""
+        """Number of people of an attribute group; see `query`."""
         return self._group(attributes).size
 
     def direction(self, name: str) -> NDArray[np.float32]:
@@ -313,16 +305,16 @@ class IdentityBank:
             if kind is not None and self.showing is not None:
                 w = self.showing.moved(w, self.kind_within(kind, attributes))
             members = ksame.members_digest(self.digest, chosen)
-            told = None if group.of_kind is None else group.of_kind.told
-            found.append(KSameCode(w, int(k), psi, promise, members, attributes or None, told))
+            record = None if group.of_kind is None else group.of_kind.record
+            found.append(KSameCode(w, int(k), psi, promise, members, attributes or None, record))
         return found
 
-    def _group(self, attributes: str | None) -> _Group:
+    def _group(self, attributes: str | None) -> _DrawGroup:
         wanted = self._wanted(attributes or "")
         name = ",".join(sorted(("" if present else "-") + self.names[i] for i, present in wanted.items()))
-        return self._kept(name, lambda: _Group(name, self._members(wanted) if wanted else None, self._at_hand))
+        return self._kept(name, lambda: _DrawGroup(name, self._members(wanted) if wanted else None, self._at_hand))
 
-    def _kept(self, name: str, make: Callable[[], _Group]) -> _Group:
+    def _kept(self, name: str, make: Callable[[], _DrawGroup]) -> _DrawGroup:
         group = self._groups.get(name)
         if group is None:
             group = make()
@@ -331,7 +323,7 @@ class IdentityBank:
             self._groups[name] = group
         return group
 
-    def _kind_group(self, attributes: str | None, kind: Kind, k: int) -> _Group:
+    def _kind_group(self, attributes: str | None, kind: Kind, k: int) -> _DrawGroup:
         """The people of a kind, or of the least widened one that holds 2k of them."""
         known = self.kinds
         if known is None:
@@ -339,9 +331,9 @@ class IdentityBank:
         kind = self.kind_within(kind, attributes)
         name = f"{self._group(attributes).name}|{kind.name}|{k}"
 
-        def made() -> _Group:
+        def made() -> _DrawGroup:
             found = known.group(kind, 2 * k, self._group(attributes).index)
-            return _Group(name, found.index, self._at_hand, found)
+            return _DrawGroup(name, found.index, self._at_hand, found)
 
         return self._kept(name, made)
 
@@ -356,7 +348,7 @@ class IdentityBank:
         return None if cell is None else KindCodes(self._at_hand, cell)
 
     def usual(self, kind: Kind) -> NDArray[Any]:
-        """What the draws of a kind have in common: code [D]."""
+        """Code [D] that the draws of a kind have in common."""
         assert self.kinds is not None
         mean = self.kinds.mean(kind)
         return mean if self.showing is None else self.showing.moved(mean, kind)
@@ -393,55 +385,8 @@ class IdentityBank:
             keep &= (self.attributes[:, index] != 0) == present
         return np.flatnonzero(keep).astype(np.int64)
 
-    @cached_property
-    def _groups(self) -> dict[str, _Group]:
-        return {}
 
-
-def _owners(people: ArrayLike | None, images: int) -> tuple[NDArray[np.int64], int]:
-    who = np.full(images, -1) if people is None else np.asarray(people)
-    unknown = who < 0 if np.issubdtype(who.dtype, np.number) else who == ""
-    owner = np.empty(len(who), np.int64)
-    known, owner[~unknown] = np.unique(who[~unknown], return_inverse=True)
-    owner[unknown] = len(known) + np.arange(unknown.sum())
-    return owner, int(unknown.sum())
-
-
-_CHAIN, _AGREE = 20, 0.7
-"""Pictures from which on a person may be a chain of look-alikes, and the share of them that must agree on who it is."""
-
-
-def _chains(owner: NDArray[np.int64], table: NDArray[Any], names: Sequence[str]) -> NDArray[np.bool_]:
-    """bool [M], images of people whose pictures disagree about ethnic group or gender: a recogniser that joined them
-    took one toddler for the next.
-    """
-    odd = np.zeros(owner.max() + 1, bool)
-    pictures = np.bincount(owner)
-    for group in (ETHNICITIES, GENDERS):
-        index = [names.index(name) for name in group if name in names]
-        if len(index) == len(group):
-            shown = np.stack([np.bincount(owner[table[:, i] != 0], minlength=len(odd)) for i in index], 1)
-            odd |= (pictures >= _CHAIN) & (shown.max(1) < _AGREE * pictures)
-    return np.asarray(odd[owner])
-
-
-def _means(codes: NDArray[np.floating], owner: NDArray[np.int64], per_person: NDArray[np.int64]) -> NDArray[np.float16]:
-    order = np.argsort(owner, kind="stable")
-    ends = np.cumsum(per_person)
-    means = np.empty((len(per_person), codes.shape[1]), np.float16)
-    for first in range(0, len(means), CHUNK):
-        people = slice(first, first + CHUNK)
-        starts = ends[people] - per_person[people]
-        images = order[starts[0] : ends[people][-1]]
-        total = np.add.reduceat(codes[images].astype(np.float64), starts - starts[0], axis=0)
-        mean = total / per_person[people, None]
-        if not np.abs(mean).max() <= np.finfo(np.float16).max:  # also false for NaN
-            raise UsageError("some codes are not finite or too large for float16; check the checkpoint that made them")
-        means[people] = mean
-    return means
-
-
-class _Group:
+class _DrawGroup:
     """People to draw from, and how they spread; computed once per bank. `of_kind` are those of a kind, moved to it."""
 
     def __init__(
@@ -477,101 +422,25 @@ def parse_direction(text: str) -> tuple[str, float]:
     return name.strip(), value
 
 
-def majority(
-    values: NDArray[np.uint8], owner: NDArray[np.int64], people: int, columns: Sequence[str] = ()
-) -> NDArray[np.uint8]:
-    """Attributes uint8 [N,A] of N people from those of M images [M,A]; `owner` [M] says whose each image is.
+def _read(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str], bool]:
+    """Read-only arrays and metadata of a safetensors file, and whether the arrays are mapped."""
+    from safetensors import safe_open
 
-    A person has an attribute that more than half of the images show. Of attributes that exclude each other, which have
-    alike names in `columns` (Female and Male, the ages), a person has the one that most images show, and none where two
-    are level.
-    """
-    pictures = np.bincount(owner, minlength=people)
-    has = np.zeros((people, values.shape[1]), np.uint8)
-    together: dict[str, list[int]] = {}
-    for index, column in enumerate(columns or map(str, range(values.shape[1]))):
-        together.setdefault(column, []).append(index)
-    for group in together.values():
-        shown = np.stack([np.bincount(owner[values[:, i] != 0], minlength=people) for i in group], 1)
-        if len(group) == 1:
-            has[:, group] = 2 * shown > pictures[:, None]
-        else:
-            most = shown.max(1, keepdims=True)
-            has[:, group] = (shown == most) & (most > 0) & ((shown == most).sum(1, keepdims=True) == 1)
-    return has
-
-
-def write_bank(path: str | Path, given: Mapping[str, NDArray[Any]], header: Mapping[str, Any]) -> None:
-    """Write codes [N,D], attribute table [N,A], scale [2,D] and `Showing` if any, and JSON header as one safetensors
-    file.
-    """
-    kinds = _kinds(given)
-    arrays = {name: np.ascontiguousarray(given[name], dtype) for name, (_, dtype) in kinds.items()}
-    metadata = {"format": "ficgan", "kind": "bank", "header": json.dumps(header, sort_keys=True)}
-    entries: dict[str, Any] = {"__metadata__": metadata}
-    end = 0
-    for name, array in arrays.items():
-        begin, end = end, end + array.nbytes
-        entries[name] = {"dtype": kinds[name][0], "shape": list(array.shape), "data_offsets": [begin, end]}
-    start = json.dumps(entries).encode()
-    start += b" " * (-len(start) % 8)  # the codes begin at a multiple of 8
-    try:
-        with atomic_write(path, overwrite=True) as file:
-            file.write(len(start).to_bytes(8, "little") + start)
-            for array in arrays.values():
-                file.write(array.data)
-    except InputError as error:
-        raise FicganError(str(error)) from None
-    except OSError as error:
-        raise FicganError(f"{path} cannot be written: {error.strerror or error}") from None
-
-
-def _kinds(names: Collection[str]) -> dict[str, tuple[str, str]]:
-    """What a file that has these arrays holds, in its order: numbers of four bytes first."""
-    showing = SHOWING_KINDS if "reads" in names else {}
-    return {**showing, **(SMALL_KINDS if "scale" in names else KINDS)}
-
-
-def read_bank(path: str | Path) -> tuple[NDArray[np.float16], NDArray[np.uint8], Showing | None, dict[str, Any], bool]:
-    """Codes float16 [N,D], attributes uint8 [N,A], both read-only, how kinds show, the header, and whether the file is
-    mapped.
-
-    Of a large file, which is mapped, only what is used is ever read. To replace a bank that may be in use, move the new
-    file to its name, as `write_bank` does. Overwriting it in place changes it under its users, and cutting it ends
-    their process.
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise FicganError(f"{path} does not exist or is not a file; give the path of a ficgan bank (.safetensors)")
-    try:
-        with open(path, "rb") as file:
-            mapped = os.fstat(file.fileno()).st_size > IN_MEMORY
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if mapped else file.read()
-        start = 8 + int.from_bytes(data[:8], "little")
-        if not 8 < start <= len(data):
-            raise ValueError("its header is cut")
-        entries = json.loads(data[8:start])
-        metadata = entries.pop("__metadata__", {})
-        if metadata.get("format") != "ficgan":
-            raise FicganError(f"{path} was not written by ficgan; give a ficgan bank")
-        if metadata.get("kind") != "bank":
-            raise FicganError(f"{path} holds a ficgan {metadata.get('kind')}, not a bank; give a ficgan bank")
-        stated = start + max(entry["data_offsets"][1] for entry in entries.values())
-        if stated != len(data):
-            raise ValueError(f"it has {len(data)} bytes and states {stated}")
-        kinds = _kinds(entries)
-        arrays = {name: _array(data, start, entries[name], *kinds[name]) for name in kinds}
-        codes = _whole(arrays["codes"], arrays["scale"]) if "scale" in arrays else arrays["codes"]
-        showing = None
-        if "reads" in arrays:
-            showing = Showing(*(arrays[name] for name in SHOWING_KINDS))
-            showing.check(arrays["codes"].shape[-1])
-        header = json.loads(metadata["header"])
-        if not isinstance(header, dict):
-            raise ValueError("its header is no JSON object")
-    except (OSError, KeyError, IndexError, TypeError, AttributeError, ValueError, RecursionError) as error:
-        raise FicganError(f"{path} is damaged or not a safetensors file ({error}); fetch or build it again") from None
-    return codes, arrays["attributes"], showing, header, mapped and "scale" not in arrays
+    with safe_open(str(path), framework="numpy") as file:  # refuses a file whose header does not fit its length
+        metadata, mapped = file.metadata() or {}, path.stat().st_size > IN_MEMORY
+        arrays = {} if mapped else {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    if mapped:  # the library copies what it reads
+        with path.open("rb") as source:
+            start = 8 + int.from_bytes(source.read(8), "little")
+            entries = json.loads(source.read(start - 8))
+        entries.pop("__metadata__", None)
+        for name, entry in entries.items():
+            kind, shape = np.dtype({"F16": "<f2", "F32": "<f4", "U8": "u1"}[entry["dtype"]]), tuple(entry["shape"])
+            place = start + entry["data_offsets"][0]
+            arrays[name] = np.memmap(path, kind, "r", place, shape) if math.prod(shape) else np.empty(shape, kind)
+    for array in arrays.values():
+        array.flags.writeable = False
+    return arrays, metadata, mapped
 
 
 def _whole(codes: NDArray[np.uint8], scale: NDArray[np.float32]) -> NDArray[np.float16]:
@@ -583,35 +452,5 @@ def _whole(codes: NDArray[np.uint8], scale: NDArray[np.float32]) -> NDArray[np.f
     with np.errstate(over="ignore"):  # a damaged scale; whoever opens the bank looks for what is not finite
         for begin in range(0, len(codes), CHUNK):
             whole[begin : begin + CHUNK] = codes[begin : begin + CHUNK] * step + low
-    return np.frombuffer(whole.tobytes(), np.float16).reshape(codes.shape)
-
-
-def _array(data: bytes | mmap.mmap, start: int, entry: Mapping[str, Any], kind: str, dtype: str) -> NDArray[Any]:
-    shape, (begin, end) = tuple(entry["shape"]), entry["data_offsets"]
-    if entry["dtype"] != kind:
-        raise ValueError(f"{entry['dtype']} stands where {kind} should")
-    if min(begin, *shape) < 0 or end - begin != math.prod(shape) * np.dtype(dtype).itemsize:
-        raise ValueError(f"shape {list(shape)} does not fit its {end - begin} bytes")
-    return np.ndarray(shape, dtype, data, start + begin)
-
-
-def encode_faces(
-    model: FICGAN,
-    images: torch.Tensor,
-    *,
-    batch: int = 64,
-    device: str = "cpu",
-    progress: Callable[[int, int], None] | None = None,
-) -> NDArray[np.float32]:
-    """Intermediate latents w, float32 [N,w_dim], of aligned faces uint8 [N,3,R,R], `batch` at once."""
-    import torch
-
-    found = np.empty((len(images), model.config.w_dim), np.float32)
-    with torch.inference_mode():
-        for begin in range(0, len(images), batch):
-            x = images[begin : begin + batch].to(device).float().div_(127.5).sub_(1)
-            codes = model.encode(x.contiguous(memory_format=torch.channels_last))
-            found[begin : begin + batch] = model.map(codes.z_id).float().cpu().numpy()
-            if progress:
-                progress(min(begin + batch, len(images)), len(images))
-    return found
+    whole.flags.writeable = False
+    return whole

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from ficgan.identity.bank import IdentityBank
 
 
+# No restored code lies farther from the centre than this percentage of the real ones.
 CAP_PERCENTILE = 95.0
-"""No restored code lies farther from the centre than this percentage of the real ones."""
 
+# Rows converted at a time, so that a memory-mapped bank stays on disk and a piece stays in the processor's cache.
 CHUNK = 512
-"""Rows converted at a time, so that a memory-mapped bank stays on disk and a piece stays in the processor's cache."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class KSameCode:
         commitment: hash that binds the seed, see `commitment`; None for a short seed.
         members_digest: sha256 of the bank's digest and the members' indices.
         attributes: the group the draw was restricted to.
-        kind: what a record says of the source's kind; None where nothing of it was kept, see `KindGroup.told`.
+        kind: record of the source's kind; None where nothing of it was kept, see `KindGroup.record`.
     """
 
     w: NDArray[np.float32]
@@ -160,8 +160,8 @@ def _stretch(seed: str, bank_digest: str) -> bytes:
     return hashlib.scrypt(seed.encode(), salt=salt, n=2**14, r=8, p=1, dklen=32)
 
 
+# Bits of a seed that could be guessed.
 SHORT_SEED = 56
-"""Bits of a seed that could be guessed."""
 
 
 def commitment(seed: int | str, bank_digest: str) -> str | None:

@@ -51,35 +51,23 @@ _MODULES = {
 MAX_PIXELS = 100_000_000
 
 _AVIF, _HEIF = frozenset({".avif"}), frozenset({".heic", ".heif", ".hif"})
+# What in a folder counts as a still image; files named one by one are judged by their content.
 READABLE_SUFFIXES = (
     frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".apng", ".webp", ".tif", ".tiff"})
     | {".bmp", ".dib", ".gif"}
     | _AVIF
     | _HEIF
 )
-"""What in a folder counts as a still image; files named one by one are judged by their content."""
-
+# What in a folder is named as a picture that is not read, since it may show faces.
 UNREAD_SUFFIXES = frozenset(
     {".3fr", ".arw", ".cr2", ".cr3", ".crw", ".dng", ".erf", ".fff", ".iiq", ".kdc", ".mos", ".mrw", ".nef", ".nrw"}
     | {".orf", ".pef", ".raf", ".raw", ".rw2", ".rwl", ".sr2", ".srf", ".srw", ".x3f"}
     | {".exr", ".j2k", ".jp2", ".jpf", ".jpx", ".jxl", ".jxr", ".pdf", ".pgm", ".pnm", ".ppm", ".psb", ".psd", ".tga"}
     | {".wdp", ".xcf"}
 )
-"""What in a folder is named as a picture that is not read, since it may show faces."""
-
-FORMAT_OF = {
-    ".jpg": "JPEG",
-    ".jpeg": "JPEG",
-    ".jpe": "JPEG",
-    ".jfif": "JPEG",
-    ".mpo": "JPEG",
-    ".png": "PNG",
-    ".apng": "PNG",
-    ".webp": "WEBP",
-    ".tif": "TIFF",
-    ".tiff": "TIFF",
-}
-"""Suffix → format that can be written here."""
+# Suffix → format that can be written here.
+FORMAT_OF = dict.fromkeys((".jpg", ".jpeg", ".jpe", ".jfif", ".mpo"), "JPEG")
+FORMAT_OF |= {".png": "PNG", ".apng": "PNG", ".webp": "WEBP", ".tif": "TIFF", ".tiff": "TIFF"}
 if find_spec("PIL._avif"):
     FORMAT_OF |= dict.fromkeys(_AVIF, "AVIF")
 if find_spec("pillow_heif"):
@@ -87,31 +75,27 @@ if find_spec("pillow_heif"):
 WRITABLE_SUFFIXES = frozenset(FORMAT_OF)
 
 WRITABLE_FILMS = frozenset({".mp4", ".m4v", ".mov", ".mkv", ".webm", ".gif"})
-FILM_SUFFIXES = WRITABLE_FILMS - {".gif"} | {
-    ".avi",
-    ".3g2",
-    ".3gp",
-    ".asf",
-    ".dv",
-    ".flv",
-    ".h264",
-    ".hevc",
-    ".m2ts",
-    ".mjpeg",
-    ".mpe",
-    ".mpeg",
-    ".mpg",
-    ".mts",
-    ".mxf",
-    ".ogv",
-    ".qt",
-    ".ts",
-    ".vob",
-    ".wmv",
-    ".y4m",
-    ".apng",
-}
-"""What in a folder counts as a film; GIF, WebP and PNG do where they are animated."""
+# What in a folder counts as a film; GIF, WebP and PNG do where they are animated.
+FILM_SUFFIXES = (
+    WRITABLE_FILMS - {".gif"}
+    | {
+        ".avi",
+        ".3g2",
+        ".3gp",
+        ".asf",
+        ".dv",
+        ".flv",
+        ".h264",
+        ".hevc",
+        ".m2ts",
+        ".mjpeg",
+        ".mpe",
+        ".mpeg",
+        ".mpg",
+        ".mts",
+    }
+    | {".mxf", ".ogv", ".qt", ".ts", ".vob", ".wmv", ".y4m", ".apng"}
+)
 
 
 def output_suffix(path: str | os.PathLike[str]) -> str:

@@ -23,8 +23,8 @@ from ficgan.images.icc import SRGB_CURVE, clean_icc, gamma, light_of, make_icc, 
 __all__ = ["HDR", "Pixels", "Space", "as_rgb", "colours_of", "from_rgb", "is_known", "space_of", "to_rgb", "to_uint8"]
 
 Pixels = NDArray[np.uint8] | NDArray[np.uint16]
+# Primaries and transfer characteristics, numbered as in ITU-T H.273.
 CodePoints = tuple[int, int]
-"""Primaries and transfer characteristics, numbered as in ITU-T H.273."""
 
 D65 = (0.3127, 0.329)
 _BT709 = ((0.64, 0.33), (0.3, 0.6), (0.15, 0.06))
@@ -47,10 +47,10 @@ _CURVES = dict.fromkeys((0, 1, 2, 6, 7, 11, 12, 13, 14, 15), SRGB_CURVE) | {
     8: gamma(1.0),
     17: gamma(2.6),
 }
+# Transfers beyond white: PQ and HLG (ITU-R BT.2100).
 HDR = {16, 18}
-"""Transfers beyond white: PQ and HLG (ITU-R BT.2100)."""
+# Light of white in an HDR picture, cd/m² (ITU-R BT.2408).
 _WHITE = 203.0
-"""Light of white in an HDR picture, cd/m² (ITU-R BT.2408)."""
 ADOBE_RGB = make_icc(
     "Compatible with Adobe RGB (1998)", ((0.64, 0.33), (0.21, 0.71), (0.15, 0.06)), D65, gamma(563 / 256)
 )

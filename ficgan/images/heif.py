@@ -90,7 +90,9 @@ def renamed_colours(data: bytes, cicp: tuple[int, int]) -> bytes:
     place = data.index(b"colrnclx") + 8
     own = data[place : place + 6]  # primaries, transfer and matrix, of two bytes each; in the stream of one
     data = data[:place] + struct.pack(">HH", *cicp) + data[place + 4 :]
-    old, new = (int.from_bytes(bytes([1, *points, own[5]]), "big") for points in (own[1:4:2], cicp))  # 1: they are told
+    old, new = (
+        int.from_bytes(bytes([1, *points, own[5]]), "big") for points in (own[1:4:2], cicp)
+    )  # 1: they are stated
     for match in re.finditer(rb"\x12\0\x0a([\x05-\x1f])", data):  # a stream begins: its header and the length of that
         start, size = match.end(), match[1][0]
         header = int.from_bytes(data[start : start + size], "big")

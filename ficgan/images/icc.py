@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Mapping, Sequence
 
@@ -11,55 +12,21 @@ from numpy.typing import NDArray
 __all__ = ["SRGB_CURVE", "clean_icc", "gamma", "light_of", "make_icc", "read_tags", "to_d50"]
 
 # Everything else of a profile is text, measurements or private: the name of a display, its serial number, its owner.
-_COLOUR_TAGS = {
-    b"rXYZ",
-    b"gXYZ",
-    b"bXYZ",
-    b"rTRC",
-    b"gTRC",
-    b"bTRC",
-    b"kTRC",
-    b"wtpt",
-    b"bkpt",
-    b"chad",
-    b"cicp",
-    b"gamt",
-    b"A2B0",
-    b"A2B1",
-    b"A2B2",
-    b"B2A0",
-    b"B2A1",
-    b"B2A2",
-    b"D2B0",
-    b"D2B1",
-    b"D2B2",
-    b"D2B3",
-    b"B2D0",
-    b"B2D1",
-    b"B2D2",
-    b"B2D3",
-}
-_TABLES = (b"mft1", b"mft2", b"mAB ", b"mBA ", b"mpet")
-_PARAMETERS = (1, 3, 4, 5, 7)
-"""How many numbers a parametric curve of each type has."""
-_NAMES = (
-    "Compatible with Adobe RGB (1998)",
-    "Adobe RGB (1998)",
-    "sRGB IEC61966-2.1",
-    "sRGB",
-    "Display P3",
-    "ProPhoto RGB",
-    "eciRGB v2",
-    "Dot Gain 15%",
-    "Dot Gain 20%",
-    "Gray Gamma 1.8",
-    "Gray Gamma 2.2",
-    "Coated FOGRA39",
-    "Coated FOGRA51",
-    "U.S. Web Coated (SWOP) v2",
-    "Japan Color 2001 Coated",
+_COLOUR_TAGS = frozenset(
+    re.findall(
+        b"....",
+        b"rXYZgXYZbXYZrTRCgTRCbTRCkTRCwtptbkptchadcicpgamtA2B0A2B1A2B2B2A0B2A1B2A2D2B0D2B1D2B2D2B3B2D0B2D1B2D2B2D3",
+    )
 )
-"""Names by which programs know a profile again; one with another name, such as a display's, gets none."""
+_TABLES = (b"mft1", b"mft2", b"mAB ", b"mBA ", b"mpet")
+# How many numbers a parametric curve of each type has.
+_PARAMETERS = (1, 3, 4, 5, 7)
+# Names by which programs know a profile again; one with another name, such as a display's, gets none.
+_NAMES = (
+    *("Compatible with Adobe RGB (1998)", "Adobe RGB (1998)", "sRGB IEC61966-2.1", "sRGB", "Display P3"),
+    *("ProPhoto RGB", "eciRGB v2", "Dot Gain 15%", "Dot Gain 20%", "Gray Gamma 1.8", "Gray Gamma 2.2"),
+    *("Coated FOGRA39", "Coated FOGRA51", "U.S. Web Coated (SWOP) v2", "Japan Color 2001 Coated"),
+)
 _D50 = b"".join(round(value * 65536).to_bytes(4, "big") for value in (0.9642, 1.0, 0.8249))
 _BRADFORD = np.array([[0.8951, 0.2664, -0.1614], [-0.7502, 1.7135, 0.0367], [0.0389, -0.0685, 1.0296]])
 _POINTS = 4096
@@ -111,11 +78,8 @@ def _trimmed(content: bytes) -> bytes:
 
 def _assembled(new: bool, about: bytes, intent: int, tags: Mapping[bytes, bytes], name: str) -> bytes:
     """A profile of version 4, or 2; `about` is its class, colour space and connection space."""
-    about_it = {
-        b"desc": _text(new, b"desc", name),
-        b"cprt": _text(new, b"text", "none stated"),
-    }  # every profile has both
-    tags = about_it | dict(sorted(tags.items()))
+    texts = {b"desc": _text(new, b"desc", name), b"cprt": _text(new, b"text", "none stated")}  # every profile has both
+    tags = texts | dict(sorted(tags.items()))
     start = 132 + 12 * len(tags)
     table, body, places = b"", b"", dict[bytes, int]()
     for signature, content in tags.items():
@@ -123,20 +87,8 @@ def _assembled(new: bool, about: bytes, intent: int, tags: Mapping[bytes, bytes]
             places[content] = start + len(body)
             body += content + bytes(-len(content) % 4)
         table += struct.pack(">4sLL", signature, places[content], len(content))
-    header = struct.pack(
-        ">L4xL12s6H4s24xL",
-        start + len(body),
-        0x04200000 if new else 0x02400000,
-        about,
-        2000,
-        1,
-        1,
-        0,
-        0,
-        0,
-        b"acsp",
-        intent,
-    )
+    version, made = 0x04200000 if new else 0x02400000, (2000, 1, 1, 0, 0, 0)
+    header = struct.pack(">L4xL12s6H4s24xL", start + len(body), version, about, *made, b"acsp", intent)
     return (header + _D50).ljust(128, b"\0") + struct.pack(">L", len(tags)) + table + body
 
 

@@ -97,9 +97,9 @@ class Photo:
 
 # -- metadata: the synthetic-media tag, and what may stay on request
 
+# IPTC's term for a photo edited with a generative model, such as by inpainting. `compositeSynthetic` is its term for a
+# collage with synthetic elements, `trainedAlgorithmicMedia` the one for a picture that is synthetic as a whole.
 DIGITAL_SOURCE_TYPE = "http://cv.iptc.org/newscodes/digitalsourcetype/compositeWithTrainedAlgorithmicMedia"
-"""IPTC's term for a photo edited with a generative model, such as by inpainting. `compositeSynthetic` is its term for a
-collage with synthetic elements, `trainedAlgorithmicMedia` the one for a picture that is synthetic as a whole."""
 
 _X = "adobe:ns:meta/"
 _RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
@@ -119,80 +119,32 @@ _KEPT_NAMES = {
     "http://ns.adobe.com/xap/1.0/rights/": {"Marked", "UsageTerms"},
     "http://ns.adobe.com/photoshop/1.0/": {"DateCreated", "City", "State", "Country"},
     "http://iptc.org/std/Iptc4xmpCore/1.0/xmlns/": {"Location", "CountryCode"},
-    _IPTC_EXT: {
-        "LocationCreated",
-        "LocationShown",
-        "Sublocation",
-        "City",
-        "ProvinceState",
-        "CountryName",
-        "CountryCode",
-        "WorldRegion",
-    },
+    _IPTC_EXT: {"LocationCreated", "LocationShown", "Sublocation", "City", "ProvinceState"}
+    | {"CountryName", "CountryCode", "WorldRegion"},
     _RDF: {"RDF", "Description", "Alt", "Bag", "Seq", "li", "value", "parseType", "resource"},
     "http://www.w3.org/XML/1998/namespace": {"lang"},
 }
-_DROPPED_LOCAL_NAMES = {
-    "Orientation",
-    "Artist",
-    "HostComputer",
-    "CameraOwnerName",
-    "OwnerName",
-    "BodySerialNumber",
-    "SerialNumber",
-    "LensSerialNumber",
-    "ImageUniqueID",
-    "Photographer",
-    "ImageEditor",
-    "RelatedSoundFile",
-    "MakerNote",
-}
+_DROPPED_LOCAL_NAMES = frozenset(
+    re.findall(
+        r"\w+",
+        "Orientation Artist HostComputer CameraOwnerName OwnerName BodySerialNumber SerialNumber LensSerialNumber "
+        "ImageUniqueID Photographer ImageEditor RelatedSoundFile MakerNote",
+    )
+)
 _MAX_VALUE = 4096  # characters or bytes; descriptions are shorter, embedded pictures longer
 
 # A TIFF's technical tags are not here, and neither are Artist, HostComputer ("Ann's phone"), XPAuthor, XPKeywords.
 _KEPT_TAGS = {0x010E, 0x010F, 0x0110, 0x0131, 0x0132, 0x4746, 0x4749, 0x8298, 0x9C9B, 0x9C9C, 0x9C9F}
 # Nor, of its directory for cameras: maker note, sound file, unique id, owner, serial numbers, photographer, editor.
 _KEPT_EXIF = {
-    0x829A,
-    0x829D,
-    0x8822,
-    0x8824,
-    0x8827,
-    *range(0x8830, 0x8836),
-    0x9000,
-    0x9003,
-    0x9004,
-    0x9010,
-    0x9011,
-    0x9012,
-    0x9101,
-    0x9102,
-    *range(0x9201, 0x920B),
-    0x9214,
-    0x9286,
-    0x9290,
-    0x9291,
-    0x9292,
-    *range(0x9400, 0x9406),
-    *range(0xA000, 0xA004),
-    0xA20B,
-    0xA20E,
-    0xA20F,
-    0xA210,
-    0xA214,
-    0xA215,
-    0xA217,
-    0xA300,
-    0xA301,
-    0xA302,
-    *range(0xA401, 0xA40D),
-    0xA432,
-    0xA433,
-    0xA434,
-    0xA460,
-    0xA461,
-    0xA462,
-    0xA500,
+    int(tag, 16)
+    for tag in re.findall(
+        r"\w+",
+        "829A 829D 8822 8824 8827 8830 8831 8832 8833 8834 8835 9000 9003 9004 9010 9011 9012 9101 9102 9201 9202 9203 "
+        "9204 9205 9206 9207 9208 9209 920A 9214 9286 9290 9291 9292 9400 9401 9402 9403 9404 9405 A000 A001 A002 A003 "
+        "A20B A20E A20F A210 A214 A215 A217 A300 A301 A302 A401 A402 A403 A404 A405 A406 A407 A408 A409 A40A A40B A40C "
+        "A432 A433 A434 A460 A461 A462 A500",
+    )
 }
 _SIZE_TAGS = {ExifTags.Base.ExifImageWidth: 0, ExifTags.Base.ExifImageHeight: 1}
 

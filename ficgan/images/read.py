@@ -8,10 +8,8 @@ import re
 import struct
 import threading
 import warnings
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import fields, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -21,10 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, UnidentifiedImageError
 
-from ficgan import sandbox
 from ficgan.errors import InputError
 from ficgan.images import MAX_PIXELS, heif
-from ficgan.images.colour import Pixels, colours_of, is_known, to_uint8
+from ficgan.images.colour import Pixels, colours_of, to_uint8
 from ficgan.images.icc import clean_icc
 from ficgan.images.photo import Photo, clean_exif, clean_xmp
 
@@ -33,10 +30,11 @@ __all__ = ["PNG_SIGNATURE", "Picture", "as_photo", "png_chunks", "read_image", "
 
 _FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF", "AVIF", "HEIF")
 _MAGIC = re.compile(rb"\xff\xd8|\x89PNG|RIFF....WEBP|II\*\0|MM\0\*|II\+\0|MM\0\+|BM|GIF8|....ftyp(avif|hei|mif)", re.S)
+# What a PNG says of its colours, in so many bytes.
 _COLOUR_CHUNKS = {b"gAMA": 4, b"cHRM": 32, b"sRGB": 1, b"cICP": 4, b"cLLI": 8, b"mDCV": 24}
-"""What a PNG says of its colours, in so many bytes."""
 _HDR10 = ("content_light_level", "mastering_display_colour_volume", "ambient_viewing_environment")
 _GAIN_MAPS = (b"ns.adobe.com/hdr-gain-map/", b"urn:iso:std:iso:ts:21496:-1", b"aux:hdrgainmap")
+# EXIF's orientation → what turns the image upright: for Pillow; for arrays a transposition, then steps in y and x.
 _TURNS = {
     2: (Image.Transpose.FLIP_LEFT_RIGHT, False, 1, -1),
     3: (Image.Transpose.ROTATE_180, False, -1, -1),
@@ -46,7 +44,6 @@ _TURNS = {
     7: (Image.Transpose.TRANSVERSE, True, -1, -1),
     8: (Image.Transpose.ROTATE_90, True, -1, 1),
 }
-"""EXIF's orientation → what turns the image upright: for Pillow; for arrays a transposition, then steps in y and x."""
 _ORIENTATION, _SUBFILE, _BITS, _PHOTOMETRIC, _PLANAR, _DNG = 0x0112, 0x00FE, 0x0102, 0x0106, 0x011C, 0xC612
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _limit_lock = threading.Lock()
@@ -68,10 +65,6 @@ def read_image(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS, da
     data = _read_bytes(path, max_pixels) if data is None else data
     if not data:
         raise InputError(f"{path}: empty file")
-    if sandbox.is_on():
-        return _read_in_child(path, data, max_pixels)
-    if broken := _broken_png_chunk(data):
-        raise InputError(f"{path}: damaged: the checksum of its {broken} does not match; restore it or save it again")
     with _limit_lock, warnings.catch_warnings(), _limits(max_pixels):
         warnings.simplefilter("ignore")  # Pillow warns of odd EXIF and the like; what matters becomes an InputError
         try:
@@ -101,25 +94,6 @@ def _read_bytes(path: Path, max_pixels: int) -> bytes:
     return data
 
 
-def _broken_png_chunk(data: bytes) -> str:
-    """Name of the first necessary chunk of a PNG whose checksum is wrong: decoders draw on, with half a picture."""
-    if not data.startswith(PNG_SIGNATURE):
-        return ""
-    at, view = len(PNG_SIGNATURE), memoryview(data)
-    while at + 12 <= len(data):
-        length, name = struct.unpack_from(">L4s", data, at)
-        end = at + 8 + length
-        if end + 4 > len(data):
-            return ""  # cut: the decoder says so
-        wrong = zlib.crc32(view[at + 4 : end]) != int.from_bytes(data[end : end + 4], "big")
-        if wrong and name[:1].isupper():
-            return str(name, "ascii", "replace")
-        if name == b"IEND":
-            return ""
-        at = end + 4
-    return ""
-
-
 @contextmanager
 def _limits(max_pixels: int) -> Iterator[None]:
     """Pillow refuses, some formats before they allocate, what has more than twice `MAX_IMAGE_PIXELS`.
@@ -136,6 +110,8 @@ def _limits(max_pixels: int) -> Iterator[None]:
 
 
 def _decode(path: Path, data: bytes, max_pixels: int) -> Photo:
+    if data.startswith(PNG_SIGNATURE):
+        _opened(data).verify()  # the checksums: the decoder draws on where those of pixels are wrong
     with _opened(data) as image:
         if image.width * image.height > max_pixels:
             raise Image.DecompressionBombError
@@ -423,56 +399,3 @@ def _from_pil(image: Any) -> NDArray[Any]:
         raise InputError(f"A PIL image of mode {upright.mode} has no fixed range: convert it to 8 or 16 bits first.")
     grey = upright.mode in ("1", "L")
     return np.array(upright.convert("RGBA" if upright.has_transparency_data else "L" if grey else "RGB"))
-
-
-# -- a photo decoded in a child process: `main` is the child
-
-_BASE, _PIXEL = 1 << 30, 24
-"""Bytes of memory for a photo, and for each of its pixels: twice 16-bit RGBA, and a decoder's own."""
-
-
-def _read_in_child(path: Path, data: bytes, max_pixels: int) -> Photo:
-    """`read_image` in a process with limits; an InputError also where the photo does not keep within them."""
-    usual = sandbox.LIMITS
-    limits = replace(usual, memory=min(usual.memory, _BASE + _PIXEL * max_pixels))
-    child = sandbox.Child("ficgan.images.read", str(path), limits)
-    try:
-        answer, pixels = child.ask({"path": os.fspath(path), "max_pixels": max_pixels}, data, most=8 * max_pixels)
-        photo = sandbox.from_json(answer["photo"])
-        if pixels is None or pixels.shape[0] * pixels.shape[1] > max_pixels:
-            raise ValueError("no such picture")
-        pixels.flags.writeable = False
-        return _checked(Photo(path=path, pixels=pixels, **photo))
-    except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError):
-        raise InputError(f"{path}: its decoder gave no picture") from None
-    finally:
-        child.close()
-
-
-def _checked(photo: Photo) -> Photo:
-    """The photo, if all that the child says of it is of its kind; a ValueError else."""
-    channels = {"L": (), "LA": (2,), "RGB": (3,), "RGBA": (4,), "CMYK": (4,)}
-    blocks = (photo.icc, photo.exif, photo.xmp)
-    kinds = [
-        photo.mode in channels and photo.pixels.shape[2:] == channels[photo.mode] and photo.pixels.ndim >= 2,
-        isinstance(photo.format, str) and isinstance(photo.notes, tuple) and isinstance(photo.chunks, tuple),
-        all(block is None or isinstance(block, bytes) for block in blocks),
-        all(isinstance(note, str) for note in photo.notes),
-        all(isinstance(each, bytes) for chunk in photo.chunks for each in chunk) and {*map(len, photo.chunks)} <= {2},
-        photo.cicp is None or (isinstance(photo.cicp, tuple) and len(photo.cicp) == 2 and is_known(photo.cicp)),
-        isinstance(photo.options, dict) and all(isinstance(name, str) for name in photo.options),
-    ]
-    if not all(kinds):
-        raise ValueError("no such photo")
-    return photo
-
-
-def main() -> None:
-    """The child."""
-    server = sandbox.Server()
-    request, data = server.receive()
-    with server.step():
-        photo = read_image(request["path"], max_pixels=request["max_pixels"], data=data)
-        names = {field.name for field in fields(photo)} - {"path", "pixels"}
-        server.send({"photo": sandbox.to_json({name: getattr(photo, name) for name in names})}, photo.pixels)
-    server.receive()

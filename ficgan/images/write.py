@@ -77,18 +77,15 @@ def write_image(
     photo: Photo,
     pixels: NDArray[np.uint8] | None = None,
     *,
-    mask: NDArray[np.bool_] | None = None,
-    synthetic: bool = False,
-    keep_metadata: bool = False,
     overwrite: bool = False,
+    **options: Any,
 ) -> bytes:
-    """Write what `encode_image` makes: whole, or not at all; returns the bytes.
+    """Write what `encode_image` makes of its `options`: whole, or not at all; returns the bytes.
 
     Raises:
         InputError: the file exists and `overwrite` is not given, it cannot be written, or as of `encode_image`.
-        UsageError: as of `encode_image`.
     """
-    data = encode_image(path, photo, pixels, mask=mask, synthetic=synthetic, keep_metadata=keep_metadata)
+    data = encode_image(path, photo, pixels, **options)
     with atomic_write(path, overwrite=overwrite) as file:
         file.write(data)
     return data
@@ -124,8 +121,8 @@ def _format(path: Path, photo: Photo) -> str:
     return named
 
 
+# Formats that name colours by H.273, and so hold HDR.
 _CODE_POINTS = ("PNG", "AVIF", "HEIF")
-"""Formats that name colours by H.273, and so hold HDR."""
 
 
 def _is_hdr(photo: Photo) -> bool:
@@ -231,32 +228,15 @@ def _heif(photo: Photo) -> bytes:
 
     buffer, (height, width) = io.BytesIO(), photo.pixels.shape[:2]
     primaries, transfer = photo.cicp or (1, 13)
-    named = {
-        "color_primaries": primaries,
-        "transfer_characteristics": transfer,
-        "matrix_coefficients": 9 if primaries == 9 else 6,
-        "full_range_flag": 1,
-    }
-    options = {
-        "chroma": 420,
-        **photo.options,
-        "bit_depth": _bits(photo, "HEIF"),
-        "exif": photo.exif,
-        "xmp": photo.xmp,
-        "icc_profile": None if photo.cicp else photo.icc,
-        "nclx_profile": named,
-    }
-    mode = photo.mode + ";16" * (photo.depth == 16)
+    named = {"color_primaries": primaries, "transfer_characteristics": transfer, "full_range_flag": 1}
+    named["matrix_coefficients"] = 9 if primaries == 9 else 6
+    icc = None if photo.cicp else photo.icc
+    options = {"chroma": 420, **photo.options, "bit_depth": _bits(photo, "HEIF"), "quality": 90}
+    options |= {"exif": photo.exif, "xmp": photo.xmp, "icc_profile": icc, "nclx_profile": named}
     # "fast" takes two fifths of the time of x265's own choice, for some more bytes
-    pillow_heif.encode(
-        mode,
-        (width, height),
-        np.ascontiguousarray(photo.pixels).tobytes(),
-        buffer,
-        quality=90,
-        enc_params={"preset": "fast"},
-        **options,
-    )
+    options["enc_params"] = {"preset": "fast"}
+    mode, pixels = photo.mode + ";16" * (photo.depth == 16), np.ascontiguousarray(photo.pixels)
+    pillow_heif.encode(mode, (width, height), pixels.tobytes(), buffer, **options)
     return buffer.getvalue()
 
 

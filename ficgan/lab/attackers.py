@@ -19,11 +19,11 @@ from ficgan.lab.attacks.learned import Learned, Trained, read_header
 from ficgan.lab.attacks.revelio import Rule, retrieve
 from ficgan.lab.attacks.training import WEIGHTS
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Rows, Subject, content, known
-from ficgan.lab.matrix_config import SCENARIOS, Attacker, Scenario, without_folder
+from ficgan.lab.matrix_config import SCENARIOS, Attacker, Scenario, public
 from ficgan.lab.readers import Embeddings
 from ficgan.lab.results import Trial
+from ficgan.lab.run import digest, fingerprint
 from ficgan.lab.sets import Prepared
-from ficgan.lab.stored import digest, fingerprint
 from ficgan.registry import parse_spec
 
 DRAWS = 8  # Anonymisations of one image that are averaged
@@ -115,7 +115,8 @@ class Opponent:
 
     def restored(self, seen: Faces, rows: Rows) -> Faces:
         """Its one guess at each of the images at `rows` as they are `seen`, back in its place."""
-        return in_region(self.bench, rows, seen, self._guess)
+        kept = lambda faces: self._kept(["guess"], faces, lambda: self.fitted.guess(faces))  # noqa: E731
+        return in_region(self.bench, rows, seen, kept)
 
     def reads(self, seen: Faces, rows: Rows, gallery: Rows, count: int) -> dict[str, Read]:
         """What each judge reads in `count` guesses at each image; an attacker's only guess is read as often."""
@@ -125,7 +126,9 @@ class Opponent:
             self.say(f"{self.title}: {count} guesses at each of {len(rows)} faces, {begin} done")
             some = np.arange(begin, min(begin + _BLOCK, len(rows)))
             part = bench.part(rows[some], seen.images[some])
-            guesses = self._candidates(part.regions(), count)
+            inner = part.regions()
+            make = lambda inner=inner: self.fitted.reverse(inner, count)  # [N,count,S,S,3]  # noqa: E731
+            guesses = self._kept(["candidates", count], inner, make)
             for reader in bench.readers:
                 shown = (part.with_regions(np.ascontiguousarray(guesses[:, n])) for n in range(count))
                 found[reader.name].append(np.stack([bench.embed(reader, one) for one in shown], axis=1))
@@ -140,13 +143,6 @@ class Opponent:
             )
             for reader in bench.readers
         }
-
-    def _guess(self, faces: Faces) -> Images:
-        return self._kept(["guess"], faces, lambda: self.fitted.guess(faces))
-
-    def _candidates(self, faces: Faces, count: int) -> NDArray[np.uint8]:
-        """[N,count,S,S,3]"""
-        return self._kept(["candidates", count], faces, lambda: self.fitted.reverse(faces, count))
 
     def _kept(self, key: list[Any], faces: Faces, make: Callable[[], NDArray[np.uint8]]) -> NDArray[np.uint8]:
         if not isinstance(self.reverser, (Learned, Trained)):
@@ -242,16 +238,14 @@ def attacked(bench: Bench, subject: Subject, scenario: Scenario, rows: Rows) -> 
         return _compressed(bench, subject, method, rows)
     out = []
     for opponent in opponents(bench, subject, method, kind):
-        guess = opponent.restored(anonymised, rows)
-        closed = kind == "closed"
-        out += _by_halves(bench, opponent.title, rows, guess) if closed else [Attempt(opponent.title, rows, guess)]
+        title, guess = opponent.title, opponent.restored(anonymised, rows)
+        if kind != "closed":
+            out.append(Attempt(title, rows, guess))
+            continue
+        for name, half in zip(("known", "unknown"), halves(bench), strict=True):
+            part = np.flatnonzero(np.isin(bench.people[rows], half))
+            out += [Attempt(f"{title} ({name})", rows[part], guess.take(part))] if len(part) else []
     return out
-
-
-def _by_halves(bench: Bench, title: str, rows: Rows, faces: Faces) -> list[Attempt]:
-    parts = [np.flatnonzero(np.isin(bench.people[rows], half)) for half in halves(bench)]
-    named = zip(("known", "unknown"), parts, strict=True)
-    return [Attempt(f"{title} ({name})", rows[part], faces.take(part)) for name, part in named if len(part)]
 
 
 def opponents(bench: Bench, subject: Subject, method: Anonymizer, kind: Attacker) -> list[Opponent]:
@@ -329,8 +323,7 @@ def in_region(bench: Bench, rows: Rows, faces: Faces, change: Callable[[Faces], 
 
 def _shown(text: str) -> tuple[str, dict[str, str]]:
     name, given = parse_spec(text)
-    secret = {field.name for field, limits in REVERSERS[name].parameters() if limits["secret"]}
-    return name, {key: without_folder(value) for key, value in given.items() if key.replace("-", "_") not in secret}
+    return name, public(REVERSERS, name, given)
 
 
 def _spelled(name: str, given: dict[str, str]) -> str:

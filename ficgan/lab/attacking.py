@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,18 +11,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ficgan import __version__
 from ficgan.arrays import content_key
-from ficgan.errors import FicganError, UsageError
+from ficgan.errors import UsageError
+from ficgan.files import file_digest
 from ficgan.lab.attackers import titles
 from ficgan.lab.attacks import Pairs
 from ficgan.lab.attacks.learned import Learned, read_header
 from ficgan.lab.bench import MANIFEST, Bench, Manifest, Subject, anonymiser_for, divided_set, opened, photo_keys
 from ficgan.lab.matrix import run_matrix
 from ficgan.lab.matrix_config import AttackConfig, AttackSet, MatrixConfig, MethodConfig, SetConfig, get_scenarios
+from ficgan.lab.pages import read_json, write_json
 from ficgan.lab.papers import scaled
 from ficgan.lab.results import Results
+from ficgan.lab.run import Progress, Store, digest, files_digest
 from ficgan.lab.sets import open_set
-from ficgan.lab.stored import Progress, Store, digest, files_digest, write_file
 
 WEIGHTS = "attacker.safetensors"
 EVALUATION = "evaluation.json"
@@ -45,14 +47,9 @@ def train_attacker(
         raise UsageError("the split leaves nobody to learn from; set set.split.attacker, or give a set of more people")
     manifest = _manifest(config, one, bench)
     if (out / MANIFEST).exists():
-        before = Manifest.read(out / MANIFEST)
-        _same_run(before, manifest, out)
-        manifest = dataclasses.replace(manifest, photos=before.photos)
+        _same_run(Manifest.read(out / MANIFEST), manifest, out)
     elif (out / WEIGHTS).exists():
         raise UsageError(f"{out} holds an attacker of which nothing is known; use another folder")
-    if not manifest.photos:
-        names = {prepared.faces.names[row] for row in _given(bench)}
-        manifest = dataclasses.replace(manifest, photos=photo_keys(one, names))
     manifest.write(out / MANIFEST)
     rows = bench.split.attacker
     anonymised = Subject(bench, anonymiser_for(bench, config.anonymizer.make()), say=say).anonymised(rows).images
@@ -106,7 +103,7 @@ def evaluate_attacker(
     get_scenarios(config.scenarios)
     for method in config.methods:
         method.make()
-    _claim(out, _mark(file, config))
+    _claim(out, file, config)
     results = run_matrix(config, out, jobs=jobs, progress=progress)
     return _finished(results, out, spec, header)
 
@@ -122,8 +119,6 @@ def _placed(wanted: AttackSet, data: Path, given: Mapping[str, Any]) -> SetConfi
 
 
 def _manifest(config: AttackConfig, one: SetConfig, bench: Bench) -> Manifest:
-    from ficgan import __version__
-
     facts, split = bench.prepared.facts(), bench.split
     shown = ("name", "layout", "digest", "pixels", "faces", "people", "detector", "alignment")
     data = {**{key: facts.get(key) for key in shown}, "licence": one.licence or facts["licence"]}
@@ -133,7 +128,8 @@ def _manifest(config: AttackConfig, one: SetConfig, bench: Bench) -> Manifest:
     tree["set"]["identity"] = one.identity
     shown_parameters, asked = config.anonymizer.shown, config.anonymizer.parameters
     withheld = sorted(key for key, value in asked.items() if shown_parameters.get(key) != value)
-    return Manifest(tree, data, split.manifest, tuple(learnt), withheld=tuple(withheld), version=__version__)
+    photos = photo_keys(one, {bench.prepared.faces.names[row] for row in _given(bench)})
+    return Manifest(tree, data, split.manifest, tuple(learnt), photos, tuple(withheld), __version__)
 
 
 def _given(bench: Bench) -> NDArray[np.int64]:
@@ -162,43 +158,18 @@ def _attacked(manifest: Manifest) -> MethodConfig:
     return MethodConfig.model_validate(manifest.config["anonymizer"])
 
 
-def _mark(file: Path, config: MatrixConfig) -> dict[str, Any]:
+def _claim(out: Path, file: Path, config: MatrixConfig) -> None:
+    """Refuse a folder with results of another attacker, set, method, scenario or judge."""
     one = config.sets[0]
-    asked = one.model_dump(mode="json", exclude={"name", "path", "labels", "licence"})
-    faces = opened(one)
-    groups = {name: list(values) for name, values in faces.groups.items()}
-    methods = [
-        (one.model_dump(mode="json"), [files_digest(str(v)) for v in one.parameters.values()]) for one in config.methods
-    ]
-    with file.open("rb") as weights:
-        attacker = hashlib.file_digest(weights, "sha256").hexdigest()
-    return {
-        "attacker_sha256": attacker,
-        "data": digest([faces.digest, faces.people.tolist(), groups, asked]),
-        "methods": digest(methods),
-        "scenarios": list(config.scenarios),
-        "judges": digest([(name, files_digest(name)) for name in config.recognisers]),
-        "bootstrap": [config.resamples, config.seed],
-    }
-
-
-def _claim(out: Path, mark: dict[str, Any]) -> None:
+    faces, asked = opened(one), one.model_dump(mode="json", exclude={"name", "path", "labels", "licence"})
+    methods = [[m.model_dump(mode="json"), *map(files_digest, map(str, m.parameters.values()))] for m in config.methods]
+    judges = [[name, files_digest(name)] for name in config.recognisers]
+    data = [faces.digest, faces.people.tolist(), faces.groups, asked]
+    mark = digest([file_digest(file), data, methods, config.scenarios, judges, config.resamples, config.seed])
     path = out / EVALUATION
-    if (out / "results.json").exists():
-        try:
-            before = dict(json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
-            before = {}
-        other = [key.removesuffix("_sha256") for key in mark if before.get(key) != mark[key]]
-        if other:
-            raise UsageError(
-                f"{out} holds the results of another evaluation (other {', '.join(other)}); use another folder"
-            )
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FicganError(f"{out} cannot be made ({error.strerror}); choose another folder") from None
-    write_file(path, json.dumps(mark))
+    if (out / "results.json").exists() and (not path.exists() or read_json(path) != mark):
+        raise UsageError(f"{out} holds the results of another evaluation; use another folder")
+    write_json(path, mark)
 
 
 def _finished(results: Results, out: Path, spec: str, header: dict[str, Any]) -> Results:

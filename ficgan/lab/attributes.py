@@ -23,7 +23,7 @@ from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, crop, similarity
 from ficgan.lab.metrics import Bootstrap, Sample, percentiles
 from ficgan.lab.results import Figure
-from ficgan.lab.stored import Progress
+from ficgan.lab.run import Progress
 from ficgan.models.io import load_tensors, save_tensors
 
 SCHEMA = 1

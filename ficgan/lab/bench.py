@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence, Set
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,24 +14,25 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import Anonymizer, Faces, Images
 from ficgan.arrays import content_key
+from ficgan.deidentify import Deidentifier
 from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.faces import FaceDetector, get_detector
+from ficgan.faces import Face, FaceDetector, get_detector
 from ficgan.lab import readers
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.attacks.learned import Trained, read_header
 from ficgan.lab.matrix_config import MatrixConfig, SetConfig, SplitConfig, View
-from ficgan.lab.metrics import Bootstrap, Sample, one_each_unknown
+from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.pictures import detect_faces, quick
 from ficgan.lab.metrics.scores import Scores
+from ficgan.lab.pages import read_checked, write_json
 from ficgan.lab.readers import Embeddings, Reader
-from ficgan.lab.results import Figure
-from ficgan.lab.sets import FaceSet, Prepared, Quick, Split, open_set, prepare, split, without_repeats
-from ficgan.lab.stored import Say, Store, digest, fingerprint, read_checked, write_json
+from ficgan.lab.results import without_folder
+from ficgan.lab.run import Say, Store, digest, fingerprint
+from ficgan.lab.sets import GREY, FaceSet, Prepared, Quick, Split, open_set, prepare, split, without_repeats
 from ficgan.registry import parse_spec
 
 MANIFEST = "manifest.json"
 SCHEMA = 2
-_WITHOUT_PHOTOS = 1  # Manifests of this version know crops only, which differ where the faces are cut in another way
 
 
 @dataclass(frozen=True)
@@ -43,22 +43,19 @@ class Manifest:
     data: dict[str, Any]
     split: dict[str, Any]
     learnt: tuple[str, ...]
-    photos: tuple[str, ...] = ()
+    photos: tuple[str, ...]
     withheld: tuple[str, ...] = ()
     version: str = ""
 
     def write(self, path: Path) -> None:
-        write_json(path, {"schema": SCHEMA, **dataclasses.asdict(self)})
+        write_json(path, {"schema": SCHEMA, **asdict(self)})
 
     @classmethod
     def read(cls, path: Path) -> Manifest:
         """The manifest in a file."""
         if not path.is_file():
-            raise UsageError(
-                f"there is no {path}: it says from whom the attacker learnt; put back that of its training, "
-                "or train again with `ficgan-attack train`"
-            )
-        return read_checked(path, cls, (SCHEMA, _WITHOUT_PHOTOS), "train the attacker again")
+            raise UsageError(f"there is no {path}, which says from whom the attacker learnt; put it back")
+        return read_checked(path, cls, (SCHEMA,), "train the attacker again")
 
 
 def photo_keys(one: SetConfig, names: Set[str]) -> tuple[str, ...]:
@@ -69,49 +66,31 @@ def photo_keys(one: SetConfig, names: Set[str]) -> tuple[str, ...]:
 
 def refuse_the_known(specs: Sequence[str], one: SetConfig, prepared: Prepared, split: Split) -> None:
     """Refuse trained attackers that learnt from any photo of a person who is to be tested."""
-    files = [Path(given["file"]) for text in specs for given in [_trained(text)] if given.get("file")]
+    given = (parameters for name, parameters in map(parse_spec, specs) if issubclass(REVERSERS[name], Trained))
+    files = [Path(parameters["file"]) for parameters in given if parameters.get("file")]
     if not files:
         return
-    manifests = [_manifest_of(file) for file in files]
-    tested = np.concatenate([split.gallery, split.probe])
-    people = prepared.faces.people
-    assert people is not None
-    found = {
-        content_key(prepared.faces.images[row]): prepared.faces.names[row]
-        for row in np.flatnonzero(np.isin(people, people[tested]))
-    }
-    faces = _all_of(one)
-    mine = {prepared.faces.names[row] for row in tested}
-    who = faces.people[[row for row, name in enumerate(faces.names) if name in mine]]
-    found |= _keys(faces, np.flatnonzero(np.isin(faces.people, who)).tolist())
-    person = dict(zip(faces.names, faces.people.tolist(), strict=True))
-    for file, manifest in zip(files, manifests, strict=True):
-        known = sorted(name for key, name in found.items() if key in {*manifest.learnt, *manifest.photos})
-        if known:
-            count = len({person[name] for name in known})
+    learnt = [_learnt_by(file) for file in files]
+    tested, faces = np.concatenate([split.gallery, split.probe]), prepared.faces
+    theirs = np.flatnonzero(np.isin(known(faces), known(faces)[tested]))
+    found = {content_key(faces.images[row]): faces.names[row] for row in theirs}
+    whole, mine = _all_of(one), {faces.names[row] for row in tested}
+    who = np.unique(whole.people[[row for row, name in enumerate(whole.names) if name in mine]])
+    found |= _keys(whole, np.flatnonzero(np.isin(whole.people, who)).tolist())
+    person = dict(zip(whole.names, whole.people.tolist(), strict=True))
+    for file, keys in zip(files, learnt, strict=True):
+        if met := sorted(name for key, name in found.items() if key in keys):
             raise UsageError(
-                f"{file.name} learnt from {count} of the {len(np.unique(who))} people it would be tested on, such as "
-                f"from {known[0]} of {one.name}; give the set, the options and the split it was trained with, or other "
-                "people"
+                f"{file.name} learnt from {len({person[name] for name in met})} of the {len(who)} people it would be "
+                f"tested on, such as from {met[0]} of {one.name}; give the set and the split of its training"
             )
 
 
-def _trained(spec: str) -> dict[str, str]:
-    name, given = parse_spec(spec)
-    return given if name in REVERSERS and issubclass(REVERSERS[name], Trained) else {}
-
-
-def _manifest_of(file: Path) -> Manifest:
-    path = file.parent / MANIFEST
-    manifest, header = Manifest.read(path), read_header(file)
+def _learnt_by(file: Path) -> set[str]:
+    manifest, header = Manifest.read(file.parent / MANIFEST), read_header(file)
     if header["about"].get("split_sha256") != manifest.split.get("sha256"):
-        raise UsageError(f"{path} is of another training than {file.name} beside it; put back its own")
-    if not manifest.photos:
-        raise UsageError(
-            f"{path} does not say from which photos was learnt; give the same `ficgan-attack train` command once more, "
-            "which trains nothing again and writes it down"
-        )
-    return manifest
+        raise UsageError(f"{file.parent / MANIFEST} is of another training than {file.name}; put back its own")
+    return {*manifest.learnt, *manifest.photos}
 
 
 def _all_of(one: SetConfig) -> FaceSet:
@@ -131,7 +110,7 @@ def _keys(faces: FaceSet, rows: Sequence[int]) -> dict[str, str]:
 
 Rows = NDArray[np.int64]
 _CHUNK = 256  # faces that are anonymised together
-_TOLD = 100  # faces that are cut between two reports
+_BETWEEN = 100  # faces that are cut between two reports
 
 
 class Refused(FicganError):
@@ -143,55 +122,17 @@ class NotApplicable(FicganError):
 
 
 @dataclass
-class FaceBench:
-    """Prepared faces whose figures have intervals by people."""
-
-    prepared: Prepared
-    _: KW_ONLY
-    seed: int = 0
-    resamples: int = 1000
-
-    @property
-    def name(self) -> str:
-        return str(self.prepared.source["name"])
-
-    @cached_property
-    def people(self) -> Rows:
-        """int64 [N] who is in each crop; every image of somebody unknown is a person of its own."""
-        return one_each_unknown(self.prepared.faces.people, len(self.prepared))
-
-    @property
-    def bootstrap(self) -> Bootstrap:
-        return Bootstrap(max(1, self.resamples), self.seed)
-
-    def sample(self, rows: Rows | None = None) -> Sample:
-        return Sample(self.people if rows is None else self.people[rows], self.bootstrap)
-
-    def mean(self, metric: str, values: NDArray[Any], note: str = "") -> Figure:
-        """The mean of the finite values [N] of the images, with an interval over people."""
-        return self.sample().mean(metric, values, note)
-
-    def part(self, rows: Sequence[int] | NDArray[np.integer], images: Images | None = None) -> Prepared:
-        """Some rows of the set with their labels, perhaps in other pixels."""
-        index, whole = np.asarray(rows, np.int64), self.prepared
-        faces = whole.faces.take(index)
-        return replace(
-            whole,
-            faces=faces if images is None else faces.with_images(images),
-            rows=whole.rows[index],
-            attributes={name: values[index] for name, values in whole.attributes.items()},
-            groups={name: tuple(values[row] for row in index) for name, values in whole.groups.items()},
-        )
-
-
-@dataclass
-class Bench(FaceBench):
+class Bench:
     """A divided set, its judges, and the attackers tried on it; `lessons` is another set that these learn from."""
 
+    prepared: Prepared
     split: Split
     readers: Sequence[Reader]
     detector: Any
     store: Store
+    _: KW_ONLY
+    seed: int = 0
+    resamples: int = 1000
     general: Sequence[str] = ("ridge",)
     specialised: Sequence[str] = ("auto",)
     retrain: str = "head"
@@ -202,6 +143,26 @@ class Bench(FaceBench):
     lessons: Prepared | None = None
     trainings: dict[tuple[str, str], list[Any]] = field(default_factory=dict)
     """(kind of scenario, title) of attackers that train a network here → key of the training in the store."""
+    ceilings: dict[str, Scores] = field(default_factory=dict, repr=False)
+
+    @property
+    def name(self) -> str:
+        return str(self.prepared.source["name"])
+
+    @property
+    def people(self) -> Rows:
+        return self.prepared.people
+
+    @property
+    def part(self) -> Callable[..., Prepared]:
+        return self.prepared.part
+
+    @property
+    def bootstrap(self) -> Bootstrap:
+        return Bootstrap(max(1, self.resamples), self.seed)
+
+    def sample(self, rows: Rows | None = None) -> Sample:
+        return Sample(self.people if rows is None else self.people[rows], self.bootstrap)
 
     @cached_property
     def digest(self) -> str:
@@ -216,18 +177,14 @@ class Bench(FaceBench):
         """Embeddings [N,D], kept under the digests of the judge, of the pixels and of the landmarks."""
         return self.store.array(["embedding", reader.digest, content(faces)], lambda: reader.embed(faces))
 
-    @cached_property
-    def _ceilings(self) -> dict[str, Scores]:
-        return {}
-
     def ceiling(self, reader: Reader) -> Scores:
-        if reader.name not in self._ceilings:
-            gallery, probe = (self.prepared.faces.take(rows) for rows in (self.split.gallery, self.split.probe))
+        """Clear probes against the clear gallery."""
+        if reader.name not in self.ceilings:
+            probe, gallery = (self.prepared.faces.take(rows) for rows in (self.split.probe, self.split.gallery))
             seen, enrolled = (self.embed(reader, faces) for faces in (probe, gallery))
-            self._ceilings[reader.name] = Scores.compare(
-                seen, enrolled, known(probe), known(gallery), metric=reader.metric
-            )
-        return self._ceilings[reader.name]
+            scores = Scores.compare(seen, enrolled, known(probe), known(gallery), metric=reader.metric)
+            self.ceilings[reader.name] = scores
+        return self.ceilings[reader.name]
 
     def found(self, faces: Faces) -> NDArray[np.bool_]:
         """[N] whether the detector still finds a face in each crop."""
@@ -237,6 +194,16 @@ class Bench(FaceBench):
             ["found", self.detector.name, content(faces)],
             lambda: detect_faces(self.detector, faces.images, faces.landmarks).found,
         )
+
+
+def described(anonymizer: Anonymizer) -> dict[str, Any]:
+    """A method in a report: its traits, and its settings without secrets, folders and the arguments of a program."""
+    traits = asdict(anonymizer.traits)
+    traits["needs"] = sorted(traits["needs"])
+    settings = without_folder(anonymizer.settings())
+    if settings.get("command"):
+        settings["command"] = settings["command"].split()[0]
+    return {"name": anonymizer.name, **traits, "settings": settings}
 
 
 def anonymiser_for(bench: Bench, anonymizer: Anonymizer) -> Anonymizer:
@@ -309,20 +276,16 @@ class Subject:
         if view in ("surroundings", "inside", "inside anonymised") and self.bench.prepared.whole:
             whole = "the crops of this set are replaced as a whole and have no surroundings; set context above 1"
             raise Refused(whole) if self.anonymizer is None else NotApplicable(whole)
-        if view == "clear":
-            return self.clear(rows)
-        if view == "anonymised":
-            return self.anonymised(rows)
-        if view == "surroundings":
-            return self.bench.part(rows).surroundings()
-        if view == "inside":
-            return self.bench.part(rows).inside()
-        if view == "inside anonymised":
-            return self.bench.part(rows, self.anonymised(rows).images).inside()
-        if view == "constant":
-            clear = self.clear(rows)
-            return clear.with_images(np.full_like(clear.images, 127))
-        raise ValueError(view)
+        part = self.bench.part(rows)
+        made: dict[View, Callable[[], Faces]] = {
+            "clear": lambda: part.faces,
+            "anonymised": lambda: self.anonymised(rows),
+            "surroundings": part.surroundings,
+            "inside": part.inside,
+            "inside anonymised": lambda: self.bench.part(rows, self.anonymised(rows).images).inside(),
+            "constant": lambda: part.faces.with_images(np.full_like(part.faces.images, GREY)),
+        }
+        return made[view]()
 
 
 def content(faces: Faces) -> str:
@@ -345,20 +308,33 @@ def anonymised(anonymizer: Anonymizer, faces: Faces) -> Images:
     return out
 
 
+def reconstruct(deid: Deidentifier, crops: Images) -> Images:
+    """G(E(x)) of aligned crops, at their own size: [N,S,S,3] uint8 → the same; what the model cannot make is grey."""
+    model, size = deid.face_model, crops.shape[1]
+    face = Face(np.array([0, 0, size, size], np.float32), deid.alignment.points(size).astype(np.float32), 1.0)
+    out = np.full_like(crops, GREY)
+    for begin in range(0, len(crops), 32):
+        rows = range(begin, min(begin + 32, len(crops)))
+        read = dict(zip(rows, model.see([(crops[n], face) for n in rows]), strict=True))
+        good = [n for n in rows if not read[n].problem]
+        for n, made in zip(good, model.reconstruct([read[n] for n in good]) if good else [], strict=True):
+            out[n] = model.on_crop(crops[n], read[n], made)[0]
+    return out
+
+
+def squared_errors(a: Images, b: Images) -> NDArray[np.float64]:
+    """[N] mean squared errors on [−1, 1] of pairs [N,S,S,3] uint8."""
+    pairs = zip(a, b, strict=True)
+    return np.array([np.square(x.astype(np.float32) - y).mean(dtype=np.float64) / 127.5**2 for x, y in pairs])
+
+
 # -- sets of a configuration ------------------------------------------------------------------------------------------
 
 
 def opened(config: SetConfig) -> FaceSet:
     """The people and photos of a set that are asked for; nothing is decoded."""
-    return open_set(
-        config.path,
-        layout=config.layout,
-        labels=config.labels,
-        name=config.name,
-        identity=config.identity,
-        limit_people=config.limit_people,
-        images_per_person=config.images_per_person,
-    )
+    keys = ("path", "layout", "labels", "name", "identity", "limit_people", "images_per_person")
+    return open_set(**{key: getattr(config, key) for key in keys})
 
 
 def prepared_set(
@@ -367,8 +343,8 @@ def prepared_set(
     """A set with its faces cut, from the store where it is there."""
     finder = None if config.aligned or detector is None else Quick(detector)
 
-    def tell(done: int, total: int) -> None:
-        if say is not None and done % _TOLD == 0:
+    def report(done: int, total: int, text: str) -> None:
+        if say is not None and done % _BETWEEN == 0:
             say(f"preparing {config.name}: {done} of {total} faces are cut")
 
     return prepare(
@@ -378,22 +354,14 @@ def prepared_set(
         detector=finder,
         cache=store,
         aligned=config.aligned,
-        progress=tell,
+        progress=report,
     )
 
 
 def divide(prepared: Prepared, sizes: SplitConfig) -> Split:
     """Who of a set is background, teaches attackers, and is tested; pictures that two parts share are left out."""
     people, names = known(prepared.faces), prepared.faces.names
-    parts = split(
-        people,
-        background=sizes.background,
-        attacker=sizes.attacker,
-        test=sizes.test,
-        enrolment=sizes.enrolment,
-        seed=sizes.seed,
-        names=names,
-    )
+    parts = split(people, **sizes.model_dump(), names=names)
     return without_repeats(parts, people, names, prepared.digests())
 
 
@@ -410,12 +378,8 @@ def describe(config: MatrixConfig, one: SetConfig, out: Path, say: Say | None = 
     lessons: dict[str, Any] = {}
     if other is not None and one.learn_from is not None:
         of = other.facts()
-        lessons = {
-            "learn_from": {
-                **{key: of[key] for key in ("name", "faces", "people", "pixels")},
-                "licence": one.learn_from.licence or of["licence"],
-            }
-        }
+        of["licence"] = one.learn_from.licence or of["licence"]
+        lessons = {"learn_from": {key: of[key] for key in ("name", "faces", "people", "pixels", "licence")}}
     attributes = {name: values.tolist() for name, values in prepared.attributes.items()}
     labels = digest([attributes, {name: list(values) for name, values in prepared.groups.items()}])
     return {
@@ -439,23 +403,11 @@ def _cached_bench(text: str, name: str, out: Path) -> Bench:
     config = MatrixConfig.model_validate_json(text)
     one = next(one for one in config.sets if one.name == name)
     prepared, parts, lessons = _checked(config, one, out)
-    return Bench(
-        prepared,
-        parts,
-        readers.get_readers(tuple(config.recognisers)),
-        quick(_detector(config.detector)),
-        Store(out / "store"),
-        seed=config.seed,
-        resamples=config.resamples,
-        general=config.general,
-        specialised=config.specialised,
-        retrain=config.retrain,
-        columns=config.groups,
-        candidates=config.candidates,
-        retrieval_probes=config.retrieval_probes,
-        reversal_metrics=config.reversal_metrics,
-        lessons=lessons,
-    )
+    same = ("seed", "resamples", "general", "specialised", "retrain", "candidates", "retrieval_probes")
+    given: dict[str, Any] = {key: getattr(config, key) for key in (*same, "reversal_metrics")}
+    judges, detector = readers.get_readers(tuple(config.recognisers)), quick(_detector(config.detector))
+    store = Store(out / "store")
+    return Bench(prepared, parts, judges, detector, store, columns=config.groups, lessons=lessons, **given)
 
 
 def _checked(
@@ -485,4 +437,4 @@ def _lessons(one: SetConfig, prepared: Prepared, detector: str, out: Path, say: 
     rows = np.flatnonzero([mark not in here for mark in other.digests()])
     if not len(rows):
         raise InputError(f"every picture of {one.learn_from.name} is in {one.name}, too; learn from another set")
-    return FaceBench(other).part(rows)
+    return other.part(rows)

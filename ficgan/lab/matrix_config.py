@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
+import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from ficgan.anonymizers import ANONYMIZERS, Anonymizer
 from ficgan.errors import UsageError
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.attacks.learned import Learned
-from ficgan.registry import parse_spec
+from ficgan.lab.results import without_folder
+from ficgan.registry import Registry, parse_spec
 from ficgan.yaml_settings import check, hint, override, read_tree
 
 _MATRIX_PAGE, _ATTACK_PAGE = "docs/evaluation.md", "docs/attacks.md"
@@ -66,206 +68,18 @@ class Scenario:
     source: str = ""
 
 
-_ALL = (
-    Scenario(
-        "clear",
-        "clear probes against a clear gallery: the ceiling of every other figure",
-        "clear",
-        "clear",
-        control="ceiling",
-        source="Fantômas §7.2",
-    ),
-    Scenario(
-        "constant",
-        "grey probes against a clear gallery: must be at chance",
-        "clear",
-        "constant",
-        control="negative",
-        source="negative control",
-    ),
-    Scenario("naive", "anonymised probes against a clear gallery", "clear", "anonymised", source="Newton et al. 2005"),
-    Scenario(
-        "reverse-naive",
-        "clear probes against an anonymised gallery",
-        "anonymised",
-        "clear",
-        source="Fawkes (Shan et al. 2020)",
-    ),
-    Scenario(
-        "parrot-enrol",
-        "anonymised probes against an anonymised gallery",
-        "anonymised",
-        "anonymised",
-        knowledge="that it was anonymised, and how to repeat it",
-        source="Newton et al. 2005; Fantômas §2.1",
-    ),
-    Scenario(
-        "parrot-train",
-        "the same, by a recogniser retrained on anonymised faces of other people",
-        "anonymised",
-        "anonymised",
-        retrained=True,
-        knowledge="anonymised faces with identities",
-        source="McPherson et al. 2016; Fantômas §2.1",
-    ),
-    Scenario(
-        "parrot-inside",
-        "parrot-enrol with all but the replaced square greyed",
-        "inside anonymised",
-        "inside anonymised",
-        knowledge="that it was anonymised, and how to repeat it",
-    ),
-    Scenario(
-        "background-only",
-        "only what surrounds the replaced square, gallery and probe",
-        "surroundings",
-        "surroundings",
-        control="surroundings",
-        source="control for every parrot figure",
-    ),
-    Scenario(
-        "reversed-general",
-        "probes reversed by an attacker that learnt from pairs, whatever the method",
-        "clear",
-        "reversed",
-        "general",
-        knowledge="pairs of clear and anonymised faces",
-        source="Fantômas §4.3",
-    ),
-    Scenario(
-        "reversed-specialised",
-        "probes reversed by attackers made for this method",
-        "clear",
-        "reversed",
-        "specialised",
-        knowledge="the method and its parameters",
-        source="Fantômas §6.2",
-    ),
-    Scenario(
-        "mismatched",
-        "as reversed-general, learnt at another strength of the method",
-        "clear",
-        "reversed",
-        "mismatched",
-        knowledge="pairs made with other parameters",
-        source="Fantômas E4.1",
-    ),
-    Scenario(
-        "right-key",
-        "keyed methods inverted with the right key: must be at the ceiling",
-        "clear",
-        "reversed",
-        "right key",
-        knowledge="the key",
-        control="positive",
-    ),
-    Scenario(
-        "wrong-key",
-        "keyed methods inverted with a wrong key",
-        "clear",
-        "reversed",
-        "wrong key",
-        knowledge="the method, not its key",
-    ),
-    Scenario(
-        "reversed-closed",
-        "as reversed-general, learnt from other photos of half of the victims, too",
-        "clear",
-        "reversed",
-        "closed",
-        knowledge="pairs, among them the enrolled photos of half of the people",
-        source="Revelio §5.1 (closed world)",
-    ),
-    Scenario(
-        "compressed",
-        "as reversed-specialised and right-key, from JPEG files of quality 75",
-        "clear",
-        "reversed",
-        "compressed",
-        knowledge="the method and its parameters",
-        source="lossy files break exact inversion",
-    ),
-    Scenario(
-        "background-known",
-        "reversed by subtraction, with the background set known",
-        "clear",
-        "reversed",
-        "background",
-        knowledge="the background set",
-    ),
-    Scenario(
-        "linkability",
-        "all anonymised images against one another: which show one person?",
-        "anonymised",
-        "anonymised",
-        same_set=True,
-        source="Gomez-Barrero et al. 2018; WP216",
-    ),
-    Scenario(
-        "multi-frame",
-        "an identity's anonymised probes fused into one",
-        "clear",
-        "anonymised",
-        "fusion",
-        knowledge="which probes belong together, as in a film",
-    ),
-    Scenario(
-        "averaged-draws",
-        "eight anonymisations of each probe averaged",
-        "clear",
-        "anonymised",
-        "average",
-        knowledge="repeated draws of one image",
-    ),
-    Scenario(
-        "attribute-inference",
-        "attributes read by a classifier trained on anonymised faces of other people",
-        "anonymised",
-        "anonymised",
-        "inference",
-        knowledge="anonymised faces with attributes",
-        source="WP216",
-    ),
-    Scenario(
-        "retrieval",
-        "several guesses at each of some probes vote for a name, or say that it is a stranger's",
-        "clear",
-        "reversed",
-        "retrieval",
-        knowledge="pairs of clear and anonymised faces",
-        source="Revelio §4.3",
-    ),
-    Scenario(
-        "retrieval-closed",
-        "the same, learnt from other photos of half of the victims, too",
-        "clear",
-        "reversed",
-        "closed retrieval",
-        knowledge="pairs, among them the enrolled photos of half of the people",
-        source="Revelio §5.1, §5.5",
-    ),
-    Scenario(
-        "identity-probe",
-        "what a classifier reads of the identity in a method's own code of the rest",
-        "clear",
-        "anonymised",
-        "identity probe",
-        knowledge="the model and its codes",
-        source="FICGAN §4.3",
-    ),
-)
-SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in _ALL}
-"""By name, in the order in which they are run: the naive trial comes before those that are compared with it."""
+_TEXT = files("ficgan.lab").joinpath("scenarios.yaml").read_text("utf-8")
+SCENARIOS: dict[str, Scenario] = {name: Scenario(name, **given) for name, given in yaml.safe_load(_TEXT).items()}
 
 
 def get_scenarios(names: Sequence[str]) -> list[Scenario]:
     """Scenarios by name, in their own order; "all" is all of them."""
     if "all" in names:
-        return list(_ALL)
+        return list(SCENARIOS.values())
     for name in names:
         if name not in SCENARIOS:
             raise UsageError(f"there is no scenario {name!r}; {hint(name, SCENARIOS)}")
-    return [scenario for scenario in _ALL if scenario.name in names]
+    return [scenario for name, scenario in SCENARIOS.items() if name in names]
 
 
 # -- evaluations ------------------------------------------------------------------------------------------------------
@@ -318,9 +132,14 @@ class SetConfig(_Frozen):
         return self
 
 
-def without_folder(value: Any) -> Any:
-    """A parameter that may name files, without their folders: onnx:/home/me/v.onnx → onnx:v.onnx."""
-    return re.sub(r"[^\s:+=]*/", "", value) if isinstance(value, str) else value
+def public(registry: Registry[Any], name: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Parameters of a method or an attacker without secrets and folders, of a command the program's name alone."""
+    limits = registry[name].parameters() if name in registry else ()
+    secret = {field.name for field, known in limits if known["secret"]}
+    shown = {key: value for key, value in given.items() if key.replace("-", "_") not in secret}
+    if shown.get("command"):
+        shown["command"] = str(shown["command"]).split()[0]
+    return dict(without_folder(shown))
 
 
 class MethodConfig(_Frozen):
@@ -340,13 +159,7 @@ class MethodConfig(_Frozen):
     @property
     def shown(self) -> dict[str, Any]:
         """The parameters without keys and without folders of this machine."""
-        limits = {}
-        if self.method in ANONYMIZERS:
-            limits = {field.name: known for field, known in ANONYMIZERS[self.method].parameters()}
-        public = {key: value for key, value in self.parameters.items() if not limits.get(key, {}).get("secret")}
-        if public.get("command"):  # its arguments may be private: the program's name is enough
-            public["command"] = str(public["command"]).split()[0]
-        return {key: without_folder(value) for key, value in public.items()}
+        return public(ANONYMIZERS, self.method, self.parameters)
 
     @property
     def title(self) -> str:
@@ -425,18 +238,14 @@ def _sectioned(given: Any, name: str, *known: str) -> Any:
 
 
 def _resolved(config: MatrixConfig, folder: Path) -> MatrixConfig:
-    def at(text: str | None) -> str | None:
-        return None if text is None else str(folder / Path(text).expanduser())
+    """The paths of a matrix, counted from the folder."""
+
+    def at(text: str) -> str:
+        return str(folder / Path(text).expanduser())
 
     def judge(text: str) -> str:
         kind, colon, file = text.partition(":")
         return f"{kind}:{at(file)}" if colon and kind == "onnx" else text
-
-    def attacker(text: str) -> str:
-        if ":" not in text:
-            return text
-        name, given = parse_spec(text)
-        return f"{name}:" + ",".join(f"{key}={at(value) if key in _FILES else value}" for key, value in given.items())
 
     def parameters(given: dict[str, Any]) -> dict[str, Any]:
         out: dict[str, Any] = {key: at(value) if key in _FILES and value else value for key, value in given.items()}
@@ -444,20 +253,24 @@ def _resolved(config: MatrixConfig, folder: Path) -> MatrixConfig:
             out["verifier"] = "+".join(judge(part) for part in out["verifier"].split("+"))
         return out
 
-    def placed(one: SetConfig) -> SetConfig:
-        other = None if one.learn_from is None else placed(one.learn_from)
-        return one.model_copy(update={"path": at(one.path), "labels": at(one.labels), "learn_from": other})
+    def attacker(text: str) -> str:
+        name, given = parse_spec(text)
+        return ":".join(filter(None, (name, ",".join(f"{k}={v}" for k, v in parameters(given).items()))))
 
-    return config.model_copy(
-        update={
-            "sets": [placed(one) for one in config.sets],
-            "methods": [m.model_copy(update={"parameters": parameters(m.parameters)}) for m in config.methods],
-            "recognisers": [judge(name) for name in config.recognisers],
-            "attributes": at(config.attributes),
-            "general": [attacker(text) for text in config.general],
-            "specialised": [attacker(text) for text in config.specialised],
-        }
-    )
+    def placed(one: dict[str, Any] | None) -> dict[str, Any] | None:
+        if one is None:
+            return None
+        labels = at(one["labels"]) if one["labels"] is not None else None
+        return {**one, "path": at(one["path"]), "labels": labels, "learn_from": placed(one["learn_from"])}
+
+    tree = config.model_dump()
+    tree["sets"] = [placed(one) for one in tree["sets"]]
+    for one in tree["methods"]:
+        one["parameters"] = parameters(one["parameters"])
+    tree["recognisers"] = [judge(name) for name in config.recognisers]
+    tree["attributes"] = None if config.attributes is None else at(config.attributes)
+    tree |= {key: [attacker(text) for text in tree[key]] for key in ("general", "specialised")}
+    return MatrixConfig.model_validate(tree)
 
 
 # -- trainings of attackers -------------------------------------------------------------------------------------------
@@ -521,7 +334,7 @@ class AttackConfig(_Frozen):
     def shareable(self) -> dict[str, Any]:
         """JSON-ready, without keys and without folders of this machine."""
         tree = self.model_dump(mode="json", exclude={"set", "anonymizer"})
-        tree["attacker"]["parameters"] = {k: without_folder(v) for k, v in self.attacker.parameters.items()}
+        tree["attacker"]["parameters"] = without_folder(self.attacker.parameters)
         hidden = {"path", "name", "labels", "identity"}
         shown = {"method": self.anonymizer.method, "label": self.anonymizer.label, **self.anonymizer.shown}
         return {**tree, "anonymizer": shown, "set": self.set.model_dump(mode="json", exclude=hidden)}

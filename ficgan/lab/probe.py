@@ -109,7 +109,7 @@ def _read(bench: Bench, method: Ficgan, faces: Faces, index: int) -> NDArray[np.
     """z_id (0) or z_non (1) of faces, [N,D]; kept in the store."""
     model, name = method.face_model, ("z_id", "z_non")[index]
     key = ["codes", model.digest(), index, content(faces)]
-    return bench.store.array(key, lambda: model.codes(method.sights(faces))[name])
+    return bench.store.array(key, lambda: model.codes(method.readings(faces))[name])
 
 
 def _spans(layers: list[int]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -15,9 +16,10 @@ from typing import Any
 import yaml
 
 from ficgan import __version__
-from ficgan.lab.stored import read_checked, write_file
+from ficgan.lab.pages import read_checked, write_file
 
 SCHEMA = 1
+_TITLES = ("title", "label", "licence", "identity")  # Texts in which a / divides no folders
 
 
 @dataclass(frozen=True)
@@ -107,12 +109,24 @@ class Results:
         return read_checked(path, cls, (SCHEMA,), "name a finished evaluation's folder or its results.json")
 
 
+def without_folder(tree: Any) -> Any:
+    """JSON whose paths are cut to the names of the files: onnx:/home/me/v.onnx → onnx:v.onnx; titles stay."""
+    if isinstance(tree, dict):
+        return {key: one if key in _TITLES else without_folder(one) for key, one in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return [without_folder(one) for one in tree]
+    if isinstance(tree, Path):
+        return tree.name
+    return re.sub(r"[^:+=,]*/", "", tree) if isinstance(tree, str) else tree
+
+
 def origin(settings: Any, seconds: float) -> dict[str, Any]:
+    """Where results come from; `settings` lose the folders of this machine."""
     return {
         "ficgan": __version__,
         "python": platform.python_version(),
         "machine": platform.machine(),
-        "settings": settings,
+        "settings": without_folder(settings),
         "seconds": round(seconds, 1),
     }
 
@@ -133,6 +147,11 @@ def notes(kind: str, holds: Mapping[str, object], **values: Any) -> list[str]:
     """The sentences of `notes.yaml` of this kind that hold, with their gaps filled."""
     texts = _texts()[kind]
     return [texts[name].format(**values) for name, true in holds.items() if true]
+
+
+def note_texts(kind: str) -> dict[str, str]:
+    """All sentences of `notes.yaml` of this kind by name."""
+    return _texts()[kind]
 
 
 @cache

@@ -12,7 +12,7 @@ from ficgan.lab.attackers import Read, halves, opponents
 from ficgan.lab.attacks.revelio import RULES, Rule, choose_threshold, ood_curve, retrieve
 from ficgan.lab.bench import Bench, Subject, content
 from ficgan.lab.matrix_config import Scenario
-from ficgan.lab.metrics import Bootstrap, Metric, Sample, pictures, proportion, wilson_share
+from ficgan.lab.metrics import Bootstrap, Sample, pictures, proportion, wilson_share
 from ficgan.lab.metrics.pictures import Perception, SqueezeNet, frechet_floor
 from ficgan.lab.metrics.utility import LEAST_IMAGES, Judges, frechet_figure, psnr_figure
 from ficgan.lab.readers import Embeddings
@@ -21,17 +21,6 @@ from ficgan.lab.results import Figure, Trial
 PSNR, SSIM = "PSNR", "SSIM"
 LPIPS_LIKE, FD_LIKE, IDD = "LPIPS-like (SqueezeNet)", "FD-like (SqueezeNet)", "IDD"
 LPIPS, FID = "LPIPS", "FID"
-_REVELIO = "Revelio, §5.2"
-REVERSAL: tuple[Metric, ...] = (
-    Metric(PSNR, "peak signal-to-noise ratio of the guess to the clear face, dB", "privacy", "low", _REVELIO),
-    Metric(SSIM, "SSIM of the guess to the clear face", "privacy", "low", _REVELIO),
-    Metric(LPIPS, "LPIPS of the guess to the clear face", "privacy", "high", _REVELIO),
-    Metric(LPIPS_LIKE, "a stand-in for LPIPS; do not compare with papers", "privacy", "high"),
-    Metric(FID, "Fréchet Inception distance of the guesses to the clear faces", "privacy", "high", _REVELIO),
-    Metric(FD_LIKE, "a stand-in for FID; do not compare with papers", "privacy", "high"),
-    Metric(IDD, "angle between the judge's embeddings of guess and clear face, radians", "privacy", "high", _REVELIO),
-)
-"""Metrics of what is given back; "low" is better for whoever anonymises where likeness is meant."""
 CODES, CODE = 2**30, 0.9e6  # Bytes of SqueezeNet's codes of the clear faces that are kept in memory, and of one face's
 
 
@@ -41,7 +30,7 @@ def _judges() -> Judges:
 
 
 def fidelity_figures(bench: Bench, rows: NDArray[np.int64], faces: Faces) -> tuple[Figure, ...]:
-    """Every metric of `REVERSAL` but IDD within the replaced square, of rows int64 [N], with intervals by people."""
+    """Likeness to the clear faces within the replaced square, without IDD, of rows int64 [N]; intervals by people."""
     if not bench.reversal_metrics:
         return ()
     guess, clear = bench.part(rows, faces.images).regions(), bench.part(rows).regions()
@@ -125,20 +114,6 @@ def _frechet(metric: str, guess: NDArray[np.float32], clear: NDArray[np.float32]
 _NAMES: dict[Rule, str] = {"vote": "IRA", "mean": "IRA (mean distance)", "shortest": "IRA (shortest distance)"}
 _LEAST = 2  # People in each half, enrolled and not, by whom a threshold is chosen
 _POINTS = 200  # Of a curve
-_retrieval = partial(Metric, kind="privacy", source="Revelio, §4.3")
-RETRIEVAL: tuple[Metric, ...] = (
-    _retrieval("IRA", "probes whose right name most of the guesses are nearest to", better="low"),
-    _retrieval("IRA (by people)", "the same, its interval by people", better="low"),
-    _retrieval("IRA (one guess)", "the same of the first guess alone", better="low"),
-    _retrieval("IRA (mean distance)", "by the name whose mean distance is least", better="low"),
-    _retrieval("IRA (shortest distance)", "by the name whose shortest distance is least", better="low"),
-    _retrieval("stranger TPR", "probes of people who are not enrolled that are flagged", better="low"),
-    _retrieval("stranger FPR", "probes of enrolled people that are flagged", better="high"),
-    _retrieval("stranger accuracy", "probes rightly decided to be of enrolled people or not", better="low"),
-    _retrieval("stranger AUC", "area under the curve of the two rates", better="near"),
-    _retrieval("stranger threshold", "distance above which a probe is a stranger's", better="near"),
-)
-"""Metrics of `retrieval_figures` and `stranger_figures`."""
 
 
 def run_retrieval(bench: Bench, subject: Subject, label: str, scenario: Scenario) -> list[Trial]:

@@ -240,3 +240,17 @@ def thinned(points: Floats, cell: float) -> Floats:
     keys = (cubes[:, 0] * size[1] + cubes[:, 1]) * size[2] + cubes[:, 2]
     _, group, count = np.unique(keys, return_inverse=True, return_counts=True)
     return np.column_stack([np.bincount(group, axis, len(count)) for axis in points.T]) / count[:, None]
+
+
+def sample_surface(
+    points: Points, triangles: NDArray[np.integer], count: int, rng: np.random.Generator
+) -> tuple[NDArray[np.integer], NDArray[np.float64]]:
+    """Corners [count,3], rows of `points`, and weights [count,3] of points drawn uniformly on triangles [F,3]."""
+    a, b, c = (points[triangles[:, corner]] for corner in range(3))
+    upto = np.cumsum(np.linalg.norm(np.cross(b - a, c - a), axis=1))
+    total = upto[-1] if upto[-1] > 0 else 1.0
+    chosen = np.searchsorted(upto, rng.random(count) * total, side="right").clip(max=len(triangles) - 1)
+    # The root makes equal areas equally likely: the triangle widens from its first corner in proportion.
+    root, along = np.sqrt(rng.random(count)), rng.random(count)
+    weights = np.stack([1 - root, root * (1 - along), root * along], axis=1)
+    return triangles[chosen], weights

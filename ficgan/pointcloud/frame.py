@@ -1,7 +1,7 @@
 """The canonical frame of a face: found in any orientation, or given by landmarks, and what makes it doubtful. Metres.
 
 A face is found in three stages. 1. Proposals: strong peaks as nose tips, in many orientations. 2. Fit: the poses that
-agree best with the relief x = T(y, z) of a made face are refined, then corrected by the person's own symmetry.
+agree best with the relief x = T(y, z) of the mean face are refined, then corrected by the person's own symmetry.
 3. Score: how like a face the result is.
 """
 
@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.interpolate import LinearNDInterpolator
 from scipy.ndimage import gaussian_filter
 from scipy.sparse import coo_array, csr_array, eye_array
 from scipy.spatial import cKDTree
@@ -33,33 +34,20 @@ from ficgan.pointcloud.cloud import (
     without_duplicates,
 )
 from ficgan.pointcloud.files import check_size
-from ficgan.pointcloud.heads import HEAD, Expression, Features, Surface, marked, mesh
+from ficgan.pointcloud.heads import face_mesh
 from ficgan.pointcloud.landmarks import FaceLandmarks, landmark_frame, need_on_cloud
 
 Mask = NDArray[np.bool_]
 
 FEWEST = 500  # points a cloud must have to be taken for a face
-CONVINCING = 0.6
-"""Likeness below which no face is claimed. Of 26 random hilly surfaces one was above it (.64); of some 38 scans without
-eyes and nose, or with a part of the face alone, none was."""
-SURE = 0.7
-"""Likeness below which a face is doubtful, and above which no other size is tried. Twelve scans with noise of up to 2
-mm, and all those of them tried with neck and shoulders, a wall behind, or at .7 to 1.25 of their size, were at .71 or
-above and placed within 8 mm. Below it were some scans of 1,500 points (from .62, within 1 cm), half faces (.51 to .62,
-mostly refused), and scans whose nose tip is missing (up to .67, 3 cm too low)."""
-USUAL = (0.6, 1.35)
-"""Sizes, in usual faces, beyond which a face is doubtful: twelve scans were measured at .83 to 1.10 (from landmarks at
-.93 to 1.06), and children's faces are smaller by up to a third. Of these scans and eight made heads, those that were
-found at 1.5 to 2.5 times their size are all beyond it or `UNCOVERED`."""
-POSSIBLE = (0.4, 1.6)
-"""Sizes beyond which a face that was found is refused: of one twice as large as a person's, half would stay clear."""
-UNCOVERED = 0.1
-"""Part of the points in front that may lie outside the sphere about the nose tip. Of twelve scans none do; where these
-are half as large again, .08 to .17."""
+CONVINCING = 0.6  # likeness below which no face is claimed
+SURE = 0.7  # likeness below which a face is doubtful, and above which no other size is tried
+USUAL = (0.6, 1.35)  # sizes, in usual faces, beyond which a face is doubtful; children's are smaller by up to a third
+POSSIBLE = (0.4, 1.6)  # sizes beyond which a face is refused: of a larger one, much would lie outside the sphere
+UNCOVERED = 0.1  # part of the points in front that may lie outside the sphere about the nose tip
+# Metres along x, y and z: a face seen from the front, and what may be above it.
 _FRONT = np.array([[-0.06, 0.1], [-0.08, np.inf], [-0.1, 0.1]])
-"""Metres along x, y and z: a face seen from the front, and what may be above it."""
 _AROUND = 0.14  # metres from the nose tip within which there is no other face
-_MOST_OTHERS = 4  # other faces after which counting stops
 
 
 @dataclass(frozen=True)
@@ -68,11 +56,9 @@ class Placed:
 
     cloud: Cloud  # there
     transform: Floats  # [4,4], from the frame it came in
-    how: str  # "landmarks" or "automatic"
+    how: str  # "landmarks", "automatic", or "given"
     likeness: float | None = None  # to a face, 0…1, see `face_likeness`; None: not measured
-    residual: float = 0.0  # root mean square distance from the made face, metres; 0: not measured
-    # further faces in the cloud, as `other_faces` counts them; 0 with landmarks, where nothing is searched
-    others: int = 0
+    residual: float = 0.0  # root mean square distance from the mean face, metres; 0: not measured
     size: float | None = None  # of the face, in usual ones; None: not measured
     doubts: tuple[str, ...] = ()  # sentences, each a reason why the frame or the scale may be wrong
     duplicates: int = 0  # points of the cloud that lay exactly on others, and are no longer in it
@@ -84,65 +70,60 @@ class Placed:
 
 
 def canonical(cloud: Cloud, landmarks: FaceLandmarks | None = None) -> Placed:
-    """The cloud with the nose tip at the origin, looking towards +x, +y up (thesis, §4.1.4.2)."""
+    """Bring a cloud into the canonical frame, see `Cloud` (thesis, §4.1.4.2).
+
+    Args:
+        cloud: metres, in any frame, with the nose and its surroundings.
+        landmarks: of the face; None: it is looked for.
+
+    Raises:
+        InputError: there is no face, the landmarks do not fit, or the size is no person's.
+    """
     cloud, duplicates = without_duplicates(cloud)
     cloud.need(FEWEST, "a face" + (f" ({duplicates} that lie exactly on others do not count)" if duplicates else ""))
     check_size(cloud)
     if landmarks is not None:
         need_on_cloud(landmarks, cloud)
-        transform = landmark_frame(landmarks)
+        transform, how = landmark_frame(landmarks), "landmarks"
         there = cloud.moved(transform)
         likeness, residual = face_likeness(there.points)
-        placed = Placed(there, transform, "landmarks", likeness, residual, duplicates=duplicates)
-        return _with_doubts(placed, landmarks.size)
-    found = find_face(cloud.points)
-    if found.likeness < CONVINCING:
-        raise InputError(
-            f"no face was found in the cloud (likeness {found.likeness:.2f}, at least {CONVINCING} is needed); "
-            "give --landmarks, or a cloud in which the nose and its surroundings can be seen"
-        )
-    there = cloud.moved(found.transform)
-    placed = Placed(there, found.transform, "automatic", found.likeness, found.residual, duplicates=duplicates)
-    placed = _with_doubts(placed, face_size(there.points))
-    return replace(placed, others=other_faces(cloud, placed))
+        size = landmarks.size
+    else:
+        transform, residual, likeness = find_face(cloud.points)
+        if likeness < CONVINCING:
+            raise InputError(
+                f"no face was found in the cloud (likeness {likeness:.2f}, at least {CONVINCING} is needed); "
+                "give --landmarks, or a cloud in which the nose and its surroundings can be seen"
+            )
+        there, how = cloud.moved(transform), "automatic"
+        size = face_size(there.points)
+    return _with_doubts(Placed(there, transform, how, likeness, residual, size, duplicates=duplicates))
 
 
-def _with_doubts(placed: Placed, size: float) -> Placed:
-    """The same with its size and what makes it doubtful; InputError for a size that no person's face has."""
+def _with_doubts(placed: Placed) -> Placed:
+    """The same with what makes it doubtful; InputError for a size that no person's face has."""
+    size, points, doubts = placed.size or 1.0, placed.cloud.points, []
+    wrong = f"the face is {size:.2g} times as large as a usual one: check the scan's unit and scale"
     if not POSSIBLE[0] <= size <= POSSIBLE[1]:
-        raise InputError(
-            f"the face is {size:.2g} times as large as a usual one, and no person's is; check the scan's unit and scale"
-        )
-    doubts = []
-    if placed.how == "automatic" and placed.likeness is not None and placed.likeness < SURE:
+        raise InputError(wrong)
+    if placed.how == "automatic" and (placed.likeness or 0.0) < SURE:
         doubts.append("the face was found with little certainty: look at the result, or give landmarks")
     if not USUAL[0] <= size <= USUAL[1]:
-        doubts.append(f"the face is {size:.2g} times as large as a usual one: check the scan's unit and scale")
-    points = placed.cloud.points
+        doubts.append(wrong)
     front = points[((points >= _FRONT[:, 0]) & (points <= _FRONT[:, 1])).all(axis=1)]
-    uncovered = float((np.linalg.norm(front, axis=1) > _AROUND).mean()) if len(front) else 0.0
-    if uncovered > UNCOVERED:
-        doubts.append(
-            f"{uncovered:.0%} of what is in front lies farther than 14 cm from the nose tip: look at the result"
-        )
-    return replace(placed, size=size, doubts=tuple(doubts))
+    outside = float((np.linalg.norm(front, axis=1) > _AROUND).mean()) if len(front) else 0.0
+    if outside > UNCOVERED:
+        doubts.append(f"{outside:.0%} of what is in front is farther than 14 cm from the nose tip: look at the result")
+    return replace(placed, doubts=tuple(doubts))
 
 
-def other_faces(cloud: Cloud, placed: Placed) -> int:
-    """How many further faces, 0…4, a cloud has: places outside 14 cm from the nose tip that alone would be faces."""
-    rest, transform = cloud.points, placed.transform
-    for count in range(_MOST_OTHERS):
-        rest = rest[np.linalg.norm(moved(rest, transform), axis=1) > _AROUND]
-        if len(rest) < FEWEST:
-            return count
-        try:
-            found = find_face(rest, sizes=(1.0,))
-        except InputError:
-            return count
-        if found.likeness < CONVINCING:
-            return count
-        transform = found.transform
-    return _MOST_OTHERS
+def has_other_face(placed: Placed) -> bool:
+    """Whether what lies farther than 14 cm from the nose tip has a face of its own."""
+    rest = placed.cloud.points[np.linalg.norm(placed.cloud.points, axis=1) > _AROUND]
+    try:
+        return len(rest) >= FEWEST and find_face(rest, sizes=(1.0,)).likeness >= CONVINCING
+    except InputError:
+        return False
 
 
 # -- finding a face ---------------------------------------------------------------------------------------------------
@@ -158,16 +139,14 @@ _PEAK = 0.025  # radius over which a point's protrusion is measured
 _TIP = 0.009  # radius over which protrusion is averaged, against noise
 _CROWD = 10  # points within `_PEAK`; fewer are strays and no peak
 _PEAKS, _SHARE = (16, 60), 400  # least and most peaks; between them one for every 400 points
-_ROLLS, _PITCHES = 24, (-30.0, 0.0, 30.0)
-"""Orientations tried about the direction of a peak; nods tried, degrees, as a nose's tip points up or down."""
+_ROLLS, _NODS = 24, (-30.0, 0.0, 30.0)  # orientations about the direction of a peak; nods, degrees
 _ROLLS_KEPT = 3  # of the rolls about one peak
 
 # Fit.
-_REACH = 0.085  # distance from the nose tip up to which points are compared with the relief
+_REACH = 0.075  # distance from the nose tip up to which points are compared with the relief
 _FINE = 0.003  # side of the cubes that the surroundings of the last candidates are thinned by
 _FITTED, _POSES_KEPT = 20, 2  # poses that are refined; different ones among which likeness decides
-_BOUNDS, _STEPS = (0.03, 0.015, 0.01), 5
-"""Residuals beyond which a point counts no more, from coarse to fine; refinements for each."""
+_BOUNDS, _STEPS = (0.03, 0.015, 0.01), 5  # residuals beyond which a point counts no more; refinements for each
 
 # Score.
 _CELL = 0.002  # side of a cell of the relief's grid
@@ -175,31 +154,29 @@ _LOW, _HIGH = np.array([-0.065, -0.06]), np.array([0.075, 0.06])
 _SHAPE: tuple[int, int] = tuple((np.rint((_HIGH - _LOW) / _CELL).astype(int) + 1).tolist())
 _BLUR = 2.0  # cells over which reliefs are smoothed before they are compared: noise goes; eyes, nose and lips stay
 _NEAR = 0.025  # distance from the usual face within which a point may be of the skin
-_MIDDLE, _WIDTH = np.array([0.008, 0.0]), np.array([0.03, 0.026])
-"""Where, in (y, z), likeness looks: eyes, nose and mouth. Cheeks and jaw differ more between people than faces do from
-other things: with the whole face, a smiling scan in its right pose was less alike than chins taken for noses."""
+_MIDDLE, _WIDTH = np.array([0.008, 0.0]), np.array([0.03, 0.026])  # where, in (y, z), likeness looks: eyes, nose, mouth
 _FEWEST_CELLS = 100
 
 
-class Found(NamedTuple):
+class FoundFace(NamedTuple):
     """A face that was found."""
 
     transform: Floats  # [4,4], the cloud's frame → the canonical one
-    residual: float  # root mean square distance from the made relief, with the nose tips on each other
+    residual: float  # root mean square distance from the mean relief, with the nose tips on each other
     likeness: float  # to a face, 0…1
 
 
-def find_face(points: Points, sizes: Sequence[float] = SIZES) -> Found:
+def find_face(points: Points, sizes: Sequence[float] = SIZES) -> FoundFace:
     """The most face-like place of a cloud [N,3]; InputError where nothing protrudes."""
     centre = np.median(points, axis=0)
     centred = points - centre  # far from the origin squares of coordinates would have no digits left for a face
-    best: Found | None = None
+    best: FoundFace | None = None
     for size in sizes:
         for pose in _poses(centred / size):
             found = _finished(centred / size, pose, _FINE)
             if best is None or found.likeness > best.likeness:
                 turn, shift = found.transform[:3, :3], found.transform[:3, 3]
-                best = Found(rigid(turn, size * shift - turn @ centre), size * found.residual, found.likeness)
+                best = FoundFace(rigid(turn, size * shift - turn @ centre), size * found.residual, found.likeness)
         if best is not None and best.likeness >= SURE:
             break
     if best is None:
@@ -216,11 +193,11 @@ def face_size(placed: Points) -> float:
     step = np.log(1.2)
 
     @lru_cache(None)
-    def likeness(at: int) -> float:  # the coarse cubes: a fifth of the work of finding the face, sizes within .05 of it
+    def likeness(at: int) -> float:
         return _finished(near / np.exp(step * at), np.eye(4), _COARSE).likeness
 
     steps = range(int(np.log(_SIZE_LIMITS[0]) / step), int(np.log(_SIZE_LIMITS[1]) / step) + 1)
-    at = max((0, -2, 2, 4), key=likeness)  # from size 1 alone, one head twice as large stopped at 1.1
+    at = max((0, -2, 2, 4), key=likeness)  # from size 1 alone the search may stop at a lesser summit
     while at in steps and (best := max((at, at - 1, at + 1), key=likeness)) != at:
         at = best
     low, middle, high = (likeness(at + offset) for offset in (-1, 0, 1))
@@ -286,7 +263,7 @@ def _rolled(sample: Points, tip: Floats, outward: Floats) -> list[tuple[float, F
     """The best poses with a nose tip there that points outwards, and how many points agree with each."""
     near = sample[np.linalg.norm(sample - tip, axis=1) < _REACH] - tip
     rolls = Rotation.from_euler("x", np.arange(_ROLLS)[:, None] * 360.0 / _ROLLS, degrees=True)
-    nods = Rotation.from_euler("z", np.array(_PITCHES)[:, None], degrees=True)
+    nods = Rotation.from_euler("z", np.array(_NODS)[:, None], degrees=True)
     up = np.cross(outward, np.eye(3)[np.abs(outward).argmin()])
     up /= np.linalg.norm(up)
     facing = np.stack([outward, up, np.cross(outward, up)])
@@ -308,17 +285,18 @@ def _same(pose: Floats, other: Floats) -> bool:
 # Stage 2: fit.
 
 
-def _finished(points: Points, pose: Floats, cell: float) -> Found:
+def _finished(points: Points, pose: Floats, cell: float) -> FoundFace:
     near = points[np.linalg.norm(moved(points, pose), axis=1) < _REACH + _PEAK]
     if len(near) < _FEW:
-        return Found(pose, float("inf"), 0.0)
+        return FoundFace(pose, float("inf"), 0.0)
     sample = _thinned(near, cell)
     pose = _tip_at_origin(near, _symmetric(sample, _fitted(sample, pose)))
     likeness, residual = face_likeness(moved(near, pose))
-    return Found(pose, residual, likeness)
+    return FoundFace(pose, residual, likeness)
 
 
 def _fitted(sample: Points, pose: Floats) -> Floats:
+    """The pose after robust point-to-plane steps onto the relief."""
     for bound in _BOUNDS:
         for _ in range(_STEPS):
             placed = _within_reach(sample, pose)
@@ -345,8 +323,7 @@ def _agreement(sample: Points, pose: Floats) -> float:
     if near.sum() < _FEW:
         return -1.0
     detail = _without_bowl(np.column_stack([placed[near, 0], depth[near]]), placed[near, 1:] / 0.06)
-    cloud, made = np.maximum(np.linalg.norm(detail, axis=0), 1e-12)
-    return float(_weights(distance, _BOUNDS[-1]).sum() * detail[:, 0] @ detail[:, 1] / (cloud * made))
+    return float(_weights(distance, _BOUNDS[-1]).sum() * _correlation(*detail.T))
 
 
 def _symmetric(sample: Points, pose: Floats) -> Floats:
@@ -418,14 +395,14 @@ class Relief:
 
 @lru_cache(maxsize=1)
 def mean_relief() -> Relief:
-    """The face of the made head whose features are all usual, in the frame of its landmarks."""
-    depth = _smoothed(*_usual(), 0.7)
+    """The relief of the embedded model's mean face."""
+    depth = _smoothed(_mean_depth(), 0.7)
     slopes = np.stack([np.gradient(depth, _CELL, axis=axis) for axis in (0, 1)])
     return Relief(np.where(np.isfinite(slopes).all(axis=0), depth, np.nan), np.nan_to_num(slopes))
 
 
 def face_likeness(placed: Floats) -> tuple[float, float]:
-    """How like a face points [N,3] in the canonical frame are, 0…1, and their distance from the made face, metres.
+    """How like a face points [N,3] in the canonical frame are, 0…1, and their distance from the mean face, metres.
 
     The likeness is a product: the correlation with the relief about eyes, nose and mouth, less what a bowl explains;
     the part of these with points on it; the correlation with the mirror image; and the fourth root of the ratio of
@@ -436,17 +413,17 @@ def face_likeness(placed: Floats) -> tuple[float, float]:
     skin = placed[near]
     cells = np.rint((skin[:, 1:] - _LOW) / _CELL).astype(int) @ [_SHAPE[1], 1]
     count, total = (np.bincount(cells, of, _SHAPE[0] * _SHAPE[1]).reshape(_SHAPE) for of in (None, skin[:, 0]))
-    relief = _smoothed(total / np.maximum(count, 1), count > 0, _BLUR)
+    relief = _smoothed(np.where(count > 0, total / np.maximum(count, 1), np.nan), _BLUR)
     face, weight = _compared()
     on = np.isfinite(relief) & (weight > 0.02)
     if on.sum() < _FEWEST_CELLS:
         return 0.0, float("inf")
     depths = np.stack([relief[on], face[on]], axis=1)
-    detail, made = _without_bowl(depths, _places(on) / _HIGH, weight[on]).T
+    detail, mean = _without_bowl(depths, _places(on) / _HIGH, weight[on]).T
     mirror = np.zeros(_SHAPE)
     mirror[on] = detail
-    alike, even = _correlation(detail, made), _correlation(detail, mirror[:, ::-1][on])
-    small, large = sorted((float(np.linalg.norm(detail)), float(np.linalg.norm(made))))
+    alike, even = _correlation(detail, mean), _correlation(detail, mirror[:, ::-1][on])
+    small, large = sorted((float(np.linalg.norm(detail)), float(np.linalg.norm(mean))))
     covered = weight[on].sum() / weight[weight > 0.02].sum()
     likeness = max(alike, 0.0) * covered * max(even, 0.0) * (small / large) ** 0.25
     distance = (skin[:, 0] - depth[near]) / np.sqrt(1 + (slopes[:, near] ** 2).sum(axis=0))
@@ -454,26 +431,22 @@ def face_likeness(placed: Floats) -> tuple[float, float]:
 
 
 @lru_cache(maxsize=1)
-def _usual() -> tuple[Floats, Mask]:
-    face = Surface(Features(), Expression())
-    frame = landmark_frame(FaceLandmarks.of_points(marked(face)))
-    vertices, triangles, parts = mesh(face)
-    skin = moved(vertices[np.unique(triangles[parts == HEAD])] / 1000.0, frame)
-    places = np.rint((skin[:, 1:] - _LOW) / _CELL).astype(int)
-    seen = (skin[:, 0] > -0.09) & ((places >= 0) & (places < _SHAPE)).all(axis=1)
-    front = np.full(_SHAPE, -np.inf)
-    np.maximum.at(front, tuple(places[seen].T), skin[seen, 0])
-    return np.where(np.isfinite(front), front, 0.0), np.isfinite(front)
+def _mean_depth() -> Floats:
+    """x [Y,Z] of the mean face, NaN outside it."""
+    face = face_mesh()[0]
+    places = _places(np.ones(_SHAPE, bool))
+    return np.asarray(LinearNDInterpolator(face[:, 1:], face[:, 0])(places).reshape(_SHAPE), np.float64)
 
 
 @lru_cache(maxsize=1)
 def _compared() -> tuple[Floats, Floats]:
-    face = _smoothed(*_usual(), _BLUR)
+    face = _smoothed(_mean_depth(), _BLUR)
     weight = np.exp(-(((_places(np.ones(_SHAPE, bool)) - _MIDDLE) / _WIDTH) ** 2).sum(axis=1)).reshape(_SHAPE)
     return face, np.where(np.isfinite(face), weight, 0.0)
 
 
-def _smoothed(depth: Floats, known: Mask, blur: float) -> Floats:
+def _smoothed(depth: Floats, blur: float) -> Floats:
+    known = np.isfinite(depth)
     weight = gaussian_filter(known.astype(float), blur)
     depth = gaussian_filter(np.where(known, depth, 0.0), blur) / np.maximum(weight, 1e-9)
     return np.where(weight > 0.01, depth, np.nan)

@@ -11,11 +11,9 @@ import numpy as np
 from ficgan.errors import InputError
 from ficgan.pointcloud.cloud import Cloud, Points, closest
 
+# What follows a cloud's name, without its suffix, in the name of the file of its landmarks.
 LANDMARK_ENDINGS = ("_landmarks_mm.txt", ".landmarks.txt", ".landmarks.json")
-"""What follows a cloud's name, without its suffix, in the name of the file of its landmarks."""
-FARTHEST = 0.01
-"""Metres from the cloud beyond which a landmark is not on it. On twelve scans and 24 made heads the five are up to
-4.3 mm away (the middle of an eye's corners lies within it), and up to 8.6 mm where 600 points of a scan are left."""
+FARTHEST = 0.01  # metres from the cloud beyond which a landmark is not on it
 _UNITS = (1.0, 0.001)
 _EYES_APART = (0.03, 0.2)  # metres between the outer points of the eyes that a face may have
 _FIVE = (
@@ -25,6 +23,7 @@ _FIVE = (
     "mouth's left corner",
     "mouth's right corner",
 )
+# Usual metres between two of the five.
 _DISTANCES = np.array(
     [
         [0.0, 0.064, 0.055, 0.067, 0.090],
@@ -34,10 +33,7 @@ _DISTANCES = np.array(
         [0.090, 0.067, 0.048, 0.050, 0.0],
     ]
 )
-"""Usual metres between two of the five."""
-_RATIOS = (0.5, 1.6)
-"""Shares of the usual distance that a face may have: twelve scans and 24 made heads have .75 to 1.26, and children's
-faces are smaller by a third."""
+_RATIOS = (0.5, 1.6)  # shares of the usual distance that a face may have
 
 # Of the 68 points: outer and inner corners of the eye on the viewer's left, then right; nose tip; corners of the mouth.
 _EYE_CORNERS = ((36, 39), (45, 42))

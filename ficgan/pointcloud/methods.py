@@ -13,7 +13,7 @@ from scipy.spatial import Delaunay, QhullError
 
 from ficgan.anonymizers.base import generator
 from ficgan.errors import InputError, UsageError
-from ficgan.pointcloud.cloud import Cloud, Points, closest, mean_of_neighbours, rounded_colors
+from ficgan.pointcloud.cloud import Cloud, closest, mean_of_neighbours, rounded_colors, sample_surface
 from ficgan.pointcloud.geometry import Coarse, Registration, register
 from ficgan.registry import Parametrised, Registry, param
 
@@ -340,17 +340,3 @@ def _tetrahedra(cloud: Cloud) -> tuple[NDArray[np.int32], NDArray[np.int32], NDA
     with np.errstate(divide="ignore", invalid="ignore"):
         radii = np.where(volume > 0, np.linalg.norm(numerator, axis=1) / (2 * volume), np.inf)
     return mesh.simplices, mesh.neighbors, radii
-
-
-def sample_surface(
-    points: Points, triangles: NDArray[np.integer], count: int, rng: np.random.Generator
-) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """Corners [count,3], rows of `points`, and weights [count,3] of points drawn uniformly on triangles [F,3]."""
-    a, b, c = (points[triangles[:, corner]] for corner in range(3))
-    upto = np.cumsum(np.linalg.norm(np.cross(b - a, c - a), axis=1))
-    total = upto[-1] if upto[-1] > 0 else 1.0
-    chosen = np.searchsorted(upto, rng.random(count) * total, side="right").clip(max=len(triangles) - 1)
-    # The root makes equal areas equally likely: the triangle widens from its first corner in proportion.
-    root, along = np.sqrt(rng.random(count)), rng.random(count)
-    weights = np.stack([1 - root, root * (1 - along), root * along], axis=1)
-    return np.asarray(triangles[chosen], np.int32), weights

@@ -18,35 +18,32 @@ from ficgan.pointcloud.cloud import (
     without_duplicates,
     without_outliers,
 )
-from ficgan.pointcloud.frame import FEWEST, Placed, canonical, other_faces
+from ficgan.pointcloud.frame import FEWEST, Placed, canonical, has_other_face
 from ficgan.pointcloud.geometry import cloud_distances, curvature_error, normal_error
 from ficgan.pointcloud.landmarks import FaceLandmarks
 from ficgan.pointcloud.methods import CloudAnonymizer, Merge2Faces
 
 Rest = Literal["head", "keep", "drop"]
 
+# Metres along x, y and z of the canonical frame that hold a face (thesis, equation 4.1, which misprints the top).
+# Its front is 0; 5 mm are added for what leans forward.
 BOX = np.array([[-0.16, 0.005], [-0.13, 0.17], [-0.12, 0.12]])
-"""Metres along x, y and z of the canonical frame that hold a face: thesis, equation 4.1. It misprints the top as −.17;
-its 30 cm of height imply .17. Its front is 0; 5 mm are added, since an exact limit loses the nose tip to rounding, and
-where the frame leans by three degrees, as a pouting face makes it, forehead too (up to 1,258 of 45,000 points of twelve
-scans; with 5 mm, none)."""
 RADIUS = 0.14  # metres: of the sphere about the nose tip that holds the part that is anonymised (thesis, §4.1.4.2)
 UNCHANGED = 0.001  # millimetres: a face no point of which lies farther from the clear one was not anonymised
 HARDLY = 0.2  # millimetres: where half of the points lie within, the face is hardly changed, and the result says so
 NEARLY_TARGET = 0.9  # weight of the target above which the result shows the target's face, and a caution says so
-UNTOUCHED = 1e-6
-"""Metres from a clear point within which a point outside the sphere is taken for it; single precision costs less."""
+UNTOUCHED = 1e-6  # metres from a clear point within which a point outside the sphere is taken for it
 _FEW_DUPLICATES = 0.01  # share of duplicate points without a warning; scanners write some
 
 
-class Segments(NamedTuple):
+class CloudSegments(NamedTuple):
     """Both parts of a face; the outer may be empty."""
 
     inner: Cloud
     outer: Cloud
 
 
-def segmented(cloud: Cloud) -> Segments:
+def segmented(cloud: Cloud) -> CloudSegments:
     """Cut a face in the canonical frame out by the box, and split it by the sphere (thesis, §4.1.4.2)."""
     boxed = ((cloud.points >= BOX[:, 0]) & (cloud.points <= BOX[:, 1])).all(axis=1)
     near = np.linalg.norm(cloud.points, axis=1) <= RADIUS
@@ -55,7 +52,7 @@ def segmented(cloud: Cloud) -> Segments:
             f"none of the cloud's {len(cloud)} points lies within {RADIUS} m of the nose tip; bring the cloud "
             "to the canonical frame, in metres, first"
         )
-    return Segments(cloud.take(boxed & near), cloud.take(boxed & ~near))
+    return CloudSegments(cloud.take(boxed & near), cloud.take(boxed & ~near))
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,7 @@ class PreparationConfig:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedFace:
     """A face ready for anonymisers, in the canonical frame."""
 
     inner: Cloud  # the part that is anonymised
@@ -91,7 +88,7 @@ class Prepared:
         return len(self.inner) < self.wanted
 
 
-def prepare(placed: Placed, config: PreparationConfig | None = None) -> Prepared:
+def prepare(placed: Placed, config: PreparationConfig | None = None) -> PreparedFace:
     """From a scan in the canonical frame to the face that anonymisers work on: parts, sampling, outliers, sampling."""
     config = config or PreparationConfig()
     cloud, duplicates = without_duplicates(placed.cloud)
@@ -118,7 +115,7 @@ def prepare(placed: Placed, config: PreparationConfig | None = None) -> Prepared
         "outliers": len(kept),
         "last sampling": len(last),
     }
-    return Prepared(last, outer, counts, config.last, duplicates)
+    return PreparedFace(last, outer, counts, config.last, duplicates)
 
 
 def _sampled(cloud: Cloud, count: int) -> Cloud:
@@ -132,7 +129,7 @@ class AnonymisedScan:
     cloud: Cloud  # anonymised face first, then the rest; in the scan's own frame
     canonical: Cloud  # the same in the canonical frame
     face: int  # how many points of it are the anonymised face
-    prepared: Prepared  # what it was made from
+    prepared: PreparedFace  # what it was made from
     record: dict[str, Any]  # JSON-ready account of what was done
     warnings: tuple[str, ...]  # sentences about what the result does not hold, or may not
 
@@ -152,10 +149,9 @@ def anonymise_scan(
     `rest` keeps the thesis' box ("head"), all ("keep") or nothing ("drop").
     """
     placed = canonical(cloud, landmarks)
-    if rest == "keep" and (others := placed.others or other_faces(cloud, placed)):
+    if rest == "keep" and has_other_face(placed):
         raise InputError(
-            f"the scan holds {others + 1} faces, and all but one would stay as they are; keep the head alone "
-            "(rest: head), or cut the scan"
+            "the scan holds another face, which would stay as it is; keep the head alone (rest: head), or cut the scan"
         )
     prepared = prepare(placed, config)
     inner = method(prepared.inner, name=name)
@@ -213,7 +209,7 @@ def cautions(method: CloudAnonymizer) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _warnings(prepared: Prepared, placed: Placed, median: float) -> tuple[str, ...]:
+def _warnings(prepared: PreparedFace, placed: Placed, median: float) -> tuple[str, ...]:
     found = list(placed.doubts)
     if median < HARDLY:
         found.append(f"half of the points lie within {median:.2g} mm of the clear face: it is hardly changed")

@@ -16,8 +16,8 @@ __all__ = ["Credentials"]
 
 _GENERATED = ("generated", "retried")
 _KEPT = "kept"
+# IPTC's term for a picture edited without a generative model.
 _BY_HAND = "http://cv.iptc.org/newscodes/digitalsourcetype/humanEdits"
-"""IPTC's term for a picture edited without a generative model."""
 
 
 class Credentials:
@@ -42,7 +42,7 @@ class Credentials:
                 texts.append(path.read_bytes())
             except OSError as error:
                 raise UsageError(f"--sign {path}: cannot be read ({error.strerror})") from error
-        self._c2pa = c2pa
+        self._c2pa, self._paths = c2pa, (certificate, key)
         self._context = c2pa.Context.from_dict({"builder": {"thumbnail": {"enabled": False}}})
         try:
             self._signer = c2pa.Signer.from_info(c2pa.C2paSignerInfo(_algorithm(key, texts[1]), *texts, None))
@@ -52,6 +52,9 @@ class Credentials:
                 f"--sign {certificate} {key}: these cannot sign ({error}); give the certificate's own key, and a "
                 "certificate for signing documents or mail that an authority has issued"
             ) from error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._paths  # another process reads the files again
 
     def takes(self, suffix: str) -> bool:
         """Whether files with this suffix (".jpg") can hold a manifest."""
@@ -119,7 +122,7 @@ def _algorithm(path: Path, text: bytes) -> str:
     raise UsageError(f"--sign {path}: C2PA has no such kind of key; use EC P-256, P-384, P-521, RSA or Ed25519")
 
 
+# A picture of one pixel.
 _DOT = (
     b"GIF89a\x01\x00\x01\x00\x80\x00\x00\xff\xff\xff\x00\x00\x00,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;"
 )
-"""A picture of one pixel."""

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from html import escape
+from importlib.resources import files
 from typing import Any
 
 from ficgan.errors import FicganError
@@ -31,10 +32,10 @@ from ficgan.records.sidecars import Folder, Record
 
 __all__ = ["page"]
 
+# Pictures of faces that may not be published, and of each other kind: the page should stay one that is read.
 MOST_PICTURES, MOST_OF_A_KIND = 200, 12
-"""Pictures of faces that may not be published, and of each other kind: the page should stay one that is read."""
+# Side of a thumbnail, px.
 SIDE = 96
-"""Of a thumbnail, px."""
 
 
 # -- pictures of the result ------------------------------------------------------------------------------------------
@@ -86,31 +87,7 @@ def _image(face: AtRisk) -> Any:
 
 # -- the page --------------------------------------------------------------------------------------------------------
 
-STYLE = """
-:root { color-scheme: light; }
-body { font: 10.5pt/1.4 system-ui, sans-serif; max-width: 48rem; margin: 1.5rem auto; padding: 0 1rem; color: #111; }
-h1 { font-size: 1.5em; margin: 0 0 .2em; } h2 { font-size: 1.1em; margin: 1.4em 0 .4em; border-bottom: 1px solid #999; }
-p { margin: .4em 0; } .small { font-size: .85em; color: #444; overflow-wrap: anywhere; }
-table { border-collapse: collapse; width: 100%; } td, th { text-align: left; padding: .2em .8em .2em 0;
-vertical-align: top; border-bottom: 1px solid #ddd; } td.w { white-space: nowrap; }
-td.n { text-align: right; width: 5em; font-variant-numeric:
-tabular-nums; } td.f, li { overflow-wrap: anywhere; } .warn { border-left: 4px solid #b00; padding: .2em .8em;
-background: #fdf0f0; } .good { border-left: 4px solid #286; padding: .2em .8em; background: #f0faf4; }
-.open { border-left: 4px solid #b70; padding: .2em .8em; background: #fdf7e8; }
-.faces { display: flex; flex-wrap: wrap; gap: .7rem; } figure { margin: 0; width: 7.5rem; break-inside: avoid; }
-figure img, figure .none { width: 96px; height: 96px; object-fit: contain; background: #eee; display: block; }
-figcaption { font-size: .72em; overflow-wrap: anywhere; } h3 { font-size: 1em; margin: .9em 0 .3em; }
-.sign { display: grid; grid-template-columns: 1fr 1fr; gap: 2.2rem 2rem; margin: 2.6rem 0 1.2rem; }
-.sign div { border-top: 1px solid #111; font-size: .85em; } .box { display: inline-block; width: .8em; height: .8em;
-border: 1px solid #111; margin: 0 .4em 0 1.2em; vertical-align: -.08em; } ul.names { columns: 2; }
-h2, h3 { break-after: avoid; } tr, li { break-inside: avoid; } ul { margin: .3em 0; padding-left: 1.2em; }
-.tables { display: grid; grid-template-columns: repeat(auto-fit, minmax(17rem, 1fr)); gap: 0 2rem; align-items: start; }
-.decision { break-inside: avoid; }
-@page { size: A4; margin: 13mm 16mm; }
-@media print { body { max-width: none; margin: 0; padding: 0; font-size: 9pt; line-height: 1.32; }
-h2 { margin-top: 1em; } .sign { gap: 1.8rem 2rem; } .warn, .good, .open, figure img {
-print-color-adjust: exact; -webkit-print-color-adjust: exact; } a { color: inherit; text-decoration: none; } }
-"""
+STYLE = files("ficgan.records").joinpath("report.css").read_text("utf-8")
 
 
 def page(folder: Folder, *, title: str, made: datetime, version: str) -> str:
@@ -155,6 +132,7 @@ def _section(title: str, content: str) -> str:
     return f"<section><h2>{title}</h2>{content}</section>"
 
 
+# What was done to a face, in words.
 _DONE = {
     "generated": "replaced by a new face",
     "retried": "replaced, after at least one new face was still recognised",
@@ -168,7 +146,6 @@ _DONE = {
     "mosaic": "pixelated",
     "kept": "left as found",
 }
-"""What was done to a face, in words."""
 
 
 def _counts(folder: Folder) -> str:
@@ -196,7 +173,7 @@ def _counts(folder: Folder) -> str:
 
 
 def _by_action(title: str, records: Iterable[Record]) -> list[tuple[str, int]]:
-    """How many faces there are, and what was done to how many; those left as found are always told."""
+    """How many faces there are, and what was done to how many; those left as found are always stated."""
     done: Counter[str] = Counter({"left as found": 0})
     for record in records:
         for action, number in done_to(record).items():
@@ -307,12 +284,12 @@ def _looks(record: Record) -> Iterator[str]:
 
 def _files(folder: Folder) -> str:
     """Every file and whether anything was left in it, then what has no result or no record."""
-    left = [(record, told) for record in folder.records if (told := left_in(record))]
+    left = [(record, phrases) for record in folder.records if (phrases := left_in(record))]
     clean = [record.path for record in folder.records if not left_in(record)]
     rows = "".join(
         f'<tr><td class="f">{_text(record.path)}</td><td class="w">{_text(_found(record))}</td>'
-        f'<td class="f">{"<br>".join(map(_text, told))}</td></tr>'
-        for record, told in left
+        f'<td class="f">{"<br>".join(map(_text, phrases))}</td></tr>'
+        for record, phrases in left
     )
     parts = (
         [

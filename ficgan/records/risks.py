@@ -25,10 +25,11 @@ __all__ = [
     "verdict",
 ]
 
+# Distances below this multiple of the recogniser's threshold count as close to it.
 CLOSE = 1.15
-"""Distances below this multiple of the recogniser's threshold count as close to it."""
+# So many of the close faces are at risk, and at most a tenth of all new ones: a flag on half of them is no flag.
 MOST_CLOSE = 12
-"""So many of the close faces are at risk, and at most a tenth of all new ones: a flag on half of them is no flag."""
+# Why a face is at risk, the worst first.
 RISKS = {
     "matched": "Still recognised by the check. Do not publish.",
     "uncovered": "Not covered. Do not publish.",
@@ -39,12 +40,11 @@ RISKS = {
     "close": "Replaced. Of all new faces these are the most like their sources.",
     "doubt": "Perhaps no face, or only a part of one. Look whether another face beside it was missed.",
 }
-"""Why a face is at risk, the worst first."""
 GRAVE = ("matched", "uncovered")
 _SINGLE = {"blurred": "blurred", "mosaic": "pixelated"}
 _NEW = frozenset({"generated", "retried"})
+# What was done to a face: of other ways the strength is not known here.
 _SURE = _NEW | {"masked", "plain", "black", "solid", "region", "kept"}
-"""What was done to a face: of other ways the strength is not known here."""
 
 
 @dataclass(frozen=True)
@@ -176,24 +176,24 @@ def done_to(record: Record) -> Counter[str]:
 
 def left_in(record: Record) -> list[str]:
     """What is in a result as it was in its source, or may be, a phrase each."""
-    told: list[str] = []
+    phrases: list[str] = []
     if not record.is_film:
         uncovered = sum(face.get("covered") is False and face["action"] != "kept" for face in record.faces)
         matched = sum(face.get("matched") is True for face in record.faces)
         stay = [face for face in record.faces if face["action"] == "kept"]
         notes = Counter(str(face.get("note") or "no reason is told") for face in stay)
-        told += [f"{many(number, 'face')} left as found: {note}" for note, number in notes.items()]
-        told += [f"{many(uncovered, 'face')} not covered"] if uncovered else []
-        told += [f"{many(matched, 'face')} still recognised"] if matched else []
-        told += [f"{many(len(places), 'place')} that may be faces"] if (places := _possible(record)) else []
-        return told if record.faces or told else ["no face was found"]
+        phrases += [f"{many(number, 'face')} left as found: {note}" for note, number in notes.items()]
+        phrases += [f"{many(uncovered, 'face')} not covered"] if uncovered else []
+        phrases += [f"{many(matched, 'face')} still recognised"] if matched else []
+        phrases += [f"{many(len(places), 'place')} that may be faces"] if (places := _possible(record)) else []
+        return phrases if record.faces or phrases else ["no face was found"]
     if kept := _kept(record):
         why = "; ".join(map(_exemption, _exemptions(record))) or "no rule is told"
-        told += [f"{kept:,} of {many(done_to(record).total(), 'sighting')} of faces left as found: {why}"]
+        phrases += [f"{kept:,} of {many(done_to(record).total(), 'sighting')} of faces left as found: {why}"]
     faces = Counter(face.why for face in _of_film(record))
-    told += [f"{many(faces['matched'], 'face')} still recognised"] if faces["matched"] else []
-    told += [f"{many(faces['lost'], 'place')} where a face was lost"] if faces["lost"] else []
-    return told if told or count_of(record.data, "tracks") else ["no face was found"]
+    phrases += [f"{many(faces['matched'], 'face')} still recognised"] if faces["matched"] else []
+    phrases += [f"{many(faces['lost'], 'place')} where a face was lost"] if faces["lost"] else []
+    return phrases if phrases or count_of(record.data, "tracks") else ["no face was found"]
 
 
 def _exemptions(record: Record) -> list[Mapping[str, Any]]:
@@ -216,16 +216,16 @@ def _exemption(rule: Mapping[str, Any]) -> str:
     people = rule.get("people")
     whom = [str(person) for person in people if person] if isinstance(people, list) else []
     reason = [f"({rule['reason']})"] if rule.get("reason") else []
-    told = " ".join((str(rule.get("rule", "a rule")).removeprefix("span on "), *bounds, *reason))
-    return f"{told}, people {', '.join(whom)}" if whom else told
+    phrases = " ".join((str(rule.get("rule", "a rule")).removeprefix("span on "), *bounds, *reason))
+    return f"{phrases}, people {', '.join(whom)}" if whom else phrases
 
 
 def edits_in(record: Record) -> list[str]:
     """What a person decided by hand on a result, beyond how it was asked for, a sentence each."""
     edits = record.data.get("edits")
-    told = [str(edit) for edit in edits] if isinstance(edits, list) else []
+    phrases = [str(edit) for edit in edits] if isinstance(edits, list) else []
     drawn = sum(face.get("score") == 0 for face in record.faces)
-    return [*told, f"{drawn} box{'' if drawn == 1 else 'es'} drawn by hand."] if drawn else told
+    return [*phrases, f"{drawn} box{'' if drawn == 1 else 'es'} drawn by hand."] if drawn else phrases
 
 
 # -- all results -----------------------------------------------------------------------------------------------------

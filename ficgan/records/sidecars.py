@@ -5,65 +5,69 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from ficgan import __version__
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.files import file_digest
 from ficgan.images import READABLE_SUFFIXES, WRITABLE_FILMS
+from ficgan.stores import Place, StorePath
 
 if TYPE_CHECKING:
-    from ficgan.policy import Result
+    from ficgan.deidentify.publish import NewPhoto
     from ficgan.video import VideoResult
 
 __all__ = [
     "MANIFEST",
     "SCHEMA",
-    "SYNTHETIC_ACTIONS",
     "TOOL",
     "Folder",
-    "Manifest",
-    "NewPhoto",
     "Record",
+    "RunManifest",
     "as_json",
     "film_record",
     "long_name",
-    "new_photo",
     "own_sidecar",
+    "photo_record",
     "read_folder",
     "record_of",
-    "same_draws",
-    "shows_seed",
     "sidecar_path",
     "vouches_for",
 ]
 
 
 TOOL = "ficgan-deid"
+# Of the first version, which had no number, everything is read that is there.
 SCHEMA = "ficgan-sidecar/2"
-"""Of the first version, which had no number, everything is read that is there."""
 MANIFEST = "manifest.jsonl"
 _KNOWN = (None, "ficgan-sidecar/1", SCHEMA)
 _MOST_BYTES = 16 << 20
+# Bytes, on all common disks.
 _LONGEST_NAME = 255
-"""Bytes, on all common disks."""
+# Seconds between two versions of a manifest in a store.
+SENT_EVERY = 10.0
+# States of a manifest's line that stand for a result.
 DONE = frozenset({"done", "ok", "written", "finished"})
-"""States of a manifest's line that stand for a result."""
 
 
-def sidecar_path(output: Path) -> Path:
+@overload
+def sidecar_path(output: Path) -> Path: ...
+@overload
+def sidecar_path(output: Place) -> Place: ...
+def sidecar_path(output: Place) -> Place:
     """Where the side-car of a result lies: `<name>.json` beside it."""
     return output.with_name(output.name + ".json")
 
 
-def long_name(name: str, output: PurePath, *, film: bool, sidecar: bool = True) -> str:
+def long_name(name: str, output: str, *, film: bool, sidecar: bool = True) -> str:
     """Why a file's name is too long for its result and what is written beside it; "" where it is not."""
     beside = len(".") + len(".ficgan-work") if film else len(".json") if sidecar else 0
-    if (over := len(os.fsencode(output.name)) + beside - _LONGEST_NAME) <= 0:
+    if (over := len(os.fsencode(output)) + beside - _LONGEST_NAME) <= 0:
         return ""
     return f"{name}: its name is {over} bytes too long for what is written beside its result; shorten it"
 
@@ -114,6 +118,22 @@ def film_record(result: VideoResult, file: Path, path: str, options: Mapping[str
     return record_of("film", result.to_dict(), path, size, options, file_digest(file), **more)
 
 
+def photo_record(made: NewPhoto, path: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The side-car of a photo; see `record_of`."""
+    return record_of(
+        "photo",
+        made.audit,
+        path,
+        made.size,
+        options,
+        hashlib.sha256(made.data).hexdigest(),
+        notes=made.all_notes,
+        input_sha256=made.input_sha256,
+        synthetic_tag=made.synthetic,
+        metadata=made.metadata,
+    )
+
+
 def as_json(tree: Mapping[str, Any], **options: Any) -> bytes:
     """JSON of an audit: NumPy's numbers as numbers, bytes of names that are no UTF-8 as escapes."""
 
@@ -127,7 +147,7 @@ def as_json(tree: Mapping[str, Any], **options: Any) -> bytes:
         return json.dumps(tree, default=plain, **options).encode() + b"\n"
 
 
-def own_sidecar(output: Path) -> dict[str, Any] | None:
+def own_sidecar(output: Place) -> dict[str, Any] | None:
     """The side-car of a result, where there is one and it is ours."""
     with suppress(OSError, ValueError, RecursionError):
         record = _read_json(sidecar_path(output))
@@ -144,71 +164,103 @@ def vouches_for(output: Path) -> bool:
     return False
 
 
-def _read_json(path: Path) -> Any:
+def _read_json(path: Place) -> Any:
     """A side-car's content; OSError, ValueError or RecursionError where it cannot be read."""
     if path.stat().st_size > _MOST_BYTES:
         raise ValueError(f"it has more than {_MOST_BYTES >> 20} MiB")
     return json.loads(path.read_bytes())
 
 
-class Manifest:
+class RunManifest:
     """`manifest.jsonl` in the output folder: a line of JSON for each file that a run wrote or failed at.
 
-    A line is written at once, so that what is done stays known when a run ends early; of two lines the later counts.
+    A line is written at once, so that what is done stays known when a run ends early; of two lines the later counts. In
+    a store, where nothing can be appended, the file is sent anew every 10 s and at the end: use it as a context.
 
     Args:
         folder: of the outputs; None: nothing is written.
         options: digest of the options that decide what a result looks like.
+
+    Raises:
+        UsageError: the file there is of `ficgan bulk`, an earlier command.
     """
 
-    def __init__(self, folder: Path | None = None, options: str = "") -> None:
+    def __init__(self, folder: Place | None = None, options: str = "") -> None:
         self._path = None if folder is None else folder / MANIFEST
         self._options, self._held = options, b""
         self._made: dict[str, str] = {}
+        self._sent = time.monotonic()
         self.foreign = False
         """Whether a file of this name is there that is none of ours; it is left alone."""
         self.refresh()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if isinstance(self._path, StorePath) and self._made_lines:
+            self._path.write_bytes(self._held)
+
     def refresh(self) -> None:
         """Read what other runs have written meanwhile."""
-        if self._path is not None and os.path.lexists(self._path):
-            self._read(self._path)
+        self._made_lines = 0
+        if self._path is None or not (self._path.is_symlink() or self._path.exists()):
+            return
+        if self._path.is_symlink() or not self._path.is_file():
+            self.foreign = True
+            return
+        whole = self._path.stat().st_size
+        entries = list(_entries(self._path))
+        if entries and entries[0].get("schema") == "ficgan-manifest/1":
+            raise UsageError(f"{self._path}: was written by `ficgan bulk`, which is no more; choose another folder")
+        self.foreign = any(entry.get("tool") != TOOL for entry in entries) or (not entries and whole > 0)
+        self._made = {
+            str(entry.get("output")): str(entry.get("options")) for entry in entries if entry.get("state") == "written"
+        }
+        if isinstance(self._path, StorePath):
+            self._held = self._path.read_bytes()
+        elif entries:
+            with self._path.open("rb") as file:
+                file.seek(-1, os.SEEK_END)
+                self._held = b"" if file.read(1) == b"\n" else b"\n"  # after a line that an interruption cut
 
-    def is_of_other_options(self, output: Path) -> bool:
+    def is_of_other_options(self, output: Place) -> bool:
         """Whether an earlier run wrote this file, with other options."""
         return self._made.get(self._name(output), self._options) != self._options
 
-    def add(self, output: Path | None, **record: Any) -> None:
+    def tells_of(self, output: Place) -> bool:
+        """Whether a line says that this file was written; True where nothing is written down."""
+        return self._path is None or self.foreign or self._name(output) in self._made
+
+    def add(self, output: Place | None, **record: Any) -> None:
         """Append a line; while there is no folder, since nothing could be written, it is held back."""
         if self._path is None or self.foreign:
             return
         place = "" if output is None else self._name(output)
+        if record.get("state") == "written":
+            self._made[place] = self._options
         about = {"tool": TOOL, "schema": 1, "output": place, "options": self._options}
         self._held += json.dumps({**about, **record}, ensure_ascii=True).encode() + b"\n"
-        if self._path.parent.is_dir():
+        self._made_lines += 1
+        if isinstance(self._path, StorePath):
+            if time.monotonic() - self._sent > SENT_EVERY:
+                self._path.write_bytes(self._held)
+                self._sent = time.monotonic()
+        elif self._path.parent.is_dir():
             with self._path.open("ab", buffering=0) as file:
                 file.write(self._held)
             self._held = b""
 
-    def _name(self, output: Path) -> str:
-        return output.name if self._path is None else os.path.relpath(output, self._path.parent)
-
-    def _read(self, path: Path) -> None:
-        if path.is_symlink() or not path.is_file():
-            self.foreign = True
-            return
-        entries = list(_entries(path))
-        self.foreign = any(entry.get("tool") != TOOL for entry in entries) or (not entries and path.stat().st_size > 0)
-        self._made = {
-            str(entry.get("output")): str(entry.get("options")) for entry in entries if entry.get("state") == "written"
-        }
-        if entries:
-            with path.open("rb") as file:
-                file.seek(-1, os.SEEK_END)
-                self._held = b"" if file.read(1) == b"\n" else b"\n"  # after a line that an interruption cut
+    def _name(self, output: Place) -> str:
+        if self._path is None:
+            return output.name
+        folder = self._path.parent
+        if isinstance(output, Path):
+            return os.path.relpath(output, str(folder))
+        return str(output.relative_to(folder))  # type: ignore[arg-type]
 
 
-def _entries(manifest: Path) -> Iterator[dict[str, Any]]:
+def _entries(manifest: Place) -> Iterator[dict[str, Any]]:
     """The lines of a manifest, without those that an interruption cut; what is no object becomes an empty one."""
     with manifest.open("rb") as file:
         for line in file:
@@ -368,133 +420,3 @@ def _undone(path: Path) -> Iterator[tuple[str, str, str]]:
             others = {} if state in DONE else last.get(output, {})
             last[output] = others if state in DONE else {**others, name: (state, str(entry.get("error") or ""))}
     yield from ((name, state, why) for inputs in last.values() for name, (state, why) in inputs.items())
-
-
-_UNSEEDED = frozenset({"masked", "plain", "black", "solid", "kept", "blurred", "mosaic"})
-SYNTHETIC_ACTIONS = frozenset({"generated", "retried"})
-"""What a generative model did to a face; only these earn the synthetic-media tag."""
-_SUFFIXES = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp", "TIFF": ".tif", "AVIF": ".avif", "HEIF": ".heic"}
-
-
-@dataclass(frozen=True, eq=False)
-class NewPhoto:
-    """What became of a photo."""
-
-    data: bytes
-    """The new file; empty where there is a problem."""
-    suffix: str
-    """That its format asks for."""
-    audit: Mapping[str, Any]
-    size: tuple[int, int]
-    notes: tuple[str, ...]
-    """About the file; those about its faces are in the audit."""
-    actions: tuple[str, ...]
-    """What was done to each face."""
-    uncovered: int
-    reidentified: int
-    """Faces that the gate still recognises."""
-    input_sha256: str
-    synthetic: bool
-    metadata: str
-    problem: str = ""
-    """Why there is no new file."""
-
-    @property
-    def all_notes(self) -> list[str]:
-        """About the file and its faces."""
-        return [*self.notes, *self.audit.get("notes", ())]
-
-    def sidecar(self, path: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The record of a result at `path` below the output folder."""
-        return record_of(
-            "photo",
-            self.audit,
-            path,
-            self.size,
-            options,
-            hashlib.sha256(self.data).hexdigest(),
-            notes=self.all_notes,
-            input_sha256=self.input_sha256,
-            synthetic_tag=self.synthetic,
-            metadata=self.metadata,
-        )
-
-
-def shows_seed(record: Mapping[str, Any]) -> bool:
-    """Whether a photo has faces that may depend on the seed, by its side-car."""
-    return any(face.get("action") not in _UNSEEDED for face in record.get("faces") or ())
-
-
-def same_draws(made: NewPhoto, record: Mapping[str, Any]) -> bool:
-    """Whether a photo that was made again has the faces that its side-car tells of, so that the seed is the same."""
-    mine, theirs = ({face.get("members_digest") for face in tree["faces"]} - {None} for tree in (made.audit, record))
-    return bool(mine & theirs) if theirs else hashlib.sha256(made.data).hexdigest() == record.get("sha256")
-
-
-def new_photo(
-    engine: Callable[..., Result],
-    data: bytes | None,
-    name: str = "photo",
-    *,
-    output: str = "",
-    max_pixels: int,
-    tag: bool = True,
-    keep_metadata: bool = False,
-    require_face: bool = False,
-    refuse: bool = True,
-) -> NewPhoto:
-    """De-identify a photo's file.
-
-    Args:
-        engine: a `Deidentifier`, or what is called like one.
-        data: the file; None: it is read from `name`.
-        name: of the file; for messages.
-        output: name of the result, whose suffix may ask for another format; "": as the source was coded.
-        max_pixels: larger photos are refused from their header.
-        tag: mark generated photos as synthetic media.
-        keep_metadata: keep cleaned EXIF and XMP.
-        require_face: refuse photos without a face.
-        refuse: raise an error for what must not be published; False: tell it in `problem`.
-
-    Raises:
-        InputError: the file is no photo, a face could not be covered, or there is none and one was required.
-    """
-    import numpy as np
-
-    from ficgan.arrays import content_key
-    from ficgan.images import encode_image, read_image
-    from ficgan.images.write import conversions
-
-    photo = read_image(name, max_pixels=max_pixels, data=data)
-    digest = file_digest(name) if data is None else hashlib.sha256(data).hexdigest()  # now: it may be replaced
-    # The key is the picture itself: the same photo gets the same faces under any name.
-    result = engine(photo.rgb, key=content_key(photo.rgb))
-    actions = tuple(face.action for face in result.faces)
-    synthetic = tag and not SYNTHETIC_ACTIONS.isdisjoint(actions)
-    path = Path(output or "photo" + _SUFFIXES.get(photo.format, ".png"))
-    problem, made, notes = "", b"", photo.notes
-    if result.uncovered:
-        faces = "1 face" if result.uncovered == 1 else f"{result.uncovered} faces"
-        problem = f"{name}: {faces} left uncovered, so there is no result"
-    elif require_face and not actions:
-        problem = f"{name}: no face found, so there is no result (a face is required)"
-    else:
-        made = encode_image(path, photo, result.image, synthetic=synthetic, keep_metadata=keep_metadata)
-        notes = (*notes, *conversions(path, photo, unchanged=np.array_equal(result.image, photo.rgb)))
-    if problem and refuse:
-        raise InputError(problem)
-    height, width = result.image.shape[:2]
-    return NewPhoto(
-        made,
-        path.suffix,
-        result.audit,
-        (width, height),
-        notes,
-        actions,
-        result.uncovered,
-        result.reidentified,
-        digest,
-        synthetic,
-        "kept" if keep_metadata else "stripped",
-        problem,
-    )

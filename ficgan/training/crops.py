@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.lib.format import write_array_header_1_0
-from torch import Tensor
+from torch import Tensor, nn
 
 from ficgan import losses
 from ficgan.config import Config
 from ficgan.data import FaceData, check_alignment, open_faces
-from ficgan.errors import FicganError, UsageError
+from ficgan.errors import FicganError
 from ficgan.faces.alignment import Alignment
 from ficgan.files import atomic_write
-from ficgan.models import FICGAN, CheckpointHeader, Discriminator, Network, save_checkpoint
+from ficgan.models import FICGAN, CheckpointHeader, Discriminator, save_checkpoint
 from ficgan.training.state import TrainingState, flip
 from ficgan.training.stats import Say, save_grid, unheard
 from ficgan.training.step import (
@@ -33,6 +33,7 @@ from ficgan.training.step import (
     plan_swap,
     with_reconstructions,
 )
+from ficgan.training.task import TrainingTask
 
 __all__ = ["CropTask", "decoded_images"]
 
@@ -42,7 +43,7 @@ CHUNK = 256
 """Images decoded at a time for that file."""
 
 
-class Judged(NamedTuple):
+class CropsJudged(NamedTuple):
     """What D judges after a generator step, without its graph: images [B,3,R,R]."""
 
     real: Tensor
@@ -50,60 +51,50 @@ class Judged(NamedTuple):
     mix: Tensor
 
 
-class CropTask:
+class CropTask(TrainingTask[FICGAN, Discriminator, CropsJudged]):
     """Data, V and pictures of a run on aligned crops."""
 
-    def __init__(
-        self,
-        config: Config,
-        data: Sequence[Path | str],
-        labels: Path | str | None,
-        split: str | None,
-        device: torch.device,
-    ) -> None:
-        self.config, self.device = config, device
+    def open(self, data: Sequence[Path | str], labels: Path | str | None, split: str | None) -> None:
+        config = self.config
         self.alignment = Alignment(**config.alignment.model_dump())
-        self.verify = make_verify(config, self.alignment, device, config.model.resolution)
+        self.verify = make_verify(config, self.alignment, self.device, config.model.resolution)
         self.faces = open_faces(data, resolution=config.model.resolution, labels=labels, split=split)
-        if len(self.faces) < config.optimizer.batch:
-            raise UsageError(f"{len(self.faces)} images are fewer than one batch of {config.optimizer.batch}")
+        self.require_batch(len(self.faces))
         check_alignment(self.faces, self.alignment)
+
+    def running_means(self, model: FICGAN) -> list[Tensor]:
+        return [model.mapping.w_mean]
+
+    def frozen(self) -> list[nn.Module]:
+        return [self.verify.network]
+
+    def described(self, model: FICGAN) -> str:
+        return f"L = {model.num_layers} style layers, V = {self.config.verifier.spec}"
+
+    @staticmethod
+    def networks(config: Config) -> tuple[FICGAN, Discriminator]:
+        return FICGAN(config.model), Discriminator(config.discriminator, config.model.resolution)
 
     def __len__(self) -> int:
         return len(self.faces)
 
-    def prepare(self, out: Path, models: Sequence[Network], say: Say = unheard) -> None:
-        """Decode all images: into memory, or into a file in `out` where they are many."""
+    def prepare(self, out: Path, models: Sequence[FICGAN], say: Say = unheard) -> None:
         self.images = decoded_images(self.faces, out, say)
         if isinstance(self.images, Tensor):
             self.images = self.images.to(self.device)
 
     def generator_step(
         self,
-        state: TrainingState,
+        state: TrainingState[FICGAN, Discriminator],
         judge: Discriminator,
-        rows: Tensor,
+        indices: Tensor,
         weights: Weights,
         share: float,
         rng: torch.Generator,
-    ) -> tuple[Judged, dict[str, Tensor]]:
-        """Accumulate the gradients of the total loss in E, mapping and G for one round.
-
-        Args:
-            judge: D, whose parameters must not require gradients.
-            rows: int64 [B] of the set.
-            weights: λ at this moment.
-            share: factor on the loss, 1/rounds.
-            rng: CPU generator of all that is random here.
-
-        Returns:
-            What D will judge, and batch means of all loss terms.
-
-        Source: FICGAN, "Total Loss".
-        """
+    ) -> tuple[CropsJudged, dict[str, Tensor]]:
+        """As `TrainingTask.generator_step` says. Source: FICGAN, "Total Loss"."""
         config, model = self.config.loss, state.model
-        assert isinstance(model, FICGAN)
-        x = self._to_float(self._rows(rows))
+        x = self._to_float(self._rows(indices))
         if self.config.augment.flip:
             x = flip(x, rng)
         plan = plan_swap(len(x), model.num_layers, self.config.swap, rng)
@@ -143,7 +134,7 @@ class CropTask:
                 total = total + config.feature_matching * terms["feature_matching"]
         terms["total"] = total
         (total * share).backward()
-        return Judged(x, x_rec.detach(), x_mix.detach()), {name: term.detach() for name, term in terms.items()}
+        return CropsJudged(x, x_rec.detach(), x_mix.detach()), {name: term.detach() for name, term in terms.items()}
 
     def _verification(
         self,
@@ -190,12 +181,8 @@ class CropTask:
         return total
 
     def discriminator_step(
-        self, state: TrainingState, judge: Discriminator, made: Judged, share: float
+        self, state: TrainingState[FICGAN, Discriminator], judge: Discriminator, made: CropsJudged, share: float
     ) -> dict[str, Tensor]:
-        """Accumulate the gradients of the logistic loss in D for one round of `generator_step`.
-
-        Returns batch means: the loss, mean logits, and r_t = mean sign of the real logits.
-        """
         logits = judge(state.augment(torch.cat(made)), parts=3)
         assert isinstance(logits, Tensor)
         real, rec, mix = logits.chunk(3)
@@ -204,12 +191,9 @@ class CropTask:
         means = {"d_real": real, "d_rec": rec, "d_mix": mix, "r_t": real.detach().sign()}
         return {"d": loss.detach(), **{name: value.detach().mean() for name, value in means.items()}}
 
-    def r1_step(self, state: TrainingState, made: Judged, weight: float, share: float) -> dict[str, Tensor]:
-        """Accumulate the gradients of R1 in D for one round, in float32 and outside of any compilation.
-
-        `weight` is γ times the interval of lazy regularisation. Returns the mean penalty, unweighted.
-        """
-        assert isinstance(state.discriminator, Discriminator)
+    def r1_step(
+        self, state: TrainingState[FICGAN, Discriminator], made: CropsJudged, weight: float, share: float
+    ) -> dict[str, Tensor]:
         with torch.autocast(self.device.type, enabled=False):
             real = state.augment(made.real).detach().requires_grad_(True)
             logits = state.discriminator(real)
@@ -219,24 +203,16 @@ class CropTask:
             (penalty * (weight * share) + 0.0 * logits.sum()).backward()
         return {"r1": penalty.detach()}
 
-    def save(self, path: Path, model: Network, training: dict[str, Any]) -> None:
-        assert isinstance(model, FICGAN)
+    def save(self, path: Path, model: FICGAN, training: dict[str, Any]) -> None:
         data = {"licence": self.config.data_licence, "fingerprint": self.faces.fingerprint, "images": len(self.faces)}
         alignment = self.alignment.to_dict()
         header = CheckpointHeader(model=self.config.model, alignment=alignment, data=data, training=training)
         save_checkpoint(path, model, header)
 
-    def snapshot(self, model: Network, path: Path) -> None:
-        """Write a sheet of what the averaged model makes of the first faces."""
-        assert isinstance(model, FICGAN)
+    def snapshot(self, model: FICGAN, path: Path) -> None:
         snapshot(model, self._to_float(self._rows(torch.arange(min(12, len(self))))), path)
 
-    def judge(self, model: Network) -> dict[str, float]:
-        """No figures: `ficgan measure` has them."""
-        return {}
-
     def reals(self) -> Tensor:
-        """The first faces of the set as a square grid [r,r,3,R,R]."""
         side = min(8, int(len(self) ** 0.5))
         return self._to_float(self._rows(torch.arange(side * side))).unflatten(0, (side, side))
 

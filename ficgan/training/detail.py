@@ -21,11 +21,11 @@ from ficgan.errors import UsageError
 from ficgan.faces import Alignment
 from ficgan.files import file_digest
 from ficgan.frame import fine_detail, stretched
-from ficgan.frame.file import load_appearance, save_appearance, told
+from ficgan.frame.file import detail_conditions, load_appearance, save_appearance
 from ficgan.frame_model import FrameModel
 from ficgan.identity import IdentityBank
 from ficgan.identity.kind import UNKNOWN
-from ficgan.models import DetailDiscriminator, DetailNetwork, Network
+from ficgan.models import DetailDiscriminator, DetailNetwork
 from ficgan.models.frame import local_mean
 from ficgan.models.onnx import detail_to_onnx
 from ficgan.training.detail_faces import DetailFaces
@@ -33,6 +33,7 @@ from ficgan.training.frame import appearance_file, sharpness_under
 from ficgan.training.state import TrainingState
 from ficgan.training.stats import Say, save_grid, unheard
 from ficgan.training.step import Weights
+from ficgan.training.task import TrainingTask
 
 __all__ = ["DetailTask"]
 
@@ -51,7 +52,7 @@ K = 3000
 """Identities of which each drawn face is a mean."""
 
 
-class _Batch(NamedTuple):
+class _DetailBatch(NamedTuple):
     """Faces [B] as the product has them before detail is added, and what is to be learnt from.
 
     Args:
@@ -60,7 +61,7 @@ class _Batch(NamedTuple):
         light: [B,3,2R,2R], of it what D sees.
         before: [B,3,2R,2R], what it has above its tone.
         detail: [B,3,2R,2R], what the photo has above its own.
-        told: [B,10], see `ficgan.frame.file.told`.
+        told: [B,10], see `ficgan.frame.file.detail_conditions`.
         mask: [B,1,2R,2R], what counts.
         unsharp, own: [B], 1 where `texture` is an unsharp copy of the photo, and where it is its reconstruction.
     """
@@ -76,29 +77,21 @@ class _Batch(NamedTuple):
     own: Tensor
 
 
-class _Judged(NamedTuple):
+class _DetailJudged(NamedTuple):
     real: Tensor
     fake: Tensor
     mask: Tensor
     told: Tensor
 
 
-class DetailTask:
+class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]):
     """Photos of at least twice the frame's size; inputs of 3 kinds: unsharp copies, reconstructions and drawn faces."""
 
-    verify = None
-
-    def __init__(
-        self,
-        config: Config,
-        data: Sequence[Path | str],
-        labels: Path | str | None,
-        split: str | None,
-        device: torch.device,
-    ) -> None:
+    def open(self, data: Sequence[Path | str], labels: Path | str | None, split: str | None) -> None:
+        config = self.config
         detail = config.model.detail
         assert detail is not None
-        self.config, self.detail, self.device, self.split = config, detail, device, split
+        self.detail, self.split = detail, split
         self.path = appearance_file(detail.appearance)
         self.model, self.frame, self.info, self.network = load_appearance(self.path)
         if config.model.resolution != 2 * self.model.size:
@@ -110,14 +103,20 @@ class DetailTask:
         self.faces = open_faces(data, resolution=config.model.resolution, labels=labels)
         check_alignment(self.faces, Alignment("canonical"))
         check_size(self.faces)
-        self.mask = torch.from_numpy(self.model.fine_mask)[None, None].to(device)
+        self.mask = torch.from_numpy(self.model.fine_mask)[None, None].to(self.device)
+
+    @staticmethod
+    def networks(config: Config) -> tuple[DetailNetwork, DetailDiscriminator]:
+        return DetailNetwork(config.model), DetailDiscriminator(config.discriminator, config.model.resolution)
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def prepare(self, out: Path, models: Sequence[Network], say: Say = unheard) -> None:
-        """Read the faces, or take what an earlier run in `out` has read. Those of another split are held out."""
-        del models
+    def described(self, model: DetailNetwork) -> str:
+        return "detail"
+
+    def prepare(self, out: Path, models: Sequence[DetailNetwork], say: Say = unheard) -> None:
+        """As `TrainingTask.prepare` says; faces of another split are held out."""
         makes = FrameModel(self.model, self.frame, IdentityBank.load(self.bank), network=self.network, k=K, seed=0)
         key = f"{file_digest(self.path)}/{file_digest(self.bank)}/{K}"
         self.set = DetailFaces.prepare(self.faces, makes, self.detail.draws, out / "faces", key, say)
@@ -127,19 +126,17 @@ class DetailTask:
         else:
             held_out = np.arange(len(rows)) % HELD_OUT == HELD_OUT - 1
         self.rows, self.held_out = rows[~held_out], rows[held_out]
-        if len(self.rows) < self.config.optimizer.batch:
-            raise UsageError(f"{len(self.rows)} clear faces are fewer than one batch of {self.config.optimizer.batch}")
+        self.require_batch(len(self.rows))
 
     def generator_step(
         self,
-        state: TrainingState,
+        state: TrainingState[DetailNetwork, DetailDiscriminator],
         judge: DetailDiscriminator,
         indices: Tensor,
         weights: Weights,
         share: float,
         rng: torch.Generator,
-    ) -> tuple[_Judged, dict[str, Tensor]]:
-        """Accumulate gradients for one round; returns what D will judge, and the terms of the loss."""
+    ) -> tuple[_DetailJudged, dict[str, Tensor]]:
         drawn = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
         batch = self._batch(self.rows[indices.numpy()], drawn)
         added = self._added(state.model, batch, rng)
@@ -154,7 +151,7 @@ class DetailTask:
         total = weights.reconstruction * terms["rec"] + loss.detail * terms["detail"]
         total = total + loss.structure * terms["structure"]
         real, fake = (self._seen(batch.light, one) for one in (batch.detail, batch.before + added))
-        made = _Judged(real, fake, batch.mask, batch.told)
+        made = _DetailJudged(real, fake, batch.mask, batch.told)
         if weights.adversarial > 0:
             terms["adv"] = self._adversarial(judge(made.fake, made.mask, made.told), made.mask, real=True)
             total = total + weights.adversarial * terms["adv"]
@@ -163,18 +160,21 @@ class DetailTask:
         return made._replace(fake=made.fake.detach()), {name: term.detach() for name, term in terms.items()}
 
     def discriminator_step(
-        self, state: TrainingState, judge: DetailDiscriminator, made: _Judged, share: float
+        self,
+        state: TrainingState[DetailNetwork, DetailDiscriminator],
+        judge: DetailDiscriminator,
+        made: _DetailJudged,
+        share: float,
     ) -> dict[str, Tensor]:
-        """Accumulate D's gradients for one round of `generator_step`."""
-        del state
         real, fake = (judge(one, made.mask, made.told) for one in (made.real, made.fake))
         loss = self._adversarial(real, made.mask, real=True) + self._adversarial(fake, made.mask, real=False)
         (loss * share).backward()
         right = ((real[0] > 0).float().mean() + (fake[0] < 0).float().mean()) / 2
         return {"d": loss.detach(), "d_right": right.detach(), "r_t": real[0].detach().sign().mean()}
 
-    def r1_step(self, state: TrainingState, made: _Judged, weight: float, share: float) -> dict[str, Tensor]:
-        """Accumulate the gradients of R1 for one round."""
+    def r1_step(
+        self, state: TrainingState[DetailNetwork, DetailDiscriminator], made: _DetailJudged, weight: float, share: float
+    ) -> dict[str, Tensor]:
         with torch.autocast(self.device.type, enabled=False):
             real = made.real.detach().requires_grad_(True)
             (logits,) = state.discriminator(real, made.mask, made.told)
@@ -193,13 +193,12 @@ class DetailTask:
         smooth = F.interpolate(F.avg_pool2d(detail, 2), scale_factor=2.0, mode="bilinear")
         return torch.cat([2 * light - 1, 4 * detail, 12 * (detail - smooth)], 1)
 
-    def _added(self, model: Network, batch: _Batch, rng: torch.Generator) -> Tensor:
-        assert isinstance(model, DetailNetwork)
+    def _added(self, model: DetailNetwork, batch: _DetailBatch, rng: torch.Generator) -> Tensor:
         noise = torch.randn(len(batch.texture), 16, model.size // 2, model.size // 2, generator=rng).to(batch.texture)
         added: Tensor = model(batch.texture, batch.told, noise)
         return added.float() * self.mask
 
-    def _batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> _Batch:
+    def _batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> _DetailBatch:
         """Rows of the set, each as an input of one kind, in changed light and mirrored by chance."""
         pictures = []
         for row in rows:
@@ -224,7 +223,7 @@ class DetailTask:
             pictures.append((*pair, seen, kind, self._fine(pair[0]), unsharp, not (unsharp or hidden)))
         return self._of(*zip(*pictures, strict=True))
 
-    def plain(self, rows: NDArray[np.int64], made: int) -> _Batch:
+    def plain(self, rows: NDArray[np.int64], made: int) -> _DetailBatch:
         """Rows as they are, with their reconstructions (`made` 0) or the faces drawn in their place (1 …) as inputs."""
         photos = [self.set.photos[row].astype(np.float32) / np.float32(255) for row in rows]
         small = [self.set.made[row][made].astype(np.float32) / np.float32(255) for row in rows]
@@ -244,7 +243,7 @@ class DetailTask:
         fine: Sequence[float],
         unsharp: Sequence[bool],
         own: Sequence[bool],
-    ) -> _Batch:
+    ) -> _DetailBatch:
         base = np.stack([stretched(one, 2) for one in small])
         before, detail = (np.stack([one - cv2.blur(one, (TONE, TONE)) for one in part]) for part in (base, photos))
         light = np.stack([cv2.blur(one, (LIGHT, LIGHT)) for one in base])
@@ -254,12 +253,10 @@ class DetailTask:
             return torch.from_numpy(np.ascontiguousarray(array, np.float32)).to(self.device)
 
         images = [tensor(one.transpose(0, 3, 1, 2)) for one in (2 * np.stack(small) - 1, base, light, before, detail)]
-        known = [told(np.stack(kinds), np.array(fine)), mask[:, None], np.array(unsharp), np.array(own)]
-        return _Batch(*images, *map(tensor, known))
+        known = [detail_conditions(np.stack(kinds), np.array(fine)), mask[:, None], np.array(unsharp), np.array(own)]
+        return _DetailBatch(*images, *map(tensor, known))
 
-    def save(self, path: Path, model: Network, training: dict[str, Any]) -> None:
-        """Write the appearance model with the network, as one file."""
-        assert isinstance(model, DetailNetwork)
+    def save(self, path: Path, model: DetailNetwork, training: dict[str, Any]) -> None:
         network = np.frombuffer(detail_to_onnx(model).SerializeToString(), np.uint8)
         record = {**training, "licence": self.config.data_licence, "fingerprint": self.faces.fingerprint}
         info = replace(self.info, training={**self.info.training, "detail": record})
@@ -267,7 +264,7 @@ class DetailTask:
         save_appearance(path, made, self.frame, info, overwrite=True, network=self.network)
 
     @torch.no_grad()
-    def snapshot(self, model: Network, path: Path) -> None:
+    def snapshot(self, model: DetailNetwork, path: Path) -> None:
         """Write a sheet of held-out faces: photo | reconstruction, doubled | with detail | a draw, doubled | with
         detail.
         """
@@ -287,7 +284,7 @@ class DetailTask:
         return self.held_out[list(dict.fromkeys([*clear, *more.tolist()]))[:SHOWN]]
 
     @torch.no_grad()
-    def judge(self, model: Network) -> dict[str, float]:
+    def judge(self, model: DetailNetwork) -> dict[str, float]:
         """Figures of held-out faces' reconstructions, with the network's detail and with none.
 
         Returns:
@@ -305,7 +302,7 @@ class DetailTask:
                 out[name + end] = float(np.mean([one[name] for one in found]))
         return {name: value for name, value in out.items() if "drawn" not in name or name.startswith("sharpness")}
 
-    def _figures(self, model: Network, rows: NDArray[np.int64], made: int) -> dict[str, float]:
+    def _figures(self, model: DetailNetwork, rows: NDArray[np.int64], made: int) -> dict[str, float]:
         batch = self.plain(rows, made)
         added = self._added(model, batch, torch.Generator().manual_seed(0))
         real, out = batch.base - batch.before + batch.detail, {}
@@ -318,7 +315,6 @@ class DetailTask:
         return out
 
     def reals(self) -> Tensor:
-        """The first faces of the set as a square grid [r,r,3,2R,2R]."""
         side = min(6, int(len(self.rows) ** 0.5))
         pictures = torch.from_numpy(self.set.photos[self.rows[: side * side]]).permute(0, 3, 1, 2).float() / 127.5 - 1
         return pictures.unflatten(0, (side, side))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,14 @@ from numpy.typing import NDArray
 from ficgan.data import FaceData
 from ficgan.errors import InputError
 from ficgan.faces import Alignment, Face, get_recognizer
-from ficgan.files import atomic_write
 from ficgan.frame import read_texture
 from ficgan.frame.learn import images_of
 from ficgan.frame_model import FrameModel
 from ficgan.identity.kind import kind_reader
 from ficgan.policy import Attempt
 from ficgan.training.stats import Say, unheard
-from ficgan.training.step import StoredRows, locked
+from ficgan.training.step import StoredRows
+from ficgan.training.task import read_once
 
 __all__ = ["DetailFaces"]
 
@@ -64,14 +63,7 @@ class DetailFaces:
             say: called as say(stage, done, total).
         """
         digest = hashlib.sha256(f"{key}/{data.fingerprint}/{draws}".encode()).hexdigest()
-        record = folder / "faces.json"
-        folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder / ".lock"):
-            if not (record.exists() and json.loads(record.read_text()).get("digest") == digest):
-                record.unlink(missing_ok=True)  # from here on the arrays belong to no record
-                _read_faces(data, model, draws, folder, say)
-                with atomic_write(record) as file:
-                    file.write(json.dumps({"digest": digest}).encode())
+        read_once(folder, digest, lambda: _read_faces(data, model, draws, folder, say))
         photos, made, seen = (StoredRows(folder / f"{name}.npy") for name in ("photos", "made", "seen"))
         return cls(np.load(folder / "rows.npy"), photos, made, seen, kind_reader().read(np.load(folder / "gate.npy")))
 

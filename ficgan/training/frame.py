@@ -26,7 +26,7 @@ from ficgan.frame.fit import ridge_map, telling_map
 from ficgan.frame.learn import SIDE
 from ficgan.frame.torch_warp import Composite
 from ficgan.identity.kind import AGES, ETHNICITIES, GENDERS, YEARS, KindCodes, kind_reader
-from ficgan.models import FrameDiscriminator, FrameFICGAN, Network
+from ficgan.models import FrameDiscriminator, FrameFICGAN
 from ficgan.models.frame import even_look
 from ficgan.models.layers import Linear
 from ficgan.models.onnx import frame_to_onnx
@@ -34,6 +34,7 @@ from ficgan.training.frame_faces import PRESENCE, CodeMemory, FrameBatch, FrameF
 from ficgan.training.state import TrainingState
 from ficgan.training.stats import Say, save_grid, unheard
 from ficgan.training.step import Swap, Weights, in_layers, make_verify, plan_swap, with_reconstructions
+from ficgan.training.task import TrainingTask
 
 __all__ = ["FrameLosses", "FrameTask", "appearance_file", "sharpness_under"]
 
@@ -49,7 +50,7 @@ _PLACES = 16
 
 
 class FrameLosses(nn.Module):
-    """What linear maps, fitted to the training set once, say of a mix and of a code.
+    """Losses from fixed linear probes (expression, attributes, kind, V's principal axes), fitted once.
 
     What must stay of a source is read from the mix. Gender and age are read twice: from the texture, which can be
     fooled by a few wrinkles, and with the ethnic group from V's embedding. E is taught the `code_size` components in
@@ -138,7 +139,7 @@ def _cell_signs() -> NDArray[np.float64]:
     return np.asarray(signs)
 
 
-class Judged(NamedTuple):
+class FrameJudged(NamedTuple):
     """What D judges after a generator step, without graphs: textures [B,3,R,R], and V's maps of what is published.
 
     V reads mixes with small changes of the picture, reconstructions without, and sources both ways: they stand twice.
@@ -152,25 +153,18 @@ class Judged(NamedTuple):
     mix_maps: list[Tensor]
 
 
-class FrameTask:
+class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
     """Data, V and pictures of a run in the canonical frame, on the linear model that `config.model.frame` names."""
 
-    def __init__(
-        self,
-        config: Config,
-        data: Sequence[Path | str],
-        labels: Path | str | None,
-        split: str | None,
-        device: torch.device,
-    ) -> None:
+    def open(self, data: Sequence[Path | str], labels: Path | str | None, split: str | None) -> None:
+        config = self.config
         assert config.model.frame is not None
-        self.config, self.device = config, device
         self.path = appearance_file(config.model.frame.appearance)
         model, self.frame, self.info, _ = load_appearance(self.path)
         self.model = model.with_layers(config.model.num_layers)
         self._check_sizes()
         self.alignment = Alignment()
-        self.verify = make_verify(config, self.alignment, device, SIDE)
+        self.verify = make_verify(config, self.alignment, self.device, SIDE)
         self.faces = open_faces(data, resolution=SIDE, labels=labels, split=split)
         check_alignment(self.faces, Alignment("canonical"))
 
@@ -186,13 +180,26 @@ class FrameTask:
             if asked != has:
                 raise UsageError(f"model.{key} is {asked}, and {self.path} needs {has}: set it so")
 
+    def running_means(self, model: FrameFICGAN) -> list[Tensor]:
+        return [model.mapping.w_mean]
+
+    def frozen(self) -> list[nn.Module]:
+        return [self.verify.network]
+
+    def described(self, model: FrameFICGAN) -> str:
+        return f"L = {model.num_layers} style layers, V = {self.config.verifier.spec}"
+
+    @staticmethod
+    def networks(config: Config) -> tuple[FrameFICGAN, FrameDiscriminator]:
+        return FrameFICGAN(config.model), FrameDiscriminator(config.discriminator, config.model.resolution)
+
     def __len__(self) -> int:
         return len(self.rows)
 
-    def prepare(self, out: Path, models: Sequence[Network], say: Say = unheard) -> None:
-        """Read the faces, or take what an earlier run in `out` has read.
+    def prepare(self, out: Path, models: Sequence[FrameFICGAN], say: Say = unheard) -> None:
+        """As `TrainingTask.prepare` says; where E is untrained its linear part is fitted.
 
-        Where E is untrained its linear part is fitted. The last of `models` says the codes that means are drawn from.
+        The last of `models` says the codes that means are drawn from.
         """
         key = f"{_digest(self.model)}/{self.verify.name}/{PRESENCE}"
         mesh = MediaPipeMesh(device="cpu")
@@ -200,8 +207,7 @@ class FrameTask:
         every = np.arange(len(self.set))
         held_out = every % HELD_OUT == HELD_OUT - 1  # never trained on: snapshots are judged on them
         self.rows, self.held_out = every[~held_out], every[held_out]
-        if len(self.rows) < self.config.optimizer.batch:
-            raise UsageError(f"{len(self.rows)} clear faces are fewer than one batch of {self.config.optimizer.batch}")
+        self.require_batch(len(self.rows))
         assert self.config.model.frame is not None
         if gain := self.config.model.frame.telling:
             codes, identity = self.set.codes[self.rows], self.set.identity[self.rows]
@@ -217,13 +223,12 @@ class FrameTask:
         self.coefficients = torch.linalg.pinv(self.components)
         self.pixels = torch.from_numpy(self.model.pixels).to(self.device)
         self.memory = CodeMemory()
-        networks = [model for model in models if isinstance(model, FrameFICGAN)]
-        untrained = [one.encoder.reader for one in networks if not one.encoder.reader.weight.any()]
+        untrained = [one.encoder.reader for one in models if not one.encoder.reader.weight.any()]
         if self.config.loss.code and untrained:
             self._fit(untrained, say)
         with torch.no_grad():
             for begin in range(0, min(self.memory.size, len(self.rows)), 64):
-                self._remember(networks[-1], self.rows[begin : begin + 64])
+                self._remember(models[-1], self.rows[begin : begin + 64])
 
     @torch.no_grad()
     def _fit(self, readers: Sequence[Linear], say: Say) -> None:
@@ -254,19 +259,15 @@ class FrameTask:
 
     def generator_step(
         self,
-        state: TrainingState,
+        state: TrainingState[FrameFICGAN, FrameDiscriminator],
         judge: FrameDiscriminator,
         indices: Tensor,
         weights: Weights,
         share: float,
         rng: torch.Generator,
-    ) -> tuple[Judged, dict[str, Tensor]]:
-        """Accumulate gradients for one round; returns what D will judge, and the terms of the loss.
-
-        Source: FICGAN, "Total Loss", on composites.
-        """
+    ) -> tuple[FrameJudged, dict[str, Tensor]]:
+        """As `TrainingTask.generator_step` says. Source: FICGAN, "Total Loss", on composites."""
         config, model, rows = self.config, state.model, self.rows[indices.numpy()]
-        assert isinstance(model, FrameFICGAN)
         plan = plan_swap(len(rows), model.num_layers, config.swap, rng)
         drawn = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
         batch, w_mean = self._mix(rows, plan, drawn)
@@ -312,13 +313,16 @@ class FrameTask:
         detached_terms = {name: term.detach() for name, term in terms.items()}
         rec_maps, mix_maps = ([part.detach() for part in maps] for maps in (maps_rec, maps_mix))
         real = torch.cat([batch.texture] * 2)
-        made = Judged(real, maps_real, rec_texture.detach(), rec_maps, mix_texture.detach(), mix_maps)
+        made = FrameJudged(real, maps_real, rec_texture.detach(), rec_maps, mix_texture.detach(), mix_maps)
         return made, detached_terms
 
     def discriminator_step(
-        self, state: TrainingState, judge: FrameDiscriminator, made: Judged, share: float
+        self,
+        state: TrainingState[FrameFICGAN, FrameDiscriminator],
+        judge: FrameDiscriminator,
+        made: FrameJudged,
+        share: float,
     ) -> dict[str, Tensor]:
-        """Accumulate D's gradients for one round of `generator_step`."""
         mask = self.composite.mask
         real = judge(made.real, mask, made.real_maps)
         mix, rec = judge(made.mix, mask, made.mix_maps), judge(made.rec, mask, made.rec_maps)
@@ -332,9 +336,10 @@ class FrameTask:
             terms[f"d_{number}"] = ((a > 0).float().mean() + (b < 0).float().mean()).detach() / 2
         return terms
 
-    def r1_step(self, state: TrainingState, made: Judged, weight: float, share: float) -> dict[str, Tensor]:
-        """Accumulate the gradients of R1 on patches for one round; V's maps are held by their spectral norm."""
-        assert isinstance(state.discriminator, FrameDiscriminator)
+    def r1_step(
+        self, state: TrainingState[FrameFICGAN, FrameDiscriminator], made: FrameJudged, weight: float, share: float
+    ) -> dict[str, Tensor]:
+        """As `TrainingTask.r1_step` says, of patches: the judges of V's maps are held by their spectral norm."""
         if state.discriminator.patches is None:
             return {}
         with torch.autocast(self.device.type, enabled=False):
@@ -435,9 +440,7 @@ class FrameTask:
         terms["pos"] = (losses.positive(target, v_mix) * owed * swapped.float()).mean()
         return terms, maps_rec, maps_mix, seen
 
-    def save(self, path: Path, model: Network, training: dict[str, Any]) -> None:
-        """Write linear model and averaged network for use, as one file."""
-        assert isinstance(model, FrameFICGAN)
+    def save(self, path: Path, model: FrameFICGAN, training: dict[str, Any]) -> None:
         data = {"licence": self.config.data_licence, "fingerprint": self.faces.fingerprint, "images": len(self.set)}
         info = replace(self.info, data=data, training={**self.info.training, "network": training})
         reader, writer = (part.SerializeToString() for part in frame_to_onnx(model))
@@ -446,12 +449,11 @@ class FrameTask:
         save_appearance(path, self.model, self.frame, info, overwrite=True, network=network)
 
     @torch.no_grad()
-    def snapshot(self, model: Network, path: Path) -> None:
+    def snapshot(self, model: FrameFICGAN, path: Path) -> None:
         """Write a sheet of held-out faces.
 
         Rows: source, linear reconstruction, reconstruction, linear mix, mix (i = 0), mix (i = L/2), another draw.
         """
-        assert isinstance(model, FrameFICGAN)
         rows = self.held_out[:: max(1, len(self.held_out) // 12)][:12]
         sheet: list[Tensor] = []
         for number, kept in ((0, 0), (0, self.model.num_layers // 2), (1, 0)):
@@ -463,7 +465,7 @@ class FrameTask:
         save_grid(torch.stack(sheet), path)
 
     @torch.no_grad()
-    def judge(self, model: Network) -> dict[str, float]:
+    def judge(self, model: FrameFICGAN) -> dict[str, float]:
         """Figures of the averaged model on held-out faces, by a recogniser that no loss knows.
 
         Returns:
@@ -474,7 +476,6 @@ class FrameTask:
             source. `ethnicity` and `gender`: share of mixes that are read as their sources are, `age`: mean difference
             in years. The linear model's have `_linear` at their end.
         """
-        assert isinstance(model, FrameFICGAN)
         recogniser = get_recognizer("dlib")
         points = Alignment().points(SIDE).astype(np.float32)[None]
         rows = self.held_out[:: max(1, len(self.held_out) // JUDGED)][:JUDGED]
@@ -518,12 +519,12 @@ class FrameTask:
 
     def _held_out(
         self, model: FrameFICGAN, rows: NDArray[np.int64], kept: int, rng: np.random.Generator, *, swap: bool = False
-    ) -> _Made:
+    ) -> _HeldOutFaces:
         batch, w = self._drawn(model, rows, kept, rng, swap=swap)
         pictures, textures, shape, _ = self._published(model, batch, w)
         source, upright = torch.cat([batch.source] * 2), torch.cat([batch.upright] * 2)
         plain = self.composite(source, batch.linear, batch.points, upright)
-        return _Made(batch, pictures, textures, batch.shape + shape[len(rows) :], (plain, batch.linear))
+        return _HeldOutFaces(batch, pictures, textures, batch.shape + shape[len(rows) :], (plain, batch.linear))
 
     def _drawn(
         self, model: FrameFICGAN, rows: NDArray[np.int64], kept: int, rng: np.random.Generator, *, swap: bool = False
@@ -541,12 +542,11 @@ class FrameTask:
         return batch, torch.cat([own, layered])
 
     def reals(self) -> Tensor:
-        """The first faces of the set as a square grid [r,r,3,S,S]."""
         side = min(8, int(len(self.set) ** 0.5))
         return self.mixes.picture(self.set.images[: side * side]).unflatten(0, (side, side))
 
 
-class _Made(NamedTuple):
+class _HeldOutFaces(NamedTuple):
     """Reconstructions and mixes of held-out faces; see `FrameTask._held_out`."""
 
     batch: FrameBatch

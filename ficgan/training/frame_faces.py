@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,14 +15,14 @@ from torch import Tensor, nn
 from ficgan.data import FaceData
 from ficgan.errors import InputError
 from ficgan.faces import FaceMesh
-from ficgan.files import atomic_write
 from ficgan.frame import AppearanceModel, Moment, Readings, detail_of, read_texture
 from ficgan.frame.appearance import SLOPES
 from ficgan.frame.file import FrameConfig
 from ficgan.frame.learn import images_of, meshes_of
 from ficgan.identity.kind import Kind, KindCodes, KindGroup, cells_of
 from ficgan.identity.ksame import draw_members, restore_variance
-from ficgan.training.step import StoredRows, locked
+from ficgan.training.step import StoredRows
+from ficgan.training.task import read_once
 
 __all__ = ["CodeMemory", "FrameBatch", "FrameFaces", "Mixes"]
 
@@ -78,16 +77,7 @@ class FrameFaces:
             say: called as say(stage, done, total).
         """
         digest = hashlib.sha256(f"{key}/{data.fingerprint}/{model.size}".encode()).hexdigest()
-        record = folder / "faces.json"
-        folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder / ".lock"):  # the first process reads the faces, the others find them read
-            if not (record.exists() and json.loads(record.read_text()).get("digest") == digest):
-                record.unlink(missing_ok=True)  # from here on the arrays belong to no record
-                for array in folder.glob("*.npy"):
-                    array.unlink()  # they may be links to those of another run
-                count = _read_faces(data, model, mesh, verify, folder, say)
-                with atomic_write(record) as file:
-                    file.write(json.dumps({"digest": digest, "faces": count}).encode())
+        read_once(folder, digest, lambda: _read_faces(data, model, mesh, verify, folder, say))
         names = ("points", "light", "kept", "grey", "codes", "detail", "identity", "rows")
         points, light, kept, grey, codes, detail, identity, rows = (np.load(folder / f"{name}.npy") for name in names)
         labels = None if data.labels is None else data.labels.take(rows)
@@ -100,12 +90,12 @@ class FrameFaces:
 
     def banked(self, rows: NDArray[np.int64]) -> Floats:
         """Codes and attributes [B,D+A] as a bank holds them."""
-        return np.concatenate([self.model.told(self.codes[rows]), self.moment.kept[rows]], 1)
+        return np.concatenate([self.model.banked(self.codes[rows]), self.moment.kept[rows]], 1)
 
 
 def _read_faces(
     data: FaceData, model: AppearanceModel, mesh: FaceMesh, verify: nn.Module, folder: Path, say: Any
-) -> int:
+) -> None:
     points, presence = meshes_of(data, mesh, say)
     clear = np.flatnonzero(presence >= PRESENCE)
     side, count = data.resolution, len(clear)
@@ -137,7 +127,6 @@ def _read_faces(
     np.save(folder / "rows.npy", clear)
     images.flush()
     textures.flush()
-    return count
 
 
 def _array(path: Path, shape: tuple[int, ...]) -> Any:

@@ -28,7 +28,7 @@ from ficgan.data import ResumableSampler
 from ficgan.device import resolve_device
 from ficgan.errors import FicganError, TakenError, UsageError, stop_asked
 from ficgan.files import alone_in, atomic_write
-from ficgan.models import DetailNetwork, MappingNetwork
+from ficgan.models import MappingNetwork
 from ficgan.models.io import file_digest
 from ficgan.training.crops import CropTask
 from ficgan.training.detail import DetailTask
@@ -36,12 +36,11 @@ from ficgan.training.frame import FrameTask
 from ficgan.training.state import TrainingState
 from ficgan.training.stats import Means, Reporter, duration, reading_lines, save_grid
 from ficgan.training.step import weights_at
+from ficgan.training.task import TrainingTask
 
 __all__ = ["Interrupted", "Team", "train"]
 
 STATE, START, NETWORK, CONFIG = "state.safetensors", "start.safetensors", "network.safetensors", "config.json"
-
-Task = CropTask | FrameTask | DetailTask
 
 
 class Interrupted(KeyboardInterrupt):
@@ -82,12 +81,12 @@ def train(
     if team.device.type == "cpu":
         ops.keep_freed_memory()
     try:
-        return _Run(config, data, out, team, start, split, labels, progress).run(max_seconds)
+        return TrainingRun(config, data, out, team, start, split, labels, progress).run(max_seconds)
     finally:
         team.leave()
 
 
-class _Run:
+class TrainingRun:
     def __init__(
         self,
         config: Config,
@@ -107,11 +106,11 @@ class _Run:
                 f"optimizer.batch={config.optimizer.batch} does not split into {rounds} rounds on {team.world} "
                 "processes of at least 2 images each"
             )
+        kind = DetailTask if config.model.detail else FrameTask if config.model.frame else CropTask
         # Models before data, data before files: a mistake is found at once and leaves no file.
-        self.state = TrainingState(config, team.device)
+        self.state: TrainingState[Any, Any] = TrainingState(config, team.device, kind.networks)
         self.progress = progress if team.first else "none"
-        kind: type[Task] = DetailTask if config.model.detail else FrameTask if config.model.frame else CropTask
-        self.task: Task = kind(config, data, labels, split, team.device)
+        self.task: TrainingTask[Any, Any, Any] = kind(config, data, labels, split, team.device)
         self.state.data = self.task.faces.fingerprint
         if (out / STATE).exists():
             self.state.load(out / STATE)
@@ -166,7 +165,7 @@ class _Run:
                     stop = interrupted or team.any(out_of_time)
                     if last or stop or _crossed(state.images, batch, schedule.tick_kimg):
                         self._require_finite(team)
-                        numbers = self.means.take(team)
+                        numbers = self.means.take(team.average)
                         seen = state.images - tick_images
                         if config.augment.adaptive:
                             numbers["augment_p"] = state.augment.p
@@ -211,8 +210,8 @@ class _Run:
             kept.append(made)
             self.means.add(terms)
         self._apply("g", state.optimizer_g, state.model)
-        if not isinstance(state.model, DetailNetwork):
-            team.average(state.model.mapping.w_mean)
+        for mean in self.task.running_means(state.model):
+            team.average(mean)
         state.discriminator.requires_grad_(True)
 
         if weights.adversarial > 0:
@@ -268,8 +267,8 @@ class _Run:
         for module in self.state.model.children():
             if not isinstance(module, MappingNetwork):
                 module.compile()
-        if self.task.verify is not None:
-            self.task.verify.network.compile()
+        for module in self.task.frozen():
+            module.compile()
         return torch.compile(self.state.discriminator)
 
     # -- files and signals ------------------------------------------------------------------------------------------
@@ -322,15 +321,10 @@ class _Run:
 
     def _summary(self) -> str:
         state = self.state
-        told = (
-            "detail"
-            if isinstance(state.model, DetailNetwork)
-            else (f"L = {state.model.num_layers} style layers, V = {self.config.verifier.spec}")
-        )
         modules = [*state.model.named_children(), ("discriminator", state.discriminator)]
         lines = [
-            f"{self.config.name}: {self.config.model.resolution}², {told}, {len(self.task)} images, "
-            f"on {self.team.device}"
+            f"{self.config.name}: {self.config.model.resolution}², {self.task.described(state.model)}, "
+            f"{len(self.task)} images, on {self.team.device}"
         ]
         lines += [
             f"  {name:<14}{sum(p.numel() for p in m.parameters()) / 1e6:8.2f} M parameters" for name, m in modules

@@ -10,8 +10,7 @@ from ficgan.data import FaceData
 from ficgan.faces import Alignment, Face, get_recognizer
 from ficgan.frame.learn import images_of
 from ficgan.frame_model import FrameModel
-from ficgan.identity.kind import CELLS, Kind, kind_reader
-from ficgan.identity.showing import Showing
+from ficgan.identity.kind import CELLS, Kind, Showing, kind_reader
 from ficgan.policy import Attempt
 
 __all__ = ["learn_showing"]

@@ -3,45 +3,36 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from ficgan.config import AugmentConfig, Config, EmaConfig
 from ficgan.errors import FicganError
-from ficgan.models import (
-    FICGAN,
-    DetailDiscriminator,
-    DetailNetwork,
-    Discriminator,
-    FrameDiscriminator,
-    FrameFICGAN,
-    Network,
-    load_tensors,
-    save_tensors,
-)
+from ficgan.models import load_tensors, save_tensors
 
 __all__ = ["Augment", "Ema", "TrainingState", "below", "flip", "packed", "unpack"]
 
 KIND = "training state"
 
+M = TypeVar("M", bound=nn.Module)
+"""The networks that a run trains."""
+D = TypeVar("D", bound=nn.Module)
+"""Its discriminator."""
 
-class TrainingState:
-    """Networks, optimisers, average and counters of a run."""
 
-    def __init__(self, config: Config, device: torch.device) -> None:
+class TrainingState(Generic[M, D]):
+    """Networks, optimisers, average and counters of a run; `networks` makes the networks and the discriminator."""
+
+    def __init__(self, config: Config, device: torch.device, networks: Callable[[Config], tuple[M, D]]) -> None:
         self.config = config
         torch.manual_seed(config.seed)
-        channels_last = torch.channels_last
-        self.model: Network = _network(config)
-        self.model.to(device=device, memory_format=channels_last)  # type: ignore[call-overload]
-        judged = config.discriminator, config.model.resolution
-        kind = FrameDiscriminator if config.model.frame else Discriminator
-        self.discriminator: nn.Module = DetailDiscriminator(*judged) if config.model.detail else kind(*judged)
-        self.discriminator.to(device=device, memory_format=channels_last)  # type: ignore[call-overload]
+        self.model, self.discriminator = networks(config)
+        for module in (self.model, self.discriminator):
+            module.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.ema = Ema(self.model, config.ema)
         self.augment = Augment(config.augment)
         self.optimizer_g = _adam(self.model, config, config.optimizer.lr, interval=None)
@@ -54,10 +45,8 @@ class TrainingState:
         self.step = 0
         self.d_step = 0
         self.seconds = 0.0
-        self.start_images = 0
-        """Images seen before this run, when it began from the weights of another."""
-        self.data = ""
-        """Fingerprint of the training images; a run resumes with the same images only."""
+        self.start_images = 0  # seen before this run, when it began from the weights of another
+        self.data = ""  # fingerprint of the training images: a run resumes with the same images only
 
     @property
     def images(self) -> int:
@@ -143,12 +132,6 @@ class TrainingState:
         return {"model": self.model, "discriminator": self.discriminator, "ema": self.ema.model}
 
 
-def _network(config: Config) -> Network:
-    if config.model.detail:
-        return DetailNetwork(config.model)
-    return FrameFICGAN(config.model) if config.model.frame else FICGAN(config.model)
-
-
 def packed(modules: Mapping[str, nn.Module], optimizers: Mapping[str, torch.optim.Optimizer]) -> dict[str, Tensor]:
     """Tensors by name of networks and of optimisers: "name.parameter" and "name.index.slot"."""
     tensors = {f"{name}.{key}": value for name, one in modules.items() for key, value in one.state_dict().items()}
@@ -199,15 +182,15 @@ def decay(config: EmaConfig, batch: int, images: int) -> float:
     return 0.5 ** (batch / max(half_life, 1e-8))
 
 
-class Ema:
+class Ema(Generic[M]):
     """Averaged copy of a model, in evaluation mode."""
 
-    def __init__(self, model: Network, config: EmaConfig) -> None:
+    def __init__(self, model: M, config: EmaConfig) -> None:
         self.config = config
         self.model = copy.deepcopy(model).eval().requires_grad_(False)
 
     @torch.no_grad()
-    def update(self, model: Network, batch: int, images: int) -> None:
+    def update(self, model: M, batch: int, images: int) -> None:
         """Fold in weights and buffers after a step of `batch` images, `images` seen so far."""
         keep = decay(self.config, batch, images)
         averaged, current = list(self.model.parameters()), [p.detach() for p in model.parameters()]

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import secrets
 import sys
 import time
-import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ficgan.files import atomic_write
-
-if TYPE_CHECKING:
-    from ficgan.training.loop import Team
 
 __all__ = ["Means", "Reporter", "Say", "duration", "reading_lines", "save_grid", "unheard"]
 
@@ -39,12 +32,12 @@ class Means:
     def finite(self) -> bool:
         return not self._sums or bool(torch.stack([s.float() for s in self._sums.values()]).isfinite().all())
 
-    def take(self, team: Team) -> dict[str, float]:
-        """Means since the last call, over all processes, and start again."""
+    def take(self, average: Callable[[Tensor], Tensor]) -> dict[str, float]:
+        """Means since the last call, and start again; `average` is over all processes."""
         names = sorted(self._sums)
         if not names:
             return {}
-        values = team.average(torch.stack([self._sums[n].float() / self._counts[n] for n in names]))
+        values = average(torch.stack([self._sums[n].float() / self._counts[n] for n in names]))
         self._sums, self._counts = {}, {}
         return dict(zip(names, (float(v) for v in values), strict=True))
 
@@ -79,12 +72,13 @@ class Reporter:
     """Writes the numbers of every tick: a bar or lines, `stats.jsonl`, and tensorboard events."""
 
     def __init__(self, out: Path, total: int, done: int, progress: str = "auto") -> None:
+        from torch.utils.tensorboard import SummaryWriter
         from tqdm import tqdm
 
         self.total = total
         _forget_after(out / "stats.jsonl", done / 1000)
         self._file = open(out / "stats.jsonl", "a", encoding="utf-8")  # noqa: SIM115 (closed by `close`)
-        self._board = _Board(out / "tensorboard", done)
+        self._board = SummaryWriter(str(out / "tensorboard"), purge_step=done)
         bar = progress == "auto" and sys.stderr.isatty()
         self._bar = tqdm(total=total, initial=done, unit="img", disable=not bar, dynamic_ncols=True, file=sys.stderr)
         self._lines = progress != "none"
@@ -106,7 +100,10 @@ class Reporter:
         }
         self._file.write(json.dumps(record) + "\n")
         self._file.flush()
-        self._board.add({name: value for name, value in record.items() if name != "time"}, images)
+        for name, value in record.items():
+            if name != "time":
+                self._board.add_scalar(name, value, images)
+        self._board.flush()
         if self._lines:
             shown = "  ".join(f"{name} {value:.3f}" for name, value in numbers.items() if name != "total")
             self._bar.write(
@@ -123,60 +120,6 @@ class Reporter:
         self._bar.close()
         self._board.close()
         self._file.close()
-
-
-class _Board:
-    """Events for TensorBoard. They repeat `stats.jsonl`: where they cannot be written, training goes on without.
-
-    `SummaryWriter` writes in a thread, whose errors nobody can catch.
-    """
-
-    def __init__(self, folder: Path, done: int) -> None:
-        from tensorboard.compat.proto.event_pb2 import SessionLog  # type: ignore[import-untyped, unused-ignore]
-
-        self._file: BinaryIO | None = None
-        try:
-            folder.mkdir(exist_ok=True)
-            name = f"events.out.tfevents.{int(time.time())}.ficgan.{os.getpid()}.{secrets.token_hex(4)}"
-            self._file = open(folder / name, "xb")  # noqa: SIM115 (closed by `close`)
-        except OSError as error:
-            self._give_up(error)
-        self._write([{"file_version": "brain.Event:2"}])
-        self._write([{"step": done, "session_log": SessionLog(status=SessionLog.START)}])  # drops what is later
-
-    def add(self, numbers: dict[str, float], step: int) -> None:
-        from torch.utils.tensorboard.summary import scalar
-
-        self._write([{"step": step, "summary": scalar(name, value)} for name, value in numbers.items()])
-
-    def close(self) -> None:
-        if self._file is not None:
-            try:
-                self._file.close()
-            except OSError as error:
-                self._give_up(error)
-
-    def _write(self, events: list[dict[str, Any]]) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.summary.writer.record_writer import RecordWriter  # type: ignore[import-untyped, unused-ignore]
-
-        if self._file is None:
-            return
-        try:
-            writer = RecordWriter(self._file)
-            for event in events:
-                writer.write(Event(wall_time=time.time(), **event).SerializeToString())
-            self._file.flush()
-        except OSError as error:
-            self._give_up(error)
-
-    def _give_up(self, error: OSError) -> None:
-        file, self._file = self._file, None
-        with suppress(OSError):
-            if file is not None:
-                file.close()
-        reason = error.strerror or type(error).__name__
-        warnings.warn(f"TensorBoard's events cannot be written ({reason}); stats.jsonl holds the same", stacklevel=2)
 
 
 def _forget_after(path: Path, kimg: float) -> None:

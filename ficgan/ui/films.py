@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -12,63 +12,40 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ficgan.errors import FicganError, InputError
-from ficgan.files import file_digest
 from ficgan.images import film_suffix
-from ficgan.records.sidecars import film_record
 from ficgan.ui.project import Item, free_name
-from ficgan.ui.work import NOW, Queue, Stopped, Workplace, hide_path, sentence
+from ficgan.ui.work import NOW, Queue, hide_path, sentence
 
 if TYPE_CHECKING:
-    from ficgan.video import Project, VideoSource
+    from ficgan.ui.session import Session
+    from ficgan.video import Project
 
-__all__ = ["Films"]
+__all__ = ["DeskFilms"]
 
-Image = NDArray[np.uint8]
-STEPS = 48
-"""Frames that are decoded rather than jumped over."""
+# Projects kept in memory; that of a long film takes seconds to read.
 KEPT = 2
-"""Films whose file and project are kept open; the project of a long film takes seconds to read."""
 
 
-class Films:
+class DeskFilms:
     """The films of a review. Their decisions are in their projects, as `ficgan analyse` makes them."""
 
-    def __init__(self, work: Workplace, ask: Queue, draw: Queue) -> None:
-        """Boxes are followed in the queue `ask`, previews drawn in the queue `draw`: neither waits for a long film."""
+    def __init__(self, work: Session) -> None:
         self.work, self.review = work, work.review
         self.queue = Queue("films", work.changed, work.loaded.wait)
-        self._ask, self._draw = ask, draw
         self._cancelled: set[str] = set()
-        self._readers: OrderedDict[str, _FrameReader] = OrderedDict()
         self._projects: OrderedDict[str, tuple[int, Project]] = OrderedDict()
-        self._frames, self._loading = threading.Lock(), threading.Lock()
-
-    def close(self) -> None:
-        """Let go of open films."""
-        for reader in self._readers.values():
-            reader.close()
+        self._loading = threading.Lock()
 
     def analyse(self, number: str) -> Item:
         """Find the faces and people of a film."""
-        from ficgan.video import analyse_film
-
         folder, item = self.review.film_folder(number), self.review[number]
         if not (folder / "project.json").exists():
             self._cancelled.discard(number)
             self.review.change(number, quiet=True, state="working", error="")
-            settings = self.work.engine.video_settings(mode=self.review.controls.mode)
-            analyse_film(
-                self.work.engine.video_tools(settings, generate=False),
-                self.review.source(item),
-                folder,
-                settings=settings,
-                overwrite=True,
-                progress=self._following(number),
-                is_cancelled=lambda: self._is_cancelled(number),
-            )
+            source, mode = self.review.source(item), self.review.controls.mode
+            self._do("analyse", number, path=source, folder=folder, mode=mode)
         film = self.load(number)
         people = len([person for person in film.people if person])
         return self.review.change(
@@ -82,19 +59,16 @@ class Films:
             notes=film.source.notes,
         )
 
-    def _following(self, number: str) -> Callable[[int, int | None, str], None]:
+    def _do(self, task: str, number: str, **given: Any) -> Any:
         def follow(done: int, total: int | None, stage: str) -> None:
             self.work.progress[number] = (done, total, stage)
+            if number in self._cancelled:
+                self.work.cancel("films")
 
-        return follow
-
-    def _is_cancelled(self, number: str) -> bool:
-        if self.work.stopping.is_set():
-            raise Stopped
-        return number in self._cancelled
+        return self.work.do("films", task, progress=follow, **given)
 
     def cancel(self, number: str) -> None:
-        """Stop the work on a film."""
+        """Stop the work on a film: when it reports next."""
         if number in self.work.progress:
             self._cancelled.add(number)
 
@@ -153,35 +127,33 @@ class Films:
         self.review.change(number, changed=True)
         return film
 
-    def add_region(
-        self, number: str, frame: int, box: Iterable[float], start: float, end: float, mode: str
-    ) -> Future[Any]:
+    def add_region(self, number: str, frame: int, box: Iterable[float], start: float, end: float, mode: str) -> Project:
         """Cover a box that was drawn in a frame, from one second to another.
 
         Raises:
-            InputError: a box, frame or time that cannot be; from the future, a mode that is no cover.
+            InputError: a box, frame, time or mode that cannot be.
         """
         from ficgan.video.folders import checked
         from ficgan.video.settings import Region
 
-        film, corners = self.load(number), np.asarray(list(box), np.float32)
-        size = np.array([film.source.width, film.source.height] * 2, np.float32)
-        corners = np.clip(corners, 0, size) if corners.shape == (4,) else np.zeros(4, np.float32)
-        if not (corners[2:] - corners[:2] >= 4).all():
-            raise InputError("the box lies outside of the picture or is smaller than 4 pixels; draw a larger one")
-        if not 0 <= frame < len(film.pts):
-            raise InputError(f"there is no frame {frame}; the film has {len(film.pts)}")
-        first, last = (int(np.searchsorted(film.times, time)) for time in (start, end))
-        first, last = min(first, frame), min(max(last, frame), len(film.pts) - 1)
-
-        def add() -> Project:
-            tree = {"first": first, "last": last, "box": [round(float(value), 1) for value in corners]}
-            region = checked(Region, {**tree, "mode": mode, "reason": "drawn in the review"}, "the decision")
-            with self.review.lock:
-                now = self.load(number)
-                return self._keep(number, replace(now, regions=(*now.regions, region)))
-
-        return self._ask.put(add, NOW)
+        with self.review.lock:
+            film, corners = self.load(number), np.asarray(list(box), np.float32)
+            size = np.array([film.source.width, film.source.height] * 2, np.float32)
+            corners = np.clip(corners, 0, size) if corners.shape == (4,) else np.zeros(4, np.float32)
+            if not (corners[2:] - corners[:2] >= 4).all():
+                raise InputError("the box lies outside of the picture or is smaller than 4 pixels; draw a larger one")
+            if not 0 <= frame < len(film.pts):
+                raise InputError(f"there is no frame {frame}; the film has {len(film.pts)}")
+            first, last = (int(np.searchsorted(film.times, time)) for time in (start, end))
+            tree = {
+                "first": min(first, frame),
+                "last": min(max(last, frame), len(film.pts) - 1),
+                "box": [round(float(value), 1) for value in corners],
+                "mode": mode,
+                "reason": "drawn in the review",
+            }
+            region = checked(Region, tree, "the decision")
+            return self._keep(number, replace(film, regions=(*film.regions, region)))
 
     def remove_region(self, number: str, region: int) -> Project:
         """Take back a box."""
@@ -201,40 +173,40 @@ class Films:
 
     def _render(self, number: str) -> Item:
         """The film as decided, into the output folder."""
-        from ficgan.video import EncodeOptions, VideoSettings, render_film
         from ficgan.video.folders import work_folder
 
         item, film = self.review[number], self.load(number)
-        source = self.review.source(item)
-        engine, controls = self.work.engine_of(item), self.work.controls_of(item)
-        analysed = {name: film.settings[name] for name in ("stride", "pad", "link") if name in film.settings}
-        settings = VideoSettings(**analysed, fallback=controls.fallback)
+        source, controls = self.review.source(item), self.work.controls_of(item)
+        numbers = {name: film.settings[name] for name in ("stride", "pad", "link") if name in film.settings}
         path = free_name(self.review.output, item.name, film_suffix(source))
         place = path.relative_to(self.review.output).as_posix()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            result = render_film(
-                engine.video_tools(settings),
-                self.review.film_folder(number),
-                source,
-                path,
-                settings=settings,
-                encode=EncodeOptions(audio=controls.audio),
-                progress=self._following(number),
-                is_cancelled=lambda: self._is_cancelled(number),
+            made = self._do(
+                "film",
+                number,
+                path=source,
+                folder=self.review.film_folder(number),
+                output=path,
+                place=place,
+                drawing=controls.drawing.model_dump(),
+                numbers={**numbers, "fallback": controls.fallback},
+                audio=controls.audio,
+                options=self.work.options(item),
             )
-            options, digest = self.work.options(item), file_digest(source)
-            self.work.write_sidecar(path, item, film_record(result, path, place, options, input_sha256=digest))
+            self.work.write_sidecar(path, item, made["sidecar"])
         except (FicganError, OSError) as error:
             if number in self._cancelled:
                 return self.review.change(number, state="ready", error="Rendering was cancelled.")
+            if self.work.stopping.is_set():
+                raise
             with suppress(OSError):
                 work_folder(path).rmdir()
             # What was decided stays; only this result is missing. The disk may be full.
             why = hide_path(sentence(error), source, item.name)
             return self.review.change(number, quiet=True, state="ready", error=why)
-        notes = [*result.notes, *result.damage]
-        if result.reidentified:
+        notes = made["notes"]
+        if made["reidentified"]:
             notes.insert(0, "A source face is still recognised; look at the result before you publish it.")
         return self.review.change(number, state="ready", error="", saved=place, changed=False, notes=tuple(notes))
 
@@ -244,30 +216,24 @@ class Films:
         """People, boxes and cuts of a film, for the page."""
         film = self.load(number)
         times, decisions = film.times, film.decisions
+
+        def about(track: Any) -> dict[str, Any]:
+            span = {"from": float(times[track.first]), "to": float(times[track.last])}
+            score, after = round(float(track.scores.max()), 2), self.strip(number, track.id, after=True).exists()
+            about = {"id": track.id, "first": track.first, "last": track.last, "notes": track.notes}
+            return {**about, **span, "score": score, "after": after}
+
         people = []
         for person, tracks in film.people.items():
             # Somebody who is not known is decided on track by track.
             for group in [tracks] if person else [[track] for track in tracks]:
                 choice = decisions.people.get(person) if person else decisions.tracks.get(group[0].id)
-                people.append(
-                    {
-                        "person": person,
-                        "mode": "" if choice is None else _shown(choice.mode),
-                        "tracks": [
-                            {
-                                "id": track.id,
-                                "from": float(times[track.first]),
-                                "to": float(times[track.last]),
-                                "first": track.first,
-                                "last": track.last,
-                                "notes": track.notes,
-                                "score": round(float(track.scores.max()), 2),
-                                "after": self.strip(number, track.id, after=True).exists(),
-                            }
-                            for track in group
-                        ],
-                    }
-                )
+                mode = "" if choice is None else _shown(choice.mode)
+                people.append({"person": person, "mode": mode, "tracks": list(map(about, group))})
+        regions = [
+            {"from": float(times[region.first]), "to": float(times[region.last]), "mode": _shown(region.mode)}
+            for region in film.regions
+        ]
         return {
             "width": film.source.width,
             "height": film.source.height,
@@ -275,17 +241,8 @@ class Films:
             "duration": float(times[-1]) if len(times) else 0.0,
             "default": _shown(decisions.default),
             "people": people,
-            "regions": [
-                {
-                    "from": float(times[region.first]),
-                    "to": float(times[region.last]),
-                    "mode": _shown(region.mode),
-                    "follows": bool(region.keys),
-                }
-                for region in film.regions
-            ],
+            "regions": regions,
             "cuts": [float(times[cut]) for cut in film.cuts],
-            "source": film.source.name,
         }
 
     def strip(self, number: str, track: int, *, after: bool) -> Path:
@@ -317,90 +274,52 @@ class Films:
         regions = [{"box": [float(v) for v in box], "mode": mode} for box, mode, _ in film.regions_at(frame)]
         return {"frame": frame, "time": float(film.times[frame]), "boxes": boxes, "regions": regions}
 
-    def frame(self, number: str, at: int) -> Image:
-        """One frame of a film as it is."""
-        film, item = self.load(number), self.review[number]
-        with self._frames:
-            if number not in self._readers:
-                self._readers[number] = _FrameReader(self.review.source(item), film)
-                while len(self._readers) > KEPT:
-                    self._readers.popitem(last=False)[1].close()
-            return self._readers[number](at)
+    def _place(self, number: str, at: int) -> dict[str, Any]:
+        """Where a frame is, for a worker."""
+        film = self.load(number)
+        if not 0 <= at < len(film.pts):
+            raise InputError(f"there is no frame {at}; the film has {len(film.pts)}")
+        path = self.review.source(self.review[number])
+        return {"path": path, "at": at, "pts": int(film.pts[at]), "start": _start(film, at)}
 
-    def frame_of_result(self, number: str, at: int) -> Image:
+    def frame(self, number: str, at: int) -> Future[Any]:
+        """One frame of a film as it is, as JPEG."""
+        place = self._place(number, at)
+        return self.work.pictures.put(lambda: self.work.do("pictures", "frame", **place), NOW)
+
+    def frame_of_result(self, number: str, at: int) -> Future[Any]:
         """One frame of the film as it was rendered last."""
-        from ficgan.video import open_video
-
-        film, item = self.load(number), self.review[number]
+        place, item = self._place(number, at), self.review[number]
         path = self.review.output / item.saved
         if not item.saved or not path.is_file():
             raise InputError(f"{item.name}: there is no result; render it")
-        if not 0 <= at < len(film.times):
-            raise InputError(f"there is no frame {at}; the film has {len(film.times)}")
-        gap = float(film.times[1]) / 2 if len(film.times) > 1 else 0.0
-        with self._frames, open_video(path, start=max(0.0, float(film.times[at]) - gap) or None) as source:
-            for frame in source.frames():
-                return frame.image
-        raise InputError(f"frame {at} of the result cannot be decoded")
+        place |= {"path": path, "pts": None}  # its clock is its own
+        return self.work.pictures.put(lambda: self.work.do("pictures", "frame", **place), NOW)
 
     def frame_after(self, number: str, at: int) -> Future[Any]:
         """One frame with its faces as decided; in the film a person's new face may be another one."""
-        from ficgan.deidentify.retouch import CHOICES, Choice, Retouch
         from ficgan.video.tracks import TrackSet
 
-        film, item = self.load(number), self.review[number]
-        image = self.frame(number, at)
-
-        def draw() -> Image:
-            engine, decider = self.work.engine_of(item), film.decider()
-            present = [track for track, _ in TrackSet(film.tracks).at(at)]
-            retouch = Retouch(engine, image, key=number, faces=[track.face(at) for track in present])
-            retouch.names = {n: f"person {track.person or -track.id}" for n, track in enumerate(present)}
-            modes = [str(decider.mode_of(track, at)) for track in present]
-            for box, mode, _ in film.regions_at(at):
-                with suppress(InputError):  # it has left the picture
-                    retouch.add(tuple(float(v) for v in box), search=False)  # type: ignore[arg-type]
-                    modes.append(mode)
-            choices = [Choice(mode if mode in CHOICES else "plain") for mode in modes]
-            drawn: Image = retouch.render(choices).image
-            return drawn
-
-        return self._draw.put(draw, NOW)
+        film, decider = self.load(number), self.load(number).decider()
+        present = [track for track, _ in TrackSet(film.tracks).at(at)]
+        faces = [track.face(at) for track in present]
+        regions = film.regions_at(at)
+        given: dict[str, Any] = {
+            "film": self._place(number, at),
+            "key": number,
+            "faces": [[face.box.tolist(), face.landmarks.tolist(), float(face.score)] for face in faces],
+            "names": [f"person {track.person or -track.id}" for track in present],
+            "boxes": [[float(value) for value in box] for box, _, _ in regions],
+            "modes": [*(str(decider.mode_of(track, at)) for track in present), *(mode for _, mode, _ in regions)],
+            "drawing": self.work.controls_of(self.review[number]).drawing.model_dump(),
+        }
+        return self.work.photos.queue.put(lambda: self.work.do("photos", "preview", **given), NOW)
 
 
-class _FrameReader:
-    """Frames of one film by number; the next ones are decoded, others are jumped to."""
-
-    def __init__(self, path: Path, film: Project) -> None:
-        self._path, self._pts, self._times = path, film.pts, film.times
-        self._source: VideoSource | None = None
-        self._frames: Any = None
-        self._at, self._image = -1, None
-
-    def __call__(self, at: int) -> Image:
-        from ficgan.video import open_video
-
-        if not 0 <= at < len(self._pts):
-            raise InputError(f"there is no frame {at}; the film has {len(self._pts)}")
-        if self._image is not None and at == self._at:
-            return self._image
-        if self._source is None or not self._at < at <= self._at + STEPS:
-            self.close()
-            gap = float(self._times[1]) / 2 if len(self._times) > 1 else 0.0
-            self._source = open_video(self._path, start=max(0.0, float(self._times[at]) - gap) or None)
-            self._frames = self._source.frames()
-        for frame in self._frames:
-            self._at, self._image = int(np.searchsorted(self._pts, frame.pts)), frame.image
-            if self._at >= at:
-                return frame.image
-        raise InputError(f"frame {at} cannot be decoded")
-
-    def close(self) -> None:
-        """Let go of the file."""
-        if self._source is not None:
-            self._frames.close()
-            self._source.close()
-        self._source, self._image, self._at = None, None, -1
+def _start(film: Project, at: int) -> float | None:
+    """The second from which a film must be read for a frame; None: from the beginning."""
+    gap = float(film.times[1]) / 2 if len(film.times) > 1 else 0.0
+    return max(0.0, float(film.times[at]) - gap) or None
 
 
 def _shown(mode: str) -> str:

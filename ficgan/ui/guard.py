@@ -32,8 +32,8 @@ HEADER = "x-ficgan-token"
 REFUSED = """<!DOCTYPE html><html lang="en"><meta charset="utf-8"><title>ficgan</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">
 <style>{style}</style><h1>ficgan</h1><p>{why}</p></html>"""
+# Of the page that says why somebody is not let in; no other file is given to them.
 STYLE = "body{font:17px/1.5 system-ui,sans-serif;max-width:34rem;margin:15vh auto;padding:0 20px}h1{font-size:1.3rem}"
-"""Of the page that says why somebody is not let in; no other file is given to them."""
 
 
 class Guard:

@@ -3,108 +3,73 @@
 from __future__ import annotations
 
 import secrets
-from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ficgan.errors import InputError
-from ficgan.images import MAX_PIXELS, output_suffix, read_image
-from ficgan.records.sidecars import new_photo
+from ficgan.images import output_suffix
 from ficgan.ui.project import FaceEntry, Item, free_name
-from ficgan.ui.work import NOW, SOON, Queue, Workplace, jpeg, write_new
+from ficgan.ui.work import NOW, SOON, Queue, Workplace
 
 if TYPE_CHECKING:
-    from ficgan.deidentify import Result, Retouch
     from ficgan.deidentify.decided import PhotoDecisions
 
-__all__ = ["PREVIEW", "Photos"]
+__all__ = ["DeskPhotos"]
 
-PREVIEW = 1600
-"""Longest side in pixels of the pictures for the page."""
-PHOTOS_KEPT = 3
 REASON = "chosen in the review"
 
 
-class Photos:
-    """The photos of a review. Decisions are written to disk at once and drawn in a thread of their own."""
+class DeskPhotos:
+    """The photos of a review. Decisions are written to disk at once and drawn in their turn."""
 
     def __init__(self, work: Workplace, prepare: Callable[[], object]) -> None:
         self.work, self.review = work, work.review
         self.queue = Queue("photos", work.changed, prepare)
-        self._kept: OrderedDict[str, tuple[str, Retouch]] = OrderedDict()
         self._drawn: dict[str, tuple[Any, ...]] = {}
         """What each photo was drawn from last."""
 
-    def _retouch(self, number: str) -> Retouch:
-        """A photo with its faces, from memory where it is one of the last few."""
-        from ficgan.deidentify import Retouch
-        from ficgan.faces import Face
-
-        item = self.review[number]
-        stamp = self.work.stamp(item)
-        if number in self._kept and self._kept[number][0] == stamp:
-            self._kept.move_to_end(number)
-            return self._kept[number][1]
-        image = read_image(self.review.source(item)).rgb
-        known = item.stamp == stamp and item.state != "waiting"
-        faces = [
-            Face(np.array(face.box, np.float32), np.array(face.landmarks, np.float32), face.score)
-            for face in item.faces
-        ]
-        retouch = Retouch(self.work.engine, image, faces=faces if known else None)
-        if not known:
-            found = tuple(_entry(face) for face in retouch.faces)
-            height, width = image.shape[:2]
-            places = {(face.box, face.landmarks) for face in found}
-            known = bool(item.faces) and places == {(f.box, f.landmarks) for f in item.faces if not f.drawn}
-            if known:  # the file is another one, the picture is not: what was decided holds
-                retouch, found = Retouch(self.work.engine, image, faces=faces), item.faces
-            self.review.change(
-                number,
-                quiet=True,
-                faces=found,
-                stamp=stamp,
-                width=width,
-                height=height,
-                notes=() if known else item.notes,
-            )
-        for face in item.faces if known else ():
-            if face.exemplar is not None:
-                retouch.add_exemplar(face.exemplar, read_image(self.review.folder / face.exemplar).rgb)
-        self._kept[number] = (stamp, retouch)
-        while len(self._kept) > PHOTOS_KEPT:
-            self._kept.popitem(last=False)
-        return retouch
+    def _do(self, task: str, item: Item, **given: Any) -> Any:
+        """A task of the worker on a photo as it is decided."""
+        default = self.work.controls_of(item).mode
+        photo = {
+            "id": item.id,
+            "stamp": self.work.stamp(item),
+            "path": self.review.source(item),
+            "folder": self.review.folder,
+            "places": [[[*face.box], [[x, y] for x, y in face.landmarks], face.score] for face in item.faces],
+            "choices": [(face.mode or default, face.draw, face.exemplar) for face in item.faces],
+        }
+        return self.work.do("photos", task, photo=photo, **given)
 
     def draw(self, number: str) -> Item:
-        """The faces of a photo as decided, and the preview of it."""
-        self._render(number)
+        """The faces of a photo as decided, and the preview of it; a photo that is new or changed is looked at first."""
+        item, stamp = self.review[number], self.work.stamp(self.review[number])
+        if item.stamp != stamp or item.state == "waiting":
+            found = self._do("look", item)
+            faces = tuple(_entry(place) for place in found.pop("faces"))
+            # The file is another one, the picture may not be: then what was decided holds.
+            same = {(face.box, face.landmarks) for face in faces} == {
+                (face.box, face.landmarks) for face in item.faces if not face.drawn
+            }
+            known = bool(item.faces) and same
+            faces, notes = (item.faces, ()) if known else (faces, item.notes)
+            self.review.change(number, quiet=True, faces=faces, stamp=stamp, notes=notes, **found)
+        self._render(number, "render")
         return self.review[number]
 
-    def _render(self, number: str) -> Result:
-        from ficgan.deidentify import Choice
-
-        retouch = self._retouch(number)
+    def _render(self, number: str, task: str, **given: Any) -> Any:
         item = self.review[number]
-        basis, default = self._from(item), self.work.controls_of(item).mode
-        choices = [Choice(face.mode or default, face.draw, face.exemplar) for face in item.faces]
-        result = retouch.render(choices, self.work.engine_of(item))
-        self.review.write_file(f"after-{number}.jpg", jpeg(result.image, PREVIEW))
+        basis = self._from(item)
+        made = self._do(task, item, drawing=self.work.controls_of(item).drawing.model_dump(), **given)
+        self.review.write_file(f"after-{number}.jpg", made["after"])
         self._drawn[number] = basis
-        faces = tuple(
-            face.model_copy(
-                update={"action": done.action, "note": done.note, "doubt": done.doubt, "matched": done.matched}
-            )
-            for face, done in zip(item.faces, result.faces, strict=True)
-        )
+        faces = tuple(face.model_copy(update=done) for face, done in zip(item.faces, made["faces"], strict=True))
         # Something else may have been decided meanwhile; then the next drawing follows at once.
         if [_decided(face) for face in self.review[number].faces] == [_decided(face) for face in item.faces]:
             self.review.change(number, state="ready", error="", faces=faces)
-        return result
+        return made
 
     def _from(self, item: Item) -> tuple[Any, ...]:
         return item.stamp, self.work.controls_of(item), *map(_decided, item.faces)
@@ -143,16 +108,9 @@ class Photos:
         """Take a box that was drawn over a face that the detector missed."""
 
         def add() -> Item:
-            retouch = self._retouch(number)
+            entry = _entry(self._do("closer", self.ready(number), box=box), drawn=True)
             with self.review.lock:
-                at = retouch.add(box)
-                entry = _entry(retouch.faces[at], drawn=True)
-                try:
-                    faces = (*self.review[number].faces, entry)
-                    self.review.change(number, faces=faces, changed=True)
-                except BaseException:
-                    del retouch.faces[at]
-                    raise
+                self.review.change(number, faces=(*self.review[number].faces, entry), changed=True)
             return self.draw(number)
 
         self.ready(number)
@@ -165,22 +123,19 @@ class Photos:
             item = self.ready(number)
             if not 0 <= face < len(item.faces) or not item.faces[face].drawn:
                 raise InputError(f"{item.name}: only a box that was drawn can be removed; choose Keep for the others")
-            faces = item.faces[:face] + item.faces[face + 1 :]
-            self.review.change(number, faces=faces, changed=True)
-            self._kept.pop(number, None)
+            self.review.change(number, faces=item.faces[:face] + item.faces[face + 1 :], changed=True)
             return self.draw(number)
 
         return self.queue.put(remove, NOW)
 
-    def add_exemplar(self, number: str, face: int, photo: NDArray[np.uint8]) -> Future[Any]:
+    def add_exemplar(self, number: str, face: int, photo: Path) -> Future[Any]:
         """Draw a face towards the one of another photo."""
 
         def add() -> Item:
-            retouch = self._retouch(number)
+            picture = self.work.do("photos", "exemplar", path=photo)
             _face_of(self.ready(number), face)
             name = f"exemplar-{secrets.token_hex(5)}.jpg"
-            retouch.add_exemplar(name, photo)
-            self.review.write_file(name, jpeg(photo, PREVIEW, 95))
+            self.review.write_file(name, picture)
             self._decide(number, face, exemplar=name, mode="ficgan")
             return self.draw(number)
 
@@ -212,30 +167,27 @@ class Photos:
             self.review.touch(number)
 
     def _save(self, number: str) -> Item:
-        result = self._render(number)
         item = self.review[number]
-        source = self.review.source(item)
-        path = free_name(self.review.output, item.name, output_suffix(source))
-        place = path.relative_to(self.review.output).as_posix()
-        made = new_photo(lambda image, key: result, source.read_bytes(), item.name, output=place, max_pixels=MAX_PIXELS)
-        write_new(path, made.data)
-        self.work.write_sidecar(path, item, made.sidecar(place, self.work.options(item)))
+        path = free_name(self.review.output, item.name, output_suffix(self.review.source(item)))
+        place, options = path.relative_to(self.review.output).as_posix(), self.work.options(item)
+        made = self._render(number, "save", name=item.name, output=path, place=place, options=options)
+        self.work.write_sidecar(path, item, made["sidecar"])
         return self.review.change(number, saved=place, changed=False)
 
     def decisions(self, number: str) -> PhotoDecisions:
         """What was decided on a photo, for export."""
-        from ficgan.arrays import content_key
         from ficgan.deidentify.decided import FoundFace, PhotoDecisions
         from ficgan.video.settings import Decision, Region
 
         item = self.ready(number)
         controls = self.work.controls_of(item)
+        source = self.review.source(item)
         # A drawn box without a face cannot be given a new one.
         cover = controls.fallback if controls.mode == "ficgan" else controls.mode
         found = [face for face in item.faces if face.score > 0]
         return PhotoDecisions(
             name=item.name,
-            analysis=content_key(read_image(self.review.source(item)).rgb),
+            analysis=self.work.do("pictures", "key", path=source),
             default=controls.mode,
             drawing=controls.drawing,
             faces=tuple(
@@ -256,10 +208,9 @@ def _face_of(item: Item, face: int) -> None:
         raise InputError(f"{item.name}: has no face number {face + 1}")
 
 
-def _entry(face: Any, *, drawn: bool = False) -> FaceEntry:
-    box = tuple(float(value) for value in face.box)
-    marks = tuple((float(x), float(y)) for x, y in face.landmarks)
-    return FaceEntry(box=box, landmarks=marks, score=float(face.score), drawn=drawn)
+def _entry(place: Any, *, drawn: bool = False) -> FaceEntry:
+    box, landmarks, score = place
+    return FaceEntry(box=box, landmarks=landmarks, score=score, drawn=drawn)
 
 
 def _decided(face: FaceEntry) -> tuple[Any, ...]:

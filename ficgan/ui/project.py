@@ -28,14 +28,15 @@ from ficgan.anonymizers.modes import COVERS, check_cover
 from ficgan.deidentify.decided import Drawing
 from ficgan.errors import InputError
 from ficgan.files import atomic_write
+from ficgan.records.sidecars import sidecar_path
 from ficgan.video.folders import Box, Strict, Text, check_schema, checked, hold, make_private_folder, read_json, to_text
 
 __all__ = ["Controls", "FaceEntry", "Item", "Review", "free_name"]
 
 SCHEMA = "ficgan-ui-project/1"
 ITEM_SCHEMA = "ficgan-ui-item/1"
+# What may happen to a face of a photo.
 MODES = ("ficgan", "keep", *COVERS)
-"""What may happen to a face of a photo."""
 
 Kind = Literal["photo", "film"]
 State = Literal["waiting", "working", "ready", "failed"]
@@ -111,7 +112,7 @@ class Item(Strict):
     """Whether something was decided after that."""
 
 
-class _Settings(Strict):
+class _ReviewSettings(Strict):
     schema_: str = Field(SCHEMA, alias="schema")
     seed: int
     root: Text | None = None
@@ -149,13 +150,13 @@ class Review:
         self.revision = 1
         self._revisions = dict.fromkeys(self._items, 1)
 
-    def _load(self, output: Path) -> _Settings:
+    def _load(self, output: Path) -> _ReviewSettings:
         path, root = self.folder / "ui.json", None if self.root is None else str(self.root)
         if not path.exists():
-            settings = _Settings(seed=secrets.randbits(64), root=root, output=str(output))
+            settings = _ReviewSettings(seed=secrets.randbits(64), root=root, output=str(output))
             self._write("ui.json", settings)
             return settings
-        found = checked(_Settings, check_schema(read_json(path), SCHEMA, str(path)), str(path))
+        found = checked(_ReviewSettings, check_schema(read_json(path), SCHEMA, str(path)), str(path))
         if found.root != root:
             whose = found.root or "dropped files"
             raise InputError(f"{self.folder}: is the review of {whose}; choose another --project")
@@ -234,24 +235,18 @@ class Review:
             self.touch(number)
             return item
 
-    def add_folder(self, files: Iterable[tuple[Path, Kind]]) -> None:
-        """Take files below the root; those that are known keep what was decided.
+    def add_folder(self, files: Iterable[tuple[str, bool]]) -> None:
+        """Take files below the root: place, and whether each is a film. Known ones keep what was decided.
 
         Nothing is written yet, so thousands of files cost nothing.
         """
-        assert self.root is not None
         with self.lock:
-            for path, kind in files:
-                place = path.relative_to(self.root).as_posix()
+            for place, film in files:
+                kind: Kind = "film" if film else "photo"
                 number = hashlib.sha256(os.fsencode(place)).hexdigest()[:10]
                 if number not in self._items:
                     self._items[number] = Item(id=number, kind=kind, name=place, place=place)
                     self.touch(number)
-
-    def new_upload(self, name: str, suffix: str) -> tuple[str, str]:
-        """An id, and the name under which an upload is kept."""
-        number = secrets.token_hex(5)
-        return number, f"source-{number}{suffix}"
 
     def add_upload(self, number: str, kind: Kind, name: str, upload: str) -> Item:
         """Take a file that was dropped and is in the folder already."""
@@ -329,11 +324,6 @@ def free_name(folder: Path, name: str, suffix: str) -> Path:
     stem = target.stem
     for number in range(1, 10_000):
         path = target.with_name(f"{stem}-{number}{suffix}" if number > 1 else f"{stem}{suffix}")
-        if not os.path.lexists(path) and not os.path.lexists(sidecar_of(path)):
+        if not os.path.lexists(path) and not os.path.lexists(sidecar_path(path)):
             return path
     raise InputError(f"{target}: ten thousand results of this name are there; empty the output folder")
-
-
-def sidecar_of(path: Path) -> Path:
-    """Where the account of a result lies."""
-    return path.with_name(path.name + ".json")

@@ -23,17 +23,17 @@ from starlette.routing import Route
 
 from ficgan.errors import FicganError, InputError
 from ficgan.files import atomic_write
+from ficgan.images import FILM_SUFFIXES, READABLE_SUFFIXES
 from ficgan.ui.guard import Guard
-from ficgan.ui.photos import PREVIEW
 from ficgan.ui.project import MODES, Controls, Item
 from ficgan.ui.session import Session
-from ficgan.ui.work import jpeg, sentence
+from ficgan.ui.work import sentence
 from ficgan.video.folders import checked
 
 __all__ = ["LIMITS", "make_app", "open_socket", "serve"]
 
+# Bytes of an upload and of a request.
 LIMITS = {"photo": 500 << 20, "film": 100 << 30, "exemplar": 50 << 20, "json": 1 << 20}
-"""Bytes of an upload and of a request."""
 PAGES = {
     "/": ("index.html", "text/html"),
     "/app.js": ("app.js", "text/javascript"),
@@ -100,7 +100,7 @@ class _Routes:
         """What changed since a revision: the page asks again and again."""
         since = _number(request, "since", 0)
         items = self.review.items()
-        told: dict[str, Any] = {
+        entry: dict[str, Any] = {
             "revision": self.review.revision,
             "model": self.session.model,
             "ids": [item.id for item in items],
@@ -113,19 +113,16 @@ class _Routes:
             "modes": MODES,
         }
         if not since:
-            told |= {"folder": str(self.review.root or ""), "project": str(self.review.folder)}
-            told["output"] = str(self.review.output)
-        if self.session.model == "ready":
-            model = self.session.engine.face_model
-            told |= {"layers": model.num_layers, "people": len(model.bank), "attributes": list(model.bank.names)}
-        return JSONResponse(told)
+            entry |= {"folder": str(self.review.root or ""), "project": str(self.review.folder)}
+            entry["output"] = str(self.review.output)
+        return JSONResponse(entry | self.session.about)
 
     def _brief(self, item: Item) -> dict[str, Any]:
-        told = item.model_dump(
+        entry = item.model_dump(
             include={"id", "kind", "name", "state", "error", "width", "height", "people", "saved", "changed", "notes"}
         )
         actions = [face.action for face in item.faces]
-        told |= {
+        entry |= {
             "faces": len(item.faces),
             "kept": actions.count("kept"),
             "masked": actions.count("masked"),
@@ -137,15 +134,15 @@ class _Routes:
             "thumb": self.review.picture("thumb", item.id).exists(),
             "progress": self.session.progress.get(item.id),
         }
-        return told
+        return entry
 
     def _whole(self, item: Item) -> dict[str, Any]:
-        told = self._brief(item)
-        told["controls"] = (item.controls or self.review.controls).model_dump()
-        told["own_controls"] = item.controls is not None
-        told["after"] = self.review.picture("after", item.id).exists()
-        told["list"] = [face.model_dump(exclude={"landmarks"}) for face in item.faces]
-        return told
+        entry = self._brief(item)
+        entry["controls"] = (item.controls or self.review.controls).model_dump()
+        entry["own_controls"] = item.controls is not None
+        entry["after"] = self.review.picture("after", item.id).exists()
+        entry["list"] = [face.model_dump(exclude={"landmarks"}) for face in item.faces]
+        return entry
 
     async def item(self, request: Request) -> Response:
         return JSONResponse(self._whole(self._item(request)))
@@ -163,10 +160,11 @@ class _Routes:
         """Take one file as the body of the request, piece by piece."""
         name = _file_name(request.query_params.get("name", ""))
         suffix = PurePosixPath(name).suffix.lower()
-        if suffix not in self.session.kinds.suffixes:
+        if suffix not in READABLE_SUFFIXES | FILM_SUFFIXES:
             raise InputError(f"{name}: is neither a photo nor a film, by its name")
-        kind = "film" if self.session.kinds.is_film(Path(f"none{suffix}")) else "photo"
-        number, upload = self.review.new_upload(name, suffix)
+        kind = "film" if suffix in FILM_SUFFIXES else "photo"
+        number = secrets.token_hex(5)
+        upload = f"source-{number}{suffix}"
         await self._receive(request, self.review.folder / upload, LIMITS[kind], name)
         item = await run_in_threadpool(self.session.add_upload, name, upload, number)
         return JSONResponse(self._whole(item), 201)
@@ -203,7 +201,6 @@ class _Routes:
         if kind not in ("thumb", "before", "after"):
             return _sorry("There is no such picture.", 404)
         path = self.review.picture(kind, item.id)
-        self.session.shown.set()
         return FileResponse(path, media_type="image/jpeg") if path.exists() else _sorry("Not drawn yet.", 404)
 
     # -- decisions on photos ------------------------------------------------------------------------------------------
@@ -236,19 +233,16 @@ class _Routes:
         return await self._done(request, self.photos.remove_face(self._item(request).id, request.path_params["face"]))
 
     async def exemplar(self, request: Request) -> Response:
-        from ficgan.images import read_image
-
         path = self.review.folder / f"source-{secrets.token_hex(5)}"
         name = _file_name(request.query_params.get("name", "exemplar"))
         try:
             await self._receive(request, path, LIMITS["exemplar"], name)
-            photo = (await run_in_threadpool(read_image, path)).rgb
+            future = self.photos.add_exemplar(self._item(request).id, request.path_params["face"], path)
+            return await self._done(request, future)
         except FicganError as error:
             raise InputError(str(error).replace(str(path), name)) from None
         finally:
             path.unlink(missing_ok=True)
-        future = self.photos.add_exemplar(self._item(request).id, request.path_params["face"], photo)
-        return await self._done(request, future)
 
     async def save(self, request: Request) -> Response:
         item = self._item(request)
@@ -320,22 +314,16 @@ class _Routes:
 
     async def frame(self, request: Request) -> Response:
         number, at = self._item(request).id, request.path_params["frame"]
-        if "after" in request.query_params:
-            image = await asyncio.wrap_future(await run_in_threadpool(self.films.frame_after, number, at))
-        elif "result" in request.query_params:
-            image = await run_in_threadpool(self.films.frame_of_result, number, at)
-        else:
-            image = await run_in_threadpool(self.films.frame, number, at)
-        return Response(await run_in_threadpool(jpeg, image, PREVIEW, 85), media_type="image/jpeg")
+        films, query = self.films, request.query_params
+        draw = films.frame_after if "after" in query else films.frame_of_result if "result" in query else films.frame
+        picture = await asyncio.wrap_future(await run_in_threadpool(draw, number, at))
+        return Response(picture, media_type="image/jpeg")
 
     async def add_region(self, request: Request) -> Response:
-        given = await _json(request)
+        given, number = await _json(request), self._item(request).id
+        frame, mode = int(_float(given.get("frame", 0))), str(given.get("mode", "plain"))
         start, end = _float(given.get("from", 0)), _float(given.get("to", 0))
-        number, mode = self._item(request).id, str(given.get("mode", "plain"))
-        future = await run_in_threadpool(
-            lambda: self.films.add_region(number, int(_float(given.get("frame", 0))), _box(given), start, end, mode)
-        )
-        await asyncio.wrap_future(future)
+        await run_in_threadpool(self.films.add_region, number, frame, _box(given), start, end, mode)
         return await self.film(request)
 
     async def remove_region(self, request: Request) -> Response:
@@ -345,7 +333,7 @@ class _Routes:
 
 
 def _ending(session: Session, number: str) -> Callable[[Any], None]:
-    """What is done with a result that could not be saved in the background: it is told at the file."""
+    """A callback that notes at a file why its result could not be saved in the background."""
 
     def ended(future: Any) -> None:
         if not future.cancelled() and (error := future.exception()) is not None:

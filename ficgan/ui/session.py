@@ -2,93 +2,73 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ficgan.errors import FicganError, InputError
-from ficgan.images import read_image
-from ficgan.ui.films import Films
-from ficgan.ui.photos import PREVIEW, Photos
+from ficgan.images import film_suffix, output_suffix
+from ficgan.ui.films import DeskFilms
+from ficgan.ui.photos import DeskPhotos
 from ficgan.ui.project import Controls, Item, Kind, Review
-from ficgan.ui.work import LATER, NOW, SOON, FileKinds, Queue, Workplace, hide_path, jpeg
+from ficgan.ui.work import LATER, NOW, Queue, Workplace, hide_path
+from ficgan.workers import Workers
 
 if TYPE_CHECKING:
     from ficgan.deidentify import Deidentifier
 
 __all__ = ["Session"]
 
-THUMBNAIL = 320
-"""Longest side in pixels of the pictures in the grid."""
-FIRST_LOOK = 12
-"""Thumbnails that are made before the model is loaded."""
-PATIENCE = 3.0
-"""Seconds for which the other work leaves the processor to a browser that opens the page of a folder."""
-
 
 class Session(Workplace):
     """The photos and films of a review, and what is common to both.
 
-    Pictures, photos and films have a queue each, so that nothing waits for a long film. Nothing is held in memory but
-    the last few photos: 500 files are 500 entries in a queue.
+    Pictures, photos and films have a queue and a worker process each, so that nothing waits for a long film: 500 files
+    are 500 entries in a queue.
     """
 
-    def __init__(self, review: Review, kinds: FileKinds, make_engine: Callable[[int], Deidentifier]) -> None:
-        super().__init__(review, kinds, make_engine)
-        self._first, self.shown = threading.Event(), threading.Event()
-        self.shown.set()
+    def __init__(
+        self, review: Review, make_engine: Callable[[int], Deidentifier], start: Callable[[Any], Workers] = Workers
+    ) -> None:
+        super().__init__(review, make_engine, start)
         self._begun: set[str] = set()
         self.pictures = Queue("pictures", self.changed)
-        self.photos = Photos(self, self._prepare)
-        self.films = Films(self, self.pictures, self.photos.queue)
+        self.photos = DeskPhotos(self, self.load)
+        self.films = DeskFilms(self)
         for item in review.items():
             self._begin(item)
-        self.pictures.put(self._first.set, LATER)
 
     def open_folder(self) -> None:
         """List the files of the opened folder, in the background."""
 
         def listing() -> None:
-            assert self.review.root is not None
-            self.review.add_folder(self.kinds.files(self.review.root))
+            self.review.add_folder(self.do("pictures", "files", root=self.review.root))
             for item in self.review.items():
                 if item.id not in self._begun:
                     self._begin(item)
-            self.pictures.put(self._first.set, LATER)
 
-        self._first.clear()
-        self.shown.clear()
         self.pictures.put(listing, NOW)
 
     def close(self) -> None:
         """Stop the work and let go of the folder. What was decided is on disk already."""
-        self.stopping.set()
-        self._first.set()
-        self.shown.set()
+        self.end_workers()
         for one in (self.pictures, self.photos.queue, self.films.queue):
             one.stop(10)
-        self.films.close()
+        items = self.review.items()
+        for item in items if any(item.saved for item in items) else ():
+            if not item.saved:
+                suffix = film_suffix(Path(item.name)) if item.kind == "film" else output_suffix(item.name)
+                output = (self.review.output / item.name).with_suffix(suffix)
+                self.note(item, output, "undone", item.error or "nothing was saved in the review")
         self.review.close()
-
-    def _prepare(self) -> None:
-        self._first.wait(5)  # the first pictures are worth more than the model
-        self.shown.wait(PATIENCE)
-        self.load()
 
     # -- files --------------------------------------------------------------------------------------------------------
 
     def _begin(self, item: Item) -> None:
         """Put a file into the queues it needs."""
         self._begun.add(item.id)
-        self.pictures.put(lambda: self._picture(item.id), SOON if len(self._begun) <= FIRST_LOOK else LATER)
-        if len(self._begun) == FIRST_LOOK:
-            self.pictures.put(self._first.set, SOON)
-            self.pictures.put(lambda: self.shown.wait(PATIENCE), SOON)
+        self.pictures.put(lambda: self._picture(item.id))
         changed = item.kind == "photo" and item.state == "ready" and item.stamp != self.stamp(item)
         if changed:
             self.review.change(item.id, quiet=True, state="waiting", notes=("The file has changed.",))
@@ -109,11 +89,10 @@ class Session(Workplace):
         """
         path = self.review.folder / upload
         try:
-            kind: Kind = "film" if self.kinds.is_film(path) else "photo"
-            image = self._first_picture(path, kind)
-            self._write_pictures(number, image)
-            item = self.review.add_upload(number, kind, name, upload)
-            item = self.review.change(number, quiet=True, width=image.shape[1], height=image.shape[0])
+            made = self.pictures.put(lambda: self._write_pictures(number, path), NOW).result()
+            kind: Kind = "film" if made.pop("film") else "photo"
+            self.review.add_upload(number, kind, name, upload)
+            item = self.review.change(number, quiet=True, **made)
         except BaseException as error:
             for left in (path, *self.review.folder.glob(f"*-{number}.jpg")):
                 left.unlink(missing_ok=True)
@@ -123,32 +102,24 @@ class Session(Workplace):
         self.look(number)
         return item
 
-    @staticmethod
-    def _first_picture(path: Path, kind: Kind) -> NDArray[np.uint8]:
-        if kind == "photo":
-            return read_image(path).rgb
-        from ficgan.video import open_video
-
-        with open_video(path) as source:
-            for frame in source.frames():
-                return frame.image
-        raise InputError(f"{path}: holds no frame that can be decoded")
-
     def _picture(self, number: str) -> None:
         """Thumbnail and preview of a file as it is."""
         item = self.review[number]
         if self.review.picture("before", number).exists() and (item.upload or item.stamp == self.stamp(item)):
             return
         try:
-            image = self._first_picture(self.review.source(item), item.kind)
-            self._write_pictures(number, image)
-            self.review.change(number, quiet=True, width=image.shape[1], height=image.shape[0])
+            made = self._write_pictures(number, self.review.source(item))
+            self.review.change(number, quiet=True, width=made["width"], height=made["height"])
         except (FicganError, OSError) as error:
-            self.fail(number, error)
+            if not self.stopping.is_set():
+                self.fail(number, error)
 
-    def _write_pictures(self, number: str, image: NDArray[np.uint8]) -> None:
-        self.review.write_file(f"before-{number}.jpg", jpeg(image, PREVIEW))
-        self.review.write_file(f"thumb-{number}.jpg", jpeg(image, THUMBNAIL, 80))
+    def _write_pictures(self, number: str, path: Path) -> dict[str, Any]:
+        """Pictures for the page; width, height, and whether it is a film."""
+        made: dict[str, Any] = self.do("pictures", "pictures", path=path)
+        for kind in ("before", "thumb"):
+            self.review.write_file(f"{kind}-{number}.jpg", made.pop(kind))
+        return made
 
     # -- both kinds ---------------------------------------------------------------------------------------------------
 
@@ -159,7 +130,8 @@ class Session(Workplace):
             UsageError: a value that cannot work with the model.
         """
         if self.model == "ready":
-            self.engine_with(controls)
+            drawing = controls.drawing.model_dump()
+            self.photos.queue.put(lambda: self.do("photos", "check", drawing=drawing), NOW).result()
         if number is not None:
             self.review.change(number, controls=controls.model_dump(), changed=True)
             return self.photos.redraw(number) if self.review[number].kind == "photo" else None

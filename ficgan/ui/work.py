@@ -1,71 +1,31 @@
-"""What the photos and films of a review share: queues, the model, pictures for the page, results with side-cars."""
+"""What the photos and films of a review share: queues, worker processes, side-cars, and jobs that fail."""
 
 from __future__ import annotations
 
-import io
 import itertools
-import os
 import queue
-import sys
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ficgan.errors import FicganError, InputError
-from ficgan.files import atomic_write
-from ficgan.records.sidecars import as_json
-from ficgan.ui.project import Controls, Item, Kind, Review, sidecar_of
+from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.records.sidecars import RunManifest, as_json, sidecar_path
+from ficgan.ui.project import Controls, Item, Review
+from ficgan.ui.tasks import model_setup, picture_setup, write_new
+from ficgan.workers import Workers
 
 if TYPE_CHECKING:
     from ficgan.deidentify import Deidentifier
-    from ficgan.deidentify.decided import Drawing
 
-__all__ = ["LATER", "NOW", "SOON", "FileKinds", "Queue", "Stopped", "Workplace", "hide_path", "jpeg", "sentence"]
+__all__ = ["LATER", "NOW", "SOON", "Queue", "Workplace", "hide_path", "sentence"]
 
-Image = NDArray[np.uint8]
+# Priorities of jobs.
 NOW, SOON, LATER = 0, 5, 10
-"""Priorities of jobs."""
-ENGINES_KEPT = 8
-
-
-@dataclass(frozen=True)
-class FileKinds:
-    """How files are told apart; the command line knows.
-
-    Args:
-        is_film: whether a file is a film.
-        suffixes: of all files that may be photos or films, in small letters.
-    """
-
-    is_film: Callable[[Path], bool]
-    suffixes: frozenset[str]
-
-    def files(self, root: Path) -> list[tuple[Path, Kind]]:
-        """The photos and films below a folder; hidden ones, links that lead out of it and projects are left out."""
-        found: list[tuple[Path, Kind]] = []
-        top = root.resolve()
-        for path in sorted(root.rglob("*")):
-            inner = path.relative_to(root)
-            if path.suffix.lower() not in self.suffixes or any(part.startswith(".") for part in inner.parts):
-                continue
-            if any((root / parent / ".ficgan-folder").exists() for parent in inner.parents if parent.parts):
-                continue
-            if path.is_file() and path.resolve().is_relative_to(top):
-                found.append((path, "film" if self.is_film(path) else "photo"))
-        return found
-
-
-class Stopped(BaseException):
-    """The program ends: an unfinished film keeps its work folder."""
 
 
 class Queue:
@@ -97,9 +57,6 @@ class Queue:
         self._thread.join(seconds)
 
     def _run(self) -> None:
-        if sys.platform == "linux":  # threads have priorities there; the page must answer while faces are made
-            with suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), os.nice(0) + 10)
         self._prepare()
         while True:
             _, _, job, future = self._jobs.get()
@@ -109,8 +66,6 @@ class Queue:
                 continue
             try:
                 result = job()
-            except Stopped:
-                return
             except BaseException as error:
                 self._done()
                 future.set_exception(error)
@@ -120,67 +75,67 @@ class Queue:
 
 
 class Workplace:
-    """The review on disk, the model, and what becomes of a job that fails.
+    """The review on disk, its worker processes, and what becomes of a job that fails.
 
     Args:
         review: what is on disk.
-        kinds: how files are told apart.
-        make_engine: makes a `Deidentifier` of mode ficgan for a seed; called once, by `load`.
+        make_engine: makes a `Deidentifier` of mode ficgan for a seed; it can be pickled.
+        start: makes `Workers` of a setup.
     """
 
-    def __init__(self, review: Review, kinds: FileKinds, make_engine: Callable[[int], Deidentifier]) -> None:
-        self.review, self.kinds = review, kinds
+    def __init__(
+        self, review: Review, make_engine: Callable[[int], Deidentifier], start: Callable[[Any], Workers] = Workers
+    ) -> None:
+        self.review = review
         self.model = "loading"
         """"loading", "ready", or why there is none."""
+        self.about: dict[str, Any] = {}
+        """Of the model, once it is ready."""
         self.progress: dict[str, tuple[int, int | None, str]] = {}
         """Of films at work: frames done, frames in all, stage."""
         self.stopping, self.loaded = threading.Event(), threading.Event()
-        self._make_engine = make_engine
-        self._engine: Deidentifier | None = None
-        self._engines: OrderedDict[Drawing, Deidentifier] = OrderedDict()
+        self._start, self._setup = start, partial(model_setup, make_engine, review.seed)
+        self._manifest: RunManifest | None = None
+        self._workers = {"pictures": start(picture_setup), "photos": start(self._setup)}
 
     def changed(self) -> None:
         """Something changed that is no entry of a file: the page is to ask for it."""
         self.review.revision += 1
 
-    # -- the model ----------------------------------------------------------------------------------------------------
+    # -- worker processes ---------------------------------------------------------------------------------------------
+
+    def do(self, where: str, task: str, progress: Callable[..., object] | None = None, **given: Any) -> Any:
+        """A task of `ficgan.ui.tasks` in the worker for "pictures", "photos" or "films"; films have one when needed."""
+        if where not in self._workers:
+            self._workers[where] = self._start(self._setup)
+        return self._workers[where].do((task, given), progress)
+
+    def cancel(self, where: str) -> None:
+        """Cancel what a worker does."""
+        if where in self._workers:
+            self._workers[where].cancel()
 
     def load(self) -> None:
-        """Load the model, or say in `model` why that is not possible."""
+        """Wait for the model, or say in `model` why there is none."""
         try:
-            if not self.stopping.is_set():
-                self._engine = self._make_engine(self.review.seed)
-                self.model = "ready"
+            self.about = self.do("photos", "about")
+            self.model = "ready"
         except Exception as error:
             self.model = sentence(error)
         self.changed()
         self.loaded.set()
 
-    @property
-    def engine(self) -> Deidentifier:
-        """The model's; an InputError where it could not be loaded."""
-        if self._engine is None:
-            raise InputError("the model is still being loaded" if self.model == "loading" else self.model)
-        return self._engine
+    def end_workers(self) -> None:
+        """End all worker processes, also what they do: an unfinished film keeps its work folder."""
+        self.stopping.set()
+        for workers in tuple(self._workers.values()):
+            workers.close()
 
-    def engine_of(self, item: Item) -> Deidentifier:
-        """The engine with the controls of a file."""
-        return self.engine_with(self.controls_of(item))
-
-    def engine_with(self, controls: Controls) -> Deidentifier:
-        """The engine with these controls; a UsageError where the model cannot do what they ask for."""
-        drawing = controls.drawing
-        if drawing not in self._engines:
-            self._engines[drawing] = drawing.applied(self.engine)
-            while len(self._engines) > ENGINES_KEPT:
-                self._engines.popitem(last=False)
-        return self._engines[drawing]
+    # -- files --------------------------------------------------------------------------------------------------------
 
     def controls_of(self, item: Item) -> Controls:
         """Those of the file, else those of the review."""
         return item.controls or self.review.controls
-
-    # -- files --------------------------------------------------------------------------------------------------------
 
     def stamp(self, item: Item) -> str:
         """Size and time of a file; "" where it is gone."""
@@ -198,7 +153,8 @@ class Workplace:
         except KeyError:
             return None  # removed meanwhile
         except Exception as error:
-            self.fail(number, error)
+            if not self.stopping.is_set():
+                self.fail(number, error)
             raise
         finally:
             self.progress.pop(number, None)
@@ -217,45 +173,28 @@ class Workplace:
                 self.review.change(number, quiet=True, state="failed", error=text)
 
     def options(self, item: Item) -> dict[str, Any]:
-        """What a side-car tells of the controls."""
-        controls, recognizer = self.controls_of(item).model_dump(), self.engine.recognizer
+        """What a side-car states of the controls."""
+        controls = self.controls_of(item).model_dump()
         if item.kind == "photo":
             del controls["audio"]
-        return {
-            **controls,
-            "attributes": controls["attributes"] or None,
-            "recognizer": "none" if recognizer is None else recognizer.name,
-        }
+        return {**controls, "attributes": controls["attributes"] or None, "recognizer": self.about.get("recognizer")}
 
     def write_sidecar(self, path: Path, item: Item, record: Mapping[str, Any]) -> None:
         """The record of a result; the result goes again where it cannot be written."""
         more = {"input": Path(item.name).name, "reviewed": datetime.now(UTC).isoformat(timespec="seconds")}
         try:
-            write_new(sidecar_of(path), as_json({**record, **more}, indent=1))
+            write_new(sidecar_path(path), as_json({**record, **more}, indent=1))
         except FicganError:
             path.unlink(missing_ok=True)
             raise
+        self.note(item, path, "written")
 
-
-def write_new(path: Path, data: bytes) -> None:
-    """A result, whole or not at all, and never over another file."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(path) as file:
-            file.write(data)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror}); free space and save again") from error
-
-
-def jpeg(image: NDArray[Any], longest: int, quality: int = 90) -> bytes:
-    """A picture for the page, reduced to a longest side."""
-    from PIL import Image as Picture
-
-    picture = Picture.fromarray(np.ascontiguousarray(image)).convert("RGB")
-    picture.thumbnail((longest, longest), Picture.Resampling.BILINEAR)
-    buffer = io.BytesIO()
-    picture.save(buffer, "JPEG", quality=quality)
-    return buffer.getvalue()
+    def note(self, item: Item, output: Path, state: str, why: str | None = None) -> None:
+        """A line of the manifest in the output folder."""
+        with suppress(OSError, UsageError):
+            if self._manifest is None:
+                self._manifest = RunManifest(self.review.output)
+            self._manifest.add(output, input=item.name, state=state, error=why)
 
 
 def sentence(error: BaseException) -> str:

@@ -17,8 +17,8 @@ from torch.fx.passes.shape_prop import ShapeProp
 from torch.nn import functional as F
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from ficgan.errors import InputError, UsageError
-from ficgan.faces.alignment import ARCFACE_POINTS, Alignment, similarity
+from ficgan.errors import InputError
+from ficgan.faces.alignment import Alignment, similarity
 
 # Luma of BT.601: the axis about which saturation turns.
 _LUMA = (0.299, 0.587, 0.114)
@@ -181,30 +181,6 @@ class Verifier(nn.Module):
                 y = (y - self.mean) / self.scale
             embedding, maps = self.network(y.contiguous(memory_format=torch.channels_last))
         return embedding, maps
-
-
-def load_verifier(
-    spec: str, *, alignment: Alignment, resolution: int, augment: VAugment | None = None, device: str = "cpu"
-) -> Verifier:
-    """Load a verification network: "sphereface20:PATH", or "onnx:PATH" (ArcFace's template, 112×112)."""
-    from ficgan.verification.sphereface import SPHEREFACE_POINTS, SPHEREFACE_SIZE, load_sphereface  # it needs this file
-
-    kind, _, file = spec.partition(":")
-    if kind not in ("sphereface20", "onnx") or not file:
-        raise UsageError(f"Verifier {spec!r} is not known; write sphereface20:PATH or onnx:PATH.")
-    path = Path(file)
-    if not path.is_file():
-        raise InputError(f"Verifier file {path} does not exist; give the path of a recogniser.")
-    if kind == "onnx":
-        network, size, mean, scale = load_onnx(path)
-        # Recognisers of another input size were trained on the same template, scaled.
-        points = (ARCFACE_POINTS + 0.5) * (size[0] / 112) - 0.5
-    else:
-        network, _ = load_sphereface(path)
-        size, points, mean, scale = SPHEREFACE_SIZE, SPHEREFACE_POINTS, 127.5, 128.0
-    aligned = AlignedInput(alignment, resolution, points, size, augment)
-    verifier = Verifier(network, aligned, mean=mean, scale=scale, name=f"{kind}:{path.name}")
-    return verifier.to(device).to(memory_format=torch.channels_last)
 
 
 TAP_SIZES = (56, 28, 14)  # at 112 px: strides 2, 4 and 8

@@ -168,7 +168,7 @@ def render_film(
         task, before = FilmTask(tools, path, source, settings, progress, is_cancelled), _file_state(path)
         state = JobState(work, tools, identity)
         result, made = _redacted(task, film, state, output, encode, document.parent)
-        result.edits = edits_of(film)
+        result.edits = edits_of(film.decisions, film.regions)
         if decisions is not None or result.edits:  # who has decided on the film has looked at it
             result.review = ()
         return _published(result, made, task, before, overwrite=overwrite)

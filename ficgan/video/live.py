@@ -306,7 +306,8 @@ def record_live(task: FilmTask, output: PathLike, encode: EncodeOptions, *, over
     """
     tools, source, settings, began = task.tools, task.source, task.settings, time.monotonic()
     rate = float(source.info.rate or 25)
-    flow = Stream(tools, source.frames(), rate, settings=settings, budget=1 / rate)
+    budget = None if source.name.startswith("pipe:") else 1 / rate  # a pipe waits, a camera does not
+    flow = Stream(tools, source.frames(), rate, settings=settings, budget=budget)
     seconds, notes, made = 0.0, [*source.notes], None
     with ExitStack() as stack:
         writer: VideoWriter | SegmentWriter

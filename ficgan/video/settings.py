@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,9 +35,6 @@ from ficgan.anonymizers.modes import HIDING, check_cover, check_mode, mode_type,
 from ficgan.errors import UsageError
 from ficgan.video.folders import Box, Strict, Text
 from ficgan.video.tracks import Track
-
-if TYPE_CHECKING:
-    from ficgan.video.project import Project
 
 __all__ = ["BoxRule", "Decider", "Decision", "Decisions", "Exemption", "Region", "Rules", "SpanRule", "VideoSettings"]
 
@@ -421,10 +418,10 @@ class Region(_Brief):
         return np.array([np.interp(frame, frames, column) for column in corners.T], np.float32)
 
 
-def edits_of(film: Project) -> tuple[str, ...]:
-    """Every rule of a project beyond its default, and every region, a sentence each."""
-    edits = [rule.sentence() for rule in _compile(film.decisions) if rule.name != "default"]
-    for region in film.regions:
+def edits_of(decisions: Decisions, regions: Iterable[Region]) -> tuple[str, ...]:
+    """Every rule beyond the default, and every region, a sentence each."""
+    edits = [rule.sentence() for rule in _compile(decisions) if rule.name != "default"]
+    for region in regions:
         where = f"the box {_corners(region.box)}" if region.box else f"a box that moves over {len(region.keys)} places"
         edits.append(_sentence(f"In frames {region.first} to {region.last} {where}", region.mode, region.reason))
     return tuple(edits)

@@ -11,14 +11,11 @@ namespace ficgan {
 
 enum class Type : int { f16 = 0, bf16 = 1, f32 = 2, f64 = 3 };
 enum class Layout : int { contiguous = 0, channels_last = 1 };
-enum class Activation : int { linear = 0, relu = 1, lrelu = 2, sigmoid = 3, tanh = 4, swish = 5, softplus = 6 };
 
-// --- bias_act: y = clamp(gain · act(x + b), ±limit) -----------------------------------------------------------------
+// --- bias_act: y = clamp(gain · act(x + b), ±limit), act(v) = v, or slope · v below 0 --------------------------------
 
 struct BiasAct {
-    Activation act;
-    double alpha;      // slope of lrelu below 0
-    double gain;
+    double slope, gain;
     double limit;      // of |y|; negative: none
     int64_t size;      // elements of x
     int64_t channels;  // elements of b; channel of element i is (i / inner) % channels
@@ -28,14 +25,8 @@ struct BiasAct {
 // x [size], b [channels] or nullptr (same type as x) → y [size].
 int bias_act(Type, const BiasAct&, const void* x, const void* b, void* y, void* stream);
 
-// First derivative, linear in dy: dx = dy · gain · act′(x + b), 0 where y was clamped. `saved` is the output y for
-// linear, relu and lrelu (their slope can be read off it), and the input x for the smooth ones, which need b too.
-int bias_act_grad(Type, const BiasAct&, const void* dy, const void* saved, const void* b, void* dx, void* stream);
-
-// Second derivative, of the smooth ones (0 for the others, never launched): dx = ddx · dy · gain · act″(x + b), 0 where
-// y was clamped: the gradient of <bias_act_grad(dy, x), ddx> by x.
-int bias_act_grad2(Type, const BiasAct&, const void* ddx, const void* dy, const void* x, const void* b, void* dx,
-                   void* stream);
+// dx = dy · gain · act′(x + b), 0 where y was clamped; the slope is read off the output y.
+int bias_act_grad(Type, const BiasAct&, const void* dy, const void* y, void* dx, void* stream);
 
 // --- upfirdn2d: insert zeros, pad, filter, subsample ----------------------------------------------------------------
 

@@ -1,16 +1,23 @@
 // Zero-insert, pad, filter, subsample. Every kernel is polyphase: an inserted zero is neither stored nor multiplied.
 //
-// For filters up to 4×4 and the factors (1, 1), (up 2), (down 2) on both axes there is a kernel per layout in which a
-// thread computes several neighbouring outputs from inputs that it reads once. Their filter is held as 4×4, filled up
-// with zeros, so that for smaller filters a NaN or infinity of x reaches outputs up to 3 samples farther than its
-// filter does. All else goes through one kernel that computes one output (or one vector of channels) a thread.
+// In channels-last, for filters up to 4×4 and the factors (1, 1), (up 2), (down 2) on both axes, a thread computes
+// several neighbouring outputs from inputs that it reads once. The filter is held as 4×4, filled up with zeros, so that
+// for smaller filters a NaN or infinity of x reaches outputs up to 3 samples farther than its filter does. All else goes
+// through a kernel that computes one output (or one vector of channels) a thread.
 //
-// The three tell apart the up-2 phases by the launch, not by the thread: outputs are tiled from the one, at −1 or 0,
-// whose first tap meets a true sample.
-#include "tile.cuh"
+// The up-2 phases are told apart by the launch, not by the thread: outputs are tiled from the one, at −1 or 0, whose
+// first tap meets a true sample.
+#include "numeric.cuh"
 
 namespace ficgan {
 namespace {
+
+constexpr int kTaps = 4;  // the fast kernel's filter is kTaps × kTaps
+
+// Inputs along one axis that `outputs` neighbouring outputs see, the first of them in phase.
+__host__ __device__ constexpr int window(int outputs, int up, int down) {
+    return ((outputs - 1) * down + kTaps - 1) / up + 1;
+}
 
 template <class A>
 struct Params {
@@ -22,7 +29,6 @@ struct Params {
     int up_x, up_y, down_x, down_y, filter_height, filter_width, flip;
     int lanes_log2;  // channels-last: log2 of the neighbouring vectors of channels that a block takes
     A gain;
-    bool vector_load, vector_store;
 };
 
 // f′[p,q] · gain.
@@ -38,130 +44,6 @@ __device__ inline void taps(const Params<A>& s, const A* __restrict__ f, A (&w)[
     for (int p = 0; p < kTaps; ++p)
 #pragma unroll
         for (int q = 0; q < kTaps; ++q) w[p][q] = p < s.filter_height && q < s.filter_width ? tap(s, f, p, q) : A(0);
-}
-
-// --- contiguous -----------------------------------------------------------------------------------------------------
-
-// Copies the inputs from (row, col) on into the tile, zeros where there are none, in packs of kLength; `col` must be a
-// multiple of kLength. A thread issues several loads before it waits for the first. Coordinates fit into an int,
-// and so does the offset within a tile's rows: fits_ints sees to it.
-template <class T, int kUp, int kDown, int kLength>
-__device__ inline void fill(const T* __restrict__ plane, int height, int width, int row, int col,
-                            Accum<T>* __restrict__ tile) {
-    using Geometry = Tile<T, kUp, kDown>;
-    constexpr int kPacks = (Geometry::kInWidth + kLength - 1 + kLength - 1) / kLength;
-    constexpr unsigned kItems = Geometry::kInHeight * kPacks;
-    constexpr int kRounds = (kItems + Geometry::kThreads - 1) / Geometry::kThreads;
-    constexpr int kBatch = kRounds < 8 ? kRounds : 8;
-    const T* origin = plane + static_cast<int64_t>(row) * width + col;
-    for (unsigned first = threadIdx.x; first < kItems; first += kBatch * Geometry::kThreads) {
-        Words<T, kLength> held[kBatch];
-        unsigned place[kBatch];
-#pragma unroll
-        for (int k = 0; k < kBatch; ++k) {
-            const unsigned item = first + k * Geometry::kThreads, r = item / kPacks, c = item % kPacks * kLength;
-            place[k] = r * Geometry::kPitch + Geometry::column(c);
-            // As unsigned numbers the negative ones are too large.
-            const bool inside = item < kItems && row + r < static_cast<unsigned>(height) &&
-                                col + c < static_cast<unsigned>(width);
-            held[k] = load_if<kLength>(inside, origin + (r * width + c));
-        }
-#pragma unroll
-        for (int k = 0; k < kBatch; ++k) {
-            if (first + k * Geometry::kThreads >= kItems) break;
-            const Pack<T, kLength> pack = unpack<T, kLength>(held[k]);
-#pragma unroll
-            for (int e = 0; e < kLength; ++e)
-                tile[place[k] + Geometry::template further<kLength>(e)] = widen(pack.v[e]);
-        }
-    }
-}
-
-template <class T, int kUp, int kDown>
-__global__ void __launch_bounds__(Tile<T, kUp, kDown>::kThreads)
-    tile_kernel(const Params<Accum<T>> s, const T* __restrict__ x, const Accum<T>* __restrict__ f, T* __restrict__ y) {
-    using A = Accum<T>;
-    using Geometry = Tile<T, kUp, kDown>;
-    constexpr int kPerX = Geometry::kPerX, kPerY = Geometry::kPerY;
-    constexpr int kWindowX = window(kPerX, kUp, kDown), kWindowY = window(kPerY, kUp, kDown);
-    __shared__ A tile[Geometry::kSize];
-
-    A w[kTaps][kTaps];
-    taps(s, f, w);
-    const int tx = threadIdx.x % Geometry::kThreadsX, ty = threadIdx.x / Geometry::kThreadsX;
-    const int height = static_cast<int>(s.in_height), width = static_cast<int>(s.in_width);
-    const int out_height = static_cast<int>(s.out_height), out_width = static_cast<int>(s.out_width);
-
-    for (int64_t work = blockIdx.x; work < s.work; work += gridDim.x) {
-        int64_t plane = work;
-        const int tile_x = static_cast<int>(s.count_0.split(plane)), tile_y = static_cast<int>(s.count_1.split(plane));
-        const int ox = tile_x * Geometry::kOutWidth - s.lead_x, oy = tile_y * Geometry::kOutHeight - s.lead_y;
-        const int col = (ox * kDown - static_cast<int>(s.pad_x0)) / kUp;  // exact, by the choice of the lead
-        const int row = (oy * kDown - static_cast<int>(s.pad_y0)) / kUp;
-        const T* source = x + plane * s.in_height * s.in_width;
-        int shift = 0;
-        if (s.vector_load) {
-            shift = col & (kVector<T> - 1);
-            fill<T, kUp, kDown, kVector<T>>(source, height, width, row, col - shift, tile);
-        } else {
-            fill<T, kUp, kDown, 1>(source, height, width, row, col, tile);
-        }
-        __syncthreads();
-
-        A acc[kPerY][kPerX] = {};
-        const A* column[kWindowX];
-#pragma unroll
-        for (int c = 0; c < kWindowX; ++c)
-            column[c] = tile + ty * Geometry::kStepY * Geometry::kPitch +
-                        Geometry::column(shift + tx * Geometry::kStep + c);
-#pragma unroll
-        for (int r = 0; r < kWindowY; ++r) {
-            A seen[kWindowX];
-#pragma unroll
-            for (int c = 0; c < kWindowX; ++c) seen[c] = column[c][r * Geometry::kPitch];
-#pragma unroll
-            for (int i = 0; i < kPerY; ++i) {
-                const int p = r * kUp - i * kDown;
-                if (p < 0 || p >= kTaps) continue;
-#pragma unroll
-                for (int j = 0; j < kPerX; ++j)
-#pragma unroll
-                    for (int q = 0; q < kTaps; ++q)
-                        if ((j * kDown + q) % kUp == 0) acc[i][j] += w[p][q] * seen[(j * kDown + q) / kUp];
-            }
-        }
-
-        T* target = y + plane * s.out_height * s.out_width;
-        if (s.vector_store) {  // four outputs of a row are all inside or all outside
-            const int x0 = ox + tx * kPerX;
-#pragma unroll
-            for (int i = 0; i < kPerY; ++i) {
-                const int y0 = oy + ty * kPerY + i;
-                if (x0 >= out_width || y0 < 0 || y0 >= out_height) continue;
-                Pack<T, kPerX> pack;
-#pragma unroll
-                for (int j = 0; j < kPerX; ++j) pack.v[j] = narrow<T>(acc[i][j]);
-                store<kPerX>(target + static_cast<int64_t>(y0) * out_width + x0, pack);
-            }
-        } else {
-            __syncthreads();  // all have read their inputs: the tile can take the outputs
-#pragma unroll
-            for (int i = 0; i < kPerY; ++i)
-#pragma unroll
-                for (int j = 0; j < kPerX; ++j)
-                    tile[(ty * kPerY + i) * Geometry::kOutPitch + Geometry::out_column(tx * kPerX + j)] = acc[i][j];
-            __syncthreads();
-#pragma unroll 4
-            for (int k = threadIdx.x; k < Geometry::kOutHeight * Geometry::kOutWidth; k += Geometry::kThreads) {
-                const int r = k / Geometry::kOutWidth, c = k % Geometry::kOutWidth;
-                if (static_cast<unsigned>(oy + r) < static_cast<unsigned>(out_height) &&
-                    static_cast<unsigned>(ox + c) < static_cast<unsigned>(out_width))
-                    target[static_cast<int64_t>(oy + r) * out_width + ox + c] =
-                        narrow<T>(tile[r * Geometry::kOutPitch + Geometry::out_column(c)]);
-            }
-        }
-        __syncthreads();  // before the next work item fills the tile
-    }
 }
 
 // --- channels-last --------------------------------------------------------------------------------------------------
@@ -291,23 +173,6 @@ template <class T>
 using Kernel = void (*)(Params<Accum<T>>, const T*, const Accum<T>*, T*);
 
 template <class T>
-void start_tiles(const Upfirdn2d& g, Params<Accum<T>> s, const T* x, const Accum<T>* f, T* y, void* stream) {
-    using Geometry = Tile<T, 1, 1>;
-    const int out_height = g.down_y == 2 ? Tile<T, 1, 2>::kOutHeight : Geometry::kOutHeight;
-    const int64_t across = ceil_div(g.out_width + s.lead_x, Geometry::kOutWidth);
-    const int64_t along = ceil_div(g.out_height + s.lead_y, out_height);
-    s.count_0 = Divisor(across);
-    s.count_1 = Divisor(along);
-    s.work = g.batch * g.channels * across * along;
-    s.vector_load = g.in_width % kVector<T> == 0 && aligned(x);
-    s.vector_store = g.out_width % Geometry::kPerX == 0 && s.lead_x == 0 && aligned(y);
-    const Kernel<T> kernel = g.up_x == 2     ? tile_kernel<T, 2, 1>
-                             : g.down_x == 2 ? tile_kernel<T, 1, 2>
-                                             : tile_kernel<T, 1, 1>;
-    FICGAN_LAUNCH(kernel, grid_of(s.work, 16384), Geometry::kThreads, stream, s, x, f, y);
-}
-
-template <class T>
 void start_pixels(const Upfirdn2d& g, Params<Accum<T>> s, const T* x, const Accum<T>* f, T* y, void* stream) {
     const int64_t vectors = g.channels / kVector<T>;
     s.lanes_log2 = vectors % 8 == 0 ? 3 : vectors % 4 == 0 ? 2 : vectors % 2 == 0 ? 1 : 0;
@@ -338,8 +203,7 @@ void start_any(const Upfirdn2d& g, Params<Accum<T>> s, const T* x, const Accum<T
                   y);
 }
 
-// The coordinates of the two fast kernels are ints, and so is the offset of a tile's last row from its first, at most
-// 66 rows on.
+// The coordinates of the fast kernel are ints.
 bool fits_ints(const Upfirdn2d& g) {
     constexpr int64_t kMost = 1 << 24;
     return g.in_height < kMost && g.in_width < kMost && g.out_height < kMost && g.out_width < kMost &&
@@ -364,10 +228,8 @@ int upfirdn2d(Type type, const Upfirdn2d& g, const void* x, const void* f, void*
         const Params<A> s{Divisor(1), Divisor(1), Divisor(1), 0, g.channels, g.in_height, g.in_width, g.out_height,
                           g.out_width, g.pad_x0, g.pad_y0, odd ? static_cast<int>(g.pad_x0 & 1) : 0,
                           odd ? static_cast<int>(g.pad_y0 & 1) : 0, g.up_x, g.up_y, g.down_x, g.down_y,
-                          g.filter_height, g.filter_width, g.flip, 0, A(g.gain), false, false};
-        if (specialised && g.layout == Layout::contiguous)
-            start_tiles<T>(g, s, source, filter, target, stream);
-        else if (specialised && g.layout == Layout::channels_last && g.channels % kVector<T> == 0 &&
+                          g.filter_height, g.filter_width, g.flip, 0, A(g.gain)};
+        if (specialised && g.layout == Layout::channels_last && g.channels % kVector<T> == 0 &&
                  aligned(source, target))
             start_pixels<T>(g, s, source, filter, target, stream);
         else

@@ -10,20 +10,8 @@ import pytest
 from PIL import Image
 from scipy import ndimage, stats
 
-from ficgan.anonymizers import (
-    ANONYMIZERS,
-    DEFENCES,
-    BlockPermutation,
-    Defended,
-    External,
-    Faces,
-    GaussianBlur,
-    KSamePixel,
-    Solid,
-)
+from ficgan.anonymizers import ANONYMIZERS, DEFENCES, BlockPermutation, Defended, Faces, GaussianBlur, KSamePixel, Solid
 from ficgan.anonymizers.defended import BoxInstead, Jpeg, Noise, RandomDefence, Rotation, spec_of
-from ficgan.errors import UsageError
-from ficgan.lab.stored import fingerprint
 
 
 def faces_of(side: int = 64, count: int = 4) -> Faces:
@@ -133,35 +121,3 @@ def test_a_defended_method_is_declared_as_the_method_is() -> None:
     people = replace(faces_of(16, 12), people=np.arange(12))
     fitted = needy.fit(people)
     assert isinstance(fitted.method, KSamePixel) and fitted(faces_of(16)).shape == (4, 16, 16, 3)
-
-
-def test_the_seed_reaches_a_method_that_draws() -> None:
-    faces = faces_of(16)
-    plain, other = (Defended(method="gaussian-noise:sigma=50", defence="rotation", seed=s)(faces) for s in (0, 1))
-    given = Defended(method="gaussian-noise:sigma=50;seed=1", defence="rotation")(faces)
-    assert not np.array_equal(plain, other) and np.array_equal(other, given)
-
-
-def test_fingerprints_tell_methods_in_methods_apart() -> None:
-    keyed = [Defended(method=BlockPermutation(key=key, block=8)) for key in ("a", "b", "a")]
-    marks = [fingerprint(one) for one in keyed]
-    assert marks[0] == marks[2] != marks[1]
-    others = [Defended(), Defended(defence="noise"), Defended(method="gaussian-blur:kernel=81"), Defended(key="k")]
-    assert len({fingerprint(one) for one in (*keyed, *others)}) == 6
-    assert fingerprint(Defended(method=External(command="tool {input} {output}"))) is None
-
-
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        {"method": "gaussian-blurr"},
-        {"method": "gaussian-blur:kernel=8"},
-        {"defence": "rotate"},
-        {"defence": "jpeg:quality=101"},
-        {"method": "block-permutation:key=hush"},
-    ],
-)
-def test_what_cannot_be_is_refused(parameters: dict[str, str]) -> None:
-    with pytest.raises(UsageError) as error:
-        ANONYMIZERS.make("defended", **parameters)
-    assert "hush" not in str(error.value)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ficgan.anonymizers import ANONYMIZERS, Faces
+from ficgan.anonymizers import Faces
 from ficgan.anonymizers.external import External
 from ficgan.errors import FicganError, InputError, UsageError
 
@@ -68,13 +68,6 @@ def test_there_is_no_shell(program: Callable[..., External], faces: Faces, tmp_p
     assert np.array_equal(method(faces), 255 - faces.images) and not mark.exists()
 
 
-def test_marks_stand_anywhere_in_an_argument(faces: Faces, tmp_path: Path) -> None:
-    text = "import sys; sys.argv[1:] = [one.split('=')[1] for one in sys.argv[1:]]\n" + HEAD + INVERT
-    (tmp_path / "p.py").write_text(text, encoding="utf-8")
-    method = External(command=f"{sys.executable} {tmp_path}/p.py --from={{input}} --to={{output}}/.")
-    assert np.array_equal(method(faces), 255 - faces.images)
-
-
 @pytest.mark.parametrize(
     ("text", "kind", "said"),
     [
@@ -97,11 +90,6 @@ def test_what_a_program_does_wrong(
     with pytest.raises(kind, match=said):
         program(text)(faces)
     assert not list(temporary.iterdir())
-
-
-def test_a_failure_counts_although_the_images_are_there(program: Callable[..., External], faces: Faces) -> None:
-    with pytest.raises(FicganError, match="status 2"):
-        program(INVERT + "sys.exit(2)")(faces)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="process groups are POSIX")
@@ -132,15 +120,6 @@ time.sleep(60)
         pytest.fail("the program's child still runs")
 
 
-def test_grey_opaque_and_palette_images_are_read(program: Callable[..., External], faces: Faces) -> None:
-    text = """
-modes = ["L", "RGBA", "P", "RGB"]
-for mode, file in zip(modes, files):
-    Image.new("RGB", (10, 10), (51, 51, 51)).convert(mode).save(target / file.name)
-"""
-    assert np.array_equal(program(text)(faces), np.full_like(faces.images, 51))
-
-
 @pytest.fixture
 def folder(tmp_path: Path, faces: Faces) -> Path:
     out = tmp_path / "made before"
@@ -156,13 +135,6 @@ def test_a_folder_is_matched_by_name(folder: Path, faces: Faces) -> None:
     assert np.array_equal(method(faces), 255 - faces.images)
     assert np.array_equal(method(faces.take([3, 1])), 255 - faces.images[[3, 1]])
     assert method.traits.title == "DeepPrivacy" and External.traits.title == "external program"
-
-
-def test_names_with_dots_that_are_no_suffixes(tmp_path: Path, rng: np.random.Generator) -> None:
-    faces = Faces(rng.integers(0, 256, (2, 5, 5, 3)).astype(np.uint8), ("s.1", "s.2"))
-    for image, name in zip(faces.images, faces.names, strict=True):
-        Image.fromarray(image).save(tmp_path / f"{name}.png")
-    assert np.array_equal(External(folder=str(tmp_path))(faces), faces.images)
 
 
 def test_what_a_folder_has_wrong(folder: Path, faces: Faces) -> None:
@@ -183,27 +155,3 @@ def test_what_a_folder_has_wrong(folder: Path, faces: Faces) -> None:
         method(outside)
     with pytest.raises(UsageError, match="there is no folder"):
         External(folder=str(folder / "none"))(faces)
-
-
-def test_what_cannot_work_is_said(faces: Faces) -> None:
-    with pytest.raises(UsageError, match="needs a program or its images"):
-        External()(faces)
-    with pytest.raises(UsageError, match="both a command and a folder"):
-        External(command="x {input} {output}", folder="y")
-    with pytest.raises(UsageError, match=r"the command has no \{output\}"):
-        External(command="x {input}")
-    with pytest.raises(UsageError, match=r"the command has no \{input\}"):
-        External(command="{input} {output}")
-    with pytest.raises(UsageError, match="cannot be read"):
-        External(command="x '{input} {output}")
-    with pytest.raises(UsageError, match="'no-such-program-here' cannot be run"):
-        External(command="no-such-program-here {input} {output}")(faces)
-    with pytest.raises(UsageError, match="timeout is 0"):
-        External(timeout=0)
-    assert External(folder="none")(faces.take([])).shape == (0, 10, 10, 3)
-
-
-def test_by_name() -> None:
-    made = ANONYMIZERS.make("external", command="x {input} {output}", timeout="60", label="CIAGAN")
-    assert made.settings() == {"command": "x {input} {output}", "folder": "", "label": "CIAGAN", "timeout": 60.0}
-    assert made.traits.family == "external" and not made.traits.needs

@@ -98,19 +98,6 @@ def test_keyed_methods_are_undone_from_the_written_file(method: tuple[str, dict[
     np.testing.assert_array_equal(found, image)
 
 
-def test_names_decide_what_is_drawn() -> None:
-    noise, image = ANONYMIZERS.make("gaussian-noise"), photo()
-    first = cover(noise, image, face(60, 40, 50), name="a").image
-    np.testing.assert_array_equal(first, cover(noise, image, face(60, 40, 50), name="a").image)
-    assert (first != cover(noise, image, face(60, 40, 50), name="b").image).any()
-
-
-def test_steps_are_few() -> None:
-    """A face that grows by a pixel a frame changes the size of its square seldom."""
-    sides = [square(face(0, 0, size), (999, 999), stepped=True)[2] for size in range(40, 81)]
-    assert len(set(sides)) <= 5 and sides == sorted(sides)
-
-
 def test_scenes_get_all_boxes_at_once() -> None:
     image, faces = photo(), [face(30, 40, 50), face(130, 60, 40)]
     boxes = [one.box for one in faces]
@@ -134,12 +121,6 @@ def test_the_weight_is_the_share_of_the_blurred_photo() -> None:
     np.testing.assert_allclose(obfuscate_blur(image, box), weight * blurred + (1 - weight) * image, atol=1)
 
 
-def test_a_small_face_beside_a_large_one_shines_through() -> None:
-    faces = [face(10, 10, 140), face(190, 100, 12)]
-    paste = cover_all(ANONYMIZERS.make("obfuscation-blur"), photo(), faces)
-    assert paste.mask[80, 80] > 0.99 and paste.mask[106, 196] < 0.9
-
-
 @pytest.mark.parametrize("method", [KSamePixel(k=3), AverageFace()])
 def test_methods_with_a_background_are_pasted_softly(method: Any) -> None:
     with pytest.raises(UsageError, match="background"):
@@ -152,9 +133,3 @@ def test_methods_with_a_background_are_pasted_softly(method: Any) -> None:
     np.testing.assert_array_equal(paste.image[paste.mask == 0], image[paste.mask == 0])
     with pytest.raises(InputError):
         cover(fitted, image, Face(face(60, 40, 60).box, np.zeros((5, 2), np.float32), 1), name="a")
-
-
-def test_wrong_sizes_are_refused_and_a_face_outside_is_nothing() -> None:
-    with pytest.raises(UsageError, match="mask scale"):
-        cover(ANONYMIZERS.make("solid"), photo(), face(60, 40, 60), name="a", mask_scale=0)
-    assert not cover(ANONYMIZERS.make("solid"), photo(), face(500, 40, 60), name="a").mask.any()

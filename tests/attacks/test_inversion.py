@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-import cv2
 import numpy as np
 import pytest
-from attack_faces import constant_faces, faces_of, psnr, random_faces
+from attack_faces import faces_of, psnr, random_faces
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ficgan.anonymizers import Anonymizer, Faces, Images, Traits, generator
 from ficgan.errors import InputError, UsageError
-from ficgan.lab.attacks import (
-    Identity,
-    KeyedInverse,
-    KSameSubtraction,
-    LearnPermutation,
-    MeanFace,
-    Pairs,
-    Ridge,
-    another_key,
-)
+from ficgan.lab.attacks import KeyedInverse, KSameSubtraction, LearnPermutation, MeanFace, Pairs, Ridge, another_key
 from ficgan.registry import param
 
 
@@ -59,20 +49,6 @@ def test_negative_control_another_background_brings_nothing_back() -> None:
     wrong = KSameSubtraction().fit(Pairs(hidden, hidden, background=other)).guess(hidden)
     assert psnr(right, faces.images) > 35
     assert psnr(wrong, faces.images) < psnr(hidden.images, faces.images)
-
-
-def test_it_is_refused_what_it_needs() -> None:
-    faces = random_faces(4, 16)
-    with pytest.raises(UsageError, match="background"):
-        KSameSubtraction().fit(Pairs(faces, faces))
-    with pytest.raises(UsageError, match="4 people"):
-        KSameSubtraction(k=10).fit(Pairs(faces, faces, background=faces))
-    with pytest.raises(UsageError, match="fit it on pairs"):
-        KSameSubtraction().guess(faces)
-    with pytest.raises(InputError, match="another size"):
-        KSameSubtraction(k=3).fit(Pairs(faces, faces, background=faces)).guess(random_faces(1, 24))
-    unknown = Faces(faces.images, faces.names)
-    assert KSameSubtraction(k=3).fit(Pairs(faces, faces, background=unknown)).guess(faces).shape == faces.images.shape
 
 
 @dataclass(frozen=True)
@@ -121,35 +97,9 @@ def test_another_key_is_another_and_stays_secret() -> None:
     assert KeyedInverse(anonymizer=method).settings() == {"key": "right"}
 
 
-def test_keys_are_asked_for_only_where_there_are_any() -> None:
-    faces = faces_of(random_faces(1, 16).images)
-    with pytest.raises(UsageError, match="not keyed"):
-        KeyedInverse(anonymizer=Open())
-    with pytest.raises(UsageError, match="no anonymiser"):
-        KeyedInverse().guess(faces)
-    with pytest.raises(UsageError, match="no secret parameter"):
-        KeyedInverse(key="wrong", anonymizer=Keyless()).guess(faces)
-    with pytest.raises(UsageError, match="right, wrong"):
-        KeyedInverse(key="left")
-    assert Identity().guess(faces).shape == faces.images.shape
-
-
 def permuted(faces: Faces, order: np.ndarray) -> Faces:
     flat = faces.images.reshape(len(faces), -1, 3)
     return faces.with_images(flat[:, order].reshape(faces.images.shape))
-
-
-def block_order(size: int, block: int, seed: int) -> np.ndarray:
-    """Whole blocks change places; the rest at the right and below stays."""
-    per_side = size // block
-    moved = np.random.default_rng(seed).permutation(per_side**2)
-    order = np.arange(size * size).reshape(size, size)
-    out = order.copy()
-    for to, source in enumerate(moved):
-        (y, x), (v, u) = divmod(to, per_side), divmod(int(source), per_side)
-        into = (slice(y * block, (y + 1) * block), slice(x * block, (x + 1) * block))
-        out[into] = order[v * block : (v + 1) * block, u * block : (u + 1) * block]
-    return out.ravel()
 
 
 @given(size=st.integers(8, 30), seed=st.integers(0, 99))
@@ -163,14 +113,6 @@ def test_positive_control_any_permutation_of_pixels_is_undone_exactly(size: int,
     assert np.array_equal(order[fitted.source.ravel()], np.arange(size * size))
 
 
-@pytest.mark.parametrize("block", [3, 5, 8])
-def test_positive_control_block_permutation_is_undone_exactly(block: int) -> None:
-    attacker, victim = random_faces(8, 35, 1), random_faces(3, 35, 2)
-    order = block_order(35, block, seed=3)
-    fitted = LearnPermutation().fit(Pairs(permuted(attacker, order), attacker))
-    assert np.array_equal(fitted.guess(permuted(victim, order)), victim.images)
-
-
 def test_places_that_always_look_alike_are_counted_and_the_rest_is_right() -> None:
     attacker, victim = random_faces(8, 20, 1), random_faces(3, 20, 2)
     for faces in (attacker, victim):
@@ -179,28 +121,6 @@ def test_places_that_always_look_alike_are_counted_and_the_rest_is_right() -> No
     fitted = LearnPermutation().fit(Pairs(permuted(attacker, order), attacker))
     assert fitted.ambiguous == 40 and fitted.unmatched == 0
     assert np.array_equal(fitted.guess(permuted(victim, order)), victim.images)  # black for black
-
-
-def test_one_pair_of_few_colours_is_not_enough() -> None:
-    attacker = random_faces(1, 20, 1)
-    attacker.images[:] = attacker.images // 64 * 64
-    order = np.random.default_rng(0).permutation(400)
-    fitted = LearnPermutation().fit(Pairs(permuted(attacker, order), attacker))
-    assert fitted.ambiguous > 300 and fitted.unmatched == 0
-    assert np.array_equal(fitted.guess(permuted(attacker, order)), attacker.images)  # the pair itself fits
-    victim = random_faces(1, 20, 2)
-    assert psnr(fitted.guess(permuted(victim, order)), victim.images) < 30
-
-
-def test_lossy_pairs_are_not_matched_and_reported() -> None:
-    attacker = random_faces(8, 24, 1)
-    order = block_order(24, 8, seed=3)
-    hidden = permuted(attacker, order)
-    jpeg = [cv2.imdecode(cv2.imencode(".jpg", i, [cv2.IMWRITE_JPEG_QUALITY, 75])[1], 1) for i in hidden.images]
-    fitted = LearnPermutation().fit(Pairs(faces_of(np.stack(jpeg)), attacker))
-    assert fitted.unmatched > 0.9 * 24 * 24
-    with pytest.raises(InputError, match="no pairs"):
-        LearnPermutation().fit(Pairs(faces_of(attacker.images[:0]), faces_of(attacker.images[:0])))
 
 
 def low_rank(n: int, size: int, rank: int, seed: int, per_person: int = 2) -> Faces:
@@ -256,25 +176,22 @@ def test_the_choice_is_made_on_people_held_out() -> None:
     assert np.mean((guess - mean) ** 2) < 0.1 * np.mean((clear.images - mean) ** 2)
 
 
-def test_people_without_a_number_and_too_few_people() -> None:
-    attacker = low_rank(20, 12, 4, seed=1)
-    unknown = Faces(attacker.images, attacker.names)
-    assert Ridge().fit(Pairs(unknown, unknown)).outputs >= 1
-    stranger = Faces(attacker.images, attacker.names, people=np.full(20, -1))
-    assert Ridge().fit(Pairs(stranger, stranger)).outputs >= 1
-    one = Faces(attacker.images, attacker.names, people=np.zeros(20, np.int64))
-    with pytest.raises(InputError, match="two people"):
-        Ridge().fit(Pairs(one, one))
-
-
-def test_negative_control_constant_pictures_give_the_mean_face() -> None:
-    clear = random_faces(20, 12, 1)
-    fitted = Ridge().fit(Pairs(clear.with_images(constant_faces(20, 12).images), clear))
-    guess = fitted.guess(constant_faces(3, 12))
-    assert np.abs(guess.astype(float) - clear.images.mean(axis=0)).max() <= 0.51
-
-
-def test_most_pairs_and_components_are_bounds() -> None:
-    attacker = low_rank(60, 12, 10, seed=1)
-    fitted = Ridge(components=3, pairs=30).fit(Pairs(mixed(attacker), attacker))
-    assert fitted.inputs <= 3 and fitted.outputs <= 3
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda f: KSameSubtraction().fit(Pairs(f, f)), UsageError),
+        (lambda f: KSameSubtraction(k=10).fit(Pairs(f, f, background=f)), UsageError),
+        (lambda f: KSameSubtraction().guess(f), UsageError),
+        (lambda f: KSameSubtraction(k=3).fit(Pairs(f, f, background=f)).guess(random_faces(1, 24)), InputError),
+        (lambda f: KeyedInverse(anonymizer=Open()), UsageError),
+        (lambda f: KeyedInverse().guess(f), UsageError),
+        (lambda f: KeyedInverse(key="wrong", anonymizer=Keyless()).guess(f), UsageError),
+        (lambda f: LearnPermutation().fit(Pairs(f.take([]), f.take([]))), InputError),
+        (lambda f: LearnPermutation().fit(Pairs(f, f)).guess(random_faces(1, 24)), InputError),
+        (lambda f: Ridge().fit(Pairs(f.take([0, 1]), f.take([0, 1]))).guess(random_faces(1, 24)), InputError),
+        (lambda f: Ridge().guess(f), UsageError),
+    ],
+)
+def test_what_cannot_be_is_refused(call: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        call(random_faces(4, 16))

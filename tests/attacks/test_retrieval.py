@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from sklearn import metrics
 
 from ficgan.errors import FicganError
-from ficgan.lab.attacks import revelio
 from ficgan.lab.attacks.revelio import RULES, Metric, Rule, choose_threshold, ood_curve, retrieve
 
 
@@ -71,33 +70,12 @@ def test_retrieval_is_the_slow_loop(
     assert np.array_equal(got.lowest, got.distances.min(axis=1))
 
 
-def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(3)
-    candidates, gallery, people = rng.normal(size=(23, 5, 8)), rng.normal(size=(40, 8)), rng.integers(0, 9, 40)
-    for rule in RULES:
-        whole = retrieve(candidates, gallery, people, rule=rule)
-        monkeypatch.setattr(revelio, "_BLOCK", 700)
-        parts = retrieve(candidates, gallery, people, rule=rule)
-        monkeypatch.undo()
-        assert np.array_equal(whole.found, parts.found) and np.allclose(whole.distances, parts.distances)
-
-
 def test_a_tied_vote_goes_to_the_nearest() -> None:
     gallery, people = np.eye(3), np.array([5, 6, 7])
     candidates = np.array([[[0.7, 0, 0], [0, 0.8, 0], [0, 0, 0.6], [0, 0.7, 0], [0.99, 0, 0]]])
     assert retrieve(candidates, gallery, people).found.tolist() == [5]  # 5 and 6 twice, 5 came nearer
     assert retrieve(candidates[:, :4], gallery, people).found.tolist() == [6]
     assert retrieve(candidates[:, 2], gallery, people).found.tolist() == [7]  # [N,D]: one candidate each
-
-
-def test_a_few_lucky_candidates_outvote_the_mean() -> None:
-    """Section 4.3: memorisation hits in some rounds only; the mean is drawn off by the others."""
-    gallery = np.array([[1.0, 0.0], [0.0, 1.0], [-0.5, 0.7]])
-    people = np.array([0, 1, 2])
-    candidates = np.array([[[0.9, 0.1], [0.8, 0.1], [0.2, 1.2], [-0.9, 0.8], [-2.6, 1.5]]])
-    assert retrieve(candidates, gallery, people, rule="shortest").found.tolist() == [0]
-    assert retrieve(candidates[:, [0, 1, 2, 4]], gallery, people).found.tolist() == [0]
-    assert retrieve(candidates, gallery, people, rule="mean").found.tolist() == [1]
 
 
 @pytest.mark.parametrize(

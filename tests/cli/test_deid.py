@@ -7,7 +7,6 @@ import json
 import threading
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 from PIL import Image
@@ -101,22 +100,8 @@ def test_a_rerun_takes_no_other_file_for_its_result(tmp_path: Path, engine: Stan
     summary, said = call(tmp_path / "in", "-o", tmp_path / "out", "--skip-existing", code=3)
     assert (summary["skipped"], summary["failed"]) == (0, 1) and "out/a.png" in said
     assert result.read_bytes() == data
-    result.unlink()
-    _, said = call(tmp_path / "in", "-o", tmp_path / "out", "--skip-existing", code=3)
-    assert "a.png.json" in said and not result.exists()
-
-
-def test_results_are_known_by_sidecar_without_suffix_and_by_suffix_without_sidecar(
-    tmp_path: Path, engine: StandIn
-) -> None:
-    photo(tmp_path / "in/a.png")
-    call(tmp_path / "in", "-o", tmp_path / "done")
-    summary, _ = call(tmp_path / "done/a.png", "-o", tmp_path / "again")
-    assert summary["inputs"] == 0 and summary["skipped"] == 1
-    photo(tmp_path / "done/a.png", GREEN)  # edited since: no longer the result that the side-car speaks of
-    assert call(tmp_path / "done/a.png", "-o", tmp_path / "again")[0]["inputs"] == 1
-    call(tmp_path / "in", "--no-sidecar")
-    assert call(tmp_path / "in", "--no-sidecar", "--overwrite")[0]["skipped"] == 1
+    result.unlink()  # a result that is gone is made again
+    assert call(tmp_path / "in", "-o", tmp_path / "out", "--skip-existing")[0]["written"] == 1
 
 
 def test_an_output_folder_inside_the_input_is_not_an_input(tmp_path: Path, engine: StandIn) -> None:
@@ -184,20 +169,6 @@ def test_failures_do_not_stop_the_others(tmp_path: Path, engine: StandIn) -> Non
     assert files(tmp_path / "out") == {"a.png", "a.png.json", "z.png", "z.png.json"}
 
 
-def test_an_unexpected_exception_is_one_failure(tmp_path: Path, engine: StandIn) -> None:
-    for name in "abc":
-        photo(tmp_path / f"{name}.png")
-
-    def fail_once(result: Result) -> None:
-        if len(engine.keys) == 2:
-            raise RuntimeError("CUDA\nexploded")
-
-    engine._change = fail_once
-    summary, said = call(tmp_path, "--jobs", 1, code=3)
-    assert (summary["written"], summary["failed"]) == (2, 1)
-    assert "b.png: RuntimeError: CUDA exploded" in said
-
-
 def test_no_face(tmp_path: Path, engine: StandIn) -> None:
     source = photo(tmp_path / "green.png", GREEN)
     summary, said = call(source, "-o", tmp_path / "out")
@@ -224,15 +195,6 @@ def test_output_below_a_file(tmp_path: Path, engine: StandIn) -> None:
     assert "cannot be made" in said and engine.loaded == 0
 
 
-def test_output_folder_that_breaks_meanwhile_fails_per_image(tmp_path: Path, engine: StandIn) -> None:
-    photo(tmp_path / "in/sub/a.png")
-    photo(tmp_path / "in/b.png")
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/sub").write_text("in the way")
-    summary, said = call(tmp_path / "in", "-o", tmp_path / "out", code=3)
-    assert (summary["written"], summary["failed"]) == (1, 1) and "out/sub" in said
-
-
 def test_a_strangers_sidecar_is_not_overwritten(tmp_path: Path, engine: StandIn) -> None:
     photo(tmp_path / "a.png")
     (tmp_path / "a_anonymized.png.json").write_text("mine")
@@ -245,13 +207,6 @@ def test_an_audit_that_cannot_be_written_takes_its_picture_back(tmp_path: Path, 
     engine._change = lambda result: result.audit.update(model=object())
     summary, _ = call(photo(tmp_path / "a.png"), code=3)
     assert summary["written"] == 0 and files(tmp_path) == {"a.png"}
-
-
-def test_numpy_values_in_an_audit(tmp_path: Path, engine: StandIn) -> None:
-    engine._change = lambda result: result.audit.update(box=np.arange(4.0), n=np.int64(3))
-    call(photo(tmp_path / "a.png"))
-    record = json.loads((tmp_path / "a_anonymized.png.json").read_text())
-    assert record["box"] == [0, 1, 2, 3] and record["n"] == 3
 
 
 def test_a_named_file_is_never_skipped_for_its_name(tmp_path: Path, engine: StandIn) -> None:
@@ -274,15 +229,6 @@ def test_what_is_left_out_is_said(tmp_path: Path, engine: StandIn) -> None:
     assert (summary["inputs"], summary["skipped"]) == (1, 3)
     assert "2 folders skipped" in said and "1 file skipped: named twice" in said
     assert call(tmp_path / "in/link", "-o", tmp_path / "out2")[0]["written"] == 1
-
-
-def test_several_inputs_do_not_become_one_file(tmp_path: Path, engine: StandIn) -> None:
-    first, second = photo(tmp_path / "in/a.jpg"), photo(tmp_path / "in/b.jpg")
-    for inputs in ((first, second), (tmp_path / "in",)):
-        _, said = call(*inputs, "-o", tmp_path / "out.jpg", code=2)
-        assert "name of one file" in said and not (tmp_path / "out.jpg").exists()
-    call(first, second, "-o", f"{tmp_path}/out.jpg/")
-    assert (tmp_path / "out.jpg").is_dir()
 
 
 def test_no_stale_sidecar_stays(tmp_path: Path, engine: StandIn) -> None:
@@ -312,7 +258,9 @@ def test_empty_folder(tmp_path: Path, engine: StandIn) -> None:
     assert engine.loaded == 0 and not (tmp_path / "out").exists()
 
 
-def test_threads_give_the_same_files_in_the_same_order(tmp_path: Path, engine: StandIn) -> None:
+def test_threads_give_the_same_files_in_the_same_order(
+    tmp_path: Path, engine: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number in range(12):
         photo(tmp_path / f"in/{number:02}.png", (number * 5, 60, 200 if number % 3 else 40))
     (tmp_path / "in/05.png").write_bytes(b"\x89PNG broken")
@@ -326,28 +274,10 @@ def test_threads_give_the_same_files_in_the_same_order(tmp_path: Path, engine: S
 
         engine._change = overlap
         engine.keys.clear()
-        summary, said = call(tmp_path / "in", "-o", tmp_path / str(jobs), "--jobs", jobs, "--progress", "text", code=3)
+        monkeypatch.setattr("ficgan.cli.deid.cpus", lambda jobs=jobs: jobs)
+        summary, said = call(tmp_path / "in", "-o", tmp_path / str(jobs), "--progress", "text", code=3)
         lines = [line for line in said.splitlines() if "library" not in line]
         content = {name: (tmp_path / str(jobs) / name).read_bytes() for name in files(tmp_path / str(jobs))}
         del summary["seconds"]
         outcomes[jobs] = (summary, [line.replace(f"/{jobs}/", "/") for line in lines], content)
     assert outcomes[1] == outcomes[3] and outcomes[1][0]["written"] == 11
-
-
-def test_formats_stay_or_it_is_said(tmp_path: Path, engine: StandIn) -> None:
-    pixels = np.zeros((32, 48, 3), np.uint8) + np.array(BLUE, np.uint8)
-    Image.fromarray(pixels).save(tmp_path / "a.avif", quality=100, subsampling="4:4:4")
-    photo(tmp_path / "b.bmp")
-    deep = pixels[..., ::-1].astype(np.uint16) * 257
-    cv2.imwrite(str(tmp_path / "c.png"), deep + 1)
-    call(tmp_path, "-o", tmp_path / "out")
-    assert {name for name in files(tmp_path / "out") if not name.endswith("json")} == {"a.avif", "b.png", "c.png"}
-    with Image.open(tmp_path / "out/a.avif") as image:
-        assert image.format == "AVIF" and np.abs(np.asarray(image)[8:20, 8:20] - np.array([255, 0, 0])).max() < 12
-    notes = [json.loads((tmp_path / f"out/{name}.json").read_text())["notes"] for name in ("a.avif", "b.png", "c.png")]
-    assert notes == [[], ["BMP becomes PNG"], []]
-    result = cv2.imread(str(tmp_path / "out/c.png"), cv2.IMREAD_UNCHANGED)
-    assert result.dtype == np.uint16 and (result[:8] == deep[:8] + 1).all()
-    assert (result[8:20, 8:20] == (0, 0, 65535)).all()
-    _, said = call(tmp_path / "c.png", "-o", tmp_path / "c.jpg")
-    assert "16 bits a channel become 8" in said

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import inspect
+import dataclasses
 import json
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
 from stand_ins import certificate
 from standin import GREEN, StandIn, call, files, photo
 
 import ficgan.cli.deid as command
-from ficgan.cli._shared import KIND
+from ficgan.deidentify import Deidentifier
 from ficgan.errors import FicganError, UsageError
 from ficgan.files import file_digest
-from ficgan.identity.kind import PARTS
+from ficgan.options import GROUPS
+from ficgan.policy import Policy
 
 
 @pytest.mark.parametrize(
@@ -35,26 +33,16 @@ def test_only_synthesised_faces_are_tagged(tmp_path: Path, engine: StandIn, acti
     assert b"DigitalSourceType" not in (tmp_path / "a_anonymized.jpg").read_bytes()
 
 
-def test_metadata(tmp_path: Path, engine: StandIn) -> None:
-    exif = Image.Exif()
-    exif[0x010F] = "SecretCamera"
-    source = photo(tmp_path / "a.jpg", exif=exif)
-    call(source)
-    assert b"SecretCamera" not in (tmp_path / "a_anonymized.jpg").read_bytes()
-    call(source, "-m", "--overwrite")
-    assert b"SecretCamera" in (tmp_path / "a_anonymized.jpg").read_bytes()
-
-
 def test_options_reach_the_engine(tmp_path: Path, engine: StandIn) -> None:
     photo(tmp_path / "a.png")
     photo(tmp_path / "star.png", GREEN)
     options = (
-        "--k 77 --layers 5-8 --alpha 0.3 --diversity 0.4 --seed 9 --attributes Female,-Eyeglasses --add Smiling=0.7"
+        "--k 77 --layer 5-8 --alpha 0.3 --diversity 0.4 --seed 9 --attributes Female,-Eyeglasses --add Smiling=0.7"
         " --keep-kind gender,age"
     )
     options += " --add Young=-1 -t 0.25 --mask-scale 1.2 --detector dlib --recognizer onnx:x --no-verify"
-    options += " --device cuda:1 --precision float16 --compile --swap --checkpoint c --bank b"
-    options += " --thorough --engine torch --fallback solid --min-score 0.3 --strict --keep-box 0,0,9,9"
+    options += " --device cuda:1 --precision float16 --checkpoint c --bank b"
+    options += " --thorough --fallback solid --min-score 0.3 --strict --keep-box 0,0,9,9"
     photo(tmp_path / "friends/1.png")
     photo(tmp_path / "friends/2.jpg")
     (tmp_path / "friends/list.txt").write_text("x")
@@ -71,7 +59,6 @@ def test_options_reach_the_engine(tmp_path: Path, engine: StandIn) -> None:
         "seed": 9,
         "attributes": "Female,-Eyeglasses",
         "add": ("Smiling=0.7", "Young=-1"),
-        "swap": True,
         "mode": "ficgan",
         "threshold": 0.25,
         "mask_scale": 1.2,
@@ -82,36 +69,24 @@ def test_options_reach_the_engine(tmp_path: Path, engine: StandIn) -> None:
         "checkpoint": "c",
         "bank": "b",
         "precision": "float16",
-        "compile": True,
         "fallback": "black",
         "min_score": 0.3,
         "strict": True,
         "boxes": ((0, 0, 9, 9),),
         "thorough": True,
-        "engine": "torch",
         "scale": None,
         "keep_kind": "gender,age",
         "link": "file",
     }
 
 
-def test_the_parts_of_a_kind_are_those_of_the_library() -> None:
-    assert KIND == PARTS
-
-
 def test_the_engine_takes_what_the_command_gives(tmp_path: Path, engine: StandIn) -> None:
-    from ficgan.deidentify import Deidentifier, load_face_model
-    from ficgan.face_model import CropModel, FaceModel
-
     call(photo(tmp_path / "a.png"))
-    taken = inspect.signature(Deidentifier.from_pretrained).parameters
-    assert set(engine.settings) <= set(taken)
-    assert not [one for one in taken.values() if one.kind is inspect.Parameter.VAR_KEYWORD], "an editor knows them all"
+    known = {field.name for group in (*GROUPS, Policy) for field in dataclasses.fields(group)}
+    assert set(engine.settings) <= known
     assert engine.settings["layer"] == 0, "without --layer a face is hidden as well as it can be"
-    controls = {"k", "band", "seed", "alpha", "attributes", "add", "swap", "precision", "compile"}
-    assert controls <= set(inspect.signature(FaceModel).parameters) | set(inspect.signature(CropModel).parameters)
-    assert "controls" in inspect.signature(load_face_model).parameters
-    assert inspect.signature(Deidentifier.__call__).parameters["key"].kind is inspect.Parameter.KEYWORD_ONLY
+    with pytest.raises(UsageError, match="did you mean threshold"):
+        Deidentifier.from_pretrained(treshold=0.3)
 
 
 def test_the_key_is_the_picture_not_its_name(tmp_path: Path, engine: StandIn) -> None:
@@ -129,17 +104,15 @@ def test_the_key_is_the_picture_not_its_name(tmp_path: Path, engine: StandIn) ->
         "--k 1",
         "--k x",
         "--layer -1",
-        "--layer 2 --layers 1-2",
-        "--layers 8",
-        "--layers 5-3",
-        "--layers 0-3",
+        "--layer 8-",
+        "--layer 5-3",
+        "--layer 0-3",
         "--alpha nan",
         "--diversity -1",
         "--diversity 1.5",
         "--diversity much",
         "--add Smiling",
         "--add Smiling=x",
-        "--swap",
         "--mode pixelate",
         "-t 2",
         "--mask-scale 0",
@@ -147,7 +120,6 @@ def test_the_key_is_the_picture_not_its_name(tmp_path: Path, engine: StandIn) ->
         "--scale 640",
         "--scale 0x10",
         "--scale 640x640 --thorough",
-        "--engine tensorflow",
         "--keep-kind race",
         "--keep-kind none,age",
         "--max-megapixels 0",
@@ -213,10 +185,6 @@ def test_sign(tmp_path: Path, engine: StandIn) -> None:
     assert str(tmp_path) not in (tmp_path / "out/a.png.json").read_text()
 
 
-def test_no_input_is_a_usage_error(engine: StandIn) -> None:
-    call(code=2)
-
-
 @pytest.mark.parametrize(
     ("error", "code"), [(FicganError("no model here"), 1), (UsageError("k > bank"), 2), (MemoryError(), 1)]
 )
@@ -260,39 +228,3 @@ def test_progress(tmp_path: Path, engine: StandIn) -> None:
     assert [event["done"] for event in events if "done" in event] == [1, 2]
     assert any("no face" in event.get("message", "") for event in events)
     assert said("text", "--quiet") == ""
-
-
-def test_megapixels(tmp_path: Path, engine: StandIn) -> None:
-    source = photo(tmp_path / "a.png")
-    _, said = call(source, "--max-megapixels", 0.001, code=3)
-    assert "megapixels" in said
-    call(source, "--max-megapixels", 0.001536)
-
-
-def test_scale_wraps_the_detector(tmp_path: Path, engine: StandIn) -> None:
-    from ficgan.faces import DetectAt, get_detector
-    from ficgan.faces import Face as Found
-
-    class Corner:
-        """Finds the one bright square there is."""
-
-        name = "corner"
-        seen: tuple[int, ...] = ()
-
-        def detect(self, image: np.ndarray) -> list[Found]:
-            self.seen = image.shape
-            y, x = np.nonzero(image[..., 0] > 128)
-            box = np.array([x.min(), y.min(), x.max(), y.max()], np.float32)
-            return [Found(box, np.tile(box[:2], (5, 1)), 1.0)]
-
-    inner = Corner()
-    call(photo(tmp_path / "a.png"), "--scale", "640x360")
-    at = get_detector("auto", scale=engine.settings["scale"])
-    assert isinstance(at, DetectAt)
-    image = np.zeros((720, 1000, 3), np.uint8)
-    image[200:300, 400:600] = 255
-    (face,) = replace(at, detector=inner).detect(image)
-    assert inner.seen == (360, 500, 3)
-    # The square covers pixels 200…299 of the small copy across and 100…149 down; Corner takes these for edges.
-    assert np.array_equal(face.box, [400, 200, 598, 298]) and face.box.dtype == np.float32
-    assert np.array_equal(face.landmarks, [[400.5, 200.5]] * 5)

@@ -46,14 +46,15 @@ if {where!r} == "write":
             time.sleep(600)
     files.os.fsync = fsync
 
+command.cpus = lambda: {threads}
 command.make_engine = lambda **_: engine
 command.deid(prog_name="ficgan-deid")
 """
 
 
-def start(folder: Path, where: str, *arguments: Any) -> subprocess.Popen[str]:
+def start(folder: Path, where: str, *arguments: Any, threads: int = 1) -> subprocess.Popen[str]:
     script = folder / "run.py"
-    script.write_text(textwrap.dedent(SCRIPT.format(where=where)))
+    script.write_text(textwrap.dedent(SCRIPT.format(where=where, threads=threads)))
     line = [sys.executable, str(script), *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": str(Path(command.__file__).parents[2])}
     with interruptible():
@@ -72,11 +73,11 @@ def test_subprocess(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("where", ["engine", "write"])
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_interrupted(tmp_path: Path, where: str, sent: signal.Signals, jobs: int) -> None:
+@pytest.mark.parametrize("threads", [1, 2])
+def test_interrupted(tmp_path: Path, where: str, sent: signal.Signals, threads: int) -> None:
     for name in "abc":
         photo(tmp_path / f"in/{name}.png")
-    process = start(tmp_path, where, tmp_path / "in", "-o", tmp_path / "out", "--jobs", jobs)
+    process = start(tmp_path, where, tmp_path / "in", "-o", tmp_path / "out", threads=threads)
     assert process.stderr is not None
     assert process.stderr.readline() == "now\n"
     process.send_signal(sent)
@@ -87,7 +88,7 @@ def test_interrupted(tmp_path: Path, where: str, sent: signal.Signals, jobs: int
     summary = json.loads(stdout)
     assert summary["interrupted"] is True and summary["written"] <= 1
     done = {f"{name}{end}" for name in "abc"[: summary["written"]] for end in (".png", ".png.json")}
-    assert files(tmp_path / "out" if done else tmp_path / "in") >= done and (jobs == 2 or len(done) == 2)
+    assert files(tmp_path / "out" if done else tmp_path / "in") >= done and (threads == 2 or len(done) == 2)
     assert not done or files(tmp_path / "out") == done, "nothing half done is left"
 
 

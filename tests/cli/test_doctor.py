@@ -12,19 +12,21 @@ from click.testing import CliRunner
 
 from ficgan import diagnosis, pretrained
 from ficgan.cli import main as command
-from ficgan.diagnosis import OPENCV_REMEDY, Diagnosis, Finding
+from ficgan.diagnosis import OPENCV_REMEDY, Diagnosis, DoctorFinding
 
 
-def invoke(monkeypatch: pytest.MonkeyPatch, *findings: Finding, arguments: tuple[str, ...] = ()) -> tuple[int, str]:
+def invoke(
+    monkeypatch: pytest.MonkeyPatch, *findings: DoctorFinding, arguments: tuple[str, ...] = ()
+) -> tuple[int, str]:
     monkeypatch.setattr(diagnosis, "diagnose", lambda: Diagnosis({"section": list(findings)}))
     result = CliRunner().invoke(command.doctor, list(arguments))
     return result.exit_code, result.stdout
 
 
 def test_exit_code_is_about_what_the_main_job_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    good = Finding("torch", True, "2.0", required=True)
-    optional = Finding("av", False, "not installed", "pip install av")
-    broken = Finding("model", False, "damaged", "reinstall ficgan", required=True)
+    good = DoctorFinding("torch", True, "2.0", required=True)
+    optional = DoctorFinding("av", False, "not installed", "pip install av")
+    broken = DoctorFinding("model", False, "damaged", "reinstall ficgan", required=True)
     assert invoke(monkeypatch, good, optional)[0] == 0
     code, text = invoke(monkeypatch, good, optional, broken)
     assert code == 1
@@ -32,7 +34,7 @@ def test_exit_code_is_about_what_the_main_job_needs(monkeypatch: pytest.MonkeyPa
 
 
 def test_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = Finding("model", False, "damaged", "reinstall ficgan", required=True)
+    broken = DoctorFinding("model", False, "damaged", "reinstall ficgan", required=True)
     code, text = invoke(monkeypatch, broken, arguments=("--json",))
     found = json.loads(text)
     assert code == 1 and found["ok"] is False and found["blockers"] == ["model"]
@@ -57,7 +59,9 @@ def test_a_probe_that_fails_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(diagnosis, "_libraries", fail)
     monkeypatch.setattr(diagnosis, "_devices", fail)
     found = diagnosis.diagnose()
-    assert found.sections["libraries"] == [Finding("libraries", False, "RuntimeError: driver mismatch", required=True)]
+    assert found.sections["libraries"] == [
+        DoctorFinding("libraries", False, "RuntimeError: driver mismatch", required=True)
+    ]
     assert not found.sections["devices"][0].required
     assert found.sections["pretrained"]
 
@@ -104,7 +108,7 @@ def test_a_gpu_that_does_not_compute_is_told(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("role", ["model", "bank", "mesh", "gate", "detector", "check", "kind"])
-@pytest.mark.parametrize("damage", [None, "flip", "remove", "unlisted", "no manifest"])
+@pytest.mark.parametrize("damage", [None, "flip", "remove", "unlisted"])
 def test_the_embedded_files_are_checked(
     damage: str | None, role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,8 +119,7 @@ def test_the_embedded_files_are_checked(
         files[f"{name}.safetensors"] = {"role": name, "sha256": hashlib.sha256(name.encode()).hexdigest()}
     if damage == "unlisted":
         del files[f"{role}.safetensors"]
-    if damage != "no manifest":
-        (tmp_path / "manifest.json").write_text(json.dumps({"files": files}))
+    (tmp_path / "manifest.json").write_text(json.dumps({"files": files}))
     if damage == "flip":
         (tmp_path / f"{role}.safetensors").write_bytes(b"bonk")
     if damage == "remove":
@@ -125,12 +128,12 @@ def test_the_embedded_files_are_checked(
     found = {finding.name: finding for finding in diagnosis._pretrained()}
     assert set(found) == set(roles)
     for name in roles:
-        assert found[name].ok is (damage is None or (damage != "no manifest" and name != role)), name
+        assert found[name].ok is (damage is None or name != role), name
     assert all(finding.required for finding in found.values())
     if damage is None:
         assert pretrained.path(role) == tmp_path / f"{role}.safetensors"
     else:
-        said = {"flip": "damaged", "remove": "missing", "unlisted": "not in the manifest", "no manifest": "no manifest"}
+        said = {"flip": "damaged", "remove": "missing", "unlisted": "not in the manifest"}
         assert said[damage] in found[role].detail and "reinstall ficgan" in found[role].remedy
         # Another model comes with another bank; the mesh is always this one.
         assert ("--checkpoint" in found[role].remedy) is (role in ("model", "bank"))

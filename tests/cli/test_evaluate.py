@@ -76,15 +76,3 @@ def test_presets_need_data_and_others_take_none(tmp_path: Path) -> None:
     (tmp_path / "m.yaml").write_text(MATRIX)
     code, _, err = call("run", str(tmp_path / "m.yaml"), "-o", str(tmp_path), "--data", str(tmp_path))
     assert code == 2 and "its own sets" in err
-
-
-@pytest.mark.parametrize("more", [[], ["--data", "faces"]])
-def test_an_unknown_matrix_is_named(tmp_path: Path, more: list[str]) -> None:
-    code, _, err = call("run", "quik", *more, "-o", str(tmp_path / "out"))
-    assert code == 2 and not (tmp_path / "out").exists()
-    assert err == "Error: there is no matrix named 'quik', and no such file; did you mean quick?\n"
-
-
-def test_a_report_of_nothing_is_told(tmp_path: Path) -> None:
-    code, _, err = call("report", str(tmp_path))
-    assert code == 3 and "holds no results.json" in err and err.count("\n") == 1

@@ -13,7 +13,6 @@ import pytest
 from PIL import Image
 from standin import GREEN, StandIn, call, files, film, photo
 
-from ficgan.cli._deid_run import _clock
 from ficgan.cli._plan import make_plan
 from ficgan.errors import UsageError
 from ficgan.video.check import CheckReport
@@ -81,19 +80,6 @@ def test_trees_are_mirrored_and_results_left_alone(tmp_path: Path, engine: Stand
     assert call(tmp_path / "out", "-o", tmp_path / "again")[0]["written"] == 1
 
 
-def test_results_beside_their_films_are_left_alone(tmp_path: Path, engine: StandIn) -> None:
-    film(tmp_path / "a.mpg")
-    call(tmp_path, "--no-sidecar")
-    assert files(tmp_path) == {"a.mpg", "a_anonymized.mp4"}
-    assert call(tmp_path, "--no-sidecar", "--overwrite")[0]["skipped"] == 1
-
-
-def test_only_inputs_with_a_sidecar_are_read_before_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    film(tmp_path / "a.mp4")
-    monkeypatch.setattr(Path, "open", lambda *_: pytest.fail("the film was opened"))
-    assert pairs(tmp_path, "a.mp4") == {"a.mp4": "a_anonymized.mp4"}
-
-
 def test_projects_in_a_tree_are_no_inputs(tmp_path: Path, engine: StandIn) -> None:
     film(tmp_path / "in/a.mp4")
     make_private_folder(tmp_path / "in/project", "project")
@@ -114,11 +100,6 @@ def test_what_is_no_file_needs_one_for_the_result(tmp_path: Path, engine: StandI
     assert "exists already" in said and "secret" not in said
 
 
-def test_a_file_that_looks_like_a_pattern_is_a_file(tmp_path: Path, engine: StandIn) -> None:
-    call(photo(tmp_path / "100%5d.png"))
-    assert engine.films == [] and len(engine.keys) == 1
-
-
 @pytest.mark.parametrize(
     ("source", "out", "said"),
     [
@@ -136,13 +117,6 @@ def test_impossible_results(tmp_path: Path, source: str, out: str, said: str) ->
     sources = ["a.png", "a.mp4"] if source == "both" else [source]
     with pytest.raises(UsageError, match=said):
         pairs(tmp_path, *sources, out=out)
-
-
-def test_two_films_that_would_become_one(tmp_path: Path) -> None:
-    film(tmp_path / "in/a.mpg")
-    film(tmp_path / "in/a.mp4")
-    with pytest.raises(UsageError, match=r"a\.mpg.*both become"):
-        pairs(tmp_path, "in", out="out")
 
 
 # -- one film -------------------------------------------------------------------------------------------------------
@@ -211,13 +185,6 @@ def test_places_to_review_are_told_with_their_times(tmp_path: Path, engine: Stan
     assert json.loads((tmp_path / "a_anonymized.mp4.json").read_text())["review"] == places
 
 
-def test_a_film_that_was_not_looked_at_again_is_not_said_to_be_fine(tmp_path: Path, engine: StandIn) -> None:
-    film(tmp_path / "a.mp4")
-    assert call(tmp_path / "a.mp4", "--no-verify")[0]["reidentified"] is None
-    engine.film = replace(engine.film, check=CheckReport("yunet", "dlib", 25))
-    assert call(tmp_path / "a.mp4", "--overwrite")[0]["reidentified"] == 0
-
-
 def test_damage_is_an_error_even_when_quiet(tmp_path: Path, engine: StandIn) -> None:
     source = film(tmp_path / "a.mp4")
     engine.film = replace(engine.film, damage=(f"{source}: cut off at 0.67 s",))
@@ -235,16 +202,6 @@ def test_the_voice_is_spoken_of_once(tmp_path: Path, engine: StandIn) -> None:
     assert "voice" not in call(tmp_path / "in", "-o", tmp_path / "2", "--audio", "drop")[1]
 
 
-def test_no_face_counts_films_without_tracks(tmp_path: Path, engine: StandIn) -> None:
-    engine.film = replace(engine.film, tracks=0)
-    assert call(film(tmp_path / "a.mp4"))[0]["no_face"] == 1
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00.00"), (59.994, "0:59.99"), (59.996, "1:00.00")])
-def test_clock(seconds: float, text: str) -> None:
-    assert _clock(seconds) == text
-
-
 # -- options --------------------------------------------------------------------------------------------------------
 
 
@@ -252,7 +209,7 @@ def test_options_reach_the_film(tmp_path: Path, engine: StandIn) -> None:
     star = photo(tmp_path / "star.png", GREEN)
     words = "--mode mosaic --stride 3 --pad 0.7 --link job --fallback blur --mask-scale 1.3 --verify full --start 1:30"
     words += " --end 0:02:00.5 --keep-box 1,2,30.5,40 --keep-span 5-1:00 --keep-span -3 --keep-span 90- --codec hevc"
-    words += " --crf 30 --pix-fmt yuv420p --audio drop --scale 640x360 --segment 2 --overwrite"
+    words += " --crf 30 --pix-fmt yuv420p --audio drop --scale 640x360 --overwrite"
     call(film(tmp_path / "a.mp4"), *words.split(), "--keep", star, "--only", star, "--project", tmp_path / "p")
     (given,) = engine.films
     settings, rules, encode = given["settings"], given["rules"], given["encode"]
@@ -263,7 +220,7 @@ def test_options_reach_the_film(tmp_path: Path, engine: StandIn) -> None:
         "blur",
         1.3,
     )
-    assert (settings.mode, settings.verify, settings.detect_size, settings.segment) == ("mosaic", "full", 640, 2)
+    assert (settings.mode, settings.verify, settings.detect_size) == ("mosaic", "full", 640)
     assert (given["start"], given["end"]) == (90, 120.5) and given["overwrite"] is True
     assert given["project"] == tmp_path / "p"
     assert list(rules.keep) == list(rules.only) == [str(star)] and rules.keep[str(star)].shape == (32, 48, 3)
@@ -276,34 +233,6 @@ def test_defaults_of_films(tmp_path: Path, engine: StandIn) -> None:
     (given,) = engine.films
     assert given["settings"] == type(given["settings"])() and given["encode"] == type(given["encode"])()
     assert (given["start"], given["end"], given["project"]) == (None, None, None) and not given["rules"].keep
-
-
-@pytest.mark.parametrize(
-    ("words", "audio", "k"),
-    [
-        ("", "copy", 3000),
-        ("-k", "copy", 3000),
-        ("--k 50 -k", "copy", 50),
-        ("--audio drop", "drop", 3000),
-        ("--audio drop -k", "copy", 3000),
-        ("-k --audio drop", "drop", 3000),
-        ("--keep-audio", "copy", 3000),
-    ],
-)
-def test_short_k_keeps_the_sound_and_the_later_one_counts(
-    tmp_path: Path, engine: StandIn, words: str, audio: str, k: int
-) -> None:
-    call(film(tmp_path / "a.mp4"), *words.split())
-    assert engine.films[0]["encode"].audio == audio and engine.settings["k"] == k
-
-
-def test_short_k_with_a_number_is_told(tmp_path: Path, engine: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    film(tmp_path / "a.mp4")
-    _, said = call("-k", 3000, "a.mp4", code=2)
-    assert "--k 3000" in said and files(tmp_path) == {"a.mp4"} and engine.loaded == 0
-    photo(tmp_path / "1.png").rename(tmp_path / "3000")
-    call("3000", "-o", tmp_path / "out")
 
 
 @pytest.mark.parametrize(

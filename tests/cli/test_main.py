@@ -81,15 +81,6 @@ def test_inference_does_not_import_the_compiler_of_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
 
 
-@pytest.mark.slow
-def test_the_mark_of_a_constant_is_that_of_torch() -> None:
-    import torch
-
-    from ficgan.ops.library import constant
-
-    assert vars(constant(lambda: 1)) == vars(torch.compiler.assume_constant_result(lambda: 1))
-
-
 def functions(tree: ast.AST, names: set[str]) -> set[ast.AST]:
     """All nodes within the functions of these names."""
     inside = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name in names]
@@ -127,16 +118,6 @@ def test_unknown_command_is_a_usage_error() -> None:
     result = CliRunner().invoke(group.main, ["dide"])
     assert result.exit_code == 2
     assert "No such command 'dide'" in result.stderr
-
-
-@pytest.mark.parametrize("name", sorted(group.COMMANDS))
-def test_each_command_is_where_the_group_says_and_says_the_same(name: str) -> None:
-    command = group.load(name)
-    assert isinstance(command, click.Command)
-    assert command.name == name
-    result = CliRunner().invoke(group.main, [name, "--help"])
-    assert result.exit_code == 0
-    assert f"ficgan {name}" in result.output or f"main {name}" in result.output
 
 
 @pytest.mark.parametrize(

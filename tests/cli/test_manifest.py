@@ -16,7 +16,7 @@ from standin import GREEN, Result, StandIn, call, files, film, photo
 
 import ficgan.cli.deid as command
 from ficgan.cli.review import report
-from ficgan.records.sidecars import MANIFEST, Manifest
+from ficgan.records.sidecars import MANIFEST, RunManifest
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
@@ -192,7 +192,7 @@ def test_there_is_none_beside_inputs_without_side_cars_and_in_dry_runs(tmp_path:
     call(tmp_path / "a.png")
     call(tmp_path / "a.png", "-o", tmp_path / "one.png")
     assert not list(tmp_path.rglob(MANIFEST))
-    Manifest().add(tmp_path / "x.png", state="written")
+    RunManifest().add(tmp_path / "x.png", state="written")
 
 
 def test_inputs_come_from_a_list(tmp_path: Path, engine: StandIn) -> None:

@@ -168,30 +168,10 @@ def test_nothing_is_overwritten_and_nothing_partial_left(tmp_path: Path, painted
     assert (tmp_path / "there.tar").read_text() == (tmp_path / "beside.csv").read_text() == "mine"
 
 
-def test_an_interrupt_leaves_nothing(tmp_path: Path, painted: Painted, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = painted.add(tmp_path / "x.png", [(100, 100, 80, 0)])
-
-    def interrupted(image: np.ndarray) -> list[Face]:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(painted, "detect", interrupted)
-    for out in ("out.tar", "out"):
-        assert run(source, "-o", tmp_path / out).exit_code == 130
-    assert list(tmp_path.iterdir()) == [source]
-
-
-def test_mistakes(tmp_path: Path, painted: Painted) -> None:
-    (tmp_path / "none").mkdir()
-    for given, message in (("missing.jpg", "missing.jpg"), ("none", "holds no photo"), ("no.tar", "cannot be opened")):
-        result = run(tmp_path / given, "-o", tmp_path / "o")
-        assert result.exit_code == 3 and message in result.stderr and not (tmp_path / "o").exists()
-    assert run(tmp_path, "-o", tmp_path / "o", "--eye-y", "2").exit_code == 2
-
-
 def test_the_set_says_how_it_is_aligned(tmp_path: Path, painted: Painted) -> None:
     source = painted.add(tmp_path / "x.png", [(100, 100, 80, 0)])
     assert run(source, "-o", tmp_path / "a.tar", "--resolution", 16, "--alignment", "ffhq").exit_code == 0
-    assert run(source, "-o", tmp_path / "b", "--resolution", 16, "--eye-distance", 0.4).exit_code == 0
+    assert run(source, "-o", tmp_path / "b", "--resolution", 16, "--alignment", "template:0.4").exit_code == 0
     ffhq, template = Alignment("ffhq"), Alignment(eye_distance=0.4)
     first, second = (open_faces([tmp_path / name], resolution=16) for name in ("a.tar", "b"))
     assert (first.alignment, second.alignment) == ("ffhq", "template(0.4,0.31)")

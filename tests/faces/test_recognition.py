@@ -69,14 +69,6 @@ def test_cosine_distance_is_in_the_unit_of_the_threshold(tmp_path: Path, rng: np
     assert get_recognizer(f"onnx:{tmp_path / 'net.onnx'}").match_threshold == pytest.approx(0.67)
 
 
-def test_euclidean_distance(rng: np.random.Generator) -> None:
-    recognizer = get_recognizer("dlib")
-    a, b = rng.normal(size=(2, 128))
-    assert recognizer.metric == "euclidean" and recognizer.match_threshold == 0.6
-    assert recognizer.distance(a, b) == pytest.approx(np.sqrt(((a - b) ** 2).sum()))
-    assert recognizer.is_match(a, a) and not recognizer.is_match(a, a + 1)
-
-
 def test_auto_is_dlib_and_a_batch_equals_single_faces() -> None:
     data = pytest.importorskip("skimage.data")
     image = data.astronaut()
@@ -126,6 +118,7 @@ def test_insightface_pack_is_used_from_the_disk(tmp_path: Path, monkeypatch: pyt
     assert isinstance(recognizer, OnnxRecognizer) and recognizer.name == "insightface"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dlib", "recognizer_a.onnx", "recognizer_b.onnx"])
 def test_tells_people_apart(name: str, shared_data: Path, shared_models: Path) -> None:
     """Eight people, neutral and smiling: every pair of one person is nearer than any pair of two."""

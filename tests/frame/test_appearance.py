@@ -11,12 +11,9 @@ import pytest
 from frame_world import Heads
 from numpy.typing import NDArray
 
-from ficgan.errors import InputError
-from ficgan.frame import appearance, fit
 from ficgan.frame.appearance import COVERED, LIGHT, AppearanceModel, Moment, frame_mask, model_pixels, quantised
 from ficgan.frame.fit import FitConfig, fit_appearance, fit_shape, telling_map
-from ficgan.frame.geometry import LO, FaceShape, Readings
-from ficgan.frame.learn import Learnt
+from ficgan.frame.geometry import FaceShape, Readings
 
 Floats = NDArray[np.float32]
 SIZE, SHADOWS, DETAILS, PEOPLE = 40, 2, 48, 500
@@ -219,80 +216,6 @@ def test_the_world_is_found_again(world: World, model: AppearanceModel, encoded:
     assert np.linalg.norm(shadows) < 0.55 * np.linalg.norm(true[:SHADOWS])
 
 
-def test_codes_are_in_standard_deviations_and_read_the_same_later(world: World, encoded: tuple[Floats, Moment]) -> None:
-    model = fitted(world)
-    codes, _ = model.encode(world.textures, world.read)
-    assert codes.shape == (PEOPLE, model.code_size) and codes.dtype == np.float32
-    np.testing.assert_allclose(codes.std(0), 1, atol=0.02)
-    np.testing.assert_allclose(encoded[0], codes[:40], atol=1e-3)  # and two fits are one
-    learnt = Learnt(model, {}, np.arange(PEOPLE), world.read, world.textures)
-    table = learnt.codes(model)
-    assert table.shape == (PEOPLE, model.code_size + 2) and table.dtype == np.float32
-    np.testing.assert_allclose(table[:, : model.code_size], codes, atol=1e-3)
-    np.testing.assert_allclose(table[:40, model.code_size :], encoded[1].kept, atol=1e-4)
-
-
-def test_the_mean_face_is_not_shrunk(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the penalty, somebody without a code is the mean face in the light of the moment."""
-    monkeypatch.setattr(appearance, "SMALL", 8)  # attributes do not matter here, and take most of the time
-    model = fitted(world, replace(CONFIG, textures=5, ridge=1e7))
-    codes, moment = model.encode(world.textures[:40], world.read.take(slice(40)))
-    mean = np.broadcast_to(world.evened().mean(0), (40, SIZE, SIZE, 3))
-    made = model.decode(np.zeros_like(codes), moment)
-    assert root_mean_square(made - seen(model, lit(mean, world.lights[:40]))) < 0.001
-
-
-def test_faces_they_were_not_fitted_to(world: World, model: AppearanceModel) -> None:
-    """The other half of the people, and a fit to the first."""
-    half = slice(PEOPLE // 2)
-    part = replace(world, read=world.read.take(half), lights=world.lights[half], codes=world.codes[half])
-    some = fit_appearance(
-        world.shape, part.read, world.textures[half], ["all"] * (PEOPLE // 2), world.labels[half], ("a", "b"), CONFIG
-    )
-    rows = slice(PEOPLE // 2, PEOPLE)
-    codes, moment = some.encode(world.textures[rows], world.read.take(rows))
-    assert root_mean_square(some.decode(codes, moment) - seen(some, world.exact())[rows]) < 0.004
-    # Attributes are read from the texture, so of new people, too.
-    right = np.sign(moment.kept) == np.sign(np.nan_to_num(world.labels[rows], nan=1))
-    assert right.mean() > 0.8
-
-
-def test_glasses_are_left_out_in_all_groups_alike(
-    world: World, model: AppearanceModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(appearance, "SMALL", 8)  # attributes do not matter here, and take most of the time
-    draw = np.random.default_rng(0)
-    glasses, textures = draw.random(PEOPLE) < 0.15, world.textures.copy()
-    for row in np.flatnonzero(glasses):  # each where it likes: a bar that all have in one place becomes a component
-        x, y = draw.integers(6, 15), draw.integers(7, 29)
-        textures[row, y : y + 6, x : x + 19] //= 2
-    noise = np.random.default_rng(1).normal(0, 0.2, textures[1::2].shape)  # in units of the contrast
-    noise *= np.exp(world.lights[1::2, 3])[:, None, None, None]
-    textures[1::2] = photographed(textures[1::2] / 255 + noise)  # harder to explain, and must not go for it
-    kept: list[NDArray[np.bool_]] = []
-    choose = fit._kept
-    monkeypatch.setattr(fit, "_kept", lambda *given: kept.append(choose(*given)) or kept[-1])
-    config = replace(CONFIG, trim=0.3)
-    trimmed = fitted(world, config, textures)
-    use = kept[-1]
-    assert use[glasses].mean() < 0.05
-    for group in (slice(0, None, 2), slice(1, None, 2)):
-        assert use[group].mean() == pytest.approx(0.7, abs=0.01)
-
-    bars = np.zeros((9, SIZE, SIZE, 3))
-    for place, bar in enumerate(bars):
-        bar[7 + 3 * place : 13 + 3 * place, 9:28] = 1
-    weight = np.sqrt(np.repeat(frame_mask(world.shape.front, SIZE).ravel()[model.pixels], 3))
-    wanted = seen(model, bars).reshape(9, -1) * weight
-
-    def explained(one: AppearanceModel) -> float:
-        """Share of bars that the components can make."""
-        basis, _ = np.linalg.qr((one.components * weight).T)
-        return float(np.square(wanted @ basis).sum() / np.square(wanted).sum())
-
-    assert explained(trimmed) < 0.6 * explained(fitted(world, CONFIG, textures))
-
-
 def test_what_lies_over_a_face_is_taken_away(world: World, model: AppearanceModel) -> None:
     """A bar over the mouth: its share is about right, the face below it is guessed, and the light is the face's own."""
     model = replace(model, usual=np.full((32, 32), 0.2, np.float32))  # real faces are not as linear as this world
@@ -311,14 +234,6 @@ def test_what_lies_over_a_face_is_taken_away(world: World, model: AppearanceMode
         assert apart[1] < 0.4 * apart[0]
         light, own = (model.encode(one[None], read)[1].light for one in (clean, plain))
         assert np.abs(light - own).mean() < 0.5 * np.abs(model.encode(barred[None], read)[1].light - own).mean()
-
-
-def test_too_few_faces_are_refused(world: World) -> None:
-    few = slice(4 * (CONFIG.lights + CONFIG.textures) - 1)
-    with pytest.raises(InputError, match="207 faces are too few for 52 components"):
-        fit_appearance(
-            world.shape, world.read.take(few), world.textures[few], ["all"] * 207, world.labels[few], (), CONFIG
-        )
 
 
 # -- using ------------------------------------------------------------------------------------------------------------
@@ -355,74 +270,12 @@ def test_light_is_nobodys(world: World, model: AppearanceModel, encoded: tuple[F
     np.testing.assert_allclose(paler.light, in_deviations(model, lights), atol=0.05)
 
 
-def test_light_that_nobody_had_is_not_followed(model: AppearanceModel, encoded: tuple[Floats, Moment]) -> None:
-    """The prediction stops where the fit had no faces; mean colour and contrast are any photo's own."""
-    codes, moment = encoded
-
-    def at(column: int, deviations: float) -> Floats:
-        light = moment.light.copy()
-        light[:, column] = deviations
-        return model.decode(codes, replace(moment, light=light))
-
-    for slope in (4, 5):
-        np.testing.assert_allclose(at(slope, 7), at(slope, 3), atol=1e-5)
-        assert root_mean_square(at(slope, 2) - at(slope, 1)) > 0.002
-    for colour in range(3):
-        step = np.zeros(3)
-        step[colour] = 4 * model.light_sd[colour]
-        np.testing.assert_allclose(at(colour, 7), at(colour, 3) + step, atol=1e-5)
-    mean = (moment.light * model.light_sd + model.light_mean)[:, None, :3]
-    np.testing.assert_allclose(at(3, 7) - mean, np.exp(4 * model.light_sd[3]) * (at(3, 3) - mean), atol=1e-5)
-
-
 def test_grey_photos_stay_grey(world: World, model: AppearanceModel) -> None:
     grey = np.repeat(world.textures[:4].mean(3, keepdims=True).astype(np.uint8), 3, axis=3)
     codes, moment = model.encode(np.concatenate([grey, world.textures[:4]]), world.read.take([0, 1, 2, 3] * 2))
     made = model.decode(codes, moment)
     assert moment.grey.tolist() == [1] * 4 + [0] * 4
     assert np.ptp(made[:4], axis=2).max() < 1e-6 and np.ptp(made[4:], axis=2).mean() > 0.1
-
-
-def test_colours_and_foreheads_of_draws_are_muted(
-    world: World, model: AppearanceModel, encoded: tuple[Floats, Moment], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(appearance, "_COLOUR", 0.5)
-    monkeypatch.setattr(appearance, "_CALM", 0.25)
-    codes, moment = encoded
-    quiet, light = replace(model), codes.copy()
-    light[:, CONFIG.shapes + CONFIG.lights :] = 0
-    drawn = np.ones(model.code_size, bool)
-    np.testing.assert_allclose(quiet.decode(light, moment, drawn), model.decode(light, moment), atol=1e-5)
-    np.testing.assert_allclose(quiet.decode(codes, moment), model.decode(codes, moment), atol=1e-5)  # a source's own
-    loud = model.decode(codes, moment) - model.decode(light, moment)
-    soft = quiet.decode(codes, moment, drawn) - quiet.decode(light, moment, drawn)
-    rows = LO[1] + model.pixels // SIZE * model.warp.step[1]
-    front = world.shape.front
-    below, top = rows > front[[105, 334], 1].min(), rows < front[:, 1].min() + 1
-    assert below.sum() > 500 and top.sum() > 5
-
-    def split(made: Floats) -> tuple[Floats, Floats]:
-        return made.mean(2), made - made.mean(2, keepdims=True)
-
-    for pixels, strength in ((below, 1.0), (top, 0.25)):
-        for was, now, share in zip(split(loud[:, pixels]), split(soft[:, pixels]), (1.0, 0.5), strict=True):
-            np.testing.assert_allclose(now, strength * share * was, atol=0.06 * np.abs(was).max())
-    # Of a code that is half a source's, the other half.
-    half = np.arange(model.code_size) % 2 == 0
-    both = quiet.decode(codes * half, moment, drawn) + model.decode(codes * ~half, moment)
-    both -= model.decode(0 * codes, moment)
-    np.testing.assert_allclose(quiet.decode(codes, moment, half), both, atol=1e-5)
-
-
-def test_bands_share_out_the_code(model: AppearanceModel) -> None:
-    assert model.bands.shape == (CONFIG.layers, model.code_size) and set(np.unique(model.bands)) == {0, 1}
-    np.testing.assert_array_equal(model.bands.sum(0), 1)
-    counts = model.bands.sum(1)
-    assert (counts > 0).all() and (np.diff(counts) >= 0).all()  # coarse ones have fewer
-    ends = np.cumsum((CONFIG.shapes, CONFIG.lights, CONFIG.textures))
-    for begin, end in zip((0, *ends), ends, strict=False):  # within each part in order
-        layer = model.bands[:, begin:end].argmax(0)
-        assert (np.diff(layer) >= 0).all()
 
 
 def test_mixing(model: AppearanceModel, encoded: tuple[Floats, Moment], rng: np.random.Generator) -> None:
@@ -493,27 +346,3 @@ def test_draws_vary_in_what_a_recogniser_sees_and_in_nothing_else() -> None:
     np.testing.assert_allclose(np.cov(drawn[:, kept].T), wanted, atol=0.05 * np.abs(wanted).max())
     deaf = telling_map(codes.astype(np.float32), rng.normal(0, 1, (len(people), 20)).astype(np.float32), lights, 2.0)
     assert np.square((codes @ deaf.T)[:, kept]).mean() < 0.02 * np.square(codes[:, kept]).mean()
-
-
-def test_a_bank_holds_what_tells_people_apart(
-    world: World, model: AppearanceModel, encoded: tuple[Floats, Moment]
-) -> None:
-    assert "telling" not in model.to_arrays() and model.told(encoded[0]) is encoded[0]
-    half = replace(model, telling=0.5 * np.eye(model.code_size, dtype=np.float32))
-    header = {"size": model.size, "names": list(model.names), "lights": model.lights}
-    again = AppearanceModel.from_arrays(half.to_arrays(), header)
-    np.testing.assert_array_equal(again.telling, half.telling)
-    learnt = Learnt(model, {}, np.arange(40), world.read.take(slice(40)), world.textures[:40])
-    codes = learnt.codes(half)
-    np.testing.assert_allclose(codes[:, : model.code_size], 0.5 * encoded[0][:40], rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(codes[:, model.code_size :], encoded[1].kept[:40], atol=1e-5)
-
-
-def test_masks_follow_the_outline(world: World) -> None:
-    front = world.shape.front
-    for size in (32, 128):
-        wide, narrow = frame_mask(front, size), frame_mask(front, size, inset=6.0)
-        assert wide.shape == (size, size) and wide.dtype == np.float32 and wide.min() >= 0 and wide.max() <= 1 + 1e-6
-        assert (narrow <= wide + 1e-6).all() and narrow.sum() < wide.sum()
-        assert wide.sum() / size**2 == pytest.approx(frame_mask(front, 96).sum() / 96**2, rel=0.03)
-        np.testing.assert_array_equal(model_pixels(front, size), np.flatnonzero(wide > 0.02))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-from typing import Any
-
 import cv2
 import numpy as np
 import pytest
@@ -23,7 +20,6 @@ from ficgan.frame.compose import (
     paste_texture,
     read_look,
     read_texture,
-    sharpened,
 )
 from ficgan.frame.geometry import LO, FaceShape, Readings, Warp
 
@@ -70,7 +66,7 @@ def outline_area(read: Readings) -> float:
 # -- there and back ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("factor", "size"), [(0.18, 96), (0.5, 96), (1.0, 96), (1.0, 128), (4.0, 128)])
+@pytest.mark.parametrize(("factor", "size"), [(0.18, 96), (1.0, 128), (3.0, 128)])
 def test_a_face_laid_onto_itself(
     astronaut: Image,
     astronaut_mesh: NDArray[np.float64],
@@ -91,20 +87,6 @@ def test_a_face_laid_onto_itself(
     assert 10 * np.log10(255**2 / error) > 30
     if factor != 1.0:  # enlarged it lost what the frame does not hold, but no more than half of the pixels' last steps
         assert abs((image.astype(float) - photo)[weight > 0.5].mean()) < 0.5
-
-
-def test_twice_the_texture_shows_more_of_a_large_face(
-    astronaut: Image, astronaut_mesh: NDArray[np.float64], shape: FaceShape, warp: Warp, mask: Floats
-) -> None:
-    read, errors = shape.read(astronaut_mesh[None]), []
-    for finer in (1, 2, 3):
-        texture = read_texture(astronaut, read.upright[0], read.points[0], warp, finer=finer)
-        assert texture.shape == (finer * SIZE, finer * SIZE, 3)
-        given = texture.astype(np.float32) / 255
-        paste = paste_texture(astronaut, read.upright[0], read.points[0], given, mask, warp)
-        whole = paste.mask > 0.999
-        errors.append(np.square(paste.image.astype(float) - astronaut)[whole].mean())
-    assert errors[1] < 0.2 * errors[0] and errors[2] <= errors[1]
 
 
 @pytest.mark.parametrize(("scale", "roll"), [(0.2, 0.0), (0.9, 0.5), (1.1, -2.0), (4.0, 0.3)])
@@ -134,24 +116,8 @@ def test_places_are_exact(shape: FaceShape, warp: Warp, mask: Floats, scale: flo
     assert np.abs(error).max() < 2 and np.abs(error.mean(0)).max() < 0.15
 
 
-@pytest.mark.parametrize("yaw", [0.0, 0.6])
-def test_how_the_head_is_tilted_does_not_matter(
-    astronaut: Image, astronaut_mesh: NDArray[np.float64], shape: FaceShape, warp: Warp, mask: Floats, yaw: float
-) -> None:
-    areas = []
-    for roll in (0.0, 0.785, 1.5, 3.1):
-        read = shape.read(turned(astronaut_mesh, yaw, 0.1, roll)[None])
-        paste = there_and_back(astronaut, read, warp, mask)
-        areas.append(covered(paste))
-        error = np.square(paste.image.astype(float) - astronaut)[paste.mask > 0.5].mean()
-        assert 10 * np.log10(255**2 / error) > 28
-    assert max(areas) < 1.02 * min(areas)
-
-
 @pytest.mark.parametrize("yaw", [0.0, 0.7])
-@pytest.mark.parametrize(
-    ("x", "y"), [(-180, 0), (-225, -120), (250, 0), (10, 370), (-400, 0), (700, 700), (-9000, 10), (0, -183)]
-)
+@pytest.mark.parametrize(("x", "y"), [(-180, 0), (250, 0), (700, 700), (0, -183)])
 def test_at_the_border_and_outside(
     astronaut: Image,
     astronaut_mesh: NDArray[np.float64],
@@ -172,17 +138,6 @@ def test_at_the_border_and_outside(
         assert not weight.any()
     look = read_look(astronaut, read.upright[0], np.zeros((SIZE, SIZE, 3), np.uint8), mask)
     assert np.isfinite([look.detail, look.grain, look.coarse]).all() and 1 <= look.coarse <= 2
-
-
-@pytest.mark.parametrize("part", [np.s_[100:101, 200:230], np.s_[100:130, 224:225], np.s_[120:121, 224:225]])
-def test_slivers_of_photos(
-    astronaut: Image, astronaut_mesh: NDArray[np.float64], shape: FaceShape, warp: Warp, mask: Floats, part: Any
-) -> None:
-    photo = np.ascontiguousarray(astronaut[part])
-    points = astronaut_mesh - (part[1].start, part[0].start, 0)
-    for yaw in (0.0, 0.8):
-        paste = there_and_back(photo, shape.read(turned(points, yaw)[None]), warp, mask)
-        assert paste.image.shape == photo.shape and paste.mask.max() > 0.5
 
 
 # -- colours, sharpness, grain ----------------------------------------------------------------------------------------
@@ -226,19 +181,6 @@ def test_a_blurred_photo_gets_a_blurred_face(
     assert last < 0.2 * usual and np.array_equal(sharp, before)
     np.testing.assert_array_equal(no_sharper(sharp, mask, usual), sharp)
     assert np.isfinite(no_sharper(sharp, mask, 0.0)).all()
-
-
-def test_bands_of_detail_are_raised(rng: np.random.Generator, mask: Floats) -> None:
-    texture = rng.random((SIZE, SIZE, 3), dtype=np.float32)
-    before = texture.copy()
-    np.testing.assert_allclose(sharpened(texture, (1.0, 1.0, 1.0)), texture, atol=1e-6)
-    fine, coarse = (cv2.GaussianBlur(texture, (0, 0), sigma) for sigma in (0.7, 1.4))
-    np.testing.assert_allclose(
-        sharpened(texture, (1.5, 3.0)), texture + 0.5 * (texture - fine) + 2 * (fine - coarse), atol=1e-5
-    )
-    flat = np.full_like(texture, 0.3)
-    np.testing.assert_allclose(sharpened(flat, (4.0, 4.0)), flat, atol=1e-5)
-    assert np.array_equal(texture, before)
 
 
 @pytest.mark.parametrize("strength", [0.008, 0.02, 0.05])
@@ -294,17 +236,6 @@ def test_grain_is_added_as_measured(shape: FaceShape, warp: Warp, mask: Floats, 
     assert pasted(Look(0.1, 0.5))[whole].std() / 255 < 0.035  # nobody's face is drowned
 
 
-def test_a_face_does_not_jump_from_one_blur_to_the_next(
-    astronaut: Image, astronaut_mesh: NDArray[np.float64], shape: FaceShape, warp: Warp, mask: Floats
-) -> None:
-    read = shape.read(astronaut_mesh[None])
-    sharp = read_texture(astronaut, read.upright[0], read.points[0], warp).astype(np.float32) / 255
-    usual = detail_of(sharp, mask)
-    faces = [no_sharper(sharp, mask, share * usual) for share in np.linspace(0.95, 0.5, 16)]
-    steps = [float(np.abs(a - b).mean()) for a, b in pairwise(faces)]
-    assert min(steps) > 0 and max(steps) < 2.5 * float(np.median(steps))
-
-
 @pytest.mark.parametrize("yaw", [-0.75, 0.75])
 def test_what_a_turned_head_hides_is_the_other_side(shape: FaceShape, warp: Warp, mask: Floats, yaw: float) -> None:
     head = turned(shape.mean * 2.0, yaw) + np.array([130, 130, 0])
@@ -338,15 +269,3 @@ def test_hair_that_comes_from_above_stays_and_nothing_else(mask: Floats) -> None
     assert kept[top + 15 : brow, left + 20 : right - 20].max() < 0.01
     assert kept[brow + 4 :].max() == 0
     assert kept.min() >= 0 and kept.max() <= 1
-
-
-def test_a_border_of_other_brightness_does_not_bleach_the_middle(mask: Floats) -> None:
-    source = np.full((*mask.shape, 3), 150, np.uint8)
-    made = np.full((*mask.shape, 3), 150 / 255, np.float32) - 0.1 * (mask < 0.98).astype(np.float32)[..., None]
-    out = matched_border(made, source, mask)
-    rim = (mask > 0.1) & (mask < 0.8)
-    middle = np.zeros_like(rim)
-    rows, columns = np.flatnonzero(mask.max(1) > 0.9), np.flatnonzero(mask.max(0) > 0.9)
-    middle[int(rows.mean()) - 10 : int(rows.mean()) + 10, int(columns.mean()) - 10 : int(columns.mean()) + 10] = True
-    assert np.abs(out[rim] - 150 / 255).mean() < 0.04
-    assert np.abs(out[middle] - 150 / 255).max() < 0.045

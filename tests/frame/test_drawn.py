@@ -13,16 +13,7 @@ from numpy.typing import NDArray
 from ficgan.faces.mesh import LEFT_EYE, LEFT_IRIS, LIPS_INNER, MESH_POINTS, RIGHT_EYE, RIGHT_IRIS
 from ficgan.frame.appearance import frame_mask
 from ficgan.frame.compose import stretched
-from ficgan.frame.drawn import (
-    TEETH_UNIT,
-    EyeConfig,
-    MouthConfig,
-    read_gaze,
-    read_teeth,
-    teeth_of,
-    with_eyes,
-    with_teeth,
-)
+from ficgan.frame.drawn import TEETH_UNIT, EyeConfig, MouthConfig, read_gaze, read_teeth, with_eyes, with_teeth
 from ficgan.frame.geometry import LO, FaceShape, Warp
 
 Floats = NDArray[np.float32]
@@ -110,27 +101,6 @@ def inside(points: NDArray[Any], shape: tuple[int, int], scale: float = 1.0) -> 
     mask = np.zeros(shape, np.uint8)
     cv2.fillPoly(mask, [np.rint(scale * points[LIPS_INNER, :2]).astype(np.int32)], 1)
     return mask > 0
-
-
-@pytest.mark.parametrize("roll", [0.0, 0.4])
-def test_teeth_are_unrolled_whatever_the_tilt(shape: FaceShape, roll: float) -> None:
-    mesh = 4 * opened(shape, 0.25)[:, :2]
-    left, right = mesh[LIPS_INNER[[0, 10]]]
-    photo = np.full((600, 600, 3), LIP, np.uint8)
-    photo[inside(mesh, (600, 600))] = DARK
-    for bar in (0.35, 0.65):  # two teeth, upright
-        x = round(float(left[0] + bar * (right[0] - left[0])))
-        photo[:, x - 6 : x + 7] = np.where(inside(mesh, (600, 600))[:, x - 6 : x + 7, None], TOOTH, LIP)
-    matrix = cv2.getRotationMatrix2D((300, 300), np.degrees(roll), 1.0)
-    turned_photo = cv2.warpAffine(photo, matrix, (600, 600), borderMode=cv2.BORDER_REPLICATE)
-    teeth, opening = teeth_of(np.asarray(turned_photo, np.uint8), mesh @ matrix[:, :2].T + matrix[:, 2])
-    assert opening == pytest.approx(0.25, abs=0.01)
-    config = MouthConfig()
-    assert teeth.shape == (config.rows, config.columns) and teeth.min() >= 0 and teeth.max() <= 1.25
-    for row in teeth[4:-4]:
-        bright = np.flatnonzero(row[5:-5] > 0.5) / config.columns + 5 / config.columns
-        assert {round(float(u), 1) for u in bright} <= {0.3, 0.4, 0.6, 0.7}
-        assert (bright < 0.5).any() and (bright > 0.5).any()
 
 
 GLOSS = [235, 160, 160]  # of closed lips

@@ -7,8 +7,10 @@ import pytest
 from numpy.typing import NDArray
 
 from ficgan import pretrained
+from ficgan.frame.compose import HEAD_SHIFT as SHIFT
+from ficgan.frame.compose import HEAD_SIDE as SIDE
+from ficgan.frame.compose import read_forehead, steadied
 from ficgan.frame.file import load_appearance
-from ficgan.frame.forehead import SHIFT, SIDE, read_forehead, steadied
 
 SKIN, HAIR, SKY = (196, 150, 124), (40, 28, 22), (150, 160, 190)
 HAIRLINE = -8

@@ -5,7 +5,6 @@ Not `test_geometry.py`: the evaluation's tests have a file of that name, and pyt
 
 from __future__ import annotations
 
-import cv2
 import numpy as np
 import pytest
 import torch
@@ -21,7 +20,7 @@ from scipy.spatial.transform import Rotation
 
 from ficgan.faces.mesh import FACE_OVAL
 from ficgan.frame.appearance import frame_mask
-from ficgan.frame.geometry import HI, LO, FaceShape, Warp, expression_numbers, rigid_fit
+from ficgan.frame.geometry import HI, LO, FaceShape, Warp, rigid_fit
 from ficgan.frame.torch_warp import TorchWarp
 
 Floats = NDArray[np.float32]
@@ -73,26 +72,6 @@ def test_rigid_fit_recovers_similarities(seed: int) -> None:
     np.testing.assert_allclose(pose.posed(pose.unposed(meshes)), meshes, atol=1e-7)
 
 
-@pytest.mark.parametrize("mirrored", [False, True])
-def test_rigid_fit_is_the_least_squares_one(heads: Heads, rng: np.random.Generator, mirrored: bool) -> None:
-    mean = heads.own * ((-1, 1, 1) if mirrored else (1, 1, 1))
-    mesh = turned(heads.own, 0.5, -0.2, 0.4) * 1.7 + rng.normal(0, 3, (468, 3))
-    pose = rigid_fit(mean, mesh[None])
-    wanted, _ = Rotation.align_vectors(mesh - mesh.mean(0), mean - mean.mean(0))
-    np.testing.assert_allclose(pose.rotation[0], wanted.as_matrix(), atol=1e-7)
-
-    def cost(scale: float, rotation: NDArray[np.float64], shift: NDArray[np.float64]) -> float:
-        return float(np.square(scale * mean @ rotation.T + shift - mesh).sum())
-
-    least = cost(pose.scale[0], pose.rotation[0], pose.shift[0])
-    for _ in range(200):
-        turn = Rotation.from_rotvec(rng.normal(0, 1e-3, 3)).as_matrix()
-        other = cost(
-            pose.scale[0] * (1 + rng.normal(0, 1e-3)), turn @ pose.rotation[0], pose.shift[0] + rng.normal(0, 0.01, 3)
-        )
-        assert other > least
-
-
 @given(st.floats(-1.3, 1.3), st.floats(-1.3, 1.3), st.floats(-3.1, 3.1))
 def test_angles_of_known_turns(yaw: float, pitch: float, roll: float) -> None:
     mean = np.random.default_rng(0).normal(0, 30, (20, 3))
@@ -119,16 +98,6 @@ def test_how_the_photo_lies_changes_nothing(
     assert abs(np.exp(1j * difference) - 1)[0] < 1e-6 and there.pose.scale / here.pose.scale == pytest.approx(scale)
 
 
-def test_upright_matrix_and_points_agree(shape: FaceShape, heads: Heads, rng: np.random.Generator) -> None:
-    mesh = turned(heads.people(1, rng), 0.2, 0.1, 1.0) * 3 + (40, -7, 0)
-    read = shape.read(mesh)
-    ((a, b, tx), (c, d, ty)) = read.upright[0]
-    assert (a, b) == pytest.approx((d, -c))  # a similarity
-    x, y = mesh[0, :, 0], mesh[0, :, 1]
-    np.testing.assert_allclose(read.points[0, :, :2], np.stack([a * x + b * y + tx, c * x + d * y + ty], 1))
-    assert read.take([0]).pose.yaw == read.pose.yaw
-
-
 def test_publishing_what_was_read_gives_the_source(shape: FaceShape, heads: Heads, rng: np.random.Generator) -> None:
     read = shape.read(turned(heads.people(6, rng), roll=0.7) * 2.5 + (300, 20, 5))
     for rim in (0.0, 0.4, 1.0):
@@ -139,28 +108,6 @@ def test_publishing_what_was_read_gives_the_source(shape: FaceShape, heads: Head
     np.testing.assert_allclose(kept[:, FACE_OVAL], read.points[:, FACE_OVAL], atol=1e-6)
     np.testing.assert_allclose(kept[:, NOSE], bare[:, NOSE], atol=1e-3)
     assert shape.rim[FACE_OVAL].min() == 1 and shape.rim[NOSE] < 1e-3 and shape.rim.min() >= 0
-
-
-def test_published_numbers_are_read_again(shape: FaceShape, heads: Heads, rng: np.random.Generator) -> None:
-    read = shape.read(heads.people(20, rng))
-    wanted = rng.normal(0, 1, (20, 6))
-    mesh = shape.publish(read, wanted, np.zeros_like(read.identity), rim=0.0)
-    again = shape.read(mesh)
-    assert np.abs(again.numbers - wanted).mean(0).max() < 0.2  # the ridge of the fit shrinks lids and brows by a tenth
-    np.testing.assert_allclose(shape.turn(again.pose), shape.turn(read.pose), atol=1e-3)
-
-
-def test_numbers_mean_what_they_say(heads: Heads) -> None:
-    """Each is moved by the part of the face that it is named after; the order is that of NUMBERS."""
-    usual = expression_numbers(heads.own[None])[0]
-    lower, corners = [14, 87, 317], [61, 291]
-    moves = {0: (lower, (0, 2)), 2: (corners, (0, -2)), 4: ([105, 334], (0, -2))}
-    for number, (points, by) in moves.items():
-        mesh = heads.own.copy()
-        mesh[points, :2] += by
-        changed = expression_numbers(mesh[None])[0] - usual
-        assert changed[number] == pytest.approx(2, abs=1e-6)
-        assert np.abs(np.delete(changed, [number, 2])).max() < 1e-2  # an open mouth lowers its middle
 
 
 # -- the warp ---------------------------------------------------------------------------------------------------------
@@ -182,15 +129,6 @@ def test_matrix_is_the_spline(shape: FaceShape, warp: Warp, rng: np.random.Gener
     frame = warp.grid.reshape(-1, 2)[::31]
     there = warp.to_upright(points[None])[0].reshape(-1, 2)[::31]
     np.testing.assert_allclose(there - frame, spline(shape, warp, points)(frame), atol=2e-3)
-
-
-def test_the_mean_stays_where_it_is(shape: FaceShape, warp: Warp) -> None:
-    corners = warp.grid[[0, 0, -1, -1], [0, -1, 0, -1]]
-    np.testing.assert_allclose(corners, [LO, (HI[0], LO[1]), (LO[0], HI[1]), HI])
-    np.testing.assert_allclose(warp.to_upright(shape.front[None])[0], warp.grid, atol=1e-5)
-    at, found = warp.to_frame(warp.grid, lattice())
-    np.testing.assert_allclose(at, (lattice() - LO) / warp.step, atol=0.02)
-    assert (found == 1).all()
 
 
 def test_to_upright_in_numpy_torch_and_a_loop(warp: Warp, smooth: NDArray[np.float64]) -> None:
@@ -277,37 +215,6 @@ def test_of_what_covers_itself_the_nearer_is_seen(
     assert wrong(None)[covered].mean() > 2 * hidden[covered].mean()
 
 
-def test_shear_and_squeeze(warp: Warp) -> None:
-    """Newton's method is at its goal at once if, and only if, all four derivatives stand where they belong."""
-    stretch = np.array([[0.8, 0.5], [-0.3, 0.9]])
-    upright = ((warp.grid - 64) @ stretch.T + 64).astype(np.float32)
-    places = lattice(20)
-    inverse = ((places - 64) @ np.linalg.inv(stretch).T + 64 - LO) / warp.step
-    inside = ((inverse > 0) & (inverse < SIZE - 1)).all(-1)
-    at, found = warp.to_frame(upright, places)
-    np.testing.assert_allclose(at[inside], inverse[inside], atol=0.03)
-    assert (found[inside] == 1).all() and (found[~inside] < 1).any() and inside.mean() > 0.5
-    network = TorchWarp(warp).to_frame(torch.tensor(upright)[None], torch.tensor(places)[None])[0].numpy()
-    np.testing.assert_allclose(network[inside], inverse[inside], atol=1e-3)
-
-
-@pytest.mark.parametrize("nearer", ["first", "last"])
-def test_a_pleat(warp: Warp, nearer: str) -> None:
-    """Columns 0 … 40 go on, up to 56 back, then on again: between 24 and 40 there are three to choose from."""
-    column = np.arange(SIZE)
-    goes = np.where(column <= 40, column, np.where(column <= 56, 80 - column, column - 32))
-    upright = warp.grid.copy()
-    upright[..., 0] = LO[0] + warp.step[0] * goes
-    depth = np.broadcast_to(column if nearer == "first" else -column, (SIZE, SIZE)).astype(np.float32)
-    x, y = np.meshgrid(np.linspace(3, 60, 58), np.linspace(10, 80, 50))
-    at, found = warp.to_frame(upright, (LO + np.stack([x, y], -1) * warp.step).astype(np.float32), depth)
-    turn = 40 if nearer == "first" else 24
-    clear = abs(x - turn) > 1.5  # where it turns, both are right
-    np.testing.assert_allclose(at[..., 0][clear], np.where(x < turn, x, x + 32)[clear], atol=0.05)
-    np.testing.assert_allclose(at[..., 1][clear], y[clear], atol=0.05)
-    assert (found[clear] == 1).all()
-
-
 def test_degenerate_grids_do_not_fail(shape: FaceShape, heads: Heads, warp: Warp) -> None:
     read = shape.read(turned(heads.own, 0.8, 0.1, 0.4)[None])
     upright, depth = warp.to_upright(read.points)[0], warp.depth(read.points[0])
@@ -317,18 +224,10 @@ def test_degenerate_grids_do_not_fail(shape: FaceShape, heads: Heads, warp: Warp
     assert found.max() == 0
 
 
-def test_folding_grows_with_the_turn(shape: FaceShape, heads: Heads, warp: Warp, mask: Floats) -> None:
-    meshes = np.stack([turned(heads.own, yaw) for yaw in (0.0, 0.3, 0.6, 0.9)])
-    shares = [warp.folded(one, mask) for one in warp.to_upright(shape.read(meshes).points)]
-    assert warp.folded(warp.grid, mask) == 0 and shares[0] == 0
-    assert sorted(shares) == shares and shares[-1] > 0.1
-    mirrored = warp.to_upright(shape.front[None] * (-1, 1) + (128, 0))[0]
-    assert warp.folded(mirrored, mask) > 0.9
-
-
 # -- gradients --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_gradients_are_those_of_the_inverse(shape: FaceShape, smooth: NDArray[np.float64]) -> None:
     """Against differences of the converged inverse: 25 steps, not one."""
     rng = np.random.default_rng(0)
@@ -347,15 +246,6 @@ def test_gradients_are_those_of_the_inverse(shape: FaceShape, smooth: NDArray[np
     assert torch.autograd.gradcheck(pasted, (points[:, few].requires_grad_(), wanted, pixels), atol=1e-5)
 
 
-def test_no_gradient_where_the_frame_ends(warp: Warp) -> None:
-    network = TorchWarp(warp)
-    upright = torch.tensor(warp.grid)[None].requires_grad_()
-    at = network.to_frame(upright, torch.tensor([[[[64.0, 64.0], [300.0, 64.0], [-80.0, 500.0]]]]))
-    (inside,) = torch.autograd.grad(at[0, 0, 0].sum(), upright, retain_graph=True)
-    (outside,) = torch.autograd.grad(at[0, 0, 1:].sum(), upright)
-    assert inside.abs().sum() > 0 and outside.abs().sum() == 0
-
-
 def test_a_mesh_that_is_no_number_gives_places_that_are(warp: Warp, smooth: NDArray[np.float64]) -> None:
     """Else `grid_sample` reads and writes at such addresses, and the process dies."""
     net = TorchWarp(warp)
@@ -366,14 +256,3 @@ def test_a_mesh_that_is_no_number_gives_places_that_are(warp: Warp, smooth: NDAr
     places = net.to_frame(upright, torch.from_numpy(lattice(16)).expand(3, -1, -1, -1))
     assert places.isfinite().all()
     net.sample(torch.ones(3, 1, SIZE, SIZE), places).sum().backward()
-
-
-def test_sample_is_bilinear_with_a_border(rng: np.random.Generator) -> None:
-    images = rng.random((2, 3, 9, 14)).astype(np.float32)
-    at = rng.uniform(-4, 18, (2, 6, 5, 2)).astype(np.float32)
-    found = TorchWarp.sample(torch.tensor(images), torch.tensor(at)).numpy()
-    for image, place, one in zip(images, at, found, strict=True):
-        np.testing.assert_allclose(one.transpose(1, 2, 0), at_pixels(image.transpose(1, 2, 0), place), atol=1e-5)
-    # 32nds of a pixel again
-    opened = cv2.remap(images[0].transpose(1, 2, 0), at[0], None, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
-    np.testing.assert_allclose(found[0].transpose(1, 2, 0), opened, atol=0.04)

@@ -182,8 +182,7 @@ PHOTOS = {
     "plain": "--mode plain",
     "blur": "--mode blur",
     "mosaic": "--mode mosaic",
-    "k-same": "--seed 7 --mode k-same-pixel:k=10 --background {world}/people "
-    "--background-labels {world}/people/labels.csv",
+    "k-same": "--seed 7 --mode k-same-pixel:k=10 --background {world}/people",
 }
 FILMS = {"ficgan": "--seed 7", "solid": "--mode solid", "blur": "--mode blur"}
 SCANS = ("centroid-voxel", "uniform-noise", "tapering", "merge-2-faces", "smooth-knn", "pmp")

@@ -17,7 +17,6 @@ from ficgan.identity.kind import (
     GENDERS,
     PARTS,
     Kind,
-    KindCodes,
     KindReader,
     cells_of,
     kind_reader,
@@ -170,28 +169,12 @@ def test_attributes_bound_the_members(bank: IdentityBank) -> None:
         unknown.k_same(10, "x", kind=kind)
 
 
-def test_mean_codes_hold_with_few_people() -> None:
-    cell, _ = people(126 * 8, 4)
-    codes = np.random.default_rng(0).normal(0, 1, (len(cell), 2)) + np.c_[cell // 18 * 2.0, cell // 9 % 2 * 3.0]
-    found = KindCodes(codes, cell).means
-    wanted = np.c_[np.arange(CELLS) // 18 * 2.0, np.arange(CELLS) // 9 % 2 * 3.0]
-    assert np.abs(found - wanted).mean() < 0.7 and np.corrcoef(found[:, 0], wanted[:, 0])[0, 1] > 0.95
-    none = KindCodes(np.zeros((4, 2)), np.full(4, -1))
-    assert not none.means.any() and len(none.members(Kind.everybody())) == 4
-
-
 @pytest.mark.parametrize(
     ("text", "parts"),
     [("ethnicity,gender,age", PARTS), (" age, gender", ("gender", "age")), ("none", ()), ([], ()), (["age"], ("age",))],
 )
 def test_parts(text: str, parts: tuple[str, ...]) -> None:
     assert parse_parts(text) == parts
-
-
-@pytest.mark.parametrize("text", ["", "race", "none,age", "gender;age"])
-def test_wrong_parts(text: str) -> None:
-    with pytest.raises(UsageError):
-        parse_parts(text)
 
 
 def test_a_reader_is_a_small_network(tmp_path: Path, rng: np.random.Generator) -> None:

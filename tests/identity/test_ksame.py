@@ -10,7 +10,6 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -48,7 +47,7 @@ def test_draw_is_without_replacement(n, share, seed):
 @pytest.mark.parametrize("k", [2, 3, 4])  # both branches: k up to n/2, and the complement above
 def test_every_set_is_equally_likely(k):
     rng = np.random.default_rng(1)
-    trials, sets = 4000, list(combinations(range(6), k))
+    trials, sets = 2000, list(combinations(range(6), k))
     seen = Counter(tuple(draw_members(6, k, rng).tolist()) for _ in range(trials))
     expected = trials / len(sets)
     chi2 = sum((seen[s] - expected) ** 2 / expected for s in sets)
@@ -87,16 +86,6 @@ def test_a_draw_from_a_bank_never_changes(k, key, attributes, members, w):
     assert hashlib.sha256(drawn.w.astype("<f4").tobytes()).hexdigest().startswith(w)
 
 
-@pytest.mark.parametrize("attributes", [None, "Female"])
-def test_draws_of_several_keys_are_those_of_each(attributes):
-    bank, keys = make_bank(1300), [f"person {number}" for number in range(7)]
-    together = bank.k_same_of_each(600, keys, seed=7, attributes=attributes, psi=1.0)
-    for key, drawn in zip(keys, together, strict=True):
-        alone = bank.k_same(600, key, seed=7, attributes=attributes, psi=1.0)
-        assert np.array_equal(drawn.w, alone.w) and drawn.members_digest == alone.members_digest
-    assert len({drawn.members_digest for drawn in together}) == len(keys)
-
-
 @settings(derandomize=True)
 @given(data=st.data(), n=st.integers(5, 300), psi=st.sampled_from([0.0, 0.6, 2.0]), seed=st.integers(0, 99))
 def test_a_draw_from_a_group_equals_a_plain_loop(data, n, psi, seed):
@@ -129,17 +118,6 @@ def test_a_draw_from_a_group_equals_a_plain_loop(data, n, psi, seed):
     np.testing.assert_allclose(drawn.w, w, rtol=1e-6, atol=1e-7)
 
 
-def test_few_groups_are_remembered():
-    names = [f"A{i}" for i in range(40)]
-    table = np.random.default_rng(0).integers(0, 2, (400, 40)).astype(np.uint8)
-    bank = IdentityBank(np.ones((400, 2), np.float16), table, tuple(names))
-    first = bank.k_same(20, "x", attributes="A0").members_digest
-    for name in names:
-        bank.k_same(20, "x", attributes=name)
-    assert len(bank._groups) == 32 and "A39" in bank._groups and "A0" not in bank._groups
-    assert bank.k_same(20, "x", attributes="A0").members_digest == first
-
-
 def test_a_draw_reads_its_members_only(monkeypatch):
     """Of a bank too large for memory. The first draw with ψ > 0 also reads its group twice, for centre and spread."""
     bank, read = make_bank(), []
@@ -159,29 +137,13 @@ def test_a_draw_reads_its_members_only(monkeypatch):
 def test_restored_variance(k, psi, left):
     """Its variance is ψ² of the population's; of more than half of the people drawing takes more than is undone."""
     bank = make_bank(400)
-    trials = 2000
+    trials = 800
     w = np.stack([bank.k_same(k, str(t), seed=1, psi=psi).w for t in range(trials)]).astype(np.float64)
     population = bank.codes.astype(np.float64)
     expected = psi**2 * population.var(0).sum() * left
-    # The total variance of 16 dimensions is known to about 2 % from 2,000 draws; the cap takes a little off the tails.
-    assert expected * 0.88 < w.var(0).sum() < expected * 1.06
+    # The total variance of 16 dimensions is known to about 3 % from 800 draws; the cap takes a little off the tails.
+    assert expected * 0.85 < w.var(0).sum() < expected * 1.09
     np.testing.assert_allclose(w.mean(0), population.mean(0), atol=5 * psi * 2 / math.sqrt(trials))
-
-
-def test_plain_mean_has_one_kth_of_the_variance():
-    bank = make_bank(400)
-    w = np.stack([bank.k_same(20, str(t), seed=1).w for t in range(2000)]).astype(np.float64)
-    expected = bank.codes.astype(np.float64).var(0).sum() / 20 * 380 / 399
-    assert abs(w.var(0).sum() / expected - 1) < 0.08
-
-
-def test_psi_moves_along_the_deviation_of_the_same_draw():
-    bank = make_bank()
-    plain, restored = bank.k_same(50, "a", seed=3), bank.k_same(50, "a", seed=3, psi=0.3)
-    centre, n = bank.codes.astype(np.float64).mean(0), len(bank)
-    times = 0.3 * math.sqrt(50 * (n - 1) / (n - 50))
-    np.testing.assert_allclose(restored.w, centre + times * (plain.w - centre), rtol=1e-5, atol=1e-5)
-    assert plain.members_digest == restored.members_digest
 
 
 def test_norm_is_capped():
@@ -192,27 +154,6 @@ def test_norm_is_capped():
     np.testing.assert_allclose(far, cap, rtol=1e-4)
     w = restore_variance(np.array([3.0, 4.0]), np.zeros(2), 4, 1.0, 2.0, 1000)
     np.testing.assert_allclose(w, [1.2, 1.6], rtol=1e-6)
-
-
-def test_whole_group_gives_its_mean():
-    bank = make_bank()
-    for attributes in (None, "Female", "Female,-Eyeglasses"):
-        group = bank.query(attributes or "")
-        expected = bank.codes[group].astype(np.float64).mean(0)
-        for psi in (0.0, 1.0):
-            w = bank.k_same(len(group), "x", attributes=attributes, psi=psi).w
-            np.testing.assert_allclose(w, expected, rtol=1e-5)
-
-
-def test_attributes_restrict_draw_and_centre():
-    bank = make_bank(40)
-    women = bank.query("Female")
-    codes = bank.codes.astype(np.float64)
-    means = {tuple(np.round(codes[list(pair)].mean(0), 4)) for pair in combinations(women.tolist(), 2)}
-    for key in "abcdef":
-        assert tuple(np.round(bank.k_same(2, key, attributes="female").w.astype(np.float64), 4)) in means
-    w = np.stack([bank.k_same(5, str(t), attributes="Female", psi=0.5).w for t in range(1500)])
-    np.testing.assert_allclose(w.mean(0), codes[women].mean(0), atol=0.15)
 
 
 def test_repeats_and_differs():
@@ -261,16 +202,6 @@ def test_refusals(k, attributes, psi, message):
         make_bank().k_same(k, "x", attributes=attributes, psi=psi)
 
 
-@pytest.fixture(params=[False, True], ids=["subnormals", "flushed to zero"])
-def flush(request):
-    """With the processor's usual treatment of subnormal numbers, and as some libraries set it."""
-    if request.param and not torch.set_flush_denormal(True):
-        pytest.skip("this processor cannot flush subnormal numbers")
-    assert request.param == (np.float32(2**-120) * np.float32(2**-20) == 0)
-    yield
-    torch.set_flush_denormal(False)
-
-
 halves = hnp.arrays(
     np.float16, st.tuples(st.integers(1, 40), st.integers(1, 4)), elements=st.floats(-65504, 65504, width=16)
 )
@@ -301,10 +232,3 @@ def test_pieces_do_not_matter(rng, monkeypatch, chunk):
     assert np.array_equal(np.concatenate(list(rows(codes, index))), codes[index].astype(np.float32))
     exact = np.linalg.norm(codes[index].astype(np.float64) - means[1], axis=1)
     np.testing.assert_allclose(away[1], exact, rtol=1e-13)
-
-
-def test_subnormals_count_in_a_mean(flush):
-    codes = np.full((600, 3), 2**-24, np.float16)  # the smallest half there is
-    found = mean_of(codes)
-    torch.set_flush_denormal(False)
-    assert found.tolist() == [2**-24] * 3

@@ -11,8 +11,7 @@ import pytest
 
 from ficgan.errors import FicganError
 from ficgan.identity import IdentityBank
-from ficgan.identity.kind import AGES, CELLS, ETHNICITIES, GENDERS, Kind, KindCodes
-from ficgan.identity.showing import Showing, logits
+from ficgan.identity.kind import AGES, CELLS, ETHNICITIES, GENDERS, Kind, KindCodes, Showing, logits
 
 NAMES = (*ETHNICITIES, *GENDERS, *AGES)
 SIZE, BEARD, FIXED = 16, 15, 14

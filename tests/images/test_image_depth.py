@@ -11,23 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from stills import ORIENTED, PROFILES, noise, png, rewrite
+from stills import noise, png, rewrite
 
 from ficgan.errors import InputError
 from ficgan.images import Photo, read_image, write_image
-from ficgan.images.icc import clean_icc
-
-
-@pytest.mark.parametrize("suffix", [".png", ".tif"])
-def test_sixteen_bit_grey(tmp_path: Path, suffix: str) -> None:
-    pixels = noise(bits=16)
-    Image.fromarray(pixels).save(tmp_path / f"deep{suffix}")
-    photo, _, mask, target = rewrite(tmp_path / f"deep{suffix}")
-    after = cv2.imread(str(target), cv2.IMREAD_UNCHANGED)
-    assert photo.depth == 16 and after.dtype == np.uint16
-    assert np.array_equal(after[~mask], pixels[~mask])
-    grey = Image.new("RGB", (1, 1), (200, 30, 60)).convert("L").getpixel((0, 0))
-    assert isinstance(grey, int) and (after[mask] == grey * 257).all()
 
 
 @pytest.mark.parametrize("channels", [3, 4])
@@ -44,26 +31,6 @@ def test_sixteen_bit_colour(tmp_path: Path, suffix: str, channels: int) -> None:
     with Image.open(target) as image:  # the spliced file is sound to another reader too
         image.load()
         assert b"DigitalSourceType" in image.info["xmp"]
-
-
-@pytest.mark.parametrize("code", [1, 5, 8, 32773])
-def test_sixteen_bit_tiff_keeps_its_compression(tmp_path: Path, code: int) -> None:
-    pixels = np.repeat(noise(bits=16)[..., None], 3, axis=2)
-    cv2.imwrite(str(tmp_path / "a.tif"), pixels, [cv2.IMWRITE_TIFF_COMPRESSION, code])
-    photo = read_image(tmp_path / "a.tif")
-    write_image(tmp_path / "b.tif", photo)
-    with Image.open(tmp_path / "b.tif") as image:
-        assert image.tag_v2[259] == code  # type: ignore[attr-defined]
-    assert np.array_equal(cv2.imread(str(tmp_path / "b.tif"), cv2.IMREAD_UNCHANGED), pixels)
-
-
-def test_sixteen_bit_tiff_of_many_strips(tmp_path: Path) -> None:
-    pixels = np.random.default_rng(1).integers(0, 65536, (700, 90, 3), dtype=np.uint16)
-    cv2.imwrite(str(tmp_path / "a.tif"), pixels, [cv2.IMWRITE_TIFF_COMPRESSION, 1, cv2.IMWRITE_TIFF_ROWSPERSTRIP, 7])
-    write_image(tmp_path / "b.tif", read_image(tmp_path / "a.tif"), synthetic=True)
-    assert np.array_equal(cv2.imread(str(tmp_path / "b.tif"), cv2.IMREAD_UNCHANGED), pixels)
-    tifffile = pytest.importorskip("tifffile")
-    assert np.array_equal(tifffile.imread(tmp_path / "b.tif"), pixels[..., ::-1])
 
 
 def test_sixteen_bit_grey_with_alpha_png(tmp_path: Path) -> None:
@@ -85,35 +52,6 @@ def test_a_transparent_number_of_sixteen_bits_becomes_alpha(tmp_path: Path, colo
     wanted = np.where((pixels == 300).reshape(40, 61, -1).all(axis=2), 0, 65535)
     assert np.array_equal(again.pixels[..., -1], wanted)
     assert np.array_equal(again.pixels[~mask][:, :3], np.broadcast_to(pixels.reshape(40, 61, -1), (40, 61, 3))[~mask])
-
-
-@pytest.mark.parametrize("suffix", [".png", ".tif"])
-def test_icc_and_resolution_of_sixteen_bits(tmp_path: Path, suffix: str) -> None:
-    profile = clean_icc(PROFILES["P3"])
-    cv2.imwrite(str(tmp_path / f"a{suffix}"), noise(3, bits=16))
-    base = read_image(tmp_path / f"a{suffix}")
-    photo = Photo(base.path, base.format, base.mode, base.pixels, {**base.options, "dpi": (300.0, 300.0)}, icc=profile)
-    write_image(tmp_path / f"b{suffix}", photo)
-    again = read_image(tmp_path / f"b{suffix}")
-    assert again.icc == profile and np.array_equal(again.pixels, base.pixels)
-    assert again.options["dpi"] == pytest.approx((300, 300), abs=0.01)
-
-
-@pytest.mark.parametrize("orientation", ORIENTED)
-@pytest.mark.parametrize("suffix", [".png", ".tif"])
-def test_orientation_of_sixteen_bits(tmp_path: Path, suffix: str, orientation: int) -> None:
-    pixels = noise(3, bits=16)
-    if suffix == ".png":
-        exif = Image.Exif()
-        exif[0x0112] = orientation
-        block = exif.tobytes().removeprefix(b"Exif\0\0")
-        (tmp_path / "a.png").write_bytes(png(16, 2, pixels.astype(">u2"), (b"eXIf", block)))
-    else:
-        tifffile = pytest.importorskip("tifffile")
-        tifffile.imwrite(tmp_path / "a.tif", pixels, photometric="rgb", extratags=[(274, "H", 1, orientation, True)])
-    photo = read_image(tmp_path / f"a{suffix}")
-    assert photo.depth == 16 and not photo.notes
-    assert np.array_equal(photo.pixels, ORIENTED[orientation](pixels))
 
 
 @pytest.mark.parametrize("layout", [{"byteorder": ">"}, {"compression": "zlib"}, {"tile": (16, 16)}])

@@ -263,30 +263,3 @@ def test_atomic_write_overwrites_only_when_told(tmp_path: Path) -> None:
         file.write(b"new")
         other.write_bytes(b"came meanwhile")
     assert other.read_bytes() == b"came meanwhile" and len(list(tmp_path.iterdir())) == 2
-
-
-def test_atomic_write_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(os, "link", refuse)
-    with atomic_write(tmp_path / "a.bin") as file:
-        file.write(b"new")
-    assert [p.name for p in tmp_path.iterdir()] == ["a.bin"]
-
-
-def test_unwritable_folder(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x")
-    for folder in (tmp_path / "file", tmp_path / "missing"):
-        with pytest.raises(InputError, match="cannot be written"), atomic_write(folder / "a.bin"):
-            pass
-
-
-def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(InputError, match="No space left"), atomic_write(tmp_path / "a.bin") as file:
-        file.write(b"new")
-    assert not list(tmp_path.iterdir())

@@ -187,18 +187,6 @@ def source_types(packet: bytes) -> list[str | None]:
     return [element.text for element in root.findall(f"{RDF}RDF/{RDF}Description/{EXT}DigitalSourceType")]
 
 
-def test_untagged_unless_asked(tmp_path: Path) -> None:
-    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
-    write_image(tmp_path / "b.png", read_image(tmp_path / "a.png"))
-    assert b"DigitalSourceType" not in (tmp_path / "b.png").read_bytes()
-
-
-def test_tag_replaces_what_the_original_claimed() -> None:
-    claimed = tag_xmp().replace(b"compositeWithTrainedAlgorithmicMedia", b"digitalCapture")
-    assert source_types(tag_xmp(clean_xmp(claimed))) == [DIGITAL_SOURCE_TYPE]
-    assert b"Iptc4xmpExt:DigitalSourceType" in tag_xmp()
-
-
 @pytest.mark.parametrize(
     "packet",
     [

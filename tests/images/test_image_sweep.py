@@ -18,9 +18,9 @@ from made_files import HEIF, KEPT, NAMED, SECRET, Case, cases, make, picture
 from PIL import Image, ImageOps
 from stills import ORIENTED, PROFILES, noise, seen
 
+from ficgan.deidentify.publish import new_photo
 from ficgan.errors import InputError
 from ficgan.policy import Result
-from ficgan.records.sidecars import new_photo
 
 BOX, COLOUR = (slice(12, 28), slice(12, 28)), (200, 140, 110)
 INSIDE = (slice(17, 23), slice(17, 23))

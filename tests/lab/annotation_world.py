@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ficgan.errors import InputError
 from ficgan.faces import Face
-from ficgan.lab.annotation import EXPORT_SCHEMA, Batch, Item, Key, Rules, write_pages
+from ficgan.lab.annotation import EXPORT_SCHEMA, AnnotationKey, Batch, BatchImage, BatchRules, write_pages
 from ficgan.lab.annotation.boxes import Record, Records, listed
 
 SIZE = (120, 90)
@@ -24,9 +23,9 @@ def rows(*boxes: Any) -> NDArray[np.float64]:
     return np.array(boxes, np.float64).reshape(-1, 4)
 
 
-def faces_of(number: int) -> NDArray[np.float64]:
-    """The faces of image `number`: 0, 1, 2, 3, 0, …"""
-    return rows(*FACES[: number % 4])
+def faces_of(name: str) -> NDArray[np.float64]:
+    """The faces of image NN: 0, 1, 2, 3, 0, …"""
+    return rows(*FACES[: int(Path(name).stem) % 4])
 
 
 def write_images(folder: Path, count: int = 12) -> Path:
@@ -38,7 +37,7 @@ def write_images(folder: Path, count: int = 12) -> Path:
 
 
 def truth_of(images: Path) -> Records:
-    return Records(Record(blob.name, faces_of(int(Path(blob.name).stem))) for blob in listed(images))
+    return Records(Record(blob.name, faces_of(blob.name)) for blob in listed(images))
 
 
 def detected_of(images: Path) -> Records:
@@ -50,52 +49,41 @@ def detected_of(images: Path) -> Records:
     return Records(records)
 
 
-class Told:
+class RedDetector:
     """Finds in a picture what the red of its first pixel says."""
 
-    name, threshold = "told", 0.5
+    name = "red"
 
-    def __init__(self, stop_at: int | None = None) -> None:
-        self.seen = 0
-        self.stop_at = stop_at
+    def __init__(self, stop_at: int | None = None, threshold: float = 0.5) -> None:
+        self.seen, self.stop_at, self.threshold = 0, stop_at, threshold
 
     def detect(self, image: NDArray[np.uint8]) -> list[Face]:
         if self.seen == self.stop_at:
             raise KeyboardInterrupt
         self.seen += 1
-        boxes = faces_of(int(image[0, 0, 0])).astype(np.float32) + 0.125
+        boxes = faces_of(str(image[0, 0, 0])).astype(np.float32) + 0.125
         return [Face(box, np.zeros((5, 2), np.float32), 0.875) for box in boxes]
 
 
-def make(tmp_path: Path, **rules: Any) -> tuple[Path, Key]:
+def make(tmp_path: Path, **rules: Any) -> tuple[Path, AnnotationKey]:
     """Pages of twelve images, three of which are gold, in batches of five."""
     images = write_images(tmp_path)
     truth, blobs = truth_of(images), listed(images)
     gold = [(blob, truth[blob.name]) for blob in blobs[:3]]
-    rules = {"size": 5, "gold": 2, **rules}
-    key, failed = write_pages(tmp_path / "out", blobs, detected_of(images), gold, Rules(**rules))
+    key, failed = write_pages(
+        tmp_path / "out", blobs, detected_of(images), gold, BatchRules(**{"size": 5, "gold": 2, **rules})
+    )
     assert failed == []
     return tmp_path / "out", key
 
 
-def right(item: Item) -> NDArray[np.float64]:
-    return faces_of(int(Path(item.name).stem))
+def right(image: BatchImage) -> NDArray[np.float64]:
+    return faces_of(image.name)
 
 
-def hand_in(
-    path: Path, batch: Batch, draw: Callable[[Item], NDArray[np.float64]] = right, worker: str = "ada", **more: Any
-) -> Path:
+def hand_in(path: Path, batch: Batch, draw: Callable[[BatchImage], Any] = right, worker: str = "ada") -> Path:
     """An export as the page writes it."""
-    images = [{"id": item.id, "boxes": draw(item).tolist()} for item in batch.items]
-    said = {"schema": EXPORT_SCHEMA, "batch": batch.id, "worker": worker, "attempt": 1, "lives": 2, "images": images}
-    path.write_text(json.dumps({**said, **more}))
+    images = [{"id": image.id, "boxes": np.asarray(draw(image)).tolist()} for image in batch.images]
+    head = {"schema": EXPORT_SCHEMA, "batch": batch.id, "worker": worker, "attempt": 1, "lives": 2}
+    path.write_text(json.dumps({**head, "images": images}))
     return path
-
-
-class Broken:
-    """A detector that cannot read some pictures."""
-
-    name, threshold = "broken", None
-
-    def detect(self, image: NDArray[np.uint8]) -> list[Face]:
-        raise InputError("nothing can be seen")

@@ -9,7 +9,8 @@ import numpy as np
 from shape_world import MadeMesh
 
 from ficgan.anonymizers import Faces
-from ficgan.lab.bars.bench import BarsBench, Panel
+from ficgan.lab.bars.bench import MeasuredSet, Panel
+from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.readers import Reader, ShapeRecognizer
 from ficgan.lab.sets import Prepared
@@ -64,14 +65,27 @@ def bench(
     region: tuple[int, int, int, int] | None = None,
     resolution: int = SIDE,
     **more: Any,
-) -> BarsBench:
+) -> MeasuredSet:
     faces = people() if faces is None else faces
     side = faces.images.shape[1]
     prepared = Prepared(
         faces, region or (0, 0, side, side), np.arange(len(faces)), groups=groups or {}, source={"name": "made"}
     )
     panel = Panel((reader(),) if readers is None else readers, judges or Judges(), {}, {"yunet": "yunet is not here"})
-    return BarsBench(prepared, panel, ShapeRecognizer(MadeMesh()), resolution=resolution, resamples=200, **more)
+    shapes, model, draw = ShapeRecognizer(MadeMesh()), Disc(), Bootstrap(200)
+    return MeasuredSet(prepared, panel, shapes, model, resolution, bootstrap=draw, **more)  # type: ignore[arg-type]
+
+
+class Disc:
+    """A model that pastes a soft disc into the middle."""
+
+    def composed(self, faces: Faces) -> tuple[np.ndarray, np.ndarray]:
+        return faces.images, np.repeat(disc(faces.images.shape[1])[None], len(faces), 0)
+
+
+def disc(side: int = SIDE) -> np.ndarray:
+    y, x = np.mgrid[:side, :side] - side / 2 + 0.5
+    return np.clip((side * 0.35 - np.hypot(x, y)) / 4, 0, 1).astype(np.float32)
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> float:

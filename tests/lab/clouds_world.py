@@ -25,7 +25,7 @@ def write_people(folder: Path, people: int = 3, points: int = 1200) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for person in range(people):
         for scan, mood in enumerate(("neutral", "smile")):
-            head = made_head(person, expression=0.5 * scan, points=points, scan=scan)
+            head = made_head(person, points=points, scan=scan)
             write_cloud(folder / f"p{person}_{mood}.ply", head.cloud)
     return folder
 

@@ -12,20 +12,8 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, roc_auc_score
 
 from ficgan.anonymizers import Faces
-from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.lab import attributes as module
-from ficgan.lab.attributes import (
-    MARGIN,
-    SIZE,
-    AttributeClassifier,
-    AttributeNetwork,
-    auc,
-    binary_labels,
-    infer,
-    probabilities,
-    split_people,
-    train_attributes,
-)
+from ficgan.errors import FicganError, InputError
+from ficgan.lab.attributes import AttributeClassifier, auc, infer, split_people, train_attributes
 
 
 def painted(rng: np.random.Generator, count: int, side: int = 64) -> tuple[Faces, dict[str, np.ndarray]]:
@@ -87,15 +75,6 @@ def test_a_classifier_is_the_same_after_its_file_and_in_any_batch(trained, tmp_p
     assert classifier.predict(some.take([])).shape == (0, 3)
 
 
-@pytest.mark.slow
-def test_training_repeats_with_its_seed(tmp_path):
-    faces, attributes = painted(np.random.default_rng(1), 80)
-    first, again, other = (
-        train_attributes(faces, attributes, tmp_path / "a.safetensors", epochs=1, seed=seed) for seed in (3, 3, 4)
-    )
-    assert first == again and first["held_cross_entropy"] != other["held_cross_entropy"]
-
-
 def test_faces_are_read_at_their_landmarks(trained):
     """The same faces in a corner of a larger crop: landmarks bring them back."""
     out, _, faces, _ = trained
@@ -107,13 +86,6 @@ def test_faces_are_read_at_their_landmarks(trained):
     near, lost = classifier.predict(moved), classifier.predict(Faces(wide, some.names))
     np.testing.assert_allclose(near, classifier.predict(some), atol=1e-3)
     assert np.abs(lost - near).max() > 0.3
-
-
-def test_inputs_are_the_crops_themselves_where_these_fit(rng):
-    images = rng.integers(0, 256, (2, SIZE, SIZE, 3), dtype=np.uint8)
-    np.testing.assert_array_equal(module._inputs(Faces(images, ("a", "b")), 0), images)
-    inner = module._inputs(Faces(images, ("a", "b")), MARGIN)[:, MARGIN:-MARGIN, MARGIN:-MARGIN]
-    np.testing.assert_array_equal(inner, images)
 
 
 def test_nobody_is_in_two_parts():
@@ -140,22 +112,6 @@ def test_auc_counts_ties_half(seed, distinct):
                 won += times[i] * times[j] * ((scores[i] > scores[j]) + 0.5 * (scores[i] == scores[j]))
         assert auc(scores, labels, counted) == pytest.approx(won / whole)
     assert auc(scores, np.ones(60, np.uint8)) is None and auc(scores, labels, labels.astype(float)) is None
-
-
-def test_bad_input_is_refused(tmp_path):
-    faces, attributes = painted(np.random.default_rng(0), 60)
-    out = tmp_path / "x.safetensors"
-    with pytest.raises(UsageError, match="train nothing"):
-        train_attributes(faces, attributes, out, epochs=0)
-    with pytest.raises(UsageError, match="train nothing"):
-        train_attributes(faces, {}, out)
-    with pytest.raises(InputError, match="not one value for each"):
-        train_attributes(faces, {"Smiling": np.zeros(59, np.uint8)}, out)
-    with pytest.raises(InputError, match="no person"):
-        train_attributes(Faces(faces.images, faces.names), attributes, out)
-    with pytest.raises(InputError, match="people are too few"):
-        train_attributes(Faces(faces.images, faces.names, people=np.arange(60) % 9), attributes, out)
-    assert not out.exists()
 
 
 def test_files_that_are_no_classifier_are_refused(tmp_path, trained):
@@ -188,16 +144,6 @@ def test_files_that_are_no_classifier_are_refused(tmp_path, trained):
         AttributeClassifier.load(path)
 
 
-def test_probabilities_are_sigmoids_of_logits(rng):
-    import torch
-
-    network = AttributeNetwork(4).eval()
-    images = rng.integers(0, 256, (3, SIZE, SIZE, 3), dtype=np.uint8)
-    with torch.no_grad():
-        logits = network(torch.from_numpy(images.transpose(0, 3, 1, 2) / 127.5 - 1).float()).numpy()
-    np.testing.assert_allclose(probabilities(network, images), 1 / (1 + np.exp(-logits)), atol=1e-5)
-
-
 # Attribute inference
 
 
@@ -211,16 +157,11 @@ def test_what_is_there_is_told_and_what_is_not_is_chance() -> None:
     # Where nobody knows, nothing is learnt or asked: these answers are wrong, and must not count.
     labels["told"][:40] = -1
     train_people = np.repeat(np.arange(200), 2)
-    figures = {figure.metric: figure for figure in infer(train, labels, test, truth, train_people, people)}
+    figures = {
+        figure.metric: figure for figure in infer(train, labels, test, truth, train_people, people, resamples=40)
+    }
     told, noise = figures["inference of told"], figures["inference of noise"]
     assert told.value > 0.95 and told.low <= told.value <= told.high
     assert noise.low < 0.5 < noise.high
     assert "inference of rare" not in figures
     assert np.isclose(figures["inference (mean AUC)"].value, (told.value + noise.value) / 2)
-
-
-def test_two_values_are_one_question_and_more_are_many() -> None:
-    smiles = {"Smiling": np.array([0, 1, 1], np.uint8)}
-    labels = binary_labels(smiles, {"gender": ("a", "b", ""), "age": ("1", "2", "3")})
-    assert set(labels) == {"Smiling", "gender=a", "age=1", "age=2", "age=3"}
-    assert labels["gender=a"].tolist() == [1, 0, -1]

@@ -1,34 +1,40 @@
-"""Figures of a study of clouds, against slow loops, scipy and scikit-learn."""
+"""Figures of a study of clouds, sweeps and the auto-encoder's parts: against slow loops, scipy and scikit-learn."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
+from ficgan.anonymizers import Faces
+from ficgan.errors import InputError, UsageError
+from ficgan.lab.attacks import Pairs, ThesisAutoEncoder, load_attacker
+from ficgan.lab.attacks.networks import SquaredErrorLearner, ThesisAutoEncoderNetwork
+from ficgan.lab.clouds import autoencoder
 from ficgan.lab.clouds import tables as room
-from ficgan.lab.clouds.study import ClearShape
-from ficgan.lab.clouds.tables import METRICS, mu_privacy, mu_utility, privacy, value_of
+from ficgan.lab.clouds.report import correlations
+from ficgan.lab.clouds.sets import AutoEncoderConfig, CloudStudyConfig
+from ficgan.lab.clouds.study import DISTORTION, INVERSES, anonymiser, inverses, read_shapes, shape_fields, sweep
+from ficgan.lab.clouds.tables import METRICS, mu_privacy, mu_utility, needs_cloud, privacy, strongest, value_of
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.scores import Scores
+from ficgan.lab.results import Figure, Results, Trial
 from ficgan.pointcloud.cloud import Cloud
 from ficgan.pointcloud.geometry import cloud_distances, curvature_error, normal_error
+from ficgan.pointcloud.heads import made_head
+from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS
+from ficgan.pointcloud.projection import project
+from ficgan.pointcloud.scan import segmented
 
-DTYPE: Any = np.dtype(
-    [
-        ("made", bool),
-        ("found", bool),
-        ("box", np.float32, (4,)),
-        ("marks", np.float32, (5, 2)),
-        ("ssim", np.float32),
-        ("seconds", np.float32),
-        ("features", np.float16, (6,)),
-    ]
-)
+FIELDS = "made:?, found:?, box:4f4, marks:(5,2)f4, ssim:f4, features:6f2"
+DTYPE: Any = np.dtype([tuple(one.split(":")) for one in FIELDS.split(", ")])  # type: ignore[misc]
 FEW = Bootstrap(200, 0)
 
 
@@ -38,25 +44,23 @@ def records(count: int, seed: int = 0) -> Any:
     out["made"] = out["found"] = True
     out["box"] = [100, 120, 200, 260]
     out["marks"] = rng.uniform(100, 200, (5, 2))
-    out["ssim"], out["seconds"] = 1, 0.5
+    out["ssim"] = 1
     out["features"] = rng.standard_normal((count, 6))
     return out
 
 
-def utility(clear: Any, made: Any) -> Any:
-    sample = Sample(np.arange(len(clear)), FEW, "clouds")
-    return room.utility(clear, made, sample, 0.5, 40.0, name="s", method="m 1").figures
+def utility(clear: Any, made: Any, seconds: Any = 0.5) -> Any:
+    sample, config = Sample(np.arange(len(clear)), FEW, "clouds"), CloudStudyConfig.parse({"clouds": "x"})
+    times = np.broadcast_to(np.asarray(seconds, float), len(clear))
+    return room.utility(clear, made, times, sample, config, name="s", method="m 1").figures
 
 
 @pytest.mark.parametrize(
     ("area", "first", "expected"),
     [(1.0, 1.0, 0.0), (0.5, 0.0, 1.0), (0.75, 0.5, 0.5), (0.4, 0.0, 1.0), (0.6, 0.1, 0.85)],
 )
-def test_mean_privacy_is_equation_5_1(area: float, first: float, expected: float) -> None:
+def test_means_are_equations_5_1_and_5_2(area: float, first: float, expected: float) -> None:
     assert mu_privacy(area, first) == pytest.approx(expected)
-
-
-def test_mean_utility_is_equation_5_2() -> None:
     assert mu_utility(0.4, 0.8) == pytest.approx(0.6)
 
 
@@ -64,18 +68,24 @@ def test_mean_utility_is_equation_5_2() -> None:
 @given(st.integers(3, 12), st.integers(0, 1000))
 def test_privacy_is_that_of_all_pairs(people: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    gallery, noise = rng.standard_normal((people, 8)), rng.standard_normal((people, 8))
-    probes = gallery + 1.5 * noise
-    who = np.arange(people)
+    gallery, noise = rng.standard_normal((2, people, 8))
+    probes, who = gallery + 1.5 * noise, np.arange(people)
     figures = privacy(Scores.compare(probes, gallery, who, who, metric="cosine"), None, FEW)
     unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (probes, gallery)]
     matrix = unit[0] @ unit[1].T
     area = roc_auc_score(np.eye(people).ravel(), matrix.ravel())
     first = float(np.mean([row.argmax() == i for i, row in enumerate(matrix)]))
-    assert value_of(figures, "AUC") == pytest.approx(area)
-    assert value_of(figures, "rank-1") == pytest.approx(first)
-    mean = 1 - (max(0, 2 * (area - 0.5)) + first) / 2
-    assert value_of(figures, "mu-privacy") == pytest.approx(mean)
+    assert value_of(figures, "AUC") == pytest.approx(area) and value_of(figures, "rank-1") == pytest.approx(first)
+    assert value_of(figures, "mu-privacy") == pytest.approx(1 - (max(0, 2 * (area - 0.5)) + first) / 2)
+
+
+def test_failures_are_counted_and_no_privacy() -> None:
+    gallery = np.random.default_rng(0).standard_normal((4, 8))
+    acquired = np.array([True, True, False, True])
+    scores = Scores.compare(gallery, gallery, range(4), range(4), metric="cosine", acquired=acquired)
+    figures = privacy(scores, np.array([True, False, False, True]), FEW)
+    assert value_of(figures, "rank-1") == 1 and value_of(figures, "failures to acquire") == pytest.approx(0.5)
+    assert value_of(figures, "rank-1 (failures as misses)") == pytest.approx(3 / 4)
 
 
 def test_detection_asks_for_the_place() -> None:
@@ -99,93 +109,129 @@ def test_a_lost_face_is_forty_pixels_away() -> None:
     made["marks"][:2] = np.nan
     clear["found"][4] = False
     assert room.landmark_distances(clear, made, 40.0) == pytest.approx([40, 40, 5, 5, np.nan], nan_ok=True)
-    left = utility(clear, made)
-    assert value_of(left, "landmark-distance") == pytest.approx((5 + 40) / 2)
+    assert value_of(utility(clear, made), "landmark-distance") == pytest.approx((5 + 40) / 2)
 
 
-def test_equal_projections_are_no_distance_apart_and_every_metric_is_told() -> None:
-    clear = records(8)
-    left = utility(clear, clear)
+def test_equal_projections_are_no_distance_apart_and_times_are_of_some() -> None:
+    clear = records(6)
+    left = utility(clear, clear, [0.1, 0.3, *[np.nan] * 4])
     assert value_of(left, "fd-squeezenet") == pytest.approx(0, abs=1e-4)
     assert value_of(left, "delta-detection") == value_of(left, "mu-utility") == 1
+    assert value_of(left, "seconds") == pytest.approx(0.2) and value_of(left, "seconds-sd") == pytest.approx(0.1)
+    assert value_of(utility(clear, clear, np.nan), "seconds") is None
     assert {one.metric for one in left} <= set(METRICS)
 
 
-def test_times_of_some_people_are_of_those() -> None:
-    made = records(6)
-    made["seconds"] = [0.1, 0.3, np.nan, np.nan, np.nan, np.nan]
-    left = utility(records(6), made)
-    assert value_of(left, "seconds") == pytest.approx(0.2)
-    assert value_of(left, "seconds-sd") == pytest.approx(0.1)
-    made["seconds"] = np.nan
-    left = utility(records(6), made)
-    assert value_of(left, "seconds") is None
+def test_the_headline_is_the_strongest_attacker() -> None:
+    def trial(attacker: str, mean: float, name: str = "s", control: str = "", people: int = 40) -> Trial:
+        figures = (Figure("mu-privacy", mean), Figure("AUC", 0.5), Figure("rank-1", 0.5, n=people))
+        return Trial(name, "pmp 1", "naive", "r", attacker, figures, control=control)
+
+    results = Results("t", sets={"s": {"probe_people": 40}, "part": {"probe_people": 3}})
+    results.trials = [trial("", 0.9), trial("a", 0.4), trial("c", 0.1, "part"), trial("d", 0.0, control="ceiling")]
+    results.trials.append(replace(trial("lucky", 0.0, people=2), scenario="reversed"))
+    found = strongest(results, "pmp 1")
+    assert found is not None and found.attacker == "a" and strongest(results, "pmp 2") is None
+    cloud = [Trial("s", "m 1", "inverse", "r", attacker) for attacker in INVERSES]
+    assert all(map(needs_cloud, [*cloud, Trial("s", "m 1", "naive", "depth (3D)")])) and not needs_cloud(found)
 
 
-def test_no_embedding_is_no_privacy() -> None:
-    rng = np.random.default_rng(0)
-    gallery = rng.standard_normal((4, 8))
-    acquired = np.array([True, True, False, True])
-    scores = Scores.compare(gallery, gallery, range(4), range(4), metric="cosine", acquired=acquired)
-    figures = privacy(scores, None, FEW)
-    assert value_of(figures, "rank-1") == 1
-    assert value_of(figures, "rank-1 (failures as misses)") == pytest.approx(3 / 4)
+def test_correlations_are_pearsons() -> None:
+    table = np.random.default_rng(0).standard_normal((20, 2))
+    rows = [{"AUC": a, "ssim": a + b, "rank-1": None, "delta-detection": 1.0} for a, b in table]
+    names, matrix = correlations(rows)
+    assert names == ["AUC", "ssim"] and correlations([])[0] == []
+    assert matrix[0, 1] == pytest.approx(np.corrcoef(table[:, 0], table.sum(1))[0, 1])
 
 
-def test_a_trial_counts_what_was_not_detected() -> None:
-    gallery = np.eye(4)
-    scores = Scores.compare(gallery, gallery, range(4), range(4), metric="cosine")
-    figures = privacy(scores, np.array([True, False, False, True]), FEW)
-    assert value_of(figures, "failures to acquire") == pytest.approx(0.5)
-
-
-@given(st.lists(st.floats(-100, 100), min_size=1, max_size=30), st.integers(1, 6))
-def test_means_and_medians_lie_in_their_intervals(values: list[float], people: int) -> None:
-    sample = Sample(np.arange(len(values)) % people, FEW)
-    for one, plain in ((sample.mean("m", values), np.mean(values)), (sample.median("m", values), np.median(values))):
-        assert one.value == pytest.approx(plain)
-        if one.low is not None and one.high is not None:
-            assert one.low <= one.high
-            assert min(values) - 1e-3 <= one.low and one.high <= max(values) + 1e-3
-
-
-def test_resampled_medians_are_medians() -> None:
-    rng = np.random.default_rng(3)
-    values, people = rng.standard_normal(12), np.repeat(np.arange(4), 3)
-    weights = Bootstrap(50, 1).weights(4)
-    plain = [np.median(np.repeat(values, row[people].astype(int))) for row in weights]
-    found = Sample(people, Bootstrap(50, 1)).median("m", values)
-    assert [found.low, found.high] == pytest.approx(np.quantile(plain, [0.025, 0.975]))
-
-
-def test_values_that_are_missing_leave_no_figure() -> None:
-    sample = Sample(np.arange(3), FEW)
-    assert sample.mean("m", [np.nan] * 3).value is None
-    assert sample.median("m", [np.nan] * 3).value is None
-    assert sample.share("m", []).value is None
-
-
-@pytest.fixture
-def ball(rng: np.random.Generator) -> Cloud:
+def test_distortion_is_what_the_room_of_clouds_measures(rng: np.random.Generator) -> None:
     points = rng.standard_normal((600, 3))
-    return Cloud(0.1 * points / np.linalg.norm(points, axis=1, keepdims=True))
-
-
-def test_distortion_is_what_the_room_of_clouds_measures(ball: Cloud, rng: np.random.Generator) -> None:
+    ball = Cloud(0.1 * points / np.linalg.norm(points, axis=1, keepdims=True))
     other = ball.with_points(ball.points + 0.002 * rng.standard_normal((600, 3)))
-    apart, turned, bent = ClearShape.of(ball).measure(other)
-    assert apart == pytest.approx(1000 * cloud_distances(other, ball).chamfer)
-    assert turned == pytest.approx(normal_error(other, ball))
-    assert bent == pytest.approx(curvature_error(other, ball))
-
-
-def test_a_cloud_is_no_distance_from_itself_and_a_shift_is_its_length(ball: Cloud) -> None:
-    assert ClearShape.of(ball).measure(ball) == pytest.approx((0, 0, 0), abs=1e-4)
-    larger = ball.with_points(1.01 * ball.points)
-    assert ClearShape.of(ball).measure(larger)[0] == pytest.approx(1.0, rel=1e-6)
-
-
-def test_points_on_a_line_have_no_surface(ball: Cloud) -> None:
     line = Cloud(np.linspace([0, 0, 0], [0.1, 0, 0], 50))
-    apart, turned, bent = ClearShape.of(ball).measure(line)
-    assert apart > 0 and np.isnan(turned) and np.isnan(bent)
+    found = read_shapes(shape_fields([], ball), [ball, other, line, None], ball)
+    assert found["made"].tolist() == [True] * 3 + [False]
+    np.testing.assert_allclose([found[name][0] for name in DISTORTION], 0, atol=1e-4)
+    expected = [1000 * cloud_distances(other, ball).chamfer, normal_error(other, ball), curvature_error(other, ball)]
+    np.testing.assert_allclose([found[name][1] for name in DISTORTION], expected, rtol=1e-6)
+    assert found["chamfer"][2] > 0 and np.isnan(found["normal-error"][2]) and np.isnan(found["chamfer"][3])
+
+
+# -- treatments -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def faces() -> tuple[Cloud, Cloud]:
+    first, other = (segmented(made_head(seed, points=1500).cloud).inner for seed in (1, 2))
+    return first, other
+
+
+@pytest.mark.parametrize("method", list(CLOUD_ANONYMIZERS))
+def test_a_sweep_is_the_method_degree_by_degree(method: str, faces: tuple[Cloud, Cloud]) -> None:
+    cloud, other = faces
+    target = other if method == "merge-2-faces" else None
+    for degree, made in sweep(method, (1, 9, 20), cloud, seed=3, target=target, name="a"):
+        try:
+            plain = anonymiser(method, degree, seed=3, target=target)(cloud, name="a")
+        except InputError:
+            assert made is None
+            continue
+        assert made is not None and made.colors is not None and plain.colors is not None
+        np.testing.assert_allclose(made.points, plain.points, atol=1e-12)
+        assert np.abs(made.colors.astype(int) - plain.colors).max() <= 1
+    small = cloud.take(np.arange(100))
+    assert dict(sweep("smooth-knn", (35, 1), small))[35] is None
+
+
+def test_inverses_are_for_whom_they_are_asked() -> None:
+    def of(*method: str, **more: Any) -> list[str]:
+        return inverses(CloudStudyConfig.parse({"clouds": "x", **more}), *method)
+
+    assert of() == ["untaper", "unmerge", "unsmooth"] and of("tapering") == ["untaper"]
+    assert of(inverses=False) == [] and of(methods=["pmp", "merge-2-faces"]) == ["unmerge"]
+
+
+# -- the auto-encoder -------------------------------------------------------------------------------------------------
+
+
+def test_the_network_and_its_loss_are_the_thesis() -> None:
+    network, x = ThesisAutoEncoderNetwork(), torch.rand(2, 3, 32, 48)
+    assert network.encode(x).shape == (2, 8, 4, 6) and network(x).shape == x.shape
+    kinds = [type(layer).__name__ for layer in (*network.down, *network.up)]
+    assert kinds == ["Conv2d"] * 3 + ["ConvTranspose2d"] * 3
+    learner = SquaredErrorLearner(network, 1e-3)
+    seen, clear = torch.rand(2, 2, 3, 16, 16)
+    expected = ((network(seen) - clear) ** 2).mean().item()
+    assert float(learner.step(seen, clear, 0)["loss"]) == pytest.approx(expected, rel=1e-5)
+    assert ((network(seen) - clear) ** 2).mean().item() < expected
+
+
+def test_it_learns_and_is_read_back(tmp_path: Path) -> None:
+    shade = np.random.default_rng(0).integers(0, 255, (12, 1, 1, 3))
+    clear = Faces(np.broadcast_to(shade, (12, 16, 16, 3)).astype(np.uint8), tuple(map(str, range(12))))
+    seen = clear.with_images(255 - clear.images)
+    attacker = ThesisAutoEncoder(size=16, epochs=60, lr=0.01, held=0.2, patience=0, device="cpu")
+    trained = attacker.fit(Pairs(seen, clear))
+    before = np.abs(seen.images.astype(int) - clear.images).mean()
+    assert np.abs(trained.guess(seen).astype(int) - clear.images).mean() < 0.5 * before
+    trained.save(tmp_path / "a.safetensors")
+    assert (load_attacker(tmp_path / "a.safetensors").guess(seen) == trained.guess(seen)).all()
+
+
+def test_nobody_is_learnt_from_and_tried() -> None:
+    people = np.repeat(np.arange(200), 2)
+    taught, tried = autoencoder.split(people, 0)
+    assert len(taught) == 180 and len(tried) == 20 and not set(taught) & set(tried)
+    assert list(autoencoder.split(people, 1)[1]) != list(tried)
+    with pytest.raises(UsageError):
+        autoencoder.split(np.array([0, 0, 1]), 0)
+
+
+def test_the_window_holds_the_face_and_goes_back_into_its_place() -> None:
+    config = AutoEncoderConfig(size=256)
+    image = project(segmented(made_head(1, points=4000).cloud).inner)
+    drawn = (image < 250).any(axis=2)
+    rows, columns = autoencoder._middle(image.shape[:2], config.window)
+    assert drawn[rows, columns].sum() > 0.99 * drawn.sum()
+    seen = autoencoder._windows(image[None], config)[0]
+    np.testing.assert_array_equal(autoencoder._put_back(seen, image, config), image)

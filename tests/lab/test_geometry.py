@@ -8,17 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ficgan.faces import Alignment, DetectAt, Face
+from ficgan.faces import Alignment, Face
 from ficgan.lab.metrics import pictures as geometry
-from ficgan.lab.metrics.pictures import (
-    box_iou,
-    detect_faces,
-    eye_distance,
-    head_pose,
-    landmark_distance,
-    mouth_width,
-    quick,
-)
+from ficgan.lab.metrics.pictures import box_iou, detect_faces, head_pose, landmark_distance
 
 
 def turned(yaw: float, pitch: float, roll: float) -> np.ndarray:
@@ -35,19 +27,6 @@ def turned(yaw: float, pitch: float, roll: float) -> np.ndarray:
 def test_known_poses_are_recovered(yaw, pitch, roll, scale):
     marks = turned(yaw, pitch, roll)[:, :2] * scale + [37, -12]
     np.testing.assert_allclose(head_pose(marks[None])[0], [yaw, pitch, roll], atol=1e-6)
-
-
-def test_signs_are_those_a_viewer_sees():
-    marks = np.tile(Alignment().points(128), (5, 1, 1))
-    marks[1, 2, 0] += 8  # nose to the viewer's right
-    marks[2, 2, 1] -= 8  # nose up
-    marks[3] = marks[3] @ np.array([[np.cos(0.2), np.sin(0.2)], [-np.sin(0.2), np.cos(0.2)]])  # y down: clockwise
-    marks[4] = np.nan
-    pose = head_pose(marks)
-    np.testing.assert_allclose(pose[0, [0, 2]], 0, atol=1e-9)
-    assert pose[1, 0] > 10 and abs(pose[1, 1] - pose[0, 1]) < 3
-    assert pose[2, 1] > pose[0, 1] + 5 and abs(pose[2, 0]) < 1e-6
-    assert pose[3, 2] == pytest.approx(np.degrees(0.2)) and np.isnan(pose[4]).all()
 
 
 @pytest.mark.parametrize("pose", [(0, 0, 0), (25, 0, 0), (-30, 10, 5), (10, -20, -15)])
@@ -81,21 +60,6 @@ def test_iou_against_counted_pixels(rng):
     assert np.isnan(box_iou(*boxes)[4])
 
 
-def test_distances_of_landmarks(rng):
-    a, b = rng.normal(size=(2, 6, 5, 2)) * 30
-    expected = [np.mean([np.hypot(*(p - q)) for p, q in zip(x, y, strict=True)]) for x, y in zip(a, b, strict=True)]
-    np.testing.assert_allclose(landmark_distance(a, b), expected)
-    np.testing.assert_allclose(eye_distance(a), [np.hypot(*(x[1] - x[0])) for x in a])
-    b[2] = np.nan
-    assert np.isnan(landmark_distance(a, b)[2])
-
-
-def test_mouth_is_its_width_in_eye_distances():
-    marks = np.array([[[10, 10], [30, 10], [20, 20], [12, 30], [28, 30]], [[np.nan] * 2] * 5], np.float32)
-    marks = np.stack([*marks, marks[0] * 3])
-    np.testing.assert_allclose(mouth_width(marks), [0.8, np.nan, 0.8], rtol=1e-6)
-
-
 class TwoFaces:
     """Finds a bystander, with the better score, and the face itself, or nothing in black images."""
 
@@ -117,13 +81,3 @@ def test_the_face_of_the_crop_is_taken_and_misses_are_nan():
     assert np.isnan(found.boxes[0]).all() and np.isnan(found.landmarks[0]).all()
     np.testing.assert_array_equal(found.boxes[1], [1, 2, 30, 40])
     np.testing.assert_allclose(landmark_distance(found.landmarks, marks)[1], np.sqrt(2), rtol=1e-4)
-
-
-def test_quick_asks_for_one_pass():
-    class Thorough(TwoFaces):
-        def once(self) -> TwoFaces:
-            return TwoFaces()
-
-    fast, plain = quick(Thorough()), quick(TwoFaces())
-    assert isinstance(fast, DetectAt) and type(fast.detector) is TwoFaces
-    assert isinstance(plain, DetectAt) and fast.name == plain.name == "two"

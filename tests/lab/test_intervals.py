@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 import scipy.stats
 
 from ficgan.errors import UsageError
-from ficgan.lab.metrics import Bootstrap, proportion, ratios, recentred, rule_of_three, wilson
-from ficgan.lab.metrics.privacy import auc
-from ficgan.lab.metrics.scores import Scores
-
-FEW = Bootstrap(50)
+from ficgan.lab.metrics import Bootstrap, proportion, rule_of_three, wilson
 
 
 def test_wilson_is_scipys_and_revelios() -> None:
@@ -53,35 +47,6 @@ def test_the_bootstrap_by_identity_is_scipys() -> None:
     assert low == pytest.approx(reference.low, rel=0.03) and high == pytest.approx(reference.high, rel=0.03)
 
 
-def test_draws_repeat_and_are_of_the_right_number() -> None:
-    drawn = Bootstrap(200, 5).weights(3000)
-    assert drawn.shape == (200, 3000) and (drawn.sum(1) == 3000).all()
-    assert (drawn == Bootstrap(200, 5).weights(3000)).all() and (drawn != Bootstrap(200, 6).weights(3000)).any()
-    assert drawn.var() == pytest.approx(1, abs=0.02)  # a Poisson's, nearly
-    with pytest.raises(UsageError):
-        Bootstrap(0)
-    with pytest.raises(UsageError):
-        Bootstrap(10, -1)
-
-
-def test_identities_and_not_images_are_resampled() -> None:
-    """Ten people with a hundred equal images each are ten trials."""
-    found = np.array([1.0, 0] * 5) * 100
-    low, high = proportion(Bootstrap().weights(10), found, np.full(10, 100.0))
-    assert low is not None and high is not None
-    assert high - low > 0.5  # of 1,000 independent images it would be .06
-
-
-def test_intervals_where_nothing_varies_have_width() -> None:
-    drawn = FEW.weights(20)
-    assert proportion(drawn, np.zeros(20), np.ones(20)) == pytest.approx(wilson(0, 20))
-    assert proportion(drawn, np.ones(20), np.ones(20)) == pytest.approx(wilson(20, 20))
-    assert proportion(drawn, np.zeros(20), np.zeros(20)) == (None, None)
-    assert recentred(np.ones(51), 1.0, 12) == pytest.approx(wilson(12, 12))
-    assert recentred(np.full(51, 0.4), 0.4, 1) == (None, None)
-    assert np.isnan(ratios(drawn, np.zeros(20), np.zeros(20))).all()
-
-
 def test_intervals_cover_the_truth() -> None:
     """Of 200 sets of 60 people with a rate of their own, some 95 % have an interval that holds the mean rate."""
     rng = np.random.default_rng(12)
@@ -92,15 +57,3 @@ def test_intervals_cover_the_truth() -> None:
         assert low is not None and high is not None
         covered += low <= 0.4 <= high
     assert 0.88 <= covered / 200 <= 0.99
-
-
-def test_the_interval_of_the_auc_covers_the_truth() -> None:
-    covered = 0
-    for trial in range(60):
-        rng = np.random.default_rng(trial)
-        people = np.repeat(np.arange(40), 2)
-        matrix = rng.normal(size=(80, 40)) + (people[:, None] == np.arange(40))
-        figure = auc(Scores.from_matrix(matrix, people, np.arange(40)), bootstrap=Bootstrap(200))
-        assert figure.low is not None and figure.high is not None
-        covered += figure.low <= scipy.stats.norm.cdf(1 / math.sqrt(2)) <= figure.high
-    assert covered >= 50

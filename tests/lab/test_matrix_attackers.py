@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from texture_world import judged_by_textures, write_people
 
-from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.errors import FicganError, UsageError
 from ficgan.lab import bench as lab_bench
 from ficgan.lab import matrix
 from ficgan.lab.attackers import halves, lessons, titles
@@ -24,7 +24,7 @@ from ficgan.lab.bench import Subject, anonymiser_for
 from ficgan.lab.matrix_config import MatrixConfig, load_matrix
 from ficgan.lab.report.tables import figure
 from ficgan.lab.results import Results, Trial
-from ficgan.lab.stored import Store, Tasks
+from ficgan.lab.run import Run, Store, Task
 
 METHOD = "block-permutation (block 8)"
 
@@ -81,22 +81,6 @@ def test_an_interrupted_training_goes_on(people: Path, tmp_path: Path) -> None:
     assert world.LOG.steps == [0, 1, 2, 3, 4, 5] and world.LOG.trained == 1
 
 
-def test_other_pairs_or_settings_are_another_training(people: Path, tmp_path: Path) -> None:
-    methods = ["block-permutation:block=8,key=a", "gaussian-noise:sigma=100"]
-    general = ["by-heart", "by-heart:note=b"]
-    matrix.run_matrix(world.config(people, methods=methods, general=general), tmp_path)
-    assert world.LOG.trained == 4
-
-
-def test_what_takes_long_is_told(people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ficgan.lab.bench._TOLD", 5)
-    said: list[tuple[int, int, str]] = []
-    matrix.run_matrix(world.config(people), tmp_path, progress=lambda *told: said.append(told))
-    assert (1, 2, f"{METHOD} on {people.name}: reversed-general: by-heart: learning, 6 of 6") in said
-    assert any(text.startswith(f"preparing {people.name}: 5 of ") for _, _, text in said)
-    assert any(text.endswith(" faces are anonymised") for _, _, text in said)
-
-
 def test_how_long_a_network_was_trained_is_told(people: Path, tmp_path: Path) -> None:
     """Also where its guesses were kept and nothing is trained again."""
     spec = "autoencoder:size=16,epochs=3,batch=16,minutes=0.000001"
@@ -141,17 +125,6 @@ def test_closed_world_pairs_hold_known_galleries_and_never_a_probe(people: Path,
     assert figure(closed["by-heart (known)"].figures, "rank-1").n == 8  # type: ignore[union-attr]
     gain = figure(closed["by-heart (known)"].figures, "reversibility")
     assert gain is not None and gain.n == 8
-
-
-def test_people_of_the_closed_world_keep_their_numbers(people: Path, tmp_path: Path) -> None:
-    bench = bench_of(world.config(people), tmp_path)
-    method = anonymiser_for(bench, world.config(people).methods[0].make())
-    pairs = lessons(bench, Subject(bench, method), method, victims=True).pairs
-    rows = bench.split.gallery[np.isin(bench.people[bench.split.gallery], halves(bench)[0])]
-    want = np.concatenate([bench.people[bench.split.attacker], bench.people[rows]])
-    assert np.array_equal(pairs.clear.people, want) and np.array_equal(pairs.anonymised.people, want)
-    assert pairs.clear.names == pairs.anonymised.names
-    assert pairs.enrolled is not None and np.array_equal(pairs.enrolled, halves(bench)[0])
 
 
 def test_victims_are_learnt_from_and_not_watched_on(people: Path, tmp_path: Path) -> None:
@@ -204,38 +177,6 @@ def test_another_set_to_learn_from(people: Path, tmp_path: Path) -> None:
     assert len(np.unique(people_learnt)) == 6 + 8  # nobody shares a number with somebody of the other set
 
 
-def test_another_other_set_is_another_evaluation(people: Path, tmp_path: Path) -> None:
-    digests = []
-    for seed in (1, 2):
-        other = write_people(tmp_path / f"other{seed}", people=5, seed=seed)
-        config = world.config(people, set={"learn_from": {**world.described(other), "name": "other"}})
-        digests.append(lab_bench.describe(config, config.sets[0], tmp_path / "out")["digest"])
-    plain = world.config(people)
-    digests.append(lab_bench.describe(plain, plain.sets[0], tmp_path / "out")["digest"])
-    assert len(set(digests)) == 3
-
-
-def test_learn_from_is_cut_alike(people: Path) -> None:
-    config = world.config(people, set={"learn_from": world.described(people)})
-    assert config.sets[0].learn_from is not None and config.sets[0].learn_from.size == world.SIDE
-    again = MatrixConfig.model_validate_json(config.model_dump_json())
-    assert again == config
-    with pytest.raises(ValueError, match="another size"):
-        world.config(people, set={"learn_from": world.described(people, size=64)})
-    with pytest.raises(ValueError, match="of its own"):
-        nested = world.described(people, learn_from=world.described(people))
-        world.config(people, set={"learn_from": nested})
-
-
-def test_a_set_to_learn_from_that_is_not_there_is_told(people: Path, tmp_path: Path) -> None:
-    config = world.config(people, set={"learn_from": world.described(tmp_path / "no")})
-    with pytest.raises(InputError, match="the set no is not at"):
-        matrix.check_paths(config)
-    same = world.config(people, set={"learn_from": world.described(people)})
-    with pytest.raises(InputError, match="every picture"):
-        lab_bench.describe(same, same.sets[0], tmp_path)
-
-
 def test_titles_are_short_and_tell_apart() -> None:
     specs = [
         "ridge",
@@ -263,20 +204,6 @@ def test_specs_are_checked_and_paths_in_them_count_from_the_matrix(tmp_path: Pat
     (tmp_path / "m.yaml").write_text(text.replace("SPEC", "autoencoder:liner=none"))
     with pytest.raises(UsageError, match="did you mean linear"):
         load_matrix(tmp_path / "m.yaml")
-
-
-def test_no_network_is_trained_unasked() -> None:
-    from ficgan.lab.attackers import _specialised
-    from ficgan.lab.attacks.learned import Learned
-
-    class Auto:
-        specialised = ("auto",)
-
-    class Blur:
-        name = "gaussian-blur"
-
-    found = _specialised(Auto(), Blur())  # type: ignore[arg-type]
-    assert found and not [name for name in found if issubclass(REVERSERS[name], Learned)]
 
 
 # The folder in which an attacker is trained
@@ -313,16 +240,11 @@ def test_a_workspace_is_one_process_at_a_time_and_a_killed_one_leaves_it_free(tm
     process.join(20)
 
 
-def test_without_a_store_there_is_no_workspace() -> None:
-    with Store(None).workspace(["a"]) as folder:
-        assert folder is None
-
-
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_what_is_said_in_processes_arrives(jobs: int, tmp_path: Path) -> None:
     said: list[str] = []
-    tasks = Tasks(tmp_path, 2, jobs, lambda done, total, text: said.append(text))
-    tasks.run(world.speak, [("first", ("a",)), ("second", ("b",))])
+    tasks = Run(tmp_path, jobs, lambda done, total, text: said.append(text), total=2)
+    tasks.results([Task("first", None, world.speak, ("a",)), Task("second", None, world.speak, ("b",))])
     assert sorted(said) == ["a has begun", "b has begun", "first", "second"] and tasks.done == 2
     with pytest.raises(FicganError, match="second: it failed; what is finished is kept"):
         tasks.check()

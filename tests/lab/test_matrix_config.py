@@ -8,7 +8,7 @@ import pytest
 
 import ficgan.deidentify
 from ficgan.errors import UsageError
-from ficgan.lab.matrix_config import SCENARIOS, get_scenarios, load_matrix
+from ficgan.lab.matrix_config import load_matrix
 
 assert ficgan.deidentify  # registers the generative methods
 
@@ -62,13 +62,3 @@ def test_every_mistake_is_one_sentence(tmp_path: Path, old: str, new: str, said:
         text = "sets: ["
     with pytest.raises(UsageError, match=said):
         load_matrix(write(tmp_path, text))
-
-
-def test_a_missing_file_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"no\.yaml cannot be read"):
-        load_matrix(tmp_path / "no.yaml")
-
-
-def test_scenarios_by_name() -> None:
-    assert [scenario.name for scenario in get_scenarios(["naive", "clear", "naive"])] == ["clear", "naive"]
-    assert len(get_scenarios(["all"])) == len(SCENARIOS)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from scipy.linalg import eigh
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from ficgan.anonymizers import Faces
-from ficgan.errors import UsageError
-from ficgan.lab.readers import Reader, discriminant, retrain_head, retrain_network
+from ficgan.lab.readers import discriminant
 
 PEOPLE, EACH, WIDTH = 80, 6, 16
 
@@ -63,48 +60,3 @@ def test_fewer_images_than_numbers_change_nothing() -> None:
     whole = vectors * np.sqrt((values / (1 + values)).clip(0))
     assert ours.shape[0] == 90 and ours.shape[1] < 60
     np.testing.assert_allclose(ours @ ours.T, whole @ whole.T, rtol=1e-6, atol=1e-9 * np.abs(whole @ whole.T).max())
-
-
-def test_nothing_to_learn_stays_near_chance() -> None:
-    rng = np.random.default_rng(3)
-    x, people = rng.normal(size=(PEOPLE * EACH, WIDTH)), np.repeat(np.arange(PEOPLE), EACH)
-    unseen, others = rng.normal(size=(PEOPLE * EACH, WIDTH)), np.repeat(np.arange(PEOPLE), EACH)
-    assert nearest((unseen - x.mean(0)) @ discriminant(x, people), others) < 5 * (EACH - 1) / (PEOPLE * EACH)
-
-
-def test_too_few_people_are_refused() -> None:
-    x, people = embeddings(0, people=9)
-    with pytest.raises(UsageError, match="10 people"):
-        discriminant(x, people)
-
-
-class Colours:
-    """A recogniser that sees mean colours of four quarters."""
-
-    name, metric, match_threshold = "colours", "cosine", 0.5
-
-    def embed(self, image: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
-        half = image.shape[0] // 2
-        parts = [image[i : i + half, j : j + half].mean((0, 1)) for i in (0, half) for j in (0, half)]
-        return np.concatenate(parts).astype(np.float32)[None]
-
-
-def faces(people: np.ndarray | None) -> Faces:
-    rng = np.random.default_rng(0)
-    return Faces(rng.integers(0, 256, (60, 16, 16, 3), np.uint8), tuple(map(str, range(60))), people=people)
-
-
-def test_the_head_changes_embeddings_and_not_the_judge() -> None:
-    x, people = embeddings(0)
-    change, note = retrain_head(x.astype(np.float32), people)
-    assert change(x[:5]).shape == (5, WIDTH) and change(x[:5]).dtype == np.float32
-    assert np.allclose(change(x[:5]), (x[:5] - x.mean(0)) @ discriminant(x, people), atol=1e-4)
-    assert "head" in note
-
-
-def test_wrong_input_is_told() -> None:
-    reader = Reader(Colours(), "colours", "colours", "colours")
-    with pytest.raises(UsageError, match="10 people"):
-        retrain_head(reader.embed(faces(None)), np.zeros(60, np.int64))
-    with pytest.raises(UsageError, match="onnx:PATH"):
-        retrain_network(reader, faces(np.repeat(np.arange(20), 3)))

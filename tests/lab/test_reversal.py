@@ -18,8 +18,8 @@ from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.pictures import Perception
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.results import Figure
+from ficgan.lab.run import Store
 from ficgan.lab.sets import Prepared, split
-from ficgan.lab.stored import Store
 
 COUNT, SIDE, REGION = 12, 40, (4, 4, 36, 36)
 PEOPLE = np.repeat(np.arange(COUNT // 2), 2)
@@ -99,57 +99,6 @@ def test_means_are_of_the_replaced_square(bench: Bench, squeezenet: Counting) ->
     assert found["FD-like (SqueezeNet)"].value >= float(shift @ shift) * 0.999  # type: ignore[operator]
     assert {one.n for one in found.values()} == {7} and {one.unit for one in found.values()} == {"images"}
     assert found["PSNR"].low < found["PSNR"].value < found["PSNR"].high  # type: ignore[operator]
-
-
-def test_outside_the_square_nothing_counts(bench: Bench, squeezenet: Counting) -> None:
-    rows = np.arange(COUNT)
-    faces = guessed(bench, rows)
-    x0, y0, x1, y1 = REGION
-    inner = np.zeros_like(faces.images)
-    inner[:, y0:y1, x0:x1] = faces.images[:, y0:y1, x0:x1]
-    one, other = (reversal.fidelity_figures(bench, rows, some) for some in (faces, faces.with_images(inner)))
-    assert one == other
-
-
-def test_equal_images_are_told_and_left_out(bench: Bench, squeezenet: Counting) -> None:
-    rows = np.arange(4)
-    faces = guessed(bench, rows)
-    faces.images[0] = bench.prepared.faces.images[0]
-    found = by_name(reversal.fidelity_figures(bench, rows, faces))
-    assert found["PSNR"].n == 3 and "1 of 4" in found["PSNR"].note and found["SSIM"].n == 4
-    perfect = by_name(reversal.fidelity_figures(bench, rows, bench.prepared.faces.take(rows)))
-    assert perfect["PSNR"].value is None and perfect["SSIM"].value == pytest.approx(1)
-    assert perfect["FD-like (SqueezeNet)"].value == pytest.approx(0, abs=1e-6)
-
-
-def test_everything_is_looked_at_once(bench: Bench, squeezenet: Counting) -> None:
-    rows = np.arange(COUNT)
-    first = reversal.fidelity_figures(bench, rows, guessed(bench, rows))
-    assert squeezenet.seen == 2 * COUNT  # the guesses, and the clear faces
-    reversal._READ.clear()
-    assert reversal.fidelity_figures(bench, rows, guessed(bench, rows)) == first
-    assert squeezenet.seen == 2 * COUNT
-    reversal.fidelity_figures(bench, rows, guessed(bench, rows, 60))
-    assert squeezenet.seen == 4 * COUNT  # read against the clear ones, of which nothing is left in memory
-
-
-def test_missing_networks_are_named(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reversal, "_judges", lambda: Judges(missing={"squeezenet": "it is in no folder"}))
-    rows = np.arange(COUNT)
-    found = by_name(reversal.fidelity_figures(bench, rows, guessed(bench, rows)))
-    assert found["LPIPS-like (SqueezeNet)"].value is None and found["LPIPS-like (SqueezeNet)"].note
-    assert set(found) == {"PSNR", "SSIM", "LPIPS-like (SqueezeNet)", "FD-like (SqueezeNet)"}
-
-
-def test_it_can_be_left_out(bench: Bench, squeezenet: Counting) -> None:
-    bench.reversal_metrics = False
-    assert reversal.fidelity_figures(bench, np.arange(3), guessed(bench, np.arange(3))) == ()
-    assert squeezenet.seen == 0
-
-
-def test_names_are_listed() -> None:
-    listed = {metric.name for metric in reversal.REVERSAL}
-    assert {"PSNR", "SSIM", "LPIPS-like (SqueezeNet)", "FD-like (SqueezeNet)", "IDD"} <= listed
 
 
 @given(st.integers(2, 6), st.integers(1, 20), st.integers(0, 2**32 - 1))

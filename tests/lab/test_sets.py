@@ -16,7 +16,6 @@ from PIL import Image
 from ficgan.data.labels import CELEBA_ATTRIBUTES
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.lab.sets import FaceSet, open_set
-from ficgan.lab.sets.formats import age_band
 
 
 def picture(number: int, format: str = "PNG") -> bytes:
@@ -106,24 +105,6 @@ def test_celeba_as_its_page_gives_it(tmp_path: Path) -> None:
     check_celeba(open_set(tmp_path / "Img" / "img_align_celeba.zip", labels=tmp_path))
 
 
-def test_celeba_unpacked_and_as_tables(tmp_path: Path) -> None:
-    celeba_texts(tmp_path / "texts")
-    tree(tmp_path / "set" / "img_align_celeba", *CELEBA)
-    tree(tmp_path / "set" / "img_celeba", "000001.jpg")  # the uncropped photos beside them are not part of it
-    check_celeba(open_set(tmp_path / "set", labels=tmp_path / "texts"))
-    attributes = [line.split() for line in (tmp_path / "texts/Anno/list_attr_celeba.txt").read_text().splitlines()]
-    table = [",".join(["image_id", *attributes[1]]), *(",".join(row) for row in attributes[2:])]
-    (tmp_path / "set" / "list_attr_celeba.csv").write_text("\n".join(table))
-    (tmp_path / "set" / "list_eval_partition.csv").write_text(
-        "image_id,partition\n000001.jpg,0\n000002.jpg,1\n000003.jpg,2\n"
-    )
-    without = open_set(tmp_path / "set")
-    assert without.people.tolist() == [-1, -1, -1] and without.identities == 0
-    assert without.splits == ("train", "val", "test") and without.attributes["Smiling"].tolist() == [0, 1, 1]
-    (tmp_path / "set" / "identity_CelebA.txt").write_text("000001.jpg 2880\n000002.jpg 17\n000003.jpg 17\n")
-    check_celeba(open_set(tmp_path / "set"))
-
-
 def test_celeba_hq_knows_people_through_its_mapping(tmp_path: Path) -> None:
     celeba_texts(tmp_path / "celeba")
     files = ("CelebA-HQ-img/0.jpg", "CelebA-HQ-img/1.jpg", "CelebAMask-HQ-mask-anno/0/00000_skin.png")
@@ -176,11 +157,6 @@ def test_digiface_in_its_parts(tmp_path: Path) -> None:
     assert (own.layout, own.licence, own.people.tolist()) == ("folders", None, [0, 7])
 
 
-def test_att(tmp_path: Path) -> None:
-    faces = open_set(tree(tmp_path / "att_faces", "s1/1.pgm", "s1/10.pgm", "s2/1.pgm", "s40/1.pgm"))
-    assert faces.layout == "att" and faces.people.tolist() == [1, 1, 2, 40]
-
-
 def test_london_and_any_other_pattern(tmp_path: Path) -> None:
     root = tree(tmp_path / "set", "001_03.jpg", "001_08.jpg", "017_03.jpg")
     table = "face_id,face_age,face_gender,face_eth\n001,24,female,west_asian\n017,NA,male,white\n099,50,male,white\n"
@@ -225,18 +201,6 @@ def test_a_tar_and_its_table(tmp_path: Path) -> None:
         open_set(tmp_path / "faces-val.tar", labels=tmp_path / "other.csv")
 
 
-def test_a_table_whose_forty_names_are_lost(tmp_path: Path) -> None:
-    """CelebA's first row stood in place of the names when the table was made."""
-    archive(tmp_path / "crops.tar", "1.png", "2.png")
-    lost = ["000001.jpg", *["-1", "1"] * 20]
-    rows = [["1.png", "5", *["0"] * 40], ["2.png", "5", *["1"] * 40]]
-    lines = [",".join(row) for row in (["file", "identity", *lost], *rows)]
-    (tmp_path / "crops.csv").write_text("\n".join(lines))
-    faces = open_set(tmp_path / "crops.tar")
-    assert faces.people.tolist() == [5, 5] and faces.groups["gender"] == ("Female", "Male")
-    assert tuple(faces.attributes) == CELEBA_ATTRIBUTES
-
-
 def test_limits_take_the_people_with_the_most_images(tmp_path: Path) -> None:
     names = [f"{who}/{i}.png" for who, count in (("a", 1), ("b", 3), ("c", 2), ("d", 2)) for i in range(count)]
     root = tree(tmp_path / "set", *names)
@@ -260,12 +224,6 @@ def test_repeated_files_are_noticed_and_the_digest_is_of_the_contents(tmp_path: 
     zipped = archive(tmp_path / "set.zip", "a/1.png", "a/2.png", "b/1.png")
     assert open_set(zipped).repeated == ()
     json.dumps(second.facts())
-
-
-def test_licences(tmp_path: Path) -> None:
-    root = tree(tmp_path / "set", "a/1.png")
-    (root / "LICENSE.txt").write_text("CC0\n")
-    assert open_set(root).licence == "CC0"
 
 
 @pytest.mark.parametrize(
@@ -305,14 +263,6 @@ def test_tables_that_contradict_are_refused(tmp_path: Path) -> None:
         (root / name).write_text("file,person\n001_a.png,1\n")
     with pytest.raises(UsageError, match=r"one\.csv and two\.csv"):
         open_set(root)
-
-
-@pytest.mark.parametrize(
-    ("years", "band"),
-    [(0, "0-2"), (2.9, "0-2"), (3, "3-9"), (19.5, "10-19"), (70, "more than 70"), (-1, ""), (1e9, "")],
-)
-def test_age_bands(years: float, band: str) -> None:
-    assert age_band(years) == band
 
 
 @pytest.mark.slow

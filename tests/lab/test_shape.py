@@ -11,25 +11,19 @@ from bars_world import bench, cosine, people, unknown
 from safetensors.numpy import load_file
 from scipy.spatial.transform import Rotation
 from shape_world import MadeMesh
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from ficgan import pretrained
-from ficgan.anonymizers import Faces, Solid
-from ficgan.errors import InputError, UsageError
+from ficgan.anonymizers import Faces
+from ficgan.errors import InputError
 from ficgan.faces import Mesh
 from ficgan.frame import FaceShape
 from ficgan.lab import probe as probes
 from ficgan.lab import readers
 from ficgan.lab.bars import privacy
-from ficgan.lab.bench import Bench
-from ficgan.lab.matrix import run_trials
-from ficgan.lab.matrix_config import get_scenarios
 from ficgan.lab.metrics import Bootstrap
-from ficgan.lab.probe import SHAPE_JUDGES, ShapeAttack, standardised
-from ficgan.lab.readers import Reader, ShapeRecognizer, Shapes, get_readers
+from ficgan.lab.probe import SHAPE_JUDGES, ShapeAttack
+from ficgan.lab.readers import ShapeRecognizer, Shapes
 from ficgan.lab.results import Figure
-from ficgan.lab.sets import Prepared, split
-from ficgan.lab.stored import Store
 
 DRAWN = Bootstrap(50)
 
@@ -95,44 +89,6 @@ def test_a_picture_without_a_mesh_is_the_mean_face_and_like_nobody(monkeypatch: 
     assert not judge.read(images[:1], marks[:1]).readable.any()
 
 
-def test_the_judge_is_asked_for_by_name() -> None:
-    (reader,) = get_readers(["shape"])
-    assert (reader.name, reader.metric, reader.given) == ("shape", "cosine", "shape")
-    assert reader.threshold == pytest.approx(0.717)
-    assert reader.digest.startswith("shape ") and reader.digest == get_readers(("shape",))[0].digest
-    with pytest.raises(UsageError, match="two judges"):
-        get_readers(["shape", "shape"])
-
-
-@pytest.mark.slow
-def test_every_scenario_takes_it() -> None:
-    faces = people(20, 3, seed=2, side=64)
-    prepared = Prepared(faces, (0, 0, 64, 64), np.arange(60), source={"name": "made"})
-    reader = Reader(ShapeRecognizer(MadeMesh()), "shape", "shape", "made")
-    assert faces.people is not None
-    parts = split(faces.people, background=0, attacker=12, test=8)
-    bench = Bench(prepared, parts, [reader], None, Store(None), resamples=20, reversal_metrics=False)
-
-    def ranked(anonymizer: Any, *names: str) -> dict[str, Figure]:
-        trials = run_trials(bench, anonymizer, "made", get_scenarios(names))
-        return {trial.scenario: trial.figures[0] for trial in trials}
-
-    assert ranked(None, "clear")["clear"].value == 1
-    solid = ranked(Solid(), "naive", "parrot-enrol")
-    assert solid["naive"].value == pytest.approx(1 / 8)
-    assert "8 of 8 probes could not be read and are like nobody" in solid["naive"].note
-    assert solid["parrot-enrol"].value == pytest.approx(1 / 8)
-    taught = ranked(Same(), "parrot-train")["parrot-train"]
-    assert taught.value == 1 and "Linear head retrained" in taught.note
-
-
-class Same(Solid):
-    """Changes nothing."""
-
-    def __call__(self, faces: Faces) -> np.ndarray:
-        return faces.images.copy()
-
-
 # Judges
 
 
@@ -167,30 +123,6 @@ def test_who_learns_finds_what_the_nearest_does_not() -> None:
     assert ranks(clear, who, judges=("LDA",))["LDA"].note == "chance 0.025; 40 people enrolled, learnt on 40 others"
     quiet = ranks(*world(80, 0, loud=0.1), judges=("nearest",))
     assert quiet["nearest"].value > 0.7  # type: ignore[operator]
-
-
-@pytest.mark.slow
-def test_one_shape_for_everybody_and_shapes_that_say_nothing_are_at_chance() -> None:
-    clear, who = world(80, 1)
-    one = Shapes(np.repeat(clear.points[:1], len(who), 0), clear.readable)
-    for judge, figure in ranks(clear, who, one).items():
-        assert figure.value == pytest.approx(1 / 40), judge  # one person in each half
-    nothing, _ = world(80, 2, signal=0.0)
-    told = [ranks(clear, who, nothing, seed=seed) for seed in range(3)]
-    for judge in SHAPE_JUDGES:
-        assert np.mean([one[judge].value for one in told]) < 2.5 / 40, judge
-
-
-def test_the_lda_is_that_of_the_textbook() -> None:
-    lessons, (clear, who) = world(200, 3, each=4, signal=0.6), world(120, 4, signal=0.6)
-    ours = ranks(clear, who, lessons=lessons, judges=("LDA",))["LDA"]
-    change = standardised(lessons[0].points)
-    fisher = LinearDiscriminantAnalysis(solver="eigen", n_components=6).fit(change(lessons[0].points), lessons[1])
-    gallery, probe = (fisher.transform(change(clear.points[some])) for some in rows(who))
-    gallery, probe = (one / np.linalg.norm(one, axis=1, keepdims=True) for one in (gallery, probe))
-    theirs = np.mean((probe @ gallery.T).argmax(1) == np.arange(len(gallery)))
-    assert 0.2 < theirs < 0.95 and ours.value == pytest.approx(theirs, abs=0.06)
-    assert "120 people enrolled, learnt on 200 others" in ours.note and "chance 0.008" in ours.note
 
 
 def test_nobody_teaches_and_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,15 +175,6 @@ def test_who_knows_the_method_learns_what_it_leaves() -> None:
     plain = ranks(clear, who, published, judges=("LDA",))["LDA"].value
     informed = ranks(clear, who, published, judges=("LDA",), also=published)["LDA"].value
     assert plain < 0.3 < 0.6 < informed  # type: ignore[operator]
-
-
-def test_too_few_to_learn_from_are_refused() -> None:
-    with pytest.raises(UsageError, match="10 people with two readable photos, and there are 9"):
-        ranks(*world(18, 9))
-    clear, who = world(30, 9)
-    blind = Shapes(clear.points, np.zeros(len(who), bool))
-    with pytest.raises(UsageError, match="there are 0"):
-        ranks(blind, who)
 
 
 # Rows of the bars

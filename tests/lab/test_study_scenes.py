@@ -89,12 +89,6 @@ def test_bad_annotations_are_refused(tmp_path: Path, rows: object, message: str)
         open_scenes(folder / "images", folder / "faces.json")
 
 
-def test_an_image_without_class_is_refused(tmp_path: Path) -> None:
-    Image.new("RGB", (8, 8)).save(tmp_path / "x.png")
-    with pytest.raises(InputError, match="no class"):
-        open_scenes(tmp_path)
-
-
 def test_holdout_takes_its_share_of_every_class_and_repeats(tmp_path: Path) -> None:
     scenes = open_scenes(*write_scenes(tmp_path, in_face=True))
     train, evaluation = scenes.holdout(0.25)
@@ -129,12 +123,6 @@ def test_decoys_go_to_images_without_faces_only(tmp_path: Path) -> None:
     assert all(len(scene.boxes) for scene in decoyed.items)
     assert np.array_equal(decoyed.items[0].boxes, scenes.items[0].boxes)
     assert np.array_equal(decoyed.items[1].boxes, [[4, 5, 9.5, 20]])  # all images have one size here
-
-
-@given(st.integers(1, 60), st.integers(1, 60), st.integers(0, 999))
-def test_random_views_are_of_the_picture(width: int, height: int, seed: int) -> None:
-    picture = np.full((height, width, 3), 77, np.uint8)
-    assert np.array_equal(random_view(picture, 16, generator(seed)), np.full((16, 16, 3), 77))
 
 
 def test_random_views_are_mirrored_half_of_the_time_and_vary() -> None:

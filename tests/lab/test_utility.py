@@ -12,24 +12,10 @@ from hypothesis import strategies as st
 from ficgan.anonymizers import Faces
 from ficgan.errors import InputError
 from ficgan.faces import ARCFACE_POINTS
-from ficgan.lab.metrics import Bootstrap, utility
+from ficgan.lab.metrics import METRICS, Bootstrap
 from ficgan.lab.metrics.pictures import Detections, Perception
-from ficgan.lab.metrics.utility import (
-    UTILITY,
-    AgeGender,
-    Judges,
-    Readings,
-    agreement,
-    balanced_agreement,
-    by_attribute,
-    compare,
-    kept,
-)
+from ficgan.lab.metrics.utility import AgeGender, Judges, Readings, agreement, balanced_agreement, compare
 from ficgan.lab.results import Figure
-
-LACKING = {
-    name: f"no {name} here" for name in ("detector", "age_gender", "attributes", "squeezenet", "lpips", "inception")
-}
 
 
 def some_faces(rng: np.random.Generator, count: int = 12, side: int = 64) -> Faces:
@@ -40,7 +26,7 @@ def some_faces(rng: np.random.Generator, count: int = 12, side: int = 64) -> Fac
 def by_name(figures: tuple[Figure, ...]) -> dict[str, Figure]:
     out = {figure.metric: figure for figure in figures}
     assert len(out) == len(figures)
-    order = [metric.name for metric in UTILITY]
+    order = list(METRICS["utility"])
     assert sorted(out, key=order.index) == list(out)  # known names, in the order of the list
     return out
 
@@ -66,11 +52,6 @@ def full(faces: Faces, rng: np.random.Generator) -> Readings:
     )
 
 
-def test_metrics_have_unique_names_and_are_utility():
-    assert len({metric.name for metric in UTILITY}) == len(UTILITY)
-    assert {metric.kind for metric in UTILITY} == {"utility"}
-
-
 def test_the_clear_images_themselves_are_perfect(rng):
     clear = full(some_faces(rng, 40), rng)
     seen = replace(clear.perception, distances=np.zeros(40))
@@ -86,7 +67,7 @@ def test_the_clear_images_themselves_are_perfect(rng):
         assert figures[name].value == pytest.approx(0, abs=1e-6), name
     assert figures["psnr"].value is None and "40 of 40 are equal" in figures["psnr"].note
     assert figures["detected"].low == pytest.approx(0.839, abs=0.01)  # Wilson with 20 people, none missed
-    assert set(figures) == {m.name for m in UTILITY} - {"ms-ssim", "attributes-accuracy"}
+    assert set(figures) == {*METRICS["utility"]} - {"ms-ssim", "attributes-accuracy"}
 
 
 def test_figures_are_plain_means_and_correlations(rng):
@@ -107,19 +88,6 @@ def test_figures_are_plain_means_and_correlations(rng):
     assert f"{np.mean((clear.attributes >= 0.5) == labels):.3f} on the clear" in figures["attributes-accuracy"].note
 
 
-def test_missed_faces_are_counted_and_left_out(rng):
-    clear = full(some_faces(rng, 20), rng)
-    lost = Detections(clear.detections.boxes.copy(), clear.detections.landmarks + np.float32(3))
-    lost.boxes[:5], lost.landmarks[:5] = np.nan, np.nan
-    figures = by_name(compare(clear, replace(clear, detections=lost)))
-    assert figures["detected"].value == 0.75 and "standin; 1.000 of the clear" in figures["detected"].note
-    assert figures["landmarks-px"].value == pytest.approx(np.sqrt(18), rel=1e-5) and figures["landmarks-px"].n == 15
-    assert "5 of 20 faces were lost" in figures["landmarks-px"].note
-    none = Detections(np.full((20, 4), np.nan, np.float32), np.full((20, 5, 2), np.nan, np.float32))
-    figures = by_name(compare(clear, replace(clear, detections=none)))
-    assert figures["detected"].value == 0 and figures["landmarks"].value is None and figures["yaw-r"].value is None
-
-
 def test_the_interval_is_that_of_a_slow_bootstrap_over_people(rng):
     clear = full(some_faces(rng, 30), rng)
     after = replace(clear, ages=clear.ages + rng.normal(0, 5, 30).astype(np.float32))
@@ -131,28 +99,6 @@ def test_the_interval_is_that_of_a_slow_bootstrap_over_people(rng):
         means.append(np.mean(np.concatenate([error[people == person] for person in drawn])))
     np.testing.assert_allclose([figure.low, figure.high], np.quantile(means, [0.025, 0.975]), rtol=0.05)
     assert figure == by_name(compare(clear, after, bootstrap=Bootstrap(4000, 1)))["age-error"]
-
-
-def test_the_region_alone_is_compared(rng):
-    faces = some_faces(rng)
-    other = faces.images.copy()
-    other[:, 16:48, 16:48] = 0
-    clear, after = (Judges().read(one) for one in (faces, faces.with_images(other)))
-    whole, inner = (by_name(compare(clear, after, region=box))["ssim"].value for box in (None, (16, 16, 48, 48)))
-    assert inner < 0.05 < 0.4 < whole
-    assert by_name(compare(clear, after, region=(0, 0, 8, 8)))["ssim"].value is None
-
-
-def test_what_is_missing_is_said(rng):
-    faces = some_faces(rng, side=176)
-    judges = Judges(missing=LACKING)
-    clear = judges.read(faces)
-    figures = by_name(compare(clear, judges.read(faces.with_images(255 - faces.images), against=clear)))
-    had = {"ssim", "ms-ssim", "psnr", "sharpness", "distinct"}
-    assert {name for name, figure in figures.items() if figure.value is not None} == had
-    assert figures["fid"].note == "no inception here" and figures["smile-r"].note == "no attributes here"
-    assert figures["box-iou"].note == "no detector here" and figures["gender-kept"].note == "no age_gender here"
-    assert all(figure.note for name, figure in figures.items() if name not in had)
 
 
 def test_faces_that_do_not_fit_are_refused(rng):
@@ -167,14 +113,6 @@ def test_faces_that_do_not_fit_are_refused(rng):
     with pytest.raises(InputError, match="labels"):
         every = full(faces, rng)
         compare(every, every, labels=np.zeros((12, 2), np.uint8))
-
-
-def test_nothing_is_found_in_an_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    monkeypatch.setattr(utility, "detector_missing", lambda name: "none")
-    found = Judges.find([tmp_path, tmp_path / "absent"])
-    assert (found.detector, found.age_gender, found.attributes, found.squeezenet) == (None,) * 4
-    assert set(found.missing) == set(LACKING) and all(found.missing.values())
 
 
 @pytest.mark.slow
@@ -235,30 +173,6 @@ def test_agreement_equals_the_loop(n, a, seed):
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-def test_whoever_always_says_no_is_flattered_only_by_the_plain_figure(rng):
-    clear = (rng.random((400, 40)) < 0.1).astype(np.float32)
-    never = np.zeros_like(clear)
-    assert agreement(clear, never).mean() == pytest.approx(0.9, abs=0.01)
-    assert balanced_agreement(clear, never) == 0.5
-    assert balanced_agreement(clear, clear) == 1 and balanced_agreement(clear, 1 - clear) == 0
-
-
-def test_by_attribute_and_its_table():
-    clear = np.array([[0.9, 0.1], [0.8, 0.2], [0.2, 0.3], [0.7, 0.4]])
-    after = np.array([[0.9, 0.1], [0.1, 0.9], [0.2, 0.3], [0.6, 0.2]])
-    having, lacking = by_attribute(clear, after)
-    np.testing.assert_allclose(having, [2 / 3, np.nan])
-    np.testing.assert_allclose(lacking, [1, 3 / 4])
-    table = kept(clear, after, ("Smiling", "Bald"))
-    assert table["Smiling"] == (pytest.approx(2 / 3), 1.0, 0.75) and table["Bald"] == (None, 0.75, 0.75)
-
-
-def test_nothing_to_balance_is_no_number():
-    ones = np.ones((9, 3))
-    assert np.isnan(balanced_agreement(ones, ones))
-    assert np.isnan(balanced_agreement(ones, ones, np.ones((2, 9)))).tolist() == [True, True]
-
-
 @pytest.mark.slow
 def test_age_and_gender_of_people_who_told_theirs(shared_models, shared_data):
     """London set: self-reported ages and genders; read at the points of crops half as large again as ArcFace's."""
@@ -286,9 +200,3 @@ def test_age_and_gender_of_people_who_told_theirs(shared_models, shared_data):
     assert age.shape == male.shape == (len(files),)
     assert np.mean((male >= 0.5) == men) >= 0.85
     assert np.mean(np.abs(age - ages)) < 8
-
-
-def test_a_file_that_is_no_network_is_refused(tmp_path):
-    (tmp_path / "age_gender.onnx").write_bytes(b"nothing")
-    with pytest.raises(InputError, match="ONNX"):
-        AgeGender(tmp_path / "age_gender.onnx")

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 import torch
-from _onnx import KINDS, Runner, calibrate, drawn_faces, quantise, to_onnx
+from export_onnx import KINDS, Runner, calibrate, drawn_faces, main, to_onnx
 
 from ficgan import __version__
 from ficgan.config import load_config
 from ficgan.errors import FicganError, UsageError
-from ficgan.models import FICGAN, CheckpointHeader
+from ficgan.models import FICGAN, CheckpointHeader, save_checkpoint
 from ficgan.models.onnx import OPSET
 
 VARIANTS: dict[str, tuple[str, ...]] = {
@@ -72,14 +73,6 @@ def test_equal_to_torch(overrides: tuple[str, ...], precision: str, tolerance: f
             assert largest(runner.generate(code.numpy(), z_non.numpy()), wanted) < tolerance * scale
 
 
-def test_every_weight_is_in_the_files(tiny: tuple[FICGAN, CheckpointHeader]) -> None:
-    model, header = tiny
-    stored = sum(
-        int(np.prod(tensor.dims)) for proto in to_onnx(model, header, "").values() for tensor in proto.graph.initializer
-    )
-    assert stored >= sum(parameter.numel() for parameter in model.parameters())
-
-
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
 def test_a_stranger_can_read_what_it_is(tiny: tuple[FICGAN, CheckpointHeader], precision: str) -> None:
     model, header = tiny
@@ -97,16 +90,6 @@ def test_a_stranger_can_read_what_it_is(tiny: tuple[FICGAN, CheckpointHeader], p
         ends = [*proto.graph.input, *proto.graph.output]
         assert {end.type.tensor_type.shape.dim[0].dim_param for end in ends} == {"batch"}
         assert {end.type.tensor_type.elem_type for end in ends} == {onnx.TensorProto.FLOAT}
-
-
-@pytest.mark.slow
-def test_the_smaller_precisions_are_smaller(tiny: tuple[FICGAN, CheckpointHeader]) -> None:
-    model, header = make("channel_max=128", "channel_base=4096")
-    calibration = calibrate(model, drawn_faces(model, 2, seed=0))
-    sizes = {p: [m.ByteSize() for m in to_onnx(model, header, "", p, calibration).values()] for p in ("fp32", "int8")}
-    sizes["fp16"] = [m.ByteSize() for m in to_onnx(model, header, "", "fp16").values()]
-    for full, half, eight in zip(sizes["fp32"], sizes["fp16"], sizes["int8"], strict=True):
-        assert half < 0.6 * full and eight < 0.7 * full
 
 
 @pytest.mark.parametrize("modulation", ["adain", "demodulate"])
@@ -147,76 +130,59 @@ def test_calibration_holds_the_mean_identity(tiny: tuple[FICGAN, CheckpointHeade
     assert calibration.image.shape == (40, 3, 32, 32) and len(calibration.z_non) == len(calibration.w) == 120
 
 
-def test_drawn_faces_repeat_and_take_the_banks_codes(tiny: tuple[FICGAN, CheckpointHeader]) -> None:
-    model, _ = tiny
-    assert torch.equal(drawn_faces(model, 3, seed=5), drawn_faces(model, 3, seed=5))
-    assert not torch.equal(drawn_faces(model, 3, seed=5), drawn_faces(model, 3, seed=6))
-    one, other = (np.random.default_rng(i).standard_normal((1, 512)).astype(np.float16) for i in (0, 1))
-    assert not torch.equal(drawn_faces(model, 3, seed=5, codes=one), drawn_faces(model, 3, seed=5, codes=other))
-
-
-def test_the_model_is_left_as_it_was(tiny: tuple[FICGAN, CheckpointHeader]) -> None:
-    model, header = tiny
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    to_onnx(model, header, "", "fp16")
-    proto = to_onnx(model, header, "")["encoder"]
-    data = proto.SerializeToString()
-    quantise(proto, {"image": np.zeros((1, 3, 32, 32), np.float32)})
-    assert proto.SerializeToString() == data
-    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
-
-
-def wrong(tiny: tuple[FICGAN, CheckpointHeader]) -> dict[str, tuple[Any, type[Exception], str]]:
+def test_wrong_use(tiny: tuple[FICGAN, CheckpointHeader]) -> None:
     model, header = tiny
     models = to_onnx(model, header, "")
-    return {
-        "unknown precision": (lambda: to_onnx(model, header, "", "int4"), UsageError, "'int4'; use one of fp32"),
-        "no calibration": (lambda: to_onnx(model, header, "", "int8"), UsageError, "give a calibration"),
-        "no faces": (lambda: calibrate(model, torch.zeros(0, 3, 32, 32)), UsageError, "at least one"),
-        "wrong size": (lambda: calibrate(model, torch.zeros(1, 3, 64, 64)), UsageError, r"\[N,3,32,32\]"),
-        "foreign bank": (
-            lambda: drawn_faces(model, 1, seed=0, codes=np.zeros((2, 8), np.float16)),
-            UsageError,
-            r"\[N,512\]",
-        ),
-        "half a pair": (lambda: Runner({"encoder": models["encoder"]}), FicganError, "no generator among encoder"),
-        "swapped": (
-            lambda: Runner(dict(zip(KINDS, reversed(models.values()), strict=True))),
-            FicganError,
-            "is generator",
-        ),
-        "two checkpoints": (
-            lambda: Runner({**models, "encoder": to_onnx(model, header, "other")["encoder"]}),
-            FicganError,
-            "different",
-        ),
-        "not ONNX": (lambda: Runner(dict.fromkeys(KINDS, b"no model")), FicganError, "cannot load the encoder"),
-    }
+    swapped = dict(zip(KINDS, reversed(models.values()), strict=True))
+    calls: list[tuple[Callable[[], object], type[Exception]]] = [
+        (lambda: to_onnx(model, header, "", "int4"), UsageError),
+        (lambda: to_onnx(model, header, "", "int8"), UsageError),
+        (lambda: calibrate(model, torch.zeros(0, 3, 32, 32)), UsageError),
+        (lambda: calibrate(model, torch.zeros(1, 3, 64, 64)), UsageError),
+        (lambda: drawn_faces(model, 1, seed=0, codes=np.zeros((2, 8), np.float16)), UsageError),
+        (lambda: Runner(swapped), FicganError),
+        (lambda: Runner({**models, "encoder": to_onnx(model, header, "other")["encoder"]}), FicganError),
+        (lambda: Runner(dict.fromkeys(KINDS, b"no model")), FicganError),
+    ]
+    for call, error in calls:
+        with pytest.raises(error):
+            call()
+    other, _ = make("resolution=8")
+    other.generator.layers[0].taps = torch.tensor([0.25, 0.25, 0.25, 0.25])
+    with pytest.raises(UsageError, match="taps"):
+        to_onnx(other, header, "")
 
 
-CASES = (
-    "unknown precision",
-    "no calibration",
-    "no faces",
-    "wrong size",
-    "foreign bank",
-    "half a pair",
-    "swapped",
-    "two checkpoints",
-    "not ONNX",
-)
+@pytest.fixture
+def checkpoint(tmp_path: Path, tiny: tuple[FICGAN, CheckpointHeader]) -> Path:
+    model, header = tiny
+    save_checkpoint(tmp_path / "m.safetensors", model, header)
+    return tmp_path / "m.safetensors"
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_wrong_use_is_one_sentence(tiny: tuple[FICGAN, CheckpointHeader], case: str) -> None:
-    work, kind, message = wrong(tiny)[case]
-    with pytest.raises(kind, match=message) as caught:
-        work()
-    assert "\n" not in str(caught.value)
+def export(checkpoint: Path, *options: str) -> int:
+    return main(["--checkpoint", str(checkpoint), "-o", str(checkpoint.parent / "out"), *options])
 
 
-def test_other_taps_are_refused(tiny: tuple[FICGAN, CheckpointHeader]) -> None:
-    model, header = make("resolution=8")
-    model.generator.layers[0].taps = torch.tensor([0.25, 0.25, 0.25, 0.25])
-    with pytest.raises(UsageError, match="taps 1 3 3 1 only"):
-        to_onnx(model, header, "")
+@pytest.mark.slow
+def test_the_tool_writes_all_precisions(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert export(checkpoint, "--precision", "fp32", "fp16", "int8") == 0
+    out = checkpoint.parent / "out"
+    ends = ("", "-fp16", "-int8")
+    assert {path.name for path in out.iterdir()} == {f"{kind}{end}.onnx" for kind in KINDS for end in ends}
+    rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines() if line[:6] == "| fp32"]
+    assert len(rows) == 2 and all(float(cell) < 1e-3 for row in rows for cell in row[2:6])
+
+
+def test_the_tool_replaces_and_writes_nothing_that_it_should_not(
+    checkpoint: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = checkpoint.parent / "out"
+    out.mkdir()
+    (out / "generator.onnx").write_bytes(b"mine")
+    assert export(checkpoint) == 1 and "--overwrite" in capsys.readouterr().err
+    assert [path.read_bytes() for path in out.iterdir()] == [b"mine"]
+    assert export(checkpoint, "--overwrite", "--no-check") == 0
+    (out / "encoder.onnx").unlink()
+    monkeypatch.setattr("export_onnx.within_limit", lambda found: False)
+    assert export(checkpoint, "--overwrite") == 1 and not (out / "encoder.onnx").exists()

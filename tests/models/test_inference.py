@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch import Tensor
@@ -73,23 +71,6 @@ def test_bfloat16_is_close_and_keeps_the_identity_code_in_float32() -> None:
     assert (fast(x).float() - exact).abs().max() < 0.05 * exact.abs().max()
 
 
-def test_the_trained_model_is_not_changed_and_nothing_is_shared() -> None:
-    model = networks(modulation="demodulate")
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    fast = InferenceModel(model)
-    fast(faces(1))
-    for tensor in (*fast.parameters(), *fast.buffers()):
-        tensor.zero_()
-    for name, value in model.state_dict().items():
-        assert torch.equal(value, before[name]), name
-    assert torch.equal(model.generator.taps, FICGAN(model.config).generator.taps)
-
-
-def test_no_faces_are_no_work() -> None:
-    fast = InferenceModel(networks())
-    assert fast(faces(0)).shape == (0, 3, 32, 32)
-
-
 @pytest.mark.slow
 def test_compiled_is_the_same_for_any_number_of_faces() -> None:
     model = networks(modulation="demodulate", resolution=16)
@@ -128,19 +109,3 @@ def test_auto_needs_the_instructions_and_a_gain(
     monkeypatch.setattr(device, "has_bf16_instructions", lambda: instructions)
     monkeypatch.setattr(device, "bf16_speedup", lambda: speedup)
     assert device.resolve_precision("auto", "cpu") == wanted
-
-
-def test_instructions_are_read_from_the_processor(tmp_path: Path) -> None:
-    info = tmp_path / "cpuinfo"
-    info.write_text("model name : x\nflags\t\t: fpu avx512f avx512_bf16\n")
-    assert device.has_bf16_instructions(info)
-    info.write_text("model name : bf16 x\nflags\t\t: fpu avx512f avx2\n")
-    assert not device.has_bf16_instructions(info)
-    assert not device.has_bf16_instructions(tmp_path / "missing")
-
-
-def test_the_trial_gives_the_threads_back() -> None:
-    threads = torch.get_num_threads()
-    device.bf16_speedup.cache_clear()
-    assert device.bf16_speedup() > 0
-    assert torch.get_num_threads() == threads

@@ -138,11 +138,11 @@ def coarse(cloud: Cloud, side: float = 0.00875) -> Cloud:
 
 @pytest.fixture(scope="module")
 def heads() -> list[Cloud]:
-    """Two scans each of six made people, the second smiling."""
+    """Two scans each of six made people, the second with closed eyes."""
     return [
-        made_head(seed, expression=mood, points=6000, colour=False, scan=scan).cloud
+        made_head(seed, expression=mood, points=6000, scan=scan).cloud
         for seed in range(6)
-        for scan, mood in enumerate((0.0, 0.7))
+        for scan, mood in enumerate(("neutral", "eyes-closed"))
     ]
 
 

@@ -185,9 +185,9 @@ def test_like_a_loop_over_nearest_points(calls, weight):
 
 
 def test_colours_are_mixed_where_both_have_them_and_dropped_elsewhere(calls):
-    plain = Merge2Faces(weight=1.0).with_target(merged_face(2, colour=False))
+    plain = Merge2Faces(weight=1.0).with_target(merged_face(2))
     assert plain(merged_face(1)).colors is None  # the source's photo would be left as it was
-    assert Merge2Faces(weight=1.0).with_target(merged_face(2))(merged_face(1, colour=False)).colors is None
+    assert Merge2Faces(weight=1.0).with_target(merged_face(2))(merged_face(1)).colors is None
 
 
 def test_a_pair_is_registered_once_for_all_weights(calls):

@@ -45,7 +45,7 @@ def test_any_cloud_has_unit_normals(count, neighbours, size):
 
 
 def test_sides():
-    head = made_head(1, points=4000, colour=False).cloud
+    head = made_head(1, points=4000).cloud
     normals = facing_front(pca_normals(head.points))
     assert (normals[:, 0] >= 0).all()
     np.testing.assert_array_equal(with_normals(Cloud(head.points)).normals, normals)
@@ -120,7 +120,7 @@ def test_pairs_are_symmetric_and_bounded(rng):
 
 
 def test_a_rigid_motion_does_not_change_features(rng):
-    cloud = with_normals(Cloud(made_head(3, points=800, colour=False).cloud.points))
+    cloud = with_normals(Cloud(made_head(3, points=800).cloud.points))
     q, _ = np.linalg.qr(rng.standard_normal((3, 3)))
     move = np.eye(4)
     move[:3, :3], move[:3, 3] = q * np.sign(np.linalg.det(q)), [1, 2, 3]
@@ -137,7 +137,7 @@ def test_normals_are_needed():
 
 
 def face_of(seed: int, points: int = 4000, scan: int = 0) -> Cloud:
-    return Cloud(made_head(seed, points=points, colour=False, scan=scan).cloud.points)
+    return Cloud(made_head(seed, points=points, scan=scan).cloud.points)
 
 
 def motion(degrees: float, shift: float, rng: np.random.Generator) -> np.ndarray:
@@ -255,7 +255,7 @@ def test_thinned_has_the_mean_of_every_cube(rng):
 
 @pytest.mark.slow
 def test_made_heads_arrive_from_anywhere():
-    heads = [Cloud(made_head(seed, points=2500, colour=False, scan=seed).cloud.points) for seed in range(4)]
+    heads = [Cloud(made_head(seed, points=2500, scan=seed).cloud.points) for seed in range(4)]
     fixed = [with_normals(head) for head in heads]
     assert all(arrives(heads[seed % 4], fixed[(seed + 1 + seed // 4) % 4], seed) for seed in range(6))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from ficgan.deidentify import Deidentifier
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, crop, get_detector
 from ficgan.files import file_digest
-from ficgan.frame.file import DetailWriter, load_appearance, told
+from ficgan.frame.file import DetailWriter, detail_conditions, load_appearance
 from ficgan.identity import IdentityBank
 from ficgan.models import DetailNetwork
 from ficgan.models.frame import local_mean
@@ -31,7 +30,6 @@ from ficgan.models.onnx import detail_to_onnx
 from ficgan.training import train
 from ficgan.training.detail import DetailTask
 from ficgan.training.state import TrainingState
-from ficgan.training.stats import reading_lines
 from ficgan.training.step import weights_at
 
 DEVICE = torch.device("cpu")
@@ -124,17 +122,22 @@ def test_its_form_for_use_is_the_network() -> None:
     writer, texture = DetailWriter(detail_to_onnx(model).SerializeToString()), rng.random((128, 128, 3), np.float32)
     kind = rng.random(9, np.float32)
     noise = np.random.default_rng(1).standard_normal((1, 16, 64, 64), np.float32)
-    given = 2 * texture.transpose(2, 0, 1)[None] - 1, told(kind[None], np.array([0.02])), noise
+    given = 2 * texture.transpose(2, 0, 1)[None] - 1, detail_conditions(kind[None], np.array([0.02])), noise
     wanted = model(*map(torch.from_numpy, given))[0].permute(1, 2, 0).numpy()
     made, again = (writer.write(texture, kind, 0.02, 1) for _ in range(2))
     np.testing.assert_allclose(made, wanted, atol=4e-3 * np.abs(wanted).max())  # the map is kept in 16 bits
     np.testing.assert_array_equal(made, again)
     assert made.shape == (256, 256, 3) and (made != writer.write(texture, kind, 0.02, 2)).any()
-    assert told(np.zeros((3, 9), np.float32), np.array([1e-9, 0.015, 1.0]))[:, 9].tolist() == [-2.5, 0.0, 2.5]
+    assert detail_conditions(np.zeros((3, 9), np.float32), np.array([1e-9, 0.015, 1.0]))[:, 9].tolist() == [
+        -2.5,
+        0.0,
+        2.5,
+    ]
 
 
+@pytest.mark.slow
 def test_nothing_beside_the_face_counts_or_is_drawn(trained: Path, faces: Path, tmp_path: Path) -> None:
-    task, state = DetailTask(small(), [faces], None, None, DEVICE), TrainingState(small(), DEVICE)
+    task, state = DetailTask(small(), [faces], None, None, DEVICE), TrainingState(small(), DEVICE, DetailTask.networks)
     shutil.copytree(trained / "faces", tmp_path / "faces")
     task.prepare(tmp_path, [])
     beside = cv2.dilate(task.model.fine_mask, np.ones((41, 41))) == 0
@@ -160,6 +163,7 @@ def test_nothing_beside_the_face_counts_or_is_drawn(trained: Path, faces: Path, 
     assert not made[0].grad[..., torch.from_numpy(beside)].any() and made[0].grad.any()
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_the_run_itself(trained: Path, faces: Path, tmp_path: Path) -> None:
     shutil.copytree(trained / "faces", tmp_path / "faces")
     with warnings.catch_warnings():
@@ -171,6 +175,7 @@ def test_a_resumed_run_is_the_run_itself(trained: Path, faces: Path, tmp_path: P
     assert read[0] == read[1]  # what an earlier run has read is not read again
 
 
+@pytest.mark.slow
 def test_a_run_leaves_a_model_with_the_network(trained: Path, faces: Path) -> None:
     model, _, info, _ = load_appearance(trained / "network.safetensors")
     before = load_appearance(pretrained.path("model"))[0]
@@ -187,6 +192,7 @@ def test_a_run_leaves_a_model_with_the_network(trained: Path, faces: Path) -> No
         DetailTask(small("model.resolution=128"), [faces], None, None, DEVICE)
 
 
+@pytest.mark.slow
 def test_a_run_is_judged_beside_lent_detail_and_none(trained: Path, faces: Path, tmp_path: Path) -> None:
     head, _, *rows = judge(trained / "network.safetensors", [faces], None, tmp_path / "sheet.png", None)
     assert head.split(" | ")[1] == "L1" and [row.split(" | ")[0] for row in rows] == ["| none", "| lent", "| network"]
@@ -204,20 +210,7 @@ def test_faces_without_detail_are_refused(faces: Path, tmp_path: Path) -> None:
         DetailTask(small(), [faces, tmp_path], None, None, DEVICE)
 
 
-def test_a_long_reading_says_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    say = reading_lines("text", every=0.1)
-    for number in (1, 2, 3):
-        say("reading faces", number, 4)
-    time.sleep(0.11)
-    for number in (4, 5):
-        say("reading faces", number, 6)
-    say("reading identities", 1, 1)
-    reading_lines("none")("reading faces", 1, 4)
-    said = capsys.readouterr()
-    assert not said.out
-    assert said.err.splitlines() == ["reading faces: 1 of 4", "reading faces: 4 of 6", "reading identities: 1 of 1"]
-
-
+@pytest.mark.slow
 def test_large_faces_get_its_detail_and_small_ones_do_not(trained: Path, tmp_path: Path) -> None:
     photo = pytest.importorskip("skimage.data").astronaut()
     path, bank = trained / "network.safetensors", tmp_path / "bank.safetensors"

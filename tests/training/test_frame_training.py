@@ -100,6 +100,7 @@ class Certain:
         return np.zeros(size)
 
 
+@pytest.mark.slow
 def test_a_new_network_is_the_linear_model(task: tuple[FrameTask, FrameFICGAN]) -> None:
     made, model = task
     rows = made.rows[:3]
@@ -111,6 +112,7 @@ def test_a_new_network_is_the_linear_model(task: tuple[FrameTask, FrameFICGAN]) 
     assert (changed > 0.05).all()
 
 
+@pytest.mark.slow
 def test_of_a_mix_only_its_fine_detail_is_taught_what_is_finer_than_coarse(task: tuple[FrameTask, FrameFICGAN]) -> None:
     """What is published passes no gradient to it, whatever the loss; `excess` is of the fine detail itself."""
     made, model = task
@@ -131,6 +133,7 @@ def test_of_a_mix_only_its_fine_detail_is_taught_what_is_finer_than_coarse(task:
         assert strongest > 0.01 if reaches else strongest < 1e-4
 
 
+@pytest.mark.slow
 def test_the_composite_is_what_is_pasted(task: tuple[FrameTask, FrameFICGAN]) -> None:
     made, _ = task
     rows, model = made.rows[:2], made.model
@@ -146,6 +149,7 @@ def test_the_composite_is_what_is_pasted(task: tuple[FrameTask, FrameFICGAN]) ->
         assert apart.mean() < 0.6 and np.quantile(apart, 0.999) < 20  # bilinear there, bicubic here
 
 
+@pytest.mark.slow
 def test_batches_show_what_the_product_publishes(task: tuple[FrameTask, FrameFICGAN], faces: Path) -> None:
     made, _ = task
     told: dict[str, NDArray[Any]] = {}
@@ -184,6 +188,7 @@ def new_of(task: FrameTask, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return task.set.codes[rows], task.set.moment.kept[rows]
 
 
+@pytest.mark.slow
 def test_what_moves_the_shape_moves_the_points(task: tuple[FrameTask, FrameFICGAN]) -> None:
     made, _ = task
     rows, shape = made.rows[:1], made.model.shape
@@ -206,6 +211,7 @@ def test_means_are_drawn_with_the_spread_of_a_bank() -> None:
     np.testing.assert_allclose(drawn.std(0), 3 * np.sqrt(7 / 12), rtol=0.2)  # mean square of psi, uniform in .5 … 1
 
 
+@pytest.mark.slow
 def test_expression_is_read_from_textures(task: tuple[FrameTask, FrameFICGAN]) -> None:
     made, _ = task
     rows = made.rows[:8]
@@ -217,6 +223,7 @@ def test_expression_is_read_from_textures(task: tuple[FrameTask, FrameFICGAN]) -
     assert (close[found[:, 6:].abs().amax(1) > 0.5] < far[found[:, 6:].abs().amax(1) > 0.5]).all()
 
 
+@pytest.mark.slow
 def test_a_mix_is_held_to_the_kind_that_it_shall_have(task: tuple[FrameTask, FrameFICGAN]) -> None:
     faces, rng = task[0].set, np.random.default_rng(5)
     cell = np.arange(len(faces)) % 2 * 117  # a Black girl and a White man
@@ -246,6 +253,7 @@ def trained(faces: Path, task: tuple[FrameTask, FrameFICGAN], tmp_path_factory: 
     return folder
 
 
+@pytest.mark.slow
 def test_a_run_leaves_a_model_for_use(trained: Path) -> None:
     model, _, info, network = load_appearance(trained / "network.safetensors")
     assert info.training["network"]["images_seen"] == 16 and model.num_layers == 10
@@ -308,6 +316,7 @@ def test_the_parts_for_use_are_the_network(change: str) -> None:
         np.testing.assert_allclose(mine, theirs.numpy(), atol=4e-3 * float(theirs.abs().max()))
 
 
+@pytest.mark.slow
 def test_e_begins_as_the_best_linear_reader_of_what_v_sees(task: tuple[FrameTask, FrameFICGAN]) -> None:
     made, model = task
     rows = made.rows
@@ -325,6 +334,7 @@ def test_e_begins_as_the_best_linear_reader_of_what_v_sees(task: tuple[FrameTask
     assert np.square(learned - wanted).mean() < 0.8 * np.square(wanted).mean()
 
 
+@pytest.mark.slow
 def test_what_v_sees_is_where_its_embeddings_differ_most(task: tuple[FrameTask, FrameFICGAN]) -> None:
     faces, rng = task[0].set, np.random.default_rng(6)
     strengths = np.array([5, 4, 3, 0.01, 0.01, 0.01])
@@ -338,11 +348,13 @@ def test_what_v_sees_is_where_its_embeddings_differ_most(task: tuple[FrameTask, 
     assert np.square(seen).sum(1).mean() == pytest.approx(6, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_sizes_that_do_not_fit_are_named(faces: Path) -> None:
     with pytest.raises(UsageError, match=r"model\.frame\.code_dim is 10, .* needs 158"):
         FrameTask(small("model.frame.code_dim=10"), [faces], None, None, torch.device("cpu"))
 
 
+@pytest.mark.slow
 def test_detail_is_told_as_the_product_reads_it(task: tuple[FrameTask, FrameFICGAN]) -> None:
     made, _ = task
     texture = np.array(made.set.textures[0])

@@ -24,6 +24,7 @@ def faces(shared_data: Path) -> FaceData:
     return open_faces([shared_data / "faces128-val.tar"], resolution=128).subset(np.arange(0, 1000, 25))
 
 
+@pytest.mark.slow
 def test_a_bank_learns_it(faces: FaceData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learning, "LEAST", 100)
     bank = replace(IdentityBank.load(pretrained.path("bank")), showing=None, stated=None)

@@ -31,15 +31,12 @@ from ficgan.cli.review import purge
 from ficgan.config import ModelConfig
 from ficgan.data import open_faces
 from ficgan.data.dataset import decode_rgb
-from ficgan.data.labels import Labels
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import FicganError, InputError
-from ficgan.faces import Alignment, DetectAt, get_recognizer
-from ficgan.faces.detection import Plan, PyramidDetector
+from ficgan.faces import Alignment, get_recognizer
+from ficgan.faces.detection import PyramidDetector, SearchPlan
 from ficgan.identity.ksame import commitment
-from ficgan.images import read_image
 from ficgan.models import FICGAN, CheckpointHeader, load_checkpoint, load_tensors, save_checkpoint, save_tensors
-from ficgan.video.thumbnails import save_thumbnails
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ModelConfig(
@@ -75,7 +72,7 @@ def drawn_detector(threshold: float = 0.35) -> PyramidDetector:
                 rows.append([x0, y0, x1, y1, score, *points.ravel()])
         return np.array(rows, np.float64).reshape(-1, 15)
 
-    return PyramidDetector("centerface", search, threshold=threshold, scale=1.0, plan=Plan(faint=0.2 / 0.35))
+    return PyramidDetector("centerface", search, threshold=threshold, scale=1.0, plan=SearchPlan(faint=0.2 / 0.35))
 
 
 def photo_of_two() -> np.ndarray:
@@ -107,12 +104,7 @@ def test_the_second_look_changes_no_find() -> None:
     assert [face.score for face in faint] == [pytest.approx(0.25)]
 
 
-def test_the_second_look_also_where_photos_are_searched_at_one_size() -> None:
-    engine = Deidentifier.from_pretrained(mode="solid", detector=DetectAt(drawn_detector(), (320, 192)), verify=False)
-    audit = engine(photo_of_two()).audit
-    assert [round(place["score"], 2) for place in audit["possible_faces"]] == [0.25] and len(audit["faces"]) == 1
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("strict", [False, True])
 def test_the_command_names_or_covers_a_faint_face(strict: bool, tmp_path: Path) -> None:
     """The embedded detector gives a face of 10 px, blurred, a score of .3; its threshold is .35."""
@@ -143,12 +135,12 @@ def test_a_bomb_in_an_archive_is_refused_before_it_is_unpacked(tmp_path: Path) -
 
     bomb = tmp_path / "faces.zip"
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("a.png", "w") as member:
-        for _ in range(300):
+        for _ in range(130):
             member.write(bytes(1 << 20))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(InputError, match="unpacks to more than"):
+    with pytest.raises(InputError, match="128 MiB"):
         decode_rgb(open_faces([bomb], resolution=8).blobs[0])
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 290 << 10  # KiB: not the whole of it
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10  # KiB: not the whole of it
 
 
 def test_a_zip_whose_member_has_no_name_is_read(tmp_path: Path) -> None:
@@ -160,17 +152,6 @@ def test_a_zip_whose_member_has_no_name_is_read(tmp_path: Path) -> None:
         archive.writestr("b.png", buffer.getvalue())
     (tmp_path / "a.zip").write_bytes((tmp_path / "a.zip").read_bytes().replace(b"b.png", b"\0.png"))
     assert open_faces([tmp_path / "a.zip"], resolution=8).names == ("a.png",)
-
-
-def test_a_zip_of_a_version_that_nobody_knows_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "faces.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("a.png", b"x")
-    data = bytearray(path.read_bytes())
-    data[data.index(b"PK\x01\x02") + 6] = 129
-    path.write_bytes(data)
-    with pytest.raises(InputError, match="not a readable zip"):
-        open_faces([path], resolution=8)
 
 
 def test_a_face_of_too_many_pixels_is_refused_from_its_header(tmp_path: Path) -> None:
@@ -187,6 +168,7 @@ def test_a_face_of_too_many_pixels_is_refused_from_its_header(tmp_path: Path) ->
 # -- source faces in temporary folders ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_a_killed_external_mode_leaves_is_private_and_purged(tmp_path: Path) -> None:
     script = (
         "import numpy as np; from ficgan.anonymizers import Faces; from ficgan.anonymizers.external import External;"
@@ -223,23 +205,10 @@ def test_an_external_mode_leaves_nothing_and_its_marker_is_no_image() -> None:
 # -- damage that decoders hide -----------------------------------------------------------------------------------------
 
 
-def test_a_png_with_a_wrong_checksum_is_damaged(tmp_path: Path) -> None:
-    path = tmp_path / "a.png"
-    Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(path)
-    whole = path.read_bytes()
-    read_image(path)
-    at = whole.index(b"IDAT") + 4 + len(whole) // 2
-    path.write_bytes(whole[:at] + bytes([whole[at] ^ 16]) + whole[at + 1 :])
-    with pytest.raises(InputError, match="damaged: the checksum of its IDAT"):
-        read_image(path)
-    text = struct.pack(">I", 3) + b"tEXt" + b"a\0b" + b"\0\0\0\0"  # a comment may be damaged
-    path.write_bytes(whole[:-12] + text + whole[-12:])
-    assert read_image(path).pixels.shape == (64, 64, 3)
-
-
 # -- names -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_names_that_are_not_utf8_or_hold_escapes(tmp_path: Path) -> None:
     names = [b"bad\xff.png", b"a\x1b[31m\nError: forged.png"]
     picture = tmp_path / "plain.png"
@@ -263,6 +232,7 @@ def test_what_a_terminal_would_obey_is_escaped() -> None:
     assert printable("a\x1b[2J\r\n\x9b\u202eb\udcff é") == "a\\x1b[2J\\x0d\\x0a\\x9b\\u202eb\\xff é"
 
 
+@pytest.mark.slow
 def test_hidden_photos_are_called_hidden(tmp_path: Path) -> None:
     for name in (".p.jpg", "q.jpg", "text.txt"):
         (tmp_path / name).write_bytes(b"x")
@@ -333,21 +303,3 @@ def test_a_short_seed_is_not_committed_to() -> None:
 
 
 # -- links -------------------------------------------------------------------------------------------------------------
-
-
-def test_a_linked_folder_of_thumbnails_is_refused(tmp_path: Path) -> None:
-    project, elsewhere = tmp_path / "project", tmp_path / "elsewhere"
-    project.mkdir()
-    elsewhere.mkdir()
-    (elsewhere / "track-0001-after.jpg").write_text("somebody's file")
-    (project / "thumbs").symlink_to(elsewhere)
-    with pytest.raises(InputError, match="is a link"):
-        save_thumbnails(project, 1, [np.zeros((9, 9, 3), np.uint8)], after=True)
-    assert (elsewhere / "track-0001-after.jpg").read_text() == "somebody's file"
-
-
-def test_a_person_whose_number_no_array_holds_is_a_name(tmp_path: Path) -> None:
-    path = tmp_path / "labels.csv"
-    path.write_text("file,person\na.png,99999999999999999999\nb.png,7\nc.png,7\n")
-    people = Labels.read(path).people
-    assert people is not None and people[0] != people[1] == people[2]

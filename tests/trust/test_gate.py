@@ -89,6 +89,7 @@ def test_photos_are_retried_until_no_recogniser_matches(astronaut: np.ndarray) -
     assert never.faces[0].action == "masked" and never.reidentified == 0 and never.faces[0].matched_by == ["hard"]
 
 
+@pytest.mark.slow
 def test_without_a_second_recogniser_nothing_changes(astronaut: np.ndarray) -> None:
     usual = Deidentifier.from_pretrained(seed=1)(astronaut)
     named = Deidentifier.from_pretrained(seed=1, recognizer=["dlib"])(astronaut)

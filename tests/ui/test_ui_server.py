@@ -8,9 +8,11 @@ import json
 import os
 import shutil
 import stat
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,27 +28,30 @@ pytest.importorskip("httpx")
 from starlette.testclient import TestClient
 
 from ficgan.arrays import content_key
-from ficgan.cli._plan import is_film
 from ficgan.cli.main import main
 from ficgan.cli.serve import _make_engine, ui
 from ficgan.deidentify import Choice, Deidentifier, Retouch
 from ficgan.deidentify.decided import deciding, read_decisions
 from ficgan.errors import InputError, UsageError
-from ficgan.images import FILM_SUFFIXES, READABLE_SUFFIXES
 from ficgan.records.sidecars import read_folder
 from ficgan.ui import server
 from ficgan.ui.guard import HEADER, Guard
 from ficgan.ui.project import Review, free_name
 from ficgan.ui.server import make_app, open_socket
 from ficgan.ui.session import Session
-from ficgan.ui.work import FileKinds
+from ficgan.ui.tasks import PictureTasks
 from ficgan.video import Project
+from ficgan.workers import Limits, Workers, _packed, _unpacked
 
 ROOT = Path(__file__).resolve().parents[2]
 PHOTO = ROOT / "tools" / "astronaut.jpg"
 HOST, TOKEN = "127.0.0.1:4321", "a-secret"
-KINDS = FileKinds(is_film, READABLE_SUFFIXES | FILM_SUFFIXES)
 NAMES = ("Female", "Male")
+
+
+@pytest.fixture(autouse=True)
+def not_nice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ficgan.ui.tasks.os.nice", lambda _: 0)
 
 
 @pytest.fixture(scope="session")
@@ -63,12 +68,33 @@ def png() -> bytes:
     return buffer.getvalue()
 
 
+class Inline:
+    """`Workers` without a process: a task is done by the thread that asks."""
+
+    def __init__(self, setup: Callable[[], Any]) -> None:
+        self._setup, self._work, self.cancelled = setup, None, False
+
+    def do(self, task: Any, progress: Callable[..., object] | None = None) -> Any:
+        if self._work is None:
+            self._work = self._setup()
+        return json.loads(json.dumps(self._work(task), default=_packed), object_hook=_unpacked)
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+    def close(self) -> None:
+        pass
+
+
 class Desk:
     """A review with its server, as a test sees it."""
 
-    def __init__(self, folder: Path, make: Callable[[int], Any], root: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path, make: Callable[[int], Any], root: Path | None = None, start: Callable[..., Any] = Inline
+    ) -> None:
         self.review = Review(folder / "review", root, folder / "out")
-        self.session = Session(self.review, KINDS, make)
+        self.review.output.mkdir(exist_ok=True)
+        self.session = Session(self.review, make, start)
         if root is not None:
             self.session.open_folder()
         app = Guard(make_app(self.session), TOKEN, HOST)
@@ -173,7 +199,7 @@ def test_the_server_listens_on_this_machine_alone() -> None:
 # -- photos -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_photo_from_drop_to_result(desk: Desk, png: bytes, tmp_path: Path) -> None:
+def test_a_photo_from_drop_to_result(desk: Desk, engine: Deidentifier, png: bytes, tmp_path: Path) -> None:
     number = desk.upload(png)["id"]
     item = desk.wait(number)
     assert item["state"] == "ready" and item["faces"] == 1 and (item["width"], item["height"]) == (512, 512)
@@ -190,7 +216,7 @@ def test_a_photo_from_drop_to_result(desk: Desk, png: bytes, tmp_path: Path) -> 
     assert desk.ask("POST", f"{one}/save")["saved"] == "photo.png"
     source = np.asarray(Image.open(io.BytesIO(png)))
     replaced = pixels(out / "photo.png")
-    direct = desk.session.engine(source)
+    direct = engine(source)
     assert np.array_equal(replaced, direct.image)
     account = json.loads((out / "photo.png.json").read_text())
     assert account["faces"][0]["action"] == "generated" and account["output"] == "photo.png"
@@ -213,13 +239,14 @@ def test_a_photo_from_drop_to_result(desk: Desk, png: bytes, tmp_path: Path) -> 
     exported = tmp_path / "decisions.json"
     exported.write_bytes(desk.web.get(f"/api/{one}/decisions.json").content)
     assert exported.read_bytes() == desk.web.get("/api/decisions.json").content  # the only photo
-    applied = deciding(desk.session.engine, read_decisions(exported))(source, key=content_key(source))
+    applied = deciding(engine, read_decisions(exported))(source, key=content_key(source))
     assert np.array_equal(applied.image, edited) and [face.action for face in applied.faces] == ["kept", "plain"]
     with pytest.raises(InputError, match="nothing was decided on this photo"):
-        deciding(desk.session.engine, read_decisions(exported))(source[::-1], key=content_key(source[::-1]))
+        deciding(engine, read_decisions(exported))(source[::-1], key=content_key(source[::-1]))
     side = json.loads((out / "photo-2.png.json").read_text())
     jsonschema.validate(side, json.loads((ROOT / "docs" / "sidecar.schema.json").read_text()))
-    assert len(read_folder(out).records) == 2  # `ficgan report` reads them
+    found = read_folder(out)
+    assert len(found.records) == 2 and found.manifests == 1 and not found.undone  # `ficgan report` reads them
 
     # The box goes again; a found face cannot be removed.
     assert len(desk.ask("DELETE", f"{one}/faces/1")["list"]) == 1
@@ -230,7 +257,7 @@ def test_a_photo_from_drop_to_result(desk: Desk, png: bytes, tmp_path: Path) -> 
     assert desk.ask("PATCH", f"{one}/faces/0", {"path": "/etc/passwd"}, code=422)["error"]
 
 
-def test_controls_and_exemplars(desk: Desk, png: bytes) -> None:
+def test_controls_and_exemplars(desk: Desk, engine: Deidentifier, png: bytes) -> None:
     number = desk.upload(png)["id"]
     item = desk.wait(number)
     one, usual = f"items/{number}", desk.web.get(f"/api/items/{number}/picture/after").content
@@ -259,11 +286,8 @@ def test_controls_and_exemplars(desk: Desk, png: bytes) -> None:
     file = desk.review.folder.parent / "decisions.json"
     file.write_bytes(desk.web.get(f"/api/{one}/decisions.json").content)
     source = np.asarray(Image.open(io.BytesIO(png)))
-    applied = deciding(desk.session.engine, read_decisions(file))(source, key=content_key(source))
-    assert np.array_equal(applied.image, saved) and not np.array_equal(saved, desk.session.engine(source).image)
-    drawn = ["--decisions", str(file), "--layer", "1", "--k", "9"]
-    outcome = CliRunner().invoke(main, ["bulk", str(file.parent), "-o", "x", *drawn])
-    assert outcome.exit_code == 2 and "says how new faces are drawn; leave --k, --layer out" in outcome.output
+    applied = deciding(engine, read_decisions(file))(source, key=content_key(source))
+    assert np.array_equal(applied.image, saved) and not np.array_equal(saved, engine(source).image)
     desk.ask("PATCH", f"{one}/faces/0", {"draw": 0})
     # For all files: those of its own go, and the same picture as at first comes back.
     desk.ask("POST", "controls", item["controls"])
@@ -341,6 +365,15 @@ def test_everything_outlives_the_program_and_purge_removes_it(tmp_path: Path, en
     assert second.ask("PATCH", f"items/{number}/faces/0", {"mode": ""})["list"][0]["action"] == "generated"
     assert second.review.seed == first.review.seed
     second.session.close()
+
+    third = Desk(tmp_path, lambda seed: blind)
+    lost = third.upload(png, "lost.bmp")["id"]
+    assert third.ask("POST", f"items/{number}/save")["saved"]
+    third.session.close()
+    assert [name for name, _, _ in read_folder(tmp_path / "out").undone] == [
+        "lost.bmp"
+    ]  # the page of a report names it
+    assert lost != number
 
     outcome = CliRunner().invoke(main, ["purge", str(first.review.folder)])
     assert outcome.exit_code == 0, outcome.output
@@ -452,6 +485,21 @@ def test_bad_uploads_get_a_sentence_and_leave_nothing(idle: Desk, png: bytes, mo
         assert idle.web.post("/api/controls", content=body).status_code == 422
 
 
+def no_engine(seed: int) -> Any:
+    raise InputError("no model here")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs limits of memory")
+def test_a_bomb_ends_in_a_sentence_and_the_next_photo_is_taken(tmp_path: Path, png: bytes) -> None:
+    desk = Desk(tmp_path, no_engine, start=partial(Workers, limits=Limits(memory=150 << 20, seconds=30.0)))
+    bomb = io.BytesIO()
+    Image.new("RGB", (9000, 6000)).save(bomb, "PNG")  # 162 MB of pixels
+    for _ in range(2):
+        assert "memory" in desk.upload(bomb.getvalue(), code=422)["error"]
+        assert desk.upload(png)["width"] == 512
+    desk.session.close()
+
+
 @pytest.mark.parametrize(
     ("name", "kept"),
     [
@@ -476,9 +524,10 @@ def test_an_opened_folder_lists_its_own_files_only(tmp_path: Path) -> None:
     Image.new("RGB", (8, 8), "blue").save(outside)
     (root / "link.png").symlink_to(outside)
     (root / "twin.png").symlink_to(root / "a.png")
-    assert [path.relative_to(root).as_posix() for path, _ in KINDS.files(root)] == ["a.png", "inner/b.PNG", "twin.png"]
+    found = PictureTasks().files(root)
+    assert found == [("a.png", False), ("inner/b.PNG", False), ("twin.png", False)]
     review = Review(root / ".ficgan-ui", root, tmp_path / "out")
-    review.add_folder(KINDS.files(root))
+    review.add_folder(found)
     first = review.items()[0]
     assert review.source(first) == root / "a.png"
     (root / "a.png").unlink()
@@ -522,7 +571,8 @@ def test_the_command_hands_its_options_to_the_model(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Deidentifier, "from_pretrained", staticmethod(lambda **settings: given.update(settings)))
     arguments = ["--checkpoint", "m.safetensors", "--bank", "b.safetensors", "--thorough", "-t", "0.4"]
     parsed = ui.make_context("ui", arguments).params
-    _make_engine(parsed, 7)
+    own = ("sandbox", "folder", "out", "project", "port", "browser")
+    _make_engine({name: value for name, value in parsed.items() if name not in own}, 7)
     assert given == {
         "checkpoint": "m.safetensors",
         "bank": "b.safetensors",
@@ -534,8 +584,6 @@ def test_the_command_hands_its_options_to_the_model(monkeypatch: pytest.MonkeyPa
         "device": "cpu",
         "precision": "auto",
     }
-    used = {*given, "sandbox", "thresh", "folder", "out", "project", "port", "browser"}
-    assert {option.name for option in ui.params} <= used  # none without effect
 
 
 # -- films ------------------------------------------------------------------------------------------------------------
@@ -591,9 +639,7 @@ def test_a_film_from_drop_to_result(desk: Desk, tmp_path: Path, monkeypatch: pyt
     assert desk.ask("PATCH", f"{one}/film", {"people": {"1": "keep"}})["people"][0]["mode"] == "keep"
     x, y = 150, 190
     region = {"box": [x, y, x + 60, y + 50], "frame": 6, "from": 0, "to": 1.2, "mode": "solid"}
-    assert desk.ask("POST", f"{one}/regions", region)["regions"][0]["mode"] == "black"
-    drawn = desk.session.films.load(number).regions[0]
-    assert (drawn.first, drawn.last) == (0, 11)
+    assert desk.ask("POST", f"{one}/regions", region)["regions"][0]["from"] == 0
     for bad in ({"people": {"7": "keep"}}, {"people": {"1": "vanish"}}, {"people": {"x": "keep"}}, {"speed": 2}):
         assert desk.ask("PATCH", f"{one}/film", bad, code=422)["error"]
     assert desk.ask("POST", f"{one}/regions", {**region, "box": [1, 1, 2, 2]}, code=422)["error"]

@@ -21,7 +21,17 @@ from ficgan.video.folders import checked
 from ficgan.video.media import Frame, VideoInfo
 from ficgan.video.people import frontality
 from ficgan.video.project import Project, Source
-from ficgan.video.settings import MODES, BoxRule, Decider, Decision, Decisions, SpanRule, VideoSettings
+from ficgan.video.settings import (
+    MODES,
+    BoxRule,
+    Decider,
+    Decision,
+    Decisions,
+    Region,
+    SpanRule,
+    VideoSettings,
+    edits_of,
+)
 from ficgan.video.tracks import PADDED, SEEN, Track
 
 SIZE = (100, 80)
@@ -178,8 +188,8 @@ def test_an_exemption_by_photo_names_its_reason() -> None:
         ({"default": "blurr"}, "blur"),
         ({"people": {"1": "hide"}}, "people.1"),
         ({"people": {"0": "keep"}}, "people.0"),
-        ({"person": {"1": "solid"}}, "people"),
-        ({"tracks": {"1": {"mode": "solid", "resaon": "x"}}}, "tracks.1.reason"),
+        ({"person": {"1": "solid"}}, "person"),
+        ({"tracks": {"1": {"mode": "solid", "resaon": "x"}}}, "tracks.1.resaon"),
         ({"only": []}, "only"),
         ({"spans": [{"mode": "keep"}]}, "spans"),
         ({"spans": [{"mode": "keep", "from": 3, "to": 2}]}, "spans"),
@@ -199,6 +209,21 @@ def test_a_bare_mode_will_do() -> None:
     short = checked(Decisions, {"people": {"1": "keep"}, "spans": [{"mode": "solid", "from": 1.5}]}, "x")
     assert short.people == {1: Decision(mode="keep")} and short.spans == (SpanRule(mode="solid", start=1.5),)
     assert short.model_dump(mode="json", by_alias=True)["spans"] == [{"mode": "solid", "from": 1.5}]
+
+
+def test_edits_of_a_reviewed_film_are_sentences_without_keys() -> None:
+    rules = Decisions(
+        spans=(SpanRule(mode="keep", start=1, end=2.5, reason="consent"),),
+        boxes=(BoxRule(mode="block-permutation:key=hush", box=(0, 0, 9, 9)),),
+    )
+    assert edits_of(rules, [Region(first=3, last=9, box=(1, 2, 3, 4))]) == (
+        "Box [0, 0, 9, 9]: hidden, mode block-permutation.",
+        "Span on everybody from 1 s to 2.5 s: kept as it was (consent).",
+        "In frames 3 to 9 the box [1, 2, 3, 4]: hidden, mode plain.",
+    )
+    with pytest.raises(InputError, match="did you mean block") as error:
+        checked(Decisions, {"default": "block-permutation:key=hush,blok=3"}, "project.json")
+    assert "hush" not in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -266,7 +266,7 @@ PROJECT_MISTAKES: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
     (lambda t: t.pop("source"), "source"),
     (lambda t: t.update(decision={}), "decisions"),
     (lambda t: t["source"].update(time_base="1/0"), "source.time_base"),
-    (lambda t: t["tracks"][0].update(persn=1), "tracks.0.person"),
+    (lambda t: t["tracks"][0].update(persn=1), "tracks.0.persn"),
     (lambda t: t["tracks"][0].update(id=2), "tracks.jsonl"),
     (lambda t: t["tracks"][0].update(last=10), "tracks.jsonl"),
     (lambda t: t["tracks"].append({"id": 7, "first": 0, "last": 1}), "tracks.jsonl"),

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,8 @@ from ficgan.data.dataset import Blob, decode_rgb, list_blobs
 from ficgan.errors import InputError
 from ficgan.faces import FaceDetector
 from ficgan.faces.detection import overlaps
-from ficgan.files import atomic_write
-from ficgan.lab.stored import Progress, read_json
+from ficgan.lab.pages import read_json, write_file
+from ficgan.lab.run import Progress
 
 Boxes = NDArray[np.float64]  # [M,4]: x0, y0, x1, y1 in pixels, edges continuous from 0
 
@@ -145,8 +145,7 @@ def read_records(path: Path) -> Records:
 def write_records(path: Path, records: Iterable[Record]) -> None:
     """Write annotations, whole or not at all; a file of this name is replaced."""
     rows = ",\n".join(json.dumps(record.to_json(), ensure_ascii=False, allow_nan=False) for record in records)
-    with atomic_write(path, overwrite=True) as file:
-        file.write(f"[\n{rows}\n]\n".encode())
+    write_file(path, f"[\n{rows}\n]\n")
 
 
 def box_rows(raw: Any, where: str) -> Boxes:
@@ -189,13 +188,6 @@ def _csv_rows(path: Path) -> list[dict[str, str]]:
         raise InputError(f"{path} cannot be read as a CSV of images ({error}); check the file") from error
 
 
-@dataclass
-class Detected:
-    records: list[Record] = field(default_factory=list)  # of the images that could be read, in the order of their names
-    failed: list[str] = field(default_factory=list)  # sentences about images that could not be used
-    resumed: int = 0  # images that an interrupted run had done
-
-
 def listed(images: Path) -> list[Blob]:
     """The images of a folder, tar or zip in the order of their names."""
     blobs = sorted(list_blobs(images), key=lambda blob: blob.name)
@@ -205,7 +197,16 @@ def listed(images: Path) -> list[Blob]:
     return blobs
 
 
-def detect_set(images: Path, out: Path, detector: FaceDetector, *, progress: Progress | None = None) -> Detected:
+@dataclass
+class DetectedSet:
+    """Records of the images that could be read, sentences about the others, and how many were read in another run."""
+
+    records: list[Record] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    resumed: int = 0
+
+
+def detect_set(images: Path, out: Path, detector: FaceDetector, *, progress: Progress | None = None) -> DetectedSet:
     """Detect the faces of all images and write the annotations.
 
     Each record goes to `<out>.part` at once; the same call resumes from it. Damaged images get no record and are tried
@@ -213,26 +214,23 @@ def detect_set(images: Path, out: Path, detector: FaceDetector, *, progress: Pro
     """
     blobs = listed(images)
     made_by = {"detector": detector.name, "threshold": getattr(detector, "threshold", None)}
-    part, done = out.with_name(f"{out.name}.part"), Detected()
+    part, done = out.with_name(f"{out.name}.part"), DetectedSet()
     known = _resumed(part, made_by)
     try:
+        # Rewritten whole, as a run that was killed may have left half a line.
+        write_file(part, "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in (made_by, *known.values())))
         with part.open("a", encoding="utf-8") as file:
-            if not known:
-                file.truncate(0)
-                _append(file, made_by)
             for number, blob in enumerate(blobs, 1):
-                record = known.get((blob.name, blob.size))
-                if record is not None:
-                    done.resumed += 1
-                else:
-                    try:
-                        record = _detect(blob, detector, made_by)
-                    except InputError as error:
-                        done.failed.append(str(error))
-                    else:
-                        _append(file, {"size": blob.size, **record.to_json()})
-                if record is not None:
-                    done.records.append(record)
+                row = known.get((blob.name, blob.size))
+                done.resumed += row is not None
+                try:
+                    if row is None:
+                        row = {"size": blob.size, **_detect(blob, detector, made_by).to_json()}
+                        file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                        file.flush()
+                    done.records.append(_record({key: one for key, one in row.items() if key != "size"}, number, part))
+                except InputError as error:
+                    done.failed.append(str(error))
                 if progress is not None:
                     progress(number, len(blobs), blob.name)
     except OSError as error:
@@ -253,29 +251,15 @@ def _detect(blob: Blob, detector: FaceDetector, made_by: dict[str, Any]) -> Reco
     return Record(blob.name, boxes, tuple(float(face.score) for face in faces), more)
 
 
-def _resumed(part: Path, made_by: dict[str, Any]) -> dict[tuple[str, int], Record]:
-    try:
-        text = part.read_bytes()
-    except FileNotFoundError:
+def _resumed(part: Path, made_by: dict[str, Any]) -> dict[tuple[str, int], dict[str, Any]]:
+    """Rows of an interrupted run by (name, bytes) of their images."""
+    if not part.exists():
         return {}
-    except OSError as error:
-        raise InputError(f"{part} cannot be read ({error.strerror}); remove it") from error
-    whole = text[: text.rfind(b"\n") + 1]
     try:
-        rows = [json.loads(line) for line in whole.splitlines()]
-        if rows and rows[0] != made_by:
-            raise InputError(f"{part} was begun with other settings ({rows[0]}); remove it, or detect as before")
-        found = {}
-        for row in rows[1:]:
-            size, name, raw = row.pop("size"), row.pop("file"), row.pop("bboxes")
-            found[name, size] = Record(name, box_rows(raw, name), tuple(box["score"] for box in raw), row)
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        head, *rows = [json.loads(line) for line in part.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+        found = {(row["file"], row["size"]): row for row in rows}
+    except (OSError, ValueError, LookupError, TypeError) as error:
         raise InputError(f"{part} is damaged ({error}); remove it to detect anew") from error
-    if len(whole) < len(text):
-        part.write_bytes(whole)
+    if head != made_by:
+        raise InputError(f"{part} was begun with other settings ({head}); remove it, or detect as before")
     return found
-
-
-def _append(file: IO[str], row: dict[str, Any]) -> None:
-    file.write(json.dumps(row, ensure_ascii=False) + "\n")
-    file.flush()

@@ -20,7 +20,7 @@ from ficgan.device import resolve_device
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.attacks.base import Progress
 from ficgan.lab.attacks.deconvolution import blurred, spectrum
-from ficgan.lab.attacks.training import AdamLearner, Learner
+from ficgan.lab.attacks.training import Learner, LossLearner
 
 
 class AutoEncoderNetwork(nn.Module):
@@ -54,7 +54,7 @@ class AutoEncoderNetwork(nn.Module):
         return torch.sigmoid(self.out(F.leaky_relu(self.up2(x))))
 
 
-class SsimLearner(AdamLearner):
+class SsimLearner(LossLearner):
     """100·(1 − SSIM) under Adam; on a plateau the rate is multiplied by 0.75 (Fantômas, appendix B)."""
 
     def __init__(self, network: nn.Module, lr: float, plateau: int) -> None:
@@ -64,7 +64,7 @@ class SsimLearner(AdamLearner):
     def loss(self, seen: Tensor, clear: Tensor) -> Tensor:
         return 100 * (1 - ssim(self.network(seen).float(), clear.float()).mean())
 
-    def after_epoch(self, factor: float, done: float, stale: int) -> float:
+    def after_epoch(self, factor: float, done: int, epochs: int, stale: int) -> float:
         return factor * 0.75 if stale and stale % (self.plateau + 1) == 0 else factor
 
 
@@ -93,7 +93,7 @@ class ThesisAutoEncoderNetwork(nn.Module):
         return torch.sigmoid(self.up[-1](x))
 
 
-class SquaredErrorLearner(AdamLearner):
+class SquaredErrorLearner(LossLearner):
     """Mean squared error under Adam at a constant rate (point-cloud thesis, §4.3.5.3)."""
 
     def loss(self, seen: Tensor, clear: Tensor) -> Tensor:
@@ -231,8 +231,8 @@ class Pix2PixLearner(Learner):
     def loss(self, seen: Tensor, clear: Tensor) -> Tensor:
         return F.l1_loss(self.network(seen), clear)
 
-    def after_epoch(self, factor: float, done: float, stale: int) -> float:
-        return min(1.0, 2 * (1 - done))
+    def after_epoch(self, factor: float, done: int, epochs: int, stale: int) -> float:
+        return min(1.0, 2 * (1 - done / epochs))
 
 
 def _normalise(width: int, norm: str) -> nn.Module:

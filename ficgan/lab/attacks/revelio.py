@@ -211,15 +211,12 @@ def fine_tune(
     """
     import torch
 
-    from ficgan.lab.attacks.diffusion import Attention
-
     if steps < 1 or which not in ("attention", "all"):
         raise UsageError(f"fine-tuning {which!r} for {steps} steps: give attention or all, and at least one step")
     check_pairs(Pairs(anonymised, clear), attacker.name)
-    network = copy.deepcopy(attacker.trained_network()).requires_grad_(which == "all")
-    for module in network.modules():
-        if isinstance(module, Attention):
-            module.requires_grad_(True)
+    network: Any = copy.deepcopy(attacker.trained_network()).requires_grad_(which == "all")
+    for module in network.attention():
+        module.requires_grad_(True)
     device = next(network.parameters()).device
     learner = replace(attacker, lr=lr).learner(network, device)
     pictures = [resized(faces.images, attacker.size) for faces in (anonymised, clear)]

@@ -18,39 +18,37 @@ from ficgan.deidentify import Deidentifier, Ficgan, refuse_trainer
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import RECOGNIZERS, recognizer_missing
 from ficgan.lab.bars import privacy, utility
-from ficgan.lab.bars.bench import LEAST_SIDE, BarsBench, Observation, Panel, reconstruct
-from ficgan.lab.bars.table import Control, Controls, Figures, Report, Sheet
-from ficgan.lab.metrics import one_each_unknown
+from ficgan.lab.bars.bench import MeasuredSet, Observation, Panel
+from ficgan.lab.bars.table import Control, Controls, Figures, Sheet
+from ficgan.lab.bench import reconstruct
+from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.probe import Lessons, several
 from ficgan.lab.readers import Embeddings, ShapeRecognizer, cosines
+from ficgan.lab.run import Progress
 from ficgan.lab.sets import FaceSet, Prepared, Quick, open_set, prepare
-from ficgan.lab.stored import Progress
 
 Step = tuple[str, Callable[[], None]]
 Seen = Mapping[str, Embeddings]  # Name of a recogniser → [N,D]
 Measure = Callable[[Faces, Seen], Figures]
+LEAST_SIDE = 128  # Of aligned crops that judges see, px; models of more see and are judged at their own size
 _PHOTO = 384  # Side of crops cut from photos, px; the replaced square is half of it
 _GUARDED = ("id-cosine", "tar")  # Rows of identity that there are with the policy on, too
 _FEW = 64  # Sources of swaps and of several draws, and outputs that are looked for in the training set
 
 
 @dataclass(frozen=True)
-class Clip:
-    """Frames of a film: H×W×3 uint8 RGB in order, `rate` of them a second."""
-
-    name: str
-    frames: Sequence[NDArray[np.uint8]]
-    rate: float = 25.0
-
-
-@dataclass(frozen=True)
 class BarsConfig:
-    """What is measured; `train` faces are for memorisation, and `judges` had no part in training."""
+    """What is measured.
+
+    Args:
+        train: faces it learnt from, for memorisation.
+        judges: recognisers that had no part in training.
+        whole: every row; else identity, detection and reconstruction alone.
+    """
 
     aligned: tuple[Path, ...] = ()
     photos: tuple[Path, ...] = ()
     train: tuple[Path, ...] = ()
-    clips: tuple[Clip, ...] = ()
     judges: tuple[str, ...] = ("dlib",)
     attributes: Path | None = None
     checkpoint: Path | None = None
@@ -63,22 +61,24 @@ class BarsConfig:
     device: str = "cpu"
     resamples: int = 1000
     seed: int = 0
+    whole: bool = True
 
 
-def run_bars(config: BarsConfig, progress: Progress | None = None) -> Report:
+def run_bars(config: BarsConfig, progress: Progress | None = None) -> Sheet:
     """Measure every row; the sheet says why where a row cannot be measured."""
-    began, report = time.monotonic(), progress or (lambda done, total, what: None)
+    began, report = time.monotonic(), progress or (lambda done, total, text: None)
     model = Measured(config)
     report(0, 1, "preparing faces")
-    benches = model.benches()
+    sets = model.sets()
     sticker = AverageFace().fit(model.background)
-    steps = [step for bench in benches for step in SetMeasurement(model, bench, sticker).steps()]
-    steps += model.clip_steps()
+    measured = [SetMeasurement(model, one, sticker) for one in sets]
+    steps = [step for one in measured for step in (one.steps() if config.whole else one.first_steps())]
     for number, (what, measure) in enumerate(steps):
         report(number, len(steps), what)
         measure()
     report(len(steps), len(steps), "")
-    return Report(model.sheet, {**model.facts(benches), "seconds": round(time.monotonic() - began, 1)})
+    model.sheet.facts = {**model.facts(sets), "seconds": round(time.monotonic() - began, 1)}
+    return model.sheet
 
 
 class Measured:
@@ -128,34 +128,25 @@ class Measured:
     def guarded(self) -> Deidentifier:
         return self._engine(self.psi, verify=True)
 
-    def benches(self) -> list[BarsBench]:
+    def sets(self) -> list[MeasuredSet]:
         config, alignment = self.config, self.deid.alignment
         # Photos of another kind are as far from the training faces as from outputs: that would flatter these.
-        out = [self._bench(self._aligned(path, config.limit), train=self.train) for path in config.aligned]
+        out = [self._set(self._aligned(path, config.limit), train=self.train) for path in config.aligned]
         finder = Quick(self.deid.detector) if config.photos else None
         size = max(_PHOTO, 2 * self.side)
         for path in config.photos:
             faces = _opened(path, config.limit)
-            out.append(self._bench(prepare(faces, size=size, context=2, detector=finder, alignment=alignment)))
+            out.append(self._set(prepare(faces, size=size, context=2, detector=finder, alignment=alignment)))
         self.background = out[0].inner.faces if self.train is None else self.train
         """Whose mean face the sticker is: training faces, else those of the first set."""
         return out
 
-    def _bench(self, prepared: Prepared, train: Faces | None = None) -> BarsBench:
+    def _set(self, prepared: Prepared, train: Faces | None = None) -> MeasuredSet:
         if len(prepared) < 2:
             raise InputError(f"{prepared.source['name']} gives {len(prepared)} faces to measure on; give at least 2")
-        return BarsBench(
-            prepared,
-            self.panel,
-            self.shapes,
-            self.deid.alignment,
-            self.deid.model.resolution,
-            self.model,
-            train,
-            self.lessons,
-            seed=self.config.seed,
-            resamples=self.config.resamples,
-        )
+        bootstrap = Bootstrap(max(1, self.config.resamples), self.config.seed)
+        size = self.deid.model.resolution
+        return MeasuredSet(prepared, self.panel, self.shapes, self.model, size, train, self.lessons, bootstrap)
 
     def _aligned(self, path: Path, limit: int | None) -> Prepared:
         return prepare(_opened(path, limit), size=self.side, aligned=True, alignment=self.deid.alignment)
@@ -165,13 +156,15 @@ class Measured:
         """Training faces; None where none were given."""
         if not self.config.train:
             return None
-        parts = [self._aligned(path, None).faces for path in self.config.train]
-        names = tuple(f"{number}/{name}" for number, one in enumerate(parts) for name in one.names)
+        parts = [self._aligned(path, None) for path in self.config.train]
+        names = tuple(f"{number}/{name}" for number, one in enumerate(parts) for name in one.faces.names)
         people, after = [], 0
         for one in parts:  # numbers of one file say nothing in another
-            people.append(after + np.unique(one_each_unknown(one.people, len(one)), return_inverse=True)[1].reshape(-1))
+            people.append(after + np.unique(one.people, return_inverse=True)[1].reshape(-1))
             after = int(people[-1].max()) + 1
-        images, landmarks = (np.concatenate([getattr(one, key) for one in parts]) for key in ("images", "landmarks"))
+        images, landmarks = (
+            np.concatenate([getattr(one.faces, key) for one in parts]) for key in ("images", "landmarks")
+        )
         return Faces(images, names, landmarks, np.concatenate(people))
 
     @cached_property
@@ -180,7 +173,8 @@ class Measured:
         if self.train is None or self.train.people is None:
             return None
         faces = self.train.take(np.flatnonzero(np.isin(self.train.people, several(self.train.people))))
-        return self.shapes.read(faces.images, faces.landmarks), one_each_unknown(faces.people, len(faces))
+        assert faces.people is not None
+        return self.shapes.read(faces.images, faces.landmarks), faces.people
 
     @cached_property
     def learnt(self) -> NDArray[np.float32]:
@@ -188,17 +182,7 @@ class Measured:
             raise UsageError("no training faces were given")
         return self.panel.readers[0].embed(self.train)
 
-    def clip_steps(self) -> list[Step]:
-        if not self.config.clips:
-            self.sheet.leave_out("", "stability", "no clip was given")
-        pairs = [(clip, layer) for clip in self.config.clips for layer in self.main]
-        return [(f"{clip.name}, i = {layer}", partial(self._clip, clip, layer)) for clip, layer in pairs]
-
-    def _clip(self, clip: Clip, layer: int) -> None:
-        figures, controls = utility.steadiness(clip.frames, self.deid, layer, self.panel.readers, clip.rate)
-        self.sheet.put(clip.name, f"i = {layer}", figures, None, controls)
-
-    def facts(self, benches: Sequence[BarsBench]) -> dict[str, Any]:
+    def facts(self, sets: Sequence[MeasuredSet]) -> dict[str, Any]:
         gate = next((one for one in RECOGNIZERS if recognizer_missing(one) is None), "")
         roles = {
             True: "gate: decides about retries, and may tune",
@@ -224,54 +208,65 @@ class Measured:
             "judges": {one.name: roles[one.recognizer.name == gate] for one in self.panel.readers},
             "training_faces": None if self.train is None else len(self.train),
             "sticker": f"mean of {len(self.background)} faces, {'the first set' if self.train is None else 'training'}",
-            "sets": {bench.name: _facts(bench.prepared) for bench in benches},
+            "sets": {one.name: _facts(one.prepared) for one in sets},
         }
 
 
 class SetMeasurement:
     """All rows of one set; `controls` are read beside those of every output."""
 
-    def __init__(self, model: Measured, bench: BarsBench, sticker: AverageFace) -> None:
-        self.model, self.bench, self.sticker = model, bench, sticker
-        self.photos = not bench.prepared.whole
-        self.few = bench.one_each(_FEW)
-        self.optional: list[Measure] = []  # Those that the set allows
+    def __init__(self, model: Measured, faces: MeasuredSet, sticker: AverageFace) -> None:
+        self.model, self.set, self.sticker = model, faces, sticker
+        self.photos = not faces.prepared.whole
+        self.few = faces.one_each(_FEW)
+        self.measures: dict[str, Measure] = {
+            "within-kind": lambda made, seen: privacy.within_kinds(faces, made, seen),
+            "naive": lambda made, seen: privacy.naive(faces, seen),
+            "shape": lambda made, seen: privacy.shape(faces, made),
+        }
+        """Rows that a set may not allow."""
         self.of_sticker: Figures = {}
         self.controls: Controls = {}
 
     def steps(self) -> Iterator[Step]:
-        name = self.bench.name
+        name = self.set.name
         yield f"{name}: clear faces", self.measure_clear
         yield f"{name}: sticker", self.measure_sticker
         yield f"{name}: reconstruction", self.measure_reconstruction
         for layer in self.model.layers:
             yield f"{name}: i = {layer}", partial(self.measure_outputs, layer)
-        several: list[tuple[str, str, Callable[[int], None]]] = [
+        many: list[tuple[str, str, Callable[[int], None]]] = [
             ("swaps", "swap and exemplar", self.measure_targets),
             ("draws", "draws", self.measure_draws),
             ("parrot", "parrot", self.measure_parrot),
             ("policy", "retried and masked", self.measure_policy),
         ]
-        several += [] if self.photos else [("training faces", "memorised", self.measure_nearest)]
+        many += [] if self.photos else [("training faces", "memorised", self.measure_nearest)]
         for layer in self.model.main:
-            for what, rows, measure in several:
+            for what, rows, measure in many:
                 yield f"{name}: i = {layer}, {what}", partial(self._unless_refused, rows, measure, layer)
+
+    def first_steps(self) -> Iterator[Step]:
+        """Identity, detection and reconstruction alone."""
+        yield f"{self.set.name}: reconstruction", self.measure_reconstruction
+        for layer in self.model.layers:
+            yield f"{self.set.name}: i = {layer}", partial(self.measure_first, layer)
 
     @cached_property
     def known(self) -> dict[str, privacy.Strangers]:
-        return {reader.name: privacy.strangers(self.bench, reader) for reader in self.bench.readers}
+        return {reader.name: privacy.strangers(self.set, reader) for reader in self.set.readers}
 
     @cached_property
     def known_inside(self) -> dict[str, privacy.Strangers]:
         """The same of the replaced squares alone, which are read with their edge pixels repeated."""
-        inner = self.bench.inner
-        if inner is self.bench:
+        inner = self.set.inner
+        if inner is self.set:
             return self.known
         return {reader.name: privacy.strangers(inner, reader) for reader in inner.readers}
 
     @cached_property
     def real(self) -> utility.RealFaces:
-        return utility.RealFaces(self.bench)
+        return utility.RealFaces(self.set)
 
     @cached_property
     def targets(self) -> privacy.Targets:
@@ -285,52 +280,47 @@ class SetMeasurement:
     @cached_property
     def parroted(self) -> tuple[Figures, Controls]:
         """Row parrot of the sticker, and the surroundings alone."""
-        return privacy.parrot(self.bench, self.sticker), privacy.surroundings(self.bench)
-
-    def within_kind(self, faces: Faces, seen: Seen) -> Figures:
-        return privacy.within_kind(self.bench, seen) | privacy.within_kind_of_region(self.bench, faces)
-
-    def naive(self, faces: Faces, seen: Seen) -> Figures:
-        return privacy.naive(self.bench, seen)
-
-    def shape(self, faces: Faces, seen: Seen) -> Figures:
-        return privacy.shape(self.bench, faces)
+        return privacy.parrot(self.set, self.sticker), privacy.surroundings(self.set)
 
     def measure_clear(self) -> None:
         """The controls; what cannot be measured of clear faces is left out of the whole set."""
-        bench, figures = self.bench, Figures()
-        for row, measure in (("within-kind", self.within_kind), ("naive", self.naive), ("shape", self.shape)):
+        faces, figures = self.set.faces, Figures()
+        for row, measure in list(self.measures.items()):
             try:
-                figures |= measure(bench.faces, bench.clear.embeddings)
-                self.optional.append(measure)
+                figures |= measure(faces, self.set.clear.embeddings)
             except (InputError, UsageError) as error:
-                self._leave_out(row, error)
-        figures |= utility.appearance(bench, bench.faces, self.real)
+                self.model.sheet.leave_out(self.set.name, row, str(error))
+                del self.measures[row]
+        figures |= utility.appearance(self.set, faces, self.real)
         clear = {key: Control("clear", figure) for key, figure in figures.items()}
-        self.controls = {**privacy.identity_controls(self.known), **clear, **utility.likeness_controls(bench)}
+        self.controls = {**privacy.identity_controls(self.known), **clear, **utility.likeness_controls(self.set)}
 
     def measure_sticker(self) -> None:
-        self.of_sticker = self._all(self.bench.observe(self.bench.composed(self.sticker)))
+        self.of_sticker = self._all(self.set.observe(self.set.composed(self.sticker)))
 
     def measure_reconstruction(self) -> None:
         """G(E(x)) of the inner squares, which lie as the model's own crops do; nothing is blended."""
-        inner = self.bench.inner
+        inner = self.set.inner
         sticker = utility.fidelity(inner, inner.observe(inner.composed(self.sticker)))
         rebuilt = inner.faces.with_images(reconstruct(self.model.deid, inner.faces.images))
         figures = utility.fidelity(inner, inner.observe(rebuilt))
         self._put("reconstruction", figures, sticker, privacy.strangers_beside(self.known_inside, "rec-cosine"))
 
+    def measure_first(self, layer: int) -> None:
+        seen = self.set.observe(self.set.composed(replace(self.model.model, layer=layer)))
+        figures = privacy.identity(self.set, seen.embeddings, self.known) | utility.detected(self.set, seen)
+        self._put(f"i = {layer}", figures, None, privacy.identity_controls(self.known))
+
     def measure_outputs(self, layer: int) -> None:
-        setting, row, inner = f"i = {layer}", "id-cosine-bare", self.bench.inner
-        seen = self.bench.observe(self.bench.composed(replace(self.model.model, layer=layer)))
+        setting, row, inner = f"i = {layer}", "id-cosine-bare", self.set.inner
+        seen = self.set.observe(self.set.composed(replace(self.model.model, layer=layer)))
         self._put(setting, self._all(seen), self.of_sticker, self.controls)
         # The network's crops as they are, as the paper has them.
         made = self.model.deid.aligned(inner.faces.images, keys=inner.faces.names, layer=layer)[0]
-        bare: Figures = {}
-        for name, codes in inner.recognised(inner.faces.with_images(made)).items():
-            bare[row, name] = inner.mean(row, cosines(inner.clear.embeddings[name], codes))
+        codes, clear = inner.recognised(inner.faces.with_images(made)), inner.clear.embeddings
+        bare = {(row, name): inner.mean(row, cosines(clear[name], some)) for name, some in codes.items()}
         self._put(setting, bare, None, privacy.strangers_beside(self.known_inside, row))
-        self.model.sheet.groups += utility.by_group(self.bench, setting, seen)
+        self.model.sheet.groups += utility.by_group(self.set, setting, seen)
 
     def measure_targets(self, layer: int) -> None:
         controls = privacy.strangers_beside(self.known, "swap", "exemplar")
@@ -346,45 +336,42 @@ class SetMeasurement:
         self._put(f"i = {layer}", figures, sticker, privacy.strangers_beside(self.known, "draws"))
 
     def measure_parrot(self, layer: int) -> None:
-        figures = privacy.parrot(self.bench, privacy.drawn(self.model.model, layer)(self.model.config.seed))
+        figures = privacy.parrot(self.set, privacy.drawn(self.model.model, layer)(self.model.config.seed))
         self._put(f"i = {layer}", figures, *self.parroted)
 
     def measure_policy(self, layer: int) -> None:
-        shares, published = privacy.policy(self.bench, self.model.guarded, layer)
+        shares, published = privacy.policy(self.set, self.model.guarded, layer)
         self._put(f"i = {layer}", shares)
-        seen = self.bench.recognised(published)
-        figures = privacy.identity(self.bench, seen, self.known)
+        seen = self.set.recognised(published)
+        figures = privacy.identity(self.set, seen, self.known)
         kept = {key: figure for key, figure in figures.items() if key[0] in _GUARDED}
-        for measure in self.optional:
-            kept |= {} if measure == self.shape else measure(published, seen)
+        for row, measure in self.measures.items():
+            kept |= {} if row == "shape" else measure(published, seen)
         self._put(f"i = {layer}, policy on", kept, None, self.controls)
 
     def measure_nearest(self, layer: int) -> None:
         outputs = privacy.drawn(self.model.model, layer)(self.model.config.seed)
-        reader = self.bench.readers[0]
+        reader = self.set.readers[0]
         self._put(f"i = {layer}", *privacy.nearest(self.few, self.model.learnt, reader, outputs, self.sticker))
 
     def _all(self, seen: Observation) -> Figures:
         """The rows of an output, in the order of its lines."""
-        out = privacy.identity(self.bench, seen.embeddings, self.known)
-        for measure in self.optional:
+        out = privacy.identity(self.set, seen.embeddings, self.known)
+        for measure in self.measures.values():
             out |= measure(seen.faces, seen.embeddings)
-        return out | utility.likeness(self.bench, seen) | utility.appearance(self.bench, seen.faces, self.real)
+        return out | utility.likeness(self.set, seen) | utility.appearance(self.set, seen.faces, self.real)
 
     def _unless_refused(self, rows: str, measure: Callable[[int], None], layer: int) -> None:
         try:
             measure(layer)
         except (InputError, UsageError) as error:
             if layer == self.model.main[0]:
-                self._leave_out(rows, error)
-
-    def _leave_out(self, rows: str, error: Exception) -> None:
-        self.model.sheet.leave_out(self.bench.name, rows, str(error))
+                self.model.sheet.leave_out(self.set.name, rows, str(error))
 
     def _put(
         self, setting: str, figures: Figures, sticker: Figures | None = None, controls: Controls | None = None
     ) -> None:
-        self.model.sheet.put(self.bench.name, setting, figures, sticker, controls, photos=self.photos)
+        self.model.sheet.put(self.set.name, setting, figures, sticker, controls, photos=self.photos)
 
 
 def _opened(path: Path, limit: int | None) -> FaceSet:

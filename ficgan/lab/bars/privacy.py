@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from ficgan.anonymizers import Anonymizer, Faces
 from ficgan.deidentify import Deidentifier, Ficgan
 from ficgan.errors import InputError, UsageError
-from ficgan.lab.bars.bench import BarsBench, greyed
+from ficgan.lab.bars.bench import MeasuredSet, greyed
 from ficgan.lab.bars.table import Control, Controls, Figures
-from ficgan.lab.metrics import from_half
+from ficgan.lab.metrics import Sample, from_half
 from ficgan.lab.metrics import privacy as metrics
 from ficgan.lab.metrics.privacy import chance, rank
 from ficgan.lab.metrics.scores import Scores
@@ -41,7 +41,6 @@ class Strangers:
     far: Figure
     everybody: Figure
     threshold: float | None
-    doubt: str = ""
 
 
 def threshold_of(scores: NDArray[np.floating[Any]], far: float = FAR) -> float | None:
@@ -55,7 +54,7 @@ def threshold_of(scores: NDArray[np.floating[Any]], far: float = FAR) -> float |
     return float(b if above >= ENOUGH else b + (high - place) * (a - b))
 
 
-def strangers(bench: BarsBench, reader: Reader) -> Strangers:
+def strangers(bench: MeasuredSet, reader: Reader) -> Strangers:
     """Each clear face against the clear faces of other people; outputs have no part in the threshold."""
     part = bench.take(np.arange(min(len(bench.faces), MOST)))
     seen = bench.clear.embeddings[reader.name][:MOST]
@@ -75,18 +74,18 @@ def strangers(bench: BarsBench, reader: Reader) -> Strangers:
         few = f"{len(pool)} pairs of strangers are too few for a FAR of {FAR:g}; {LEAST / FAR:.0f} are needed"
         far = Figure("strangers", None, note=few)
     else:
-        far = mean(score > threshold, alike, f"{pairs}; threshold {threshold:.3f}")
+        doubt = "" if FAR * len(pool) >= ENOUGH else f", interpolated between {len(pool)} pairs of strangers"
+        far = mean(score > threshold, alike, f"{pairs}; threshold {threshold:.3f}{doubt}")
     return Strangers(
         mean(cosine, alike, pairs),
         mean(score > reader.threshold, alike, pairs),
         far,
         mean(cosine, others, "all strangers"),
         threshold,
-        "" if threshold is None else _doubt(pool),
     )
 
 
-def identity(bench: BarsBench, seen: Mapping[str, Embeddings], known: Mapping[str, Strangers]) -> Figures:
+def identity(bench: MeasuredSet, seen: Mapping[str, Embeddings], known: Mapping[str, Strangers]) -> Figures:
     """Rows id-cosine, match, tar and auc-gap, by each recogniser, from embeddings [N,D] at source landmarks."""
     out: Figures = {}
     for reader in bench.readers:
@@ -99,8 +98,7 @@ def identity(bench: BarsBench, seen: Mapping[str, Embeddings], known: Mapping[st
         if here.threshold is None:
             out["tar", name] = Figure("tar", None, note=here.far.note)
         else:
-            note = f"threshold {here.threshold:.3f}{here.doubt}"
-            out["tar", name] = bench.mean("tar", score > here.threshold, note)
+            out["tar", name] = bench.mean("tar", score > here.threshold, here.far.note.partition("; ")[2])
         out["auc-gap", name] = _gap(bench, reader, made)
     return out
 
@@ -109,8 +107,7 @@ def identity_controls(known: Mapping[str, Strangers]) -> Controls:
     """Strangers beside each row; match rates and AUC are measured against those of the same group."""
     out = {}
     for name, here in known.items():
-        mean = here.everybody.value
-        everybody = "" if mean is None else f" (all strangers {mean:.3f})"
+        everybody = "" if here.everybody.value is None else f" (all strangers {here.everybody.value:.3f})"
         out["id-cosine", name] = Control(f"same-group strangers{everybody}", here.cosine)
         out["match", name] = Control("same-group strangers", here.own)
         out["tar", name] = Control("same-group strangers", here.far)
@@ -123,7 +120,7 @@ def strangers_beside(known: Mapping[str, Strangers], *rows: str) -> Controls:
     return {(row, name): Control("all strangers", one.everybody) for row in rows for name, one in known.items()}
 
 
-def groups_of(bench: BarsBench) -> NDArray[np.int64]:
+def groups_of(bench: MeasuredSet) -> NDArray[np.int64]:
     """int64 [N]: who shares gender and race, as far as these are known; all one group where nothing is."""
     columns = [bench.prepared.groups[name] for name in KIND if name in bench.prepared.groups]
     if not columns:
@@ -132,7 +129,7 @@ def groups_of(bench: BarsBench) -> NDArray[np.int64]:
     return number.reshape(-1).astype(np.int64)
 
 
-def _gap(bench: BarsBench, reader: Reader, made: Embeddings) -> Figure:
+def _gap(bench: MeasuredSet, reader: Reader, made: Embeddings) -> Figure:
     """Distance of the AUC from ½, of sources themselves against strangers of the same group as far as it is known."""
     clear, people, group = bench.clear.embeddings[reader.name][:MOST], bench.people[:MOST], groups_of(bench)[:MOST]
     score = similarities(made[:MOST], clear, reader.metric)
@@ -141,39 +138,33 @@ def _gap(bench: BarsBench, reader: Reader, made: Embeddings) -> Figure:
         metrics.nearer(one[[row]], one[some]) if some.any() else np.nan
         for row, (one, some) in enumerate(zip(score, alike, strict=True))
     ]
-    area = bench.sample(np.arange(len(areas))).share("auc-gap", areas)
+    area = Sample(people, bench.bootstrap).share("auc-gap", areas)
     if area.value is None:
         return replace(area, note="no face has a stranger of its group")
     low, high = from_half(area.low, area.high)
     return replace(area, value=abs(area.value - 0.5), low=low, high=high, note=f"AUC {area.value:.3f}")
 
 
-def _doubt(scores: NDArray[np.floating[Any]]) -> str:
-    count = int(np.floor(FAR * len(scores) + 1e-9))
-    if count >= ENOUGH:
-        return ""
-    from scipy.stats import chi2
-
-    least, most = chi2.ppf(0.025, 2 * count) / 2, chi2.ppf(0.975, 2 * count + 2) / 2
-    low, high = (float(np.quantile(scores, 1 - one / len(scores))) for one in (most, least))
-    return f" ({low:.3f} to {high:.3f}), interpolated: {count} of {len(scores)} pairs of strangers lie above it"
-
-
 # -- within kind ------------------------------------------------------------------------------------------------------
 
 
-def within_kind(bench: BarsBench, seen: Mapping[str, Embeddings]) -> Figures:
+def within_kind(bench: MeasuredSet, seen: Mapping[str, Embeddings]) -> Figures:
     """Row within-kind: AUC of outputs at source landmarks among people of the same ethnicity and gender."""
     return _within_kind(bench, "within-kind", seen, bench.clear.embeddings)
 
 
-def within_kind_of_region(bench: BarsBench, faces: Faces) -> Figures:
+def within_kind_of_region(bench: MeasuredSet, faces: Faces) -> Figures:
     """Row within-kind (region): the same where all but the replaced region is grey, in outputs and clear photos."""
     return _within_kind(bench, "within-kind (region)", bench.recognised(bench.region_alone(faces)), bench.clear_region)
 
 
+def within_kinds(bench: MeasuredSet, faces: Faces, seen: Mapping[str, Embeddings]) -> Figures:
+    """Both rows."""
+    return within_kind(bench, seen) | within_kind_of_region(bench, faces)
+
+
 def _within_kind(
-    bench: BarsBench, row: str, seen: Mapping[str, Embeddings], clear: Mapping[str, Embeddings]
+    bench: MeasuredSet, row: str, seen: Mapping[str, Embeddings], clear: Mapping[str, Embeddings]
 ) -> Figures:
     kinds, out = bench.prepared.kinds, Figures()
     if kinds is None:
@@ -190,44 +181,49 @@ def _within_kind(
 # -- named, with a clear photo of everybody enrolled ------------------------------------------------------------------
 
 
-def naive(bench: BarsBench, seen: Mapping[str, Embeddings]) -> Figures:
+def naive(bench: MeasuredSet, seen: Mapping[str, Embeddings]) -> Figures:
     """Row naive: each person's first clear image enrolled, outputs of the other images looked for."""
     gallery, probe = bench.enrolment()
     return _linked(bench, "naive", bench.clear.embeddings, seen, gallery, probe, f"; {len(gallery)} people enrolled")
 
 
-def parrot(bench: BarsBench, anonymizer: Anonymizer) -> Figures:
+def parrot(bench: MeasuredSet, anonymizer: Anonymizer) -> Figures:
     """Row parrot: a person's first output enrolled, the others looked for, all but the pasted face greyed."""
     return _parrot(bench, bench.region_alone(bench.composed(anonymizer)))
 
 
-def surroundings(bench: BarsBench) -> Controls:
+def surroundings(bench: MeasuredSet) -> Controls:
     """The same of the clear images with all greyed that a pasted face touches: what is known without any face."""
     figures = _parrot(bench, greyed(bench.faces, bench.weights > 0))
     return {key: Control("surroundings alone", figure) for key, figure in figures.items()}
 
 
-def shape(bench: BarsBench, faces: Faces) -> Figures:
+def shape(bench: MeasuredSet, faces: Faces) -> Figures:
     """Rows shape, by each judge, and shape-informed of finished crops."""
     published, row = bench.read_shapes(faces), "shape-informed"
     figures = bench.shape_attack.ranks(published, bench.bootstrap)
     out: Figures = {("shape", judge): replace(one, metric="shape") for judge, one in figures.items()}
     try:
         informed = ShapeAttack(
-            bench.clear_shapes, bench.people, *bench.enrolment(), also=published, judges=("LDA",), seed=bench.seed
+            bench.clear_shapes,
+            bench.people,
+            *bench.enrolment(),
+            also=published,
+            judges=("LDA",),
+            seed=bench.bootstrap.seed,
         ).ranks(published, bench.bootstrap)
     except (InputError, UsageError) as error:  # with lessons from elsewhere the set may be too small to teach
         return out | {(row, "LDA"): Figure(row, None, note=str(error))}
     return out | {(row, judge): replace(one, metric=row) for judge, one in informed.items()}
 
 
-def _parrot(bench: BarsBench, faces: Faces) -> Figures:
+def _parrot(bench: MeasuredSet, faces: Faces) -> Figures:
     seen = bench.recognised(faces)
     return _linked(bench, "parrot", seen, seen, *bench.enrolment(everybody=False))
 
 
 def _linked(
-    bench: BarsBench,
+    bench: MeasuredSet,
     row: str,
     enrolled: Mapping[str, Embeddings],
     seen: Mapping[str, Embeddings],
@@ -247,19 +243,19 @@ def _linked(
 # -- several outputs of one source, targets, the policy, training faces -----------------------------------------------
 
 
-def targets(bench: BarsBench) -> Targets:
+def targets(bench: MeasuredSet) -> Targets:
     """What each recogniser reads in the clear face of the next person."""
     return {name: np.roll(seen, -1, axis=0) for name, seen in bench.recognised(bench.faces).items()}
 
 
-def towards(bench: BarsBench, anonymizer: Anonymizer, row: str, wanted: Targets) -> Figures:
+def towards(bench: MeasuredSet, anonymizer: Anonymizer, row: str, wanted: Targets) -> Figures:
     """Mean cosine of each output to the clear face of the next person, its target."""
     made = bench.prepared.anonymise(anonymizer)  # all at once: the next row is the target
     seen = bench.recognised(made)
     return {(row, name): bench.mean(row, cosines(seen[name], wanted[name])) for name in seen}
 
 
-def draws(bench: BarsBench, draw: Callable[[int], Anonymizer], count: int = DRAWS) -> Figures:
+def draws(bench: MeasuredSet, draw: Callable[[int], Anonymizer], count: int = DRAWS) -> Figures:
     """Row draws: mean cosine of all pairs of `count` outputs of each source; `draw` gives the anonymiser of a seed."""
     seen = [bench.recognised(bench.composed(draw(seed))) for seed in range(count)]
     note = f"{count} draws of each of {len(bench.faces)} sources"
@@ -275,7 +271,7 @@ def drawn(model: Ficgan, layer: int) -> Callable[[int], Ficgan]:
     return lambda seed: replace(model, layer=layer, psi=PSI, seed=seed)
 
 
-def policy(bench: BarsBench, deid: Deidentifier, layer: int) -> tuple[Figures, Faces]:
+def policy(bench: MeasuredSet, deid: Deidentifier, layer: int) -> tuple[Figures, Faces]:
     """Rows retried and masked, with the gate at work and judged by it, and the published pictures."""
     gate = "" if deid.recognizer is None else deid.recognizer.name
     names, images = bench.faces.names, bench.faces.images
@@ -297,13 +293,13 @@ def policy(bench: BarsBench, deid: Deidentifier, layer: int) -> tuple[Figures, F
 
 
 def nearest(
-    bench: BarsBench, train: Embeddings, reader: Reader, outputs: Anonymizer, sticker: Anonymizer
+    bench: MeasuredSet, train: Embeddings, reader: Reader, outputs: Anonymizer, sticker: Anonymizer
 ) -> tuple[Figures, Figures, Controls]:
     """Row memorised: how like its nearest training face each output is, the sticker's, and that of clear faces."""
     key = ("memorised", reader.name)
 
     def figure(faces: Faces) -> Figure:
-        best = similarities(bench.embed(reader, faces), train, "cosine").max(1)
+        best = similarities(reader.embed(faces), train, "cosine").max(1)
         return bench.mean("memorised", best, f"to {len(train)} training faces; the nearest of all {best.max():.3f}")
 
     control = Control("held-out clear faces", figure(bench.faces))

@@ -1,10 +1,9 @@
-"""What of the face is kept and how it looks: likeness, sharpness, border, reconstruction, real faces, groups, films."""
+"""What of the face is kept and how it looks: likeness, sharpness, border, reconstruction, real faces, groups."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import cv2
@@ -12,14 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Faces, Images
-from ficgan.deidentify import Deidentifier
-from ficgan.faces import Face
-from ficgan.faces.detection import overlaps
-from ficgan.lab.bars.bench import DETECTORS, BarsBench, Observation, squared_errors
+from ficgan.lab.bars.bench import DETECTORS, MeasuredSet, Observation
 from ficgan.lab.bars.table import Control, Controls, Figures
+from ficgan.lab.bench import squared_errors
 from ficgan.lab.metrics.pictures import eye_distance, frechet_distance, landmark_distance
 from ficgan.lab.metrics.utility import compare
-from ficgan.lab.readers import Reader, cosines, paired
+from ficgan.lab.readers import cosines, paired
 from ficgan.lab.results import Figure
 from ficgan.lab.sets.formats import AGE_BANDS, age_band
 
@@ -29,7 +26,6 @@ LEAST_GROUP = 20  # Faces that a group needs for figures of its own
 RING = 0.15  # Width of what counts as around the mask, of the side of the replaced square
 _LEAST = 50  # pixels; a variance of fewer says nothing
 _HIDDEN = 0.999
-_SAME = 0.5  # Least intersection over union of a face's boxes in neighbouring frames
 _METRICS = {"landmarks": "landmarks", "yaw-r": "yaw-r", "smile-r": "smile-r", "gender": "gender-kept"}
 """Row → metric of `metrics.utility`."""
 _COLUMNS = {"gender": "gender", "age-band": "age", "race": "race"}  # Row → the set's column of labels
@@ -38,16 +34,10 @@ _COLUMNS = {"gender": "gender", "age-band": "age", "race": "race"}  # Row → th
 # -- likeness ---------------------------------------------------------------------------------------------------------
 
 
-def likeness(bench: BarsBench, seen: Observation) -> Figures:
+def likeness(bench: MeasuredSet, seen: Observation) -> Figures:
     """Rows detected, landmarks, smile-r, yaw-r, gender, age-band, race and glasses of outputs against clear faces."""
     compared = {one.metric: one for one in compare(bench.clear.readings, seen.readings, bootstrap=bench.bootstrap)}
-    out: Figures = {}
-    for name in DETECTORS:
-        if name in seen.detections:
-            out["detected", name] = bench.mean("detected", seen.detections[name].found)
-        else:
-            out["detected", name] = Figure("detected", None, note=bench.panel.missing.get(name, "it is not here"))
-    judges = _judges(bench)
+    out, judges = detected(bench, seen), _judges(bench)
     for row, metric in _METRICS.items():
         out[row, judges[row]] = replace(compared[metric], metric=row)
     smile, mouth = compared["smile-r"], compared["mouth-r"]
@@ -55,19 +45,33 @@ def likeness(bench: BarsBench, seen: Observation) -> Figures:
         note = f"by the width of the mouth, a weak sign, for {smile.note}"
         del out["smile-r", judges["smile-r"]]
         out["smile-r", "mouth width"] = replace(mouth, metric="smile-r", note=note)
-    missing = bench.panel.judges.missing.get("age_gender", "") or "it was not read"
-    for row, why in (("age-band", missing), ("race", "no judge here reads race")):
-        before, after = (_CATEGORIES[row](bench, one) for one in (bench.clear, seen))
-        if before is None or after is None:
-            out[row, judges[row]] = Figure(row, None, unit="images", note=why)
+    missing, before, after = bench.panel.judges.missing, _read(bench, bench.clear), _read(bench, seen)
+    reasons = {
+        "age-band": missing.get("age_gender", "it was not read"),
+        "race": "no judge here reads race",
+        "glasses": missing.get("attributes", f"the attribute classifier does not know {GLASSES}"),
+    }
+    for row, why in reasons.items():
+        if row in before and row in after:
+            note = f"majority {_majority(before[row])} of clear faces"
+            out[row, judges[row]] = bench.mean(row, before[row] == after[row], note)
         else:
-            note = f"majority {_majority(before)} of clear faces"
-            out[row, judges[row]] = bench.mean(row, before == after, note)
-    out["glasses", judges["glasses"]] = _glasses(bench, seen)
+            out[row, judges[row]] = Figure(row, None, unit="images", note=why)
     return out
 
 
-def likeness_controls(bench: BarsBench) -> Controls:
+def detected(bench: MeasuredSet, seen: Observation) -> Figures:
+    """Row detected, by each detector."""
+    out: Figures = {}
+    for name in DETECTORS:
+        if name in seen.detections:
+            out["detected", name] = bench.mean("detected", seen.detections[name].found)
+        else:
+            out["detected", name] = Figure("detected", None, note=bench.panel.missing.get(name, "it is not here"))
+    return out
+
+
+def likeness_controls(bench: MeasuredSet) -> Controls:
     """The clear faces at the model's resolution, and how the judge does on clear faces where there are labels."""
     out = {}
     same = bench.softened is bench.clear
@@ -78,7 +82,7 @@ def likeness_controls(bench: BarsBench) -> Controls:
     return out
 
 
-def _judges(bench: BarsBench) -> dict[str, str]:
+def _judges(bench: MeasuredSet) -> dict[str, str]:
     """Row → who reads it."""
     attributes = bench.panel.judges.attributes
     detector = next(iter(bench.panel.detectors), "no detector")
@@ -95,47 +99,26 @@ def _judges(bench: BarsBench) -> dict[str, str]:
     }
 
 
-def _ages(bench: BarsBench, seen: Observation) -> NDArray[Any] | None:
-    ages = seen.readings.ages
-    return None if ages is None else np.array([age_band(max(0.0, float(years))) for years in ages])
+def _read(bench: MeasuredSet, seen: Observation) -> dict[str, NDArray[Any]]:
+    """Row → what is read in each face [N]; rows that nobody can read are left out."""
+    readings, out = seen.readings, {}
+    if readings.ages is not None:
+        out["age-band"] = np.array([age_band(max(0.0, float(years))) for years in readings.ages])
+    if readings.males is not None:
+        out["gender"] = np.where(readings.males >= 0.5, "Male", "Female")
+    if readings.attributes is not None:
+        columns = dict(zip(readings.attribute_names, readings.attributes.T, strict=True))
+        races = sorted(set(bench.prepared.groups.get("race", ())) - {""})
+        if len(races) > 1 and set(races) <= set(columns):
+            out["race"] = np.array(races)[np.stack([columns[race] for race in races]).argmax(0)]
+        if GLASSES in columns:
+            out["glasses"] = columns[GLASSES] >= 0.5
+    return out
 
 
-def _genders(bench: BarsBench, seen: Observation) -> NDArray[Any] | None:
-    males = seen.readings.males
-    return None if males is None else np.where(males >= 0.5, "Male", "Female")
-
-
-def _races(bench: BarsBench, seen: Observation) -> NDArray[Any] | None:
-    known = sorted(set(bench.prepared.groups.get("race", ())) - {""})
-    names, read = seen.readings.attribute_names, seen.readings.attributes
-    if read is None or len(known) < 2 or any(name not in names for name in known):
-        return None
-    return np.array(known)[read[:, [names.index(name) for name in known]].argmax(1)]
-
-
-_CATEGORIES: Mapping[str, Callable[[BarsBench, Observation], NDArray[Any] | None]] = {
-    "gender": _genders,
-    "age-band": _ages,
-    "race": _races,
-}
-"""Row → what is read in each face; None where nobody can read it."""
-
-
-def _glasses(bench: BarsBench, seen: Observation) -> Figure:
-    before, after = bench.clear.readings, seen.readings
-    if before.attributes is None or after.attributes is None or GLASSES not in after.attribute_names:
-        note = bench.panel.judges.missing.get("attributes", f"the attribute classifier does not know {GLASSES}")
-        return Figure("glasses", None, unit="images", note=note)
-    column = after.attribute_names.index(GLASSES)
-    wore, wears = (one[:, column] >= 0.5 for one in (before.attributes, after.attributes))
-    count, kept = int(wore.sum()), int((wore & wears).sum())
-    note = f"{kept} of {count} pairs kept, {int((~wore & wears).sum())} new; majority {_majority(wore)}"
-    return bench.mean("glasses", wore == wears, note)
-
-
-def _competence(bench: BarsBench, row: str) -> str:
+def _competence(bench: MeasuredSet, row: str) -> str:
     labels = np.array(bench.prepared.groups.get(_COLUMNS[row], ()))
-    read, known = _CATEGORIES[row](bench, bench.clear), labels != ""
+    read, known = _read(bench, bench.clear).get(row), labels != ""
     if read is None or not len(labels) or not known.any():
         return ""
     if row == "age-band" and not set(labels[known]) <= set(AGE_BANDS):
@@ -194,7 +177,7 @@ class RealFaces:
     Without training faces one half of the set's people is the reference of the other half.
     """
 
-    def __init__(self, bench: BarsBench) -> None:
+    def __init__(self, bench: MeasuredSet) -> None:
         self.side = bench.inner.faces.images.shape[1]
         self.network = bench.panel.judges.squeezenet
         self.missing = bench.panel.judges.missing.get("squeezenet", "")
@@ -224,7 +207,7 @@ class RealFaces:
         return Figure("fd", value / self.floor if self.floor else None, n=len(inner), unit="images", note=note)
 
 
-def appearance(bench: BarsBench, faces: Faces, real: RealFaces) -> Figures:
+def appearance(bench: MeasuredSet, faces: Faces, real: RealFaces) -> Figures:
     """Rows sharpness, sharpness-kept, border and fd of finished crops; means of logarithms where they are ratios."""
     x0, _, x1, _ = bench.prepared.region
     ring, weights = max(2, round(RING * (x1 - x0))), bench.weights
@@ -239,7 +222,7 @@ def appearance(bench: BarsBench, faces: Faces, real: RealFaces) -> Figures:
     }
 
 
-def fidelity(bench: BarsBench, seen: Observation) -> Figures:
+def fidelity(bench: MeasuredSet, seen: Observation) -> Figures:
     """Rows rec-mse, rec-cosine by each recogniser, and rec-lpips."""
     out: Figures = {("rec-mse", ""): bench.mean("rec-mse", squared_errors(bench.faces.images, seen.faces.images))}
     for name, made in seen.embeddings.items():
@@ -261,15 +244,15 @@ def _halves(people: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.in
     return a[:count], b[:count]
 
 
-def _ratio(bench: BarsBench, row: str, above: Values, below: Values) -> Figure:
-    return bench.sample().mean(row, np.log((above + 1) / (below + 1)), then=np.exp)
+def _ratio(bench: MeasuredSet, row: str, above: Values, below: Values) -> Figure:
+    return bench.sample.mean(row, np.log((above + 1) / (below + 1)), then=np.exp)
 
 
-# -- groups and films -------------------------------------------------------------------------------------------------
+# -- groups -------------------------------------------------------------------------------------------------
 
 
 def by_group(
-    bench: BarsBench, setting: str, seen: Observation, columns: Sequence[str] = ("gender", "race")
+    bench: MeasuredSet, setting: str, seen: Observation, columns: Sequence[str] = ("gender", "race")
 ) -> list[dict[str, Any]]:
     """Flat rows: what single groups of people get, with intervals; groups of fewer than 20 faces are left out."""
     values = _by_image(bench, seen)
@@ -287,29 +270,7 @@ def by_group(
     return out
 
 
-def steadiness(
-    frames: Sequence[NDArray[np.uint8]], deid: Deidentifier, layer: int, readers: Sequence[Reader], rate: float = 25.0
-) -> tuple[Figures, Controls]:
-    """Row stability: cosine of each face to itself in the next frame [H,W,3], in output and source."""
-    deid.layer = layer
-    outputs = [one.image for one in deid.stream(frames, rate)]
-    once = getattr(deid.detector, "once", None)
-    detector = once() if once else deid.detector
-    faces = [detector.detect(frame) for frame in frames]
-    pairs = [_followed(a, b) for a, b in pairwise(faces)]
-    count = sum(map(len, pairs))
-    note = f"{len(frames)} frames; neighbours are no independent trials, so there is no interval"
-
-    def figure(reader: Reader, film: Sequence[NDArray[np.uint8]]) -> Figure:
-        values = _neighbours(reader, film, faces, pairs)
-        return Figure("stability", float(values.mean()) if count else None, n=count, unit="pairs of frames", note=note)
-
-    figures: Figures = {("stability", reader.name): figure(reader, outputs) for reader in readers}
-    controls = {("stability", reader.name): Control("the source's own", figure(reader, frames)) for reader in readers}
-    return figures, controls
-
-
-def _by_image(bench: BarsBench, seen: Observation) -> dict[str, NDArray[Any]]:
+def _by_image(bench: MeasuredSet, seen: Observation) -> dict[str, NDArray[Any]]:
     out: dict[str, NDArray[Any]] = {}
     for reader in bench.readers:
         clear, made = bench.clear.embeddings[reader.name], seen.embeddings[reader.name]
@@ -324,29 +285,3 @@ def _by_image(bench: BarsBench, seen: Observation) -> dict[str, NDArray[Any]]:
     if before.males is not None and after.males is not None:
         out["gender"] = (before.males >= 0.5) == (after.males >= 0.5)
     return out
-
-
-def _followed(before: Sequence[Face], after: Sequence[Face]) -> list[tuple[int, int]]:
-    out = []
-    for index, face in enumerate(before if after else ()):
-        overlap = overlaps(face.box[None], np.stack([one.box for one in after]))[0]
-        if overlap.max() >= _SAME:
-            out.append((index, int(overlap.argmax())))
-    return out
-
-
-def _neighbours(
-    reader: Reader,
-    film: Sequence[NDArray[np.uint8]],
-    faces: Sequence[Sequence[Face]],
-    pairs: Sequence[Sequence[tuple[int, int]]],
-) -> Values:
-    seen = [
-        reader.recognizer.embed(image, np.stack([face.landmarks for face in some])) if some else None
-        for image, some in zip(film, faces, strict=True)
-    ]
-    out = [np.zeros(0)]
-    for (first, second), some in zip(pairwise(seen), pairs, strict=True):
-        if first is not None and second is not None and some:
-            out.append(cosines(first[[i for i, _ in some]], second[[j for _, j in some]]))
-    return np.concatenate(out)

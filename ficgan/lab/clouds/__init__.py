@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.lab.clouds.sets import CloudStudyConfig, open_clouds
-from ficgan.lab.clouds.study import CloudStudy, Record, Template, compare_shapes, open_study
+from ficgan.lab.clouds.autoencoder import CloudGuesses, lesson_key, lesson_rows, lessons, train_and_guess
+from ficgan.lab.clouds.sets import CloudStudyConfig
+from ficgan.lab.clouds.study import (
+    CloudStudy,
+    FaceTemplate,
+    Record,
+    Treatment,
+    compare_shapes,
+    open_study,
+    treatments_of,
+)
 from ficgan.lab.clouds.tables import (
     CLEAR,
     CONSTANT,
@@ -25,102 +34,134 @@ from ficgan.lab.clouds.tables import (
     privacy,
     utility,
 )
-from ficgan.lab.clouds.treatments import Guesses, Treatment, lesson_rows, lessons, train_and_guess, treatments_of
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.privacy import cmc
 from ficgan.lab.metrics.scores import Scores
+from ficgan.lab.pages import png, write_file
 from ficgan.lab.results import Figure, Results, Trial, origin
-from ficgan.lab.stored import Progress, Say, Tasks, png, write_file
+from ficgan.lab.run import Progress, Run, Say, Task
 from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS
 from ficgan.pointcloud.projection import THESIS_SIZE, strip
 
+Step = tuple[str, int, Treatment | None]  # what is done, with which row of the scans (or of the photos), how treated
+Found = dict[Step, Any]  # what was read or measured in each step
+
 
 def run_cloud_study(config: CloudStudyConfig, out: Path, *, jobs: int = 1, progress: Progress | None = None) -> Results:
-    """Run or resume a study; what lies in `out` is not computed again. Returns the results of `out/results.json`."""
+    """Run or resume a study.
+
+    Args:
+        config: of the study.
+        out: folder of the run; what lies there is not computed again. `results.json` is written into it.
+        jobs: processes.
+        progress: called as progress(done, total, text).
+    """
     begun = time.monotonic()
-    out.mkdir(parents=True, exist_ok=True)
-    tasks = Tasks(out, 1, jobs, progress)
-
-    def run(step: str) -> None:
-        rows = [(study.clouds.photos if step == "photo" else study.clouds.scans)[row].name for row in steps[step]]
-        work = [(config, out, step, row, name, study.template) for row, name in zip(steps[step], rows, strict=True)]
-        tasks.run(_task, list(zip(rows, work, strict=True)))
-        tasks.check()
-
-    tasks.say("looking at the clouds")
+    run = Run(out, jobs, progress)
+    run.say("looking at the clouds")
     open_study.cache_clear()  # the folder of clouds may have changed since an earlier study in this process
-    open_clouds(config, out, tasks.say)
-    study = open_study(config, out)
-    clear = (*study.clouds.gallery, *study.clouds.probes)
-    steps: dict[str, Sequence[int]] = {
-        "photo": range(len(study.clouds.photos)),
-        "clear": clear,
-        "anonymised": study.clouds.probes,
-        "parrot": study.parrots,
-        "lessons": lesson_rows(study) if config.attack else (),
-        "space": study.clouds.probes + study.parrots if config.geometry else (),
-    }
-    tasks.total += sum(map(len, steps.values()))
-    run("photo")
-    run("clear")
-    study.template = Template.of(np.concatenate([study.clear(row) for row in clear]))
-    for step in ("anonymised", "parrot", "lessons", "space"):
-        run(step)
-    guesses = train_and_guess(study, out, tasks.say) if config.attack else None
-    tasks.say("figures")
-    results = _results(study, guesses, jobs)
+    study = open_study(config)
+    gallery, probes = study.clouds.gallery, study.clouds.probes
+    first: list[Step] = [("photo", row, None) for row in range(len(study.clouds.photos))]
+    first += [("clear", row, None) for row in (*gallery, *probes)]
+    steps = sorted(_steps(study), key=lambda step: step[1])  # a process remembers the last few scans
+    run.total = len(first) + len(steps)
+    found: Found = {}
+
+    def do(some: Sequence[Step]) -> None:
+        tasks = [_task(study, step, found) for step in some]
+        found.update(zip(some, run.results(tasks), strict=True))
+        run.check()
+
+    do(first)
+    study.template = FaceTemplate.of(np.concatenate([found["clear", row, None] for row in (*gallery, *probes)]))
+    lost = [step for step in first if step[0] == "clear" and not found[step]["found"][0]]
+    run.total += len(lost)
+    do(lost)  # again, at the place where faces lie in the others
+    do(steps)
+    clear = np.concatenate([found["clear", row, None] for row in probes])
+    guesses = None
+    if config.attack:
+        learnt = [found["lessons", row, None] for row in lesson_rows(study)]
+        guesses = train_and_guess(study, learnt, clear, out, run.say)
+    run.say("figures")
+    results = _results(study, found, clear, guesses, jobs)
     results.pictures = _pictures(study, out)
     results.provenance["seconds"] = round(time.monotonic() - begun, 1)
     results.write(out / "results.json")
-    tasks.done = tasks.total
-    tasks.say("done")
+    run.say("done")
     return results
 
 
-def _task(
-    config: CloudStudyConfig, out: Path, step: str, row: int, name: str, template: Template | None, say: Say
-) -> None:
-    study = open_study(config, out)
+def _steps(study: CloudStudy) -> Iterator[Step]:
+    config, probes, parrots = study.config, study.clouds.probes, _parrots(study)
+    enrolled = treatments_of(config, gallery=True, costly=True)
+    for row in probes:
+        yield from (("pictured", row, how) for how in treatments_of(config))
+        yield ("surroundings", row, None)
+    for row in parrots:
+        yield from (("pictured", row, how) for how in enrolled)
+        yield ("surroundings", row, None)
+    yield from (("seconds", row, _every(config, method)) for row in probes[: config.timed] for method in config.methods)
+    if config.attack is not None:
+        yield from (("lessons", row, None) for row in lesson_rows(study))
+    if config.geometry is not None:
+        yield from (("space", row, None) for row in (*study.clouds.gallery, *probes))
+        yield from (("space", row, how) for row in probes for how in treatments_of(config, costly=True))
+        yield from (("space", row, how) for row in parrots for how in enrolled)
+
+
+def _parrots(study: CloudStudy) -> tuple[int, ...]:
+    """Rows of the gallery that are also enrolled anonymised."""
+    return study.clouds.gallery if study.config.parrot else ()
+
+
+def _every(config: CloudStudyConfig, method: str) -> Treatment:
+    return Treatment(method, "", tuple(sorted(config.degrees)))
+
+
+def _task(study: CloudStudy, step: Step, found: Found) -> Task:
+    kind, row, how = step
+    template = None if study.template is None else study.template.key
+    if kind == "photo":
+        name = study.clouds.photos[row].name
+        key: list[Any] = [study.clouds.photos[row].digest, study.judges.key]
+    else:
+        name = study.clouds.scans[row].name
+        key = lesson_key(study, row) if kind == "lessons" else [template, *study.key(row, how)]
+    if kind == "space":
+        assert study.config.geometry is not None
+        key += [study.config.geometry.recognisers, row in study.clouds.gallery]
+    arguments = (study.config, step, study.template, found.get(("clear", row, None)))
+    return Task(f"{kind}: {name}", [kind, *key], _do, arguments)
+
+
+def _do(config: CloudStudyConfig, step: Step, template: FaceTemplate | None, clear: Record, say: Say) -> NDArray[Any]:
+    study = open_study(config)
     study.template = template
-    say(f"{step}: {name}")
-    _STEPS[step](study, row)
+    kind, row, how = step
+    if how is None:
+        if kind == "photo":
+            return study.photo(row)
+        if kind == "clear":
+            return study.judges.read([study.picture(row)], template)
+        if kind == "surroundings":
+            return study.read(row, [study.picture_of(row, None)], np.ones(1, bool), clear)
+        return lessons(study, row) if kind == "lessons" else study.shaped(row)
+    if kind == "seconds":
+        return study.seconds(row, how.method)
+    return study.shaped(row, how) if kind == "space" else study.pictured(row, how, clear)
 
 
-def _anonymised(study: CloudStudy, row: int) -> None:
-    for how in treatments_of(study.config):
-        study.pictured(row, how)
-        if study.is_timed(row) and not how.attacker:
-            study.seconds(row, how.method)
-    study.surroundings(row)
-
-
-def _parrot(study: CloudStudy, row: int) -> None:
-    for how in treatments_of(study.config, gallery=True, costly=True):
-        study.pictured(row, how)
-    study.surroundings(row)
-
-
-def _space(study: CloudStudy, row: int) -> None:
-    study.shaped(row)
-    for how in treatments_of(study.config, gallery=row not in study.clouds.probes, costly=True):
-        study.shaped(row, how)
-
-
-_STEPS: dict[str, Callable[[CloudStudy, int], object]] = {
-    "photo": CloudStudy.photo,
-    "clear": CloudStudy.clear,
-    "anonymised": _anonymised,
-    "parrot": _parrot,
-    "lessons": lessons,
-    "space": _space,
-}
+# -- who is compared with whom ----------------------------------------------------------------------------------------
 
 
 @dataclass
-class _Recognisers:
-    """Who is compared with whom: in pictures, or by the shape of the clouds."""
+class _Comparison:
+    """Trials of probes against a gallery: in pictures, or by the shape of the clouds."""
 
     study: CloudStudy
+    found: Found
     in_space: bool
     known: Record | None  # [G] who is enrolled; None where there is nobody to compare with
 
@@ -129,28 +170,27 @@ class _Recognisers:
         self.people, self.enrolled = clouds.numbers(clouds.probes), clouds.numbers(clouds.gallery)
         self.sample = Sample(self.people, Bootstrap(config.resamples, config.seed), "clouds")
 
-    def read(self, rows: Sequence[int], *, gallery: bool, costly: bool) -> dict[Treatment, Record]:
-        """Records [rows,degrees] of all treatments."""
-        look = self.study.shaped if self.in_space else self.study.pictured
-        hows = treatments_of(self.study.config, gallery=gallery, costly=costly)
-        return {how: np.stack([look(row, how) for row in rows]) for how in hows}
+    def records(self, rows: Sequence[int], hows: Iterable[Treatment]) -> dict[Treatment, Record]:
+        """Records [rows,degrees] of treatments."""
+        kind = "space" if self.in_space else "pictured"
+        return {how: np.stack([self.found[kind, row, how] for row in rows]) for how in hows}
 
-    def attacks(self, read: dict[Treatment, Record]) -> list[Trial]:
+    def attacks(self, records: dict[Treatment, Record]) -> Iterator[Trial]:
         """Trials of all who attack the methods: as they are, after inverses, with a gallery treated alike."""
-        out: list[Trial] = []
         parrots = {}
-        if self.study.parrots:
-            found = self.read(self.study.clouds.gallery, gallery=True, costly=True)
-            parrots = {(how.method, how.attacker): (how.degrees, record) for how, record in found.items()}
-        for how, record in read.items():
-            degrees, known = parrots.get((how.method, how.attacker), ((), None))
+        if _parrots(self.study):
+            hows = treatments_of(self.study.config, gallery=True, costly=True)
+            parrots = {how.method: (how, record) for how, record in self.records(_parrots(self.study), hows).items()}
+        for how, record in records.items():
             for place, degree in enumerate(how.degrees):
                 what, made = label(how.method, degree), record[:, place]
-                out += self.trials(made, what, "inverse" if how.attacker else "naive", how.attacker)
-                if degree in degrees and known is not None:
-                    there = known[:, degrees.index(degree)]
-                    out += self.trials(made, what, "parrot", parrot_of(how.attacker), known=there)
-        return out
+                yield from self.trials(made, what, "inverse" if how.attacker else "naive", how.attacker)
+                if how.attacker or how.method not in parrots:
+                    continue
+                parrot, known = parrots[how.method]
+                if degree in parrot.degrees:
+                    there = known[:, parrot.degrees.index(degree)]
+                    yield from self.trials(made, what, "parrot", parrot_of(""), known=there)
 
     def trials(
         self,
@@ -162,14 +202,14 @@ class _Recognisers:
         control: str = "",
         known: Record | None = None,
         probes: NDArray[np.intp] | None = None,
-    ) -> list[Trial]:
-        people, out = self.people if probes is None else self.people[probes], []
+    ) -> Iterator[Trial]:
+        """One of each recogniser; `known` is enrolled in place of the gallery."""
+        people = self.people if probes is None else self.people[probes]
         for name, scores in self._scores(record, people, known):
             found = None if self.in_space else record["found"]
             figures = privacy(scores, found, self.sample.bootstrap)
             where = (self.study.clouds.name, method, scenario, name, attacker)
-            out.append(Trial(*where, figures, {"cmc": cmc(scores)}, control=control))
-        return out
+            yield Trial(*where, figures, {"cmc": cmc(scores)}, control=control)
 
     def _scores(self, record: Record, people: NDArray[np.int64], known: Record | None) -> Iterator[tuple[str, Scores]]:
         gallery = self.known if known is None else known
@@ -179,11 +219,10 @@ class _Recognisers:
             kept = np.ones(len(gallery), bool) if known is None else gallery["made"]
             for reader in self.study.judges.readers if known is None or kept.sum() > 1 else ():
                 faces, others = record[f"by {reader.name}"], gallery[f"by {reader.name}"][kept]
+                acquired = record["made"]
                 yield (
                     reader.name,
-                    Scores.compare(
-                        faces, others, people, self.enrolled[kept], metric=reader.metric, acquired=record["made"]
-                    ),
+                    Scores.compare(faces, others, people, self.enrolled[kept], metric=reader.metric, acquired=acquired),
                 )
             return
         assert self.study.config.geometry is not None
@@ -194,7 +233,7 @@ class _Recognisers:
                 yield name + IN_SPACE, scores
 
 
-def _results(study: CloudStudy, guesses: Guesses | None, jobs: int) -> Results:
+def _results(study: CloudStudy, found: Found, clear: Record, guesses: CloudGuesses | None, jobs: int) -> Results:
     clouds, config = study.clouds, study.config
     results = Results(config.title, sets={clouds.name: clouds.facts()})
     results.provenance = origin(config.to_dict(), 0) | {
@@ -202,50 +241,42 @@ def _results(study: CloudStudy, guesses: Guesses | None, jobs: int) -> Results:
         "recognisers": [reader.name for reader in study.judges.readers],
         "jobs": jobs,
     }
-    photos = [study.photo(index) for index in range(len(clouds.photos))]
-    known = np.concatenate(photos or [study.clear(row) for row in clouds.gallery])
-    clear = np.concatenate([study.clear(row) for row in clouds.probes])
-    recognisers = _Recognisers(study, False, known)
-    results.trials += recognisers.trials(clear, CLEAR, "clear", control="ceiling")
+    photos = [found["photo", row, None] for row in range(len(clouds.photos))]
+    known = np.concatenate(photos or [found["clear", row, None] for row in clouds.gallery])
+    pictures = _Comparison(study, found, False, known)
+    results.trials += pictures.trials(clear, CLEAR, "clear", control="ceiling")
     grey = study.judges.read([np.full((*THESIS_SIZE[::-1], 3), 127, np.uint8)], study.template)
-    results.trials += recognisers.trials(np.repeat(grey, len(clear)), CONSTANT, "constant", control="negative")
+    results.trials += pictures.trials(np.repeat(grey, len(clear)), CONSTANT, "constant", control="negative")
     # What hair, neck and ears tell where the face is left out, of clear faces and among each other.
-    around, others = ([study.surroundings(row) for row in rows] for rows in (clouds.probes, study.parrots))
-    for attacker, enrolled in {"": [], parrot_of(""): others}.items():
-        if enrolled or not attacker:
-            results.trials += recognisers.trials(
-                np.concatenate(around),
-                SURROUNDINGS,
-                "surroundings",
-                attacker,
-                control="surroundings",
-                known=np.concatenate(enrolled) if enrolled else None,
+    around, others = ([found["surroundings", row, None] for row in rows] for rows in (clouds.probes, _parrots(study)))
+    for attacker, enrolled in {"": None, parrot_of(""): np.concatenate(others) if others else None}.items():
+        if enrolled is not None or not attacker:
+            results.trials += pictures.trials(
+                np.concatenate(around), SURROUNDINGS, "surroundings", attacker, control="surroundings", known=enrolled
             )
-    read = recognisers.read(clouds.probes, gallery=False, costly=False)
-    made = {how.method: record for how, record in read.items() if not how.attacker}
+    records = pictures.records(clouds.probes, treatments_of(config))
+    made = {how.method: record for how, record in records.items() if not how.attacker}
     for method, record in made.items():
-        record["seconds"] = np.nan
-        for place, row in enumerate(clouds.probes):
-            if study.is_timed(row):
-                record["seconds"][place] = study.seconds(row, method)
-        for degree, there in zip(sorted(config.degrees), record.T, strict=True):
-            name = label(method, degree)
+        seconds = np.full(record.shape, np.nan)
+        for place, row in enumerate(clouds.probes[: config.timed]):
+            seconds[place] = found["seconds", row, _every(config, method)]
+        for place, degree in enumerate(sorted(config.degrees)):
+            name, there = label(method, degree), record[:, place]
             results.methods[name] = _facts(method, degree, config.seed)
-            left = utility(clear, there, recognisers.sample, config.iou, config.miss, name=clouds.name, method=name)
+            left = utility(clear, there, seconds[:, place], pictures.sample, config, name=clouds.name, method=name)
             results.utilities.append(left)
-    results.trials += recognisers.attacks(read)
+    results.trials += pictures.attacks(records)
     if guesses is not None:
-        results.trials += _guessed(recognisers, guesses, made)
+        results.trials += _guessed(pictures, guesses, made)
         results.provenance["thesis_autoencoder"] = guesses.record
     if config.geometry is not None:
-        _add_space(study, results)
+        _add_space(study, found, results)
     results.caveats = caveats(study, results, made, clear, known, guesses)
     return results
 
 
-def _guessed(recognisers: _Recognisers, guesses: Guesses, made: dict[str, Record]) -> list[Trial]:
-    out = []
-    degrees = sorted(recognisers.study.config.degrees)
+def _guessed(pictures: _Comparison, guesses: CloudGuesses, made: dict[str, Record]) -> Iterator[Trial]:
+    degrees = sorted(pictures.study.config.degrees)
     for (method, degree), record in guesses.records.items():
         before = made[method][guesses.probes, degrees.index(degree)]["ssim"]
         likeness = (
@@ -253,25 +284,24 @@ def _guessed(recognisers: _Recognisers, guesses: Guesses, made: dict[str, Record
             Figure("ssim before", float(before.mean()), n=len(record), unit="clouds"),
         )
         name = label(method, degree)
-        tried = recognisers.trials(record, name, "reversed", "thesis-autoencoder", probes=guesses.probes)
-        out += [replace(one, figures=one.figures + likeness) for one in tried]
-    return out
+        for trial in pictures.trials(record, name, "reversed", "thesis-autoencoder", probes=guesses.probes):
+            yield replace(trial, figures=trial.figures + likeness)
 
 
-def _add_space(study: CloudStudy, results: Results) -> None:
-    clouds = study.clouds
-    known = np.concatenate([study.shaped(row) for row in clouds.gallery]) if len(clouds.gallery) > 1 else None
-    recognisers = _Recognisers(study, True, known)
-    read = recognisers.read(clouds.probes, gallery=False, costly=True)
+def _add_space(study: CloudStudy, found: Found, results: Results) -> None:
+    gallery, probes = study.clouds.gallery, study.clouds.probes
+    known = np.concatenate([found["space", row, None] for row in gallery]) if len(gallery) > 1 else None
+    shapes = _Comparison(study, found, True, known)
+    records = shapes.records(probes, treatments_of(study.config, costly=True))
     if known is not None:
-        clear = np.concatenate([study.shaped(row) for row in clouds.probes])
-        results.trials += recognisers.trials(clear, CLEAR, "clear", control="ceiling")
-        results.trials += recognisers.attacks(read)
+        clear = np.concatenate([found["space", row, None] for row in probes])
+        results.trials += shapes.trials(clear, CLEAR, "clear", control="ceiling")
+        results.trials += shapes.attacks(records)
     distorted = {
-        label(how.method, degree): distortion(there, recognisers.sample)
-        for how, record in read.items()
+        label(how.method, degree): distortion(record[:, place], shapes.sample)
+        for how, record in records.items()
         if not how.attacker
-        for degree, there in zip(how.degrees, record.T, strict=True)
+        for place, degree in enumerate(how.degrees)
     }
     results.utilities = [replace(use, figures=use.figures + distorted.get(use.method, ())) for use in results.utilities]
 
@@ -294,6 +324,7 @@ def _facts(method: str, degree: int, seed: int) -> dict[str, Any]:
 
 
 def _pictures(study: CloudStudy, out: Path) -> dict[str, list[str]]:
+    """Strips of projections by what they show, written below `out`."""
     shown: dict[str, list[str]] = {}
     degrees = sorted(study.config.degrees)
     picked = [degrees[i] for i in np.unique(np.linspace(0, len(degrees) - 1, 5).round().astype(int))]

@@ -1,11 +1,11 @@
-"""What a study of point clouds is run on: its configuration, and the scans or made people."""
+"""What a study of point clouds is run on: its configuration, and the scans or made heads."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,14 +14,12 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from ficgan.errors import InputError, UsageError
-from ficgan.lab.clouds.morphs import MorphModel, morphs_of_folder
-from ficgan.lab.stored import digest, files_digest
+from ficgan.lab.run import digest, files_digest
 from ficgan.pointcloud.cloud import Cloud
 from ficgan.pointcloud.files import FORMATS, read_cloud
 from ficgan.pointcloud.heads import made_head
 from ficgan.pointcloud.landmarks import FaceLandmarks, landmark_file_beside, read_landmarks
 from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, DEGREES
-from ficgan.pointcloud.projection import shaded
 from ficgan.yaml_settings import check, hint, override, read_tree
 
 METHODS = tuple(CLOUD_ANONYMIZERS)
@@ -31,86 +29,78 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class SyntheticConfig(_Frozen):
-    """People who do not exist."""
+class MadeHeadsConfig(_Frozen):
+    """People who do not exist: made heads, two scans of each."""
 
-    scans: Path | None = None  # Folder of real scans whose morphs they are; None: parametric heads
     people: int = Field(200, ge=2)
     seed: int = Field(0, ge=0)
 
 
-class AttackConfig(_Frozen):
+class AutoEncoderConfig(_Frozen):
     """The thesis' auto-encoder (§4.3.5), trained on people who are not tested."""
 
     epochs: int = Field(250, ge=1)
+    # At which it learns and is tried; the thesis has five, and does not say which.
     degrees: tuple[int, ...] = (7, 14, 21, 28, 35)
-    """At which it learns and is tried. The thesis' 52,800 pairs are 160 people × 11 views × 6 methods × 5 degrees;
-    which five is not said."""
-    methods: tuple[str, ...] = ()  # Whose projections it learns from and is tried on; empty: all of the study's
-    views: int = Field(11, ge=1)
-    """Projections of each training person, evenly from −10° to 10° of yaw; 1: the frontal one."""
+    methods: tuple[str, ...] = ()  # whose projections it learns from and is tried on; empty: all of the study's
+    views: int = Field(11, ge=1)  # of each training person, evenly from −10° to 10° of yaw; 1: the frontal one
+    # Side of the square about the nose tip that the network sees, pixels; the thesis has the whole picture.
     window: int = Field(256, ge=16, le=389)
-    """Side of the square about the nose tip that the network sees, pixels of the picture; the head fills most of it.
-    The thesis has the whole picture, of which a head is a tenth: at 128 pixels its face has five by five places in the
-    middle of the network, and even clear ones do not pass."""
-    size: int = Field(128, ge=16, le=1024)  # Side of the square at which the network works, pixels
+    size: int = Field(128, ge=16, le=1024)  # side of the square at which the network works, pixels
     batch: int = Field(8, ge=1)
-    minutes: float = Field(0.0, ge=0)  # Training ends after so many minutes; 0: no limit
+    minutes: float = Field(0.0, ge=0)  # training ends after so many minutes; 0: no limit
     device: str = "auto"
 
 
-class GeometryConfig(_Frozen):
+class ShapeConfig(_Frozen):
     """What is measured on the clouds themselves, which the thesis leaves open."""
 
+    # Attackers who compare shapes; none: distortion only.
     recognisers: tuple[Literal["depth", "normals", "fpfh"], ...] = ("depth", "normals", "fpfh")
-    """Attackers who compare shapes; none: distortion only."""
 
 
 class CloudStudyConfig(_Frozen):
     """Whose clouds, what is done to them, and who looks (point-cloud thesis, chapters 4.2 and 5.3)."""
 
     title: str = "Anonymised face point clouds"
+    # Folder of scans named PERSON_EXPRESSION.ext or PERSON/EXPRESSION.ext, landmarks beside them.
     clouds: Path | None = None
-    """Folder of scans named PERSON_EXPRESSION.ext or PERSON/EXPRESSION.ext, landmarks beside them."""
-    synthetic: SyntheticConfig | None = None  # Made people in place of a folder
+    synthetic: MadeHeadsConfig | None = None  # made people in place of a folder
+    # Folder with a folder of photos for each person: the gallery. None: another scan of each person, projected.
     photos: Path | None = None
-    """Folder with a folder of photos for each person: the gallery. None: another scan of each person, projected."""
-    prepared: bool = False  # The clouds are in the canonical frame already
+    prepared: bool = False  # the clouds are in the canonical frame already
 
     methods: tuple[str, ...] = Field(METHODS, min_length=1)
     degrees: tuple[int, ...] = Field(tuple(DEGREES), min_length=1)
-    seed: int = Field(0, ge=0)  # Of what the methods draw
+    seed: int = Field(0, ge=0)  # of what the methods draw
+    # Person whose face merge-2-faces mixes in, then neither enrolled nor tested; None: who has a single scan, or the
+    # last of all.
     target: str | None = None
-    """Person whose face merge-2-faces mixes in, then neither enrolled nor tested; None: who has a single scan, else the
-    last of all."""
 
-    recognisers: tuple[str, ...] = Field(("dlib",), min_length=1)
-    """dlib, insightface or onnx:PATH; the thesis has ArcFace."""
-    detector: str = "auto"
-    """auto: the first there is of insightface, yunet, centerface and dlib; the report names it. The thesis has
-    RetinaFace."""
+    recognisers: tuple[str, ...] = Field(("dlib",), min_length=1)  # dlib, insightface or onnx:PATH; the thesis: ArcFace
+    detector: str = (
+        "auto"  # auto: the first there is of insightface, yunet, centerface and dlib; the thesis: RetinaFace
+    )
     confidence: float = Field(0.9, gt=0, lt=1)
-    iou: float = Field(0.5, gt=0, lt=1)  # Least overlap with the box in the clear projection that counts as detected
-    look: int = Field(320, ge=64)  # Projections are searched at this longer side, pixels, in one pass
-    miss: float = Field(40.0, gt=0)  # Landmark distance of a face that is not found, pixels
+    iou: float = Field(0.5, gt=0, lt=1)  # least overlap with the box in the clear projection that counts as detected
+    look: int = Field(320, ge=64)  # projections are searched at this longer side, pixels, in one pass
+    miss: float = Field(40.0, gt=0)  # landmark distance of a face that is not found, pixels
+    # What recognisers see where no face is found: the place where faces lie in clear projections, or, as in the thesis,
+    # the whole image.
     undetected: Literal["template", "whole"] = "template"
-    """What recognisers see where no face is found: the place where faces lie in clear projections, or the whole image
-    as the thesis has it."""
-
+    # Clouds without colours are shaded before they are anonymised, so that their colours move with the points as a
+    # scanner's would, or after, from what is left of the surface.
     shade: Literal["before", "after"] = "before"
-    """Clouds without colours are shaded before they are anonymised, so that their colours move with the points as a
-    scanner's would, or after, from what is left of the surface."""
-    timed: int = Field(3, ge=0)
-    """On so many people every anonymisation is timed alone, nothing remembered from the one before."""
-    inverses: bool = True  # Whether clouds are also read after the inverses of their methods
-    parrot: bool = True  # Whether the gallery is also anonymised, as its probes are; not where it is photos
+    timed: int = Field(3, ge=0)  # on so many people every anonymisation is timed alone
+    inverses: bool = True  # whether clouds are also read after the inverses of their methods
+    parrot: bool = True  # whether the gallery is also anonymised, as its probes are; not where it is photos
+    # Degrees at which parrots, slow inverses and recognisers of shape are tried, and distortion is measured; where the
+    # study has none of them, at all of its own.
     costly: tuple[int, ...] = (1, 5, 10, 15, 20, 25, 30, 35)
-    """Degrees at which parrots, slow inverses and recognisers of shape are tried, and distortion is measured; where
-    the study has none of them, at all of its own."""
-    attack: AttackConfig | None = None
-    geometry: GeometryConfig | None = GeometryConfig()
-    pictures: int = Field(0, ge=0)  # Projections of so many people go into the report. They may show people.
-    resamples: int = Field(1000, ge=1)  # Of the bootstrap over people
+    attack: AutoEncoderConfig | None = None
+    geometry: ShapeConfig | None = ShapeConfig()
+    pictures: int = Field(0, ge=0)  # projections of so many people go into the report; they may show people
+    resamples: int = Field(1000, ge=1)  # of the bootstrap over people
 
     @field_validator("degrees", mode="before")
     @classmethod
@@ -121,27 +111,23 @@ class CloudStudyConfig(_Frozen):
     def _sound(self) -> CloudStudyConfig:
         if (self.clouds is None) == (self.synthetic is None):
             raise ValueError("give either clouds, a folder of scans, or synthetic")
-        attack = self.attack or AttackConfig(degrees=self.degrees, methods=self.methods)
+        attack = self.attack or AutoEncoderConfig(degrees=self.degrees, methods=self.methods)
         for part, values in {"degrees": self.degrees, "costly": self.costly, "attack.degrees": attack.degrees}.items():
-            if not set(values) <= set(DEGREES):
-                raise ValueError(f"{part} must lie between {DEGREES[0]} and {DEGREES[-1]}")
-            if len(set(values)) != len(values):
-                raise ValueError(f"{part} names a degree twice")
+            if not set(values) <= set(DEGREES) or len(set(values)) != len(values):
+                raise ValueError(f"{part} must lie between {DEGREES[0]} and {DEGREES[-1]}, each once")
         for name in (*self.methods, *attack.methods):
             if name not in METHODS:
                 raise ValueError(f"there is no point-cloud anonymiser {name!r}; {hint(name, METHODS)}")
-        if len(set(self.methods)) != len(self.methods):
-            raise ValueError("methods names one thing twice")
-        if not set(attack.methods) <= set(self.methods):
-            raise ValueError("attack.methods names a method that the study does not have")
+        if len(set(self.methods)) != len(self.methods) or not set(attack.methods) <= set(self.methods):
+            raise ValueError("methods names one twice, or attack.methods one that methods does not have")
         if not set(attack.degrees) & set(self.degrees):
             raise ValueError("attack.degrees has no degree in common with degrees; give one that it has")
         return self
 
     @property
-    def costly_degrees(self) -> list[int]:
+    def costly_degrees(self) -> tuple[int, ...]:
         """Of `costly`, those that the study has."""
-        return sorted(set(self.costly) & set(self.degrees)) or sorted(self.degrees)
+        return tuple(sorted(set(self.costly) & set(self.degrees)) or sorted(self.degrees))
 
     @classmethod
     def read(cls, path: Path | str, overrides: Sequence[str] = ()) -> CloudStudyConfig:
@@ -157,30 +143,39 @@ class CloudStudyConfig(_Frozen):
     def to_dict(self) -> dict[str, Any]:
         """JSON- and YAML-ready, without folders of this machine."""
         tree = self.model_dump(mode="json")
-        for part, key in ((tree, "clouds"), (tree, "photos"), (tree["synthetic"] or {}, "scans")):
-            if part.get(key):
-                part[key] = Path(part[key]).name
+        for key in ("clouds", "photos"):
+            if tree[key]:
+                tree[key] = Path(tree[key]).name
         tree["recognisers"] = [f"onnx:{Path(n[5:]).name}" if n.startswith("onnx:") else n for n in self.recognisers]
         return tree
 
 
-_HEADS = ("neutral", "smile")
-_MORPHS = ("neutral", "other")  # Of made heads and of morphs: the gallery's expression, and the probe's
-_SEEDS = 100_003  # Between the people of one seed and of the next
+_SEEDS = 100_003  # between the people of one seed and of the next
 _IMAGES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff"}
 
 
 @dataclass(frozen=True)
-class Scan:
+class CloudScan:
+    """A scan, or a photo of the gallery."""
+
     person: str
     expression: str  # what distinguishes it from the person's other scans
     path: Path | None = None  # None: it is made
-    number: int = 0  # of a made person
+    seed: int = 0  # of a made person
     digest: str = ""  # of its contents, or of what it is made from
 
     @property
     def name(self) -> str:
         return f"{self.person}/{self.expression}"
+
+    def load(self) -> tuple[Cloud, FaceLandmarks | None]:
+        """The cloud, in metres, and its landmarks in its frame."""
+        if self.path is not None:
+            beside = landmark_file_beside(self.path)
+            return read_cloud(self.path), None if beside is None else read_landmarks(beside)
+        calm = self.expression == "neutral"
+        head = made_head(self.seed, expression=self.expression, scan=0 if calm else 1, noise=0.0001)
+        return head.cloud, FaceLandmarks.of_points(head.landmarks)
 
 
 @dataclass(frozen=True)
@@ -188,13 +183,12 @@ class CloudSet:
     """Clouds and their parts in a study; no row is both enrolled and looked for."""
 
     name: str
-    scans: tuple[Scan, ...]  # all, the target's too
+    scans: tuple[CloudScan, ...]  # all, the target's too
     gallery: tuple[int, ...]  # rows of `scans`; without photos every probe's person is in it
     probes: tuple[int, ...]  # rows of `scans`
     target: int | None = None  # row of the face that merge-2-faces mixes in
-    photos: tuple[Scan, ...] = ()  # the gallery instead, where there are any
-    synthetic: SyntheticConfig | None = None  # how the people are made; None: they are real
-    model: Path | None = None  # file of the morphs, where they are morphs
+    photos: tuple[CloudScan, ...] = ()  # the gallery instead, where there are any
+    made: bool = False  # the people are made heads
 
     @cached_property
     def people(self) -> tuple[str, ...]:
@@ -207,16 +201,11 @@ class CloudSet:
         scans = [self.scans[row] for row in rows] or self.photos
         return np.array([self.people.index(scan.person) for scan in scans], np.int64)
 
-    @cached_property
-    def digest(self) -> str:
-        scans, photos = ([scan.digest for scan in some] for some in (self.scans, self.photos))
-        return digest([scans, self.gallery, self.probes, self.target, photos])
-
     def facts(self) -> dict[str, Any]:
         """JSON-ready, for the report."""
-        made = "made heads" if self.model is None else "morphs of scans"
+        scans, photos = ([scan.digest for scan in some] for some in (self.scans, self.photos))
         return {
-            "kind": "scans" if self.synthetic is None else made,
+            "kind": "made heads" if self.made else "scans",
             "scans": len(self.scans),
             "people": len(self.people),
             "probes": len(self.probes),
@@ -224,40 +213,21 @@ class CloudSet:
             "gallery": len(self.photos) or len(self.gallery),
             "gallery_kind": "photos" if self.photos else "projections",
             "target": None if self.target is None else self.scans[self.target].name,
-            "digest": self.digest,
+            "digest": digest([scans, self.gallery, self.probes, self.target, photos]),
         }
 
-    def load(self, row: int) -> tuple[Cloud, FaceLandmarks | None]:
-        """A scan, in metres, and its landmarks in its frame."""
-        scan = self.scans[row]
-        if scan.path is not None:
-            beside = landmark_file_beside(scan.path)
-            return read_cloud(scan.path), None if beside is None else read_landmarks(beside)
-        assert self.synthetic is not None
-        seed = self.synthetic.seed * _SEEDS + scan.number
-        calm = scan.expression == "neutral"
-        if self.model is None:
-            head = made_head(seed, expression=0.0 if calm else 0.5, scan=0 if calm else 1, noise=0.0002)
-            return head.cloud, FaceLandmarks.of_points(head.landmarks)
-        model = _model(self.model)
-        # Probes show expressions that both sides of the face share, else whatever there is.
-        even = [name for name in model.expressions if name != "neutral" and not name.startswith(("left", "right"))]
-        moods = even or model.expressions
-        mood = "neutral" if calm else moods[scan.number % len(moods)]
-        made = model.scanned(seed, expression=mood, scan=0 if calm else 1)
-        # Colours of morphs are without light; a scanner's are not.
-        return shaded(made.cloud, tone=None), FaceLandmarks.of_points(made.landmarks)
 
-
-def open_clouds(
-    config: CloudStudyConfig, folder: Path | None = None, say: Callable[[str], object] = lambda text: None
-) -> CloudSet:
-    """The clouds a configuration asks for, read later; `folder` keeps the model of morphs, None: there must be none."""
+def open_clouds(config: CloudStudyConfig) -> CloudSet:
+    """The clouds a configuration asks for, read later."""
     merging = "merge-2-faces" in config.methods
-    model = None
     if config.synthetic is not None:
-        scans, model = _synthetic(config.synthetic, merging and config.target is None, folder, say)
-        name = f"{config.synthetic.people} synthetic people"
+        name, count = f"{config.synthetic.people} made people", config.synthetic.people
+        scans = tuple(
+            CloudScan(f"{number:04d}", mood, seed=seed, digest=digest([seed, mood]))
+            for number in range(count + (merging and config.target is None))
+            for seed in [config.synthetic.seed * _SEEDS + number]
+            for mood in ("neutral", "smiling")
+        )
     else:
         assert config.clouds is not None
         scans, name = _in_folder(config.clouds), config.clouds.name
@@ -266,7 +236,7 @@ def open_clouds(
     away = None if target is None else scans[target].person
     gallery, probes = _parts(scans, [row for row, scan in enumerate(scans) if scan.person != away], photos)
     kept = tuple(photo for photo in photos if photo.person != away)
-    out = CloudSet(name, scans, gallery, probes, target, kept, config.synthetic, model)
+    out = CloudSet(name, scans, gallery, probes, target, kept, config.synthetic is not None)
     if len(out.people) < 2 or not out.probes:
         raise InputError(
             f"{name}: {len(out.people)} people can be told apart and {len(out.probes)} scans looked for; give at least "
@@ -290,7 +260,7 @@ def people_of_names(names: Sequence[str]) -> list[tuple[str, str]]:
     return out
 
 
-def _in_folder(folder: Path) -> tuple[Scan, ...]:
+def _in_folder(folder: Path) -> tuple[CloudScan, ...]:
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder}; name one with clouds")
     found = sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix.lower() in FORMATS)
@@ -302,7 +272,7 @@ def _in_folder(folder: Path) -> tuple[Scan, ...]:
     return _named(folder, files, [[path, *filter(None, [beside[path]])] for path in files])
 
 
-def _photos(folder: Path) -> tuple[Scan, ...]:
+def _photos(folder: Path) -> tuple[CloudScan, ...]:
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder}; name one that holds a folder of photos for each person")
     files = [p for pattern in ("*/*", "*") for p in sorted(folder.glob(pattern)) if p.suffix.lower() in _IMAGES]
@@ -311,13 +281,13 @@ def _photos(folder: Path) -> tuple[Scan, ...]:
     return _named(folder, files, [[path] for path in files])
 
 
-def _named(folder: Path, files: Sequence[Path], contents: Sequence[Sequence[Path]]) -> tuple[Scan, ...]:
+def _named(folder: Path, files: Sequence[Path], contents: Sequence[Sequence[Path]]) -> tuple[CloudScan, ...]:
     names = people_of_names([path.relative_to(folder).with_suffix("").as_posix() for path in files])
     digests = [digest([files_digest(str(one.absolute())) for one in some]) for some in contents]
-    return tuple(Scan(*name, path, digest=of) for name, path, of in zip(names, files, digests, strict=True))
+    return tuple(CloudScan(*name, path, digest=of) for name, path, of in zip(names, files, digests, strict=True))
 
 
-def _target(config: CloudStudyConfig, scans: Sequence[Scan]) -> int:
+def _target(config: CloudStudyConfig, scans: Sequence[CloudScan]) -> int:
     count = Counter(scan.person for scan in scans)
     person = config.target
     if person is None:
@@ -329,7 +299,7 @@ def _target(config: CloudStudyConfig, scans: Sequence[Scan]) -> int:
 
 
 def _parts(
-    scans: Sequence[Scan], rows: Sequence[int], photos: Sequence[Scan]
+    scans: Sequence[CloudScan], rows: Sequence[int], photos: Sequence[CloudScan]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     if photos:
         known = {photo.person for photo in photos}
@@ -341,33 +311,5 @@ def _parts(
     return gallery, tuple(row for row in rows if row not in gallery)
 
 
-def _calm(scans: Sequence[Scan], rows: Sequence[int]) -> int:
+def _calm(scans: Sequence[CloudScan], rows: Sequence[int]) -> int:
     return next((row for row in rows if "neutral" in scans[row].expression), rows[0])
-
-
-def _synthetic(
-    config: SyntheticConfig, spare: bool, folder: Path | None, say: Callable[[str], object]
-) -> tuple[tuple[Scan, ...], Path | None]:
-    model, origin = None, ""
-    if config.scans is not None:
-        if folder is None:
-            raise UsageError("morphs of scans need a folder for their model; run the study with an output folder")
-        origin = digest([scan.digest for scan in _in_folder(config.scans)])
-        model = folder / f"morphs-{origin}.npz"
-        if not model.is_file():
-            folder.mkdir(parents=True, exist_ok=True)
-            made = morphs_of_folder(config.scans, lambda done, total: say(f"morphs of scans: {done}/{total}"))
-            part = model.with_name(f".{model.name}.partial.npz")
-            made.save(part)
-            part.replace(model)
-    scans = tuple(
-        Scan(f"{number:04d}", mood, number=number, digest=digest([origin, config.seed, number, mood]))
-        for number in range(config.people + spare)
-        for mood in (_HEADS if config.scans is None else _MORPHS)
-    )
-    return scans, model
-
-
-@lru_cache(maxsize=1)
-def _model(path: Path) -> MorphModel:
-    return MorphModel.load(path)

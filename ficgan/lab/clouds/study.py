@@ -1,12 +1,12 @@
-"""Steps of the study of point clouds: scans prepared, treated, projected, and read by detectors and recognisers."""
+"""What a study does to one scan, and what detectors and recognisers read of the result: in pictures, and by shape."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,33 +19,140 @@ from ficgan.faces.alignment import ARCFACE_POINTS
 from ficgan.faces.models import find_model
 from ficgan.images import read_image
 from ficgan.lab.clouds.sets import CloudSet, CloudStudyConfig, open_clouds
-from ficgan.lab.clouds.treatments import INVERSES, Swept, Treatment, drawn_as, inverse_key, sweep, take_back, time_alone
 from ficgan.lab.metrics.pictures import SqueezeNet, detect_faces, ssim
 from ficgan.lab.readers import Reader, get_readers
-from ficgan.lab.stored import Store, files_digest
-from ficgan.pointcloud.cloud import Cloud, closest, merged, with_normals
+from ficgan.lab.run import files_digest
+from ficgan.pointcloud import attack
+from ficgan.pointcloud.cloud import Cloud, closest, merged, rounded_colors, search, with_normals
 from ficgan.pointcloud.frame import Placed, canonical
 from ficgan.pointcloud.geometry import DESCRIPTIONS, cloud_distances, compare_descriptions, curvature, normal_error
+from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, CloudAnonymizer
 from ficgan.pointcloud.projection import project, shaded
 from ficgan.pointcloud.scan import prepare
 
 Image = NDArray[np.uint8]
+# Structured arrays [N], one entry a degree. Of projections: the fields `made`, `found`, `box`, `marks`, `ssim`,
+# `features`, and `by NAME` for each recogniser. Of clouds: `made`, those of `DISTORTION`, and `seen NAME` and `by NAME`
+# for each recogniser of shape.
 Record = NDArray[np.void]
-"""[N]. Of projections: the fields `made`, `found`, `box`, `marks`, `ssim`, `seconds`, `features`, and `by NAME` for
-each recogniser. Of clouds: `made`, those of `DISTORTION`, and `seen NAME` and `by NAME` for each recogniser."""
+Swept = list[tuple[int, Cloud | None]]  # degree, ascending, and anonymised cloud; None: the method cannot work
 DISTORTION = ("chamfer", "normal-error", "curvature-error")
-_LEAST = 16  # Pixels of the shortest side in which SSIM is taken; its window has 11
+_FLOOR = 0.02  # factors of tapering below which a point is not brought back: it would fly away with its rounding
+_LEAST = 16  # pixels of the shortest side in which SSIM is taken; its window has 11
+
+
+# -- treatments -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Template:
+class Inverse:
+    """An attacker who has the cloud and knows the degree (as who tries all 35) and the target."""
+
+    method: str  # that is taken back
+    note: str  # what is done, for the report
+    undo: Callable[[Any, Cloud, Cloud], Cloud]  # anonymiser, the clear face (to know how a target lay), what it became
+    exact: bool = False  # it gives the face back, wherever that is possible; quick, so tried at every degree
+
+
+INVERSES = {
+    "untaper": Inverse(
+        "tapering",
+        "the inverse of tapering",
+        lambda made, clear, cloud: attack.untaper(cloud, made.r, floor=_FLOOR).cloud,
+        exact=True,
+    ),
+    "unmerge": Inverse(
+        "merge-2-faces",
+        "that of merge-2-faces, by whoever has the target's scan and knows how it was laid",
+        lambda made, clear, cloud: (
+            attack.unmerge(cloud, made.weight, made.target, made.registered(clear).transform).cloud
+        ),
+        exact=True,
+    ),
+    "unsmooth": Inverse(
+        "smooth-knn", "SmoothKNN's means undone step by step", lambda made, clear, cloud: attack.unsmooth(cloud, made.k)
+    ),
+}
+
+
+class Treatment(NamedTuple):
+    """What is done to a face at some degrees."""
+
+    method: str
+    attacker: str  # who takes it back, of `INVERSES`; "": nobody
+    degrees: tuple[int, ...]
+
+
+def inverses(config: CloudStudyConfig, method: str = "") -> list[str]:
+    """Names of a study's inverses, or of those of one method."""
+    methods = (method,) if method else config.methods
+    return [name for name, inverse in INVERSES.items() if config.inverses and inverse.method in methods]
+
+
+def treatments_of(config: CloudStudyConfig, *, gallery: bool = False, costly: bool = False) -> list[Treatment]:
+    """All of a study: of probes, or of a gallery, which nobody takes back; `costly`: at its costly degrees alone."""
+    every = tuple(sorted(config.degrees))
+    return [
+        Treatment(
+            method, attacker, config.costly_degrees if costly or (attacker and not INVERSES[attacker].exact) else every
+        )
+        for method in config.methods
+        for attacker in ("", *([] if gallery else inverses(config, method)))
+    ]
+
+
+def anonymiser(method: str, degree: int, *, seed: int = 0, target: Cloud | None = None) -> CloudAnonymizer:
+    made = CLOUD_ANONYMIZERS[method].of_degree(degree, seed=seed)
+    return made if target is None else made.with_target(target)
+
+
+def sweep(
+    method: str, degrees: Iterable[int], cloud: Cloud, *, seed: int = 0, target: Cloud | None = None, name: str = ""
+) -> Swept:
+    """A cloud under one method at several degrees; neighbours and registrations are looked for once."""
+    made = {degree: anonymiser(method, degree, seed=seed, target=target) for degree in sorted(degrees)}
+    if method == "smooth-knn":
+        return _smoothed({degree: smoother.settings()["k"] for degree, smoother in made.items()}, cloud)
+    found: Swept = []
+    for degree, anonymise in made.items():
+        try:
+            found.append((degree, anonymise(cloud, name=name)))
+        except InputError:
+            found.append((degree, None))
+    return found
+
+
+def _smoothed(sizes: dict[int, int], cloud: Cloud) -> Swept:
+    """SmoothKNN at several k, by running sums over the neighbours of the largest."""
+    known = [k for k in sizes.values() if k <= len(cloud)]
+    centre = cloud.points.mean(axis=0)  # about which sums of many lose fewer digits
+    values = cloud.points - centre if cloud.colors is None else np.hstack([cloud.points - centre, cloud.colors])
+    rows = search(cloud.points, cloud.points, max(known, default=1))[1].reshape(len(cloud), -1)
+    means = {k: np.empty_like(values) for k in known}
+    for column, channel in enumerate(values.T):
+        sums = np.cumsum(channel[rows], axis=1)
+        for k, mean in means.items():
+            mean[:, column] = sums[:, k - 1] / k
+    found: Swept = []
+    for degree, k in sizes.items():
+        mean = means.get(k)
+        colors = None if mean is None or cloud.colors is None else rounded_colors(mean[:, 3:])
+        found.append((degree, None if mean is None else cloud.with_points(mean[:, :3] + centre, colors)))
+    return found
+
+
+# -- who looks at pictures --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FaceTemplate:
     """Where faces lie in clear projections: box [4] x0, y0, x1, y1 and marks [5,2], pixels."""
 
     box: NDArray[np.float32]
     marks: NDArray[np.float32]
 
     @classmethod
-    def of(cls, clear: Record) -> Template | None:
+    def of(cls, clear: Record) -> FaceTemplate | None:
         """The medians over clear projections in which a face was found, in whole pixels; None where there is none."""
         seen = clear[clear["found"]]
         if not len(seen):
@@ -60,10 +167,12 @@ class Template:
 
 @dataclass
 class PictureJudges:
+    """A detector, recognisers, and SqueezeNet where its file is here, as a configuration names them."""
+
     config: CloudStudyConfig
     readers: Sequence[Reader]
     detector: FaceDetector  # in one pass at the study's size and confidence
-    squeezenet: SqueezeNet | None = None  # None where its file is not here
+    squeezenet: SqueezeNet | None = None
     squeezenet_digest: str = ""
 
     @classmethod
@@ -81,41 +190,27 @@ class PictureJudges:
     def key(self) -> list[Any]:
         """Of everything that a record depends on besides the image; JSON-ready."""
         config = self.config
-        return [
-            [reader.digest for reader in self.readers],
-            self.detector.name,
-            config.confidence,
-            config.look,
-            config.undetected,
-            self.squeezenet_digest,
-        ]
+        named = [self.detector.name, config.confidence, config.look, config.undetected, self.squeezenet_digest]
+        return [[reader.digest for reader in self.readers], *named]
 
     @cached_property
     def dtype(self) -> np.dtype[np.void]:
-        fields: list[Any] = [
-            ("made", bool),
-            ("found", bool),
-            ("box", np.float32, (4,)),
-            ("marks", np.float32, (5, 2)),
-            ("ssim", np.float32),
-            ("seconds", np.float32),
-        ]
+        fields: list[Any] = [("made", bool), ("found", bool), ("box", "f4", (4,)), ("marks", "f4", (5, 2))]
+        fields.append(("ssim", "f4"))
         blank = np.full((112, 112, 3), 255, np.uint8)
         for reader in self.readers:
             length = reader.recognizer.embed(blank, ARCFACE_POINTS[None]).shape[1]
-            fields.append((f"by {reader.name}", np.float32, (length,)))
+            fields.append((f"by {reader.name}", "f4", (length,)))
         if self.squeezenet is not None:
-            fields.append(("features", np.float16, (self.squeezenet.read(blank[None]).features.shape[1],)))
+            fields.append(("features", "f2", (self.squeezenet.read(blank[None]).features.shape[1],)))
         return np.dtype(fields)
 
     def read(
-        self, images: Sequence[Image], template: Template | None, clear: tuple[Image, Record] | None = None
+        self, images: Sequence[Image], template: FaceTemplate | None, clear: tuple[Image, Record] | None = None
     ) -> Record:
         """What is read in projections H×W×3 uint8 RGB; `clear` is the projection and record that SSIM is taken to."""
         out: Record = np.zeros(len(images), self.dtype)
-        out["made"], out["seconds"], out["ssim"] = True, np.nan, np.nan
-        if not len(images):
-            return out
+        out["made"], out["ssim"] = True, np.nan
         stack = np.stack(images)
         height, width = stack.shape[1:3]
         near = np.full((5, 2), (width / 2, height / 2), np.float32)  # of several faces the one nearest to here is taken
@@ -125,13 +220,9 @@ class PictureJudges:
             near = template.marks
         seen = detect_faces(self.detector, stack, np.broadcast_to(near, (len(stack), 5, 2)))
         out["found"], out["box"], out["marks"] = seen.found, seen.boxes, seen.landmarks
-        marks = np.where(seen.found[:, None, None], seen.landmarks, self.where_lost(stack[0], template))
+        marks = np.where(seen.found[:, None, None], seen.landmarks, self._where_lost(stack[0], template))
         for reader in self.readers:
-            each: Any = getattr(reader.recognizer, "embed_each", None)
-            pairs = zip(stack, marks, strict=True)
-            out[f"by {reader.name}"] = (
-                each(stack, marks) if each else [reader.recognizer.embed(x, m[None])[0] for x, m in pairs]
-            )
+            out[f"by {reader.name}"] = self._embed(reader, stack, marks)
         if clear is not None:
             out["ssim"] = _likeness(clear, stack, template)
         if self.squeezenet is not None:
@@ -142,7 +233,24 @@ class PictureJudges:
             out["features"] = self.squeezenet.read(np.stack(squares)).features
         return out
 
-    def where_lost(self, image: Image, template: Template | None) -> NDArray[np.float32]:
+    def read_photo(self, image: Image) -> Record:
+        """What is read in a gallery photo: a record [1]; of the whole image where no face is found."""
+        faces = get_detector(self.config.detector).detect(image)
+        record: Record = np.zeros(1, self.dtype)
+        record["made"], record["found"] = True, bool(faces)
+        marks = faces[0].landmarks if faces else self._where_lost(image, None)
+        for reader in self.readers:
+            record[f"by {reader.name}"] = self._embed(reader, image[None], marks[None])
+        return record
+
+    @staticmethod
+    def _embed(reader: Reader, images: Image, marks: NDArray[np.floating]) -> Any:
+        each: Any = getattr(reader.recognizer, "embed_each", None)
+        if each is not None and len(images) > 1:
+            return each(images, marks)
+        return [reader.recognizer.embed(x, m[None])[0] for x, m in zip(images, marks, strict=True)]
+
+    def _where_lost(self, image: Image, template: FaceTemplate | None) -> NDArray[np.float32]:
         """[5,2]: at which landmarks an image without a face is read."""
         if template is not None and self.config.undetected == "template":
             return template.marks
@@ -153,7 +261,9 @@ class PictureJudges:
         return ((np.asarray(ARCFACE_POINTS) + 0.5) * side / 112 + corner - 0.5).astype(np.float32)
 
 
-def _likeness(clear: tuple[Image, Record], images: NDArray[np.uint8], template: Template | None) -> NDArray[np.float64]:
+def _likeness(
+    clear: tuple[Image, Record], images: NDArray[np.uint8], template: FaceTemplate | None
+) -> NDArray[np.float64]:
     """[N] SSIM within the box of the clear projection; within the template's, else all of it, where it has none."""
     image, record = clear
     height, width = image.shape[:2]
@@ -165,42 +275,38 @@ def _likeness(clear: tuple[Image, Record], images: NDArray[np.uint8], template: 
     return ssim(np.broadcast_to(image[top:bottom, left:right], part.shape), part)
 
 
-@dataclass(frozen=True)
-class ClearShape:
-    """What anonymised clouds are measured against: a cloud with normals, and its mean curvature, computed once."""
-
-    cloud: Cloud
-    curvature: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, cloud: Cloud) -> ClearShape:
-        fitted = with_normals(cloud)
-        return cls(fitted, curvature(fitted)[0])
-
-    def measure(self, cloud: Cloud) -> tuple[float, float, float]:
-        """Chamfer distance in mm, normal error in degrees, curvature error in 1/m; NaN where there is no surface."""
-        apart = 1000 * cloud_distances(cloud, self.cloud).chamfer
-        try:
-            fitted = with_normals(cloud)
-            rows = closest(self.cloud.points, cloud.points)[1]
-            bent = float(np.abs(curvature(fitted)[0] - self.curvature[rows]).mean())
-            return apart, normal_error(fitted, self.cloud), bent
-        except InputError:  # all on one line
-            return apart, float("nan"), float("nan")
+# -- who compares shapes ----------------------------------------------------------------------------------------------
 
 
-def read_shapes(dtype: np.dtype[np.void], clouds: Sequence[Cloud | None], source: ClearShape | None = None) -> Record:
+def shape_fields(names: Sequence[str], example: Cloud) -> np.dtype[np.void]:
+    """Of a record of clouds. Depths are millimetres; shares and unit vectors need fewer digits."""
+    fields: list[Any] = [("made", bool), *((name, "f4") for name in DISTORTION)]
+    for name in names:
+        kind = "f4" if name == "depth" else "f2"
+        fields += [(f"seen {name}", bool), (f"by {name}", kind, (len(DESCRIPTIONS[name](example)),))]
+    return np.dtype(fields)
+
+
+def read_shapes(dtype: np.dtype[np.void], clouds: Sequence[Cloud | None], source: Cloud | None = None) -> Record:
     """What recognisers of shape see in clouds (None: none was made), and how far these are from their source."""
     out: Record = np.zeros(len(clouds), dtype)
     for name in DISTORTION:
         out[name] = np.nan
+    clear = None if source is None else with_normals(source)
+    bent = None if clear is None else curvature(clear)[0]
     for place, cloud in enumerate(clouds):
         out["made"][place] = cloud is not None
         if cloud is None:
             continue
-        if source is not None:
-            for name, value in zip(DISTORTION, source.measure(cloud), strict=True):
-                out[name][place] = value
+        if clear is not None and bent is not None:
+            out["chamfer"][place] = 1000 * cloud_distances(cloud, clear).chamfer
+            try:
+                fitted = with_normals(cloud)
+                rows = closest(clear.points, cloud.points)[1]
+                out["normal-error"][place] = normal_error(fitted, clear)
+                out["curvature-error"][place] = np.abs(curvature(fitted)[0] - bent[rows]).mean()
+            except InputError:  # all on one line
+                pass
         for field in dtype.names or ():
             if field.startswith("by "):
                 try:
@@ -220,70 +326,49 @@ def compare_shapes(name: str, record: Record, gallery: Record) -> NDArray[np.flo
     return scores
 
 
-_STEPS = 4  # Raised where code that makes what is stored changes its results
-_KEPT = 4  # Prepared clouds that are remembered
-_PACKED = np.dtype([("made", bool), ("coloured", bool), ("points", np.float32, (3,)), ("colors", np.uint8, (3,))])
+# -- one scan ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Parts:
+class FaceParts:
     """A prepared face in the canonical frame: what is anonymised, and what is not, which may be empty."""
 
     inner: Cloud
     outer: Cloud
 
-    @property
-    def whole(self) -> Cloud:
-        return merged(self.inner, self.outer)
-
 
 @dataclass(eq=False)
 class CloudStudy:
+    """The scans of a study and who looks at them; one a process."""
+
     config: CloudStudyConfig
     clouds: CloudSet
     judges: PictureJudges
-    store: Store
-    template: Template | None = None  # None until the clear projections have been read, or where no face is in them
+    template: FaceTemplate | None = None  # None until clear projections have been read, or where no face is in them
 
     def __post_init__(self) -> None:
-        self._remembered = lru_cache(_KEPT)(self._prepare)
-        self._inner = lru_cache(None)(lambda row: self.prepared(row).inner)
-        self._clear_shape = lru_cache(1)(lambda row: ClearShape.of(self.prepared(row).inner))
+        self._remembered = lru_cache(4)(self._prepare)
 
-    # -- clouds -------------------------------------------------------------------------------------------------------
-
-    def prepared(self, row: int) -> Parts:
+    def prepared(self, row: int) -> FaceParts:
         """A scan in the canonical frame, thinned, without outliers, in two parts, with colours."""
         try:
             return self._remembered(row)
         except InputError as error:
             raise InputError(f"{self.clouds.scans[row].name}: {error}") from None
 
-    def _prepare(self, row: int) -> Parts:
-        cloud, landmarks = self.clouds.load(row)
+    def _prepare(self, row: int) -> FaceParts:
+        cloud, landmarks = self.clouds.scans[row].load()
         made = prepare(Placed(cloud, np.eye(4), "given") if self.config.prepared else canonical(cloud, landmarks))
         inner, outer = made.inner, made.outer
         if self.config.shade == "before" and (inner.colors is None or (len(outer) and outer.colors is None)):
             whole = shaded(merged(inner, outer))
             inner, outer = whole.take(np.arange(len(inner))), whole.take(np.arange(len(inner), len(whole)))
-        return Parts(inner, outer)
-
-    def inner_parts(self, rows: Iterable[int]) -> list[Cloud]:
-        """Inner parts of scans, which are remembered: the same few are needed for every probe."""
-        return [self._inner(row) for row in rows]
+        return FaceParts(inner, outer)
 
     @cached_property
     def target(self) -> Cloud | None:
         """The inner part of the face that merge-2-faces mixes in."""
         return None if self.clouds.target is None else self.prepared(self.clouds.target).inner
-
-    @property
-    def parrots(self) -> tuple[int, ...]:
-        """Rows of the gallery that are also enrolled anonymised."""
-        return self.clouds.gallery if self.config.parrot else ()
-
-    def is_timed(self, row: int) -> bool:
-        return row in self.clouds.probes[: self.config.timed]
 
     def _drawing(self, row: int, method: str) -> dict[str, Any]:
         target = self.target if method == "merge-2-faces" else None
@@ -295,157 +380,85 @@ class CloudStudy:
 
     def treated(self, row: int, how: Treatment) -> list[Cloud | None]:
         """The inner part of a scan after a treatment, at each of its degrees."""
-
-        def make() -> list[Cloud | None]:
-            made = self.swept(row, how.method, how.degrees)
-            return [take_back(self, row, how.attacker, degree, x) if how.attacker else x for degree, x in made]
-
-        if not how.attacker or INVERSES[how.attacker].quick:
-            return make()
-        key = ["recovered", *self.method_key(row, how)]
-        length = len(self.prepared(row).inner)
-        return [_unpacked(one) for one in self.kept(key, lambda: np.stack([_packed(one, length) for one in make()]))]
-
-    # -- projections --------------------------------------------------------------------------------------------------
+        made = self.swept(row, how.method, how.degrees)
+        if not how.attacker:
+            return [cloud for _, cloud in made]
+        clear, target = self.prepared(row).inner, self.target if how.method == "merge-2-faces" else None
+        undo = INVERSES[how.attacker].undo
+        return [
+            None if cloud is None else undo(anonymiser(how.method, degree, target=target), clear, cloud)
+            for degree, cloud in made
+        ]
 
     def picture(self, row: int, inner: Cloud | None = None, **drawn: Any) -> Image:
         """The projection of a scan: clear, or with another inner part."""
         parts = self.prepared(row)
-        return project(parts.whole if inner is None else merged(inner, parts.outer), **drawn)
+        return project(merged(parts.inner if inner is None else inner, parts.outer), **drawn)
 
-    def picture_of(self, row: int, inner: Cloud | None, method: str, degree: int) -> Image:
-        """With the outer part alone, or nothing, where nothing could be made."""
+    def picture_of(self, row: int, inner: Cloud | None, method: str = "", degree: int = 1) -> Image:
+        """As the thesis draws a method's result; the outer part alone, or nothing, where nothing could be made."""
         outer = self.prepared(row).outer
         if inner is not None:
-            return self.picture(row, inner, **drawn_as(method, degree))
+            return self.picture(row, inner, **anonymiser(method, degree).drawn_with())
         if len(outer):
             return self.picture(row, outer.take(np.zeros(0, np.intp)))
         return np.full_like(self.picture(row), 255)
 
-    def read(self, row: int, images: Sequence[Image], made: NDArray[np.bool_]) -> Record:
-        """What is read in projections of a treated scan: a record [N]; not kept."""
-        record = self.judges.read(images, self.template, (self.picture(row), self.clear(row)))
+    def read(self, row: int, images: Sequence[Image], made: NDArray[np.bool_], clear: Record) -> Record:
+        """What is read in projections of a treated scan: a record [N]; `clear` is the record of its clear one."""
+        record = self.judges.read(images, self.template, (self.picture(row), clear))
         record["made"] = made
         return record
 
-    # -- records, which are kept --------------------------------------------------------------------------------------
-
-    def clear(self, row: int) -> Record:
-        """What is read in a scan's clear projection: a record [1]."""
-
-        def read(template: Template | None) -> Record:
-            key = ["clear", None if template is None else template.key, *self._scan_key(row)]
-            return self.kept(key, lambda: self.judges.read([self.picture(row)], template))
-
-        record = read(None)
-        return record if self.template is None or record["found"][0] else read(self.template)
+    def pictured(self, row: int, how: Treatment, clear: Record) -> Record:
+        """What is read in a scan's projections after a treatment: a record [degrees]."""
+        clouds = self.treated(row, how)
+        images = [
+            self.picture_of(row, cloud, how.method, degree) for cloud, degree in zip(clouds, how.degrees, strict=True)
+        ]
+        return self.read(row, images, np.array([cloud is not None for cloud in clouds]), clear)
 
     def photo(self, index: int) -> Record:
-        """What is read in a gallery photo: a record [1]; of the whole image where no face is found."""
-        photo = self.clouds.photos[index]
-
-        def read() -> Record:
-            assert photo.path is not None
-            image = read_image(photo.path).rgb
-            faces = get_detector(self.config.detector).detect(image)
-            record: Record = np.zeros(1, self.judges.dtype)
-            record["made"], record["found"] = True, bool(faces)
-            marks = faces[0].landmarks if faces else self.judges.where_lost(image, None)
-            for reader in self.judges.readers:
-                record[f"by {reader.name}"] = reader.recognizer.embed(image, marks[None])
-            return record
-
-        return self.kept(["photo", photo.digest, *self.judges.key], read)
-
-    def surroundings(self, row: int) -> Record:
-        """What is read where the face is left out, and hair, neck and ears alone are drawn: a record [1]."""
-        key = ["surroundings", self._template_key, *self._scan_key(row)]
-        return self.kept(key, lambda: self.read(row, [self.picture_of(row, None, "", 0)], np.ones(1, bool)))
-
-    def pictured(self, row: int, how: Treatment) -> Record:
-        """What is read in a scan's projections after a treatment: a record [degrees]."""
-
-        def read() -> Record:
-            clouds = self.treated(row, how)
-            pairs = zip(clouds, how.degrees, strict=True)
-            images = [self.picture_of(row, cloud, how.method, degree) for cloud, degree in pairs]
-            return self.read(row, images, np.array([cloud is not None for cloud in clouds]))
-
-        return self.kept(["pictured", self._template_key, *self.method_key(row, how)], read)
+        """What is read in a gallery photo: a record [1]."""
+        path = self.clouds.photos[index].path
+        assert path is not None
+        return self.judges.read_photo(read_image(path).rgb)
 
     def seconds(self, row: int, method: str) -> NDArray[np.float64]:
-        """[degrees of the study] time of each anonymisation alone."""
-        degrees = tuple(sorted(self.config.degrees))
-
-        def measure() -> NDArray[np.float64]:
-            inner, drawing = self.prepared(row).inner, self._drawing(row, method)
-            time_alone(method, degrees[0], inner, **drawing)  # what is imported on first use
-            return np.array([time_alone(method, degree, inner, **drawing) for degree in degrees])
-
-        return self.kept(["seconds", *self.method_key(row, Treatment(method, degrees=degrees))], measure)
-
-    @cached_property
-    def _shapes(self) -> np.dtype[np.void]:
-        """Of a record of clouds. Depths are millimetres; shares and unit vectors need fewer digits."""
-        assert self.config.geometry is not None
-        example = self.prepared(self.clouds.probes[0]).inner
-        fields: list[Any] = [("made", bool), *((name, np.float32) for name in DISTORTION)]
-        for name in self.config.geometry.recognisers:
-            kind = np.float32 if name == "depth" else np.float16
-            fields += [(f"seen {name}", bool), (f"by {name}", kind, (len(DESCRIPTIONS[name](example)),))]
-        return np.dtype(fields)
+        """[degrees of the study] seconds of each anonymisation alone, nothing remembered; NaN where it cannot work."""
+        inner, drawing = self.prepared(row).inner, self._drawing(row, method)
+        name, degrees, times = drawing.pop("name"), sorted(self.config.degrees), []
+        for degree in (degrees[0], *degrees):  # once for what is imported on first use
+            made, fresh = anonymiser(method, degree, **drawing), inner.take(np.roll(np.arange(len(inner)), degree))
+            begun = time.perf_counter()
+            try:
+                made(fresh, name=name)
+                times.append(time.perf_counter() - begun)
+            except InputError:
+                times.append(float("nan"))
+        return np.array(times[1:])
 
     def shaped(self, row: int, how: Treatment | None = None) -> Record:
         """What is read in a scan's clouds, clear [1] or after a treatment [degrees]; distortion is a probe's."""
         assert self.config.geometry is not None
-        enrolled = row in self.clouds.gallery
+        inner = self.prepared(row).inner
+        dtype = shape_fields(self.config.geometry.recognisers, inner)
+        if how is None:
+            return read_shapes(dtype, [inner])
+        source = None if row in self.clouds.gallery or how.attacker else inner
+        return read_shapes(dtype, self.treated(row, how), source)
 
-        def read() -> Record:
-            if how is None:
-                return read_shapes(self._shapes, [self.prepared(row).inner])
-            source = None if enrolled or how.attacker else self._clear_shape(row)
-            return read_shapes(self._shapes, self.treated(row, how), source)
-
-        of = self._scan_key(row) if how is None else self.method_key(row, how)
-        return self.kept(["space", self.config.geometry.recognisers, enrolled, *of], read)
-
-    # -- keys ---------------------------------------------------------------------------------------------------------
-
-    def kept(self, key: list[Any], make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-        return self.store.array([_STEPS, *key], make)
-
-    @property
-    def _template_key(self) -> list[Any] | None:
-        return None if self.template is None else self.template.key
-
-    def _scan_key(self, row: int) -> list[Any]:
-        config = self.config
-        return [__version__, self.clouds.scans[row].digest, config.shade, config.prepared, *self.judges.key]
-
-    def method_key(self, row: int, how: Treatment) -> list[Any]:
-        """JSON-ready; what the treated clouds of a scan depend on, and who reads them."""
-        target, scans = self.clouds.target, self.clouds.scans
-        mixed = scans[target].digest if how.method == "merge-2-faces" and target is not None else None
-        made = [how.method, list(how.degrees), self.config.seed, scans[row].name, mixed]
-        return [*self._scan_key(row), *made, *inverse_key(self, row, how.attacker)]
-
-
-def _packed(cloud: Cloud | None, length: int) -> NDArray[np.void]:
-    out: NDArray[np.void] = np.zeros(length, _PACKED)
-    if cloud is not None:
-        out["made"], out["points"] = True, cloud.points
-        if cloud.colors is not None:
-            out["coloured"], out["colors"] = True, cloud.colors
-    return out
-
-
-def _unpacked(packed: NDArray[np.void]) -> Cloud | None:
-    if not packed["made"][0]:
-        return None
-    return Cloud(packed["points"].astype(np.float64), packed["colors"].copy() if packed["coloured"][0] else None)
+    def key(self, row: int, how: Treatment | None = None) -> list[Any]:
+        """JSON-ready: what the clouds of a scan depend on, clear or after a treatment, and who reads them."""
+        scans, target, config = self.clouds.scans, self.clouds.target, self.config
+        key = [__version__, scans[row].digest, config.shade, config.prepared, *self.judges.key]
+        if how is not None:
+            mixed = scans[target].digest if how.method == "merge-2-faces" and target is not None else None
+            key += [list(how), config.seed, scans[row].name, mixed]
+        return key
 
 
 @lru_cache(maxsize=1)
-def open_study(config: CloudStudyConfig, out: Path) -> CloudStudy:
-    """The study of a configuration in this process, with its folder."""
-    return CloudStudy(config, open_clouds(config, out), PictureJudges.open(config), Store(out / "store"))
+def open_study(config: CloudStudyConfig) -> CloudStudy:
+    """The study of a configuration in this process."""
+    return CloudStudy(config, open_clouds(config), PictureJudges.open(config))

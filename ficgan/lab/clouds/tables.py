@@ -9,41 +9,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.lab.clouds.study import DISTORTION, Record
-from ficgan.lab.clouds.treatments import INVERSES, Guesses, inverses
+from ficgan.lab.clouds.sets import CloudStudyConfig
+from ficgan.lab.clouds.study import DISTORTION, INVERSES, Record, inverses
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.pictures import box_iou, frechet_distance, frechet_floor, landmark_distance
 from ficgan.lab.metrics.privacy import auc, eer, leak, rank
 from ficgan.lab.metrics.scores import Scores
-from ficgan.lab.readers import similarities
 from ficgan.lab.report.tables import value_of
-from ficgan.lab.results import Figure, Results, Trial, Utility, notes
+from ficgan.lab.results import Figure, Results, Trial, Utility, note_texts, notes
 
 if TYPE_CHECKING:
+    from ficgan.lab.clouds.autoencoder import CloudGuesses
     from ficgan.lab.clouds.study import CloudStudy
 
-METRICS: dict[str, str] = {
-    "AUC": "probability that a genuine score is above an impostor's; ½ is chance (§5.3.1)",
-    "EER": "error rate at which as many impostors pass as genuine ones fail; ½ is chance",
-    "leak": "2·|AUC − ½|: below ½ a score leaks as well as above",
-    "rank-1": "share of probes whose nearest person in the gallery is theirs (§5.3.1)",
-    "failures to acquire": "share of probes in which the detector finds no face; recognisers read them all the same",
-    "mu-privacy": "1 − (norm(AUC) + rank-1)/2 with norm(AUC) = 2·(AUC − ½), 0 below ½ (eq. 5.1); interval: of the ends "
-    "of theirs",
-    "delta-detection": "share of projections in which the face is detected where it is in the clear one (§4.2.3)",
-    "detection-drop": "the same in the clear projections, less this",
-    "box-iou": "mean overlap of the box found with that in the clear projection; 0 where none is found",
-    "landmark-distance": "median over projections of the mean distance of five landmarks, pixels (§4.2.3)",
-    "ssim": "mean SSIM within the box of the clear projection (§4.2.3)",
-    "fd-squeezenet": "Fréchet distance of SqueezeNet's features to the clear projections; not FID, but like it",
-    "seconds": "mean time of one anonymisation",
-    "seconds-sd": "standard deviation of that time over people",
-    "mu-utility": "(delta-detection + SSIM)/2 (eq. 5.2)",
-    "chamfer": "mean distance of points to the nearest of the other cloud, both ways, mm",
-    "normal-error": "mean angle between normals of nearest points, degrees",
-    "curvature-error": "mean change of mean curvature at nearest points, 1/m",
-}
-"""Every figure and how to read it; sections and equations are the thesis'."""
+METRICS: dict[str, str] = note_texts("cloud figures")
 UNITS: dict[str, str] = {
     "landmark-distance": "px",
     "seconds": "s",
@@ -52,7 +31,6 @@ UNITS: dict[str, str] = {
     "normal-error": "°",
     "curvature-error": "1/m",
 }
-"""Of the figures that have one."""
 
 
 def mu_privacy(area: float, first: float) -> float:
@@ -83,16 +61,25 @@ def privacy(scores: Scores, found: NDArray[np.bool_] | None, bootstrap: Bootstra
     return (*out, mean, *missed)
 
 
-def utility(clear: Record, made: Record, sample: Sample, iou: float, miss: float, *, name: str, method: str) -> Utility:
-    """What a method left at one degree, of records [P] of clear and anonymised projections; `miss` in pixels."""
+def utility(
+    clear: Record,
+    made: Record,
+    seconds: NDArray[np.float64],
+    sample: Sample,
+    config: CloudStudyConfig,
+    *,
+    name: str,
+    method: str,
+) -> Utility:
+    """What a method left at one degree, of records [P] of clear and anonymised projections and times [P]."""
     overlap = np.nan_to_num(box_iou(clear["box"], made["box"]), nan=0.0)
     known, count = clear["found"], len(made)
     base, lost = float(known.mean()), int((~made["made"]).sum())
     note = f"{base:.3f} of the clear projections"
     if lost:
         note += f"; of {lost} clouds nothing could be made, and the outer part alone was projected"
-    detected = sample.share("delta-detection", known & made["found"] & (overlap >= iou), note)
-    ssim, seconds = sample.mean("ssim", made["ssim"]), np.where(made["made"], made["seconds"], np.nan)
+    detected = sample.share("delta-detection", known & made["found"] & (overlap >= config.iou), note)
+    ssim, miss = sample.mean("ssim", made["ssim"]), config.miss
     figures = [
         detected,
         Figure("detection-drop", base - (detected.value or 0.0), n=count, unit="clouds"),
@@ -136,20 +123,14 @@ def _frechet(clear: Record, made: Record, sample: Sample) -> Figure:
 
 Row = dict[str, Any]
 CLEAR, CONSTANT, SURROUNDINGS = "clear", "constant", "what lies around the face"
-IN_SPACE = " (3D)"  # What the names of recognisers of shape end with, who need the cloud itself
-CLOUD = " (cloud)"
-"""What the names of figures end with that hold where the cloud itself is given away, not its projection alone."""
-TRIED = 20
-"""People on whom an attacker must have been tried to be anybody's strongest, where the study has more: so many has the
-thesis' auto-encoder. The most of a few lucky guesses says nothing."""
-_WHOLE = 20
-"""Degree up to which an exact inverse brings everything back: at higher ones tapering flattens parts of the face, and
-merged colours are rounded away."""
-_NEAR = 0.05  # By which rank-1 may fall below that of clear faces
-_AIM = 0.8  # Mean privacy at which methods are compared: the thesis' own reading of its trade-off (§5.3.3.1).
-_FEW = 30  # People below which an AUC says nothing of the world
+IN_SPACE = " (3D)"  # what the names of recognisers of shape end with, who need the cloud itself
+CLOUD = " (cloud)"  # what the names of figures end with that hold where the cloud itself is given away
+TRIED = 20  # people on whom an attacker must have been tried to be anybody's strongest, where the study has more
+_WHOLE = 20  # degree up to which an exact inverse brings everything back
+_NEAR = 0.05  # by which rank-1 may fall below that of clear faces
+_AIM = 0.8  # mean privacy at which methods are compared (thesis, §5.3.3.1)
+_FEW = 30  # people below which an AUC says nothing of the world
 _THESIS_PEOPLE = 200
-_SAME = 0.995  # Cosine above which two embeddings are of one picture
 
 
 def label(method: str, degree: int) -> str:
@@ -366,40 +347,30 @@ def caveats(
     made: Mapping[str, Record],
     clear: Record,
     known: Record,
-    guesses: Guesses | None,
+    guesses: CloudGuesses | None,
 ) -> list[str]:
     """Sentences that stand before every table, of records [P,degrees] by method, and clear ones [P], [G]."""
     config, facts, provenance = study.config, next(iter(results.sets.values())), results.provenance
-    people, tried = facts["probe_people"], [INVERSES[name].says for name in inverses(config)]
-    learnt_on = TRIED if guesses is None else guesses.record["people"]["tried on"]
-    shapes = any(t.recogniser.endswith(IN_SPACE) for t in results.trials)
-    who = ["recognisers of shape"] * shapes
-    who += ["inverses of methods"] * any(t.scenario == "inverse" for t in results.trials)
-    timed = max(int(np.isfinite(record["seconds"]).any(axis=1).sum()) for record in made.values())
+    people, tried = facts["probe_people"], [INVERSES[name].note for name in inverses(config)]
     found, there = (np.concatenate([record[name].ravel() for record in made.values()]) for name in ("found", "made"))
     missed, unread = (int((~record["found"]).sum()) for record in (clear, known))
-    at_template = config.undetected == "template" and study.template is not None
-    failed, twins = int((~there).sum()), _twins(study, clear, known)
-    kinds = (facts["kind"], f"{facts['gallery_kind']}", config.shade)
+    failed, parrots = int((~there).sum()), config.parrot and bool(study.clouds.gallery)
+    kinds = (facts["kind"], facts["gallery_kind"], config.shade)
     holds = {"few": people < _FEW, "fewer": _FEW <= people < _THESIS_PEOPLE}
-    holds |= {kind: kind in kinds for kind in ("made heads", "morphs of scans", "projections", "before", "after")}
+    holds |= {kind: kind in kinds for kind in ("made heads", "projections", "before", "after")}
     holds |= {
-        "twins": twins > 0,
         "lost": True,
         "missed": missed + unread > 0,
         "failed": failed > 0,
         "judges": True,
         "inverses": bool(tried),
-        "parrots": bool(study.parrots),
-        "no parrots": not study.parrots,
+        "parrots": parrots,
+        "no parrots": not parrots,
         "untrained": guesses is None,
         "trained": guesses is not None,
-        "tried on few": learnt_on < TRIED,
         "headline": True,
-        "cloud": bool(who),
-        "no shapes": not shapes,
-        "times": timed > 0,
-        "pmp": "pmp" in config.methods and min(config.degrees) < 3,
+        "cloud": bool(tried) or config.geometry is not None,
+        "times": config.timed > 0,
     }
     return notes(
         "clouds",
@@ -407,12 +378,8 @@ def caveats(
         people=people,
         facts=facts,
         thesis=_THESIS_PEOPLE,
-        twins=_count(twins, "clear probe is", "clear probes are"),
         lost=int((~found).sum()),
         all=found.size,
-        where="at the place where faces lie in clear projections (a miss of the detector is no privacy)"
-        if at_template
-        else "as if the whole image were a face, as in the thesis",
         missed=missed,
         unread=unread,
         clear=len(clear),
@@ -420,20 +387,7 @@ def caveats(
         inverses="; ".join(tried),
         recognisers=", ".join(provenance["recognisers"]),
         detector=provenance["detector"],
-        tried_on=learnt_on,
+        tried_on=0 if guesses is None else guesses.record["people"]["tried on"],
         costly=", ".join(map(str, config.costly_degrees)),
-        who=" and ".join(who),
-        timed=_count(timed, "cloud", "clouds"),
-        others=_count(provenance["jobs"] - 1, "other process", "other processes"),
+        undetected=config.undetected,
     )
-
-
-def _count(number: int, single: str, many: str) -> str:
-    return f"{number} {single if number == 1 else many}"
-
-
-def _twins(study: CloudStudy, clear: Record, known: Record) -> int:
-    """Clear probes that are all but the enrolled picture, to some recogniser."""
-    names = [f"by {reader.name}" for reader in study.judges.readers]
-    alike = (similarities(clear[name], known[name], "cosine") for name in names)
-    return max(int((one.max(axis=1) > _SAME).sum()) for one in alike)

@@ -6,16 +6,16 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from importlib.resources import files
 from statistics import NormalDist
 from typing import Any, Literal
 
 import numpy as np
+import yaml
 from numpy.typing import ArrayLike, NDArray
 
 from ficgan.errors import UsageError
 from ficgan.lab.results import Figure
-
-Better = Literal["low", "high", "near"]
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,17 @@ class Metric:
 
     name: str
     title: str
-    kind: Literal["privacy", "utility"]
-    better: Better
+    better: Literal["low", "high", "near"]
     source: str = ""
     judges: tuple[str, ...] = ()  # which networks read it, of `utility.Judges`
 
+
+_TEXT = files("ficgan.lab.metrics").joinpath("metrics.yaml").read_text("utf-8")
+METRICS: dict[str, dict[str, Metric]] = {
+    kind: {name: Metric(name, **{**one, "judges": tuple(one.get("judges", ()))}) for name, one in some.items()}
+    for kind, some in yaml.safe_load(_TEXT).items()
+}
+"""Kind (privacy, reversal, retrieval, utility) → name → metric, in the order of tables."""
 
 Floats = NDArray[np.floating[Any]]
 Interval = tuple[float | None, float | None]  # Low and high; None where there is none

@@ -13,7 +13,6 @@ from ficgan.lab.metrics import (
     Bootstrap,
     Floats,
     Interval,
-    Metric,
     Sample,
     from_half,
     percentiles,
@@ -385,53 +384,6 @@ def privacy_figures(
 def privacy_curves(scores: Scores) -> dict[str, list[list[float]]]:
     """ "cmc", "roc" and "det" as lists of [x, y], at most 200 each, x rising; empty without genuine scores."""
     return {"cmc": cmc(scores), "roc": roc(scores), "det": det(scores)}
-
-
-_FANTOMAS = "Todt et al., Fantômas (2024), §7"
-_ISO = "ISO/IEC 19795-1:2021"
-_WP216 = "WP216 (2014), §2.2"
-_BOTH = (("", "", ""), (FAILURES, ", unfound faces count as misses", ", unfound faces count as rejected"))
-
-
-def _lower(name: str, title: str, source: str = "") -> Metric:
-    return Metric(name, title, "privacy", "low", source)
-
-
-def _near(name: str, title: str, source: str = "") -> Metric:
-    return Metric(name, title, "privacy", "near", source)
-
-
-PRIVACY: tuple[Metric, ...] = (
-    _near(WITHIN_KIND, "AUC: nearer to its own person than to others of the same ethnicity and gender? ½ is perfect"),
-    *(
-        _lower(f"rank-{k}{suffix}", f"mean over identities: right person among the {k} most similar{missed}", _FANTOMAS)
-        for suffix, missed, _ in _BOTH
-        for k in KS
-    ),
-    _lower("rank-1 (per probe)", "share of probes whose most similar person is the right one", _ISO),
-    _lower("people found", "share of people of whom at least one probe ranks first"),
-    _near("AUC", "area under the ROC; ½ is chance, less leaks as well", "Hanley and McNeil (1982)"),
-    _lower("leak", "2·|AUC − ½|"),
-    _near("EER", "equal error rate; ½ is chance", _ISO),
-    *(
-        _lower(f"TAR@FAR={far:g}{suffix}", f"genuine pairs accepted where {far:g} of strangers are{rejected}", _ISO)
-        for suffix, _, rejected in _BOTH
-        for far in FARS
-    ),
-    _lower("ID cosine", "mean cosine of genuine pairs", "FICGAN, Table 1"),
-    Metric("ID distance", "mean Euclidean distance of genuine pairs", "privacy", "high", "FICGAN, Table 1"),
-    _lower("match rate", "genuine pairs above the recogniser's own threshold", _ISO),
-    _lower(f"match rate{FAILURES}", "the same, unfound faces count as misses", _ISO),
-    _near("false match rate", "strangers above the same threshold: what the match rate is worth", _ISO),
-    _lower("D_sys", "linkability: how surely a score tells one person's images", "Gomez-Barrero et al. (2018)"),
-    _lower("singling-out", "probes that match exactly one enrolled person, the right one", _WP216),
-    _lower("singling-out (anyone)", "probes that match exactly one enrolled person, right or wrong", _WP216),
-    _lower("TPIR", "open set: probes that rank first and above the threshold", _ISO),
-    _lower("FPIR", "open set: probes of people not enrolled that match somebody", _ISO),
-    _near("failures to acquire", "probes without a found face: no privacy, another detector may find it", _ISO),
-    _lower("reversibility", "(acc_deanon − acc_naive) / acc_clear", _FANTOMAS),
-)
-"""The privacy metrics: `within_kind`, those of `privacy_figures` in its order, `reversibility`."""
 
 
 def _share(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,59 +15,12 @@ from ficgan.anonymizers import Faces
 from ficgan.errors import InputError
 from ficgan.faces import ARCFACE_POINTS, FaceDetector, crop, detector_missing, get_detector, similarity
 from ficgan.lab.attributes import AttributeClassifier
-from ficgan.lab.metrics import BOOTSTRAP, Better, Bootstrap, Metric, Sample, one_each_unknown, percentiles, pictures
+from ficgan.lab.metrics import BOOTSTRAP, METRICS, Bootstrap, Metric, Sample, one_each_unknown, percentiles, pictures
 from ficgan.lab.metrics.pictures import POSE_NAMES, Detections, Inception, Lpips, Perception, SqueezeNet
 from ficgan.lab.results import Figure
 
 Box = tuple[int, int, int, int]
 Values = NDArray[np.floating[Any]]
-
-_GEOMETRY = "thesis of the point clouds, chapter 5; Fantômas, section 8"
-_FICGAN = "FICGAN, section 4.2"
-
-
-def _metric(name: str, title: str, *judges: str, better: Better, source: str = "") -> Metric:
-    return Metric(name, title, "utility", better, source, judges)
-
-
-_near_clear = partial(_metric, better="near")
-_higher, _lower = (partial(_metric, better=better) for better in ("high", "low"))
-
-UTILITY: tuple[Metric, ...] = (
-    _higher("ssim", "SSIM to the clear image, Gaussian window", source="Wang et al. 2004, eq. 13"),
-    _higher("ms-ssim", "MS-SSIM to the clear image, five scales", source="Wang et al. 2003, eq. 7"),
-    _higher("ms-ssim-short", "MS-SSIM with the fewer scales that small images have room for"),
-    _higher("psnr", "peak signal-to-noise ratio to the clear image, dB; equal images are left out"),
-    _near_clear("sharpness", "variance of the Laplacian within the face, in that of the clear image"),
-    _lower("lpips", "LPIPS to the clear image", "lpips", source="Zhang et al. 2018, eq. 1"),
-    _lower("lpips-squeezenet", "LPIPS-like distance (SqueezeNet) to the clear image", "squeezenet", "distances"),
-    _lower("fid", "Fréchet Inception distance to the clear images", "inception", source="Heusel et al. 2017, eq. 6"),
-    _lower("kid", "kernel Inception distance to the clear images", "inception", source="Bińkowski et al. 2018"),
-    _lower("fd-squeezenet", "Fréchet distance of SqueezeNet's features to the clear images", "squeezenet"),
-    _lower("kd-squeezenet", "kernel distance of SqueezeNet's features to the clear images", "squeezenet"),
-    _near_clear(
-        "diversity",
-        "mean LPIPS-like distance between two outputs, in that of the clear images",
-        "squeezenet",
-        "distances",
-    ),
-    _higher("distinct", "share of outputs that differ from all others"),
-    _higher("detected", "share of images in which a face is detected", "detector", source=_GEOMETRY),
-    _higher("box-iou", "intersection over union of the face's box with that in the clear image", "detector"),
-    _lower("landmarks", "mean distance of five landmarks to those in the clear image, eye distances", "detector"),
-    _lower("landmarks-px", "the same in pixels", "detector", source=_GEOMETRY),
-    *(_lower(f"{name}-error", f"mean change of {name}, degrees", "detector") for name in POSE_NAMES),
-    *(_higher(f"{name}-r", f"correlation of {name} with the clear image's", "detector") for name in POSE_NAMES),
-    _higher("mouth-r", "correlation of the mouth's width with that in the clear image", "detector"),
-    _higher("smile-r", "correlation of P(Smiling) with that of the clear image", "attributes"),
-    _higher("mouth-open-r", "correlation of P(Mouth_Slightly_Open) with that of the clear image", "attributes"),
-    _lower("age-error", "mean change of the age that is read, years", "age_gender"),
-    _higher("gender-kept", "share of images whose gender is read as in the clear one", "age_gender"),
-    _higher("attributes", "share of attributes that are read as in the clear image", "attributes", source=_FICGAN),
-    _higher("attributes-balanced", "the same, presence and absence weighing alike; .5 is chance", "attributes"),
-    _higher("attributes-accuracy", "share of attributes that are read as labelled", "attributes", source=_FICGAN),
-)
-"""Every metric of `compare`, in its order."""
 
 _DETECTORS = ("yunet", "insightface", "centerface", "dlib")
 """Fastest first: here the same detector looks at every method's output."""
@@ -296,7 +249,7 @@ def compare(
     labels: NDArray[np.uint8] | None = None,
     bootstrap: Bootstrap = BOOTSTRAP,
 ) -> tuple[Figure, ...]:
-    """Every utility figure that applies, in the order of `UTILITY`; value None, with the reason, if a judge is missing.
+    """Every utility figure that applies, in the order of the table; value None, with the reason, if a judge is missing.
 
     Args:
         region: x0, y0, x1, y1: SSIM, MS-SSIM and PSNR are of this square; None: the whole crop.
@@ -314,7 +267,7 @@ def compare(
         missing = (anonymised.missing[judge] for judge in metric.judges if judge in anonymised.missing)
         return sample.none(metric.name, next(missing, "these faces were not read against the clear ones"))
 
-    asked = [one for one in UTILITY if one.name in found or one.judges]
+    asked = [one for one in METRICS["utility"].values() if one.name in found or one.judges]
     asked = [one for one in asked if labels is not None or one.name != "attributes-accuracy"]
     return tuple(found[one.name] if one.name in found else lacking(one) for one in asked)
 

@@ -24,11 +24,12 @@ from ficgan.lab.matrix_config import MatrixConfig, SplitConfig, get_scenarios
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.privacy import hits, rank
 from ficgan.lab.metrics.scores import Scores
+from ficgan.lab.pages import write_file
 from ficgan.lab.readers import Reader
 from ficgan.lab.results import Figure, Trial
 from ficgan.lab.reversal import fidelity_figures, identity_distance
+from ficgan.lab.run import Progress, fingerprint
 from ficgan.lab.sets import open_set
-from ficgan.lab.stored import Progress, fingerprint, write_file
 from ficgan.registry import parse_spec
 
 

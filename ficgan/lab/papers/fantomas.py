@@ -14,10 +14,10 @@ from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.bench import open_bench
 from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, SetConfig
 from ficgan.lab.papers import COLOURS, FANTOMAS, FANTOMAS_CLAIMS, Row, Treatment, table, text, transfer, with_data
-from ficgan.lab.report import save_plot
+from ficgan.lab.report.plots import save_plot
 from ficgan.lab.report.tables import controls, figure, spelled
 from ficgan.lab.results import Figure, Results, Trial
-from ficgan.lab.stored import Progress
+from ficgan.lab.run import Progress
 from ficgan.registry import parse_spec
 
 PRESETS = {"fantomas": 224, "fantomas64": 64, "fantomas-full": 224}

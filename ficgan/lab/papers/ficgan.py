@@ -5,28 +5,30 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
+from ficgan import pretrained
 from ficgan.anonymizers import Faces, Images, generator
-from ficgan.arrays import content_key
 from ficgan.deidentify import Deidentifier, Ficgan, refuse_trainer
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import crop, get_detector, transform_points
-from ficgan.lab.bars.bench import BarsBench, Observation, Panel, reconstruct, squared_errors
-from ficgan.lab.bench import FaceBench, anonymised
-from ficgan.lab.metrics.utility import Judges, compare, kept
-from ficgan.lab.papers import FICGAN, Printed, Row, Rows, kept_json, shade, table, text
-from ficgan.lab.readers import Reader, cosines, get_readers, paired
-from ficgan.lab.report import save_plot
+from ficgan.files import ModelInfo, file_digest
+from ficgan.lab.bench import anonymised, content, described, reconstruct, squared_errors
+from ficgan.lab.metrics import Bootstrap, Sample
+from ficgan.lab.metrics.utility import Judges, Readings, compare, kept
+from ficgan.lab.papers import FICGAN, Printed, Row, shade, table, text
+from ficgan.lab.readers import Embeddings, Reader, cosines, get_readers, paired
+from ficgan.lab.report.plots import save_plot
+from ficgan.lab.report.tables import spelled
 from ficgan.lab.results import Figure, Results, Trial, Utility, notes, origin
+from ficgan.lab.run import Progress, Run, Say, Task, digest, fingerprint
 from ficgan.lab.sets import Prepared, Quick, open_set, prepare
-from ficgan.lab.stored import VERSION, Progress, digest, fingerprint
 
 SAME_PHOTO = "same-photo"  # Name of the comparison: the output against its own source, as the paper's ID similarity
 FEW = 3000  # Images of CelebA-HQ's test part; Fréchet distances of fewer are biased upwards
@@ -45,46 +47,41 @@ _SHOWN = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class FicganPaper:
-    """The options of `ficgan eval paper ficgan`; `ablations` are (name, checkpoint, bank)."""
+class FicganPaper(BaseModel):
+    """What is measured on which images.
 
+    Args:
+        part, skip, limit: part of the set's own division; images left out, the first by name; at most so many, drawn.
+        layers: indices i; none: all.
+        ablations: (name, checkpoint, bank) of models that were trained without a part.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
     data: Path
     layout: str = "auto"
     labels: Path | None = None
     part: str | None = None
-    skip: int = 0
-    limit: int | None = None
-    size: int = 256
+    skip: int = Field(0, ge=0)
+    limit: int | None = Field(None, ge=2)
+    size: int = Field(256, ge=32)
     aligned: bool = False
     judges: tuple[str, ...] = ("dlib",)
     attributes: Path | None = None
     checkpoint: str = ""
     bank: str = ""
-    k: int = 3000
+    k: int = Field(3000, ge=2)
     layers: tuple[int, ...] = ()
     ablations: tuple[tuple[str, str, str], ...] = ()
     detector: str = "auto"
     device: str = "cpu"
     resamples: int = 1000
-    seed: int = 0
+    seed: int = Field(0, ge=0)
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _pair(self) -> FicganPaper:
         if bool(self.checkpoint) != bool(self.bank):
-            raise UsageError("a checkpoint and the bank built with it belong together; give both or neither")
-        if self.limit is not None and self.limit < 2:
-            raise UsageError(f"{self.limit} images are too few to measure on; give at least 2")
-        if self.skip < 0 or self.size < 32:
-            raise UsageError(f"skip is {self.skip} and size {self.size}; give at least 0 and 32")
-
-    def shareable(self) -> dict[str, Any]:
-        """The settings without folders of this machine."""
-        tree = asdict(self)
-        for key in ("data", "labels", "attributes", "checkpoint", "bank"):
-            tree[key] = Path(tree[key]).name if tree[key] else None
-        tree["judges"] = [f"onnx:{Path(one[5:]).name}" if one.startswith("onnx:") else one for one in self.judges]
-        tree["ablations"] = [[one[0], *(Path(file).name for file in one[1:])] for one in self.ablations]
-        return {**tree, "digest": digest(tree)}
+            raise ValueError("a checkpoint and the bank built with it belong together; give both or neither")
+        return self
 
 
 @dataclass(frozen=True)
@@ -120,7 +117,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Run:
+class FicganRun:
     """What `run_ficgan` found, by setting, and of `strangers`; L is `num_layers`."""
 
     results: Results
@@ -141,81 +138,80 @@ class Run:
 
 
 @dataclass
-class Stage(BarsBench):
-    """Clear crops and their judges; what is found is kept in `folder`, a file for each setting.
+class Measuring:
+    """Clear crops, their judges and what these read in them; `context` is what else figures depend on, JSON-ready."""
 
-    `context` is what else the outcome depends on, JSON-ready.
-    """
-
-    folder: Path = Path()
-    context: Any = None
+    faces: Faces
+    people: NDArray[np.int64]
+    readers: Sequence[Reader]
+    judges: Judges
+    labels: NDArray[np.uint8] | None  # [N,A], 0 or 1, in the classifier's order; None where the set has not all
+    bootstrap: Bootstrap
+    context: Any
 
     @cached_property
-    def labels(self) -> NDArray[np.uint8] | None:
-        """[N,A], 0 or 1, in the classifier's order; None where the set does not have them all."""
-        names = () if self.panel.judges.attributes is None else self.panel.judges.attributes.names
-        known = self.prepared.attributes
-        return np.stack([known[one] for one in names], 1).astype(np.uint8) if names and {*names} <= {*known} else None
+    def read(self) -> Readings:
+        return self.judges.read(self.faces)
+
+    @cached_property
+    def codes(self) -> dict[str, Embeddings]:
+        return {reader.name: reader.embed(self.faces) for reader in self.readers}
 
     @cached_property
     def digest(self) -> str:
-        """Of the pixels, the people, the readers and the context."""
-        pixels = [content_key(image) for image in self.faces.images]
-        people = None if self.faces.people is None else self.faces.people.tolist()
-        others = [reader.digest for reader in self.readers], asdict(self.bootstrap), self.context
-        return digest([VERSION, pixels, list(self.faces.names), people, self.panel.judges.missing, others])
+        """Of the pixels, the people, the judges and the context."""
+        readers = [reader.digest for reader in self.readers]
+        return digest([content(self.faces), self.people.tolist(), readers, self.judges.missing, self.context])
 
-    def measure(self, key: Any, make: Callable[[], Images]) -> Found:
-        """Figures of the output [N,S,S,3] that `make` gives; kept under `key`, all it depends on besides the faces."""
-        path = self.folder / f"{digest([self.digest, key])}.json"
-        tree = kept_json(path, lambda: (asdict(self._measured(self.observe(self.faces.with_images(make())))), True))
-        return TypeAdapter(Found).validate_python(tree)
-
-    def _measured(self, seen: Observation) -> Found:
-        clear = self.clear.readings
-        figures = compare(clear, seen.readings, labels=self.labels, bootstrap=self.bootstrap)
+    def found(self, images: Images) -> Found:
+        """Figures of outputs [N,S,S,3] against the clear crops."""
+        faces, clear, sample = self.faces.with_images(images), self.read, Sample(self.people, self.bootstrap)
+        seen = self.judges.read(faces, against=clear)
+        figures = compare(clear, seen, labels=self.labels, bootstrap=self.bootstrap)
         attributes = {}
-        if seen.readings.attributes is not None and clear.attributes is not None:
+        if seen.attributes is not None and clear.attributes is not None:
             having = (clear.attributes >= 0.5).sum(0)
-            shares = kept(clear.attributes, seen.readings.attributes, seen.readings.attribute_names)
+            shares = kept(clear.attributes, seen.attributes, seen.attribute_names)
             attributes = {
                 name: Kept(there, lacking, int(images))
                 for (name, (there, lacking, _)), images in zip(shares.items(), having, strict=True)
             }
-        mse = self.mean("mse", squared_errors(self.faces.images, seen.faces.images), "of pixels on [−1, 1]")
-        judges = {reader.name: self._read(reader, seen) for reader in self.readers}
+        mse = sample.mean("mse", squared_errors(self.faces.images, images), "of pixels on [−1, 1]")
+        judges: dict[str, tuple[Figure, ...]] = {}
+        for reader in self.readers:
+            source, made = self.codes[reader.name], reader.embed(faces)
+            note = "" if reader.metric == "cosine" else "cosine of embeddings that are compared by distance"
+            judges[reader.name] = (
+                sample.mean("ID cosine", cosines(source, made), note),
+                sample.mean("match rate", paired(reader, source, made) > reader.threshold),
+            )
         return Found(judges, (*(one for one in figures if one.metric in _SHOWN), mse), attributes)
 
-    def _read(self, reader: Reader, seen: Observation) -> tuple[Figure, ...]:
-        source, made = self.clear.embeddings[reader.name], seen.embeddings[reader.name]
-        note = "" if reader.metric == "cosine" else "cosine of embeddings that are compared by distance"
-        return (
-            self.mean("ID cosine", cosines(source, made), note),
-            self.mean("match rate", paired(reader, source, made) > reader.threshold),
-        )
+    def task(self, title: str, key: Any, make: Callable[[], Images]) -> Task:
+        """Measure the output that `make` gives; `key` is all it depends on besides the faces."""
+        return Task(title, ["paper ficgan", self.digest, key], _find, (self, make))
 
 
-def run_ficgan(config: FicganPaper, out: Path, progress: Progress | None = None) -> Run:
-    """Measure every setting, or resume: what was measured before is read from `out/tasks`."""
-    from ficgan.models.io import file_digest
+def _find(measuring: Measuring, make: Callable[[], Images], say: Say) -> dict[str, Any]:
+    return asdict(measuring.found(make()))
 
-    began = time.monotonic()
-    report = progress or (lambda done, total, what: None)
-    report(0, 1, "preparing faces")
+
+def run_ficgan(config: FicganPaper, out: Path, progress: Progress | None = None) -> FicganRun:
+    """Measure every setting, or resume."""
+    began, run = time.monotonic(), Run(out, progress=progress)
+    run.say("preparing faces")
     _refuse_trainers(config)
-    prepared, rows = _faces(config, out)
+    prepared = _faces(config, out)
     judges = Judges.find(attributes=config.attributes)
     judges.detector = judges.age_gender = None  # the paper has no figures of them
-    context = [None if config.attributes is None else file_digest(config.attributes), judges.attributes is not None]
-    stage = Stage(
-        FaceBench(prepared).part(rows),
-        Panel(get_readers(config.judges), judges, {}),
-        folder=out / "tasks",
-        context=context,
-        seed=config.seed,
-        resamples=config.resamples,
-    )
-    faces = stage.faces
+    names = () if judges.attributes is None else judges.attributes.names
+    mixed = prepared.part(generator(config.seed, "order").permutation(len(prepared)))
+    faces, known = mixed.faces, mixed.attributes
+    labels = np.stack([known[one] for one in names], 1).astype(np.uint8) if names and {*names} <= {*known} else None
+    bootstrap = Bootstrap(max(1, config.resamples), config.seed)
+    context = [None if config.attributes is None else file_digest(config.attributes), bool(names), asdict(bootstrap)]
+    readers = get_readers(config.judges)
+    measuring = Measuring(faces, mixed.people, readers, judges, labels, bootstrap, context)
     deid = Deidentifier.from_pretrained(
         config.checkpoint or None,
         config.bank or None,
@@ -232,23 +228,27 @@ def run_ficgan(config: FicganPaper, out: Path, progress: Progress | None = None)
     if layers[-1] >= count:
         raise UsageError(f"layer {layers[-1]} cannot be i: this model has layers 1…{count}")
     settings = list(_settings(config, layers))
-    total = len(settings) + 2
-    report(0, total, "strangers")
-    strangers = stage.measure("strangers", lambda: np.roll(faces.images, 1, axis=0))
-    report(1, total, "reconstruction")
-    rebuilt = _reconstruction(stage, deid)
-    found = {}
-    for number, setting in enumerate(settings):
-        report(number + 2, total, setting.label)
-        key = fingerprint(setting.anonymizer)
-        found[setting] = stage.measure(key, lambda one=setting: anonymised(one.anonymizer, faces))  # type: ignore[misc]
-    report(total, total, "")
+    aligned = _aligned(faces, deid)
+    inside = replace(measuring, faces=aligned)
+    tasks = [
+        measuring.task("strangers", "strangers", lambda: np.roll(faces.images, 1, axis=0)),
+        inside.task("reconstruction", deid.digests.get("checkpoint"), lambda: reconstruct(deid, aligned.images)),
+    ]
+    tasks += [
+        measuring.task(one.label, fingerprint(one.anonymizer), partial(anonymised, one.anonymizer, faces))
+        for one in settings
+    ]
+    run.total = len(tasks)
+    found = run.results(tasks)
+    run.check()
+    strangers, rebuilt, *rest = (TypeAdapter(Found).validate_python(tree) for tree in found)
     classifier = None if judges.attributes is None else judges.attributes.training
-    results = _results(config, prepared, faces, found, time.monotonic() - began)
-    return Run(results, found, strangers, rebuilt, layers, count, classifier)
+    by_setting = dict(zip(settings, rest, strict=True))
+    results = _results(config, prepared, by_setting, time.monotonic() - began)
+    return FicganRun(results, by_setting, strangers, rebuilt, layers, count, classifier)
 
 
-def _faces(config: FicganPaper, out: Path) -> tuple[Prepared, Rows]:
+def _faces(config: FicganPaper, out: Path) -> Prepared:
     whole = open_set(config.data, layout=config.layout, labels=config.labels)
     whole = whole.only(config.part) if config.part else whole
     order = np.arange(config.skip, len(whole))
@@ -263,7 +263,7 @@ def _faces(config: FicganPaper, out: Path) -> tuple[Prepared, Rows]:
     )
     if len(prepared) < 2:
         raise InputError(f"a face was acquired in {len(prepared)} images of {whole.name}; give at least 2 with one")
-    return prepared, generator(config.seed, "order").permutation(len(prepared))
+    return prepared
 
 
 def _settings(config: FicganPaper, layers: Sequence[int]) -> Iterator[Setting]:
@@ -279,30 +279,24 @@ def _settings(config: FicganPaper, layers: Sequence[int]) -> Iterator[Setting]:
             yield Setting(f"{name} {code}, i = 0", code, 0, name, model)
 
 
-def _reconstruction(stage: Stage, deid: Deidentifier) -> Found:
-    faces, size = stage.faces, stage.faces.images.shape[1]
+def _aligned(faces: Faces, deid: Deidentifier) -> Faces:
+    """The crops aligned as the model's own."""
+    size = faces.images.shape[1]
     matrices = [deid.alignment.matrix(marks, size) for marks in faces.landmarks]
     images = np.stack([crop(image, m, size) for image, m in zip(faces.images, matrices, strict=True)])
     marks = np.stack([transform_points(m, p) for m, p in zip(matrices, faces.landmarks, strict=True)])
-    aligned = replace(stage.prepared, faces=Faces(images, faces.names, marks.astype(np.float32), faces.people))
-    own = replace(stage, prepared=aligned)
-    return own.measure(["reconstruction", deid.digests.get("checkpoint")], lambda: reconstruct(deid, images))
+    return Faces(images, faces.names, marks.astype(np.float32), faces.people)
 
 
 def _refuse_trainers(config: FicganPaper) -> None:
-    from ficgan import pretrained
-    from ficgan.face_model import ModelInfo
-
     for file in (config.checkpoint or pretrained.path("model"), *(one[1] for one in config.ablations)):
         header = ModelInfo.of(file)
         for name in config.judges:
             refuse_trainer(header, name)
 
 
-def _results(
-    config: FicganPaper, prepared: Prepared, faces: Faces, found: dict[Setting, Found], seconds: float
-) -> Results:
-    facts = prepared.facts()
+def _results(config: FicganPaper, prepared: Prepared, found: dict[Setting, Found], seconds: float) -> Results:
+    facts, faces = prepared.facts(), prepared.faces
     name = str(facts["name"])
     nobody = {"people": 0, "images": 0}
     tested = {"people": facts["people"] or len(faces), "images": len(faces)}
@@ -310,12 +304,10 @@ def _results(
     results = Results(
         "FICGAN: tables and figures of the paper",
         sets={name: {**facts, "size": config.size, "context": 1.0, "split": {"parts": parts}}},
-        provenance=origin(config.shareable(), seconds),
+        provenance=origin(config.model_dump(), seconds),
     )
     for setting, one in found.items():
-        traits = asdict(setting.anonymizer.traits)
-        traits["needs"] = sorted(traits["needs"])
-        results.methods[setting.label] = {"name": "ficgan", **traits, "settings": setting.anonymizer.settings()}
+        results.methods[setting.label] = described(setting.anonymizer)
         results.trials += [
             Trial(name, setting.label, SAME_PHOTO, judge, figures=some) for judge, some in one.judges.items()
         ]
@@ -339,14 +331,14 @@ _SINGLE = ("Eyeglasses", "Bangs", "Smiling", "Male", "Wearing_Hat", "Young")
 """Attributes of Figure 4c: the first two are the paper's example in the text."""
 
 
-def ficgan_tables(run: Run) -> list[dict[str, Any]]:
+def ficgan_tables(run: FicganRun) -> list[dict[str, Any]]:
     """Tables for a page: {"title", "note", "rows"}."""
     chosen = sorted({run.layers[0], min(run.layers, key=lambda i: abs(i - 4)), run.layers[-1]})
     tables = [_table_1(run, chosen), _table_a(run), _figure_4(run), _figure_b(run, chosen), _table_2(run)]
     return [table for table in tables if table is not None]
 
 
-def _table_1(run: Run, chosen: Sequence[int]) -> Row:
+def _table_1(run: FicganRun, chosen: Sequence[int]) -> Row:
     names = {"w_t": "FICGAN (w_t, another person)", "w_m": "FICGAN + manifold k-same (w_m)"}
     rows = [{"method": "another person's photo", "i": "–", "FID": "–", "FD-SqueezeNet": "–", **_scores(run.strangers)}]
     for code, name in names.items():
@@ -358,7 +350,7 @@ def _table_1(run: Run, chosen: Sequence[int]) -> Row:
     return table(FICGAN, "comparison", _beside(rows, FICGAN.comparison), measured=_measured(run))
 
 
-def _table_2(run: Run) -> Row | None:
+def _table_2(run: FicganRun) -> Row | None:
     if len(run.main) == len(run.found):
         return None
     rows = [
@@ -369,7 +361,7 @@ def _table_2(run: Run) -> Row | None:
     return table(FICGAN, "ablations", _beside(rows, FICGAN.ablations))
 
 
-def _table_a(run: Run) -> Row:
+def _table_a(run: FicganRun) -> Row:
     titles = {"mse": "MSE", "lpips": "LPIPS", "lpips-squeezenet": "LPIPS-like (SqueezeNet)"}
     row = {title: _number(run.reconstruction.figure(metric)) for metric, title in titles.items()}
     scores = {key: value for key, value in _scores(run.reconstruction).items() if key.startswith("ID")}
@@ -377,12 +369,12 @@ def _table_a(run: Run) -> Row:
     return table(FICGAN, "reconstruction", _beside(rows, FICGAN.reconstruction))
 
 
-def _figure_4(run: Run) -> Row:
+def _figure_4(run: FicganRun) -> Row:
     rows = [{"code": setting.code, "i": setting.layer, **_scores(one)} for setting, one in run.main.items()]
     return table(FICGAN, "layers", _pruned(rows), count=run.num_layers)
 
 
-def _figure_b(run: Run, chosen: Sequence[int]) -> Row | None:
+def _figure_b(run: FicganRun, chosen: Sequence[int]) -> Row | None:
     by_layer = {layer: one for layer, one in run.by_layer("w_m").items() if layer in chosen}
     rows, named = [], FICGAN.controllable | FICGAN.uncontrollable
     for name in by_layer[chosen[0]].attributes:
@@ -427,7 +419,7 @@ def _distances(one: Found) -> Row:
     return {"FID": _number(one.figure("fid")), "FD-SqueezeNet": _number(one.figure("fd-squeezenet"))}
 
 
-def _measured(run: Run) -> str:
+def _measured(run: FicganRun) -> str:
     first, said = next(iter(run.found.values())), ""
     if near := first.figure("fid") or first.figure("fd-squeezenet"):
         said += f" Fréchet distances are {near.note}."
@@ -446,13 +438,7 @@ def _measured(run: Run) -> str:
 
 
 def _number(one: Figure | None, factor: float = 1.0) -> str:
-    if one is None or one.value is None:
-        return "–"
-    digits = 1 if factor == 100 else 3
-    text = f"{factor * one.value:.{digits}f}"
-    if one.low is not None and one.high is not None:
-        text += f" [{factor * one.low:.{digits}f}, {factor * one.high:.{digits}f}]"
-    return text
+    return "–" if one is None or one.value is None else spelled(one, factor=factor, digits=1 if factor == 100 else 3)
 
 
 def _share(one: Kept, lacking: bool = False) -> str:
@@ -460,7 +446,7 @@ def _share(one: Kept, lacking: bool = False) -> str:
     return "–" if value is None or (one.images < LEAST and not lacking) else f"{100 * value:.1f}"
 
 
-def draw_figure_4(run: Run, folder: Path) -> list[Path]:
+def draw_figure_4(run: FicganRun, folder: Path) -> list[Path]:
     """(a) ID similarity, (b) all attributes, (c) single attributes by layer; nothing where there is one layer."""
     if len(run.layers) < 2:
         return []
@@ -477,7 +463,7 @@ def draw_figure_4(run: Run, folder: Path) -> list[Path]:
     return save_plot(folder / "figure-4", draw, (4.6 * len(panels), 4))
 
 
-def _identity(run: Run, axes: Any) -> None:
+def _identity(run: FicganRun, axes: Any) -> None:
     for number, (judge, figures) in enumerate(run.strangers.judges.items()):
         for code, style, title in _CODES:
             points = {i: one.judges[judge][0] for i, one in run.by_layer(code).items()}
@@ -486,7 +472,7 @@ def _identity(run: Run, axes: Any) -> None:
     axes.set(ylabel="ID similarity of source and output", title="(a)")
 
 
-def _all_attributes(run: Run, axes: Any) -> None:
+def _all_attributes(run: FicganRun, axes: Any) -> None:
     for code, style, title in _CODES:
         for number, (metric, what) in enumerate((("attributes", "as read"), ("attributes-accuracy", "as labelled"))):
             points = {i: found for i, one in run.by_layer(code).items() if (found := one.figure(metric)) is not None}
@@ -494,7 +480,7 @@ def _all_attributes(run: Run, axes: Any) -> None:
     axes.set(ylabel="share of attributes kept", title="(b)")
 
 
-def _single_attributes(run: Run, axes: Any) -> None:
+def _single_attributes(run: FicganRun, axes: Any) -> None:
     for number, name in enumerate(_SINGLE):
         shares = {i: one.attributes[name].there for i, one in run.by_layer("w_m").items() if name in one.attributes}
         points = {i: Figure(name, share) for i, share in shares.items() if share is not None}

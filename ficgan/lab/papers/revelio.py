@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
-from functools import partial
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,43 +12,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Faces, GaussianBlur, generator
-from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.errors import InputError, UsageError
 from ficgan.lab.attackers import Opponent
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.attacks.deconvolution import scaled_blur
 from ficgan.lab.attacks.learned import Learned
 from ficgan.lab.attacks.revelio import Revelio
 from ficgan.lab.bench import Bench
-from ficgan.lab.matrix_config import without_folder
-from ficgan.lab.papers import REVELIO, Rows, Treatment, attack_on, kept_json, read_trials, treated
+from ficgan.lab.papers import REVELIO, Rows, Treatment, attack_on, treated
 from ficgan.lab.readers import get_readers
-from ficgan.lab.results import Results, Trial, from_json, origin
+from ficgan.lab.results import Results, Trial, from_json, origin, without_folder
+from ficgan.lab.run import Progress, Run, Task, Unkept, files_digest, fingerprint
 from ficgan.lab.sets import Prepared
 from ficgan.lab.sets.faceset import Split, written
-from ficgan.lab.stored import VERSION, Progress, Store, digest, files_digest, fingerprint
 from ficgan.registry import parse_spec
 from ficgan.yaml_settings import hint, override, read_tree
 
-
-@dataclass(frozen=True)
-class Part:
-    """What a part needs: the blurs that the attacker has learnt for it, and settings that others do not depend on."""
-
-    learnt: tuple[str, ...] = ()
-    settings: tuple[str, ...] = ()
-
-
-PARTS = {
-    "base": Part((), ("control_epochs",)),  # Tables 1, 3 and 4 with one guess
-    "retrieval": Part(("light", "heavy"), ("candidates",)),  # Table 1 with many
-    "fine-tuning": Part(("heavy",), ("candidates", "fine_tuned", "tune_steps", "tune_rate")),  # Table 2
-    "kernel": Part((), ("estimator", "estimator_network", "estimator_weights")),  # Figure 13
-    "sweep": Part(("light", "heavy"), ("sweep",)),  # Figures 15 and 16
-    "defences": Part(("light",), ("adapted", "adapt_epochs")),  # Tables 6 and 7
-    "ood": Part(("heavy",), ("candidates",)),  # Figure 7 and Table 5
+# Part → the settings that it alone depends on.
+PARTS: dict[str, tuple[str, ...]] = {
+    "base": ("control_epochs",),  # Tables 1, 3 and 4 with one guess
+    "retrieval": ("candidates",),  # Table 1 with many
+    "fine-tuning": ("candidates", "fine_tuned", "tune_steps", "tune_rate"),  # Table 2
+    "kernel": ("estimator", "estimator_network", "estimator_weights"),  # Figure 13
+    "sweep": ("sweep",),  # Figures 15 and 16
+    "defences": ("adapted", "adapt_epochs"),  # Tables 6 and 7
+    "ood": ("candidates",),  # Figure 7 and Table 5
 }
 BLURS: dict[str, int] = REVELIO.blurs
-_REVISION = 2  # Raised where a part comes to report something else of the same settings
 ADAPTABLE = ("rotation", "noise", "jpeg", "box blur", "secret")  # Defences that there are, as tables call them
 MOST_LINEAR = 224  # Side at which the auto-encoder works at most: its linear layer grows with the fourth power
 NAMES = {"identity": "Blurred", "autoencoder": "Fantômas", Revelio.name: "Revelio"}  # What the paper calls them
@@ -101,15 +90,12 @@ class RevelioPaper:
     pictures: int = 4
 
     def __post_init__(self) -> None:
-        for part in self.parts:
-            if part not in PARTS:
-                raise UsageError(f"there is no part {part!r} of this paper; there are {', '.join(PARTS)}")
-        for name in self.adapted:
-            if name not in ADAPTABLE:
-                raise UsageError(f"there is no defence {name!r} to adapt to; there are {', '.join(ADAPTABLE)}")
-        if self.candidates < 1 or self.size < 32:
-            raise UsageError(f"{self.candidates} candidates at {self.size} px cannot be; give at least 1, and 32 px")
-        if len({label for label, _ in self.named}) < len(self.attackers):
+        for what, some, known in (("part", self.parts, PARTS), ("defence", self.adapted, ADAPTABLE)):
+            if unknown := [name for name in some if name not in known]:
+                raise UsageError(f"there is no {what} {unknown[0]!r} in this paper; {hint(unknown[0], list(known))}")
+        if self.candidates < 1 or self.size < 32 or not self.attackers:
+            raise UsageError("give at least 1 candidate, 32 px, and one attacker, such as revelio")
+        if len(dict(self.named)) < len(self.attackers):
             raise UsageError("two attackers have one label; write LABEL=NAME:PARAMETER=VALUE,… to tell them apart")
 
     @property
@@ -120,8 +106,6 @@ class RevelioPaper:
     @property
     def restorer(self) -> tuple[str, str]:
         """The attacker that the paper proposes: that called Revelio, else the last one."""
-        if not self.attackers:
-            raise UsageError("no attacker was named; give at least one, such as revelio")
         return next((one for one in self.named if one[0] == NAMES[Revelio.name]), self.named[-1])
 
 
@@ -131,7 +115,7 @@ def attacker(text: str, size: int) -> tuple[str, str]:
     if not equals or ":" in label:
         label, spec = "", text
     name, parameters = parse_spec(spec)
-    label = label.strip() or (NAMES.get(name, spec) if not parameters or name in NAMES else spec)
+    label = label.strip() or NAMES.get(name, spec)
     cls: Any = REVERSERS[name]
     if issubclass(cls, Learned) and "size" not in parameters:
         side = min(size, MOST_LINEAR) if name == "autoencoder" else size
@@ -148,7 +132,7 @@ def settings(preset: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
     if preset not in ours:
         raise UsageError(f"there is no configuration {preset!r} of this paper; there are {', '.join(ours)}")
     tree = override(ours[preset], overrides, example="sweep=20")
-    known = [one.name for one in fields(RevelioPaper)]
+    known = list(RevelioPaper.__dataclass_fields__)
     for key, value in tree.items():
         if key not in known:
             raise UsageError(f"this paper has no setting {key!r}; {hint(key, known)}")
@@ -161,7 +145,7 @@ def settings(preset: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class World:
+class RevelioWorld:
     """Rows of the attacker's `reference`, of other photos of its people (`closed`), and of others (`outside`)."""
 
     reference: Rows
@@ -181,7 +165,7 @@ class World:
 
 def divide(
     prepared: Prepared, *, probes: int = 97, identities: int = 50, outside: int = 97, outsiders: int = 91, seed: int = 0
-) -> World:
+) -> RevelioWorld:
     """Draw the people and photos that are attacked; all others are the attacker's reference (Revelio, §5.1 and §5.5).
 
     At most a quarter of the people are outside; of a person of the closed world at most half of the photos are
@@ -209,7 +193,7 @@ def divide(
     closed = closed[np.isin(people[closed], people[reference])]
     if len(reference) < 2 or not len(closed):
         raise InputError("every photo of the people of the closed world is in the set twice; give another set")
-    return World(reference, closed, away)
+    return RevelioWorld(reference, closed, away)
 
 
 def _rounds(people: NDArray[np.int64], of: Rows, total: int, rng: np.random.Generator, *, keep_half: bool) -> Rows:
@@ -225,14 +209,16 @@ def _rounds(people: NDArray[np.int64], of: Rows, total: int, rng: np.random.Gene
 
 
 @dataclass
-class Experiment:
+class RevelioStudy:
     """What every part works with. The bench's attacker and gallery are the reference: the closed world."""
 
     paper: RevelioPaper
     bench: Bench
-    world: World
-    out: Path
-    progress: Progress | None = None
+    world: RevelioWorld
+    run: Run
+
+    def say(self, text: str) -> None:
+        self.run.say(text)
 
     def blur(self, level: str) -> Treatment:
         """ "light" or "heavy", in the set's pixels."""
@@ -243,7 +229,8 @@ class Experiment:
         return Treatment(f"K {kernel}", scaled_blur(GaussianBlur(kernel=kernel), self.paper.size))
 
     def attack(self, label: str, spec: str, how: Treatment) -> Opponent:
-        return attack_on(self.bench, spec, how, self.world.reference, label=label, progress=self.progress)
+        say = lambda done, total, text: self.say(text)  # noqa: E731
+        return attack_on(self.bench, spec, how, self.world.reference, label=label, progress=say)
 
     def restorer(self, how: Treatment) -> Opponent:
         return self.attack(*self.paper.restorer, how)
@@ -255,16 +242,8 @@ class Experiment:
     def clear(self, rows: Rows) -> Faces:
         return self.bench.prepared.faces.take(rows)
 
-    def judged(self, guesses: Faces, rows: Rows, method: str, attacker: str, scenario: str) -> list[Trial]:
-        """A trial for each judge of guesses at the photos at `rows`."""
-        return read_trials(self.bench, guesses, rows, method=method, attacker=attacker, scenario=scenario)
 
-    def report(self, done: int, total: int, what: str) -> None:
-        if self.progress:
-            self.progress(done, total, what)
-
-
-def open_experiment(paper: RevelioPaper, out: Path, progress: Progress | None = None) -> Experiment:
+def open_study(paper: RevelioPaper, out: Path, progress: Progress | None = None) -> RevelioStudy:
     """Faces made ready, divided, and judged; crops, treated images and trained attackers are kept in `out/store`."""
     from ficgan.faces import get_detector
     from ficgan.lab.sets import Quick, open_set, prepare
@@ -272,29 +251,22 @@ def open_experiment(paper: RevelioPaper, out: Path, progress: Progress | None = 
     for _, spec in paper.named:
         name, parameters = parse_spec(spec)
         REVERSERS.make(name, **parameters)
-    readers = get_readers(paper.judges)
+    readers, run = get_readers(paper.judges), Run(out, progress=progress, total=len(PARTS))
     faces = open_set(
         paper.data, layout=paper.layout, labels=paper.labels, identity=paper.identity, limit_people=paper.people
     )
     finder = None if paper.aligned else Quick(get_detector(paper.detector))
-    if progress:
-        progress(0, 1, f"preparing {faces.name}")
+    run.say(f"preparing {faces.name}")
     prepared = prepare(faces, size=paper.size, detector=finder, cache=out / "store", aligned=paper.aligned)
-    world = divide(
-        prepared,
-        probes=paper.probes,
-        identities=paper.identities,
-        outside=paper.outside,
-        outsiders=paper.outsiders,
-        seed=paper.seed,
-    )
-    split, store = world.split(prepared.faces), Store(out / "store")
-    bench = Bench(prepared, split, readers, None, store, seed=paper.seed, resamples=paper.resamples)
-    return Experiment(paper, bench, world, out, progress)
+    drawn = {name: getattr(paper, name) for name in ("probes", "identities", "outside", "outsiders", "seed")}
+    world = divide(prepared, **drawn)
+    split = world.split(prepared.faces)
+    bench = Bench(prepared, split, readers, None, run.store, seed=paper.seed, resamples=paper.resamples)
+    return RevelioStudy(paper, bench, world, run)
 
 
 @dataclass
-class Outcome:
+class PartOutcome:
     """What a part found; where something failed that may go well another time it is not `whole`, and not kept."""
 
     trials: list[Trial] = field(default_factory=list)
@@ -308,8 +280,8 @@ class RevelioRun:
 
     results: Results
     tables: list[dict[str, Any]]
-    experiment: Experiment
-    outcomes: dict[str, Outcome]
+    experiment: RevelioStudy
+    outcomes: dict[str, PartOutcome]
 
 
 def run_revelio(paper: RevelioPaper, out: Path, progress: Progress | None = None) -> RevelioRun:
@@ -317,61 +289,50 @@ def run_revelio(paper: RevelioPaper, out: Path, progress: Progress | None = None
     from ficgan.lab.papers.revelio_tables import revelio_caveats, revelio_tables
 
     started = time.monotonic()
-    out.mkdir(parents=True, exist_ok=True)
-    experiment = open_experiment(paper, out, progress)
-    outcomes: dict[str, Outcome] = {}
-    seconds: dict[str, float] = {}
-    for number, part in enumerate(PARTS):
-        path, lasting = _file(experiment, part)
-        if part in paper.parts or (lasting and path.exists()):
-            experiment.report(number, len(PARTS), f"part {part}")
-            entry = kept_json(path if lasting else None, partial(_run_part, experiment, part))
-            outcomes[part] = Outcome([Trial(**from_json(one)) for one in entry["trials"]], entry["facts"])
-            seconds[part] = entry["seconds"]
-    facts, world = experiment.bench.prepared.facts(), experiment.world.facts(experiment.bench.people)
+    study = open_study(paper, out, progress)
+    outcomes: dict[str, PartOutcome] = {}
+    for part in PARTS:
+        task = Task(f"part {part}", _key(study, part), _do, (study, part))
+        if part in paper.parts:
+            (found,) = study.run.results([task])
+        else:
+            found = None if task.key is None else study.run.store.find(task.key)
+        if found is not None:
+            outcomes[part] = PartOutcome([Trial(**from_json(one)) for one in found["trials"]], found["facts"])
+    study.run.check()
+    facts, world = study.bench.prepared.facts(), study.world.facts(study.bench.people)
     given = {key: value for key, value in asdict(paper).items() if key not in ("data", "labels")}
     given |= {"attackers": [[label, without_folder(spec)] for label, spec in paper.named]}
-    given["judges"] = [reader.name for reader in experiment.bench.readers]
+    given["judges"] = [reader.name for reader in study.bench.readers]
     results = Results(
         "Revelio: are blurred faces restored and named?",
         revelio_caveats(paper, facts, world, outcomes),
-        origin(given, time.monotonic() - started) | {"set": {**facts, "world": world}, "part_seconds": seconds},
+        origin(given, time.monotonic() - started) | {"set": {**facts, "world": world}},
         trials=[trial for one in outcomes.values() for trial in one.trials],
     )
-    return RevelioRun(results, revelio_tables(paper, outcomes), experiment, outcomes)
+    return RevelioRun(results, revelio_tables(paper, outcomes), study, outcomes)
 
 
-def _run_part(experiment: Experiment, part: str) -> tuple[dict[str, Any], bool]:
+def _do(study: RevelioStudy, part: str, say: Any) -> Any:
     from ficgan.lab.papers.revelio_parts import MAKE
 
-    began = time.monotonic()
-    try:
-        made = MAKE[part](experiment)
-    except FicganError as error:
-        raise FicganError(
-            f"part {part}: {error}; what is done is kept in {experiment.out}, mend it and run again"
-        ) from error
-    if made.whole and PARTS[part].learnt:
-        levels = {level: experiment.restorer(experiment.blur(level)) for level in PARTS[part].learnt}
-        made.facts["training"] = {f"{one.title}, {level}": one.training for level, one in levels.items()}
-    trials, taken = [asdict(one) for one in made.trials], round(time.monotonic() - began, 1)
-    return {"trials": trials, "facts": made.facts, "seconds": taken}, made.whole
+    made = MAKE[part](study)
+    found = {"trials": [asdict(one) for one in made.trials], "facts": made.facts}
+    return found if made.whole else Unkept(found)
 
 
-def _file(experiment: Experiment, part: str) -> tuple[Path, bool]:
-    """Where a part is kept, by all that it depends on; False where an attacker runs a program, of which nothing is."""
+def _key(study: RevelioStudy, part: str) -> Any:
+    """All that a part depends on; None where an attacker runs a program, of which nothing is kept."""
     from ficgan import __version__
 
-    paper, bench = experiment.paper, experiment.bench
+    paper, bench = study.paper, study.bench
     specs = [spec for _, spec in (paper.named if part == "base" else [paper.restorer])]
     marks = [fingerprint(REVERSERS.make(name, **given)) for name, given in map(parse_spec, specs)]
     left_out = {"data", "layout", "labels", "identity", "people", "parts", "pictures", "detector"}
-    left_out |= {name for other in PARTS.values() for name in other.settings} - set(PARTS[part].settings)
+    left_out |= {name for some in PARTS.values() for name in some} - set(PARTS[part])
     given = {name: value for name, value in asdict(paper).items() if name not in left_out}
     if part != "base":  # the others see Revelio alone
         given["attackers"] = list(paper.restorer)
-    if "estimator_weights" in given:
-        given["estimator_weights"] = [paper.estimator_weights, files_digest(paper.estimator_weights)]
+    files = files_digest(paper.estimator_weights)
     judges = [reader.digest for reader in bench.readers]
-    key = digest([VERSION, _REVISION, __version__, part, given, bench.digest, judges, marks])
-    return experiment.out / "parts" / f"{part}-{key}.json", None not in marks
+    return None if None in marks else ["revelio", __version__, part, given, files, bench.digest, judges, marks]

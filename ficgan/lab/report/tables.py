@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ficgan.lab.metrics import METRICS
 from ficgan.lab.metrics.privacy import WITHIN_KIND
 from ficgan.lab.results import Figure, Results, Trial, Utility
-from ficgan.lab.reversal import RETRIEVAL, REVERSAL
 
 Row = dict[str, Any]
 
@@ -26,9 +26,6 @@ RISKS = {"singling out": "singling-out", "linkability": "D_sys", "inference": "i
 """The three risks of WP216 → the metric that measures each, or what its name begins with."""
 SHOWN = ("detected", "attributes-balanced", "gender-kept", "smile-r", "landmarks", "ssim", "sharpness")
 """Utility figures of the first table; all are in the utility table."""
-_KIND_BY_JUDGE, _KIND_JUDGE = "within kind, by ", "judge within kind"
-_BY_JUDGE = "replaced region, by "
-_ALONE_BY_JUDGE = "surroundings alone, by "
 SHOWN_ON_PAGE = ("detected", "attributes-balanced", "smile-r")
 """Those of them that fit the page beside the ranking."""
 
@@ -59,18 +56,35 @@ class Headline:
     set: str
     method: str
     trial: Trial | None  # the strongest attacker's on the whole picture; None where every attempt was refused
-    figure: Figure | None
-    region: Figure | None
-    region_trial: Trial | None
+    region_trial: Trial | None  # the strongest attacker's on the region
     bound: bool  # the region's figure is that of the whole picture
-    ceiling: float | None  # of clear probes, by the judge of the region's figure
-    chance: float | None  # of a guess
-    surroundings: Figure | None  # of background-only, by the judge of the region's figure
+    clear: Trial | None  # of clear probes, by the judge of the region's figure
+    surroundings_trial: Trial | None  # background-only, by the judge of the region's figure
     utility: Utility | None  # None where it was not measured
     by_judge: tuple[Trial, ...] = ()  # the region's strongest attacker of each judge, the strongest first
     surroundings_by: tuple[Trial, ...] = ()  # background-only of each judge, the strongest first
     within_kind: tuple[Trial, ...] = ()  # naive of each judge that has the AUC within kind, the highest first
     rank: int | None = None  # methods that the intervals do not tell from the first of a rank share it
+
+    @property
+    def figure(self) -> Figure | None:
+        return _of(self.trial)
+
+    @property
+    def region(self) -> Figure | None:
+        return _of(self.region_trial)
+
+    @property
+    def surroundings(self) -> Figure | None:
+        return _of(self.surroundings_trial)
+
+    @property
+    def ceiling(self) -> float | None:
+        return None if self.clear is None else _rank(self.clear)
+
+    @property
+    def chance(self) -> float | None:
+        return None if self.region_trial is None else value_of(self.region_trial.figures, "chance")
 
 
 @dataclass(frozen=True)
@@ -86,49 +100,51 @@ class Control:
 
 
 def headlines(results: Results) -> list[Headline]:
+    """Of every method on every set, the best protected first."""
     out = []
     utilities = {(use.set, use.method): use for use in results.utilities}
     for name in results.sets:
         here = [trial for trial in results.trials if trial.set == name]
-        alone = [each for each in here if each.scenario == "background-only" and _rank(each) is not None]
-        alone.sort(key=lambda each: -(_rank(each) or 0.0))
+        alone = _strongest_first(trial for trial in here if trial.scenario == "background-only")
         for method in results.methods:
-            of_method = [trial for trial in here if trial.method == method]
-            if not of_method:
+            mine = [trial for trial in here if trial.method == method]
+            if not mine:
                 continue  # a method of another evaluation that stands beside this one
-            trial, region = _strongest(filter(_attempts, of_method)), _of_region(of_method, here)
+            trial, region = _strongest(filter(_attempts, mine)), _of_region(mine, here)
             nowhere = region is None
             region = trial if nowhere else region
-            bound = nowhere and not _replaces_all(here)
-            judges = dict.fromkeys(each.recogniser for each in of_method)
-            of_judges = [[each for each in of_method if each.recogniser == judge] for judge in judges]
-            seen = [_strongest(filter(_attempts, some)) if nowhere else _of_region(some, here) for some in of_judges]
-            ordered = sorted((each for each in seen if each is not None), key=lambda each: -(_rank(each) or 0.0))
-            by_judge = [each for each in here if region is not None and each.recogniser == region.recogniser]
-            out.append(
-                Headline(
-                    name,
-                    method,
-                    trial,
-                    None if trial is None else figure(trial.figures, IDENTIFIES),
-                    None if region is None else figure(region.figures, IDENTIFIES),
-                    region,
-                    bound,
-                    next((_rank(each) for each in by_judge if each.scenario == "clear"), None),
-                    None if region is None else value_of(region.figures, "chance"),
-                    _surroundings(by_judge),
-                    utilities.get((name, method)),
-                    tuple(ordered),
-                    tuple(alone),
-                    _within_kind(of_method),
-                )
+            judges = [[one for one in mine if one.recogniser == j] for j in dict.fromkeys(t.recogniser for t in mine)]
+            seen = [_strongest(filter(_attempts, some)) if nowhere else _of_region(some, here) for some in judges]
+            same = {one.scenario: one for one in reversed(here) if region and one.recogniser == region.recogniser}
+            head = Headline(
+                name,
+                method,
+                trial,
+                region,
+                nowhere and not _replaces_all(here),
+                same.get("clear"),
+                same.get("background-only"),
+                utilities.get((name, method)),
+                tuple(_strongest_first(one for one in seen if one is not None)),
+                tuple(alone),
+                _within_kind(mine),
             )
+            out.append(head)
     order = list(results.sets)
     unknown = float("inf")  # not safe
     shown = ((head, [unknown if f is None else f.value or 0.0 for f in (head.region, head.figure)]) for head in out)
     out = [head for head, values in sorted(shown, key=lambda pair: (order.index(pair[0].set), pair[1]))]
     out = [replace(head, rank=rank) for head, rank in zip(out, _ranks(out), strict=True)]
     return sorted(out, key=lambda head: (order.index(head.set), head.rank or len(out) + 1, _kin(head)))
+
+
+def _of(trial: Trial | None) -> Figure | None:
+    return None if trial is None else figure(trial.figures, IDENTIFIES)
+
+
+def _strongest_first(trials: Iterable[Trial]) -> list[Trial]:
+    known = [trial for trial in trials if _rank(trial) is not None]
+    return sorted(known, key=lambda trial: -(_rank(trial) or 0.0))
 
 
 def _within_kind(trials: Iterable[Trial]) -> tuple[Trial, ...]:
@@ -157,10 +173,6 @@ def _sees_region(trial: Trial) -> bool:
     return trial.scenario == "parrot-inside" and _rank(trial) is not None
 
 
-def _surroundings(trials: Iterable[Trial]) -> Figure | None:
-    return next((figure(trial.figures, IDENTIFIES) for trial in trials if trial.scenario == "background-only"), None)
-
-
 def _replaces_all(here: Iterable[Trial]) -> bool:
     """Whether the crops of a set have no surroundings: then the whole picture is the region."""
     alone = [_rank(trial) for trial in here if trial.scenario == "background-only"]
@@ -170,7 +182,8 @@ def _replaces_all(here: Iterable[Trial]) -> bool:
 def _above_surroundings(trial: Trial, here: Iterable[Trial]) -> bool:
     """Whether it finds clearly more than what surrounds the region gives its judge: the rest is of the region."""
     found = figure(trial.figures, IDENTIFIES)
-    alone = _surroundings(each for each in here if each.recogniser == trial.recogniser)
+    kin = (one for one in here if one.recogniser == trial.recogniser and one.scenario == "background-only")
+    alone = _of(next(kin, None))
     if found is None or found.low is None or alone is None or alone.high is None:
         return False
     return found.low > alone.high
@@ -239,99 +252,79 @@ def ranking(results: Results) -> list[Row]:
     """Methods by what the replaced region gives away, of one rank by the AUC within kind, with what they leave."""
     rows = []
     for head in headlines(results):
-        row: Row = {
-            "set": head.set,
-            "rank": "" if head.rank is None else str(head.rank),
-            "method": head.method,
-            **_within_kind_cells(head.within_kind),
+        kin, region, trial = head.within_kind[:1], head.region_trial, head.trial
+        row: Row = {"set": head.set, "rank": "" if head.rank is None else str(head.rank), "method": head.method}
+        for one in kin:
+            row |= {"within kind": _cell(one, WITHIN_KIND), "naive rank-1": _cell(one)}
+            row["judge within kind"] = one.recogniser
+            row |= {f"within kind, by {each.recogniser}": _cell(each, WITHIN_KIND) for each in head.within_kind}
+        row |= {
             "replaced region": ("≤ " if head.bound and head.region else "") + spelled(head.region),
-            "its attacker": _attacker(head.region_trial),
-            "its judge": "" if head.region_trial is None else head.region_trial.recogniser,
+            "its attacker": _attacker(region),
+            "its judge": "" if region is None else region.recogniser,
             "n": "" if head.region is None else str(head.region.n),
             "surroundings alone": spelled(head.surroundings),
             "whole picture": spelled(head.figure),
-            "attacker": _attacker(head.trial),
-            "judge": "" if head.trial is None else head.trial.recogniser,
-            "clear": _short(head.ceiling),
-            "chance": _short(head.chance),
+            "attacker": _attacker(trial),
+            "judge": "" if trial is None else trial.recogniser,
+            "clear": short(head.ceiling),
+            "chance": short(head.chance),
         }
-        for each in head.by_judge:
-            row[f"{_BY_JUDGE}{each.recogniser}"] = spelled(figure(each.figures, IDENTIFIES))
-            row[f"its attacker, by {each.recogniser}"] = _attacker(each)
-        for each in head.surroundings_by:
-            row[f"{_ALONE_BY_JUDGE}{each.recogniser}"] = spelled(figure(each.figures, IDENTIFIES))
-        for name in SHOWN:
-            found = None if head.utility is None else figure(head.utility.figures, name)
-            if found is not None:
-                row[name] = spelled(found, interval=False)
+        for one in head.by_judge:
+            row[f"replaced region, by {one.recogniser}"] = _cell(one)
+            row[f"its attacker, by {one.recogniser}"] = _attacker(one)
+        row |= {f"surroundings alone, by {one.recogniser}": _cell(one) for one in head.surroundings_by}
+        row |= _useful(head, SHOWN)
         rows.append(row)
     return rows
 
 
-def _within_kind_cells(trials: Sequence[Trial]) -> Row:
-    """AUC within kind and rank-1 of the outputs as they are, by the judge with the highest AUC, then by each."""
-    if not trials:
-        return {}
-    first = figure(trials[0].figures, WITHIN_KIND)
-    cells = {
-        "within kind": spelled(first),
-        "naive rank-1": spelled(figure(trials[0].figures, IDENTIFIES)),
-        _KIND_JUDGE: trials[0].recogniser,
-        "n within kind": "" if first is None else str(first.n),
-    }
-    by_judge = {f"{_KIND_BY_JUDGE}{each.recogniser}": spelled(figure(each.figures, WITHIN_KIND)) for each in trials}
-    return {**cells, **by_judge}
+def _useful(head: Headline, metrics: Iterable[str]) -> Row:
+    found = {name: None if head.utility is None else figure(head.utility.figures, name) for name in metrics}
+    return {name: spelled(one, interval=False) for name, one in found.items() if one is not None}
 
 
-def ranking_to_read(rows: Sequence[Row]) -> list[Row]:
+def ranking_to_read(heads: Sequence[Headline]) -> list[Row]:
     """The ranking for a page: who attacked stands below each figure, so that it fits a laptop's width; below the first
     three, also what the other judges find. Figures that no method has are left out.
     """
 
-    def by(row: Row, attacker: str, judge: str, n: str = "") -> str:
-        return ", ".join(filter(None, (row[attacker], row[judge], n)))
+    def unbroken(trial: Trial, metric: str = IDENTIFIES) -> str:
+        return _cell(trial, metric).replace(" ", "\N{NO-BREAK SPACE}")
 
-    def kin(row: Row) -> Row:
-        if not row.get("within kind"):
-            return {}
-        judges = (key.removeprefix(_KIND_BY_JUDGE) for key in row if key.startswith(_KIND_BY_JUDGE))
-        lines = [f"{judge}: {unbroken(row[_KIND_BY_JUDGE + judge])}" for judge in judges if judge != row[_KIND_JUDGE]]
-        who = f"{row[_KIND_JUDGE]}, n = {row['n within kind']} images"
-        return {"within kind": (row["within kind"], who, *lines, f"naive rank-1: {unbroken(row['naive rank-1'])}")}
+    useful = [m for m in SHOWN_ON_PAGE if any(h.utility and value_of(h.utility.figures, m) is not None for h in heads)]
+    rows = []
+    for head in heads:
+        region, row = head.region_trial, Row(rank="" if head.rank is None else str(head.rank), method=head.method)
+        judge, attacker = ("", "") if region is None else (region.recogniser, _attacker(region))
+        if head.within_kind:
+            first, *rest = head.within_kind
+            n = getattr(figure(first.figures, WITHIN_KIND), "n", "")
+            lines = [f"{one.recogniser}: {unbroken(one, WITHIN_KIND)}" for one in rest]
+            who, naive = f"{first.recogniser}, n = {n} images", f"naive rank-1: {unbroken(first)}"
+            row["within kind"] = (_cell(first, WITHIN_KIND), who, *lines, naive)
+        others = [
+            f"{one.recogniser}: {unbroken(one)}" + (f", {_attacker(one)}" if _attacker(one) != attacker else "")
+            for one in head.by_judge
+            if one.recogniser != judge
+        ]
+        value = ("≤ " if head.bound and head.region else "") + spelled(head.region)
+        row["replaced region"] = (value, _by(region, "" if head.region is None else head.region.n), *others)
+        alone = [f"{one.recogniser}: {unbroken(one)}" for one in head.surroundings_by if one.recogniser != judge]
+        row["surroundings alone"] = (spelled(head.surroundings), judge if head.surroundings else "", *alone)
+        row["whole picture"] = (spelled(head.figure), _by(head.trial))
+        rows.append(row | _useful(head, useful))
+    return rows
 
-    def unbroken(figure: str) -> str:
-        return figure.replace(" ", "\N{NO-BREAK SPACE}")
 
-    def others(row: Row, by_judge: str) -> list[str]:
-        lines = []
-        for judge in (key.removeprefix(by_judge) for key in row if key.startswith(by_judge)):
-            attacker = row[f"its attacker, by {judge}"] if by_judge == _BY_JUDGE else row["its attacker"]
-            found = unbroken(row[by_judge + judge])
-            if judge != row["its judge"]:
-                lines.append(f"{judge}: {found}" + (f", {attacker}" if attacker != row["its attacker"] else ""))
-        return lines
+def _by(trial: Trial | None, n: int | str = "") -> str:
+    """Who attacked, who judged, and how many."""
+    judge = "" if trial is None else trial.recogniser
+    return ", ".join(filter(None, (_attacker(trial), judge, "" if n == "" else f"n = {n}")))
 
-    useful = [name for name in SHOWN_ON_PAGE if any(not row.get(name, "refused").startswith("refused") for row in rows)]
-    return [
-        {
-            "rank": row["rank"],
-            "method": row["method"],
-            **kin(row),
-            "replaced region": (
-                row["replaced region"],
-                by(row, "its attacker", "its judge", f"n = {row['n']}"),
-                *others(row, _BY_JUDGE),
-            ),
-            "surroundings alone": (
-                row["surroundings alone"],
-                row["surroundings alone"] and row["its judge"],
-                *others(row, _ALONE_BY_JUDGE),
-            ),
-            "whole picture": (row["whole picture"], by(row, "attacker", "judge")),
-            **{name: row[name] for name in useful if name in row},
-        }
-        for row in rows
-    ]
+
+def _cell(trial: Trial, metric: str = IDENTIFIES) -> str:
+    return spelled(figure(trial.figures, metric))
 
 
 def _attacker(trial: Trial | None) -> str:
@@ -369,12 +362,12 @@ def groups(results: Results) -> list[Row]:
 
 def given_back(results: Results) -> list[Row]:
     """How alike guesses and clear faces are, by attacker and judge; faces not attacked come first."""
-    return _by_attacker(results, [metric.name for metric in REVERSAL])
+    return _by_attacker(results, list(METRICS["reversal"]))
 
 
 def retrieved(results: Results) -> list[Row]:
     """Names by vote of several guesses, and strangers known from enrolled people: a row for each attacker and judge."""
-    return _by_attacker(results, ["chance", *(metric.name for metric in RETRIEVAL)], "IRA")
+    return _by_attacker(results, ["chance", *METRICS["retrieval"]], "IRA")
 
 
 def _by_attacker(results: Results, metrics: Sequence[str], needed: str = "") -> list[Row]:
@@ -443,23 +436,24 @@ def _figure_cells(each: Figure) -> Row:
 # -- text -------------------------------------------------------------------------------------------------------------
 
 
-def spelled(each: Figure | None, *, interval: bool = True) -> str:
-    """A figure in a table: value and 95 % interval, or why there is none."""
+def spelled(each: Figure | None, *, interval: bool = True, factor: float = 1.0, digits: int | None = None) -> str:
+    """A figure in a table, times `factor`: value and 95 % interval, or why there is none."""
     if each is None:
         return ""
     if each.value is None:
         return f"refused: {each.note}" if each.note else "refused"
-    text = _short(each.value)
+    text = short(factor * each.value, digits)
     if interval and each.low is not None and each.high is not None:
-        text += f" [{_short(each.low)}, {_short(each.high)}]"
+        text += f" [{short(factor * each.low, digits)}, {short(factor * each.high, digits)}]"
     return text
 
 
-def _short(value: float | None) -> str:
+def short(value: float | None, digits: int | None = None) -> str:
+    """A number of so many decimals; None: three, and fewer from 10 on."""
     if value is None:
         return ""
-    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 3
-    return f"{value:.{digits}f}"
+    few = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 3
+    return f"{value:.{few if digits is None else digits}f}"
 
 
 def to_csv(rows: Sequence[Row]) -> str:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
-import zipfile
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,20 +19,11 @@ from ficgan.data import alignment_name
 from ficgan.data.dataset import decode, decode_rgb
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, DetectAt, Face, FaceDetector, crop, get_detector, transform_points
-from ficgan.images import atomic_write
+from ficgan.lab.metrics import one_each_unknown
+from ficgan.lab.run import Progress, Store
 from ficgan.lab.sets.faceset import FaceSet, Split, open_set, split, without_repeats
 
-__all__ = [
-    "FaceSet",
-    "Prepared",
-    "Quick",
-    "Split",
-    "default_detector",
-    "open_set",
-    "prepare",
-    "split",
-    "without_repeats",
-]
+__all__ = ["FaceSet", "Prepared", "Quick", "Split", "open_set", "prepare", "split", "without_repeats"]
 
 Image = NDArray[np.uint8]
 Box = tuple[int, int, int, int]
@@ -82,6 +72,23 @@ class Prepared:
             return None
         pairs = zip(*(self.groups[column] for column in KIND), strict=True)
         return np.array([", ".join(pair) if all(pair) else "" for pair in pairs])
+
+    @cached_property
+    def people(self) -> NDArray[np.int64]:
+        """[N] who is in each crop; every image of somebody unknown is a person of its own."""
+        return one_each_unknown(self.faces.people, len(self))
+
+    def part(self, rows: Sequence[int] | NDArray[np.integer], images: Image | None = None) -> Prepared:
+        """Some rows with their labels, perhaps in other pixels [M,S,S,3]."""
+        index = np.asarray(rows, np.int64)
+        faces = self.faces.take(index)
+        return replace(
+            self,
+            faces=faces if images is None else faces.with_images(images),
+            rows=self.rows[index],
+            attributes={name: values[index] for name, values in self.attributes.items()},
+            groups={name: tuple(values[row] for row in index) for name, values in self.groups.items()},
+        )
 
     def digests(self) -> tuple[str, ...]:
         """A hash of each crop's pixels: equal ones are the same picture."""
@@ -154,11 +161,6 @@ class Quick:
         return self._fast.detect(image) or self.detector.detect(image)
 
 
-def default_detector() -> FaceDetector:
-    """The best detector that is available here, as `Quick`."""
-    return Quick(get_detector())
-
-
 def prepare(
     faceset: FaceSet,
     *,
@@ -168,7 +170,7 @@ def prepare(
     alignment: Alignment | None = None,
     aligned: bool = False,
     cache: Path | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Prepared:
     """Aligned crops of a set; images in which no face is acquired are listed (Fantômas, §7.3).
 
@@ -182,7 +184,7 @@ def prepare(
     _check(faceset, size, context, aligned, alignment)
     margin = round((size - size / context) / 2)  # as much on one side as on the other
     region = (margin, margin, size - margin, size - margin)
-    detector = None if aligned else detector or default_detector()
+    detector = None if aligned else detector or Quick(get_detector())
     how = {
         "size": size,
         "region": list(region),
@@ -190,14 +192,17 @@ def prepare(
         "detector": None if detector is None else detector.name,
     }
     inner = getattr(detector, "detector", detector)
-    key = _key(faceset, {**how, "threshold": getattr(inner, "threshold", None), "placed": asdict(alignment)})
-    crops = _read_crops(cache, key)
-    if crops is None:
-        crops = _cut(faceset, size, region, detector, alignment, progress)
-        if cache is not None and len(crops.rows):
-            _write_crops(cache, key, crops)
-    elif progress is not None:
-        progress(len(faceset), len(faceset))
+    files = {blob.source for blob in faceset.blobs}
+    times = sorted((str(one), one.stat().st_mtime_ns) for one in files if one.exists())
+    placed = [how, getattr(inner, "threshold", None), asdict(alignment)]
+    crops = _Crops(
+        **Store(cache).kept(
+            ["crops", faceset.digest, times, placed],
+            lambda: _cut(faceset, size, region, detector, alignment, progress)._asdict(),
+        )
+    )
+    if progress is not None:
+        progress(len(faceset), len(faceset), "cutting faces")
     missed = tuple((faceset.names[row], str(why)) for row, why in zip(crops.missed, crops.reasons, strict=True))
     if not len(crops.rows):
         raise InputError(f"no face was acquired in {len(faceset)} images of {faceset.name}; the first: {missed[0][1]}")
@@ -246,7 +251,7 @@ def _cut(
     region: Box,
     detector: FaceDetector | None,
     alignment: Alignment,
-    progress: Callable[[int, int], None] | None,
+    progress: Progress | None,
 ) -> _Crops:
     images = np.empty((len(faceset), size, size, 3), np.uint8)
     landmarks = np.empty((len(faceset), 5, 2), np.float32)
@@ -274,7 +279,7 @@ def _cut(
         except InputError as error:
             missed[row] = str(error)
         if progress is not None:
-            progress(row + 1, len(faceset))
+            progress(row + 1, len(faceset), "cutting faces")
     found, lost = np.array(rows, np.int64), np.array(list(missed), np.int64)
     reasons = np.array(list(missed.values()), np.str_)
     return _Crops(images[: len(rows)], landmarks[: len(rows)], found, np.array(cut, bool), lost, reasons)
@@ -308,34 +313,3 @@ def _main_face(faces: list[Face], shape: tuple[int, ...]) -> tuple[Face, bool]:
 def _area(face: Face) -> float:
     x0, y0, x1, y1 = (float(value) for value in face.box)
     return (x1 - x0) * (y1 - y0)
-
-
-# -- keeping crops between runs ---------------------------------------------------------------------------------------
-
-
-def _key(faceset: FaceSet, how: dict[str, Any]) -> str:
-    digest = hashlib.sha256(json.dumps(how, sort_keys=True, default=str).encode())
-    digest.update(faceset.digest.encode())
-    times = {source: source.stat().st_mtime_ns for source in {blob.source for blob in faceset.blobs} if source.exists()}
-    for blob in faceset.blobs:
-        digest.update(f"{times.get(blob.source)}\n".encode())
-    return digest.hexdigest()
-
-
-def _write_crops(folder: Path, key: str, crops: _Crops) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder} cannot be made ({error.strerror}); choose another folder for the cache") from error
-    with atomic_write(folder / f"faces-{key}.npz", overwrite=True) as file:
-        np.savez(file, **crops._asdict())
-
-
-def _read_crops(folder: Path | None, key: str) -> _Crops | None:
-    if folder is None:
-        return None
-    try:  # an npz is a zip, whose checksums are compared as it is read
-        with (folder / f"faces-{key}.npz").open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            return _Crops(**{name: stored[name] for name in stored.files})
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, EOFError, zipfile.BadZipFile):
-        return None

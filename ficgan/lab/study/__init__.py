@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from ficgan.device import resolve_device
 from ficgan.errors import UsageError
+from ficgan.lab.pages import write_file
 from ficgan.lab.results import Results, notes, origin
-from ficgan.lab.stored import Progress, write_file
+from ficgan.lab.run import Progress, Run
 from ficgan.lab.study.scenes import Scenes, StudyConfig, covered_share, halves, open_scenes, with_decoys
-from ficgan.lab.study.training import METRICS, Cell, Evaluation, Grid, Row, Share, spread
+from ficgan.lab.study.training import METRICS, Cell, Evaluation, Row, Share, StudyGrid, spread
 from ficgan.lab.study.transfer import Transfer
 
 Report = Callable[[str, float], None]  # Called as report(what is being done, share of it that is done in [0, 1])
@@ -67,7 +68,8 @@ def run_study(config: StudyConfig, out: Path, progress: Progress | None = None) 
     whole = open_scenes(config.images, config.annotations, config.objects)
     parts = halves(whole, config.holdout, config.train_split, config.eval_split)
     train, evaluation = (with_decoys(part) if config.decoys else part for part in parts)
-    cells = _cells(config, Grid(config, train, evaluation, out, device), report)
+    run = Run(out)
+    cells = _cells(config, StudyGrid(config, train, evaluation, run.store, device), report)
     result = StudyResult(config.to_dict(), _about(config, whole, train, evaluation), grid_rows(cells))
     report("areas of faces", 1.0)
     _add_drops(result, config, cells, evaluation)
@@ -82,14 +84,14 @@ def run_study(config: StudyConfig, out: Path, progress: Progress | None = None) 
         what = f"transfer to {task.name}"
         report(what, 0.0)
         share = _within(report, what, 0, 1)
-        result.transfer[task.name] = Transfer(task, config, out, device).rows(cells, len(whole.classes), share)
+        result.transfer[task.name] = Transfer(task, config, run.store, device).rows(cells, len(whole.classes), share)
     result.caveats = _caveats(config, whole, evaluation)
     result.seconds = round(time.monotonic() - start, 1)
     write_file(out / "study.json", json.dumps(result.to_dict(), indent=1, allow_nan=False, ensure_ascii=False))
     return result
 
 
-def _cells(config: StudyConfig, grid: Grid, report: Report) -> list[Cell]:
+def _cells(config: StudyConfig, grid: StudyGrid, report: Report) -> list[Cell]:
     # Seeds outermost: an interrupted study has whole pairs of few seeds, not all seeds of one variant.
     wanted = [(n, v, s) for s in config.seeds for n in config.networks for v in config.train_on]
     cells = []

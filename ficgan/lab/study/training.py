@@ -1,27 +1,27 @@
-"""Training by the paper's recipe, resumable from epoch to epoch; what a network is worth; and the grid of them all."""
+"""Networks, training by the paper's recipe, what a network is worth, and the grid of them all."""
 
 from __future__ import annotations
 
-import json
 import math
-import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from ficgan.anonymizers import generator
-from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.lab.stored import digest
+from ficgan.errors import InputError, UsageError
+from ficgan.lab.attacks.training import Batches, LossLearner, TrainingLoop, TrainingPlan
+from ficgan.lab.run import Store
 from ficgan.lab.study.scenes import Image, Pictures, Scenes, StudyConfig, Variant, central_view, random_view
+from ficgan.models import load_tensors, save_tensors
 from ficgan.yaml_settings import hint
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
 
 NARROW = "narrow-resnet"
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -35,7 +35,6 @@ def network_names() -> list[str]:
 
 def make_network(name: str, classes: int, *, seed: int, weights: Path | None = None) -> nn.Module:
     """A classifier with weights drawn by the seed, or of a safetensors file; a head that does not fit is new."""
-    import torch
     from torchvision import models
 
     if name not in network_names():
@@ -67,9 +66,6 @@ def load_weights(network: nn.Module, tensors: dict[str, Tensor], *, where: str) 
 
 def replace_head(network: nn.Module, outputs: int, *, seed: int) -> nn.Module:
     """The same network (changed in place) whose last layer is new and has `outputs` outputs."""
-    import torch
-    from torch import nn
-
     name = _head(network)
     old = network.get_submodule(name)
     with torch.random.fork_rng(devices=[]):
@@ -86,15 +82,12 @@ def replace_head(network: nn.Module, outputs: int, *, seed: int) -> nn.Module:
 
 def to_input(images: Tensor) -> Tensor:
     """[B,S,S,3] uint8 RGB → float [B,3,S,S], channels last in memory, normalised by ImageNet's mean and deviation."""
-    import torch
-
     mean, std = (torch.tensor(values, device=images.device).view(1, 3, 1, 1) for values in (_MEAN, _STD))
     x = images.permute(0, 3, 1, 2).float().div_(255.0).sub_(mean).div_(std)
     return x.contiguous(memory_format=torch.channels_last)
 
 
 def _narrow(classes: int) -> nn.Module:
-    from torch import nn
     from torchvision.models.resnet import BasicBlock
 
     def stage(inside: int, outside: int, stride: int) -> nn.Module:
@@ -120,8 +113,6 @@ def _narrow(classes: int) -> nn.Module:
 
 
 def _head(network: nn.Module) -> str:
-    from torch import nn
-
     for kind in (nn.Linear, nn.Conv2d):
         if names := [name for name, module in network.named_modules() if isinstance(module, kind)]:
             return names[-1]
@@ -141,24 +132,12 @@ def _tensors(path: Path) -> dict[str, Tensor]:
         ) from error
 
 
+# -- training ----------------------------------------------------------------------------------------------------------
+
+CELL = "study-cell"
+STATE, WEIGHTS = "state.safetensors", "network.safetensors"
 Share = Callable[[float], None]  # Called with the share of the work that is done, in [0, 1]
-CELL, STATE = "study-cell", "study-state"
-_FREE = {
-    "device",
-    "workers",
-    "cache_gb",  # where the work runs and how much memory it may take change nothing
-    "transfer",
-    "train_on",
-    "evaluate_on",
-    "seeds",
-    "networks",
-    "area_edges",  # these can be added to
-    "images",
-    "annotations",
-    "objects",
-    "train_split",
-    "eval_split",  # the images are in the fingerprints
-}
+Loss = Callable[[nn.Module, Any, Any], Tensor]
 
 
 @dataclass(frozen=True)
@@ -172,101 +151,79 @@ class Recipe:
     weight_decay: float = 1e-4
 
 
+class RecipeLearner(LossLearner):
+    """One network that lessens a loss by a recipe."""
+
+    def __init__(self, network: nn.Module, loss: Loss, recipe: Recipe) -> None:
+        sgd = torch.optim.SGD(
+            network.parameters(), recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay
+        )
+        super().__init__(network, recipe.lr, sgd)
+        self._loss, self._every = loss, recipe.drop_every
+
+    def loss(self, seen: Any, wanted: Any) -> Tensor:
+        return self._loss(self.network, seen, wanted)
+
+    def after_epoch(self, factor: float, done: int, epochs: int, stale: int) -> float:
+        return float(0.1 ** (done // self._every))
+
+
 def fit(
     network: nn.Module,
-    epoch: Callable[[int], Iterable[tuple[Any, Any]]],
-    loss: Callable[[nn.Module, Any, Any], Tensor],
+    batches: Batches,
+    loss: Loss,
     recipe: Recipe,
     *,
     seed: int,
     state: Path | None = None,
-    key: str = "",
-    save_seconds: float = 60.0,
     progress: Share | None = None,
 ) -> nn.Module:
-    """Train in place, or resume a state of the same key; `epoch` gives an epoch's batches, always the same."""
-    import torch
-
-    from ficgan.models import save_tensors
-    from ficgan.training.state import packed
-
-    optimiser = torch.optim.SGD(
-        network.parameters(), recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay
+    """Train in place, or resume the state; in evaluation mode at the end."""
+    name = type(network).__name__
+    loop = TrainingLoop(
+        RecipeLearner(network.train(), loss, recipe), batches, TrainingPlan(name, "", recipe.epochs, seed), state
     )
-    first = _resume(network, optimiser, state, key)
-    saved = time.monotonic()
-    devices = sorted({p.device.index or 0 for p in network.parameters() if p.device.type == "cuda"})
-    for number in range(first, recipe.epochs):
-        for group in optimiser.param_groups:
-            group["lr"] = recipe.lr * 0.1 ** (number // recipe.drop_every)
-        network.train()
-        with torch.random.fork_rng(devices=devices):
-            torch.manual_seed(int(generator(seed, "epoch", number).integers(2**62)))
-            for inputs, targets in epoch(number):
-                value = loss(network, inputs, targets)
-                optimiser.zero_grad(set_to_none=True)
-                value.backward()
-                optimiser.step()
-            # Looked at once an epoch: a look waits for the device.
-            if not math.isfinite(float(value.detach())):
-                raise FicganError(
-                    f"training has diverged in epoch {number + 1} at learning rate {recipe.lr}; set a lower lr"
-                )
-        if state is not None and number + 1 < recipe.epochs and time.monotonic() - saved >= save_seconds:
-            tensors = packed({"network": network}, {"momentum": optimiser})
-            save_tensors(state, tensors, {"key": key, "epochs": number + 1}, kind=STATE)
-            saved = time.monotonic()
-        if progress:
-            progress((number + 1) / recipe.epochs)
+    loop.run((lambda done, total, text: progress(done / total)) if progress else None)
     return network.eval()
 
 
-def _resume(network: nn.Module, optimiser: Any, path: Path | None, key: str) -> int:
-    from ficgan.models import load_tensors
-    from ficgan.training.state import unpack
+class ViewBatches:
+    """Batches (float [B,3,crop,crop], targets [N] or [N,A]) of crops drawn by (seed, epoch, image)."""
 
-    if path is None or not path.is_file():
-        return 0
-    tensors, header = load_tensors(path, kind=STATE)
-    if header.get("key") != key:
-        raise UsageError(f"{path} is the state of another training; choose another output folder or remove it")
-    unpack(tensors, {"network": network}, {"momentum": optimiser})
-    return int(header["epochs"])
+    def __init__(
+        self,
+        pictures: Pictures,
+        targets: NDArray[Any],
+        *,
+        crop: int,
+        min_scale: float,
+        batch: int,
+        seed: int,
+        device: str,
+        workers: int = 0,
+    ) -> None:
+        self.pictures, self.targets, self.crop, self.min_scale = pictures, targets, crop, min_scale
+        self.batch, self.seed, self.device, self.workers = batch, seed, device, workers
+        self.steps = len(pictures) // batch + (len(pictures) % batch > 1)  # one picture alone has no deviation
 
-
-def training_batches(
-    pictures: Pictures,
-    targets: NDArray[Any],
-    *,
-    crop: int,
-    min_scale: float,
-    batch: int,
-    seed: int,
-    device: str,
-    workers: int = 0,
-) -> Callable[[int], Iterator[tuple[Tensor, Tensor]]]:
-    """Epoch → batches (float [B,3,crop,crop], targets [N] or [N,A]) of crops drawn by (seed, epoch, image)."""
-    import torch
-
-    def epoch(number: int) -> Iterator[tuple[Tensor, Tensor]]:
-        order = generator(seed, "order", number).permutation(len(pictures))
+    def epoch(self, number: int, first: int) -> Iterator[tuple[Tensor, Tensor]]:
+        order = generator(self.seed, "order", number).permutation(len(self.pictures))
+        chunks = _chunks(order, self.batch)[first : self.steps]
 
         def view(picture: Image, row: int) -> Image:
-            return random_view(picture, crop, generator(seed, "crop", number, row), min_scale)
+            return random_view(picture, self.crop, generator(self.seed, "crop", number, row), self.min_scale)
 
-        chunks = [rows for rows in _chunks(order, batch) if len(rows) > 1]
-        for rows, images in zip(chunks, _views(pictures, view, chunks, workers), strict=True):
-            yield to_input(images.to(device)), torch.from_numpy(targets[rows]).to(device)
+        for rows, images in zip(chunks, _views(self.pictures, view, chunks, self.workers), strict=True):
+            yield to_input(images.to(self.device)), torch.from_numpy(self.targets[rows]).to(self.device)
 
-    return epoch
+    def held(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return iter(())
 
 
 def outputs(
     network: nn.Module, pictures: Pictures, *, crop: int, resize: int, batch: int, device: str, workers: int = 0
 ) -> NDArray[np.float32]:
     """The network's outputs for the central crops: [N,C] float32, before softmax."""
-    import torch
-
     chunks = _chunks(np.arange(len(pictures)), batch)
     views = _views(pictures, lambda picture, _: central_view(picture, crop, resize), chunks, workers)
     network.eval()
@@ -289,8 +246,6 @@ class _Views:
 def _views(
     pictures: Pictures, view: Callable[[Image, int], Image], chunks: list[list[int]], workers: int
 ) -> Iterator[Tensor]:
-    import torch
-
     loader: Any = torch.utils.data.DataLoader(
         _Views(pictures, view),  # type: ignore[arg-type]
         batch_size=None,
@@ -359,6 +314,15 @@ class Evaluation:
     def hits(self, metric: str) -> NDArray[np.bool_] | None:
         return self.top1 if metric == "top1" else self.top5
 
+    def to_json(self) -> Row:
+        top5 = None if self.top5 is None else self.top5.astype(int).tolist()
+        return {"top1": self.top1.astype(int).tolist(), "top5": top5, "precisions": list(self.precisions)}
+
+    @classmethod
+    def from_json(cls, tree: Row) -> Evaluation:
+        top5 = None if tree["top5"] is None else np.array(tree["top5"], bool)
+        return cls(np.array(tree["top1"], bool), top5, tuple(tree["precisions"]))
+
 
 METRICS: dict[str, Callable[[Evaluation], float | None]] = {
     "top1": lambda one: float(one.top1.mean()),
@@ -378,111 +342,66 @@ class Cell(NamedTuple):
     evaluations: dict[str, Evaluation]
 
 
-class Grid:
-    """Every network trained on every variant with every seed, evaluated on every variant; kept in `out/cells`."""
+# Settings that change nothing, or can be added to.
+_FREE = {"device", "workers", "cache_gb", "transfer", "train_on", "evaluate_on", "seeds", "networks", "area_edges"}
+# The images are in the fingerprints.
+_FREE |= {"images", "annotations", "objects", "train_split", "eval_split"}
 
-    def __init__(self, config: StudyConfig, train: Scenes, evaluation: Scenes, out: Path, device: str) -> None:
-        self.config, self.train, self.evaluation, self.device = config, train, evaluation, device
-        self.folder = out / "cells"
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"{self.folder} cannot be made ({error.strerror}); choose another folder") from None
+
+class StudyGrid:
+    """Every network trained on every variant with every seed, evaluated on every variant; kept in a store."""
+
+    def __init__(self, config: StudyConfig, train: Scenes, evaluation: Scenes, store: Store, device: str) -> None:
+        self.config, self.train, self.evaluation, self.store, self.device = config, train, evaluation, store, device
         settings = {key: value for key, value in config.to_dict().items() if key not in _FREE}
-        self.key = digest([settings, train.fingerprint, evaluation.fingerprint])
+        self.key = ["study", settings, train.fingerprint]
         room = config.cache_gb * 2**30 / (len(config.train_on) + len(config.evaluate_on))
         self._train = {one: Pictures.of(train, one, room, config.blur) for one in config.train_on}
         self._evaluate = {one: Pictures.of(evaluation, one, room, config.blur) for one in config.evaluate_on}
 
     def cell(self, network: str, variant: Variant, seed: int, progress: Share | None = None) -> Cell:
-        """One cell: read if it is whole, else trained (resumed) and evaluated."""
-        config, name = self.config, f"{network}-{variant}-seed{seed}"
-        path, state = self.folder / f"{name}.safetensors", self.folder / f"{name}.state"
-        evaluations = self._found(path)
-        missing = [wanted for wanted in config.evaluate_on if wanted not in evaluations]
-        if missing:
-            classes = len(self.train.classes)
-            if path.is_file():
-                model = load_cell(path, network, classes).to(self.device)
-            else:
+        """One cell: what is kept is read, the rest trained (resumed) and evaluated."""
+        config, classes, key = self.config, len(self.train.classes), [*self.key, network, variant, seed]
+        with self.store.workspace(key) as folder:
+            assert folder is not None
+            path = folder / WEIGHTS
+            if not path.exists():
                 model = make_network(network, classes, seed=seed, weights=config.weights).to(self.device)
-                self._learn(model, network, variant, seed, state, f"{self.key} {name}", progress)
-            shared: dict[str, Any] = {"crop": config.crop, "resize": config.resize, "batch": config.batch}
-            shared |= {"device": self.device, "workers": config.workers}
-            for wanted in missing:
-                logits = outputs(model, self._evaluate[wanted], **shared)
-                evaluations[wanted] = Evaluation.of(logits, self.evaluation.labels)
-            header = {"key": self.key, "network": network, "variant": variant, "seed": seed}
-            _keep(path, model, header, evaluations)
-            state.unlink(missing_ok=True)
-        # What this study asks for, in its order; a file may hold more.
-        return Cell(network, variant, seed, path, {wanted: evaluations[wanted] for wanted in config.evaluate_on})
+                self._learn(model, network, variant, seed, folder / STATE, progress)
+                save_tensors(
+                    path, model.state_dict(), {"network": network, "variant": variant, "seed": seed}, kind=CELL
+                )
+                (folder / STATE).unlink(missing_ok=True)
+        shared: dict[str, Any] = {"crop": config.crop, "resize": config.resize, "batch": config.batch}
+        shared |= {"device": self.device, "workers": config.workers}
+
+        evaluations = {}
+        for wanted in config.evaluate_on:
+
+            def figures(pictures: Pictures = self._evaluate[wanted]) -> Any:
+                model = load_cell(path, network, classes).to(self.device)
+                return Evaluation.of(outputs(model, pictures, **shared), self.evaluation.labels).to_json()
+
+            kept = self.store.json([*key, self.evaluation.fingerprint, wanted], figures)
+            evaluations[str(wanted)] = Evaluation.from_json(kept)
+        return Cell(network, variant, seed, path, evaluations)
 
     def _learn(
-        self, model: nn.Module, network: str, variant: Variant, seed: int, state: Path, key: str, progress: Share | None
+        self, model: nn.Module, network: str, variant: Variant, seed: int, state: Path, progress: Share | None
     ) -> None:
-        from torch.nn.functional import cross_entropy
-
         config = self.config
         self._train[variant].fill()
-        batches = training_batches(
-            self._train[variant],
-            self.train.labels,
-            crop=config.crop,
-            min_scale=config.min_scale,
-            batch=config.batch,
-            seed=seed,
-            device=self.device,
-            workers=config.workers,
-        )
+        shared: dict[str, Any] = {"crop": config.crop, "min_scale": config.min_scale, "batch": config.batch}
+        shared |= {"seed": seed, "device": self.device, "workers": config.workers}
+        batches = ViewBatches(self._train[variant], self.train.labels, **shared)
         rate = config.learning_rate(network)
         recipe = Recipe(config.epochs, config.drop_every, rate, config.momentum, config.weight_decay)
         loss = lambda net, images, labels: cross_entropy(net(images), labels)  # noqa: E731
-        fit(model, batches, loss, recipe, seed=seed, state=state, key=key, progress=progress)
-
-    def _found(self, path: Path) -> dict[str, Evaluation]:
-        from ficgan.models import load_tensors
-
-        if not path.is_file():
-            return {}
-        tensors, header = load_tensors(path, kind=CELL)
-        if header.get("key") != self.key:
-            raise UsageError(
-                f"{path} was trained by another configuration or on other images; choose another output folder"
-            )
-        try:
-            found = {}
-            for name, figures in header["figures"].items():
-                top5 = tensors[f"top5.{name}"].numpy() if f"top5.{name}" in tensors else None
-                found[name] = Evaluation(tensors[f"top1.{name}"].numpy(), top5, tuple(figures["class_ap"]))
-            return found
-        except KeyError as error:
-            raise FicganError(f"{path} is incomplete ({error}); remove it and run the study again") from None
-
-
-def _keep(path: Path, model: nn.Module, header: dict[str, Any], evaluations: dict[str, Evaluation]) -> None:
-    import torch
-
-    from ficgan.models import save_tensors
-
-    tensors = {f"network.{name}": tensor for name, tensor in model.state_dict().items()}
-    figures: dict[str, Any] = {}
-    for name, one in evaluations.items():
-        for top in ("top1", "top5"):
-            if (hit := one.hits(top)) is not None:
-                tensors[f"{top}.{name}"] = torch.from_numpy(hit)
-        figures[name] = {metric: of(one) for metric, of in METRICS.items()} | {"class_ap": list(one.precisions)}
-    header = {**header, "figures": figures}
-    save_tensors(path, tensors, header, kind=CELL)
-    # The same figures for people; what is read again is the file above.
-    path.with_suffix(".json").write_text(json.dumps(header, indent=1, allow_nan=False), encoding="utf-8")
+        fit(model, batches, loss, recipe, seed=seed, state=state, progress=progress)
 
 
 def load_cell(path: Path, network: str, classes: int) -> nn.Module:
     """The trained network of a cell, on the CPU, for evaluation."""
-    from ficgan.models import load_tensors
-    from ficgan.training.state import below
-
     model = make_network(network, classes, seed=0)
-    load_weights(model, below(load_tensors(path, kind=CELL)[0], "network"), where=str(path))
+    load_weights(model, load_tensors(path, kind=CELL)[0], where=str(path))
     return model.eval()

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from ficgan.anonymizers import generator
 from ficgan.errors import InputError, UsageError
 from ficgan.faces.detection import overlaps
-from ficgan.lab.stored import digest, write_file
+from ficgan.lab.run import Store
 from ficgan.lab.study.scenes import Boxes, Image, Pictures, Scenes, StudyConfig, TransferConfig, halves, open_scenes
 from ficgan.lab.study.training import (
+    STATE,
     Cell,
     Recipe,
     Share,
+    ViewBatches,
     average_precision,
     fit,
     hits,
@@ -27,11 +31,7 @@ from ficgan.lab.study.training import (
     outputs,
     replace_head,
     spread,
-    training_batches,
 )
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
 
 Found = tuple[NDArray[Any], NDArray[Any]]  # Boxes [K,4] and scores [K] of one image
 
@@ -44,12 +44,10 @@ class _Half(NamedTuple):
 
 
 class Transfer:
-    """One downstream task of a study; results go to `out/transfer/NAME`."""
+    """One downstream task of a study; results are kept in the store."""
 
-    def __init__(self, task: TransferConfig, study: StudyConfig, out: Path, device: str) -> None:
-        self.task, self.study, self.device = task, study, device
-        self.folder = out / "transfer" / task.name
-        self.folder.mkdir(parents=True, exist_ok=True)
+    def __init__(self, task: TransferConfig, study: StudyConfig, store: Store, device: str) -> None:
+        self.task, self.study, self.store, self.device = task, study, store, device
         self.metric = {"classification": "top1", "attributes": "mAP", "detection": "AP@.5"}[task.kind]
         if task.kind == "attributes":
             self.train, self.evaluation, self.outputs, data = _attributes(task, study)
@@ -65,7 +63,8 @@ class Transfer:
                 _Half(Pictures.of(one, "original", study.cache_gb * 2**29), one.labels) for one in self.scenes
             )
             self.outputs = len(scenes.classes)
-        self.key = digest([task.model_dump(mode="json"), study.crop, study.resize, study.min_scale, data])
+        settings = task.model_dump(mode="json", exclude={"images", "labels"})
+        self.key = ["transfer", settings, study.crop, study.resize, study.min_scale, study.momentum, data]
 
     def rows(self, cells: Sequence[Cell], classes: int, progress: Share | None = None) -> list[dict[str, Any]]:
         """A row for each network and pretraining: {"network", "pretrained", "metric", "mean", "sem", "n"}."""
@@ -86,38 +85,35 @@ class Transfer:
         return rows
 
     def figure(self, network: str, seed: int, cell: Cell | None, classes: int) -> float:
-        """The metric after fine-tuning a cell's network, or an untrained one; read where it was computed before."""
+        """The metric after fine-tuning a cell's network, or an untrained one; kept."""
         from ficgan.models.io import file_digest
 
-        path = self.folder / f"{network}-{cell.variant if cell else 'none'}-seed{seed}.json"
-        key = f"{self.key} {file_digest(cell.path) if cell else 'none'}"
-        if path.is_file():
-            kept = json.loads(path.read_text(encoding="utf-8"))
-            if kept["key"] != key:
-                raise UsageError(f"{path} is of another configuration; choose another output folder or remove it")
-            return float(kept["value"])
-        model = load_cell(cell.path, network, classes) if cell else make_network(network, classes, seed=seed)
-        state = path.with_suffix(".state")
-        value = (self._detect if self.task.kind == "detection" else self._classify)(model, seed, state, key)
-        write_file(path, json.dumps({"key": key, "metric": self.metric, "value": value}, allow_nan=False))
-        state.unlink(missing_ok=True)
-        return value
+        key = [*self.key, network, seed, file_digest(cell.path) if cell else None]
+
+        def make() -> float:
+            model = load_cell(cell.path, network, classes) if cell else make_network(network, classes, seed=seed)
+            with self.store.workspace(key) as folder:
+                assert folder is not None
+                state = folder / STATE
+                value = (self._detect if self.task.kind == "detection" else self._classify)(model, seed, state)
+                state.unlink(missing_ok=True)
+            return value
+
+        return float(self.store.json(key, make))
 
     def _recipe(self) -> Recipe:
         task = self.task
         return Recipe(task.epochs, task.drop_every, task.lr, self.study.momentum, task.weight_decay)
 
-    def _classify(self, model: nn.Module, seed: int, state: Path, key: str) -> float:
-        from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
-
+    def _classify(self, model: nn.Module, seed: int, state: Path) -> float:
         study, several = self.study, self.task.kind == "attributes"
         model = replace_head(model, self.outputs, seed=seed).to(self.device)
         how: Callable[..., Any] = binary_cross_entropy_with_logits if several else cross_entropy
         shared: dict[str, Any] = {"crop": study.crop, "batch": self.task.batch, "device": self.device}
         shared["workers"] = study.workers
-        batches = training_batches(*self.train, min_scale=study.min_scale, seed=seed, **shared)
+        batches = ViewBatches(*self.train, min_scale=study.min_scale, seed=seed, **shared)
         loss = lambda net, images, wanted: how(net(images), wanted)  # noqa: E731
-        fit(model, batches, loss, self._recipe(), seed=seed, state=state, key=key)
+        fit(model, batches, loss, self._recipe(), seed=seed, state=state)
         pictures, wanted = self.evaluation
         logits = outputs(model, pictures, resize=study.resize, **shared)
         if not several:
@@ -127,14 +123,12 @@ class Transfer:
             raise InputError(f"no attribute of task {self.task.name} is true of any evaluation image; hold out more")
         return float(np.mean(known))
 
-    def _detect(self, model: nn.Module, seed: int, state: Path, key: str) -> float:
-        import torch
-
+    def _detect(self, model: nn.Module, seed: int, state: Path) -> float:
         task, (train, evaluation) = self.task, self.scenes
         detector = make_detector(model, size=task.size, anchors=task.anchors, seed=seed, proposals=task.proposals)
         detector.to(self.device)
-        batches = detection_batches(train, batch=task.batch, seed=seed, device=self.device)
-        fit(detector, batches, _detection_loss, self._recipe(), seed=seed, state=state, key=key)
+        batches = DetectionBatches(train, batch=task.batch, seed=seed, device=self.device)
+        fit(detector, batches, _detection_loss, self._recipe(), seed=seed, state=state)
         found = []
         with torch.inference_mode():
             for scene in evaluation.items:
@@ -194,7 +188,6 @@ def make_detector(
 
     `size` is the shorter side, pixels, and `anchors` five sides at that size.
     """
-    import torch
     from torchvision.models.detection import FasterRCNN
     from torchvision.models.detection.anchor_utils import AnchorGenerator
     from torchvision.models.detection.backbone_utils import BackboneWithFPN
@@ -224,32 +217,32 @@ def make_detector(
         )
 
 
-def detection_batches(
-    scenes: Scenes, *, batch: int, seed: int, device: str
-) -> Callable[[int], Iterator[tuple[list[Tensor], list[dict[str, Tensor]]]]]:
-    """Epochs of whole images, mirrored half of the time, with their boxes; the same for the same (seed, epoch)."""
-    import torch
+class DetectionBatches:
+    """Whole images, mirrored half of the time, with their boxes; the same for the same (seed, epoch)."""
 
-    def epoch(number: int) -> Iterator[tuple[list[Tensor], list[dict[str, Tensor]]]]:
-        order = generator(seed, "order", number).permutation(len(scenes))
-        for begin in range(0, len(order), batch):
+    def __init__(self, scenes: Scenes, *, batch: int, seed: int, device: str) -> None:
+        self.scenes, self.batch, self.seed, self.device = scenes, batch, seed, device
+        self.steps = -(-len(scenes) // batch)
+
+    def epoch(self, number: int, first: int) -> Iterator[tuple[list[Tensor], list[dict[str, Tensor]]]]:
+        order = generator(self.seed, "order", number).permutation(len(self.scenes))
+        for begin in range(first * self.batch, len(order), self.batch):
             images, targets = [], []
-            for row in order[begin : begin + batch].tolist():
-                image, boxes = scenes.items[row].load(), scenes.items[row].boxes
-                if generator(seed, "mirror", number, row).random() < 0.5:
+            for row in order[begin : begin + self.batch].tolist():
+                image, boxes = self.scenes.items[row].load(), self.scenes.items[row].boxes
+                if generator(self.seed, "mirror", number, row).random() < 0.5:
                     x0, y0, x1, y1 = boxes.T
                     image, boxes = image[:, ::-1], np.stack([image.shape[1] - x1, y0, image.shape[1] - x0, y1], 1)
-                images.append(_tensor(image, device))
-                labels = torch.ones(len(boxes), dtype=torch.int64, device=device)
-                targets.append({"boxes": torch.from_numpy(np.array(boxes)).to(device), "labels": labels})
+                images.append(_tensor(image, self.device))
+                labels = torch.ones(len(boxes), dtype=torch.int64, device=self.device)
+                targets.append({"boxes": torch.from_numpy(np.array(boxes)).to(self.device), "labels": labels})
             yield images, targets
 
-    return epoch
+    def held(self) -> Iterator[tuple[Any, Any]]:
+        return iter(())
 
 
 def _detection_loss(detector: nn.Module, images: Any, targets: Any) -> Tensor:
-    from torch import nn
-
     for module in detector.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.eval()
@@ -257,8 +250,6 @@ def _detection_loss(detector: nn.Module, images: Any, targets: Any) -> Tensor:
 
 
 def _tensor(image: Image, device: str) -> Tensor:
-    import torch
-
     return torch.from_numpy(np.ascontiguousarray(image)).to(device).permute(2, 0, 1).float().div_(255.0)
 
 

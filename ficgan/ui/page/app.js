@@ -722,7 +722,7 @@ function filmEditor(id) {
           h("div", {class: "row"}, select, h("button", {type: "button", onclick: () => { pause(); goTo({time: (first.from + first.to) / 2}); }}, "Show")),
           film.people.length > 1 ? join : null);
       }),
-      ...film.regions.map((one, n) => h("li", {class: "face"}, h("div", {class: "facts"}, h("h3", {}, "Box " + (n + 1)), h("span", {class: "hint"}, `${clock(one.from)} – ${clock(one.to)}, ${MODE_WORDS[one.mode]}${one.follows ? ", moves" : ""}`)),
+      ...film.regions.map((one, n) => h("li", {class: "face"}, h("div", {class: "facts"}, h("h3", {}, "Box " + (n + 1)), h("span", {class: "hint"}, `${clock(one.from)} – ${clock(one.to)}, ${MODE_WORDS[one.mode]}`)),
         h("div", {class: "row"}, h("button", {type: "button", onclick: () => { pause(); goTo({time: one.from}); }}, "Show"), h("button", {type: "button", onclick: () => run("DELETE", "/regions/" + n)}, "Remove box")))));
     if (focus) at("editor").querySelector(`[data-key="${CSS.escape(focus)}"]`)?.focus({preventScroll: true});
   }

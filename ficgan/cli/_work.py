@@ -1,0 +1,348 @@
+"""The work on files, and who does it: threads of this process, worker processes, or actors of a Ray cluster."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ficgan.cli._plan import FileJob
+from ficgan.errors import FicganError, InputError, TakenError
+from ficgan.files import file_digest
+from ficgan.records.sidecars import film_record
+from ficgan.stores import Place, StorePath, local_file, new_local_file
+
+if TYPE_CHECKING:
+    from ficgan.deidentify.decided import PhotoDecisions
+    from ficgan.deidentify.publish import NewPhoto
+    from ficgan.records.credentials import Credentials
+    from ficgan.video import VideoResult
+    from ficgan.workers import Limits
+
+__all__ = ["Done", "FileSetup", "FileWork", "by_cluster", "by_threads", "by_workers"]
+
+# Seconds that an interruption waits for the photos in work; their threads die with the process.
+PATIENCE = 2.0
+Report = Callable[[int, int | None, str], None]
+# A file, and a function that gives its result (`NewPhoto` or `NewFilm`) and seconds, or raises its error.
+Done = tuple[FileJob, Callable[[], Any]]
+
+
+@dataclass(frozen=True)
+class FileSetup:
+    """What all files of a run share. It can be pickled; called, it loads the model.
+
+    Args:
+        make_engine, engine: makes a `Deidentifier`, and of what.
+        photo: of `new_photo`.
+        film: of `Deidentifier.process_video`.
+        recorded: options as side-cars tell them; None: there are no side-cars.
+        decisions: what was decided on photos, by their hash; None: all are drawn alike.
+        credentials: signs what has new faces or covers.
+    """
+
+    make_engine: Callable[..., Any]
+    engine: Mapping[str, Any]
+    photo: Mapping[str, Any] = field(default_factory=dict)
+    film: Mapping[str, Any] = field(default_factory=dict)
+    recorded: Mapping[str, Any] | None = None
+    decisions: Mapping[str, PhotoDecisions] | None = None
+    credentials: Credentials | None = None
+
+    def __call__(self) -> Callable[[FileJob], dict[str, Any]]:
+        """Load the model; for a worker, whose results are plain."""
+        from ficgan.workers import report
+
+        work = self.here()
+
+        def plain(job: FileJob) -> dict[str, Any]:
+            made, seconds = work(job, report)
+            return {"film": job.film, "made": vars(made), "seconds": seconds}
+
+        return plain
+
+    def here(self) -> FileWork:
+        """Load the model for this process."""
+        return FileWork(self, self.make_engine(**self.engine))
+
+
+@dataclass(frozen=True, eq=False)
+class NewFilm:
+    """What became of a film, which is written. Plain data: it may come from another process."""
+
+    input_sha256: str | None
+    record: dict[str, Any] | None
+    """For the side-car."""
+    counts: dict[str, int]
+    notes: Sequence[str]
+    problems: Sequence[str]
+    """What somebody must look at before the film is published."""
+    has_audio: bool
+
+
+class FileWork:
+    """Turns one file after the other into its result: a film is written, a photo handed over.
+
+    Args:
+        setup: of the run.
+        engine: a `Deidentifier`, or what is used like one.
+        process: makes a film; None: `process_video` of the engine.
+    """
+
+    def __init__(self, setup: FileSetup, engine: Any, process: Callable[..., VideoResult] | None = None) -> None:
+        self._setup, self.engine, self._process = setup, engine, process
+        self._draw = engine
+        if setup.decisions is not None:
+            from ficgan.deidentify.decided import deciding
+
+            self._draw = deciding(engine, setup.decisions)
+
+    def __call__(self, job: FileJob, report: Report | None = None) -> tuple[NewPhoto | NewFilm, float]:
+        """The result, and the seconds it took."""
+        began = time.monotonic()
+        made = self._film(job, report) if job.film else self.photo(job)
+        return made, time.monotonic() - began
+
+    def photo(self, job: FileJob) -> NewPhoto:
+        """A photo with new faces, encoded; it is not written."""
+        from ficgan.deidentify.publish import new_photo
+
+        data = job.source.read_bytes() if isinstance(job.source, StorePath) else None
+        signs, name = self._setup.credentials, str(job.source)
+        try:
+            made = new_photo(self._draw, data, name, output=str(job.output), refuse=False, **self._setup.photo)
+        except FicganError as error:  # such as a program of the user's that failed
+            raise InputError(named(name, str(error))) from error
+        if signs is not None and made.data and set(made.actions) - {"kept"}:
+            made = replace(made, data=signs.photo(made.data, job.output.suffix, made.actions))
+        return made
+
+    def _film(self, job: FileJob, report: Report | None) -> NewFilm:
+        setup = self._setup
+        with _folder_for(job.output), new_local_file(job.output) as output, local_file(job.source) as source:
+            digest = file_digest(source) if not job.address and source.is_file() else None
+            process = self._process or self.engine.process_video
+            result = process(job.address or source, output, progress=report, **setup.film)
+            if setup.credentials is not None and result.tracks:
+                setup.credentials.film(output, result.faces)
+            record = None
+            if setup.recorded is not None:
+                known = {} if digest is None else {"input_sha256": digest}
+                record = film_record(result, output, job.place, setup.recorded, **known)
+        counts = {
+            "faces": result.tracks,
+            "masked": result.masked_people,
+            "frames": result.frames,
+            "no_face": int(not result.tracks),
+            "damaged": int(bool(result.damage)),
+            "unread": result.tracks if result.reidentified is None else 0,
+            "reidentified": result.reidentified or 0,
+            "review": len(result.review),
+        }
+        notes = [named(job.name, note) for note in result.notes]
+        return NewFilm(digest, record, counts, notes, list(_problems(job, result)), result.has_audio)
+
+
+def _problems(job: FileJob, result: VideoResult) -> Iterator[str]:
+    for note in result.damage:
+        yield named(job.name, note)
+    if result.check is not None and result.check.findings:
+        times = _times(finding.time for finding in result.check.findings)
+        yield f"{job.output}: a source face is still recognised at {times}; do not publish it"
+    for reason in dict.fromkeys(place["reason"] for place in result.review):
+        times = _times(place["time"] for place in result.review if place["reason"] == reason)
+        yield f"{job.output}: look whether all faces are covered around {times}: {reason}"
+
+
+def _times(seconds: Iterable[float]) -> str:
+    """75.25 → 1:15.25; each once."""
+    hundredths = [round(one * 100) for one in seconds]
+    return ", ".join(dict.fromkeys(f"{one // 6000}:{one % 6000 / 100:05.2f}" for one in hundredths))
+
+
+def named(name: str, note: str) -> str:
+    """A note that begins with a name."""
+    return note if note.startswith(f"{name}: ") else f"{name}: {note}"
+
+
+def make_folder(folder: Place) -> None:
+    """A folder of this machine; stores have none."""
+    if not isinstance(folder, Path):
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be made ({error.strerror}); choose another output folder") from error
+
+
+@contextmanager
+def _folder_for(output: Place) -> Iterator[None]:
+    """Make the folder of an output; folders that are new go again if the block fails and nothing is in them."""
+    if not isinstance(output, Path):
+        yield
+        return
+    new = [folder for folder in output.parents if not os.path.lexists(folder)]
+    make_folder(output.parent)
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            for folder in new:
+                folder.rmdir()
+        raise
+
+
+def by_threads(work: Callable[[FileJob], Any], jobs: Iterable[FileJob], threads: int) -> Generator[Done, None, None]:
+    """Results in the order of the files. At most `2 · threads` files are begun and not yet handed over.
+
+    Close the iterator to stop: what is not begun is left. With one thread, it is the caller's.
+    """
+    if threads <= 1:
+        for job in jobs:
+            yield job, partial(work, job)
+        return
+    tasks: queue.SimpleQueue[tuple[FileJob, Future[Any]] | None] = queue.SimpleQueue()
+    stopped = threading.Event()
+
+    def serve() -> None:
+        while (task := tasks.get()) is not None and not stopped.is_set():
+            job, future = task
+            try:
+                result = work(job)
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+            del task, job, future
+
+    pool = [threading.Thread(target=serve, daemon=True) for _ in range(threads)]
+    for thread in pool:
+        thread.start()
+    begun: deque[tuple[FileJob, Future[Any]]] = deque()
+    try:
+        for job in jobs:
+            future: Future[Any] = Future()
+            begun.append((job, future))
+            tasks.put((job, future))
+            if len(begun) == 2 * threads:
+                yield _oldest(begun)
+        while begun:
+            yield _oldest(begun)
+    finally:
+        stopped.set()
+        for _ in pool:
+            tasks.put(None)
+        until = time.monotonic() + PATIENCE
+        for thread in pool:
+            thread.join(max(0.0, until - time.monotonic()))
+
+
+def _oldest(begun: deque[tuple[FileJob, Future[Any]]]) -> Done:
+    """The oldest file once it is done. It is awaited here, so that Ctrl-C ends the wait."""
+    job, future = begun.popleft()
+    future.exception()
+    return job, future.result
+
+
+def by_workers(setup: FileSetup, jobs: Sequence[FileJob], count: int, limits: Limits | None) -> Iterator[Done]:
+    """Results of worker processes, as they come. A file whose worker dies fails; another worker takes its place."""
+    from ficgan.workers import Workers
+
+    with Workers(setup, min(count, len(jobs)), limits) as workers:
+        for job, result in workers.run(jobs):
+            yield job, _giving(job, result)
+
+
+def _giving(job: FileJob, result: Any) -> Callable[[], Any]:
+    from ficgan.deidentify.publish import NewPhoto
+
+    def give() -> Any:
+        if isinstance(result, FicganError) and not isinstance(result, TakenError):
+            raise InputError(named(job.name, str(result))) from result
+        if isinstance(result, BaseException):
+            raise result
+        made = NewFilm(**result["made"]) if result["film"] else NewPhoto(**result["made"])
+        return made, result["seconds"]
+
+    return give
+
+
+class _Actor:
+    """A worker on a Ray cluster."""
+
+    def __init__(self, setup: FileSetup) -> None:
+        self._work = setup()
+
+    def ready(self) -> None:
+        """Answers when the model is loaded."""
+
+    def work(self, job: FileJob) -> Any:
+        try:
+            return self._work(job)
+        except Exception as error:
+            return error
+
+
+def by_cluster(setup: FileSetup, jobs: Sequence[FileJob], count: int, address: str) -> Iterator[Done]:
+    """Results of actors of a Ray cluster, as they come. A file whose actor dies fails; the actor starts anew.
+
+    Args:
+        count: actors.
+        address: ray://HOST:PORT, HOST:PORT or auto, of a running cluster; local: one of this machine, for this run.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing of a run goes anywhere
+    os.environ.setdefault("RAY_raylet_start_wait_time_s", "180")  # a busy machine takes longer than the usual 60
+    try:
+        import ray as ray_module
+    except ImportError:
+        raise FicganError("--cluster needs Ray: pip install 'ficgan[bulk]'; or use --jobs") from None
+    ray: Any = ray_module
+    handler = signal.getsignal(signal.SIGTERM)
+    here = {"num_cpus": count + 1, "object_store_memory": 512 << 20}
+    try:
+        ray.init(
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="ERROR",
+            **(here if address == "local" else {"address": address}),
+        )
+        signal.signal(signal.SIGTERM, handler)  # Ray puts its own there, which ends the process at once
+        kind = ray.remote(num_cpus=1, max_restarts=-1)(_Actor)
+        actors = [kind.remote(setup) for _ in range(min(count, len(jobs)))]
+        ray.get([actor.ready.remote() for actor in actors])
+    except Exception as error:  # Ray raises all kinds of them
+        ray.shutdown()
+        cause = getattr(error, "cause", None)
+        if isinstance(cause, FicganError):
+            raise cause from error
+        raise FicganError(f"--cluster {address}: cannot be used ({' '.join(str(error).split())})") from error
+    try:
+        waiting, busy = iter(jobs), {}
+
+        def give(actor: Any) -> None:
+            if (job := next(waiting, None)) is not None:
+                busy[actor.work.remote(job)] = actor, job
+
+        for actor in actors:
+            give(actor)
+        while busy:
+            for done in ray.wait(list(busy))[0]:
+                actor, job = busy.pop(done)
+                give(actor)
+                try:
+                    result = ray.get(done)
+                except ray.exceptions.RayError:
+                    result = InputError("the worker process crashed on this file")
+                yield job, _giving(job, result)
+    finally:
+        ray.shutdown()  # in order, before the interpreter takes its threads down

@@ -1,0 +1,333 @@
+"""The runner of every evaluation: tasks with keys, one store, one resume, one pool of processes, one progress.
+
+A `Task` is a function with arguments and a key: all that its result depends on, as JSON. Its result is JSON, an array,
+or a dictionary of arrays. `Run.results` reads what is kept, does the rest (in processes if `jobs` is above 1), and
+keeps it:
+
+    run = Run(out, jobs=2, progress=report)
+    run.total = len(tasks)
+    found = run.results(tasks)  # in the order of the tasks; None where one failed
+    run.check()  # raises the first failure; what is finished stays
+
+Within a task, `Store.array` and its like keep what several tasks share, and `Store.workspace` is a folder in which
+one process at a time trains and resumes. Everything lies in `out/store`, in files named after the digest of `VERSION`
+and the key; they are whole or absent. Raise `VERSION` where code that makes what is kept changes its results.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import multiprocessing
+import os
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.errors import FicganError, InputError
+from ficgan.files import atomic_write, lock
+from ficgan.registry import Parametrised
+
+VERSION = 3
+Progress = Callable[[int, int, str], None]  # Called as progress(done, total, text)
+Say = Callable[[str], object]  # Called with the text alone, by a task that does not know of the others
+_POLL = 0.5  # Seconds between two looks at the messages of the processes
+_queue: Any = None  # In a process of the pool: its messages go through it
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A function with a key.
+
+    Args:
+        title: names it in messages.
+        key: JSON-ready, all that the result depends on but `VERSION`; None: the result is not kept.
+        do: a function of a module, called as `do(*arguments, say)`. It returns JSON, arrays, or `Unkept` of one.
+        arguments: picklable, as the task may run in another process.
+    """
+
+    title: str
+    key: Any
+    do: Callable[..., Any]
+    arguments: tuple[Any, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Unkept:
+    """A result that is not kept: part of the task failed in a way that may go well another time."""
+
+    value: Any
+
+
+# -- what is kept -----------------------------------------------------------------------------------------------------
+
+
+class Store:
+    """A folder of arrays (.npy, .npz) and JSON, and of folders in which attackers are trained; None keeps nothing."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+
+    def array(self, key: Any, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+        """The array of a JSON-ready key; made and written where it is missing or damaged."""
+        found: NDArray[Any] = self.kept(key, make)
+        return found
+
+    def json(self, key: Any, make: Callable[[], Any]) -> Any:
+        """The same for JSON."""
+        return self.kept(key, make)
+
+    def kept(self, key: Any, make: Callable[[], Any]) -> Any:
+        """The same for JSON, an array, or a dictionary of arrays."""
+        found = self.find(key)
+        return self.keep(key, make()) if found is None else found
+
+    def find(self, key: Any) -> Any:
+        """What is kept under a key; None where there is nothing."""
+        name = digest([VERSION, key])
+        for suffix in () if self.folder is None else (".npy", ".json", ".npz"):
+            try:
+                with (self.folder / (name + suffix)).open("rb") as file:  # type: ignore[operator]
+                    if suffix == ".json":
+                        return json.load(file)
+                    found = np.load(file, allow_pickle=False)
+                    return found if suffix == ".npy" else {part: found[part] for part in found.files}
+            except (OSError, ValueError, EOFError, RecursionError, LookupError, zipfile.BadZipFile):
+                continue
+        return None
+
+    def keep(self, key: Any, made: Any) -> Any:
+        """Write a result under its key; returns it as `find` would."""
+        several = isinstance(made, dict) and bool(made) and all(isinstance(one, np.ndarray) for one in made.values())
+        arrays = several or isinstance(made, np.ndarray)
+        text = b"" if arrays else json.dumps(made, allow_nan=False).encode()
+        if self.folder is not None:
+            suffix = ".npz" if several else ".npy" if arrays else ".json"
+            with writing(self.folder / (digest([VERSION, key]) + suffix)) as file:
+                if several:
+                    np.savez(file, **made)
+                elif arrays:
+                    np.save(file, made, allow_pickle=False)
+                else:
+                    file.write(text)
+        return made if arrays else json.loads(text)
+
+    @contextmanager
+    def workspace(self, key: Any, *, waiting: Callable[[], object] | None = None) -> Iterator[Path | None]:
+        """The folder of a key, locked to one process; `waiting` is called before it waits for another. None without a
+        store.
+        """
+        if self.folder is None:
+            yield None
+            return
+        folder = self._workspace(key)
+        folder.mkdir(parents=True, exist_ok=True)
+        with folder.with_suffix(".lock").open("a") as file:
+            if not lock(file, wait=False):
+                if waiting is not None:
+                    waiting()
+                lock(file)
+            yield folder
+
+    def kept_in(self, key: Any, name: str) -> Path | None:
+        """A file in the folder of that key; None where there is none. Nothing is made or locked."""
+        path = None if self.folder is None else self._workspace(key) / name
+        return path if path is not None and path.is_file() else None
+
+    def _workspace(self, key: Any) -> Path:
+        assert self.folder is not None
+        return self.folder / "attackers" / digest([VERSION, key])
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[IO[bytes]]:
+    """Write a file whole or not at all, replacing one of this name; its folder is made."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{path.parent} cannot be made ({error.strerror}); choose another folder") from error
+    with atomic_write(path, overwrite=True) as file:
+        yield file
+
+
+# -- tasks ------------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Run:
+    """A run in the folder `out`. `total` is how many tasks there will be, `done` how many are."""
+
+    out: Path
+    jobs: int = 1
+    progress: Progress | None = None
+    total: int = 0
+    done: int = 0
+    failures: list[str] = dataclasses.field(default_factory=list)
+
+    @cached_property
+    def store(self) -> Store:
+        return Store(self.out / "store")
+
+    def say(self, text: str) -> None:
+        if self.progress:
+            self.progress(self.done, self.total, text)
+
+    def results(self, tasks: Sequence[Task]) -> list[Any]:
+        """The result of each task, in their order; a failure leaves the others going, and its result is None."""
+        found = [None if task.key is None else self.store.find(task.key) for task in tasks]
+        waiting = [number for number, result in enumerate(found) if result is None]
+        kept = len(tasks) - len(waiting)
+        self.done += kept
+        if kept:
+            self.say(f"{kept} of {len(tasks)} were done before")
+        for place, result, problem in _each([tasks[number] for number in waiting], self.jobs, self.say):
+            task = tasks[waiting[place]]
+            self.done += 1
+            if problem:
+                self.failures.append(problem if problem.startswith(task.title) else f"{task.title}: {problem}")
+            elif task.key is None or isinstance(result, Unkept):
+                found[waiting[place]] = result.value if isinstance(result, Unkept) else result
+            else:
+                found[waiting[place]] = self.store.keep(task.key, result)
+            self.say(task.title)
+        return found
+
+    def check(self) -> None:
+        """Raise the first failure, if there was one."""
+        if self.failures:
+            more = f" ({len(self.failures) - 1} more tasks failed)" if self.failures[1:] else ""
+            kept = f"what is finished is kept in {self.out}, run again after mending it"
+            raise FicganError(f"{self.failures[0]}{more}; {kept}")
+
+
+def _each(tasks: Sequence[Task], jobs: int, say: Say) -> Iterator[tuple[int, Any, str]]:
+    """(number of the task, its result, why it failed or "") as each ends."""
+    if jobs <= 1 or len(tasks) <= 1:
+        for number, task in enumerate(tasks):
+            yield (number, *_attempt(task, say))
+        return
+    context = multiprocessing.get_context("spawn")
+    queue: Any = context.SimpleQueue()  # what is put is in the pipe before the task ends
+    with _threads(max(1, (os.cpu_count() or 1) // jobs)):
+        pool = ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=context, initializer=_listen, initargs=(queue,))
+        try:
+            running: dict[Future[tuple[Any, str]], int] = {
+                pool.submit(_in_process, task): number for number, task in enumerate(tasks)
+            }
+            while running:
+                finished, _ = wait(running, timeout=_POLL, return_when=FIRST_COMPLETED)
+                while not queue.empty():
+                    say(queue.get())
+                for future in finished:
+                    yield (running.pop(future), *future.result())
+        except BaseException:
+            for process in list((pool._processes or {}).values()):
+                process.terminate()
+            raise
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _attempt(task: Task, say: Say) -> tuple[Any, str]:
+    try:
+        return task.do(*task.arguments, say), ""
+    except FicganError as error:
+        return None, str(error)
+
+
+def _listen(queue: Any) -> None:
+    global _queue
+    _queue = queue
+
+
+def _in_process(task: Task) -> tuple[Any, str]:
+    return _attempt(task, _queue.put)
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update({name: str(count) for name in names})
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+# -- keys -------------------------------------------------------------------------------------------------------------
+
+
+def digest(key: Any) -> str:
+    """sha256 of something JSON-ready, 32 hex digits."""
+    return hashlib.sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()[:32]
+
+
+def fingerprint(method: Parametrised) -> str | None:
+    """Digest of an anonymiser or attacker with its fields, fitted arrays and files; None for an external program."""
+    fields: dict[str, Any] = {}
+    for field in dataclasses.fields(method):
+        value = getattr(method, field.name)
+        if field.name == "command" and value:
+            return None
+        if isinstance(value, Parametrised):  # a method within a method
+            value = fingerprint(value)
+            if value is None:
+                return None
+        if isinstance(value, np.ndarray):
+            value = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
+        # Anything else a fitted one carries came of its background, whose digest is in the keys it is used in.
+        plain = value is None or isinstance(value, (str, int, float, bool))
+        fields[field.name] = value if plain else type(value).__name__
+    files = [files_digest(value) for value in fields.values() if isinstance(value, str)]
+    return digest([method.name, fields, method.settings(), files])
+
+
+def files_in(text: str) -> list[Path]:
+    """Files and folders that a parameter names, such as onnx:PATH, or several with + between."""
+    pieces, found = text.split("+"), []
+    while pieces:
+        for count in range(len(pieces), 0, -1):  # the longest first: a path may hold + and : itself
+            path = _named("+".join(pieces[:count]))
+            if path is not None:
+                found.append(path)
+                break
+        pieces = pieces[count:]
+    return found
+
+
+def _named(text: str) -> Path | None:
+    for part in (text, text.partition(":")[2]):
+        if ("/" in part or "." in part) and os.path.exists(path := os.path.expanduser(part)):
+            return Path(path)
+    return None
+
+
+def files_digest(text: str) -> list[str]:
+    """Digests of the files a parameter names; folders count by names, sizes and times of their files."""
+    out = []
+    for path in files_in(text):
+        state = path.stat()
+        if path.is_file():
+            out.append(_file_digest(path, state.st_size, state.st_mtime_ns))
+        else:
+            inner = sorted((str(p.relative_to(path)), p.stat().st_size, p.stat().st_mtime_ns) for p in path.rglob("*"))
+            out.append(digest(inner))
+    return out
+
+
+@lru_cache(maxsize=256)
+def _file_digest(path: Path, size: int, changed: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

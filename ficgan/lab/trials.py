@@ -1,0 +1,300 @@
+"""One method on one set: its trials by scenario, attacker and judge, its utility, and examples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.anonymizers import Anonymizer, Faces
+from ficgan.errors import InputError, UsageError
+from ficgan.lab.attackers import Attempt, attacked
+from ficgan.lab.attributes import binary_labels, infer
+from ficgan.lab.bench import Bench, NotApplicable, Refused, Rows, Subject, known, pixels_of
+from ficgan.lab.matrix_config import MatrixConfig, Scenario
+from ficgan.lab.metrics import wilson_share
+from ficgan.lab.metrics.privacy import (
+    FAILURES,
+    chance,
+    failures_to_acquire,
+    privacy_curves,
+    privacy_figures,
+    rank,
+    reversibility,
+    within_kind,
+)
+from ficgan.lab.metrics.scores import Scores
+from ficgan.lab.metrics.utility import Judges, Readings, compare
+from ficgan.lab.pages import png, write_file
+from ficgan.lab.probe import run_identity_probe
+from ficgan.lab.readers import Embeddings, Reader, retrain_head, retrain_network, similarities
+from ficgan.lab.results import Figure, Trial, Utility
+from ficgan.lab.reversal import fidelity_figures, identity_distance, run_retrieval
+from ficgan.lab.run import Say
+
+LEAST_GROUP = 10  # People a group needs for figures of its own
+GROUP_RESAMPLES = 200  # Of the figures of groups and of attribute inference, at most
+# Controls that are run on the clear images alone. All other scenarios are run on the anonymised ones alone, but for two
+# that say something only beside the clear images' own figure.
+_OF_CLEAR = ("ceiling", "negative", "surroundings")
+_OF_BOTH = ("linkability", "attribute-inference")
+
+
+def run_trials(
+    bench: Bench, anonymizer: Anonymizer | None, label: str, scenarios: Sequence[Scenario], *, say: Say | None = None
+) -> list[Trial]:
+    """Trials of one anonymiser (None: clear), by scenario, attacker and judge, or why a scenario cannot run."""
+    subject, report = Subject(bench, anonymizer), say or (lambda text: None)
+    trials: list[Trial] = []
+    for scenario in scenarios:
+        if scenario.name not in _OF_BOTH and (anonymizer is None) != (scenario.control in _OF_CLEAR):
+            continue
+        report(scenario.name)
+        subject.say = partial(_say, report, scenario.name)
+        try:
+            trials += _KINDS.get(scenario.attacker, _recognition)(bench, subject, label, scenario)
+        except NotApplicable:
+            continue
+        except (Refused, UsageError, InputError) as error:
+            refused = Figure("rank-1", None, note=str(error))
+            trials.append(Trial(bench.name, label, scenario.name, "", figures=(refused,)))
+    return trials
+
+
+def _say(report: Say, scenario: str, text: str) -> None:
+    report(f"{scenario}: {text}")
+
+
+# -- recognition ------------------------------------------------------------------------------------------------------
+
+
+def _recognition(bench: Bench, subject: Subject, label: str, scenario: Scenario) -> list[Trial]:
+    gallery_rows, probe_rows = bench.split.gallery, bench.split.probe
+    if scenario.same_set:
+        gallery_rows = probe_rows = np.sort(np.concatenate([gallery_rows, probe_rows]))
+    gallery = subject.view(scenario.gallery, gallery_rows)
+    # What attackers give back shall resemble the clear faces; the anonymised ones are what it is compared with.
+    restores, fusion = scenario.probe == "reversed" or scenario.name == "naive", scenario.attacker == "fusion"
+    trials = []
+    for attempt in attacked(bench, subject, scenario, probe_rows):
+        found = bench.found(attempt.faces)
+        likeness = fidelity_figures(bench, attempt.rows, attempt.faces) if restores else ()
+        for reader in bench.readers:
+            threshold = None if scenario.retrained else reader.threshold
+            figures, scores = _read(bench, subject, scenario, attempt, reader, gallery_rows, gallery, found, likeness)
+            groups = {} if fusion else _score_groups(bench, scores, attempt.rows, threshold)
+            whose = (bench.name, label, scenario.name, reader.name, attempt.attacker)
+            trials.append(Trial(*whose, figures, _curves(scores), groups, scenario.control))
+    return trials
+
+
+def _read(
+    bench: Bench,
+    subject: Subject,
+    scenario: Scenario,
+    attempt: Attempt,
+    reader: Reader,
+    gallery_rows: Rows,
+    gallery: Faces,
+    found: NDArray[np.bool_],
+    likeness: tuple[Figure, ...],
+) -> tuple[tuple[Figure, ...], Scores]:
+    embed, note = _embedder(bench, subject, scenario, reader)
+    probe, people, enrolled = embed(attempt.faces), known(attempt.faces), known(gallery)
+    codes = probe if scenario.same_set else embed(gallery)
+    if scenario.attacker == "fusion":
+        probe, people, found = _fused(probe, people, found)
+    metric: Any = "cosine" if scenario.retrained else reader.metric
+    scores = Scores.compare(probe, codes, people, enrolled, metric=metric, exclude_same=scenario.same_set)
+    figures = _figures(bench, scores, None if scenario.retrained else reader.threshold, bench.resamples)
+    if not scenario.same_set:
+        figures += _without_face(bench, probe, codes, people, enrolled, metric, found)
+    figures += (Figure("chance", chance(scores), n=scores.enrolled),)
+    naive = subject.naive.get(reader.name)
+    if scenario.probe == "reversed" and naive is not None:
+        here = np.isin(bench.split.probe, attempt.rows)
+        clear, before = (one.take(here) for one in (bench.ceiling(reader), naive))
+        figures += (reversibility(clear, before, scores, bootstrap=bench.bootstrap),)
+    if likeness:
+        clear_codes = embed(subject.clear(attempt.rows))
+        figures += (*likeness, identity_distance(probe, clear_codes, bench.sample(attempt.rows)))
+    if not scenario.retrained and (unread := reader.unread(probe)):
+        note = f"{note} {unread} of {len(probe)} probes could not be read and are like nobody.".strip()
+    if note:
+        figures = (replace(figures[0], note=f"{figures[0].note} {note}".strip()), *figures[1:])
+    if (kinds := bench.prepared.kinds) is not None and scenario.gallery == "clear" and not scenario.attacker:
+        alike, ours, theirs = similarities(probe, codes, metric), kinds[attempt.rows], kinds[gallery_rows]
+        figures = (within_kind(alike, people, ours, enrolled, theirs, bootstrap=bench.bootstrap), *figures)
+    if scenario.name == "naive":
+        subject.naive[reader.name] = scores
+    return figures, scores
+
+
+def _figures(bench: Bench, scores: Scores, threshold: float | None, resamples: int) -> tuple[Figure, ...]:
+    figures = privacy_figures(scores, threshold=threshold, seed=bench.seed, resamples=resamples)
+    return tuple(one for one in figures if not one.metric.endswith(FAILURES) and one.metric != "failures to acquire")
+
+
+def _curves(scores: Scores) -> dict[str, list[list[float]]]:
+    curves = privacy_curves(scores)
+    return {name: [[float(f"{number:.5g}") for number in point] for point in one] for name, one in curves.items()}
+
+
+def _without_face(
+    bench: Bench,
+    probe: Embeddings,
+    gallery: Embeddings,
+    people: Rows,
+    enrolled: Rows,
+    metric: Any,
+    found: NDArray[np.bool_],
+) -> tuple[Figure, ...]:
+    """rank-1 and the share of probes where a probe without a found face is a miss."""
+    if not found.any():
+        nothing = Figure(f"rank-1{FAILURES}", 0.0, n=len(np.unique(people)), note="no face is found in any probe")
+        return (nothing, Figure("failures to acquire", 1.0, n=len(people), unit="images"))
+    scores, draw = Scores.compare(probe, gallery, people, enrolled, metric=metric, acquired=found), bench.bootstrap
+    return rank(scores, 1, failures=True, bootstrap=draw), failures_to_acquire(scores, bootstrap=draw)
+
+
+def _embedder(
+    bench: Bench, subject: Subject, scenario: Scenario, reader: Reader
+) -> tuple[Callable[[Faces], Embeddings], str]:
+    if not scenario.retrained:
+        return lambda faces: bench.embed(reader, faces), ""
+    if not len(bench.split.attacker):
+        raise Refused("the split leaves no faces to retrain on; set split.attacker")
+    taught = subject.anonymised(bench.split.attacker)
+    if bench.retrain == "network":
+        return retrain_network(reader, taught)
+    change, note = retrain_head(bench.embed(reader, taught), known(taught))
+    return lambda faces: change(bench.embed(reader, faces)), note
+
+
+def _fused(
+    embeddings: Embeddings, people: Rows, found: NDArray[np.bool_]
+) -> tuple[Embeddings, Rows, NDArray[np.bool_]]:
+    """The mean direction of each person's embeddings [N,D]."""
+    unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True).clip(1e-12)
+    values, index = np.unique(people, return_inverse=True)
+    total = np.zeros((len(values), unit.shape[1]), np.float64)
+    np.add.at(total, index, unit)
+    scale = np.linalg.norm(embeddings, axis=1).mean()
+    fused = (total / np.bincount(index)[:, None] * scale).astype(np.float32)
+    return fused, values, np.bincount(index, found) > 0
+
+
+def _members(bench: Bench, rows: Rows) -> Iterator[tuple[str, NDArray[np.bool_], int]]:
+    """Each group of people among rows of the set: its name, where it is [N], and how many people it has."""
+    for column in bench.columns:
+        values = np.array(bench.prepared.groups.get(column, ()), dtype=object)
+        labels = values[rows] if len(values) else values
+        for value in sorted({label for label in labels if label}):
+            mask = labels == value
+            yield f"{column}={value}", mask, len(np.unique(bench.people[rows[mask]]))
+
+
+def _score_groups(bench: Bench, scores: Scores, rows: Rows, threshold: float | None) -> dict[str, tuple[Figure, ...]]:
+    out: dict[str, tuple[Figure, ...]] = {}
+    for name, mask, people in _members(bench, rows):
+        if people < LEAST_GROUP:
+            note = f"{people} people are too few for a figure of their own"
+            out[name] = (Figure("rank-1", None, n=people, note=note),)
+        else:
+            out[name] = _figures(bench, scores.take(mask), threshold, min(bench.resamples, GROUP_RESAMPLES))
+    return out
+
+
+# -- attribute inference ----------------------------------------------------------------------------------------------
+
+
+def _inference(bench: Bench, subject: Subject, label: str, scenario: Scenario) -> list[Trial]:
+    labels = binary_labels(bench.prepared.attributes, bench.prepared.groups)
+    if not labels:
+        raise NotApplicable("nothing is known of the people but who they are")
+    if not len(bench.split.attacker):
+        raise Refused("the split leaves no faces to learn from; set split.attacker")
+    trials = []
+    parts = [bench.split.attacker, bench.split.probe]
+    answers = [{name: values[rows] for name, values in labels.items()} for rows in parts]
+    resamples = min(bench.resamples, GROUP_RESAMPLES)
+    for reader in bench.readers:
+        x, y = (bench.embed(reader, subject.anonymised(rows)) for rows in parts)
+        who = (bench.people[rows] for rows in parts)
+        figures = infer(x, answers[0], y, answers[1], *who, resamples=resamples, seed=bench.seed)
+        if figures:
+            trials.append(Trial(bench.name, label, scenario.name, reader.name, figures=figures))
+    return trials
+
+
+# Attackers whose trials are not recognition.
+_KINDS: Mapping[str, Callable[[Bench, Subject, str, Scenario], list[Trial]]] = {
+    "inference": _inference,
+    "retrieval": run_retrieval,
+    "closed retrieval": run_retrieval,
+    "identity probe": run_identity_probe,
+}
+
+
+# -- utility and examples ---------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def _judges(attributes: str | None) -> Judges:
+    return Judges.find(attributes=None if attributes is None else Path(attributes))
+
+
+# What was read in the clear probes of the set at work: one set at a time.
+_READ: dict[tuple[str, str | None], Readings] = {}
+
+
+def _clear(bench: Bench, attributes: str | None) -> Readings:
+    key = (bench.digest, attributes)
+    if key not in _READ:
+        _READ.clear()
+        _READ[key] = _judges(attributes).read(bench.prepared.faces.take(bench.split.probe))
+    return _READ[key]
+
+
+def measure_utility(config: MatrixConfig, bench: Bench, anonymizer: Anonymizer | None, label: str) -> Utility:
+    """What an anonymiser (None: clear) leaves of the probes."""
+    clear, rows = _clear(bench, config.attributes), bench.split.probe
+    faces = clear.faces if anonymizer is None else pixels_of(bench, anonymizer, rows)
+    seen = _judges(config.attributes).read(faces, against=clear)
+    names, told = clear.attribute_names, bench.prepared.attributes
+    labels = np.stack([told[one][rows] for one in names], 1).astype(np.uint8) if names and {*names} <= {*told} else None
+    figures = compare(clear, seen, region=bench.prepared.region, labels=labels, bootstrap=bench.bootstrap)
+    return Utility(bench.name, label, figures, dict(_utility_groups(bench, clear, seen, rows)))
+
+
+def _utility_groups(
+    bench: Bench, clear: Readings, seen: Readings, rows: Rows
+) -> Iterator[tuple[str, tuple[Figure, ...]]]:
+    for name, mask, people in _members(bench, rows):
+        if people < LEAST_GROUP:
+            continue
+        figures = []
+        if seen.detections is not None:
+            figures.append(wilson_share("detected", seen.detections.found[mask]))
+        if seen.males is not None and clear.males is not None:
+            figures.append(wilson_share("gender-kept", ((seen.males >= 0.5) == (clear.males >= 0.5))[mask]))
+        if seen.attributes is not None and clear.attributes is not None:
+            same = ((seen.attributes >= 0.5) == (clear.attributes >= 0.5))[mask]
+            figures.append(Figure("attributes", float(same.mean()), n=int(mask.sum()), unit="images"))
+        yield name, tuple(figures)
+
+
+def write_examples(bench: Bench, anonymizer: Anonymizer | None, key: str, out: Path, count: int) -> list[str]:
+    """The first probe of each of `count` people, as `out/pictures/….png`."""
+    rows = bench.split.probe
+    rows = rows[np.unique(bench.people[rows], return_index=True)[1][:count]]
+    faces = bench.prepared.faces.take(rows) if anonymizer is None else pixels_of(bench, anonymizer, rows)
+    names = [f"pictures/{key[:12]}-{number:02d}.png" for number in range(len(rows))]
+    for name, image in zip(names, faces.images, strict=True):
+        write_file(out / name, png(image))
+    return names

@@ -1,0 +1,589 @@
+"""Options of de-identification: each is declared once, as a field of a group, for the library and the commands alike.
+
+A field with a flag is also an option of the commands. Nothing heavy is imported, so that `--help` is quick.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+
+from ficgan.device import PRECISIONS
+from ficgan.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ficgan.anonymizers import Anonymizer, Faces
+    from ficgan.faces import FaceDetector, Recognizer
+    from ficgan.policy import Policy
+
+    Image = NDArray[np.uint8]
+
+__all__ = [
+    "KIND_PARTS",
+    "Box",
+    "Checking",
+    "Computing",
+    "Diversity",
+    "Encoding",
+    "FilmPart",
+    "FilmSearch",
+    "Finding",
+    "Hiding",
+    "Identity",
+    "Option",
+    "Publishing",
+    "grouped",
+    "option",
+    "options_of",
+]
+
+Diversity = float | Literal["auto"]
+Box = tuple[float, float, float, float]
+# What becomes of a value: recorded in side-cars and part of a run's digest; recorded only (machine); recorded as
+# whether it was given, and part of the digest (file); recorded as a number (photos); recorded as whether it was given
+# (secret); neither (run).
+Role = Literal["recorded", "machine", "file", "photos", "secret", "run"]
+# What the kind of a person consists of.
+KIND_PARTS = ("ethnicity", "gender", "age")
+MAX_MEGAPIXELS = 100.0
+T = TypeVar("T")
+
+
+class Option(NamedTuple):
+    """How a field is an option of the commands."""
+
+    help: str
+    flags: tuple[str, ...] = ()
+    kind: type = str
+    low: float | None = None
+    high: float | None = None
+    above: bool = False
+    """Whether `low` itself is too small."""
+    choices: tuple[str, ...] = ()
+    parse: Callable[[str], Any] | None = None
+    """Reads a text; the message of its ValueError follows the text."""
+    metavar: str | None = None
+    many: bool = False
+    """Whether it may be repeated."""
+    shown: str = ""
+    """The default, where the value itself says little."""
+    role: Role = "recorded"
+
+
+def option(default: Any, help: str, *flags: str, **more: Any) -> Any:
+    """A dataclass field that is an option of the commands, see `Option`; its kind is the default's unless given."""
+    if default is not None and not more.get("many"):
+        more.setdefault("kind", type(default))
+    return field(default=default, metadata={"option": Option(help, flags, **more)})
+
+
+def options_of(group: type) -> Iterator[tuple[dataclasses.Field[Any], Option]]:
+    """The fields of a group that are options of the commands."""
+    for one in dataclasses.fields(group):
+        if "option" in one.metadata:
+            yield one, one.metadata["option"]
+
+
+# -- values that are written as texts ---------------------------------------------------------------------------------
+
+
+def number(text: str) -> float:
+    """A number, or NaN where the text is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def parse_pair(form: str, separator: str) -> Callable[[str], tuple[int, int]]:
+    """Reads two whole numbers from 1 on, such as 1280x720."""
+
+    def parse(text: str) -> tuple[int, int]:
+        first, _, second = text.lower().partition(separator)
+        if not (first.isascii() and first.isdigit() and second.isascii() and second.isdigit()):
+            raise ValueError(f"is not of the form {form}")
+        if not (int(first) and int(second)):
+            raise ValueError(f"is not of the form {form}, with numbers from 1 on")
+        return int(first), int(second)
+
+    return parse
+
+
+def parse_layer(text: str) -> int | str:
+    """I, or FIRST-LAST."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    first, last = parse_pair("I or FIRST-LAST", "-")(text)
+    if first > last:
+        raise ValueError("must be I, or FIRST-LAST with 1 ≤ FIRST ≤ LAST")
+    return f"{first}-{last}"
+
+
+def parse_diversity(text: str) -> Diversity:
+    """`auto`, or ψ from 0 to 1."""
+    if text == "auto":
+        return "auto"
+    if not 0 <= number(text) <= 1:
+        raise ValueError("is neither 'auto' nor a number between 0 and 1")
+    return float(text)
+
+
+def parse_direction(text: str) -> str:
+    """An attribute and how much of it to add, such as Female=0.7."""
+    name, _, amount = text.partition("=")
+    if not name or not math.isfinite(number(amount)):
+        raise ValueError("is not of the form NAME=AMOUNT, such as Female=0.7")
+    return text
+
+
+def parse_kind(text: str) -> str:
+    """Parts of a kind with commas, or none."""
+    words = text.split(",")
+    if words != ["none"] and not set(words) <= set(KIND_PARTS):
+        raise ValueError(f"is not one or more of {','.join(KIND_PARTS)}, or none")
+    return text
+
+
+def parse_box(text: str) -> Box:
+    """A box of the picture, X0,Y0,X1,Y1 in pixels."""
+    numbers = [number(part) for part in text.split(",")]
+    if len(numbers) != 4 or not all(map(math.isfinite, numbers)):
+        raise ValueError("is not of the form X0,Y0,X1,Y1")
+    x0, y0, x1, y1 = numbers
+    if x0 >= x1 or y0 >= y1:
+        raise ValueError("is empty: X0 < X1 and Y0 < Y1 are needed")
+    return x0, y0, x1, y1
+
+
+def parse_time(text: str) -> float:
+    """Seconds, or [H:]M:S."""
+    numbers = [number(part) for part in text.split(":")]
+    if len(numbers) > 3 or not all(math.isfinite(one) and one >= 0 for one in numbers):
+        raise ValueError("is not a time; write seconds or [H:]M:S, such as 90 or 1:30")
+    return sum(one * 60**place for place, one in enumerate(reversed(numbers)))
+
+
+def parse_span(text: str) -> tuple[float | None, float | None]:
+    """Two times with a hyphen between; one may be missing: an end of the film."""
+    first, hyphen, last = text.partition("-")
+    if not hyphen or not (first or last):
+        raise ValueError("is not of the form FROM-TO, such as 1:30-2:00")
+    start, end = (parse_time(part) if part else None for part in (first, last))
+    if start is not None and end is not None and start >= end:
+        raise ValueError("ends before it begins")
+    return start, end
+
+
+# -- the groups -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hiding:
+    """What hides a face.
+
+    Args:
+        mode: may also be an anonymiser.
+        fallback: a cover that leaves the face recognisable is replaced by a plain one.
+        background: aligned faces, for the anonymisers that need them.
+    """
+
+    mode: str | Anonymizer = option(
+        "ficgan",
+        "What takes a face's place: ficgan, a new face; plain, one colour from beside the face, or solid, black; blur, "
+        "mosaic, which can be reversed; or another anonymiser, such as dp-pix:eps=1. `ficgan-eval list anonymizers` "
+        "lists them.",
+        "--mode",
+        metavar="NAME[:PARAMETER=VALUE,...]",
+    )
+    fallback: str = option(
+        "plain",
+        "What covers a face that cannot be generated (too small, turned away, still recognised). plain: one colour "
+        "from beside the face; blur and mosaic can be reversed.",
+        "--fallback",
+        choices=("plain", "black", "blur", "mosaic"),
+    )
+    mask_scale: float = option(
+        1.0, "Size of the replaced region, as a multiple of the face crop.", "--mask-scale", low=0, above=True
+    )
+    background: Faces | None = option(
+        None,
+        "Other people's aligned faces, a folder, zip or tar, for the modes that need them (k-same-pixel, k-same-eigen, "
+        "average-face). Whose they are is said by labels in it, or by a folder per person.",
+        "--background",
+        metavar="FACES",
+        role="file",
+    )
+
+    def __post_init__(self) -> None:
+        from ficgan.anonymizers.modes import check_cover
+
+        if not self.mask_scale > 0:
+            raise UsageError(f"mask scale {self.mask_scale} must be above 0; 1 covers hairline to chin")
+        object.__setattr__(self, "fallback", check_cover(self.fallback))
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who takes a face's place.
+
+    Args:
+        layer: up to L − 1.
+        band: "first-last": put the k-same code into just these style layers, in place of `layer`.
+        seed: None: a random one that is not kept.
+        exemplar: uint8 [H,W,3] RGB with one face, given by the user.
+        alpha: w_d = w_m + α·(w_t − w_m) for the exemplar's code w_t.
+        swap: put the exemplar's own code in place of w_m, as α = 1 does.
+        link: "job": one person keeps one new face in all photos that a `Deidentifier` sees, in their order; "file": in
+            each photo another one. Films have it in their own settings.
+
+    A `Deidentifier` of a loaded model takes k, band, alpha, attributes, add, swap and keep_kind from the model.
+    """
+
+    k: int = option(
+        3000,
+        "Number of people whose identity codes are averaged; small groups of --attributes need a smaller k.",
+        "--k",
+        low=2,
+    )
+    layer: int = option(
+        0,
+        "Layers 1…I keep the source's code, I+1…L take the k-same code: 0 is strongest, L−1 weakest. FIRST-LAST: only "
+        "these layers take it. The embedded model has L = 10: layers 1 and 2 hold light, 3 to 10 the face, coarse to "
+        "fine.",
+        "--layer",
+        metavar="I|FIRST-LAST",
+        parse=parse_layer,
+    )
+    band: str | None = None
+    psi: Diversity = option(
+        "auto",
+        "ψ of the variance-restored mean: 0 the plain mean; auto: what the model does best with.",
+        "--diversity",
+        metavar="auto|PSI",
+        parse=parse_diversity,
+    )
+    seed: int | None = option(
+        None,
+        "Same seed, same input, same faces; the audit states a commitment only.",
+        "--seed",
+        kind=int,
+        low=0,
+        shown="random, not kept",
+        role="secret",
+    )
+    attributes: str | None = option(
+        None,
+        "Average only people with these attributes (-NAME: without), such as 'Female' or, with --k 500, 'East "
+        "Asian,-Male'. `ficgan bank show` lists them with their counts; k = 3000 fits large groups only.",
+        "--attributes",
+        metavar="LIST",
+    )
+    add: Sequence[str] = option(
+        (),
+        "Add an attribute's direction, such as Female=0.7 or 60-69=1; may be repeated.",
+        "--add",
+        metavar="NAME=AMOUNT",
+        parse=parse_direction,
+        many=True,
+    )
+    keep_kind: str | Sequence[str] = option(
+        ",".join(KIND_PARTS),
+        "What of the kind of person a new face keeps: ethnicity, gender, age, with commas, or none. It is read from "
+        "the face and kept as a group. The record says what was kept, not which group.",
+        "--keep-kind",
+        metavar="LIST",
+        parse=parse_kind,
+    )
+    exemplar: Image | None = option(
+        None, "A face photo of yours to move the identity towards.", "--exemplar", metavar="FILE", role="file"
+    )
+    alpha: float = option(
+        0.5,
+        "Share of the exemplar: 0 the k-same face; 1 the exemplar itself, which is a swap and not anonymous.",
+        "--alpha",
+        low=0,
+    )
+    swap: bool = False
+    link: str = "file"
+
+    def __post_init__(self) -> None:
+        if self.link not in ("file", "job"):
+            raise UsageError(f"link {self.link!r} is unknown for photos; it is file or job")
+
+    @property
+    def controls(self) -> dict[str, Any]:
+        """What the model itself holds."""
+        names = ("k", "band", "seed", "alpha", "attributes", "add", "swap", "keep_kind")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Which faces are found, and which of them stay.
+
+    Args:
+        detector: may also be a back end. Its faces may have None for landmarks, or some that are not finite: they get a
+            cover in place of a new face.
+        scale: factor of the picture that is searched, or size that it is made to fit, see `get_detector`.
+        keep, only: photos uint8 [H,W,3] RGB by name.
+        boxes: x0, y0, x1, y1 in pixels.
+    """
+
+    detector: FaceDetector | str = option(
+        "auto", "What finds the faces: auto, insightface, yunet, centerface or dlib.", "--detector"
+    )
+    threshold: float | None = option(
+        None, "Detection threshold, 0 to 1.", "-t", "--thresh", kind=float, low=0, high=1, shown="the detector's"
+    )
+    scale: float | tuple[int, int] | None = option(
+        None,
+        "Detect faces on a copy that fits this size, in px.",
+        "--scale",
+        metavar="WxH",
+        parse=parse_pair("WxH", "x"),
+        shown="several scales; in films at most 960 px",
+    )
+    thorough: bool = option(
+        False,
+        "Search at all scales, in several passes, even where the first look is clear; takes about three times as long "
+        "on portraits.",
+        "--thorough",
+    )
+    min_score: float | None = option(
+        None,
+        "Photos: finds with a lower detection score are taken for no faces and stay as they are.",
+        "--min-score",
+        kind=float,
+        low=0,
+        high=1,
+    )
+    strict: bool = option(
+        False,
+        "Photos: cover doubtful finds (low score, an animal, cut by the border) and places that may be faces.",
+        "--strict",
+    )
+    keep: Mapping[str, Image] = option(
+        None,
+        "Leave this person as is; a folder names all whose photos are in it.",
+        "--keep",
+        metavar="PHOTO",
+        many=True,
+        role="photos",
+    )
+    only: Mapping[str, Image] = option(
+        None,
+        "Hide this person (or those of this folder) and no other.",
+        "--only",
+        metavar="PHOTO",
+        many=True,
+        role="photos",
+    )
+    boxes: Sequence[Box] = option(
+        (),
+        "Leave faces that lie inside this box of the picture, in px.",
+        "--keep-box",
+        metavar="X0,Y0,X1,Y1",
+        parse=parse_box,
+        many=True,
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("keep", "only"):
+            object.__setattr__(self, name, getattr(self, name) or {})
+
+
+@dataclass(frozen=True)
+class Checking:
+    """How each new face is checked.
+
+    Args:
+        recognizer: one or several, back ends or names for `get_recognizer`; None: none. The first also tells people
+            apart.
+        policy: verification, retries and coverage; None: the usual one.
+    """
+
+    recognizer: Recognizer | str | Sequence[Recognizer | str] | None = option(
+        ("auto",),
+        "Checks the result: auto, dlib, insightface or onnx:PATH. May be repeated: a new face passes only if none of "
+        "them takes it for its source.",
+        "--recognizer",
+        many=True,
+    )
+    policy: Policy | None = None
+
+    @property
+    def recognizers(self) -> tuple[Recognizer | str, ...]:
+        """All of them."""
+        if self.recognizer is None:
+            return ()
+        several = isinstance(self.recognizer, Sequence) and not isinstance(self.recognizer, str)
+        return tuple(self.recognizer) if several else (self.recognizer,)  # type: ignore[arg-type, return-value]
+
+
+@dataclass(frozen=True)
+class Computing:
+    """The networks, and what computes them.
+
+    Args:
+        checkpoint: appearance model or network; one of your own needs its own bank.
+        compile: let torch.compile fuse networks on crops; pays over many faces only.
+    """
+
+    device: str = option(
+        "cpu",
+        "cpu, cuda, cuda:N or auto; openvino, coreml or dml where that build of onnxruntime is installed. What is not "
+        "there is an error.",
+        "--device",
+        role="machine",
+    )
+    precision: str = option(
+        "auto",
+        "Of networks on crops; auto: bfloat16 where this machine is faster in it.",
+        "--precision",
+        choices=PRECISIONS,
+    )
+    compile: bool = False
+    checkpoint: str | Path | None = option(
+        None, "Model.", "--checkpoint", metavar="FILE", shown="the embedded one", role="file"
+    )
+    bank: str | Path | None = option(
+        None, "Identity bank.", "--bank", metavar="FILE", shown="the embedded one", role="file"
+    )
+
+
+@dataclass(frozen=True)
+class Publishing:
+    """How photos are read and written."""
+
+    require_face: bool = option(
+        False, "A photo without a face is a failure, and gives no result.", "--require-face", role="run"
+    )
+    tag: bool = option(
+        True, "Mark results with generated faces as synthetic media (XMP DigitalSourceType).", "--tag/--no-tag"
+    )
+    keep_metadata: bool = option(
+        False,
+        "Photos: keep of EXIF and XMP camera, exposure, time, place, captions and copyright. All else is left out: "
+        "previews, names of people, authors and owners, keywords, paths, serial numbers.",
+        "-m",
+        "--keep-metadata",
+    )
+    max_megapixels: float = option(
+        MAX_MEGAPIXELS,
+        "Larger images are refused without being decoded.",
+        "--max-megapixels",
+        low=0,
+        above=True,
+        role="run",
+    )
+
+
+@dataclass(frozen=True)
+class FilmSearch:
+    """How films are searched, followed and checked: what the commands offer of `VideoSettings`."""
+
+    stride: int = option(
+        5,
+        "Films: the detector looks at every n-th frame, below 25 frames a second at more of them; the frames between "
+        "are interpolated.",
+        "--stride",
+        low=1,
+    )
+    pad: float = option(
+        0.4,
+        "Films: cover a face this long before its first and after its last sighting.",
+        "--pad",
+        metavar="SECONDS",
+        low=0,
+    )
+    link: str = option(
+        "file",
+        "One new face for a person in a file, in all photos and in all films of this run, or for each track of a film. "
+        "Photos are then worked on one by one, in their order.",
+        "--link",
+        choices=("none", "file", "job"),
+    )
+    verify: str = option(
+        "sampled",
+        "Re-read each new face; one that still matches its source is retried, then covered. A finished film is looked "
+        "through by another detector: all of it, or about one frame a second.",
+        "--verify",
+        choices=("full", "sampled", "off"),
+    )
+
+
+@dataclass(frozen=True)
+class FilmPart:
+    """Which part of a film is taken, and where all faces in it stay; times in seconds."""
+
+    start: float | None = option(
+        None, "Films: begin here, in seconds or [H:]M:S.", "--start", metavar="TIME", parse=parse_time
+    )
+    end: float | None = option(None, "Films: end here.", "--end", metavar="TIME", parse=parse_time)
+    spans: Sequence[tuple[float | None, float | None]] = option(
+        (),
+        "Films: leave all faces in this span of time.",
+        "--keep-span",
+        metavar="FROM-TO",
+        parse=parse_span,
+        many=True,
+    )
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How films are written: what the commands offer of `EncodeOptions`."""
+
+    audio: str = option(
+        "copy", "Films: sound as it is (a voice identifies, too), or none.", "--audio", choices=("copy", "drop")
+    )
+    codec: str = option("h264", "Films: video encoder, by FFmpeg's name.", "--codec")
+    crf: int | None = option(
+        None, "Films: quality, lower is better.", "--crf", kind=int, low=0, high=63, shown="18 for h264"
+    )
+    pixel_format: str | None = option(
+        None, "Films: FFmpeg's pixel format.", "--pix-fmt", metavar="NAME", shown="the source's"
+    )
+
+
+# What a `Deidentifier` is made of.
+GROUPS: tuple[type, ...] = (Identity, Hiding, Finding, Checking, Computing)
+# All that commands offer.
+COMMAND: tuple[type, ...] = (*GROUPS, Publishing, FilmSearch, FilmPart, Encoding)
+
+
+def grouped(groups: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The groups of a `Deidentifier`, by name, with single fields of them changed.
+
+    Args:
+        groups: `identity=`, `hiding=`, …; None: the usual one.
+        fields: of any group by name, also of `Policy`, such as k=3000 or verify=False.
+
+    Raises:
+        UsageError: no group has such a field.
+    """
+    from ficgan.policy import Policy
+
+    left, made = dict(fields), {}
+
+    def taken(kind: type[T], given: T | None) -> T:
+        own = {one.name: left.pop(one.name) for one in dataclasses.fields(kind) if one.name in left}  # type: ignore[arg-type]
+        return dataclasses.replace(kind() if given is None else given, **own)  # type: ignore[type-var]
+
+    checking = groups.get("checking") or Checking()
+    left["policy"] = taken(Policy, left.get("policy") or checking.policy)
+    for kind in GROUPS:
+        made[kind.__name__.lower()] = taken(kind, groups.get(kind.__name__.lower()))
+    if left:
+        name, known = next(iter(left)), [one.name for kind in (*GROUPS, Policy) for one in dataclasses.fields(kind)]
+        near = difflib.get_close_matches(name, known, n=1)
+        raise UsageError(f"there is no option {name!r}; {f'did you mean {near[0]}?' if near else ', '.join(known)}")
+    return made

@@ -1,0 +1,355 @@
+"""What the worker processes of a review do: each photo and film is read, searched, drawn and written there.
+
+A task is the name of a method and its arguments. Results are plain data; pictures for the page are JPEG.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.arrays import content_key
+from ficgan.errors import InputError
+from ficgan.files import atomic_write
+from ficgan.images import FILM_SUFFIXES, MAX_PIXELS, READABLE_SUFFIXES, is_animated, read_image
+from ficgan.workers import is_cancelled, report
+
+if TYPE_CHECKING:
+    from ficgan.deidentify import Deidentifier, Result, Retouch
+    from ficgan.video import VideoSource
+
+__all__ = ["ModelTasks", "PictureTasks", "jpeg", "model_setup", "picture_setup", "write_new"]
+
+Image = NDArray[np.uint8]
+# Longest side of pictures for the page and for the grid, px.
+PREVIEW, THUMBNAIL = 1600, 320
+# Suffixes of photos that are films where they are animated.
+ANIMATED = frozenset({".gif", ".webp", ".png", ".apng"})
+# Photos and films kept open, engines with controls of their own.
+PHOTOS_KEPT, FILMS_KEPT, ENGINES_KEPT = 3, 2, 8
+# Frames that are decoded rather than jumped over.
+STEPS = 48
+
+
+def picture_setup() -> PictureTasks:
+    """Of a worker without a model."""
+    return PictureTasks()
+
+
+def model_setup(make_engine: Callable[[int], Deidentifier], seed: int) -> ModelTasks:
+    """Of a worker with the model, which leaves the processor to the page and its pictures."""
+    if hasattr(os, "nice"):
+        os.nice(10)
+    return ModelTasks(make_engine(seed))
+
+
+class PictureTasks:
+    """Tasks that need no model."""
+
+    def __init__(self) -> None:
+        self._readers: OrderedDict[str, _FrameReader] = OrderedDict()
+
+    def __call__(self, task: tuple[str, Mapping[str, Any]]) -> Any:
+        name, given = task
+        return getattr(self, name)(**given)
+
+    def files(self, root: Path) -> list[tuple[str, bool]]:
+        """Photos and films below a folder, and whether each is a film.
+
+        Hidden files, links that lead out of the folder and projects are left out.
+        """
+        found = []
+        top = root.resolve()
+        for path in sorted(root.rglob("*")):
+            inner = path.relative_to(root)
+            known = path.suffix.lower() in READABLE_SUFFIXES | FILM_SUFFIXES
+            if not known or any(part.startswith(".") for part in inner.parts):
+                continue
+            if any((root / parent / ".ficgan-folder").exists() for parent in inner.parents if parent.parts):
+                continue
+            if path.is_file() and path.resolve().is_relative_to(top):
+                found.append((inner.as_posix(), _is_film(path)))
+        return found
+
+    def pictures(self, path: Path) -> dict[str, Any]:
+        """Preview and thumbnail of a photo or of a film's first frame, and the size of the original."""
+        film = _is_film(path)
+        image = self._frame(path, 0, None, None) if film else read_image(path).rgb
+        pictures = {"before": jpeg(image, PREVIEW), "thumb": jpeg(image, THUMBNAIL, 80)}
+        return {**pictures, "film": film, "width": image.shape[1], "height": image.shape[0]}
+
+    def key(self, path: Path) -> str:
+        """Hash of a photo's pixels."""
+        return content_key(read_image(path).rgb)
+
+    def frame(self, path: Path, at: int, pts: int | None, start: float | None) -> bytes:
+        """A frame of a film by its number, its time stamp (None: the first), and the second from which to read."""
+        return jpeg(self._frame(path, at, pts, start), PREVIEW, 85)
+
+    def _frame(self, path: Path, at: int, pts: int | None, start: float | None) -> Image:
+        reader = self._readers.setdefault(str(path), _FrameReader(path))
+        while len(self._readers) > FILMS_KEPT:
+            self._readers.popitem(last=False)[1].close()
+        return reader(at, pts, start)
+
+
+@dataclass
+class _OpenPhoto:
+    """A photo in memory."""
+
+    stamp: str
+    places: list[Any]
+    retouch: Retouch
+
+
+class ModelTasks(PictureTasks):
+    """Tasks that need the model.
+
+    Args:
+        engine: of mode ficgan.
+    """
+
+    def __init__(self, engine: Deidentifier) -> None:
+        super().__init__()
+        self.engine = engine
+        self._engines: OrderedDict[str, Deidentifier] = OrderedDict()
+        self._photos: OrderedDict[str, _OpenPhoto] = OrderedDict()
+
+    def about(self) -> dict[str, Any]:
+        """Facts about the model, for the page and for side-cars."""
+        model, recognizer = self.engine.face_model, self.engine.recognizer
+        return {
+            "layers": model.num_layers,
+            "people": len(model.bank),
+            "attributes": list(model.bank.names),
+            "recognizer": "none" if recognizer is None else recognizer.name,
+        }
+
+    def check(self, drawing: Mapping[str, Any]) -> None:
+        """Raise a UsageError where the model cannot do what controls ask for."""
+        self._engine_with(drawing)
+
+    def _engine_with(self, drawing: Mapping[str, Any]) -> Deidentifier:
+        from ficgan.deidentify.decided import Drawing
+
+        name = repr(sorted(drawing.items()))
+        if name not in self._engines:
+            self._engines[name] = Drawing(**drawing).applied(self.engine)
+            while len(self._engines) > ENGINES_KEPT:
+                self._engines.popitem(last=False)
+        return self._engines[name]
+
+    # -- photos -------------------------------------------------------------------------------------------------------
+
+    def look(self, photo: Mapping[str, Any]) -> dict[str, Any]:
+        """Faces of a photo and its size; photo: id, path, stamp and places of known faces, None: look for them."""
+        retouch = self._open({**photo, "places": None})
+        height, width = retouch.image.shape[:2]
+        return {"faces": [_place(face) for face in retouch.faces], "width": width, "height": height}
+
+    def _open(self, photo: Mapping[str, Any]) -> Retouch:
+        """A photo from memory where it is one of the last few; boxes that were drawn since then are added."""
+        from ficgan.deidentify import Retouch
+
+        places, kept = photo["places"], self._photos.get(photo["id"])
+        if places is None or kept is None or kept.stamp != photo["stamp"] or places[: len(kept.places)] != kept.places:
+            image = read_image(photo["path"]).rgb
+            retouch = Retouch(self.engine, image, faces=None if places is None else [_face(*place) for place in places])
+            kept = _OpenPhoto(photo["stamp"], [], retouch)
+        else:
+            kept.retouch.faces += [_face(*place) for place in places[len(kept.places) :]]
+        kept.places = [_place(face) for face in kept.retouch.faces] if places is None else places
+        self._photos[photo["id"]] = kept
+        self._photos.move_to_end(photo["id"])
+        while len(self._photos) > PHOTOS_KEPT:
+            self._photos.popitem(last=False)
+        return kept.retouch
+
+    def closer(self, photo: Mapping[str, Any], box: Sequence[float]) -> Any:
+        """The face in a box that a person drew: box, landmarks, score (0 where there is none)."""
+        retouch = self._open(photo)
+        at = retouch.add(tuple(box))  # type: ignore[arg-type]
+        return _place(retouch.faces.pop(at))
+
+    def exemplar(self, path: Path) -> bytes:
+        """A photo whose face others are to be drawn towards, for the private folder."""
+        from ficgan.deidentify import Retouch
+
+        image = read_image(path).rgb
+        Retouch(self.engine, image, faces=[]).add_exemplar("", image)
+        return jpeg(image, PREVIEW, 95)
+
+    def render(self, photo: Mapping[str, Any], drawing: Mapping[str, Any]) -> dict[str, Any]:
+        """A photo as decided (choices: mode, draw and exemplar of each face): its preview, and what was done."""
+        return _rendered(self._render(photo, drawing))
+
+    def _render(self, photo: Mapping[str, Any], drawing: Mapping[str, Any]) -> Result:
+        from ficgan.deidentify import Choice
+
+        retouch = self._open(photo)
+        for _, _, exemplar in photo["choices"]:
+            if exemplar is not None and exemplar not in retouch.exemplars:
+                retouch.add_exemplar(exemplar, read_image(photo["folder"] / exemplar).rgb)
+        return retouch.render([Choice(*choice) for choice in photo["choices"]], self._engine_with(drawing))
+
+    def save(
+        self, photo: Mapping[str, Any], drawing: Mapping[str, Any], name: str, output: Path, place: str, options: Any
+    ) -> dict[str, Any]:
+        """`render`, and write the result to `output`, with the side-car in what is returned."""
+        from ficgan.deidentify.publish import new_photo
+        from ficgan.records.sidecars import photo_record
+
+        result = self._render(photo, drawing)
+        data = Path(photo["path"]).read_bytes()
+        made = new_photo(lambda image, key: result, data, name, output=place, max_pixels=MAX_PIXELS)
+        write_new(output, made.data)
+        return {**_rendered(result), "sidecar": photo_record(made, place, options)}
+
+    # -- films --------------------------------------------------------------------------------------------------------
+
+    def analyse(self, path: Path, folder: Path, mode: str) -> None:
+        """Find the faces and people of a film, for a project in a folder."""
+        from ficgan.video import analyse_film
+
+        settings = self.engine.video_settings(mode=mode)
+        tools = self.engine.video_tools(settings, generate=False)
+        analyse_film(tools, path, folder, settings=settings, overwrite=True, progress=report, is_cancelled=is_cancelled)
+
+    def film(
+        self,
+        path: Path,
+        folder: Path,
+        output: Path,
+        place: str,
+        drawing: Mapping[str, Any],
+        numbers: Mapping[str, Any],
+        audio: Any,
+        options: Any,
+    ) -> dict[str, Any]:
+        """Render a project to `output`; its side-car, notes, and faces that are still recognised."""
+        from ficgan.files import file_digest
+        from ficgan.records.sidecars import film_record
+        from ficgan.video import EncodeOptions, VideoSettings, render_film
+
+        settings = VideoSettings(**numbers)
+        result = render_film(
+            self._engine_with(drawing).video_tools(settings),
+            folder,
+            path,
+            output,
+            settings=settings,
+            encode=EncodeOptions(audio=audio),
+            progress=report,
+            is_cancelled=is_cancelled,
+        )
+        record = film_record(result, output, place, options, input_sha256=file_digest(path))
+        return {"sidecar": record, "notes": [*result.notes, *result.damage], "reidentified": result.reidentified}
+
+    def preview(
+        self,
+        film: Mapping[str, Any],
+        key: str,
+        faces: Sequence[Any],
+        names: Sequence[str],
+        boxes: Sequence[Any],
+        modes: Sequence[str],
+        drawing: Mapping[str, Any],
+    ) -> bytes:
+        """A frame with its faces as decided; in the film a person's new face may be another one."""
+        from ficgan.deidentify.retouch import CHOICES, Choice, Retouch
+
+        image = self._frame(**film)
+        retouch = Retouch(self._engine_with(drawing), image, key=key, faces=[_face(*face) for face in faces])
+        retouch.names = dict(enumerate(names))
+        chosen = list(modes[: len(faces)])
+        for box, mode in zip(boxes, modes[len(faces) :], strict=True):
+            with suppress(InputError):  # it has left the picture
+                retouch.add(box, search=False)
+                chosen.append(mode)
+        result = retouch.render([Choice(mode if mode in CHOICES else "plain") for mode in chosen])
+        return jpeg(result.image, PREVIEW, 85)
+
+
+def _is_film(path: Path) -> bool:
+    suffix = path.suffix.lower()
+    return suffix in FILM_SUFFIXES or (suffix in ANIMATED and is_animated(path))
+
+
+def _place(face: Any) -> list[Any]:
+    """Box, landmarks and score as numbers."""
+    return [face.box.tolist(), face.landmarks.tolist(), float(face.score)]
+
+
+def _face(box: Sequence[float], landmarks: Sequence[Sequence[float]], score: float) -> Any:
+    from ficgan.faces import Face
+
+    return Face(np.array(box, np.float32), np.array(landmarks, np.float32), score)
+
+
+def _rendered(result: Result) -> dict[str, Any]:
+    names = ("action", "note", "doubt", "matched")
+    faces = [{name: getattr(face, name) for name in names} for face in result.faces]
+    return {"after": jpeg(result.image, PREVIEW), "faces": faces}
+
+
+class _FrameReader:
+    """Frames of one film by number; the next ones are decoded, others are jumped to."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._at = path, -1
+        self._source: VideoSource | None = None
+        self._frames: Any = None
+        self._image: Image | None = None
+
+    def __call__(self, at: int, pts: int | None, start: float | None) -> Image:
+        from ficgan.video import open_video
+
+        if self._image is not None and at == self._at:
+            return self._image
+        if pts is None or self._source is None or not self._at < at <= self._at + STEPS:
+            self.close()
+            self._source = open_video(self._path, start=start)
+            self._frames = self._source.frames()
+        for frame in self._frames:
+            if pts is None or frame.pts >= pts:
+                self._at, self._image = at, frame.image
+                return frame.image
+        self.close()
+        raise InputError(f"{self._path}: frame {at} cannot be decoded")
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._source is not None:
+            self._frames.close()
+            self._source.close()
+        self._source, self._image, self._at = None, None, -1
+
+
+def jpeg(image: NDArray[Any], longest: int, quality: int = 90) -> bytes:
+    """A picture for the page, reduced to a longest side."""
+    from PIL import Image as Picture
+
+    picture = Picture.fromarray(np.ascontiguousarray(image)).convert("RGB")
+    picture.thumbnail((longest, longest), Picture.Resampling.BILINEAR)
+    buffer = io.BytesIO()
+    picture.save(buffer, "JPEG", quality=quality)
+    return buffer.getvalue()
+
+
+def write_new(path: Path, data: bytes) -> None:
+    """A result, whole or not at all, and never over another file."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as file:
+            file.write(data)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror}); free space and save again") from error

@@ -1,0 +1,362 @@
+"""Worker processes that hold an engine and do whole files; with `Limits`, what a hostile file can do there is bounded.
+
+A worker is a fresh interpreter. This process pickles its setup and its tasks. Answers are JSON, and nothing of them is
+unpickled: a worker that a file has taken over cannot take over this process.
+"""
+
+from __future__ import annotations
+
+import base64
+import ctypes
+import json
+import os
+import queue
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ficgan.errors import FicganError, InputError, TakenError, UsageError, memory_ran_out
+
+__all__ = ["SUPPORTED", "Limits", "Workers", "is_cancelled", "report"]
+
+Setup = Callable[[], Callable[[Any], Any]]
+# Whether this system can hold a worker to limits.
+SUPPORTED = sys.platform in ("linux", "darwin")
+# Beginnings of the variables that a worker with limits is given: no keys, no tokens.
+_KEPT = ("PATH", "HOME", "LANG", "LC_", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR", "XDG_", "FICGAN_MODELS")
+_KEPT_TOO = ("INSIGHTFACE_HOME", "OMP_", "OPENBLAS_", "MKL_", "OPENCV_", "ORT_", "CUDA_", "NVIDIA_")
+# What a task may raise; anything else becomes a RuntimeError.
+_ERRORS: dict[str, type[Exception]] = {
+    kind.__name__: kind for kind in (TakenError, InputError, UsageError, FicganError, MemoryError)
+}
+# Bytes of an answer.
+_MOST = 1 << 30
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a worker may use.
+
+    Where Linux has Landlock (5.13; 6.7 for TCP), it executes no program, writes no file outside of `folders` but to
+    devices, and opens no TCP connection. The size of its memory and its time are limited once its engine is loaded.
+
+    Args:
+        memory: bytes beyond what the loaded engine has.
+        seconds: for one task, or between two reports of it.
+        folders: where it may write; they must be there.
+        network: whether it may open TCP connections, for films at an address.
+    """
+
+    memory: int = 8 << 30
+    seconds: float = 180.0
+    folders: Sequence[str | os.PathLike[str]] = ()
+    network: bool = False
+
+
+class Workers:
+    """Worker processes for tasks on whole files.
+
+    Args:
+        setup: called in each worker; makes the function from a task to its result. Picklable, as tasks are. A result is
+            what JSON holds, and bytes; tuples come back as lists.
+        count: number of processes.
+        limits: None: none, and the whole environment.
+
+    Raises:
+        UsageError: this system knows no limits.
+    """
+
+    def __init__(self, setup: Setup, count: int = 1, limits: Limits | None = None) -> None:
+        if limits is not None and not SUPPORTED:
+            raise UsageError("this system cannot limit a worker process; give --no-sandbox")
+        self._setup, self._limits, self._closed = setup, limits, False
+        self._free: queue.SimpleQueue[_Child] = queue.SimpleQueue()
+        self._children = {_Child(setup, limits) for _ in range(count)}
+        for child in self._children:
+            self._free.put(child)
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def wait(self) -> None:
+        """Return when a worker is ready; an error of its setup is raised here."""
+        next(iter(self._children)).wait()
+
+    def do(self, task: Any, progress: Callable[..., object] | None = None) -> Any:
+        """The result of one task, by the next free worker; several threads may call this.
+
+        Args:
+            task: for the function that `setup` made.
+            progress: called with the arguments of each `report`.
+
+        Raises:
+            InputError: the worker crashed, took too long or answered nonsense; another one takes its place.
+            Exception: what the task or `setup` raised. Errors of ficgan, OSError and MemoryError keep their class,
+                others become RuntimeError.
+        """
+        child = self._living(self._free.get())
+        try:
+            return child.do(task, progress)
+        finally:
+            self._free.put(self._living(child))
+
+    def _living(self, child: _Child) -> _Child:
+        """The worker, or another one in its place where it is lost."""
+        if child.is_lost and not self._closed:
+            self._children.remove(child)
+            child = _Child(self._setup, self._limits)
+            self._children.add(child)
+        return child
+
+    def run(self, tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+        """Every task and its result, or the error it raised, in the order of completion.
+
+        Few tasks more than there are workers are taken from the iterable ahead.
+        """
+        self.wait()
+        source, left = iter(tasks), dict[Future[Any], Any]()
+        pool = ThreadPoolExecutor(len(self._children))
+        try:
+            while True:
+                for task in islice(source, 2 * len(self._children) - len(left)):
+                    left[pool.submit(self.do, task)] = task
+                if not left:
+                    return
+                for future in wait(left, return_when=FIRST_COMPLETED).done:
+                    yield left.pop(future), future.exception() or future.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def cancel(self) -> None:
+        """Make `is_cancelled` true for the tasks at work."""
+        for child in tuple(self._children):
+            child.send(b"")
+
+    def close(self) -> None:
+        """End all workers at once, also those at work."""
+        self._closed = True
+        for child in tuple(self._children):
+            child.end()
+
+
+class _Child:
+    """One worker process, seen from the process that started it."""
+
+    def __init__(self, setup: Setup, limits: Limits | None) -> None:
+        self._limits, self._sending, self._starting = limits, threading.Lock(), threading.Lock()
+        self._ready = False
+        self._failed: Exception | None = None
+        self._answers: queue.Queue[Any] = queue.Queue(100)
+        kept = ("",) if limits is None else _KEPT + _KEPT_TOO
+        environment = {name: value for name, value in os.environ.items() if name.startswith(kept)}
+        # The modules of this process, but after Python's own: no file of the caller's may replace one of those.
+        begin = "import sys; sys.path += sys.argv[1:]; from ficgan.workers import main; main()"
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-X", "utf8", "-c", begin, *filter(None, sys.path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=None if limits is None else subprocess.DEVNULL,
+            env=environment,
+            process_group=0,  # Ctrl-C is for this process alone
+        )
+        threading.Thread(target=self._listen, daemon=True).start()
+        self.send(ForkingPickler.dumps(limits))
+        self.send(ForkingPickler.dumps(setup))
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it worked once and is gone."""
+        return self._ready and self._process.poll() is not None
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None and self._process.stdin is not None
+        with suppress(Exception):  # it ended, or what it says is no answer
+            while line := self._process.stdout.readline(_MOST):
+                kind, value = json.loads(line, object_hook=_unpacked)
+                self._answers.put((kind, _error(*value) if kind == "error" else value))
+        self.end()
+        for pipe in (self._process.stdout, self._process.stdin):
+            with suppress(OSError):
+                pipe.close()
+        self._answers.put(("gone", None))
+
+    def send(self, message: Any) -> None:
+        with self._sending, suppress(OSError, ValueError):  # it has died: that is heard by who waits for its answer
+            self._process.stdin.write(base64.b64encode(message) + b"\n")  # type: ignore[union-attr]
+            self._process.stdin.flush()  # type: ignore[union-attr]
+
+    def wait(self) -> None:
+        with self._starting:
+            if not self._ready and self._failed is None:
+                kind, value = self._answers.get()
+                self._ready = kind == "ready"
+                if not self._ready:
+                    gone = FicganError("the worker process ended before its engine was loaded")
+                    self._failed = value if kind == "error" else gone
+            if self._failed is not None:
+                raise self._failed
+
+    def do(self, task: Any, progress: Callable[..., object] | None) -> Any:
+        self.wait()
+        self.send(ForkingPickler.dumps(task))
+        seconds = None if self._limits is None else self._limits.seconds
+        while True:
+            try:
+                kind, value = self._answers.get(timeout=seconds)
+            except queue.Empty:
+                self.end()
+                raise InputError(f"takes more than {seconds:g} s and was given up") from None
+            if kind == "result":
+                return value
+            if kind == "error":
+                raise value
+            if kind != "report" or not isinstance(value, list):
+                self.end()
+                self._answers.put(("gone", None))  # for the next task, too
+                raise InputError("the worker process crashed on this file; it is damaged, or made to do harm")
+            if progress is not None:
+                progress(*value)
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+def _error(name: str, text: str, number: int | None, trace: str) -> Exception:
+    error = OSError(number, text) if number else _ERRORS.get(name, RuntimeError)(text)
+    error.add_note(trace)
+    return error
+
+
+# -- the worker
+
+
+_cancelled = threading.Event()
+_answers: BinaryIO | None = None
+
+
+def report(*values: Any) -> None:
+    """Tell the process that waits for this task how far it is; nothing happens outside of a worker."""
+    if _answers is not None:
+        _answer("report", values)
+
+
+def is_cancelled() -> bool:
+    """Whether `Workers.cancel` was called since this task began."""
+    return _cancelled.is_set()
+
+
+def _answer(kind: str, value: Any = None) -> None:
+    assert _answers is not None
+    _answers.write(json.dumps([kind, value], default=_packed).encode() + b"\n")
+    _answers.flush()
+
+
+def _packed(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return {"base64": base64.b64encode(value).decode()}
+    return value.tolist() if hasattr(value, "tolist") else os.fspath(value)
+
+
+def _unpacked(tree: dict[str, Any]) -> Any:
+    return base64.b64decode(tree["base64"]) if [*tree] == ["base64"] else tree
+
+
+def main() -> None:
+    """Work until standard input ends."""
+    global _answers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    requests, _answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)  # what libraries print is no answer
+    tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def listen() -> None:
+        for line in requests:
+            if request := base64.b64decode(line):
+                _cancelled.clear()
+                tasks.put(request)
+            else:
+                _cancelled.set()
+        os._exit(0)  # the other process is done, or dead
+
+    if not (first := requests.readline()):
+        return
+    limits: Limits | None = ForkingPickler.loads(base64.b64decode(first))
+    try:
+        if limits is not None:
+            _fence(limits)  # before there is another thread, since it holds for this one and those that it starts
+    except Exception as error:
+        return _answer("error", _about(error, limits))
+    threading.Thread(target=listen, daemon=True).start()
+    work: Callable[[Any], Any] | None = None
+    while True:
+        task = tasks.get()
+        try:
+            if work is None:
+                work = ForkingPickler.loads(task)()
+                if limits is not None:
+                    _limit_size(limits)
+                _answer("ready")
+            else:
+                _answer("result", work(ForkingPickler.loads(task)))
+        except Exception as error:
+            _answer("error", _about(error, limits))
+
+
+def _about(error: Exception, limits: Limits | None) -> tuple[str, str, int | None, str]:
+    """The arguments of `_error`."""
+    trace = traceback.format_exc()
+    if memory_ran_out(error):
+        if limits is not None:
+            return "InputError", f"needs more than {limits.memory >> 20} MB of memory", None, trace
+        return "MemoryError", str(error), None, trace
+    if isinstance(error, OSError) and error.errno:
+        return "OSError", os.strerror(error.errno), error.errno, trace
+    name = next((kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _ERRORS), "")
+    return name, str(error) if name else f"{type(error).__name__}: {error}", None, trace
+
+
+def _limit_size(limits: Limits) -> None:
+    import resource
+
+    with suppress(OSError, ValueError):  # macOS knows no such size
+        data = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_DATA, (data + limits.memory,) * 2)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if not limits.folders:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+
+def _fence(limits: Limits) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    version = libc.syscall(444, None, 0, 1) if sys.platform == "linux" else 0
+    if version < 1:
+        return
+    # landlock(7): 444 makes a set of rules, 445 adds to it, 446 obeys it; 38 and 0 of prctl: no new privileges.
+    write = 1 << 1 | sum(1 << bit for bit in range(4, 13))  # write, remove, make
+    write |= (1 << 13 if version >= 2 else 0) | (1 << 14 if version >= 3 else 0)  # move, truncate
+    ports = 0 if limits.network else 0b11  # bind, connect
+    handled = struct.pack("<QQ", write | 1, ports)[: 16 if version >= 4 else 8]  # 1: execute
+    rules = libc.syscall(444, handled, len(handled), 0)
+    for folder, rights in (("/dev", 1 << 1), *((folder, write) for folder in limits.folders)):
+        place = os.open(folder, os.O_PATH)
+        libc.syscall(445, rules, 1, struct.pack("<Qi", rights, place), 0)
+        os.close(place)
+    libc.prctl(38, 1, 0, 0, 0)
+    if libc.syscall(446, rules, 0):
+        raise FicganError("this system cannot limit a worker process; give --no-sandbox")

@@ -1,0 +1,273 @@
+"""`ficgan pointcloud` as its user meets it: files and trees, records, doubts, wrong input, what is skipped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from PIL import Image
+
+from ficgan.cli.main import main
+from ficgan.pointcloud import CLOUD_ANONYMIZERS, Cloud, read_cloud, write_cloud
+
+SMALL = ("--method", "smooth-knn", "--points", 1000)
+
+
+def call(*words: object) -> tuple[int, dict[str, Any], str]:
+    """Exit code, what stdout says as JSON, and stderr, which has no traceback."""
+    result = CliRunner().invoke(main, ["pointcloud", *map(str, words)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, json.loads(result.stdout or "{}"), result.stderr
+
+
+def anonymise(inputs: object, out: Path, *more: object) -> tuple[int, dict[str, Any], str]:
+    given = more if "--method" in more else ("--method", "uniform-noise", *more)
+    return call("anonymise", inputs, "-o", out, "--points", 1000, *given)
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two made heads with landmarks in two folders, and a file that is no scan."""
+    folder = tmp_path_factory.mktemp("scans")
+    for place, seed in (("a/one.ply", 1), ("b/two.ply", 2)):
+        (folder / place).parent.mkdir()
+        code, said, _ = call("make-head", "-o", folder / place, "--seed", seed, "--points", 4000)
+        assert code == 0 and said["points"] == 4000
+    (folder / "a" / "notes.md").write_text("no scan")
+    return folder
+
+
+@pytest.fixture
+def scans(tree: Path, tmp_path: Path) -> Path:
+    """One scan with its landmarks, to be changed."""
+    (tmp_path / "in").mkdir()
+    for name in ("one.ply", "one.landmarks.txt"):
+        (tmp_path / "in" / name).write_bytes((tree / "a" / name).read_bytes())
+    return tmp_path / "in"
+
+
+def test_a_tree_becomes_a_tree_with_a_record_beside_each_result(tree: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    code, said, err = anonymise(tree, out, "--degree", 20, "--pictures")
+    assert code == 0 and "Error" not in err and said["scans"] == 2 and said["failed"] == 0
+    names = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
+    assert names == {f"{n}{e}" for n in ("a/one.ply", "b/two.ply") for e in ("", ".json", ".png")}
+    record = json.loads((out / "a/one.ply.json").read_text())
+    assert record["method"] == "uniform-noise" and record["degree"] == 20 and record["frame"] == "landmarks"
+    assert record["settings"] == {"b": pytest.approx(0.0128)} and "seed" not in record
+    with Image.open(out / "a/one.ply.png") as picture:
+        assert picture.size == (389, 515)
+    assert len(read_cloud(out / "a/one.ply")) == record["points"]["written"]
+
+
+@pytest.mark.parametrize("method", list(CLOUD_ANONYMIZERS))
+def test_every_method_and_what_is_said_of_it(tree: Path, tmp_path: Path, method: str) -> None:
+    target = ("--target", tree / "b/two.ply") if method == "merge-2-faces" else ()
+    words = ("--method", method, "--degree", 25, "--seed", 1, *target)
+    code, said, err = anonymise(tree / "a/one.ply", tmp_path / "x.ply", *words)
+    assert code == 0, err
+    record = json.loads((tmp_path / "x.ply.json").read_text())
+    assert bool(record["reversible_by"]) == ("undone" in err) == bool(CLOUD_ANONYMIZERS[method].traits.reversible_by)
+    assert ("registration" in said["results"][0]) == bool(target)
+    code, said, err = call("compare", tree / "a/one.ply", tmp_path / "x.ply")
+    assert code == 0 and 0.3 < said["chamfer_mm"] < 20, err
+
+
+def test_draws_repeat_with_a_seed_and_scans_of_one_name_share_none(tree: Path, tmp_path: Path) -> None:
+    def points(name: str, *more: object) -> np.ndarray:
+        code, _, err = anonymise(tree / "a/one.ply", tmp_path / f"{name}.ply", "--degree", 9, *more)
+        assert code == 0, err
+        return read_cloud(tmp_path / f"{name}.ply").points
+
+    assert np.array_equal(points("a", "--seed", 4), points("b", "--seed", 4))
+    assert not np.array_equal(points("c"), points("d"))
+    for folder in ("in/p", "in/q"):
+        (tmp_path / folder).mkdir(parents=True)
+        for name in ("one.ply", "one.landmarks.txt"):
+            (tmp_path / folder / name).write_bytes((tree / "a" / name).read_bytes())
+    code, _, err = call(
+        "anonymise", tmp_path / "in/p", tmp_path / "in/q", "-o", tmp_path / "out", *SMALL, "--degree", 9
+    )
+    assert code == 2 and "both become" in err
+    code, _, err = anonymise(tmp_path / "in", tmp_path / "out", "--degree", 9, "--seed", 5)
+    assert code == 0, err
+    first, second = (read_cloud(tmp_path / "out" / folder / "one.ply").points[:1000] for folder in "pq")
+    assert np.abs(first - second).max() > 1e-3
+
+
+def test_the_unit_of_the_scan_is_kept_and_a_wrong_one_is_named(tree: Path, tmp_path: Path) -> None:
+    metres, marks = read_cloud(tree / "a/one.ply"), tree / "a/one.landmarks.txt"
+    write_cloud(tmp_path / "mm.ply", metres, unit="mm")
+    code, said, err = anonymise(tmp_path / "mm.ply", tmp_path / "wrong.ply", "--degree", 5)
+    assert code == 3 and "--unit mm" in err and err.count("\n") == 1 and not (tmp_path / "wrong.ply").exists()
+    assert "error" in said["results"][0]
+    words = ("--degree", 5, "--unit", "mm", "--landmarks", marks)
+    code, _, err = anonymise(tmp_path / "mm.ply", tmp_path / "right.ply", *words)
+    assert code == 0, err
+    right = read_cloud(tmp_path / "right.ply", unit="mm").points
+    assert np.abs(np.median(right, axis=0) - np.median(metres.points, axis=0)).max() < 0.03
+
+
+def test_a_bad_scan_among_good_ones_is_said_and_the_others_go_on(scans: Path, tmp_path: Path) -> None:
+    (scans / "bad.ply").write_bytes((scans / "one.ply").read_bytes()[:3000])
+    code, said, err = anonymise(scans, tmp_path / "out", "--degree", 5)
+    assert code == 3 and said["scans"] == 2 and said["failed"] == 1 and "bad.ply" in err
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"one.ply", "one.ply.json"}
+
+
+def test_what_is_read_is_never_overwritten(tree: Path, scans: Path, tmp_path: Path) -> None:
+    marks, scan = scans / "one.landmarks.txt", scans / "one.ply"
+    for words in (
+        (scan, marks, "--landmarks", marks, "--degree", 5),
+        (tree / "b/two.ply", scan, "--degree", 20, "--target", scan, "--method", "merge-2-faces"),
+        (scans, scans, "--degree", 1),
+    ):
+        before = marks.read_bytes(), scan.read_bytes()
+        code, _, err = anonymise(*words, "--overwrite")
+        assert code == 2 and "input" in err and (marks.read_bytes(), scan.read_bytes()) == before
+
+
+def test_nothing_is_overwritten_unasked(tree: Path, tmp_path: Path) -> None:
+    (tmp_path / "one.ply.json").write_text("mine")
+    code, _, err = anonymise(tree / "a", tmp_path, "--degree", 1)
+    assert code == 2 and "exists" in err and (tmp_path / "one.ply.json").read_text() == "mine"
+    code, _, err = anonymise(tree / "a", tmp_path, "--degree", 5, "--overwrite")
+    assert code == 0 and (tmp_path / "one.ply").exists(), err
+    (tmp_path / "mixed").mkdir()
+    for name in ("a.ply", "b.xyzrgb"):
+        (tmp_path / "mixed" / name).write_bytes(b"")
+    for inputs, out in ((tree, "y.ply"), (tree / "a/one.ply", "y.jpg"), (tmp_path / "mixed", "z")):
+        code, _, err = anonymise(inputs, tmp_path / out, "--degree", 1)
+        assert code == 2 and not (tmp_path / out).exists(), err
+
+
+def test_a_face_that_stays_as_it_is_is_refused_and_one_that_hardly_changes_is_counted(
+    scans: Path, tmp_path: Path
+) -> None:
+    for setting in (
+        ("smooth-knn", "--set", "k=1"),
+        ("uniform-noise", "--set", "b=0"),
+        ("merge-2-faces", "--degree", 20, "--target", scans / "one.ply"),
+    ):
+        code, said, err = anonymise(scans, tmp_path / setting[0], "--method", *setting)
+        assert code == 3 and said["failed"] == 1 and not list((tmp_path / setting[0]).iterdir()), err
+    words = ("--method", "uniform-noise", "--set", "b=0.0002", "--skip-existing")
+    for skipped in (0, 1):  # as long as it is there, it is no success
+        code, said, err = anonymise(scans, tmp_path / "out", *words)
+        assert code == 3 and said["hardly_changed"] == 1 and said["failed"] == 0 and said["skipped"] == skipped
+    assert json.loads((tmp_path / "out/one.ply.json").read_text())["warnings"]
+
+
+def test_a_scan_of_the_wrong_scale_is_counted(tmp_path: Path) -> None:
+    head = tmp_path / "head.ply"
+    assert call("make-head", "-o", head, "--points", 6_000)[0] == 0
+    write_cloud(tmp_path / "large.ply", Cloud(2 * read_cloud(head).points))
+    code, said, err = anonymise(tmp_path / "large.ply", tmp_path / "out", "--degree", 5)
+    assert code == 3 and said["failed"] == 1 and "times as large" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "key"),
+    [
+        (("--method", "tapering"), "--degree"),
+        (("--method", "tapering", "--degree", "3", "--set", "r=1"), "--degree"),
+        (("--method", "taperin", "--degree", "3"), "tapering"),
+        (("--method", "tapering", "--set", "rr=3"), "r="),
+        (("--method", "tapering", "--set", "r=1", "--set", "q=1"), "q"),
+        (("--method", "smooth-knn", "--set", "k=0"), "k"),
+        (("--method", "merge-2-faces", "--degree", "3"), "--target"),
+        (("--method", "tapering", "--degree", "3", "--target", "HEAD"), "--target"),
+        (("--method", "tapering", "--degree", "36"), "36"),
+        (("--method", "uniform-noise", "--set", "b=.01", "--set", "seed=3"), "--seed"),
+    ],
+)
+def test_wrong_options_are_one_sentence(words: tuple[str, ...], key: str, tree: Path, tmp_path: Path) -> None:
+    given = [str(tree / "b/two.ply") if word == "HEAD" else word for word in words]
+    code, said, err = anonymise(tree / "a/one.ply", tmp_path / "x.ply", *given)
+    assert code == 2 and not said and key in err and not (tmp_path / "x.ply").exists()
+
+
+def test_results_are_skipped_only_where_they_would_be_made_again(scans: Path, tree: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target.ply"
+    target.write_bytes((tree / "b/two.ply").read_bytes())
+    merge = ("--method", "merge-2-faces", "--degree", 20, "--target", target, "--seed", 3, "--skip-existing")
+    assert anonymise(scans, tmp_path / "out", *merge)[0] == 0
+    code, said, err = anonymise(scans, tmp_path / "out", *merge)
+    assert code == 0 and said["skipped"] == 1 and said["scans"] == 0
+    for at, other in ((3, 21), (7, 4), (8, "--rest=drop")):
+        changed = [*merge[:at], other, *merge[at + 1 :], "--skip-existing"]
+        code, said, err = anonymise(scans, tmp_path / "out", *changed)
+        assert code == 3 and said["failed"] == 1 and "another" in err
+    head = read_cloud(target)
+    write_cloud(target, Cloud(head.points + 1e-5, head.colors), overwrite=True)
+    assert anonymise(scans, tmp_path / "out", *merge)[0] == 3
+    before = (tmp_path / "out/one.ply").read_bytes()
+    code, said, _ = anonymise(scans, tmp_path / "out", *merge, "--overwrite")
+    assert code == 0 and said["scans"] == 1 and (tmp_path / "out/one.ply").read_bytes() != before
+    (tmp_path / "out/one.ply.json").write_text("{}")  # a file without a record is no result
+    assert anonymise(scans, tmp_path / "out", *merge)[0] == 3
+
+
+def test_links_and_results_of_an_earlier_run_are_left_out(scans: Path, tmp_path: Path) -> None:
+    (scans / "link.ply").symlink_to("one.ply")
+    code, said, err = anonymise(scans, tmp_path / "out", "--degree", 9)
+    assert code == 0 and said["scans"] == 1 and said["same_file"] == 1 and "link.ply" in err
+    code, said, err = anonymise(tmp_path, tmp_path / "again", "--degree", 9)
+    assert code == 0 and said["scans"] == 1 and "earlier run" in err
+
+
+def test_points_without_coordinates_are_told_and_recorded(scans: Path, tmp_path: Path) -> None:
+    points = read_cloud(scans / "one.ply").points
+    np.savetxt(scans / "one.xyz", np.where(np.arange(4000)[:, None] % 8 == 0, np.nan, points))
+    (scans / "one.ply").unlink()
+    code, said, err = anonymise(scans, tmp_path / "out", "--degree", 5)
+    (note,) = said["results"][0]["notes"]
+    assert code == 0 and note in err and note.startswith("500 of 4,000")
+    assert json.loads((tmp_path / "out/one.xyz.json").read_text())["notes"] == [note]
+
+
+def test_the_picture_shows_what_was_written(tree: Path, tmp_path: Path) -> None:
+    drawn = []
+    for rest in ("keep", "drop"):
+        words = ("--degree", 9, "--rest", rest, "--pictures", "--seed", 1)
+        assert anonymise(tree / "a", tmp_path / rest, *words)[0] == 0
+        with Image.open(tmp_path / rest / "one.ply.png") as picture:
+            drawn.append((np.asarray(picture) < 250).any(axis=2).sum())
+    assert drawn[1] < drawn[0]
+
+
+def test_pictures_of_every_kind(tree: Path, tmp_path: Path) -> None:
+    for name, words, size in (
+        ("front", (), (389, 515)),
+        ("turned", ("--yaw", 30), (389, 515)),
+        ("near", ("--view", "perspective"), (389, 515)),
+        ("row", ("--views",), (11 * 389, 515)),
+    ):
+        code, _, err = call("project", tree / "a/one.ply", "-o", tmp_path / f"{name}.png", *words)
+        assert code == 0, err
+        with Image.open(tmp_path / f"{name}.png") as picture:
+            assert picture.size == size and np.asarray(picture).std() > 15
+    assert call("project", tree, "-o", tmp_path / "tree")[0] == 0 and (tmp_path / "tree/b/two.png").exists()
+    wrong = ("--view", "perspective", "--views")
+    assert call("project", tree / "a/one.ply", "-o", tmp_path / "no.png", *wrong)[0] == 2
+
+
+def test_comparison_uses_the_record_and_sees_exchanged_scans(scans: Path, tmp_path: Path) -> None:
+    out = tmp_path / "one.ply"
+    words = ("--method", "tapering", "--degree", 12, "--rest", "keep")
+    assert anonymise(scans / "one.ply", out, *words)[0] == 0
+    (tmp_path / "one.landmarks.txt").write_bytes((scans / "one.landmarks.txt").read_bytes())
+    code, said, err = call("compare", scans / "one.ply", out)
+    assert code == 0 and said["points"]["anonymised"] == 1000 and not said["warnings"] and not err
+    code, said, err = call("compare", out, scans / "one.ply")
+    assert code == 0 and any("by the record" in one for one in said["warnings"])
+
+
+def test_the_methods_are_listed_with_their_degrees() -> None:
+    out = CliRunner().invoke(main, ["pointcloud", "list"]).stdout
+    rows = dict(line.split("\t") for line in out.splitlines())
+    assert list(rows) == list(CLOUD_ANONYMIZERS) and "k 8 to 280" in rows["smooth-knn"]

@@ -1,0 +1,224 @@
+"""The maintainers' tools: each starts and refuses wrong input in a sentence; what some of them compute."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import runpy
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from ficgan.config import load_config
+
+TOOLS = Path(__file__).resolve().parent.parent / "tools"
+
+
+@pytest.fixture
+def tool() -> Callable[[str], ModuleType]:
+    return importlib.import_module
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in TOOLS.glob("*.py")))
+def test_every_tool_finds_what_it_imports(tool: Callable[[str], ModuleType], name: str) -> None:
+    assert callable(tool(name).main)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "bench networks --checkpoint none",
+        "bench train --config none",
+        "bench_pointcloud --scan none",
+        "export_onnx --checkpoint none -o out",
+        "guessing_attack none",
+        "make_mesh none",
+        "make_networks gate none",
+        "make_sbom -o none/x.json",
+        "training_report table none",
+    ],
+)
+def test_wrong_input_ends_a_tool_in_a_sentence(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, *arguments = line.split()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", [name, *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        runpy.run_path(str(TOOLS / f"{name}.py"), run_name="__main__")
+    said = capsys.readouterr().err
+    assert stopped.value.code in (1, 2, 3) and "none" in said and "Traceback" not in said
+    assert not list(tmp_path.iterdir())
+
+
+def cells(text: str, first: str) -> list[list[str]]:
+    """Cells of the rows of Markdown tables whose first cell this is."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
+    return [row for row in rows if row[0] == first]
+
+
+@pytest.mark.parametrize(
+    ("line", "first"),
+    [
+        ("networks --config tiny --batch 2", "float32"),
+        ("ops --size 0.1", "upfirdn2d up 2"),
+        ("bank --codes 2000 --k 50", "draw 50 of 2,000"),
+        pytest.param("train optimizer.batch=4 loss.r1_interval=4", "tiny", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:verifier.spec=untrained")
+def test_bench_times_what_it_names(
+    line: str, first: str, tool: Callable[[str], ModuleType], capsys: pytest.CaptureFixture[str]
+) -> None:
+    command, *rest = line.split()
+    assert tool("bench").main([command, "--seconds", "0", *rest]) == 0
+    (row,) = cells(capsys.readouterr().out, first)
+    assert all(float(cell) > 0 for cell in row[1:] if cell.replace(".", "").isdigit())
+
+
+def test_the_floor_of_a_network_is_its_convolutions(tool: Callable[[str], ModuleType]) -> None:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from ficgan.models import FICGAN
+
+    model = FICGAN(load_config("tiny").model).eval()
+    x = torch.zeros(1, 3, 32, 32)
+    flops = []
+    with torch.inference_mode():
+        for work in (tool("bench").floor_of(model, x), lambda: model(x)):
+            with FlopCounterMode(display=False) as counter:
+                work()
+            flops.append(counter.get_total_flops())
+    assert 0.5 < flops[0] / flops[1] <= 1  # resampling filters are convolutions, too
+
+
+def test_bars_of_the_comparison_with_deface(tool: Callable[[str], ModuleType]) -> None:
+    bench = tool("bench_deface")
+    ours, unverified, blurred = bench.OPTIONS
+    costs = {"deface": [(10.0, 9.0, 200.0)] * 3, ours: [(15.0, 1, 1), (14.0, 4, 3), (90.0, 9, 2)]}
+    middle = bench.medians(costs)
+    assert middle == {"deface": (10.0, 9.0, 200.0), ours: (15.0, 4, 2)}
+    middle |= {unverified: (10.1, 1.0, 400.0), blurred: (1.0, 1.0, 477.0)}
+    found = bench.bars({"folder": middle, "film": middle}, 401_000_000, {ours: 0, unverified: 2})
+    met = [value <= most for _, value, most in found]
+    assert met == [True, False, False, False, True, True, False, False]
+    assert round(found[2][1], 2) == 500.17, "477 MiB are 500.17 MB"
+
+
+# --- the guessing attack, on programs that keep a share of the source -------------------------------------------------
+
+SIDE, COUNT = 12, 30
+
+
+def leaky(share: float) -> Callable[[np.ndarray, int], np.ndarray]:
+    """Puts noise of the seed into the middle, and this share of the source; the surroundings stay."""
+
+    def run(images: np.ndarray, seed: int) -> np.ndarray:
+        out, noise = images.copy(), np.random.default_rng(seed).integers(0, 256, (len(images), 6, 6, 3))
+        out[:, 3:9, 3:9] = (share * images[:, 3:9, 3:9] + (1 - share) * noise).astype(np.uint8)
+        return out
+
+    return run
+
+
+def test_averaging_draws_confirms_what_a_program_keeps(
+    rng: np.random.Generator, tool: Callable[[str], ModuleType]
+) -> None:
+    attack, faces = tool("guessing_attack"), rng.integers(0, 256, (COUNT, SIDE, SIDE, 3), dtype=np.uint8)
+    order, weight = rng.permutation(COUNT), np.zeros((SIDE, SIDE), np.float32)
+    weight[3:9, 3:9] = 1
+    found = {}
+    for share in (0.0, 0.4):
+        published = leaky(share)(faces[order], 999)
+        scores = attack.repeated(published, faces, leaky(share), seeds=range(8), weight=weight)
+        found[share] = attack.confirmation(scores, order)
+    assert found[0.4].rank1[0] > 0.9 and found[0.4].auc[0] > 0.98
+    assert found[0.0].rank1[1] <= 1 / COUNT + 0.1 and found[0.0].auc[1] < 0.5 < found[0.0].auc[2]
+    told = attack.confirmation(np.zeros((20, 10)), np.arange(20) % 10)
+    assert told.rank1[0] == pytest.approx(0.1) and told.auc[0] == 0.5 and told.confirmed[0] == 0.0
+
+
+def test_the_choice_of_the_least_alike_draw_is_found(
+    rng: np.random.Generator, tool: Callable[[str], ModuleType]
+) -> None:
+    attack, source, draws = tool("guessing_attack"), rng.normal(size=(COUNT, 8)), rng.normal(size=(COUNT, 12, 8))
+    cosine = np.einsum("nd,nkd->nk", source, draws) / np.linalg.norm(draws, axis=2)
+    chosen = draws[np.arange(COUNT), cosine.argmin(1)]
+    assert attack.confirmation(attack.far_from_source(chosen, source), np.arange(COUNT)).auc[1] > 0.8
+
+
+# --- reports of trainings, the demonstration --------------------------------------------------------------------------
+
+
+def training_run(folder: Path, *overrides: str, match: float) -> str:
+    """What a run of three ticks and two snapshots leaves, the last line cut short."""
+    folder.mkdir()
+    config = load_config("ablation64", overrides).model_dump(mode="json")
+    (folder / "config.json").write_text(json.dumps(config))
+    ticks = [{"kimg": n, "sec_per_kimg": 80 + 10 * n, "rec": 0.1 / n, "neg": 0.2, "keep": 0.3} for n in (1, 2, 3)]
+    (folder / "stats.jsonl").write_text("".join(json.dumps(one) + "\n" for one in ticks) + '{"kimg": 4, "re')
+    shots = [{"kimg": n, "match": match / n, "match_linear": 0.4, "mse": 0.01, "mse_linear": 0.02} for n in (1, 2)]
+    (folder / "snapshots.jsonl").write_text("".join(json.dumps(one) + "\n" for one in shots))
+    return str(folder)
+
+
+@pytest.mark.slow
+def test_curves_and_a_table_of_trainings(
+    tool: Callable[[str], ModuleType], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = tool("training_report")
+    runs = [
+        training_run(tmp_path / "full", match=0.2),
+        training_run(tmp_path / "adain", "model.modulation=adain", "seed=3", match=0.6),
+    ]
+    assert report.main(["table", *runs]) == 0
+    text = capsys.readouterr().out
+    assert cells(text, "linear model")[0][4:6] == ["0.4", "0.02"]
+    assert cells(text, "full")[0][2:6] == ["2", "100", "0.1", "0.01"]
+    assert cells(text, "adain")[0][1] == "model.modulation=adain, seed=3"
+    assert report.main(["curves", *runs, "-o", str(tmp_path / "curves.png")]) == 0
+    with Image.open(tmp_path / "curves.png") as picture:
+        assert picture.size[0] > 1000 and len(np.unique(np.asarray(picture.convert("L")))) > 20
+
+
+STAND_IN = """#!{python}
+import json, pathlib, shutil, sys
+inputs = [pathlib.Path(path) for path in sys.argv[1:sys.argv.index("-o")]]
+out = pathlib.Path(sys.argv[sys.argv.index("-o") + 1])
+out.mkdir(exist_ok=True)
+for path in inputs[:{written}]:
+    shutil.copy(path, out / path.name)
+print(json.dumps(dict(inputs=2, written={written}, failed=2 - {written}, faces=4, uncovered={uncovered},
+                      reidentified=0, seconds=1.25)))
+sys.exit({code})
+"""
+
+
+@pytest.mark.parametrize(("written", "uncovered", "code"), [(2, 0, 0), (1, 2, 3)])
+def test_the_demonstration_shows_what_became_of_its_photos(
+    written: int,
+    uncovered: int,
+    code: int,
+    tool: Callable[[str], ModuleType],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """With a stand-in for ficgan-deid: failures are not told as successes."""
+    stand_in = tmp_path / "ficgan-deid"
+    stand_in.write_text(STAND_IN.format(python=sys.executable, written=written, uncovered=uncovered, code=code))
+    stand_in.chmod(0o755)
+    monkeypatch.setattr("sys.argv", ["demo", "-o", str(tmp_path / "out"), "--command", str(stand_in)])
+    assert tool("demo").main() == code
+    lines = capsys.readouterr().out.splitlines()
+    assert json.loads(lines[-1])["faces"] == 4
+    named = [Path(line.strip()) for line in lines if line.strip().endswith("before-after.png")]
+    assert len(named) == written and all(path.is_file() for path in named)
+    assert any("Every face found was replaced" in line for line in lines) is (code == 0)
+    assert any("FAILED" in line for line in lines) is (code == 3)
