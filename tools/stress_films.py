@@ -37,8 +37,8 @@ from ficgan import Deidentifier
 from ficgan.cli._console import handle_errors
 from ficgan.errors import stop_asked
 from ficgan.video import VideoSettings, VideoTools
+from ficgan.video.check import check_frames, independent_detector
 from ficgan.video.media import Frame
-from ficgan.video.plan import check_frames, independent_detector
 from ficgan.video.read import open_video
 
 RATES = (1, 2, 5, 10, 15, 24, 25, 30, 50, 60)

@@ -10,7 +10,7 @@ import numpy as np
 from ficgan.deidentify.options import Image
 from ficgan.deidentify.photos import FaceJob, NewIdentity
 from ficgan.faces import Recognizer
-from ficgan.video.people import People, PeopleConfig, readable
+from ficgan.video.people import People, readable
 from ficgan.video.tracks import Sighting, Tracklet
 
 __all__ = ["STRICTNESS", "Linked"]
@@ -34,7 +34,7 @@ class Linked:
 
     def __init__(self, recognizer: Recognizer, gate: Recognizer | None) -> None:
         self._recognizer, self._read = recognizer, gate is recognizer
-        self._people, self._lock = People.of(recognizer, "job", PeopleConfig(strictness=STRICTNESS)), Lock()
+        self._people, self._lock = People.of(recognizer, "job", STRICTNESS), Lock()
         self._identities: dict[str, NewIdentity] = {}
 
     def meet(self, image: Image, jobs: Sequence[FaceJob]) -> None:

@@ -46,7 +46,7 @@ from ficgan.policy import Attempt, FaceResult, Policy, Result
 if TYPE_CHECKING:
     from ficgan.video import Project, VideoResult, VideoSettings, VideoTools
     from ficgan.video.live import Stream
-    from ficgan.video.tools import Films
+    from ficgan.video.tools import FilmEngine
 
 __all__ = ["MODES", "Deidentifier", "Mode"]
 
@@ -88,7 +88,7 @@ class Deidentifier:
         given = {} if isinstance(hiding.mode, str) else {mode_of(hiding.mode): hiding.mode}
         self.mode: Mode = check_mode(hiding.mode) if isinstance(hiding.mode, str) else next(iter(given))
         self._given: Mapping[str, Any] | None = None
-        self._films: Films | None = None
+        self._films: FilmEngine | None = None
         self.policy, self.layer, self.psi = checking.policy or Policy(), identity.layer, identity.psi
         self.mask_scale = hiding.mask_scale
         self.methods = Methods(hiding.background, identity.seed, {self.mode}, given)
@@ -360,12 +360,12 @@ class Deidentifier:
     # -- films --------------------------------------------------------------------------------------------------------
 
     @property
-    def films(self) -> Films:
+    def films(self) -> FilmEngine:
         """The settings, networks and people that all films share; made once for these controls."""
         if self._films is None:
-            from ficgan.video.tools import Films
+            from ficgan.video.tools import FilmEngine
 
-            self._films = Films(
+            self._films = FilmEngine(
                 self.photos.model,
                 self.detector,
                 self.recognizer,
@@ -385,7 +385,7 @@ class Deidentifier:
         return self.films.settings(**changes)
 
     def video_tools(self, settings: VideoSettings, *, generate: bool = True, trusted: bool = False) -> VideoTools:
-        """Detector, recogniser and model for a film, see `Films.tools`."""
+        """Detector, recogniser and model for a film, see `FilmEngine.tools`."""
         return self.films.tools(settings, generate=generate, trusted=trusted)
 
     def process_video(
@@ -400,14 +400,11 @@ class Deidentifier:
             options: of `ficgan.video.process_film`: rules, encode, start, end, project, overwrite, progress,
                 is_cancelled.
         """
-        from ficgan.video import process_film, record_live
-        from ficgan.video.read import is_live
+        from ficgan.video import process_film
 
         settings = settings or self.video_settings()
-        tools = self.films.tools(settings, trusted=True)
-        if is_live(source):
-            return record_live(tools, source, output, settings=settings, **options)
         people = self.films.linked(settings)
+        tools = self.films.tools(settings, trusted=True)
         return process_film(tools, source, output, settings=settings, people=people, **options)
 
     def analyse_video(

@@ -74,11 +74,26 @@ if find_spec("pillow_heif"):
     FORMAT_OF |= dict.fromkeys(_HEIF, "HEIF")
 WRITABLE_SUFFIXES = frozenset(FORMAT_OF)
 
-WRITABLE_FILMS = frozenset({".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".gif", ".webp"})
+WRITABLE_FILMS = frozenset({".mp4", ".m4v", ".mov", ".mkv", ".webm", ".gif"})
 # What in a folder counts as a film; GIF, WebP and PNG do where they are animated.
 FILM_SUFFIXES = (
-    WRITABLE_FILMS - {".gif", ".webp"}
-    | {".3g2", ".3gp", ".asf", ".dv", ".flv", ".h264", ".hevc", ".m2ts", ".mjpeg", ".mpe", ".mpeg", ".mpg", ".mts"}
+    WRITABLE_FILMS - {".gif"}
+    | {
+        ".avi",
+        ".3g2",
+        ".3gp",
+        ".asf",
+        ".dv",
+        ".flv",
+        ".h264",
+        ".hevc",
+        ".m2ts",
+        ".mjpeg",
+        ".mpe",
+        ".mpeg",
+        ".mpg",
+        ".mts",
+    }
     | {".mxf", ".ogv", ".qt", ".ts", ".vob", ".wmv", ".y4m", ".apng"}
 )
 
@@ -92,7 +107,7 @@ def output_suffix(path: str | os.PathLike[str]) -> str:
 def film_suffix(source: Path) -> str:
     """The suffix a film's result takes: its own where that can be written, otherwise `.mp4`."""
     suffix = source.suffix.lower()
-    return source.suffix if suffix in WRITABLE_FILMS else ".webp" if suffix in (".png", ".apng") else ".mp4"
+    return source.suffix if suffix in WRITABLE_FILMS else ".mp4"
 
 
 def unread(name: str | os.PathLike[str]) -> str:

@@ -1,6 +1,8 @@
 """Moving pictures: reading and writing, tracks without gaps, redaction, projects to review.
 
-Every name is imported when it is first used, so `import ficgan.video` does not load FFmpeg.
+A film goes through three stages that hand each other plain data: `found` (a `Project`), `decided` (a `FilmPlan`) and
+`rendered`; then comes the `check`. Every name is imported when it is first used, so `import ficgan.video` does not load
+FFmpeg.
 """
 
 from __future__ import annotations
@@ -8,31 +10,25 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-_NAMES = {
-    "encode": "VideoWriter",
-    "film": "Cancelled analyse_film process_film render_film",
-    "live": "Stream StreamResult record_live stream",
-    "media": "EncodeOptions Frame VideoInfo",
-    "people": "People",
-    "plan": "VideoResult",
-    "project": "Project",
-    "read": "VideoSource open_video",
-    "tools": "VideoTools",
-    "settings": "Rules VideoSettings",
-    "write": "Assembled SegmentWriter assemble check_output finished_segments",
-}
-"""Public names by the module that offers them."""
-_MODULES = {name: f"ficgan.video.{module}" for module, names in _NAMES.items() for name in names.split()}
+if TYPE_CHECKING:
+    from ficgan.video.encode import VideoWriter
+    from ficgan.video.film import analyse_film, process_film, render_film
+    from ficgan.video.live import Stream, StreamResult, stream
+    from ficgan.video.media import EncodeOptions, Frame, VideoInfo
+    from ficgan.video.people import People
+    from ficgan.video.project import Project
+    from ficgan.video.read import VideoSource, open_video
+    from ficgan.video.result import VideoResult
+    from ficgan.video.settings import Rules, VideoSettings
+    from ficgan.video.tools import Cancelled, VideoTools
 
 __all__ = [
-    "Assembled",
     "Cancelled",
     "EncodeOptions",
     "Frame",
     "People",
     "Project",
     "Rules",
-    "SegmentWriter",
     "Stream",
     "StreamResult",
     "VideoInfo",
@@ -42,28 +38,26 @@ __all__ = [
     "VideoTools",
     "VideoWriter",
     "analyse_film",
-    "assemble",
-    "check_output",
-    "finished_segments",
     "open_video",
     "process_film",
-    "record_live",
     "render_film",
     "stream",
 ]
 
-if TYPE_CHECKING:
-    from ficgan.video.encode import VideoWriter
-    from ficgan.video.film import Cancelled, analyse_film, process_film, render_film
-    from ficgan.video.live import Stream, StreamResult, record_live, stream
-    from ficgan.video.media import EncodeOptions, Frame, VideoInfo
-    from ficgan.video.people import People
-    from ficgan.video.plan import VideoResult
-    from ficgan.video.project import Project
-    from ficgan.video.read import VideoSource, open_video
-    from ficgan.video.settings import Rules, VideoSettings
-    from ficgan.video.tools import VideoTools
-    from ficgan.video.write import Assembled, SegmentWriter, assemble, check_output, finished_segments
+# Public names by the module that offers them.
+_NAMES = {
+    "encode": "VideoWriter",
+    "film": "analyse_film process_film render_film",
+    "live": "Stream StreamResult stream",
+    "media": "EncodeOptions Frame VideoInfo",
+    "people": "People",
+    "project": "Project",
+    "read": "VideoSource open_video",
+    "result": "VideoResult",
+    "settings": "Rules VideoSettings",
+    "tools": "Cancelled VideoTools",
+}
+_MODULES = {name: f"ficgan.video.{module}" for module, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> object:
@@ -75,4 +69,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_MODULES})

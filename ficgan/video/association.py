@@ -1,4 +1,4 @@
-"""What moves through a film: faces followed from sighting to sighting, and boxes that a person drew.
+"""Faces followed from sighting to sighting, and joined once more over ways that nobody saw.
 
 Source of the association: Bewley et al., "Simple online and realtime tracking", 2016 (Kalman filter, assignment).
 """
@@ -10,47 +10,41 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.arrays import assignment
-from ficgan.errors import UsageError
 from ficgan.faces import Face
 from ficgan.faces.detection import overlaps
-from ficgan.video.project import Project
-from ficgan.video.read import open_video
-from ficgan.video.settings import Region
-from ficgan.video.tracks import LOG_SIZE, PLACE, Sighting, State, Tracklet, measured, scene_bounds
+from ficgan.video.tracks import LOG_SIZE, PLACE, KalmanState, Sighting, Tracklet, measured
 
-__all__ = ["ONCE", "Associator", "Chain", "Step", "chains", "follow_box", "half_seen", "lost"]
+__all__ = ["ONCE", "Associator", "Chain", "Followed", "chains", "half_seen", "lost"]
 
 Floats = NDArray[np.float64]
 
+# Note of a tracklet with one sighting.
 ONCE = "seen once"
-"""Note of a tracklet with one sighting."""
+# Note of a tracklet of weaker finds, or of what joins them to others.
 HALF = "half seen"
-"""Note of a tracklet of weaker finds, or of what joins them to others."""
+# Reasons for a person to look at a place of the result.
 CAME, LOST = "a face in fast motion was not seen before", "a face in fast motion was not seen afterwards"
-"""Reasons for a person to look at a place of the result."""
 
 
 # Numbers of tracking; lengths in sizes of the face.
+# Farthest distance from the expected place, and the same in standard deviations.
 REACH, GATE = 2.0, 4.0
-"""Farthest distance from the expected place, and the same in standard deviations."""
+# Seconds since the last sighting within which a face may have moved at any speed up to some sizes per second, and the
+# farthest such move.
 SUDDEN, DASH, LEAP = 0.5, 10.0, 3.0
-"""Seconds since the last sighting within which a face may have moved at any speed up to some sizes per second, and the
-farthest such move."""
+# Largest difference of the logarithm of the size.
 RESIZE = 0.5
-"""Largest difference of the logarithm of the size."""
+# Cost from which two do not belong together.
 LIMIT = 50.0
-"""Cost from which two do not belong together."""
 
 
 @dataclass(frozen=True)
-class Step:
+class Followed:
     """What one frame brought."""
 
     ids: list[int]
@@ -61,7 +55,7 @@ class Step:
 
 @dataclass(eq=False)
 class _Active:
-    """A tracklet that may go on, and where it is now."""
+    """An open tracklet and its Kalman states."""
 
     tracklet: Tracklet
     seen: float
@@ -69,8 +63,8 @@ class _Active:
     size: float
     """At the last sighting: √(width·height)."""
     time: float
-    place: State
-    log_size: State
+    place: KalmanState
+    log_size: KalmanState
 
     def advance(self, now: float) -> None:
         gap, self.time = now - self.time, now
@@ -79,39 +73,26 @@ class _Active:
 
 
 class Associator:
-    """Follows faces from frame to frame, one film at a time.
+    """Follows faces from frame to frame, one film at a time; a tracklet ends `patience` seconds after its last."""
 
-    `rate` is for frames given without a time; `patience` are seconds without a sighting after which a tracklet ends.
-    """
-
-    def __init__(self, rate: float = 25.0, patience: float = 1.5):
-        if not (math.isfinite(rate) and rate > 0):
-            raise UsageError(f"The frame rate is {rate}: give frames per second above 0.")
-        if not (math.isfinite(patience) and patience >= 0):
-            raise UsageError(f"patience is {patience}; give seconds, 0 or more.")
-        self._rate, self._patience = rate, patience
+    def __init__(self, patience: float = 1.5):
+        self._patience = patience
         self._active: list[_Active] = []
         self._ids = self._scene = 0
-        self._frame, self._time = -1, -math.inf
 
-    def step(self, frame: int, faces: Sequence[Face] | None, cut: bool = False, time: float | None = None) -> Step:
-        """Take the next frame; frames may be left out, none comes twice.
+    def step(self, frame: int, time: float, faces: Sequence[Face] | None, cut: bool = False) -> Followed:
+        """Take the next frame, shown at a second; frames may be left out, none comes twice.
 
-        `faces` is None where the detector did not look; `cut`: a new scene begins; without a `time` in seconds the rate
-        counts.
+        `faces` is None where the detector did not look; `cut`: a new scene begins.
         """
-        now = frame / self._rate if time is None else time
-        if frame <= self._frame or not now > self._time:
-            raise UsageError(f"Frame {frame} at {now} s comes after frame {self._frame} at {self._time} s.")
-        self._frame, self._time = frame, now
         ended = []
         if cut:
             ended, self._active = self._active, []
             self._scene += 1
-        ended += [track for track in self._active if now - track.seen > self._patience]
-        self._active = [track for track in self._active if now - track.seen <= self._patience]
-        ids = self._follow(frame, now, faces) if faces else []
-        return Step(ids, _finished(ended))
+        ended += [track for track in self._active if time - track.seen > self._patience]
+        self._active = [track for track in self._active if time - track.seen <= self._patience]
+        ids = self._follow(frame, time, faces) if faces else []
+        return Followed(ids, _finished(ended))
 
     def finish(self) -> list[Tracklet]:
         """End the film; returns the tracklets that were still active."""
@@ -176,13 +157,13 @@ class Associator:
         self._ids += 1
         centre, log_size = measured(face.box)
         size = float(np.exp(log_size.mean()))
-        place, log = State.first(PLACE, centre, size), State.first(LOG_SIZE, log_size)
+        place, log = KalmanState.first(PLACE, centre, size), KalmanState.first(LOG_SIZE, log_size)
         tracklet = Tracklet(self._ids, [Sighting(frame, face)], self._scene)
         self._active.append(_Active(tracklet, now, size, now, place, log))
         return self._ids
 
 
-def _states(tracks: list[_Active]) -> tuple[list[State], list[State]]:
+def _states(tracks: list[_Active]) -> tuple[list[KalmanState], list[KalmanState]]:
     return [track.place for track in tracks], [track.log_size for track in tracks]
 
 
@@ -201,21 +182,22 @@ def _finished(ended: Sequence[_Active]) -> list[Tracklet]:
 
 # -- weaker finds ----------------------------------------------------------------------------------------------------
 
+# Least score of a weaker find with which a scene begins, where it begins with fewer faces than the one before had.
 BEGUN = 0.2
-"""Least score of a weaker find with which a scene begins, where it begins with fewer faces than the one before had."""
+# How much faster than it was seen to be a face may be where it is not seen.
 FASTER = 1.5
-"""How much faster than it was seen to be a face may be where it is not seen."""
+# Standard deviation of a place after a way that nobody saw: sizes, and a share of how far the face usually gets.
 VAGUE, STRAY = 0.5, 0.3
-"""Standard deviation of a place after a way that nobody saw: sizes, and a share of how far the face usually gets."""
+# Standard deviation of the logarithm of the size after it. Of a face that is half hidden the detector may see the
+# free half as a face, with one side as long as it was: then that side counts, and both together may differ by so
+# much.
 ALIKE, HIDDEN = 0.25, 1.0
-"""Standard deviation of the logarithm of the size after it. Of a face that is half hidden the detector may see the free
-half as a face, with one side as long as it was: then that side counts, and both together may differ by so much."""
+# What speaks for a way between two sightings of one tracklet, in the units of `NEAR` and `FAR`.
 OWN = 2.0
-"""What speaks for a way between two sightings of one tracklet, in the units of `NEAR` and `FAR`."""
+# Greatest cost of a way from one look to the next or next but one, and of others: -2 log of its likelihood.
 NEAR, FAR = 8.0, 16.0
-"""Greatest cost of a way from one look to the next or next but one, and of others: -2 log of its likelihood."""
+# How often chains are joined over longer ways: so many weaker finds may lie apart between two sightings.
 PASSES = 3
-"""How often chains are joined over longer ways: so many weaker finds may lie apart between two sightings."""
 
 
 @dataclass(eq=False)
@@ -300,7 +282,7 @@ def _joined(parts: Sequence[Chain], reach: float, most: float, times: Floats, *,
     if not parts:
         return []
     parts = sorted(parts, key=lambda chain: float(chain.times[0]))
-    begins = _Begins.of(parts)
+    begins = _Begins(parts)
     links: list[tuple[float, int, int]] = []
     for a, chain in enumerate(parts):
         end = chain.times[-1]
@@ -328,40 +310,20 @@ def _joined(parts: Sequence[Chain], reach: float, most: float, times: Floats, *,
     return joined
 
 
-@dataclass(frozen=True, eq=False)
 class _Begins:
     """Where chains begin, in the order of time."""
 
-    chains: Sequence[Chain]
-    times: Floats
-    centres: Floats
-    log_sizes: Floats
-    velocities: Floats
-    speeds: Floats
-    scenes: NDArray[np.int64]
-    half: NDArray[np.bool_]
-    """Whether it is a weaker find."""
-    faces: NDArray[np.bool_]
-
-    @classmethod
-    def of(cls, found: Sequence[Chain]) -> _Begins:
-        columns = zip(
-            *(
-                (
-                    chain.times[0],
-                    chain.centres[0],
-                    chain.log_sizes[0],
-                    chain.velocities[0],
-                    chain.speed,
-                    chain.owners[0].scene,
-                    HALF in chain.owners[0].notes,
-                    chain.is_face,
-                )
-                for chain in found
-            ),
-            strict=True,
-        )
-        return cls(found, *(np.array(column) for column in columns))
+    def __init__(self, found: Sequence[Chain]) -> None:
+        self.owners = [chain.owners[0] for chain in found]
+        self.times = np.array([chain.times[0] for chain in found])
+        self.centres = np.array([chain.centres[0] for chain in found])
+        self.log_sizes = np.array([chain.log_sizes[0] for chain in found])
+        self.velocities = np.array([chain.velocities[0] for chain in found])
+        self.speeds = np.array([chain.speed for chain in found])
+        self.scenes = np.array([owner.scene for owner in self.owners])
+        self.half = np.array([HALF in owner.notes for owner in self.owners])
+        """Whether it is a weaker find."""
+        self.faces = np.array([chain.is_face for chain in found])
 
     def costs(self, a: Chain, first: int, last: int) -> Floats:
         """Of a face going from the end of a chain to these beginnings [n]: -2 log likelihood but a constant."""
@@ -375,7 +337,7 @@ class _Begins:
         away = np.stack([way, way - a.velocities[-1] * gap[:, None], way - self.velocities[rows] * gap[:, None]])
         off = np.linalg.norm(away, axis=-1)  # from the place itself, and from where either motion leads
         loose = VAGUE + STRAY * usual / size
-        owned = np.array([chain.owners[0] is owner for chain in self.chains[rows]]) & ~half
+        owned = np.array([other is owner for other in self.owners[rows]]) & ~half
         cost = (off.min(0) / size / loose) ** 2 + 4 * np.log(loose / VAGUE) + (change / ALIKE) ** 2 - OWN * owned
         never = (self.scenes[rows] != owner.scene) | (off[0] > _dash(gap) * size + FASTER * usual)
         never |= (change > RESIZE) | (sides.mean(1) > np.where(half, HIDDEN, RESIZE))
@@ -463,103 +425,3 @@ def lost(
             ):
                 doubts.append((sighting, why))
     return sorted(doubts, key=lambda doubt: doubt[0].frame)
-
-
-# -- boxes drawn by a person -----------------------------------------------------------------------------------------
-
-Box = NDArray[np.floating]
-Grey = NDArray[np.uint8]
-_SIDE = 480
-"""Longest side of the frames in which points are followed, pixels."""
-_POINTS, _FEWEST = 60, 6
-_EVERY, _MOST = 3, 900
-"""Frames between two keys, and frames to either side at most."""
-
-
-def follow_box(path: Path, film: Project, frame: int, box: Box, first: int, last: int) -> Region:
-    """A region that follows what is in a box: by the median motion and scale of points in it (Lucas and Kanade).
-
-    The box float32 [4] was drawn in `frame`. It is followed from the first to the last frame within its scene, and 30 s
-    at most to either side. Where the points are lost it rests.
-    """
-    begin, end = scene_bounds(film.cuts, len(film.pts), frame)
-    first, last = max(first, begin, frame - _MOST), min(last, end, frame + _MOST)
-    keys, earlier, place, before, factor = {frame: box}, [], box, None, 1.0
-    half = (film.times[1] if len(film.pts) > 1 else 0.0) / 2
-    with open_video(path, start=max(0.0, float(film.times[first]) - half) or None) as source:
-        for picture in source.frames():
-            number = int(np.searchsorted(film.pts, picture.pts))
-            if number > last:
-                break
-            grey, factor = _reduced(picture.image)
-            if number < frame:
-                earlier.append((number, grey))
-                continue
-            if before is not None:
-                place = _moved(before, grey, place * factor) / factor
-                keys[number] = place
-            elif earlier:
-                keys |= _back([*earlier, (number, grey)], box, factor)
-                earlier = []
-            before = grey
-    kept = [n for n in sorted(keys) if (n - frame) % _EVERY == 0 or n in (first, last)]
-    return Region.model_validate(
-        {
-            "first": first,
-            "last": last,
-            "keys": [{"frame": n, "box": [round(float(value), 1) for value in keys[n]]} for n in kept],
-        }
-    )
-
-
-def _back(greys: list[tuple[int, Grey]], box: Box, factor: float) -> dict[int, Box]:
-    """Places in earlier frames, from the last one of these back to the first."""
-    keys, place = {}, box
-    for (_, later), (number, grey) in pairwise(reversed(greys)):
-        place = _moved(later, grey, place * factor) / factor
-        keys[number] = place
-    return keys
-
-
-def _reduced(image: Grey) -> tuple[Grey, float]:
-    """A frame in grey, its longer side reduced to `_SIDE`, and the factor."""
-    import cv2
-
-    height, width = image.shape[:2]
-    factor = min(1.0, _SIDE / max(height, width))
-    size = max(1, round(width * factor)), max(1, round(height * factor))
-    grey: Any = cv2.cvtColor(cv2.resize(image, size, interpolation=cv2.INTER_AREA), cv2.COLOR_RGB2GRAY)
-    return grey, factor
-
-
-def _moved(before: Grey, now: Grey, box: Box) -> Box:
-    """The box in the next grey frame; the same one where its points are lost."""
-    import cv2
-
-    find, flow = cv2.goodFeaturesToTrack, cv2.calcOpticalFlowPyrLK
-    height, width = before.shape
-    x0, y0, x1, y1 = (int(v) for v in np.rint(box).clip(0, (width, height) * 2))
-    if x1 - x0 < 4 or y1 - y0 < 4:
-        return box
-    mask = np.zeros_like(before)
-    mask[y0:y1, x0:x1] = 255
-    points = find(before, _POINTS, 0.01, 2, mask=mask)
-    if points is None or len(points) < _FEWEST:
-        return box
-    there, found, _ = flow(before, now, points, None, winSize=(15, 15), maxLevel=3)
-    back, again, _ = flow(now, before, there, None, winSize=(15, 15), maxLevel=3)
-    there, back, points = (array.reshape(-1, 2) for array in (there, back, points))
-    good = (found.ravel() == 1) & (again.ravel() == 1) & (np.abs(points - back).max(1) < 1)  # forth and back
-    if good.sum() < _FEWEST:
-        return box
-    old, new = points[good], there[good]
-    scale = 1.0
-    apart = np.linalg.norm(old - np.median(old, 0), axis=1)
-    if (apart > 2).sum() >= _FEWEST:
-        ratio = np.linalg.norm(new - np.median(new, 0), axis=1)[apart > 2] / apart[apart > 2]
-        scale = float(np.clip(np.median(ratio), 0.95, 1.05))
-    middle = (box[:2] + box[2:]) / 2
-    half = (box[2:] - box[:2]) / 2 * scale
-    middle = middle + np.median(new - old, 0)
-    moved: Box = np.concatenate([middle - half, middle + half])
-    return moved

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import stat
-import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -23,29 +22,12 @@ from ficgan.errors import FicganError, InputError, TakenError
 from ficgan.files import atomic_write, lock
 from ficgan.yaml_settings import check
 
-__all__ = [
-    "MARKER",
-    "Box",
-    "Kind",
-    "Removal",
-    "Strict",
-    "Text",
-    "check_schema",
-    "checked",
-    "hold",
-    "kind_of",
-    "make_private_folder",
-    "read_json",
-    "remove_folder",
-    "to_text",
-    "work_folder",
-    "working",
-]
+__all__ = ["MARKER", "Box", "Strict", "Text", "hold", "kind_of", "make_private_folder", "remove_folder", "work_folder"]
 
 Kind = Literal["project", "work", "external", "ui"]
 MARKER = ".ficgan-folder"
 """File that says that a folder is ours, and of which kind."""
-_SCHEMA = {
+_SCHEMA: dict[Kind, str] = {
     "project": "ficgan-video-project/1",
     "work": "ficgan-video-work/1",
     "external": "ficgan-external/1",
@@ -53,17 +35,15 @@ _SCHEMA = {
 }
 _TEMPORARY = r"\.ficgan-[0-9a-f]{16}\.tmp"
 _PROJECT_FILES = rf"project\.json|tracks\.jsonl|review\.html|{_TEMPORARY}"
-_THUMBNAILS = rf"track-\d{{4,}}(-after)?\.jpg|{_TEMPORARY}"
+# Names of our files in a folder of each kind; in a project's `thumbs`; and a film's project inside one of `ficgan ui`.
 _OURS = {
-    "project": re.compile(_PROJECT_FILES),
-    "work": re.compile(rf"{_PROJECT_FILES}|ficgan-[\w.-]+"),
-    "external": re.compile(r"program\.log"),
-    "ui": re.compile(rf"ui\.json|(item|source|before|after|thumb|exemplar)-[0-9a-f]{{10,}}[\w.-]*|{_TEMPORARY}"),
+    "project": _PROJECT_FILES,
+    "work": rf"{_PROJECT_FILES}|ficgan-[\w.-]+",
+    "external": r"program\.log",
+    "ui": rf"ui\.json|(item|source|before|after|thumb|exemplar)-[0-9a-f]{{10,}}[\w.-]*|{_TEMPORARY}",
 }
-_FILM = re.compile(r"film-[0-9a-f]{10,}")
-"""A film's project inside one of `ficgan ui`."""
-DECISIONS_FILE = "decisions.json"
-"""What the review page exports; ours in a project folder where its content says so."""
+_THUMBNAILS = rf"track-\d{{4,}}(-after)?\.jpg|{_TEMPORARY}"
+_FILM = r"film-[0-9a-f]{10,}"
 
 
 def work_folder(output: str | os.PathLike[str]) -> Path:
@@ -80,7 +60,6 @@ def make_private_folder(folder: Path, kind: Kind) -> bool:
 
     Returns whether it is new (an empty folder that was there counts).
     """
-    marker = json.dumps({"schema": _SCHEMA[kind], "remove": "ficgan purge"}).encode() + b"\n"
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):
@@ -88,27 +67,18 @@ def make_private_folder(folder: Path, kind: Kind) -> bool:
         if folder.is_symlink() or not folder.is_dir():
             raise InputError(f"{folder}: exists and is no folder; choose another name")
         found = kind_of(folder)
-        if found is None:
-            _remove_unnamed_marker(folder, marker)
-        if found is None and any(folder.iterdir()):
+        # A run that was killed while it marked the folder leaves a temporary file.
+        if found is None and any(not re.fullmatch(_TEMPORARY, path.name) for path in folder.iterdir()):
             raise InputError(f"{folder}: exists and was not made by ficgan; choose another folder")
         if found not in (None, kind):
             raise InputError(f"{folder}: is a ficgan folder for something else ({found}); choose another folder")
         folder.chmod(0o700)  # the umask may have taken bits, or somebody given them
         if found is None:
             with atomic_write(folder / MARKER, mode=0o600) as file:
-                file.write(marker)
+                file.write(json.dumps({"schema": _SCHEMA[kind], "remove": "ficgan purge"}).encode() + b"\n")
     except OSError as error:
         raise InputError(f"{folder}: cannot be made ({error.strerror}); choose another folder") from error
     return found is None
-
-
-def _remove_unnamed_marker(folder: Path, marker: bytes) -> None:
-    """Remove what a run left that was killed while it marked the folder: its temporary file, whole or in part."""
-    for path in folder.iterdir():
-        regular = re.fullmatch(_TEMPORARY, path.name) and path.is_file() and not path.is_symlink()
-        if regular and path.stat().st_size <= len(marker) and marker.startswith(path.read_bytes()):
-            path.unlink()
 
 
 def kind_of(folder: Path) -> Kind | None:
@@ -117,13 +87,10 @@ def kind_of(folder: Path) -> Kind | None:
     try:
         if marker.is_symlink() or not marker.is_file() or marker.stat().st_size > 4096:
             return None
-        tree = json.loads(marker.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        name = str(json.loads(marker.read_bytes())["schema"]).split("/")[0]
+    except (OSError, ValueError, RecursionError, TypeError, KeyError):
         return None
-    schema = tree.get("schema") if isinstance(tree, dict) else None
-    name = schema.split("/")[0] if isinstance(schema, str) else ""
-    kinds: tuple[Kind, ...] = ("project", "work", "external", "ui")
-    return next((kind for kind in kinds if _SCHEMA[kind].split("/")[0] == name), None)
+    return next((kind for kind, schema in _SCHEMA.items() if schema.split("/")[0] == name), None)
 
 
 @contextmanager
@@ -167,7 +134,7 @@ def remove_folder(folder: Path, *, dry_run: bool = False) -> Removal:
     removal = Removal(kind)
     with hold(folder):
         for path, ours in _contents(folder, kind):
-            if ours is None:
+            if path.is_dir() and not path.is_symlink() and kind_of(path):
                 inner = remove_folder(path, dry_run=dry_run)
                 removal.files, removal.bytes = removal.files + inner.files, removal.bytes + inner.bytes
                 removal.left += inner.left
@@ -183,26 +150,24 @@ def remove_folder(folder: Path, *, dry_run: bool = False) -> Removal:
     return removal
 
 
-def _contents(folder: Path, kind: Kind) -> Iterator[tuple[Path, bool | None]]:
-    """What is in a folder of ours, folders last, and whether ficgan made it; None: a project of its own."""
+def _contents(folder: Path, kind: Kind) -> Iterator[tuple[Path, bool]]:
+    """What is in a folder of ours, folders last, and whether ficgan made it."""
     for path in _listed(folder):
-        file, inside = path.is_file() and not path.is_symlink(), path.is_dir() and not path.is_symlink()
+        inside = path.is_dir() and not path.is_symlink()
         if path.name == MARKER:
             continue
         if inside and path.name == "thumbs":
-            for picture in _listed(path):
-                regular = picture.is_file() and not picture.is_symlink()
-                yield picture, regular and bool(re.fullmatch(_THUMBNAILS, picture.name))
+            yield from ((picture, _is_file(picture, _THUMBNAILS)) for picture in _listed(path))
             yield path, True
         elif inside and kind == "external" and path.name in ("input", "output"):
             # Made for one run: faces, and what the program wrote. Links are removed and never followed.
             for parent, folders, files in os.walk(path, topdown=False):
                 yield from ((Path(parent, name), True) for name in (*files, *folders))
             yield path, True
-        elif inside and kind == "ui" and _FILM.fullmatch(path.name) and kind_of(path) == "project":
-            yield path, None
+        elif inside:
+            yield path, kind == "ui" and bool(re.fullmatch(_FILM, path.name)) and kind_of(path) == "project"
         else:
-            yield path, file and (bool(_OURS[kind].fullmatch(path.name)) or _is_decisions(path))
+            yield path, _is_file(path, _OURS[kind]) or _is_decisions(path)
 
 
 def _listed(folder: Path) -> list[Path]:
@@ -210,6 +175,20 @@ def _listed(folder: Path) -> list[Path]:
         return sorted(folder.iterdir())
     except OSError as error:
         raise InputError(f"{folder}: cannot be listed ({error.strerror})") from error
+
+
+def _is_file(path: Path, names: str) -> bool:
+    return path.is_file() and not path.is_symlink() and bool(re.fullmatch(names, path.name))
+
+
+def _is_decisions(path: Path) -> bool:
+    """Whether a file is one of decisions, as `ficgan ui` exports it."""
+    if not _is_file(path, r"decisions\.json"):
+        return False
+    try:
+        return str(json.loads(path.read_bytes())["schema"]).startswith("ficgan-video-decisions/")
+    except (OSError, ValueError, RecursionError, TypeError, KeyError):
+        return False
 
 
 def _remove(path: Path, ours: bool, removal: Removal, dry_run: bool) -> None:
@@ -229,16 +208,6 @@ def _remove(path: Path, ours: bool, removal: Removal, dry_run: bool) -> None:
                 removal.bytes += status.st_size
     except OSError:
         removal.left.append(path)
-
-
-def _is_decisions(path: Path) -> bool:
-    if path.name != DECISIONS_FILE:
-        return False
-    try:
-        tree = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(tree, dict) and str(tree.get("schema", "")).startswith("ficgan-video-decisions/")
 
 
 @contextmanager
@@ -262,6 +231,9 @@ def working(output: Path) -> Iterator[Path]:
         raise InputError(f"{output}: cannot be written ({failed.strerror or failed})") from failed
     if failed is not None:
         raise failed
+
+
+# -- files that people edit -------------------------------------------------------------------------------------------
 
 
 class Strict(BaseModel):
@@ -294,30 +266,31 @@ Box = Annotated[tuple[float, float, float, float], AfterValidator(_corners_in_or
 def read_json(path: Path) -> Any:
     """What a JSON file holds; an InputError where it is missing, damaged, or names one key twice."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: is damaged (not UTF-8 text); restore it or analyse the film again") from None
+        return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_without_repeats)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    try:
-        return json.loads(text, object_pairs_hook=_without_repeats)
     except json.JSONDecodeError as error:
         raise InputError(f"{path}, line {error.lineno}: is not valid JSON ({error.msg})") from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: is not valid JSON ({error})") from None
 
 
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in tree:
+            raise ValueError(f"the key {name!r} stands there twice; remove one")
+        tree[name] = value
+    return tree
+
+
 def check_schema(tree: Any, schema: str, where: str) -> dict[str, Any]:
     """The tree as a dictionary of the schema `NAME/VERSION`; an InputError for anything else."""
-    name, version = schema.split("/")
     found = tree.get("schema") if isinstance(tree, dict) else None
-    if not isinstance(found, str) or found.split("/")[0] != name:
-        raise InputError(f'{where}: is another kind of file ("schema" should be "{schema}", and is {found!r})')
-    number = found.partition("/")[2]
-    if number.isdecimal() and int(number) > int(version):
-        raise InputError(f"{where}: was written by a newer ficgan ({found}; this one knows {schema}); update ficgan")
-    if number != version:
-        raise InputError(f"{where}: has the unknown version {found!r}; this ficgan knows {schema}")
+    if found != schema:
+        alike = isinstance(found, str) and found.partition("/")[0] == schema.partition("/")[0]
+        what = "was written by a newer ficgan" if alike else "is another kind of file"
+        raise InputError(f'{where}: {what} ("schema" should be "{schema}", and is {found!r})')
     return dict(tree)
 
 
@@ -326,32 +299,16 @@ def checked(model: type[M], tree: Any, where: str) -> M:
     return check(model, tree, where=where, error=InputError)
 
 
-def to_text(value: Any, *, width: int = 118) -> str:
-    """JSON for people: what fits a line stands on one, lists of numbers fill lines, the rest is indented."""
-    return _lay_out(value, "", width) + "\n"
-
-
-def _lay_out(value: Any, indent: str, width: int) -> str:
+def to_text(value: Any, indent: str = "", *, width: int = 118) -> str:
+    """JSON for people: what fits a line stands on one, the rest is indented."""
     line = json.dumps(value, ensure_ascii=False, allow_nan=False)
     if not isinstance(value, dict | list) or not value or (indent and len(indent) + len(line) <= width):
         return line
     inner = indent + " "
     if isinstance(value, dict):
-        entries = [
-            f"{inner}{json.dumps(str(key), ensure_ascii=False)}: {_lay_out(item, inner, width)}"
-            for key, item in value.items()
-        ]
-        return "{\n" + ",\n".join(entries) + f"\n{indent}}}"
-    if all(isinstance(item, int | float) for item in value):
-        filled = textwrap.fill(line[1:-1], width, initial_indent=inner, subsequent_indent=inner)
-        return f"[\n{filled}\n{indent}]"
-    return "[\n" + ",\n".join(inner + _lay_out(item, inner, width) for item in value) + f"\n{indent}]"
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    tree = dict(pairs)
-    if len(tree) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {twice!r} stands there twice; remove one")
-    return tree
+        begin, end = "{", "}"
+        parts = [f"{json.dumps(str(key), ensure_ascii=False)}: {to_text(item, inner)}" for key, item in value.items()]
+    else:
+        begin, end = "[", "]"
+        parts = [to_text(item, inner) for item in value]
+    return begin + "\n" + ",\n".join(inner + part for part in parts) + f"\n{indent}{end}" + ("" if indent else "\n")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
 from pathlib import Path
@@ -17,29 +18,30 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers.modes import mode_type, shown
 from ficgan.errors import UsageError
-from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer, colour_beside
+from ficgan.faces import DetectAt, Face, colour_beside
 from ficgan.faces.alignment import SmoothConfig
 from ficgan.faces.blend import Colour
 from ficgan.faces.detection import check_image
 from ficgan.video.association import Associator
+from ficgan.video.decided import Appearance, FrameJob, effective_modes
 from ficgan.video.encode import VideoWriter
+from ficgan.video.folders import working
 from ficgan.video.look import CutDetector, FieldSearch
-from ficgan.video.mark import unmarked
-from ficgan.video.media import EncodeOptions, Frame, display_name
+from ficgan.video.media import EncodeOptions, Frame, is_url
 from ficgan.video.people import People, readable
-from ficgan.video.plan import VideoResult, effective_modes
-from ficgan.video.read import open_video
-from ficgan.video.render import Appearance, FrameJob, Renderer
-from ficgan.video.settings import Rules, VideoSettings
-from ficgan.video.tools import VideoTools
+from ficgan.video.render import Renderer
+from ficgan.video.result import VideoResult
+from ficgan.video.settings import HOLD, Pace, VideoSettings
+from ficgan.video.tools import FilmTask, PathLike, VideoTools
 from ficgan.video.tracks import FILLED, Sighting, Track, fill_track
+from ficgan.video.write import SegmentWriter, assemble, check_output, finished_segments
 
 __all__ = ["Stream", "StreamResult", "record_live", "stream"]
 
+# Share of the budget that is planned with; the rest is for what varies.
 SHARE = 0.9
-"""Share of the budget that is planned with; the rest is for what varies."""
+# Last frame of a scene that has not ended.
 _FAR = 2**53
-"""Last frame of a scene that has not ended."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +90,7 @@ class _LiveTrack:
     scene_start: int
     lead: int
     """Frames covered before the first sighting."""
+    pace: Pace
     sightings: list[Sighting] = field(default_factory=list)
     """Those that its place is computed from."""
     scene_end: int = _FAR
@@ -115,7 +118,7 @@ class _LiveTrack:
 
     def _fill(self, frame: int, missed: bool, settings: VideoSettings, rate: float) -> None:
         # What a place depends on: a few sightings before it, and as far back as a fallback is held.
-        past = frame - int(np.ceil(settings.hold * rate))
+        past = frame - int(np.ceil(HOLD * rate))
         while len(self.sightings) > 3 and self.sightings[3].frame <= past:
             del self.sightings[0]
         last = self.sightings[-1].frame
@@ -123,29 +126,27 @@ class _LiveTrack:
             self.sightings,
             self.scene_start,
             max(last, self.scene_end),
-            max(settings.pad, self.lead / rate),
-            max(settings.patience, settings.pad),
+            max(self.pace.pad, self.lead / rate),
+            max(self.pace.patience, self.pace.pad),
             rate,
             id=self.id,
         )
         if not missed:  # until the next look it is there, as between two sightings
             track.origin[last + 1 - track.first :] = FILLED
         decided = np.full(len(track), settings.mode, mode_type([settings.mode]))
-        self._modes, _ = effective_modes(track, decided, settings, rate)
+        self._modes, _ = effective_modes(track, decided, settings.fallback, rate)
         self._track, self._state = track, (last, missed)
 
 
 class _Tracker:
     """Finds and follows the faces of a stream."""
 
-    def __init__(
-        self, detector: FaceDetector, recognizer: Recognizer | None, rate: float, settings: VideoSettings
-    ) -> None:
-        self._search = FieldSearch(DetectAt(detector, (settings.detect_size,) * 2, enlarge=False))
-        self._follow = Associator(rate, settings.patience)
-        self._cuts, self._recognizer = CutDetector(), recognizer if settings.link != "none" else None
+    def __init__(self, tools: VideoTools, rate: float, settings: VideoSettings) -> None:
+        self._settings, self._pace, self._rate = settings, settings.at(rate), rate
+        self._search = FieldSearch(DetectAt(tools.detector, (settings.detect_size,) * 2, enlarge=False))
+        self._follow = Associator(self._pace.patience)
+        self._cuts, self._recognizer = CutDetector(), tools.recognizer if settings.link != "none" else None
         self._known = None if self._recognizer is None else People.of(self._recognizer)
-        self._settings, self._rate = settings, rate
         self._live: dict[int, _LiveTrack] = {}
         self._shape, self._scene_start, self._looked = (0, 0), 0, -1
         self.people: set[str] = set()
@@ -168,13 +169,14 @@ class _Tracker:
             began = time.perf_counter()
             faces, self._looked, self.searched = self._search.detect(frame.image), frame.index, self.searched + 1
             seconds = time.perf_counter() - began
-        ids = self._follow.step(frame.index, faces, cut, frame.time).ids
+        ids = self._follow.step(frame.index, frame.time, faces, cut).ids
         seen = {number: face for face, number in zip(faces or (), ids, strict=True) if number}
         present = {self._live[number].number for number in seen if number in self._live}
         for number, face in seen.items():
             if number not in self._live:
                 person = self._recognised(frame, face, present)
-                track = self._live[number] = _LiveTrack(number, person, self._scene_start, frame.index - before - 1)
+                lead = frame.index - before - 1
+                track = self._live[number] = _LiveTrack(number, person, self._scene_start, lead, self._pace)
                 present.add(person)
                 self.people.add(track.person)
                 self.tracks += 1
@@ -226,35 +228,19 @@ class Stream:
         look_ahead: int | None = None,
         budget: float | None = None,
     ) -> None:
-        if not (np.isfinite(fps) and fps > 0):
-            raise UsageError(f"fps is {fps}; give frames per second above 0")
-        if budget is not None and not budget > 0:
-            raise UsageError(f"the budget is {budget}; give seconds a frame may take, above 0")
-        if look_ahead is not None and look_ahead < 0:
-            raise UsageError(f"the look-ahead is {look_ahead}; give a number of frames, 0 or more")
-        settings = settings.at(fps)
+        if not (np.isfinite(fps) and fps > 0 and (budget is None or budget > 0) and (look_ahead or 0) >= 0):
+            raise UsageError(f"fps {fps} and budget {budget} must be above 0, the look-ahead {look_ahead} 0 or more")
+        pace = settings.at(fps)
         self._frames = frames
-        usual = max(int(np.ceil(settings.pad * fps)), settings.stride - 1)
+        usual = max(int(np.ceil(pace.pad * fps)), pace.stride - 1)
         self.look_ahead = usual if look_ahead is None else look_ahead
-        self._pacer = _Pacer(budget, settings.stride, min(self.look_ahead + 1, int(settings.patience * fps)))
-        self._tracker = _Tracker(tools.detector, tools.recognizer, fps, settings)
-        self.renderer = Renderer(tools, settings)
+        self._pacer = _Pacer(budget, pace.stride, min(self.look_ahead + 1, int(pace.patience * fps)))
+        self._tracker = _Tracker(tools, fps, settings)
+        self.people, self.renderer = self._tracker.people, Renderer(tools, settings)
         self.renderer.covers.colours = self._tracker.colours
         self.frames = self.late = 0
         """Frames given out; frames that took longer than the budget."""
         self._seconds = 0.0
-
-    @property
-    def slowest(self) -> int:
-        return self._pacer.largest
-
-    @property
-    def people(self) -> set[str]:
-        return self._tracker.people
-
-    @property
-    def tracks(self) -> int:
-        return self._tracker.tracks
 
     def __iter__(self) -> Iterator[StreamResult]:
         waiting: deque[Frame] = deque()
@@ -284,12 +270,12 @@ class Stream:
         return {
             "frames": self.frames,
             "searched": self._tracker.searched,
-            "tracks": self.tracks,
+            "tracks": self._tracker.tracks,
             "look_ahead": self.look_ahead,
             "budget": self._pacer.budget,
             "late": self.late,
             "stride": self._pacer.stride,
-            "largest_stride": self.slowest,
+            "largest_stride": self._pacer.largest,
             "seconds_a_frame": round(self._seconds / max(self.frames, 1), 4),
             "faces_by_action": dict(self.renderer.counts),
         }
@@ -313,64 +299,60 @@ def stream(
     return Stream(tools, numbered(), fps, settings=settings, look_ahead=look_ahead, budget=budget)
 
 
-def record_live(
-    tools: VideoTools,
-    path: str | os.PathLike[str],
-    output: str | os.PathLike[str],
-    *,
-    settings: VideoSettings,
-    rules: Rules | None = None,
-    encode: EncodeOptions | None = None,
-    start: float | None = None,
-    end: float | None = None,
-    project: Any = None,
-    overwrite: bool = False,
-    progress: Callable[[int, int | None, str], None] | None = None,
-    is_cancelled: Callable[[], bool] | None = None,
-) -> VideoResult:
-    """Redact a camera or stream into a file until it ends, `end` is reached, or it is interrupted; the file is whole.
+def record_live(task: FilmTask, output: PathLike, encode: EncodeOptions, *, overwrite: bool) -> VideoResult:
+    """Redact a camera or stream into a file or pipe until it ends, its span ends, or it is cancelled or interrupted.
 
-    The arguments are those of `process_film`; photos, boxes and projects need two passes and are refused.
+    The file is whole, whatever ends it.
     """
-    if project is not None or (rules is not None and (rules.keep or rules.only or rules.boxes or rules.spans)):
-        name = display_name(os.fspath(path))
-        raise UsageError(f"{name}: exemptions and projects need a film that can be read twice; record it first")
-    began = time.monotonic()
-    with open_video(path, start=start, end=end) as source:
-        rate = float(source.info.rate or 25)
-        budget = None if os.fspath(path).startswith("pipe:") else 1 / rate  # a pipe waits, a camera does not
-        flow = Stream(tools, source.frames(), rate, settings=settings, budget=budget)
-        seconds, interrupted = 0.0, False
-        with VideoWriter(output, source.info, encode, overwrite=overwrite) as writer:
+    tools, source, settings, began = task.tools, task.source, task.settings, time.monotonic()
+    rate = float(source.info.rate or 25)
+    budget = None if source.name.startswith("pipe:") else 1 / rate  # a pipe waits, a camera does not
+    flow = Stream(tools, source.frames(), rate, settings=settings, budget=budget)
+    seconds, notes, made = 0.0, [*source.notes], None
+    with ExitStack() as stack:
+        writer: VideoWriter | SegmentWriter
+        if is_url(os.fspath(output)):
+            writer = VideoWriter(output, source.info, encode)
+        else:
+            check_output(source, output, encode, overwrite=overwrite)
+            folder = stack.enter_context(working(Path(output)))
+            for segment in finished_segments(folder):  # of another recording that was killed
+                segment.path.unlink()
+            writer = SegmentWriter(folder, source.info, encode, output=output)
+        with writer:
             try:
                 for result in flow:
                     writer.write(result.frame, result.image)
                     seconds = result.frame.time
-                    if progress is not None:
-                        progress(result.frame.index + 1, None, "recording")
-                    if is_cancelled is not None and is_cancelled():
+                    if task.progress is not None:
+                        task.progress(result.frame.index + 1, None, "recording")
+                    if task.is_cancelled is not None and task.is_cancelled():
+                        source.end_pts = None  # it was read farther than written
                         break
             except KeyboardInterrupt:  # the usual end of a recording
-                interrupted = True
-            generated = (encode or EncodeOptions()).tag and flow.renderer.counts["generated"] > 0
-            writer.synthetic = generated
-        notes = [*source.notes, *writer.notes, *([unmarked(writer.container)] if generated > writer.synthetic else [])]
-        if interrupted:
-            notes.append("The recording was ended by an interrupt.")
-        if flow.slowest > settings.at(rate).stride:
-            notes.append(f"To keep up, the detector looked at times only at every {flow.slowest}th frame.")
-        account = {"mode": shown(settings.mode), **tools.methods.accounts([settings.mode]), "live": flow.summary()}
-        return VideoResult(
-            Path(output),
-            frames=flow.frames,
-            seconds=seconds,
-            tracks=flow.tracks,
-            people=len(flow.people),
-            faces=flow.renderer.counts,
-            notes=tuple(notes),
-            damage=source.damage,
-            settings=settings.to_dict(),
-            synthetic=writer.synthetic,
-            account=account,
-            timing={"recording": time.monotonic() - began},
-        )
+                source.end_pts = None
+                notes.append("The recording was ended by an interrupt.")
+        synthetic = encode.tag and flow.renderer.counts["generated"] > 0
+        notes += writer.notes
+        if isinstance(writer, SegmentWriter):
+            made = assemble(writer.segments, source, output, encode, overwrite=overwrite, synthetic=synthetic)
+            notes += made.notes
+        elif synthetic:
+            notes.append("The result is not marked as synthetic media: a pipe has no place for it.")
+    account = flow.summary()
+    if account["largest_stride"] > settings.at(rate).stride:
+        notes.append(f"To keep up, the detector looked at times only at every {account['largest_stride']}th frame.")
+    return VideoResult(
+        Path(output),
+        frames=flow.frames,
+        seconds=seconds,
+        tracks=account["tracks"],
+        people=len(flow.people),
+        faces=flow.renderer.counts,
+        notes=tuple(dict.fromkeys(notes)),
+        damage=source.damage,
+        settings=settings.to_dict(),
+        synthetic=made is not None and made.synthetic,
+        account={"mode": shown(settings.mode), **tools.methods.accounts([settings.mode]), "live": account},
+        timing={"recording": time.monotonic() - began},
+    )

@@ -25,14 +25,14 @@ Floats32 = NDArray[np.float32]
 
 
 # Thresholds of a cut, rather high: a missed cut only prolongs a cover.
+# Mean absolute difference of two thumbnails, in standard deviations, without brightness, contrast and shift.
 CHANGE = 0.6
-"""Mean absolute difference of two thumbnails, in standard deviations, without brightness, contrast and shift."""
+# Least factor by which it exceeds the usual change of the frames before.
 RATIO = 2.5
-"""Least factor by which it exceeds the usual change of the frames before."""
+# Distance of the colour histograms, 0 to 1.
 COLOURS = 0.12
-"""Distance of the colour histograms, 0 to 1."""
+# Frames before from which the usual change is taken.
 MEMORY = 8
-"""Frames before from which the usual change is taken."""
 
 
 class CutDetector:
@@ -113,16 +113,16 @@ def _change_after_shift(a: Floats32, b: Floats32) -> float:
 Seen = tuple[Frame, list[Face] | None, bool]
 """A frame, the faces found in it (None where nobody looked), whether a new scene begins with it."""
 
+# Sizes by which a face may have moved from one look to the next and still count as the same, calm one.
 MOVED = 0.75
-"""Sizes by which a face may have moved from one look to the next and still count as the same, calm one."""
+# The same for the logarithm of its size.
 RESIZED = 0.4
-"""The same for the logarithm of its size."""
+# Pixels: smaller faces come and go with the detector's mood and cause no look of their own.
 LEAST = 24.0
-"""Pixels: smaller faces come and go with the detector's mood and cause no look of their own."""
+# Grey levels of one colour by which a cell of a thumbnail (1/64 of the width) differs.
 DIFFERENT = 24
-"""Grey levels of one colour by which a cell of a thumbnail (1/64 of the width) differs."""
+# Frames kept at most until it is known whether to look at them.
 HELD = 32
-"""Frames kept at most until it is known whether to look at them."""
 
 
 @dataclass(eq=False)
@@ -232,10 +232,10 @@ def _counts(face: Face) -> bool:
     return float((face.box[2:] - face.box[:2]).min()) >= LEAST
 
 
+# Grey levels by which a row of an interlaced picture differs from both its neighbours, and these from each other.
 _COMB, _LIKE = 12, 8
-"""Grey levels by which a row of an interlaced picture differs from both its neighbours, and these from each other."""
+# Side of a cell in pixels, and the number of combed ones from which a picture is searched by field.
 _CELL, _COMBED = 16, 4
-"""Side of a cell in pixels, and the number of combed ones from which a picture is searched by field."""
 
 
 class FieldSearch:

@@ -1,16 +1,17 @@
-"""What a moving picture is: properties, frames, how it is encoded, FFmpeg's names and colours; and what a source is."""
+"""Moving pictures: their properties and frames, FFmpeg's names and colours, and what every source has in common."""
 
 from __future__ import annotations
 
 import os
 import re
+import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from urllib.parse import urlsplit, urlunsplit
 
 import numpy as np
@@ -21,67 +22,52 @@ from ficgan.errors import InputError
 if TYPE_CHECKING:
     import av
 
-__all__ = [
-    "IDENTITY",
-    "EncodeOptions",
-    "Frame",
-    "Orientation",
-    "RGBReader",
-    "Raw",
-    "VideoInfo",
-    "VideoSource",
-    "display_name",
-    "exact_reformat",
-    "is_full_range",
-    "is_url",
-    "locator",
-    "matrix_of",
-    "orientation_of",
-    "reason",
-    "resized",
-    "rotation_of",
-    "square",
-    "turn",
-]
+__all__ = ["EncodeOptions", "Frame", "VideoInfo", "VideoSource", "display_name", "exact_reformat", "is_url"]
+
+Image = NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
 class VideoInfo:
-    """Properties of one video stream."""
+    """Properties of one video stream.
+
+    Args:
+        width, height: of the frames, upright and of square pixels.
+        time_base: seconds of one tick of `Frame.pts`.
+        rate: average frames per second; None where unknown (a stream, a camera). Frames carry their own times.
+        frames: number of frames as the file states or as counted; an estimate, None where unknown.
+        duration: seconds; None where unknown.
+        pixel_format: FFmpeg's name, of the stored picture.
+        colour_range, colour_space, colour_primaries, colour_transfer: as FFmpeg numbers them; 0 or 2 is unspecified.
+        rotation: degrees the stored picture was turned by (0, 90, 180, 270), already applied to the frames.
+        sample_aspect_ratio: width by height of a stored pixel. Where it is far from 1, frames are wider or higher than
+            the stored picture: of a squeezed face neither shape nor pose can be read.
+        fields: which rows of an interlaced picture come first: "tff" (0, 2, 4 …) or "bff"; "" of other pictures.
+        mastering_display, light_level: HDR10's fixed data as x264 and x265 write them:
+            `G(x,y)B(x,y)R(x,y)WP(x,y)L(most,least)` in 1/50,000 and 1/10,000 candela, `MaxCLL,MaxFALL`; "" where there
+            are none.
+        notes: what was noticed and what was left out (cover art, a second video stream, subtitles), each a sentence.
+    """
 
     width: int
-    """Of the frames, upright and of square pixels."""
     height: int
     time_base: Fraction
-    """Seconds of one tick of `Frame.pts`."""
     rate: Fraction | None
-    """Average frames per second; None where unknown (a stream, a camera). Frames carry their own times."""
     frames: int | None
-    """Number of frames as the file states or as counted; an estimate, None where unknown."""
     duration: float | None
-    """Seconds, None where unknown."""
     pixel_format: str = "yuv420p"
-    """FFmpeg's name, of the stored picture."""
     colour_range: int = 0
     colour_space: int = 0
     colour_primaries: int = 0
     colour_transfer: int = 0
-    """The four as FFmpeg numbers them; 0 or 2 is unspecified."""
     rotation: int = 0
-    """Degrees the stored picture was turned by (0, 90, 180, 270), already applied to the frames."""
     sample_aspect_ratio: Fraction = Fraction(1)
-    """Width by height of a stored pixel. Where it is far from 1, frames are wider or higher than the stored picture: of
-    a squeezed face neither shape nor pose can be read."""
     codec: str = ""
     audio_streams: int = 0
     fields: str = ""
-    """Which rows of an interlaced picture come first: "tff" (0, 2, 4 …) or "bff"; "" of other pictures."""
     mastering_display: str = ""
     light_level: str = ""
-    """HDR10's fixed data as x264 and x265 write them: `G(x,y)B(x,y)R(x,y)WP(x,y)L(most,least)` in 1/50,000 and 1/10,000
-    candela, `MaxCLL,MaxFALL`; "" where there are none."""
     notes: tuple[str, ...] = ()
-    """What was noticed and what was left out (cover art, a second video stream, subtitles), each a sentence."""
 
     @property
     def stored(self) -> tuple[int, int]:
@@ -90,14 +76,14 @@ class VideoInfo:
         return round(self.width / wider), round(self.height / higher)
 
 
-_SQUARE, _NONSENSE_ASPECT = Fraction(5, 4), 4
-"""Up to the first pixels count as square: faces take no harm, and the rows of interlaced pictures (nearly all 8:9 to
-12:11) stay apart. Beyond the second the file is wrong."""
+# Up to the first, pixels count as square: faces take no harm, and the rows of interlaced pictures (nearly all 8:9 to
+# 12:11) stay apart. Beyond the second the file is wrong.
+_SQUARE, _WRONG_ASPECT = Fraction(5, 4), 4
 
 
 def _stretch(aspect: Fraction) -> tuple[Fraction, Fraction]:
     """How many times wider and higher than stored a picture is to be read; enlarged only, so that nothing is lost."""
-    if not _SQUARE < max(aspect, 1 / aspect) <= _NONSENSE_ASPECT:
+    if not _SQUARE < max(aspect, 1 / aspect) <= _WRONG_ASPECT:
         return Fraction(1), Fraction(1)
     return max(aspect, Fraction(1)), max(1 / aspect, Fraction(1))
 
@@ -110,38 +96,46 @@ def square(width: int, height: int, aspect: Fraction) -> tuple[int, int]:
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """One upright frame."""
+    """One upright frame.
+
+    Args:
+        index: number in the order of showing, from 0.
+        pts: time of showing in ticks of `VideoInfo.time_base`.
+        time: the same in seconds from the first frame on.
+        image: H×W×3 RGB, not to be changed in place.
+        duration: ticks it is shown for, as the file states; None where it does not.
+        stored: the picture as it is stored, where its pixels are not square.
+    """
 
     index: int
-    """Number in the order of showing, from 0."""
     pts: int
-    """Time of showing in ticks of `VideoInfo.time_base`."""
     time: float
-    """The same in seconds from the first frame on."""
-    image: NDArray[np.uint8]
-    """H×W×3 RGB, not to be changed in place."""
+    image: Image
     duration: int | None = None
-    """Ticks it is shown for, as the file states; None where it does not."""
-    stored: NDArray[np.uint8] | None = None
-    """The picture as it is stored, where its pixels are not square."""
+    stored: Image | None = None
 
 
 @dataclass(frozen=True)
 class EncodeOptions:
-    """How a result is encoded."""
+    """How a result is encoded.
+
+    Args:
+        codec: h264, hevc, vp9, ffv1 or gif.
+        crf: constant quality; lower is better. None: 18 for H.264, 20 for HEVC, 24 for VP9.
+        pixel_format: None: the source's where the encoder takes it, otherwise the nearest that keeps depth and colour
+            resolution.
+        audio: copy or drop.
+        tag: mark a result with generated faces as synthetic media.
+        options: further options of FFmpeg's encoder, such as {"preset": "slow"}.
+        threads: of the encoder; 0: as many as it likes.
+    """
 
     codec: str = "h264"
-    """An encoder FFmpeg has: h264 (libx264), hevc, vp9, av1, mpeg4, ffv1 … or its own name."""
     crf: int | None = None
-    """Constant quality; lower is better. None: 18 for H.264."""
-    preset: str | None = None
-    """The encoder's speed preset; None: its faster one."""
     pixel_format: str | None = None
-    """None: the source's where the encoder takes it, otherwise the nearest that keeps depth and colour resolution."""
     audio: str = "copy"
-    """copy or drop."""
     tag: bool = True
-    """Mark a result with generated faces as synthetic media."""
+    options: Mapping[str, str] = field(default_factory=dict)
     threads: int = 0
 
 
@@ -172,12 +166,13 @@ def reason(error: BaseException) -> str:
     return " ".join(str(text).split()).rstrip(".")
 
 
-Image = NDArray[np.uint8]
+# -- pictures --------------------------------------------------------------------------------------------------------
+
 Orientation = tuple[bool, bool, bool]
 """Transposed, then mirrored left to right, then top to bottom: the eight positions of a picture."""
-
 IDENTITY: Orientation = (False, False, False)
-_ROTATIONS = {IDENTITY: 0, (True, True, False): 90, (False, True, True): 180, (True, False, True): 270}
+ROTATIONS = {IDENTITY: 0, (True, True, False): 90, (False, True, True): 180, (True, False, True): 270}
+"""Clockwise degrees; mirrored pictures have none."""
 
 # swscale's numbers of the matrices by FFmpeg's AVColorSpace: BT.709, FCC, BT.601 (two names), SMPTE 240M, BT.2020.
 _MATRICES = {1: 1, 4: 4, 5: 5, 6: 5, 7: 7, 9: 9, 10: 9}
@@ -195,11 +190,18 @@ def is_full_range(pixel_format: str, colour_range: int) -> bool:
     return colour_range == _FULL_RANGE or pixel_format.startswith("yuvj")
 
 
-def orientation_of(matrix: NDArray[np.int32] | None) -> Orientation | None:
-    """How FFmpeg's display matrix [a b u; c d v; x y w] turns a picture: x' = a·x + c·y, y' = b·x + d·y.
+def orientation_of(frame: Any) -> Orientation | None:
+    """How a decoded frame is to be turned; None: by anything but quarters. Asked once, as its side data goes.
 
-    None where it turns by anything but quarters.
+    FFmpeg's display matrix [a b u; c d v; x y w] turns a picture so: x' = a·x + c·y, y' = b·x + d·y.
     """
+    import av
+
+    data = frame.side_data
+    side = data.get("DISPLAYMATRIX") if len(data) else None
+    matrix = None if side is None else np.frombuffer(bytes(side), np.int32)
+    # Frame and side data hold each other, and pictures would wait for the garbage collector by the hundred.
+    data.__init__(av.VideoFrame())
     if matrix is None:
         return IDENTITY
     a, b, c, d = (float(matrix[i]) for i in (0, 1, 3, 4))
@@ -211,22 +213,42 @@ def orientation_of(matrix: NDArray[np.int32] | None) -> Orientation | None:
     return None
 
 
-def rotation_of(orientation: Orientation) -> int | None:
-    """Clockwise degrees; None for mirrored pictures."""
-    return _ROTATIONS.get(orientation)
+def fields_of(frame: Any, orientation: Orientation | None) -> str:
+    """Which rows of an upright picture come first; "" where it is not interlaced, or turning made columns of them."""
+    import av
+
+    transposed, _, upended = orientation or IDENTITY
+    if transposed or not frame.interlaced_frame:
+        return ""
+    graph = av.filter.Graph()  # PyAV tells no more, and containers know it of few films
+    begin = graph.add_buffer(width=frame.width, height=frame.height, format=frame.format, time_base=Fraction(1, 1000))
+    passed, end = graph.add("select", "eq(interlace_type,TOPFIRST)"), graph.add("buffersink")
+    begin.link_to(passed)
+    passed.link_to(end)
+    graph.configure()
+    graph.push(frame)
+    try:
+        graph.pull()
+    except av.BlockingIOError:
+        return "tff" if upended else "bff"
+    return "bff" if upended else "tff"
 
 
-def turn(image: Image, orientation: Orientation) -> Image:
-    if orientation == IDENTITY:
-        return image
-    import cv2
-
-    transposed, mirrored, upended = orientation
-    if transposed:
-        image = cv2.transpose(image)
-    if mirrored or upended:
-        image = cv2.flip(image, -1 if mirrored and upended else int(mirrored))
-    return image
+def hdr_of(frame: Any) -> tuple[str, str, bool]:
+    """`mastering_display` and `light_level` of `VideoInfo`, and whether there is more; before `orientation_of`."""
+    found = {data.type.name: bytes(data) for data in list(frame.side_data)}
+    mastering = light = ""
+    # FFmpeg's AVMasteringDisplayMetadata: fractions of R, G, B, white, least and most luminance; what of them is known.
+    if len(data := found.get("MASTERING_DISPLAY_METADATA", b"")) >= 88 and all(struct.unpack_from("=2i", data, 80)):
+        numbers = struct.unpack_from("=20i", data)
+        values = [n / d if d else 0.0 for n, d in zip(numbers[::2], numbers[1::2], strict=True)]
+        red, green, blue, white = ([round(value * 50_000) for value in values[k : k + 2]] for k in (0, 2, 4, 6))
+        luminance = [round(value * 10_000) for value in values[:7:-1]]
+        parts = {"G": green, "B": blue, "R": red, "WP": white, "L": luminance}
+        mastering = "".join(f"{name}({max(0, a)},{max(0, b)})" for name, (a, b) in parts.items())
+    if any(data := found.get("CONTENT_LIGHT_LEVEL", b"")[:8]):  # zeros: unknown
+        light = "{},{}".format(*struct.unpack_from("=2I", data))
+    return mastering, light, any(name.startswith(("DYNAMIC_HDR", "DOVI")) for name in found)
 
 
 def resized(image: Image, width: int, height: int) -> Image:
@@ -246,10 +268,10 @@ def _fit(image: Image, width: int, height: int) -> Image:
     rows, columns = image.shape[:2]
     scale = min(width / columns, height / rows)
     w, h = max(1, min(width, round(columns * scale))), max(1, min(height, round(rows * scale)))
-    inside = cv2.resize(image, (w, h), interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR)
     out = np.zeros((height, width, 3), np.uint8)
     top, left = (height - h) // 2, (width - w) // 2
-    out[top : top + h, left : left + w] = inside
+    how = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
+    out[top : top + h, left : left + w] = cv2.resize(image, (w, h), interpolation=how)
     return out
 
 
@@ -273,35 +295,40 @@ class RGBReader:
 
     def __call__(self, frame: av.VideoFrame, orientation: Orientation = IDENTITY) -> Image:
         """An upright picture uint8 [H,W,3], contiguous."""
-        full = is_full_range(frame.format.name, frame.color_range)
+        import cv2
+
+        full, rgb = is_full_range(frame.format.name, frame.color_range), frame.format.is_rgb
         converted = self._reformat(
             frame,
             format="rgb24",
-            src_colorspace=None if frame.format.is_rgb else matrix_of(frame.colorspace, frame.width, frame.height),
-            src_color_range=2 if full or frame.format.is_rgb else 1,
+            src_colorspace=None if rgb else matrix_of(frame.colorspace, frame.width, frame.height),
+            src_color_range=2 if full or rgb else 1,
             dst_color_range=_FULL_RANGE,
             **self._options,
         )
-        image: NDArray[Any] = converted.to_ndarray()
-        return np.ascontiguousarray(turn(image, orientation))
+        image: Any = converted.to_ndarray()
+        transposed, mirrored, upended = orientation
+        if transposed:
+            image = cv2.transpose(image)
+        if mirrored or upended:
+            image = cv2.flip(image, -1 if mirrored and upended else int(mirrored))
+        return np.ascontiguousarray(image)
 
 
 # -- sources ---------------------------------------------------------------------------------------------------------
 
+# Seconds: times that fall back by more are a new start of the clock, by less a fault of single frames.
 _JUMP = Fraction(1)
-"""Seconds: times that fall back by more are a new start of the clock, by less a fault of single frames."""
+# Seconds: containers state lengths in milliseconds.
 _ROUNDED = Fraction(2, 1000)
-"""Seconds: containers state lengths in milliseconds."""
 
 
-@dataclass(frozen=True, eq=False)
-class Raw:
-    """A picture as a reader found it, not yet converted."""
+class Raw(NamedTuple):
+    """A picture as a reader found it; `rgb` makes the upright H×W×3 picture."""
 
     pts: int | None
     duration: int | None
-    rgb: Callable[[], NDArray[np.uint8]]
-    """Makes the upright H×W×3 picture."""
+    rgb: Callable[[], Image]
 
 
 class VideoSource(ABC):
@@ -377,7 +404,7 @@ class VideoSource(ABC):
         if 0 < stated - pts <= 10 * clock.interval and abs(stated - self.end_pts) * base > _ROUNDED:
             self.end_pts = stated
 
-    def _fitted(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    def _fitted(self, image: Image) -> Image:
         width, height = self.info.stored
         if image.shape[:2] == (height, width):
             return image

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Container, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -14,65 +13,42 @@ from ficgan.errors import InputError, UsageError
 from ficgan.faces import Face, FaceDetector, Recognizer
 from ficgan.faces.recognition import embed_largest
 from ficgan.video.association import ONCE
-from ficgan.video.settings import LINKS, Link
+from ficgan.video.settings import Link
 from ficgan.video.tracks import PLACE, Sighting, Tracklet, measured, smooth
 
-__all__ = [
-    "DIFFERENT",
-    "People",
-    "PeopleConfig",
-    "Readings",
-    "frontality",
-    "join_tracklets",
-    "likeness",
-    "link_tracklets",
-    "look_up",
-    "readable",
-]
+__all__ = ["EmbeddingReader", "People", "frontality", "join_tracklets", "likeness", "link_tracklets", "readable"]
 
 Floats = NDArray[np.float64]
 
+# Note of a tracklet whose own embeddings are farther apart than one person's usually are.
 DIFFERENT = "its views differ: it may show two people"
-"""Note of a tracklet whose own embeddings are farther apart than one person's usually are."""
+# Factor of the match threshold under which tracklets are linked; below 1, because many are compared with many. With
+# dlib, 90 people × 3 tracklets of photos taken years apart: at 1 it links .93 of the pairs of one person and .0032 of
+# those of two, at .9 .82 and .0006, at .8 .54 and .0001.
+STRICTNESS = 0.9
+# Factor of the match threshold over which a tracklet's own views are noted to differ.
+DIFFER = 1.2
+# Tracklets that are compared all with all.
+BATCH = 1000
+# Seconds over which two tracklets of one person become one track; farthest distance from the expected place, in sizes
+# of the face; largest difference of the logarithm of the size.
+JOIN_GAP, JOIN_REACH, JOIN_RESIZE = 2.0, 2.0, 0.5
 
 
-@dataclass(frozen=True)
-class PeopleConfig:
-    """Numbers of telling people apart.
-
-    Args:
-        strictness: factor of the match threshold under which tracklets are linked; below 1, because many are compared
-            with many. With dlib, 90 people × 3 tracklets of photos taken years apart: at 1 it links .93 of the pairs of
-            one person and .0032 of those of two, at .9 .82 and .0006, at .8 .54 and .0001.
-        differ: factor of the match threshold over which a tracklet's own views are noted to differ.
-        batch: tracklets that are compared all with all.
-        join_gap: seconds over which two tracklets of one person become one track.
-        join_reach: farthest distance from the expected place, in sizes of the face.
-        join_resize: largest difference of the logarithm of the size.
-    """
-
-    strictness: float = 0.9
-    differ: float = 1.2
-    batch: int = 1000
-    join_gap: float = 2.0
-    join_reach: float = 2.0
-    join_resize: float = 0.5
-
-
-class _Group(NamedTuple):
+class _FaceGroup(NamedTuple):
     """Embeddings that show one person: their number (by weight), mean [d] and mean squared length."""
 
     weight: float
     mean: Floats
     square: float
 
-    def joined(self, other: _Group) -> _Group:
+    def joined(self, other: _FaceGroup) -> _FaceGroup:
         weight = self.weight + other.weight
         a, b = self.weight / weight, other.weight / weight
-        return _Group(weight, a * self.mean + b * other.mean, a * self.square + b * other.square)
+        return _FaceGroup(weight, a * self.mean + b * other.mean, a * self.square + b * other.square)
 
 
-def _apart(groups: Sequence[_Group]) -> Floats:
+def _apart(groups: Sequence[_FaceGroup]) -> Floats:
     """Mean of the squared distances between the members of every two groups: [n,n]."""
     means, squares = np.stack([group.mean for group in groups]), np.array([group.square for group in groups])
     return np.maximum(squares[:, None] + squares - 2 * means @ means.T, 0.0)
@@ -88,26 +64,20 @@ class People:
         metric: "cosine" or "euclidean", of the recogniser.
         threshold: its match threshold, 1 - cosine or the Euclidean distance.
         link: "none": each tracklet another person; "file": people of one film; "job": of all films given.
+        strictness: factor of the threshold under which two are linked.
     """
 
     def __init__(
-        self, metric: str = "cosine", threshold: float = 0.67, link: Link = "file", config: PeopleConfig | None = None
+        self, metric: str = "cosine", threshold: float = 0.67, link: Link = "file", strictness: float = STRICTNESS
     ):
-        if metric not in ("cosine", "euclidean"):
-            raise UsageError(f"metric {metric!r} is unknown; it is cosine or euclidean")
-        if link not in LINKS:
-            raise UsageError(f"link {link!r} is unknown; it is one of {', '.join(LINKS)}")
-        if not (math.isfinite(threshold) and threshold >= 0):
-            raise UsageError(f"The match threshold is {threshold}: give a distance of 0 or more.")
-        self.metric, self.threshold, self.link = metric, threshold, link
-        self.config = config or PeopleConfig()
-        self._known: list[_Group] = []
+        self.metric, self.threshold, self.link, self.strictness = metric, threshold, link, strictness
+        self._known: list[_FaceGroup] = []
         """Person n is the (n - 1)th."""
         self._count = 0
 
     @classmethod
-    def of(cls, recognizer: Recognizer, link: Link = "file", config: PeopleConfig | None = None) -> People:
-        return cls(recognizer.metric, recognizer.match_threshold, link, config)
+    def of(cls, recognizer: Recognizer, link: Link = "file", strictness: float = STRICTNESS) -> People:
+        return cls(recognizer.metric, recognizer.match_threshold, link, strictness)
 
     def __len__(self) -> int:
         """How many numbers were given (with `link="job"` in all films, otherwise in the last)."""
@@ -129,8 +99,8 @@ class People:
             return people
         seen = [(index, group) for index in order if (group := self._group(tracklets[index])) is not None]
         present: dict[int, list[tuple[int, int]]] = {}  # person → frames in this film
-        for start in range(0, len(seen), self.config.batch):
-            batch = seen[start : start + self.config.batch]
+        for start in range(0, len(seen), BATCH):
+            batch = seen[start : start + BATCH]
             spans = np.array([(tracklets[index].first, tracklets[index].last) for index, _ in batch])
             numbers = self._cluster([group for _, group in batch], spans, present)
             for (index, _), number in zip(batch, numbers, strict=True):
@@ -148,7 +118,7 @@ class People:
             return 0
         away = _apart([*self._known, group])[-1, :-1]
         away[[number in barred for number in range(1, len(away) + 1)]] = np.inf
-        if not (away < self._squared(self.config.strictness)).any():
+        if not (away < self._squared(self.strictness)).any():
             self._known.append(group)
             self._count = len(self._known)
             return self._count
@@ -162,7 +132,7 @@ class People:
         if views is None or len(views[0]) < 2:
             return False
         x = views[0]
-        return bool(np.max(((x[:, None] - x) ** 2).sum(-1)) > self._squared(self.config.differ))
+        return bool(np.max(((x[:, None] - x) ** 2).sum(-1)) > self._squared(DIFFER))
 
     def _squared(self, factor: float) -> float:
         """The match threshold times a factor, as a squared Euclidean distance of (for cosine: unit) vectors."""
@@ -182,16 +152,16 @@ class People:
             x = x / np.where(usable, length, 1.0)[:, None]
         return (x[usable], weight[usable]) if usable.any() else None
 
-    def _group(self, tracklet: Tracklet) -> _Group | None:
+    def _group(self, tracklet: Tracklet) -> _FaceGroup | None:
         views = self._views(tracklet)
         if views is None:
             return None
         x, weight = views
         share = weight / weight.sum()  # qualities rank views of one face, they do not rank faces
-        return _Group(len(x), share @ x, float(share @ (x**2).sum(1)))
+        return _FaceGroup(len(x), share @ x, float(share @ (x**2).sum(1)))
 
     def _cluster(
-        self, new: list[_Group], spans: NDArray[np.int64], present: dict[int, list[tuple[int, int]]]
+        self, new: list[_FaceGroup], spans: NDArray[np.int64], present: dict[int, list[tuple[int, int]]]
     ) -> list[int]:
         """The person of each new group, whose tracklet lasts from the first to the last frame in `spans` [n,2]."""
         known, groups = len(self._known), [*self._known, *new]
@@ -206,7 +176,7 @@ class People:
                 barred[number - 1, known:] |= (spans[:, 0] <= last) & (spans[:, 1] >= first)
         apart = np.where(barred | barred.T, np.inf, _apart(groups))
         weights, heads = np.array([group.weight for group in groups]), np.arange(len(groups))
-        limit = self._squared(self.config.strictness)
+        limit = self._squared(self.strictness)
         while True:
             row, gone = sorted(divmod(int(np.argmin(apart)), len(groups)))  # the earlier one stays
             if not apart[row, gone] < limit:
@@ -226,20 +196,18 @@ class People:
         return [numbers[head] for head in heads[known:].tolist()]
 
 
-def join_tracklets(
-    tracklets: Sequence[Tracklet], people: Sequence[int], times: ArrayLike, config: PeopleConfig | None = None
-) -> list[Tracklet]:
+def join_tracklets(tracklets: Sequence[Tracklet], people: Sequence[int], times: ArrayLike) -> list[Tracklet]:
     """Join tracklets of one person that follow each other in one scene, shortly and where they were expected.
 
     `people` has the person of each, 0 for unknown. `times` are of the frames, in seconds.
     """
-    config, clock = config or PeopleConfig(), np.asarray(times, np.float64)
+    clock = np.asarray(times, np.float64)
     open_ends: dict[tuple[int, int], Tracklet] = {}  # (person, scene) → the last tracklet so far
     joined: list[Tracklet] = []
     for index in sorted(range(len(tracklets)), key=lambda n: (tracklets[n].first, tracklets[n].id)):
         later, key = tracklets[index], (people[index], tracklets[index].scene)
         earlier = open_ends.get(key) if people[index] else None
-        if earlier is not None and _continues(earlier, later, clock, config):
+        if earlier is not None and _continues(earlier, later, clock):
             later = _merged(earlier, later)
             joined[joined.index(earlier)] = later
         else:
@@ -253,16 +221,16 @@ def link_tracklets(tracklets: Sequence[Tracklet], people: People, times: ArrayLi
 
     They are joined whatever `people.link` says: it decides about identities, and a gap must be covered.
     """
-    here = People(people.metric, people.threshold, "file", people.config).assign(tracklets)
-    joined = join_tracklets(tracklets, here, times, people.config)
+    here = People(people.metric, people.threshold, "file", people.strictness).assign(tracklets)
+    joined = join_tracklets(tracklets, here, times)
     return [
         replace(tracklet, person=number, notes=[*tracklet.notes, *([DIFFERENT] if people.differs(tracklet) else [])])
         for tracklet, number in zip(joined, people.assign(joined), strict=True)
     ]
 
 
-def _continues(earlier: Tracklet, later: Tracklet, clock: Floats, config: PeopleConfig) -> bool:
-    if later.first <= earlier.last or clock[later.first] - clock[earlier.last] > config.join_gap:
+def _continues(earlier: Tracklet, later: Tracklet, clock: Floats) -> bool:
+    if later.first <= earlier.last or clock[later.first] - clock[earlier.last] > JOIN_GAP:
         return False
     before, after = earlier.sightings[-1].face.box, later.sightings[0].face.box
     # The way may be foretold from either side: the one that saw more knows better.
@@ -271,7 +239,7 @@ def _continues(earlier: Tracklet, later: Tracklet, clock: Floats, config: People
         _away(later.sightings[:8], earlier.last, before, clock),
     )
     resized = abs((measured(before)[1] - measured(after)[1]).mean())
-    return bool(away <= config.join_reach and resized <= config.join_resize)
+    return bool(away <= JOIN_REACH and resized <= JOIN_RESIZE)
 
 
 def _away(sightings: Sequence[Sighting], frame: int, box: NDArray[np.float32], clock: Floats) -> float:
@@ -298,10 +266,10 @@ def _merged(earlier: Tracklet, later: Tracklet) -> Tracklet:
 
 # -- reading faces -----------------------------------------------------------------------------------------------------
 
-READ_AT = (1, 3, 8, 20, 50)
-"""Sightings of a tracklet at which its face is read, as far as `VideoSettings.embeddings` goes."""
+# Sightings of a tracklet at which its face is read.
+READ_AT = (1, 3, 8)
+# Side in pixels under which a face is not read: its embedding says nothing.
 LEAST_READ = 20.0
-"""Side in pixels under which a face is not read: its embedding says nothing."""
 
 
 def readable(face: Face) -> bool:
@@ -317,11 +285,11 @@ def frontality(landmarks: NDArray[np.floating]) -> NDArray[np.float64]:
     return eyes / height.clip(1e-6)
 
 
-class Readings:
+class EmbeddingReader:
     """Embeddings of a few sightings of each tracklet; without a recogniser there are none."""
 
-    def __init__(self, recognizer: Recognizer | None, most: int) -> None:
-        self._recognizer, self._at = recognizer, set(READ_AT[:most])
+    def __init__(self, recognizer: Recognizer | None) -> None:
+        self._recognizer = recognizer
         self._seen: dict[int, int] = {}
         self._kept: dict[int, list[tuple[NDArray[np.float32], float]]] = {}
 
@@ -333,7 +301,7 @@ class Readings:
             if not number or not readable(face):
                 continue
             self._seen[number] = self._seen.get(number, 0) + 1
-            if self._seen[number] in self._at:
+            if self._seen[number] in READ_AT:
                 side = float((face.box[2:] - face.box[:2]).min())
                 front = float(frontality(face.landmarks[None])[0])
                 quality = min(side / 100, 1.0) * min(front, 1 / max(front, 1e-6))

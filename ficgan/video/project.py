@@ -8,9 +8,9 @@
 
 It holds source faces and no embeddings.
 
-tracks.jsonl has one line with the times of all frames, then a line for each track or piece of a long one. Numbers are
-whole: tenths of a pixel, thousandths of a score. A column is its first value and the differences from row to row;
-`origin` and the differences of `pts` are run-length coded: [value, how often].
+tracks.jsonl has one line with the times of all frames, then a line for each track. Numbers are whole: tenths of a
+pixel, thousandths of a score. A column is its first value and the differences from row to row; `origin` and the
+differences of `pts` are run-length coded: [value, how often].
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fractions import Fraction
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Self
+from typing import Any, BinaryIO, Self
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -49,162 +49,89 @@ from ficgan.video.folders import (
 )
 from ficgan.video.media import VideoInfo
 from ficgan.video.settings import Decider, Decision, Decisions, Region
-from ficgan.video.tracks import PADDED, SEEN, Track
+from ficgan.video.tracks import PADDED, Track
 
-__all__ = [
-    "DECISIONS_SCHEMA",
-    "MAX_FRAMES",
-    "PROJECT_FILE",
-    "PROJECT_SCHEMA",
-    "Project",
-    "Source",
-    "fingerprint",
-    "read_tracks",
-    "rounded",
-    "write_tracks",
-]
+__all__ = ["PROJECT_FILE", "Project", "Source", "fingerprint"]
 
-SCHEMA = "ficgan-video-tracks/1"
+TRACKS_SCHEMA = "ficgan-video-tracks/1"
+PROJECT_SCHEMA = "ficgan-video-project/1"
+DECISIONS_SCHEMA = "ficgan-video-decisions/1"
+PROJECT_FILE, TRACKS_FILE = "project.json", "tracks.jsonl"
+
+# -- places of faces ---------------------------------------------------------------------------------------------------
+
+# Nineteen days at 30 frames per second: more is a damaged file.
 MAX_FRAMES = 50_000_000
-"""Nineteen days at 30 frames per second: more is a damaged file."""
+# Of the columns of a track: x0, y0, x1, y1, ten coordinates of landmarks, score.
 _UNITS = np.array([10] * 14 + [1000])
-"""Of the columns of a track: x0, y0, x1, y1, ten coordinates of landmarks, score."""
+# Pixels from the origin; farther is no place of a face.
 _FURTHEST = 1_000_000
-"""Pixels from the origin; farther is no place of a face."""
-_ROWS_PER_LINE = 20_000
-"""So that a face that is there for hours does not become one line of 50 MB."""
-
-Step = Annotated[int, Field(strict=True, ge=-(2**40), le=2**40)]
-Ticks = Annotated[int, Field(strict=True, ge=-(2**53), le=2**53)]
-Times = Annotated[int, Field(strict=True, ge=1, le=MAX_FRAMES)]
-
-
-class _Head(Strict):
-    """First line of tracks.jsonl."""
-
-    schema_: str = Field(alias="schema")
-    analysis: str
-    pts: tuple[Annotated[list[Ticks], Field(max_length=1)], list[tuple[Ticks, Times]]]
-
-
-class _Piece(Strict):
-    """Another line: a track, or a piece of a long one."""
-
-    id: Annotated[int, Field(strict=True, ge=1)]
-    first: Annotated[int, Field(strict=True, ge=0, le=MAX_FRAMES)]
-    boxes: Annotated[list[list[Step]], Field(min_length=4, max_length=4)]
-    landmarks: Annotated[list[list[Step]], Field(min_length=10, max_length=10)]
-    scores: list[Step]
-    origin: list[tuple[Annotated[int, Field(strict=True, ge=SEEN, le=PADDED)], Times]]
 
 
 def rounded(track: Track) -> Track:
     """A track with the numbers it has after it was written and read: 0.1 px, 0.001 of a score."""
-    where, rows = f"track {track.id}", _whole(track)
+    rows = _whole(track)
     rows[:, 2:4] += rows[:, 2:4] == rows[:, :2]  # clipped at the edge of the picture: a tenth of a pixel is left
-    return _track(track.id, track.first, rows, track.origin, where, track.person, list(track.notes))
+    return _track(track.id, track.first, rows, track.origin, track.person, track.notes)
 
 
 def write_tracks(file: BinaryIO, tracks: Iterable[Track], pts: NDArray[np.int64], analysis: str) -> None:
     """Write rows of tracks as `rounded` gives them, without people and notes; `pts` int64 [frames] in ticks."""
-    _line(file, {"schema": SCHEMA, "analysis": analysis, "pts": [pts[:1].tolist(), _runs(np.diff(pts))]})
+    _line(file, {"schema": TRACKS_SCHEMA, "analysis": analysis, "pts": [pts[:1].tolist(), _runs(np.diff(pts))]})
     for track in tracks:
-        whole = _whole(track)
-        for start in range(0, len(track), _ROWS_PER_LINE):
-            rows = slice(start, start + _ROWS_PER_LINE)
-            columns = np.diff(whole[rows], axis=0, prepend=0).T.tolist()
-            _line(
-                file,
-                {
-                    "id": int(track.id),
-                    "first": int(track.first) + start,
-                    "boxes": columns[:4],
-                    "landmarks": columns[4:14],
-                    "scores": columns[14],
-                    "origin": _runs(track.origin[rows]),
-                },
-            )
+        columns = np.diff(_whole(track), axis=0, prepend=0).T.tolist()
+        places = {"boxes": columns[:4], "landmarks": columns[4:14], "scores": columns[14]}
+        _line(file, {"id": int(track.id), "first": int(track.first), **places, "origin": _runs(track.origin)})
 
 
-def read_tracks(path: Path) -> tuple[NDArray[np.int64], str, Iterator[Track]]:
+def read_tracks(path: Path) -> tuple[NDArray[np.int64], str, list[Track]]:
     """pts int64 [frames], the name of the analysis, and the tracks, with person 0 and without notes."""
-    lines = _lines(path)
-    where, tree = next(lines, (str(path), None))
-    head = checked(_Head, check_schema(tree, SCHEMA, where), where)
-    begin, runs = head.pts
-    pts = np.array([*begin, *(_expanded(runs, where) if begin else ())], np.int64)
-    if np.abs(pts).sum(dtype=np.float64) > 2**62:
-        raise InputError(f"{where}: is damaged (a time is too large); analyse the film again")
-    return np.cumsum(pts), head.analysis, _tracks(lines)
+    with _naming(str(path)):
+        try:
+            with path.open("rb") as file:
+                head = check_schema(json.loads(next(file, b"{}")), TRACKS_SCHEMA, "line 1")
+                lines = [json.loads(line) for line in file]
+            begin, runs = head["pts"]
+            pts = np.cumsum([*begin[:1], *(_expanded(runs) if begin else ())], dtype=np.int64)
+            # A line is a track, or in files of older versions a part of a long one.
+            tracks = [_joined(list(parts)) for _, parts in groupby(lines, lambda one: one["id"])]
+        except OSError as error:
+            raise InputError(f"cannot be read ({error.strerror})") from None
+        except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+            raise InputError(f"is damaged ({error!r}); analyse the film again") from None
+    return pts, str(head["analysis"]), tracks
 
 
-def _lines(path: Path) -> Iterator[tuple[str, Any]]:
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                where = f"{path}, line {number}"
-                try:
-                    tree = json.loads(line)
-                except (ValueError, RecursionError) as error:
-                    raise InputError(f"{where}: is damaged ({error}); analyse the film again") from None
-                yield where, tree
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-
-
-def _tracks(lines: Iterable[tuple[str, Any]]) -> Iterator[Track]:
-    pieces = ((where, checked(_Piece, tree, where)) for where, tree in lines)
-    for id, group in groupby(pieces, key=lambda pair: pair[1].id):
-        rows: list[NDArray[np.int64]] = []
-        origin: list[NDArray[np.int64]] = []
-        first = 0
-        for where, piece in group:
-            if rows and piece.first != first + sum(len(part) for part in rows):
-                raise InputError(f"{where}: track {id} goes on in frame {piece.first}, which is not the next")
-            columns = [*piece.boxes, *piece.landmarks, piece.scores]
-            if len({len(column) for column in columns}) > 1:
-                raise InputError(f"{where}: the columns are of different lengths")
-            first = first if rows else piece.first
-            rows.append(np.array(columns, np.int64).cumsum(axis=1).T)
-            origin.append(_expanded(piece.origin, where))
-        yield _track(id, first, np.concatenate(rows), np.concatenate(origin), where)
+def _joined(parts: Sequence[Mapping[str, Any]]) -> Track:
+    rows = [np.array([*one["boxes"], *one["landmarks"], one["scores"]], np.int64).cumsum(axis=1).T for one in parts]
+    starts = [one["first"] for one in parts]
+    if starts[1:] != [start + len(part) for start, part in zip(starts, rows[:-1], strict=False)]:
+        raise ValueError(f"the parts of track {parts[0]['id']} do not follow each other")
+    origin = np.concatenate([_expanded(one["origin"]) for one in parts])
+    if not 0 <= starts[0] <= MAX_FRAMES or parts[0]["id"] < 1:
+        raise ValueError(f"track {parts[0]['id']} in frame {starts[0]}")
+    return _track(parts[0]["id"], starts[0], np.concatenate(rows), origin)
 
 
 def _track(
-    id: int,
-    first: int,
-    rows: NDArray[np.int64],
-    origin: NDArray[Any],
-    where: str,
-    person: int = 0,
-    notes: Sequence[str] = (),
+    id: int, first: int, rows: NDArray[np.int64], origin: NDArray[Any], person: int = 0, notes: Sequence[str] = ()
 ) -> Track:
     """A track of whole numbers [n,15], in the units of the file, checked."""
-    boxes = rows[:, :4]
-    if not len(rows) or origin.shape != (len(rows),):
-        raise InputError(f"{where}: the columns are empty or of different lengths")
+    where = f"track {id}"
+    if rows.shape != (len(origin), 15) or not len(rows) or not ((origin >= 0) & (origin <= PADDED)).all():
+        raise InputError(f"{where}: the columns are empty, of different lengths, or of no known origin")
     if np.abs(rows[:, :14]).max() > _FURTHEST * 10:
         raise InputError(f"{where}: a point lies more than {_FURTHEST} px away")
-    if not (solid := (boxes[:, :2] < boxes[:, 2:]).all(axis=1)).all():
+    if not (solid := (rows[:, :2] < rows[:, 2:4]).all(axis=1)).all():
         raise InputError(f"{where}: the box of frame {first + int(np.argmin(solid))} has no area")
     values = (rows / _UNITS).astype(np.float32)
-    return Track(
-        id,
-        first,
-        values[:, :4],
-        values[:, 4:14].reshape(-1, 5, 2),
-        values[:, 14],
-        origin.astype(np.uint8),
-        person,
-        list(notes),
-    )
+    boxes, marks, scores = values[:, :4], values[:, 4:14].reshape(-1, 5, 2), values[:, 14]
+    return Track(id, first, boxes, marks, scores, origin.astype(np.uint8), person, list(notes))
 
 
 def _whole(track: Track) -> NDArray[np.int64]:
     """The rows of a track as the file holds them: [n,15]."""
     parts = [track.boxes, np.reshape(track.landmarks, (-1, 10)), np.reshape(track.scores, (-1, 1))]
-    if {len(part) for part in parts} != {len(track.origin)}:
-        raise InputError(f"track {track.id}: the columns are of different lengths")
     scaled = np.concatenate(parts, axis=1, dtype=np.float64) * _UNITS
     if not (np.abs(scaled) < 1e15).all():
         raise InputError(f"track {track.id}: a number is NaN or infinite")
@@ -215,10 +142,10 @@ def _runs(values: NDArray[Any]) -> list[list[int]]:
     return [[int(value), len(list(run))] for value, run in groupby(values.tolist())]
 
 
-def _expanded(runs: Sequence[tuple[int, int]], where: str) -> NDArray[np.int64]:
+def _expanded(runs: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
     values, lengths = np.array(runs, np.int64).reshape(-1, 2).T
-    if lengths.sum() > MAX_FRAMES:
-        raise InputError(f"{where}: the lengths of the runs are more than {MAX_FRAMES} in all")
+    if (lengths < 1).any() or lengths.sum(dtype=np.float64) > MAX_FRAMES or (np.abs(values) > 2**53).any():
+        raise ValueError("a run of numbers is too long, too short or too large")
     return np.repeat(values, lengths)
 
 
@@ -226,9 +153,8 @@ def _line(file: BinaryIO, tree: dict[str, Any]) -> None:
     file.write(json.dumps(tree, separators=(",", ":")).encode() + b"\n")
 
 
-PROJECT_SCHEMA = "ficgan-video-project/1"
-DECISIONS_SCHEMA = "ficgan-video-decisions/1"
-PROJECT_FILE, TRACKS_FILE = "project.json", "tracks.jsonl"
+# -- the project -------------------------------------------------------------------------------------------------------
+
 _MIB = 1 << 20
 
 
@@ -247,8 +173,8 @@ def fingerprint(path: str | os.PathLike[str]) -> str:
     return digest.hexdigest()
 
 
-class Source(Strict):
-    """The film a project is of."""
+class Source(Strict, extra="ignore"):
+    """The film a project is of; older versions wrote more of it."""
 
     name: Text
     """Of the file, without its folder."""
@@ -259,12 +185,6 @@ class Source(Strict):
     height: PositiveInt
     time_base: str = Field(pattern=r"^[1-9]\d*/[1-9]\d*$")
     """Seconds of a tick, as a fraction."""
-    rate: str | None = None
-    duration: float | None = None
-    codec: str = ""
-    pixel_format: str = ""
-    rotation: int = 0
-    audio_streams: NonNegativeInt = 0
     notes: tuple[Text, ...] = ()
 
     @classmethod
@@ -274,21 +194,9 @@ class Source(Strict):
         name = f"{urlsplit(text).scheme} stream" if "://" in text else Path(text).name
         if Path(text).is_file():
             size, digest = Path(text).stat().st_size, fingerprint(text)
-        return cls(
-            name=name,
-            size=size,
-            fingerprint=digest,
-            width=info.width,
-            height=info.height,
-            time_base=f"{info.time_base.numerator}/{info.time_base.denominator}",
-            rate=None if info.rate is None else f"{info.rate.numerator}/{info.rate.denominator}",
-            duration=info.duration,
-            codec=info.codec,
-            pixel_format=info.pixel_format,
-            rotation=info.rotation,
-            audio_streams=info.audio_streams,
-            notes=info.notes,
-        )
+        base = f"{info.time_base.numerator}/{info.time_base.denominator}"
+        facts = {"width": info.width, "height": info.height, "time_base": base, "notes": info.notes}
+        return cls(name=name, size=size, fingerprint=digest, **facts)
 
 
 class _TrackEntry(Strict):
@@ -389,25 +297,20 @@ class Project:
 
     def check_source(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
         """Refuse another film than the one that was analysed, and a camera or stream, unless `force` is given."""
-        if force:
-            return
-        if self.source.fingerprint is None:
-            raise InputError(f"{os.fspath(path)}: the project is of a {self.source.name}, which cannot be told apart")
-        if fingerprint(path) != self.source.fingerprint:
+        if not force and (self.source.fingerprint is None or fingerprint(path) != self.source.fingerprint):
             raise InputError(
                 f"{os.fspath(path)}: is not the film this project is of ({self.source.name}, {self.source.size} bytes);"
                 " analyse it again"
             )
 
     def apply_decisions(self, path: str | os.PathLike[str]) -> Project:
-        """The project with the decisions of a JSON file such as the review page exports; see docs/video-project.md."""
+        """The project with the decisions of a JSON file such as `ficgan ui` exports; see docs/video-project.md."""
         where = str(path)
         given = checked(_DecisionsFile, check_schema(read_json(Path(path)), DECISIONS_SCHEMA, where), where)
         if given.analysis not in (None, self.analysis):
             raise InputError(f"{where}: was made for another project; analyse and review this one")
-        named = given.model_fields_set
         tree: dict[str, Any] = {name: getattr(self.decisions, name) for name in Decisions.model_fields}
-        for name in {"default", "only", "spans", "boxes"} & named:
+        for name in {"default", "only", "spans", "boxes"} & given.model_fields_set:
             tree[name] = getattr(given, name)
         for name in ("people", "tracks"):
             merged: dict[int, Decision | Any] = {**tree[name], **getattr(given, name)}
@@ -421,17 +324,10 @@ class Project:
     def decisions_tree(self) -> dict[str, Any]:
         """What `apply_decisions` reads, JSON-ready: all that was decided on this analysis."""
         tree = self.decisions.model_dump(mode="json", by_alias=True)
-        people = {str(person): tree["people"].get(str(person)) for person in self.people if person}
+        tree["people"] = {str(person): tree["people"].get(str(person)) for person in self.people if person}
         link = {str(track.id): track.person for track in self.tracks}
         regions = [region.model_dump(mode="json") for region in self.regions]
-        return {
-            "schema": DECISIONS_SCHEMA,
-            "analysis": self.analysis,
-            **tree,
-            "people": people,
-            "link": link,
-            "regions": regions,
-        }
+        return {"schema": DECISIONS_SCHEMA, "analysis": self.analysis, **tree, "link": link, "regions": regions}
 
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write project.json and tracks.jsonl, each whole or not at all; a new folder that fails is removed again."""
@@ -450,11 +346,11 @@ class Project:
 
     def save_document(self, folder: str | os.PathLike[str]) -> None:
         """Write project.json alone: enough after decisions, links, regions or settings changed."""
-        tracks = [
+        tracks = tuple(
             _TrackEntry(id=t.id, person=t.person, first=t.first, last=t.last, notes=tuple(t.notes)) for t in self.tracks
-        ]
+        )
         shared = {name: getattr(self, name) for name in _SHARED}
-        document = _Document(**{**shared, "settings": dict(self.settings), "tracks": tuple(tracks)})
+        document = _Document(**{**shared, "settings": dict(self.settings), "tracks": tracks})
         text = to_text(document.model_dump(mode="json", by_alias=True))
         with atomic_write(Path(folder) / PROJECT_FILE, overwrite=True, mode=0o600) as file:
             file.write(text.encode(errors="replace"))
@@ -467,27 +363,18 @@ class Project:
         where = str(path)
         document = checked(_Document, check_schema(read_json(path), PROJECT_SCHEMA, where), where)
         pts, analysis, rows = read_tracks(path.with_name(TRACKS_FILE))
-        if analysis != document.analysis:
-            raise InputError(f"{where}: does not belong to the {TRACKS_FILE} beside it; analyse the film again")
-        if twice := _repeated(entry.id for entry in document.tracks):
-            raise InputError(f"{where}: the track {twice} is listed twice")
-        entries, tracks = {entry.id: entry for entry in document.tracks}, []
-        for track in rows:
-            entry = entries.pop(track.id, None)
-            if entry is None or (entry.first, entry.last) != (track.first, track.last):
-                raise InputError(
-                    f"{where}: track {track.id} is not in frames {track.first}…{track.last} here, as {TRACKS_FILE} says"
-                )
-            tracks.append(replace(track, person=entry.person, notes=list(entry.notes)))
-        if entries:
-            raise InputError(f"{where}: track {min(entries)} has no rows in {TRACKS_FILE}; analyse the film again")
         with _naming(where):
+            entries = {entry.id: entry for entry in document.tracks}
+            listed = sorted((entry.id, entry.first, entry.last) for entry in document.tracks)
+            if analysis != document.analysis or listed != sorted((one.id, one.first, one.last) for one in rows):
+                raise InputError(f"does not belong to the {TRACKS_FILE} beside it; restore it, or analyse again")
+            tracks = [replace(one, person=entries[one.id].person, notes=list(entries[one.id].notes)) for one in rows]
             return cls(pts=pts, tracks=tracks, **{name: getattr(document, name) for name in _SHARED})
 
     def _check(self) -> None:
         frames, ids = len(self.pts), [track.id for track in self.tracks]
-        if twice := _repeated(ids):
-            raise InputError(f"two tracks have the id {twice}")
+        if twice := [number for number, count in Counter(ids).items() if count > 1]:
+            raise InputError(f"two tracks have the id {twice[0]}")
         ends = [(f"track {track.id}", track.last) for track in self.tracks]
         ends += [(f"region {number}", region.last) for number, region in enumerate(self.regions, start=1)]
         for what, last in ends:
@@ -514,7 +401,3 @@ def _check_known(kind: str, named: Iterable[int], known: set[int]) -> None:
         if number not in known:
             there = f"there are {min(known)}…{max(known)}" if known else "there are none"
             raise InputError(f"speaks of {kind} {number}, which is not in the project; {there}")
-
-
-def _repeated(numbers: Iterable[int]) -> int | None:
-    return next((number for number, count in Counter(numbers).items() if count > 1), None)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import gc
-import io
 import os
 import re
-import struct
 import sys
 import warnings
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -18,32 +16,33 @@ from typing import Any
 
 import av
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
 from ficgan.errors import InputError, UsageError, memory_ran_out
-from ficgan.images import READABLE_SUFFIXES, read_image
+from ficgan.images import read_image
 from ficgan.video.media import (
     IDENTITY,
+    ROTATIONS,
     Orientation,
     Raw,
     RGBReader,
     VideoInfo,
     VideoSource,
     display_name,
+    fields_of,
+    hdr_of,
     is_full_range,
     is_url,
     locator,
     orientation_of,
     reason,
-    rotation_of,
     square,
 )
 
 __all__ = ["VideoSource", "check_span", "is_live", "open_input", "open_video"]
 
 _CAMERA = re.compile(r"camera:(\d+)")
-_PATTERN = re.compile(r"%0?\d*d")
+_PATTERN = re.compile(r"%0?(\d*)d")
 
 
 def is_live(source: str | os.PathLike[str]) -> bool:
@@ -61,29 +60,20 @@ def check_span(start: float | None, end: float | None) -> None:
         raise UsageError(f"the span from {start} to {end} s is empty: let the end lie after the start")
 
 
-def open_video(
-    source: str | os.PathLike[str],
-    *,
-    start: float | None = None,
-    end: float | None = None,
-    rate: float | Fraction | None = None,
-) -> VideoSource:
+def open_video(source: str | os.PathLike[str], *, start: float | None = None, end: float | None = None) -> VideoSource:
     """Open a moving picture.
 
     Args:
-        source: a video file; an animated GIF, WebP or PNG; a sequence of images as a pattern (`frames/%05d.png`) or as
-            a folder together with `rate`; `camera:0`; an address (`rtsp://…`, `http://…`).
+        source: a video file; an animated GIF, WebP or PNG; a sequence of images as a pattern (`frames/%05d.png`), shown
+            at 25 frames per second; `camera:0`; an address (`rtsp://…`, `http://…`).
         start, end: the span to read, in seconds after the first frame.
-        rate: frames per second of a sequence of images; 25 for a pattern.
 
     Raises:
         InputError: missing, unreadable, without a video stream, without a frame.
-        UsageError: an impossible span or rate.
+        UsageError: an impossible span.
     """
     check_span(start, end)
-    if rate is not None and not 0 < rate < 1e6:
-        raise UsageError(f"rate is {rate}, and must be a positive number of frames per second")
-    film = open_source(os.fspath(source), rate)
+    film = _open(os.fspath(source))
     film.start, film.end, info = start, end, film.info
     if info.duration and (start is not None or end is not None):
         duration = max(0.0, min(info.duration, info.duration if end is None else end) - (start or 0.0))
@@ -92,19 +82,14 @@ def open_video(
     return film
 
 
-def open_source(text: str, rate: float | Fraction | None) -> VideoSource:
-    """Open a moving picture in this process; see `open_video`."""
+def _open(text: str) -> VideoSource:
     if camera := _CAMERA.fullmatch(text):
-        return open_camera(int(camera[1]))
+        return _open_camera(int(camera[1]))
     if is_url(text):
         return StreamSource(text, display_name(text))
     path = Path(text)
-    if path.is_dir():
-        if rate is None:
-            raise UsageError(f"{path}: is a folder; to read its images as one film give the rate, in frames per second")
-        return SequenceSource(_images_in(path), rate, str(path))
     if not path.exists() and _PATTERN.search(path.name):
-        return SequenceSource(_matching(path), rate or 25, text)
+        return SequenceSource(path)
     try:
         with open(path, "rb") as file:
             head = file.read(64)
@@ -120,15 +105,15 @@ def open_source(text: str, rate: float | Fraction | None) -> VideoSource:
 
 # -- whatever FFmpeg opens -------------------------------------------------------------------------------------------
 
+# FFmpeg draws text files as pictures with these.
 _NOT_FILM = frozenset({"ansi", "bintext", "xbin", "idf"})
-"""FFmpeg draws text files as pictures with these."""
+# Seconds to wait for a network stream to open and to go on.
 _TIMEOUT = (15.0, 15.0)
-"""Seconds to wait for a network stream to open and to go on."""
-_MAX_ERRORS = 100
+MAX_ERRORS = 100
 """Reading errors in a row after which the rest of a file is given up."""
 _MICROSECOND = Fraction(1, 1_000_000)
+# Seconds that must be missing at the end before a file counts as cut; headers are often wrong by less.
 _CUT = 0.5
-"""Seconds that must be missing at the end before a file counts as cut; headers are often wrong by less."""
 _CAMERA_FORMATS = {"linux": ("video4linux2", "/dev/video{}"), "darwin": ("avfoundation", "{}")}
 
 
@@ -149,7 +134,7 @@ def open_input(source: str | Path, name: str, **options: Any) -> Any:
         raise InputError(f"{name}: cannot be opened ({reason(error)}); check {place}") from error
 
 
-def open_camera(number: int) -> StreamSource:
+def _open_camera(number: int) -> StreamSource:
     name = f"camera:{number}"
     driver, device = _CAMERA_FORMATS.get(sys.platform, ("", ""))
     if not driver:
@@ -158,6 +143,10 @@ def open_camera(number: int) -> StreamSource:
     if device.startswith("/") and not Path(device).exists():
         raise InputError(f"{name}: there is no camera {device}; connect it, or name another: camera:0, camera:1 …")
     return StreamSource(device, name, driver=driver)
+
+
+_Decoded = tuple[Any, Orientation | None]
+"""PyAV's frame, and how it is turned."""
 
 
 class StreamSource(VideoSource):
@@ -197,18 +186,16 @@ class StreamSource(VideoSource):
 
     def _describe(self, frame: Any, orientation: Orientation | None, notes: list[str]) -> VideoInfo:
         stream, container, parts = self._stream, self._container, frame.format.components
-        rotation, (mastering_display, light_level, dynamic) = rotation_of(orientation or IDENTITY), self._hdr
+        rotation, (mastering_display, light_level, dynamic) = ROTATIONS.get(orientation or IDENTITY), self._hdr
         # VP8 and VP9 store transparency beside the picture, and their decoders leave it out.
         apart = {name.lower(): value for name, value in stream.metadata.items()}.get("alpha_mode")
+        deep = max(part.bits for part in parts) > 8
         for noticed, note in (
             (orientation is None, "The picture is to be turned by an odd angle, which is left undone."),
             (rotation is None, "The picture is stored mirrored and was put right."),
             (frame.interlaced_frame, "The picture is interlaced and is kept so."),
             (any(part.is_alpha for part in parts) or apart == "1", "Transparency is dropped."),
-            (
-                max(part.bits for part in parts) > 8,
-                "The picture has more than 8 bits per channel; it is processed in 8.",
-            ),
+            (deep, "The picture has more than 8 bits per channel; it is processed in 8."),
             (dynamic, "The part of its HDR data that changes with the picture is dropped (HDR10+, Dolby Vision)."),
             (container.chapters(), "Chapters are dropped."),
         ):
@@ -219,9 +206,7 @@ class StreamSource(VideoSource):
         if orientation is not None and orientation[0]:
             width, height, aspect = height, width, 1 / aspect
         rate = stream.average_rate or stream.guessed_rate or None
-        duration = _length(container)
-        if stream.duration:
-            duration = float(stream.duration * stream.time_base)
+        duration = float(stream.duration * stream.time_base) if stream.duration else _length(container)
         frames = stream.frames or (round(duration * rate) if duration and rate else None)
         return VideoInfo(
             *square(width, height, aspect),
@@ -239,7 +224,7 @@ class StreamSource(VideoSource):
             codec=stream.codec_context.name,
             audio_streams=len(container.streams.audio),
             notes=tuple(notes),
-            fields=_fields(frame, orientation),
+            fields=fields_of(frame, orientation),
             mastering_display=mastering_display,
             light_level=light_level,
         )
@@ -294,9 +279,9 @@ class StreamSource(VideoSource):
         watch, count, last = _Watch(self._container, self._stream), 0, None
         for picture in self._decoded(watch, target):
             if not count:
-                self._hdr = _hdr_of(picture)
+                self._hdr = hdr_of(picture)
             count, last = count + 1, picture.pts if last is None else max(last, picture.pts or last)
-            yield picture, _orientation(picture)
+            yield picture, orientation_of(picture)
         # Where threads decode several pictures at a time, PyAV gives up those after the first damaged one at the end.
         if watch.found and count < watch.packets and last is not None and not self.live and not self._is_avi:
             self._container.close()
@@ -305,7 +290,7 @@ class StreamSource(VideoSource):
             for picture in self._decoded(_Watch(self._container, self._stream), last):
                 if (picture.pts or last) > last:
                     watch.concealed += picture.is_corrupt
-                    yield picture, _orientation(picture)
+                    yield picture, orientation_of(picture)
         self._damage.extend(watch.sentences(self.name, whole=target is None))
 
     def _decoded(self, watch: _Watch, target: int | None) -> Generator[Any]:
@@ -329,28 +314,18 @@ class StreamSource(VideoSource):
                     except EOFError:
                         continue
                     except (av.FFmpegError, ValueError):
-                        self._check_memory()
                         watch.undecodable += 1
                         continue
                     for picture in pictures:
                         # Before the place that was asked for, pictures may lack those they are made from.
                         watch.concealed += picture.is_corrupt and (target is None or (picture.pts or 0) >= target)
                         yield picture
-                break
+                return
             except (av.FFmpegError, OSError) as error:
-                if memory_ran_out(error):
-                    self._check_memory()
                 watch.errors += 1
-                if self.live or watch.errors > _MAX_ERRORS:
+                if self.live or watch.errors > MAX_ERRORS:
                     watch.lost = reason(error)
-                    break
-
-    def _check_memory(self) -> None:
-        """Raise MemoryError where there is no room for the pictures that a decoder holds.
-
-        Decoders call it invalid data when they get no memory, and a damaged file may ask for any amount.
-        """
-        np.empty(16 * max(1, self._stream.width) * max(1, self._stream.height), np.uint8)
+                    return
 
     def close(self) -> None:
         self._begun = None
@@ -361,8 +336,7 @@ class _Watch:
     """Counts what goes wrong while a file is read, and how far it reaches."""
 
     def __init__(self, container: Any, stream: Any) -> None:
-        self.stream, self.index = stream, stream.index
-        self.count = stream.frames
+        self.index, self.count = stream.index, stream.frames
         self.interval = float(1 / stream.average_rate) if stream.average_rate else 0.04
         self.duration = _length(container)
         self.start = float((container.start_time or 0) * _MICROSECOND)
@@ -386,43 +360,20 @@ class _Watch:
         """Whether anything was wrong with the packets."""
         return bool(self.undecodable or self.corrupt or self.concealed or self.errors or self.lost)
 
-    def sentences(self, name: str, *, whole: bool) -> list[str]:
+    def sentences(self, name: str, *, whole: bool) -> Iterator[str]:
         """What was wrong; `whole` where the file was read from its beginning."""
-        found = []
-        broken = max(self.undecodable, self.corrupt)
         missing = 0.0 if self.duration is None else self.duration - self.reached
         # Packets that an edit list leaves out are missing too, but not at the end.
         short = missing > _CUT or (whole and self.packets < self.count and missing > 1.5 * self.interval)
         if self.lost:
-            found.append(f"{name}: reading broke off at {self.reached:.2f} s ({self.lost}).")
+            yield f"{name}: reading broke off at {self.reached:.2f} s ({self.lost})."
         elif short:
             of = f" of {self.duration:.2f} s" if self.duration else ""
-            found.append(f"{name}: cut off at {self.reached:.2f} s{of}; everything up to there was read.")
-        if broken:
-            found.append(f"{name}: {broken} of {self.packets} packets of its video are damaged and not decoded.")
+            yield f"{name}: cut off at {self.reached:.2f} s{of}; everything up to there was read."
+        if broken := max(self.undecodable, self.corrupt):
+            yield f"{name}: {broken} of {self.packets} packets of its video are damaged and not decoded."
         if self.concealed:
-            frames = "1 frame is" if self.concealed == 1 else f"{self.concealed} frames are"
-            found.append(f"{name}: {frames} damaged; the decoder filled in what is lost.")
-        return found
-
-
-def _fields(frame: Any, orientation: Orientation | None) -> str:
-    """Which rows of an upright picture come first; "" where it is not interlaced, or turning made columns of them."""
-    transposed, _, upended = orientation or IDENTITY
-    if transposed or not frame.interlaced_frame:
-        return ""
-    graph = av.filter.Graph()  # PyAV tells no more, and containers know it of few films
-    begin = graph.add_buffer(width=frame.width, height=frame.height, format=frame.format, time_base=Fraction(1, 1000))
-    passed, end = graph.add("select", "eq(interlace_type,TOPFIRST)"), graph.add("buffersink")
-    begin.link_to(passed)
-    passed.link_to(end)
-    graph.configure()
-    graph.push(frame)
-    try:
-        graph.pull()
-    except av.BlockingIOError:
-        return "tff" if upended else "bff"
-    return "bff" if upended else "tff"
+            yield f"{name}: frames that are damaged: {self.concealed}; the decoder filled in what is lost."
 
 
 def _length(container: Any) -> float | None:
@@ -441,71 +392,23 @@ def _choose(container: Any, name: str) -> tuple[Any, list[str]]:
     films = [s for s in streams.video if s not in covers]
     usable = [s for s in films if s.codec_context is not None and s.codec_context.name not in _NOT_FILM]
     if not usable:
-        if films and films[0].codec_context is None:
-            raise InputError(f"{name}: FFmpeg has no decoder for its video; convert it to H.264 first")
-        has = "only sound" if streams.audio else "no video"
-        raise InputError(f"{name}: has {has}{' and a cover picture' if covers else ''}, no video stream to process")
+        has = "only sound" if streams.audio else "nothing that FFmpeg can decode"
+        raise InputError(f"{name}: has {has}, no video stream to process")
     best = max(usable, key=lambda s: (s.width * s.height, s.frames, -s.index))
-    notes = ["The cover picture is dropped."] if covers else []
-    for count, kind in (
-        (len(films) - 1, "further video"),
-        (len(streams.subtitles), "subtitle"),
-        (len(streams.data) + len(streams.attachments), "data"),
-    ):
-        if count:
-            notes.append(f"{count} {kind} {'stream is' if count == 1 else 'streams are'} dropped.")
-    return best, notes
-
-
-_Decoded = tuple[Any, Orientation | None]
-"""PyAV's frame, and how it is turned."""
-_NO_FRAME = av.VideoFrame()
-
-
-def _hdr_of(frame: Any) -> tuple[str, str, bool]:
-    """`mastering_display` and `light_level` of `VideoInfo`, and whether there is more; before `_orientation`."""
-    found = {data.type.name: bytes(data) for data in list(frame.side_data)}
-    mastering = light = ""
-    # FFmpeg's AVMasteringDisplayMetadata: fractions of R, G, B, white, least and most luminance; what of them is known.
-    if len(data := found.get("MASTERING_DISPLAY_METADATA", b"")) >= 88 and all(struct.unpack_from("=2i", data, 80)):
-        numbers = struct.unpack_from("=20i", data)
-        values = [n / d if d else 0.0 for n, d in zip(numbers[::2], numbers[1::2], strict=True)]
-        red, green, blue, white = ([round(value * 50_000) for value in values[k : k + 2]] for k in (0, 2, 4, 6))
-        luminance = [round(value * 10_000) for value in values[:7:-1]]
-        parts = {"G": green, "B": blue, "R": red, "WP": white, "L": luminance}
-        mastering = "".join(f"{name}({max(0, a)},{max(0, b)})" for name, (a, b) in parts.items())
-    if any(data := found.get("CONTENT_LIGHT_LEVEL", b"")[:8]):  # zeros: unknown
-        light = "{},{}".format(*struct.unpack_from("=2I", data))
-    return mastering, light, any(name.startswith(("DYNAMIC_HDR", "DOVI")) for name in found)
-
-
-def _orientation(frame: Any) -> Orientation | None:
-    """How a frame is turned. It can be asked once: the frame gives its side data away."""
-    data = frame.side_data
-    side = data.get("DISPLAYMATRIX") if len(data) else None
-    orientation = orientation_of(None if side is None else np.frombuffer(bytes(side), np.int32))
-    # Frame and side data hold each other, and pictures would wait for the garbage collector by the hundred.
-    data.__init__(_NO_FRAME)
-    return orientation
+    counts = {
+        "cover": len(covers),
+        "further video": len(films) - 1,
+        "subtitle": len(streams.subtitles),
+        "data": len(streams.data) + len(streams.attachments),
+    }
+    return best, [f"Streams that are dropped: {n} {kind}." for kind, n in counts.items() if n]
 
 
 # -- still images in a row ---------------------------------------------------------------------------------------------
 
+# Milliseconds a frame without a duration is shown for, as browsers do.
 _UNTIMED = 100
-"""Milliseconds a frame without a duration is shown for, as browsers do."""
 _PIXEL_FORMATS = {"P": "pal8", "L": "gray"}
-
-
-class _Bounded(io.BufferedReader):
-    """A file that reserves no memory beyond its end: Pillow asks for as much as a damaged length says."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(io.FileIO(path))
-        self._size = os.fstat(self.fileno()).st_size
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        left = max(0, self._size - self.tell())
-        return super().read(left if size is None or size < 0 else min(size, left))
 
 
 class AnimationSource(VideoSource):
@@ -513,18 +416,17 @@ class AnimationSource(VideoSource):
 
     def __init__(self, path: Path) -> None:
         try:
-            with warnings.catch_warnings(), _Bounded(path) as file, Image.open(file) as image:
+            with warnings.catch_warnings(), Image.open(path) as image:
                 warnings.simplefilter("ignore")
                 animated, count = bool(getattr(image, "is_animated", False)), int(getattr(image, "n_frames", 1))
                 size, kind, mode = image.size, str(image.format), image.mode
                 image.load()
                 transparent = image.has_transparency_data and np.asarray(image.convert("RGBA"))[..., 3].min() < 255
-                durations = _durations(image, count) if kind == "GIF" else None
+                length = _length_of(image, count) if kind == "GIF" else None
         except Exception as error:
             raise InputError(f"{path}: damaged, or no picture ({' '.join(str(error).split())})") from error
         if not animated and kind != "GIF":
             raise InputError(f"{path}: is a single picture, not a film; give it as a photo")
-        length = Fraction(sum(durations), 1000) if durations else None
         info = VideoInfo(
             *size,
             Fraction(1, 1000),
@@ -539,73 +441,78 @@ class AnimationSource(VideoSource):
 
     def _pictures(self) -> Iterator[Raw]:
         assert self.path is not None
-        pts, count = 0, self.info.frames or 0
-        with warnings.catch_warnings(), _Bounded(self.path) as file, Image.open(file) as image:
+        pts, index, count = 0, 0, self.info.frames or 0
+        with warnings.catch_warnings(), Image.open(self.path) as image:
             warnings.simplefilter("ignore")
-            index = 0
-            while True:
+            while index < count:
                 try:
                     image.seek(index)
                     picture = _on_white(image)
-                    duration = _shown(image)
-                except EOFError:
-                    if index >= (getattr(image, "n_frames", index) or index):
-                        return
-                    break
                 except Exception as error:
                     if memory_ran_out(error):
                         raise
                     break
-                yield Raw(pts, duration, lambda picture=picture: picture)  # type: ignore[misc]
+                duration = _shown(image)
+                yield Raw(pts, duration, partial(np.asarray, picture))
                 pts, index = pts + duration, index + 1
-        self._damage.append(f"{self.name}: cut off or damaged at {pts / 1000:.2f} s, after {index} of {count} frames.")
-
-
-def _durations(image: Image.Image, count: int) -> list[int]:
-    """Milliseconds of each frame of a GIF, which reads them without decoding; a damaged one counts as untimed."""
-    found = []
-    for index in range(count):
-        try:
-            image.seek(index)
-            found.append(_shown(image))
-        except Exception:
-            found.append(_UNTIMED)
-    return found
+        if index < count:
+            at = f"{pts / 1000:.2f} s, after {index} of {count} frames"
+            self._damage.append(f"{self.name}: cut off or damaged at {at}.")
 
 
 def _shown(image: Image.Image) -> int:
-    return max(1, round(float(image.info.get("duration") or 0))) if image.info.get("duration") else _UNTIMED
+    """Milliseconds that the frame is shown for."""
+    return max(1, round(float(image.info.get("duration") or _UNTIMED)))
 
 
-def _on_white(image: Image.Image) -> NDArray[np.uint8]:
+def _length_of(image: Image.Image, count: int) -> Fraction | None:
+    """Seconds of a GIF, whose frames are sought without decoding; None where it is damaged."""
+    total = 0
+    try:
+        for index in range(count):
+            image.seek(index)
+            total += _shown(image)
+    except Exception:
+        return None
+    return Fraction(total, 1000)
+
+
+def _on_white(image: Image.Image) -> Image.Image:
     if not image.has_transparency_data:
-        return np.asarray(image.convert("RGB"))
+        return image.convert("RGB")
     picture = image.convert("RGBA")
-    white = Image.new("RGBA", picture.size, "white")
-    return np.asarray(Image.alpha_composite(white, picture).convert("RGB"))
+    return Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture).convert("RGB")
 
 
 class SequenceSource(VideoSource):
-    """Image files as the frames of a film; their own orientation, depth and profile are taken into account."""
+    """Image files by a pattern such as `frames/%05d.png`, at 25 frames per second.
 
-    def __init__(self, files: Sequence[Path], rate: float | Fraction, name: str) -> None:
-        if not files:
-            raise InputError(f"{name}: there is no image of that name or in that folder")
-        exact = Fraction(rate).limit_denominator(100_000)
+    Their own orientation, depth and profile are taken into account.
+    """
+
+    def __init__(self, pattern: Path) -> None:
+        place = _PATTERN.search(pattern.name)
+        assert place is not None
+        digits = rf"(\d{{{place[1] or 1},}})"
+        name = re.compile(re.escape(pattern.name[: place.start()]) + digits + re.escape(pattern.name[place.end() :]))
+        files = pattern.parent.iterdir() if pattern.parent.is_dir() else ()
+        found = sorted((int(match[1]), path) for path in files if (match := name.fullmatch(path.name)))
+        self._files = [path for _, path in found]
         shape: tuple[int, ...] = ()
-        error: InputError | None = None
-        for file in files:  # the first that can be read sets the size
+        error = InputError(f"{pattern}: there is no image of that name")
+        for file in self._files:  # the first that can be read sets the size
             try:
                 shape = read_image(file).rgb.shape
                 break
             except InputError as problem:
-                error = error or problem
+                error = problem
         if not shape:
-            raise error or InputError(f"{name}: no image could be read")
-        seconds = float(len(files) / exact)
-        info = VideoInfo(shape[1], shape[0], 1 / exact, exact, len(files), seconds, "rgb24", codec="images")
-        super().__init__(name, info)
-        self._files = tuple(files)
+            raise error
+        rate, count = Fraction(25), len(self._files)
+        seconds = float(count / rate)
+        super().__init__(
+            str(pattern), VideoInfo(shape[1], shape[0], 1 / rate, rate, count, seconds, "rgb24", codec="images")
+        )
 
     def _pictures(self) -> Iterator[Raw]:
         lost = 0
@@ -615,25 +522,6 @@ class SequenceSource(VideoSource):
             except InputError:
                 lost += 1
                 continue
-            yield Raw(number, 1, lambda picture=picture: picture)  # type: ignore[misc]
+            yield Raw(number, 1, partial(np.asarray, picture))
         if lost:
             self._damage.append(f"{self.name}: {lost} of {len(self._files)} images could not be read and are left out.")
-
-
-def _images_in(folder: Path) -> list[Path]:
-    return sorted((p for p in folder.iterdir() if p.suffix.lower() in READABLE_SUFFIXES and p.is_file()), key=_natural)
-
-
-def _matching(pattern: Path) -> list[Path]:
-    if not pattern.parent.is_dir():
-        return []
-    place = re.search(r"%(0?)(\d*)d", pattern.name)
-    assert place is not None
-    digits = rf"(\d{{{place[2] or 1},}})"
-    name = re.compile(re.escape(pattern.name[: place.start()]) + digits + re.escape(pattern.name[place.end() :]))
-    found = [(int(match[1]), path) for path in pattern.parent.iterdir() if (match := name.fullmatch(path.name))]
-    return [path for _, path in sorted(found)]
-
-
-def _natural(path: Path) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path.name)]

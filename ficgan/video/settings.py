@@ -1,25 +1,22 @@
-"""What the user asks for: the numbers of video redaction, and what happens to each face, with the reason.
+"""What the user asks for: the numbers of films, and who stays as they are.
 
-Several rules may concern one face. The strongest wins, in this order:
+Several rules may concern one face. The strongest level that has one decides:
 
-1. a time span on its track
-2. its track
-3. a time span on its person
-4. its person
-5. boxes, and time spans on everybody
-6. the selection (`only`): known people who are not in it are kept
-7. the default, which always hides
+1. track: a decision on the face's track, in all of it or in a span of time
+2. person: the same on its person
+3. span or box: spans on everybody, and boxes of the picture
+4. default: faces are hidden; where people were selected (`only`), others who are known are kept
 
-Among rules of the same strength hiding beats keeping, then the later one wins.
+In a level hiding beats keeping, then the later rule wins (spans come after decisions on the whole film).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -39,34 +36,27 @@ from ficgan.errors import UsageError
 from ficgan.video.folders import Box, Strict, Text
 from ficgan.video.tracks import Track
 
-if TYPE_CHECKING:
-    from ficgan.video.project import Project
-
-__all__ = [
-    "LINKS",
-    "MODES",
-    "VERIFY",
-    "BoxRule",
-    "Cover",
-    "Decider",
-    "Decision",
-    "Decisions",
-    "Exemption",
-    "HidingMode",
-    "Link",
-    "Mode",
-    "Region",
-    "Rules",
-    "SpanRule",
-    "Verify",
-    "VideoSettings",
-    "edits_of",
-]
+__all__ = ["BoxRule", "Decider", "Decision", "Decisions", "Exemption", "Region", "Rules", "SpanRule", "VideoSettings"]
 
 Link = Literal["none", "file", "job"]
 Verify = Literal["full", "sampled", "off"]
 LINKS: tuple[Link, ...] = ("none", "file", "job")
 VERIFY: tuple[Verify, ...] = ("full", "sampled", "off")
+
+# Seconds without a sighting after which a track ends.
+PATIENCE = 1.5
+# Seconds for which a cover lasts at least on either side, so that modes do not flicker.
+HOLD = 0.25
+# Frames rendered together.
+CHUNK = 8
+
+
+class Pace(NamedTuple):
+    """How often the detector looks at a film, in frames, and how long its tracks reach, in seconds."""
+
+    stride: int
+    pad: float
+    patience: float
 
 
 @dataclass(frozen=True)
@@ -74,55 +64,35 @@ class VideoSettings:
     """How a film is searched, followed, redacted and checked.
 
     Args:
-        detect_size: longest side in pixels at which frames are searched; larger ones are reduced.
-        stride: the detector looks at every n-th frame, and at the first after a cut; see `at`.
-        pad: seconds covered before a track's first and after its last sighting; see `at`.
-        patience: seconds without a sighting after which a track ends; see `at`.
-        link: which tracks get one identity: those of one person in a file, in all files of a job, or none.
         mode: what takes a face's place where no rule says otherwise; see `ficgan.anonymizers.modes.check_mode`.
         fallback: covers a face that cannot be generated: too small, turned away, still recognised, or in a pad, where
             the detector saw nothing.
-        small: sides in pixels below which a face counts as too small to generate.
-        turned: ratio of eye distance to eye–mouth distance under which (or over its inverse) a face counts as turned
-            away; a frontal face has about 1, one turned by 60° 0.5.
-        hold: seconds for which a fallback lasts at least on either side, so that modes do not flicker.
         mask_scale: size of the replaced region.
-        blur: standard deviation of the blur as a fraction of the face's longer side.
-        margin: factor of the match threshold under which a generated face counts as still recognised; above 1, as
-            frames between two readings may come nearer to the source.
-        check: seconds between two readings of a generated face by the gate while rendering.
+        link: which tracks get one identity: those of one person in a file, in all files of a job, or none.
+        detect_size: longest side in pixels at which frames are searched; larger ones are reduced.
+        stride: the detector looks at every n-th frame, and at the first after a cut; see `at`.
+        pad: seconds covered before a track's first and after its last sighting; see `at`.
         verify: the check of the result: every frame, about one frame a second, or none.
         segment: seconds of film in one part; an interrupted film resumes after its last whole part.
-        chunk: frames rendered together.
-        embeddings: sightings of a track that are read to tell people apart.
     """
 
+    mode: str = "ficgan"
+    fallback: str = "plain"
+    mask_scale: float = 1.0
+    link: Link = "file"
     detect_size: int = 960
     stride: int = 5
     pad: float = 0.4
-    patience: float = 1.5
-    link: Link = "file"
-    mode: str = "ficgan"
-    fallback: str = "plain"
-    small: float = 24.0
-    turned: float = 0.45
-    hold: float = 0.25
-    mask_scale: float = 1.0
-    blur: float = 0.15
-    margin: float = 1.1
-    check: float = 0.5
     verify: Verify = "sampled"
     segment: float = 10.0
-    chunk: int = 8
-    embeddings: int = 3
 
     def __post_init__(self) -> None:
-        if min(self.detect_size, self.stride, self.chunk, self.embeddings) < 1:
-            raise UsageError("detect_size, stride, chunk and embeddings must be at least 1")
-        for name in ("pad", "patience", "small", "turned", "hold", "check", "mask_scale", "blur", "segment", "margin"):
-            value, above = getattr(self, name), name in ("mask_scale", "blur", "segment", "margin")
-            if not (math.isfinite(value) and value >= 0 and (value or not above)):
-                raise UsageError(f"{name} is {value}; give a number {'above 0' if above else 'of 0 or more'}")
+        if min(self.detect_size, self.stride) < 1:
+            raise UsageError("detect_size and stride must be at least 1")
+        for name in ("pad", "mask_scale", "segment"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0 and (value or name == "pad")):
+                raise UsageError(f"{name} is {value}; give a number {'of 0 or more' if name == 'pad' else 'above 0'}")
         check_mode(self.mode)
         if self.fallback == "ficgan":
             raise UsageError("a face that cannot be generated cannot fall back to ficgan; use plain, black or another")
@@ -135,7 +105,7 @@ class VideoSettings:
         """JSON-ready, as others may read them: no key of a method."""
         return {**asdict(self), "mode": shown(self.mode)}
 
-    def at(self, rate: float | Fraction | None) -> VideoSettings:
+    def at(self, rate: float | Fraction | None) -> Pace:
         """For a film of this many frames a second.
 
         Below 25 the detector looks as often in a second as at 25, so that nobody crosses the picture between two looks.
@@ -143,7 +113,7 @@ class VideoSettings:
         """
         frames = float(rate or 25)
         stride, longer = max(1, round(self.stride * min(1.0, frames / 25))), max(1.0, 12.5 / frames)
-        return replace(self, stride=stride, pad=self.pad * longer, patience=self.patience * longer)
+        return Pace(stride, self.pad * longer, PATIENCE * longer)
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,6 +127,9 @@ class Rules:
     only: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
     boxes: Sequence[tuple[float, float, float, float]] = ()
     spans: Sequence[tuple[float | None, float | None]] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.keep or self.only or self.boxes or self.spans)
 
 
 # -- decisions -------------------------------------------------------------------------------------------------------
@@ -172,15 +145,11 @@ def _hiding(mode: str) -> str:
         raise PydanticCustomError("mode", "{reason}", {"reason": str(error)}) from None
 
 
-def _any_mode(mode: str) -> str:
-    return mode if mode == "keep" else _hiding(mode)
-
-
 Cover = Annotated[str, AfterValidator(check_cover)]
 HidingMode = Annotated[str, AfterValidator(_hiding)]
-Mode = Annotated[str, AfterValidator(_any_mode)]
+Mode = Annotated[str, AfterValidator(lambda mode: mode if mode == "keep" else _hiding(mode))]
 
-_TRACK_SPAN, _TRACK, _PERSON_SPAN, _PERSON, _GENERAL, _SELECTION, _DEFAULT = range(7)
+_TRACK, _PERSON, _GENERAL, _DEFAULT = range(1, 5)
 
 
 class _Brief(Strict):
@@ -191,16 +160,14 @@ class _Brief(Strict):
         return {name: value for name, value in handler(self).items() if value not in (None, "", ())}
 
 
-class _Rule(_Brief):
+class Decision(_Brief):
+    """On a person or a track; in the file a bare mode will do: `"3": "keep"`."""
+
     mode: Mode
     reason: Text = ""
 
 
-class Decision(_Rule):
-    """On a person or a track; in the file a bare mode will do: `"3": "keep"`."""
-
-
-class _Timed(_Rule):
+class _Timed(Decision):
     start: float | None = Field(None, alias="from", ge=0)
     """First second; None: from the beginning."""
     end: float | None = Field(None, alias="to", gt=0)
@@ -288,12 +255,12 @@ class _Compiled:
     start: float | None = None
     end: float | None = None
     box: tuple[float, float, float, float] | None = None
-    unless: frozenset[int] | None = None
-    """Of the selection: the people it does not keep."""
+    only: frozenset[int] | None = None
+    """Of the default level: the people who are selected."""
 
     def concerns(self, track: Track) -> bool:
-        if self.unless is not None:
-            return track.person > 0 and track.person not in self.unless
+        if self.only is not None and (self.mode == "keep") != (track.person > 0 and track.person not in self.only):
+            return False
         return self.track in (None, track.id) and self.person in (None, track.person)
 
     def fits(self, times: NDArray[np.float64], boxes: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -308,16 +275,9 @@ class _Compiled:
         return fits
 
     def sentence(self) -> str:
-        if self.unless is not None:
-            return f"Only people {_listed(self.unless)} are hidden; everybody else who is known is kept."
-        subject = f"faces in the {self.name}" if self.box else self.name.removeprefix("span on ")
         first = "" if self.start is None else f" from {self.start:g} s"
         last = "" if self.end is None else f" to {self.end:g} s"
-        return _sentence(f"{subject[0].upper()}{subject[1:]}{first}{last}", self.mode, self.reason)
-
-
-def _listed(people: Iterable[int]) -> str:
-    return ", ".join(str(person) for person in sorted(people))
+        return _sentence(f"{self.name[0].upper()}{self.name[1:]}{first}{last}", self.mode, self.reason)
 
 
 def _corners(box: tuple[float, ...]) -> str:
@@ -325,16 +285,16 @@ def _corners(box: tuple[float, ...]) -> str:
 
 
 def _sentence(subject: str, mode: str, reason: str) -> str:
-    verb = "are" if subject.startswith("Faces") else "is"
     done = "kept as it was" if mode == "keep" else f"hidden, mode {shown(mode)}"
-    return f"{subject} {verb} {done}" + (f" ({reason})." if reason else ".")
+    return f"{subject}: {done}" + (f" ({reason})." if reason else ".")
 
 
 def _compile(decisions: Decisions) -> Iterator[_Compiled]:
-    yield _Compiled(_DEFAULT, decisions.default, "default")
-    if decisions.only is not None:
-        name, unless = f"everybody but people {_listed(decisions.only)}", frozenset(decisions.only)
-        yield _Compiled(_SELECTION, "keep", name, "not selected", unless=unless)
+    only = None if decisions.only is None else frozenset(decisions.only)
+    yield _Compiled(_DEFAULT, decisions.default, "default", only=only)
+    if only is not None:
+        name = f"everybody but people {', '.join(str(person) for person in sorted(only))}"
+        yield _Compiled(_DEFAULT, "keep", name, "not selected", only=only)
     for person, choice in decisions.people.items():
         yield _Compiled(_PERSON, choice.mode, f"person {person}", choice.reason, person=person)
     for track, choice in decisions.tracks.items():
@@ -345,9 +305,9 @@ def _compile(decisions: Decisions) -> Iterator[_Compiled]:
     for span in decisions.spans:
         level, subject = _GENERAL, "everybody"
         if span.track is not None:
-            level, subject = _TRACK_SPAN, f"track {span.track}"
+            level, subject = _TRACK, f"track {span.track}"
         elif span.person is not None:
-            level, subject = _PERSON_SPAN, f"person {span.person}"
+            level, subject = _PERSON, f"person {span.person}"
         name = f"span on {subject}"
         yield _Compiled(level, span.mode, name, span.reason, span.track, span.person, span.start, span.end)
 
@@ -407,6 +367,9 @@ class Decider:
         return rules, winners
 
 
+# -- boxes that a person draws ----------------------------------------------------------------------------------------
+
+
 def _region_mode(mode: str) -> str:
     if mode == "keep":
         raise ValueError("a region covers; to keep the faces inside a box write it under decisions.boxes")
@@ -455,10 +418,10 @@ class Region(_Brief):
         return np.array([np.interp(frame, frames, column) for column in corners.T], np.float32)
 
 
-def edits_of(film: Project) -> tuple[str, ...]:
-    """Every rule of a project beyond its default, and every region, a sentence each."""
-    edits = [rule.sentence() for rule in _compile(film.decisions) if rule.level != _DEFAULT]
-    for region in film.regions:
+def edits_of(decisions: Decisions, regions: Iterable[Region]) -> tuple[str, ...]:
+    """Every rule beyond the default, and every region, a sentence each."""
+    edits = [rule.sentence() for rule in _compile(decisions) if rule.name != "default"]
+    for region in regions:
         where = f"the box {_corners(region.box)}" if region.box else f"a box that moves over {len(region.keys)} places"
         edits.append(_sentence(f"In frames {region.first} to {region.last} {where}", region.mode, region.reason))
     return tuple(edits)

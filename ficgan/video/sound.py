@@ -14,16 +14,14 @@ import av
 
 from ficgan.errors import InputError
 from ficgan.video.encode import holds
-from ficgan.video.read import open_input
+from ficgan.video.read import MAX_ERRORS, open_input
 
 __all__ = ["Sound"]
 
-_MAX_ERRORS = 100
-"""Reading errors in a row after which the rest of the sound is given up."""
+# For sound that a container cannot hold, best first, and their names.
 _ENCODERS = {"aac": "AAC", "libopus": "Opus"}
-"""For sound that a container cannot hold, best first, and their names."""
+# Bits per second of each channel.
 _BIT_RATE = 96_000
-"""Of each channel."""
 
 
 class Sound:
@@ -42,8 +40,8 @@ class Sound:
 
     def __init__(self, source: Path, name: str, out: Any, container: str, path: Path) -> None:
         self._name, self._container, self._path = name, container, path
-        self._notes: dict[str, None] = {}
-        self._recoded: set[int] = set()
+        self._recoded: dict[int, str] = {}
+        """Stream → what is said of it."""
         self._framed: set[int] = set()
         """Streams of AAC as broadcasts have it, each packet in a frame. FFmpeg takes them out if the first one is."""
         self._heard: defaultdict[int, Fraction] = defaultdict(Fraction)
@@ -54,10 +52,9 @@ class Sound:
         self._file = open_input(source, name)
         try:
             streams = self._file.streams.audio
-            known = [s for s in streams if s.codec_context is None or s.codec_context.sample_rate]
-            self._broken = len(known) < len(streams)  # nothing of them could be decoded
-            self._streams = known
-            self._tracks = {stream.index: self._add(out, stream) for stream in known}
+            self._streams = [s for s in streams if s.codec_context is None or s.codec_context.sample_rate]
+            self._broken = len(self._streams) < len(streams)  # nothing of them could be decoded
+            self._tracks = {stream.index: self._add(out, stream) for stream in self._streams}
         except BaseException:
             self.close()
             raise
@@ -74,18 +71,14 @@ class Sound:
     def notes(self) -> list[str]:
         """What is worth knowing, each a sentence; complete at the end."""
         moved = f"{self._mended} packets of sound had times that fall back and were moved behind the one before."
-        return [*self._notes, *([moved] if self._mended else [])]
+        return [*dict.fromkeys(self._recoded.values()), *([moved] if self._mended else [])]
 
     @property
     def damage(self) -> list[str]:
         """What of the sound is lost, each a sentence; complete at the end."""
-        found = []
-        if self._lost:
-            packets = "1 packet of its sound is" if self._lost == 1 else f"{self._lost} packets of its sound are"
-            found.append(f"{self._name}: {packets} damaged and left out.")
-        if self._broken:
-            found.append(f"{self._name}: its sound, or a part of it, could not be read.")
-        return found
+        lost = f"{self._name}: packets of its sound that are damaged and left out: {self._lost}."
+        broken = f"{self._name}: its sound, or a part of it, could not be read."
+        return [*([lost] if self._lost else []), *([broken] if self._broken else [])]
 
     def refusal(self) -> InputError:
         """Why the container does not take the sound."""
@@ -110,15 +103,14 @@ class Sound:
             plain = {1: "mono", 2: "stereo"}.get(number)  # a file may state their number alone
             track.codec_context.layout = plain or source.layout
             track.codec_context.bit_rate = _BIT_RATE * number
-            self._recoded.add(stream.index)
             kind = f"{self._container} holds no {_codec(stream)}"
-            self._notes[f"The sound is recoded to {_ENCODERS[encoder]}: {kind}."] = None
+            self._recoded[stream.index] = f"The sound is recoded to {_ENCODERS[encoder]}: {kind}."
         if stream.language:
             track.metadata["language"] = stream.language
         track.disposition = stream.disposition & av.stream.Disposition.default
         return track
 
-    def read(self, shift: Fraction, window: tuple[Fraction, Fraction | float] | None) -> Iterator[tuple[float, Any]]:
+    def read(self, shift: Fraction, window: tuple[Fraction, Fraction] | None) -> Iterator[tuple[float, Any]]:
         """Packets to write, each with the second of its decoding.
 
         Args:
@@ -127,37 +119,41 @@ class Sound:
         """
         last: dict[int, int] = {}
         errors = 0
-        while self._streams and errors <= _MAX_ERRORS:
+        while self._streams and errors <= MAX_ERRORS:
             try:
                 for packet in self._file.demux(self._streams):
                     errors = 0
-                    if not packet.size:
-                        continue
-                    base, index = packet.time_base, packet.stream_index
-                    ticks = round(shift / base)
-                    pts = packet.pts if packet.pts is not None else packet.dts
-                    if pts is None:
-                        pts = last.get(index, 0)
-                    elif window is not None:
-                        until = (pts + (packet.duration or 0)) * base
-                        if until <= window[0] or pts * base >= window[1]:
-                            continue
-                    dts = packet.dts if packet.dts is not None else pts
-                    pts, dts = pts - ticks, dts - ticks
-                    if self._container == "avi":
-                        pts, dts = max(pts, 0), max(dts, 0)
-                    if index in last and dts <= last[index]:
-                        self._mended += 1
-                        dts = last[index] + 1
-                    last[index], pts = dts, max(pts, dts)
-                    packet.pts, packet.dts = pts, dts
-                    yield from self._recode(packet) if index in self._recoded else self._copied(packet)
+                    if packet.size and self._place(packet, shift, window, last):
+                        index = packet.stream_index
+                        yield from self._recode(index, packet) if index in self._recoded else self._copied(packet)
                 break
             except (av.FFmpegError, OSError):
                 errors += 1
         self._broken |= bool(errors)
         for index in self._recoded:
-            yield from self._encoded(index, [*self._decoded(index, None), None])
+            yield from self._recode(index, None)
+            yield from self._encoded(index, [None])
+
+    def _place(
+        self, packet: Any, shift: Fraction, window: tuple[Fraction, Fraction] | None, last: dict[int, int]
+    ) -> bool:
+        """Give a packet its times in the result, rising in each stream; False where it lies outside of the window."""
+        base, index = packet.time_base, packet.stream_index
+        ticks, pts = round(shift / base), packet.pts if packet.pts is not None else packet.dts
+        if pts is None:
+            pts = last.get(index, 0)
+        elif window is not None:
+            until = (pts + (packet.duration or 0)) * base
+            if until <= window[0] or pts * base >= window[1]:
+                return False
+        dts = packet.dts if packet.dts is not None else pts
+        pts, dts = pts - ticks, dts - ticks
+        if index in last and dts <= last[index]:
+            self._mended += 1
+            dts = last[index] + 1
+        last[index] = dts
+        packet.pts, packet.dts = max(pts, dts), dts
+        return True
 
     def _copied(self, packet: Any) -> Iterator[tuple[float, Any]]:
         if packet.stream_index in self._framed and bytes(packet)[:1] != b"\xff":
@@ -166,20 +162,17 @@ class Sound:
         packet.stream = self._tracks[packet.stream_index]
         yield float(packet.dts * packet.time_base), packet
 
-    def _recode(self, packet: Any) -> Iterator[tuple[float, Any]]:
-        return self._encoded(packet.stream_index, self._decoded(packet.stream_index, packet))
-
-    def _decoded(self, index: int, packet: Any) -> list[Any]:
+    def _recode(self, index: int, packet: Any) -> Iterator[tuple[float, Any]]:
         try:
             frames = list(self._file.streams[index].codec_context.decode(packet))
         except (av.FFmpegError, ValueError):
             self._lost += 1
-            return []
+            return
         for frame in frames:  # of several in one packet the first alone has a time
             if frame.pts is None:
                 frame.pts = round(self._heard[index] / frame.time_base)
             self._heard[index] = frame.pts * frame.time_base + Fraction(frame.samples, frame.sample_rate)
-        return frames
+        yield from self._encoded(index, frames)
 
     def _encoded(self, index: int, frames: list[Any]) -> Iterator[tuple[float, Any]]:
         for frame in frames:

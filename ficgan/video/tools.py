@@ -1,15 +1,17 @@
-"""What redacts a film, and what all films of one engine share."""
+"""What redacts a film, what all films of one engine share, and one film at work."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers.modes import Methods
-from ficgan.errors import UsageError
+from ficgan.errors import FicganError, UsageError
 from ficgan.face_model import FaceModel
 from ficgan.faces import FaceDetector, Recognizer, get_recognizer
 from ficgan.faces.detection import PyramidDetector
@@ -17,37 +19,54 @@ from ficgan.policy import Policy
 from ficgan.video.people import People
 from ficgan.video.settings import VideoSettings
 
-__all__ = ["Films", "VideoTools"]
+if TYPE_CHECKING:
+    from ficgan.video.read import VideoSource
+
+__all__ = ["Cancelled", "FilmEngine", "FilmTask", "VideoTools"]
+
+PathLike = str | os.PathLike[str]
+Progress = Callable[[int, int | None, str], None]
+"""progress(frames done, frames in all or None, "analysing" | "choosing faces" | "rendering" | "checking")"""
+IsCancelled = Callable[[], bool]
+JobIdentities = dict[str, tuple[NDArray[np.float32], int, NDArray[np.float32] | None]]
+"""Person → source's code, number of the attempt and kind in earlier films of a job."""
 
 
 @dataclass(frozen=True, eq=False)
 class VideoTools:
-    """What redacts a film."""
+    """What redacts a film.
+
+    Args:
+        recognizer: tells people apart, to link tracks; None: nothing does, and nothing checks new faces.
+        face_model: None where no face is generated.
+        psi: diversity, so that the people of a film do not become clones of one mean face.
+        methods: anonymisers for the modes that name one.
+        gate: checks new faces and the result: one recogniser, or several as one; if not given, `recognizer` does.
+        job_identities: where people are linked over the films of a job.
+    """
 
     detector: FaceDetector
     recognizer: Recognizer | None = None
-    """Tells people apart, to link tracks; None: nothing does, and nothing checks new faces."""
     face_model: FaceModel | None = None
-    """None where no face is generated."""
     policy: Policy = field(default_factory=Policy)
     layer: int = 0
     psi: float = 0.6
-    """Diversity, so that the people of a film do not become clones of one mean face."""
     methods: Methods = field(default_factory=Methods)
-    """Anonymisers for the modes that name one."""
     gate: Recognizer | None = None
-    """Checks new faces and the result: one recogniser, or several as one; if not given, `recognizer` does."""
-
-    casts_of_job: dict[str, tuple[NDArray[np.float32], int, NDArray[np.float32] | None]] = field(default_factory=dict)
-    """Person → source's code, rung of the ladder and kind in earlier films, where they are linked."""
+    job_identities: JobIdentities = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.gate is None:
             object.__setattr__(self, "gate", self.recognizer)
 
+    @property
+    def verifies(self) -> bool:
+        """Whether a gate checks new faces."""
+        return self.gate is not None and self.policy.verify
+
 
 @dataclass(eq=False)
-class Films:
+class FilmEngine:
     """What all films of one `Deidentifier` share: settings, tools, and the people known from earlier films.
 
     Args:
@@ -71,7 +90,7 @@ class Films:
     thorough: bool = False
     gate: Recognizer | None = None
     _people: People | None = None
-    _casts: dict[str, tuple[NDArray[np.float32], int, NDArray[np.float32] | None]] = field(default_factory=dict)
+    _identities: JobIdentities = field(default_factory=dict)
 
     def settings(self, **changes: Any) -> VideoSettings:
         """The usual settings with this mode, and what is changed."""
@@ -99,7 +118,7 @@ class Films:
         detector = self.detector.once() if once else self.detector  # type: ignore[attr-defined]
         methods = self.methods.trusting(settings.mode) if trusted else self.methods
         return VideoTools(
-            detector, self.recognizer, self.model, self.policy, self.layer, psi, methods, self.gate, self._casts
+            detector, self.recognizer, self.model, self.policy, self.layer, psi, methods, self.gate, self._identities
         )
 
     def linked(self, settings: VideoSettings) -> People | None:
@@ -111,3 +130,33 @@ class Films:
             assert recognizer is not None
             self._people = People.of(recognizer, "job")
         return self._people
+
+
+class Cancelled(FicganError):
+    """`is_cancelled` returned True; nothing was left behind."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name}: cancelled; nothing was written")
+
+
+@dataclass(frozen=True, eq=False)
+class FilmTask:
+    """A film at work: what its stages have in common."""
+
+    tools: VideoTools
+    path: PathLike
+    source: VideoSource
+    settings: VideoSettings
+    progress: Progress | None = None
+    is_cancelled: IsCancelled | None = None
+
+    def step(self, stage: str, total: int | None) -> Callable[[int], None]:
+        """To be called with the number of each frame done; reports progress, or raises `Cancelled`."""
+
+        def step(frame: int) -> None:
+            if self.is_cancelled is not None and self.is_cancelled():
+                raise Cancelled(self.source.name)
+            if self.progress is not None:
+                self.progress(frame + 1, None if total is None else max(total, frame + 1), stage)
+
+        return step

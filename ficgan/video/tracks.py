@@ -19,28 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 from ficgan.arrays import windows
 from ficgan.errors import UsageError
 from ficgan.faces import Face
-from ficgan.faces.alignment import SmoothConfig, smooth_landmarks
+from ficgan.faces.alignment import smooth_landmarks
 
-__all__ = [
-    "FILLED",
-    "LOG_SIZE",
-    "PADDED",
-    "PLACE",
-    "SEEN",
-    "FillConfig",
-    "Motion",
-    "Sighting",
-    "State",
-    "Track",
-    "TrackSet",
-    "Tracklet",
-    "fill_half_seen",
-    "fill_track",
-    "fill_tracks",
-    "measured",
-    "scene_bounds",
-    "smooth",
-]
+__all__ = ["FILLED", "LOG_SIZE", "PADDED", "PLACE", "SEEN", "KalmanState", "Sighting", "Track", "TrackSet", "Tracklet"]
 
 Floats = NDArray[np.float64]
 
@@ -74,33 +55,33 @@ LOG_SIZE = Motion(noise=0.04, speed=0.4, memory=0.5)
 
 
 @dataclass(eq=False)
-class State:
+class KalmanState:
     """What is known of D coordinates that move alike: mean [...,2,D] of (x, v), their common covariance [...,2,2]."""
 
     mean: Floats
     covariance: Floats
 
     @classmethod
-    def first(cls, motion: Motion, seen: ArrayLike, scale: float = 1.0) -> State:
+    def first(cls, motion: Motion, seen: ArrayLike, scale: float = 1.0) -> KalmanState:
         """After the first sighting [D]: at that place, with any usual velocity."""
         x = np.asarray(seen, np.float64)
         return cls(np.stack([x, 0 * x]), np.diag([(motion.noise * scale) ** 2, (motion.speed * scale) ** 2]))
 
-    def __getitem__(self, rows: NDArray[Any]) -> State:
-        return State(self.mean[rows], self.covariance[rows])
+    def __getitem__(self, rows: NDArray[Any]) -> KalmanState:
+        return KalmanState(self.mean[rows], self.covariance[rows])
 
-    def after(self, motion: Motion, seconds: ArrayLike, scale: ArrayLike = 1.0) -> State:
+    def after(self, motion: Motion, seconds: ArrayLike, scale: ArrayLike = 1.0) -> KalmanState:
         transition, drift = motion.step(seconds)
         drift = drift * (np.asarray(scale) ** 2)[..., None, None]
-        return State(transition @ self.mean, transition @ self.covariance @ transition.swapaxes(-1, -2) + drift)
+        return KalmanState(transition @ self.mean, transition @ self.covariance @ transition.swapaxes(-1, -2) + drift)
 
-    def seeing(self, motion: Motion, seen: ArrayLike, scale: float = 1.0) -> State:
+    def seeing(self, motion: Motion, seen: ArrayLike, scale: float = 1.0) -> KalmanState:
         """Update by a sighting [D]."""
         gain = self.covariance[:, :1] / (self.covariance[0, 0] + (motion.noise * scale) ** 2)  # [2,1]
         keep = np.eye(2) - gain @ np.array([[1.0, 0.0]])
         # Joseph's form: stays symmetric and positive.
         covariance = keep @ self.covariance @ keep.T + gain @ gain.T * (motion.noise * scale) ** 2
-        return State(self.mean + gain * (np.asarray(seen, np.float64) - self.mean[0]), covariance)
+        return KalmanState(self.mean + gain * (np.asarray(seen, np.float64) - self.mean[0]), covariance)
 
 
 def measured(boxes: ArrayLike) -> tuple[Floats, Floats]:
@@ -135,7 +116,7 @@ def smooth(
     before = forwards[since].after(motion, ask[past] - at[since], units[past])
     after = backwards[until].after(motion, at[until] - ask[future], units[future])
     turn = np.array([[1.0], [-1.0]])
-    after = State(after.mean * turn, after.covariance * (turn @ turn.T))
+    after = KalmanState(after.mean * turn, after.covariance * (turn @ turn.T))
     precision, weighted = np.zeros((len(ask), 2, 2)), np.zeros((len(ask), 2, values.shape[1]))
     for rows, state in ((past, before), (future, after)):
         inverse = np.linalg.inv(state.covariance)
@@ -146,17 +127,17 @@ def smooth(
     return (covariance @ weighted)[:, 0], np.sqrt(covariance[:, 0, 0])
 
 
-def _filtered(motion: Motion, times: Floats, seen: Floats, unit: Floats) -> State:
+def _filtered(motion: Motion, times: Floats, seen: Floats, unit: Floats) -> KalmanState:
     """The state after each sighting: [m,2,D] and [m,2,2]."""
-    states = [State.first(motion, seen[0], unit[0])]
+    states = [KalmanState.first(motion, seen[0], unit[0])]
     for k in range(1, len(times)):
         ahead = states[-1].after(motion, times[k] - times[k - 1], np.sqrt(unit[k] * unit[k - 1]))
         states.append(ahead.seeing(motion, seen[k], unit[k]))
-    return State(np.stack([state.mean for state in states]), np.stack([state.covariance for state in states]))
+    return KalmanState(np.stack([state.mean for state in states]), np.stack([state.covariance for state in states]))
 
 
+# Share of the box of a weaker find, or of the way to it, that lies in the box of a track and so is covered.
 COVERED = 0.7
-"""Share of the box of a weaker find, or of the way to it, that lies in the box of a track and so is covered."""
 SEEN, FILLED, PADDED = 0, 1, 2
 """How a track knows its place in a frame: the detector saw it; interpolated between two sightings; extended before the
 first or after the last."""
@@ -172,20 +153,23 @@ class Sighting:
 
 @dataclass(eq=False)
 class Tracklet:
-    """Sightings of one face that were followed without a break: what a track is made of."""
+    """Sightings of one face that were followed without a break: what a track is made of.
+
+    Args:
+        id: from 1, in the order of appearance.
+        sightings: in the order of frames, at least one.
+        scene: how many scene cuts came before.
+        embeddings: [m,d] of some of the sightings.
+        quality: [m], how much each embedding is worth, 0 or more; None where all are worth the same.
+        person: as of a track.
+    """
 
     id: int
-    """From 1, in the order of appearance."""
     sightings: list[Sighting]
-    """In the order of frames, at least one."""
     scene: int = 0
-    """How many scene cuts came before."""
     embeddings: NDArray[np.float32] | None = None
-    """[m,d] of some of the sightings."""
     quality: NDArray[np.float32] | None = None
-    """[m], how much each embedding is worth, 0 or more; None where all are worth the same."""
     person: int = 0
-    """As of a track."""
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -199,22 +183,25 @@ class Tracklet:
 
 @dataclass(eq=False)
 class Track:
-    """One face over a run of consecutive frames: one row for every frame from `first` on, without gaps."""
+    """One face over a run of consecutive frames: one row for every frame from `first` on, without gaps.
+
+    Args:
+        id: from 1, in the order of appearance.
+        first: number of the first frame with a row.
+        boxes: [n,4] x0, y0, x1, y1.
+        landmarks: [n,5,2].
+        scores: [n] of the detector; 0 where it did not see the face.
+        origin: [n] SEEN, FILLED or PADDED.
+        person: number of the person this track shows, from 1; 0 while unknown. Tracks of one person get one identity.
+    """
 
     id: int
-    """From 1, in the order of appearance."""
     first: int
-    """Number of the first frame with a row."""
     boxes: NDArray[np.float32]
-    """[n,4] x0, y0, x1, y1."""
     landmarks: NDArray[np.float32]
-    """[n,5,2]."""
     scores: NDArray[np.float32]
-    """[n] of the detector; 0 where it did not see the face."""
     origin: NDArray[np.uint8]
-    """[n] SEEN, FILLED or PADDED."""
     person: int = 0
-    """Number of the person this track shows, from 1; 0 while unknown. Tracks of one person get one identity."""
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -254,26 +241,16 @@ class TrackSet:
         return [(self.tracks[number], frame - self.tracks[number].first) for number in present]
 
 
-@dataclass(frozen=True)
-class FillConfig:
-    """Numbers of gap filling.
-
-    Args:
-        growth: standard deviations of the interpolated place by which a box grows on each side.
-        most, most_padded: the most it grows, in sizes of the face, between two sightings and beyond them.
-        steady: seconds on either side over which the growth is the largest one, so that boxes do not pulsate.
-        calm: share of the growth that is left for a face whose sightings lie on a straight, even way.
-        certain: seconds; in longer gaps the growth is whole, however calm the face was before.
-        smooth: smoothing of the landmarks; None leaves them.
-    """
-
-    growth: float = 1.5
-    most: float = 0.5
-    most_padded: float = 0.2
-    steady: float = 0.16
-    calm: float = 0.3
-    certain: float = 0.7
-    smooth: SmoothConfig | None = field(default_factory=SmoothConfig)
+# Standard deviations of the interpolated place by which a box grows on each side.
+GROWTH = 1.5
+# The most it grows, in sizes of the face, between two sightings and beyond them.
+MOST, MOST_PADDED = 0.5, 0.2
+# Seconds on either side over which the growth is the largest one, so that boxes do not pulsate.
+STEADY = 0.16
+# Share of the growth that is left for a face whose sightings lie on a straight, even way.
+CALM = 0.3
+# Seconds; in longer gaps the growth is whole, however calm the face was before.
+CERTAIN = 0.7
 
 
 def scene_bounds(cuts: Sequence[int], frames: int, frame: int) -> tuple[int, int]:
@@ -282,15 +259,8 @@ def scene_bounds(cuts: Sequence[int], frames: int, frame: int) -> tuple[int, int
     return (cuts[place - 1] if place else 0), (cuts[place] if place < len(cuts) else frames) - 1
 
 
-def fill_tracks(
-    tracklets: Sequence[Tracklet],
-    cuts: Sequence[int],
-    times: ArrayLike,
-    pad: float,
-    config: FillConfig | None = None,
-    first: int = 1,
-) -> list[Track]:
-    """Tracks of a film, numbered from `first` on in the order of their first sightings; no track crosses a cut.
+def fill_tracks(tracklets: Sequence[Tracklet], cuts: Sequence[int], times: ArrayLike, pad: float) -> list[Track]:
+    """Tracks of a film, numbered from 1 on in the order of their first sightings; no track crosses a cut.
 
     `pad` seconds are covered before the first and after the last sighting; `times` are of the frames, in seconds.
     """
@@ -306,9 +276,8 @@ def fill_tracks(
             id=number,
             person=tracklet.person,
             notes=tracklet.notes,
-            config=config,
         )
-        for number, tracklet in enumerate(ordered, start=first)
+        for number, tracklet in enumerate(ordered, start=1)
     ]
 
 
@@ -356,7 +325,6 @@ def fill_track(
     id: int = 1,
     person: int = 0,
     notes: Sequence[str] = (),
-    config: FillConfig | None = None,
 ) -> Track:
     """A track with a row for every frame, from sightings of one face.
 
@@ -375,7 +343,6 @@ def fill_track(
         raise UsageError(
             f"A track needs sightings in increasing frames from {first_frame} to {last_frame}, not {numbers[:9]}."
         )
-    config = config or FillConfig()
     frames, clock = _span(numbers, first_frame, last_frame, pad_before, pad_after, times)
     start = frames[0]
     boxes = np.stack([sighting.face.box for sighting in sightings]).astype(np.float64)
@@ -393,20 +360,18 @@ def fill_track(
     origin[(frames < numbers[0]) | (frames > numbers[-1])] = PADDED
     origin[numbers - start] = SEEN
     unit = np.exp(_interpolated(clock, at, np.log(size)[:, None]))[:, 0]
-    cap = np.where(origin == PADDED, config.most_padded, config.most) * unit
-    spread = (loose + vague * unit / 2) * _liveliness(config, clock, at, centre, size)
-    margin = np.minimum(config.growth * spread, cap)
+    cap = np.where(origin == PADDED, MOST_PADDED, MOST) * unit
+    spread = (loose + vague * unit / 2) * _liveliness(clock, at, centre, size)
+    margin = np.minimum(GROWTH * spread, cap)
     margin[origin == SEEN] = 0.0
-    margin = _held(margin, clock, config.steady)
+    margin = _held(margin, clock, STEADY)
     grown = half + margin[:, None]
     filled = np.concatenate([np.minimum(middle, straight) - grown, np.maximum(middle, straight) + grown], 1)
     # In a seen frame the straight way is the sighting itself: the box holds it and the smoothed one.
     marks = np.stack([sighting.face.landmarks for sighting in sightings]).astype(np.float64)
     landmarks = _carried(clock, at, (marks - centre[:, None]) / np.exp(log_size)[:, None], middle, np.exp(logs))
     landmarks[numbers - start] = marks
-    if config.smooth is not None:
-        rate = (len(clock) - 1) / (clock[-1] - clock[0]) if len(clock) > 1 else 25.0
-        landmarks = smooth_landmarks(landmarks, rate, config.smooth)
+    landmarks = smooth_landmarks(landmarks, (len(clock) - 1) / (clock[-1] - clock[0]) if len(clock) > 1 else 25.0)
     scores = np.zeros(len(frames), np.float32)
     scores[numbers - start] = [sighting.face.score for sighting in sightings]
     return Track(
@@ -450,7 +415,7 @@ def _held(margin: Floats, clock: Floats, reach: float) -> Floats:
     return np.maximum(margin, windows(windows(margin, frames).max(1), frames).mean(1))
 
 
-def _liveliness(config: FillConfig, clock: Floats, at: Floats, centre: Floats, size: Floats) -> Floats:
+def _liveliness(clock: Floats, at: Floats, centre: Floats, size: Floats) -> Floats:
     """Share of the growth that each frame needs [n], from how far the sightings around it lie off an even way.
 
     Under `PLACE` a sighting lies off the chord of its neighbours, h and H seconds away, with the variance
@@ -467,7 +432,7 @@ def _liveliness(config: FillConfig, clock: Floats, at: Floats, centre: Floats, s
     # A gap asks the two sightings at its ends and one more on each side.
     padded = np.pad(ratio, 2, mode="edge")  # of the sightings -1 … m
     gaps = np.lib.stride_tricks.sliding_window_view(padded, 4).max(1)  # [m-1]
-    gaps = np.clip(gaps, config.calm, 1.0)
-    gaps[np.diff(at) > min(config.certain, 2.5 * float(np.median(np.diff(at))))] = 1.0
+    gaps = np.clip(gaps, CALM, 1.0)
+    gaps[np.diff(at) > min(CERTAIN, 2.5 * float(np.median(np.diff(at))))] = 1.0
     place = np.searchsorted(at, clock, side="right") - 1
     return np.where((place < 0) | (place >= len(gaps)), 1.0, gaps[np.clip(place, 0, len(gaps) - 1)])

@@ -19,8 +19,16 @@ from numpy.typing import NDArray
 
 from ficgan.errors import InputError, TakenError, UsageError
 from ficgan.files import partial_file
-from ficgan.video.encode import ANIMATIONS, VideoWriter, container_of, muxer_options, plan_encoding, reporting
-from ficgan.video.mark import add_mark, tags, unmarked
+from ficgan.video.encode import (
+    ANIMATION,
+    VideoWriter,
+    add_mark,
+    container_of,
+    muxer_options,
+    plan_encoding,
+    reporting,
+    tags,
+)
 from ficgan.video.media import EncodeOptions, Frame, RGBReader, VideoInfo, VideoSource, locator, resized
 from ficgan.video.sound import Sound
 
@@ -33,12 +41,10 @@ _LEFTOVER = re.compile(r"\.ficgan-[0-9a-f]{16}\.tmp")
 
 
 class Segment(NamedTuple):
-    """A finished segment of a film."""
+    """A finished segment of a film, by the numbers of its first and last frame."""
 
     first: int
-    """Number of its first frame."""
     last: int
-    """Number of its last frame."""
     path: Path
 
 
@@ -70,19 +76,18 @@ class SegmentWriter:
         self,
         folder: str | os.PathLike[str],
         info: VideoInfo,
-        options: EncodeOptions | None = None,
+        options: EncodeOptions,
         *,
-        output: str | os.PathLike[str] = "film.mp4",
+        output: str | os.PathLike[str],
         seconds: float = 10.0,
         multiple: int = 1,
-        container: str | None = None,
     ) -> None:
-        self.folder, self._info, self._options = Path(folder), info, options or EncodeOptions()
-        self._multiple = multiple
-        container = container_of(os.fspath(output), container)
-        self.encoding = plan_encoding(info, self._options, container)
-        if container in ANIMATIONS:  # a palette is chosen once, at the end; until then nothing is lost
+        self.folder, self._info, self._options, self._multiple = Path(folder), info, options, multiple
+        container = container_of(os.fspath(output))
+        self.encoding = plan_encoding(info, options, container)
+        if container == ANIMATION:  # a palette is chosen once, at the end; until then nothing is lost
             self.encoding = plan_encoding(info, EncodeOptions(codec="ffv1", pixel_format="bgr0"), "nut")
+        self.notes = self.encoding.notes
         self._length = max(1, round(seconds / info.time_base))
         self.segments = finished_segments(self.folder)
         self._part: VideoWriter | None = None
@@ -92,12 +97,8 @@ class SegmentWriter:
                 path.unlink(missing_ok=True)
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        return self.encoding.notes
-
-    @property
     def next_frame(self) -> int:
-        """Number of the first frame that is in no finished piece: what `VideoSource.frames` is to begin with."""
+        """Number of the first frame that is in no finished segment: what `VideoSource.frames` is to begin with."""
         return self.segments[-1].last + 1 if self.segments else 0
 
     def ends_before(self, frame: Frame) -> bool:
@@ -113,15 +114,10 @@ class SegmentWriter:
         if self.ends_before(frame):
             self.close()
         if self._part is None:
+            path, plan = self.folder / _UNFINISHED, self.encoding
             self._begin = frame.pts
             self._part = VideoWriter(
-                self.folder / _UNFINISHED,
-                self._info,
-                self._options,
-                container="nut",
-                encoding=self.encoding,
-                overwrite=True,
-                mode=0o600,
+                path, self._info, self._options, container="nut", encoding=plan, overwrite=True, mode=0o600
             )
         try:
             self._part.write(frame, image)
@@ -141,7 +137,7 @@ class SegmentWriter:
         return self.segments
 
     def discard(self) -> None:
-        """Give up the piece that is not finished; the finished ones stay."""
+        """Give up the segment that is not finished; the finished ones stay."""
         if self._part is not None:
             self._part.discard()
             self._part = None
@@ -158,8 +154,8 @@ class SegmentWriter:
 
 # -- the whole film ----------------------------------------------------------------------------------------------------
 
+# Seconds; a film that ends with a still must not begin with as long a wait.
 _LONGEST_LEAD = Fraction(1)
-"""Seconds; a film that ends with a still must not begin with as long a wait."""
 
 
 @dataclass(frozen=True)
@@ -180,25 +176,21 @@ class Assembled:
 
 
 def check_output(
-    source: VideoSource | None,
-    output: str | os.PathLike[str],
-    options: EncodeOptions | None = None,
-    *,
-    overwrite: bool = False,
+    source: VideoSource, output: str | os.PathLike[str], options: EncodeOptions, *, overwrite: bool = False
 ) -> None:
     """Find out before hours of work whether the result could be written."""
-    options, path = options or EncodeOptions(), Path(output)
+    path = Path(output)
     container = container_of(path)
     if options.audio not in ("copy", "drop"):
         raise UsageError(f"audio is {options.audio!r}, and must be copy or drop")
-    if source is not None and source.path is not None and path.exists() and path.samefile(source.path):
+    if source.path is not None and path.exists() and path.samefile(source.path):
         raise InputError(f"{path}: is the input itself; choose another output")
     if os.path.lexists(path) and not overwrite:
         raise TakenError(f"{path}: exists already; use --overwrite to replace it, or choose another output")
     if not path.parent.is_dir():
         raise InputError(f"{path}: its folder does not exist; make it first")
     if _takes_sound(source, options, container):
-        assert source is not None and source.path is not None
+        assert source.path is not None
         trial = av.open(f"file:{os.devnull}", "w", format=container)
         with closing(Sound(source.path, source.name, trial, container, path)) as sound:
             try:
@@ -211,18 +203,17 @@ def check_output(
                     trial.close()
 
 
-def _takes_sound(source: VideoSource | None, options: EncodeOptions, container: str) -> bool:
-    silent = source is None or source.path is None or not source.info.audio_streams
-    return options.audio == "copy" and not silent and container not in ANIMATIONS
+def _takes_sound(source: VideoSource, options: EncodeOptions, container: str) -> bool:
+    silent = source.path is None or not source.info.audio_streams
+    return options.audio == "copy" and not silent and container != ANIMATION
 
 
 def assemble(
     segments: Sequence[Segment],
-    source: VideoSource | None,
+    source: VideoSource,
     output: str | os.PathLike[str],
-    options: EncodeOptions | None = None,
+    options: EncodeOptions,
     *,
-    info: VideoInfo | None = None,
     overwrite: bool = False,
     synthetic: bool = False,
 ) -> Assembled:
@@ -233,122 +224,73 @@ def assemble(
 
     Args:
         segments: all of them, in order.
-        source: for its sound, its span, and the time at which its last frame ends.
-        info: properties of the film; None: the source's.
+        source: for its properties, sound, span, and the time at which its last frame ends.
         synthetic: mark it as made with a generative model.
     """
-    options, path = options or EncodeOptions(), Path(output)
-    info = info or (source.info if source is not None else None)
-    if info is None:
-        raise ValueError("assemble needs a source or the properties of the film")
+    path, info = Path(output), source.info
     check_output(source, path, options, overwrite=overwrite)
-    film = _Film(segments, source, path, options, info, synthetic)
+    film = _Film(segments, source, path, options)
+    notes, damage, sounds = list(film.plan.notes), list[str](), (0, 0)
+    marked = False
+    if info.audio_streams and options.audio == "copy" and not film.has_sound:
+        kind = f"{film.container} holds none" if film.container == ANIMATION else "it is that of a camera or stream"
+        notes.append(f"The sound is dropped: {kind}.")
     with reporting(str(path)):
-        if film.container in ANIMATIONS:
-            film.animate(overwrite)
+        if film.container == ANIMATION:
+            marked = film.animate(options, overwrite, synthetic)
         else:
             with partial_file(path, overwrite=overwrite) as temporary:
-                film.mux(temporary)
+                sound = film.mux(temporary, synthetic)
+                marked = synthetic and (bool(tags(film.container)) or add_mark(temporary, film.container))
+            if sound is not None:
+                sounds, notes, damage = (len(sound), sound.packets), [*notes, *sound.notes], sound.damage
     duration = float((film.end - int(film.times[0])) * film.base)
-    if synthetic and not film.synthetic:
-        film.notes.append(unmarked(film.container))
-    found = film.audio_streams, film.audio_packets, tuple(film.notes), tuple(film.damage), film.synthetic
-    return Assembled(path, len(film.times), duration, *found)
+    return Assembled(path, len(film.times), duration, *sounds, tuple(notes), tuple(damage), marked)
 
 
 class _Film:
-    """The pieces of a film, looked through and put together."""
+    """The segments of a film, looked through and put together."""
 
-    def __init__(
-        self,
-        segments: Sequence[Segment],
-        source: VideoSource | None,
-        path: Path,
-        options: EncodeOptions,
-        info: VideoInfo,
-        synthetic: bool,
-    ) -> None:
-        self.synthetic = synthetic
-        """Whether it is to be marked, then whether it is."""
-        self.path, self.options, self.info, self.container = path, options, info, container_of(path)
+    def __init__(self, segments: Sequence[Segment], source: VideoSource, path: Path, options: EncodeOptions) -> None:
+        info = self.info = source.info
+        self.source, self.path, self.container = source, path, container_of(path)
         self.paths = [segment.path for segment in segments]
         self.plan = plan_encoding(info, options, self.container)
-        self.notes, self.damage = list(self.plan.notes), list[str]()
-        self.audio_streams = self.audio_packets = 0
-        self.sound = source if _takes_sound(source, options, self.container) else None
-        if info.audio_streams and options.audio == "copy" and self.sound is None:
-            dropped = f"The sound is dropped: {self.container} holds none."
-            self.notes.append(
-                dropped if self.container in ANIMATIONS else "The sound of a camera or stream is dropped."
-            )
-        self.base = info.time_base if self.container in ANIMATIONS else self.plan.time_base
-        self.times, self.delay = self._look_through(segments)
+        self.has_sound = _takes_sound(source, options, self.container)
+        self.base = info.time_base if self.container == ANIMATION else self.plan.time_base
+        self.times, self.delay = _look_through(segments, self.base)
         """Of all frames in the order of showing, in ticks of `base`; frames by which packets come before their turn."""
-        last, end = int(self.times[-1]), None
-        if source is not None and source.end_pts is not None:
-            end = round(source.end_pts * info.time_base / self.base)
-        if end is None or end <= last:
+        last = int(self.times[-1])
+        end = -1 if source.end_pts is None else round(source.end_pts * info.time_base / self.base)
+        if end <= last:
             usual = round(1 / (info.rate * self.base)) if info.rate else last - int(self.times[-2:][0])
             end = last + max(1, usual)
         self.end = end
         """Tick at which the last frame ends."""
         self.ends = np.append(self.times[1:], end)
 
-    def _look_through(self, segments: Sequence[Segment]) -> tuple[NDArray[np.int64], int]:
-        if not segments:
-            raise InputError("no finished piece of the film was found, so there is nothing to assemble")
-        times: list[NDArray[np.int64]] = []
-        delay, looks, folder = 0, set(), segments[0].path.parent
-        for segment in segments:
-            broken = InputError(f"{segment.path}: this piece of the film is damaged; remove it and go on with the job")
-            try:
-                with av.open(locator(segment.path)) as file:
-                    stream: Any = file.streams.video[0]
-                    context, scale = stream.codec_context, stream.time_base / self.base
-                    looks.add((context.name, stream.width, stream.height, context.pix_fmt, context.extradata))
-                    found = np.array([round(packet.pts * scale) for packet in file.demux(stream) if packet.size])
-            except (av.FFmpegError, OSError, IndexError, TypeError) as error:
-                raise broken from error
-            if len(found) != segment.last - segment.first + 1 or len(np.unique(found)) != len(found):
-                raise broken
-            rank = np.argsort(np.argsort(found))
-            delay = max(delay, int((np.arange(len(found)) - rank).max()))
-            times.append(np.sort(found))
-        if len(looks) > 1:
-            raise InputError(
-                f"{folder}: the pieces of the film were encoded with different settings; "
-                "remove the folder and begin again, or go on with the settings it was begun with"
-            )
-        line = np.concatenate(times).astype(np.int64)
-        if (np.diff(line) <= 0).any():
-            raise InputError(f"{folder}: the pieces do not follow each other; remove the folder")
-        return line, delay
-
-    def mux(self, temporary: Path) -> None:
-        """Write picture and sound."""
-        base, source = self.base, self.sound
+    def mux(self, temporary: Path, synthetic: bool) -> Sound | None:
+        """Write picture and sound; returns the sound, if there is any, closed."""
+        base, source = self.base, self.source
         begin, end = int(self.times[0]) * base, self.end * base
         with ExitStack() as stack:
-
-            def opened(container: Any) -> Any:
-                return stack.enter_context(closing(container))
-
             muxer = muxer_options(self.container, base)
-            out = opened(av.open(locator(temporary), "w", format=self.container, container_options=muxer))
-            tagged = tags(self.container) if self.synthetic else {}
-            out.metadata.update(tagged)
-            video = self._add_video(out, opened(av.open(locator(self.paths[0]))).streams.video[0])
-            starts, sound, trimmed = [begin], None, False
-            if source is not None:
+            out = av.open(locator(temporary), "w", format=self.container, container_options=muxer)
+            stack.enter_context(closing(out))
+            out.metadata.update(tags(self.container) if synthetic else {})
+            first = stack.enter_context(closing(av.open(locator(self.paths[0]))))
+            video = self._add_video(out, first.streams.video[0])
+            starts, sound, window = [begin], None, None
+            if self.has_sound:
                 assert source.path is not None
-                sound = opened(Sound(source.path, source.name, out, self.container, self.path))
-                trimmed = bool(source.start) or source.end is not None
-                starts += [] if trimmed else sound.starts
+                sound = Sound(source.path, source.name, out, self.container, self.path)
+                stack.enter_context(closing(sound))
+                if source.start or source.end is not None:
+                    window = begin, end
+                else:
+                    starts += sound.starts
             # Whole ticks of the picture, so that its times stay exact; a start before 0 is the container's matter.
             shift = max(0, math.floor(min(starts) / base))
-            window: tuple[Fraction, Fraction | float] | None = (begin, end) if trimmed else None
-            if self.container == "avi":  # has no times: a later begin would lengthen the first frame
-                shift, window = int(self.times[0]), (begin, end if trimmed else math.inf)
             parts = [self._video_packets(video, shift)]
             if sound is not None:
                 parts.insert(0, sound.read(shift * base, window))
@@ -358,12 +300,7 @@ class _Film:
                 else:
                     out.mux(packet)
             out.close()  # here, where an error is still reported
-            if self.synthetic:
-                self.synthetic = bool(tagged) or add_mark(temporary, self.container)
-            if sound is not None:
-                self.audio_streams, self.audio_packets = len(sound), sound.packets
-                self.notes += sound.notes
-                self.damage += sound.damage
+            return sound
 
     def _add_video(self, out: Any, template: Any) -> Any:
         stream, info = out.add_stream_from_template(template, opaque=True), self.info
@@ -375,11 +312,11 @@ class _Film:
         context.field_order = template.codec_context.field_order
         context.color_primaries, context.color_trc = info.colour_primaries or 2, info.colour_transfer or 2
         if context.name == "hevc" and self.container in ("mp4", "mov"):
-            context.codec_tag = "hvc1"
+            context.codec_tag = "hvc1"  # what Apple's players ask for
         return stream
 
     def _video_packets(self, stream: Any, shift: int) -> Iterator[tuple[float, Any]]:
-        """The pictures' packets with new times of decoding: the encoder of a piece knew nothing of the one before."""
+        """The pictures' packets with new times of decoding: the encoder of a segment knew nothing of the one before."""
         times, number, lead = self.times, 0, self._lead()
         for path in self.paths:
             with closing(av.open(locator(path))) as file:
@@ -412,15 +349,45 @@ class _Film:
             return delay
         return max(delay, min(int(times[-1] - times[-1 - delay]), int(_LONGEST_LEAD / self.base)))
 
-    def animate(self, overwrite: bool) -> None:
-        """Write pictures without sound."""
+    def animate(self, options: EncodeOptions, overwrite: bool, synthetic: bool) -> bool:
+        """Write pictures without sound; returns whether they are marked as synthetic."""
         reader, number, info = RGBReader(), 0, self.info
-        with VideoWriter(self.path, info, self.options, overwrite=overwrite, origin=int(self.times[0])) as writer:
-            writer.synthetic = self.synthetic
-            for piece in self.paths:
-                with closing(av.open(locator(piece))) as file:
+        with VideoWriter(self.path, info, options, overwrite=overwrite, origin=int(self.times[0])) as writer:
+            writer.synthetic = synthetic
+            for path in self.paths:
+                with closing(av.open(locator(path))) as file:
                     for frame in file.decode(video=0):
                         pts = int(self.times[number])
                         image, time = resized(reader(frame), info.width, info.height), float(pts * info.time_base)
                         writer.write(Frame(number, pts, time, image, int(self.ends[number]) - pts))
                         number += 1
+        return writer.synthetic
+
+
+def _look_through(segments: Sequence[Segment], base: Fraction) -> tuple[NDArray[np.int64], int]:
+    """Ticks of all frames, and frames by which packets come before their turn."""
+    if not segments:
+        raise InputError("no finished segment of the film was found, so there is nothing to assemble")
+    times: list[NDArray[np.int64]] = []
+    delay, looks, folder = 0, set(), segments[0].path.parent
+    for segment in segments:
+        broken = InputError(f"{segment.path}: this segment of the film is damaged; remove it and go on with the job")
+        try:
+            with av.open(locator(segment.path)) as file:
+                stream: Any = file.streams.video[0]
+                context, scale = stream.codec_context, stream.time_base / base
+                looks.add((context.name, stream.width, stream.height, context.pix_fmt, context.extradata))
+                found = np.array([round(packet.pts * scale) for packet in file.demux(stream) if packet.size])
+        except (av.FFmpegError, OSError, IndexError, TypeError) as error:
+            raise broken from error
+        if len(found) != segment.last - segment.first + 1 or len(np.unique(found)) != len(found):
+            raise broken
+        rank = np.argsort(np.argsort(found))
+        delay = max(delay, int((np.arange(len(found)) - rank).max()))
+        times.append(np.sort(found))
+    line = np.concatenate(times).astype(np.int64)
+    if len(looks) > 1 or (np.diff(line) <= 0).any():
+        raise InputError(
+            f"{folder}: the segments of the film do not belong together; remove the folder and begin again"
+        )
+    return line, delay

@@ -16,7 +16,7 @@ from PIL import Image
 
 import ficgan.cli.deid as command
 from ficgan.errors import InputError
-from ficgan.video.plan import VideoResult
+from ficgan.video import VideoResult
 from ficgan.video.project import Project, Source
 
 KEYS = {

@@ -15,8 +15,9 @@ from standin import GREEN, StandIn, call, files, film, photo
 
 from ficgan.cli._plan import make_plan
 from ficgan.errors import UsageError
+from ficgan.video.check import CheckReport
+from ficgan.video.decided import FilmFinding as Finding
 from ficgan.video.folders import make_private_folder
-from ficgan.video.plan import CheckReport, Finding
 
 
 def animation(path: Path, frames: int) -> Path:
@@ -43,9 +44,9 @@ def pairs(tmp_path: Path, *names: str, out: str | None = None, **options: Any) -
         ("a.ts", "a.mp4"),
         ("a.wmv", "a.mp4"),
         ("a.mov", "a.mov"),
-        ("a.avi", "a.avi"),
+        ("a.avi", "a.mp4"),
         ("a.y4m", "a.mp4"),
-        ("a.apng", "a.webp"),
+        ("a.apng", "a.mp4"),
     ],
 )
 def test_suffixes(tmp_path: Path, name: str, result: str) -> None:
@@ -56,7 +57,7 @@ def test_suffixes(tmp_path: Path, name: str, result: str) -> None:
     assert pairs(tmp_path, "in") == {name: marked}
 
 
-@pytest.mark.parametrize(("suffix", "moving"), [("gif", ".gif"), ("webp", ".webp"), ("png", ".webp")])
+@pytest.mark.parametrize(("suffix", "moving"), [("gif", ".gif"), ("webp", ".mp4"), ("png", ".mp4")])
 def test_animations_are_films_and_stills_are_not(tmp_path: Path, suffix: str, moving: str) -> None:
     animation(tmp_path / f"a.{suffix}", 3)
     animation(tmp_path / f"b.{suffix}", 1)

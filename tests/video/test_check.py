@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import cv2
 import numpy as np
 import pytest
 from numpy.typing import ArrayLike, NDArray
 from stand_ins import Fixed, face
+from worlds import Reader
 
 from ficgan.faces import Face, get_detector
+from ficgan.video.check import check_frames
 from ficgan.video.media import Frame
-from ficgan.video.plan import check_frames
 
 Image = NDArray[np.uint8]
 
 
-class MeanColour:
+@dataclass
+class MeanColour(Reader):
     """Embeds a face as the mean colour around its nose."""
 
-    name, metric, match_threshold = "mean", "euclidean", 10.0
+    match_threshold: float = 10.0
 
     def embed(self, image: Image, landmarks: ArrayLike) -> NDArray[np.float32]:
         points = np.asarray(landmarks)[:, 2].astype(int)
         return np.stack([image[y - 3 : y + 4, x - 3 : x + 4].mean((0, 1)) for x, y in points]).astype(np.float32)
-
-    def distance(self, a: ArrayLike, b: ArrayLike) -> float:
-        return float(np.linalg.norm(np.asarray(a) - np.asarray(b)))
-
-    def is_match(self, a: ArrayLike, b: ArrayLike) -> bool:
-        return self.distance(a, b) < self.match_threshold
 
 
 def frame(index: int, image: Image) -> Frame:
@@ -41,7 +39,7 @@ def test_a_face_left_as_it_was_is_found_and_a_covered_one_is_not() -> None:
     result[20:60, 20:60] = 0
     nobody = np.zeros((0, 4))
     detector = Fixed([face(20, 20, 40), face(120, 20, 40)])
-    report = check_frames(iter([(frame(4, source), frame(4, result))]), lambda index: nobody, detector, MeanColour())
+    report = check_frames([(frame(4, source), frame(4, result))], lambda index: nobody, detector, MeanColour())
     assert (report.frames, report.faces, report.exempt) == (1, 2, 0)
     (finding,) = report.findings
     assert finding.frame == 4 and finding.time == 0.4 and finding.box[0] == 120 and finding.distance == 0
@@ -53,7 +51,7 @@ def test_kept_faces_are_exempt_but_not_their_neighbours_nor_a_face_inside_a_larg
     for kept, exempt in (([18, 22, 60, 58], 1), ([0, 0, 199, 79], 0), ([100, 20, 119, 60], 0)):
         boxes = np.array([kept], np.float32)
         report = check_frames(
-            iter([(frame(0, source), frame(0, source))]),
+            [(frame(0, source), frame(0, source))],
             lambda index, boxes=boxes: boxes,  # type: ignore[misc]
             Fixed([face(20, 20, 40)]),
             MeanColour(),
@@ -69,7 +67,7 @@ class Where(MeanColour):
         return super().embed(image, landmarks)
 
 
-@pytest.mark.parametrize("tilt", [0, 25, 40, 60])
+@pytest.mark.parametrize("tilt", [0, 40])
 def test_a_tilted_face_is_read_upright_where_the_detector_takes_it_for_upright(astronaut: Image, tilt: int) -> None:
     """With YuNet's landmarks on heads that are tilted so, recognisers take strangers for one person."""
     (seen, *_) = get_detector("centerface").detect(astronaut)
@@ -83,6 +81,6 @@ def test_a_tilted_face_is_read_upright_where_the_detector_takes_it_for_upright(a
     true = cv2.transform(seen.landmarks[None], turn)[0]
     found = Face(seen.box, turned(true, -0.7 * tilt), 0.9)
     reader, shown = Where(), frame(0, picture)
-    check_frames(iter([(shown, shown)]), lambda index: np.zeros((0, 4)), Fixed([found]), reader)
+    check_frames([(shown, shown)], lambda index: np.zeros((0, 4)), Fixed([found]), reader)
     eyes = float(np.linalg.norm(true[1] - true[0]))
     assert np.linalg.norm(reader.marks[0] - true, axis=1).mean() < 0.15 * eyes

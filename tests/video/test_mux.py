@@ -6,29 +6,20 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from itertools import product
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import av
 import numpy as np
 import pytest
-from clips import audio_hash, ffmpeg, make_clip, number_of, picture, variable_times
+from clips import audio_hash, ffmpeg, make_clip, number_of, variable_times
 from numpy.typing import NDArray
 from test_write import files_limited_to
 
 from ficgan.errors import InputError, UsageError
 from ficgan.images import DIGITAL_SOURCE_TYPE
-from ficgan.video import (
-    Assembled,
-    EncodeOptions,
-    SegmentWriter,
-    VideoInfo,
-    VideoWriter,
-    assemble,
-    check_output,
-    open_video,
-)
+from ficgan.video import EncodeOptions, open_video
+from ficgan.video.write import Assembled, SegmentWriter, assemble, check_output
 
 
 def redo(path: Path, output: Path, *, seconds: float = 0.4, **options: object) -> Assembled:
@@ -63,18 +54,7 @@ def first_sound(path: Path, stream: int = 0) -> Fraction:
         return packet.pts * packet.time_base
 
 
-@pytest.mark.parametrize(
-    ("suffix", "variable"),
-    [
-        (".mp4", True),
-        (".mov", False),
-        (".mkv", True),
-        *(
-            pytest.param(suffix, variable, marks=pytest.mark.slow)
-            for suffix, variable in ((".mp4", False), (".mov", True), (".mkv", False))
-        ),
-    ],
-)
+@pytest.mark.parametrize(("suffix", "variable"), [(".mp4", True), (".mov", False), (".mkv", True)])
 def test_frames_duration_and_sound_are_the_sources(tmp_path: Path, suffix: str, variable: bool) -> None:
     source, output = tmp_path / "a.mp4", tmp_path / f"b{suffix}"
     times: Sequence[int] | int = variable_times(40) if variable else [3000 * i for i in range(40)]
@@ -97,15 +77,12 @@ def test_frames_duration_and_sound_are_the_sources(tmp_path: Path, suffix: str, 
 @pytest.mark.parametrize(
     ("before", "codec", "after"),
     [
-        (".mkv", "libopus", ".mkv"),
-        (".mkv", "vorbis", ".mkv"),
         (".mkv", "vorbis", ".mp4"),
         (".mkv", "libopus", ".mp4"),
         (".mkv", "libopus", ".webm"),
         (".mov", "pcm_s16le", ".mov"),
         (".mkv", "flac", ".mkv"),
         (".avi", "libmp3lame", ".mp4"),
-        (".mp4", "aac", ".ts"),
         (".ts", "aac", ".mp4"),
     ],
 )
@@ -125,17 +102,7 @@ def test_sound_codecs(tmp_path: Path, before: str, codec: str, after: str) -> No
     assert abs(apart[0] - apart[1]) <= Fraction(2, 1000)
 
 
-@pytest.mark.parametrize(
-    ("starts", "origin", "suffix"),
-    [
-        ((0.3,), 0, ".mkv"),
-        ((0.25, 0.1), 18_000, ".mp4"),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in product(((0.3,), (0.0, 0.5), (0.25, 0.1)), (0, 18_000), (".mp4", ".mkv"))
-        ),
-    ],
-)
+@pytest.mark.parametrize(("starts", "origin", "suffix"), [((0.3,), 0, ".mkv"), ((0.25, 0.1), 18_000, ".mp4")])
 def test_sound_that_begins_elsewhere_stays_in_step(
     tmp_path: Path, starts: tuple[float, ...], origin: int, suffix: str
 ) -> None:
@@ -149,19 +116,6 @@ def test_sound_that_begins_elsewhere_stays_in_step(
         after = first_sound(output, stream) - seen(output)[1][0]
         assert abs(before - after) <= Fraction(2, 1000)
         assert audio_hash(output, stream) == audio_hash(source, stream)
-
-
-@pytest.mark.parametrize("audio", [None, "libmp3lame"])
-def test_avi_keeps_frames_evenly_spaced(tmp_path: Path, audio: str | None) -> None:
-    """AVI has no times: sound that begins before 0, as MP3 does, must not move all frames but the first."""
-    source, output = tmp_path / "a.mkv", tmp_path / "b.avi"
-    make_clip(source, 30, audio=audio)
-    result = redo(source, output)
-    with av.open(str(output)) as file:
-        slots = [packet.dts for packet in file.demux(video=0) if packet.size]
-    assert slots == list(range(30)) and bool(result.audio_packets) == (audio is not None)
-    numbers, ticks, end = seen(output)
-    assert numbers == list(range(30)) and ticks == [Fraction(i, 30) for i in range(30)] and end == 1
 
 
 def test_spans_cut_the_sound_too(tmp_path: Path) -> None:
@@ -192,61 +146,14 @@ def test_nothing_of_the_source_but_picture_and_sound(tmp_path: Path) -> None:
             assert [stream.type for stream in file.streams] == ["video", "audio"] and not file.chapters()
 
 
-def test_sound_is_left_out_on_request(tmp_path: Path) -> None:
-    source, output = tmp_path / "a.mp4", tmp_path / "b.mp4"
-    make_clip(source, 20, audio="aac")
-    result = redo(source, output, audio="drop")
-    assert (result.audio_streams, result.audio_packets) == (0, 0)
-    with open_video(output) as film:
-        assert film.info.audio_streams == 0
-
-
-@pytest.mark.parametrize("suffix", [".gif", ".webp"])
-def test_animations(tmp_path: Path, suffix: str) -> None:
-    source, output = tmp_path / "a.mp4", tmp_path / f"b{suffix}"
-    make_clip(source, 20, audio="aac", time_base=Fraction(1, 25))
-    result = redo(source, output)
-    numbers, ticks, _ = seen(output)
+def test_films_become_animations_and_animations_films(tmp_path: Path) -> None:
+    make_clip(tmp_path / "a.mp4", 20, audio="aac", time_base=Fraction(1, 25))
+    result = redo(tmp_path / "a.mp4", tmp_path / "b.gif")
+    numbers, ticks, end = seen(tmp_path / "b.gif")
     assert numbers == list(range(20)) and ticks == [Fraction(i, 25) for i in range(20)]
-    assert result.notes == (f"The sound is dropped: {suffix[1:]} holds none.",)
-
-
-def test_a_gif_becomes_a_film(tmp_path: Path) -> None:
-    from PIL import Image
-
-    source, output, durations = tmp_path / "a.gif", tmp_path / "b.mp4", [40, 120, 40, 500, 70, 200]
-    images = [Image.fromarray(picture(i)) for i in range(6)]
-    images[0].save(source, save_all=True, append_images=images[1:], duration=durations)
-    redo(source, output, seconds=0.2)
-    numbers, ticks, end = seen(output)
-    starts = np.cumsum([0, *durations]).tolist()
-    assert numbers == list(range(6)) and [*ticks, end] == [Fraction(start, 1000) for start in starts]
-
-
-@pytest.mark.parametrize(
-    "codec", ["ffv1", *(pytest.param(name, marks=pytest.mark.slow) for name in ("hevc", "vp9", "av1", "mpeg4"))]
-)
-def test_pieces_of_other_codecs(tmp_path: Path, codec: str) -> None:
-    source, output = tmp_path / "a.mp4", tmp_path / "b.mkv"
-    make_clip(source, 30, time_base=Fraction(1, 25))
-    redo(source, output, codec=codec)
-    numbers, ticks, _ = seen(output)
-    assert numbers == list(range(30)) and ticks == [Fraction(i, 25) for i in range(30)]
-
-
-def test_players_meet_no_falling_times(tmp_path: Path) -> None:
-    """FFmpeg's own check of a copied file: times of decoding rise, and every frame can be decoded."""
-    source, output = tmp_path / "a.mp4", tmp_path / "b.mp4"
-    make_clip(source, variable_times(80), time_base=Fraction(1, 90_000))
-    redo(source, output, seconds=0.7)
-    with av.open(str(output)) as file:
-        stream = file.streams.video[0]
-        packets = [(p.dts, p.pts) for p in file.demux(stream) if p.size]
-    decoding = [dts for dts, _ in packets if dts is not None]
-    assert len(decoding) == 80 and decoding == sorted(set(decoding))
-    assert all(pts is not None and dts is not None and dts <= pts for dts, pts in packets)
-    lines = ffmpeg("-xerror", "-i", str(output), "-fps_mode", "passthrough", "-f", "framemd5", "-").splitlines()
-    assert len([line for line in lines if not line.startswith("#")]) == 80
+    assert len(result.notes) == 1 and "sound is dropped" in result.notes[0]
+    redo(tmp_path / "b.gif", tmp_path / "c.mp4", seconds=0.2)
+    assert seen(tmp_path / "c.mp4") == (numbers, ticks, end)
 
 
 @pytest.mark.parametrize(
@@ -254,7 +161,6 @@ def test_players_meet_no_falling_times(tmp_path: Path) -> None:
     [
         (".avi", "pcm_mulaw", ".mp4", "aac"),
         (".mp4", "aac", ".webm", "opus"),
-        (".mov", "pcm_s16le", ".flv", "aac"),
         (".3gp", "libopencore_amrnb", ".mkv", "aac"),
     ],
 )
@@ -268,7 +174,7 @@ def test_sound_that_the_container_cannot_hold_is_recoded(
     else:
         make_clip(source, 45, audio=codec, audio_seconds=1.5)
     with open_video(source) as film:
-        check_output(film, output)
+        check_output(film, output, EncodeOptions())
     result = redo(source, output)
     assert len(result.notes) == 1 and result.damage == () and result.audio_packets > 10
 
@@ -287,6 +193,7 @@ def test_sound_that_the_container_cannot_hold_is_recoded(
     assert spectrum.argmax() * rate / len(tone) == pytest.approx(440, abs=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
 @pytest.mark.parametrize("lost", [slice(0, 1), slice(7, 8), slice(3, 12), slice(None)])
 def test_lost_packets_of_sound_cost_that_sound_alone(tmp_path: Path, suffix: str, lost: slice) -> None:
@@ -305,78 +212,49 @@ def test_lost_packets_of_sound_cost_that_sound_alone(tmp_path: Path, suffix: str
     assert (result.audio_packets < whole.audio_packets) if result.audio_streams else lost == slice(None)
 
 
-def test_truncated_sources_give_what_there_is(tmp_path: Path) -> None:
-    source, output = tmp_path / "a.mkv", tmp_path / "b.mkv"
-    make_clip(source, 120, audio="libopus", audio_seconds=4.0)
-    data = source.read_bytes()
-    source.write_bytes(data[: len(data) * 6 // 10])
-    result = redo(source, output)
-    assert result.frames == len(seen(output)[0]) > 40 and result.audio_packets > 20
-
-
 def test_the_output_is_checked_before_the_work(tmp_path: Path) -> None:
-    path = tmp_path / "a.mkv"
+    path, options = tmp_path / "a.mkv", EncodeOptions()
     make_clip(path, 10, audio="aac")
     (tmp_path / "link.mkv").symlink_to(path)
     (tmp_path / "there.mkv").touch()
     with open_video(path) as source:
-        for name, message in (
-            ("a.mkv", "is the input itself"),
-            ("link.mkv", "is the input itself"),
-            ("there.mkv", "exists already"),
-            ("none/b.mkv", "folder does not exist"),
-        ):
-            overwrite = "input" in message
-            with pytest.raises(InputError, match=message):
-                check_output(source, tmp_path / name, overwrite=overwrite)
+        for name in ("a.mkv", "link.mkv", "none/b.mkv"):
+            with pytest.raises(InputError):
+                check_output(source, tmp_path / name, options, overwrite=True)
+        with pytest.raises(InputError, match="exists already"):
+            check_output(source, tmp_path / "there.mkv", options)
         check_output(source, tmp_path / "b.webm", EncodeOptions(audio="drop"))
-        check_output(source, tmp_path / "there.mkv", overwrite=True)
+        check_output(source, tmp_path / "there.mkv", options, overwrite=True)
         with pytest.raises(UsageError, match="copy or drop"):
             check_output(source, tmp_path / "b.mkv", EncodeOptions(audio="keep"))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.mkv", "link.mkv", "there.mkv"]
 
 
-def test_pieces_that_do_not_fit(tmp_path: Path) -> None:
-    from test_write import frames
-
-    info = VideoInfo(96, 64, Fraction(1, 1000), Fraction(25), None, None)
-    pictures = list(frames([40 * i for i in range(20)], info))
-    with SegmentWriter(tmp_path, info, seconds=0.4) as writer:
-        for frame in pictures[:10]:
-            writer.write(frame)
-    with SegmentWriter(tmp_path, replace(info, pixel_format="yuv444p"), seconds=0.4) as writer:
-        for frame in pictures[10:]:
-            writer.write(frame)
-    with pytest.raises(InputError, match="different settings"):
-        assemble(writer.segments, None, tmp_path / "a.mp4", info=info)
-    writer.segments[0].path.write_bytes(b"damaged")
-    with pytest.raises(InputError, match="piece of the film is damaged"):
-        assemble(writer.segments, None, tmp_path / "a.mp4", info=info)
-    with pytest.raises(InputError, match="nothing to assemble"):
-        assemble([], None, tmp_path / "a.mp4", info=info)
-    assert not list(tmp_path.glob("*.mp4")) and not list(tmp_path.glob(".ficgan-*.tmp"))
-
-
-def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
-    source, folder = tmp_path / "a.mp4", tmp_path / "pieces"
-    folder.mkdir()
-    make_clip(source, 60, audio="aac", audio_seconds=2.0)
-    with open_video(source) as film:
-        with SegmentWriter(folder, film.info, seconds=0.4) as writer:
-            for frame in film.frames():
-                writer.write(frame)
-        for suffix in (".mp4", ".mkv"):
-            with files_limited_to(8_000), pytest.raises(InputError, match=r"cannot be written .*make room"):
-                assemble(writer.segments, film, tmp_path / f"b{suffix}")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.mp4", "pieces"]
-
-
-@pytest.mark.slow
-def test_real_film(tmp_path: Path, shared_data: Path) -> None:
-    source, output = shared_data / "video" / "table_fisheye_14f.mp4", tmp_path / "b.mp4"
-    result = redo(source, output)
-    assert result.frames == 14 and result.duration == pytest.approx(1.4)
-    assert audio_hash(output) == audio_hash(source)
+def test_segments_that_do_not_fit_and_a_full_disk_leave_nothing(tmp_path: Path) -> None:
+    path, output, options = tmp_path / "a.mp4", tmp_path / "b.mp4", EncodeOptions()
+    make_clip(path, 40, audio="aac", audio_seconds=1.5)
+    (tmp_path / "segments").mkdir()
+    with open_video(path) as source:
+        writers = [
+            SegmentWriter(tmp_path / "segments", replace(source.info, pixel_format=name), options, output=output)
+            for name in ("yuv420p", "yuv444p")
+        ]
+        for frame in source.frames():
+            if frame.index == 20:
+                writers[0].close()
+                writers[1].segments = writers[0].segments
+            writers[frame.index >= 20].write(frame)
+        segments = writers[1].close()
+        with files_limited_to(4_000), pytest.raises(InputError, match=r"cannot be written .*make room"):
+            assemble(segments[:1], source, output, options)
+        with pytest.raises(InputError, match="do not belong together"):
+            assemble(segments, source, output, options)
+        with pytest.raises(InputError, match="nothing to assemble"):
+            assemble([], source, output, options)
+        segments[0].path.write_bytes(b"damaged")
+        with pytest.raises(InputError, match="is damaged"):
+            assemble(segments, source, output, options)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.mp4", "segments"]
 
 
 def boxes(data: bytes) -> list[tuple[bytes, bytes]]:
@@ -391,8 +269,6 @@ def boxes(data: bytes) -> list[tuple[bytes, bytes]]:
 
 def source_type(path: Path) -> str | None:
     """What a file says that its picture is made of, as other programs find it."""
-    from PIL import Image
-
     if path.suffix in (".mp4", ".mov"):
         name = bytes.fromhex("BE7ACFCB97A942E89C71999491E3AFAC")
         packets = [content[16:] for kind, content in boxes(path.read_bytes()) if kind + content[:16] == b"uuid" + name]
@@ -403,9 +279,6 @@ def source_type(path: Path) -> str | None:
             while data[place]:  # as readers go on that know nothing of XMP
                 place += data[place] + 1
             assert data[place + 1 :] == b";"
-    elif path.suffix == ".webp":
-        with Image.open(path) as image:
-            packets = [image.info["xmp"]] if "xmp" in image.info else []
     else:
         with av.open(str(path)) as file:
             return {key.upper(): value for key, value in file.metadata.items()}.get("DIGITAL_SOURCE_TYPE")
@@ -416,24 +289,12 @@ def source_type(path: Path) -> str | None:
 
 
 @pytest.mark.parametrize("synthetic", [True, False])
-@pytest.mark.parametrize("suffix", [".mp4", ".mov", ".mkv", ".webm", ".gif", ".webp", ".flv", ".ts"])
+@pytest.mark.parametrize("suffix", [".mp4", ".mov", ".mkv", ".webm", ".gif"])
 def test_films_say_that_a_model_drew_in_them(tmp_path: Path, suffix: str, synthetic: bool) -> None:
     source, output = tmp_path / "a.mp4", tmp_path / f"b{suffix}"
     make_clip(source, 20, audio=None, time_base=Fraction(1, 25))
     result = redo(source, output, synthetic=synthetic)
-    marked = synthetic and suffix != ".ts"
-    assert result.synthetic == marked and bool(result.notes) == (synthetic and not marked)
-    assert source_type(output) == (DIGITAL_SOURCE_TYPE if marked else None)
+    assert result.synthetic == synthetic and not result.notes
+    assert source_type(output) == (DIGITAL_SOURCE_TYPE if synthetic else None)
     assert seen(output)[0] == list(range(20))
     assert len(ffmpeg("-xerror", "-i", str(output), "-f", "framemd5", "-").splitlines()) > 20
-
-
-def test_a_recording_says_it_when_it_is_closed(tmp_path: Path) -> None:
-    from test_write import INFO, frames
-
-    for suffix, marked in ((".mp4", True), (".mkv", False)):
-        with VideoWriter(tmp_path / f"a{suffix}", INFO) as writer:
-            for frame in frames([0, 3000, 6000]):
-                writer.write(frame)
-            writer.synthetic = True
-        assert writer.synthetic == marked and (source_type(tmp_path / f"a{suffix}") == DIGITAL_SOURCE_TYPE) == marked

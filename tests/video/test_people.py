@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 from scipy.cluster.hierarchy import fcluster, linkage
 from worlds import box_at, face_at
 
-from ficgan.errors import InputError, UsageError
-from ficgan.faces import Recognizer, get_recognizer, recognizer_missing
+from ficgan.video import people as module
 from ficgan.video.association import ONCE
-from ficgan.video.people import DIFFERENT, People, PeopleConfig, _apart, join_tracklets, link_tracklets
+from ficgan.video.people import DIFFERENT, People, link_tracklets
 from ficgan.video.tracks import Sighting, Tracklet
 
 TIMES = np.arange(1000) / 25.0
@@ -57,7 +56,7 @@ def test_without_overlap_it_is_average_linkage_of_squared_distances(metric: str,
     x = centres[rng.integers(0, 8, 40)] + rng.normal(size=(40, 5)) * 0.45
     tracklets = [tracklet(i + 1, 10 * i, 10 * i + 5, x[i : i + 1].astype(np.float32)) for i in range(40)]
     threshold = 1.6 if metric == "euclidean" else 0.4
-    people = People(metric, threshold, config=PeopleConfig(strictness=1.0))
+    people = People(metric, threshold, strictness=1.0)
     # The oracle works on the distances, not on sums: 1 - cosine, or the squared Euclidean distance.
     x = x.astype(np.float32).astype(np.float64)
     tree = linkage(x, "average", metric) if metric == "cosine" else None
@@ -71,36 +70,6 @@ def test_without_overlap_it_is_average_linkage_of_squared_distances(metric: str,
     assert same_partition(people.assign(tracklets), expected)
 
 
-def test_many_embeddings_weigh_like_many_points() -> None:
-    """A tracklet of m views counts as m points, whatever the sum of their qualities."""
-    rng = np.random.default_rng(3)
-    a, b, c = (rng.normal(size=(m, 4)) for m in (2, 3, 4))
-    people = People("euclidean", 1e9)
-    a_, b_, c_ = (
-        people._group(tracklet(1, 0, 0, x.astype(np.float32), quality=q))
-        for x, q in ((a, None), (b, np.full(3, 7.0)), (c, None))
-    )
-    assert a_ and b_ and c_
-    squared = ((np.concatenate([a, b])[:, None] - c) ** 2).sum(-1).mean()
-    assert _apart([a_.joined(b_), c_])[0, 1] == pytest.approx(squared, rel=1e-6)
-
-
-def test_people_are_found_again_across_cuts_and_numbered_in_order_of_appearance() -> None:
-    shown = [3, 1, 3, 2, 1, 3]
-    tracklets = [tracklet(i + 1, 50 * i, 50 * i + 20, looks(p, seed=i), scene=i) for i, p in enumerate(shown)]
-    expected = [1, 2, 1, 3, 2, 1]
-    assert People().assign(tracklets) == expected
-    turned = tracklets[::-1]
-    assert People().assign(turned) == expected[::-1]  # the order of the list does not count
-
-
-def test_two_in_one_frame_are_two_people() -> None:
-    twins = [tracklet(1, 0, 50, looks(1)), tracklet(2, 50, 90, looks(1, seed=1)), tracklet(3, 91, 95, looks(1, seed=2))]
-    numbers = People().assign(twins)
-    assert numbers[0] != numbers[1]
-    assert numbers[2] in numbers[:2]
-
-
 @given(st.integers(0, 10_000), st.integers(2, 7))
 def test_never_links_what_overlaps_and_batches_change_little(seed: int, batch: int) -> None:
     rng = np.random.default_rng(seed)
@@ -110,14 +79,16 @@ def test_never_links_what_overlaps_and_batches_change_little(seed: int, batch: i
         tracklets.append(
             tracklet(i + 1, first, first + int(rng.integers(0, 60)), looks(int(rng.integers(0, 5)), seed=i))
         )
-    for config in (PeopleConfig(), PeopleConfig(batch=batch)):
-        people = People(config=config)
-        numbers = people.assign(tracklets)
+    for size in (1000, batch):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "BATCH", size)
+            people = People()
+            numbers, again = people.assign(tracklets), people.assign(tracklets)
         assert set(numbers) == set(range(1, len(people) + 1))
         for i, a in enumerate(tracklets):
             for b, number in zip(tracklets[:i], numbers[:i], strict=True):
                 assert number != numbers[i] or a.first > b.last or b.first > a.last
-        assert numbers == people.assign(tracklets)  # a film does not know the film before
+        assert numbers == again  # a film does not know the film before
 
 
 def test_links() -> None:
@@ -134,7 +105,7 @@ def test_links() -> None:
 def test_job_numbers_never_change_and_known_people_stay_apart() -> None:
     """Two people known as two stay two, even where a later view lies between them."""
     a, b = np.eye(4, dtype=np.float32)[:2]
-    job = People("euclidean", 1.0, link="job", config=PeopleConfig(strictness=1.0))
+    job = People("euclidean", 1.0, link="job", strictness=1.0)
     assert job.assign([tracklet(1, 0, 5, a[None]), tracklet(2, 0, 5, b[None])]) == [1, 2]
     assert job.assign([tracklet(1, 0, 5, (a * 0.6 + b * 0.4)[None])]) == [1]
     assert job.assign([tracklet(1, 0, 5, b[None])]) == [2]
@@ -153,24 +124,14 @@ def test_unknown_people_have_number_0() -> None:
     assert People().assign([]) == []
 
 
-def test_bad_input_is_said() -> None:
-    with pytest.raises(InputError, match="different lengths"):
-        People().assign([tracklet(1, 0, 1, looks(1)), tracklet(2, 0, 1, looks(1, width=32))])
-    job = People(link="job")
-    job.assign([tracklet(1, 0, 1, looks(1))])
-    with pytest.raises(InputError, match="different lengths"):
-        job.assign([tracklet(1, 0, 1, looks(1, width=32))])
-    for arguments in ({"metric": "l1"}, {"threshold": float("nan")}, {"link": "all"}):
-        with pytest.raises(UsageError):
-            People(**arguments)
-
-
-def test_views_that_differ_are_noted() -> None:
+def test_notes_tell_of_views_that_differ_and_of_a_face_seen_once() -> None:
     mixed = tracklet(1, 0, 9, np.concatenate([looks(1, 2), looks(2, 2)]))
     (linked,) = link_tracklets([mixed], People(), TIMES)
     assert linked.notes == [DIFFERENT]
-    (linked,) = link_tracklets([tracklet(1, 0, 9, looks(1))], People(), TIMES)
-    assert linked.notes == []
+    a, b = tracklet(1, 0, 0, looks(1)), tracklet(2, 10, 10, looks(1, seed=1))
+    a.notes, b.notes = [ONCE], [ONCE, "other"]
+    (joined,) = link_tracklets([a, b], People(), TIMES)
+    assert joined.notes == ["other"] and a.notes == [ONCE] and len(a.sightings) == 1
 
 
 @pytest.mark.parametrize(
@@ -204,30 +165,3 @@ def test_a_gap_in_one_persons_way_is_closed(second: dict, joined: bool) -> None:
             assert result[0].id == 1 and result[0].embeddings is not None and len(result[0].embeddings) == 6
             frames = [one.frame for one in result[0].sightings]
             assert frames == sorted(frames)
-
-
-def test_joining_leaves_the_given_tracklets_alone_and_forgets_that_they_were_seen_once() -> None:
-    a, b = tracklet(1, 0, 0, looks(1)), tracklet(2, 10, 10)
-    a.notes, b.notes = [ONCE], [ONCE, "other"]
-    (joined,) = join_tracklets([a, b], [1, 1], TIMES)
-    assert joined.notes == ["other"] and a.notes == [ONCE] and len(a.sightings) == 1
-    assert joined.quality is not None and joined.embeddings is not None
-    assert len(joined.quality) == len(joined.embeddings) == 3
-    assert len(join_tracklets([a, b], [0, 0], TIMES)) == 2  # nobody knows that they are one
-
-
-@pytest.mark.slow
-def test_a_thousand_tracklets_take_seconds() -> None:
-    import time
-
-    tracklets = [tracklet(i + 1, i % 900, i % 900, looks(i % 50, seed=i, width=128)) for i in range(1000)]
-    start = time.process_time()
-    People().assign(tracklets)
-    assert time.process_time() - start < 20
-
-
-@pytest.mark.skipif(recognizer_missing("dlib") is not None, reason="the recogniser dlib is not installed")
-def test_takes_metric_and_threshold_of_a_recogniser() -> None:
-    recogniser: Recognizer = get_recognizer("dlib")
-    people = People.of(recogniser, "job")
-    assert (people.metric, people.threshold, people.link) == ("euclidean", recogniser.match_threshold, "job")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+import re
 import threading
-import tracemalloc
 from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
@@ -14,12 +12,12 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
-from clips import corners_of, ffmpeg, make_clip, number_of, picture, variable_times
+from clips import corners_of, ffmpeg, make_clip, number_of, picture
 from PIL import Image
 
 from ficgan.errors import InputError, UsageError
 from ficgan.video import Frame, VideoInfo, VideoSource, open_video
-from ficgan.video.media import Raw, orientation_of, turn
+from ficgan.video.media import Raw
 
 UPRIGHT = ["red", "green", "blue", "white"]
 
@@ -46,17 +44,10 @@ def test_constant_rate(tmp_path: Path) -> None:
     assert frames[0].image.flags.c_contiguous and frames[0].image.dtype == np.uint8
 
 
-@pytest.mark.parametrize("origin", [0, 126_000])
-def test_variable_rate_is_exact(tmp_path: Path, origin: int) -> None:
-    path = tmp_path / "a.mp4"
-    ticks = make_clip(path, variable_times(50, origin=origin), time_base=Fraction(1, 90_000))
-    source, frames = read(path)
-    assert [frame.pts * source.info.time_base for frame in frames] == [Fraction(tick, 90_000) for tick in ticks]
-    assert frames[-1].time == pytest.approx((ticks[-1] - ticks[0]) / 90_000)
-
-
-@pytest.mark.parametrize("degrees", [0, 90, 180, 270])
-@pytest.mark.parametrize(("mirrored", "upended"), [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize(
+    ("degrees", "mirrored", "upended"),
+    [(90, False, False), (180, False, False), (270, False, False), (0, True, False), (90, False, True)],
+)
 def test_the_display_matrix_is_applied(tmp_path: Path, degrees: int, mirrored: bool, upended: bool) -> None:
     """Against FFmpeg's own autorotation, in another build."""
     path = tmp_path / "a.mp4"
@@ -72,36 +63,14 @@ def test_the_display_matrix_is_applied(tmp_path: Path, degrees: int, mirrored: b
         assert corners_of(np.rot90(image, -degrees // 90)) == UPRIGHT
 
 
-def test_turn_against_numpy() -> None:
-    image = np.arange(5 * 7 * 3, dtype=np.uint8).reshape(5, 7, 3)
-    height, width = image.shape[:2]
-    for a, b, c, d in [(1, 0, 0, 1), (0, 1, -1, 0), (-1, 0, 0, -1), (0, -1, 1, 0), (-1, 0, 0, 1), (0, 1, 1, 0)]:
-        found = orientation_of(np.array([a, b, 0, c, d, 0, 0, 0, 1], np.int32) * 65536)
-        assert found is not None
-        points = {(a * x + c * y, b * x + d * y): image[y, x] for y in range(height) for x in range(width)}
-        left, top = min(x for x, _ in points), min(y for _, y in points)
-        turned = turn(image, found)
-        for (x, y), value in points.items():
-            assert (turned[y - top, x - left] == value).all()
-
-
-def test_an_odd_angle_is_left_undone() -> None:
-    assert orientation_of((np.array([0.8, 0.6, 0, -0.6, 0.8, 0, 0, 0, 1]) * 65536).astype(np.int32)) is None
-
-
 @pytest.mark.parametrize(
     ("codec", "pixel_format", "suffix", "size"),
     [
         ("ffv1", "yuv444p", ".mkv", (321, 241)),
-        ("ffv1", "yuv420p", ".mkv", (321, 241)),
         ("libx264", "yuv444p", ".mp4", (97, 63)),
         ("libx264", "yuv420p10le", ".mp4", (96, 64)),
-        ("libx264", "yuv422p10le", ".mp4", (96, 64)),
-        ("libx265", "yuv420p10le", ".mp4", (96, 64)),
         ("ffv1", "yuva444p", ".mkv", (96, 64)),
-        ("ffv1", "bgra", ".mkv", (96, 64)),
         ("libvpx-vp9", "yuva420p", ".webm", (96, 64)),
-        ("libvpx-vp9", "yuv420p", ".webm", (96, 64)),
         ("ffv1", "gray", ".mkv", (96, 64)),
         ("ffv1", "gbrp16le", ".mkv", (96, 64)),
         ("mjpeg", "yuvj420p", ".mov", (96, 64)),
@@ -148,83 +117,72 @@ def test_colours_are_converted_as_stated(tmp_path: Path, colours: tuple[int, int
     assert np.abs(frames[0].image.astype(int) - rgb).max() <= 3
 
 
-def test_the_best_of_several_streams(tmp_path: Path) -> None:
+def test_the_best_of_several_streams_is_read_and_the_others_are_named(tmp_path: Path) -> None:
     path = tmp_path / "a.mkv"
     make_clip(path, 6, size=(48, 32), second=(96, 64), subtitles=True, audio="libopus")
     source, frames = read(path)
-    assert frames[0].image.shape == (64, 96, 3) and len(frames) == 6
-    assert source.info.audio_streams == 1
-    assert [note.split(" ", 1)[1] for note in source.notes] == [
-        "further video stream is dropped.",
-        "subtitle stream is dropped.",
-    ]
+    assert frames[0].image.shape == (64, 96, 3) and len(frames) == 6 and source.info.audio_streams == 1
+    assert [re.findall(r"\d [\w ]+", note) for note in source.notes] == [["1 further video"], ["1 subtitle"]]
+    make_clip(tmp_path / "b.mp4", 6, cover=True)
+    source, frames = read(tmp_path / "b.mp4")
+    assert len(frames) == 6 and "1 cover" in source.notes[0]
 
 
-def test_cover_art_is_no_video(tmp_path: Path) -> None:
-    path = tmp_path / "a.mp4"
-    make_clip(path, 6, cover=True)
-    source, frames = read(path)
-    assert len(frames) == 6 and source.notes == ("The cover picture is dropped.",)
-
-
-def test_cover_art_alone_is_no_video(tmp_path: Path) -> None:
-    path = tmp_path / "a.mp4"
-    with av.open(str(path), "w") as out:
-        stream = out.add_stream("mjpeg", rate=1, width=32, height=32, pix_fmt="yuvj420p")
-        stream.disposition = av.stream.Disposition.attached_pic
-        sound = out.add_stream("aac", rate=48000)
-        frame = av.AudioFrame.from_ndarray(np.zeros((2, 1024), np.float32), format="fltp", layout="stereo")
-        frame.sample_rate, frame.pts = 48000, 0
-        out.mux(stream.encode(av.VideoFrame.from_ndarray(picture(0, 32, 32)).reformat(format="yuvj420p")))
-        out.mux(sound.encode(frame))
-        out.mux(sound.encode(None))
-    with pytest.raises(InputError, match=r"only sound and a cover picture, no video stream"):
-        open_video(path)
-
-
-def write_audio(path: Path) -> None:
-    with av.open(str(path), "w") as out:
-        stream = out.add_stream("aac", rate=48000)
-        frame = av.AudioFrame.from_ndarray(np.zeros((2, 1024), np.float32), format="fltp", layout="stereo")
-        frame.sample_rate, frame.pts = 48000, 0
-        out.mux(stream.encode(frame))
-        out.mux(stream.encode(None))
-
-
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        ("empty", "is empty"),
-        ("text", "no video that FFmpeg can read"),
-        ("audio", "has only sound, no video stream"),
-        ("missing", "No such file"),
-        ("header", "header is cut off or damaged"),
-        ("still", "is a single picture"),
-    ],
-)
-def test_what_is_no_film(tmp_path: Path, kind: str, message: str) -> None:
-    path = tmp_path / ("a.png" if kind == "still" else "a.mp4")
-    if kind == "empty":
-        path.touch()
-    elif kind == "text":
+def make_no_film(kind: str, path: Path) -> None:
+    if kind == "text":
         path.write_text("This is a diary, not a film.\n" * 200)
-    elif kind == "audio":
-        write_audio(path)
     elif kind == "header":
         make_clip(path, 30)
         path.write_bytes(path.read_bytes()[:-400])
     elif kind == "still":
-        Image.fromarray(picture(0)).save(path)
-    with pytest.raises(InputError, match=message) as caught:
+        Image.fromarray(picture(0)).save(path, "PNG")
+    elif kind == "sound":
+        with av.open(str(path), "w") as out:
+            stream = out.add_stream("aac", rate=48000)
+            frame = av.AudioFrame.from_ndarray(np.zeros((2, 1024), np.float32), format="fltp", layout="stereo")
+            frame.sample_rate, frame.pts = 48000, 0
+            out.mux([*stream.encode(frame), *stream.encode(None)])
+    elif kind == "empty":
+        path.touch()
+
+
+@pytest.mark.parametrize("kind", ["empty", "text", "sound", "missing", "header", "still"])
+@pytest.mark.parametrize("suffix", [".mp4", ".txt"])
+def test_what_is_no_film(tmp_path: Path, kind: str, suffix: str) -> None:
+    path = tmp_path / f"a{suffix}"
+    make_no_film(kind, tmp_path / "a.mp4")
+    if kind != "missing":
+        (tmp_path / "a.mp4").rename(path)
+    with pytest.raises(InputError) as caught:
         open_video(path)
     assert str(caught.value).startswith(f"{path}: ") and "\n" not in str(caught.value)
 
 
-def test_a_text_file_is_not_drawn(tmp_path: Path) -> None:
-    path = tmp_path / "notes.txt"
-    path.write_text("This is a diary, not a film.\n" * 200)
-    with pytest.raises(InputError):
-        open_video(path)
+@pytest.mark.parametrize(
+    ("name", "options", "error"),
+    [
+        ("a.mp4", {"start": -1.0}, UsageError),
+        ("a.mp4", {"end": float("nan")}, UsageError),
+        ("a.mp4", {"start": 3.0, "end": 2.0}, UsageError),
+        ("camera:97", {}, InputError),
+        ("x%d.png", {}, InputError),
+    ],
+)
+def test_what_cannot_be_opened(name: str, options: dict[str, float], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        open_video(name, **options)
+
+
+def test_sequences_of_images(tmp_path: Path) -> None:
+    for number in range(8, 12):
+        Image.fromarray(picture(number)).save(tmp_path / f"f{number}.png")
+    (tmp_path / "f10.png").write_bytes(b"no picture")
+    Image.fromarray(picture(12, 48, 32)).save(tmp_path / "f12.png")
+    source, frames = read(tmp_path / "f%d.png")
+    assert [number_of(frame.image) for frame in frames] == [8, 9, 11, 12]
+    assert [frame.pts for frame in frames] == [0, 1, 3, 4] and source.info.time_base == Fraction(1, 25)
+    assert {frame.image.shape for frame in frames} == {(64, 96, 3)}
+    assert len(source.damage) == 1 and "1 of 5 images" in source.damage[0]
 
 
 @pytest.mark.parametrize("suffix", [".mkv", ".mp4", ".ts", ".avi"])
@@ -243,7 +201,7 @@ def test_truncated_files_are_read_to_the_cut(tmp_path: Path, suffix: str) -> Non
 
 
 @pytest.mark.parametrize("options", [{"movflags": "+faststart"}, {"movflags": "+frag_keyframe+empty_moov"}])
-@pytest.mark.parametrize("share", [0.35, 0.5, 0.65, 0.8])
+@pytest.mark.parametrize("share", [0.35, 0.65])
 def test_a_cut_costs_no_picture_that_is_whole(tmp_path: Path, options: dict[str, str], share: float) -> None:
     """Threads decode several pictures at a time; after the one that is cut some wait. On one core there are none."""
     path = tmp_path / "a.mp4"
@@ -261,53 +219,16 @@ def test_a_cut_costs_no_picture_that_is_whole(tmp_path: Path, options: dict[str,
     assert len({frame.pts for frame in frames}) == whole
 
 
-@pytest.mark.parametrize("suffix", [".mkv", ".mp4", ".ts", ".nut", ".webm"])
+@pytest.mark.parametrize("suffix", [".mkv", ".mp4", ".ts"])
 @pytest.mark.parametrize("audio_at", [None, 0.0, 5.0])
 def test_a_late_start_is_no_damage(tmp_path: Path, suffix: str, audio_at: float | None) -> None:
-    path, codec = tmp_path / f"a{suffix}", "libvpx-vp9" if suffix == ".webm" else "libx264"
+    path = tmp_path / f"a{suffix}"
     sound = {} if audio_at is None else {"audio": "libopus", "audio_at": (audio_at,), "audio_seconds": 8 - audio_at}
-    make_clip(path, range(5000, 8000, 40), time_base=Fraction(1, 1000), codec=codec, **sound)  # type: ignore[arg-type]
+    make_clip(path, range(5000, 8000, 40), time_base=Fraction(1, 1000), **sound)  # type: ignore[arg-type]
     source, frames = read(path)
     assert len(frames) == 75 and not source.damage
     if audio_at != 0:
         assert source.info.duration == pytest.approx(3, abs=0.1)
-
-
-def test_a_stream_joined_midway_begins_at_a_whole_picture(tmp_path: Path) -> None:
-    path = tmp_path / "a.ts"
-    make_clip(path, 120)
-    data = path.read_bytes()
-    third = len(data) // 3 // 188 * 188
-    path.write_bytes(data[: 188 * 3] + data[third:])  # the tables, then what comes later
-    _, frames = read(path)
-    numbers = [number_of(frame.image) for frame in frames]
-    assert numbers == list(range(numbers[0], 120)) and 30 < numbers[0] < 60
-
-
-def test_a_span_of_a_stream_without_times(tmp_path: Path) -> None:
-    path = tmp_path / "a.h264"
-    make_clip(path, 200, container="h264")
-    source, frames = read(path, start=6.0)
-    assert source.info.rate == 25 and [number_of(frame.image) for frame in frames] == list(range(150, 200))
-    assert any("had no time" in note for note in source.notes)
-
-
-def test_corrupt_bytes_in_the_middle(tmp_path: Path) -> None:
-    path = tmp_path / "a.mp4"
-    make_clip(path, 120)
-    data = bytearray(path.read_bytes())
-    begin = data.find(b"mdat") + 4
-    rng = np.random.default_rng(0)
-    middle = begin + (len(data) - begin) // 3
-    data[middle : middle + 1500] = rng.integers(0, 256, 1500, np.uint8).tobytes()
-    path.write_bytes(data)
-    source, frames = read(path)
-    decoded = ffmpeg("-i", str(path), "-fps_mode", "passthrough", "-f", "framemd5", "-").splitlines()
-    assert len(frames) >= len([line for line in decoded if not line.startswith("#")]) > 80
-    assert number_of(frames[-1].image) == 119
-    assert any("damaged" in sentence for sentence in source.damage)
-    pts = [frame.pts for frame in frames]
-    assert pts == sorted(set(pts))
 
 
 def test_the_size_changes_midway(tmp_path: Path) -> None:
@@ -366,12 +287,6 @@ def test_spans(tmp_path: Path, suffix: str, start: float | None, end: float | No
     assert source.info.duration == pytest.approx(len(wanted) / 30, abs=0.1)
 
 
-def test_impossible_spans_and_rates() -> None:
-    for options in ({"start": -1.0}, {"end": float("nan")}, {"start": 3.0, "end": 2.0}, {"rate": 0.0}):
-        with pytest.raises(UsageError):
-            open_video("a.mp4", **options)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("suffix", [".gif", ".webp", ".png"])
 def test_animations_keep_their_durations(tmp_path: Path, suffix: str) -> None:
     path, durations = tmp_path / f"a{suffix}", [40, 120, 40, 500, 70, 200]
@@ -395,27 +310,6 @@ def test_a_truncated_gif(tmp_path: Path) -> None:
     path.write_bytes(data[: len(data) * 6 // 10])
     source, frames = read(path)
     assert 5 <= len(frames) <= 8 and "cut off or damaged at 0." in source.damage[0]
-
-
-def test_sequences_of_images(tmp_path: Path) -> None:
-    for number in range(8, 12):
-        Image.fromarray(picture(number)).save(tmp_path / f"f{number}.png")
-    (tmp_path / "f10.png").write_bytes(b"no picture")
-    Image.fromarray(picture(12, 48, 32)).save(tmp_path / "f12.png")
-    for source, frames in (read(tmp_path / "f%d.png"), read(tmp_path, rate=25)):
-        assert [number_of(frame.image) for frame in frames] == [8, 9, 11, 12]
-        assert [frame.pts for frame in frames] == [0, 1, 3, 4] and source.info.time_base == Fraction(1, 25)
-        assert {frame.image.shape for frame in frames} == {(64, 96, 3)}
-        assert source.damage == (f"{source.name}: 1 of 5 images could not be read and are left out.",)
-    with pytest.raises(UsageError, match="rate"):
-        open_video(tmp_path)
-    with pytest.raises(InputError, match="no image"):
-        open_video(tmp_path / "x%d.png")
-
-
-def test_an_absent_camera() -> None:
-    with pytest.raises(InputError, match="camera:97: "):
-        open_video("camera:97")
 
 
 def test_an_address_that_does_not_answer() -> None:
@@ -457,61 +351,6 @@ def test_names_that_look_like_protocols(tmp_path: Path, monkeypatch: pytest.Monk
         assert len(read(name)[1]) == 3
 
 
-@pytest.mark.slow
-def test_real_films(shared_data: Path) -> None:
-    for path in sorted((shared_data / "video").glob("*.mp4")):
-        source, frames = read(path)
-        counted = ffmpeg("-i", str(path), "-map", "0:v:0", "-c", "copy", "-f", "framemd5", "-").strip().splitlines()
-        assert len(frames) == len([line for line in counted if not line.startswith("#")]) and not source.damage
-
-
-READ_WITH_LITTLE_MEMORY = """
-import os, resource, sys
-from ficgan.errors import memory_ran_out
-from ficgan.video import open_video
-pages = int(open("/proc/self/statm").read().split()[0])
-limit = pages * os.sysconf("SC_PAGE_SIZE") + (int(sys.argv[2]) << 20)
-resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-try:
-    with open_video(sys.argv[1]) as film:
-        print(sum(1 for _ in film.frames()), film.damage)
-except Exception as error:
-    print("memory" if memory_ran_out(error) else repr(error))
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="address space is limited on Linux only")
-def test_too_little_memory_is_no_damage(tmp_path: Path) -> None:
-    """FFmpeg calls it invalid data when a decoder gets no memory for its pictures."""
-    path = tmp_path / "large.mp4"
-    make_clip(path, 3, size=(3840, 2160), pictures=[np.full((2160, 3840, 3), 90, np.uint8)] * 3)
-    # More threads than one would reserve and free space of their own while the limit is being set.
-    alone = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
-    said = {}
-    for megabytes in (8, 20, 40, 4000):
-        command = [sys.executable, "-c", READ_WITH_LITTLE_MEMORY, str(path), str(megabytes)]
-        run = subprocess.run(command, capture_output=True, text=True, timeout=60, env=alone)
-        said[megabytes] = run.stdout.strip() or run.stderr
-    assert said == {8: "memory", 20: "memory", 40: "memory", 4000: "3 ()"}
-
-
-def test_a_damaged_length_reserves_no_memory(tmp_path: Path) -> None:
-    """The second frame of this animation says that it has 4 GB."""
-    path = tmp_path / "a.apng"
-    pictures = [Image.fromarray(np.full((40, 40, 3), level, np.uint8)) for level in (40, 90, 140)]
-    pictures[0].save(path, format="PNG", save_all=True, append_images=pictures[1:])
-    data = path.read_bytes()
-    at = data.index(b"fdAT") - 4
-    path.write_bytes(data[:at] + b"\xff\xff\xff\xce" + data[at + 4 :])
-    tracemalloc.start()
-    try:
-        source, frames = read(path)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert len(frames) < 3 and source.damage and peak < 50e6
-
-
 @pytest.mark.parametrize("start", [None, 6.0])
 def test_damage_that_the_decoder_conceals_is_named(start: float | None, tmp_path: Path) -> None:
     """Flipped bits of one picture of a film with a key frame a second; before `start` nobody asks for it."""
@@ -529,6 +368,6 @@ def test_damage_that_the_decoder_conceals_is_named(start: float | None, tmp_path
     source, frames = read(path, start=start)
     assert len(frames) == (240 if start is None else 60)
     if start is None:
-        assert any("damaged; the decoder filled in" in line for line in source.damage), source.damage
+        assert any("the decoder filled in" in line for line in source.damage), source.damage
     else:
         assert not source.damage

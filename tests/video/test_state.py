@@ -16,16 +16,26 @@ import pytest
 import torch
 from clips import make_clip
 from numpy.typing import ArrayLike, NDArray
-from worlds import crop_model
+from worlds import Reader, crop_model
 
 from ficgan.errors import InputError
 from ficgan.faces import Alignment, Face
 from ficgan.policy import Policy
-from ficgan.video import EncodeOptions, Rules, VideoResult, VideoSettings, VideoTools, open_video, process_film
-from ficgan.video import film as module
-from ficgan.video.folders import hold, make_private_folder, remove_folder, work_folder, working
+from ficgan.video import (
+    EncodeOptions,
+    Rules,
+    VideoResult,
+    VideoSettings,
+    VideoTools,
+    check,
+    decided,
+    identities,
+    open_video,
+    process_film,
+)
+from ficgan.video.folders import hold, remove_folder, work_folder, working
 from ficgan.video.people import People
-from ficgan.video.plan import State, identity_of
+from ficgan.video.resume import JobState
 
 Image = NDArray[np.uint8]
 FRAMES, SIDE = 48, 48
@@ -50,16 +60,10 @@ class Square:
 
 
 @dataclass
-class Gate:
+class Gate(Reader):
     """Takes nothing for its source, but for the first few readings."""
 
-    name: str = "gate"
     stubborn: int = 0
-    metric: str = "euclidean"
-    match_threshold: float = 0.5
-
-    def embed(self, image: Image, landmarks: ArrayLike) -> NDArray[np.float32]:
-        return np.zeros((len(np.asarray(landmarks)), 2), np.float32)
 
     def distance(self, a: ArrayLike, b: ArrayLike) -> float:
         return 1.0
@@ -139,7 +143,7 @@ def process(
         if until is not None and (stage, done) == until:
             raise KeyboardInterrupt
 
-    changes = {"mode": mode, "segment": 0.25, "chunk": 4, **options.pop("settings", {})}
+    changes = {"mode": mode, "segment": 0.25, **options.pop("settings", {})}
     model = crop_model(seed) if mode == "ficgan" else None
     tools = VideoTools(detector or Square(), gate or Gate(), model, Policy(), layer=2)
     return process_film(
@@ -155,7 +159,9 @@ def process(
 
 @pytest.fixture(autouse=True)
 def second_detector(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "independent_detector", lambda *_: Square("other"))
+    """Another detector, and few frames at a time."""
+    monkeypatch.setattr("ficgan.video.rendered.CHUNK", 4)
+    monkeypatch.setattr(check, "independent_detector", lambda *_: Square("other"))
 
 
 @pytest.fixture(autouse=True)
@@ -183,12 +189,14 @@ def names(folder: Path) -> set[str]:
 @pytest.mark.parametrize(
     ("mode", "until"),
     [
-        ("ficgan", ("analysing", 30)),
+        ("solid", ("analysing", 30)),
         ("ficgan", ("rendering", 2)),
         ("ficgan", ("rendering", 30)),
-        ("ficgan", ("rendering", FRAMES)),
-        ("ficgan", ("checking", 3)),
-        ("solid", ("rendering", 30)),
+        ("solid", ("checking", 3)),
+        *(
+            pytest.param("ficgan", until, marks=pytest.mark.slow)
+            for until in (("analysing", 30), ("rendering", FRAMES), ("checking", 3))
+        ),
     ],
 )
 def test_an_interrupted_film_becomes_the_same_film(
@@ -216,6 +224,7 @@ def test_an_interrupted_film_becomes_the_same_film(
         assert (until == ("rendering", 2)) == (first == 1)
 
 
+@pytest.mark.slow
 def test_the_record_of_an_interrupted_film_tells_what_happened_before(film: Path, tmp_path: Path) -> None:
     """Which recogniser took an earlier face for the source was lost."""
     expected = process(film, tmp_path / "whole.mp4", seed=7, gate=Gate(stubborn=2))
@@ -227,19 +236,11 @@ def test_the_record_of_an_interrupted_film_tells_what_happened_before(film: Path
     assert told == wanted
 
 
-def test_a_resumed_film_counts_the_faces_that_were_covered_before(film: Path, tmp_path: Path) -> None:
-    how = {"settings": {"check": 0.0}, "seed": 7}
-    expected = process(film, tmp_path / "whole.mp4", gate=Moments(), **how)
-    assert expected.fallbacks["known"] == expected.faces["plain"] == 8
-    with pytest.raises(KeyboardInterrupt):
-        process(film, tmp_path / "out.mp4", gate=Moments(), until=("rendering", 30), **how)
-    result = process(film, tmp_path / "out.mp4", gate=Moments(), **how)
-    told, wanted = ({**one.to_dict(), "timing": None} for one in (result, expected))
-    assert told == wanted and "8 sightings" in " ".join(result.notes)
-
-
-@pytest.mark.parametrize("stop", [20, *(pytest.param(stop, marks=pytest.mark.slow) for stop in (9, 44))])
-def test_what_is_covered_does_not_depend_on_where_a_film_was_interrupted(film: Path, tmp_path: Path, stop: int) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", [9, 20, 44])
+def test_what_is_covered_does_not_depend_on_where_a_film_was_interrupted(
+    film: Path, tmp_path: Path, stop: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Segments of 0.2 s are no whole number of chunks, and a cover that lingers goes on in the next segment."""
 
     class Lingering(Moments):
@@ -247,7 +248,8 @@ def test_what_is_covered_does_not_depend_on_where_a_film_was_interrupted(film: P
             frame = float(np.ravel(a)[0]) - 10 - SIDE / 2
             return 0.51 if 8 <= frame < 16 else super().distance(a, b)
 
-    how = {"settings": {"check": 0.0, "segment": 0.2}, "seed": 7, "gate": Lingering()}
+    monkeypatch.setattr(identities, "CHECK", 0.0)
+    how = {"settings": {"segment": 0.2}, "seed": 7, "gate": Lingering()}
     expected = process(film, tmp_path / "whole.mp4", **how)
     assert expected.faces == {"generated": FRAMES - 16, "plain": 16}
     with pytest.raises(KeyboardInterrupt):
@@ -257,6 +259,7 @@ def test_what_is_covered_does_not_depend_on_where_a_film_was_interrupted(film: P
     assert {**result.to_dict(), "timing": None} == {**expected.to_dict(), "timing": None}
 
 
+@pytest.mark.slow
 def test_around_a_face_that_the_check_recognises_every_frame_is_looked_at(
     film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,16 +274,20 @@ def test_around_a_face_that_the_check_recognises_every_frame_is_looked_at(
             frame = float(np.ravel(a)[0]) - 10 - SIDE / 2 - np.mean(Alignment().points(SIDE)[:, 0] - SIDE / 2)
             return 0.1 if abs(frame % 1 - 0.25) < 0.1 and 20 <= frame < 28 else 1.0
 
-    monkeypatch.setattr(module, "independent_detector", lambda *_: Other("other"))
-    result = process(film, tmp_path / "out.mp4", gate=OfTheCheck(), seed=7, settings={"hold": 0.04})
+    monkeypatch.setattr(check, "independent_detector", lambda *_: Other("other"))
+    monkeypatch.setattr(decided, "HOLD", 0.04)
+    result = process(film, tmp_path / "out.mp4", gate=OfTheCheck(), seed=7)
     assert result.faces["plain"] == result.fallbacks["still recognised"] == 10  # and one frame on either side
     assert result.check is not None and not result.check.findings and result.ok
 
 
+@pytest.mark.slow
 def test_films_of_a_job_keep_the_faces_that_were_chosen_first(film: Path, tmp_path: Path) -> None:
     people, casts, seen = People("euclidean", 0.5, link="job"), {}, []  # type: ignore[var-annotated]
     for number in range(2):
-        tools = VideoTools(Square(), Gate(stubborn=5 if number else 0), crop_model(7), Policy(), 2, casts_of_job=casts)
+        tools = VideoTools(
+            Square(), Gate(stubborn=5 if number else 0), crop_model(7), Policy(), 2, job_identities=casts
+        )
         result = process_film(
             tools,
             film,
@@ -293,6 +300,7 @@ def test_films_of_a_job_keep_the_faces_that_were_chosen_first(film: Path, tmp_pa
     assert seen[0] == seen[1] and len(casts) == 1
 
 
+@pytest.mark.slow
 def test_without_a_seed_the_second_half_has_the_same_identities(film: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.mp4"
     with pytest.raises(KeyboardInterrupt):
@@ -309,13 +317,16 @@ def test_without_a_seed_the_second_half_has_the_same_identities(film: Path, tmp_
 @pytest.mark.parametrize(
     "changed",
     [
-        {"seed": 8},
         {"settings": {"stride": 4}},
-        {"start": 0.2},
-        {"mode": "solid"},
         *(
             pytest.param(changed, marks=pytest.mark.slow)
-            for changed in ({"seed": None}, {"settings": {"pad": 0.1}}, {"rules": Rules(boxes=[(0, 0, 9, 9)])})
+            for changed in (
+                {"seed": 8},
+                {"seed": None},
+                {"start": 0.2},
+                {"mode": "solid"},
+                {"rules": Rules(boxes=[(0, 0, 9, 9)])},
+            )
         ),
     ],
     ids=lambda changed: next(iter(changed)),
@@ -332,9 +343,9 @@ def test_another_job_begins_anew(film: Path, tmp_path: Path, changed: dict[str, 
 def test_a_film_that_changed_begins_anew(film: Path, tmp_path: Path) -> None:
     out, told = tmp_path / "out.mp4", {}  # type: ignore[var-annotated]
     with pytest.raises(KeyboardInterrupt):
-        process(film, out, seed=7, until=("rendering", 30))
+        process(film, out, mode="solid", until=("rendering", 30))
     os.utime(film, (1, 1))  # an edit in the middle of a large file would not show in its first and last bytes
-    process(film, out, seed=7, told=told)
+    process(film, out, mode="solid", told=told)
     assert told["analysing"][0] == told["rendering"][0] == 1 and names(tmp_path) == {"film.mp4", "out.mp4"}
 
 
@@ -342,18 +353,18 @@ def test_killed_between_a_segment_and_its_account(
     film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: Callable[[str], VideoResult]
 ) -> None:
     expected = whole("ficgan")
-    save, calls = State.save_casts, []
+    save, calls = JobState.save, []
 
-    def killed(self: State, *arguments: Any) -> None:
+    def killed(self: JobState, *arguments: Any) -> None:
         calls.append(arguments)
         if len(calls) == 3:
             raise KeyboardInterrupt
         save(self, *arguments)
 
-    monkeypatch.setattr(State, "save_casts", killed)
+    monkeypatch.setattr(JobState, "save", killed)
     with pytest.raises(KeyboardInterrupt):
         process(film, tmp_path / "out.mp4", seed=7)
-    monkeypatch.setattr(State, "save_casts", save)
+    monkeypatch.setattr(JobState, "save", save)
     result = process(film, tmp_path / "out.mp4", seed=7)
     assert expected.output is not None and result.faces == expected.faces
     assert np.abs(frames(tmp_path / "out.mp4") - frames(expected.output)).max() <= 2
@@ -362,8 +373,8 @@ def test_killed_between_a_segment_and_its_account(
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("ficgan-casts.safetensors", b""),
-        ("ficgan-casts.safetensors", b"\xff" * 40),
+        ("ficgan-identities.safetensors", b""),
+        ("ficgan-identities.safetensors", b"\xff" * 40),
         ("ficgan-state.json", b"[]"),
         ("ficgan-state.json", b"\xff"),
         ("ficgan-detections.jsonl", b"[0, [], []]\nx"),
@@ -378,14 +389,15 @@ def test_damaged_leftovers_are_made_again(film: Path, tmp_path: Path, name: str,
     assert result.faces == {"solid": FRAMES}
 
 
+@pytest.mark.slow
 def test_what_a_work_folder_holds_is_private_and_purge_removes_it(film: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.mp4"
     with pytest.raises(KeyboardInterrupt):
         process(film, out, until=("checking", 3))
     work = work_folder(out)
     assert stat.S_IMODE(work.stat().st_mode) == 0o700
-    assert {"ficgan-state.json", "ficgan-casts.safetensors", "project.json", "tracks.jsonl"} < names(work)
-    for name in ("ficgan-state.json", "ficgan-casts.safetensors", "ficgan-detections.jsonl", "project.json"):
+    assert {"ficgan-state.json", "ficgan-identities.safetensors", "project.json", "tracks.jsonl"} < names(work)
+    for name in ("ficgan-state.json", "ficgan-identities.safetensors", "ficgan-detections.jsonl", "project.json"):
         assert stat.S_IMODE((work / name).stat().st_mode) == 0o600
     assert not list(work.rglob("*.jpg"))  # no source faces
     assert remove_folder(work).left == [] and names(tmp_path) == {"film.mp4"}
@@ -401,7 +413,8 @@ def test_two_at_once(film: Path, tmp_path: Path) -> None:
     assert names(work_folder(out)) == before
 
 
-@pytest.mark.parametrize("when", [("analysing", 30), ("rendering", 30)])
+@pytest.mark.slow
+@pytest.mark.parametrize("when", [("rendering", 30)])
 def test_a_kept_project_does_not_stand_in_the_way(film: Path, tmp_path: Path, when: Any) -> None:
     out, project = tmp_path / "out.mp4", tmp_path / "project"
     with pytest.raises(KeyboardInterrupt):
@@ -412,16 +425,6 @@ def test_a_kept_project_does_not_stand_in_the_way(film: Path, tmp_path: Path, wh
     with pytest.raises(InputError, match="holds a project already"):
         process(film, tmp_path / "next.mp4", mode="solid", project=project)
     assert names(tmp_path) == {"film.mp4", "out.mp4", "project"}
-
-
-def test_a_project_of_another_job_is_not_replaced(film: Path, tmp_path: Path) -> None:
-    out, project = tmp_path / "out.mp4", tmp_path / "project"
-    with pytest.raises(KeyboardInterrupt):
-        process(film, out, mode="solid", project=project, until=("rendering", 30))
-    before = (project / "project.json").read_bytes()
-    with pytest.raises(InputError, match="holds a project already"):
-        process(film, out, mode="solid", project=project, settings={"stride": 3})
-    assert (project / "project.json").read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -442,69 +445,3 @@ def test_what_leaves_a_work_folder(tmp_path: Path, error: BaseException, stays: 
         raise error
     assert work.exists() == stays
     assert not isinstance(error, OSError) or stays or "a.mp4: cannot be written (No space left" in str(told.value)
-
-
-def test_a_done_film_leaves_nothing(tmp_path: Path) -> None:
-    with working(tmp_path / "a.mp4") as work:
-        assert work == work_folder(tmp_path / "a.mp4") and work.is_dir()
-    assert names(tmp_path) == set()
-
-
-def _changed(**changes: Any) -> Callable[[Path], str]:
-    def identity(path: Path) -> str:
-        tools = {"detector": Square(), "recognizer": Gate(), "face_model": None, "layer": 4, "psi": 0.6}
-        given: dict[str, Any] = {
-            "path": path,
-            "settings": VideoSettings(),
-            "rules": Rules(),
-            "encode": EncodeOptions(),
-            "start": None,
-            "end": None,
-            "document": b"",
-        }
-        tools |= {name: value for name, value in changes.items() if name in tools}
-        given |= {name: value for name, value in changes.items() if name not in tools}
-        return identity_of(VideoTools(**tools), **given)  # type: ignore[arg-type]
-
-    return identity
-
-
-def test_everything_that_shapes_the_result_is_in_its_identity(tmp_path: Path) -> None:
-    film = tmp_path / "film.mp4"
-    film.write_bytes(b"film")
-    photo = np.zeros((2, 2, 3), np.uint8)
-    variants: list[dict[str, Any]] = [
-        {},
-        {"settings": VideoSettings(mode="blur")},
-        {"settings": VideoSettings(fallback="blur")},
-        {"encode": EncodeOptions(crf=20)},
-        {"encode": EncodeOptions(audio="drop")},
-        {"start": 1.0},
-        {"end": 1.0},
-        {"document": b"{}"},
-        {"detector": Square("other")},
-        {"recognizer": None},
-        {"layer": 3},
-        {"psi": 0.5},
-        {"rules": Rules(keep={"a": photo})},
-        {"rules": Rules(only={"a": photo})},
-        {"rules": Rules(keep={"a": photo + 1})},
-        {"rules": Rules(spans=[(0, 1)])},
-        {"face_model": crop_model(1)},
-        {"face_model": crop_model(2)},
-        {"face_model": crop_model(None)},
-        {"face_model": crop_model(1, weights=1)},
-    ]
-    found = [_changed(**variant)(film) for variant in variants]
-    assert len(set(found)) == len(variants)
-    assert found == [_changed(**variant)(film) for variant in variants]
-    assert _changed(face_model=crop_model(None))(film) == found[-2]  # a random seed is no difference
-
-
-def test_other_files_in_a_work_folder_are_spared(tmp_path: Path) -> None:
-    work = work_folder(tmp_path / "a.mp4")
-    make_private_folder(work, "work")
-    for name in ("mine.txt", "ficgan-segment-00000000-00000009.nut", "project.json"):
-        (work / name).write_bytes(b"x")
-    State(work, VideoTools(Square()), "identity")
-    assert names(work) == {".ficgan-folder", "ficgan-state.json", "mine.txt"}

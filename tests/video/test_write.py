@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import resource
 import stat
@@ -10,17 +9,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
-from itertools import product
 from pathlib import Path
 
 import av
 import numpy as np
 import pytest
-from clips import Image, ffmpeg, make_clip, number_of, picture, variable_times
+from clips import make_clip, number_of, picture, variable_times
 
 from ficgan.errors import InputError, UsageError
-from ficgan.video import EncodeOptions, Frame, SegmentWriter, VideoInfo, VideoWriter, finished_segments, open_video
-from ficgan.video.encode import plan_encoding
+from ficgan.video import EncodeOptions, Frame, VideoInfo, VideoWriter, open_video
+from ficgan.video.write import SegmentWriter, finished_segments
 
 INFO = VideoInfo(96, 64, Fraction(1, 90_000), Fraction(30), None, None)
 
@@ -57,37 +55,19 @@ def files_limited_to(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-@pytest.mark.parametrize(
-    ("suffix", "origin"),
-    [
-        (".mp4", 90_000),
-        (".mov", 0),
-        (".nut", 0),
-        (".ts", 0),
-        *(pytest.param(suffix, 90_000, marks=pytest.mark.slow) for suffix in (".mov", ".nut", ".ts")),
-    ],
-)
+@pytest.mark.parametrize(("suffix", "origin"), [(".mp4", 90_000), (".mov", 0), (".nut", 0), (".mkv", 0), (".webm", 0)])
 def test_times_are_exact(tmp_path: Path, suffix: str, origin: int) -> None:
-    path = tmp_path / f"a{suffix}"
-    times = variable_times(60, origin=origin)
-    write(path, times)
-    info, found = read(path)
-    assert [number_of(frame.image) for frame in found] == list(range(60))
-    shift = found[0].pts * info.time_base - times[0] * INFO.time_base
-    assert shift == 0 or suffix == ".ts"  # a transport stream begins later, as a whole
-    assert [frame.pts * info.time_base - shift for frame in found] == [tick * INFO.time_base for tick in times]
-
-
-@pytest.mark.parametrize(("suffix", "codec"), [(".mkv", "libx264"), (".webm", "libvpx-vp9")])
-def test_matroska_keeps_milliseconds(tmp_path: Path, suffix: str, codec: str) -> None:
-    path = tmp_path / f"a{suffix}"
-    times = variable_times(40)
-    writer = write(path, times)
-    info, found = read(path)
-    assert writer.encoding.encoder == codec
-    assert info.time_base == Fraction(1, 1000)
-    assert [frame.pts for frame in found] == pytest.approx([tick / 90 for tick in times], abs=0.501)
-    assert [number_of(frame.image) for frame in found] == list(range(40))
+    path, times = tmp_path / f"a{suffix}", variable_times(40, origin=origin)
+    container = "nut" if suffix == ".nut" else None
+    with VideoWriter(path, INFO, container=container) as writer:
+        for frame in frames(times):
+            writer.write(frame)
+    with av.open(str(path)) as file:
+        base = file.streams.video[0].time_base
+        found = [(number_of(one.to_ndarray(format="rgb24")), one.pts * base) for one in file.decode(video=0)]  # type: ignore[operator]
+    assert [number for number, _ in found] == list(range(40))
+    rounding = Fraction(1, 2000) if suffix in (".mkv", ".webm") else 0
+    assert max(abs(at - tick * INFO.time_base) for (_, at), tick in zip(found, times, strict=True)) <= rounding
 
 
 @pytest.mark.parametrize(
@@ -99,14 +79,11 @@ def test_matroska_keeps_milliseconds(tmp_path: Path, suffix: str, codec: str) ->
         ("h264", "yuv444p", (97, 63), "yuv444p"),
         ("h264", "yuv420p", (97, 63), "yuv444p"),
         ("h264", "yuv422p10le", (97, 64), "yuv444p10le"),
-        ("h264", "yuva444p", (96, 64), "yuv444p"),
         ("h264", "rgb24", (96, 64), "yuv444p"),
         ("h264", "gray", (96, 64), "gray"),
         ("h264", "yuv420p12le", (96, 64), "yuv420p10le"),
         ("hevc", "yuv420p12le", (96, 64), "yuv420p12le"),
         ("vp9", "yuv420p", (97, 63), "yuv420p"),
-        ("av1", "yuv420p10le", (96, 64), "yuv420p10le"),
-        ("mpeg4", "yuv444p", (97, 63), "yuv420p"),
         ("ffv1", "yuv422p10le", (97, 63), "yuv422p10le"),
         ("ffv1", "gbrp", (96, 64), "bgr0"),
     ],
@@ -174,7 +151,7 @@ MASTERING = "G(13250,34500)B(7500,3000)R(34000,16000)WP(15635,16450)L(10000000,1
     ("suffix", "codec", "kept"),
     [(".mp4", "h264", True), (".mkv", "hevc", True), (".mov", "hevc", True), (".webm", "vp9", False)],
 )
-@pytest.mark.parametrize(("mastering", "light"), [(MASTERING, "1000,400"), (MASTERING, ""), ("", "800,100")])
+@pytest.mark.parametrize(("mastering", "light"), [(MASTERING, "1000,400"), ("", "800,100")])
 def test_what_hdr10_says_is_kept_or_said_to_be_lost(
     tmp_path: Path, suffix: str, codec: str, kept: bool, mastering: str, light: str
 ) -> None:
@@ -193,42 +170,6 @@ def test_what_hdr10_says_is_kept_or_said_to_be_lost(
 
 
 @pytest.mark.parametrize(
-    ("codec", "suffix"),
-    [
-        ("h264", ".mp4"),
-        ("mpeg4", ".mkv"),
-        *(
-            pytest.param(codec, suffix, marks=pytest.mark.slow)
-            for codec, suffix in product(("hevc", "vp9", "av1"), (".mp4", ".mkv"))
-        ),
-    ],
-)
-def test_the_last_frame_is_shown_as_long_as_stated(tmp_path: Path, codec: str, suffix: str) -> None:
-    path = tmp_path / f"a{suffix}"
-    with VideoWriter(path, replace(INFO, time_base=Fraction(1, 1000)), EncodeOptions(codec)) as writer:
-        for number in range(10):
-            writer.write(Frame(number, number * 33, number * 0.033, picture(number), 33 if number < 9 else 200))
-    with av.open(str(path)) as file:
-        assert file.duration == pytest.approx(497_000, abs=1000)
-
-
-@pytest.mark.parametrize("codec", ["h264", "mpeg4"])
-def test_avi_begins_with_its_first_frame_and_leaves_nothing_out(tmp_path: Path, codec: str) -> None:
-    path = tmp_path / "a.avi"
-    write(path, [60_000 + 3000 * i for i in range(20)], codec=codec)
-    info, found = read(path)
-    assert info.time_base == Fraction(1, 30) and [frame.pts for frame in found] == list(range(20))
-    assert [number_of(frame.image) for frame in found] == list(range(20))
-
-
-def test_shape_of_pixels_and_no_rotation(tmp_path: Path) -> None:
-    path = tmp_path / "a.mp4"
-    write(path, [0, 3000, 6000], replace(INFO, sample_aspect_ratio=Fraction(4, 3), rotation=90))
-    found, _ = read(path)
-    assert found.sample_aspect_ratio == Fraction(4, 3) and found.rotation == 0
-
-
-@pytest.mark.parametrize(
     ("aspect", "stored"),
     [
         (Fraction(2), (48, 64)),
@@ -243,10 +184,10 @@ def test_faces_are_seen_unsqueezed_and_what_does_not_change_is_stored_as_it_was(
 ) -> None:
     first, second = tmp_path / "a.mp4", tmp_path / "b.mp4"
     info = replace(INFO, sample_aspect_ratio=aspect, pixel_format="bgr24")
-    write(first, [0, 3000, 6000], info, codec="libx264rgb", crf=0)
+    write(first, [0, 3000, 6000], info, codec="ffv1")
     with open_video(first) as source:
         assert (source.info.width, source.info.height, source.info.stored) == (96, 64, stored)
-        with VideoWriter(second, source.info, EncodeOptions(codec="libx264rgb", crf=0)) as writer:
+        with VideoWriter(second, source.info, EncodeOptions(codec="ffv1")) as writer:
             for frame in source.frames():
                 assert frame.image.shape == (64, 96, 3)
                 assert np.abs(frame.image.astype(int) - picture(frame.index)).mean() < 8, "the shape that was meant"
@@ -299,8 +240,6 @@ def test_pixels_are_square_where_nothing_would_say_that_they_are_not(
     [
         (".mp4", "h264", True),
         (".mkv", "h264", True),
-        (".ts", "h264", True),
-        (".mp4", "mpeg4", True),
         (".mkv", "ffv1", True),
         (".webm", "vp9", False),
         (".mkv", "hevc", False),
@@ -321,66 +260,29 @@ def test_players_learn_that_a_picture_is_interlaced(
 
 
 @pytest.mark.parametrize(
-    ("turn", "fields"), [((0.0, False, True), "bff"), ((180.0, False, False), "bff"), ((90.0, False, False), "")]
-)
-def test_turning_a_picture_turns_its_rows(tmp_path: Path, turn: tuple[float, bool, bool], fields: str) -> None:
-    path, turned = tmp_path / "a.mp4", tmp_path / "b.mp4"
-    write(path, [0, 3000], replace(INFO, fields="tff"))
-    with av.open(str(path)) as file, av.open(str(turned), "w") as out:
-        stream = out.add_stream_from_template(file.streams.video[0])
-        stream.set_display_rotation(turn[0], hflip=turn[1], vflip=turn[2])
-        for packet in file.demux(video=0):
-            if packet.size:
-                packet.stream = stream
-                out.mux(packet)
-    assert read(turned)[0].fields == fields
-
-
-def test_rows_that_are_no_whole_pairs_are_not_said_to_be_interlaced(tmp_path: Path) -> None:
-    writer = write(tmp_path / "a.mp4", [0, 3000], replace(INFO, height=66, fields="tff"))
-    assert read(tmp_path / "a.mp4")[0].fields == "" and len(writer.notes) == 1
-
-
-def test_the_index_comes_first(tmp_path: Path) -> None:
-    path = tmp_path / "a.mp4"
-    write(path, [3000 * i for i in range(30)])
-    data = path.read_bytes()
-    assert data.find(b"moov") < data.find(b"mdat")
-
-
-def test_animations(tmp_path: Path) -> None:
-    times = [0, 40, 160, 200, 700, 770]
-    info = replace(INFO, time_base=Fraction(1, 1000))
-    for suffix in (".gif", ".webp"):
-        path = tmp_path / f"a{suffix}"
-        write(path, times, info)
-        _, found = read(path)
-        assert [frame.pts for frame in found] == times
-        assert [number_of(frame.image) for frame in found] == list(range(6))
-        assert np.abs(found[5].image.astype(int) - picture(5)).mean() < 6
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
+    ("name", "options"),
     [
-        ("a.mp4", {"codec": "h265x"}, "no video encoder"),
-        ("a.mp4", {"pixel_format": "yuv410p"}, "not taken by libx264"),
-        ("a.mp4", {"crf": 400}, "crf"),
-        ("a.mp4", {"preset": "warp"}, "refuses these settings"),
-        ("a.webm", {"codec": "mpeg4"}, "webm cannot hold mpeg4"),
-        ("a.xyz", {}, "no container is known"),
+        ("a.mp4", {"codec": "h265x"}),
+        ("a.mp4", {"pixel_format": "yuv410p"}),
+        ("a.mp4", {"crf": 400}),
+        ("a.mkv", {"codec": "ffv1", "crf": 3}),
+        ("a.mp4", {"options": {"preset": "warp"}}),
+        ("a.webm", {"codec": "ffv1"}),
+        ("a.avi", {}),
     ],
 )
-def test_options_that_cannot_work(tmp_path: Path, name: str, options: dict[str, object], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
+def test_options_that_cannot_work(tmp_path: Path, name: str, options: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
         VideoWriter(tmp_path / name, INFO, EncodeOptions(**options))  # type: ignore[arg-type]
+    with pytest.raises(UsageError):
+        VideoWriter(tmp_path / "b.mp4", replace(INFO, width=97), EncodeOptions(pixel_format="yuv420p"))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_reduced_chroma_needs_an_even_size() -> None:
-    info = replace(INFO, width=97)
-    with pytest.raises(UsageError, match="use yuv444p"):
-        plan_encoding(info, EncodeOptions(pixel_format="yuv420p"), "mp4")
+def test_options_of_the_encoder_are_passed_through(tmp_path: Path) -> None:
+    write(tmp_path / "a.mp4", [3000 * n for n in range(30)], options={"preset": "slow", "x264-params": "keyint=2"})
+    with av.open(str(tmp_path / "a.mp4")) as file:
+        assert sum(packet.is_keyframe for packet in file.demux(video=0) if packet.size) == 15
 
 
 def test_nothing_is_overwritten_or_left(tmp_path: Path) -> None:
@@ -401,27 +303,6 @@ def test_nothing_is_overwritten_or_left(tmp_path: Path) -> None:
     assert len(read(path)[1]) == 1
 
 
-def test_a_full_disk(tmp_path: Path) -> None:
-    noise = np.random.default_rng(0).integers(0, 256, (64, 96, 3), np.uint8)
-    for suffix in (".mp4", ".mkv"):
-        with (
-            files_limited_to(60_000),
-            pytest.raises(InputError, match=r"cannot be written \(File too large\); make room"),
-            VideoWriter(tmp_path / f"a{suffix}", INFO, EncodeOptions(crf=1)) as writer,
-        ):
-            for number in range(60):
-                writer.write(Frame(number, number * 3000, number / 30, np.roll(noise, number * 7, 0)))
-        assert list(tmp_path.iterdir()) == []
-
-
-def test_images_of_another_size_or_type_are_refused(tmp_path: Path) -> None:
-    wrong: list[Image] = [np.zeros((64, 95, 3), np.uint8), np.zeros((64, 96, 3), np.float32)]  # type: ignore[list-item]
-    for image in wrong:
-        with pytest.raises(ValueError, match="the film uint8"), VideoWriter(tmp_path / "a.mp4", INFO) as writer:
-            writer.write(Frame(0, 0, 0.0, image))
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_stream_as_it_comes(tmp_path: Path) -> None:
     """A named pipe stands for a network stream."""
     import threading
@@ -432,20 +313,23 @@ def test_a_stream_as_it_comes(tmp_path: Path) -> None:
     reader.start()
     descriptor = os.open(pipe, os.O_WRONLY)
     try:
-        with VideoWriter(f"pipe:{descriptor}", INFO, container="mpegts") as writer:
+        with VideoWriter(f"pipe:{descriptor}", INFO) as writer:
             for frame in frames([3000 * i for i in range(20)]):
                 writer.write(frame)
     finally:
         os.close(descriptor)
         reader.join()
-    (tmp_path / "a.ts").write_bytes(received[0])
-    assert [number_of(frame.image) for frame in read(tmp_path / "a.ts")[1]] == list(range(20))
+    (tmp_path / "a.mkv").write_bytes(received[0])
+    assert [number_of(frame.image) for frame in read(tmp_path / "a.mkv")[1]] == list(range(20))
 
 
 def test_pieces_and_going_on(tmp_path: Path) -> None:
     times = variable_times(80)
     pictures = list(frames(times))
-    with pytest.raises(KeyboardInterrupt), SegmentWriter(tmp_path, INFO, seconds=1.0) as writer:
+    with (
+        pytest.raises(KeyboardInterrupt),
+        SegmentWriter(tmp_path, INFO, EncodeOptions(), output="a.mp4", seconds=1.0) as writer,
+    ):
         for frame in pictures[:50]:
             writer.write(frame)
         raise KeyboardInterrupt
@@ -453,7 +337,7 @@ def test_pieces_and_going_on(tmp_path: Path) -> None:
     assert kept and kept == writer.segments and [path for _, _, path in kept] == sorted(tmp_path.iterdir())
     (tmp_path / ".ficgan-0123456789abcdef.tmp").write_bytes(b"left by a crash")
     (tmp_path / "ficgan-segment-00000078-00000079.nut").write_bytes(b"no predecessor")
-    writer = SegmentWriter(tmp_path, INFO, seconds=1.0)
+    writer = SegmentWriter(tmp_path, INFO, EncodeOptions(), output="a.mp4", seconds=1.0)
     assert writer.next_frame == kept[-1].last + 1 < 50
     with pytest.raises(ValueError, match="is the next"):
         writer.write(pictures[0])
@@ -476,7 +360,7 @@ def test_pieces_and_going_on(tmp_path: Path) -> None:
 def test_segments_are_private_from_their_first_byte(tmp_path: Path) -> None:
     mask = os.umask(0)
     try:
-        with SegmentWriter(tmp_path, INFO, seconds=0.2) as writer:
+        with SegmentWriter(tmp_path, INFO, EncodeOptions(), output="a.mp4", seconds=0.2) as writer:
             for frame in frames([3000 * i for i in range(20)]):
                 writer.write(frame)
                 assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
@@ -484,47 +368,3 @@ def test_segments_are_private_from_their_first_byte(tmp_path: Path) -> None:
         os.umask(mask)
     assert len(writer.segments) > 1
     assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
-
-
-def test_a_full_disk_spares_the_finished_pieces(tmp_path: Path) -> None:
-    noise = np.random.default_rng(0).integers(0, 256, (64, 96, 3), np.uint8)
-    writer = SegmentWriter(tmp_path, INFO, EncodeOptions(crf=1), seconds=0.2)
-    with files_limited_to(120_000), pytest.raises(InputError, match="make room"):
-        for number in range(100):
-            image = noise if number < 12 else np.roll(noise, number * 7, 0)
-            writer.write(Frame(number, number * 3000, number / 30, image))
-            if number == 11:
-                writer._length = 10**9  # from here on one piece that outgrows the limit
-        writer.close()
-    assert finished_segments(tmp_path) and not list(tmp_path.glob(".ficgan-*"))
-
-
-def resident() -> float:
-    """Memory in use, MiB."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize() / 2**20
-
-
-@pytest.mark.slow
-def test_memory_stays_flat(tmp_path: Path) -> None:
-    path = tmp_path / "a.mp4"
-    make_clip(path, 3200, size=(320, 180))
-    (tmp_path / "pieces").mkdir()
-    with open_video(path) as source, SegmentWriter(tmp_path / "pieces", source.info, seconds=5) as writer:
-        start = peak = 0.0
-        for frame in source.frames():
-            writer.write(frame)
-            if frame.index == 200:
-                gc.collect()
-                start = resident()
-            if frame.index > 200 and frame.index % 100 == 0:
-                peak = max(peak, resident())
-    assert writer.next_frame == 3200
-    assert peak - start < 50
-
-
-def test_another_build_of_ffmpeg_reads_it(tmp_path: Path) -> None:
-    path = tmp_path / "a.mp4"
-    write(path, [3000 * i for i in range(30)])
-    lines = ffmpeg("-i", str(path), "-f", "framemd5", "-").splitlines()
-    assert len([line for line in lines if not line.startswith("#")]) == 30

@@ -1,0 +1,231 @@
+"""The second stage of a film, *decided*: what happens to each face of each track, settled before anything is drawn.
+
+All decisions on whole tracks are made here. A plan is never changed: what the check finds leads to another plan.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.arrays import windows
+from ficgan.faces import Face
+from ficgan.faces.alignment import SmoothConfig
+from ficgan.video.media import Frame
+from ficgan.video.people import frontality
+from ficgan.video.project import Project
+from ficgan.video.settings import HOLD, VideoSettings
+from ficgan.video.tracks import FILLED, PADDED, SEEN, Track, TrackSet
+
+__all__ = ["Appearance", "FilmFinding", "FilmPlan", "FrameJob", "cover_findings", "decide", "effective_modes"]
+
+# Sides in pixels below which a face counts as too small to generate.
+SMALL = 24.0
+# Ratio of eye distance to eye–mouth distance under which (or over its inverse) a face counts as turned away; a frontal
+# face has about 1, one turned by 60° 0.5.
+TURNED = 0.45
+# Fewest and most frames on which a person's new face is tried.
+AUDITIONS = (3, 8)
+_ORIGINS = {SEEN: "seen", FILLED: "filled", PADDED: "padded"}
+
+
+@dataclass(frozen=True, eq=False)
+class Appearance:
+    """One face of one frame, and what shall happen to it."""
+
+    track: int
+    person: str
+    """Key of the person in the k-same draw."""
+    face: Face
+    mode: str
+
+
+@dataclass(frozen=True, eq=False)
+class FrameJob:
+    """One frame and all faces that shall not be seen in it."""
+
+    frame: Frame
+    appearances: Sequence[Appearance]
+    regions: Sequence[tuple[NDArray[np.float32], str, int]] = ()
+    """Boxes that a person added, with their modes and numbers."""
+
+
+@dataclass(frozen=True)
+class FilmFinding:
+    """A source face that a viewer of the result can still recognise."""
+
+    frame: int
+    time: float
+    box: tuple[float, float, float, float]
+    distance: float
+    """Between source and result, by the gate; near 0 where the face was not covered at all."""
+    matched_by: tuple[str, ...] = ()
+    """Recognisers that take the two for one person."""
+
+    def to_dict(self) -> dict[str, Any]:
+        box = [round(value, 1) for value in self.box]
+        numbers = {"time": round(self.time, 3), "box": box, "distance": round(self.distance, 4)}
+        return {"frame": self.frame, **numbers, "matched_by": list(self.matched_by)}
+
+
+@dataclass(frozen=True, eq=False)
+class FilmPlan:
+    """What happens to each face of a film.
+
+    Args:
+        film: what was found.
+        tracks: its tracks, by frame.
+        modes: track → mode of each row, str [n].
+        people: track → key of its person in the k-same draw.
+        fallbacks: why faces fall back → rows.
+        origins: how places are known → rows.
+    """
+
+    film: Project
+    tracks: TrackSet
+    modes: Mapping[int, NDArray[np.str_]]
+    people: Mapping[int, str]
+    fallbacks: Mapping[str, int]
+    origins: Mapping[str, int]
+
+    @property
+    def reach(self) -> int:
+        """Frames on either side over which generated faces are smoothed."""
+        return SmoothConfig().frames(self.film.rate)
+
+    def job(self, frame: Frame) -> FrameJob:
+        faces = [
+            Appearance(track.id, self.people[track.id], track.face(frame.index), str(self.modes[track.id][row]))
+            for track, row in self.tracks.at(frame.index)
+        ]
+        return FrameJob(frame, faces, self.film.regions_at(frame.index))
+
+    def kept_at(self, frame: int) -> NDArray[np.floating]:
+        """Boxes [n,4] of the faces that stay as they are in a frame."""
+        rows = [track.boxes[row] for track, row in self.tracks.at(frame) if self.modes[track.id][row] == "keep"]
+        return np.array(rows, np.float32).reshape(-1, 4)
+
+    def auditions(self) -> dict[int, set[str]]:
+        """Frames on which identities are tried before the film is rendered, with their people.
+
+        One for each second that a person is there, 3 to 8, spread over the frames on which the detector saw it.
+        """
+        there: Counter[str] = Counter()
+        seen: dict[str, list[int]] = {}
+        for track in self.tracks:
+            generated, person = self.modes[track.id] == "ficgan", self.people[track.id]
+            there[person] += int(generated.sum())
+            rows = np.flatnonzero(generated & (track.origin == SEEN))
+            seen.setdefault(person, []).extend((track.first + rows).tolist())
+        chosen: dict[int, set[str]] = {}
+        for person, frames in seen.items():
+            count = min(max(AUDITIONS[0], int(there[person] / self.film.rate)), AUDITIONS[1], len(frames))
+            for place in np.linspace(0, len(frames) - 1, count + 2)[1:-1] if frames else ():
+                chosen.setdefault(frames[round(place)], set()).add(person)
+        return chosen
+
+    def recognised(self, findings: Sequence[FilmFinding]) -> set[str]:
+        """Keys of the people whose generated face a finding of the check lies on."""
+        return {self.people[track.id] for track, _ in self._generated(findings)}
+
+    def mostly_recognised(self, findings: Sequence[FilmFinding]) -> set[str]:
+        """Keys of the people of whose generated faces `cover_findings` would take half or more."""
+        whole, covered = Counter[str](), Counter[str]()
+        for number, rows in self.around(findings).items():
+            covered[self.people[number]] += int((rows & (self.modes[number] == "ficgan")).sum())
+        for number, modes in self.modes.items():
+            whole[self.people[number]] += int((modes == "ficgan").sum())
+        return {person for person, rows in covered.items() if 0 < whole[person] <= 2 * rows}
+
+    def around(self, findings: Sequence[FilmFinding]) -> dict[int, NDArray[np.bool_]]:
+        """Track → rows [n] that findings of the check touch, and those up to `HOLD` seconds before and after.
+
+        Two findings of a track that are less than a second apart are one: the check's detector may have been blind
+        between them.
+        """
+        reach = max(1, round(HOLD * self.film.rate))
+        found: dict[int, list[int]] = {}
+        for track, row in self._generated(findings):
+            found.setdefault(track.id, []).append(row)
+        touched = {}
+        for number, rows in found.items():
+            near = touched[number] = np.zeros(len(self.modes[number]), bool)
+            rows.sort()
+            for row, following in zip(rows, [*rows[1:], rows[-1]], strict=True):
+                last = following if following - row < self.film.rate else row
+                near[max(0, row - reach) : last + reach + 1] = True
+        return touched
+
+    def _generated(self, findings: Sequence[FilmFinding]) -> Iterator[tuple[Track, int]]:
+        for finding in findings:
+            x, y = (finding.box[0] + finding.box[2]) / 2, (finding.box[1] + finding.box[3]) / 2
+            for track, row in self.tracks.at(finding.frame):
+                x0, y0, x1, y1 = track.boxes[row]
+                if self.modes[track.id][row] == "ficgan" and x0 <= x <= x1 and y0 <= y <= y1:
+                    yield track, row
+
+
+def decide(film: Project, settings: VideoSettings) -> FilmPlan:
+    """The rules of a film applied to its tracks, with fallbacks where a generated face cannot stand."""
+    decider, scope = film.decider(), film.source.fingerprint or "film"
+    people: dict[int, str] = {}
+    modes: dict[int, NDArray[np.str_]] = {}
+    fallbacks, origins = Counter[str](), Counter[str]()
+    for track in film.tracks:
+        modes[track.id], reasons = effective_modes(track, decider.decide(track), settings.fallback, film.rate)
+        fallbacks.update(reasons)
+        origins.update({name: int((track.origin == origin).sum()) for origin, name in _ORIGINS.items()})
+        linked = settings.link != "none" and track.person > 0
+        where = "job" if settings.link == "job" and linked else scope
+        people[track.id] = f"{where}/person {track.person}" if linked else f"{where}/track {track.id}"
+    return FilmPlan(film, TrackSet(film.tracks), modes, people, fallbacks, origins)
+
+
+def effective_modes(
+    track: Track, decided: NDArray[np.str_], fallback: str, rate: float
+) -> tuple[NDArray[np.str_], dict[str, int]]:
+    """Modes [n] of a track's rows, with the fallback where a generated face cannot stand, and reason → number of rows.
+
+    `decided` [n] is what the rules say. The reasons are "small", "turned away" and "pad".
+    """
+    modes, reasons = decided.copy(), {}
+    if not (decided == "ficgan").any():
+        return modes, {}
+    hold = max(1, round(HOLD * rate))
+
+    def steady(flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Dilate, then close short gaps: a mode that flips from frame to frame is unwatchable."""
+        beyond = 2 * hold + 1
+        held = np.pad(np.asarray(windows(flags, hold).any(1)), beyond, mode="edge")
+        closed = np.asarray(windows(np.asarray(windows(held, hold).any(1)), hold).all(1))
+        return closed[beyond:-beyond]
+
+    sides = (track.boxes[:, 2:] - track.boxes[:, :2]).min(1)
+    ratio = frontality(track.landmarks)
+    for reason, rows in (
+        ("small", steady(sides < SMALL)),
+        ("turned away", steady((ratio < TURNED) | (ratio > 1 / TURNED))),
+        ("pad", track.origin == PADDED),
+    ):
+        rows = rows & (modes == "ficgan")
+        if rows.any():
+            modes[rows] = fallback
+            reasons[reason] = int(rows.sum())
+    return modes, reasons
+
+
+def cover_findings(plan: FilmPlan, findings: Sequence[FilmFinding], fallback: str) -> tuple[FilmPlan, int]:
+    """A plan that covers the generated faces still recognised, and those around; and the number of rows changed."""
+    modes, changed = dict(plan.modes), 0
+    for number, rows in plan.around(findings).items():
+        rows = rows & (modes[number] == "ficgan")
+        modes[number] = np.where(rows, fallback, modes[number])
+        changed += int(rows.sum())
+    if not changed:
+        return plan, 0
+    return replace(plan, modes=modes, fallbacks={**plan.fallbacks, "still recognised": changed}), changed

@@ -1,0 +1,475 @@
+"""The new identities of a film's people: one k-same draw each, chosen and watched by what the gate reads.
+
+In films an identity is chosen before the first frame is drawn, on a few frames; in streams where the person first
+appears. From frame to frame only pose, light and expression (the spatial code) are read anew.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.face_model import FaceModel, Sight, read_kinds
+from ficgan.faces import DlibRecognizer, Paste, matching
+from ficgan.identity.kind import Kind
+from ficgan.policy import Attempt
+from ficgan.video.decided import Appearance, FrameJob
+from ficgan.video.media import Frame
+from ficgan.video.settings import HOLD
+from ficgan.video.tools import VideoTools
+
+__all__ = ["FaceReader", "FilmIdentity", "Identities", "NewFace"]
+
+# Factor of the match threshold under which a generated face counts as still recognised; above 1, as frames between two
+# readings may come nearer to the source.
+MARGIN = 1.1
+# Seconds between two readings of a generated face by the gate while rendering.
+CHECK = 0.5
+# A face is read on every frame when a reading lies within so many times the margin above the limit.
+WATCH = 1.5
+# Attempts that come near on this share of frames more than the best are as good as it.
+LEVEL = 0.1
+# Share of the frames on which each face of the kind must come near before one of any kind is tried.
+OFTEN = 0.25
+# Numbers of the draws that films have beyond those of photos: a face is seen on many frames.
+DRAWS = range(8, 14)
+
+
+@dataclass(eq=False)
+class FilmIdentity:
+    """A person's new identity."""
+
+    styles: NDArray[np.float32] | None
+    """[1,S]; None where no setting hides the person: always the fallback."""
+    z_id: NDArray[np.float32]
+    attempt: int = 0
+    """Number of the attempt, of `Identities.attempts`."""
+    kind: NDArray[np.float32] | None = None
+    """Reading [9] of the person's kind, one for the whole film; None where nothing of it is kept."""
+    draw: dict[str, Any] = field(default_factory=dict)
+    """k, ψ, members digest, layer: for the account."""
+    checked: dict[int, float] = field(default_factory=dict)
+    """Track → second of its last reading by the gate."""
+    distance: float | None = None
+    """Smallest distance between source and result that the gate read; of a chosen face, where it is shown."""
+    matched_by: list[str] = field(default_factory=list)
+    """Recognisers that took a face for the source; that face is not shown."""
+    settled: bool = False
+    """Whether it was chosen for the whole film: where it is recognised a moment is covered, and the person keeps it."""
+    hidden: set[int] = field(default_factory=set)
+    """Tracks that are covered, as the gate recognised them."""
+    watched: set[int] = field(default_factory=set)
+    """Tracks that the gate reads on every frame, as it was near to recognising them."""
+
+    def shown_at(self, distance: float) -> None:
+        """Note a distance that the gate read of a face that is shown."""
+        self.distance = min(distance, math.inf if self.distance is None else self.distance)
+
+
+FaceKey = tuple[int, int]
+"""Track and frame."""
+
+
+@dataclass(eq=False)
+class NewFace:
+    """A face that shall be generated."""
+
+    frame: Frame
+    appearance: Appearance
+    sight: Sight
+    paste: Paste | None = None
+    known: NDArray[np.float32] | None = None
+    """What the gate reads of the source, at each of `landmarks`."""
+
+    @property
+    def track(self) -> int:
+        return self.appearance.track
+
+    @property
+    def person(self) -> str:
+        return self.appearance.person
+
+    @property
+    def key(self) -> FaceKey:
+        return self.track, self.frame.index
+
+    @property
+    def landmarks(self) -> NDArray[np.float32]:
+        """[1 or 2,5,2], where the gate reads: at the track's, which may lie beside a face that is tilted or moves fast,
+        and at those that the model found on it in this frame. Who looks at the film may place them as well or badly."""
+        own, found = self.appearance.face.landmarks, self.sight.landmarks
+        return own[None] if found is None else np.stack([own, found])
+
+
+class FaceReader:
+    """Source faces of a film as the model sees them, their place and light smoothed over time in both directions.
+
+    `reach` is the number of frames on either side over which they are smoothed.
+    """
+
+    def __init__(self, model: FaceModel, reach: int) -> None:
+        self.model, self.reach = model, reach
+        self._found: dict[FaceKey, Any] = {}
+        """What the model found there."""
+        self._sights: dict[FaceKey, Sight] = {}
+
+    def read(self, jobs: Sequence[FrameJob], around: Sequence[FrameJob] = ()) -> list[NewFace]:
+        """The faces of the jobs that shall be generated."""
+        first, last, reach = jobs[0].frame.index, jobs[-1].frame.index, self.reach
+        shown = {
+            (appearance.track, job.frame.index): (job.frame, appearance)
+            for job in sorted([*jobs, *around], key=lambda job: job.frame.index)
+            for appearance in job.appearances
+            if appearance.mode == "ficgan"
+        }
+        faces = {key: (frame.image, appearance.face) for key, (frame, appearance) in shown.items()}
+        new = [key for key in faces if key not in self._found]
+        self._found |= zip(new, self.model.find([faces[key] for key in new]), strict=True)
+        new = [key for key in faces if key not in self._sights and first - reach <= key[1] <= last + reach]
+        smoothed = [self.model.smoothed(*self._window(self._found, key)) for key in new]
+        self._sights |= zip(new, self.model.see([faces[key] for key in new], smoothed), strict=True)
+        wanted = [
+            NewFace(frame, appearance, self.model.steadied(*self._window(self._sights, key)))
+            for key, (frame, appearance) in shown.items()
+            if first <= key[1] <= last
+        ]
+        end = max(frame for _, frame in faces) if faces else last  # a film that is drawn again begins anew
+        self._found = {key: mesh for key, mesh in self._found.items() if last - 2 * reach < key[1] <= end}
+        self._sights = {key: sight for key, sight in self._sights.items() if last - reach < key[1] <= end}
+        return wanted
+
+    def _window(self, rows: dict[FaceKey, Any], key: FaceKey) -> tuple[list[Any], int]:
+        """What is known of a track without a gap around a frame, and the place of the frame in it."""
+        track, frame = key
+        first = last = frame
+        while frame - first < self.reach and (track, first - 1) in rows:
+            first -= 1
+        while last - frame < self.reach and (track, last + 1) in rows:
+            last += 1
+        return [rows[track, n] for n in range(first, last + 1)], frame - first
+
+
+class _Reading(NamedTuple):
+    distance: float
+    """Of a new face to its source, by the gate."""
+    ratio: float
+    """The same, of the distance that tells people apart; 0: it is taken for the source."""
+
+
+@dataclass(eq=False)
+class _Trial:
+    """A new identity that is tried on single frames, all in the same order."""
+
+    identity: FilmIdentity
+    ratios: list[float] = field(default_factory=list)
+
+    @property
+    def near(self) -> int:
+        """How many of the ratios lie within the margin."""
+        return sum(ratio < MARGIN for ratio in self.ratios)
+
+
+def _in_play(trials: Sequence[_Trial]) -> list[_Trial]:
+    """The trials that can still be, or are, about as good as the best; the first has been read on all frames."""
+    frames = len(trials[0].ratios)
+    worst = min(trial.near + frames - len(trial.ratios) for trial in trials)
+    return [trial for trial in trials if trial.near <= worst + LEVEL * frames]
+
+
+class Identities:
+    """Gives the people of a film their new identities, draws their faces, and covers moments that the gate recognises.
+
+    Args:
+        mask_scale: size of the replaced region.
+        causes: counts faces that are not shown: "unread", the model could not read them there or nearby; "known", the
+            gate recognised the person there or nearby.
+    """
+
+    def __init__(self, tools: VideoTools, mask_scale: float, causes: Counter[str]) -> None:
+        self.tools, self.causes, self._mask_scale = tools, causes, mask_scale
+        self.people: dict[str, FilmIdentity] = {}
+        """By the key of the person."""
+        self.lost: dict[int, float] = {}
+        """Track → second at which it could last not be read."""
+        self.attempts: list[Attempt] = []
+        self._of_photos = self._of_kind = 0
+        """How many of the attempts photos have, too, and how many keep the kind as far as the user wants it."""
+        model = tools.face_model
+        if model is not None:
+            attempts = tools.policy.attempts(tools.layer, model.band, drawn=not model.swap)
+            self.attempts = [attempt for attempt in attempts if not model.gives_up_kind(attempt)]
+            self._of_photos = len(self.attempts)
+            if tools.policy.retries and not model.swap:
+                self.attempts += [Attempt(0, draw=number, psi=1.0) for number in DRAWS]
+            self._of_kind = len(self.attempts)
+            self.attempts += [attempt for attempt in attempts if model.gives_up_kind(attempt)]
+
+    # -- who becomes whom ---------------------------------------------------------------------------------------------
+
+    def identity(
+        self, person: str, z_id: NDArray[np.float32], attempt: int = 0, kind: NDArray[np.float32] | None = None
+    ) -> FilmIdentity:
+        """A new identity by an attempt; without styles where there are no more of them.
+
+        Args:
+            person: key of the person.
+            z_id: [1,id_dim], the source's code.
+            attempt: its number.
+            kind: [9], reading of the source's kind.
+        """
+        model, made = self.tools.face_model, FilmIdentity(None, z_id, attempt, kind)
+        if model is None or attempt >= len(self.attempts):
+            return made
+        how = self.attempts[attempt]
+        draw = model.draw(person, how, self.tools.psi, z_id[0], kind)
+        made.styles = model.styles(z_id, [draw], how)
+        made.draw = {"layer": None if how.band else how.layer, "attempts": attempt + 1}
+        if not model.swap:
+            made.draw |= {"k": draw.k, "psi": draw.psi, "members_digest": draw.members_digest}
+            made.draw |= {} if draw.kind is None else {"kind": draw.kind}
+        return made
+
+    def replace(self, people: Iterable[str], lost: Collection[str] = ()) -> bool:
+        """Give people who are still recognised another face, but not who has a chosen one, unless it is `lost`.
+
+        Returns whether anybody got one.
+        """
+        again = [
+            (person, now)
+            for person in people
+            if (now := self.people.get(person)) and now.styles is not None and (not now.settled or person in lost)
+        ]
+        for person, now in again:
+            self.people[person] = self.identity(person, now.z_id, now.attempt + 1, now.kind)
+            self.people[person].matched_by = now.matched_by
+        return bool(again)
+
+    def restart(self) -> None:
+        """Forget what was drawn, but not who is whom: the film is drawn again from its beginning."""
+        self.lost.clear()
+        for one in self.people.values():
+            one.checked, one.hidden, one.watched, one.distance = {}, set(), set(), None
+
+    # -- chosen for a whole film --------------------------------------------------------------------------------------
+
+    def choose(self, jobs: Callable[[Collection[str]], Iterable[FrameJob]], people: Collection[str]) -> None:
+        """Choose the identity of each person for the whole film, from single frames that are spread over it.
+
+        The gate reads the first attempt on all of them. Where it comes near on one, it reads the others of photos.
+        Where each of them does, it reads those that films have beyond, and where each does often, the one of any kind.
+        Each is read until it cannot be chosen any more. Of those that come near about as seldom as the best, the one
+        that keeps most of the source's code is taken, of these the one of the narrowest kind, and of these the farthest
+        face. A person to whom each comes near on half of the frames or more always gets the fallback.
+
+        Args:
+            jobs: makes the frames of some people.
+            people: whose identity is to be chosen.
+        """
+        model = self.tools.face_model
+        if model is None:
+            return
+        tried: dict[str, list[_Trial]] = {}
+        kinds: dict[str, list[NDArray[np.float32] | None]] = {}
+
+        def read(people: Collection[str], attempts: range) -> None:
+            reader = FaceReader(model, 0)
+            for job in jobs(people):
+                for face in reader.read([job]):
+                    if not face.sight.problem:
+                        trials = tried.setdefault(face.person, [])
+                        if not attempts[0]:
+                            kinds.setdefault(face.person, []).append(self._kind([face]))
+                        self._try(face, trials, attempts, kinds[face.person])
+
+        read(people, range(1))
+        other = [
+            one for one, trials in tried.items() if not self._same_group(trials[0].identity.kind, _mean(kinds[one]))
+        ]
+        for person in other:  # the first frame showed somebody of another kind than all of them do
+            tried[person] = []
+        if other:
+            read(other, range(1))
+        ends = (1, self._of_photos, self._of_kind, len(self.attempts))
+        for begin, end, share in zip(ends, ends[1:], (0.0, 0.0, OFTEN), strict=False):
+            near = [
+                person
+                for person, trials in tried.items()
+                if min(trial.near for trial in trials) > share * len(trials[0].ratios)
+            ]
+            if near and begin < end:
+                read(near, range(begin, end))
+        for person, trials in tried.items():
+            self.people[person] = self._chosen(person, trials)
+
+    def _try(
+        self, face: NewFace, trials: list[_Trial], attempts: range, kinds: Sequence[NDArray[np.float32] | None]
+    ) -> None:
+        """Read a face as each attempt would make it, those that cannot be chosen any more left out."""
+        model = self.tools.face_model
+        assert model is not None
+        if len(trials) <= attempts[0]:
+            z_id = trials[0].identity.z_id if trials else face.sight.z_id[None]
+            kind = trials[0].identity.kind if trials else _mean(kinds)
+            trials += [_Trial(self.identity(face.person, z_id, number, kind)) for number in attempts]
+        for trial in _in_play(trials):
+            if trial.identity.attempt in attempts:
+                assert trial.identity.styles is not None
+                made = model.render(trial.identity.styles, [face.sight])[0]
+                face.paste = model.paste(face.frame.image, face.sight, made, mask_scale=self._mask_scale)
+                trial.ratios.append(self._read(face, trial.identity).ratio)
+
+    def _chosen(self, person: str, trials: Sequence[_Trial]) -> FilmIdentity:
+        good = _in_play(trials)
+        layer = self.attempts[good[0].identity.attempt].layer
+        alike = [trial for trial in good if self.attempts[trial.identity.attempt].layer == layer]
+        groups = [self._group_size(trial.identity) for trial in alike]
+        alike = [trial for trial, size in zip(alike, groups, strict=True) if size == min(groups)]
+        chosen = max(alike, key=lambda trial: np.mean(trial.ratios)).identity
+        if min(trial.near for trial in good) >= len(good[0].ratios) / 2:
+            chosen = self.identity(person, chosen.z_id, len(self.attempts), chosen.kind)
+        chosen.matched_by = list(dict.fromkeys(name for trial in trials for name in trial.identity.matched_by))
+        chosen.settled, chosen.distance = True, None  # nothing of what was read is shown
+        return chosen
+
+    def _kind(self, faces: Sequence[NewFace]) -> NDArray[np.float32] | None:
+        """Mean reading [9] of the kind of one person's faces; None where nothing of it is kept."""
+        model = self.tools.face_model
+        if model is None or not model.keeps_kind:
+            return None
+        images, marks = [face.frame.image for face in faces], [face.appearance.face.landmarks for face in faces]
+        if not isinstance(self.tools.gate, DlibRecognizer):
+            return _mean(read_kinds(images, marks))
+        return _mean(read_kinds(images, marks, np.stack([self._known(face)[0] for face in faces])))
+
+    def _group_size(self, identity: FilmIdentity) -> int:
+        """How many cells of kinds a person's new face is drawn for."""
+        model = self.tools.face_model
+        kind = None if model is None else model.kind_of(identity.kind, self.attempts[identity.attempt])
+        return int((Kind.everybody() if kind is None else kind).cells.sum())
+
+    def _same_group(self, a: NDArray[np.float32] | None, b: NDArray[np.float32] | None) -> bool:
+        model = self.tools.face_model
+        kinds = [None if model is None else model.kind_of(reading) for reading in (a, b)]
+        return all(kind is None for kind in kinds) or len({kind.name for kind in kinds if kind is not None}) == 1
+
+    # -- drawn and watched --------------------------------------------------------------------------------------------
+
+    def draw(self, faces: Sequence[NewFace]) -> dict[FaceKey, NewFace]:
+        """Draw the faces of a chunk into their `paste`; returns those that are shown."""
+        model = self.tools.face_model
+        assert model is not None
+        faces = self._steady(faces)
+        for person in dict.fromkeys(face.person for face in faces):
+            if person not in self.people:
+                theirs = [face for face in faces if face.person == person]
+                z_id = np.stack([face.sight.z_id for face in theirs]).mean(0, keepdims=True)
+                self.people[person] = self.identity(person, z_id, kind=self._kind(theirs))
+        pending: list[NewFace] = list(faces)
+        while pending := [face for face in pending if self.people[face.person].styles is not None]:
+            styles = np.concatenate([self.people[face.person].styles for face in pending])
+            for face, made in zip(pending, model.render(styles, [face.sight for face in pending]), strict=True):
+                face.paste = model.paste(face.frame.image, face.sight, made, mask_scale=self._mask_scale)
+            # A person the gate still knows gets another face, and all their faces of this chunk are made again.
+            known = self._recognised(faces)
+            self.replace(known)
+            pending = [face for face in faces if face.person in known]
+            for face in pending:
+                face.paste = None
+        return {face.key: face for face in faces if face.paste is not None}
+
+    def _steady(self, seen: Sequence[NewFace]) -> list[NewFace]:
+        """Faces that get a new one: not those that cannot be read, nor what is within `HOLD` seconds of them."""
+        lost: dict[int, list[float]] = {track: [time] for track, time in self.lost.items()}
+        for face in seen:
+            if face.sight.problem:
+                lost.setdefault(face.track, []).append(face.frame.time)
+        kept = [
+            face
+            for face in seen
+            if not face.sight.problem and all(abs(face.frame.time - time) > HOLD for time in lost.get(face.track, ()))
+        ]
+        self.causes += Counter(unread=len(seen) - len(kept))
+        self.lost = {track: times[-1] for track, times in lost.items()}
+        return kept
+
+    def _recognised(self, faces: Sequence[NewFace]) -> set[str]:
+        """People who need another face. Faces of those who keep theirs are covered, see `_watch`."""
+        known: set[str] = set()
+        if not self.tools.verifies:
+            return known
+        tracks: dict[int, list[NewFace]] = {}
+        for face in faces:
+            identity = self.people[face.person]
+            if face.paste is None or face.person in known:
+                continue
+            if identity.settled:
+                tracks.setdefault(face.track, []).append(face)
+            elif self._is_due(face, identity):
+                reading = self._read(face, identity)
+                identity.shown_at(reading.distance)
+                # Between two readings the face moves; a margin keeps the frames that are not read on the safe side.
+                if reading.ratio < MARGIN:
+                    known.add(face.person)
+        for seen in tracks.values():
+            self._watch(seen, self.people[seen[0].person])
+        return known
+
+    def _is_due(self, face: NewFace, identity: FilmIdentity) -> bool:
+        """Whether the gate shall read a track again; notes that it does."""
+        last, now = identity.checked.get(face.track), face.frame.time
+        due = last is None or not 0 <= now - last < CHECK
+        if due:
+            identity.checked[face.track] = now
+        return due
+
+    def _watch(self, faces: Sequence[NewFace], identity: FilmIdentity) -> None:
+        """Cover the faces of a track in a chunk where the gate takes one of them for its source.
+
+        A reading that came near is followed by readings of every frame, until all of a chunk are far. A cover ends with
+        a chunk in which none comes within half the margin.
+        """
+        track, near = faces[0].track, 1 + WATCH * (MARGIN - 1)
+        watched = track in identity.watched
+        readings = [self._read(faces[0], identity)] if self._is_due(faces[0], identity) or watched else []
+        if readings and (watched or readings[0].ratio < near):
+            readings += [self._read(face, identity) for face in faces[1:]]
+        if not readings:
+            return
+        least = min(reading.ratio for reading in readings)
+        (identity.watched.add if least < near else identity.watched.discard)(track)
+        if least < (1 + (MARGIN - 1) / 2 if track in identity.hidden else 1):
+            identity.hidden.add(track)
+            for face in faces:
+                face.paste = None
+            self.causes["known"] += len(faces)
+        else:
+            identity.hidden.discard(track)
+            identity.shown_at(min(reading.distance for reading in readings))
+
+    def _read(self, face: NewFace, identity: FilmIdentity) -> _Reading:
+        """What the gate says of a new face and its source; recognisers that take it for the source are noted."""
+        gate = self.tools.gate
+        assert gate is not None and face.paste is not None
+        pairs = list(zip(self._known(face), gate.embed(face.paste.image, face.landmarks), strict=True))
+        distance = min(float(gate.distance(before, after)) for before, after in pairs)
+        names = [name for before, after in pairs for name in matching(gate, before, after)]
+        identity.matched_by += [name for name in names if name not in identity.matched_by]
+        return _Reading(distance, 0.0 if names else distance / gate.match_threshold)
+
+    def _known(self, face: NewFace) -> NDArray[np.float32]:
+        """What the gate reads of a source, once."""
+        if face.known is None:
+            assert self.tools.gate is not None
+            face.known = self.tools.gate.embed(face.frame.image, face.landmarks)
+        return face.known
+
+
+def _mean(readings: Sequence[NDArray[np.float32] | None]) -> NDArray[np.float32] | None:
+    known = [reading for reading in readings if reading is not None]
+    return np.mean(known, 0, dtype=np.float32) if known else None
