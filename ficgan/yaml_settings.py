@@ -147,12 +147,13 @@ def _given(kind: str, value: Any) -> str:
 
 def _meant(model: type[BaseModel], place: Sequence[int | str], see: str) -> str:
     """What to write in place of an unknown key: the nearest one, in its section before others."""
-    *section, wrong = ("N" if str(part).isdigit() else str(part) for part in place)
+    *section, wrong = map(str, place)
+    general = ["N" if part.isdigit() else part for part in section]
     keys = list(_all_keys(model))
-    here = [key for key in keys if key.split(".")[:-1] == section]
-    known = {key.rpartition(".")[2]: key for key in (*reversed(keys), *here)}
-    if near := difflib.get_close_matches(wrong, known, n=1):
-        return f"did you mean {known[near[0]]!r}?"
+    here = [leaf for *above, leaf in (key.split(".") for key in keys) if above == general]
+    for known in ({leaf: ".".join([*section, leaf]) for leaf in here}, {key.split(".")[-1]: key for key in keys[::-1]}):
+        if near := difflib.get_close_matches(wrong, known, n=1):
+            return f"did you mean {known[near[0]]!r}?"
     return f"see {see}" if see else f"there are {', '.join(here or keys)}"
 
 

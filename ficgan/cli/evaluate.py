@@ -373,8 +373,8 @@ def revelio(
     Zhai and others (Revelio), Tables 1 to 7, Figures 4 to 7, 13 and 15: on CelebA-HQ in the paper, any set with
     identities will do. For testing one's own blur, never for naming people in others' photos.
     """
-    from ficgan.lab.papers.revelio import RevelioPaper, run_revelio, settings
-    from ficgan.lab.papers.revelio_tables import draw_revelio
+    from ficgan.lab.papers.revelio import RevelioPaper, settings
+    from ficgan.lab.papers.revelio_tables import draw_revelio, run_revelio
 
     chosen = tuple(part.strip() for part in parts.split(",") if part.strip())
     protocol |= {"probes": probes, "outside": probes, "attackers": attackers or None, "parts": chosen or None}

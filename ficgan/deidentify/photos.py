@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,9 +32,6 @@ from ficgan.faces import (
 )
 from ficgan.faces.detection import PyramidDetector
 from ficgan.policy import Attempt, FaceResult, Policy, Result, covered
-
-if TYPE_CHECKING:
-    from ficgan.deidentify.linked import Linked
 
 __all__ = ["NOWHERE", "CheckedDetector", "FaceJob", "Mask", "NewIdentity", "Photos", "checked_faces", "name_possible"]
 
@@ -157,6 +154,14 @@ class FaceJob:
         return self.reading is not None and not self.reading.problem and self.result.action != "masked"
 
 
+class Links(Protocol):
+    """Who is who in all photos of a job; see `ficgan.deidentify.linked`."""
+
+    def meet(self, image: Image, jobs: Sequence[FaceJob]) -> None: ...
+
+    def settle(self, jobs: Sequence[FaceJob]) -> None: ...
+
+
 @dataclass(eq=False)
 class Photos:
     """The tools and options that all photos of one `Deidentifier` share, and the steps of each photo.
@@ -182,7 +187,7 @@ class Photos:
     strict: bool
     info: ModelInfo | None
     digests: Mapping[str, str]
-    linked: Linked | None = None
+    linked: Links | None = None
 
     @property
     def face_model(self) -> FaceModel:

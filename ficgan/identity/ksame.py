@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,6 @@ from ficgan.errors import UsageError
 
 if TYPE_CHECKING:
     import torch
-
-    from ficgan.identity.bank import IdentityBank
 
 
 # No restored code lies farther from the centre than this percentage of the real ones.
@@ -249,6 +247,23 @@ def parse_band(text: str | tuple[int, int], num_layers: int) -> tuple[int, int]:
     return k_same_layers(num_layers, None, (text[0], text[1]))
 
 
+class CountedBank(Protocol):
+    """What the account of a draw says of a bank."""
+
+    @property
+    def provenance(self) -> dict[str, Any]: ...
+
+    @property
+    def digest(self) -> str: ...
+
+    @property
+    def verified(self) -> bool: ...
+
+    def eligible(self, attributes: str | None) -> int: ...
+
+    def __len__(self) -> int: ...
+
+
 def exemplar(w_m: W, w_t: W, alpha: float) -> W:
     """w_d = w_m + α·(w_t − w_m): k-same codes [B,512] moved towards the code of an exemplar of the user's (FICGAN, eq.
     5).
@@ -259,7 +274,7 @@ def exemplar(w_m: W, w_t: W, alpha: float) -> W:
 
 
 def audit(
-    bank: IdentityBank,
+    bank: CountedBank,
     *,
     k: int,
     psi: float | Sequence[float],
@@ -335,7 +350,7 @@ def _statement(new: list[int], source: list[int], target: str, alpha: float | No
     return f"{carried} Not covered by k: {kept} from the source and can leak its identity."
 
 
-def _counted(bank: IdentityBank) -> str:
+def _counted(bank: CountedBank) -> str:
     if bank.provenance.get("identities_known") is False:
         return " k counts pictures, not people: the bank was built without identities."
     unknown = bank.provenance.get("images_of_unknown_people")

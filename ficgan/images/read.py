@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, UnidentifiedImageError
 
 from ficgan.errors import InputError
-from ficgan.images import MAX_PIXELS, heif
+from ficgan.images import heif
 from ficgan.images.colour import Pixels, colours_of, to_uint8
+from ficgan.images.formats import MAX_PIXELS
 from ficgan.images.icc import clean_icc
 from ficgan.images.photo import Photo, clean_exif, clean_xmp
 

@@ -18,8 +18,8 @@ from PIL import Image, TiffImagePlugin, TiffTags
 
 from ficgan.errors import InputError, UsageError
 from ficgan.files import atomic_write
-from ficgan.images import FORMAT_OF, WRITABLE_SUFFIXES, output_suffix
 from ficgan.images.colour import HDR, Pixels, as_rgb, to_uint8
+from ficgan.images.formats import FORMAT_OF, WRITABLE_SUFFIXES, output_suffix
 from ficgan.images.heif import renamed_colours
 from ficgan.images.photo import Photo, tag_xmp
 from ficgan.images.read import PNG_SIGNATURE, swap_red_and_blue

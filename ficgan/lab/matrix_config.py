@@ -85,11 +85,11 @@ def get_scenarios(names: Sequence[str]) -> list[Scenario]:
 # -- evaluations ------------------------------------------------------------------------------------------------------
 
 
-class _Frozen(BaseModel):
+class _EvaluationSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class SplitConfig(_Frozen):
+class SplitConfig(_EvaluationSettings):
     """Sizes in people, as in Fantômas §7.3; scaled down together where a set has fewer."""
 
     background: int = Field(200, ge=0)
@@ -99,7 +99,7 @@ class SplitConfig(_Frozen):
     seed: int = 0
 
 
-class SetConfig(_Frozen):
+class SetConfig(_EvaluationSettings):
     name: str
     path: str
     layout: str = "auto"
@@ -142,7 +142,7 @@ def public(registry: Registry[Any], name: str, given: dict[str, Any]) -> dict[st
     return dict(without_folder(shown))
 
 
-class MethodConfig(_Frozen):
+class MethodConfig(_EvaluationSettings):
     method: str
     label: str | None = None
     parameters: dict[str, Any] = {}
@@ -169,7 +169,7 @@ class MethodConfig(_Frozen):
         return f"{self.method} ({spelled})" if spelled else self.method
 
 
-class MatrixConfig(_Frozen):
+class MatrixConfig(_EvaluationSettings):
     """A matrix of sets × methods × scenarios × recognisers."""
 
     title: str = "Evaluation"
@@ -276,7 +276,7 @@ def _resolved(config: MatrixConfig, folder: Path) -> MatrixConfig:
 # -- trainings of attackers -------------------------------------------------------------------------------------------
 
 
-class AttackerConfig(_Frozen):
+class AttackerConfig(_EvaluationSettings):
     """A learned attacker and its parameters; a text is NAME:PARAMETER=VALUE,…"""
 
     name: str
@@ -306,7 +306,7 @@ class AttackSet(SetConfig):
         return SetConfig(**{**self.model_dump(), "path": str(path), "name": name, **given})
 
 
-class AttackConfig(_Frozen):
+class AttackConfig(_EvaluationSettings):
     title: str = ""
     attacker: AttackerConfig
     anonymizer: MethodConfig

@@ -158,7 +158,7 @@ _MIDDLE, _WIDTH = np.array([0.008, 0.0]), np.array([0.03, 0.026])  # where, in (
 _FEWEST_CELLS = 100
 
 
-class FoundFace(NamedTuple):
+class FoundCloudFace(NamedTuple):
     """A face that was found."""
 
     transform: Floats  # [4,4], the cloud's frame → the canonical one
@@ -166,17 +166,17 @@ class FoundFace(NamedTuple):
     likeness: float  # to a face, 0…1
 
 
-def find_face(points: Points, sizes: Sequence[float] = SIZES) -> FoundFace:
+def find_face(points: Points, sizes: Sequence[float] = SIZES) -> FoundCloudFace:
     """The most face-like place of a cloud [N,3]; InputError where nothing protrudes."""
     centre = np.median(points, axis=0)
     centred = points - centre  # far from the origin squares of coordinates would have no digits left for a face
-    best: FoundFace | None = None
+    best: FoundCloudFace | None = None
     for size in sizes:
         for pose in _poses(centred / size):
             found = _finished(centred / size, pose, _FINE)
             if best is None or found.likeness > best.likeness:
                 turn, shift = found.transform[:3, :3], found.transform[:3, 3]
-                best = FoundFace(rigid(turn, size * shift - turn @ centre), size * found.residual, found.likeness)
+                best = FoundCloudFace(rigid(turn, size * shift - turn @ centre), size * found.residual, found.likeness)
         if best is not None and best.likeness >= SURE:
             break
     if best is None:
@@ -285,14 +285,14 @@ def _same(pose: Floats, other: Floats) -> bool:
 # Stage 2: fit.
 
 
-def _finished(points: Points, pose: Floats, cell: float) -> FoundFace:
+def _finished(points: Points, pose: Floats, cell: float) -> FoundCloudFace:
     near = points[np.linalg.norm(moved(points, pose), axis=1) < _REACH + _PEAK]
     if len(near) < _FEW:
-        return FoundFace(pose, float("inf"), 0.0)
+        return FoundCloudFace(pose, float("inf"), 0.0)
     sample = _thinned(near, cell)
     pose = _tip_at_origin(near, _symmetric(sample, _fitted(sample, pose)))
     likeness, residual = face_likeness(moved(near, pose))
-    return FoundFace(pose, residual, likeness)
+    return FoundCloudFace(pose, residual, likeness)
 
 
 def _fitted(sample: Points, pose: Floats) -> Floats:

@@ -101,7 +101,7 @@ _Side = Annotated[int, Field(ge=1)]
 _Length = Annotated[FiniteFloat, Field(gt=0)]
 
 
-class Drawing(BaseModel):
+class CloudView(BaseModel):
     """Settings of any picture of a cloud.
 
     Args:
@@ -135,7 +135,7 @@ class Drawing(BaseModel):
         return splat(places[order], colors, radius, size, background=self.background, samples=self.samples)
 
 
-class Projection(Drawing):
+class Projection(CloudView):
     """How a cloud becomes a picture; the thesis' numbers (§4.3.2).
 
     Args:
@@ -153,7 +153,7 @@ class Projection(Drawing):
         return np.asarray(middle - 0.5 - points[:, [2, 1]] * (half / self.limits))
 
 
-class Camera(Drawing):
+class Camera(CloudView):
     """A pinhole camera on the axis through the nose tip; discs are as large as in the thesis' picture.
 
     Args:

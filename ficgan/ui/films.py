@@ -16,10 +16,9 @@ import numpy as np
 from ficgan.errors import FicganError, InputError
 from ficgan.images import film_suffix
 from ficgan.ui.project import Item, free_name
-from ficgan.ui.work import NOW, Queue, hide_path, sentence
+from ficgan.ui.work import NOW, Queue, Workplace, hide_path, sentence
 
 if TYPE_CHECKING:
-    from ficgan.ui.session import Session
     from ficgan.video import Project
 
 __all__ = ["DeskFilms"]
@@ -29,10 +28,13 @@ KEPT = 2
 
 
 class DeskFilms:
-    """The films of a review. Their decisions are in their projects, as `ficgan analyse` makes them."""
+    """The films of a review. Their decisions are in their projects, as `ficgan analyse` makes them.
 
-    def __init__(self, work: Session) -> None:
-        self.work, self.review = work, work.review
+    `pictures` and `photos` are the queues of the workers that show frames.
+    """
+
+    def __init__(self, work: Workplace, pictures: Queue, photos: Queue) -> None:
+        self.work, self.review, self._pictures, self._photos = work, work.review, pictures, photos
         self.queue = Queue("films", work.changed, work.loaded.wait)
         self._cancelled: set[str] = set()
         self._projects: OrderedDict[str, tuple[int, Project]] = OrderedDict()
@@ -285,7 +287,7 @@ class DeskFilms:
     def frame(self, number: str, at: int) -> Future[Any]:
         """One frame of a film as it is, as JPEG."""
         place = self._place(number, at)
-        return self.work.pictures.put(lambda: self.work.do("pictures", "frame", **place), NOW)
+        return self._pictures.put(lambda: self.work.do("pictures", "frame", **place), NOW)
 
     def frame_of_result(self, number: str, at: int) -> Future[Any]:
         """One frame of the film as it was rendered last."""
@@ -294,7 +296,7 @@ class DeskFilms:
         if not item.saved or not path.is_file():
             raise InputError(f"{item.name}: there is no result; render it")
         place |= {"path": path, "pts": None}  # its clock is its own
-        return self.work.pictures.put(lambda: self.work.do("pictures", "frame", **place), NOW)
+        return self._pictures.put(lambda: self.work.do("pictures", "frame", **place), NOW)
 
     def frame_after(self, number: str, at: int) -> Future[Any]:
         """One frame with its faces as decided; in the film a person's new face may be another one."""
@@ -313,7 +315,7 @@ class DeskFilms:
             "modes": [*(str(decider.mode_of(track, at)) for track in present), *(mode for _, mode, _ in regions)],
             "drawing": self.work.controls_of(self.review[number]).drawing.model_dump(),
         }
-        return self.work.photos.queue.put(lambda: self.work.do("photos", "preview", **given), NOW)
+        return self._photos.put(lambda: self.work.do("photos", "preview", **given), NOW)
 
 
 def _start(film: Project, at: int) -> float | None:

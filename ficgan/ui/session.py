@@ -35,7 +35,7 @@ class Session(Workplace):
         self._begun: set[str] = set()
         self.pictures = Queue("pictures", self.changed)
         self.photos = DeskPhotos(self, self.load)
-        self.films = DeskFilms(self)
+        self.films = DeskFilms(self, self.pictures, self.photos.queue)
         for item in review.items():
             self._begin(item)
 

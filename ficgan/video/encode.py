@@ -42,7 +42,7 @@ ANIMATION = "gif"
 
 
 @dataclass(frozen=True)
-class _Encoder:
+class _FilmEncoder:
     name: str
     """FFmpeg's."""
     crf: int | None = None
@@ -61,11 +61,11 @@ _X265 = {"preset": "veryfast", "x265-params": "log-level=none:open-gop=0"}
 _VP9 = {"cpu-used": "5", "deadline": "good", "row-mt": "1", "b": "0"}
 _HDR_X264, _HDR_X265 = (("x264-params", "mastering-display=", "cll="), ("x265-params", "master-display=", "max-cll="))
 ENCODERS = {
-    "h264": _Encoder("libx264", 18, {"preset": "veryfast"}, True, True, True, _HDR_X264),
-    "hevc": _Encoder("libx265", 20, _X265, True, True, hdr=_HDR_X265),
-    "vp9": _Encoder("libvpx-vp9", 24, _VP9),
-    "ffv1": _Encoder("ffv1", None, {"level": "3", "slicecrc": "1"}, says_fields=True),
-    "gif": _Encoder("gif"),
+    "h264": _FilmEncoder("libx264", 18, {"preset": "veryfast"}, True, True, True, _HDR_X264),
+    "hevc": _FilmEncoder("libx265", 20, _X265, True, True, hdr=_HDR_X265),
+    "vp9": _FilmEncoder("libvpx-vp9", 24, _VP9),
+    "ffv1": _FilmEncoder("ffv1", None, {"level": "3", "slicecrc": "1"}, says_fields=True),
+    "gif": _FilmEncoder("gif"),
 }
 # FFmpeg's numbers of the orders of fields.
 _ORDERS = {"tff": 2, "bff": 3}
@@ -175,7 +175,7 @@ def _format(name: str) -> av.VideoFormat:
 
 
 def _pixel_format(
-    encoder: _Encoder, info: VideoInfo, size: tuple[int, int], wanted: str | None, notes: list[str]
+    encoder: _FilmEncoder, info: VideoInfo, size: tuple[int, int], wanted: str | None, notes: list[str]
 ) -> str:
     offered = [f for f in av.Codec(encoder.name, "w").video_formats or () if not any(c.is_alpha for c in f.components)]
     offered = [f for f in offered if not f.name.startswith("yuvj")]

@@ -24,7 +24,7 @@ from ficgan.video.media import Frame
 from ficgan.video.settings import HOLD
 from ficgan.video.tools import VideoTools
 
-__all__ = ["FaceReader", "FilmIdentity", "Identities", "NewFace"]
+__all__ = ["FaceReader", "FilmFace", "FilmIdentity", "Identities"]
 
 # Factor of the match threshold under which a generated face counts as still recognised; above 1, as frames between two
 # readings may come nearer to the source.
@@ -77,7 +77,7 @@ FaceKey = tuple[int, int]
 
 
 @dataclass(eq=False)
-class NewFace:
+class FilmFace:
     """A face that shall be generated."""
 
     frame: Frame
@@ -119,7 +119,7 @@ class FaceReader:
         """What the model found there."""
         self._sights: dict[FaceKey, Sight] = {}
 
-    def read(self, jobs: Sequence[FrameJob], around: Sequence[FrameJob] = ()) -> list[NewFace]:
+    def read(self, jobs: Sequence[FrameJob], around: Sequence[FrameJob] = ()) -> list[FilmFace]:
         """The faces of the jobs that shall be generated."""
         first, last, reach = jobs[0].frame.index, jobs[-1].frame.index, self.reach
         shown = {
@@ -135,7 +135,7 @@ class FaceReader:
         smoothed = [self.model.smoothed(*self._window(self._found, key)) for key in new]
         self._sights |= zip(new, self.model.see([faces[key] for key in new], smoothed), strict=True)
         wanted = [
-            NewFace(frame, appearance, self.model.steadied(*self._window(self._sights, key)))
+            FilmFace(frame, appearance, self.model.steadied(*self._window(self._sights, key)))
             for key, (frame, appearance) in shown.items()
             if first <= key[1] <= last
         ]
@@ -163,7 +163,7 @@ class _Reading(NamedTuple):
 
 
 @dataclass(eq=False)
-class _Trial:
+class _FaceTrial:
     """A new identity that is tried on single frames, all in the same order."""
 
     identity: FilmIdentity
@@ -175,7 +175,7 @@ class _Trial:
         return sum(ratio < MARGIN for ratio in self.ratios)
 
 
-def _in_play(trials: Sequence[_Trial]) -> list[_Trial]:
+def _in_play(trials: Sequence[_FaceTrial]) -> list[_FaceTrial]:
     """The trials that can still be, or are, about as good as the best; the first has been read on all frames."""
     frames = len(trials[0].ratios)
     worst = min(trial.near + frames - len(trial.ratios) for trial in trials)
@@ -274,7 +274,7 @@ class Identities:
         model = self.tools.face_model
         if model is None:
             return
-        tried: dict[str, list[_Trial]] = {}
+        tried: dict[str, list[_FaceTrial]] = {}
         kinds: dict[str, list[NDArray[np.float32] | None]] = {}
 
         def read(people: Collection[str], attempts: range) -> None:
@@ -308,7 +308,7 @@ class Identities:
             self.people[person] = self._chosen(person, trials)
 
     def _try(
-        self, face: NewFace, trials: list[_Trial], attempts: range, kinds: Sequence[NDArray[np.float32] | None]
+        self, face: FilmFace, trials: list[_FaceTrial], attempts: range, kinds: Sequence[NDArray[np.float32] | None]
     ) -> None:
         """Read a face as each attempt would make it, those that cannot be chosen any more left out."""
         model = self.tools.face_model
@@ -316,7 +316,7 @@ class Identities:
         if len(trials) <= attempts[0]:
             z_id = trials[0].identity.z_id if trials else face.sight.z_id[None]
             kind = trials[0].identity.kind if trials else _mean(kinds)
-            trials += [_Trial(self.identity(face.person, z_id, number, kind)) for number in attempts]
+            trials += [_FaceTrial(self.identity(face.person, z_id, number, kind)) for number in attempts]
         for trial in _in_play(trials):
             if trial.identity.attempt in attempts:
                 assert trial.identity.styles is not None
@@ -324,7 +324,7 @@ class Identities:
                 face.paste = model.paste(face.frame.image, face.sight, made, mask_scale=self._mask_scale)
                 trial.ratios.append(self._read(face, trial.identity).ratio)
 
-    def _chosen(self, person: str, trials: Sequence[_Trial]) -> FilmIdentity:
+    def _chosen(self, person: str, trials: Sequence[_FaceTrial]) -> FilmIdentity:
         good = _in_play(trials)
         layer = self.attempts[good[0].identity.attempt].layer
         alike = [trial for trial in good if self.attempts[trial.identity.attempt].layer == layer]
@@ -337,7 +337,7 @@ class Identities:
         chosen.settled, chosen.distance = True, None  # nothing of what was read is shown
         return chosen
 
-    def _kind(self, faces: Sequence[NewFace]) -> NDArray[np.float32] | None:
+    def _kind(self, faces: Sequence[FilmFace]) -> NDArray[np.float32] | None:
         """Mean reading [9] of the kind of one person's faces; None where nothing of it is kept."""
         model = self.tools.face_model
         if model is None or not model.keeps_kind:
@@ -360,7 +360,7 @@ class Identities:
 
     # -- drawn and watched --------------------------------------------------------------------------------------------
 
-    def draw(self, faces: Sequence[NewFace]) -> dict[FaceKey, NewFace]:
+    def draw(self, faces: Sequence[FilmFace]) -> dict[FaceKey, FilmFace]:
         """Draw the faces of a chunk into their `paste`; returns those that are shown."""
         model = self.tools.face_model
         assert model is not None
@@ -370,7 +370,7 @@ class Identities:
                 theirs = [face for face in faces if face.person == person]
                 z_id = np.stack([face.sight.z_id for face in theirs]).mean(0, keepdims=True)
                 self.people[person] = self.identity(person, z_id, kind=self._kind(theirs))
-        pending: list[NewFace] = list(faces)
+        pending: list[FilmFace] = list(faces)
         while pending := [face for face in pending if self.people[face.person].styles is not None]:
             styles = np.concatenate([self.people[face.person].styles for face in pending])
             for face, made in zip(pending, model.render(styles, [face.sight for face in pending]), strict=True):
@@ -383,7 +383,7 @@ class Identities:
                 face.paste = None
         return {face.key: face for face in faces if face.paste is not None}
 
-    def _steady(self, seen: Sequence[NewFace]) -> list[NewFace]:
+    def _steady(self, seen: Sequence[FilmFace]) -> list[FilmFace]:
         """Faces that get a new one: not those that cannot be read, nor what is within `HOLD` seconds of them."""
         lost: dict[int, list[float]] = {track: [time] for track, time in self.lost.items()}
         for face in seen:
@@ -398,12 +398,12 @@ class Identities:
         self.lost = {track: times[-1] for track, times in lost.items()}
         return kept
 
-    def _recognised(self, faces: Sequence[NewFace]) -> set[str]:
+    def _recognised(self, faces: Sequence[FilmFace]) -> set[str]:
         """People who need another face. Faces of those who keep theirs are covered, see `_watch`."""
         known: set[str] = set()
         if not self.tools.verifies:
             return known
-        tracks: dict[int, list[NewFace]] = {}
+        tracks: dict[int, list[FilmFace]] = {}
         for face in faces:
             identity = self.people[face.person]
             if face.paste is None or face.person in known:
@@ -420,7 +420,7 @@ class Identities:
             self._watch(seen, self.people[seen[0].person])
         return known
 
-    def _is_due(self, face: NewFace, identity: FilmIdentity) -> bool:
+    def _is_due(self, face: FilmFace, identity: FilmIdentity) -> bool:
         """Whether the gate shall read a track again; notes that it does."""
         last, now = identity.checked.get(face.track), face.frame.time
         due = last is None or not 0 <= now - last < CHECK
@@ -428,7 +428,7 @@ class Identities:
             identity.checked[face.track] = now
         return due
 
-    def _watch(self, faces: Sequence[NewFace], identity: FilmIdentity) -> None:
+    def _watch(self, faces: Sequence[FilmFace], identity: FilmIdentity) -> None:
         """Cover the faces of a track in a chunk where the gate takes one of them for its source.
 
         A reading that came near is followed by readings of every frame, until all of a chunk are far. A cover ends with
@@ -452,7 +452,7 @@ class Identities:
             identity.hidden.discard(track)
             identity.shown_at(min(reading.distance for reading in readings))
 
-    def _read(self, face: NewFace, identity: FilmIdentity) -> _Reading:
+    def _read(self, face: FilmFace, identity: FilmIdentity) -> _Reading:
         """What the gate says of a new face and its source; recognisers that take it for the source are noted."""
         gate = self.tools.gate
         assert gate is not None and face.paste is not None
@@ -462,7 +462,7 @@ class Identities:
         identity.matched_by += [name for name in names if name not in identity.matched_by]
         return _Reading(distance, 0.0 if names else distance / gate.match_threshold)
 
-    def _known(self, face: NewFace) -> NDArray[np.float32]:
+    def _known(self, face: FilmFace) -> NDArray[np.float32]:
         """What the gate reads of a source, once."""
         if face.known is None:
             assert self.tools.gate is not None

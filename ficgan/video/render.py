@@ -16,7 +16,7 @@ from ficgan.faces import Face, Paste, blur_face, colour_beside, mosaic_face, pla
 from ficgan.faces.blend import Colour
 from ficgan.policy import covered
 from ficgan.video.decided import Appearance, FrameJob
-from ficgan.video.identities import FaceKey, FaceReader, Identities, NewFace
+from ficgan.video.identities import FaceKey, FaceReader, FilmFace, Identities
 from ficgan.video.settings import VideoSettings
 from ficgan.video.tools import VideoTools
 
@@ -147,7 +147,7 @@ class Renderer:
         self.causes.clear()
         self.identities.restart()
 
-    def _compose(self, job: FrameJob, new: Mapping[FaceKey, NewFace], near: Sequence[FrameJob]) -> Image:
+    def _compose(self, job: FrameJob, new: Mapping[FaceKey, FilmFace], near: Sequence[FrameJob]) -> Image:
         source, settings, count = job.frame.image, self.settings, self.tally[-1]
         if not job.regions and all(appearance.mode == "keep" for appearance in job.appearances):
             count.update(kept=len(job.appearances))

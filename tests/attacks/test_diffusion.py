@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ficgan.errors import UsageError
 from ficgan.lab.attacks.diffusion import PRESETS, Architecture, Sampler, UNet, levels, noised, sample, target
-from ficgan.lab.attacks.revelio import PREDICTIONS, SCHEDULES, Schedule
+from ficgan.lab.attacks.schedules import PREDICTIONS, SCHEDULES, Schedule
 
 LINEAR = Schedule(50, 1e-3, 0.2)
 

@@ -17,7 +17,8 @@ from attack_faces import psnr, random_faces
 from ficgan.anonymizers import Faces
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.lab.attacks import REVERSERS, AutoEncoder, Pairs, Trained, load_attacker, training
-from ficgan.lab.attacks.learned import Pix2Pix, held_out, seed_of
+from ficgan.lab.attacks.base import held_out, seed_of
+from ficgan.lab.attacks.learned import Pix2Pix
 from ficgan.lab.attacks.networks import (
     PatchGAN,
     Pix2PixLearner,

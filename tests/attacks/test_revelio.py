@@ -16,10 +16,11 @@ from scipy.ndimage import gaussian_filter
 from ficgan.anonymizers import Faces
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.lab.attacks import revelio, training
-from ficgan.lab.attacks.base import REVERSERS, Pairs
+from ficgan.lab.attacks.base import REVERSERS, Pairs, to_tensor
 from ficgan.lab.attacks.diffusion import DiffusionLearner
-from ficgan.lab.attacks.learned import load_attacker, to_tensor
-from ficgan.lab.attacks.revelio import SCHEDULES, Revelio, fine_tune
+from ficgan.lab.attacks.learned import load_attacker
+from ficgan.lab.attacks.revelio import Revelio, fine_tune
+from ficgan.lab.attacks.schedules import SCHEDULES
 
 TINY = Revelio(
     size=16,

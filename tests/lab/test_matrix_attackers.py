@@ -19,7 +19,7 @@ from ficgan.lab import bench as lab_bench
 from ficgan.lab import matrix
 from ficgan.lab.attackers import halves, lessons, titles
 from ficgan.lab.attacks import REVERSERS
-from ficgan.lab.attacks.learned import held_out
+from ficgan.lab.attacks.base import held_out
 from ficgan.lab.bench import Subject, anonymiser_for
 from ficgan.lab.matrix_config import MatrixConfig, load_matrix
 from ficgan.lab.report.tables import figure

@@ -345,7 +345,7 @@ def test_obfuscation_tables_put_losses_beside_losses() -> None:
         sides = {"network": "n", "after": {"train": train, "evaluate": evaluate}}
         return {"kind": kind, **sides, "top1": {"mean": top1, "sem": None, "n": 1}, "top5": spread}
 
-    study = StudyResult({}, {}, tables=[{"title": "T", "columns": ["a", "b"], "rows": [{"a": 1}]}])
+    study = StudyResult({}, {}, tables=[{"title": "T", "rows": [{"a": 1}]}])
     study.drops = [
         row("matched", "blurred", "blurred", 0.02, None),
         row("matched", "blurred", "blurred", 0.04, 0.01),
@@ -356,7 +356,7 @@ def test_obfuscation_tables_put_losses_beside_losses() -> None:
     area = {"classes": {"top1": r, "top5": None}}
     study.correlations = [{"kind": "matched", "after": {"train": "blurred"}, "area": area, "object": None}]
     own, averages, correlations = obfuscation_tables(study)
-    assert own["rows"] == [{"a": 1, "b": "–"}]
+    assert own["rows"] == [{"a": 1}]
     here = {(one["drop"].split()[0], one["of"]): (one["here"], one["paper"]) for one in averages["rows"]}
     assert here["matched", "top1, blurred"] == ("3.0", "0.7")
     assert here["matched", "top5, blurred"] == ("1.0", "0.4")

@@ -23,9 +23,9 @@ from ficgan.errors import InputError, UsageError
 from ficgan.lab import papers as printed
 from ficgan.lab import readers, reversal
 from ficgan.lab.metrics.utility import Judges
-from ficgan.lab.papers import revelio, revelio_parts
-from ficgan.lab.papers.revelio import RevelioPaper, RevelioRun, attacker, divide, run_revelio, settings
-from ficgan.lab.papers.revelio_tables import draw_revelio, revelio_caveats
+from ficgan.lab.papers import revelio, revelio_parts, revelio_tables
+from ficgan.lab.papers.revelio import RevelioPaper, attacker, divide, settings
+from ficgan.lab.papers.revelio_tables import RevelioRun, draw_revelio, revelio_caveats, run_revelio
 from ficgan.lab.readers import Reader
 from ficgan.lab.report.tables import controls
 from ficgan.lab.results import Trial
@@ -269,8 +269,8 @@ def test_what_is_done_is_kept_and_what_failed_is_tried_again(
     run: RevelioRun, people: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    real, out = revelio._do, run.experiment.run.out
-    monkeypatch.setattr(revelio, "_do", lambda study, part, say: asked.append(part) or real(study, part, say))
+    real, out = revelio_tables._do, run.experiment.run.out
+    monkeypatch.setattr(revelio_tables, "_do", lambda study, part, say: asked.append(part) or real(study, part, say))
 
     def again(**more: Any) -> RevelioRun:
         return run_revelio(RevelioPaper(people, **{**ASKED, **more}), out)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +18,10 @@ from ficgan.anonymizers.external import Program, read_pixels
 from ficgan.arrays import resize
 from ficgan.errors import InputError, UsageError
 from ficgan.registry import Parametrised, Registry
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 Float = NDArray[np.float32]
 Progress = Callable[[int, int, str], None]  # (steps done, steps in all, what is being done)
@@ -174,3 +180,56 @@ def people_of(faces: Faces) -> NDArray[np.int64]:
     """[N] who is who; everybody unknown is a person of their own."""
     rows = np.arange(len(faces))
     return rows if faces.people is None else np.where(faces.people < 0, -1 - rows, faces.people)
+
+
+def seed_of(seed: int, name: str, candidate: int) -> int:
+    """Of what is drawn for one candidate of one face, whatever stands beside it in a batch."""
+    text = f"{seed}\0{name}\0{candidate}".encode()
+    return int.from_bytes(hashlib.sha256(text).digest()[:8], "little") >> 1  # torch's seeds are signed
+
+
+def resized(images: Images, side: int) -> Images:
+    """Square images [N,S,S,3] uint8 at another side: averaged down, bicubic up."""
+    if images.shape[1] == side or not len(images):
+        return images
+    return np.stack([resize(image, side) for image in images])
+
+
+def to_tensor(images: Images, device: torch.device | None = None) -> Tensor:
+    """[N,S,S,3] uint8 → [N,3,S,S] float32 in [0, 1], channels last."""
+    import torch
+
+    x = torch.from_numpy(np.ascontiguousarray(images)).to(device).permute(0, 3, 1, 2)
+    return x.to(torch.float32).div_(255)
+
+
+def to_images(x: Tensor) -> Images:
+    """[N,3,S,S] in [0, 1] → [N,S,S,3] uint8, rounded and clipped."""
+    import torch
+
+    levels = x.float().mul(255).round_().clamp_(0, 255).to(torch.uint8)
+    return levels.permute(0, 2, 3, 1).contiguous().cpu().numpy()
+
+
+def held_out(
+    people: NDArray[np.int64] | None, count: int, share: float, seed: int, enrolled: NDArray[np.int64] | None = None
+) -> NDArray[np.bool_]:
+    """[count] rows of the people a training is watched on: whole people, never those `enrolled`."""
+    people = np.arange(count) if people is None else np.where(people < 0, -1 - np.arange(count), people)
+    known = np.unique(people)
+    free = known if enrolled is None else np.setdiff1d(known, enrolled)
+    if not share or len(known) < 2 or not len(free):
+        return np.zeros(count, bool)
+    some = min(max(1, math.floor(share * len(free))), len(known) - 1)
+    return np.isin(people, np.random.default_rng(seed).permutation(free)[:some])
+
+
+def check_pairs(pairs: Pairs, name: str) -> None:
+    """InputError where there are no pairs, or sides that do not fit."""
+    if not len(pairs.clear):
+        raise InputError(f"{name} was given no pairs to learn from; give at least one")
+    if pairs.clear.images.shape != pairs.anonymised.images.shape:
+        raise InputError(
+            f"{name} was given {len(pairs.anonymised)} anonymised and {len(pairs.clear)} clear faces of "
+            f"{pairs.anonymised.images.shape[1]} and {pairs.clear.images.shape[1]} pixels; give pairs of one size"
+        )

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ficgan.errors import UsageError
-from ficgan.lab.attacks.revelio import Kind, Predicts, Schedule
+from ficgan.lab.attacks.schedules import Kind, Predicts, Schedule
 from ficgan.lab.attacks.training import Learner
 
 # (y_t [B,3,S,S], x [B,3,S,S] or None, √γ_t [1]) → what it predicts, [B,3,S,S]

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Faces, Images
-from ficgan.arrays import resize
-from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.lab.attacks.base import REVERSERS, Pairs, Progress, Reverser, ReverserTraits
+from ficgan.device import resolve_device
+from ficgan.errors import FicganError, UsageError
+from ficgan.lab.attacks.base import (
+    REVERSERS,
+    Pairs,
+    Progress,
+    Reverser,
+    ReverserTraits,
+    check_pairs,
+    resized,
+    seed_of,
+    to_images,
+    to_tensor,
+)
 from ficgan.registry import param
 
 if TYPE_CHECKING:
@@ -87,9 +98,7 @@ class Learned(Reverser):
 
     def fit(self, pairs: Pairs, *, workspace: Path | None = None, progress: Progress | None = None) -> Self:
         """The same attacker, trained; `workspace` keeps the state, from which an interrupted training resumes."""
-        from ficgan.lab.attacks.training import train
-
-        return train(self, pairs, workspace=workspace, progress=progress)
+        return _train(self, pairs, workspace, progress)
 
     def with_network(self, network: nn.Module, record: dict[str, Any]) -> Self:
         """The same attacker with a trained network, in evaluation mode."""
@@ -321,54 +330,68 @@ def read_header(path: str | Path) -> dict[str, Any]:
     return load_tensors(path, kind=_KIND)[1]
 
 
-def seed_of(seed: int, name: str, candidate: int) -> int:
-    """Of what is drawn for one candidate of one face, whatever stands beside it in a batch."""
-    text = f"{seed}\0{name}\0{candidate}".encode()
-    return int.from_bytes(hashlib.sha256(text).digest()[:8], "little") >> 1  # torch's seeds are signed
+L = TypeVar("L", bound=Learned)
 
 
-def resized(images: Images, side: int) -> Images:
-    """Square images [N,S,S,3] uint8 at another side: averaged down, bicubic up."""
-    if images.shape[1] == side or not len(images):
-        return images
-    return np.stack([resize(image, side) for image in images])
-
-
-def to_tensor(images: Images, device: torch.device | None = None) -> Tensor:
-    """[N,S,S,3] uint8 → [N,3,S,S] float32 in [0, 1], channels last."""
+def _train(attacker: L, pairs: Pairs, workspace: Path | None, progress: Progress | None) -> L:
+    """See `Learned.fit`."""
     import torch
 
-    x = torch.from_numpy(np.ascontiguousarray(images)).to(device).permute(0, 3, 1, 2)
-    return x.to(torch.float32).div_(255)
+    from ficgan import ops
+    from ficgan.lab.attacks.training import STATE, WEIGHTS, PairBatches, TrainingLoop, TrainingPlan
+
+    check_pairs(pairs, attacker.name)
+    key = digest_of(attacker, pairs)
+    if workspace is not None and (workspace / WEIGHTS).exists():
+        path = workspace / WEIGHTS
+        found = load_attacker(path, device=attacker.device)
+        if type(found) is not type(attacker) or found.record.get("plan") != key:
+            raise FicganError(f"{path} was trained on other pairs or with other settings; use another folder")
+        return found
+    device = torch.device(resolve_device(attacker.device))
+    if device.type == "cpu":
+        ops.keep_freed_memory()
+    torch.manual_seed(attacker.seed)
+    network = attacker.network().to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    learner, batches = attacker.learner(network, device), PairBatches(pairs, attacker, device)
+    plan = TrainingPlan(attacker.name, key, attacker.epochs, attacker.seed, attacker.minutes, attacker.patience)
+    loop = TrainingLoop(learner, batches, plan, None if workspace is None else workspace / STATE, workspace)
+    loop.run(progress)
+    network = copy.deepcopy(learner.result)
+    if loop.kept is not None:
+        network.load_state_dict(loop.kept)
+    with torch.no_grad():  # rounded as the file keeps them: a network just trained and one read back are the same
+        for tensor in (*network.parameters(), *network.buffers()):
+            if tensor.is_floating_point():
+                tensor.copy_(tensor.half())
+    record = {
+        "plan": key,
+        "pairs": len(pairs.clear),
+        "pairs_held": len(batches.held_rows),
+        "epochs": loop.epoch,
+        "images": loop.images,
+        "best_epoch": loop.at.best_epoch,
+        "seconds": round(loop.at.seconds, 1),
+        "held_out_loss": loop.at.best,
+        "ended": loop.ended or "all epochs",
+        "device": device.type,
+        "precision": learner.precision,
+    }
+    trained = attacker.with_network(network, record)
+    if workspace is not None:
+        trained.save(workspace / WEIGHTS)
+        (workspace / STATE).unlink(missing_ok=True)
+    return trained
 
 
-def to_images(x: Tensor) -> Images:
-    """[N,3,S,S] in [0, 1] → [N,S,S,3] uint8, rounded and clipped."""
-    import torch
-
-    levels = x.float().mul(255).round_().clamp_(0, 255).to(torch.uint8)
-    return levels.permute(0, 2, 3, 1).contiguous().cpu().numpy()
-
-
-def held_out(
-    people: NDArray[np.int64] | None, count: int, share: float, seed: int, enrolled: NDArray[np.int64] | None = None
-) -> NDArray[np.bool_]:
-    """[count] rows of the people a training is watched on: whole people, never those `enrolled`."""
-    people = np.arange(count) if people is None else np.where(people < 0, -1 - np.arange(count), people)
-    known = np.unique(people)
-    free = known if enrolled is None else np.setdiff1d(known, enrolled)
-    if not share or len(known) < 2 or not len(free):
-        return np.zeros(count, bool)
-    some = min(max(1, math.floor(share * len(free))), len(known) - 1)
-    return np.isin(people, np.random.default_rng(seed).permutation(free)[:some])
-
-
-def check_pairs(pairs: Pairs, name: str) -> None:
-    """InputError where there are no pairs, or sides that do not fit."""
-    if not len(pairs.clear):
-        raise InputError(f"{name} was given no pairs to learn from; give at least one")
-    if pairs.clear.images.shape != pairs.anonymised.images.shape:
-        raise InputError(
-            f"{name} was given {len(pairs.anonymised)} anonymised and {len(pairs.clear)} clear faces of "
-            f"{pairs.anonymised.images.shape[1]} and {pairs.clear.images.shape[1]} pixels; give pairs of one size"
-        )
+def digest_of(attacker: Learned, pairs: Pairs) -> str:
+    """Of everything that a training's outcome depends on: settings, pixels of the pairs, who is who."""
+    state = hashlib.sha256(repr((attacker.name, sorted(attacker.settings().items()))).encode())
+    for faces in (pairs.anonymised, pairs.clear):
+        state.update(repr(faces.images.shape).encode())
+        state.update(np.ascontiguousarray(faces.images).data)
+    people = pairs.clear.people
+    state.update(b"" if people is None else np.ascontiguousarray(people).data)
+    if pairs.enrolled is not None:
+        state.update(repr(["enrolled", *np.unique(pairs.enrolled).tolist()]).encode())
+    return state.hexdigest()[:32]

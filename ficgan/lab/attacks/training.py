@@ -5,32 +5,22 @@ A `Learner` says what a step is, `Batches` what is learnt from. `train` puts bot
 
 from __future__ import annotations
 
-import copy
-import hashlib
 import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ficgan import ops
-from ficgan.device import resolve_device
 from ficgan.errors import FicganError, stop_asked
-from ficgan.lab.attacks.base import Pairs, Progress
-from ficgan.lab.attacks.learned import check_pairs, held_out, load_attacker, resized, to_tensor
+from ficgan.lab.attacks.base import Pairs, Progress, held_out, resized, to_tensor
 from ficgan.models import load_tensors, save_tensors
 from ficgan.training.state import below, packed, unpack
-
-if TYPE_CHECKING:
-    from ficgan.lab.attacks.learned import Learned
-
-    L = TypeVar("L", bound=Learned)
 
 # Files of an attacker's workspace: a training under way, and what it came to.
 STATE, WEIGHTS = "state.safetensors", "attacker.safetensors"
@@ -291,7 +281,7 @@ class TrainingLoop:
 class PairBatches:
     """Pairs in random order; what is left over of an epoch comes in the next one, whose order is another."""
 
-    def __init__(self, pairs: Pairs, attacker: Learned, device: torch.device) -> None:
+    def __init__(self, pairs: Pairs, attacker: Any, device: torch.device) -> None:
         held = held_out(pairs.clear.people, len(pairs.clear), attacker.held, attacker.seed, pairs.enrolled)
         self.seen, self.clear = (resized(faces.images, attacker.size) for faces in (pairs.anonymised, pairs.clear))
         self.rows, self.held_rows = np.flatnonzero(~held), np.flatnonzero(held)
@@ -310,62 +300,3 @@ class PairBatches:
 
     def _at(self, rows: Any) -> tuple[Tensor, Tensor]:
         return to_tensor(self.seen[rows], self.device), to_tensor(self.clear[rows], self.device)
-
-
-def train(attacker: L, pairs: Pairs, *, workspace: Path | None, progress: Progress | None) -> L:
-    """See `Learned.fit`."""
-    check_pairs(pairs, attacker.name)
-    key = digest_of(attacker, pairs)
-    if workspace is not None and (workspace / WEIGHTS).exists():
-        path = workspace / WEIGHTS
-        found = load_attacker(path, device=attacker.device)
-        if type(found) is not type(attacker) or found.record.get("plan") != key:
-            raise FicganError(f"{path} was trained on other pairs or with other settings; use another folder")
-        return found
-    device = torch.device(resolve_device(attacker.device))
-    if device.type == "cpu":
-        ops.keep_freed_memory()
-    torch.manual_seed(attacker.seed)
-    network = attacker.network().to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    learner, batches = attacker.learner(network, device), PairBatches(pairs, attacker, device)
-    plan = TrainingPlan(attacker.name, key, attacker.epochs, attacker.seed, attacker.minutes, attacker.patience)
-    loop = TrainingLoop(learner, batches, plan, None if workspace is None else workspace / STATE, workspace)
-    loop.run(progress)
-    network = copy.deepcopy(learner.result)
-    if loop.kept is not None:
-        network.load_state_dict(loop.kept)
-    with torch.no_grad():  # rounded as the file keeps them: a network just trained and one read back are the same
-        for tensor in (*network.parameters(), *network.buffers()):
-            if tensor.is_floating_point():
-                tensor.copy_(tensor.half())
-    record = {
-        "plan": key,
-        "pairs": len(pairs.clear),
-        "pairs_held": len(batches.held_rows),
-        "epochs": loop.epoch,
-        "images": loop.images,
-        "best_epoch": loop.at.best_epoch,
-        "seconds": round(loop.at.seconds, 1),
-        "held_out_loss": loop.at.best,
-        "ended": loop.ended or "all epochs",
-        "device": device.type,
-        "precision": learner.precision,
-    }
-    trained = attacker.with_network(network, record)
-    if workspace is not None:
-        trained.save(workspace / WEIGHTS)
-        (workspace / STATE).unlink(missing_ok=True)
-    return trained
-
-
-def digest_of(attacker: Learned, pairs: Pairs) -> str:
-    """Of everything that a training's outcome depends on: settings, pixels of the pairs, who is who."""
-    state = hashlib.sha256(repr((attacker.name, sorted(attacker.settings().items()))).encode())
-    for faces in (pairs.anonymised, pairs.clear):
-        state.update(repr(faces.images.shape).encode())
-        state.update(np.ascontiguousarray(faces.images).data)
-    people = pairs.clear.people
-    state.update(b"" if people is None else np.ascontiguousarray(people).data)
-    if pairs.enrolled is not None:
-        state.update(repr(["enrolled", *np.unique(pairs.enrolled).tolist()]).encode())
-    return state.hexdigest()[:32]

@@ -88,7 +88,7 @@ def train_and_guess(
     """
     from ficgan.anonymizers import Faces
     from ficgan.lab.attacks import ThesisAutoEncoder
-    from ficgan.lab.attacks.training import digest_of
+    from ficgan.lab.attacks.learned import digest_of
 
     settings, methods, degrees = _settings(study)
     people = study.clouds.numbers(study.clouds.probes)

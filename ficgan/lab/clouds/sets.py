@@ -25,18 +25,18 @@ from ficgan.yaml_settings import check, hint, override, read_tree
 METHODS = tuple(CLOUD_ANONYMIZERS)
 
 
-class _Frozen(BaseModel):
+class _CloudSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class MadeHeadsConfig(_Frozen):
+class MadeHeadsConfig(_CloudSettings):
     """People who do not exist: made heads, two scans of each."""
 
     people: int = Field(200, ge=2)
     seed: int = Field(0, ge=0)
 
 
-class AutoEncoderConfig(_Frozen):
+class AutoEncoderConfig(_CloudSettings):
     """The thesis' auto-encoder (§4.3.5), trained on people who are not tested."""
 
     epochs: int = Field(250, ge=1)
@@ -52,14 +52,14 @@ class AutoEncoderConfig(_Frozen):
     device: str = "auto"
 
 
-class ShapeConfig(_Frozen):
+class ShapeConfig(_CloudSettings):
     """What is measured on the clouds themselves, which the thesis leaves open."""
 
     # Attackers who compare shapes; none: distortion only.
     recognisers: tuple[Literal["depth", "normals", "fpfh"], ...] = ("depth", "normals", "fpfh")
 
 
-class CloudStudyConfig(_Frozen):
+class CloudStudyConfig(_CloudSettings):
     """Whose clouds, what is done to them, and who looks (point-cloud thesis, chapters 4.2 and 5.3)."""
 
     title: str = "Anonymised face point clouds"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,8 @@ from ficgan.lab.attacks.revelio import Revelio
 from ficgan.lab.bench import Bench
 from ficgan.lab.papers import REVELIO, FaceTreatment, Rows, attack_on, treated
 from ficgan.lab.readers import get_readers
-from ficgan.lab.results import Results, Trial, from_json, origin, without_folder
-from ficgan.lab.run import Progress, Run, Task, Unkept, files_digest, fingerprint
+from ficgan.lab.results import Trial
+from ficgan.lab.run import Progress, Run
 from ficgan.lab.sets import Prepared
 from ficgan.lab.sets.faceset import Split, written
 from ficgan.registry import parse_spec
@@ -272,67 +271,3 @@ class PartOutcome:
     trials: list[Trial] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
     whole: bool = True
-
-
-@dataclass
-class RevelioRun:
-    """What was found: results for a page, tables beside the printed ones, outcomes of the parts that are done."""
-
-    results: Results
-    tables: list[dict[str, Any]]
-    experiment: RevelioStudy
-    outcomes: dict[str, PartOutcome]
-
-
-def run_revelio(paper: RevelioPaper, out: Path, progress: Progress | None = None) -> RevelioRun:
-    """Run the parts asked for, or resume them; kept parts of the same settings are shown, too."""
-    from ficgan.lab.papers.revelio_tables import revelio_caveats, revelio_tables
-
-    started = time.monotonic()
-    study = open_study(paper, out, progress)
-    outcomes: dict[str, PartOutcome] = {}
-    for part in PARTS:
-        task = Task(f"part {part}", _key(study, part), _do, (study, part))
-        if part in paper.parts:
-            (found,) = study.run.results([task])
-        else:
-            found = None if task.key is None else study.run.store.find(task.key)
-        if found is not None:
-            outcomes[part] = PartOutcome([Trial(**from_json(one)) for one in found["trials"]], found["facts"])
-    study.run.check()
-    facts, world = study.bench.prepared.facts(), study.world.facts(study.bench.people)
-    given = {key: value for key, value in asdict(paper).items() if key not in ("data", "labels")}
-    given |= {"attackers": [[label, without_folder(spec)] for label, spec in paper.named]}
-    given["judges"] = [reader.name for reader in study.bench.readers]
-    results = Results(
-        "Revelio: are blurred faces restored and named?",
-        revelio_caveats(paper, facts, world, outcomes),
-        origin(given, time.monotonic() - started) | {"set": {**facts, "world": world}},
-        trials=[trial for one in outcomes.values() for trial in one.trials],
-    )
-    return RevelioRun(results, revelio_tables(paper, outcomes), study, outcomes)
-
-
-def _do(study: RevelioStudy, part: str, say: Any) -> Any:
-    from ficgan.lab.papers.revelio_parts import MAKE
-
-    made = MAKE[part](study)
-    found = {"trials": [asdict(one) for one in made.trials], "facts": made.facts}
-    return found if made.whole else Unkept(found)
-
-
-def _key(study: RevelioStudy, part: str) -> Any:
-    """All that a part depends on; None where an attacker runs a program, of which nothing is kept."""
-    from ficgan import __version__
-
-    paper, bench = study.paper, study.bench
-    specs = [spec for _, spec in (paper.named if part == "base" else [paper.restorer])]
-    marks = [fingerprint(REVERSERS.make(name, **given)) for name, given in map(parse_spec, specs)]
-    left_out = {"data", "layout", "labels", "identity", "people", "parts", "pictures", "detector"}
-    left_out |= {name for some in PARTS.values() for name in some} - set(PARTS[part])
-    given = {name: value for name, value in asdict(paper).items() if name not in left_out}
-    if part != "base":  # the others see Revelio alone
-        given["attackers"] = list(paper.restorer)
-    files = files_digest(paper.estimator_weights)
-    judges = [reader.digest for reader in bench.readers]
-    return None if None in marks else ["revelio", __version__, part, given, files, bench.digest, judges, marks]

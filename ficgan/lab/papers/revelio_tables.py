@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,16 +14,19 @@ from numpy.typing import NDArray
 
 from ficgan.arrays import resize
 from ficgan.errors import FicganError
+from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.attacks.revelio import Revelio
 from ficgan.lab.metrics import wilson
 from ficgan.lab.pages import png, write_file
 from ficgan.lab.papers import COLOURS, NOT_ANGULAR, REVELIO, Row, counted, shade, table, text
 from ficgan.lab.papers import revelio_parts as parts
-from ficgan.lab.papers.revelio import BLURS, PARTS, PartOutcome, RevelioPaper, RevelioStudy
+from ficgan.lab.papers.revelio import BLURS, PARTS, PartOutcome, RevelioPaper, RevelioStudy, open_study
 from ficgan.lab.papers.revelio_parts import BASE, BOUNDS, OPEN, SWEPT
 from ficgan.lab.report.plots import save_plot
 from ficgan.lab.report.tables import figure, spelled
-from ficgan.lab.results import Figure, Trial, without_folder
+from ficgan.lab.results import Figure, Results, Trial, from_json, origin, without_folder
+from ficgan.lab.run import Progress, Task, Unkept, files_digest, fingerprint
+from ficgan.registry import parse_spec
 
 Outcomes = Mapping[str, PartOutcome]
 # The paper's column → our metric where its network is here, and the stand-in.
@@ -225,3 +230,63 @@ def _sweep(outcome: PartOutcome, canvas: Any) -> None:
         axes.grid(alpha=0.3)
         if axes.get_legend_handles_labels()[0]:
             axes.legend(fontsize=6)
+
+
+@dataclass
+class RevelioRun:
+    """What was found: results for a page, tables beside the printed ones, outcomes of the parts that are done."""
+
+    results: Results
+    tables: list[dict[str, Any]]
+    experiment: RevelioStudy
+    outcomes: dict[str, PartOutcome]
+
+
+def run_revelio(paper: RevelioPaper, out: Path, progress: Progress | None = None) -> RevelioRun:
+    """Run the parts asked for, or resume them; kept parts of the same settings are shown, too."""
+    started = time.monotonic()
+    study = open_study(paper, out, progress)
+    outcomes: dict[str, PartOutcome] = {}
+    for part in PARTS:
+        task = Task(f"part {part}", _key(study, part), _do, (study, part))
+        if part in paper.parts:
+            (found,) = study.run.results([task])
+        else:
+            found = None if task.key is None else study.run.store.find(task.key)
+        if found is not None:
+            outcomes[part] = PartOutcome([Trial(**from_json(one)) for one in found["trials"]], found["facts"])
+    study.run.check()
+    facts, world = study.bench.prepared.facts(), study.world.facts(study.bench.people)
+    given = {key: value for key, value in asdict(paper).items() if key not in ("data", "labels")}
+    given |= {"attackers": [[label, without_folder(spec)] for label, spec in paper.named]}
+    given["judges"] = [reader.name for reader in study.bench.readers]
+    results = Results(
+        "Revelio: are blurred faces restored and named?",
+        revelio_caveats(paper, facts, world, outcomes),
+        origin(given, time.monotonic() - started) | {"set": {**facts, "world": world}},
+        trials=[trial for one in outcomes.values() for trial in one.trials],
+    )
+    return RevelioRun(results, revelio_tables(paper, outcomes), study, outcomes)
+
+
+def _do(study: RevelioStudy, part: str, say: Any) -> Any:
+    made = parts.MAKE[part](study)
+    found = {"trials": [asdict(one) for one in made.trials], "facts": made.facts}
+    return found if made.whole else Unkept(found)
+
+
+def _key(study: RevelioStudy, part: str) -> Any:
+    """All that a part depends on; None where an attacker runs a program, of which nothing is kept."""
+    from ficgan import __version__
+
+    paper, bench = study.paper, study.bench
+    specs = [spec for _, spec in (paper.named if part == "base" else [paper.restorer])]
+    marks = [fingerprint(REVERSERS.make(name, **given)) for name, given in map(parse_spec, specs)]
+    left_out = {"data", "layout", "labels", "identity", "people", "parts", "pictures", "detector"}
+    left_out |= {name for some in PARTS.values() for name in some} - set(PARTS[part])
+    given = {name: value for name, value in asdict(paper).items() if name not in left_out}
+    if part != "base":  # the others see Revelio alone
+        given["attackers"] = list(paper.restorer)
+    files = files_digest(paper.estimator_weights)
+    judges = [reader.digest for reader in bench.readers]
+    return None if None in marks else ["revelio", __version__, part, given, files, bench.digest, judges, marks]

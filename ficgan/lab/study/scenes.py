@@ -26,7 +26,7 @@ _SLOW = ("alexnet", "squeezenet", "vgg")
 """Networks whose learning rate starts at .01 (section 4); all others start at .1."""
 
 
-class _Task(BaseModel):
+class _StudyTask(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     images: Path  # Folder, tar or zip; a class is the folder of an image unless the annotations name it
@@ -40,7 +40,7 @@ class _Task(BaseModel):
     weight_decay: float = Field(1e-4, ge=0)
 
 
-class TransferConfig(_Task):
+class TransferConfig(_StudyTask):
     """One downstream task that the networks of the grid are fine-tuned on (section 5, appendix E)."""
 
     name: str = Field(pattern=r"^\w[\w.-]*$")
@@ -63,7 +63,7 @@ class TransferConfig(_Task):
     )
 
 
-class StudyConfig(_Task):
+class StudyConfig(_StudyTask):
     """What is trained on what, and how (Yang et al. 2022, section 4)."""
 
     annotations: Path  # Face boxes; see `open_scenes`
