@@ -127,12 +127,10 @@ def _library(distribution: str, module: str, required: bool) -> DoctorFinding:
     try:
         import_module(module)
     except Exception as error:
-        remedy = f"pip install --force-reinstall {distribution}"
-        if module == "cv2" or any(library in str(error) for library in GRAPHICS_LIBRARIES):
-            remedy = OPENCV_REMEDY
-        return DoctorFinding(
-            distribution, False, f"{version} is installed but broken ({_reason(error)})", remedy, required
-        )
+        graphics = module == "cv2" or any(library in str(error) for library in GRAPHICS_LIBRARIES)
+        remedy = OPENCV_REMEDY if graphics else f"pip install --force-reinstall {distribution}"
+        detail = f"{version} is installed but broken ({_reason(error)})"
+        return DoctorFinding(distribution, False, detail, remedy, required)
     return DoctorFinding(distribution, True, version or "version unknown", required=required)
 
 

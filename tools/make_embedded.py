@@ -37,21 +37,7 @@ LICENCE = "Apache-2.0; made from FairFace (Kärkkäinen & Joo 2021, CC BY 4.0), 
 
 
 def make(model: Path, bank: Path, measured: Path | None, detail: Path | None = None) -> int:
-    """Copy the files into pretrained/, the manifest last.
-
-    Args:
-        model: fitted.
-        bank: made with it.
-        measured: of `ficgan measure`.
-        detail: a file whose detail network the embedded model gets.
-
-    Returns:
-        Bytes of all embedded files.
-
-    Raises:
-        UsageError: the bank was built with another model.
-        FicganError: a file is missing or damaged.
-    """
+    """Copy the files into pretrained/, the manifest last; returns the bytes of all embedded files."""
     (appearance, _, info, network), people = load_appearance(model), IdentityBank.load(bank)
     if people.provenance.get("checkpoint") != file_digest(model):
         raise UsageError(f"{bank} was not built with {model}; build it anew")
