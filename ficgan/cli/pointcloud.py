@@ -189,6 +189,7 @@ def anonymise(
     show_default=True,
     help="What is drawn last: the highest points, as in the thesis, or the nearest.",
 )
+@click.option("--point-size", type=Finite(min=0, min_open=True), default=25.0, show_default=True, help="Points².")
 @shared.options(*_READ)
 @shared.reporting("scan")
 def project(
@@ -200,6 +201,7 @@ def project(
     yaw: float,
     views: bool,
     order: Any,
+    point_size: float,
     unit: str,
     landmarks: Path | None,
     report: Progress,
@@ -229,11 +231,11 @@ def project(
         for doubt in placed.doubts:
             report.info(f"{task.source}: {doubt}.")
         if view == "perspective":
-            picture = projection.perspective(placed.cloud, yaw=yaw)
+            picture = projection.perspective(placed.cloud, yaw=yaw, point_size=point_size)
         elif views:
-            picture = projection.strip(projection.views(placed.cloud, order=order))
+            picture = projection.strip(projection.views(placed.cloud, order=order, point_size=point_size))
         else:
-            picture = projection.project(placed.cloud, yaw=yaw, order=order)
+            picture = projection.project(placed.cloud, yaw=yaw, order=order, point_size=point_size)
         run.write_png(task.output, picture, overwrite)
         return {"points": len(cloud), "doubtful": placed.doubtful}
 
