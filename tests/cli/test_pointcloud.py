@@ -192,6 +192,7 @@ def test_wrong_options_are_one_sentence(words: tuple[str, ...], key: str, tree: 
     assert code == 2 and not said and key in err and not (tmp_path / "x.ply").exists()
 
 
+@pytest.mark.slow
 def test_results_are_skipped_only_where_they_would_be_made_again(scans: Path, tree: Path, tmp_path: Path) -> None:
     target = tmp_path / "target.ply"
     target.write_bytes((tree / "b/two.ply").read_bytes())

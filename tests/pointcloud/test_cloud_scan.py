@@ -161,6 +161,7 @@ def as_placed(cloud: Cloud) -> Placed:
     return Placed(cloud, np.eye(4), "landmarks")
 
 
+@pytest.mark.slow
 def test_the_numbers_of_the_thesis(dense_head: MadeHead) -> None:
     turn = np.array([[0, -1, 0, 0.3], [1, 0, 0, 2.0], [0, 0, 1, -1.0], [0, 0, 0, 1.0]])
     landmarks = FaceLandmarks.of_points(dense_head.landmarks @ turn[:3, :3].T + turn[:3, 3])

@@ -276,7 +276,7 @@ def test_first_and_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".mp4", *(pytest.param(s, marks=pytest.mark.slow) for s in (".mkv", ".ts"))])
-@pytest.mark.parametrize(("start", "end"), [(0.5, None), (None, 0.7), (7.05, 8.0), (6.0, None)])
+@pytest.mark.parametrize(("start", "end"), [(0.5, 0.7), (7.05, None)])
 def test_spans(tmp_path: Path, suffix: str, start: float | None, end: float | None) -> None:
     path = tmp_path / f"a{suffix}"
     make_clip(path, 300)

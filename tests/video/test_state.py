@@ -190,12 +190,10 @@ def names(folder: Path) -> set[str]:
     ("mode", "until"),
     [
         ("solid", ("analysing", 30)),
-        ("ficgan", ("rendering", 2)),
         ("ficgan", ("rendering", 30)),
-        ("solid", ("checking", 3)),
         *(
             pytest.param("ficgan", until, marks=pytest.mark.slow)
-            for until in (("analysing", 30), ("rendering", FRAMES), ("checking", 3))
+            for until in (("analysing", 30), ("rendering", 2), ("rendering", FRAMES), ("checking", 3))
         ),
     ],
 )
@@ -373,10 +371,8 @@ def test_killed_between_a_segment_and_its_account(
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("ficgan-identities.safetensors", b""),
         ("ficgan-identities.safetensors", b"\xff" * 40),
         ("ficgan-state.json", b"[]"),
-        ("ficgan-state.json", b"\xff"),
         ("ficgan-detections.jsonl", b"[0, [], []]\nx"),
     ],
 )
