@@ -71,19 +71,10 @@ class Diagnosis:
 
 def diagnose() -> Diagnosis:
     """Run every probe. Nothing is downloaded, and a failing probe becomes a finding, never an exception."""
-    probes: dict[str, Callable[[], Iterator[DoctorFinding]]] = {
-        "versions": _versions,
-        "libraries": _libraries,
-        "devices": _devices,
-        "ops": _ops,
-        "detectors": _detectors,
-        "recognizers": _recognizers,
-        "pretrained": _pretrained,
-    }
     diagnosis = Diagnosis()
-    for name, probe in probes.items():
-        findings: list[DoctorFinding] = []
-        diagnosis.sections[name] = findings
+    for probe in (_versions, _libraries, _devices, _ops, _detectors, _recognizers, _pretrained):
+        name = probe.__name__.removeprefix("_")
+        findings = diagnosis.sections.setdefault(name, [])
         try:
             findings.extend(probe())
         except Exception as error:
@@ -136,12 +127,10 @@ def _library(distribution: str, module: str, required: bool) -> DoctorFinding:
     try:
         import_module(module)
     except Exception as error:
-        remedy = f"pip install --force-reinstall {distribution}"
-        if module == "cv2" or any(library in str(error) for library in GRAPHICS_LIBRARIES):
-            remedy = OPENCV_REMEDY
-        return DoctorFinding(
-            distribution, False, f"{version} is installed but broken ({_reason(error)})", remedy, required
-        )
+        graphics = module == "cv2" or any(library in str(error) for library in GRAPHICS_LIBRARIES)
+        remedy = OPENCV_REMEDY if graphics else f"pip install --force-reinstall {distribution}"
+        detail = f"{version} is installed but broken ({_reason(error)})"
+        return DoctorFinding(distribution, False, detail, remedy, required)
     return DoctorFinding(distribution, True, version or "version unknown", required=required)
 
 
@@ -223,13 +212,11 @@ def _ops() -> Iterator[DoctorFinding]:
     from ficgan.ops import backend
 
     try:
-        name = backend()
+        told = {"native": "native (compiled)", "ref": "ref (plain torch, works everywhere)"}[backend()]
     except Exception as error:
         yield DoctorFinding("back end", False, _reason(error), "unset FICGAN_OPS")
-        return
-    yield DoctorFinding(
-        "back end", True, {"native": "native (compiled)", "ref": "ref (plain torch, works everywhere)"}[name]
-    )
+    else:
+        yield DoctorFinding("back end", True, told)
 
 
 def _detectors() -> Iterator[DoctorFinding]:
@@ -249,9 +236,8 @@ def _back_ends(get: Callable[[str], Any], names: tuple[str, ...]) -> Iterator[Do
         try:
             found = get(name)
         except Exception as error:
-            yield DoctorFinding(
-                name, False, _reason(error), "reinstall ficgan" if name == "auto" else "", name == "auto"
-            )
+            remedy = "reinstall ficgan" if name == "auto" else ""
+            yield DoctorFinding(name, False, _reason(error), remedy, name == "auto")
         else:
             where = f"takes {found.name}" if name == "auto" else str(getattr(found, "path", "works"))
             yield DoctorFinding(name, True, where, required=name == "auto")

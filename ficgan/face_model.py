@@ -409,7 +409,7 @@ class CropModel(FaceModel):
         import torch
 
         with torch.inference_mode():
-            w = self.networks.map(torch.from_numpy(np.stack([one.z_id for one in readings])).to(self.device))
+            w = self.networks.map(torch.from_numpy(np.stack([reading.z_id for reading in readings])).to(self.device))
             return self.render(self.networks.styles(w).float().cpu().numpy(), readings)
 
     def on_crop(self, crop: Image, reading: FaceReading, made: Any, *, mask_scale: float = 1.0) -> tuple[Image, Floats]:

@@ -38,8 +38,11 @@ __all__ = [
     "Finding",
     "Hiding",
     "Identity",
+    "Link",
     "Option",
     "Publishing",
+    "Verify",
+    "check",
     "grouped",
     "option",
     "options_of",
@@ -47,6 +50,8 @@ __all__ = [
 
 Diversity = float | Literal["auto"]
 Box = tuple[float, float, float, float]
+Link = Literal["none", "file", "job"]
+Verify = Literal["full", "sampled", "off"]
 # What becomes of a value: recorded in side-cars and part of a run's digest; recorded only (machine); recorded as
 # whether it was given, and part of the digest (file); recorded as a number (photos); recorded as whether it was given
 # (secret); neither (run).
@@ -90,6 +95,25 @@ def options_of(group: type) -> Iterator[tuple[dataclasses.Field[Any], Option]]:
     for one in dataclasses.fields(group):
         if "option" in one.metadata:
             yield one, one.metadata["option"]
+
+
+def check(group: Any) -> None:
+    """Refuse what a group's declared limits and choices do not allow.
+
+    Raises:
+        UsageError: a value is out of its range, not finite, or none of the choices.
+        TypeError: a value is of another kind.
+    """
+    for one, limits in options_of(type(group)):
+        value = getattr(group, one.name)
+        if limits.choices and value not in limits.choices:
+            raise UsageError(f"{one.name} {value!r} is unknown; it is one of {', '.join(limits.choices)}")
+        if value is None or limits.low is None:
+            continue
+        if not math.isfinite(value) or value < limits.low or (limits.above and value == limits.low):
+            raise UsageError(
+                f"{one.name} is {value}; give a number {'above' if limits.above else 'from'} {limits.low:g}"
+            )
 
 
 # -- values that are written as texts ---------------------------------------------------------------------------------
@@ -488,7 +512,7 @@ class Publishing:
 
 @dataclass(frozen=True)
 class FilmSearch:
-    """How films are searched, followed and checked: what the commands offer of `VideoSettings`."""
+    """How films are searched, followed and checked: what the commands offer of `ficgan.video.VideoSettings`."""
 
     stride: int = option(
         5,
@@ -504,14 +528,14 @@ class FilmSearch:
         metavar="SECONDS",
         low=0,
     )
-    link: str = option(
+    link: Link = option(
         "file",
         "One new face for a person in a file, in all photos and in all films of this run, or for each track of a film. "
         "Photos are then worked on one by one, in their order.",
         "--link",
         choices=("none", "file", "job"),
     )
-    verify: str = option(
+    verify: Verify = option(
         "sampled",
         "Re-read each new face; one that still matches its source is retried, then covered. A finished film is looked "
         "through by another detector: all of it, or about one frame a second.",
@@ -540,17 +564,17 @@ class FilmPart:
 
 @dataclass(frozen=True)
 class FilmEncoding:
-    """How films are written: what the commands offer of `EncodeOptions`."""
+    """How films are written: what the commands offer of `ficgan.video.EncodeOptions`."""
 
-    audio: str = option(
-        "copy", "Films: sound as it is (a voice identifies, too), or none.", "--audio", choices=("copy", "drop")
-    )
     codec: str = option("h264", "Films: video encoder, by FFmpeg's name.", "--codec")
     crf: int | None = option(
         None, "Films: quality, lower is better.", "--crf", kind=int, low=0, high=63, shown="18 for h264"
     )
     pixel_format: str | None = option(
         None, "Films: FFmpeg's pixel format.", "--pix-fmt", metavar="NAME", shown="the source's"
+    )
+    audio: str = option(
+        "copy", "Films: sound as it is (a voice identifies, too), or none.", "--audio", choices=("copy", "drop")
     )
 
 

@@ -2,14 +2,13 @@
 
 from .library import backend, keep_freed_memory
 from .pointwise import adain, bias_act, scale_bias_lrelu
-from .resample import downsample2d, filter2d, setup_filter, upfirdn2d, upsample2d
+from .resample import downsample2d, setup_filter, upfirdn2d, upsample2d
 
 __all__ = [
     "adain",
     "backend",
     "bias_act",
     "downsample2d",
-    "filter2d",
     "keep_freed_memory",
     "scale_bias_lrelu",
     "setup_filter",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 from torch import Tensor
 
@@ -12,24 +11,9 @@ from ficgan.errors import UsageError
 from .library import use_native
 from .operators import FUNCTIONS, adain_reference, bias_act_reference, demodulate_reference, operators
 
-
-class _Defaults(NamedTuple):
-    gain: float
-    alpha: float = 0.0
-
-
-# The gains keep the second moment of a unit normal roughly where it was (He initialisation).
-ACTIVATIONS = {
-    "linear": _Defaults(1.0),
-    "relu": _Defaults(math.sqrt(2)),
-    "lrelu": _Defaults(math.sqrt(2), 0.2),
-    "sigmoid": _Defaults(1.0),
-    "tanh": _Defaults(1.0),
-    "swish": _Defaults(math.sqrt(2)),
-    "softplus": _Defaults(1.0),
-}
-
-
+# Default gain of each activation: it keeps the second moment of a unit normal roughly where it was (He initialisation).
+ACTIVATIONS = {"linear": 1.0, "sigmoid": 1.0, "tanh": 1.0, "softplus": 1.0}
+ACTIVATIONS |= dict.fromkeys(("relu", "lrelu", "swish"), math.sqrt(2))
 _SLOPES = {"linear": 1.0, "relu": 0.0}  # below 0; lrelu's is `alpha`
 
 
@@ -69,8 +53,8 @@ def bias_act(
     if b is not None and (b.ndim != 1 or not -x.ndim <= dim < x.ndim or b.shape[0] != x.shape[dim]):
         raise UsageError(f"bias_act: a bias of shape {list(b.shape)} does not fit dimension {dim} of {list(x.shape)}")
     native = use_native(x, impl)
-    gain = ACTIVATIONS[act].gain if gain is None else float(gain)
-    alpha = ACTIVATIONS[act].alpha if alpha is None else float(alpha)
+    gain = ACTIVATIONS[act] if gain is None else float(gain)
+    alpha = 0.2 if alpha is None else float(alpha)
     if gain <= 0 or (clamp is not None and clamp < 0) or (act == "lrelu" and alpha <= 0):
         raise UsageError(f"bias_act: gain {gain} and alpha {alpha} must be above 0 and clamp {clamp} not below it")
     limit = -1.0 if clamp is None else float(clamp)

@@ -18,36 +18,28 @@ from .library import use_native
 
 Scale = int | Sequence[int]
 Padding = int | Sequence[int]
-# One-dimensional filters up to here are made two-dimensional for the compiled op; longer ones take two passes.
-LONGEST_OUTER = 8
 
 
 def setup_filter(
     taps: Sequence[float] | Sequence[Sequence[float]] | Tensor = (1, 3, 3, 1),
     *,
-    separable: bool | None = None,
     device: torch.device | str | None = None,
 ) -> Tensor:
     """Make a filter of `taps`, scaled to sum 1.
 
     Args:
         taps: [n] one-dimensional, used along both axes, or [h,w].
-        separable: True keeps [n], False makes the outer product [n,n]; None keeps what was given.
         device: where the filter goes.
 
     Returns:
         float32 [n] or [h,w], sum 1.
 
     Raises:
-        UsageError: no taps, over two dimensions, a sum of 0, or `separable=True` with two-dimensional taps.
+        UsageError: no taps, over two dimensions, or a sum of 0.
     """
     f = torch.as_tensor(taps, dtype=torch.float64)
     if f.ndim not in (1, 2) or f.numel() == 0:
         raise UsageError(f"setup_filter: taps of shape {list(f.shape)} are no filter; give [n] or [h,w]")
-    if f.ndim == 2 and separable:
-        raise UsageError("setup_filter: two-dimensional taps cannot be kept separable; give them as [n]")
-    if f.ndim == 1 and separable is False:
-        f = torch.outer(f, f)
     total = f.sum()
     if total == 0:
         raise UsageError("setup_filter: the taps sum to 0 and cannot be scaled to sum 1")
@@ -95,21 +87,10 @@ def upfirdn2d(
     h, w = g.output_size(x.shape[2:], _taps(f))
     if h < 1 or w < 1:
         raise UsageError(f"upfirdn2d: padding {g.padding} leaves an output of {h}×{w}; the filter does not fit")
-    return _native(x, f, g) if native else apply(x, f, g)
-
-
-def _native(x: Tensor, f: Tensor, g: Geometry) -> Tensor:
+    if not native:
+        return apply(x, f, g)
     f = f.to(device=x.device, dtype=wide(x.dtype))
-    passes: list[tuple[Tensor, Geometry]]
-    if f.ndim == 2:
-        passes = [(f, g)]
-    elif f.shape[0] <= LONGEST_OUTER:
-        passes = [(torch.outer(f, f), g)]
-    else:
-        passes = [(f[None, :], g.across()), (f[:, None], g.along())]
-    for taps, (up, down, padding, flip, gain) in passes:
-        x = torch.ops.ficgan_ops.upfirdn2d(x, taps, up, down, padding, flip, gain)
-    return x
+    return torch.ops.ficgan_ops.upfirdn2d(x, torch.outer(f, f) if f.ndim == 1 else f, *g)
 
 
 def upsample2d(x: Tensor, f: Tensor, *, up: Scale = 2, padding: Padding = 0, gain: float = 1.0) -> Tensor:
@@ -146,24 +127,6 @@ def downsample2d(x: Tensor, f: Tensor, *, down: Scale = 2, padding: Padding = 0,
     (dx, dy), (h, w), (x0, x1, y0, y1) = _pair(down, "down"), _taps(f), _four(padding)
     p = (x0 + (w - dx + 1) // 2, x1 + (w - dx) // 2, y0 + (h - dy + 1) // 2, y1 + (h - dy) // 2)
     return upfirdn2d(x, f, down=(dx, dy), padding=p, gain=gain)
-
-
-def filter2d(x: Tensor, f: Tensor, *, padding: Padding = 0, flip_filter: bool = False, gain: float = 1.0) -> Tensor:
-    """Filter without a change of size.
-
-    Args:
-        x: [N,C,H,W], floating point.
-        f: [h,w] or [n].
-        padding: extra padding of the output.
-        flip_filter: correlate instead of convolve.
-        gain: factor on the output.
-
-    Returns:
-        [N,C,H,W] when `padding` is 0.
-    """
-    (h, w), (x0, x1, y0, y1) = _taps(f), _four(padding)
-    p = (x0 + w // 2, x1 + (w - 1) // 2, y0 + h // 2, y1 + (h - 1) // 2)
-    return upfirdn2d(x, f, padding=p, flip_filter=flip_filter, gain=gain)
 
 
 def _taps(f: Tensor) -> tuple[int, int]:
@@ -204,16 +167,6 @@ class Geometry(NamedTuple):
             (size[0] * self.up[1] + y0 + y1 - taps[0]) // self.down[1] + 1,
             (size[1] * self.up[0] + x0 + x1 - taps[1]) // self.down[0] + 1,
         )
-
-    def across(self) -> Geometry:
-        """The horizontal part, with the gain: the first of two passes of a separable filter."""
-        x0, x1, _, _ = self.padding
-        return self._replace(up=(self.up[0], 1), down=(self.down[0], 1), padding=(x0, x1, 0, 0))
-
-    def along(self) -> Geometry:
-        """The vertical part, without the gain."""
-        _, _, y0, y1 = self.padding
-        return self._replace(up=(1, self.up[1]), down=(1, self.down[1]), padding=(0, 0, y0, y1), gain=1.0)
 
     def adjoint(self, size: Sequence[int], taps: tuple[int, int]) -> Geometry:
         """The transposed map: up and down change places, the filter is mirrored, the padding makes the sizes meet."""
@@ -258,8 +211,7 @@ class _Upfirdn(torch.autograd.Function):
 def compute(x: Tensor, f: Tensor, g: Geometry) -> Tensor:
     """The reference computation, not differentiable by itself.
 
-    Choices measured on two CPU cores: one depthwise convolution beats two separable ones up to about six taps; the
-    bilinear kernel, which in channels-last comes close to the speed of memory, has the taps 1 3 3 1 but another border.
+    Bilinear doubling (in channels-last near the speed of memory) has the taps 1 3 3 1 but another border.
     """
     taps = (f.shape[0], f.shape[-1])
     if x.numel() == 0:
@@ -271,13 +223,8 @@ def compute(x: Tensor, f: Tensor, g: Geometry) -> Tensor:
             return _bilinear(x, sum(f.tolist()) ** 2 * g.gain / 4)
         y = x.float() if slow else x
         f = f.to(device=y.device, dtype=y.dtype)
-        if f.ndim == 2:
-            y = _filter(y, f * g.gain, g)
-        elif f.shape[0] <= 6:
-            y = _filter(y, torch.outer(f, f * g.gain), g)
-        else:
-            y = _filter(_filter(y, f[None, :] * g.gain, g.across()), f[:, None], g.along())
-        return y.to(x.dtype)
+        f = torch.outer(f, f * g.gain) if f.ndim == 1 else f * g.gain
+        return _filter(y, f, g).to(x.dtype)
 
 
 def _filter(x: Tensor, f: Tensor, g: Geometry) -> Tensor:

@@ -44,7 +44,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "frame_model": LEAVES | {"frame", "face_model", "faces", "identity", "images", "policy"},
     "anonymizers": LEAVES | {"faces", "verification"},
     "attacks": LEAVES | {"anonymizers", "faces", "verification", "models", "training", "ops"},
-    "video": LEAVES | {"anonymizers", "models", "faces", "identity", "images", "policy", "face_model"},
+    "video": LEAVES | {"anonymizers", "models", "faces", "identity", "images", "options", "policy", "face_model"},
     "options": frozenset({"errors", "device", "anonymizers", "faces", "policy"}),
     "stores": frozenset({"errors", "files"}),
     "deidentify": LEAVES

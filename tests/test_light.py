@@ -126,14 +126,10 @@ main()
         (["deid", "PHOTO", "PHOTO2", "--jobs", "2", "-o", "OUT/"], "1 SHARE"),
         (["deid", "PHOTO", "PHOTO2", "FILM", "-o", "OUT/"], "1 None"),
         (["analyse", "FILM", "-o", "OUT"], "1 None"),
-        (["serve", "--port", "0"], "1 None"),
-        (["ui", "--port", "0", "--no-browser"], "1 None"),
     ],
 )
 def test_photos_share_the_processors(command: list[str], threads: str, media: Path, tmp_path: Path) -> None:
     """NumPy's library reads its number of threads when it is loaded, so the command must have set it by then."""
-    if command[0] in ("serve", "ui"):
-        pytest.importorskip("uvicorn")
     (tmp_path / "second.png").write_bytes((media / "photo.png").read_bytes())
     paths = {"PHOTO": media / "photo.png", "PHOTO2": tmp_path / "second.png", "FILM": media / "film.mp4"}
     paths |= {"OUT": tmp_path / "out", "OUT/": tmp_path / "out"}

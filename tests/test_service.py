@@ -57,49 +57,39 @@ def stand_in(change: Callable[[Result], None] = lambda result: None) -> Callable
     return engine
 
 
-class Service:
-    """Requests to an application without a socket."""
-
-    def __init__(self, app: Any) -> None:
-        self._transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-
-    def _ask(self, method: str, path: str, **options: Any) -> httpx.Response:
-        async def ask() -> httpx.Response:
-            async with httpx.AsyncClient(transport=self._transport, base_url="http://service") as service:
-                return await service.request(method, path, **options)
-
-        return asyncio.run(ask())
-
-    def get(self, path: str) -> httpx.Response:
-        return self._ask("GET", path)
-
-    def post(self, path: str, **options: Any) -> httpx.Response:
-        return self._ask("POST", path, **options)
-
-
 def app_of(engine: Callable[..., Result], limits: ServiceLimits, token: str | None = None, **options: Any) -> Any:
     """The application without a worker process."""
     change = photo_work(lambda: engine, max_pixels=limits.pixels, **options)
     return make_app(change, limits, token=token, version="1.2")
 
 
-def client(engine: Any = None, limits: ServiceLimits | None = None, **options: Any) -> Service:
-    return Service(app_of(engine or stand_in(), limits or ServiceLimits(), **options))
+def connected(app: Any, **options: Any) -> httpx.AsyncClient:
+    """A client of an application without a socket."""
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app, **options), base_url="http://service")
 
 
-@pytest.mark.parametrize(
-    ("format", "kind", "back"),
-    [
-        ("PNG", "image/png", "PNG"),
-        ("JPEG", "image/jpeg", "JPEG"),
-        ("WEBP", "image/webp", "WEBP"),
-        ("TIFF", "image/tiff", "TIFF"),
-        ("BMP", "image/png", "PNG"),
-    ],
-)
-def test_a_photo_comes_back_as_it_was_coded(format: str, kind: str, back: str) -> None:
-    answer = client().post("/photo", content=coded(format), headers={"Content-Type": "application/octet-stream"})
-    assert answer.status_code == 200 and answer.headers["content-type"] == kind
+class Service:
+    """Requests to an application, one after the other."""
+
+    def __init__(self, engine: Any = None, limits: ServiceLimits | None = None, **options: Any) -> None:
+        self._app = app_of(engine or stand_in(), limits or ServiceLimits(), **options)
+
+    def ask(self, method: str, path: str, **options: Any) -> httpx.Response:
+        async def ask() -> httpx.Response:
+            async with connected(self._app, raise_app_exceptions=False) as service:
+                return await service.request(method, path, **options)
+
+        return asyncio.run(ask())
+
+    def post(self, content: bytes = b"", headers: Any = ()) -> httpx.Response:
+        return self.ask("POST", "/photo", content=content, headers={**JPEG, **dict(headers)})
+
+
+@pytest.mark.parametrize("format", ["PNG", "JPEG", "WEBP", "TIFF", "BMP"])
+def test_a_photo_comes_back_as_it_was_coded(format: str) -> None:
+    answer = Service().post(coded(format), {"Content-Type": "application/octet-stream"})
+    back = "PNG" if format == "BMP" else format
+    assert answer.status_code == 200 and answer.headers["content-type"] == f"image/{back.lower()}"
     assert (answer.headers["ficgan-faces"], answer.headers["ficgan-masked"]) == ("1", "0")
     assert answer.headers["cache-control"] == "no-store"
     image = Image.open(io.BytesIO(answer.content))
@@ -109,29 +99,22 @@ def test_a_photo_comes_back_as_it_was_coded(format: str, kind: str, back: str) -
 
 
 def test_json_holds_photo_and_record() -> None:
-    headers = {"Content-Type": "image/png", "Accept": "application/json"}
-    answer = client().post("/photo", content=coded(), headers=headers)
-    tree = answer.json()
-    image = Image.open(io.BytesIO(base64.b64decode(tree["image"])))
-    assert image.size == (48, 32) and tree["type"] == "image/png"
-    record = tree["record"]
+    tree = Service().post(coded(), {"Accept": "application/json"}).json()
+    data, record = base64.b64decode(tree["image"]), tree["record"]
+    assert Image.open(io.BytesIO(data)).size == (48, 32) and tree["type"] == "image/png"
     assert record["size"] == [48, 32] and record["reidentified"] == 0 and record["faces"][0]["k"] == 3000
-    assert b"compositeWithTrainedAlgorithmicMedia" in base64.b64decode(tree["image"])  # the tag
+    assert b"compositeWithTrainedAlgorithmicMedia" in data  # the tag
 
 
 def test_health_needs_no_token_and_photos_do() -> None:
-    service = client(token=TOKEN)
-    assert service.get("/health").json() == {"ok": True, "version": "1.2", "working": 0, "waiting": 0}
-    for given in (
-        {},
-        {"Authorization": "Bearer wrong"},
-        {"Authorization": f"Basic {TOKEN}"},
-        {"Authorization": "Bearer \u00e9".encode()},
-    ):
-        answer = service.post("/photo", content=coded(), headers={**JPEG, **given})
+    service = Service(token=TOKEN)
+    state = service.ask("GET", "/health").json()
+    assert state == {"ok": True, "version": "1.2", "working": 0, "waiting": 0}
+    assert service.post(coded()).status_code == 401
+    for given in ("Bearer wrong", f"Basic {TOKEN}", "Bearer \u00e9".encode()):
+        answer = service.post(coded(), {"Authorization": given})
         assert answer.status_code == 401 and answer.headers["www-authenticate"] == "Bearer"
-    good = {**JPEG, "Authorization": f"Bearer {TOKEN}"}
-    assert service.post("/photo", content=coded(), headers=good).status_code == 200
+    assert service.post(coded(), {"Authorization": f"Bearer {TOKEN}"}).status_code == 200
 
 
 def bomb(width: int, height: int) -> bytes:
@@ -161,42 +144,35 @@ def bomb(width: int, height: int) -> bytes:
     ],
 )
 def test_what_is_refused(body: bytes, headers: dict[str, str], status: int, said: str) -> None:
-    service = client(limits=ServiceLimits(bytes=1 << 16, pixels=30_000))
-    answer = service.post("/photo", content=body, headers={**JPEG, **headers})
+    service = Service(limits=ServiceLimits(bytes=1 << 16, pixels=30_000))
+    answer = service.post(body, headers)
     assert answer.status_code == status and re.search(said, answer.json()["error"]), answer.text
     assert "/" not in answer.json()["error"].replace("image/jpeg or application/octet-stream", "")  # no paths
-    assert service.post("/photo", content=coded(), headers=JPEG).status_code == 200  # and goes on
-
-
-def uncover(result: Result) -> None:
-    result.faces[0].covered = False
-
-
-def match(result: Result) -> None:
-    result.faces[0].matched = True
-
-
-def empty(result: Result) -> None:
-    result.faces.clear()
+    assert service.post(coded()).status_code == 200  # and goes on
 
 
 @pytest.mark.parametrize(
     ("change", "options", "status"),
     [
-        (uncover, {}, 422),
-        (match, {}, 422),
-        (match, {"allow_recognised": True}, 200),
-        (empty, {}, 200),
-        (empty, {"require_face": True}, 422),
+        ({"covered": False}, {}, 422),
+        ({"matched": True}, {}, 422),
+        ({"matched": True}, {"allow_recognised": True}, 200),
+        (None, {}, 200),
+        (None, {"require_face": True}, 422),
     ],
 )
-def test_what_is_unsafe_is_not_given_out(
-    change: Callable[[Result], None], options: dict[str, bool], status: int
-) -> None:
-    answer = client(stand_in(change), **options).post("/photo", content=coded(), headers=JPEG)
+def test_what_is_unsafe_is_not_given_out(change: dict[str, bool] | None, options: dict[str, bool], status: int) -> None:
+    """`change`: of the face; None: there is none."""
+
+    def spoil(result: Result) -> None:
+        vars(result.faces[0]).update(change or {})
+        if change is None:
+            result.faces.clear()
+
+    answer = Service(stand_in(spoil), **options).post(coded())
     assert answer.status_code == status
     if status == 200:
-        assert answer.headers["ficgan-reidentified"] == str(int(change is match))
+        assert answer.headers["ficgan-reidentified"] == str(int(change is not None))
 
 
 @pytest.mark.parametrize("error", [ValueError("/home/me/secret.jpg broke"), FicganError("/home/me/model is gone")])
@@ -204,7 +180,7 @@ def test_a_failing_engine_tells_nothing_of_the_machine(error: Exception, caplog:
     def fails(image: np.ndarray, *, key: str = "") -> Result:
         raise error
 
-    answer = client(fails).post("/photo", content=coded(), headers=JPEG)
+    answer = Service(fails).post(coded())
     assert answer.status_code == 500 and answer.json() == {"error": "the photo could not be worked on"}
     assert any(record.name == "ficgan.service" for record in caplog.records)
 
@@ -217,8 +193,7 @@ def test_too_many_requests_at_once_are_refused() -> None:
         assert go.wait(20)
 
     async def ask() -> tuple[list[int], dict[str, Any], int]:
-        transport = httpx.ASGITransport(app_of(stand_in(slow), ServiceLimits(jobs=1, queue=1)))
-        async with httpx.AsyncClient(transport=transport, base_url="http://x") as service:
+        async with connected(app_of(stand_in(slow), ServiceLimits(jobs=1, queue=1))) as service:
 
             async def post() -> httpx.Response:
                 return await service.post("/photo", content=coded(), headers=JPEG)
@@ -254,8 +229,7 @@ def test_a_slow_sender_is_dropped() -> None:
             yield b"\xff\xd8"
             await asyncio.sleep(5)
 
-        transport = httpx.ASGITransport(app_of(stand_in(), ServiceLimits(patience=0.1)))
-        async with httpx.AsyncClient(transport=transport, base_url="http://x") as service:
+        async with connected(app_of(stand_in(), ServiceLimits(patience=0.1))) as service:
             return await service.post("/photo", content=drips(), headers=JPEG)
 
     assert asyncio.run(ask()).status_code == 408
@@ -280,12 +254,12 @@ def test_nothing_is_written() -> None:
     sys.addaudithook(_watch)
     large = io.BytesIO()
     Image.fromarray(np.random.default_rng(1).integers(0, 256, (900, 900, 3), np.uint8)).save(large, "PNG")
-    service = client()
-    service.post("/photo", content=coded(), headers=JPEG)  # what is imported late
+    service = Service()
+    service.post(coded())  # what is imported late
     _watching = True
     try:
-        assert service.post("/photo", content=large.getvalue(), headers=JPEG).status_code == 200
-        assert service.post("/photo", content=coded("JPEG")[:99], headers=JPEG).status_code == 422
+        assert service.post(large.getvalue()).status_code == 200
+        assert service.post(coded("JPEG")[:99]).status_code == 422
         assert WRITES == []
         with contextlib.suppress(OSError):
             Path("/nowhere/at/all").write_text("x")
@@ -319,18 +293,8 @@ def test_unsafe_settings_are_refused_before_the_model_is_loaded(
 def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
     """A real process with a real detector: a covered face over a real socket, then SIGTERM."""
     (tmp_path / "token").write_text(TOKEN + "\n")
-    command = [
-        sys.executable,
-        "-m",
-        "ficgan.cli.main",
-        "serve",
-        "--port",
-        "0",
-        "--mode",
-        "solid",
-        "--token-file",
-        str(tmp_path / "token"),
-    ]
+    options = f"-m ficgan.cli.main serve --port 0 --mode solid --token-file {tmp_path / 'token'}"
+    command = [sys.executable, *options.split()]
     process = subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env={"PYTHONPATH": str(ROOT), **os.environ}
     )

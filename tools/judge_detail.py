@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +23,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ficgan import pretrained
+from ficgan.cli._console import handle_errors
 from ficgan.data import FaceData, open_faces
-from ficgan.errors import FicganError, UsageError
+from ficgan.errors import UsageError
 from ficgan.faces import Alignment, Face, five_points, get_recognizer
 from ficgan.frame import read_texture, stretched
 from ficgan.frame.file import load_appearance
@@ -126,7 +126,7 @@ def _perceptual() -> SqueezeNet | None:
     return None
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path)
     parser.add_argument("--data", type=Path, nargs="+", required=True, help="faces of 256² that were held out")
@@ -134,13 +134,8 @@ def main() -> int:
     parser.add_argument("--bank", type=Path, help="of the model; default: the one in the package")
     parser.add_argument("--sheet", type=Path, help="PNG: photo; none, lent, network for it; the same for a drawn face")
     options = parser.parse_args()
-    try:
-        print("\n".join(judge(options.file, options.data, options.judge, options.sheet, options.bank)))
-    except FicganError as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
-    return 0
+    print("\n".join(judge(options.file, options.data, options.judge, options.sheet, options.bank)))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    handle_errors(main)()

@@ -13,13 +13,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ficgan.errors import FicganError, UsageError
+from ficgan.cli._console import handle_errors
+from ficgan.errors import UsageError
 from ficgan.files import file_digest
 from ficgan.frame.file import FrameConfig, load_appearance, save_appearance
 from ficgan.identity import IdentityBank
@@ -37,26 +37,12 @@ LICENCE = "Apache-2.0; made from FairFace (Kärkkäinen & Joo 2021, CC BY 4.0), 
 
 
 def make(model: Path, bank: Path, measured: Path | None, detail: Path | None = None) -> int:
-    """Copy the files into pretrained/, the manifest last.
-
-    Args:
-        model: fitted.
-        bank: made with it.
-        measured: of `ficgan measure`.
-        detail: a file whose detail network the embedded model gets.
-
-    Returns:
-        Bytes of all embedded files.
-
-    Raises:
-        UsageError: the bank was built with another model.
-        FicganError: a file is missing or damaged.
-    """
+    """Copy the files into pretrained/, the manifest last; returns the bytes of all embedded files."""
     (appearance, _, info, network), people = load_appearance(model), IdentityBank.load(bank)
     if people.provenance.get("checkpoint") != file_digest(model):
         raise UsageError(f"{bank} was not built with {model}; build it anew")
-    stage = Path(tempfile.mkdtemp(prefix=".making-", dir=FOLDER))
-    try:
+    with tempfile.TemporaryDirectory(prefix=".making-", dir=FOLDER) as folder:
+        stage = Path(folder)
         if detail is not None:
             other, _, of_detail, _ = load_appearance(detail)
             appearance = replace(appearance, detail_network=other.detail_network)
@@ -81,25 +67,19 @@ def make(model: Path, bank: Path, measured: Path | None, detail: Path | None = N
         (stage / "manifest.json").write_text(text + "\n", encoding="utf-8")
         for name in (MODEL, BANK, "manifest.json"):
             os.replace(stage / name, FOLDER / name)
-    finally:
-        shutil.rmtree(stage, ignore_errors=True)
     return sum(entry["bytes"] for entry in files.values())
 
 
 def main() -> None:
-    """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("bank", type=Path)
     parser.add_argument("--detail", type=Path, help="file of a run of configs/detail.yaml")
     parser.add_argument("--measured", type=Path, help="JSON: output of `ficgan measure`")
     options = parser.parse_args()
-    try:
-        size = make(options.model, options.bank, options.measured, options.detail)
-    except FicganError as error:
-        raise SystemExit(f"Error: {error}") from None
+    size = make(options.model, options.bank, options.measured, options.detail)
     print(f"{size / 2**20:.1f} MiB in {FOLDER}")
 
 
 if __name__ == "__main__":
-    main()
+    handle_errors(main)()

@@ -101,7 +101,6 @@ def table(reader: KindReader, embeddings: Floats, cell: NDArray[np.int64]) -> li
 
 
 def main() -> None:
-    """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("faces", type=Path, nargs="+")
     parser.add_argument("--labels", type=Path, required=True)

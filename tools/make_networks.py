@@ -17,10 +17,10 @@ from __future__ import annotations
 import argparse
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
+from make_mesh import Writer
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
@@ -73,27 +73,6 @@ def read(path: Path) -> list[tuple[str, Floats]]:
     return layers
 
 
-class Graph:
-    """An ONNX graph that grows at its end."""
-
-    def __init__(self) -> None:
-        self.nodes: list[onnx.NodeProto] = []
-        self.weights: list[onnx.TensorProto] = []
-        self._count = 0
-
-    def add(self, kind: str, inputs: list[str], **attributes: Any) -> str:
-        """A node; returns the name of its output."""
-        self._count += 1
-        self.nodes.append(helper.make_node(kind, inputs, [f"v{self._count}"], **attributes))
-        return f"v{self._count}"
-
-    def constant(self, value: Any) -> str:
-        """A weight."""
-        self._count += 1
-        self.weights.append(numpy_helper.from_array(np.asarray(value), f"w{self._count}"))
-        return f"w{self._count}"
-
-
 def shrunk(model: onnx.ModelProto) -> onnx.ModelProto:
     """The same network with its large weights in 16 bits."""
     casts, weights = [], []
@@ -136,7 +115,7 @@ def detector(path: Path) -> onnx.ModelProto:
 
 def gate(layers: list[tuple[str, Floats]]) -> onnx.ModelProto:
     """The network: images uint8 [N,150,150,3] → embeddings float32 [N,128]."""
-    graph, rest = Graph(), iter(layers)
+    graph, rest = Writer(), iter(layers)
 
     def convolution(x: str, inside: int, outside: int, side: int, stride: int) -> str:
         """A convolution, the affine layer behind it folded in."""
@@ -147,34 +126,34 @@ def gate(layers: list[tuple[str, Floats]]) -> onnx.ModelProto:
         weight, bias = params[:-outside].reshape(outside, inside, side, side), params[-outside:]
         gamma, beta = scale[:outside], scale[outside:]
         pad = side // 2 if stride == 1 else 0
-        inputs = [x, graph.constant(weight * gamma[:, None, None, None]), graph.constant(bias * gamma + beta)]
-        return graph.add("Conv", inputs, kernel_shape=[side] * 2, strides=[stride] * 2, pads=[pad] * 4)
+        sizes = {"kernel_shape": [side] * 2, "strides": [stride] * 2, "pads": [pad] * 4}
+        return graph.conv(x, weight * gamma[:, None, None, None], bias * gamma + beta, **sizes)
 
     def block(x: str, inside: int, outside: int, height: int, down: bool) -> tuple[str, int]:
         """Two convolutions and a way past them; where sizes differ, dlib fills the smaller one with zeros."""
-        y = graph.add("Relu", [convolution(x, inside, outside, 3, 2 if down else 1)])
+        y = graph.node("Relu", convolution(x, inside, outside, 3, 2 if down else 1))
         y = convolution(y, outside, outside, 3, 1)
         if down:
             if next(rest)[0] != "avg_pool_2":
                 raise SystemExit("the file holds another network")
-            x = graph.add("AveragePool", [x], kernel_shape=[2, 2], strides=[2, 2])
+            x = graph.node("AveragePool", x, kernel_shape=[2, 2], strides=[2, 2])
             made, past = (height - 3) // 2 + 1, (height - 2) // 2 + 1
             x, y = filled(x, outside - inside, made - past), filled(y, 0, past - made)
             height = max(made, past)
-        return graph.add("Relu", [graph.add("Add", [x, y])]), height
+        return graph.node("Relu", graph.node("Add", x, y)), height
 
     def filled(x: str, channels: int, edge: int) -> str:
         edge = max(edge, 0)
         if not channels and not edge:
             return x
-        return graph.add("Pad", [x, graph.constant(np.array([0, 0, 0, 0, 0, channels, edge, edge], np.int64))])
+        return graph.node("Pad", x, graph.weight(np.array([0, 0, 0, 0, 0, channels, edge, edge], np.int64)))
 
-    x = graph.add("Cast", ["images"], to=TensorProto.FLOAT)
-    x = graph.add("Sub", [x, graph.constant(np.array(MEANS, np.float32))])
-    x = graph.add("Mul", [x, graph.constant(np.float32(1 / 256))])
-    x = graph.add("Transpose", [x], perm=[0, 3, 1, 2])
-    x = graph.add("Relu", [convolution(x, 3, 32, 7, 2)])
-    x = graph.add("MaxPool", [x], kernel_shape=[3, 3], strides=[2, 2])
+    x = graph.node("Cast", "images", to=TensorProto.FLOAT)
+    x = graph.node("Sub", x, graph.weight(np.array(MEANS, np.float32)))
+    x = graph.node("Mul", x, graph.weight(np.array(1 / 256, np.float32)))
+    x = graph.node("Transpose", x, perm=[0, 3, 1, 2])
+    x = graph.node("Relu", convolution(x, 3, 32, 7, 2))
+    x = graph.node("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2])
     inside, height = 32, ((SIDE - 7) // 2 + 1 - 3) // 2 + 1
     for outside, plain, down in ((32, 3, False), (64, 3, True), (128, 2, True), (256, 2, True), (256, 0, True)):
         if down:
@@ -182,14 +161,14 @@ def gate(layers: list[tuple[str, Floats]]) -> onnx.ModelProto:
         for _ in range(plain):
             x, height = block(x, outside, outside, height, False)
         inside = outside
-    x = graph.add("Flatten", [graph.add("GlobalAveragePool", [x])])
+    x = graph.node("Flatten", graph.node("GlobalAveragePool", x))
     if next(rest)[0] != "avg_pool_2":
         raise SystemExit("the file holds another network")
     _, last = next(rest)
-    graph.nodes.append(helper.make_node("MatMul", [x, graph.constant(last.reshape(256, 128))], ["embeddings"]))
+    graph.node("MatMul", x, graph.weight(last.reshape(256, 128)), name="embeddings")
     image = helper.make_tensor_value_info("images", TensorProto.UINT8, ["N", SIDE, SIDE, 3])
     out = helper.make_tensor_value_info("embeddings", TensorProto.FLOAT, ["N", 128])
-    made = helper.make_graph(graph.nodes, "dlib face recognition", [image], [out], graph.weights)
+    made = helper.make_graph(graph.casts + graph.nodes, "dlib face recognition", [image], [out], graph.weights)
     model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     helper.set_model_props(model, {"licence": LICENCE})
     onnx.checker.check_model(model, full_check=True)
@@ -201,10 +180,9 @@ def main() -> None:
     parser.add_argument("what", choices=("gate", "detector"))
     parser.add_argument("file", type=Path)
     parser.add_argument("-o", "--out", type=Path, help="default: pretrained/gate.onnx or detector.onnx")
-    parser.add_argument("--full", action="store_true", help="keep 32 bits a weight")
     told = parser.parse_args()
     made = gate(read(told.file)) if told.what == "gate" else detector(told.file)
-    made = made if told.full else shrunk(made)
+    made = shrunk(made)
     onnx.checker.check_model(made)
     out = told.out or FOLDER / f"{told.what}.onnx"
     with atomic_write(out, overwrite=True) as file:

@@ -26,28 +26,16 @@ from typing import Any
 from lock import direct, needed, read
 
 ROOT = Path(__file__).resolve().parents[1]
-MODEL_LICENCES = {
-    "model": "CC-BY-4.0",
-    "bank": "CC-BY-4.0",
-    "kind": "CC-BY-4.0",
-    "mesh": "Apache-2.0",
-    "gate": "CC0-1.0",
-    "detector": "MIT",
-    "check": "Apache-2.0",
-}
-"""Of the embedded networks, as NOTICE states them."""
+# Of the embedded networks, as NOTICE states them.
+MODEL_LICENCES = dict.fromkeys(("model", "bank", "kind"), "CC-BY-4.0")
+MODEL_LICENCES |= {"mesh": "Apache-2.0", "gate": "CC0-1.0", "detector": "MIT", "check": "Apache-2.0"}
 
 
 def component(name: str, version: str) -> dict[str, Any]:
     """A package; its licence where it is installed and says so."""
     reference = f"pkg:pypi/{name}@{version}"
-    entry: dict[str, Any] = {
-        "type": "library",
-        "bom-ref": reference,
-        "name": name,
-        "version": version,
-        "purl": reference,
-    }
+    entry: dict[str, Any] = {"type": "library", "bom-ref": reference, "name": name, "version": version}
+    entry["purl"] = reference
     try:
         facts = importlib.metadata.metadata(name)
     except importlib.metadata.PackageNotFoundError:
@@ -81,26 +69,15 @@ def image(container: str) -> tuple[list[str], list[dict[str, Any]]]:
     text = re.sub(r"\\\n", " ", path.read_text(encoding="utf-8"))
     base = re.findall(r"^FROM (\S+)", text, re.M)[-1]
     name, _, tag = base.partition(":")
-    parts: list[dict[str, Any]] = [
-        {
-            "type": "container",
-            "bom-ref": base,
-            "name": name,
-            "version": tag,
-            "description": "base image; what it holds is not listed here",
-        }
+    words = " ".join(re.findall(r"apt-get install ([^&]+)", text)).split()
+    about = "package of the base image's distribution, at the version of its release"
+    parts = [{"type": "container", "bom-ref": base, "name": name, "version": tag}]
+    parts[0]["description"] = "base image; what it holds is not listed here"
+    parts += [
+        {"type": "library", "bom-ref": f"{base}/{word}", "name": word, "description": about}
+        for word in words
+        if not word.startswith("-")
     ]
-    for line in re.findall(r"apt-get install ([^&]+)", text):
-        parts += [
-            {
-                "type": "library",
-                "bom-ref": f"{base}/{word}",
-                "name": word,
-                "description": "package of the base image's distribution, at the version of its release",
-            }
-            for word in line.split()
-            if not word.startswith("-")
-        ]
     return re.findall(r"tools/lock\.py ([^>]+)>", text)[0].split(), parts
 
 

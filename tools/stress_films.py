@@ -36,7 +36,6 @@ from compositor import Actor, Area, Bar, Head, Image, Scene, astronaut, uncovere
 from ficgan import Deidentifier
 from ficgan.cli._console import handle_errors
 from ficgan.errors import stop_asked
-from ficgan.video import VideoSettings, VideoTools
 from ficgan.video.check import check_frames, independent_detector
 from ficgan.video.media import Frame
 from ficgan.video.read import open_video
@@ -125,12 +124,7 @@ def pictures(path: Path) -> list[Image]:
 
 
 def second_look(
-    tools: VideoTools,
-    settings: VideoSettings,
-    source: list[Image],
-    result: list[Image],
-    areas: list[list[Area]],
-    rng: np.random.Generator,
+    deid: Deidentifier, source: list[Image], result: list[Image], areas: list[list[Area]], rng: np.random.Generator
 ) -> tuple[int, int]:
     """How many faces were uncovered again, and how many of them the second look found."""
     rows = [n for n, shown in enumerate(areas) if shown]
@@ -149,29 +143,27 @@ def second_look(
             targets[n] = float(area.x0 + xs.mean()), float(area.y0 + ys.mean())
             yield Frame(n, n, float(n), source[n]), Frame(n, n, float(n), opened)
 
-    gate = tools.gate
-    assert gate is not None
+    settings = deid.video_settings()
+    tools = deid.video_tools(settings)
+    assert tools.gate is not None
     detector = independent_detector(tools.detector.name, settings.detect_size)
-    report = check_frames(pairs(), lambda _: np.zeros((0, 4)), detector, gate)
-    hits = {
-        finding.frame
-        for finding in report.findings
-        if finding.box[0] <= targets[finding.frame][0] <= finding.box[2]
-        and finding.box[1] <= targets[finding.frame][1] <= finding.box[3]
-    }
+    report = check_frames(pairs(), lambda _: np.zeros((0, 4)), detector, tools.gate)
+
+    def holds(box: Any, x: float, y: float) -> bool:
+        return bool(box[0] <= x <= box[2] and box[1] <= y <= box[3])
+
+    hits = {found.frame for found in report.findings if holds(found.box, *targets[found.frame])}
     return len(chosen), len(hits)
 
 
 def one_film(number: int, given: argparse.Namespace, people: list[Head], deid: Deidentifier) -> dict[str, Any]:
     """Draw, redact and compare one film."""
-    settings = deid.video_settings()
-    tools = deid.video_tools(settings)
     rng, kind = np.random.default_rng([given.seed, number]), KINDS[number % len(KINDS)]
     shown = scene(kind, rng, people, given.length)
     with tempfile.TemporaryDirectory() as folder:
         clip, out = Path(given.keep or folder, f"in-{number}.mp4"), Path(given.keep or folder, f"out-{number}.mp4")
         _, areas = write(clip, kind, shown, rng)
-        report = deid.process_video(clip, out, settings=settings, overwrite=True)
+        report = deid.process_video(clip, out, settings=deid.video_settings(), overwrite=True)
         source, result = pictures(clip), pictures(out)
     assert len(source) == len(result) == shown.frames, "a frame was lost"
     left = [
@@ -180,13 +172,9 @@ def one_film(number: int, given: argparse.Namespace, people: list[Head], deid: D
         for area in faces
         if uncovered(before, after, area, "solid")
     ]
-    opened, found = second_look(tools, settings, source, result, areas, rng)
-    covered = np.mean(
-        [
-            np.any(before != after, axis=2) & np.any(abs(before.astype(int) - after) > 24, axis=2)
-            for before, after in zip(source, result, strict=True)
-        ]
-    )
+    opened, found = second_look(deid, source, result, areas, rng)
+    pairs = zip(source, result, strict=True)
+    covered = np.mean([np.any(abs(before.astype(int) - after) > 24, axis=2) for before, after in pairs])
     return {
         "film": number,
         "kind": kind,
@@ -251,11 +239,8 @@ def main() -> int:
         print(json.dumps({"kind": kind, **one}))
     recall = round(total["found"] / total["opened"], 4) if total["opened"] else None
     share = round(float(np.mean([film["share"] for film in films])), 4) if films else None
-    print(
-        json.dumps(
-            {"kind": "all", **total, "recall": recall, "share": share, "seconds": round(time.monotonic() - began)}
-        )
-    )
+    spent = round(time.monotonic() - began)
+    print(json.dumps({"kind": "all", **total, "recall": recall, "share": share, "seconds": spent}))
     return 1 if total["uncovered"] else 0
 
 

@@ -13,15 +13,16 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ficgan.errors import FicganError, InputError
+from ficgan.cli._console import handle_errors
+from ficgan.errors import InputError
 from ficgan.files import atomic_write
 
+# Terms of stats.jsonl that are drawn, and figures of snapshots.jsonl, with what the picture calls them.
 LOSSES = (
     ("rec", "reconstruction, L1"),
     ("neg", "V against the source"),
@@ -32,7 +33,6 @@ LOSSES = (
     ("d_0", "D right, V's map at 28²"),
     ("d_1", "D right, V's map at 14²"),
 )
-"""Terms of stats.jsonl that are drawn, with what the picture calls them."""
 FIGURES = (
     ("match", "mixes taken for their source"),
     ("distance", "distance of mixes to it"),
@@ -43,28 +43,19 @@ FIGURES = (
     ("distance_rec", "distance of reconstructions"),
     ("sharpness", "sharpness, of the source's"),
 )
-"""Figures of snapshots.jsonl, likewise."""
+# Ticks of a moving median.
 SMOOTH = 5
-"""Ticks of a moving median."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a run has written.
+    """What a run has written."""
 
-    Args:
-        name: of its folder.
-        ticks: of stats.jsonl, by images of the run.
-        snapshots: of snapshots.jsonl, by images that the weights have seen.
-        config: of config.json.
-        offset: thousands of images that the weights had seen before.
-    """
-
-    name: str
-    ticks: list[dict[str, float]]
-    snapshots: list[dict[str, float]]
+    name: str  # of its folder
+    ticks: list[dict[str, float]]  # of stats.jsonl, by images of the run
+    snapshots: list[dict[str, float]]  # of snapshots.jsonl, by images that the weights have seen
     config: dict[str, Any]
-    offset: float
+    offset: float  # thousands of images that the weights had seen before
 
     @classmethod
     def read(cls, folder: Path) -> Run:
@@ -72,13 +63,8 @@ class Run:
             config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise InputError(f"{folder} is no folder of a training run ({error})") from None
-        return cls(
-            folder.resolve().name,
-            _lines(folder / "stats.jsonl"),
-            _lines(folder / "snapshots.jsonl"),
-            config,
-            _offset(folder / "state.safetensors"),
-        )
+        ticks, snapshots = (_lines(folder / f"{name}.jsonl") for name in ("stats", "snapshots"))
+        return cls(folder.resolve().name, ticks, snapshots, config, _offset(folder / "state.safetensors"))
 
 
 def _lines(path: Path) -> list[dict[str, float]]:
@@ -170,7 +156,7 @@ def _changes(before: dict[str, Any], after: dict[str, Any], path: str = "") -> l
     return out
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     for name in ("curves", "table"):
@@ -179,17 +165,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if name == "curves":
             command.add_argument("-o", "--out", type=Path, required=True, help="PNG to write")
     options = parser.parse_args(arguments)
-    try:
-        runs = [Run.read(folder) for folder in options.runs]
-        if options.command == "curves":
-            curves(runs, options.out)
-        else:
-            print("\n".join(table(runs)))
-    except FicganError as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
-    return 0
+    runs = [Run.read(folder) for folder in options.runs]
+    if options.command == "curves":
+        curves(runs, options.out)
+    else:
+        print("\n".join(table(runs)))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    handle_errors(main)()

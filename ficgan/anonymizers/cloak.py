@@ -135,7 +135,7 @@ class Fawkes(Anonymizer):
         views = [VerifierView(v, faces) for v in self._verifiers(side)]
         with torch.no_grad():
             own = [view(x) for view in views]
-        aims = own if targets is None else [torch.from_numpy(one).to(x.device) for one in targets]
+        aims = own if targets is None else [torch.from_numpy(target).to(x.device) for target in targets]
         flat = torch.atanh((x / 127.5 - 1) * _OPEN)
         grid = min(self.size, side)
         cloak = torch.full((len(x), 3, grid, grid), _START, device=x.device, requires_grad=True)

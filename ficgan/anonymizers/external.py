@@ -146,7 +146,7 @@ class Program(Parametrised):
                 missing.append(name)
                 continue
             if len(candidates) > 1:
-                both = " and ".join(one.relative_to(folder).as_posix() for one in candidates[:2])
+                both = " and ".join(candidate.relative_to(folder).as_posix() for candidate in candidates[:2])
                 raise InputError(f"{self.name}: both {both} in {folder} may be {name}; leave one of them")
             if candidates[0] in found:
                 twice = f"{found[candidates[0]]} and {name}"

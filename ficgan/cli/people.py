@@ -14,14 +14,6 @@ from ficgan.cli._console import EXIT_SOME_FAILED, Progress, handle_errors
 
 __all__ = ["annotate", "survey"]
 
-_OVERLAP = click.option(
-    "--overlap",
-    type=click.FloatRange(0, 1, min_open=True),
-    default=0.5,
-    show_default=True,
-    help="Least IoU at which a box is a face's.",
-)
-
 
 @click.group(context_settings=HELP)
 def annotate() -> None:
@@ -59,11 +51,7 @@ def detect(
 @click.option("--gold-images", type=shared.PATH, help="Where these images are.  [default: among IMAGES]")
 @click.option("--batch", default=50, show_default=True, type=click.IntRange(1), help="Images of a page.")
 @click.option("--gold-count", default=3, show_default=True, type=click.IntRange(0), help="Gold ones among them.")
-@click.option("--gold-faces", default=12, show_default=True, type=click.IntRange(0), help="Most faces of a gold image.")
-@click.option("--lives", default=2, show_default=True, type=click.IntRange(1), help="Mistakes on gold that end it.")
-@shared.options(_OVERLAP, shared.seed("Seed of which gold images are shown, where, and how wrong."))
-@click.option("--side", default=1600, show_default=True, type=click.IntRange(64), help="Longer side shown, pixels.")
-@click.option("--note", default="", help="A sentence for the workers.")
+@shared.seed("Seed of which gold images are shown, where, and how wrong.")
 @shared.reporting("image")
 def page(
     images: Path,
@@ -73,12 +61,8 @@ def page(
     gold_images: Path | None,
     batch: int,
     gold_count: int,
-    gold_faces: int,
-    lives: int,
-    overlap: float,
     seed: int,
     report: Progress,
-    **pages: Any,
 ) -> tuple[shared.Summary, bool]:
     """Make pages on which people correct BOXES (of `detect`, or any annotations) of IMAGES.
 
@@ -91,16 +75,14 @@ def page(
 
     if gold is None and gold_count:
         raise UsageError("--gold names the boxes of verified images; without quality control give --gold-count 0")
-    rules = BatchRules(batch, gold_count, lives, overlap, gold_faces, seed)
+    rules = BatchRules(batch, gold_count, seed=seed)
     blobs, detected = listed(images), read_records(boxes)
     if not any(detected.find(blob.name) for blob in blobs):
         raise InputError(f"no record of {boxes} names an image of {images}; are they of the same set?")
     verified = read_records(gold) if gold else None
     pool = blobs if gold_images is None else listed(gold_images)
     known = [(blob, record) for blob in pool if verified is not None and (record := verified.find(blob.name))]
-    key, failed = write_pages(
-        out, blobs, detected, known, rules, own_gold=gold_images is None, progress=report, **pages
-    )
+    key, failed = write_pages(out, blobs, detected, known, rules, own_gold=gold_images is None, progress=report)
     work = sum(image.truth is None for batch in key.batches for image in batch.images)
     summary = {"pages": str(out / "pages"), "key": str(out / "key.json"), "batches": len(key.batches), "images": work}
     return _end({**summary, "gold": len(known), "failed": len(failed)}, failed, report)
@@ -109,8 +91,7 @@ def page(
 @annotate.command()
 @click.argument("key", type=shared.FILE)
 @click.argument("exports", nargs=-1, required=True, type=shared.FILE)
-@shared.output("JSON of corrected boxes.", kind=shared.NEW_FILE)
-@click.option("--log", type=shared.NEW_FILE, help="JSON of every change.  [default: OUTPUT with .log.json]")
+@shared.output("JSON of corrected boxes; every change is told in OUTPUT with .log.json.", kind=shared.NEW_FILE)
 @click.option(
     "--keep",
     type=click.Choice(["half", "any"]),
@@ -120,22 +101,19 @@ def page(
 )
 @shared.reporting("export")
 def collect(
-    key: Path, exports: tuple[Path, ...], out: Path, log: Path | None, keep: str, report: Progress
+    key: Path, exports: tuple[Path, ...], out: Path, keep: str, report: Progress
 ) -> tuple[shared.Summary, bool]:
     """Check EXPORTS of the pages against their KEY and merge them.
 
     Work that failed the gold images, is of another batch, or is incomplete is refused and named, and makes the exit
     code 3, as do images that nobody looked at; these keep the detector's boxes, with "workers": 0.
     """
-    from ficgan.errors import UsageError
     from ficgan.lab.annotation import read_key
     from ficgan.lab.annotation.boxes import write_records
     from ficgan.lab.annotation.collected import collect
     from ficgan.lab.pages import write_json
 
-    log = log or out.with_suffix(".log.json")
-    if log == out:
-        raise UsageError(f"--log and --output are both {out}; give them two names")
+    log = out.with_suffix(".log.json")
     done = collect(read_key(key), exports, union=keep == "any")
     summary = done.summary()
     write_records(out, done.records)
@@ -150,11 +128,10 @@ def collect(
 @click.argument("truth", type=shared.FILE)
 @click.option("--before", required=True, type=shared.FILE, help="Boxes of the detector.")
 @click.option("--after", required=True, type=shared.FILE, help="Boxes after correction.")
-@_OVERLAP
 @click.option("--names", type=shared.FILE, help="JSON of category → name in the paper's table, such as a WordNet id's.")
 @shared.output("Write the counts as JSON.", kind=shared.NEW_FILE, required=False)
 @handle_errors
-def score(truth: Path, before: Path, after: Path, overlap: float, names: Path | None, out: Path | None) -> None:
+def score(truth: Path, before: Path, after: Path, names: Path | None, out: Path | None) -> None:
     """Count false positives and negatives before and after correction, against the verified boxes of TRUTH.
 
     Categories are the labels of TRUTH, else the folders of its images (the paper's Table 1).
@@ -168,7 +145,7 @@ def score(truth: Path, before: Path, after: Path, overlap: float, names: Path | 
     if not isinstance(called, dict):
         raise InputError(f"{names} is no JSON object of category and name")
     lists = {"before": read_records(before), "after": read_records(after)}
-    counted = score_annotations(read_records(truth), lists, overlap=overlap, names=called)
+    counted = score_annotations(read_records(truth), lists, names=called)
     if out is not None:
         write_json(out, counted)
     click.echo(score_text(counted))
@@ -227,7 +204,6 @@ def survey() -> None:
 @click.option("--failures", default=0, show_default=True, type=click.IntRange(0), help="Most checks one may fail.")
 @click.option("--consent", type=shared.FILE, help="Text that participants agree to.  [default: a placeholder]")
 @shared.DETECTOR
-@click.option("--store", type=shared.FOLDER, help="Keep crops and pixels here, such as in the store of a run.")
 @shared.seed("Seed of who is shown, with whom, to whom.")
 @shared.reporting("condition")
 def make(
@@ -241,7 +217,6 @@ def make(
     failures: int,
     consent: Path | None,
     detector: str,
-    store: Path | None,
     seed: int,
     report: Progress,
     **faces: Any,
@@ -265,7 +240,7 @@ def make(
     text = _text(consent) if consent else CONSENT
     finder = None if source.aligned else get_detector(detector)
     divided = faces["data"] is None
-    made = make_survey(source, conditions, rules, divided=divided, detector=finder, store=store, progress=report)
+    made = make_survey(source, conditions, rules, divided=divided, detector=finder, progress=report)
     pages = write_survey(out, made, consent=text)
     notes = [*made.key.notes, *([] if consent else ["The pages have no consent text yet: give --consent."])]
     return {

@@ -181,7 +181,6 @@ def anonymise(
 @shared.options(*_OUT)
 @click.option("--view", type=click.Choice(["orthographic", "perspective"]), default="orthographic", show_default=True)
 @click.option("--yaw", type=Finite(), default=0.0, show_default=True, help="Degrees the head is turned.")
-@click.option("--pitch", type=Finite(), default=0.0, show_default=True, help="Degrees the head is raised.")
 @click.option("--views", is_flag=True, help="Eleven pictures of a scan, −10 to 10 degrees of yaw, side by side.")
 @click.option(
     "--order",
@@ -191,7 +190,6 @@ def anonymise(
     help="What is drawn last: the highest points, as in the thesis, or the nearest.",
 )
 @click.option("--point-size", type=Finite(min=0, min_open=True), default=25.0, show_default=True, help="Points².")
-@click.option("--canonical", is_flag=True, help="The scans are in the canonical frame already.")
 @shared.options(*_READ)
 @shared.reporting("scan")
 def project(
@@ -201,11 +199,9 @@ def project(
     skip: bool,
     view: str,
     yaw: float,
-    pitch: float,
     views: bool,
     order: Any,
     point_size: float,
-    canonical: bool,
     unit: str,
     landmarks: Path | None,
     report: Progress,
@@ -214,13 +210,10 @@ def project(
 
     INPUT: scans, folders of them. Scans without colours are lit from their shape. Prints one line of JSON.
     """
-    import numpy as np
-
     from ficgan.cli import pointcloud_run as run
     from ficgan.errors import UsageError
     from ficgan.pointcloud import projection
-    from ficgan.pointcloud.frame import Placed
-    from ficgan.pointcloud.frame import canonical as to_canonical
+    from ficgan.pointcloud.frame import canonical
 
     if view == "perspective" and (views or order != "y"):
         raise UsageError("--view perspective has one view and its own order; leave out --views and --order")
@@ -234,16 +227,15 @@ def project(
         if task.there:
             return {"skipped": True}
         cloud = run.read_scan(task.source, unit, report)
-        placed = Placed(cloud, np.eye(4), "given") if canonical else to_canonical(cloud, run.marks_of(task.landmarks))
+        placed = canonical(cloud, run.marks_of(task.landmarks))
         for doubt in placed.doubts:
             report.info(f"{task.source}: {doubt}.")
-        common: dict[str, Any] = {"pitch": pitch, "point_size": point_size}
         if view == "perspective":
-            picture = projection.perspective(placed.cloud, yaw=yaw, **common)
+            picture = projection.perspective(placed.cloud, yaw=yaw, point_size=point_size)
         elif views:
-            picture = projection.strip(projection.views(placed.cloud, order=order, **common))
+            picture = projection.strip(projection.views(placed.cloud, order=order, point_size=point_size))
         else:
-            picture = projection.project(placed.cloud, yaw=yaw, order=order, **common)
+            picture = projection.project(placed.cloud, yaw=yaw, order=order, point_size=point_size)
         run.write_png(task.output, picture, overwrite)
         return {"points": len(cloud), "doubtful": placed.doubtful}
 

@@ -224,7 +224,6 @@ def purge(folders: tuple[Path, ...], temporary: bool, dry_run: bool, quiet: bool
 @click.command(context_settings=HELP)
 @click.argument("folder", metavar="OUT", type=click.Path(path_type=Path))
 @click.option("-o", "--output", "out", type=NEW_FILE, help="The page.  [default: OUT/report.html]")
-@click.option("--title", help="Heading of the page.  [default: the folder's name]")
 @click.option(
     "--check/--no-check", default=True, show_default=True, help="Compare each result with the sha256 of its side-car."
 )
@@ -234,13 +233,7 @@ def purge(folders: tuple[Path, ...], temporary: bool, dry_run: bool, quiet: bool
 @options(OVERWRITE)
 @reporting("file")
 def report(
-    folder: Path,
-    out: Path | None,
-    title: str | None,
-    check: bool,
-    signed: str | None,
-    overwrite: bool,
-    report: Progress,
+    folder: Path, out: Path | None, check: bool, signed: str | None, overwrite: bool, report: Progress
 ) -> tuple[Summary, bool]:
     """One page for a data protection officer, made from the side-cars in OUT: to read, to print and to sign.
 
@@ -258,7 +251,7 @@ def report(
     place = folder / "report.html" if out is None else out
     found = read_folder(folder, check=check)
     refuse_existing(place, overwrite=overwrite)
-    html = page(found, title=title or folder.resolve().name, made=datetime.now().astimezone(), version=__version__)
+    html = page(found, title=folder.resolve().name, made=datetime.now().astimezone(), version=__version__)
     with atomic_write(place, overwrite=overwrite) as file:
         file.write(html.encode())
     faces, line = at_risk(found.records), verdict(found)

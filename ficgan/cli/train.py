@@ -180,7 +180,6 @@ def train(
     "channels (of the four stages, with commas), …; repeatable.  [default: the paper's]",
 )
 @click.option("--save-every", default=1000, show_default=True, type=click.IntRange(1), help="Steps between saves.")
-@click.option("--skip-damaged", is_flag=True, help="Leave damaged images out, and count them, instead of stopping.")
 @shared.reporting("step")
 def train_verifier(
     data: tuple[Path, ...],
@@ -224,7 +223,6 @@ def train_verifier(
         "loss": loss,
         "people": int(trainer.train_people.max()) + 1,
         "images": len(trainer.train_rows),
-        "skipped": len(faces.skipped),
         "held_out": asdict(accuracy),
     }
 

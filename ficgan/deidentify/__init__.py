@@ -1,9 +1,10 @@
 """From a picture with faces to one with other faces."""
 
 from ficgan.deidentify.anonymizer import Ficgan, KSameAppearance
-from ficgan.deidentify.options import Checking, Computing, Finding, Hiding, Identity, load_face_model, refuse_trainer
+from ficgan.deidentify.options import load_face_model, refuse_trainer
 from ficgan.deidentify.pipeline import MODES, Deidentifier, Mode
 from ficgan.deidentify.retouch import Choice, Retouch
+from ficgan.options import Checking, Computing, Finding, Hiding, Identity
 from ficgan.policy import FaceResult, Result
 
 __all__ = [

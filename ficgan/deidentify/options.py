@@ -1,4 +1,4 @@
-"""What a `Deidentifier` is made of: groups of options, the model with its bank, rules about who stays."""
+"""What a `Deidentifier` makes of its options: the model with its bank, and the rules about who stays."""
 
 from __future__ import annotations
 
@@ -18,22 +18,9 @@ from ficgan.faces.models import check_onnx_device, insightface_file
 from ficgan.faces.recognition import INSIGHTFACE_FILES, embed_largest
 from ficgan.files import file_digest, file_header
 from ficgan.identity import IdentityBank
-from ficgan.options import Box, Checking, Computing, Diversity, Finding, Hiding, Identity
+from ficgan.options import Box, Finding
 
-__all__ = [
-    "Box",
-    "Checking",
-    "Computing",
-    "Diversity",
-    "Exemptions",
-    "Finding",
-    "Hiding",
-    "Identity",
-    "Image",
-    "doubts",
-    "load_face_model",
-    "refuse_trainer",
-]
+__all__ = ["Exemptions", "Image", "doubts", "load_face_model", "refuse_trainer"]
 
 
 Image = NDArray[np.uint8]

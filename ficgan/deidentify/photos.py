@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import Anonymizer
 from ficgan.anonymizers.modes import OPAQUE, Methods, cover, cover_all, placement, shown, square
-from ficgan.deidentify.options import Diversity, Exemptions, Image, doubts
+from ficgan.deidentify.options import Exemptions, Image, doubts
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import FaceModel, FaceReading, ModelInfo, read_kinds
 from ficgan.faces import (
@@ -31,6 +31,7 @@ from ficgan.faces import (
     solid_mask,
 )
 from ficgan.faces.detection import PyramidDetector
+from ficgan.options import Diversity
 from ficgan.policy import Attempt, FaceResult, Policy, Result, covered
 
 __all__ = ["NOWHERE", "CheckedDetector", "FaceJob", "Mask", "NewIdentity", "Photos", "checked_faces", "name_possible"]

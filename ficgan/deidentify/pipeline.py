@@ -18,18 +18,7 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers.modes import HIDING, Methods, check_cover, check_mode, mode_of
 from ficgan.arrays import content_key
-from ficgan.deidentify.options import (
-    Checking,
-    Computing,
-    Diversity,
-    Exemptions,
-    Finding,
-    Hiding,
-    Identity,
-    Image,
-    load_face_model,
-    refuse_trainer,
-)
+from ficgan.deidentify.options import Exemptions, Image, load_face_model, refuse_trainer
 from ficgan.deidentify.photos import CheckedDetector, FaceJob, Mask, Photos, name_possible
 from ficgan.device import resolve_device
 from ficgan.errors import InputError, UsageError
@@ -40,7 +29,7 @@ from ficgan.faces.models import check_onnx_device
 from ficgan.identity.kind import parse_parts
 from ficgan.identity.ksame import commitment
 from ficgan.images.read import Picture, as_photo
-from ficgan.options import grouped
+from ficgan.options import Checking, Computing, Diversity, Finding, Hiding, Identity, grouped
 from ficgan.policy import Attempt, FaceResult, Policy, Result
 
 if TYPE_CHECKING:

@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers.modes import HIDING, OPAQUE
 from ficgan.arrays import content_key
-from ficgan.deidentify.options import Box, Image, doubts
+from ficgan.deidentify.options import Image, doubts
 from ficgan.deidentify.photos import NOWHERE, FaceJob, checked_faces
 from ficgan.deidentify.pipeline import Deidentifier
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import FaceModel, FaceReading
 from ficgan.faces import Face
 from ficgan.faces.detection import PyramidDetector, overlaps
+from ficgan.options import Box
 from ficgan.policy import Result
 
 __all__ = ["CHOICES", "Choice", "Retouch"]

@@ -111,7 +111,7 @@ class MediaPipeMesh:
         if not path.is_file():
             raise InputError(f"There is no face mesh at {path}: install ficgan with its embedded files.")
         session = onnx_session(path, self.device)
-        inputs, outputs = session.get_inputs(), {one.name: one.shape[1:] for one in session.get_outputs()}
+        inputs, outputs = session.get_inputs(), {output.name: output.shape[1:] for output in session.get_outputs()}
         wanted = [("image", "tensor(uint8)", [MESH_SIDE, MESH_SIDE, 3])]
         if [(one.name, one.type, one.shape[1:]) for one in inputs] != wanted or outputs != {
             "landmarks": [MESH_POINTS + 10, 3],
@@ -145,7 +145,7 @@ def find_meshes(mesh: FaceMesh, photo: Image, faces: Sequence[Face] | ArrayLike)
     and the points mean nothing.
     """
     photo = check_image(photo)
-    matrices = [similarity(one, _TEMPLATE) for one in _landmarks(faces)]
+    matrices = [similarity(landmark, _TEMPLATE) for landmark in _landmarks(faces)]
     points, presence = _read(mesh, photo, matrices)
     second = {}
     for index, matrix in enumerate(matrices):

@@ -72,7 +72,7 @@ def get_recognizer(name: str = "auto", *, match_threshold: float | None = None, 
             raise UsageError(f"There is no recogniser at {path}: give onnx: followed by the path of an ONNX file.")
         return OnnxRecognizer(path, name=name, match_threshold=match_threshold, device=device)
     if name == "auto":
-        usable = [one for one in RECOGNIZERS if recognizer_missing(one) is None]
+        usable = [recognizer for recognizer in RECOGNIZERS if recognizer_missing(recognizer) is None]
         if not usable:
             raise UsageError("No face recogniser is available here: install ficgan again.")
         name = usable[0]
@@ -98,12 +98,12 @@ class Gate:
 
     def __init__(self, recognizers: Sequence[Recognizer]) -> None:
         self.recognizers = tuple(recognizers)
-        self.name = ", ".join(one.name for one in self.recognizers)
+        self.name = ", ".join(recognizer.name for recognizer in self.recognizers)
         self._ends: list[int] = []
 
     def embed(self, image: Image, landmarks: ArrayLike) -> Embeddings:
         """Embeddings [N, sum of all D] of the faces at landmarks [N, 5, 2]."""
-        parts = [one.embed(image, landmarks) for one in self.recognizers]
+        parts = [recognizer.embed(image, landmarks) for recognizer in self.recognizers]
         if parts[0].size:
             self._ends = np.cumsum([part.shape[1] for part in parts])[:-1].tolist()
         return np.concatenate(parts, axis=1)
@@ -127,7 +127,7 @@ class Gate:
 
 def make_gate(recognizers: Sequence[Recognizer]) -> Recognizer | None:
     """The check of every new face: None, the only recogniser, or several as one."""
-    if len({one.name for one in recognizers}) < len(recognizers):
+    if len({recognizer.name for recognizer in recognizers}) < len(recognizers):
         raise UsageError("Name each recogniser once: a second one must be another network.")
     return Gate(recognizers) if len(recognizers) > 1 else next(iter(recognizers), None)
 
@@ -153,7 +153,7 @@ def embed_largest(photo: Image, name: str, detector: FaceDetector, recognizer: R
 def public_name(recognizer: Recognizer) -> str:
     """The name without folders of this machine; of several the names, with commas."""
     parts = recognizer.recognizers if isinstance(recognizer, Gate) else (recognizer,)
-    return ", ".join(f"onnx:{Path(one.name).name}" if one.name.startswith("onnx:") else one.name for one in parts)
+    return ", ".join(f"onnx:{Path(part.name).name}" if part.name.startswith("onnx:") else part.name for part in parts)
 
 
 INSIGHTFACE_FILES = ("w600k*.onnx", "glintr*.onnx")

@@ -457,7 +457,7 @@ def look_features(textures: NDArray[np.uint8], read: Readings) -> Floats:
     """Inputs of the reader of attributes: [B,3·32²+I+6+1] of textures [B,R,R,3], of even brightness and contrast."""
     import cv2
 
-    small = np.stack([cv2.resize(one, (SMALL, SMALL), interpolation=cv2.INTER_AREA) for one in textures])
+    small = np.stack([cv2.resize(texture, (SMALL, SMALL), interpolation=cv2.INTER_AREA) for texture in textures])
     flat = small.reshape(len(small), -1).astype(np.float32)
     flat = (flat - flat.mean(1, keepdims=True)) / np.maximum(flat.std(1, keepdims=True), 1)
     ones = np.ones((len(flat), 1), np.float32)

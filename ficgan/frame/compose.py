@@ -130,7 +130,7 @@ def stretched(field: Floats, finer: int) -> Floats:
 def _extent(field: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """The least and the greatest x and y of a field [R,R,2]."""
     channels = field[..., 0], field[..., 1]  # one by one: a reduction over pairs is ten times as slow
-    return np.array([one.min() for one in channels]), np.array([one.max() for one in channels])
+    return np.array([channel.min() for channel in channels]), np.array([channel.max() for channel in channels])
 
 
 @dataclass(frozen=True)
@@ -470,9 +470,9 @@ def read_forehead(photo: NDArray[np.uint8], upright: NDArray[np.float64], points
 
 def steadied(foreheads: Sequence[Forehead], at: int) -> Forehead:
     """One of the foreheads of consecutive frames: the mean of all, in its place."""
-    weights: Floats = np.stack([one.weight for one in foreheads])
+    weights: Floats = np.stack([forehead.weight for forehead in foreheads])
     shares = np.expand_dims(weights + np.float32(1e-3), 3)  # colours count where they are skin
-    sums: Floats = np.einsum("nhwo,nhwc->hwc", shares, np.stack([one.fill for one in foreheads]))
+    sums: Floats = np.einsum("nhwo,nhwc->hwc", shares, np.stack([forehead.fill for forehead in foreheads]))
     weight: Floats = np.einsum("nhw->hw", weights) / np.float32(len(weights))
     return replace(foreheads[at], fill=sums / np.einsum("nhwo->hwo", shares), weight=weight)
 

@@ -179,11 +179,11 @@ class FaceShape:
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> FaceShape:
         """The shape whose fields are the arrays `shape.NAME`."""
-        return cls(**{one.name: np.asarray(arrays[f"shape.{one.name}"], np.float32) for one in fields(cls)})
+        return cls(**{field.name: np.asarray(arrays[f"shape.{field.name}"], np.float32) for field in fields(cls)})
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Read back by `from_arrays`."""
-        return {f"shape.{one.name}": getattr(self, one.name) for one in fields(self)}
+        return {f"shape.{field.name}": getattr(self, field.name) for field in fields(self)}
 
     def read(self, points: NDArray[Any]) -> Readings:
         """Pose, numbers of expression and identity of meshes [B,≥468,3] in photo pixels."""

@@ -149,7 +149,7 @@ def lend(model: AppearanceModel, data: FaceData, mesh: FaceMesh, number: int = 3
 
 def _open_mouths(mouths: Sequence[tuple[Floats, float, Floats]], number: int = 12) -> tuple[NDArray[np.uint8], Floats]:
     """Teeth and openings of those mouths that show theirs clearly, the most ordinary ones."""
-    shown = [one for one in mouths if one[1] > _OPEN and one[2][:3].mean() - one[2][3] > _CLEAR]
+    shown = [mouth for mouth in mouths if mouth[1] > _OPEN and mouth[2][:3].mean() - mouth[2][3] > _CLEAR]
     if not shown:
         return np.zeros((0, 1, 1), np.uint8), np.zeros(0, np.float32)
     table = np.stack([one[0] for one in shown])

@@ -276,8 +276,10 @@ def with_trainings(bench: Bench, trials: Sequence[Trial]) -> list[Trial]:
 
     def noted(trial: Trial, note: str) -> Trial:
         figures = tuple(
-            dataclasses.replace(one, note="; ".join(filter(None, [one.note, note]))) if one.metric == "rank-1" else one
-            for one in trial.figures
+            dataclasses.replace(figure, note="; ".join(filter(None, [figure.note, note])))
+            if figure.metric == "rank-1"
+            else figure
+            for figure in trial.figures
         )
         return dataclasses.replace(trial, figures=figures)
 
@@ -341,7 +343,7 @@ def _compressed(bench: Bench, subject: Subject, method: Anonymizer, rows: Rows) 
         if not out:
             raise
         return out
-    return [*out, *(AttackedFaces(one.title, rows, one.restored(probes, rows)) for one in learners)]
+    return [*out, *(AttackedFaces(learner.title, rows, learner.restored(probes, rows)) for learner in learners)]
 
 
 def _as_jpeg(faces: Faces) -> Faces:

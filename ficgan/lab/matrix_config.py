@@ -365,7 +365,7 @@ def parameter_count(attacker: Learned) -> int:
 
 
 def _needs_none(name: str, knowledge: frozenset[Any]) -> str:
-    trained = ", ".join(one for one in REVERSERS if issubclass(REVERSERS[one], Learned))
+    trained = ", ".join(reverser for reverser in REVERSERS if issubclass(REVERSERS[reverser], Learned))
     how = (
         f"it learns within an evaluation, in a moment (`ficgan-eval run` with {name})"
         if knowledge & {"pairs", "background", "key"}

@@ -306,7 +306,7 @@ class ShapeAttack:
             needed = f"{LEAST_PEOPLE} people with two readable photos"
             raise UsageError(f"shapes are told apart by who has learnt from {needed}, and there are {count}")
         whiten = dict.fromkeys(self.judges, standardised) | {"network": partial(whitening, each=_SHAPES_EACH)}
-        judges = {one: SHAPE_JUDGES[one] for one in self.judges}
+        judges = {judge: SHAPE_JUDGES[judge] for judge in self.judges}
         return {one: fit_probe(kind, (x,), who, seed=seed, whiten=whiten[one]) for one, kind in judges.items()}, count
 
     def _halves(self, seed: int) -> NDArray[np.intp]:

@@ -87,7 +87,7 @@ def installed_judges() -> list[Path]:
     Left out is what a configuration of ours trains networks against: it would flatter them.
     """
     verifiers = [yaml.safe_load(configs.read(name)).get("verifier") or {} for name in configs.names()]
-    trainers = {Path(str(one.get("spec")).partition(":")[2]).name for one in verifiers}
+    trainers = {Path(str(verifier.get("spec")).partition(":")[2]).name for verifier in verifiers}
     pack = insightface_file(*INSIGHTFACE_FILES)
     named = [path for folder in model_folders() for path in sorted(folder.glob("recogni*.onnx"))]
     return [path for path in ([pack] if pack else []) + named if path.name not in trainers]

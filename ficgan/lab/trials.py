@@ -137,7 +137,9 @@ def _read(
 
 def _figures(bench: Bench, scores: Scores, threshold: float | None, resamples: int) -> tuple[Figure, ...]:
     figures = privacy_figures(scores, threshold=threshold, seed=bench.seed, resamples=resamples)
-    return tuple(one for one in figures if not one.metric.endswith(FAILURES) and one.metric != "failures to acquire")
+    return tuple(
+        figure for figure in figures if not figure.metric.endswith(FAILURES) and figure.metric != "failures to acquire"
+    )
 
 
 def _curves(scores: Scores) -> dict[str, list[list[float]]]:

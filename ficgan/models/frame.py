@@ -295,7 +295,7 @@ class FrameDiscriminator(nn.Module):
         logits = [] if self.patches is None else [self._of_patches(self.patches, textures, mask)]
         if len(self.heads) and len(maps):
             logits += [_GAIN * head(one) for head, one in zip(self.heads, maps[-len(self.heads) :], strict=True)]
-        return [one.float() for one in logits]
+        return [logit.float() for logit in logits]
 
     def _of_patches(self, judge: nn.Module, textures: Tensor, mask: Tensor) -> Tensor:
         count = len(textures)

@@ -402,8 +402,8 @@ def _row_bytes(*columns: Numbers) -> bytes:
 def _write_rows(file: BinaryIO, start: str, separator: str, *columns: Numbers) -> None:
     """Columns, each [N,any], as lines of text: integers as such, other numbers in as many digits as they hold."""
     digits = {"f4": "%.9g", "f8": "%.17g"}
-    forms = [digits.get(one.dtype.str[1:], "%d") for one in columns for _ in range(one.shape[1])]
-    np.savetxt(file, np.hstack([one.astype(np.float64) for one in columns]), fmt=start + separator.join(forms))
+    forms = [digits.get(column.dtype.str[1:], "%d") for column in columns for _ in range(column.shape[1])]
+    np.savetxt(file, np.hstack([column.astype(np.float64) for column in columns]), fmt=start + separator.join(forms))
 
 
 def _write_ply(file: BinaryIO, cloud: Cloud, unit: str) -> None:

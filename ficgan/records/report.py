@@ -6,10 +6,11 @@ import base64
 import hashlib
 import io
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from html import escape
 from importlib.resources import files
+from itertools import groupby
 from typing import Any
 
 from ficgan.errors import FicganError
@@ -61,12 +62,11 @@ def thumbnail(face: AtRisk, image: Any) -> str:
 
 def _pictures(faces: list[AtRisk]) -> list[str]:
     """A thumbnail of each; "" where the result cannot vouch for it. A file is read once for all its faces."""
-    made, image, last = [], None, None
-    for face in faces:
-        place = face.record.file, face.time
-        if place != last:
-            image, last = _image(face), place
-        made.append("" if image is None else thumbnail(face, image))
+    made = []
+    for _, group in groupby(faces, lambda face: (face.record.file, face.time)):
+        same = list(group)
+        image = _image(same[0])
+        made += ["" if image is None else thumbnail(face, image) for face in same]
     return made
 
 
@@ -153,21 +153,19 @@ def _counts(folder: Folder) -> str:
     films = [record for record in folder.records if record.is_film]
     tables = []
     if photos:
-        faces = at_risk(photos)
+        possible = sum(face.why == "possible" for face in at_risk(photos))
         rows = [("Photos", len(photos)), ("– without any face found", sum(not record.faces for record in photos))]
         rows += _by_action("Faces in photos", photos)
-        tables.append([*rows, ("Places that may be faces, left as found", sum(f.why == "possible" for f in faces))])
+        tables.append([*rows, ("Places that may be faces, left as found", possible)])
     if films:
-        rows = [
-            ("Films", len(films)),
-            ("– frames", sum(count_of(film.data, "frames") for film in films)),
-            ("– people followed", sum(count_of(film.data, "people") for film in films)),
-            (
-                "– people covered, because no new face hid them",
-                sum(count_of(film.data, "masked_people") for film in films),
-            ),
-            ("– with sound, which is as it was", sum(film.data.get("audio") == "copied" for film in films)),
-        ]
+        counted = {
+            "frames": "frames",
+            "people": "people followed",
+            "masked_people": "people covered, because no new face hid them",
+        }
+        rows = [("Films", len(films))]
+        rows += [(f"– {name}", sum(count_of(film.data, key) for film in films)) for key, name in counted.items()]
+        rows += [("– with sound, which is as it was", sum(film.data.get("audio") == "copied" for film in films))]
         tables.append(rows + _by_action("Sightings of faces in frames of films", films))
     return _section("Counts", f'<div class="tables">{"".join(map(_table, tables))}</div>')
 
@@ -284,21 +282,17 @@ def _looks(record: Record) -> Iterator[str]:
 
 def _files(folder: Folder) -> str:
     """Every file and whether anything was left in it, then what has no result or no record."""
-    left = [(record, phrases) for record in folder.records if (phrases := left_in(record))]
-    clean = [record.path for record in folder.records if not left_in(record)]
+    all_left = [(record, left_in(record)) for record in folder.records]
+    left = [(record, phrases) for record, phrases in all_left if phrases]
+    clean = [record.path for record, phrases in all_left if not phrases]
     rows = "".join(
         f'<tr><td class="f">{_text(record.path)}</td><td class="w">{_text(_found(record))}</td>'
         f'<td class="f">{"<br>".join(map(_text, phrases))}</td></tr>'
         for record, phrases in left
     )
-    parts = (
-        [
-            f"<h3>Something was left, or no face was found ({len(left):,})</h3><table><tr><th>File</th><th>Found</th>"
-            f"<th>Left as it was</th></tr>{rows}</table>"
-        ]
-        if left
-        else []
-    )
+    heading = f"<h3>Something was left, or no face was found ({len(left):,})</h3>"
+    head = "<tr><th>File</th><th>Found</th><th>Left as it was</th></tr>"
+    parts = [f"{heading}<table>{head}{rows}</table>"] if left else []
     parts += [
         f"<h3>{title} ({len(lines):,})</h3>{_list(lines)}"
         for title, lines in (("Nothing that was found was left", clean), *_lacking(folder))
@@ -323,23 +317,21 @@ def _lacking(folder: Folder) -> list[tuple[str, list[str]]]:
     """What has no result or record, and what was decided by hand, with headings."""
     unread = [entry for entry in folder.undone if entry[0].lower().endswith(tuple(UNREAD_SUFFIXES))]
     failed = [entry for entry in folder.undone if entry not in unread]
-    damage = [
-        f"{record.path}: {note}"
-        for record in folder.records
-        if isinstance(record.data.get("damage"), list)
-        for note in record.data["damage"]
-    ]
+
+    def of_records(notes: Callable[[Record], Any]) -> list[str]:
+        return [f"{record.path}: {note}" for record in folder.records for note in notes(record)]
+
+    def damage(record: Record) -> Any:
+        return found if isinstance(found := record.data.get("damage"), list) else ()
+
     return [
         ("Inputs that failed and have no result", [_undone_line(*entry) for entry in failed]),
         ("Inputs of formats that are not read, without a result", [name for name, *_ in unread]),
         ("Records that cannot be read", [f"{name}: {why}" for name, why in folder.damaged]),
-        (
-            "Results that are missing or not as they were made",
-            [f"{record.path}: {record.problem}" for record in folder.records if record.problem],
-        ),
+        ("Results that are missing or not as they were made", of_records(lambda one: filter(None, [one.problem]))),
         ("Photos and films without a record; nothing is known of them", folder.unrecorded),
-        ("Sources that were damaged or ended early", damage),
-        ("Decided by hand", [f"{record.path}: {edit}" for record in folder.records for edit in edits_in(record)]),
+        ("Sources that were damaged or ended early", of_records(damage)),
+        ("Decided by hand", of_records(edits_in)),
     ]
 
 

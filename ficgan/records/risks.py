@@ -244,14 +244,12 @@ def verdict(folder: Folder) -> SigningVerdict:
     """One line: fit to sign, or what stands against it."""
     against, open_ = "; ".join(_against(folder)), "; ".join(_to_agree(folder))
     if against:
-        return SigningVerdict(
-            "no", f"Not fit to sign: {against}." + (f" Also to be looked at: {open_}." if open_ else "")
-        )
+        also = f" Also to be looked at: {open_}." if open_ else ""
+        return SigningVerdict("no", f"Not fit to sign: {against}.{also}")
     if open_:
         return SigningVerdict("if", f"Fit to sign once a person has looked at this and agrees: {open_}.")
-    return SigningVerdict(
-        "yes", "Fit to sign: every face that was found was replaced or covered, and the check recognised nobody."
-    )
+    safe = "every face that was found was replaced or covered, and the check recognised nobody"
+    return SigningVerdict("yes", f"Fit to sign: {safe}.")
 
 
 def _against(folder: Folder) -> Iterator[str]:

@@ -353,7 +353,7 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
 
     def weights(self, logits: Sequence[Tensor]) -> list[Tensor]:
         """How much the places of each of D's maps count, [1,1,h,w]: patches as far as they are face, V's maps alike."""
-        weights = [torch.ones_like(one[:1]) for one in logits]
+        weights = [torch.ones_like(logit[:1]) for logit in logits]
         if self.config.discriminator.patches:
             height, width = weights[0].shape[2:]
             weights[0] = F.adaptive_avg_pool2d(self.composite.mask, (height, width))

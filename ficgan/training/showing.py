@@ -59,7 +59,7 @@ def learn_showing(
         results = [model.paste(image, sight, one).image for one in made]
         codes += [draw.w[: model.code_size] for draw in draws]
         kinds += [group.reading for group in groups]
-        found += [reader.read(gate.embed(one, points[None]))[0] for one in results]
+        found += [reader.read(gate.embed(result, points[None]))[0] for result in results]
         own_kinds.append(groups[0].reading)
         own.append(reading)
     if len(codes) < LEAST:

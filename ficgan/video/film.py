@@ -241,7 +241,7 @@ def _redacted(
         people=len(set(plan.people.values())),
         faces=renderer.counts,
         fallbacks={**plan.fallbacks, **renderer.causes},
-        masked_people=sum(one.styles is None for one in renderer.identities.people.values()),
+        masked_people=sum(person.styles is None for person in renderer.identities.people.values()),
         origins=plan.origins,
         exemptions=film.decider().exemptions(film.tracks),
         check=report,

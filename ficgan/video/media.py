@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.errors import InputError
+from ficgan.options import FilmEncoding
 
 if TYPE_CHECKING:
     import av
@@ -116,24 +117,18 @@ class Frame:
 
 
 @dataclass(frozen=True)
-class EncodeOptions:
+class EncodeOptions(FilmEncoding):
     """How a result is encoded.
 
     Args:
-        codec: h264, hevc, vp9, ffv1 or gif.
-        crf: constant quality; lower is better. None: 18 for H.264, 20 for HEVC, 24 for VP9.
-        pixel_format: None: the source's where the encoder takes it, otherwise the nearest that keeps depth and colour
-            resolution.
-        audio: copy or drop.
+        codec, crf, pixel_format, audio: see `FilmEncoding`. crf None: 18 for H.264, 20 for HEVC, 24 for VP9.
+            pixel_format None: the source's where the encoder takes it, otherwise the nearest that keeps depth and
+            colour resolution.
         tag: mark a result with generated faces as synthetic media.
         options: further options of FFmpeg's encoder, such as {"preset": "slow"}.
         threads: of the encoder; 0: as many as it likes.
     """
 
-    codec: str = "h264"
-    crf: int | None = None
-    pixel_format: str | None = None
-    audio: str = "copy"
     tag: bool = True
     options: Mapping[str, str] = field(default_factory=dict)
     threads: int = 0

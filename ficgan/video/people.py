@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Face, FaceDetector, Recognizer
 from ficgan.faces.recognition import embed_largest
+from ficgan.options import Link
 from ficgan.video.association import ONCE
-from ficgan.video.settings import Link
 from ficgan.video.tracks import PLACE, Sighting, Tracklet, measured, smooth
 
 __all__ = ["EmbeddingReader", "People", "frontality", "join_tracklets", "likeness", "link_tracklets", "readable"]

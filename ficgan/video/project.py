@@ -366,9 +366,9 @@ class Project:
         with _naming(where):
             entries = {entry.id: entry for entry in document.tracks}
             listed = sorted((entry.id, entry.first, entry.last) for entry in document.tracks)
-            if analysis != document.analysis or listed != sorted((one.id, one.first, one.last) for one in rows):
+            if analysis != document.analysis or listed != sorted((row.id, row.first, row.last) for row in rows):
                 raise InputError(f"does not belong to the {TRACKS_FILE} beside it; restore it, or analyse again")
-            tracks = [replace(one, person=entries[one.id].person, notes=list(entries[one.id].notes)) for one in rows]
+            tracks = [replace(row, person=entries[row.id].person, notes=list(entries[row.id].notes)) for row in rows]
             return cls(pts=pts, tracks=tracks, **{name: getattr(document, name) for name in _SHARED})
 
     def _check(self) -> None:

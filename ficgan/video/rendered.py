@@ -59,7 +59,10 @@ def choose_faces(task: FilmTask, plan: FilmPlan, renderer: Renderer, state: JobS
 
         for frame in _as_analysed(task, plan, task.source.frames(wanted=is_wanted)) if frames else ():
             job = plan.job(frame)
-            yield replace(job, appearances=[one for one in job.appearances if one.person in frames[frame.index]])
+            yield replace(
+                job,
+                appearances=[appearance for appearance in job.appearances if appearance.person in frames[frame.index]],
+            )
 
     with state.timed("choosing faces"):
         identities.choose(jobs, set().union(*wanted.values()))

@@ -134,7 +134,7 @@ def film_account(plan: FilmPlan, renderer: Renderer, settings: VideoSettings) ->
         "linkable": _LINKABLE[settings.link],
     }
     if tools.face_model is not None and people:
-        psi = [one.draw["psi"] for one in people.values() if "psi" in one.draw]
+        psi = [person.draw["psi"] for person in people.values() if "psi" in person.draw]
         account |= tools.face_model.account(layer=tools.layer, psi=psi)
         account["draws"] = [
             {

@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,15 +33,11 @@ from pydantic_core import PydanticCustomError
 
 from ficgan.anonymizers.modes import HIDING, check_cover, check_mode, mode_type, shown
 from ficgan.errors import UsageError
+from ficgan.options import FilmSearch, Hiding, check, option
 from ficgan.video.folders import Box, Strict, Text
 from ficgan.video.tracks import Track
 
 __all__ = ["BoxRule", "Decider", "Decision", "Decisions", "Exemption", "Region", "Rules", "SpanRule", "VideoSettings"]
-
-Link = Literal["none", "file", "job"]
-Verify = Literal["full", "sampled", "off"]
-LINKS: tuple[Link, ...] = ("none", "file", "job")
-VERIFY: tuple[Verify, ...] = ("full", "sampled", "off")
 
 # Seconds without a sighting after which a track ends.
 PATIENCE = 1.5
@@ -60,7 +56,7 @@ class Pace(NamedTuple):
 
 
 @dataclass(frozen=True)
-class VideoSettings:
+class VideoSettings(FilmSearch):
     """How a film is searched, followed, redacted and checked.
 
     Args:
@@ -68,38 +64,25 @@ class VideoSettings:
         fallback: covers a face that cannot be generated: too small, turned away, still recognised, or in a pad, where
             the detector saw nothing.
         mask_scale: size of the replaced region.
-        link: which tracks get one identity: those of one person in a file, in all files of a job, or none.
-        detect_size: longest side in pixels at which frames are searched; larger ones are reduced.
-        stride: the detector looks at every n-th frame, and at the first after a cut; see `at`.
-        pad: seconds covered before a track's first and after its last sighting; see `at`.
-        verify: the check of the result: every frame, about one frame a second, or none.
-        segment: seconds of film in one part; an interrupted film resumes after its last whole part.
+        stride, pad, link, verify: see `FilmSearch`, and `at` for other rates than 25 frames a second.
     """
 
-    mode: str = "ficgan"
-    fallback: str = "plain"
-    mask_scale: float = 1.0
-    link: Link = "file"
-    detect_size: int = 960
-    stride: int = 5
-    pad: float = 0.4
-    verify: Verify = "sampled"
-    segment: float = 10.0
+    mode: str = str(Hiding.mode)
+    fallback: str = Hiding.fallback
+    mask_scale: float = option(Hiding.mask_scale, "Size of the replaced region.", low=0, above=True)
+    detect_size: int = option(
+        960, "Longest side in pixels at which frames are searched; larger ones are reduced.", low=1
+    )
+    segment: float = option(
+        10.0, "Seconds of film in one part; an interrupted film resumes after its last whole part.", low=0, above=True
+    )
 
     def __post_init__(self) -> None:
-        if min(self.detect_size, self.stride) < 1:
-            raise UsageError("detect_size and stride must be at least 1")
-        for name in ("pad", "mask_scale", "segment"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0 and (value or name == "pad")):
-                raise UsageError(f"{name} is {value}; give a number {'of 0 or more' if name == 'pad' else 'above 0'}")
+        check(self)
         check_mode(self.mode)
         if self.fallback == "ficgan":
             raise UsageError("a face that cannot be generated cannot fall back to ficgan; use plain, black or another")
         object.__setattr__(self, "fallback", check_cover(self.fallback))
-        for name, known in (("link", LINKS), ("verify", VERIFY)):
-            if getattr(self, name) not in known:
-                raise UsageError(f"{name} {getattr(self, name)!r} is unknown; it is one of {', '.join(known)}")
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, as others may read them: no key of a method."""

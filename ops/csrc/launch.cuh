@@ -1,4 +1,4 @@
-// Where a kernel is started: on the GPU under nvcc; under g++ with FICGAN_ON_CPU in the emulator of tests/ops/native,
+// Where a kernel is started: on the GPU under nvcc; under g++ with FICGAN_ON_CPU in the emulator of tests/ops,
 // which runs the same source, thread by thread, on machines without a GPU.
 #pragma once
 

@@ -9,15 +9,7 @@ namespace ficgan {
 
 // Half types are computed in float32, the others in themselves.
 template <class T>
-struct AccumOf {
-    using type = float;
-};
-template <>
-struct AccumOf<double> {
-    using type = double;
-};
-template <class T>
-using Accum = typename AccumOf<T>::type;
+using Accum = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
 __host__ __device__ inline float widen(__half v) { return __half2float(v); }
 __host__ __device__ inline float widen(__nv_bfloat16 v) { return __bfloat162float(v); }
@@ -26,15 +18,12 @@ __host__ __device__ inline double widen(double v) { return v; }
 
 template <class T>
 __host__ __device__ inline T narrow(Accum<T> v) {
-    return v;
-}
-template <>
-__host__ __device__ inline __half narrow<__half>(float v) {
-    return __float2half_rn(v);
-}
-template <>
-__host__ __device__ inline __nv_bfloat16 narrow<__nv_bfloat16>(float v) {
-    return __float2bfloat16_rn(v);
+    if constexpr (std::is_same_v<T, __half>)
+        return __float2half_rn(v);
+    else if constexpr (std::is_same_v<T, __nv_bfloat16>)
+        return __float2bfloat16_rn(v);
+    else
+        return v;
 }
 
 // The widest load and store of a thread is 16 bytes.
@@ -58,26 +47,9 @@ __device__ inline void store(T* p, const Pack<T, N>& pack) {
 }
 
 // A pack as the machine words it travels in: words are cheaper than halves to set to zero under a condition.
-template <int kBytes>
-struct WordsOf;
-template <>
-struct WordsOf<2> {
-    using type = unsigned short;
-};
-template <>
-struct WordsOf<4> {
-    using type = unsigned;
-};
-template <>
-struct WordsOf<8> {
-    using type = uint2;
-};
-template <>
-struct WordsOf<16> {
-    using type = uint4;
-};
-template <class T, int N>
-using Words = typename WordsOf<static_cast<int>(sizeof(T)) * N>::type;
+template <class T, int N, int kBytes = static_cast<int>(sizeof(T)) * N>
+using Words = std::conditional_t<
+    kBytes == 16, uint4, std::conditional_t<kBytes == 8, uint2, std::conditional_t<kBytes == 4, unsigned, unsigned short>>>;
 
 template <int N, class T>
 __device__ inline Words<T, N> load_if(bool condition, const T* p) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 from scipy.signal import convolve2d
 from scipy.special import expit
 
@@ -15,6 +16,18 @@ ACTIVATIONS = {
     "swish": lambda v, alpha: v * expit(v),
     "softplus": lambda v, alpha: np.logaddexp(0, v),
 }
+
+LAYOUTS = {"contiguous": torch.contiguous_format, "channels-last": torch.channels_last}
+
+
+def random(*shape, seed=0, place="cpu", dtype=torch.float64):
+    """Normal numbers, at least 0.1 from 0, so that a finite difference stays on one side of a kink."""
+    x = torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return (x + 0.1 * x.sign()).to(place, dtype)
+
+
+def close(y, expected, tolerance=1e-12):
+    np.testing.assert_allclose(numpy(y), numpy(expected), rtol=tolerance, atol=tolerance)
 
 
 def numpy(tensor):

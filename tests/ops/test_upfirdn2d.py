@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ops_oracle import upfirdn2d_oracle
+from ops_oracle import LAYOUTS, close, random, upfirdn2d_oracle
 from torch.autograd import gradcheck, gradgradcheck
 
 from ficgan import ops
@@ -24,18 +23,13 @@ FILTERS = {
 }
 PADDINGS = [(0, 0, 0, 0), (2, 1, 2, 1), (3, 5, 0, 4), (-1, 2, 1, -1), (-1, -1, -2, 0), (1, 2, 4, 1)]
 FACTORS = [(1, 1), (2, 1), (1, 2), (3, 1), (1, 3), (2, 3), (3, 2), ((2, 1), (1, 3))]
-LAYOUTS = {"contiguous": torch.contiguous_format, "channels-last": torch.channels_last}
-
-
-def random(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64, device: str = "cpu") -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(device, dtype)
 
 
 @pytest.mark.parametrize("name", FILTERS)
 def test_equals_scipy(place, name):
     f = torch.tensor(FILTERS[name], dtype=torch.float64)
     for (up, down), layout in itertools.product(FACTORS, LAYOUTS.values()):
-        x = random(1, 2, 6, 5, device=place).contiguous(memory_format=layout)
+        x = random(1, 2, 6, 5, place=place).contiguous(memory_format=layout)
         for padding, flip in itertools.product(PADDINGS, (False, True)):
             expected = upfirdn2d_oracle(x, f, up, down, padding, flip, 1.5)
             arguments = {"up": up, "down": down, "padding": padding, "flip_filter": flip, "gain": 1.5}
@@ -44,33 +38,29 @@ def test_equals_scipy(place, name):
                     ops.upfirdn2d(x, f, **arguments)
                 continue
             actual = ops.upfirdn2d(x, f, **arguments)
-            np.testing.assert_allclose(actual.cpu().numpy(), expected, rtol=1e-12, atol=1e-12)
+            close(actual, expected)
             assert actual.is_contiguous(memory_format=layout)
 
 
 @pytest.mark.parametrize(
     ("op", "up", "down", "padding", "gain"),
-    [
-        ("upsample2d", 2, 1, (2, 1, 2, 1), 4.0),
-        ("downsample2d", 1, 2, (1, 1, 1, 1), 1.0),
-        ("filter2d", 1, 1, (2, 1, 2, 1), 1.0),
-    ],
+    [("upsample2d", 2, 1, (2, 1, 2, 1), 4.0), ("downsample2d", 1, 2, (1, 1, 1, 1), 1.0)],
 )
 def test_dtypes_and_relatives(place, op, up, down, padding, gain):
     f = ops.setup_filter()
     # A result may be off by the half type's own rounding of it (and of one intermediate).
     tolerances = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
     for (dtype, tolerance), layout in itertools.product(tolerances.items(), LAYOUTS.values()):
-        x = random(2, 3, 8, 6, dtype=dtype, device=place).contiguous(memory_format=layout)
+        x = random(2, 3, 8, 6, dtype=dtype, place=place).contiguous(memory_format=layout)
         actual = getattr(ops, op)(x, f)
         assert actual.dtype == dtype and actual.shape[2:] == (8 * up // down, 6 * up // down)
         expected = upfirdn2d_oracle(x, f, up, down, padding, False, gain)
-        np.testing.assert_allclose(actual.double().cpu().numpy(), expected, atol=tolerance, rtol=0)
+        close(actual, expected, tolerance)
 
 
 def test_flat_images_stay_flat_inside():
     x, f = torch.full((1, 1, 8, 8), 3.0), ops.setup_filter()
-    for y in (ops.upsample2d(x, f), ops.downsample2d(x, f), ops.filter2d(x, f)):
+    for y in (ops.upsample2d(x, f), ops.downsample2d(x, f)):
         torch.testing.assert_close(y[:, :, 2:-2, 2:-2], torch.full_like(y[:, :, 2:-2, 2:-2], 3.0))
 
 
@@ -85,7 +75,7 @@ def test_flat_images_stay_flat_inside():
 )
 def test_derivatives(place, name, up, down, padding, layout):
     f = torch.tensor(FILTERS[name], dtype=torch.float64)
-    x = random(1, 2, 4, 5, device=place).contiguous(memory_format=LAYOUTS[layout]).requires_grad_()
+    x = random(1, 2, 4, 5, place=place).contiguous(memory_format=LAYOUTS[layout]).requires_grad_()
 
     def op(x):
         return ops.upfirdn2d(x, f, up=up, down=down, padding=padding, gain=1.3)
@@ -98,16 +88,16 @@ def test_derivatives(place, name, up, down, padding, layout):
 def test_gradient_penalty_reaches_the_weights(place):
     """R1: the gradient of a squared gradient, through convolution, activation, resampling, against numbers."""
     f = ops.setup_filter(device=place)
-    x = random(2, 3, 6, 6, device=place).requires_grad_()
-    weight = random(4, 3, 3, 3, seed=1, device=place).requires_grad_()
+    x = random(2, 3, 6, 6, place=place).requires_grad_()
+    weight = random(4, 3, 3, 3, seed=1, place=place).requires_grad_()
 
     def penalty(weight):
-        y = ops.bias_act(torch.conv2d(x, weight, padding=1), random(4, seed=2, device=place), act="lrelu")
+        y = ops.bias_act(torch.conv2d(x, weight, padding=1), random(4, seed=2, place=place), act="lrelu")
         score = ops.downsample2d(y, f).square().sum()
         return torch.autograd.grad(score, x, create_graph=True)[0].square().sum()
 
     (analytic,) = torch.autograd.grad(penalty(weight), weight)
-    step = random(*weight.shape, seed=3, device=place)
+    step = random(*weight.shape, seed=3, place=place)
     eps = 1e-6
     numeric = (penalty(weight + eps * step) - penalty(weight - eps * step)) / (2 * eps)
     assert torch.isclose((analytic * step).sum(), numeric, rtol=1e-6)
@@ -118,8 +108,7 @@ def test_crop_reaches_into_the_padding(place):
     x, f = random(1, 1, 1, 1), torch.ones(1, dtype=torch.float64)
     for up, padding in ((1, (-2, 4, 0, 0)), (2, (0, 0, 3, -3)), (3, (-3, 2, 0, 0))):
         expected = upfirdn2d_oracle(x, f, up, 1, padding)
-        actual = ops.upfirdn2d(x.to(place), f, up=up, padding=padding)
-        np.testing.assert_allclose(actual.cpu().numpy(), expected)
+        close(ops.upfirdn2d(x.to(place), f, up=up, padding=padding), expected)
 
 
 @settings(derandomize=True)
@@ -132,13 +121,13 @@ def test_adjoint_identity(place, data):
     up, down = (data.draw(st.tuples(number(1, 3), number(1, 3))) for _ in range(2))
     padding = data.draw(st.tuples(*[number(-2, 5)] * 4))
     flip = data.draw(st.booleans())
-    x = random(n, c, h, w, seed=6, device=place).requires_grad_()
+    x = random(n, c, h, w, seed=6, place=place).requires_grad_()
     expected = upfirdn2d_oracle(x, f, up, down, padding, flip)
     if not expected.size:
         return
     y = ops.upfirdn2d(x, f, up=up, down=down, padding=padding, flip_filter=flip)
-    np.testing.assert_allclose(y.detach().cpu().numpy(), expected, rtol=1e-10, atol=1e-10)
-    v = random(*y.shape, seed=7, device=place)
+    close(y, expected, 1e-10)
+    v = random(*y.shape, seed=7, place=place)
     (adjoint,) = torch.autograd.grad(y, x, v)
     assert torch.isclose((y * v).sum(), (x * adjoint).sum(), rtol=1e-9, atol=1e-9)
 
@@ -150,15 +139,15 @@ def test_empty_batch_and_strided_input(place):
     assert y.shape == (0, 3, 16, 16)
     y.sum().backward()
     assert empty.grad is not None and empty.grad.shape == empty.shape
-    x = random(2, 3, 9, 14, device=place)[:, :, ::2, 3::2].transpose(2, 3)
+    x = random(2, 3, 9, 14, place=place)[:, :, ::2, 3::2].transpose(2, 3)
     assert not x.is_contiguous()
     torch.testing.assert_close(ops.upsample2d(x, f), ops.upsample2d(x.contiguous(), f))
-    expanded = random(1, 1, 4, 4, device=place).expand(2, 3, 4, 4)
+    expanded = random(1, 1, 4, 4, place=place).expand(2, 3, 4, 4)
     torch.testing.assert_close(ops.downsample2d(expanded, f), ops.downsample2d(expanded.contiguous(), f))
 
 
 def test_autocast_keeps_precision_and_dtype(place):
-    x, f = random(1, 2, 8, 8, dtype=torch.float32, device=place), ops.setup_filter()
+    x, f = random(1, 2, 8, 8, dtype=torch.float32, place=place), ops.setup_filter()
     expected = ops.downsample2d(x, f)
     with torch.autocast(place, dtype=torch.bfloat16):
         assert torch.equal(ops.downsample2d(x, f), expected)
@@ -166,40 +155,29 @@ def test_autocast_keeps_precision_and_dtype(place):
 
 def test_setup_filter():
     assert torch.equal(ops.setup_filter(), torch.tensor([1.0, 3.0, 3.0, 1.0]) / 8)
-    assert torch.equal(
-        ops.setup_filter((1, 2, 1), separable=False), torch.tensor([[1.0, 2, 1], [2, 4, 2], [1, 2, 1]]) / 16
-    )
-    assert ops.setup_filter([[1, 2], [3, 4]]).sum() == 1
-    for bad, kwargs in (([], {}), ([1, -1], {}), ([[[1]]], {}), ([[1, 2], [3, 4]], {"separable": True})):
+    for bad in ([], [1, -1], [[[1]]]):
         with pytest.raises(UsageError):
-            ops.setup_filter(bad, **kwargs)
+            ops.setup_filter(bad)
+
+
+X = torch.zeros(1, 1, 8, 8)
 
 
 @pytest.mark.parametrize(
-    ("x", "kwargs", "message"),
-    [
-        (torch.zeros(3, 8, 8), {}, "N,C,H,W"),
-        (torch.zeros(1, 3, 8, 8, dtype=torch.int64), {}, "floating point"),
-        (torch.zeros(1, 1, 2, 2), {}, "does not fit"),
-        (torch.zeros(1, 1, 8, 8), {"up": 0}, "at least 1"),
-        (torch.zeros(1, 1, 8, 8), {"padding": (1, 2, 3)}, "3 numbers"),
-        (torch.zeros(1, 1, 8, 8), {"impl": "cuda"}, "auto, native, ref"),
-        (torch.zeros(1, 1, 8, 8), {"impl": "native"}, "impl asks for the compiled ops"),
-    ],
+    "wrong", [{"x": X[0]}, {"x": X.long()}, {"x": X[..., :2]}, {"up": 0}, {"padding": (1, 2, 3)}, {"impl": "native"}]
 )
-def test_refusals(x, kwargs, message):
-    with pytest.raises(UsageError, match=message):
-        ops.upfirdn2d(x, ops.setup_filter(), **kwargs)
+def test_refusals(wrong):
+    with pytest.raises(UsageError):
+        ops.upfirdn2d(**({"x": X, "f": ops.setup_filter()} | wrong))
 
 
 @pytest.mark.slow
 def test_compiles_in_one_graph(place):
-    f, x = ops.setup_filter(device=place), random(1, 2, 6, 6, dtype=torch.float32, device=place).requires_grad_()
+    f, x = ops.setup_filter(device=place), random(1, 2, 6, 6, dtype=torch.float32, place=place).requires_grad_()
 
     def op(x):
         return ops.bias_act(ops.downsample2d(ops.upsample2d(x, f), f), act="lrelu").square().sum()
 
     (expected,) = torch.autograd.grad(op(x), x)
-    compiled = torch.compile(op, backend="aot_eager", fullgraph=True)
-    (actual,) = torch.autograd.grad(compiled(x), x)
+    (actual,) = torch.autograd.grad(torch.compile(op, backend="aot_eager", fullgraph=True)(x), x)
     torch.testing.assert_close(actual, expected)

@@ -207,7 +207,7 @@ class TrainingLoop:
 
     def _close_epoch(self, *, over: bool) -> None:
         self._check()
-        numbers = {name: float(torch.stack([one[name] for one in self._losses]).mean()) for name in self._losses[0]}
+        numbers = {name: float(torch.stack([loss[name] for loss in self._losses]).mean()) for name in self._losses[0]}
         self._losses = []
         held = self._held_out_loss()
         if held is not None:
@@ -229,7 +229,7 @@ class TrainingLoop:
 
     def _check(self) -> None:
         weights = [weight.detach() for module in self.learner.modules.values() for weight in module.parameters()]
-        every = [*(value for one in self._losses for value in one.values()), *(one.float().sum() for one in weights)]
+        every = [*(value for loss in self._losses for value in loss.values()), *(one.float().sum() for one in weights)]
         if not bool(torch.stack([value.float().to(weights[0].device) for value in every]).isfinite().all()):
             hint = f"; the last good state is {self.state}" if self.state is not None and self.state.exists() else ""
             raise FicganError(f"{self.plan.name} ran into a loss that is not finite; lower lr{hint}")

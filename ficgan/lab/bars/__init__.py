@@ -163,7 +163,7 @@ class Measured:
             people.append(after + np.unique(one.people, return_inverse=True)[1].reshape(-1))
             after = int(people[-1].max()) + 1
         images, landmarks = (
-            np.concatenate([getattr(one.faces, key) for one in parts]) for key in ("images", "landmarks")
+            np.concatenate([getattr(part.faces, key) for part in parts]) for key in ("images", "landmarks")
         )
         return Faces(images, names, landmarks, np.concatenate(people))
 
@@ -205,7 +205,7 @@ class Measured:
                 "resamples": config.resamples,
                 "detector": self.deid.detector.name,
             },
-            "judges": {one.name: roles[one.recognizer.name == gate] for one in self.panel.readers},
+            "judges": {reader.name: roles[reader.recognizer.name == gate] for reader in self.panel.readers},
             "training_faces": None if self.train is None else len(self.train),
             "sticker": f"mean of {len(self.background)} faces, {'the first set' if self.train is None else 'training'}",
             "sets": {one.name: _facts(one.prepared) for one in sets},

@@ -278,11 +278,11 @@ def policy(bench: MeasuredSet, deid: Deidentifier, layer: int) -> tuple[Figures,
     actions: list[str | None]
     if bench.prepared.whole:
         published, results = deid.aligned(images, keys=names, layer=layer)
-        actions = [one.action for one in results]
+        actions = [result.action for result in results]
     else:
         photos = [deid(image, key=name, layer=layer) for image, name in zip(images, names, strict=True)]
-        published = np.stack([one.image for one in photos])
-        actions = [one.faces[0].action if one.faces else None for one in photos]
+        published = np.stack([photo.image for photo in photos])
+        actions = [photo.faces[0].action if photo.faces else None for photo in photos]
     lost = actions.count(None)
     note = f"{lost} photos in which no face was found are left out" if lost else ""
     out: Figures = {}

@@ -221,7 +221,7 @@ def _rank(trial: Trial) -> Figure | None:
 
 
 def _best(trials: Iterable[Trial], *scenarios: str) -> tuple[Figure | None, Trial | None]:
-    ranks = [(found, one) for one in trials if one.scenario in scenarios and (found := _rank(one)) is not None]
+    ranks = [(found, trial) for trial in trials if trial.scenario in scenarios and (found := _rank(trial)) is not None]
     known = [(found, one) for found, one in ranks if found.value is not None]
     return max(known, key=lambda pair: pair[0].value or 0.0, default=(None, None))
 
@@ -319,7 +319,7 @@ def fantomas_caveats(results: Results) -> list[str]:
 def attacker_tables(results: Results, found: Sequence[MethodVerdict]) -> list[dict[str, Any]]:
     """Every attacker by method, and E2.2, E3.1 and E3.2."""
     empty = [{"": "not run"}]
-    columns = dict.fromkeys(_column(one) for one in results.trials if one.scenario in REVERSED and one.attacker)
+    columns = dict.fromkeys(_column(trial) for trial in results.trials if trial.scenario in REVERSED and trial.attacker)
     every: list[Row] = []
     layer: list[Row] = []
     special: list[Row] = []
@@ -380,7 +380,7 @@ def attacker_tables(results: Results, found: Sequence[MethodVerdict]) -> list[di
 def _by_method(results: Results) -> Iterator[tuple[Row, list[Trial]]]:
     for name in results.sets:
         for method in results.methods:
-            own = [one for one in results.trials if (one.set, one.method) == (name, method)]
+            own = [trial for trial in results.trials if (trial.set, trial.method) == (name, method)]
             for judge in dict.fromkeys(one.recogniser for one in own if one.recogniser):
                 head = {"set": name, "method": method, "judge": judge}
                 yield head, [one for one in own if one.recogniser == judge]
@@ -422,7 +422,7 @@ def elsewhere_table(results: Results, elsewhere: Results | None) -> dict[str, An
         if other.scenario != GENERAL or not learnt:
             continue
         same = _identity(replace(other, attacker=attacker))
-        here = next((_rank(one) for one in results.trials if _identity(one) == same), None)
+        here = next((_rank(trial) for trial in results.trials if _identity(trial) == same), None)
         there = _rank(other)
         values = [one.value for one in (here, there) if one is not None and one.value is not None]
         rows.append(
@@ -459,8 +459,8 @@ def draw_fantomas(results: Results, found: Sequence[MethodVerdict], folder: Path
 
 
 def _bars(results: Results, name: str, method: str) -> list[tuple[str, str, Figure]]:
-    judge = next((one.recogniser for one in results.trials if one.set == name and one.recogniser), "")
-    here = [one for one in results.trials if (one.set, one.recogniser) == (name, judge)]
+    judge = next((trial.recogniser for trial in results.trials if trial.set == name and trial.recogniser), "")
+    here = [trial for trial in results.trials if (trial.set, trial.recogniser) == (name, judge)]
     own = [one for one in here if one.method == method]
     picked: list[tuple[str, str, Figure | None]] = [("clear", "base", _best(here, "clear")[0])]
     picked += [
@@ -492,7 +492,11 @@ def _draw_bars(bars: Sequence[tuple[str, str, Figure]], method: str, canvas: Any
 
 
 def _points(results: Results, found: Sequence[MethodVerdict], name: str) -> tuple[str, list[tuple[str, float, Figure]]]:
-    uses = {one.method: {f.metric: f.value for f in one.figures} for one in results.utilities if one.set == name}
+    uses = {
+        utility.method: {f.metric: f.value for f in utility.figures}
+        for utility in results.utilities
+        if utility.set == name
+    }
     metric = next((m for m in UTILITY if any(use.get(m) is not None for use in uses.values())), "")
     here = [one for one in found if one.set == name]
     points = []

@@ -185,7 +185,7 @@ class Measuring:
                 sample.mean("ID cosine", cosines(source, made), note),
                 sample.mean("match rate", paired(reader, source, made) > reader.threshold),
             )
-        return SettingFigures(judges, (*(one for one in figures if one.metric in _SHOWN), mse), attributes)
+        return SettingFigures(judges, (*(figure for figure in figures if figure.metric in _SHOWN), mse), attributes)
 
     def task(self, title: str, key: Any, make: Callable[[], Images]) -> Task:
         """Measure the output that `make` gives; `key` is all it depends on besides the faces."""
@@ -207,7 +207,7 @@ def run_ficgan(config: FicganPaper, out: Path, progress: Progress | None = None)
     names = () if judges.attributes is None else judges.attributes.names
     mixed = prepared.part(generator(config.seed, "order").permutation(len(prepared)))
     faces, known = mixed.faces, mixed.attributes
-    labels = np.stack([known[one] for one in names], 1).astype(np.uint8) if names and {*names} <= {*known} else None
+    labels = np.stack([known[name] for name in names], 1).astype(np.uint8) if names and {*names} <= {*known} else None
     bootstrap = Bootstrap(max(1, config.resamples), config.seed)
     context = [None if config.attributes is None else file_digest(config.attributes), bool(names), asdict(bootstrap)]
     readers = get_readers(config.judges)
@@ -235,8 +235,8 @@ def run_ficgan(config: FicganPaper, out: Path, progress: Progress | None = None)
         inside.task("reconstruction", deid.digests.get("checkpoint"), lambda: reconstruct(deid, aligned.images)),
     ]
     tasks += [
-        measuring.task(one.label, fingerprint(one.anonymizer), partial(anonymised, one.anonymizer, faces))
-        for one in settings
+        measuring.task(setting.label, fingerprint(setting.anonymizer), partial(anonymised, setting.anonymizer, faces))
+        for setting in settings
     ]
     run.total = len(tasks)
     found = run.results(tasks)
@@ -289,7 +289,7 @@ def _aligned(faces: Faces, deid: Deidentifier) -> Faces:
 
 
 def _refuse_trainers(config: FicganPaper) -> None:
-    for file in (config.checkpoint or pretrained.path("model"), *(one[1] for one in config.ablations)):
+    for file in (config.checkpoint or pretrained.path("model"), *(ablation[1] for ablation in config.ablations)):
         header = ModelInfo.of(file)
         for name in config.judges:
             refuse_trainer(header, name)

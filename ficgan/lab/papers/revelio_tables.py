@@ -64,7 +64,7 @@ def revelio_tables(paper: RevelioPaper, outcomes: Outcomes) -> list[Row]:
     facts = {part: one.facts for part, one in outcomes.items()}
 
     def trials(part: str, scenario: str) -> list[Trial]:
-        return [one for one in outcomes[part].trials if one.scenario == scenario] if part in outcomes else []
+        return [trial for trial in outcomes[part].trials if trial.scenario == scenario] if part in outcomes else []
 
     def rows(found: Iterable[Trial], printed: Sequence[Row], name: Callable[[Trial], str], *metrics: str) -> list[Row]:
         first = next(iter(printed[0])) if printed else "name"
@@ -72,11 +72,11 @@ def revelio_tables(paper: RevelioPaper, outcomes: Outcomes) -> list[Row]:
         return merged(first, cells, printed)
 
     guessed = trials("base", BASE) + trials("kernel", parts.ESTIMATED)
-    voted = [(f"{one.attacker}, {paper.candidates} guesses", one) for one in trials("retrieval", parts.VOTED)]
+    voted = [(f"{trial.attacker}, {paper.candidates} guesses", trial) for trial in trials("retrieval", parts.VOTED)]
     named = [(one.recogniser, name, one) for name, one in [(one.attacker, one) for one in guessed] + voted]
     shares = [{**row, **{level: _counted_share(row[level]) for level in BLURS}} for row in REVELIO.ira.rows]
-    strangers = [one for one in trials("ood", OPEN) if one.attacker in (parts.STRANGERS, parts.AT_PAPER)]
-    worlds = [one for one in trials("ood", OPEN) if one not in strangers]
+    strangers = [trial for trial in trials("ood", OPEN) if trial.attacker in (parts.STRANGERS, parts.AT_PAPER)]
+    worlds = [trial for trial in trials("ood", OPEN) if trial not in strangers]
     kernel_paper = {"of": "paper", "pixels of 256": f"error {REVELIO.kernel_error:g}"}
     by_attacker, by_method = (lambda one: one.attacker), (lambda one: one.method)
     bare = lambda one: f"{one.method}, not restored" if one.attacker == parts.BARE else one.method  # noqa: E731
@@ -211,21 +211,21 @@ def _confusion(outcome: PartOutcome, canvas: Any) -> None:
 
 
 def _sweep(outcome: PartOutcome, canvas: Any) -> None:
-    trials = [one for one in outcome.trials if one.scenario == SWEPT]
-    judges = list(dict.fromkeys(one.recogniser for one in trials))
+    trials = [trial for trial in outcome.trials if trial.scenario == SWEPT]
+    judges = list(dict.fromkeys(trial.recogniser for trial in trials))
     panels = ["IRA", *MEASURES]
     for axes, name in zip(canvas.subplots(1, len(panels)), panels, strict=True):
         by_judge = name in ("IRA", "IDD")
         for judge, colour in zip(judges if by_judge else judges[:1], COLOURS, strict=False):
-            mine = [one for one in trials if one.recogniser == judge and one.attacker not in BOUNDS]
+            mine = [trial for trial in trials if trial.recogniser == judge and trial.attacker not in BOUNDS]
             points = {int(one.method.removeprefix("K ")): found for one in mine if (found := measured(one, name))}
             shade(axes, points, "o-", judge if by_judge else "restored", colour)
         for bound, style in zip(BOUNDS, ("--", ":"), strict=True):
-            some = [one for one in trials if (one.attacker, one.recogniser) == (bound, judges[0])]
+            some = [trial for trial in trials if (trial.attacker, trial.recogniser) == (bound, judges[0])]
             if some and (found := measured(some[0], name)) is not None:
                 axes.axhline(found.value, color="0.4", linewidth=1, linestyle=style, label=bound)
         axes.axvline(REVELIO.sweep["trained"], color="0.8", linewidth=1)
-        titles = [found.metric for one in trials if (found := measured(one, name))]
+        titles = [found.metric for trial in trials if (found := measured(trial, name))]
         axes.set(xlabel="kernel, px of 256", title=titles[0] if titles else name)
         axes.grid(alpha=0.3)
         if axes.get_legend_handles_labels()[0]:
@@ -264,14 +264,14 @@ def run_revelio(paper: RevelioPaper, out: Path, progress: Progress | None = None
         "Revelio: are blurred faces restored and named?",
         revelio_caveats(paper, facts, world, outcomes),
         origin(given, time.monotonic() - started) | {"set": {**facts, "world": world}},
-        trials=[trial for one in outcomes.values() for trial in one.trials],
+        trials=[trial for outcome in outcomes.values() for trial in outcome.trials],
     )
     return RevelioRun(results, revelio_tables(paper, outcomes), study, outcomes)
 
 
 def _do(study: RevelioStudy, part: str, say: Any) -> Any:
     made = parts.MAKE[part](study)
-    found = {"trials": [asdict(one) for one in made.trials], "facts": made.facts}
+    found = {"trials": [asdict(trial) for trial in made.trials], "facts": made.facts}
     return found if made.whole else Unkept(found)
 
 

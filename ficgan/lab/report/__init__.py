@@ -183,14 +183,14 @@ def _sets(results: Results) -> list[Row]:
 def _controls(results: Results) -> list[Row]:
     return [
         {
-            "set": one.set,
-            "judge": one.judge,
-            "control": one.name,
-            "rank-1": f"{one.value:.3f}",
-            "must be at": one.expected,
-            "holds": one.holds,
+            "set": control.set,
+            "judge": control.judge,
+            "control": control.name,
+            "rank-1": f"{control.value:.3f}",
+            "must be at": control.expected,
+            "holds": control.holds,
         }
-        for one in controls(results)
+        for control in controls(results)
     ]
 
 

@@ -193,7 +193,7 @@ def prepare(
     }
     inner = getattr(detector, "detector", detector)
     files = {blob.source for blob in faceset.blobs}
-    times = sorted((str(one), one.stat().st_mtime_ns) for one in files if one.exists())
+    times = sorted((str(file), file.stat().st_mtime_ns) for file in files if file.exists())
     placed = [how, getattr(inner, "threshold", None), asdict(alignment)]
     crops = _Crops(
         **Store(cache).kept(

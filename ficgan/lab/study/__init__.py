@@ -247,7 +247,7 @@ def run_obfuscation(
 
 def obfuscation_tables(study: StudyResult) -> list[Row]:
     """The study's tables, then its averages and correlations with the published ones beside them."""
-    tables = [{**one, "note": "Per cent; ± standard error over seeds."} for one in study.tables if one["rows"]]
+    tables = [{**table, "note": "Per cent; ± standard error over seeds."} for table in study.tables if table["rows"]]
     rows = []
     for title, printed in PUBLISHED["drops"].items():
         kind, *rest = title.split()
@@ -262,7 +262,11 @@ def obfuscation_tables(study: StudyResult) -> list[Row]:
             rows.append({"drop": title, "of": f"{metric}, {variant}", "here": mean, "paper": f"{value:.1f}"})
     note = "Percentage points lost against trained and evaluated on original, mean over networks (15 in the paper)."
     tables.append({"title": "Average drops (Tables 3, 8 and 9)", "note": note, "rows": rows})
-    blurred = [one for one in study.correlations if (one["kind"], one["after"]["train"]) == ("matched", "blurred")]
+    blurred = [
+        correlation
+        for correlation in study.correlations
+        if (correlation["kind"], correlation["after"]["train"]) == ("matched", "blurred")
+    ]
     rows = []
     for title, printed in PUBLISHED["correlations"].items():
         area = "area" if title.startswith("blurred area") else "object"

@@ -60,7 +60,7 @@ class Transfer:
             train, evaluation = halves(scenes, task.holdout, task.train_split, task.eval_split)
             self.scenes = (train.take(_some(len(train), task)), evaluation)
             self.train, self.evaluation = (
-                _Half(Pictures.of(one, "original", study.cache_gb * 2**29), one.labels) for one in self.scenes
+                _Half(Pictures.of(scene, "original", study.cache_gb * 2**29), scene.labels) for scene in self.scenes
             )
             self.outputs = len(scenes.classes)
         settings = task.model_dump(mode="json", exclude={"images", "labels"})

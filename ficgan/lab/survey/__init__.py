@@ -398,8 +398,8 @@ def make_survey(
 
 
 def _sizes(people: int, conditions: Sequence[SurveyCondition]) -> dict[str, int]:
-    made = [one.method.make() for one in conditions if one.method is not None]
-    learners = [parse_spec(one.attacker)[0] for one in conditions if one.attacker]
+    made = [condition.method.make() for condition in conditions if condition.method is not None]
+    learners = [parse_spec(condition.attacker)[0] for condition in conditions if condition.attacker]
     attacker = _ATTACKER * any("pairs" in REVERSERS[name].traits.knowledge for name in learners)
     background = _BACKGROUND * any("background" in one.traits.needs for one in made)
     spare = min(attacker + background, people // 2)
@@ -434,8 +434,10 @@ def write_survey(folder: Path, survey: Survey, *, consent: str = CONSENT) -> lis
         write_file(folder / "images" / f"{token}.png", data)
     kind = KINDS[survey.key.kind]
     pages = [
-        write_file(folder / "pages" / f"{one.token}.html", page_html(kind, one, files, consent=consent))
-        for one in survey.key.questionnaires
+        write_file(
+            folder / "pages" / f"{questionnaire.token}.html", page_html(kind, questionnaire, files, consent=consent)
+        )
+        for questionnaire in survey.key.questionnaires
     ]
     survey.key.write(folder / "key.json")
     return pages

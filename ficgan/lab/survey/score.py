@@ -178,7 +178,9 @@ def judge(key: SurveyKey, images: Path, readers: Sequence[Reader]) -> list[Surve
     """Have every recogniser read each picture of the folder `images` once, and compare the two of each pair."""
     from PIL import Image
 
-    pairs = sorted({item.pictures for one in key.questionnaires for item in one.items if not item.check})
+    pairs = sorted(
+        {item.pictures for questionnaire in key.questionnaires for item in questionnaire.items if not item.check}
+    )
     tokens = sorted({token for pair in pairs for token in pair})
     pixels = []
     for token in tokens:
