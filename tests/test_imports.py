@@ -124,8 +124,13 @@ def nodes(source: str) -> tuple[ast.AST, ...]:
     return tuple(ast.walk(ast.parse(source)))
 
 
-def imported(source: str, module: str) -> Iterator[tuple[int, str]]:
+@cache
+def imported(source: str, module: str) -> tuple[tuple[int, str], ...]:
     """Every import of a source text, wherever it stands: line and absolute dotted name."""
+    return tuple(_imported(source, module))
+
+
+def _imported(source: str, module: str) -> Iterator[tuple[int, str]]:
     for node in nodes(source):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
@@ -135,7 +140,7 @@ def imported(source: str, module: str) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, f"{origin}.{alias.name}") for alias in node.names)
         elif (
             isinstance(node, ast.Call)
-            and ast.unparse(node.func).split(".")[-1] in ("import_module", "__import__")
+            and getattr(node.func, "attr", getattr(node.func, "id", "")) in ("import_module", "__import__")
             and node.args
             and isinstance(node.args[0], ast.Constant)
         ):
