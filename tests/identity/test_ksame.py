@@ -133,7 +133,9 @@ def test_a_draw_reads_its_members_only(monkeypatch):
     assert read == [30, 200, 200, 30, 30]
 
 
-@pytest.mark.parametrize(("k", "psi", "left"), [(20, 1.0, 1), (200, 0.6, 1), (300, 1.0, 0.5)])
+@pytest.mark.parametrize(
+    ("k", "psi", "left"), [(20, 1.0, 1), pytest.param(200, 0.6, 1, marks=pytest.mark.slow), (300, 1.0, 0.5)]
+)
 def test_restored_variance(k, psi, left):
     """Its variance is ψ² of the population's; of more than half of the people drawing takes more than is undone."""
     bank = make_bank(400)

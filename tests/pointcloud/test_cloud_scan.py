@@ -42,7 +42,13 @@ def noisy(b: float = 0.01, seed: int = 1):  # type: ignore[no-untyped-def]
     return CLOUD_ANONYMIZERS.make("uniform-noise", b=b, seed=seed)
 
 
-@pytest.mark.parametrize("name", ["centroid-voxel", "uniform-noise", "tapering", "smooth-knn", "pmp", "merge-2-faces"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("centroid-voxel", "uniform-noise", "pmp", "merge-2-faces"),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("tapering", "smooth-knn")),
+    ],
+)
 def test_nothing_near_the_nose_stays_and_everything_else_does(name: str, head: MadeHead) -> None:
     cloud, marks = placed(head, 1)
     method = CLOUD_ANONYMIZERS[name].of_degree(30, seed=4)
@@ -77,17 +83,18 @@ def test_how_much_of_the_rest_is_kept(head: MadeHead) -> None:
     assert counts["drop"] <= 1500 < counts["head"] <= counts["keep"]
 
 
-@pytest.mark.parametrize("counted", [True, False])
-def test_comparison_counts_what_left_the_sphere(head: MadeHead, counted: bool) -> None:
+def test_comparison_counts_what_left_the_sphere(head: MadeHead) -> None:
     marks = FaceLandmarks.of_points(head.landmarks)
     done = anonymise_scan(head.cloud, CLOUD_ANONYMIZERS.make("tapering", r=1.05), landmarks=marks, config=FEW)
     away = np.linalg.norm(done.canonical.points[: done.face], axis=1) > RADIUS
     assert away.sum() > 30
-    found = compare_scans(head.cloud, done.cloud, marks, face=done.face if counted else None)
-    assert found["points"]["anonymised"] == done.face and found["points"]["outside"] == away.sum()
     inner = done.prepared.inner.points  # at least as far as the farthest point from the clear face, not cut off at it
     farthest = 1e3 * cKDTree(head.cloud.points).query(done.cloud.points[: done.face])[0].max()
-    assert len(inner) == done.face and found["hausdorff_mm"] >= farthest - 1e-3 and not found["warnings"]
+    assert len(inner) == done.face
+    for face in (done.face, None):  # None: counted by the sphere
+        found = compare_scans(head.cloud, done.cloud, marks, face=face)
+        assert found["points"]["anonymised"] == done.face and found["points"]["outside"] == away.sum()
+        assert found["hausdorff_mm"] >= farthest - 1e-3 and not found["warnings"]
 
 
 def test_a_result_that_is_nearly_the_target_is_said(head: MadeHead) -> None:
@@ -159,6 +166,19 @@ def dense_head() -> MadeHead:
 
 def as_placed(cloud: Cloud) -> Placed:
     return Placed(cloud, np.eye(4), "landmarks")
+
+
+def test_the_preparation_stage_by_stage(head: MadeHead) -> None:
+    assert (PreparationConfig().first, PreparationConfig().last) == (10_500, 10_352)
+    ready = prepare(as_placed(head.cloud), FEW)
+    assert list(ready.counts) == ["scan", "box", "inner", "first sampling", "outliers", "last sampling"]
+    counts = list(ready.counts.values())
+    assert counts == sorted(counts, reverse=True) and counts[3] >= 1600 and counts[5] == 1500 == len(ready.inner)
+    assert ready.counts["box"] - ready.counts["inner"] == len(ready.outer) > 100
+    near, far = (np.linalg.norm(part.points, axis=1) for part in (ready.inner, ready.outer))
+    assert near.max() <= 0.14 < far.min()
+    scan = cKDTree(head.cloud.points)
+    assert scan.query(merged(ready.inner, ready.outer).points)[0].max() < 1e-9  # points are chosen, never moved
 
 
 @pytest.mark.slow

@@ -88,7 +88,7 @@ def test_rewritten_onnx_equals_onnxruntime(recogniser: Path) -> None:
     assert_equals_runtime(recogniser)
 
 
-@pytest.mark.parametrize("name", ["recognizer_a.onnx", "recognizer_b.onnx"])
+@pytest.mark.parametrize("name", ["recognizer_a.onnx", pytest.param("recognizer_b.onnx", marks=pytest.mark.slow)])
 def test_shared_recognisers_equal_onnxruntime(shared_models: Path, name: str) -> None:
     assert_equals_runtime(shared_models / name)
 

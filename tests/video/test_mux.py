@@ -54,7 +54,9 @@ def first_sound(path: Path, stream: int = 0) -> Fraction:
         return packet.pts * packet.time_base
 
 
-@pytest.mark.parametrize(("suffix", "variable"), [(".mp4", True), (".mov", False), (".mkv", True)])
+@pytest.mark.parametrize(
+    ("suffix", "variable"), [(".mp4", True), pytest.param(".mov", False, marks=pytest.mark.slow), (".mkv", True)]
+)
 def test_frames_duration_and_sound_are_the_sources(tmp_path: Path, suffix: str, variable: bool) -> None:
     source, output = tmp_path / "a.mp4", tmp_path / f"b{suffix}"
     times: Sequence[int] | int = variable_times(40) if variable else [3000 * i for i in range(40)]
@@ -80,8 +82,8 @@ def test_frames_duration_and_sound_are_the_sources(tmp_path: Path, suffix: str, 
         (".mkv", "vorbis", ".mp4"),
         (".mkv", "libopus", ".mp4"),
         (".mkv", "libopus", ".webm"),
-        (".mov", "pcm_s16le", ".mov"),
-        (".mkv", "flac", ".mkv"),
+        pytest.param(".mov", "pcm_s16le", ".mov", marks=pytest.mark.slow),
+        pytest.param(".mkv", "flac", ".mkv", marks=pytest.mark.slow),
         (".avi", "libmp3lame", ".mp4"),
         (".ts", "aac", ".mp4"),
     ],
@@ -288,8 +290,14 @@ def source_type(path: Path) -> str | None:
     return root.findtext(".//{http://iptc.org/std/Iptc4xmpExt/2008-02-29/}DigitalSourceType")
 
 
-@pytest.mark.parametrize("synthetic", [True, False])
-@pytest.mark.parametrize("suffix", [".mp4", ".mov", ".mkv", ".webm", ".gif"])
+@pytest.mark.parametrize(
+    ("suffix", "synthetic"),
+    [
+        *((suffix, True) for suffix in (".mp4", ".mov", ".mkv", ".webm", ".gif")),
+        (".mp4", False),
+        *(pytest.param(suffix, False, marks=pytest.mark.slow) for suffix in (".mov", ".mkv", ".webm", ".gif")),
+    ],
+)
 def test_films_say_that_a_model_drew_in_them(tmp_path: Path, suffix: str, synthetic: bool) -> None:
     source, output = tmp_path / "a.mp4", tmp_path / f"b{suffix}"
     make_clip(source, 20, audio=None, time_base=Fraction(1, 25))

@@ -393,7 +393,10 @@ def test_progress_counts_every_stage_to_its_end(tmp_path: Path, monkeypatch: pyt
         assert [(done, total) for done, total, one in told if one == stage] == [(n, 30) for n in range(1, 31)]
 
 
-@pytest.mark.parametrize(("stage", "existing"), [("analysing", True), ("rendering", False), ("checking", True)])
+@pytest.mark.parametrize(
+    ("stage", "existing"),
+    [pytest.param("analysing", True, marks=pytest.mark.slow), ("rendering", False), ("checking", True)],
+)
 def test_cancelling_leaves_nothing_behind(
     stage: str, existing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -422,7 +425,9 @@ def test_cancelling_leaves_nothing_behind(
 # -- memory ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("mode", "tag", "marked"), [("ficgan", True, True), ("ficgan", False, False)])
+@pytest.mark.parametrize(
+    ("mode", "tag", "marked"), [("ficgan", True, True), pytest.param("ficgan", False, False, marks=pytest.mark.slow)]
+)
 def test_a_film_is_marked_where_the_model_drew_in_it(tmp_path: Path, mode: str, tag: bool, marked: bool) -> None:
     source = film(tmp_path / "a.mp4", pair(20))
     result = redact(

@@ -192,8 +192,14 @@ def names(folder: Path) -> set[str]:
         ("solid", ("analysing", 30)),
         ("ficgan", ("rendering", 30)),
         *(
-            pytest.param("ficgan", until, marks=pytest.mark.slow)
-            for until in (("analysing", 30), ("rendering", 2), ("rendering", FRAMES), ("checking", 3))
+            pytest.param(mode, until, marks=pytest.mark.slow)
+            for mode, until in (
+                ("ficgan", ("rendering", 2)),
+                ("solid", ("checking", 3)),
+                ("ficgan", ("analysing", 30)),
+                ("ficgan", ("rendering", FRAMES)),
+                ("ficgan", ("checking", 3)),
+            )
         ),
     ],
 )
@@ -315,14 +321,14 @@ def test_without_a_seed_the_second_half_has_the_same_identities(film: Path, tmp_
 @pytest.mark.parametrize(
     "changed",
     [
-        {"settings": {"stride": 4}},
+        {"settings": {"stride": 4}, "mode": "solid"},
         *(
             pytest.param(changed, marks=pytest.mark.slow)
             for changed in (
                 {"seed": 8},
                 {"seed": None},
                 {"start": 0.2},
-                {"mode": "solid"},
+                {"mode": "solid"},  # after a run in another
                 {"rules": Rules(boxes=[(0, 0, 9, 9)])},
             )
         ),
@@ -332,7 +338,7 @@ def test_without_a_seed_the_second_half_has_the_same_identities(film: Path, tmp_
 def test_another_job_begins_anew(film: Path, tmp_path: Path, changed: dict[str, Any]) -> None:
     out, told = tmp_path / "out.mp4", {}  # type: ignore[var-annotated]
     with pytest.raises(KeyboardInterrupt):
-        process(film, out, seed=7, until=("rendering", 30))
+        process(film, out, seed=7, until=("rendering", 30), mode=changed["mode"] if "settings" in changed else "ficgan")
     with pytest.raises(KeyboardInterrupt):  # what it does first says enough; the next test goes to the end
         process(film, out, told=told, until=("rendering", 2), **{"seed": 7, **changed})
     assert told["analysing"][0] == told["rendering"][0] == 1
@@ -371,8 +377,10 @@ def test_killed_between_a_segment_and_its_account(
 @pytest.mark.parametrize(
     ("name", "content"),
     [
+        pytest.param("ficgan-identities.safetensors", b"", marks=pytest.mark.slow),
         ("ficgan-identities.safetensors", b"\xff" * 40),
         ("ficgan-state.json", b"[]"),
+        pytest.param("ficgan-state.json", b"\xff", marks=pytest.mark.slow),
         ("ficgan-detections.jsonl", b"[0, [], []]\nx"),
     ],
 )
