@@ -53,11 +53,14 @@ def test_everything_is_probed_and_nothing_raises() -> None:
 
 @pytest.mark.slow
 def test_a_probe_that_fails_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> None:
+    def _libraries() -> None:
         raise RuntimeError("driver\nmismatch")
 
-    monkeypatch.setattr(diagnosis, "_libraries", fail)
-    monkeypatch.setattr(diagnosis, "_devices", fail)
+    def _devices() -> None:
+        raise OSError("none")
+
+    monkeypatch.setattr(diagnosis, "_libraries", _libraries)
+    monkeypatch.setattr(diagnosis, "_devices", _devices)
     found = diagnosis.diagnose()
     assert found.sections["libraries"] == [
         DoctorFinding("libraries", False, "RuntimeError: driver mismatch", required=True)
