@@ -29,7 +29,7 @@ from ficgan.policy import Attempt
 if TYPE_CHECKING:
     from ficgan.models import FICGAN
 
-__all__ = ["CropModel", "FaceModel", "FaceReading", "ModelInfo", "Sight", "read_kinds"]
+__all__ = ["CropModel", "FaceModel", "FaceReading", "ModelInfo", "read_kinds"]
 
 Image = NDArray[np.uint8]
 Floats = NDArray[np.float32]
@@ -62,9 +62,6 @@ class FaceReading:
     doubt: str = ""
     outline: Floats | None = None
     landmarks: Floats | None = None
-
-
-Sight = FaceReading  # name of it in ficgan.video
 
 
 def read_kinds(

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.face_model import FaceModel, Sight, read_kinds
+from ficgan.face_model import FaceModel, FaceReading, read_kinds
 from ficgan.faces import DlibRecognizer, Paste, matching
 from ficgan.identity.kind import Kind
 from ficgan.policy import Attempt
@@ -82,7 +82,7 @@ class FilmFace:
 
     frame: Frame
     appearance: Appearance
-    sight: Sight
+    sight: FaceReading
     paste: Paste | None = None
     known: NDArray[np.float32] | None = None
     """What the gate reads of the source, at each of `landmarks`."""
@@ -117,7 +117,7 @@ class FaceReader:
         self.model, self.reach = model, reach
         self._found: dict[FaceKey, Any] = {}
         """What the model found there."""
-        self._sights: dict[FaceKey, Sight] = {}
+        self._sights: dict[FaceKey, FaceReading] = {}
 
     def read(self, jobs: Sequence[FrameJob], around: Sequence[FrameJob] = ()) -> list[FilmFace]:
         """The faces of the jobs that shall be generated."""

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from stand_ins import Fixed, face
 from worlds import Reader, crop_model
 
-from ficgan.face_model import FaceModel, Sight
+from ficgan.face_model import FaceModel, FaceReading
 from ficgan.faces import Alignment, Face
 from ficgan.identity import IdentityBank
 from ficgan.policy import Policy
@@ -223,7 +223,7 @@ def test_a_face_lost_for_a_moment_does_not_flicker(
     set_to(HOLD=0.1)
     see = face_model.see
 
-    def turned(pairs: Sequence[tuple[Image, Face]], found=None) -> list[Sight]:
+    def turned(pairs: Sequence[tuple[Image, Face]], found=None) -> list[FaceReading]:
         sights = see(pairs)
         return [replace(one, problem="turned") if n == 3 else one for n, one in enumerate(sights)]
 
@@ -333,15 +333,15 @@ def test_every_frame_is_smoothed_over_the_same_neighbours(
         finds.extend(numbers)
         return numbers
 
-    def see(pairs: Sequence[tuple[Image, Face]], found: Sequence[int] | None = None) -> list[Sight]:
+    def see(pairs: Sequence[tuple[Image, Face]], found: Sequence[int] | None = None) -> list[FaceReading]:
         assert found == [round(float(one.box[0])) for _, one in pairs]
-        return [Sight(np.full(512, number, np.float32)) for number in found]
+        return [FaceReading(np.full(512, number, np.float32)) for number in found]
 
     def smoothed(found: Sequence[int], at: int) -> int:
         windows["place"][found[at]] = tuple(found)
         return found[at]
 
-    def steadied(sights: Sequence[Sight], at: int) -> Sight:
+    def steadied(sights: Sequence[FaceReading], at: int) -> FaceReading:
         windows["light"][int(sights[at].z_id[0])] = tuple(int(one.z_id[0]) for one in sights)
         return replace(sights[at], problem="no picture is needed here")
 
