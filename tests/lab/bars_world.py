@@ -9,7 +9,7 @@ import numpy as np
 from shape_world import MadeMesh
 
 from ficgan.anonymizers import Faces
-from ficgan.lab.bars.bench import MeasuredSet, Panel
+from ficgan.lab.bars.rows import MeasuredSet, Panel
 from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.readers import Reader, ShapeRecognizer
@@ -62,18 +62,14 @@ def bench(
     judges: Judges | None = None,
     readers: tuple[Reader, ...] | None = None,
     groups: dict[str, tuple[str, ...]] | None = None,
-    region: tuple[int, int, int, int] | None = None,
-    resolution: int = SIDE,
-    **more: Any,
 ) -> MeasuredSet:
+    """Faces of which the model replaces everything, and who judges them."""
     faces = people() if faces is None else faces
     side = faces.images.shape[1]
-    prepared = Prepared(
-        faces, region or (0, 0, side, side), np.arange(len(faces)), groups=groups or {}, source={"name": "made"}
-    )
-    panel = Panel((reader(),) if readers is None else readers, judges or Judges(), {}, {"yunet": "yunet is not here"})
-    shapes, model, draw = ShapeRecognizer(MadeMesh()), Disc(), Bootstrap(200)
-    return MeasuredSet(prepared, panel, shapes, model, resolution, bootstrap=draw, **more)  # type: ignore[arg-type]
+    prepared = Prepared(faces, (0, 0, side, side), np.arange(len(faces)), groups=groups or {}, source={"name": "made"})
+    shapes, missing = ShapeRecognizer(MadeMesh()), {"yunet": "yunet is not here"}
+    panel = Panel((reader(),) if readers is None else readers, judges or Judges(), shapes, {}, missing)
+    return MeasuredSet(prepared, panel, Disc(), SIDE, Bootstrap(200))  # type: ignore[arg-type]
 
 
 class Disc:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from bars_world import bench, cosine, people, unknown
+from bars_world import people
 from safetensors.numpy import load_file
 from scipy.spatial.transform import Rotation
 from shape_world import MadeMesh
 
 from ficgan import pretrained
-from ficgan.anonymizers import Faces
-from ficgan.errors import InputError
 from ficgan.faces import Mesh
 from ficgan.frame import FaceShape
 from ficgan.lab import probe as probes
 from ficgan.lab import readers
-from ficgan.lab.bars import privacy
 from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.probe import SHAPE_JUDGES, ShapeAttack
 from ficgan.lab.readers import ShapeRecognizer, Shapes
@@ -175,51 +171,3 @@ def test_who_knows_the_method_learns_what_it_leaves() -> None:
     plain = ranks(clear, who, published, judges=("LDA",))["LDA"].value
     informed = ranks(clear, who, published, judges=("LDA",), also=published)["LDA"].value
     assert plain < 0.3 < 0.6 < informed  # type: ignore[operator]
-
-
-# Rows of the bars
-
-
-def test_naive_is_a_loop_over_everybody() -> None:
-    faces = people(6, 2)
-    more = people(4, 1, seed=9)
-    assert faces.people is not None and more.people is not None
-    both = Faces(
-        np.concatenate([faces.images, more.images]),
-        (*faces.names, *(f"x{name}" for name in more.names)),
-        people=np.concatenate([faces.people, 50 + more.people]),
-    )
-    made = bench(both)
-    rng = np.random.default_rng(1)
-    noisy = (0.25 * both.images + 0.75 * rng.integers(0, 256, both.images.shape)).astype(np.uint8)
-    seen = made.recognised(both.with_images(noisy))
-    figure = privacy.naive(made, seen)["naive", "blocks"]
-    gallery, probe = [0, 2, 4, 6, 8, 10, 12, 13, 14, 15], [1, 3, 5, 7, 9, 11]
-    output, clear = seen["blocks"], made.clear.embeddings["blocks"]
-    best = [max(gallery, key=lambda j: cosine(output[i], clear[j])) for i in probe]
-    assert figure.value == np.mean([made.people[i] == made.people[j] for i, j in zip(probe, best, strict=True)])
-    assert (figure.metric, figure.n, figure.note) == ("naive", 6, "chance 0.100; 10 people enrolled")
-    assert privacy.naive(made, made.clear.embeddings)["naive", "blocks"].value == 1
-    with pytest.raises(InputError, match="0 people of made have two images"):
-        privacy.naive(bench(unknown(people())), {})
-
-
-@pytest.mark.slow
-def test_shapes_of_the_bars_learn_elsewhere_where_there_is_more() -> None:
-    made, judge = bench(people(24, 2)), ShapeRecognizer(MadeMesh())
-    rows_of = privacy.shape(made, made.faces)
-    assert list(rows_of) == [("shape", judge) for judge in SHAPE_JUDGES] + [("shape-informed", "LDA")]
-    assert all(figure.value == 1 for key, figure in rows_of.items() if key[1] != "network")
-    flat = made.faces.with_images(np.full_like(made.faces.images, 90))
-    hidden = privacy.shape(made, flat)["shape", "LDA"]
-    assert hidden.value == pytest.approx(1 / 12) and "no mesh in 24 published" in hidden.note
-    others = people(30, 2, seed=7)
-    lessons = judge.read(others.images, others.landmarks), np.asarray(others.people)
-    few = lessons[0].take(np.arange(22)), lessons[1][:22]
-    for given, note in ((lessons, "24 people enrolled, learnt on 30"), (few, "12 people enrolled, learnt on 12")):
-        taught = replace(made, lessons=given)
-        taught.clear_shapes = made.clear_shapes
-        assert f"{note} others" in taught.shape_attack.ranks(made.clear_shapes, DRAWN)["nearest"].note
-    small = bench(people(12, 2), lessons=lessons)
-    informed = privacy.shape(small, small.faces)["shape-informed", "LDA"]
-    assert informed.value is None and "there are 6" in informed.note
