@@ -333,7 +333,7 @@ def squared_errors(a: Images, b: Images) -> NDArray[np.float64]:
 
 def opened(config: SetConfig) -> FaceSet:
     """The people and photos of a set that are asked for; nothing is decoded."""
-    keys = ("path", "layout", "labels", "name", "identity", "limit_people", "images_per_person")
+    keys = ("path", "layout", "labels", "name", "identity", "limit_people")
     return open_set(**{key: getattr(config, key) for key in keys})
 
 

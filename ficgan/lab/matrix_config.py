@@ -106,7 +106,6 @@ class SetConfig(_EvaluationSettings):
     labels: str | None = None
     identity: str | None = None  # Regular expression whose group is the person, for sets that say it in file names
     limit_people: int | None = Field(None, ge=2)
-    images_per_person: int | None = Field(None, ge=2)
     size: int = Field(128, ge=32)  # Side of the crops, pixels
     context: float = Field(1.0, ge=1, le=4)
     """Side of the crop over the side of the square that is replaced; above 1 there are surroundings."""

@@ -33,7 +33,7 @@ GREY = 127  # What stands where nothing may be seen
 # On 567 CelebA crops one pass recognises as well as the pyramid of sizes (rank-1 .963 and .965, of both judges); on
 # the 720 px portraits of the London set it is a twelfth of the time.
 _LOOK_AT = 480
-_BYSTANDER = 0.25
+_BYSTANDER = 0.25  # Size of a whole face, of that of a face that the border cuts, from which it counts as the main one
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,6 @@ class Prepared:
     attributes: dict[str, NDArray[np.uint8]] = field(default_factory=dict)  # name → [N]
     groups: dict[str, tuple[str, ...]] = field(default_factory=dict)  # name → N texts
     missed: tuple[tuple[str, str], ...] = ()  # name and reason of images in which no face was acquired
-    cut: tuple[str, ...] = ()  # names of faces whose box the border of the picture cuts
     source: dict[str, Any] = field(default_factory=dict)  # facts of the set and of its preparation, JSON-ready
 
     def __len__(self) -> int:
@@ -106,11 +105,8 @@ class Prepared:
     def with_regions(self, images: Image) -> Faces:
         """The crops with other pixels [N,n,n,3] in the inner square; around it they are bit-identical."""
         x0, y0, x1, y1 = self.region
-        wanted = (len(self), y1 - y0, x1 - x0, 3)
-        if images.shape != wanted or images.dtype != np.uint8:
-            raise InputError(f"replaced faces must be uint8 {list(wanted)}, not {images.dtype} {list(images.shape)}")
-        if self.whole:
-            return self.faces.with_images(images)
+        if images.shape != (len(self), y1 - y0, x1 - x0, 3) or images.dtype != np.uint8:
+            raise InputError(f"replaced faces are {images.dtype} {list(images.shape)}, not squares of {y1 - y0} pixels")
         out = self.faces.images.copy()
         out[:, y0:y1, x0:x1] = images
         return self.faces.with_images(out)
@@ -138,7 +134,6 @@ class Prepared:
             "faces": len(self),
             "people": len(np.unique(people[people >= 0])),
             "failures_to_acquire": [list(pair) for pair in self.missed],
-            "cut_by_the_border": len(self.cut),
             "region": list(self.region),
             "pixels": self.digest,
         }
@@ -181,7 +176,7 @@ def prepare(
         cache: folder that keeps the crops.
     """
     alignment = alignment or Alignment()
-    _check(faceset, size, context, aligned, alignment)
+    _check(faceset, context, aligned, alignment)
     margin = round((size - size / context) / 2)  # as much on one side as on the other
     region = (margin, margin, size - margin, size - margin)
     detector = None if aligned else detector or Quick(get_detector())
@@ -207,23 +202,11 @@ def prepare(
     if not len(crops.rows):
         raise InputError(f"no face was acquired in {len(faceset)} images of {faceset.name}; the first: {missed[0][1]}")
     found = faceset.take(crops.rows)
-    return Prepared(
-        Faces(crops.images, found.names, crops.landmarks, found.people),
-        region,
-        crops.rows,
-        found.attributes,
-        found.groups,
-        missed,
-        tuple(faceset.names[row] for row in crops.rows[crops.cut]),
-        {**faceset.facts(), **how},
-    )
+    faces = Faces(crops.images, found.names, crops.landmarks, found.people)
+    return Prepared(faces, region, crops.rows, found.attributes, found.groups, missed, {**faceset.facts(), **how})
 
 
-def _check(faceset: FaceSet, size: int, context: float, aligned: bool, alignment: Alignment) -> None:
-    if size < 16:
-        raise UsageError(f"size is {size}; give the side of the crops in pixels, at least 16")
-    if not 1 <= context <= 4:
-        raise UsageError(f"context is {context}; give sides of the face square from 1 to 4")
+def _check(faceset: FaceSet, context: float, aligned: bool, alignment: Alignment) -> None:
     if not len(faceset):
         raise InputError(f"{faceset.name} holds no image; choose less narrowly")
     if aligned and context != 1:
@@ -240,7 +223,6 @@ class _Crops(NamedTuple):
     images: Image  # [N,S,S,3]
     landmarks: NDArray[np.float32]  # [N,5,2], pixels of the crop
     rows: NDArray[np.int64]  # [N], images of the set they come from
-    cut: NDArray[np.bool_]  # [N], whether the border of the picture cuts the face
     missed: NDArray[np.int64]  # [M], images without a crop
     reasons: NDArray[np.str_]  # [M]
 
@@ -256,7 +238,6 @@ def _cut(
     images = np.empty((len(faceset), size, size, 3), np.uint8)
     landmarks = np.empty((len(faceset), 5, 2), np.float32)
     rows: list[int] = []
-    cut: list[bool] = []
     missed: dict[int, str] = {}
     for row, image in enumerate(_decoded(faceset, None if detector is not None else size)):
         at = len(rows)
@@ -267,14 +248,12 @@ def _cut(
                 raise InputError("all its pixels are of one colour")
             if detector is None:
                 images[at], landmarks[at] = image, alignment.points(size)
-                cut.append(False)
             else:
-                face, touches = _main_face(detector.detect(image), image.shape)
+                face = _main_face(detector.detect(image), image.shape)
                 matrix = alignment.matrix(face.landmarks, region[2] - region[0])
                 matrix[:, 2] += region[:2]
                 images[at] = crop(image, matrix, size)
                 landmarks[at] = transform_points(matrix, face.landmarks)
-                cut.append(touches)
             rows.append(row)
         except InputError as error:
             missed[row] = str(error)
@@ -282,7 +261,7 @@ def _cut(
             progress(row + 1, len(faceset), "cutting faces")
     found, lost = np.array(rows, np.int64), np.array(list(missed), np.int64)
     reasons = np.array(list(missed.values()), np.str_)
-    return _Crops(images[: len(rows)], landmarks[: len(rows)], found, np.array(cut, bool), lost, reasons)
+    return _Crops(images[: len(rows)], landmarks[: len(rows)], found, lost, reasons)
 
 
 def _decoded(faceset: FaceSet, square: int | None) -> Iterator[Image | InputError]:
@@ -294,22 +273,20 @@ def _decoded(faceset: FaceSet, square: int | None) -> Iterator[Image | InputErro
             yield InputError(re.sub(r"<_io\.BytesIO[^>]*>", "its content", text))
 
 
-def _main_face(faces: list[Face], shape: tuple[int, ...]) -> tuple[Face, bool]:
+def _main_face(faces: list[Face], shape: tuple[int, ...]) -> Face:
+    """The largest face whose landmarks are in the picture; one that the border cuts only beside small bystanders."""
     height, width = shape[:2]
-    whole: list[Face] = []
-    cut: list[Face] = []
-    for face in faces:
-        x0, y0, x1, y1 = face.box
-        if (face.landmarks >= -0.5).all() and (face.landmarks <= (width - 0.5, height - 0.5)).all():
-            (whole if x0 > 0 and y0 > 0 and x1 < width and y1 < height else cut).append(face)
-    largest, largest_cut = (max(some, key=_area, default=None) for some in (whole, cut))
-    if largest_cut is not None and (largest is None or _area(largest) < _BYSTANDER * _area(largest_cut)):
-        return largest_cut, True
-    if largest is None:
+    inside = [
+        face
+        for face in faces
+        if (face.landmarks >= -0.5).all() and (face.landmarks <= (width - 0.5, height - 0.5)).all()
+    ]
+    if not inside:
         raise InputError("no face is fully in it" if faces else "no face was found")
-    return largest, False
 
+    def size(face: Face) -> float:
+        x0, y0, x1, y1 = (float(value) for value in face.box)
+        cut = x0 <= 0 or y0 <= 0 or x1 >= width or y1 >= height
+        return (_BYSTANDER if cut else 1) * (x1 - x0) * (y1 - y0)
 
-def _area(face: Face) -> float:
-    x0, y0, x1, y1 = (float(value) for value in face.box)
-    return (x1 - x0) * (y1 - y0)
+    return max(inside, key=size)
