@@ -1,23 +1,18 @@
 """The runner of every evaluation: tasks with keys, one store, one resume, one pool of processes, one progress.
 
-A `Task` is a function with arguments and a key: all that its result depends on, as JSON. Its result is JSON, an array,
-or a dictionary of arrays. `Run.results` reads what is kept, does the rest (in processes if `jobs` is above 1), and
-keeps it:
-
     run = Run(out, jobs=2, progress=report)
     run.total = len(tasks)
     found = run.results(tasks)  # in the order of the tasks; None where one failed
     run.check()  # raises the first failure; what is finished stays
 
-Within a task, `Store.array` and its like keep what several tasks share, and `Store.workspace` is a folder in which
-one process at a time trains and resumes. Everything lies in `out/store`, in files named after the digest of `VERSION`
-and the key; they are whole or absent. Raise `VERSION` where code that makes what is kept changes its results.
+Everything lies in `out/store`, in files named after the digest of `VERSION` and the key; they are whole or absent.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import io
 import json
 import multiprocessing
 import os
@@ -33,14 +28,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.errors import FicganError, InputError
-from ficgan.files import atomic_write, lock
+from ficgan.files import atomic_write, file_digest, lock
 from ficgan.registry import Parametrised
 
-VERSION = 3
+VERSION = 3  # Raised where code that makes what is kept changes its results
 Progress = Callable[[int, int, str], None]  # Called as progress(done, total, text)
 Say = Callable[[str], object]  # Called with the text alone, by a task that does not know of the others
 _POLL = 0.5  # Seconds between two looks at the messages of the processes
-_queue: Any = None  # In a process of the pool: its messages go through it
+_queue: Any = None  # In a process of the pool: carries its messages
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,8 +44,9 @@ class Task:
 
     Args:
         title: names it in messages.
-        key: JSON-ready, all that the result depends on but `VERSION`; None: the result is not kept.
-        do: a function of a module, called as `do(*arguments, say)`. It returns JSON, arrays, or `Unkept` of one.
+        key: JSON-ready, all that the result depends on; None: the result is not kept.
+        do: a function of a module, called as `do(*arguments, say)`. It returns JSON, an array, a dictionary of arrays,
+            or `Unkept` of one.
         arguments: picklable, as the task may run in another process.
     """
 
@@ -78,8 +74,7 @@ class Store:
 
     def array(self, key: Any, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
         """The array of a JSON-ready key; made and written where it is missing or damaged."""
-        found: NDArray[Any] = self.kept(key, make)
-        return found
+        return np.asarray(self.kept(key, make))
 
     def kept(self, key: Any, make: Callable[[], Any]) -> Any:
         """The same for JSON, an array, or a dictionary of arrays."""
@@ -88,10 +83,12 @@ class Store:
 
     def find(self, key: Any) -> Any:
         """What is kept under a key; None where there is nothing."""
+        if self.folder is None:
+            return None
         name = digest([VERSION, key])
-        for suffix in () if self.folder is None else (".npy", ".json", ".npz"):
+        for suffix in (".npy", ".json", ".npz"):
             try:
-                with (self.folder / (name + suffix)).open("rb") as file:  # type: ignore[operator]
+                with (self.folder / (name + suffix)).open("rb") as file:
                     if suffix == ".json":
                         return json.load(file)
                     found = np.load(file, allow_pickle=False)
@@ -102,25 +99,23 @@ class Store:
 
     def keep(self, key: Any, made: Any) -> Any:
         """Write a result under its key; returns it as `find` would."""
-        several = isinstance(made, dict) and bool(made) and all(isinstance(one, np.ndarray) for one in made.values())
-        arrays = several or isinstance(made, np.ndarray)
-        text = b"" if arrays else json.dumps(made, allow_nan=False).encode()
+        content, suffix = io.BytesIO(), ".npz"
+        if isinstance(made, np.ndarray):
+            np.save(content, made, allow_pickle=False)
+            suffix = ".npy"
+        elif isinstance(made, dict) and made and all(isinstance(part, np.ndarray) for part in made.values()):
+            np.savez(content, **made)
+        else:
+            content.write(json.dumps(made, allow_nan=False).encode())
+            suffix, made = ".json", json.loads(content.getvalue())
         if self.folder is not None:
-            suffix = ".npz" if several else ".npy" if arrays else ".json"
             with writing(self.folder / (digest([VERSION, key]) + suffix)) as file:
-                if several:
-                    np.savez(file, **made)
-                elif arrays:
-                    np.save(file, made, allow_pickle=False)
-                else:
-                    file.write(text)
-        return made if arrays else json.loads(text)
+                file.write(content.getbuffer())
+        return made
 
     @contextmanager
     def workspace(self, key: Any, *, waiting: Callable[[], object] | None = None) -> Iterator[Path | None]:
-        """The folder of a key, locked to one process; `waiting` is called before it waits for another. None without a
-        store.
-        """
+        """The folder of a key, locked to one process; `waiting` is called before it waits. None without a store."""
         if self.folder is None:
             yield None
             return
@@ -292,15 +287,8 @@ def fingerprint(method: Parametrised) -> str | None:
 
 def files_in(text: str) -> list[Path]:
     """Files and folders that a parameter names, such as onnx:PATH, or several with + between."""
-    pieces, found = text.split("+"), []
-    while pieces:
-        for count in range(len(pieces), 0, -1):  # the longest first: a path may hold + and : itself
-            path = _named("+".join(pieces[:count]))
-            if path is not None:
-                found.append(path)
-                break
-        pieces = pieces[count:]
-    return found
+    whole = _named(text)
+    return [whole] if whole else [path for part in text.split("+") if (path := _named(part))]
 
 
 def _named(text: str) -> Path | None:
@@ -325,5 +313,4 @@ def files_digest(text: str) -> list[str]:
 
 @lru_cache(maxsize=256)
 def _file_digest(path: Path, size: int, changed: int) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return file_digest(path)

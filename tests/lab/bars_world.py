@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from shape_world import MadeMesh
 
 from ficgan.anonymizers import Faces
 from ficgan.lab.bars.rows import MeasuredSet, Panel
 from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.metrics.utility import Judges
-from ficgan.lab.readers import Reader, ShapeRecognizer
+from ficgan.lab.readers import Reader
 from ficgan.lab.sets import Prepared
 
 SIDE = 64
@@ -67,9 +66,9 @@ def bench(
     faces = people() if faces is None else faces
     side = faces.images.shape[1]
     prepared = Prepared(faces, (0, 0, side, side), np.arange(len(faces)), groups=groups or {}, source={"name": "made"})
-    shapes, missing = ShapeRecognizer(MadeMesh()), {"yunet": "yunet is not here"}
-    panel = Panel((reader(),) if readers is None else readers, judges or Judges(), shapes, {}, missing)
-    return MeasuredSet(prepared, panel, Disc(), SIDE, Bootstrap(200))  # type: ignore[arg-type]
+    readers = (reader(),) if readers is None else readers
+    panel = Panel(readers, judges or Judges(), missing={"yunet": "yunet is not here"})
+    return MeasuredSet(prepared, panel, Disc(), Bootstrap(200))  # type: ignore[arg-type]
 
 
 class Disc:
@@ -93,8 +92,3 @@ def cosine(a: np.ndarray, b: np.ndarray) -> float:
 def seen(image: np.ndarray) -> np.ndarray:
     """What `Blocks` reads."""
     return Blocks().embed(image, np.zeros((1, 5, 2)))[0]
-
-
-def unknown(faces: Faces) -> Faces:
-    """The same faces of people whom nobody knows."""
-    return replace(faces, people=None)

@@ -327,7 +327,7 @@ class Measured:
         if len(prepared) < 2:
             raise InputError(f"{faces.name} gives {len(prepared)} faces to measure on; give at least 2")
         bootstrap = Bootstrap(max(1, self.config.resamples), self.config.seed)
-        return MeasuredSet(prepared, self.panel, self.model, self.deid.model.resolution, bootstrap)
+        return MeasuredSet(prepared, self.panel, self.model, bootstrap)
 
     def facts(self, sets: Sequence[MeasuredSet]) -> dict[str, Any]:
         gate = next((name for name in RECOGNIZERS if recognizer_missing(name) is None), "")
@@ -356,12 +356,7 @@ class SetMeasurement:
     def __init__(self, model: Measured, faces: MeasuredSet, sticker: AverageFace) -> None:
         self.model, self.set, self.sticker = model, faces, sticker
         self.few = faces.one_each(_FEW)
-        # Rows that a set may not allow
-        self.measures: dict[str, Callable[[Faces, rows.Seen], Figures]] = {
-            "within-kind": partial(rows.within_kinds, faces),
-            "naive": lambda made, seen: rows.naive(faces, seen),
-            "shape": lambda made, seen: rows.shape(faces, made),
-        }
+        self.kinds_known = faces.prepared.kinds is not None
         self.of_sticker: Figures = {}  # The rows of an output, of the sticker
         self.controls: Controls = {}  # And of clear faces
 
@@ -373,12 +368,7 @@ class SetMeasurement:
         yield f"{name}: reconstruction", self.measure_reconstruction
         for layer in self.model.layers:
             yield f"{name}: i = {layer}", partial(self.measure_outputs if whole else self.measure_first, layer)
-        several = {
-            "swap": self.measure_swaps,
-            "draws": self.measure_draws,
-            "parrot": self.measure_parrot,
-            "policy": self.measure_policy,
-        }
+        several = {"swap": self.measure_swaps, "draws": self.measure_draws, "policy": self.measure_policy}
         for layer in self.model.main if whole else ():
             for row, measure in several.items():
                 yield f"{name}: i = {layer}, {row}", partial(self._unless_refused, row, measure, layer)
@@ -388,35 +378,18 @@ class SetMeasurement:
         return {reader.name: rows.strangers(self.set, reader) for reader in self.set.readers}
 
     @cached_property
-    def real(self) -> rows.RealFaces:
-        return rows.RealFaces(self.set)
-
-    @cached_property
     def targets(self) -> rows.Seen:
         return rows.targets(self.few)
 
-    @cached_property
-    def untargeted(self) -> Figures:
-        """How like a target the sticker is, which knows none."""
-        return rows.swap(self.few, self.sticker, self.targets)
-
-    @cached_property
-    def parroted(self) -> tuple[Figures, Controls]:
-        """Row parrot of the sticker, and the surroundings alone."""
-        return rows.parrot(self.set, self.sticker), rows.surroundings(self.set)
-
     def measure_clear(self) -> None:
-        """The controls; what cannot be measured of clear faces is left out of the whole set."""
-        faces, figures = self.set.faces, Figures()
-        for row, measure in list(self.measures.items()):
-            try:
-                figures |= measure(faces, self.set.clear.embeddings)
-            except (InputError, UsageError) as error:
-                self._leave_out(row, error)
-                del self.measures[row]
-        figures |= rows.appearance(self.set, faces, self.real)
+        """The controls."""
+        faces = self.set.faces
+        figures = self._kinds(faces, self.set.clear.embeddings) | rows.appearance(self.set, faces)
+        figures |= rows.likeness(self.set, self.set.clear)
         clear = {key: ("clear", figure) for key, figure in figures.items()}
-        self.controls = {**rows.identity_controls(self.known), **clear, **rows.likeness_controls(self.set)}
+        self.controls = {**rows.identity_controls(self.known), **clear}
+        if not self.kinds_known:
+            self._leave_out("within-kind", f"{self.set.name} does not say of what ethnicity and gender people are")
 
     def measure_sticker(self) -> None:
         self.of_sticker = self._all(self.set.observe(self.set.composed(self.sticker)))
@@ -443,16 +416,11 @@ class SetMeasurement:
 
     def measure_swaps(self, layer: int) -> None:
         figures = rows.swap(self.few, self.model.output(layer, alpha=1.0), self.targets)
-        self._put(f"i = {layer}", figures, self.untargeted, rows.strangers_beside(self.known, "swap"))
+        self._put(f"i = {layer}", figures, None, rows.strangers_beside(self.known, "swap"))
 
     def measure_draws(self, layer: int) -> None:
         figures = rows.draws(self.few, lambda seed: self.model.output(layer, psi=rows.PSI, seed=seed))
-        sticker = rows.draws(self.few.take(range(min(8, len(self.few.faces)))), lambda seed: self.sticker, 2)
-        self._put(f"i = {layer}", figures, sticker, rows.strangers_beside(self.known, "draws"))
-
-    def measure_parrot(self, layer: int) -> None:
-        figures = rows.parrot(self.set, self.model.output(layer, psi=rows.PSI))
-        self._put(f"i = {layer}", figures, *self.parroted)
+        self._put(f"i = {layer}", figures, None, rows.strangers_beside(self.known, "draws"))
 
     def measure_policy(self, layer: int) -> None:
         """What leaves the program: shares retried and masked, and the rows of identity that stay."""
@@ -461,15 +429,14 @@ class SetMeasurement:
         seen = self.set.recognised(published)
         figures = rows.identity(self.set, seen, self.known)
         kept = {key: figure for key, figure in figures.items() if key[0] != "match"}
-        for row, measure in self.measures.items():
-            kept |= {} if row == "shape" else measure(published, seen)
-        self._put(f"i = {layer}, policy on", kept, None, self.controls)
+        self._put(f"i = {layer}, policy on", kept | self._kinds(published, seen), None, self.controls)
+
+    def _kinds(self, faces: Faces, seen: rows.Seen) -> Figures:
+        return rows.within_kinds(self.set, faces, seen) if self.kinds_known else {}
 
     def _all(self, seen: Observation) -> Figures:
-        out = rows.identity(self.set, seen.embeddings, self.known)
-        for measure in self.measures.values():
-            out |= measure(seen.faces, seen.embeddings)
-        return out | rows.likeness(self.set, seen) | rows.appearance(self.set, seen.faces, self.real)
+        out = rows.identity(self.set, seen.embeddings, self.known) | self._kinds(seen.faces, seen.embeddings)
+        return out | rows.likeness(self.set, seen) | rows.appearance(self.set, seen.faces)
 
     def _unless_refused(self, row: str, measure: Callable[[int], None], layer: int) -> None:
         try:
@@ -478,7 +445,7 @@ class SetMeasurement:
             if layer == self.model.main[0]:
                 self._leave_out(row, error)
 
-    def _leave_out(self, row: str, why: Exception) -> None:
+    def _leave_out(self, row: str, why: object) -> None:
         self.model.sheet.left_out.append({"set": self.set.name, "what": row, "why": str(why)})
 
     def _put(

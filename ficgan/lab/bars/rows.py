@@ -14,18 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Anonymizer, Faces, Images
-from ficgan.arrays import resize
 from ficgan.deidentify import Deidentifier, Ficgan
-from ficgan.errors import InputError
 from ficgan.faces import FaceDetector, detector_missing, get_detector
 from ficgan.lab.bench import anonymised, squared_errors
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics import privacy as metrics
-from ficgan.lab.metrics.pictures import Detections, detect_faces, frechet_distance, quick
-from ficgan.lab.metrics.scores import Scores
+from ficgan.lab.metrics.pictures import Detections, detect_faces, quick
 from ficgan.lab.metrics.utility import Judges, UtilityReadings, compare
-from ficgan.lab.probe import ShapeAttack, several
-from ficgan.lab.readers import Embeddings, Reader, ShapeRecognizer, cosines, get_readers, paired, similarities
+from ficgan.lab.readers import Embeddings, Reader, cosines, get_readers, paired, similarities
 from ficgan.lab.results import Figure
 from ficgan.lab.sets import GREY, KIND, Prepared
 
@@ -51,7 +47,6 @@ class Panel:
 
     readers: Sequence[Reader]
     judges: Judges
-    shapes: ShapeRecognizer
     detectors: Mapping[str, FaceDetector] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
 
@@ -64,7 +59,7 @@ class Panel:
         judges.lpips = judges.inception = None  # The bars are set for SqueezeNet's
         if detectors:
             judges.detector = next(iter(detectors.values()))
-        return cls(get_readers(tuple(readers), device), judges, ShapeRecognizer(device=device), detectors, missing)
+        return cls(get_readers(tuple(readers), device), judges, detectors, missing)
 
 
 @dataclass(frozen=True)
@@ -79,12 +74,11 @@ class Observation:
 
 @dataclass
 class MeasuredSet:
-    """A set, its judges, and the model whose faces are pasted in; `resolution` is the model's, in pixels."""
+    """A set, its judges, and the model whose faces are pasted in."""
 
     prepared: Prepared
     panel: Panel
     model: Ficgan
-    resolution: int = 128
     bootstrap: Bootstrap = field(default_factory=Bootstrap)
 
     @property
@@ -116,18 +110,6 @@ class MeasuredSet:
         prepared = self.prepared.part(np.sort(first)[:most])
         return replace(self, prepared=replace(prepared, faces=replace(prepared.faces, people=None)))
 
-    def enrolment(self, *, everybody: bool = True) -> tuple[list[int], list[int]]:
-        """Rows of each person's first image, and of the others; or only people with two images or more."""
-        twice = set(several(self.people).tolist())
-        if len(twice) < 2:
-            raise InputError(f"{len(twice)} people of {self.name} have two images; at least 2 are needed")
-        first: dict[int, int] = {}
-        others = []
-        for row, person in enumerate(self.people.tolist()):
-            if (everybody or person in twice) and first.setdefault(person, row) != row:
-                others.append(row)
-        return list(first.values()), others
-
     @cached_property
     def inner(self) -> MeasuredSet:
         """The replaced squares as a set of their own, aligned as the model's crops; itself where they are all."""
@@ -152,7 +134,9 @@ class MeasuredSet:
 
     def region_alone(self, faces: Faces) -> Faces:
         """The same faces with all grey but what a pasted face replaces."""
-        return greyed(faces, self.weights < _HIDDEN)
+        images = faces.images.copy()
+        images[self.weights < _HIDDEN] = GREY
+        return faces.with_images(images)
 
     # -- what judges read ---------------------------------------------------------------------------------------------
 
@@ -164,16 +148,6 @@ class MeasuredSet:
         """What is read in other pixels of the same faces."""
         return self._observe(faces, self.clear.readings)
 
-    @cached_property
-    def softened(self) -> Observation:
-        """The clear faces at the model's resolution: what its pixels allow, and how steadily the judges read."""
-        regions = self.prepared.regions().images
-        side = regions.shape[1]
-        if self.resolution >= side:
-            return self.clear
-        soft = np.stack([resize(resize(image, self.resolution), side) for image in regions])
-        return self._observe(self.prepared.with_regions(soft), self.clear.readings, recognise=False)
-
     def recognised(self, faces: Faces) -> dict[str, Embeddings]:
         """Embeddings [N,D] by recogniser of pixels of the same faces."""
         return {reader.name: reader.embed(faces) for reader in self.readers}
@@ -182,26 +156,13 @@ class MeasuredSet:
     def clear_region(self) -> dict[str, Embeddings]:
         return self.recognised(self.region_alone(self.faces))
 
-    @cached_property
-    def shape_attack(self) -> ShapeAttack:
-        """The judges of shape: each half of the people is named by those who learnt from the other half."""
-        clear = self.panel.shapes.read(self.faces.images, self.faces.landmarks)
-        return ShapeAttack(clear, self.people, *self.enrolment(), seed=self.bootstrap.seed)
-
-    def _observe(self, faces: Faces, against: UtilityReadings | None, *, recognise: bool = True) -> Observation:
+    def _observe(self, faces: Faces, against: UtilityReadings | None) -> Observation:
         readings = self.panel.judges.read(faces, against=against)
         found: dict[str, Detections] = {}
         for name, detector in self.panel.detectors.items():
             known = readings.detections if detector is self.panel.judges.detector else None
             found[name] = known or detect_faces(detector, faces.images, faces.landmarks)
-        return Observation(faces, readings, self.recognised(faces) if recognise else {}, found)
-
-
-def greyed(faces: Faces, hidden: NDArray[np.bool_]) -> Faces:
-    """The faces with pixels [N,S,S] hidden."""
-    images = faces.images.copy()
-    images[hidden] = GREY
-    return faces.with_images(images)
+        return Observation(faces, readings, self.recognised(faces), found)
 
 
 # -- identity: is the source still known, by cosine and at thresholds? ------------------------------------------------
@@ -297,16 +258,12 @@ def _groups(bench: MeasuredSet) -> NDArray[np.int64]:
     return number.reshape(-1).astype(np.int64)
 
 
-# -- identity: among people of the same kind, by name, and by shape ---------------------------------------------------
-
-
 def within_kinds(bench: MeasuredSet, faces: Faces, seen: Seen) -> Figures:
     """AUC of outputs among people of the same ethnicity and gender: of the picture, and of the region, the rest grey.
 
     Rows within-kind and within-kind (region).
     """
-    if bench.prepared.kinds is None:
-        raise InputError(f"{bench.name} does not say of what ethnicity and gender people are")
+    assert bench.prepared.kinds is not None
     who, kinds, out = bench.people[:MOST], bench.prepared.kinds[:MOST], Figures()
     alone = bench.recognised(bench.region_alone(faces))
     parts = {"within-kind": (seen, bench.clear.embeddings), "within-kind (region)": (alone, bench.clear_region)}
@@ -316,47 +273,6 @@ def within_kinds(bench: MeasuredSet, faces: Faces, seen: Seen) -> Figures:
             sources = np.arange(len(who))
             figure = metrics.within_kind(score, who, kinds, who, kinds, sources=sources, bootstrap=bench.bootstrap)
             out[row, reader.name] = replace(figure, metric=row)
-    return out
-
-
-def naive(bench: MeasuredSet, seen: Seen) -> Figures:
-    """Row naive: each person's first clear image enrolled, outputs of the other images looked for."""
-    gallery, probe = bench.enrolment()
-    return _linked(bench, "naive", bench.clear.embeddings, seen, gallery, probe, f"; {len(gallery)} people enrolled")
-
-
-def parrot(bench: MeasuredSet, anonymizer: Anonymizer) -> Figures:
-    """Row parrot: a person's first output enrolled, the others looked for, all but the pasted face greyed."""
-    return _parrot(bench, bench.region_alone(bench.composed(anonymizer)))
-
-
-def surroundings(bench: MeasuredSet) -> Controls:
-    """The same of the clear images with all greyed that a pasted face touches: what is known without any face."""
-    figures = _parrot(bench, greyed(bench.faces, bench.weights > 0))
-    return {key: ("surroundings alone", figure) for key, figure in figures.items()}
-
-
-def shape(bench: MeasuredSet, faces: Faces) -> Figures:
-    """Row shape, by each judge, of finished crops."""
-    published = bench.panel.shapes.read(faces.images, faces.landmarks)
-    figures = bench.shape_attack.ranks(published, bench.bootstrap)
-    return {("shape", judge): replace(figure, metric="shape") for judge, figure in figures.items()}
-
-
-def _parrot(bench: MeasuredSet, faces: Faces) -> Figures:
-    seen = bench.recognised(faces)
-    return _linked(bench, "parrot", seen, seen, *bench.enrolment(everybody=False))
-
-
-def _linked(
-    bench: MeasuredSet, row: str, enrolled: Seen, seen: Seen, gallery: list[int], probe: list[int], note: str = ""
-) -> Figures:
-    out: Figures = {}
-    for reader in bench.readers:
-        a, b = seen[reader.name][probe], enrolled[reader.name][gallery]
-        scores = Scores.compare(a, b, bench.people[probe], bench.people[gallery], metric=reader.metric)
-        figure = metrics.rank(scores, 1, bootstrap=bench.bootstrap)
-        out[row, reader.name] = replace(figure, metric=row, note=f"chance {metrics.chance(scores):.3f}{note}")
     return out
 
 
@@ -439,13 +355,6 @@ def likeness(bench: MeasuredSet, seen: Observation) -> Figures:
     return detected(bench, seen) | {key: replace(figure, metric=key[0]) for key, figure in rows.items()}
 
 
-def likeness_controls(bench: MeasuredSet) -> Controls:
-    """The clear faces at the model's resolution."""
-    soft = bench.softened
-    what = "clear, read twice" if soft is bench.clear else f"clear at {bench.resolution} px"
-    return {key: (what, figure) for key, figure in likeness(bench, soft).items()}
-
-
 def sharpness(images: Images, weights: NDArray[np.float32]) -> Values:
     """Variance of the grey images' Laplacian where a face was pasted (LAPV, Pech-Pacheco et al. 2000).
 
@@ -477,45 +386,14 @@ def border_gradient(images: Images, weights: NDArray[np.float32]) -> Values:
     return out
 
 
-class RealFaces:
-    """Row fd: outputs of one half of the people against clear faces of the other half, of clear–clear alike."""
-
-    def __init__(self, bench: MeasuredSet) -> None:
-        self.side, judges = bench.inner.faces.images.shape[1], bench.panel.judges
-        count = len(np.unique(bench.people))
-        few = f"{count} people are too few for a Fréchet distance; give at least 4" if count < 4 else ""
-        self.missing = judges.missing.get("squeezenet", "") or few
-        self.network = None if few else judges.squeezenet
-        if self.network is None:
-            return
-        who = np.random.default_rng(0).permutation(np.unique(bench.people))
-        first = np.isin(bench.people, who[: len(who) // 2])
-        size = min(first.sum(), (~first).sum())
-        self.rows = np.flatnonzero(first)[:size]
-        clear = self.network.read(bench.inner.faces.images).features
-        self.reference = clear[np.flatnonzero(~first)[:size]]
-        self.floor = frechet_distance(clear[self.rows], self.reference)
-
-    def ratio(self, faces: Faces) -> Figure:
-        """The row of outputs of the whole crops."""
-        if self.network is None:
-            return Figure("fd", None, unit="images", note=self.missing)
-        begin = (faces.images.shape[1] - self.side) // 2
-        square = slice(begin, begin + self.side)
-        inner = np.ascontiguousarray(faces.images[self.rows, square, square])
-        value = frechet_distance(self.network.read(inner).features, self.reference)
-        note = f"{value:.3g} against {self.floor:.3g}, to {len(self.rows)} faces of the set's other people"
-        return Figure("fd", value / self.floor if self.floor else None, n=len(inner), unit="images", note=note)
-
-
-def appearance(bench: MeasuredSet, faces: Faces, real: RealFaces) -> Figures:
-    """Rows sharpness-kept, border and fd of finished crops; means of logarithms where they are ratios."""
+def appearance(bench: MeasuredSet, faces: Faces) -> Figures:
+    """Rows sharpness-kept and border of finished crops: ratios, by the mean of their logarithms."""
     rows = {"sharpness-kept": sharpness, "border": border_gradient}
     out: Figures = {}
     for row, measure in rows.items():
         made, clear = (measure(each.images, bench.weights) for each in (faces, bench.faces))
         out[row, ""] = bench.mean(row, np.log((made + 1) / (clear + 1)), then=np.exp)
-    return out | {("fd", ""): real.ratio(faces)}
+    return out
 
 
 def fidelity(bench: MeasuredSet, seen: Observation) -> Figures:
