@@ -14,7 +14,7 @@ from ficgan.errors import InputError, UsageError
 from ficgan.lab.pages import data_url, write_file
 from ficgan.lab.report import tables
 from ficgan.lab.report.tables import IDENTIFIES, Headline, Row, controls, figure, headlines, spelled, value_of
-from ficgan.lab.results import Results
+from ficgan.lab.results import Results, Trial
 
 COLUMNS = 8  # Of a table of attackers: so many fit a laptop's width
 TRADED = ("attributes-balanced", "smile-r", "ssim")  # Of the trade-off plot: the first that was measured is drawn
@@ -44,7 +44,7 @@ def write_report(
         given_back=rows["given-back"],
         utility=_by_metric(rows["utility"]),
         groups=_group_tables(results, heads),
-        controls=_controls(results),
+        controls=[{**vars(control), "value": f"{control.value:.3f}"} for control in controls(results)],
         data=_sets(results),
         methods=_methods(results),
         plots=inlined(plots),
@@ -104,22 +104,20 @@ def merge(several: Sequence[Results]) -> Results:
     if not others:
         return first
     whole = Results(first.title, provenance={"parts": [part.provenance for part in several]})
-    trials: dict[Any, Any] = {}
-    utilities: dict[Any, Any] = {}
+    trials: dict[tuple[str, ...], Trial] = {}
     for part in several:
         found = {(t.set, t.method, t.scenario, t.recogniser, t.attacker): t for t in part.trials}
-        both: tuple[tuple[dict[Any, Any], dict[Any, Any]], ...]
-        both = ((whole.sets, part.sets), (whole.methods, part.methods), (trials, found))
-        for mine, theirs in both:
-            for name, facts in theirs.items():
-                if mine.setdefault(name, facts) != facts:
-                    raise UsageError(f"two evaluations mean different things by {name!r}; rename a set or a method")
-        for use in part.utilities:
-            utilities.setdefault((use.set, use.method), use)
+        pairs: list[tuple[dict[Any, Any], dict[Any, Any]]] = [(whole.sets, part.sets), (whole.methods, part.methods)]
+        for mine, theirs in (*pairs, (trials, found)):
+            if clash := [name for name in theirs if name in mine and mine[name] != theirs[name]]:
+                raise UsageError(f"two evaluations mean different things by {clash[0]!r}; rename a set or a method")
+            mine |= theirs
+        used = {(use.set, use.method) for use in whole.utilities}
+        whole.utilities += [use for use in part.utilities if (use.set, use.method) not in used]
         whole.caveats += [caveat for caveat in part.caveats if caveat not in whole.caveats]
         for label, shown in part.pictures.items():
             whole.pictures.setdefault(label, []).extend(shown)
-    whole.trials, whole.utilities = list(trials.values()), list(utilities.values())
+    whole.trials = list(trials.values())
     return whole
 
 
@@ -152,36 +150,21 @@ def _matrix(results: Results) -> dict[str, dict[str, Any]]:
 
 
 def _sets(results: Results) -> list[Row]:
-    rows = []
-    for name, facts in results.sets.items():
-        split = (str(facts["split"]["parts"][part]["people"]) for part in ("background", "attacker", "probe"))
-        rows.append(
-            {
-                "set": name,
-                "images": facts["faces"],
-                "people": facts["people"],
-                "not acquired in the source": len(facts["failures_to_acquire"]),
-                "split (people: background / attacker / tested)": " / ".join(split),
-                "crop, px": facts["size"],
-                "context": facts["context"],
-                "terms": facts["licence"] or "not stated",
-                "pixels, sha256": f"{facts['pixels'][:16]}…",
-            }
-        )
-    return rows
-
-
-def _controls(results: Results) -> list[Row]:
     return [
         {
-            "set": control.set,
-            "judge": control.judge,
-            "control": control.name,
-            "rank-1": f"{control.value:.3f}",
-            "must be at": control.expected,
-            "holds": control.holds,
+            "set": name,
+            "images": facts["faces"],
+            "people": facts["people"],
+            "not acquired in the source": len(facts["failures_to_acquire"]),
+            "people in background, attacker, test": ", ".join(
+                str(facts["split"]["parts"][part]["people"]) for part in ("background", "attacker", "probe")
+            ),
+            "crop, px": facts["size"],
+            "context": facts["context"],
+            "terms": facts["licence"] or "not stated",
+            "pixels, sha256": f"{facts['pixels'][:16]}…",
         }
-        for control in controls(results)
+        for name, facts in results.sets.items()
     ]
 
 
@@ -276,7 +259,7 @@ def _legend(axes: Any, grid: str = "both") -> None:
     axes.grid(axis=grid, alpha=0.3)
 
 
-def _attackers(trials: Sequence[Any], heads: Sequence[Headline], canvas: Any) -> bool:
+def _attackers(trials: Sequence[Trial], heads: Sequence[Headline], canvas: Any) -> bool:
     order = [head.method for head in heads]
     known = [(trial, value) for trial in trials if (value := value_of(trial.figures, IDENTIFIES)) is not None]
     points = [(trial, value) for trial, value in known if trial.method in order and not trial.control]
@@ -297,11 +280,14 @@ def _attackers(trials: Sequence[Any], heads: Sequence[Headline], canvas: Any) ->
     return True
 
 
-def _trade_off(trials: Sequence[Any], heads: Sequence[Headline], canvas: Any) -> bool:
+def _trade_off(trials: Sequence[Trial], heads: Sequence[Headline], canvas: Any) -> bool:
     known = [(h.method, h.utility.figures, h.region.value) for h in heads if h.utility and h.region]
     metric = next((m for m in TRADED if any(value_of(figures, m) is not None for _, figures, _ in known)), "")
-    points = [(method, value_of(figures, metric), found) for method, figures, found in known]
-    points = [(method, x, found) for method, x, found in points if x is not None and found is not None]
+    points = [
+        (method, x, found)
+        for method, figures, found in known
+        if (x := value_of(figures, metric)) is not None and found is not None
+    ]
     if not points:
         return False
     axes = canvas.subplots()
@@ -313,7 +299,7 @@ def _trade_off(trials: Sequence[Any], heads: Sequence[Headline], canvas: Any) ->
     return True
 
 
-def _curves(kind: str, axis: dict[str, Any], trials: Sequence[Any], heads: Sequence[Headline], canvas: Any) -> bool:
+def _curves(kind: str, axis: dict[str, Any], trials: Sequence[Trial], heads: Sequence[Headline], canvas: Any) -> bool:
     clear = [("clear", trial) for trial in trials if trial.scenario == "clear"][:1]
     shown = clear + [(f"{head.method} ({head.trial.scenario})", head.trial) for head in heads if head.trial]
     if not any(trial.curves.get(kind) for _, trial in shown):
@@ -332,7 +318,7 @@ def _curves(kind: str, axis: dict[str, Any], trials: Sequence[Any], heads: Seque
 _CMC = {"xlabel": "rank", "ylabel": "share of probes found within the rank", "ylim": (0, 1.02)}
 _DET = {"yscale": "log", "xlabel": "false match rate", "ylabel": "false non-match rate"}
 # File → caption and what draws it on a canvas; False where there is nothing to draw
-PLOTS: dict[str, tuple[str, Callable[[Sequence[Any], Sequence[Headline], Any], bool]]] = {
+PLOTS: dict[str, tuple[str, Callable[[Sequence[Trial], Sequence[Headline], Any], bool]]] = {
     "attackers": ("rank-1 of every attacker, by method; lines: clear ceiling and chance", _attackers),
     "trade-off": ("what the replaced region gives away against utility", _trade_off),
     "cmc": ("CMC of each method's strongest attacker", partial(_curves, "cmc", _CMC)),

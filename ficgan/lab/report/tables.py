@@ -54,10 +54,9 @@ class Headline:
     trial: Trial | None  # The strongest attacker's on the whole picture; None where every attempt was refused
     region_trial: Trial | None  # The strongest attacker's on the region
     bound: bool  # The region's figure is that of the whole picture
+    surroundings: Figure | None  # background-only, by the judge of the region's figure
+    within_kind: Trial | None  # naive, by the judge of the highest AUC within kind
     utility: Utility | None  # None where it was not measured
-    by_judge: tuple[Trial, ...] = ()  # The region's strongest attacker of each judge, the strongest first
-    surroundings_by: tuple[Trial, ...] = ()  # background-only of each judge, the strongest first
-    within_kind: tuple[Trial, ...] = ()  # naive of each judge that has the AUC within kind, the highest first
     rank: int | None = None  # Methods that the intervals do not tell from the first of a rank share it
 
     @property
@@ -67,12 +66,6 @@ class Headline:
     @property
     def region(self) -> Figure | None:
         return _of(self.region_trial)
-
-    @property
-    def surroundings(self) -> Figure | None:
-        """background-only, by the judge of the region's figure."""
-        judge = None if self.region_trial is None else self.region_trial.recogniser
-        return next((_of(trial) for trial in self.surroundings_by if trial.recogniser == judge), None)
 
 
 @dataclass(frozen=True)
@@ -100,18 +93,16 @@ def headlines(results: Results) -> list[Headline]:
                 continue  # A method of another evaluation that stands beside this one
             attempts = [trial for trial in mine if _attempts(trial)]
             seeing = [trial for trial in mine if _sees_region(trial, surroundings)]
-            counted = seeing or attempts
-            strongest = [_strongest(t for t in counted if t.recogniser == judge) for judge in _judges(mine)]
+            region = _strongest(seeing or attempts)
             head = Headline(
                 name,
                 method,
                 _strongest(attempts),
-                _strongest(counted),
+                region,
                 not seeing and not whole,
+                None if region is None else _alone(region, surroundings),
+                _strongest((trial for trial in mine if trial.scenario == "naive"), WITHIN_KIND),
                 utilities.get((name, method)),
-                tuple(_highest(filter(None, strongest))),
-                tuple(_highest(surroundings)),
-                tuple(_highest((trial for trial in mine if trial.scenario == "naive"), WITHIN_KIND)),
             )
             out.append(head)
     order = list(results.sets)
@@ -135,20 +126,17 @@ def _known(found: Figure | None) -> float:
 
 def _kin(head: Headline) -> float:
     """What orders methods of one rank: the AUC within kind; where it is not known, a method comes last."""
-    return _known(figure(head.within_kind[0].figures, WITHIN_KIND)) if head.within_kind else float("inf")
+    return float("inf") if head.within_kind is None else _known(figure(head.within_kind.figures, WITHIN_KIND))
 
 
-def _judges(trials: Iterable[Trial]) -> list[str]:
-    return list(dict.fromkeys(trial.recogniser for trial in trials))
-
-
-def _highest(trials: Iterable[Trial], metric: str = IDENTIFIES) -> list[Trial]:
+def _strongest(trials: Iterable[Trial], metric: str = IDENTIFIES) -> Trial | None:
     known = [(value, trial) for trial in trials if (value := value_of(trial.figures, metric)) is not None]
-    return [trial for _, trial in sorted(known, key=lambda pair: -pair[0])]
+    return max(known, key=lambda pair: pair[0])[1] if known else None
 
 
-def _strongest(trials: Iterable[Trial]) -> Trial | None:
-    return next(iter(_highest(trials)), None)
+def _alone(trial: Trial, surroundings: Sequence[Trial]) -> Figure | None:
+    """What the surroundings alone give the judge of a trial."""
+    return next((_of(other) for other in surroundings if other.recogniser == trial.recogniser), None)
 
 
 def _attempts(trial: Trial) -> bool:
@@ -160,8 +148,7 @@ def _sees_region(trial: Trial, surroundings: Sequence[Trial]) -> bool:
     """Whether it looks at nothing but the region, or finds clearly more than the surroundings give its judge."""
     if trial.scenario == "parrot-inside":
         return _rank(trial) is not None
-    found = _of(trial)
-    alone = next((_of(t) for t in surroundings if t.recogniser == trial.recogniser), None)
+    found, alone = _of(trial), _alone(trial, surroundings)
     if not _attempts(trial) or found is None or found.low is None or alone is None or alone.high is None:
         return False
     return found.low > alone.high
@@ -220,50 +207,32 @@ def controls(results: Results) -> list[Control]:
 def ranking(heads: Sequence[Headline]) -> list[Row]:
     """Methods by what the replaced region gives away, of one rank by the AUC within kind, with what they leave.
 
-    Who attacked stands below each figure, and below the first three what the other judges find.
+    Who attacked stands below each figure.
     """
     useful = [m for m in SHOWN if any(h.utility and value_of(h.utility.figures, m) is not None for h in heads)]
     rows = []
     for head in heads:
-        region, row = head.region_trial, Row(set=head.set, rank=str(head.rank or ""), method=head.method)
-        judge, attacker = ("", "") if region is None else (region.recogniser, _attacker(region))
-        if head.within_kind:
-            first, *rest = head.within_kind
-            lines = [_judged(trial, WITHIN_KIND) for trial in rest]
-            n = getattr(figure(first.figures, WITHIN_KIND), "n", "")
-            who, naive = f"{first.recogniser}, n = {n} images", f"naive rank-1: {_unbroken(first)}"
-            row["within kind"] = (spelled(figure(first.figures, WITHIN_KIND)), who, *lines, naive)
-        others = [
-            _judged(trial) + (f", {_attacker(trial)}" if _attacker(trial) != attacker else "")
-            for trial in head.by_judge
-            if trial.recogniser != judge
-        ]
+        region, kin = head.region_trial, head.within_kind
+        row: Row = {"set": head.set, "rank": str(head.rank or ""), "method": head.method}
+        if kin is not None and (found := figure(kin.figures, WITHIN_KIND)) is not None:
+            naive = f"naive rank-1: {spelled(_of(kin))}".replace(" ", "\N{NO-BREAK SPACE}")
+            row["within kind"] = (spelled(found), f"{kin.recogniser}, n = {found.n} images", naive)
         value = ("≤ " if head.bound and head.region else "") + spelled(head.region)
-        row["replaced region"] = (value, _by(region, "" if head.region is None else head.region.n), *others)
-        alone = [_judged(trial) for trial in head.surroundings_by if trial.recogniser != judge]
-        row["surroundings alone"] = (spelled(head.surroundings), judge if head.surroundings else "", *alone)
+        row["replaced region"] = (value, _by(region), "" if head.region is None else f"n = {head.region.n}")
+        row["surroundings alone"] = spelled(head.surroundings)
         row["whole picture"] = (spelled(head.figure), _by(head.trial))
-        found = {} if head.utility is None else {m: figure(head.utility.figures, m) for m in useful}
-        rows.append(row | {name: spelled(each, interval=False) for name, each in found.items() if each is not None})
+        useful_here = {} if head.utility is None else {m: figure(head.utility.figures, m) for m in useful}
+        rows.append(row | {name: spelled(each, interval=False) for name, each in useful_here.items() if each})
     return rows
 
 
-def _unbroken(trial: Trial, metric: str = IDENTIFIES) -> str:
-    return spelled(figure(trial.figures, metric)).replace(" ", "\N{NO-BREAK SPACE}")
+def _by(trial: Trial | None) -> str:
+    """Who attacked, and who judged."""
+    return "" if trial is None else f"{_attacker(trial)}, {trial.recogniser}"
 
 
-def _judged(trial: Trial, metric: str = IDENTIFIES) -> str:
-    return f"{trial.recogniser}: {_unbroken(trial, metric)}"
-
-
-def _by(trial: Trial | None, n: int | str = "") -> str:
-    """Who attacked, who judged, and how many."""
-    judge = "" if trial is None else trial.recogniser
-    return ", ".join(filter(None, (_attacker(trial), judge, "" if n == "" else f"n = {n}")))
-
-
-def _attacker(trial: Trial | None) -> str:
-    return "" if trial is None else ": ".join(filter(None, (trial.scenario, trial.attacker)))
+def _attacker(trial: Trial) -> str:
+    return ": ".join(filter(None, (trial.scenario, trial.attacker)))
 
 
 def privacy(results: Results) -> list[Row]:
