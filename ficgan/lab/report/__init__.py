@@ -42,7 +42,7 @@ def write_report(
         risks=_by_set(rows["risks"]),
         matrix=_matrix(results),
         given_back=rows["given-back"],
-        utility=_by_metric(rows["utility"]),
+        utility=_utility_tables(results),
         groups=_group_tables(results, heads),
         controls=[{**vars(control), "value": f"{control.value:.3f}"} for control in controls(results)],
         data=_sets(results),
@@ -176,23 +176,28 @@ def _methods(results: Results) -> list[Row]:
     ]
 
 
-def _by_metric(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Tables that fit a laptop's width: a row for each metric, a column for each of some methods."""
-    by_set: dict[str, dict[str, dict[str, str]]] = {}  # Set → method → metric → text
-    for row in rows:
-        value = row["value"]
-        text = row["note"] or "refused" if value is None else f"{value:.3g}"
-        if value is not None and row["low"] is not None:
-            text += f" [{row['low']:.3g}, {row['high']:.3g}]"
-        by_set.setdefault(row["set"], {}).setdefault(row["method"], {})[row["metric"]] = text
+def _pivoted(cells: Iterable[tuple[str, str, str, str]], first: str) -> list[dict[str, Any]]:
+    """(title, row, column, text) of each cell → tables that fit a laptop's width; `first` heads the rows' names."""
+    tables: dict[str, dict[str, dict[str, str]]] = {}
+    for title, row, column, text in cells:
+        tables.setdefault(title, {}).setdefault(row, {})[column] = text
     out = []
-    for name, methods in by_set.items():
-        metrics = list(dict.fromkeys(metric for cells in methods.values() for metric in cells))
-        for at in range(0, len(methods), COLUMNS):
-            some = {method: methods[method] for method in list(methods)[at : at + COLUMNS]}
-            table = [{"metric": m} | {method: cells.get(m, "") for method, cells in some.items()} for m in metrics]
-            out.append({"title": name, "rows": table})
+    for title, rows in tables.items():
+        columns = list(dict.fromkeys(column for texts in rows.values() for column in texts))
+        for at in range(0, len(columns), COLUMNS):
+            some = columns[at : at + COLUMNS]
+            shown = [{first: row, **{column: texts.get(column, "") for column in some}} for row, texts in rows.items()]
+            out.append({"title": title, "rows": shown})
     return out
+
+
+def _utility_tables(results: Results) -> list[dict[str, Any]]:
+    cells = (
+        (use.set, each.metric, use.method, each.note if each.value is None else spelled(each))
+        for use in results.utilities
+        for each in use.figures
+    )
+    return _pivoted(cells, "metric")
 
 
 def _group_tables(results: Results, heads: Sequence[Headline]) -> list[dict[str, Any]]:
@@ -202,19 +207,14 @@ def _group_tables(results: Results, heads: Sequence[Headline]) -> list[dict[str,
         ("rank-1 under the strongest attacker", IDENTIFIES, attacked),
         ("share of images in which a face is detected", "detected", used),
     )
-    cells: dict[str, dict[str, dict[str, str]]] = {}
-    for what, metric, found in parts:
-        for name, method, groups in found:
-            for group, figures in groups.items():
-                column, _, value = group.partition("=")
-                row = cells.setdefault(f"{name}, by {column}: {what}", {}).setdefault(method, {})
-                row[value] = spelled(figure(figures, metric))
-    out = []
-    for title, by_method in cells.items():
-        values = sorted({value for row in by_method.values() for value in row})
-        rows = [{"method": name, **{v: row.get(v, "") for v in values}} for name, row in by_method.items()]
-        out.append({"title": title, "rows": rows})
-    return out
+    cells = (
+        (f"{name}, by {column}: {what}", method, value, spelled(figure(figures, metric)))
+        for what, metric, found in parts
+        for name, method, groups in found
+        for group, figures in sorted(groups.items())
+        for column, _, value in [group.partition("=")]
+    )
+    return _pivoted(cells, "method")
 
 
 # -- plots ------------------------------------------------------------------------------------------------------------
@@ -299,28 +299,8 @@ def _trade_off(trials: Sequence[Trial], heads: Sequence[Headline], canvas: Any) 
     return True
 
 
-def _curves(kind: str, axis: dict[str, Any], trials: Sequence[Trial], heads: Sequence[Headline], canvas: Any) -> bool:
-    clear = [("clear", trial) for trial in trials if trial.scenario == "clear"][:1]
-    shown = clear + [(f"{head.method} ({head.trial.scenario})", head.trial) for head in heads if head.trial]
-    if not any(trial.curves.get(kind) for _, trial in shown):
-        return False
-    axes = canvas.subplots()
-    for number, (label, trial) in enumerate(shown):
-        style = {"color": f"C{number % 10}", "linestyle": "-" if number <= 10 else ":"}
-        style = {"color": "black", "linestyle": "--"} if label == "clear" else style
-        if points := trial.curves.get(kind):
-            axes.plot(*zip(*points, strict=True), linewidth=1, label=label, **style)
-    axes.set(xscale="log", **axis)
-    _legend(axes)
-    return True
-
-
-_CMC = {"xlabel": "rank", "ylabel": "share of probes found within the rank", "ylim": (0, 1.02)}
-_DET = {"yscale": "log", "xlabel": "false match rate", "ylabel": "false non-match rate"}
 # File → caption and what draws it on a canvas; False where there is nothing to draw
 PLOTS: dict[str, tuple[str, Callable[[Sequence[Trial], Sequence[Headline], Any], bool]]] = {
     "attackers": ("rank-1 of every attacker, by method; lines: clear ceiling and chance", _attackers),
     "trade-off": ("what the replaced region gives away against utility", _trade_off),
-    "cmc": ("CMC of each method's strongest attacker", partial(_curves, "cmc", _CMC)),
-    "det": ("DET of each method's strongest attacker", partial(_curves, "det", _DET)),
 }

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -176,101 +176,68 @@ def prepare(
         cache: folder that keeps the crops.
     """
     alignment = alignment or Alignment()
-    _check(faceset, context, aligned, alignment)
-    margin = round((size - size / context) / 2)  # as much on one side as on the other
-    region = (margin, margin, size - margin, size - margin)
-    detector = None if aligned else detector or Quick(get_detector())
-    how = {
-        "size": size,
-        "region": list(region),
-        "alignment": alignment_name(alignment),
-        "detector": None if detector is None else detector.name,
-    }
-    inner = getattr(detector, "detector", detector)
-    files = {blob.source for blob in faceset.blobs}
-    times = sorted((str(file), file.stat().st_mtime_ns) for file in files if file.exists())
-    placed = [how, getattr(inner, "threshold", None), asdict(alignment)]
-    crops = _Crops(
-        **Store(cache).kept(
-            ["crops", faceset.digest, times, placed],
-            lambda: _cut(faceset, size, region, detector, alignment, progress)._asdict(),
-        )
-    )
-    if progress is not None:
-        progress(len(faceset), len(faceset), "cutting faces")
-    missed = tuple((faceset.names[row], str(why)) for row, why in zip(crops.missed, crops.reasons, strict=True))
-    if not len(crops.rows):
-        raise InputError(f"no face was acquired in {len(faceset)} images of {faceset.name}; the first: {missed[0][1]}")
-    found = faceset.take(crops.rows)
-    faces = Faces(crops.images, found.names, crops.landmarks, found.people)
-    return Prepared(faces, region, crops.rows, found.attributes, found.groups, missed, {**faceset.facts(), **how})
-
-
-def _check(faceset: FaceSet, context: float, aligned: bool, alignment: Alignment) -> None:
+    kind = alignment_name(alignment)
     if not len(faceset):
         raise InputError(f"{faceset.name} holds no image; choose less narrowly")
     if aligned and context != 1:
         raise UsageError("aligned images have nothing around the face square; leave out context, or give photos")
-    name = alignment_name(alignment)
-    if aligned and faceset.alignment not in (None, name):
-        raise UsageError(f"{faceset.name} is aligned as {faceset.alignment}, not as {name}; name its own alignment")
-
-
-# -- cutting ----------------------------------------------------------------------------------------------------------
-
-
-class _Crops(NamedTuple):
-    images: Image  # [N,S,S,3]
-    landmarks: NDArray[np.float32]  # [N,5,2], pixels of the crop
-    rows: NDArray[np.int64]  # [N], images of the set they come from
-    missed: NDArray[np.int64]  # [M], images without a crop
-    reasons: NDArray[np.str_]  # [M]
+    if aligned and faceset.alignment not in (None, kind):
+        raise UsageError(f"{faceset.name} is aligned as {faceset.alignment}, not as {kind}; name its own alignment")
+    margin = round((size - size / context) / 2)  # As much on one side as on the other
+    region = (margin, margin, size - margin, size - margin)
+    finder = None if aligned else detector or Quick(get_detector())
+    name = None if finder is None else finder.name
+    how = {"size": size, "region": list(region), "alignment": kind, "detector": name}
+    files = {blob.source for blob in faceset.blobs}
+    times = sorted((str(file), file.stat().st_mtime_ns) for file in files if file.exists())
+    placed = [how, getattr(getattr(finder, "detector", finder), "threshold", None), asdict(alignment)]
+    report = progress or (lambda done, total, text: None)
+    crops: dict[str, NDArray[Any]] = Store(cache).kept(
+        ["crops", faceset.digest, times, placed], lambda: _cut(faceset, size, region, finder, alignment, report)
+    )
+    report(len(faceset), len(faceset), "cutting faces")
+    missed = tuple((faceset.names[row], str(why)) for row, why in zip(crops["missed"], crops["reasons"], strict=True))
+    if not len(crops["rows"]):
+        raise InputError(f"no face was acquired in {len(faceset)} images of {faceset.name}; the first: {missed[0][1]}")
+    found = faceset.take(crops["rows"])
+    faces = Faces(crops["images"], found.names, crops["landmarks"], found.people)
+    return Prepared(faces, region, crops["rows"], found.attributes, found.groups, missed, {**faceset.facts(), **how})
 
 
 def _cut(
-    faceset: FaceSet,
-    size: int,
-    region: Box,
-    detector: FaceDetector | None,
-    alignment: Alignment,
-    progress: Progress | None,
-) -> _Crops:
+    faceset: FaceSet, size: int, region: Box, finder: FaceDetector | None, alignment: Alignment, report: Progress
+) -> dict[str, NDArray[Any]]:
+    """Crops [N,S,S,3], landmarks [N,5,2], rows [N] of the set; rows [M] of images without a crop, and reasons [M]."""
     images = np.empty((len(faceset), size, size, 3), np.uint8)
     landmarks = np.empty((len(faceset), 5, 2), np.float32)
     rows: list[int] = []
     missed: dict[int, str] = {}
-    for row, image in enumerate(_decoded(faceset, None if detector is not None else size)):
+    for row, blob in enumerate(faceset.blobs):
         at = len(rows)
         try:
-            if isinstance(image, InputError):
-                raise image
+            image = decode(blob, size) if finder is None else np.array(decode_rgb(blob))
             if not np.ptp(image.reshape(-1, 3), axis=0).any():
                 raise InputError("all its pixels are of one colour")
-            if detector is None:
+            if finder is None:
                 images[at], landmarks[at] = image, alignment.points(size)
             else:
-                face = _main_face(detector.detect(image), image.shape)
+                face = _main_face(finder.detect(image), image.shape)
                 matrix = alignment.matrix(face.landmarks, region[2] - region[0])
                 matrix[:, 2] += region[:2]
                 images[at] = crop(image, matrix, size)
                 landmarks[at] = transform_points(matrix, face.landmarks)
             rows.append(row)
-        except InputError as error:
-            missed[row] = str(error)
-        if progress is not None:
-            progress(row + 1, len(faceset), "cutting faces")
-    found, lost = np.array(rows, np.int64), np.array(list(missed), np.int64)
-    reasons = np.array(list(missed.values()), np.str_)
-    return _Crops(images[: len(rows)], landmarks[: len(rows)], found, lost, reasons)
-
-
-def _decoded(faceset: FaceSet, square: int | None) -> Iterator[Image | InputError]:
-    for blob in faceset.blobs:
-        try:
-            yield np.array(decode_rgb(blob)) if square is None else decode(blob, square)
-        except InputError as error:  # with the image's name in the set: reports are read on other machines
+        except InputError as error:  # With the image's name in the set: reports are read on other machines
             text = str(error).replace(blob.where, blob.name)
-            yield InputError(re.sub(r"<_io\.BytesIO[^>]*>", "its content", text))
+            missed[row] = re.sub(r"<_io\.BytesIO[^>]*>", "its content", text)
+        report(row + 1, len(faceset), "cutting faces")
+    return {
+        "images": images[: len(rows)],
+        "landmarks": landmarks[: len(rows)],
+        "rows": np.array(rows, np.int64),
+        "missed": np.array(list(missed), np.int64),
+        "reasons": np.array(list(missed.values()), np.str_),
+    }
 
 
 def _main_face(faces: list[Face], shape: tuple[int, ...]) -> Face:
