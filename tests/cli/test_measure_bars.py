@@ -16,7 +16,8 @@ from ficgan.cli.measure import measure
 from ficgan.config import ModelConfig
 from ficgan.faces import Alignment
 from ficgan.identity import IdentityBank
-from ficgan.lab.bars import rows as bar_rows
+from ficgan.lab import bars
+from ficgan.lab.metrics import utility
 from ficgan.lab.readers import Reader
 from ficgan.models import FICGAN, CheckpointHeader, save_checkpoint
 
@@ -52,8 +53,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     for room in ("deidentify.pipeline", "video.tools"):
         monkeypatch.setattr(f"ficgan.{room}.get_recognizer", lambda name, **_: Means())
     judge = Reader(Means(), "means", "means", "means-1")  # type: ignore[arg-type]
-    monkeypatch.setattr(bar_rows, "get_readers", lambda names, device="cpu": [judge])
-    monkeypatch.setattr(bar_rows, "detector_missing", lambda name: f"{name} is not here")
+    monkeypatch.setattr(bars, "get_readers", lambda names, device="cpu": [judge])
+    monkeypatch.setattr(utility, "detector_missing", lambda name: f"{name} is not here")
     torch.manual_seed(0)
     header = CheckpointHeader(model=CONFIG, alignment=Alignment().to_dict(), data={"licence": "drawn"})
     save_checkpoint(tmp_path / "m.safetensors", FICGAN(CONFIG), header)
@@ -89,7 +90,7 @@ def test_bars_are_written_step_by_step_and_summed_up_in_a_line(files: list[str],
     told = json.loads(done.stdout)
     assert told["bars"] == ["bars.json", "bars.md"]
     written = json.loads((out / "bars.json").read_text(encoding="utf-8"))
-    assert {line["row"] for line in written["lines"]} >= {"id-cosine", "tar", "retried", "draws", "swap", "border"}
+    assert {line["row"] for line in written["lines"]} >= {"id-cosine", "tar", "retried", "draws", "swap"}
     policy = {line["row"] for line in written["lines"] if line["setting"] == "i = 0, policy on"}
     assert policy == {"id-cosine", "tar"}  # rows of identity alone, of the published pictures
     assert written["verdicts"] == told["verdicts"] and written["checkpoint"] == told["checkpoint"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ficgan.anonymizers import Faces
-from ficgan.lab.bars.rows import MeasuredSet, Panel
+from ficgan.lab.bars.rows import MeasuredSet
 from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.readers import Reader
@@ -61,26 +61,12 @@ def bench(
     judges: Judges | None = None,
     readers: tuple[Reader, ...] | None = None,
     groups: dict[str, tuple[str, ...]] | None = None,
+    region: tuple[int, int, int, int] = (0, 0, SIDE, SIDE),
 ) -> MeasuredSet:
-    """Faces of which the model replaces everything, and who judges them."""
+    """Faces, and who judges them."""
     faces = people() if faces is None else faces
-    side = faces.images.shape[1]
-    prepared = Prepared(faces, (0, 0, side, side), np.arange(len(faces)), groups=groups or {}, source={"name": "made"})
-    readers = (reader(),) if readers is None else readers
-    panel = Panel(readers, judges or Judges(), missing={"yunet": "yunet is not here"})
-    return MeasuredSet(prepared, panel, Disc(), Bootstrap(200))  # type: ignore[arg-type]
-
-
-class Disc:
-    """A model that pastes a soft disc into the middle."""
-
-    def composed(self, faces: Faces) -> tuple[np.ndarray, np.ndarray]:
-        return faces.images, np.repeat(disc(faces.images.shape[1])[None], len(faces), 0)
-
-
-def disc(side: int = SIDE) -> np.ndarray:
-    y, x = np.mgrid[:side, :side] - side / 2 + 0.5
-    return np.clip((side * 0.35 - np.hypot(x, y)) / 4, 0, 1).astype(np.float32)
+    prepared = Prepared(faces, region, np.arange(len(faces)), groups=groups or {}, source={"name": "made"})
+    return MeasuredSet(prepared, (reader(),) if readers is None else readers, judges or Judges(), Bootstrap(200))
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> float:

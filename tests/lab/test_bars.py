@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bars_world import SIDE, bench, cosine, disc, people, reader, seen
+from bars_world import SIDE, bench, cosine, people, reader, seen
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import ndimage
 from sklearn.metrics import roc_auc_score
 
 from ficgan.anonymizers import Anonymizer, Faces, Images
@@ -50,16 +49,14 @@ def test_the_threshold_is_what_a_slow_search_finds(count: int, seed: int, ties: 
     scores = np.random.default_rng(seed).normal(size=count)
     scores = np.round(scores, 1) if ties else scores
     far = 30 / count
-    found = threshold_of(scores, far=far)
-    allowed = [one for one in scores if np.mean(scores > one) <= far + 1e-12]
-    assert found == min(allowed)
+    assert threshold_of(scores, far=far) == min(one for one in scores if np.mean(scores > one) <= far + 1e-12)
 
 
 def test_too_few_strangers_have_no_threshold() -> None:
     assert threshold_of(np.zeros(9_999)) is None
-    assert threshold_of(np.arange(30_000.0)) == 29_969  # thirty lie above it
-    one = strangers(bench(), reader())
-    assert one.threshold is None and one.far.value is None and "10000 are needed" in one.far.note
+    assert threshold_of(np.arange(30_000.0)) == 29_969  # Thirty lie above it
+    found = strangers(bench(), reader())
+    assert found.threshold is None and found.far.value is None and "10000 are needed" in found.far.note
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
@@ -70,7 +67,7 @@ def test_strangers_are_other_people_of_the_same_group(metric: str) -> None:
     codes = [seen(image) for image in made.faces.images]
     who = made.faces.people
     assert who is not None
-    near, matched, everybody = [], [], []
+    near, matched = [], []
     for i, a in enumerate(codes):
         alike = [
             j for j in range(len(codes)) if who[j] != who[i] and all(told[i] == told[j] for told in groups.values())
@@ -79,11 +76,9 @@ def test_strangers_are_other_people_of_the_same_group(metric: str) -> None:
             near.append(np.mean([cosine(a, codes[j]) for j in alike]))
             distance = [1 - cosine(a, codes[j]) if metric == "cosine" else np.linalg.norm(a - codes[j]) for j in alike]
             matched.append(np.mean(np.array(distance) < judge.recognizer.match_threshold))
-        everybody.append(np.mean([cosine(a, b) for j, b in enumerate(codes) if who[j] != who[i]]))
     found = strangers(made, judge)
     assert found.cosine.value == pytest.approx(np.mean(near), abs=1e-6)
     assert found.own.value == pytest.approx(np.mean(matched))
-    assert found.everybody.value == pytest.approx(np.mean(everybody), abs=1e-6)
 
 
 def test_identity_rows_by_loops() -> None:
@@ -95,7 +90,7 @@ def test_identity_rows_by_loops() -> None:
     assert found["id-cosine", "blocks"].value == pytest.approx(np.mean(alike), abs=1e-6)
     assert found["match", "blocks"].value == np.mean(np.array(alike) > 0.5)
     assert found["tar", "blocks"].value is None
-    assert rows.identity_controls(known)["match", "blocks"][1] == known["blocks"].own
+    assert rows.beside_strangers(known)["match", "blocks"][1] == known["blocks"].own
 
 
 KINDS = {"gender": ("Female",) * 8 + ("Male",) * 8, "race": ("a",) * 16}
@@ -103,8 +98,9 @@ KINDS = {"gender": ("Female",) * 8 + ("Male",) * 8, "race": ("a",) * 16}
 
 def test_within_kind_by_loops() -> None:
     """Own is the person's other photo; the region's figure does not know what stands outside it."""
-    made, mixed = half_noise(bench(people(8), groups=KINDS), 0.3)
-    hidden = made.weights < 0.999
+    made, mixed = half_noise(bench(people(8), groups=KINDS, region=(16, 16, 48, 48)), 0.3)
+    hidden = np.ones((SIDE, SIDE), bool)
+    hidden[16:48, 16:48] = False
 
     def by_hand(images: np.ndarray, clear: np.ndarray) -> float:
         after, before = ([seen(image) for image in some] for some in (images, clear))
@@ -136,40 +132,16 @@ class Clock:
 def test_likeness_by_loops() -> None:
     made = bench(people(spread=120), judges=Judges(age_gender=Clock()))  # type: ignore[arg-type]
     other = np.random.default_rng(5).permutation(made.faces.images)
-    found = rows.likeness(made, made.observe(made.faces.with_images(other)))
+    found = rows.likeness(made, made.faces.with_images(other))
     greens = [images[..., 1].mean((1, 2)) >= 127 for images in (made.faces.images, other)]
     assert found["gender", "age_gender"].value == np.mean(greens[0] == greens[1])
-    assert found["detected", "yunet"].note == "yunet is not here"
-
-
-# Appearance
-
-
-def test_sharpness_is_of_the_pasted_face_alone() -> None:
-    rng, weight = np.random.default_rng(0), disc()
-    grey = np.where(weight > 0, rng.normal(127, 5, weight.shape), rng.normal(127, 20, weight.shape)).astype(np.uint8)
-    inside = rows.sharpness(grey[..., None].repeat(3, 2)[None], weight[None])
-    laplacian = ndimage.laplace(grey.astype(np.float64), mode="mirror")
-    deep = ndimage.binary_erosion(weight >= 0.999, np.ones((3, 3)), border_value=1)
-    assert inside[0] == pytest.approx(laplacian[deep].var(), rel=1e-5)
-
-
-def test_a_seam_and_a_blur_show() -> None:
-    made = bench()
-    blurred = np.stack([ndimage.uniform_filter(image, (9, 9, 1)) for image in made.faces.images])
-    pasted = np.where(made.weights[..., None] > 0, blurred, made.faces.images)
-    found = rows.appearance(made, made.faces.with_images(pasted))
-    assert found["sharpness-kept", ""].value < 0.1  # type: ignore[operator]
-    seam = np.where(made.weights[..., None] > 0.5, 255, 0).astype(np.uint8).repeat(3, 3)
-    found = rows.appearance(made, made.faces.with_images(seam))
-    assert found["border", ""].value > 1.2  # type: ignore[operator]
-    same = rows.appearance(made, made.faces)
-    assert same["border", ""].value == same["sharpness-kept", ""].value == pytest.approx(1)
+    assert found["detected", "no detector"].value is None and found["sharpness-kept", ""].n == 12
+    assert rows.likeness(made, made.faces)["sharpness-kept", ""].value == pytest.approx(1)
 
 
 def test_fidelity_of_a_known_change() -> None:
     made = bench(Faces(np.full((3, SIDE, SIDE, 3), 100, np.uint8), ("a", "b", "c")))
-    found = rows.fidelity(made, made.observe(made.faces.with_images(np.full((3, SIDE, SIDE, 3), 151, np.uint8))))
+    found = rows.fidelity(made, made.faces.with_images(np.full((3, SIDE, SIDE, 3), 151, np.uint8)))
     assert found["rec-mse", ""].value == pytest.approx(0.16)  # 51 of 127.5, squared
     assert found["rec-lpips", ""].value is None
     assert found["rec-cosine", "blocks"].value == pytest.approx(-1, abs=1e-3)  # 27 below and 24 above the middle
@@ -181,10 +153,9 @@ def test_fidelity_of_a_known_change() -> None:
 def test_a_swap_is_compared_with_its_target() -> None:
     made = bench(people(5, 1)).one_each(4)
     assert made.faces.people is None and len(made.faces) == 4
-    wanted = rows.targets(made)
-    perfect = rows.swap(made, Does(what=lambda images: np.roll(images, -1, 0)), wanted)
+    perfect = rows.swap(made, Does(what=lambda images: np.roll(images, -1, 0)))
     assert perfect["swap", "blocks"].value == pytest.approx(1)
-    none = rows.swap(made, KEEP, wanted)["swap", "blocks"]
+    none = rows.swap(made, KEEP)["swap", "blocks"]
     codes = [seen(image) for image in made.faces.images]
     assert none.value == pytest.approx(np.mean([cosine(codes[i], codes[(i + 1) % 4]) for i in range(4)]), abs=1e-6)
 

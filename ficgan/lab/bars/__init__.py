@@ -6,7 +6,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from importlib.resources import files
 from pathlib import Path
@@ -21,10 +21,12 @@ from ficgan.deidentify import Deidentifier, Ficgan, refuse_trainer
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import RECOGNIZERS, recognizer_missing
 from ficgan.lab.bars import rows
-from ficgan.lab.bars.rows import Controls, Figures, MeasuredSet, Observation, Panel
+from ficgan.lab.bars.rows import Controls, Figures, MeasuredSet
 from ficgan.lab.bench import reconstruct
 from ficgan.lab.metrics import Bootstrap
+from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.pages import write_file
+from ficgan.lab.readers import get_readers
 from ficgan.lab.report.tables import spelled, to_markdown
 from ficgan.lab.results import Figure
 from ficgan.lab.run import Progress
@@ -36,6 +38,7 @@ Step = tuple[str, Callable[[], None]]
 LEAST_SIDE = 128  # Of aligned crops that judges see, px; models of more see and are judged at their own size
 _PHOTO = 384  # Side of crops cut from photos, px; the replaced square is half of it
 _FEW = 64  # Sources of swaps and of several draws
+_PSI = 0.6  # Diversity at which draws are compared: what photos of several people and films have
 _ROLES = {
     True: "gate: decides about retries, and may tune",
     False: "judge: no part in gating; not the trainer that the checkpoint names, if it names one",
@@ -238,7 +241,7 @@ class BarsConfig:
     Args:
         judges: recognisers that had no part in training.
         attributes: a trained classifier, which reads smiles.
-        whole: every row; else identity, detection and reconstruction alone.
+        whole: every row, with sticker and controls; else outputs and reconstruction alone.
     """
 
     aligned: tuple[Path, ...] = ()
@@ -275,7 +278,7 @@ def run_bars(config: BarsConfig, progress: Progress | None = None) -> Sheet:
 
 
 class Measured:
-    """The model that is measured, the judges and what all sets share."""
+    """The model that is measured, and the judges."""
 
     def __init__(self, config: BarsConfig) -> None:
         self.config, self.sheet = config, Sheet()
@@ -287,18 +290,9 @@ class Measured:
         self.layers = tuple(sorted(set(config.layers or (0, min(4, last), last))))
         for layer in self.layers:
             self.deid.face_model.check_layer(layer)
-        # Layers of the rows that take many outputs
-        self.main = tuple(layer for layer in self.layers if layer < last) or self.layers
-        self.panel = Panel.find(config.judges, config.attributes, config.device)
-        self.model = Ficgan(
-            k=config.k,
-            layer=self.main[0],
-            psi=self.psi,
-            seed=config.seed,
-            device=config.device,
-            checkpoint=str(config.checkpoint or ""),
-            bank=str(config.bank or ""),
-        )
+        self.readers = get_readers(config.judges, config.device)
+        self.judges = Judges.find(attributes=config.attributes)
+        self.judges.lpips = self.judges.inception = None  # The bars are set for SqueezeNet's
 
     def _engine(self, psi: Any, *, verify: bool) -> Deidentifier:
         same = {key: getattr(self.config, key) for key in ("checkpoint", "bank", "k", "seed", "detector", "device")}
@@ -309,7 +303,11 @@ class Measured:
         return self._engine(self.psi, verify=True)
 
     def output(self, layer: int, **more: Any) -> Ficgan:
-        return replace(self.model, layer=layer, **more)
+        """The model as an anonymiser of crops."""
+        config = self.config
+        files = {"checkpoint": str(config.checkpoint or ""), "bank": str(config.bank or "")}
+        given = {"k": config.k, "psi": self.psi, "seed": config.seed, "device": config.device, **files}
+        return Ficgan(layer=layer, **{**given, **more})
 
     def sets(self) -> list[MeasuredSet]:
         """The sets with their faces cut, aligned ones first."""
@@ -326,8 +324,7 @@ class Measured:
         prepared = prepare(faces if limit is None else faces.take(range(min(limit, len(faces)))), **how)
         if len(prepared) < 2:
             raise InputError(f"{faces.name} gives {len(prepared)} faces to measure on; give at least 2")
-        bootstrap = Bootstrap(max(1, self.config.resamples), self.config.seed)
-        return MeasuredSet(prepared, self.panel, self.model, bootstrap)
+        return MeasuredSet(prepared, self.readers, self.judges, Bootstrap(self.config.resamples, self.config.seed))
 
     def facts(self, sets: Sequence[MeasuredSet]) -> dict[str, Any]:
         gate = next((name for name in RECOGNIZERS if recognizer_missing(name) is None), "")
@@ -337,15 +334,13 @@ class Measured:
             "checkpoint": deid.digests.get("checkpoint"),
             "bank": deid.face_model.bank.digest,
             "data_licence": None if deid.header is None else deid.header.data.get("licence"),
-            "resolution": deid.model.resolution,
-            "L": deid.model.num_layers,
             "settings": {
                 **{key: getattr(config, key) for key in ("k", "limit", "seed", "resamples")},
                 "psi": self.psi,
                 "layers": list(self.layers),
                 "detector": deid.detector.name,
             },
-            "judges": {reader.name: _ROLES[reader.recognizer.name == gate] for reader in self.panel.readers},
+            "judges": {reader.name: _ROLES[reader.recognizer.name == gate] for reader in self.readers},
             "sets": {each.name: _facts(each.prepared) for each in sets},
         }
 
@@ -356,105 +351,77 @@ class SetMeasurement:
     def __init__(self, model: Measured, faces: MeasuredSet, sticker: AverageFace) -> None:
         self.model, self.set, self.sticker = model, faces, sticker
         self.few = faces.one_each(_FEW)
-        self.kinds_known = faces.prepared.kinds is not None
         self.of_sticker: Figures = {}  # The rows of an output, of the sticker
         self.controls: Controls = {}  # And of clear faces
 
     def steps(self) -> Iterator[Step]:
         name, whole = self.set.name, self.model.config.whole
         if whole:
-            yield f"{name}: clear faces", self.measure_clear
-            yield f"{name}: sticker", self.measure_sticker
+            yield f"{name}: clear faces and sticker", self.measure_controls
         yield f"{name}: reconstruction", self.measure_reconstruction
         for layer in self.model.layers:
-            yield f"{name}: i = {layer}", partial(self.measure_outputs if whole else self.measure_first, layer)
-        several = {"swap": self.measure_swaps, "draws": self.measure_draws, "policy": self.measure_policy}
-        for layer in self.model.main if whole else ():
-            for row, measure in several.items():
-                yield f"{name}: i = {layer}, {row}", partial(self._unless_refused, row, measure, layer)
+            yield f"{name}: i = {layer}", partial(self.measure_outputs, layer)
+            if whole:
+                yield f"{name}: i = {layer}, swap and draws", partial(self.measure_draws, layer)
+                yield f"{name}: i = {layer}, policy", partial(self.measure_policy, layer)
 
     @cached_property
     def known(self) -> dict[str, rows.Strangers]:
         return {reader.name: rows.strangers(self.set, reader) for reader in self.set.readers}
 
-    @cached_property
-    def targets(self) -> rows.Seen:
-        return rows.targets(self.few)
-
-    def measure_clear(self) -> None:
-        """The controls."""
-        faces = self.set.faces
-        figures = self._kinds(faces, self.set.clear.embeddings) | rows.appearance(self.set, faces)
-        figures |= rows.likeness(self.set, self.set.clear)
-        clear = {key: ("clear", figure) for key, figure in figures.items()}
-        self.controls = {**rows.identity_controls(self.known), **clear}
-        if not self.kinds_known:
+    def measure_controls(self) -> None:
+        clear = {key: ("clear", figure) for key, figure in self._rows(self.set.faces).items()}
+        self.controls = {**clear, **rows.beside_strangers(self.known, "swap", "draws")}
+        self.of_sticker = self._rows(self.set.composed(self.sticker))
+        if self.set.prepared.kinds is None:
             self._leave_out("within-kind", f"{self.set.name} does not say of what ethnicity and gender people are")
-
-    def measure_sticker(self) -> None:
-        self.of_sticker = self._all(self.set.observe(self.set.composed(self.sticker)))
 
     def measure_reconstruction(self) -> None:
         """G(E(x)) of the inner squares, which lie as the model's own crops do; nothing is blended."""
         inner = self.set.inner
-        sticker = rows.fidelity(inner, inner.observe(inner.composed(self.sticker)))
         rebuilt = inner.faces.with_images(reconstruct(self.model.deid, inner.faces.images))
-        known = self.known
-        if inner is not self.set:
-            known = {reader.name: rows.strangers(inner, reader) for reader in inner.readers}
-        controls = rows.strangers_beside(known, "rec-cosine")
-        self._put("reconstruction", rows.fidelity(inner, inner.observe(rebuilt)), sticker, controls)
-
-    def measure_first(self, layer: int) -> None:
-        seen = self.set.observe(self.set.composed(self.model.output(layer)))
-        figures = rows.identity(self.set, seen.embeddings, self.known) | rows.detected(self.set, seen)
-        self._put(f"i = {layer}", figures, None, rows.identity_controls(self.known))
+        known = {reader.name: rows.strangers(inner, reader) for reader in inner.readers}
+        sticker = rows.fidelity(inner, inner.composed(self.sticker)) if self.model.config.whole else {}
+        controls = rows.beside_strangers(known, "rec-cosine")
+        self._put("reconstruction", rows.fidelity(inner, rebuilt), sticker, controls)
 
     def measure_outputs(self, layer: int) -> None:
-        seen = self.set.observe(self.set.composed(self.model.output(layer)))
-        self._put(f"i = {layer}", self._all(seen), self.of_sticker, self.controls)
-
-    def measure_swaps(self, layer: int) -> None:
-        figures = rows.swap(self.few, self.model.output(layer, alpha=1.0), self.targets)
-        self._put(f"i = {layer}", figures, None, rows.strangers_beside(self.known, "swap"))
+        self._put(f"i = {layer}", self._rows(self.set.composed(self.model.output(layer))), self.of_sticker)
 
     def measure_draws(self, layer: int) -> None:
-        figures = rows.draws(self.few, lambda seed: self.model.output(layer, psi=rows.PSI, seed=seed))
-        self._put(f"i = {layer}", figures, None, rows.strangers_beside(self.known, "draws"))
+        figures = rows.swap(self.few, self.model.output(layer, alpha=1.0))
+        figures |= rows.draws(self.few, lambda seed: self.model.output(layer, psi=_PSI, seed=seed))
+        self._put(f"i = {layer}", figures)
 
     def measure_policy(self, layer: int) -> None:
         """What leaves the program: shares retried and masked, and the rows of identity that stay."""
-        shares, published = rows.policy(self.set, self.model.guarded, layer)
-        self._put(f"i = {layer}", shares)
-        seen = self.set.recognised(published)
-        figures = rows.identity(self.set, seen, self.known)
-        kept = {key: figure for key, figure in figures.items() if key[0] != "match"}
-        self._put(f"i = {layer}, policy on", kept | self._kinds(published, seen), None, self.controls)
-
-    def _kinds(self, faces: Faces, seen: rows.Seen) -> Figures:
-        return rows.within_kinds(self.set, faces, seen) if self.kinds_known else {}
-
-    def _all(self, seen: Observation) -> Figures:
-        out = rows.identity(self.set, seen.embeddings, self.known) | self._kinds(seen.faces, seen.embeddings)
-        return out | rows.likeness(self.set, seen) | rows.appearance(self.set, seen.faces)
-
-    def _unless_refused(self, row: str, measure: Callable[[int], None], layer: int) -> None:
         try:
-            measure(layer)
+            shares, published = rows.policy(self.set, self.model.guarded, layer)
         except (InputError, UsageError) as error:
-            if layer == self.model.main[0]:
-                self._leave_out(row, error)
+            self._leave_out("policy", str(error))
+            return
+        seen = self.set.recognised(published)
+        figures = rows.identity(self.set, seen, self.known) | rows.within_kinds(self.set, published, seen)
+        self._put(f"i = {layer}", shares)
+        self._put(f"i = {layer}, policy on", {key: each for key, each in figures.items() if key[0] != "match"})
 
-    def _leave_out(self, row: str, why: object) -> None:
-        self.model.sheet.left_out.append({"set": self.set.name, "what": row, "why": str(why)})
+    def _rows(self, faces: Faces) -> Figures:
+        seen = self.set.recognised(faces)
+        out = rows.identity(self.set, seen, self.known) | rows.within_kinds(self.set, faces, seen)
+        return out | rows.likeness(self.set, faces)
+
+    def _leave_out(self, row: str, why: str) -> None:
+        left_out = {"set": self.set.name, "what": row, "why": why}
+        if left_out not in self.model.sheet.left_out:
+            self.model.sheet.left_out.append(left_out)
 
     def _put(
         self, setting: str, figures: Figures, sticker: Figures | None = None, controls: Controls | None = None
     ) -> None:
-        photos = not self.set.prepared.whole
+        photos, controls = not self.set.prepared.whole, self.controls if controls is None else controls
         for key, value in figures.items():
-            beside, control = (sticker or {}).get(key), (controls or {}).get(key)
-            self.model.sheet.found.append(Line(self.set.name, key[0], setting, key[1], value, beside, control, photos))
+            beside = (sticker or {}).get(key), controls.get(key)
+            self.model.sheet.found.append(Line(self.set.name, key[0], setting, key[1], value, *beside, photos))
 
 
 def _facts(prepared: Prepared) -> Mapping[str, Any]:
