@@ -175,19 +175,18 @@ class Run:
         """The result of each task, in their order; a failure leaves the others going, and its result is None."""
         found = [None if task.key is None else self.store.find(task.key) for task in tasks]
         waiting = [number for number, result in enumerate(found) if result is None]
-        kept = len(tasks) - len(waiting)
-        self.done += kept
-        if kept:
+        if kept := len(tasks) - len(waiting):
+            self.done += kept
             self.say(f"{kept} of {len(tasks)} were done before")
         for place, result, problem in _each([tasks[number] for number in waiting], self.jobs, self.say):
             task = tasks[waiting[place]]
             self.done += 1
             if problem:
                 self.failures.append(problem if problem.startswith(task.title) else f"{task.title}: {problem}")
-            elif task.key is None or isinstance(result, Unkept):
-                found[waiting[place]] = result.value if isinstance(result, Unkept) else result
+            elif isinstance(result, Unkept):
+                found[waiting[place]] = result.value
             else:
-                found[waiting[place]] = self.store.keep(task.key, result)
+                found[waiting[place]] = result if task.key is None else self.store.keep(task.key, result)
             self.say(task.title)
         return found
 
@@ -210,9 +209,7 @@ def _each(tasks: Sequence[Task], jobs: int, say: Say) -> Iterator[tuple[int, Any
     with _threads(max(1, (os.cpu_count() or 1) // jobs)):
         pool = ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=context, initializer=_listen, initargs=(queue,))
         try:
-            running: dict[Future[tuple[Any, str]], int] = {
-                pool.submit(_in_process, task): number for number, task in enumerate(tasks)
-            }
+            running: dict[Future[Any], int] = {pool.submit(_attempt, task): n for n, task in enumerate(tasks)}
             while running:
                 finished, _ = wait(running, timeout=_POLL, return_when=FIRST_COMPLETED)
                 while not queue.empty():
@@ -227,9 +224,9 @@ def _each(tasks: Sequence[Task], jobs: int, say: Say) -> Iterator[tuple[int, Any
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _attempt(task: Task, say: Say) -> tuple[Any, str]:
+def _attempt(task: Task, say: Say | None = None) -> tuple[Any, str]:
     try:
-        return task.do(*task.arguments, say), ""
+        return task.do(*task.arguments, say or _queue.put), ""
     except FicganError as error:
         return None, str(error)
 
@@ -239,22 +236,18 @@ def _listen(queue: Any) -> None:
     _queue = queue
 
 
-def _in_process(task: Task) -> tuple[Any, str]:
-    return _attempt(task, _queue.put)
-
-
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
+    """So many threads in each process that is started meanwhile."""
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update({name: str(count) for name in names})
+    before = {name: os.environ[name] for name in names if name in os.environ}
+    os.environ.update(dict.fromkeys(names, str(count)))
     try:
         yield
     finally:
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
+        for name in names:
+            os.environ.pop(name)
+        os.environ.update(before)
 
 
 # -- keys -------------------------------------------------------------------------------------------------------------
@@ -270,17 +263,14 @@ def fingerprint(method: Parametrised) -> str | None:
     fields: dict[str, Any] = {}
     for field in dataclasses.fields(method):
         value = getattr(method, field.name)
-        if field.name == "command" and value:
+        inner = fingerprint(value) if isinstance(value, Parametrised) else ""  # A method within a method
+        if inner is None or (field.name == "command" and value):
             return None
-        if isinstance(value, Parametrised):  # a method within a method
-            value = fingerprint(value)
-            if value is None:
-                return None
         if isinstance(value, np.ndarray):
             value = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
         # Anything else a fitted one carries came of its background, whose digest is in the keys it is used in.
         plain = value is None or isinstance(value, (str, int, float, bool))
-        fields[field.name] = value if plain else type(value).__name__
+        fields[field.name] = inner or (value if plain else type(value).__name__)
     files = [files_digest(value) for value in fields.values() if isinstance(value, str)]
     return digest([method.name, fields, method.settings(), files])
 

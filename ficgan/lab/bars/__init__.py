@@ -30,7 +30,7 @@ from ficgan.lab.readers import get_readers
 from ficgan.lab.report.tables import spelled, to_markdown
 from ficgan.lab.results import Figure
 from ficgan.lab.run import Progress
-from ficgan.lab.sets import Prepared, Quick, open_set, prepare
+from ficgan.lab.sets import Quick, open_set, prepare
 
 SCHEMA = 1
 Verdict = Literal["met", "missed", "no bar", "not measured"]
@@ -78,30 +78,26 @@ class Line:
     photos: bool = False
 
     @property
-    def bar(self) -> Bar:
-        return BARS[self.row]
-
-    @property
     def limits(self) -> tuple[float | None, float | None]:
         """Least and most; a measured bar whose control was not measured allows anything."""
-        bar = self.bar
+        bar = BARS[self.row]
         if bar.measured:
             return None, None if self.control is None else self.control[1].value
         least = bar.least_photos if self.photos and bar.least_photos is not None else bar.least
         return least, bar.most_photos if self.photos and bar.most_photos is not None else bar.most
-
-    @property
-    def verdict(self) -> Verdict:
-        """By the value alone; `sure` looks at the interval."""
-        return self.judged(self.value)
 
     def judged(self, figure: Figure | None) -> Verdict:
         """The verdict that any figure, such as the sticker's, would have here."""
         if figure is None or figure.value is None:
             return "not measured"
         if self.limits == (None, None):
-            return "not measured" if self.bar.measured else "no bar"
+            return "not measured" if BARS[self.row].measured else "no bar"
         return "missed" if self._excess(figure.value) else "met"
+
+    @property
+    def verdict(self) -> Verdict:
+        """By the value alone; `sure` looks at the interval."""
+        return self.judged(self.value)
 
     @property
     def sure(self) -> bool:
@@ -118,12 +114,12 @@ class Line:
         return abs(self._excess(self.value.value or 0.0)) if self.verdict == "missed" else None
 
     def to_dict(self) -> dict[str, Any]:
-        least, most = self.limits
+        bar, (least, most) = BARS[self.row], self.limits
         sticker, control = self.sticker, self.control
         return {
             **{key: getattr(self, key) for key in ("set", "row", "setting", "judge", "verdict", "sure", "short")},
-            "title": self.bar.title,
-            "bar": {"least": least, "most": most, "measured": self.bar.measured, "paper": self.bar.paper},
+            "title": bar.title,
+            "bar": {"least": least, "most": most, "measured": bar.measured, "paper": bar.paper},
             **_plain(self.value),
             "sticker": None if sticker is None else {**_plain(sticker), "verdict": self.judged(sticker)},
             "control": None if control is None else {"what": control[0], **_plain(control[1])},
@@ -131,30 +127,25 @@ class Line:
 
     def cells(self) -> dict[str, str]:
         """The line of a page."""
-        measured, sticker = self.value.value is not None, self.judged(self.sticker)
-        doubt = "" if self.sure or self.verdict in ("no bar", "not measured") else "?"
+        (least, most), bar = self.limits, BARS[self.row]
+        asked = [f"≥ {least:g}"] if least is not None else []
+        asked += [f"≤ {most:.3g}"] if most is not None else []
+        verdict, sticker = self.verdict, self.judged(self.sticker)
+        doubt = "?" if verdict in ("met", "missed") and not self.sure else ""
         short = "" if self.short is None else f" by {self.short:.3g}"
-        beside = self.control is not None and measured
+        measured = self.value.value is not None
         return {
-            "row": self.bar.title,
-            "bar": self._asked(),
-            "paper": self.bar.paper,
+            "row": bar.title,
+            "bar": ", ".join(asked) + (" (same-group strangers)" if bar.measured else ""),
+            "paper": bar.paper,
             "setting": self.setting,
             "judge": self.judge,
             "value": spelled(self.value) if measured else f"not measured: {self.value.note}",
             "sticker": _value(self.sticker) + (f" ({sticker})" if sticker in ("met", "missed") else ""),
-            "control": f"{_value(self.control[1])}, {self.control[0]}" if self.control and beside else "",
-            "verdict": "" if self.verdict == "no bar" else f"{self.verdict}{short}{doubt}",
+            "control": f"{_value(self.control[1])}, {self.control[0]}" if self.control and measured else "",
+            "verdict": "" if verdict == "no bar" else f"{verdict}{short}{doubt}",
             "note": self.value.note if measured else "",
         }
-
-    def _asked(self) -> str:
-        least, most = self.limits
-        if self.bar.measured:
-            return "≤ same-group strangers" if most is None else f"≤ {most:.3g} (same-group strangers)"
-        if least is not None and most is not None:
-            return f"{least:g}–{most:g}"
-        return f"≥ {least:g}" if least is not None else "" if most is None else f"≤ {most:.3g}"
 
     def _excess(self, value: float) -> float:
         least, most = self.limits
@@ -193,8 +184,8 @@ class Sheet:
 
     @property
     def missed(self) -> list[str]:
-        lines = [line for line in self.lines if line.verdict == "missed"]
-        return [", ".join(filter(None, (line.set, line.setting, line.row, line.judge))) for line in lines]
+        parts = ((line.set, line.setting, line.row, line.judge) for line in self.lines if line.verdict == "missed")
+        return [", ".join(filter(None, part)) for part in parts]
 
     def write(self, folder: Path) -> list[Path]:
         """Write `bars.json` for machines, `bars.md` for readers."""
@@ -341,7 +332,7 @@ class Measured:
                 "detector": deid.detector.name,
             },
             "judges": {reader.name: _ROLES[reader.recognizer.name == gate] for reader in self.readers},
-            "sets": {each.name: _facts(each.prepared) for each in sets},
+            "sets": {each.name: each.prepared.facts() for each in sets},
         }
 
 
@@ -422,9 +413,3 @@ class SetMeasurement:
         for key, value in figures.items():
             beside = (sticker or {}).get(key), controls.get(key)
             self.model.sheet.found.append(Line(self.set.name, key[0], setting, key[1], value, *beside, photos))
-
-
-def _facts(prepared: Prepared) -> Mapping[str, Any]:
-    facts = prepared.facts()
-    kept = ("faces", "people", "licence", "digest", "size", "region", "detector", "alignment", "pixels")
-    return {**{key: facts.get(key) for key in kept}, "failures_to_acquire": len(prepared.missed)}
