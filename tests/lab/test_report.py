@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -156,13 +155,6 @@ def test_controls_hold_or_do_not(scenario: str, control: str, value: float, hold
     assert controls(made)[-1].holds is holds
 
 
-def test_methods_of_which_nothing_is_known_are_named() -> None:
-    made = results()
-    made.trials = [one for one in made.trials if one.method != "strong"] + [trial("strong", "naive", None)]
-    assert made.methods_without_a_figure() == {"strong": "there is no such attacker"}
-    assert headlines(made)[-1].method == "strong"  # unknown is not safe
-
-
 def test_risks_take_the_worst_and_say_what_was_not_measured() -> None:
     found = Trial("made", "weak", "naive", "b", figures=(Figure("singling-out", 0.1),))
     worse = Trial("made", "weak", "parrot-enrol", "b", figures=(Figure("singling-out", 0.6),))
@@ -191,16 +183,6 @@ def test_the_page_escapes_and_shows_what_is_refused(report: list[Path]) -> None:
     assert {path.name for path in report if path.suffix == ".svg"} >= {"made-attackers.svg"}
     assert all(path.is_file() for path in report)
     assert Results.read(report[0].with_name("report.json")).trials == results().trials
-
-
-@pytest.mark.slow
-def test_plots_of_nothing_are_left_out_in_silence(tmp_path: Path) -> None:
-    made = results()
-    made.trials = [trial("clear", "clear", None, control="ceiling"), trial("weak", "naive", None)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        files = write_report(made, tmp_path)
-    assert "made-attackers.svg" not in {path.name for path in files}
 
 
 def test_merging_keeps_both_and_refuses_two_meanings() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -103,7 +102,6 @@ def test_celeba_as_its_page_gives_it(tmp_path: Path) -> None:
     archive(tmp_path / "Img" / "img_align_celeba.zip", *CELEBA)
     faces = open_set(tmp_path)
     check_celeba(faces)
-    assert [len(Image.open(io.BytesIO(blob.read())).size) for blob in faces.blobs] == [2, 2, 2]
     # The archive alone, with the folder of texts named.
     check_celeba(open_set(tmp_path / "Img" / "img_align_celeba.zip", labels=tmp_path))
 
@@ -190,15 +188,6 @@ def test_limits_take_the_people_with_the_most_images(tmp_path: Path) -> None:
     assert len(open_set(root, limit_people=99)) == 8
     unknown = tree(tmp_path / "pattern", "a1.png", "a2.png", "x.png", "y.png", "z.png")
     assert open_set(unknown, identity=r"^([a-z])\d", limit_people=1).names == ("a1.png", "a2.png")
-
-
-def test_the_digest_is_of_the_contents(tmp_path: Path) -> None:
-    root = tree(tmp_path / "set", "a/1.png", "a/2.png", "b/1.png")
-    first = open_set(root)
-    (root / "b" / "2.png").write_bytes((root / "a" / "1.png").read_bytes())
-    second = open_set(root)
-    assert first.digest != second.digest and second.take([0, 1, 2]).digest == first.digest
-    json.dumps(second.facts())
 
 
 @pytest.mark.parametrize(
