@@ -121,14 +121,6 @@ def test_attackers_do_what_they_can_and_no_more(run: tuple[Results, Path]) -> No
     assert order[0] == "solid"
 
 
-def test_failures_to_acquire_are_counted_as_misses_beside(run: tuple[Results, Path]) -> None:
-    results, _ = run
-    naive = next(t for t in results.trials if t.scenario == "naive" and t.method.startswith("gaussian"))
-    assert figure(naive.figures, "failures to acquire").value == 1.0  # type: ignore[union-attr]
-    assert figure(naive.figures, "rank-1 (failures as misses)").value == 0.0  # type: ignore[union-attr]
-    assert figure(naive.figures, "rank-1").value > 0.5  # type: ignore[union-attr,operator]
-
-
 def test_groups_of_people_have_figures_of_their_own(run: tuple[Results, Path]) -> None:
     results, _ = run
     naive = next(t for t in results.trials if t.scenario == "naive" and t.method.startswith("gaussian"))

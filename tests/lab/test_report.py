@@ -141,7 +141,6 @@ def test_within_kind_is_read_first_and_orders_methods_of_one_rank(tmp_path: Path
     [
         ("clear", "ceiling", 0.9, True),
         ("clear", "ceiling", 0.2, False),
-        ("clear", "ceiling", 1.0, True),
         ("constant", "negative", 0.05, True),
         ("constant", "negative", 0.5, False),
         ("right-key", "positive", 0.9, True),
