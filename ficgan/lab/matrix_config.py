@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -21,6 +22,7 @@ from ficgan.yaml_settings import check, hint, override, read_tree
 
 _MATRIX_PAGE, _ATTACK_PAGE = "docs/evaluation.md", "docs/attacks.md"
 _FILES = ("folder", "checkpoint", "bank", "file")  # Parameters that name a file or folder
+_TEXTS = ("title", "name", "label", "licence", "identity", "command")  # Keys whose values name none
 
 # -- scenarios --------------------------------------------------------------------------------------------------------
 
@@ -193,20 +195,18 @@ class MatrixConfig(_EvaluationSettings):
 
 def load_matrix(path: str | Path) -> MatrixConfig:
     """Read and check a matrix; relative paths in it count from the file's folder."""
-    config = check(MatrixConfig, read_tree(path, see=_MATRIX_PAGE), where=str(path), see=_MATRIX_PAGE)
-    config = _resolved(config, Path(path).resolve().parent)
-    check_names(config)
-    return config
-
-
-def check_names(config: MatrixConfig) -> None:
-    """Check that all scenarios, methods and attackers exist and take their parameters."""
+    folder = Path(path).resolve().parent
+    tree = _resolved(read_tree(path, see=_MATRIX_PAGE), folder)
+    config = check(MatrixConfig, tree, where=str(path), see=_MATRIX_PAGE)
+    if config.attributes is not None:
+        config = config.model_copy(update={"attributes": str(folder / Path(config.attributes).expanduser())})
     get_scenarios(config.scenarios)
     for method in config.methods:
         method.make()
     for text in config.named_attackers:
         name, parameters = parse_spec(text)
         REVERSERS.make(name, **parameters)
+    return config
 
 
 def _sectioned(given: Any, name: str, *known: str) -> Any:
@@ -219,41 +219,22 @@ def _sectioned(given: Any, name: str, *known: str) -> Any:
     return given
 
 
-def _resolved(config: MatrixConfig, folder: Path) -> MatrixConfig:
-    """The paths of a matrix, counted from the folder."""
+def _resolved(tree: Any, folder: Path, key: str = "") -> Any:
+    """A matrix as it was read, its paths counted from the folder: keys, FILE=PATH in a short form, and onnx:PATH."""
+    if isinstance(tree, dict):
+        return {name: _resolved(value, folder, name) for name, value in tree.items()}
+    if isinstance(tree, list):
+        return [_resolved(value, folder, key) for value in tree]
+    if not isinstance(tree, str) or not tree or key in _TEXTS:
+        return tree
 
     def at(text: str) -> str:
         return str(folder / Path(text).expanduser())
 
-    def judge(text: str) -> str:
-        return f"onnx:{at(text.removeprefix('onnx:'))}" if text.startswith("onnx:") else text
-
-    def parameter(key: str, value: Any) -> Any:
-        if key == "verifier" and isinstance(value, str):
-            return "+".join(map(judge, value.split("+")))
-        return at(value) if key in _FILES and value else value
-
-    def attacker(text: str) -> str:
-        name, given = parse_spec(text)
-        return ":".join(filter(None, (name, ",".join(f"{k}={parameter(k, v)}" for k, v in given.items()))))
-
-    def placed(one: SetConfig) -> SetConfig:
-        labels = None if one.labels is None else at(one.labels)
-        learn_from = None if one.learn_from is None else placed(one.learn_from)
-        return one.model_copy(update={"path": at(one.path), "labels": labels, "learn_from": learn_from})
-
-    def method(one: MethodConfig) -> MethodConfig:
-        return one.model_copy(update={"parameters": {key: parameter(key, v) for key, v in one.parameters.items()}})
-
-    change: dict[str, Any] = {
-        "sets": [placed(one) for one in config.sets],
-        "methods": [method(one) for one in config.methods],
-        "recognisers": [judge(name) for name in config.recognisers],
-        "attributes": None if config.attributes is None else at(config.attributes),
-        "general": [attacker(text) for text in config.general],
-        "specialised": [attacker(text) for text in config.specialised],
-    }
-    return config.model_copy(update=change)
+    if key in ("path", "labels", *_FILES):
+        return at(tree)
+    text = re.sub(rf"\b({'|'.join(_FILES)})=([^,]+)", lambda found: f"{found[1]}={at(found[2])}", tree)
+    return re.sub(r"\bonnx:([^+,]+)", lambda found: f"onnx:{at(found[1])}", text)
 
 
 # -- trainings of attackers -------------------------------------------------------------------------------------------

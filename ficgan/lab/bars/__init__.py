@@ -28,7 +28,7 @@ from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.pages import write_file
 from ficgan.lab.readers import get_readers
 from ficgan.lab.report.tables import spelled, to_markdown
-from ficgan.lab.results import Figure
+from ficgan.lab.results import Figure, note_texts
 from ficgan.lab.run import Progress
 from ficgan.lab.sets import Quick, open_set, prepare
 
@@ -154,16 +154,6 @@ class Line:
         return max(0.0, value - most) if most is not None else 0.0
 
 
-_HOW_TO_READ = (
-    "A figure is met or missed by its value; `?` says its 95 % interval (over people) reaches to the other side, or "
-    "that it has none. *Sticker* is one colour-matched mean face pasted on everybody: it hides people and keeps "
-    "nothing, so a model must beat it below the identity rows. *Control* says what the figure is to be read beside. "
-    "Outputs are finished crops with the face blended in; recognisers read them at the source's landmarks. They are "
-    "first attempts, but where a setting says that the policy was on: those are what leaves the program. Small sets: "
-    "this says how software and model behave, and is no measure of privacy in the world."
-)
-
-
 @dataclass
 class Sheet:
     """What was found: lines as they came, what was left out and why, and facts."""
@@ -201,7 +191,7 @@ class Sheet:
 
     def _page(self) -> str:
         counted = ", ".join(f"{name} {number}" for name, number in sorted(self.verdicts.items()))
-        out = ["# The model against its bars", "", _HOW_TO_READ, "", f"Lines: {counted}.", ""]
+        out = ["# The model against its bars", "", note_texts("bars")["how to read"], "", f"Lines: {counted}.", ""]
         out += [f"- {name}: {role}" for name, role in self.facts.get("judges", {}).items()]
         for name in dict.fromkeys(line.set for line in self.found):
             out += ["", f"## {name}", ""]
