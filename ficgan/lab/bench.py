@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.anonymizers import Anonymizer, Faces, Images
+from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces, Images
 from ficgan.arrays import content_key
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import FicganError, InputError, UsageError
@@ -20,13 +20,12 @@ from ficgan.faces import Face, FaceDetector, get_detector
 from ficgan.lab import readers
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.attacks.learned import Trained, read_header
-from ficgan.lab.matrix_config import MatrixConfig, SetConfig, SplitConfig, View
+from ficgan.lab.matrix_config import MatrixConfig, SetConfig, SplitConfig, View, public
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.pictures import detect_faces, quick
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.pages import read_checked, write_json
 from ficgan.lab.readers import Embeddings, Reader
-from ficgan.lab.results import without_folder
 from ficgan.lab.run import Say, Store, digest, fingerprint
 from ficgan.lab.sets import GREY, FaceSet, Prepared, Quick, Split, open_set, prepare, split, without_repeats
 from ficgan.registry import parse_spec
@@ -178,9 +177,8 @@ class Bench:
         """Clear probes against the clear gallery."""
         if reader.name not in self.ceilings:
             probe, gallery = (self.prepared.faces.take(rows) for rows in (self.split.probe, self.split.gallery))
-            seen, enrolled = (self.embed(reader, faces) for faces in (probe, gallery))
-            scores = Scores.compare(seen, enrolled, known(probe), known(gallery), metric=reader.metric)
-            self.ceilings[reader.name] = scores
+            seen, people = (self.embed(reader, probe), self.embed(reader, gallery)), (known(probe), known(gallery))
+            self.ceilings[reader.name] = Scores.compare(*seen, *people, metric=reader.metric)
         return self.ceilings[reader.name]
 
     def found(self, faces: Faces) -> NDArray[np.bool_]:
@@ -195,12 +193,8 @@ class Bench:
 
 def described(anonymizer: Anonymizer) -> dict[str, Any]:
     """A method in a report: its traits, and its settings without secrets, folders and the arguments of a program."""
-    traits = asdict(anonymizer.traits)
-    traits["needs"] = sorted(traits["needs"])
-    settings = without_folder(anonymizer.settings())
-    if settings.get("command"):
-        settings["command"] = settings["command"].split()[0]
-    return {"name": anonymizer.name, **traits, "settings": settings}
+    traits = asdict(anonymizer.traits) | {"needs": sorted(anonymizer.traits.needs)}
+    return {"name": anonymizer.name, **traits, "settings": public(ANONYMIZERS, anonymizer.name, anonymizer.settings())}
 
 
 def anonymiser_for(bench: Bench, anonymizer: Anonymizer) -> Anonymizer:
@@ -399,11 +393,20 @@ def _cached_bench(text: str, name: str, out: Path) -> Bench:
     config = MatrixConfig.model_validate_json(text)
     one = next(one for one in config.sets if one.name == name)
     prepared, parts, lessons = _checked(config, one, out)
-    same = ("seed", "resamples", "general", "specialised", "reversal_metrics")
-    given: dict[str, Any] = {key: getattr(config, key) for key in same}
-    judges, detector = readers.get_readers(tuple(config.recognisers)), quick(_detector(config.detector))
-    store = Store(out / "store")
-    return Bench(prepared, parts, judges, detector, store, columns=config.groups, lessons=lessons, **given)
+    return Bench(
+        prepared,
+        parts,
+        readers.get_readers(tuple(config.recognisers)),
+        quick(_detector(config.detector)),
+        Store(out / "store"),
+        seed=config.seed,
+        resamples=config.resamples,
+        general=config.general,
+        specialised=config.specialised,
+        columns=config.groups,
+        reversal_metrics=config.reversal_metrics,
+        lessons=lessons,
+    )
 
 
 def _checked(

@@ -1,10 +1,5 @@
 """The runner of every evaluation: tasks with keys, one store, one resume, one pool of processes, one progress.
 
-    run = Run(out, jobs=2, progress=report)
-    run.total = len(tasks)
-    found = run.results(tasks)  # in the order of the tasks; None where one failed
-    run.check()  # raises the first failure; what is finished stays
-
 Everything lies in `out/store`, in files named after the digest of `VERSION` and the key; they are whole or absent.
 """
 

@@ -142,7 +142,7 @@ def test_london_and_any_other_pattern(tmp_path: Path) -> None:
     table = "face_id,face_age,face_gender,face_eth\n001,24,female,west_asian\n017,NA,male,white\n099,50,male,white\n"
     (root / "london_faces_info.csv").write_text(table)
     faces = open_set(root)
-    assert faces.layout == "london"
+    assert faces.layout == "london" and "CC BY 4.0" in str(faces.licence)
     assert faces.people.tolist() == [1, 1, 17]
     assert faces.groups == {
         "age": ("20-29", "20-29", ""),

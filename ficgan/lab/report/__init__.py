@@ -32,7 +32,8 @@ def write_report(
     plots = draw_all(results, heads, out / "figures")
     rows = {
         "ranking": tables.ranking(heads),
-        **{name: getattr(tables, name)(results) for name in ("risks", "privacy", "utility", "groups")},
+        "risks": tables.risks(results),
+        **tables.every_figure(results),
         "given-back": tables.given_back(results),
     }
     page = render(

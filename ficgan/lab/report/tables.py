@@ -235,30 +235,21 @@ def _attacker(trial: Trial) -> str:
     return ": ".join(filter(None, (trial.scenario, trial.attacker)))
 
 
-def privacy(results: Results) -> list[Row]:
-    """Every figure of every trial."""
-    return [
-        {**_trial_cells(trial), "control": trial.control, **vars(each)}
-        for trial in results.trials
-        for each in trial.figures
-    ]
-
-
-def utility(results: Results) -> list[Row]:
-    return [{"set": use.set, "method": use.method, **vars(each)} for use in results.utilities for each in use.figures]
-
-
-def groups(results: Results) -> list[Row]:
-    """Every figure of a group of people: privacy and utility."""
-    blank = {"scenario": "utility", "attacker": "", "judge": ""}
-    parts = [(_trial_cells(trial), trial.groups) for trial in results.trials]
-    parts += [({"set": use.set, "method": use.method, **blank}, use.groups) for use in results.utilities]
-    return [
-        {**cells, "group": group, **vars(each)}
-        for cells, by_group in parts
-        for group, figures in by_group.items()
-        for each in figures
-    ]
+def every_figure(results: Results) -> dict[str, list[Row]]:
+    """Tables with a row for each figure: privacy, utility, and both by group of people."""
+    privacy: list[Row] = []
+    utility: list[Row] = []
+    groups: list[Row] = []
+    for trial in results.trials:
+        cells = _trial_cells(trial)
+        privacy += [{**cells, "control": trial.control, **vars(each)} for each in trial.figures]
+        groups += [{**cells, "group": name, **vars(each)} for name, some in trial.groups.items() for each in some]
+    for use in results.utilities:
+        cells = {"set": use.set, "method": use.method}
+        utility += [{**cells, **vars(each)} for each in use.figures]
+        cells["scenario"] = "utility"
+        groups += [{**cells, "group": name, **vars(each)} for name, some in use.groups.items() for each in some]
+    return {"privacy": privacy, "utility": utility, "groups": groups}
 
 
 def given_back(results: Results) -> list[Row]:

@@ -433,6 +433,12 @@ def _pattern(found: SetFiles) -> Known:
     return _by_name(found, found.identity)
 
 
+def _london(found: SetFiles) -> Known:
+    ours = found.person_table is not None and "face_eth" in _columns(found.person_table)
+    terms = "Face Research Lab London Set: CC BY 4.0 (DeBruine & Jones)" if ours else None
+    return replace(_by_name(found, _LONDON), licence=terms)
+
+
 def _by_name(found: SetFiles, identity: str) -> Known:
     try:
         find = re.compile(identity)
@@ -472,7 +478,7 @@ _ALL = (
     Layout("ffhq", "images1024x1024/00000/00000.png", lambda f: any(map(f.below, _FFHQ_FOLDERS)), _ffhq),
     Layout("celeba", "img_align_celeba/000001.jpg, identity_CelebA.txt, list_attr_celeba.txt", _is_celeba, _celeba),
     Layout("csv", "images and a CSV with the columns file and person", lambda f: f.table is not None, _csv),
-    Layout("london", "001_neutral.jpg and a CSV with a row per person", _is_london, lambda f: _by_name(f, _LONDON)),
+    Layout("london", "001_neutral.jpg and a CSV with a row per person", _is_london, _london),
     Layout(
         "folders",
         "a folder per person",
