@@ -150,7 +150,7 @@ def layout(default: str | None = "auto") -> Callable[[F], F]:
         "--layout",
         default=default,
         show_default=default is not None,
-        help=f"How the data lies: celeba, lfw, ffhq, folders, …{'' if default else '  [default: as in CONFIG]'}",
+        help=f"How the data lies: celeba, ffhq, csv, folders, …{'' if default else '  [default: as in CONFIG]'}",
     )
 
 

@@ -18,12 +18,6 @@ __all__ = ["measure", "train_attributes"]
 _BARS: tuple[Any, ...] = (
     click.option("--bars", is_flag=True, help="The whole table of bars, beside the average-face sticker, into -o."),
     shared.output("With --bars: folder for bars.json and bars.md.", required=False),
-    click.option(
-        "--train",
-        multiple=True,
-        type=shared.PATH,
-        help="With --bars: faces it learnt from, for memorisation and real–real distances; repeatable.",
-    ),
     click.option("--attributes", type=shared.PATH, help="With --bars: classifier of `ficgan train-attributes`."),
 )
 
@@ -49,13 +43,7 @@ _BARS: tuple[Any, ...] = (
 @shared.options(shared.device(), *_BARS)
 @shared.reporting("step")
 def measure(
-    photos: Path | None,
-    bars: bool,
-    out: Path | None,
-    train: tuple[Path, ...],
-    attributes: Path | None,
-    report: Progress,
-    **common: Any,
+    photos: Path | None, bars: bool, out: Path | None, attributes: Path | None, report: Progress, **common: Any
 ) -> shared.Summary:
     """Reconstruction, identity similarity and detection rate, as JSON. Retries and masking are off.
 
@@ -68,11 +56,9 @@ def measure(
         raise UsageError("nothing to measure on; give --aligned or --photos")
     if bars != (out is not None):
         raise UsageError("the table of bars is written into a folder; give both --bars and -o, or neither")
-    if not bars and (train or attributes is not None):
-        raise UsageError("--train and --attributes belong to the table of bars; give --bars too")
-    config = BarsConfig(
-        photos=() if photos is None else (photos,), train=train, attributes=attributes, whole=bars, **common
-    )
+    if not bars and attributes is not None:
+        raise UsageError("--attributes belongs to the table of bars; give --bars too")
+    config = BarsConfig(photos=photos, attributes=attributes, whole=bars, **common)
     sheet = run_bars(config, report)
     summary: shared.Summary = {"checkpoint": sheet.facts["checkpoint"]}
     if out is None:

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Anonymizer, Faces, Images, generator
-from ficgan.anonymizers.defended import Jpeg
 from ficgan.lab.attacks import REVERSERS, Pairs, Reverser, another_key
 from ficgan.lab.attacks.learned import Learned, Trained, read_header
 from ficgan.lab.attacks.revelio import Rule, retrieve
@@ -27,8 +26,7 @@ from ficgan.lab.sets import Prepared
 from ficgan.registry import parse_spec
 
 DRAWS = 8  # Anonymisations of one image that are averaged
-QUALITY = 75  # Of JPEG files; the customary one, and Revelio's
-MISMATCH = 0.7  # Strength at which a mismatched attacker has learnt, relative to the attacked one's
+MISMATCH = 0.7  # Strength of the other key of methods whose key is their strength, relative to their own
 LONGEST = 40  # Letters of an attacker's name in a table
 _BLOCK = 8  # Probes whose candidates are drawn together and kept: what an interrupted run does not draw again
 
@@ -155,15 +153,7 @@ class TrainedAttacker:
         return [fingerprint(self.reverser), None if self.lessons is None else self.lessons.digest]
 
 
-def lessons(
-    bench: Bench,
-    subject: Subject,
-    maker: Anonymizer,
-    *,
-    same: bool = True,
-    victims: bool = False,
-    change: Callable[[Faces], Faces] = lambda faces: faces,
-) -> AttackerData:
+def lessons(bench: Bench, subject: Subject, maker: Anonymizer, *, victims: bool = False) -> AttackerData:
     """Pairs of the attacker's people, or of the other set it learns from; no probe is ever among them."""
     parts = []
     if bench.lessons is not None:
@@ -176,9 +166,9 @@ def lessons(
         parts.append((subject.anonymised(rows, maker), bench.part(rows)))
     if not parts:
         raise Refused("the split leaves no faces to the attacker; set split.attacker")
-    seen = [dataclasses.replace(part, faces=change(faces)).regions() for faces, part in parts]
+    seen = [dataclasses.replace(part, faces=faces).regions() for faces, part in parts]
     clear = joined([_apart(bench, part).regions() for _, part in parts])
-    return AttackerData(Pairs(joined(seen), clear, same=same, enrolled=enrolled), bench.background)
+    return AttackerData(Pairs(joined(seen), clear, enrolled=enrolled), bench.background)
 
 
 def halves(bench: Bench) -> tuple[Rows, Rows]:
@@ -221,10 +211,8 @@ class AttackedFaces:
 def attacked(bench: Bench, subject: Subject, scenario: Scenario, rows: Rows) -> list[AttackedFaces]:
     """What each attacker of a scenario makes of the probes `rows`."""
     kind, method = scenario.attacker, subject.anonymizer
-    if kind == "fusion" and len(np.unique(known(subject.clear(rows)))) == len(rows):
-        raise Refused("there is one probe per identity, and nothing to fuse")
-    if kind in ("", "fusion"):
-        return [AttackedFaces("fused probes" if kind else "", rows, subject.view(scenario.probe, rows))]
+    if not kind:
+        return [AttackedFaces("", rows, subject.view(scenario.probe, rows))]
     assert method is not None
     if kind == "average":
         return [AttackedFaces(f"mean of {DRAWS} draws", rows, _averaged(subject, method, rows))]
@@ -234,8 +222,6 @@ def attacked(bench: Bench, subject: Subject, scenario: Scenario, rows: Rows) -> 
             raise NotApplicable(f"{method.name} has no key")
         holder = method if kind == "right key" else _other_key(method)
         return [AttackedFaces(kind, rows, in_region(bench, rows, anonymised, holder.invert))]
-    if kind == "compressed":
-        return _compressed(bench, subject, method, rows)
     out = []
     for attack in trained_attackers(bench, subject, method, kind):
         title, guess = attack.title, attack.restored(anonymised, rows)
@@ -253,13 +239,10 @@ def trained_attackers(bench: Bench, subject: Subject, method: Anonymizer, kind: 
     chosen = _reversers(bench, method, kind)
     if not chosen:
         raise NotApplicable(f"no {kind} attacker is made for {method.name}")
-    mismatched, victims = kind == "mismatched", kind in ("closed", "closed retrieval")
-    taught_by = _weaker(method) if mismatched else method
-    change: dict[str, Any] = {"change": _as_jpeg} if kind == "compressed" else {}
 
     @cache
     def taught() -> AttackerData:
-        return lessons(bench, subject, taught_by, same=not mismatched, victims=victims, **change)
+        return lessons(bench, subject, method, victims=kind == "closed")
 
     out = []
     for title, reverser in chosen:
@@ -333,40 +316,18 @@ def _spelled(name: str, given: dict[str, str]) -> str:
     return f"{name}:{parameters}" if parameters else name
 
 
-def _compressed(bench: Bench, subject: Subject, method: Anonymizer, rows: Rows) -> list[AttackedFaces]:
-    probes, out = _as_jpeg(subject.anonymised(rows)), []
-    if method.traits.keyed:
-        out.append(AttackedFaces("right key", rows, in_region(bench, rows, probes, method.invert)))
-    try:
-        learners = trained_attackers(bench, subject, method, "compressed")
-    except (NotApplicable, Refused):
-        if not out:
-            raise
-        return out
-    return [*out, *(AttackedFaces(learner.title, rows, learner.restored(probes, rows)) for learner in learners)]
-
-
-def _as_jpeg(faces: Faces) -> Faces:
-    jpeg, nothing = Jpeg(quality=QUALITY), np.random.default_rng(0)
-    return faces.with_images(np.stack([jpeg.apply(image, image, nothing) for image in faces.images]))
-
-
 def _reversers(bench: Bench, method: Anonymizer, kind: Attacker) -> list[tuple[str, Reverser]]:
     if kind == "background":
         named = [name for name in REVERSERS if method.name in REVERSERS[name].traits.against]
         specs = [name for name in named if "background" in REVERSERS[name].traits.knowledge]
-    elif kind in ("specialised", "compressed"):
+    elif kind == "specialised":
         specs = _specialised(bench, method)
-    elif kind in ("retrieval", "closed retrieval"):
-        specs = [*bench.general, *_specialised(bench, method)]
     else:
         specs = list(bench.general)
     names = titles([*bench.general, *(text for text in bench.specialised if text != "auto"), *specs])
     made = [(names[text], _made(text, method)) for text in dict.fromkeys(specs)]
-    if kind in ("closed", "closed retrieval", "compressed"):
+    if kind == "closed":
         made = [one for one in made if "pairs" in one[1].traits.knowledge]
-    if kind in ("retrieval", "closed retrieval"):
-        made = [one for one in made if one[1].traits.several]
     if bench.lessons is None:
         return made
     origin = bench.lessons.source["name"]

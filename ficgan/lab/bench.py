@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.anonymizers import Anonymizer, Faces, Images
+from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces, Images
 from ficgan.arrays import content_key
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import FicganError, InputError, UsageError
@@ -20,19 +20,23 @@ from ficgan.faces import Face, FaceDetector, get_detector
 from ficgan.lab import readers
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.attacks.learned import Trained, read_header
-from ficgan.lab.matrix_config import MatrixConfig, SetConfig, SplitConfig, View
+from ficgan.lab.matrix_config import MatrixConfig, SetConfig, SplitConfig, View, public
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.pictures import detect_faces, quick
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.pages import read_checked, write_json
 from ficgan.lab.readers import Embeddings, Reader
-from ficgan.lab.results import without_folder
 from ficgan.lab.run import Say, Store, digest, fingerprint
 from ficgan.lab.sets import GREY, FaceSet, Prepared, Quick, Split, open_set, prepare, split, without_repeats
 from ficgan.registry import parse_spec
 
 MANIFEST = "manifest.json"
 SCHEMA = 2
+Rows = NDArray[np.int64]
+_CHUNK = 256  # Faces that are anonymised together
+_BETWEEN = 100  # Faces that are cut between two reports
+
+# -- whom a trained attacker learnt from ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,6 @@ class AttackerManifest:
 
     @classmethod
     def read(cls, path: Path) -> AttackerManifest:
-        """The manifest in a file."""
         if not path.is_file():
             raise UsageError(f"there is no {path}, which says from whom the attacker learnt; put it back")
         return read_checked(path, cls, (SCHEMA,), "train the attacker again")
@@ -70,7 +73,6 @@ def refuse_the_known(specs: Sequence[str], one: SetConfig, prepared: Prepared, s
     files = [Path(parameters["file"]) for parameters in given if parameters.get("file")]
     if not files:
         return
-    learnt = [_learnt_by(file) for file in files]
     tested, faces = np.concatenate([split.gallery, split.probe]), prepared.faces
     theirs = np.flatnonzero(np.isin(known(faces), known(faces)[tested]))
     found = {content_key(faces.images[row]): faces.names[row] for row in theirs}
@@ -78,19 +80,15 @@ def refuse_the_known(specs: Sequence[str], one: SetConfig, prepared: Prepared, s
     who = np.unique(whole.people[[row for row, name in enumerate(whole.names) if name in mine]])
     found |= _keys(whole, np.flatnonzero(np.isin(whole.people, who)).tolist())
     person = dict(zip(whole.names, whole.people.tolist(), strict=True))
-    for file, keys in zip(files, learnt, strict=True):
-        if met := sorted(name for key, name in found.items() if key in keys):
+    for file in files:
+        manifest, header = AttackerManifest.read(file.parent / MANIFEST), read_header(file)
+        if header["about"].get("split_sha256") != manifest.split.get("sha256"):
+            raise UsageError(f"{file.parent / MANIFEST} is of another training than {file.name}; put back its own")
+        if met := sorted(name for key, name in found.items() if key in {*manifest.learnt, *manifest.photos}):
             raise UsageError(
                 f"{file.name} learnt from {len({person[name] for name in met})} of the {len(who)} people it would be "
                 f"tested on, such as from {met[0]} of {one.name}; give the set and the split of its training"
             )
-
-
-def _learnt_by(file: Path) -> set[str]:
-    manifest, header = AttackerManifest.read(file.parent / MANIFEST), read_header(file)
-    if header["about"].get("split_sha256") != manifest.split.get("sha256"):
-        raise UsageError(f"{file.parent / MANIFEST} is of another training than {file.name}; put back its own")
-    return {*manifest.learnt, *manifest.photos}
 
 
 def _all_of(one: SetConfig) -> FaceSet:
@@ -108,9 +106,7 @@ def _keys(faces: FaceSet, rows: Sequence[int]) -> dict[str, str]:
     return out
 
 
-Rows = NDArray[np.int64]
-_CHUNK = 256  # faces that are anonymised together
-_BETWEEN = 100  # faces that are cut between two reports
+# -- the bench --------------------------------------------------------------------------------------------------------
 
 
 class Refused(FicganError):
@@ -123,7 +119,12 @@ class NotApplicable(FicganError):
 
 @dataclass
 class Bench:
-    """A divided set, its judges, and the attackers tried on it; `lessons` is another set that these learn from."""
+    """A divided set, its judges, and the attackers tried on it; the other fields are those of `MatrixConfig`.
+
+    Args:
+        lessons: another set that attackers learn from.
+        trainings: (kind of scenario, title) of attackers that train a network here → key of the training in the store.
+    """
 
     prepared: Prepared
     split: Split
@@ -135,14 +136,10 @@ class Bench:
     resamples: int = 1000
     general: Sequence[str] = ("ridge",)
     specialised: Sequence[str] = ("auto",)
-    retrain: str = "head"
     columns: Sequence[str] = ()
-    candidates: int = 10
-    retrieval_probes: int = 60
     reversal_metrics: bool = True
     lessons: Prepared | None = None
     trainings: dict[tuple[str, str], list[Any]] = field(default_factory=dict)
-    """(kind of scenario, title) of attackers that train a network here → key of the training in the store."""
     ceilings: dict[str, Scores] = field(default_factory=dict, repr=False)
 
     @property
@@ -166,7 +163,6 @@ class Bench:
 
     @cached_property
     def digest(self) -> str:
-        """Depends on the set's pixels and on its split, from which backgrounds come."""
         return digest([self.prepared.digest, self.split.digest])
 
     @cached_property
@@ -181,9 +177,8 @@ class Bench:
         """Clear probes against the clear gallery."""
         if reader.name not in self.ceilings:
             probe, gallery = (self.prepared.faces.take(rows) for rows in (self.split.probe, self.split.gallery))
-            seen, enrolled = (self.embed(reader, faces) for faces in (probe, gallery))
-            scores = Scores.compare(seen, enrolled, known(probe), known(gallery), metric=reader.metric)
-            self.ceilings[reader.name] = scores
+            seen, people = (self.embed(reader, probe), self.embed(reader, gallery)), (known(probe), known(gallery))
+            self.ceilings[reader.name] = Scores.compare(*seen, *people, metric=reader.metric)
         return self.ceilings[reader.name]
 
     def found(self, faces: Faces) -> NDArray[np.bool_]:
@@ -198,12 +193,8 @@ class Bench:
 
 def described(anonymizer: Anonymizer) -> dict[str, Any]:
     """A method in a report: its traits, and its settings without secrets, folders and the arguments of a program."""
-    traits = asdict(anonymizer.traits)
-    traits["needs"] = sorted(traits["needs"])
-    settings = without_folder(anonymizer.settings())
-    if settings.get("command"):
-        settings["command"] = settings["command"].split()[0]
-    return {"name": anonymizer.name, **traits, "settings": settings}
+    traits = asdict(anonymizer.traits) | {"needs": sorted(anonymizer.traits.needs)}
+    return {"name": anonymizer.name, **traits, "settings": public(ANONYMIZERS, anonymizer.name, anonymizer.settings())}
 
 
 def anonymiser_for(bench: Bench, anonymizer: Anonymizer) -> Anonymizer:
@@ -333,7 +324,7 @@ def squared_errors(a: Images, b: Images) -> NDArray[np.float64]:
 
 def opened(config: SetConfig) -> FaceSet:
     """The people and photos of a set that are asked for; nothing is decoded."""
-    keys = ("path", "layout", "labels", "name", "identity", "limit_people", "images_per_person")
+    keys = ("path", "layout", "labels", "name", "identity", "limit_people")
     return open_set(**{key: getattr(config, key) for key in keys})
 
 
@@ -341,7 +332,6 @@ def prepared_set(
     config: SetConfig, detector: FaceDetector | None, store: Path | None, say: Say | None = None
 ) -> Prepared:
     """A set with its faces cut, from the store where it is there."""
-    finder = None if config.aligned or detector is None else Quick(detector)
 
     def report(done: int, total: int, text: str) -> None:
         if say is not None and done % _BETWEEN == 0:
@@ -351,7 +341,7 @@ def prepared_set(
         opened(config),
         size=config.size,
         context=config.context,
-        detector=finder,
+        detector=None if config.aligned or detector is None else Quick(detector),
         cache=store,
         aligned=config.aligned,
         progress=report,
@@ -403,19 +393,39 @@ def _cached_bench(text: str, name: str, out: Path) -> Bench:
     config = MatrixConfig.model_validate_json(text)
     one = next(one for one in config.sets if one.name == name)
     prepared, parts, lessons = _checked(config, one, out)
-    same = ("seed", "resamples", "general", "specialised", "retrain", "candidates", "retrieval_probes")
-    given: dict[str, Any] = {key: getattr(config, key) for key in (*same, "reversal_metrics")}
-    judges, detector = readers.get_readers(tuple(config.recognisers)), quick(_detector(config.detector))
-    store = Store(out / "store")
-    return Bench(prepared, parts, judges, detector, store, columns=config.groups, lessons=lessons, **given)
+    return Bench(
+        prepared,
+        parts,
+        readers.get_readers(tuple(config.recognisers)),
+        quick(_detector(config.detector)),
+        Store(out / "store"),
+        seed=config.seed,
+        resamples=config.resamples,
+        general=config.general,
+        specialised=config.specialised,
+        columns=config.groups,
+        reversal_metrics=config.reversal_metrics,
+        lessons=lessons,
+    )
 
 
 def _checked(
     config: MatrixConfig, one: SetConfig, out: Path, say: Say | None = None
 ) -> tuple[Prepared, Split, Prepared | None]:
+    """A set, its split, and the other set that attackers learn from, without pictures that are in both."""
     prepared, parts = divided_set(one, config.detector, out, say)
     refuse_the_known(config.named_attackers, one, prepared, parts)
-    return prepared, parts, _lessons(one, prepared, config.detector, out, say)
+    teacher = one.teacher
+    if teacher is None:
+        return prepared, parts, None
+    other = _prepared(teacher, config.detector, out, say)
+    if other.faces.people is None or (other.faces.people < 0).any():
+        raise InputError(f"the set {teacher.name} does not say who everybody is; attackers cannot learn from it")
+    here = set(prepared.digests())
+    rows = np.flatnonzero([mark not in here for mark in other.digests()])
+    if not len(rows):
+        raise InputError(f"every picture of {teacher.name} is in {one.name}, too; learn from another set")
+    return prepared, parts, other.part(rows)
 
 
 @lru_cache(maxsize=1)
@@ -423,18 +433,5 @@ def _detector(name: str) -> FaceDetector:
     return get_detector(name)
 
 
-def _prepared(config: SetConfig, detector: str, out: Path, say: Say | None = None) -> Prepared:
+def _prepared(config: SetConfig, detector: str, out: Path, say: Say | None) -> Prepared:
     return prepared_set(config, None if config.aligned else _detector(detector), out / "store", say)
-
-
-def _lessons(one: SetConfig, prepared: Prepared, detector: str, out: Path, say: Say | None = None) -> Prepared | None:
-    if one.learn_from is None:
-        return None
-    other = _prepared(one.learn_from, detector, out, say)
-    if other.faces.people is None or (other.faces.people < 0).any():
-        raise InputError(f"the set {one.learn_from.name} does not say who everybody is; attackers cannot learn from it")
-    here = set(prepared.digests())
-    rows = np.flatnonzero([mark not in here for mark in other.digests()])
-    if not len(rows):
-        raise InputError(f"every picture of {one.learn_from.name} is in {one.name}, too; learn from another set")
-    return other.part(rows)

@@ -50,23 +50,20 @@ class MethodOnSet:
         return CLEAR if self.method is None else self.method.title
 
     @property
-    def title(self) -> str:
-        return f"{self.label} on {self.set.name}"
-
-    @property
     def task(self) -> Task:
         """What an external program gives is not kept: it may have changed."""
         program = any(given.get("command") for given in _parameters(self.config, self.method))
-        return Task(self.title, None if program else ["matrix", self.mark], MethodOnSet.measure, (self,))
+        key = None if program else ["matrix", self.mark]
+        return Task(f"{self.label} on {self.set.name}", key, MethodOnSet.measure, (self,))
 
     def measure(self, say: Say) -> dict[str, Any]:
-        began, config = time.monotonic(), self.config
+        began, config, title = time.monotonic(), self.config, self.task.title
         bench = open_bench(config, self.set, self.out)
         bench.trainings.clear()
         anonymizer = None if self.method is None else anonymiser_for(bench, self.method.make())
         scenarios = get_scenarios(config.scenarios)
-        trials = run_trials(bench, anonymizer, self.label, scenarios, say=lambda text: say(f"{self.title}: {text}"))
-        trainings = {f"{self.title}, {trial.scenario}: {trial.attacker}": training_of(bench, trial) for trial in trials}
+        trials = run_trials(bench, anonymizer, self.label, scenarios, say=lambda text: say(f"{title}: {text}"))
+        trainings = {f"{title}, {trial.scenario}: {trial.attacker}": training_of(bench, trial) for trial in trials}
         utilities = [asdict(measure_utility(config, bench, anonymizer, self.label))] if config.utility else []
         count = config.pictures
         return {
@@ -83,7 +80,7 @@ def _parameters(config: MatrixConfig, method: MethodConfig | None) -> list[dict[
     """Parameters of the method and of the attackers that may be tried on it."""
     if method is None:
         return []
-    return [method.parameters, *(parse_spec(text)[1] for text in (*config.general, *config.specialised))]
+    return [method.parameters, *(parse_spec(text)[1] for text in config.named_attackers)]
 
 
 def run_matrix(config: MatrixConfig, out: Path, *, jobs: int = 1, progress: Progress | None = None) -> Results:
@@ -92,18 +89,21 @@ def run_matrix(config: MatrixConfig, out: Path, *, jobs: int = 1, progress: Prog
     out.mkdir(parents=True, exist_ok=True)
     _check(config)
     run = Run(out, jobs, progress, total=len(config.sets) * (len(config.methods) + 1))
-    works: list[MethodOnSet] = []
     sets: dict[str, dict[str, Any]] = {}
     for one in config.sets:
         run.say(f"preparing {one.name}")
-        sets[one.name] = facts = describe(config, one, out, run.say)
-        works += [MethodOnSet.of(config, one, method, facts["digest"], out) for method in (None, *config.methods)]
+        sets[one.name] = describe(config, one, out, run.say)
     # The clear images come first: everybody compares with them, and their embeddings are then in the store.
-    works.sort(key=lambda work: work.method is not None)
-    clear = len(config.sets)
-    entries = [*run.results([one.task for one in works[:clear]]), *run.results([one.task for one in works[clear:]])]
+    found: list[tuple[MethodOnSet, dict[str, Any]]] = []
+    for methods in ([None], config.methods):
+        works = [
+            MethodOnSet.of(config, one, method, sets[one.name]["digest"], out)
+            for one in config.sets
+            for method in methods
+        ]
+        found += zip(works, run.results([work.task for work in works]), strict=True)
     run.check()
-    results = _collect(config, sets, list(zip(works, entries, strict=True)), time.monotonic() - started)
+    results = _collect(config, sets, found, time.monotonic() - started)
     results.write(out / "results.json")
     return results
 
@@ -118,14 +118,15 @@ def _collect(
     for work, entry in found:
         if entry["pictures"]:
             pictures.setdefault(work.label, []).extend(entry["pictures"])
-    file = config.attributes
+    classifier = config.attributes
     results = Results(
         config.title,
         provenance=origin(_shown(config), seconds)
         | {
             "attackers": {title: shareable(text) for text, title in titles(config.named_attackers).items()},
             "trainings": {name: note for entry in entries for name, note in entry["trainings"].items()},
-            "attribute_classifier": file and AttributeClassifier.load(Path(file)).training.get("source", {}),
+            "attribute_classifier": classifier
+            and AttributeClassifier.load(Path(classifier)).training.get("source", {}),
             "task_seconds": round(sum(entry["seconds"] for entry in entries), 1),
         },
         sets=sets,
@@ -156,9 +157,9 @@ def check_paths(config: MatrixConfig) -> None:
     if config.attributes is not None and not Path(config.attributes).is_file():
         raise UsageError(f"there is no attribute classifier {config.attributes}; see ficgan train-attributes")
     for one in config.sets:
-        for some in (one, one.learn_from):
-            if some is not None and not Path(some.path).exists():
-                raise InputError(f"the set {some.name} is not at {some.path}; name a folder, zip or tar")
+        for each in filter(None, (one, one.learn_from)):
+            if not Path(each.path).exists():
+                raise InputError(f"the set {each.name} is not at {each.path}; name a folder, zip or tar")
 
 
 def with_judges(config: MatrixConfig) -> MatrixConfig:

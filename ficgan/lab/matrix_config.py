@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ficgan.anonymizers import ANONYMIZERS, Anonymizer
 from ficgan.errors import UsageError
@@ -21,26 +22,23 @@ from ficgan.yaml_settings import check, hint, override, read_tree
 
 _MATRIX_PAGE, _ATTACK_PAGE = "docs/evaluation.md", "docs/attacks.md"
 _FILES = ("folder", "checkpoint", "bank", "file")  # Parameters that name a file or folder
+_TEXTS = ("title", "name", "label", "licence", "identity", "command")  # Keys whose values name none
 
 # -- scenarios --------------------------------------------------------------------------------------------------------
 
+# What a gallery or a probe shows. surroundings: the replaced square greyed; inside: all but that square greyed.
 View = Literal["clear", "anonymised", "reversed", "surroundings", "inside", "inside anonymised", "constant"]
-"""What a gallery or a probe shows. surroundings: the replaced square greyed; inside: all but that square greyed."""
+# What is done to probes before they are read
 Attacker = Literal[
     "",
     "general",
     "specialised",
-    "mismatched",
     "background",
     "right key",
     "wrong key",
-    "compressed",
-    "fusion",
     "average",
     "inference",
     "closed",
-    "retrieval",
-    "closed retrieval",
     "identity probe",
 ]
 
@@ -50,7 +48,6 @@ class Scenario:
     """One experiment.
 
     Args:
-        attacker: what is done to probes before they are read.
         retrained: the recogniser has learnt from anonymised faces of other people.
         same_set: probes are compared with each other (linkability), not with a gallery.
         control: what the trial is a control for, see `Trial`.
@@ -106,30 +103,20 @@ class SetConfig(_EvaluationSettings):
     labels: str | None = None
     identity: str | None = None  # Regular expression whose group is the person, for sets that say it in file names
     limit_people: int | None = Field(None, ge=2)
-    images_per_person: int | None = Field(None, ge=2)
     size: int = Field(128, ge=32)  # Side of the crops, pixels
-    context: float = Field(1.0, ge=1, le=4)
-    """Side of the crop over the side of the square that is replaced; above 1 there are surroundings."""
+    context: float = Field(1.0, ge=1, le=4)  # Side of the crop over that of the replaced square; more: surroundings
     aligned: bool = False  # The images are already aligned as the default template; nothing is detected
     licence: str | None = None
     split: SplitConfig = SplitConfig()
+    # Another set, of other people, whose faces attackers learn from instead of this one's attacker part; all of it is
+    # taken, cut like this set.
     learn_from: SetConfig | None = None
-    """Another set, of other people, whose faces attackers learn from instead of this one's attacker part; all of it is
-    taken, cut like this set."""
 
-    @model_validator(mode="after")
-    def _cut_alike(self) -> SetConfig:
-        other = self.learn_from
-        if other is None:
-            return self
-        if other.learn_from is not None:
-            raise ValueError("learn_from has a learn_from of its own; one is enough")
-        for key in ("size", "context"):
-            if key in other.model_fields_set and getattr(other, key) != getattr(self, key):
-                raise ValueError(f"learn_from has another {key} than the set it is learnt for; leave it out")
-        alike = other.model_copy(update={"size": self.size, "context": self.context})
-        object.__setattr__(self, "learn_from", alike)
-        return self
+    @property
+    def teacher(self) -> SetConfig | None:
+        """The set that attackers learn from, cut like this one."""
+        alike = {"size": self.size, "context": self.context}
+        return None if self.learn_from is None else self.learn_from.model_copy(update=alike)
 
 
 def public(registry: Registry[Any], name: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -143,6 +130,8 @@ def public(registry: Registry[Any], name: str, given: dict[str, Any]) -> dict[st
 
 
 class MethodConfig(_EvaluationSettings):
+    """An anonymiser and its parameters; a text is NAME:PARAMETER=VALUE,…"""
+
     method: str
     label: str | None = None
     parameters: dict[str, Any] = {}
@@ -176,27 +165,18 @@ class MatrixConfig(_EvaluationSettings):
     sets: list[SetConfig] = Field(min_length=1)
     methods: list[MethodConfig] = Field(min_length=1)
     scenarios: list[str] = ["clear", "constant", "naive", "parrot-enrol"]
+    # Judges: dlib, insightface, shape, onnx:PATH, and `installed`, one of another make than dlib if the model folders
+    # hold one; none of them may have trained a model that is judged.
     recognisers: list[str] = Field(["dlib"], min_length=1)
-    """Judges: dlib, insightface, shape, onnx:PATH, and `installed`, one of another make than dlib if the model folders
-    hold one; none of them may have trained a model that is judged."""
     detector: str = "auto"
     general: list[str] = ["ridge"]  # Reversers that know nothing of the method; parameters as NAME:KEY=VALUE,…
-    specialised: list[str] = ["auto"]
-    """Reversers made for a method; auto: all that were made for it and train no network."""
-    reversal_metrics: bool = True
-    """How far what attackers give back resembles the clear faces: PSNR, SSIM, LPIPS-like, FD-like, IDD."""
-    candidates: int = Field(10, ge=1)
-    """Guesses at each probe in the scenarios retrieval and retrieval-closed; 50 in the paper."""
-    retrieval_probes: int = Field(60, ge=2)  # At most so many probes are guessed at several times, spread over people
-    retrain: str = Field("head", pattern="^(head|network)$")
-    """parrot-train: a linear map on the recogniser's embeddings, or the whole network (onnx only)."""
+    specialised: list[str] = ["auto"]  # Reversers made for a method; auto: all made for it that train no network
+    reversal_metrics: bool = True  # Likeness of what attackers give back: PSNR, SSIM, LPIPS-like, FD-like, IDD
     utility: bool = True
     attributes: str | None = None  # A trained attribute classifier, see `ficgan train-attributes`
-    groups: list[str] = ["gender", "age", "race", "ethnicity"]
-    """Columns by which figures are broken down, where a set has them."""
+    groups: list[str] = ["gender", "age", "race", "ethnicity"]  # Columns by which figures are broken down
     resamples: int = Field(1000, ge=1)
-    pictures: int = Field(0, ge=0, le=64)
-    """Examples per method written as PNG. They show real faces unless the set does not."""
+    pictures: int = Field(0, ge=0, le=64)  # PNG examples per method; they show real faces unless the set does not
     seed: int = 0
 
     @property
@@ -205,20 +185,22 @@ class MatrixConfig(_EvaluationSettings):
 
     @model_validator(mode="after")
     def _unique(self) -> MatrixConfig:
-        for what, names in (("sets", [s.name for s in self.sets]), ("methods", [m.title for m in self.methods])):
+        titles = ["clear", *(method.title for method in self.methods)]  # clear: the name of the ceiling
+        for what, names in (("sets", [one.name for one in self.sets]), ("methods", titles)):
             repeated = sorted({name for name in names if names.count(name) > 1})
             if repeated:
                 raise ValueError(f"two {what} are called {repeated[0]!r}; give each another name or label")
-        if "clear" in [method.title for method in self.methods]:
-            raise ValueError("'clear' is the ceiling's name; label the method otherwise")
         return self
 
 
 def load_matrix(path: str | Path) -> MatrixConfig:
     """Read and check a matrix; relative paths in it count from the file's folder."""
-    config = check(MatrixConfig, read_tree(path, see=_MATRIX_PAGE), where=str(path), see=_MATRIX_PAGE)
+    folder = Path(path).resolve().parent
+    tree = _resolved(read_tree(path, see=_MATRIX_PAGE), folder)
+    config = check(MatrixConfig, tree, where=str(path), see=_MATRIX_PAGE)
+    if config.attributes is not None:
+        config = config.model_copy(update={"attributes": str(folder / Path(config.attributes).expanduser())})
     get_scenarios(config.scenarios)
-    config = _resolved(config, Path(path).resolve().parent)
     for method in config.methods:
         method.make()
     for text in config.named_attackers:
@@ -237,40 +219,22 @@ def _sectioned(given: Any, name: str, *known: str) -> Any:
     return given
 
 
-def _resolved(config: MatrixConfig, folder: Path) -> MatrixConfig:
-    """The paths of a matrix, counted from the folder."""
+def _resolved(tree: Any, folder: Path, key: str = "") -> Any:
+    """A matrix as it was read, its paths counted from the folder: keys, FILE=PATH in a short form, and onnx:PATH."""
+    if isinstance(tree, dict):
+        return {name: _resolved(value, folder, name) for name, value in tree.items()}
+    if isinstance(tree, list):
+        return [_resolved(value, folder, key) for value in tree]
+    if not isinstance(tree, str) or not tree or key in _TEXTS:
+        return tree
 
     def at(text: str) -> str:
         return str(folder / Path(text).expanduser())
 
-    def judge(text: str) -> str:
-        kind, colon, file = text.partition(":")
-        return f"{kind}:{at(file)}" if colon and kind == "onnx" else text
-
-    def parameters(given: dict[str, Any]) -> dict[str, Any]:
-        out: dict[str, Any] = {key: at(value) if key in _FILES and value else value for key, value in given.items()}
-        if isinstance(out.get("verifier"), str):
-            out["verifier"] = "+".join(judge(part) for part in out["verifier"].split("+"))
-        return out
-
-    def attacker(text: str) -> str:
-        name, given = parse_spec(text)
-        return ":".join(filter(None, (name, ",".join(f"{k}={v}" for k, v in parameters(given).items()))))
-
-    def placed(one: dict[str, Any] | None) -> dict[str, Any] | None:
-        if one is None:
-            return None
-        labels = at(one["labels"]) if one["labels"] is not None else None
-        return {**one, "path": at(one["path"]), "labels": labels, "learn_from": placed(one["learn_from"])}
-
-    tree = config.model_dump()
-    tree["sets"] = [placed(one) for one in tree["sets"]]
-    for one in tree["methods"]:
-        one["parameters"] = parameters(one["parameters"])
-    tree["recognisers"] = [judge(name) for name in config.recognisers]
-    tree["attributes"] = None if config.attributes is None else at(config.attributes)
-    tree |= {key: [attacker(text) for text in tree[key]] for key in ("general", "specialised")}
-    return MatrixConfig.model_validate(tree)
+    if key in ("path", "labels", *_FILES):
+        return at(tree)
+    text = re.sub(rf"\b({'|'.join(_FILES)})=([^,]+)", lambda found: f"{found[1]}={at(found[2])}", tree)
+    return re.sub(r"\bonnx:([^+,]+)", lambda found: f"onnx:{at(found[1])}", text)
 
 
 # -- trainings of attackers -------------------------------------------------------------------------------------------
@@ -294,12 +258,6 @@ class AttackSet(SetConfig):
     name: str = ""
     path: str = ""
 
-    @model_validator(mode="after")
-    def _alone(self) -> AttackSet:
-        if getattr(self, "learn_from", None) is not None:
-            raise ValueError("learn_from is of evaluations; an attacker is trained on one set")
-        return self
-
     def placed(self, path: Path, name: str, **more: Any) -> SetConfig:
         """The same for a folder or archive; what is None in `more` stays as it is."""
         given = {key: value for key, value in more.items() if value is not None}
@@ -314,20 +272,9 @@ class AttackConfig(_EvaluationSettings):
     detector: str = "auto"  # Finds the faces of sets that are not aligned
     seed: int = 0  # Of the attacker, where it has none of its own
 
-    @field_validator("attacker", "anonymizer", mode="before")
-    @classmethod
-    def _something(cls, given: Any) -> Any:
-        if not isinstance(given, (str, dict, AttackerConfig, MethodConfig)):
-            raise ValueError("give a NAME, NAME:PARAMETER=VALUE,… or a section of them")
-        return given
-
     def learner(self) -> Learned:
         """The attacker, untrained."""
-        name = self.attacker.name
-        cls = REVERSERS[name]
-        if not issubclass(cls, Learned):
-            raise UsageError(_needs_none(name, cls.traits.knowledge))
-        made = REVERSERS.make(name, **{"seed": self.seed, **self.attacker.parameters})
+        made = REVERSERS.make(self.attacker.name, **{"seed": self.seed, **self.attacker.parameters})
         assert isinstance(made, Learned)
         return made
 
@@ -352,6 +299,10 @@ def parse_attack(tree: dict[str, Any], *, where: str) -> AttackConfig:
     import ficgan.lab  # noqa: F401 (knows all anonymisers)
 
     config = check(AttackConfig, tree, where=where, see=_ATTACK_PAGE)
+    name = config.attacker.name
+    if not issubclass(REVERSERS[name], Learned):
+        trained = ", ".join(reverser for reverser in REVERSERS if issubclass(REVERSERS[reverser], Learned))
+        raise UsageError(f"{name} has no network to train, use it as it is (ficgan-attack run {name}); {trained} have")
     config.learner()
     config.anonymizer.make()
     return config
@@ -364,17 +315,8 @@ def parameter_count(attacker: Learned) -> int:
         return sum(parameter.numel() for parameter in attacker.network().parameters())
 
 
-def _needs_none(name: str, knowledge: frozenset[Any]) -> str:
-    trained = ", ".join(reverser for reverser in REVERSERS if issubclass(REVERSERS[reverser], Learned))
-    how = (
-        f"it learns within an evaluation, in a moment (`ficgan-eval run` with {name})"
-        if knowledge & {"pairs", "background", "key"}
-        else f"use it as it is (`ficgan-attack run {name} …`)"
-    )
-    return f"{name} has no network to train: {how}; what is trained is {trained}"
-
-
 def _opened(place: str, given: Any) -> Any:
+    """A section that was given as a text, so that one of its values may be overridden."""
     if place not in ("attacker", "anonymizer") or not isinstance(given, str):
         return given
     name, parameters = parse_spec(given)

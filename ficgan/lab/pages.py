@@ -42,10 +42,8 @@ def read_checked(path: Path, kind: type[Model], schemas: tuple[str | int, ...], 
     try:
         return TypeAdapter(kind).validate_python(raw)
     except (ValidationError, LookupError, TypeError, AttributeError) as error:
-        problem = repr(error)
-        if isinstance(error, ValidationError):
-            first = error.errors()[0]
-            problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": repr(error)}
+        problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
         raise InputError(f"{path} is damaged ({problem}); {otherwise}") from None
 
 

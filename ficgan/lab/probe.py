@@ -1,4 +1,4 @@
-"""Probes that learn on other people to recognise people by FICGAN's codes, and by the shape of published faces.
+"""Probes that learn on other people to recognise people by FICGAN's codes.
 
 k-same averages only w; z_non, and w of layers 1…i, enter the generator as they are. That they carry no identity is
 tested here. All figures are lower bounds.
@@ -6,9 +6,7 @@ tested here. All figures are lower bounds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Literal
 
@@ -17,14 +15,12 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import Faces
 from ficgan.deidentify.anonymizer import Ficgan
-from ficgan.errors import UsageError
 from ficgan.identity.ksame import k_same_layers
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject, content
 from ficgan.lab.matrix_config import Scenario
-from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.metrics.privacy import auc, chance, eer, rank
 from ficgan.lab.metrics.scores import Scores
-from ficgan.lab.readers import LEAST_PEOPLE, Shapes, retrain_head, similarities
+from ficgan.lab.readers import retrain_head
 from ficgan.lab.results import Figure, Trial
 
 Rows = NDArray[np.int64]
@@ -38,7 +34,6 @@ PROBES: Mapping[Kind, str] = {"cosine": "whitened cosine", "linear": "linear pro
 _WIDTH = 128
 """Principal components kept of one code at most; twice as many revealed less of held-out people (AUC)."""
 _IMAGES_EACH = 8  # Images that each kept component needs
-_SHAPES_EACH = 3  # The same of shapes, which have little noise, under the network
 _VIEWS = (
     ("as the generator is given it", "codes", False, False, False),
     ("read from the published image", "", False, False, True),
@@ -168,12 +163,6 @@ def whitening(codes: NDArray[np.floating], *, each: int = _IMAGES_EACH) -> Chang
     return lambda given: ((given - mean) @ matrix).astype(np.float32)
 
 
-def standardised(codes: NDArray[np.floating]) -> Change:
-    """Each number in standard deviations from its mean over codes [N,D]; those that never vary count for nothing."""
-    mean, scale = _spread(codes)
-    return lambda given: ((given - mean) * scale).astype(np.float32)
-
-
 def _spread(codes: NDArray[np.floating]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     mean, spread = codes.mean(0, dtype=np.float64), codes.std(0, dtype=np.float64)
     return mean, np.divide(1, spread, out=np.zeros_like(spread), where=spread > 1e-6 * spread.max(initial=0))
@@ -217,112 +206,3 @@ def _network(
                 schedule.step()
     network.eval().requires_grad_(False)
     return lambda given: network(torch.from_numpy(given)).numpy()
-
-
-# -- the shape of published faces -------------------------------------------------------------------------------------
-
-ProbeData = tuple[Shapes, NDArray[np.int64]]  # Clear photos of other people, and who they are
-SHAPE_JUDGES: Mapping[str, Kind] = {"nearest": "cosine", "LDA": "linear", "network": "network"}
-"""How shapes are compared → the probe that does it."""
-Places = Sequence[int] | NDArray[np.integer]
-_NOBODY = -2.0  # Below every cosine: such a pair is not compared
-
-
-@dataclass(frozen=True)
-class _Part:
-    gallery: NDArray[np.intp]
-    probe: NDArray[np.intp]
-    heads: Mapping[str, Probe]
-    taught: int
-
-
-class ShapeAttack:
-    """Judges who name people by the shape in published pictures, with a clear photo of each enrolled.
-
-    They learn from other people's clear photos. Without lessons, half of the people teach while the other half are
-    tested, and the other way round.
-
-    Args:
-        people: [N], who they are.
-        gallery, probe: rows of the enrolled photos, and of those whose published pictures are looked for.
-        also: shapes of N published pictures; without lessons those of the teaching people teach, too.
-    """
-
-    def __init__(
-        self,
-        clear: Shapes,
-        people: NDArray[np.integer],
-        gallery: Places,
-        probe: Places,
-        *,
-        lessons: tuple[Shapes, NDArray[np.integer]] | None = None,
-        also: Shapes | None = None,
-        judges: Sequence[str] = tuple(SHAPE_JUDGES),
-        seed: int = 0,
-    ) -> None:
-        self.clear, self.people, self.judges = clear, people, tuple(judges)
-        self.gallery, self.probe = np.asarray(gallery, np.intp), np.asarray(probe, np.intp)
-        everybody = np.arange(len(self.gallery)), np.arange(len(self.probe))
-        if lessons is not None:
-            self.parts = [_Part(*everybody, *self._learnt(*lessons, seed))]
-            return
-        half = self._halves(seed)
-        self.parts = []
-        for number in (0, 1):
-            rows = np.flatnonzero(half != number)
-            shapes, who = clear.take(rows), people[rows]
-            if also is not None:
-                shapes, who = shapes + also.take(rows), np.concatenate([who, who])
-            here, there = (np.flatnonzero(half[some] == number) for some in (self.gallery, self.probe))
-            self.parts.append(_Part(here, there, *self._learnt(shapes, who, seed)))
-
-    def ranks(self, published: Shapes, bootstrap: Bootstrap) -> dict[str, Figure]:
-        """Judge → rank-1 of published pictures [N]."""
-        enrolled, seen = self.clear.take(self.gallery), published.take(self.probe)
-        unread = int((~seen.readable).sum()), int((~enrolled.readable).sum())
-        sizes = [len(part.gallery) for part in self.parts]
-        note = f"chance {np.mean([1 / max(size, 1) for size in sizes]):.3f}; {_spelled(sizes)} people enrolled, "
-        note += f"learnt on {_spelled([part.taught for part in self.parts])} others"
-        if any(unread):
-            note += f"; no mesh in {unread[0]} published and {unread[1]} enrolled pictures"
-        out = {}
-        for judge in self.judges:
-            table = np.full((len(self.probe), len(self.gallery)), _NOBODY)
-            for part in self.parts:
-                a, b = seen.points[part.probe], enrolled.points[part.gallery]
-                found = similarities(part.heads[judge]((a,)), part.heads[judge]((b,)), "cosine")
-                found[:, ~enrolled.readable[part.gallery]] = _NOBODY
-                found[~seen.readable[part.probe]] = 0.0  # all alike: a lot is drawn
-                table[np.ix_(part.probe, part.gallery)] = found
-            scores = Scores.from_matrix(table, self.people[self.probe], self.people[self.gallery])
-            out[judge] = replace(rank(scores, 1, bootstrap=bootstrap), note=note)
-        return out
-
-    def _learnt(self, shapes: Shapes, people: NDArray[np.integer], seed: int) -> tuple[dict[str, Probe], int]:
-        rows = np.flatnonzero(shapes.readable)
-        rows = rows[np.isin(people[rows], several(people[rows]))]
-        x, who = shapes.points[rows], people[rows]
-        if (count := len(np.unique(who))) < LEAST_PEOPLE:
-            needed = f"{LEAST_PEOPLE} people with two readable photos"
-            raise UsageError(f"shapes are told apart by who has learnt from {needed}, and there are {count}")
-        whiten = dict.fromkeys(self.judges, standardised) | {"network": partial(whitening, each=_SHAPES_EACH)}
-        judges = {judge: SHAPE_JUDGES[judge] for judge in self.judges}
-        return {one: fit_probe(kind, (x,), who, seed=seed, whiten=whiten[one]) for one, kind in judges.items()}, count
-
-    def _halves(self, seed: int) -> NDArray[np.intp]:
-        """[N], 0 or 1: two halves of the people, with as many in each who have several photos."""
-        who, index, counts = np.unique(self.people, return_inverse=True, return_counts=True)
-        order = np.random.default_rng(seed).permutation(len(who))
-        order = order[np.argsort(counts[order] < 2, kind="stable")]
-        half = np.empty(len(who), np.intp)
-        half[order] = np.arange(len(who)) % 2
-        return half[index.reshape(-1)]
-
-
-def several(people: NDArray[np.integer]) -> NDArray[np.integer]:
-    who, counts = np.unique(people, return_counts=True)
-    return who[counts > 1]
-
-
-def _spelled(numbers: Sequence[int]) -> str:
-    return "/".join(map(str, dict.fromkeys(numbers)))

@@ -16,15 +16,14 @@ from numpy.typing import ArrayLike, NDArray
 from ficgan import configs, pretrained
 from ficgan.anonymizers import Faces
 from ficgan.errors import InputError, UsageError
-from ficgan.faces import FaceMesh, MediaPipeMesh, Recognizer, crop, find_meshes, get_recognizer, similarity
-from ficgan.faces.alignment import ARCFACE_POINTS
+from ficgan.faces import FaceMesh, MediaPipeMesh, Recognizer, find_meshes, get_recognizer
 from ficgan.faces.models import insightface_file, model_folders
 from ficgan.faces.recognition import INSIGHTFACE_FILES
 from ficgan.files import file_digest
 from ficgan.frame import NUMBERS, FaceShape, rigid_fit
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 Embeddings = NDArray[np.float32]
 Embed = Callable[[Faces], Embeddings]
@@ -159,13 +158,6 @@ class Shapes:
     points: NDArray[np.float32]
     readable: NDArray[np.bool_]
 
-    def take(self, rows: Any) -> Shapes:
-        return Shapes(self.points[rows], self.readable[rows])
-
-    def __add__(self, other: Shapes) -> Shapes:
-        readable = np.concatenate([self.readable, other.readable])
-        return Shapes(np.concatenate([self.points, other.points]), readable)
-
 
 class ShapeRecognizer:
     """A recogniser that sees nothing but the shape of a face; `match_threshold` is of 1 − cosine."""
@@ -252,7 +244,6 @@ def _yardstick() -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.f
 # -- parrots: judges that have learnt from anonymised faces of people who are in no gallery and no probe --------------
 
 LEAST_PEOPLE = 10  # People with two images or more; fewer teach nothing
-_EPOCHS, _BATCH, _RATE = 5, 64, 0.01  # Of a retrained network
 
 
 def discriminant(
@@ -302,70 +293,3 @@ def retrain_head(seen: Embeddings, people: NDArray[np.integer]) -> tuple[Callabl
     return lambda embeddings: ((embeddings - mean) @ matrix).astype(np.float32), (
         "Linear head retrained on anonymised faces, network fixed."
     )
-
-
-def retrain_network(reader: Reader, anonymised: Faces) -> tuple[Embed, str]:
-    """The judge's network fine-tuned on anonymised faces with an angular margin (compare by cosine), and a note.
-
-    McPherson et al. 2016; Deng et al. 2019 (margin .5, scale 64).
-    """
-    import torch
-    from torch.nn import functional as F
-
-    from ficgan.verification.verifier import load_onnx
-
-    kind, colon, path = reader.given.partition(":")
-    if kind != "onnx" or not colon:
-        raise UsageError(f"{reader.name} cannot be retrained as a network; give onnx:PATH, or retrain: head")
-    if anonymised.people is None or len(np.unique(anonymised.people)) < LEAST_PEOPLE:
-        raise UsageError(f"retraining needs {LEAST_PEOPLE} people among the attacker's faces")
-    network, _, mean, scale = load_onnx(Path(path))
-    network.requires_grad_(True)
-    chips = _chips(reader, anonymised)
-    people = torch.from_numpy(np.unique(anonymised.people, return_inverse=True)[1])
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        width = network(_input(chips[:1], mean, scale))[0].shape[1]
-    centres = torch.randn(int(people.max()) + 1, width, generator=generator).requires_grad_(True)
-    optimiser = torch.optim.SGD([*network.parameters(), centres], lr=_RATE, momentum=0.9, weight_decay=5e-4)
-    steps = max(1, _EPOCHS * -(-len(chips) // _BATCH))
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
-    for _ in range(_EPOCHS):
-        for rows in torch.randperm(len(chips), generator=generator).split(_BATCH):
-            x = _input(chips[rows.numpy()], mean, scale)
-            flip = torch.rand(len(rows), generator=generator) < 0.5
-            x = torch.where(flip[:, None, None, None], x.flip(3), x)
-            cosine = F.linear(F.normalize(network(x)[0]), F.normalize(centres)).clamp(-1 + 1e-6, 1 - 1e-6)
-            target = people[rows]
-            margin = F.one_hot(target, cosine.shape[1]).bool()
-            logits = 64 * torch.where(margin, torch.cos(torch.acos(cosine) + 0.5), cosine)
-            loss = F.cross_entropy(logits, target)
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-            schedule.step()
-    network.requires_grad_(False)
-
-    def embed(faces: Faces) -> Embeddings:
-        crops = _chips(reader, faces)
-        with torch.inference_mode():
-            parts = [
-                network(_input(crops[begin : begin + _BATCH], mean, scale))[0].float().numpy()
-                for begin in range(0, len(crops), _BATCH)
-            ]
-        return np.concatenate(parts)
-
-    return embed, f"Whole network retrained on anonymised faces, {_EPOCHS} epochs."
-
-
-def _chips(reader: Reader, faces: Faces) -> NDArray[np.uint8]:
-    """[N,112,112,3] crops in the ArcFace template."""
-    pairs = zip(faces.images, faces.landmarks, strict=True)
-    return np.stack([crop(image, similarity(marks, ARCFACE_POINTS), 112) for image, marks in pairs])
-
-
-def _input(chips: NDArray[np.uint8], mean: float, scale: float) -> torch.Tensor:
-    import torch
-
-    x = torch.from_numpy(np.ascontiguousarray(chips)).permute(0, 3, 1, 2).float()
-    return (x - mean) / scale

@@ -163,39 +163,46 @@ def _texts() -> dict[str, dict[str, str]]:
 def caveats(results: Results) -> list[str]:
     """The sentences that must be read with these results, whose own caveats do not count."""
     naive = {trial.set for trial in results.trials if trial.scenario == "naive"}
-    kinds = {trial.set for trial in results.trials for one in trial.figures if one.metric == "within-kind"}
+    kinds = {trial.set for trial in results.trials for figure in trial.figures if figure.metric == "within-kind"}
     out = notes("evaluation", {"within kind": kinds})
     for name, facts in results.sets.items():
-        out += notes("evaluation", {"no kind": name in naive - kinds}, name=name)
         split, missed = facts["split"], facts["failures_to_acquire"]
         tested, removed = split["parts"]["probe"]["people"], split.get("duplicates_removed", 0)
-        reasons = "; ".join(f"{why} ({n})" for why, n in Counter(why for _, why in missed).most_common(3))
+        networks = sorted(_judges(results, name) - {"shape"})
         out += notes(
             "evaluation",
-            {"few": tested < FEW_PEOPLE, "missed": missed, "repeated": removed},
+            {
+                "no kind": name in naive - kinds,
+                "few": tested < FEW_PEOPLE,
+                "missed": missed,
+                "repeated": removed,
+                "one judge": len(networks) == 1,
+            },
             name=name,
             tested=tested,
             missed=len(missed),
             all=len(missed) + facts["faces"],
-            reasons=reasons,
+            reasons="; ".join(f"{why} ({n})" for why, n in Counter(why for _, why in missed).most_common(3)),
             removed=removed,
             lost=split.get("people_lost_by_it", 0),
+            judge=next(iter(networks), ""),
         )
-        networks = sorted(_judges(results, name) - {"shape"})
-        out += notes("evaluation", {"one judge": len(networks) == 1}, name=name, judge=next(iter(networks), ""))
-    judge = results.provenance.get("attribute_classifier") or {}
+    classifier = results.provenance.get("attribute_classifier") or {}
     families = {facts["family"] for facts in results.methods.values()}
+    ours, judges = {facts["name"] for facts in results.methods.values()}, _judges(results)
     measured = any(t.control == "surroundings" and any(f.value is not None for f in t.figures) for t in results.trials)
     parrots = any(trial.scenario.startswith("parrot") for trial in results.trials)
-    holds = {"classifier": judge}
-    holds |= {family: family in families for family in ("adversarial", "differential privacy", "k-anonymity")}
-    ours, judges = {facts["name"] for facts in results.methods.values()}, _judges(results)
-    holds |= {"ficgan": "ficgan" in ours}
-    holds |= {"gate judges": "dlib" in judges and ours & {"ficgan", "k-same-appearance"}}
-    holds |= {"shape judges": "shape" in judges}
-    holds |= {"surroundings measured": measured, "surroundings unknown": parrots and not measured}
-    holds |= dict.fromkeys(("attackers", "strongest", "only faces"), True)
-    return out + notes("evaluation", holds, learnt=judge.get("name") or judge.get("set") or "an unnamed set")
+    holds: dict[str, object] = {
+        "classifier": classifier,
+        **{family: family in families for family in ("adversarial", "differential privacy", "k-anonymity")},
+        "ficgan": "ficgan" in ours,
+        "gate judges": "dlib" in judges and ours & {"ficgan", "k-same-appearance"},
+        "shape judges": "shape" in judges,
+        "surroundings measured": measured,
+        "surroundings unknown": parrots and not measured,
+        **dict.fromkeys(("attackers", "strongest", "only faces"), True),
+    }
+    return out + notes("evaluation", holds, learnt=classifier.get("name") or classifier.get("set") or "an unnamed set")
 
 
 def _judges(results: Results, name: str | None = None) -> set[str]:

@@ -1,4 +1,4 @@
-"""How well attackers give faces back: likeness to the clear faces, and names that several guesses vote for."""
+"""How well attackers give faces back: likeness to the clear faces, and strangers told from people known."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Faces, generator
-from ficgan.lab.attackers import Read, halves, trained_attackers
-from ficgan.lab.attacks.revelio import RULES, Rule, choose_threshold, ood_curve, retrieve
-from ficgan.lab.bench import Bench, Subject, content
-from ficgan.lab.matrix_config import Scenario
-from ficgan.lab.metrics import Bootstrap, Sample, pictures, proportion, wilson_share
+from ficgan.lab.attackers import Read
+from ficgan.lab.attacks.revelio import choose_threshold, ood_curve, retrieve
+from ficgan.lab.bench import Bench, content
+from ficgan.lab.metrics import Bootstrap, Sample, pictures
 from ficgan.lab.metrics.pictures import Perception, SqueezeNet, frechet_floor
 from ficgan.lab.metrics.utility import LEAST_IMAGES, Judges, frechet_figure, psnr_figure
 from ficgan.lab.readers import Embeddings
-from ficgan.lab.results import Figure, Trial
+from ficgan.lab.results import Figure
 
 PSNR, SSIM = "PSNR", "SSIM"
 LPIPS_LIKE, FD_LIKE, IDD = "LPIPS-like (SqueezeNet)", "FD-like (SqueezeNet)", "IDD"
@@ -109,55 +108,10 @@ def _frechet(metric: str, guess: NDArray[np.float32], clear: NDArray[np.float32]
     return frechet_figure(metric, clear, guess, frechet_floor(clear))
 
 
-# -- several guesses at each probe ------------------------------------------------------------------------------------
+# -- strangers: people whom nobody enrolled --------------------------------------------------------------------------
 
-_NAMES: dict[Rule, str] = {"vote": "IRA", "mean": "IRA (mean distance)", "shortest": "IRA (shortest distance)"}
 _LEAST = 2  # People in each half, enrolled and not, by whom a threshold is chosen
 _POINTS = 200  # Of a curve
-
-
-def run_retrieval(bench: Bench, subject: Subject, label: str, scenario: Scenario) -> list[Trial]:
-    """A trial for each attacker that gives several candidates, and each judge; closed-world attackers have two."""
-    method, trials = subject.anonymizer, []
-    assert method is not None
-    rows = spread(bench)
-    seen = subject.anonymised(rows)
-    for attack in trained_attackers(bench, subject, method, scenario.attacker):
-        for judge, read in attack.reads(seen, rows, bench.split.gallery, bench.candidates).items():
-            trials += [
-                Trial(bench.name, label, scenario.name, judge, attacker, figures, curves)
-                for attacker, figures, curves in _named(bench, read, attack.title, "closed" in scenario.attacker)
-            ]
-    return trials
-
-
-def spread(bench: Bench) -> NDArray[np.int64]:
-    """Probes to guess at several times: at most `bench.retrieval_probes`, one of each person in turn, ascending."""
-    rows = generator(bench.seed, "retrieval").permutation(bench.split.probe)
-    people = bench.people[rows]
-    turn = np.zeros(len(rows), np.int64)
-    for person in np.unique(people):
-        mine = np.flatnonzero(people == person)
-        turn[mine] = np.arange(len(mine))
-    return np.sort(rows[np.argsort(turn, kind="stable")][: bench.retrieval_probes])
-
-
-def retrieval_figures(read: Read, bootstrap: Bootstrap) -> tuple[Figure, ...]:
-    """rank-1 of the vote; IRA by vote, by other rules and of one guess; chance (Revelio, §4.3, Table 1)."""
-    count = read.candidates.shape[1]
-    voted = read.names() == read.people
-    sample = Sample(read.people, bootstrap)
-    hits, images = sample.total(voted), sample.total(np.ones(len(voted)))
-    who, drawn = len(hits), sample.drawn
-    note = f"{count} guesses at each probe, by vote"
-    low, high = proportion(drawn, hits / images, np.ones(who))
-    out = [Figure("rank-1", float((hits / images).mean()), low, high, who, note=note), wilson_share("IRA", voted, note)]
-    low, high = proportion(drawn, hits, images)
-    out.append(Figure("IRA (by people)", float(voted.mean()), low, high, who, note=note))
-    out.append(wilson_share("IRA (one guess)", read.names(guesses=1) == read.people, "the first guess at each probe"))
-    for rule in (rule for rule in RULES if rule != "vote"):
-        out.append(wilson_share(_NAMES[rule], read.names(rule) == read.people, f"{count} guesses at each probe"))
-    return (*out, Figure("chance", 1 / len(np.unique(read.enrolled)), n=len(np.unique(read.enrolled))))
 
 
 def stranger_figures(
@@ -197,23 +151,6 @@ def stranger_figures(
     points = [[float(f"{x:.5g}"), float(f"{y:.5g}")] for x, y in zip(curve.fpr[::-1], curve.tpr[::-1], strict=True)]
     step = max(1, -(-len(points) // _POINTS))
     return figures, [*points[:-1:step], points[-1]]
-
-
-def _named(
-    bench: Bench, read: Read, title: str, closed: bool
-) -> list[tuple[str, tuple[Figure, ...], dict[str, list[list[float]]]]]:
-    bootstrap = bench.bootstrap
-    known, unknown = halves(bench)
-    figures, points = stranger_figures(read, known, bootstrap)
-    curves = {"strangers": points} if points else {}
-    if not closed:
-        return [(title, (*retrieval_figures(read, bootstrap), *figures), curves)]
-    parts = [(f"{title} (known)", read.of(known)), (f"{title} (unknown)", read.of(unknown))]
-    identified = [(name, retrieval_figures(part, bootstrap)) for name, part in parts if len(part.people)]
-    return [
-        (name, (*own, *figures) if first else own, curves if first else {})
-        for first, (name, own) in zip((True, False), identified, strict=False)
-    ]
 
 
 def _both_halves(people: NDArray[np.int64], stranger: NDArray[np.bool_], seed: int) -> NDArray[np.bool_] | None:

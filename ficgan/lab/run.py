@@ -1,23 +1,13 @@
 """The runner of every evaluation: tasks with keys, one store, one resume, one pool of processes, one progress.
 
-A `Task` is a function with arguments and a key: all that its result depends on, as JSON. Its result is JSON, an array,
-or a dictionary of arrays. `Run.results` reads what is kept, does the rest (in processes if `jobs` is above 1), and
-keeps it:
-
-    run = Run(out, jobs=2, progress=report)
-    run.total = len(tasks)
-    found = run.results(tasks)  # in the order of the tasks; None where one failed
-    run.check()  # raises the first failure; what is finished stays
-
-Within a task, `Store.array` and its like keep what several tasks share, and `Store.workspace` is a folder in which
-one process at a time trains and resumes. Everything lies in `out/store`, in files named after the digest of `VERSION`
-and the key; they are whole or absent. Raise `VERSION` where code that makes what is kept changes its results.
+Everything lies in `out/store`, in files named after the digest of `VERSION` and the key; they are whole or absent.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import io
 import json
 import multiprocessing
 import os
@@ -33,14 +23,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.errors import FicganError, InputError
-from ficgan.files import atomic_write, lock
+from ficgan.files import atomic_write, file_digest, lock
 from ficgan.registry import Parametrised
 
-VERSION = 3
+VERSION = 3  # Raised where code that makes what is kept changes its results
 Progress = Callable[[int, int, str], None]  # Called as progress(done, total, text)
 Say = Callable[[str], object]  # Called with the text alone, by a task that does not know of the others
 _POLL = 0.5  # Seconds between two looks at the messages of the processes
-_queue: Any = None  # In a process of the pool: its messages go through it
+_queue: Any = None  # In a process of the pool: carries its messages
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,8 +39,9 @@ class Task:
 
     Args:
         title: names it in messages.
-        key: JSON-ready, all that the result depends on but `VERSION`; None: the result is not kept.
-        do: a function of a module, called as `do(*arguments, say)`. It returns JSON, arrays, or `Unkept` of one.
+        key: JSON-ready, all that the result depends on; None: the result is not kept.
+        do: a function of a module, called as `do(*arguments, say)`. It returns JSON, an array, a dictionary of arrays,
+            or `Unkept` of one.
         arguments: picklable, as the task may run in another process.
     """
 
@@ -78,8 +69,7 @@ class Store:
 
     def array(self, key: Any, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
         """The array of a JSON-ready key; made and written where it is missing or damaged."""
-        found: NDArray[Any] = self.kept(key, make)
-        return found
+        return np.asarray(self.kept(key, make))
 
     def kept(self, key: Any, make: Callable[[], Any]) -> Any:
         """The same for JSON, an array, or a dictionary of arrays."""
@@ -88,10 +78,12 @@ class Store:
 
     def find(self, key: Any) -> Any:
         """What is kept under a key; None where there is nothing."""
+        if self.folder is None:
+            return None
         name = digest([VERSION, key])
-        for suffix in () if self.folder is None else (".npy", ".json", ".npz"):
+        for suffix in (".npy", ".json", ".npz"):
             try:
-                with (self.folder / (name + suffix)).open("rb") as file:  # type: ignore[operator]
+                with (self.folder / (name + suffix)).open("rb") as file:
                     if suffix == ".json":
                         return json.load(file)
                     found = np.load(file, allow_pickle=False)
@@ -102,25 +94,23 @@ class Store:
 
     def keep(self, key: Any, made: Any) -> Any:
         """Write a result under its key; returns it as `find` would."""
-        several = isinstance(made, dict) and bool(made) and all(isinstance(one, np.ndarray) for one in made.values())
-        arrays = several or isinstance(made, np.ndarray)
-        text = b"" if arrays else json.dumps(made, allow_nan=False).encode()
+        content, suffix = io.BytesIO(), ".npz"
+        if isinstance(made, np.ndarray):
+            np.save(content, made, allow_pickle=False)
+            suffix = ".npy"
+        elif isinstance(made, dict) and made and all(isinstance(part, np.ndarray) for part in made.values()):
+            np.savez(content, **made)
+        else:
+            content.write(json.dumps(made, allow_nan=False).encode())
+            suffix, made = ".json", json.loads(content.getvalue())
         if self.folder is not None:
-            suffix = ".npz" if several else ".npy" if arrays else ".json"
             with writing(self.folder / (digest([VERSION, key]) + suffix)) as file:
-                if several:
-                    np.savez(file, **made)
-                elif arrays:
-                    np.save(file, made, allow_pickle=False)
-                else:
-                    file.write(text)
-        return made if arrays else json.loads(text)
+                file.write(content.getbuffer())
+        return made
 
     @contextmanager
     def workspace(self, key: Any, *, waiting: Callable[[], object] | None = None) -> Iterator[Path | None]:
-        """The folder of a key, locked to one process; `waiting` is called before it waits for another. None without a
-        store.
-        """
+        """The folder of a key, locked to one process; `waiting` is called before it waits. None without a store."""
         if self.folder is None:
             yield None
             return
@@ -180,19 +170,18 @@ class Run:
         """The result of each task, in their order; a failure leaves the others going, and its result is None."""
         found = [None if task.key is None else self.store.find(task.key) for task in tasks]
         waiting = [number for number, result in enumerate(found) if result is None]
-        kept = len(tasks) - len(waiting)
-        self.done += kept
-        if kept:
+        if kept := len(tasks) - len(waiting):
+            self.done += kept
             self.say(f"{kept} of {len(tasks)} were done before")
         for place, result, problem in _each([tasks[number] for number in waiting], self.jobs, self.say):
             task = tasks[waiting[place]]
             self.done += 1
             if problem:
                 self.failures.append(problem if problem.startswith(task.title) else f"{task.title}: {problem}")
-            elif task.key is None or isinstance(result, Unkept):
-                found[waiting[place]] = result.value if isinstance(result, Unkept) else result
+            elif isinstance(result, Unkept):
+                found[waiting[place]] = result.value
             else:
-                found[waiting[place]] = self.store.keep(task.key, result)
+                found[waiting[place]] = result if task.key is None else self.store.keep(task.key, result)
             self.say(task.title)
         return found
 
@@ -215,9 +204,7 @@ def _each(tasks: Sequence[Task], jobs: int, say: Say) -> Iterator[tuple[int, Any
     with _threads(max(1, (os.cpu_count() or 1) // jobs)):
         pool = ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=context, initializer=_listen, initargs=(queue,))
         try:
-            running: dict[Future[tuple[Any, str]], int] = {
-                pool.submit(_in_process, task): number for number, task in enumerate(tasks)
-            }
+            running: dict[Future[Any], int] = {pool.submit(_attempt, task): n for n, task in enumerate(tasks)}
             while running:
                 finished, _ = wait(running, timeout=_POLL, return_when=FIRST_COMPLETED)
                 while not queue.empty():
@@ -232,9 +219,9 @@ def _each(tasks: Sequence[Task], jobs: int, say: Say) -> Iterator[tuple[int, Any
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _attempt(task: Task, say: Say) -> tuple[Any, str]:
+def _attempt(task: Task, say: Say | None = None) -> tuple[Any, str]:
     try:
-        return task.do(*task.arguments, say), ""
+        return task.do(*task.arguments, say or _queue.put), ""
     except FicganError as error:
         return None, str(error)
 
@@ -244,22 +231,18 @@ def _listen(queue: Any) -> None:
     _queue = queue
 
 
-def _in_process(task: Task) -> tuple[Any, str]:
-    return _attempt(task, _queue.put)
-
-
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
+    """So many threads in each process that is started meanwhile."""
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update({name: str(count) for name in names})
+    before = {name: os.environ[name] for name in names if name in os.environ}
+    os.environ.update(dict.fromkeys(names, str(count)))
     try:
         yield
     finally:
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
+        for name in names:
+            os.environ.pop(name)
+        os.environ.update(before)
 
 
 # -- keys -------------------------------------------------------------------------------------------------------------
@@ -275,32 +258,22 @@ def fingerprint(method: Parametrised) -> str | None:
     fields: dict[str, Any] = {}
     for field in dataclasses.fields(method):
         value = getattr(method, field.name)
-        if field.name == "command" and value:
+        inner = fingerprint(value) if isinstance(value, Parametrised) else ""  # A method within a method
+        if inner is None or (field.name == "command" and value):
             return None
-        if isinstance(value, Parametrised):  # a method within a method
-            value = fingerprint(value)
-            if value is None:
-                return None
         if isinstance(value, np.ndarray):
             value = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
         # Anything else a fitted one carries came of its background, whose digest is in the keys it is used in.
         plain = value is None or isinstance(value, (str, int, float, bool))
-        fields[field.name] = value if plain else type(value).__name__
+        fields[field.name] = inner or (value if plain else type(value).__name__)
     files = [files_digest(value) for value in fields.values() if isinstance(value, str)]
     return digest([method.name, fields, method.settings(), files])
 
 
 def files_in(text: str) -> list[Path]:
     """Files and folders that a parameter names, such as onnx:PATH, or several with + between."""
-    pieces, found = text.split("+"), []
-    while pieces:
-        for count in range(len(pieces), 0, -1):  # the longest first: a path may hold + and : itself
-            path = _named("+".join(pieces[:count]))
-            if path is not None:
-                found.append(path)
-                break
-        pieces = pieces[count:]
-    return found
+    whole = _named(text)
+    return [whole] if whole else [path for part in text.split("+") if (path := _named(part))]
 
 
 def _named(text: str) -> Path | None:
@@ -325,5 +298,4 @@ def files_digest(text: str) -> list[str]:
 
 @lru_cache(maxsize=256)
 def _file_digest(path: Path, size: int, changed: int) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return file_digest(path)

@@ -32,9 +32,9 @@ from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.metrics.utility import Judges, UtilityReadings, compare
 from ficgan.lab.pages import png, write_file
 from ficgan.lab.probe import run_identity_probe
-from ficgan.lab.readers import Embeddings, Reader, retrain_head, retrain_network, similarities
+from ficgan.lab.readers import Embeddings, Reader, retrain_head, similarities
 from ficgan.lab.results import Figure, Trial, Utility
-from ficgan.lab.reversal import fidelity_figures, identity_distance, run_retrieval
+from ficgan.lab.reversal import fidelity_figures, identity_distance
 from ficgan.lab.run import Say
 
 LEAST_GROUP = 10  # People a group needs for figures of its own
@@ -79,7 +79,7 @@ def _recognition(bench: Bench, subject: Subject, label: str, scenario: Scenario)
         gallery_rows = probe_rows = np.sort(np.concatenate([gallery_rows, probe_rows]))
     gallery = subject.view(scenario.gallery, gallery_rows)
     # What attackers give back shall resemble the clear faces; the anonymised ones are what it is compared with.
-    restores, fusion = scenario.probe == "reversed" or scenario.name == "naive", scenario.attacker == "fusion"
+    restores = scenario.probe == "reversed" or scenario.name == "naive"
     trials = []
     for attempt in attacked(bench, subject, scenario, probe_rows):
         found = bench.found(attempt.faces)
@@ -87,7 +87,7 @@ def _recognition(bench: Bench, subject: Subject, label: str, scenario: Scenario)
         for reader in bench.readers:
             threshold = None if scenario.retrained else reader.threshold
             figures, scores = _read(bench, subject, scenario, attempt, reader, gallery_rows, gallery, found, likeness)
-            groups = {} if fusion else _score_groups(bench, scores, attempt.rows, threshold)
+            groups = _score_groups(bench, scores, attempt.rows, threshold)
             whose = (bench.name, label, scenario.name, reader.name, attempt.attacker)
             trials.append(Trial(*whose, figures, _curves(scores), groups, scenario.control))
     return trials
@@ -107,8 +107,6 @@ def _read(
     embed, note = _embedder(bench, subject, scenario, reader)
     probe, people, enrolled = embed(attempt.faces), known(attempt.faces), known(gallery)
     codes = probe if scenario.same_set else embed(gallery)
-    if scenario.attacker == "fusion":
-        probe, people, found = _fused(probe, people, found)
     metric: Any = "cosine" if scenario.retrained else reader.metric
     scores = Scores.compare(probe, codes, people, enrolled, metric=metric, exclude_same=scenario.same_set)
     figures = _figures(bench, scores, None if scenario.retrained else reader.threshold, bench.resamples)
@@ -172,23 +170,8 @@ def _embedder(
     if not len(bench.split.attacker):
         raise Refused("the split leaves no faces to retrain on; set split.attacker")
     taught = subject.anonymised(bench.split.attacker)
-    if bench.retrain == "network":
-        return retrain_network(reader, taught)
     change, note = retrain_head(bench.embed(reader, taught), known(taught))
     return lambda faces: change(bench.embed(reader, faces)), note
-
-
-def _fused(
-    embeddings: Embeddings, people: Rows, found: NDArray[np.bool_]
-) -> tuple[Embeddings, Rows, NDArray[np.bool_]]:
-    """The mean direction of each person's embeddings [N,D]."""
-    unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True).clip(1e-12)
-    values, index = np.unique(people, return_inverse=True)
-    total = np.zeros((len(values), unit.shape[1]), np.float64)
-    np.add.at(total, index, unit)
-    scale = np.linalg.norm(embeddings, axis=1).mean()
-    fused = (total / np.bincount(index)[:, None] * scale).astype(np.float32)
-    return fused, values, np.bincount(index, found) > 0
 
 
 def _members(bench: Bench, rows: Rows) -> Iterator[tuple[str, NDArray[np.bool_], int]]:
@@ -237,8 +220,6 @@ def _inference(bench: Bench, subject: Subject, label: str, scenario: Scenario) -
 # Attackers whose trials are not recognition.
 _KINDS: Mapping[str, Callable[[Bench, Subject, str, Scenario], list[Trial]]] = {
     "inference": _inference,
-    "retrieval": run_retrieval,
-    "closed retrieval": run_retrieval,
     "identity probe": run_identity_probe,
 }
 

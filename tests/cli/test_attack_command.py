@@ -157,7 +157,7 @@ def test_an_interrupted_training_says_how_to_go_on(
     [
         (("autoencoder65",), 2, "did you mean autoencoder6"),
         (("CONFIG", "attacker.sise=16"), 2, "did you mean size"),
-        (("CONFIG", "attacker=ridge"), 2, "learns within an evaluation"),
+        (("CONFIG", "attacker=ridge"), 2, "no network to train"),
         (("CONFIG", "set.split.attacker=0"), 2, "nobody to learn from"),
         (("CONFIG", "--layout", "celebaa"), 2, "celeba"),
         (("CONFIG", "--device", "tpu"), 2, "tpu"),

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from shape_world import MadeMesh
 
 from ficgan.anonymizers import Faces
-from ficgan.lab.bars.bench import MeasuredSet, Panel
+from ficgan.lab.bars.rows import MeasuredSet
 from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.metrics.utility import Judges
-from ficgan.lab.readers import Reader, ShapeRecognizer
+from ficgan.lab.readers import Reader
 from ficgan.lab.sets import Prepared
 
 SIDE = 64
@@ -62,30 +61,12 @@ def bench(
     judges: Judges | None = None,
     readers: tuple[Reader, ...] | None = None,
     groups: dict[str, tuple[str, ...]] | None = None,
-    region: tuple[int, int, int, int] | None = None,
-    resolution: int = SIDE,
-    **more: Any,
+    region: tuple[int, int, int, int] = (0, 0, SIDE, SIDE),
 ) -> MeasuredSet:
+    """Faces, and who judges them."""
     faces = people() if faces is None else faces
-    side = faces.images.shape[1]
-    prepared = Prepared(
-        faces, region or (0, 0, side, side), np.arange(len(faces)), groups=groups or {}, source={"name": "made"}
-    )
-    panel = Panel((reader(),) if readers is None else readers, judges or Judges(), {}, {"yunet": "yunet is not here"})
-    shapes, model, draw = ShapeRecognizer(MadeMesh()), Disc(), Bootstrap(200)
-    return MeasuredSet(prepared, panel, shapes, model, resolution, bootstrap=draw, **more)  # type: ignore[arg-type]
-
-
-class Disc:
-    """A model that pastes a soft disc into the middle."""
-
-    def composed(self, faces: Faces) -> tuple[np.ndarray, np.ndarray]:
-        return faces.images, np.repeat(disc(faces.images.shape[1])[None], len(faces), 0)
-
-
-def disc(side: int = SIDE) -> np.ndarray:
-    y, x = np.mgrid[:side, :side] - side / 2 + 0.5
-    return np.clip((side * 0.35 - np.hypot(x, y)) / 4, 0, 1).astype(np.float32)
+    prepared = Prepared(faces, region, np.arange(len(faces)), groups=groups or {}, source={"name": "made"})
+    return MeasuredSet(prepared, (reader(),) if readers is None else readers, judges or Judges(), Bootstrap(200))
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> float:
@@ -97,8 +78,3 @@ def cosine(a: np.ndarray, b: np.ndarray) -> float:
 def seen(image: np.ndarray) -> np.ndarray:
     """What `Blocks` reads."""
     return Blocks().embed(image, np.zeros((1, 5, 2)))[0]
-
-
-def unknown(faces: Faces) -> Faces:
-    """The same faces of people whom nobody knows."""
-    return replace(faces, people=None)

@@ -56,8 +56,6 @@ def config(folder: Path, **more: object) -> MatrixConfig:
         "scenarios": ["all"],
         "recognisers": ["dlib"],
         "resamples": 30,
-        "candidates": 2,
-        "retrieval_probes": 8,
         "utility": False,
         "reversal_metrics": False,
         **more,
@@ -103,7 +101,7 @@ def test_within_kind_comes_first_where_the_gallery_is_clear(run: tuple[Results, 
     assert first["solid", "naive"].value == pytest.approx(0.5)  # all outputs are alike
     assert first["clear", "constant"].value == pytest.approx(0.5)
     assert "within kind" in results.caveats[0].lower()
-    assert all("within kind" in row for row in ranking(results))
+    assert all("within kind" in row for row in ranking(headlines(results)))
 
 
 def test_attackers_do_what_they_can_and_no_more(run: tuple[Results, Path]) -> None:
@@ -123,31 +121,10 @@ def test_attackers_do_what_they_can_and_no_more(run: tuple[Results, Path]) -> No
     assert order[0] == "solid"
 
 
-def test_failures_to_acquire_are_counted_as_misses_beside(run: tuple[Results, Path]) -> None:
-    results, _ = run
-    naive = next(t for t in results.trials if t.scenario == "naive" and t.method.startswith("gaussian"))
-    assert figure(naive.figures, "failures to acquire").value == 1.0  # type: ignore[union-attr]
-    assert figure(naive.figures, "rank-1 (failures as misses)").value == 0.0  # type: ignore[union-attr]
-    assert figure(naive.figures, "rank-1").value > 0.5  # type: ignore[union-attr,operator]
-
-
-def test_files_of_jpeg_do_not_stop_who_learns_from_jpeg_but_break_exact_inversion(run: tuple[Results, Path]) -> None:
-    results, _ = run
-    permutation = "block-permutation (block 8)"
-    compressed = {t.attacker: t for t in results.trials if (t.method, t.scenario) == (permutation, "compressed")}
-    assert set(compressed) == {"right key", "learn-permutation"}
-    assert not [t for t in results.trials if t.scenario == "compressed" and t.method == "solid"]
-
-
-def test_groups_and_inference_are_there(run: tuple[Results, Path]) -> None:
+def test_groups_of_people_have_figures_of_their_own(run: tuple[Results, Path]) -> None:
     results, _ = run
     naive = next(t for t in results.trials if t.scenario == "naive" and t.method.startswith("gaussian"))
     assert {"gender=Female", "gender=Male"} <= set(naive.groups)
-    told = [t for t in results.trials if t.scenario == "attribute-inference"]
-    # The gender of made people is no part of their texture: nothing can be told.
-    for trial in told:
-        one = figure(trial.figures, "inference (mean AUC)")
-        assert one is None or (one.low is not None and one.low <= 0.5)
 
 
 def test_what_is_finished_is_not_done_again(run: tuple[Results, Path], people: Path) -> None:
@@ -189,7 +166,7 @@ def test_the_report_holds_the_figures_and_needs_nothing_else(
         assert html.escape(caveat).replace("&quot;", "&#34;").replace("&#x27;", "&#39;") in page
     rows = list(csv.DictReader((tmp_path / "tables" / "privacy.csv").read_text().splitlines()))
     assert len(rows) == sum(len(trial.figures) for trial in results.trials)
-    assert {path.suffix for path in files} == {".html", ".json", ".csv", ".md"}
+    assert {path.suffix for path in files} == {".html", ".json", ".csv"}
     assert json.loads((tmp_path / "report.json").read_text())["title"] == "made people"
 
 
@@ -217,27 +194,15 @@ def test_an_installed_judge_had_no_part_in_what_it_judges(tmp_path: Path, monkey
     monkeypatch.setenv("FICGAN_MODELS", str(tmp_path / "models"))
     monkeypatch.setenv("INSIGHTFACE_HOME", str(tmp_path / "none"))
     (tmp_path / "models").mkdir()
-    (tmp_path / "labels.csv").write_text("file,person\n")
     recognisers = {name: tmp_path / "models" / f"recognizer_{name}.onnx" for name in ("1", "2", "3", "a")}
     for name, path in recognisers.items():
         path.write_bytes(name.encode())
     assert readers.installed_judges() == [recognisers[name] for name in "123"]  # a: in faces128.yaml
     files = write_network(tmp_path / "model", training={"verifier_sha256": file_digest(recognisers["1"])})
-    cloak = {"method": "fawkes", "verifier": f"onnx:{recognisers['2']}"}
-    for methods, chosen in (
-        (["solid"], "1"),
-        ([{"method": "ficgan", **files}], "2"),
-        ([{"method": "ficgan", **files}, cloak], "3"),
-    ):
+    ours, cloak = {"method": "ficgan", **files}, {"method": "fawkes", "verifier": f"onnx:{recognisers['2']}"}
+    for methods, chosen in ((["solid"], "1"), ([ours], "2"), ([ours, cloak], "3")):
         tree = config(tmp_path, methods=methods, recognisers=["dlib", "installed", "shape"])
-        judges = matrix.with_judges(tree).recognisers
-        assert judges == ["dlib", f"onnx:{recognisers[chosen]}", "shape"]
-    named = config(tmp_path, methods=["solid"], recognisers=[f"onnx:{recognisers['1']}", "installed"])
-    assert matrix.with_judges(named).recognisers[1] == f"onnx:{recognisers['2']}"
-    pack = tmp_path / "models" / "buffalo_l"
-    pack.mkdir()
-    (pack / "w600k_r50.onnx").write_bytes(b"pack")
-    assert matrix.with_judges(tree).recognisers[1] == f"onnx:{pack / 'w600k_r50.onnx'}"
+        assert matrix.with_judges(tree).recognisers == ["dlib", f"onnx:{recognisers[chosen]}", "shape"]
     monkeypatch.setenv("FICGAN_MODELS", str(tmp_path / "empty"))
     assert matrix.with_judges(tree).recognisers == ["dlib", "shape"]
     with pytest.raises(UsageError, match="no recogniser in the model folders"):

@@ -36,6 +36,11 @@ def test_short_and_long_forms(tmp_path: Path) -> None:
     placed = load_matrix(write(tmp_path, GOOD.replace("average-face", '"external:folder=results,label=theirs"')))
     assert placed.methods[0].parameters["folder"] == str(tmp_path / "results")
     assert config.recognisers == ["dlib", f"onnx:{tmp_path / 'models/r.onnx'}"]
+    cloak = "{method: fawkes, verifier: 'onnx:a.onnx+onnx:/b.onnx'}"
+    text = GOOD.replace("average-face", cloak).replace("title: T", "general: ['external:folder=restored']")
+    config = load_matrix(write(tmp_path, text))
+    assert config.methods[0].parameters["verifier"] == f"onnx:{tmp_path / 'a.onnx'}+onnx:/b.onnx"
+    assert config.general == [f"external:folder={tmp_path / 'restored'}"]
 
 
 @pytest.mark.parametrize(

@@ -49,20 +49,16 @@ def test_files_are_known_by_what_is_in_them(tmp_path: Path) -> None:
     assert files_digest(str(tmp_path)) != before
 
 
-@pytest.mark.parametrize("folder", ["blur+noise", "a:b", "x+y:z+w"])
+@pytest.mark.parametrize("folder", ["blur+noise", "a:b"])
 def test_a_path_may_hold_what_parts_paths(folder: str, tmp_path: Path) -> None:
     """Else what an attacker guessed would be taken for the guesses of the one that is trained into its place."""
-    file, plain = tmp_path / folder / "attacker.safetensors", tmp_path / "v.onnx"
+    file = tmp_path / folder / "attacker.safetensors"
     file.parent.mkdir()
     file.write_bytes(b"one")
-    plain.write_bytes(b"judge")
-    for text in (str(file), f"onnx:{file}"):
-        assert files_in(text) == [file]
-    assert files_in(f"onnx:{plain}+onnx:{file}+{plain}") == [plain, file, plain]
+    assert files_in(str(file)) == files_in(f"onnx:{file}") == [file]
     before = files_digest(str(file))
     file.write_bytes(b"another")
     assert files_digest(str(file)) != before
-    assert files_in(str(tmp_path / ("n" * 300))) == []
 
 
 def test_a_program_has_no_fingerprint() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -62,12 +61,15 @@ def test_a_folder_per_person(tmp_path: Path) -> None:
     assert faces.identities == 2 and faces.people.dtype == np.int64
 
 
-def test_lfw(tmp_path: Path) -> None:
+def test_lfw_and_parts_of_digiface_are_folders_of_people(tmp_path: Path) -> None:
     root = tree(tmp_path / "lfw", *(f"{n}/{n}_{i:04d}.jpg" for n, i in [("Ann_B", 1), ("Ann_B", 2), ("Cy", 1)]))
-    for path in (root, tmp_path):  # unpacked here, or the folder it was unpacked in
+    for path in (root, tmp_path):  # Unpacked here, or the folder it was unpacked in
         faces = open_set(path)
-        assert faces.layout == "lfw"
-        assert faces.people.tolist() == [0, 0, 1]
+        assert faces.layout == "folders" and faces.people.tolist() == [0, 0, 1]
+    (tmp_path / "downloads").mkdir()
+    archive(tmp_path / "downloads" / "subjects_0-1999.zip", "0/0.png", "0/1.png", "7/0.png")
+    archive(tmp_path / "downloads" / "subjects_2000-3999.zip", "0/0.png")
+    assert open_set(tmp_path / "downloads").identities == 3
 
 
 def celeba_texts(folder: Path) -> None:
@@ -100,7 +102,6 @@ def test_celeba_as_its_page_gives_it(tmp_path: Path) -> None:
     archive(tmp_path / "Img" / "img_align_celeba.zip", *CELEBA)
     faces = open_set(tmp_path)
     check_celeba(faces)
-    assert [len(Image.open(io.BytesIO(blob.read())).size) for blob in faces.blobs] == [2, 2, 2]
     # The archive alone, with the folder of texts named.
     check_celeba(open_set(tmp_path / "Img" / "img_align_celeba.zip", labels=tmp_path))
 
@@ -123,7 +124,7 @@ def test_celeba_hq_knows_people_through_its_mapping(tmp_path: Path) -> None:
     assert known.people.tolist() == [17, 2880] and known.splits == ("test", "train")
     assert known.attributes["Bald"].tolist() == [0, 1]
     (root / "CelebA-HQ-to-CelebA-mapping.txt").write_text("idx orig_idx orig_file\n0 2 000003.jpg\n")
-    with pytest.raises(InputError, match=r"no line for CelebA-HQ-img/1\.jpg"):
+    with pytest.raises(InputError, match="not the mapping of all"):
         open_set(root, labels=tmp_path / "celeba")
 
 
@@ -131,30 +132,9 @@ def test_ffhq_counts_each_image_as_a_person(tmp_path: Path) -> None:
     numbers, folders = ("00000/00000", "00000/00001", "01000/01000"), ("images1024x1024", "thumbnails128x128")
     root = tree(tmp_path / "ffhq", *(f"{folder}/{number}.png" for folder in folders for number in numbers))
     faces = open_set(root)
-    assert faces.layout == "ffhq" and faces.people.tolist() == [0, 1, 2] and faces.groups == {}
+    assert faces.layout == "ffhq" and faces.people.tolist() == [0, 1, 2]
     assert all(name.startswith("images1024x1024/") for name in faces.names)
     assert open_set(root / "thumbnails128x128").layout == "ffhq"
-    (root / "json").mkdir()
-    told = [{"faceAttributes": {"gender": "female", "age": 34.0, "glasses": "NoGlasses"}}]
-    (root / "json" / "00000.json").write_text(json.dumps(told))
-    (root / "json" / "00001.json").write_text("[]")
-    assert open_set(root).groups == {"gender": ("Female", "", ""), "age": ("30-39", "", "")}
-    (root / "json" / "01000.json").write_text("{")
-    with pytest.raises(InputError, match=r"01000\.json"):
-        open_set(root)
-
-
-def test_digiface_in_its_parts(tmp_path: Path) -> None:
-    folder = tmp_path / "downloads"
-    folder.mkdir()
-    archive(folder / "subjects_0-1999_72_imgs.zip", "0/0.png", "0/1.png", "7/0.png")
-    archive(folder / "subjects_100000-133332_5_imgs.zip", "100000/0.png")
-    faces = open_set(folder)
-    assert faces.layout == "digiface" and faces.people.tolist() == [0, 0, 7, 100000]
-    assert open_set(folder / "subjects_0-1999_72_imgs.zip").people.tolist() == [0, 0, 7]
-    # The same files in somebody's own folder are no more than folders, and bring no licence with them.
-    own = open_set(archive(tmp_path / "own.zip", "0/0.png", "7/0.png"))
-    assert (own.layout, own.licence, own.people.tolist()) == ("folders", None, [0, 7])
 
 
 def test_london_and_any_other_pattern(tmp_path: Path) -> None:
@@ -201,31 +181,6 @@ def test_a_tar_and_its_table(tmp_path: Path) -> None:
         open_set(tmp_path / "faces-val.tar", labels=tmp_path / "other.csv")
 
 
-def test_limits_take_the_people_with_the_most_images(tmp_path: Path) -> None:
-    names = [f"{who}/{i}.png" for who, count in (("a", 1), ("b", 3), ("c", 2), ("d", 2)) for i in range(count)]
-    root = tree(tmp_path / "set", *names)
-    assert open_set(root, limit_people=2).names == ("b/0.png", "b/1.png", "b/2.png", "c/0.png", "c/1.png")
-    assert open_set(root, limit_people=2, images_per_person=1).names == ("b/0.png", "c/0.png")
-    assert len(open_set(root, images_per_person=2)) == 7
-    assert len(open_set(root, limit_people=99)) == 8
-    unknown = tree(tmp_path / "pattern", "a1.png", "a2.png", "x.png", "y.png", "z.png")
-    assert open_set(unknown, identity=r"^([a-z])\d", images_per_person=1).names == ("a1.png", "x.png", "y.png", "z.png")
-    assert open_set(unknown, identity=r"^([a-z])\d", limit_people=1).names == ("a1.png", "a2.png")
-
-
-def test_repeated_files_are_noticed_and_the_digest_is_of_the_contents(tmp_path: Path) -> None:
-    root = tree(tmp_path / "set", "a/1.png", "a/2.png", "b/1.png")
-    first = open_set(root)
-    assert first.repeated == ()
-    (root / "b" / "2.png").write_bytes((root / "a" / "1.png").read_bytes())
-    second = open_set(root)
-    assert second.repeated == (("a/1.png", "b/2.png"),) and second.facts()["repeated_files"] == 1
-    assert first.digest != second.digest and second.take([0, 1, 2]).digest == first.digest
-    zipped = archive(tmp_path / "set.zip", "a/1.png", "a/2.png", "b/1.png")
-    assert open_set(zipped).repeated == ()
-    json.dumps(second.facts())
-
-
 @pytest.mark.parametrize(
     ("make", "options", "error", "sentence"),
     [
@@ -238,8 +193,6 @@ def test_repeated_files_are_noticed_and_the_digest_is_of_the_contents(tmp_path: 
         (lambda p: tree(p / "x", "1.png"), {"identity": "1"}, UsageError, "no group"),
         (lambda p: tree(p / "x", "1.png"), {"identity": "(z)"}, InputError, "in no name"),
         (lambda p: tree(p / "x", "a/1.png"), {"layout": "lwf"}, UsageError, "no layout 'lwf'"),
-        (lambda p: tree(p / "x", "a/1.png"), {"limit_people": 0}, UsageError, "at least 1"),
-        (lambda p: tree(p / "x", "a/1.png"), {"images_per_person": -1}, UsageError, "at least 1"),
         (lambda p: tree(p / "x", "a/1.png"), {"labels": "/nowhere/x.csv"}, InputError, "not there"),
         (lambda p: tree(p / "x", "CelebAMask-HQ-mask-anno/1.png"), {"layout": "celeba-hq"}, InputError, "no image of"),
     ],
@@ -251,13 +204,20 @@ def test_what_cannot_be_opened_is_said(
         open_set(make(tmp_path), **options)  # type: ignore[arg-type]
 
 
+def test_only_the_people_with_the_most_images(tmp_path: Path) -> None:
+    names = [f"{who}/{i}.png" for who, count in (("a", 1), ("b", 3), ("c", 2)) for i in range(count)]
+    root = tree(tmp_path / "set", *names)
+    assert open_set(root, limit_people=2).names == ("b/0.png", "b/1.png", "b/2.png", "c/0.png", "c/1.png")
+    assert len(open_set(root, limit_people=99)) == 6
+
+
 def test_tables_that_contradict_are_refused(tmp_path: Path) -> None:
     root = tree(tmp_path / "x", "001_a.png")
     (root / "info.csv").write_text("id,age\n001,5\n1,6\n")
     with pytest.raises(InputError, match="two rows for '1'"):
         open_set(root)
     (root / "info.csv").write_text("id,age\n001,5,6\n")
-    with pytest.raises(InputError, match="line 2"):
+    with pytest.raises(InputError, match="cannot be read as a table"):
         open_set(root)
     for name in ("one.csv", "two.csv"):
         (root / name).write_text("file,person\n001_a.png,1\n")
@@ -273,6 +233,6 @@ def test_the_shared_sets(shared_data: Path) -> None:
     celeba = open_set(shared_data / "celeba_crops.tar", limit_people=200)
     assert (celeba.layout, celeba.identities, len(celeba.attributes)) == ("csv", 200, 40)
     att = open_set(shared_data / "att.tar")
-    assert (att.layout, len(att), att.identities) == ("att", 400, 40)
+    assert (att.layout, len(att), att.identities) == ("folders", 400, 40)
     fairface = open_set(shared_data / "faces128-val.tar")
     assert (fairface.layout, len(fairface), len(set(fairface.groups["race"]))) == ("csv", 1194, 7)

@@ -67,17 +67,6 @@ def test_the_sizes_of_the_protocol() -> None:
     assert share == pytest.approx(0.75, abs=0.01)
 
 
-def test_seed_matters_and_a_persons_enrolment_depends_on_no_other() -> None:
-    people = np.repeat(np.arange(30), 8)
-    numbers = {"background": 5, "attacker": 5, "test": 10}
-    one, other = split(people, seed=1, **numbers), split(people, seed=2, **numbers)  # type: ignore[arg-type]
-    assert one.digest != other.digest
-    assert set(people[one.gallery]) != set(people[other.gallery])
-    small = split(people[: 8 * 29], seed=1, background=0, attacker=0, test=29)
-    large = split(people, seed=1, background=0, attacker=0, test=30)
-    assert set(small.gallery) <= set(large.gallery)
-
-
 def rows(*values: int) -> np.ndarray:
     return np.array(values, np.int64)
 

@@ -1,39 +1,218 @@
-"""The bars of a default model: every row of the table for one model on given sets."""
+"""`ficgan measure`: every row of `bars.yaml` for one model on given sets, as a table of met and missed bars."""
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+import yaml
 
 from ficgan import __version__
 from ficgan.anonymizers import AverageFace, Faces
 from ficgan.deidentify import Deidentifier, Ficgan, refuse_trainer
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import RECOGNIZERS, recognizer_missing
-from ficgan.lab.bars import privacy, utility
-from ficgan.lab.bars.bench import MeasuredSet, Observation, Panel
-from ficgan.lab.bars.table import BarControl, Controls, Figures, Sheet
+from ficgan.lab.bars import rows
+from ficgan.lab.bars.rows import Controls, Figures, MeasuredSet
 from ficgan.lab.bench import reconstruct
 from ficgan.lab.metrics import Bootstrap
-from ficgan.lab.probe import ProbeData, several
-from ficgan.lab.readers import Embeddings, ShapeRecognizer, cosines
+from ficgan.lab.metrics.utility import Judges
+from ficgan.lab.pages import write_file
+from ficgan.lab.readers import get_readers
+from ficgan.lab.report.tables import spelled, to_markdown
+from ficgan.lab.results import Figure, note_texts
 from ficgan.lab.run import Progress
-from ficgan.lab.sets import FaceSet, Prepared, Quick, open_set, prepare
+from ficgan.lab.sets import Quick, open_set, prepare
 
+SCHEMA = 1
+Verdict = Literal["met", "missed", "no bar", "not measured"]
 Step = tuple[str, Callable[[], None]]
-Seen = Mapping[str, Embeddings]  # Name of a recogniser → [N,D]
-Measure = Callable[[Faces, Seen], Figures]
 LEAST_SIDE = 128  # Of aligned crops that judges see, px; models of more see and are judged at their own size
 _PHOTO = 384  # Side of crops cut from photos, px; the replaced square is half of it
-_GUARDED = ("id-cosine", "tar")  # Rows of identity that there are with the policy on, too
-_FEW = 64  # Sources of swaps and of several draws, and outputs that are looked for in the training set
+_FEW = 64  # Sources of swaps and of several draws
+_PSI = 0.6  # Diversity at which draws are compared: what photos of several people and films have
+_ROLES = {
+    True: "gate: decides about retries, and may tune",
+    False: "judge: no part in gating; not the trainer that the checkpoint names, if it names one",
+}
+
+# -- the table --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One row of `bars.yaml`."""
+
+    title: str
+    least: float | None = None
+    most: float | None = None
+    least_photos: float | None = None
+    most_photos: float | None = None
+    measured: bool = False
+    paper: str = ""
+
+
+_TEXT = files("ficgan.lab.bars").joinpath("bars.yaml").read_text("utf-8")
+BARS: dict[str, Bar] = {row: Bar(**limits) for row, limits in yaml.safe_load(_TEXT).items()}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One figure of one setting on one set, with the average-face sticker's and a control: its name and figure."""
+
+    set: str
+    row: str
+    setting: str
+    judge: str
+    value: Figure
+    sticker: Figure | None = None
+    control: tuple[str, Figure] | None = None
+    photos: bool = False
+
+    @property
+    def limits(self) -> tuple[float | None, float | None]:
+        """Least and most; a measured bar whose control was not measured allows anything."""
+        bar = BARS[self.row]
+        if bar.measured:
+            return None, None if self.control is None else self.control[1].value
+        least = bar.least_photos if self.photos and bar.least_photos is not None else bar.least
+        return least, bar.most_photos if self.photos and bar.most_photos is not None else bar.most
+
+    def judged(self, figure: Figure | None) -> Verdict:
+        """The verdict that any figure, such as the sticker's, would have here."""
+        if figure is None or figure.value is None:
+            return "not measured"
+        if self.limits == (None, None):
+            return "not measured" if BARS[self.row].measured else "no bar"
+        return "missed" if self._excess(figure.value) else "met"
+
+    @property
+    def verdict(self) -> Verdict:
+        """By the value alone; `sure` looks at the interval."""
+        return self.judged(self.value)
+
+    @property
+    def sure(self) -> bool:
+        """Whether the whole interval lies on the verdict's side; false where there is no interval."""
+        low, high = self.value.low, self.value.high
+        if self.verdict not in ("met", "missed") or low is None or high is None:
+            return False
+        sides = {np.sign(self._excess(value)) for value in (low, high)}
+        return sides == {0.0} if self.verdict == "met" else sides in ({1.0}, {-1.0})
+
+    @property
+    def short(self) -> float | None:
+        """By how much the bar is missed, in the figure's own unit; None where it is not."""
+        return abs(self._excess(self.value.value or 0.0)) if self.verdict == "missed" else None
+
+    def to_dict(self) -> dict[str, Any]:
+        bar, (least, most) = BARS[self.row], self.limits
+        sticker, control = self.sticker, self.control
+        return {
+            **{key: getattr(self, key) for key in ("set", "row", "setting", "judge", "verdict", "sure", "short")},
+            "title": bar.title,
+            "bar": {"least": least, "most": most, "measured": bar.measured, "paper": bar.paper},
+            **_plain(self.value),
+            "sticker": None if sticker is None else {**_plain(sticker), "verdict": self.judged(sticker)},
+            "control": None if control is None else {"what": control[0], **_plain(control[1])},
+        }
+
+    def cells(self) -> dict[str, str]:
+        """The line of a page."""
+        (least, most), bar = self.limits, BARS[self.row]
+        asked = [f"≥ {least:g}"] if least is not None else []
+        asked += [f"≤ {most:.3g}"] if most is not None else []
+        verdict, sticker = self.verdict, self.judged(self.sticker)
+        doubt = "?" if verdict in ("met", "missed") and not self.sure else ""
+        short = "" if self.short is None else f" by {self.short:.3g}"
+        measured = self.value.value is not None
+        return {
+            "row": bar.title,
+            "bar": ", ".join(asked) + (" (same-group strangers)" if bar.measured else ""),
+            "paper": bar.paper,
+            "setting": self.setting,
+            "judge": self.judge,
+            "value": spelled(self.value) if measured else f"not measured: {self.value.note}",
+            "sticker": _value(self.sticker) + (f" ({sticker})" if sticker in ("met", "missed") else ""),
+            "control": f"{_value(self.control[1])}, {self.control[0]}" if self.control and measured else "",
+            "verdict": "" if verdict == "no bar" else f"{verdict}{short}{doubt}",
+            "note": self.value.note if measured else "",
+        }
+
+    def _excess(self, value: float) -> float:
+        least, most = self.limits
+        if least is not None and value < least:
+            return value - least
+        return max(0.0, value - most) if most is not None else 0.0
+
+
+@dataclass
+class Sheet:
+    """What was found: lines as they came, what was left out and why, and facts."""
+
+    found: list[Line] = field(default_factory=list)
+    left_out: list[dict[str, str]] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def lines(self) -> list[Line]:
+        """By set and in the order of the rows."""
+        sets, order = list(dict.fromkeys(line.set for line in self.found)), list(BARS)
+        return sorted(self.found, key=lambda line: (sets.index(line.set), order.index(line.row)))
+
+    @property
+    def verdicts(self) -> dict[str, int]:
+        return dict(Counter(line.verdict for line in self.found))
+
+    @property
+    def missed(self) -> list[str]:
+        parts = ((line.set, line.setting, line.row, line.judge) for line in self.lines if line.verdict == "missed")
+        return [", ".join(filter(None, part)) for part in parts]
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write `bars.json` for machines, `bars.md` for readers."""
+        tree = {
+            "schema": SCHEMA,
+            **self.facts,
+            "verdicts": self.verdicts,
+            "lines": [line.to_dict() for line in self.lines],
+            "left_out": self.left_out,
+        }
+        text = json.dumps(tree, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+        return [write_file(folder / "bars.json", text), write_file(folder / "bars.md", self._page())]
+
+    def _page(self) -> str:
+        counted = ", ".join(f"{name} {number}" for name, number in sorted(self.verdicts.items()))
+        out = ["# The model against its bars", "", note_texts("bars")["how to read"], "", f"Lines: {counted}.", ""]
+        out += [f"- {name}: {role}" for name, role in self.facts.get("judges", {}).items()]
+        for name in dict.fromkeys(line.set for line in self.found):
+            out += ["", f"## {name}", ""]
+            if (about := self.facts.get("sets", {}).get(name)) is not None:
+                licence = about.get("licence") or "no licence is stated beside it"
+                out.append(f"{about['faces']} faces of {about['people']} people; {licence}.")
+            out += ["", to_markdown([line.cells() for line in self.lines if line.set == name])]
+        if self.left_out:
+            out += ["## Left out", "", *(f"- {each['set']}, {each['what']}: {each['why']}" for each in self.left_out)]
+        return "\n".join(out).rstrip() + "\n"
+
+
+def _value(figure: Figure | None) -> str:
+    return "" if figure is None or figure.value is None else spelled(figure, interval=False)
+
+
+def _plain(figure: Figure) -> dict[str, Any]:
+    return {key: value for key, value in asdict(figure).items() if key != "metric"}
+
+
+# -- measuring --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -41,14 +220,13 @@ class BarsConfig:
     """What is measured.
 
     Args:
-        train: faces it learnt from, for memorisation.
         judges: recognisers that had no part in training.
-        whole: every row; else identity, detection and reconstruction alone.
+        attributes: a trained classifier, which reads smiles.
+        whole: every row, with sticker and controls; else outputs and reconstruction alone.
     """
 
     aligned: tuple[Path, ...] = ()
-    photos: tuple[Path, ...] = ()
-    train: tuple[Path, ...] = ()
+    photos: Path | None = None
     judges: tuple[str, ...] = ("dlib",)
     attributes: Path | None = None
     checkpoint: Path | None = None
@@ -70,9 +248,8 @@ def run_bars(config: BarsConfig, progress: Progress | None = None) -> Sheet:
     model = Measured(config)
     report(0, 1, "preparing faces")
     sets = model.sets()
-    sticker = AverageFace().fit(model.background)
-    measured = [SetMeasurement(model, one, sticker) for one in sets]
-    steps = [step for one in measured for step in (one.steps() if config.whole else one.first_steps())]
+    sticker = AverageFace().fit(sets[0].inner.faces)
+    steps = [step for each in sets for step in SetMeasurement(model, each, sticker).steps()]
     for number, (what, measure) in enumerate(steps):
         report(number, len(steps), what)
         measure()
@@ -82,304 +259,147 @@ def run_bars(config: BarsConfig, progress: Progress | None = None) -> Sheet:
 
 
 class Measured:
-    """The model that is measured, the judges and what all sets share."""
+    """The model that is measured, and the judges."""
 
     def __init__(self, config: BarsConfig) -> None:
         self.config, self.sheet = config, Sheet()
         self.deid = self._engine(config.psi, verify=False)
         self.psi = self.deid.face_model.auto_psi(1) if config.psi == "auto" else config.psi
-        """ψ of all outputs but those of `privacy.drawn`."""
         for name in config.judges:
             refuse_trainer(self.deid.header, name)
         last = self.deid.model.num_layers - 1
         self.layers = tuple(sorted(set(config.layers or (0, min(4, last), last))))
         for layer in self.layers:
             self.deid.face_model.check_layer(layer)
-        self.main = tuple(layer for layer in self.layers if layer < last) or self.layers
-        """Layers of the rows that take many outputs."""
-        self.panel = Panel.find(config.judges, config.attributes, config.device)
-        self.shapes = ShapeRecognizer(device=config.device)
-        self.side = max(LEAST_SIDE, self.deid.model.resolution)
-        self.model = Ficgan(
-            k=config.k,
-            layer=self.main[0],
-            psi=self.psi,
-            seed=config.seed,
-            device=config.device,
-            checkpoint=str(config.checkpoint or ""),
-            bank=str(config.bank or ""),
-        )
+        self.readers = get_readers(config.judges, config.device)
+        self.judges = Judges.find(attributes=config.attributes)
+        self.judges.lpips = self.judges.inception = None  # The bars are set for SqueezeNet's
 
     def _engine(self, psi: Any, *, verify: bool) -> Deidentifier:
-        config = self.config
-        return Deidentifier.from_pretrained(
-            config.checkpoint,
-            config.bank,
-            k=config.k,
-            layer=0,
-            psi=psi,
-            seed=config.seed,
-            detector=config.detector,
-            device=config.device,
-            verify=verify,
-        )
+        same = {key: getattr(self.config, key) for key in ("checkpoint", "bank", "k", "seed", "detector", "device")}
+        return Deidentifier.from_pretrained(layer=0, psi=psi, verify=verify, **same)
 
     @cached_property
     def guarded(self) -> Deidentifier:
         return self._engine(self.psi, verify=True)
 
+    def output(self, layer: int, **more: Any) -> Ficgan:
+        """The model as an anonymiser of crops."""
+        config = self.config
+        files = {"checkpoint": str(config.checkpoint or ""), "bank": str(config.bank or "")}
+        given = {"k": config.k, "psi": self.psi, "seed": config.seed, "device": config.device, **files}
+        return Ficgan(layer=layer, **{**given, **more})
+
     def sets(self) -> list[MeasuredSet]:
-        config, alignment = self.config, self.deid.alignment
-        # Photos of another kind are as far from the training faces as from outputs: that would flatter these.
-        out = [self._set(self._aligned(path, config.limit), train=self.train) for path in config.aligned]
-        finder = Quick(self.deid.detector) if config.photos else None
-        size = max(_PHOTO, 2 * self.side)
-        for path in config.photos:
-            faces = _opened(path, config.limit)
-            out.append(self._set(prepare(faces, size=size, context=2, detector=finder, alignment=alignment)))
-        self.background = out[0].inner.faces if self.train is None else self.train
-        """Whose mean face the sticker is: training faces, else those of the first set."""
+        """The sets with their faces cut, aligned ones first."""
+        config, side = self.config, max(LEAST_SIDE, self.deid.model.resolution)
+        how: dict[str, Any] = {"alignment": self.deid.alignment}
+        out = [self._set(path, size=side, aligned=True, **how) for path in config.aligned]
+        if config.photos is not None:
+            how |= {"size": max(_PHOTO, 2 * side), "context": 2, "detector": Quick(self.deid.detector)}
+            out.append(self._set(config.photos, **how))
         return out
 
-    def _set(self, prepared: Prepared, train: Faces | None = None) -> MeasuredSet:
+    def _set(self, path: Path, **how: Any) -> MeasuredSet:
+        faces, limit = open_set(path), self.config.limit
+        prepared = prepare(faces if limit is None else faces.take(range(min(limit, len(faces)))), **how)
         if len(prepared) < 2:
-            raise InputError(f"{prepared.source['name']} gives {len(prepared)} faces to measure on; give at least 2")
-        bootstrap = Bootstrap(max(1, self.config.resamples), self.config.seed)
-        size = self.deid.model.resolution
-        return MeasuredSet(prepared, self.panel, self.shapes, self.model, size, train, self.lessons, bootstrap)
-
-    def _aligned(self, path: Path, limit: int | None) -> Prepared:
-        return prepare(_opened(path, limit), size=self.side, aligned=True, alignment=self.deid.alignment)
-
-    @cached_property
-    def train(self) -> Faces | None:
-        """Training faces; None where none were given."""
-        if not self.config.train:
-            return None
-        parts = [self._aligned(path, None) for path in self.config.train]
-        names = tuple(f"{number}/{name}" for number, one in enumerate(parts) for name in one.faces.names)
-        people, after = [], 0
-        for one in parts:  # numbers of one file say nothing in another
-            people.append(after + np.unique(one.people, return_inverse=True)[1].reshape(-1))
-            after = int(people[-1].max()) + 1
-        images, landmarks = (
-            np.concatenate([getattr(part.faces, key) for part in parts]) for key in ("images", "landmarks")
-        )
-        return Faces(images, names, landmarks, np.concatenate(people))
-
-    @cached_property
-    def lessons(self) -> ProbeData | None:
-        """Shapes of the training people with two photos, from whom one learns to tell others apart."""
-        if self.train is None or self.train.people is None:
-            return None
-        faces = self.train.take(np.flatnonzero(np.isin(self.train.people, several(self.train.people))))
-        assert faces.people is not None
-        return self.shapes.read(faces.images, faces.landmarks), faces.people
-
-    @cached_property
-    def learnt(self) -> NDArray[np.float32]:
-        if self.train is None:
-            raise UsageError("no training faces were given")
-        return self.panel.readers[0].embed(self.train)
+            raise InputError(f"{faces.name} gives {len(prepared)} faces to measure on; give at least 2")
+        return MeasuredSet(prepared, self.readers, self.judges, Bootstrap(self.config.resamples, self.config.seed))
 
     def facts(self, sets: Sequence[MeasuredSet]) -> dict[str, Any]:
-        gate = next((one for one in RECOGNIZERS if recognizer_missing(one) is None), "")
-        roles = {
-            True: "gate: decides about retries, and may tune",
-            False: "judge: no part in gating; not the trainer that the checkpoint names, if it names one",
-        }
-        config = self.config
+        gate = next((name for name in RECOGNIZERS if recognizer_missing(name) is None), "")
+        config, deid = self.config, self.deid
         return {
             "ficgan": __version__,
-            "checkpoint": self.deid.digests.get("checkpoint"),
-            "bank": self.deid.face_model.bank.digest,
-            "data_licence": None if self.deid.header is None else self.deid.header.data.get("licence"),
-            "resolution": self.deid.model.resolution,
-            "L": self.deid.model.num_layers,
+            "checkpoint": deid.digests.get("checkpoint"),
+            "bank": deid.face_model.bank.digest,
+            "data_licence": None if deid.header is None else deid.header.data.get("licence"),
             "settings": {
-                "k": config.k,
+                **{key: getattr(config, key) for key in ("k", "limit", "seed", "resamples")},
                 "psi": self.psi,
                 "layers": list(self.layers),
-                "limit": config.limit,
-                "seed": config.seed,
-                "resamples": config.resamples,
-                "detector": self.deid.detector.name,
+                "detector": deid.detector.name,
             },
-            "judges": {reader.name: roles[reader.recognizer.name == gate] for reader in self.panel.readers},
-            "training_faces": None if self.train is None else len(self.train),
-            "sticker": f"mean of {len(self.background)} faces, {'the first set' if self.train is None else 'training'}",
-            "sets": {one.name: _facts(one.prepared) for one in sets},
+            "judges": {reader.name: _ROLES[reader.recognizer.name == gate] for reader in self.readers},
+            "sets": {each.name: each.prepared.facts() for each in sets},
         }
 
 
 class SetMeasurement:
-    """All rows of one set; `controls` are read beside those of every output."""
+    """All rows of one set."""
 
     def __init__(self, model: Measured, faces: MeasuredSet, sticker: AverageFace) -> None:
         self.model, self.set, self.sticker = model, faces, sticker
-        self.photos = not faces.prepared.whole
         self.few = faces.one_each(_FEW)
-        self.measures: dict[str, Measure] = {
-            "within-kind": lambda made, seen: privacy.within_kinds(faces, made, seen),
-            "naive": lambda made, seen: privacy.naive(faces, seen),
-            "shape": lambda made, seen: privacy.shape(faces, made),
-        }
-        """Rows that a set may not allow."""
-        self.of_sticker: Figures = {}
-        self.controls: Controls = {}
+        self.of_sticker: Figures = {}  # The rows of an output, of the sticker
+        self.controls: Controls = {}  # And of clear faces
 
     def steps(self) -> Iterator[Step]:
-        name = self.set.name
-        yield f"{name}: clear faces", self.measure_clear
-        yield f"{name}: sticker", self.measure_sticker
+        name, whole = self.set.name, self.model.config.whole
+        if whole:
+            yield f"{name}: clear faces and sticker", self.measure_controls
         yield f"{name}: reconstruction", self.measure_reconstruction
         for layer in self.model.layers:
             yield f"{name}: i = {layer}", partial(self.measure_outputs, layer)
-        many: list[tuple[str, str, Callable[[int], None]]] = [
-            ("swaps", "swap and exemplar", self.measure_targets),
-            ("draws", "draws", self.measure_draws),
-            ("parrot", "parrot", self.measure_parrot),
-            ("policy", "retried and masked", self.measure_policy),
-        ]
-        many += [] if self.photos else [("training faces", "memorised", self.measure_nearest)]
-        for layer in self.model.main:
-            for what, rows, measure in many:
-                yield f"{name}: i = {layer}, {what}", partial(self._unless_refused, rows, measure, layer)
-
-    def first_steps(self) -> Iterator[Step]:
-        """Identity, detection and reconstruction alone."""
-        yield f"{self.set.name}: reconstruction", self.measure_reconstruction
-        for layer in self.model.layers:
-            yield f"{self.set.name}: i = {layer}", partial(self.measure_first, layer)
+            if whole:
+                yield f"{name}: i = {layer}, swap and draws", partial(self.measure_draws, layer)
+                yield f"{name}: i = {layer}, policy", partial(self.measure_policy, layer)
 
     @cached_property
-    def known(self) -> dict[str, privacy.Strangers]:
-        return {reader.name: privacy.strangers(self.set, reader) for reader in self.set.readers}
+    def known(self) -> dict[str, rows.Strangers]:
+        return {reader.name: rows.strangers(self.set, reader) for reader in self.set.readers}
 
-    @cached_property
-    def known_inside(self) -> dict[str, privacy.Strangers]:
-        """The same of the replaced squares alone, which are read with their edge pixels repeated."""
-        inner = self.set.inner
-        if inner is self.set:
-            return self.known
-        return {reader.name: privacy.strangers(inner, reader) for reader in inner.readers}
-
-    @cached_property
-    def real(self) -> utility.RealFaces:
-        return utility.RealFaces(self.set)
-
-    @cached_property
-    def targets(self) -> privacy.Targets:
-        return privacy.targets(self.few)
-
-    @cached_property
-    def untargeted(self) -> Figures:
-        """How like a target the sticker is, which knows none."""
-        return privacy.towards(self.few, self.sticker, "swap", self.targets)
-
-    @cached_property
-    def parroted(self) -> tuple[Figures, Controls]:
-        """Row parrot of the sticker, and the surroundings alone."""
-        return privacy.parrot(self.set, self.sticker), privacy.surroundings(self.set)
-
-    def measure_clear(self) -> None:
-        """The controls; what cannot be measured of clear faces is left out of the whole set."""
-        faces, figures = self.set.faces, Figures()
-        for row, measure in list(self.measures.items()):
-            try:
-                figures |= measure(faces, self.set.clear.embeddings)
-            except (InputError, UsageError) as error:
-                self.model.sheet.leave_out(self.set.name, row, str(error))
-                del self.measures[row]
-        figures |= utility.appearance(self.set, faces, self.real)
-        clear = {key: BarControl("clear", figure) for key, figure in figures.items()}
-        self.controls = {**privacy.identity_controls(self.known), **clear, **utility.likeness_controls(self.set)}
-
-    def measure_sticker(self) -> None:
-        self.of_sticker = self._all(self.set.observe(self.set.composed(self.sticker)))
+    def measure_controls(self) -> None:
+        clear = {key: ("clear", figure) for key, figure in self._rows(self.set.faces).items()}
+        self.controls = {**clear, **rows.beside_strangers(self.known, "swap", "draws")}
+        self.of_sticker = self._rows(self.set.composed(self.sticker))
+        if self.set.prepared.kinds is None:
+            self._leave_out("within-kind", f"{self.set.name} does not say of what ethnicity and gender people are")
 
     def measure_reconstruction(self) -> None:
         """G(E(x)) of the inner squares, which lie as the model's own crops do; nothing is blended."""
         inner = self.set.inner
-        sticker = utility.fidelity(inner, inner.observe(inner.composed(self.sticker)))
         rebuilt = inner.faces.with_images(reconstruct(self.model.deid, inner.faces.images))
-        figures = utility.fidelity(inner, inner.observe(rebuilt))
-        self._put("reconstruction", figures, sticker, privacy.strangers_beside(self.known_inside, "rec-cosine"))
-
-    def measure_first(self, layer: int) -> None:
-        seen = self.set.observe(self.set.composed(replace(self.model.model, layer=layer)))
-        figures = privacy.identity(self.set, seen.embeddings, self.known) | utility.detected(self.set, seen)
-        self._put(f"i = {layer}", figures, None, privacy.identity_controls(self.known))
+        known = {reader.name: rows.strangers(inner, reader) for reader in inner.readers}
+        sticker = rows.fidelity(inner, inner.composed(self.sticker)) if self.model.config.whole else {}
+        controls = rows.beside_strangers(known, "rec-cosine")
+        self._put("reconstruction", rows.fidelity(inner, rebuilt), sticker, controls)
 
     def measure_outputs(self, layer: int) -> None:
-        setting, row, inner = f"i = {layer}", "id-cosine-bare", self.set.inner
-        seen = self.set.observe(self.set.composed(replace(self.model.model, layer=layer)))
-        self._put(setting, self._all(seen), self.of_sticker, self.controls)
-        # The network's crops as they are, as the paper has them.
-        made = self.model.deid.aligned(inner.faces.images, keys=inner.faces.names, layer=layer)[0]
-        codes, clear = inner.recognised(inner.faces.with_images(made)), inner.clear.embeddings
-        bare = {(row, name): inner.mean(row, cosines(clear[name], some)) for name, some in codes.items()}
-        self._put(setting, bare, None, privacy.strangers_beside(self.known_inside, row))
-        self.model.sheet.groups += utility.by_group(self.set, setting, seen)
-
-    def measure_targets(self, layer: int) -> None:
-        controls = privacy.strangers_beside(self.known, "swap", "exemplar")
-        for row, alpha in (("swap", 1.0), ("exemplar", 0.5)):
-            model = replace(self.model.model, layer=layer, alpha=alpha)
-            figures = privacy.towards(self.few, model, row, self.targets)
-            sticker = {(row, name): figure for (_, name), figure in self.untargeted.items()}
-            self._put(f"i = {layer}", figures, sticker, controls)
+        self._put(f"i = {layer}", self._rows(self.set.composed(self.model.output(layer))), self.of_sticker)
 
     def measure_draws(self, layer: int) -> None:
-        figures = privacy.draws(self.few, privacy.drawn(self.model.model, layer))
-        sticker = privacy.draws(self.few.take(range(min(8, len(self.few.faces)))), lambda seed: self.sticker, 2)
-        self._put(f"i = {layer}", figures, sticker, privacy.strangers_beside(self.known, "draws"))
-
-    def measure_parrot(self, layer: int) -> None:
-        figures = privacy.parrot(self.set, privacy.drawn(self.model.model, layer)(self.model.config.seed))
-        self._put(f"i = {layer}", figures, *self.parroted)
+        figures = rows.swap(self.few, self.model.output(layer, alpha=1.0))
+        figures |= rows.draws(self.few, lambda seed: self.model.output(layer, psi=_PSI, seed=seed))
+        self._put(f"i = {layer}", figures)
 
     def measure_policy(self, layer: int) -> None:
-        shares, published = privacy.policy(self.set, self.model.guarded, layer)
-        self._put(f"i = {layer}", shares)
-        seen = self.set.recognised(published)
-        figures = privacy.identity(self.set, seen, self.known)
-        kept = {key: figure for key, figure in figures.items() if key[0] in _GUARDED}
-        for row, measure in self.measures.items():
-            kept |= {} if row == "shape" else measure(published, seen)
-        self._put(f"i = {layer}, policy on", kept, None, self.controls)
-
-    def measure_nearest(self, layer: int) -> None:
-        outputs = privacy.drawn(self.model.model, layer)(self.model.config.seed)
-        reader = self.set.readers[0]
-        self._put(f"i = {layer}", *privacy.nearest(self.few, self.model.learnt, reader, outputs, self.sticker))
-
-    def _all(self, seen: Observation) -> Figures:
-        """The rows of an output, in the order of its lines."""
-        out = privacy.identity(self.set, seen.embeddings, self.known)
-        for measure in self.measures.values():
-            out |= measure(seen.faces, seen.embeddings)
-        return out | utility.likeness(self.set, seen) | utility.appearance(self.set, seen.faces, self.real)
-
-    def _unless_refused(self, rows: str, measure: Callable[[int], None], layer: int) -> None:
+        """What leaves the program: shares retried and masked, and the rows of identity that stay."""
         try:
-            measure(layer)
+            shares, published = rows.policy(self.set, self.model.guarded, layer)
         except (InputError, UsageError) as error:
-            if layer == self.model.main[0]:
-                self.model.sheet.leave_out(self.set.name, rows, str(error))
+            self._leave_out("policy", str(error))
+            return
+        seen = self.set.recognised(published)
+        figures = rows.identity(self.set, seen, self.known) | rows.within_kinds(self.set, published, seen)
+        self._put(f"i = {layer}", shares)
+        self._put(f"i = {layer}, policy on", {key: each for key, each in figures.items() if key[0] != "match"})
+
+    def _rows(self, faces: Faces) -> Figures:
+        seen = self.set.recognised(faces)
+        out = rows.identity(self.set, seen, self.known) | rows.within_kinds(self.set, faces, seen)
+        return out | rows.likeness(self.set, faces)
+
+    def _leave_out(self, row: str, why: str) -> None:
+        left_out = {"set": self.set.name, "what": row, "why": why}
+        if left_out not in self.model.sheet.left_out:
+            self.model.sheet.left_out.append(left_out)
 
     def _put(
         self, setting: str, figures: Figures, sticker: Figures | None = None, controls: Controls | None = None
     ) -> None:
-        self.model.sheet.put(self.set.name, setting, figures, sticker, controls, photos=self.photos)
-
-
-def _opened(path: Path, limit: int | None) -> FaceSet:
-    faces = open_set(path)
-    return faces if limit is None else faces.take(range(min(limit, len(faces))))
-
-
-def _facts(prepared: Prepared) -> Mapping[str, Any]:
-    facts = prepared.facts()
-    kept = ("faces", "people", "licence", "digest", "size", "region", "detector", "alignment", "pixels")
-    return {**{key: facts.get(key) for key in kept}, "failures_to_acquire": len(prepared.missed)}
+        photos, controls = not self.set.prepared.whole, self.controls if controls is None else controls
+        for key, value in figures.items():
+            beside = (sticker or {}).get(key), controls.get(key)
+            self.model.sheet.found.append(Line(self.set.name, key[0], setting, key[1], value, *beside, photos))

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from ficgan.lab.clouds import tables
 from ficgan.lab.clouds.study import DISTORTION
 from ficgan.lab.clouds.tables import CLOUD, METRICS, UNITS, Row, points, short, strongest, tried_whole
-from ficgan.lab.report import inlined, render, sheets, write_pages
-from ficgan.lab.report.plots import save_plot
+from ficgan.lab.report import inlined, render, save_plot, sheets, write_pages
 from ficgan.lab.results import Results
 
 _BY_DEGREE = (

@@ -14,7 +14,7 @@ from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.bench import open_bench
 from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, SetConfig
 from ficgan.lab.papers import COLOURS, FANTOMAS, FANTOMAS_CLAIMS, FaceTreatment, Row, table, text, transfer, with_data
-from ficgan.lab.report.plots import save_plot
+from ficgan.lab.report import save_plot
 from ficgan.lab.report.tables import controls, figure, spelled
 from ficgan.lab.results import Figure, Results, Trial
 from ficgan.lab.run import Progress

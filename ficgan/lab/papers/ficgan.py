@@ -24,7 +24,7 @@ from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.utility import Judges, UtilityReadings, compare, kept
 from ficgan.lab.papers import FICGAN, Printed, Row, shade, table, text
 from ficgan.lab.readers import Embeddings, Reader, cosines, get_readers, paired
-from ficgan.lab.report.plots import save_plot
+from ficgan.lab.report import save_plot
 from ficgan.lab.report.tables import spelled
 from ficgan.lab.results import Figure, Results, Trial, Utility, notes, origin
 from ficgan.lab.run import Progress, Run, Say, Task, digest, fingerprint

@@ -22,7 +22,7 @@ from ficgan.lab.papers import COLOURS, NOT_ANGULAR, REVELIO, Row, counted, shade
 from ficgan.lab.papers import revelio_parts as parts
 from ficgan.lab.papers.revelio import BLURS, PARTS, PartOutcome, RevelioPaper, RevelioStudy, open_study
 from ficgan.lab.papers.revelio_parts import BASE, BOUNDS, OPEN, SWEPT
-from ficgan.lab.report.plots import save_plot
+from ficgan.lab.report import save_plot
 from ficgan.lab.report.tables import figure, spelled
 from ficgan.lab.results import Figure, Results, Trial, from_json, origin, without_folder
 from ficgan.lab.run import Progress, Task, Unkept, files_digest, fingerprint

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.pages import data_url, write_file
 from ficgan.lab.report import tables
-from ficgan.lab.report.plots import draw_all
-from ficgan.lab.report.tables import IDENTIFIES, Row, controls, figure, headlines, spelled
-from ficgan.lab.results import Figure, Results
+from ficgan.lab.report.tables import IDENTIFIES, Headline, Row, controls, figure, headlines, spelled, value_of
+from ficgan.lab.results import Results, Trial
 
-TABLES = {
-    "ranking": tables.ranking,
-    "risks": tables.risks,
-    "privacy": tables.privacy,
-    "utility": tables.utility,
-    "groups": tables.groups,
-    "given-back": tables.given_back,
-    "retrieved": tables.retrieved,
-}
-COLUMNS = 8  # Of a table of attackers: so many fit a laptop's width.
+COLUMNS = 8  # Of a table of attackers: so many fit a laptop's width
+TRADED = ("attributes-balanced", "smile-r", "ssim")  # Of the trade-off plot: the first that was measured is drawn
 
 
 def write_report(
@@ -34,21 +28,24 @@ def write_report(
     `published` tables are {"title", "rows", "note"}.
     """
     shown = sheets(results, pictures or [out])
-    plots = draw_all(results, out / "figures")
-    rows = {name: make(results) for name, make in TABLES.items()}
     heads = headlines(results)
-    ranking = {name: tables.ranking_to_read([one for one in heads if one.set == name]) for name in results.sets}
+    plots = draw_all(results, heads, out / "figures")
+    rows = {
+        "ranking": tables.ranking(heads),
+        "risks": tables.risks(results),
+        **tables.every_figure(results),
+        "given-back": tables.given_back(results),
+    }
     page = render(
         "page.html.j2",
         results=results,
-        ranking=ranking,
+        ranking=_by_set(rows["ranking"]),
         risks=_by_set(rows["risks"]),
         matrix=_matrix(results),
         given_back=rows["given-back"],
-        retrieved=rows["retrieved"],
-        utility=_by_metric(rows["utility"]),
-        groups=_group_tables(results),
-        controls=_controls(results),
+        utility=_utility_tables(results),
+        groups=_group_tables(results, heads),
+        controls=[{**vars(control), "value": f"{control.value:.3f}"} for control in controls(results)],
         data=_sets(results),
         methods=_methods(results),
         plots=inlined(plots),
@@ -58,22 +55,16 @@ def write_report(
         refused=[row for row in rows["privacy"] if row["value"] is None],
         kinds_known=any(head.within_kind for head in heads),
     )
-    more = {"tables/ranking.md": tables.to_markdown(rows["ranking"])} if rows["ranking"] else {}
-    return write_pages(out, page, results, rows, plots, more)
+    return write_pages(out, page, results, rows, plots)
 
 
 def write_pages(
-    out: Path,
-    page: str,
-    results: Results,
-    rows: Mapping[str, Sequence[Row]],
-    plots: Mapping[str, Sequence[Path]],
-    more: Mapping[str, str] | None = None,
+    out: Path, page: str, results: Results, rows: Mapping[str, Sequence[Row]], plots: Mapping[str, Sequence[Path]]
 ) -> list[Path]:
     """Write page, results and tables; returns all files of a report with its plots, the page first."""
     texts = {"report.html": page, "report.json": results.to_json()}
     texts |= {f"tables/{name}.csv": tables.to_csv(some) for name, some in rows.items() if some}
-    written = [write_file(out / name, text) for name, text in (texts | dict(more or {})).items()]
+    written = [write_file(out / name, text) for name, text in texts.items()]
     return written + [path for both in plots.values() for path in both]
 
 
@@ -113,25 +104,25 @@ def merge(several: Sequence[Results]) -> Results:
     first, *others = several
     if not others:
         return first
-    whole = Results(first.title, list(first.caveats), {"parts": [part.provenance for part in several]})
+    whole = Results(first.title, provenance={"parts": [part.provenance for part in several]})
+    trials: dict[tuple[str, ...], Trial] = {}
     for part in several:
-        for mine, theirs, what in ((whole.sets, part.sets, "set"), (whole.methods, part.methods, "method")):
-            for name, facts in theirs.items():
-                if mine.setdefault(name, facts) != facts:
-                    raise UsageError(f"two evaluations mean different things by the {what} {name!r}; rename one")
-        known = {(t.set, t.method, t.scenario, t.recogniser, t.attacker): t for t in whole.trials}
-        for trial in part.trials:
-            twin = known.get((trial.set, trial.method, trial.scenario, trial.recogniser, trial.attacker))
-            if twin is None:
-                whole.trials.append(trial)
-            elif twin.figures != trial.figures:
-                raise UsageError(f"two evaluations differ on {trial.method}, {trial.scenario}; rename one set")
+        found = {(t.set, t.method, t.scenario, t.recogniser, t.attacker): t for t in part.trials}
+        pairs: list[tuple[dict[Any, Any], dict[Any, Any]]] = [(whole.sets, part.sets), (whole.methods, part.methods)]
+        for mine, theirs in (*pairs, (trials, found)):
+            if clash := [name for name in theirs if name in mine and mine[name] != theirs[name]]:
+                raise UsageError(f"two evaluations mean different things by {clash[0]!r}; rename a set or a method")
+            mine |= theirs
         used = {(use.set, use.method) for use in whole.utilities}
         whole.utilities += [use for use in part.utilities if (use.set, use.method) not in used]
         whole.caveats += [caveat for caveat in part.caveats if caveat not in whole.caveats]
         for label, shown in part.pictures.items():
             whole.pictures.setdefault(label, []).extend(shown)
+    whole.trials = list(trials.values())
     return whole
+
+
+# -- tables of the page -----------------------------------------------------------------------------------------------
 
 
 def _by_set(rows: Iterable[Row]) -> dict[str, list[Row]]:
@@ -144,11 +135,10 @@ def _by_set(rows: Iterable[Row]) -> dict[str, list[Row]]:
 def _matrix(results: Results) -> dict[str, dict[str, Any]]:
     out: dict[str, dict[str, Any]] = {}
     for name in results.sets:
-        trials = [trial for trial in results.trials if trial.set == name and trial.scenario != "attribute-inference"]
         rows: dict[str, dict[Any, str]] = {}
         columns, counts = dict[tuple[str, str, str], None](), set[int]()
-        for trial in trials:
-            found = figure(trial.figures, IDENTIFIES)
+        for trial in results.trials:
+            found = figure(trial.figures, IDENTIFIES) if trial.set == name else None
             if found is not None and found.value is not None:
                 cell = (trial.scenario, trial.attacker, trial.recogniser)
                 columns[cell] = None
@@ -161,36 +151,21 @@ def _matrix(results: Results) -> dict[str, dict[str, Any]]:
 
 
 def _sets(results: Results) -> list[Row]:
-    rows = []
-    for name, facts in results.sets.items():
-        split = (str(facts["split"]["parts"][part]["people"]) for part in ("background", "attacker", "probe"))
-        rows.append(
-            {
-                "set": name,
-                "images": facts["faces"],
-                "people": facts["people"],
-                "not acquired in the source": len(facts["failures_to_acquire"]),
-                "split (people: background / attacker / tested)": " / ".join(split),
-                "crop, px": facts["size"],
-                "context": facts["context"],
-                "terms": facts["licence"] or "not stated",
-                "pixels, sha256": f"{facts['pixels'][:16]}…",
-            }
-        )
-    return rows
-
-
-def _controls(results: Results) -> list[Row]:
     return [
         {
-            "set": control.set,
-            "judge": control.judge,
-            "control": control.name,
-            "rank-1": f"{control.value:.3f}",
-            "must be at": control.expected,
-            "holds": control.holds,
+            "set": name,
+            "images": facts["faces"],
+            "people": facts["people"],
+            "not acquired in the source": len(facts["failures_to_acquire"]),
+            "people in background, attacker, test": ", ".join(
+                str(facts["split"]["parts"][part]["people"]) for part in ("background", "attacker", "probe")
+            ),
+            "crop, px": facts["size"],
+            "context": facts["context"],
+            "terms": facts["licence"] or "not stated",
+            "pixels, sha256": f"{facts['pixels'][:16]}…",
         }
-        for control in controls(results)
+        for name, facts in results.sets.items()
     ]
 
 
@@ -202,41 +177,131 @@ def _methods(results: Results) -> list[Row]:
     ]
 
 
-def _by_metric(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Tables that fit a laptop's width: a row for each metric, a column for each of some methods."""
-    by_set: dict[str, dict[str, dict[str, str]]] = {}  # set → method → metric → text
-    for row in rows:
-        value = row["value"]
-        text = row["note"] or "refused" if value is None else f"{value:.3g}"
-        if value is not None and row["low"] is not None:
-            text += f" [{row['low']:.3g}, {row['high']:.3g}]"
-        by_set.setdefault(row["set"], {}).setdefault(row["method"], {})[row["metric"]] = text
+def _pivoted(cells: Iterable[tuple[str, str, str, str]], first: str) -> list[dict[str, Any]]:
+    """(title, row, column, text) of each cell → tables that fit a laptop's width; `first` heads the rows' names."""
+    tables: dict[str, dict[str, dict[str, str]]] = {}
+    for title, row, column, text in cells:
+        tables.setdefault(title, {}).setdefault(row, {})[column] = text
     out = []
-    for name, methods in by_set.items():
-        metrics = list(dict.fromkeys(metric for cells in methods.values() for metric in cells))
-        for at in range(0, len(methods), COLUMNS):
-            some = {method: methods[method] for method in list(methods)[at : at + COLUMNS]}
-            table = [{"metric": m} | {method: cells.get(m, "") for method, cells in some.items()} for m in metrics]
-            out.append({"title": name, "rows": table})
+    for title, rows in tables.items():
+        columns = list(dict.fromkeys(column for texts in rows.values() for column in texts))
+        for at in range(0, len(columns), COLUMNS):
+            some = columns[at : at + COLUMNS]
+            shown = [{first: row, **{column: texts.get(column, "") for column in some}} for row, texts in rows.items()]
+            out.append({"title": title, "rows": shown})
     return out
 
 
-def _group_tables(results: Results) -> list[dict[str, Any]]:
-    cells: dict[str, dict[str, dict[str, str]]] = {}
+def _utility_tables(results: Results) -> list[dict[str, Any]]:
+    cells = (
+        (use.set, each.metric, use.method, each.note if each.value is None else spelled(each))
+        for use in results.utilities
+        for each in use.figures
+    )
+    return _pivoted(cells, "metric")
 
-    def add(name: str, what: str, method: str, group: str, found: Figure | None) -> None:
-        column, _, value = group.partition("=")
-        cells.setdefault(f"{name}, by {column}: {what}", {}).setdefault(method, {})[value] = spelled(found)
 
-    for head in headlines(results):
-        for group, figures in () if head.trial is None else head.trial.groups.items():
-            add(head.set, "rank-1 under the strongest attacker", head.method, group, figure(figures, IDENTIFIES))
-    for use in results.utilities:
-        for group, figures in use.groups.items():
-            add(use.set, "share of images in which a face is detected", use.method, group, figure(figures, "detected"))
-    tables = []
-    for title, by_method in cells.items():
-        values = sorted({value for row in by_method.values() for value in row})
-        rows = [{"method": name, **{v: row.get(v, "") for v in values}} for name, row in by_method.items()]
-        tables.append({"title": title, "rows": rows})
-    return tables
+def _group_tables(results: Results, heads: Sequence[Headline]) -> list[dict[str, Any]]:
+    attacked = ((h.set, h.method, h.trial.groups) for h in heads if h.trial is not None)
+    used = ((use.set, use.method, use.groups) for use in results.utilities)
+    parts = (
+        ("rank-1 under the strongest attacker", IDENTIFIES, attacked),
+        ("share of images in which a face is detected", "detected", used),
+    )
+    cells = (
+        (f"{name}, by {column}: {what}", method, value, spelled(figure(figures, metric)))
+        for what, metric, found in parts
+        for name, method, groups in found
+        for group, figures in sorted(groups.items())
+        for column, _, value in [group.partition("=")]
+    )
+    return _pivoted(cells, "method")
+
+
+# -- plots ------------------------------------------------------------------------------------------------------------
+
+
+def save_plot(
+    stem: Path,
+    draw: Callable[[Any], bool | None],
+    size: tuple[float, float],
+    *,
+    layout: Literal["constrained"] | None = "constrained",
+) -> list[Path]:
+    """A plot as PNG and SVG at `stem`; no files where `draw` returns False."""
+    from matplotlib.figure import Figure as Canvas
+
+    canvas = Canvas(figsize=size, layout=layout)
+    if draw(canvas) is False:
+        return []
+    written = []
+    fixed: dict[str, dict[str, Any]] = {".png": {"dpi": 130}, ".svg": {"metadata": {"Date": None}}}
+    for suffix, options in fixed.items():
+        data = io.BytesIO()
+        canvas.savefig(data, format=suffix[1:], **options)
+        written.append(write_file(stem.with_name(stem.name + suffix), data.getvalue()))
+    return written
+
+
+def draw_all(results: Results, heads: Sequence[Headline], folder: Path) -> dict[str, list[Path]]:
+    """Every plot that the results have figures for: caption → PNG and SVG, in the order of the page."""
+    drawn: dict[str, list[Path]] = {}
+    for name in results.sets:
+        slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+        trials, mine = [t for t in results.trials if t.set == name], [head for head in heads if head.set == name]
+        for stem, (caption, draw) in PLOTS.items():
+            if files := save_plot(folder / f"{slug}-{stem}", partial(draw, trials, mine), (9, 5.4)):
+                drawn[f"{name}: {caption}"] = files
+    return drawn
+
+
+def _legend(axes: Any, grid: str = "both") -> None:
+    axes.legend(fontsize=6, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
+    axes.grid(axis=grid, alpha=0.3)
+
+
+def _attackers(trials: Sequence[Trial], heads: Sequence[Headline], canvas: Any) -> bool:
+    order = [head.method for head in heads]
+    known = [(trial, value) for trial in trials if (value := value_of(trial.figures, IDENTIFIES)) is not None]
+    points = [(trial, value) for trial, value in known if trial.method in order and not trial.control]
+    if not points:
+        return False
+    axes = canvas.subplots()
+    for number, scenario in enumerate(dict.fromkeys(trial.scenario for trial, _ in points)):
+        mine = [(value, order.index(trial.method)) for trial, value in points if trial.scenario == scenario]
+        marker = {"marker": "osD^v<>pPX*h8d"[number % 14], "color": f"C{number % 10}"}
+        axes.plot(*zip(*mine, strict=True), linestyle="", markersize=5, alpha=0.8, label=scenario, **marker)
+    for trial, value in known:
+        if trial.control in ("ceiling", "negative"):
+            axes.axvline(value, color="0.5", linewidth=1, linestyle="--")
+    axes.set_yticks(range(len(order)), order, fontsize=7)
+    axes.invert_yaxis()
+    axes.set(xlim=(-0.02, 1.02), xlabel="rank-1 (all judges)")
+    _legend(axes, "x")
+    return True
+
+
+def _trade_off(trials: Sequence[Trial], heads: Sequence[Headline], canvas: Any) -> bool:
+    known = [(h.method, h.utility.figures, h.region.value) for h in heads if h.utility and h.region]
+    metric = next((m for m in TRADED if any(value_of(figures, m) is not None for _, figures, _ in known)), "")
+    points = [
+        (method, x, found)
+        for method, figures, found in known
+        if (x := value_of(figures, metric)) is not None and found is not None
+    ]
+    if not points:
+        return False
+    axes = canvas.subplots()
+    for number, (method, x, found) in enumerate(points):
+        axes.plot(x, 1 - found, "o", color=f"C{number % 10}", markersize=4, label=f"{number + 1}  {method}")
+        axes.annotate(str(number + 1), (x, 1 - found), fontsize=6, xytext=(3, 3), textcoords="offset points")
+    axes.set(xlabel=f"utility: {metric}", ylabel="privacy: 1 − rank-1 from the replaced region", ylim=(-0.03, 1.05))
+    _legend(axes)
+    return True
+
+
+# File → caption and what draws it on a canvas; False where there is nothing to draw
+PLOTS: dict[str, tuple[str, Callable[[Sequence[Trial], Sequence[Headline], Any], bool]]] = {
+    "attackers": ("rank-1 of every attacker, by method; lines: clear ceiling and chance", _attackers),
+    "trade-off": ("what the replaced region gives away against utility", _trade_off),
+}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,22 +12,18 @@ from ficgan.lab.metrics import METRICS
 from ficgan.lab.metrics.privacy import WITHIN_KIND
 from ficgan.lab.results import Figure, Results, Trial, Utility
 
-Row = dict[str, Any]
+Row = dict[str, Any]  # Column → number or text, or a tuple of lines
 
 IDENTIFIES = "rank-1"  # The metric by which attackers and methods are ranked
+# Trials that do not attempt a name (controls, what needs the key, other risks), and closed worlds, whose attackers have
+# learnt from other photos of the victims: their figures stand apart.
 LEFT_OUT = frozenset(
-    {"right-key", "background-only", "clear", "constant", "attribute-inference", "linkability"}
-    | {"reversed-closed", "retrieval-closed"}
+    {"right-key", "background-only", "clear", "constant", "attribute-inference", "linkability", "reversed-closed"}
 )
-"""Trials that do not attempt a name (controls, what needs the key, other risks), and closed worlds, whose attackers
-have learnt from other photos of the victims: their figures stand apart."""
 CONTROLS = ("mean-face", "identity")  # Attackers that are themselves controls
+# The three risks of WP216 → the metric that measures each, or what its name begins with
 RISKS = {"singling out": "singling-out", "linkability": "D_sys", "inference": "inference of"}
-"""The three risks of WP216 → the metric that measures each, or what its name begins with."""
-SHOWN = ("detected", "attributes-balanced", "gender-kept", "smile-r", "landmarks", "ssim", "sharpness")
-"""Utility figures of the first table; all are in the utility table."""
-SHOWN_ON_PAGE = ("detected", "attributes-balanced", "smile-r")
-"""Those of them that fit the page beside the ranking."""
+SHOWN = ("detected", "attributes-balanced", "smile-r")  # Utility figures beside the ranking; the utility table has all
 
 
 def figure(figures: Iterable[Figure], metric: str) -> Figure | None:
@@ -55,16 +51,13 @@ class Headline:
 
     set: str
     method: str
-    trial: Trial | None  # the strongest attacker's on the whole picture; None where every attempt was refused
-    region_trial: Trial | None  # the strongest attacker's on the region
-    bound: bool  # the region's figure is that of the whole picture
-    clear: Trial | None  # of clear probes, by the judge of the region's figure
-    surroundings_trial: Trial | None  # background-only, by the judge of the region's figure
+    trial: Trial | None  # The strongest attacker's on the whole picture; None where every attempt was refused
+    region_trial: Trial | None  # The strongest attacker's on the region
+    bound: bool  # The region's figure is that of the whole picture
+    surroundings: Figure | None  # background-only, by the judge of the region's figure
+    within_kind: Trial | None  # naive, by the judge of the highest AUC within kind
     utility: Utility | None  # None where it was not measured
-    by_judge: tuple[Trial, ...] = ()  # the region's strongest attacker of each judge, the strongest first
-    surroundings_by: tuple[Trial, ...] = ()  # background-only of each judge, the strongest first
-    within_kind: tuple[Trial, ...] = ()  # naive of each judge that has the AUC within kind, the highest first
-    rank: int | None = None  # methods that the intervals do not tell from the first of a rank share it
+    rank: int | None = None  # Methods that the intervals do not tell from the first of a rank share it
 
     @property
     def figure(self) -> Figure | None:
@@ -73,18 +66,6 @@ class Headline:
     @property
     def region(self) -> Figure | None:
         return _of(self.region_trial)
-
-    @property
-    def surroundings(self) -> Figure | None:
-        return _of(self.surroundings_trial)
-
-    @property
-    def ceiling(self) -> float | None:
-        return None if self.clear is None else _rank(self.clear)
-
-    @property
-    def chance(self) -> float | None:
-        return None if self.region_trial is None else value_of(self.region_trial.figures, "chance")
 
 
 @dataclass(frozen=True)
@@ -104,36 +85,28 @@ def headlines(results: Results) -> list[Headline]:
     out = []
     utilities = {(use.set, use.method): use for use in results.utilities}
     for name in results.sets:
-        here = [trial for trial in results.trials if trial.set == name]
-        alone = _strongest_first(trial for trial in here if trial.scenario == "background-only")
+        surroundings = [t for t in results.trials if (t.set, t.scenario) == (name, "background-only")]
+        whole = bool(surroundings) and all(_rank(trial) is None for trial in surroundings)  # Crops without surroundings
         for method in results.methods:
-            mine = [trial for trial in here if trial.method == method]
+            mine = [trial for trial in results.trials if (trial.set, trial.method) == (name, method)]
             if not mine:
-                continue  # a method of another evaluation that stands beside this one
-            trial, region = _strongest(filter(_attempts, mine)), _of_region(mine, here)
-            nowhere = region is None
-            region = trial if nowhere else region
-            judges = [[one for one in mine if one.recogniser == j] for j in dict.fromkeys(t.recogniser for t in mine)]
-            seen = [_strongest(filter(_attempts, some)) if nowhere else _of_region(some, here) for some in judges]
-            same = {one.scenario: one for one in reversed(here) if region and one.recogniser == region.recogniser}
+                continue  # A method of another evaluation that stands beside this one
+            attempts = [trial for trial in mine if _attempts(trial)]
+            seeing = [trial for trial in mine if _sees_region(trial, surroundings)]
+            region = _strongest(seeing or attempts)
             head = Headline(
                 name,
                 method,
-                trial,
+                _strongest(attempts),
                 region,
-                nowhere and not _replaces_all(here),
-                same.get("clear"),
-                same.get("background-only"),
+                not seeing and not whole,
+                None if region is None else _alone(region, surroundings),
+                _strongest((trial for trial in mine if trial.scenario == "naive"), WITHIN_KIND),
                 utilities.get((name, method)),
-                tuple(_strongest_first(one for one in seen if one is not None)),
-                tuple(alone),
-                _within_kind(mine),
             )
             out.append(head)
     order = list(results.sets)
-    unknown = float("inf")  # not safe
-    shown = ((head, [unknown if f is None else f.value or 0.0 for f in (head.region, head.figure)]) for head in out)
-    out = [head for head, values in sorted(shown, key=lambda pair: (order.index(pair[0].set), pair[1]))]
+    out.sort(key=lambda head: (order.index(head.set), _known(head.region), _known(head.figure)))
     out = [replace(head, rank=rank) for head, rank in zip(out, _ranks(out), strict=True)]
     return sorted(out, key=lambda head: (order.index(head.set), head.rank or len(out) + 1, _kin(head)))
 
@@ -142,49 +115,41 @@ def _of(trial: Trial | None) -> Figure | None:
     return None if trial is None else figure(trial.figures, IDENTIFIES)
 
 
-def _strongest_first(trials: Iterable[Trial]) -> list[Trial]:
-    known = [trial for trial in trials if _rank(trial) is not None]
-    return sorted(known, key=lambda trial: -(_rank(trial) or 0.0))
+def _rank(trial: Trial) -> float | None:
+    return value_of(trial.figures, IDENTIFIES)
 
 
-def _within_kind(trials: Iterable[Trial]) -> tuple[Trial, ...]:
-    naive = [(value_of(each.figures, WITHIN_KIND), each) for each in trials if each.scenario == "naive"]
-    known = [(value, each) for value, each in naive if value is not None]
-    return tuple(each for _, each in sorted(known, key=lambda pair: -pair[0]))
+def _known(found: Figure | None) -> float:
+    """What methods are sorted by; unknown is not safe."""
+    return float("inf") if found is None else found.value or 0.0
 
 
 def _kin(head: Headline) -> float:
     """What orders methods of one rank: the AUC within kind; where it is not known, a method comes last."""
-    value = value_of(head.within_kind[0].figures, WITHIN_KIND) if head.within_kind else None
-    return float("inf") if value is None else value
+    return float("inf") if head.within_kind is None else _known(figure(head.within_kind.figures, WITHIN_KIND))
 
 
-def _strongest(trials: Iterable[Trial]) -> Trial | None:
-    return max(trials, key=lambda each: _rank(each) or 0.0, default=None)
+def _strongest(trials: Iterable[Trial], metric: str = IDENTIFIES) -> Trial | None:
+    known = [(value, trial) for trial in trials if (value := value_of(trial.figures, metric)) is not None]
+    return max(known, key=lambda pair: pair[0])[1] if known else None
 
 
-def _of_region(trials: Sequence[Trial], here: Sequence[Trial]) -> Trial | None:
-    """The strongest of these that tells of the replaced region; None where nobody looked at it alone."""
-    above = [each for each in trials if _attempts(each) and _above_surroundings(each, here)]
-    return _strongest([*above, *filter(_sees_region, trials)])
+def _alone(trial: Trial, surroundings: Sequence[Trial]) -> Figure | None:
+    """What the surroundings alone give the judge of a trial."""
+    return next((_of(other) for other in surroundings if other.recogniser == trial.recogniser), None)
 
 
-def _sees_region(trial: Trial) -> bool:
-    return trial.scenario == "parrot-inside" and _rank(trial) is not None
+def _attempts(trial: Trial) -> bool:
+    open_world = trial.scenario not in LEFT_OUT and trial.attacker != "right key" and trial.control != "codes"
+    return open_world and _rank(trial) is not None
 
 
-def _replaces_all(here: Iterable[Trial]) -> bool:
-    """Whether the crops of a set have no surroundings: then the whole picture is the region."""
-    alone = [_rank(trial) for trial in here if trial.scenario == "background-only"]
-    return bool(alone) and all(value is None for value in alone)
-
-
-def _above_surroundings(trial: Trial, here: Iterable[Trial]) -> bool:
-    """Whether it finds clearly more than what surrounds the region gives its judge: the rest is of the region."""
-    found = figure(trial.figures, IDENTIFIES)
-    kin = (one for one in here if one.recogniser == trial.recogniser and one.scenario == "background-only")
-    alone = _of(next(kin, None))
-    if found is None or found.low is None or alone is None or alone.high is None:
+def _sees_region(trial: Trial, surroundings: Sequence[Trial]) -> bool:
+    """Whether it looks at nothing but the region, or finds clearly more than the surroundings give its judge."""
+    if trial.scenario == "parrot-inside":
+        return _rank(trial) is not None
+    found, alone = _of(trial), _alone(trial, surroundings)
+    if not _attempts(trial) or found is None or found.low is None or alone is None or alone.high is None:
         return False
     return found.low > alone.high
 
@@ -192,7 +157,7 @@ def _above_surroundings(trial: Trial, here: Iterable[Trial]) -> bool:
 def _ranks(heads: Sequence[Headline]) -> list[int | None]:
     """Ranks of sorted headlines within their sets; who overlaps the first of a rank shares it. None: nothing known."""
     ranks: list[int | None] = []
-    place, rank, reach = 0, 0, -1.0  # within the set; the present rank, and up to where its first one's interval goes
+    place, rank, reach = 0, 0, -1.0  # Within the set; the present rank, and up to where its first one's interval goes
     for number, head in enumerate(heads):
         if number == 0 or head.set != heads[number - 1].set:
             place, rank, reach = 0, 0, -1.0
@@ -207,21 +172,12 @@ def _ranks(heads: Sequence[Headline]) -> list[int | None]:
     return ranks
 
 
-def _attempts(trial: Trial) -> bool:
-    open_world = trial.scenario not in LEFT_OUT and trial.attacker != "right key" and trial.control != "codes"
-    return open_world and _rank(trial) is not None
-
-
-def _rank(trial: Trial) -> float | None:
-    return value_of(trial.figures, IDENTIFIES)
-
-
 def controls(results: Results) -> list[Control]:
     """Ceilings, negative controls and right keys, and whether they came out as they must."""
     out = []
     ceilings = {(t.set, t.recogniser): _rank(t) for t in results.trials if t.scenario == "clear"}
     for trial in results.trials:
-        found, chance = figure(trial.figures, IDENTIFIES), value_of(trial.figures, "chance")
+        found, chance = _of(trial), value_of(trial.figures, "chance")
         if found is None or found.value is None:
             continue
         value = found.value
@@ -248,135 +204,62 @@ def controls(results: Results) -> list[Control]:
 # -- tables -----------------------------------------------------------------------------------------------------------
 
 
-def ranking(results: Results) -> list[Row]:
-    """Methods by what the replaced region gives away, of one rank by the AUC within kind, with what they leave."""
-    rows = []
-    for head in headlines(results):
-        kin, region, trial = head.within_kind[:1], head.region_trial, head.trial
-        row: Row = {"set": head.set, "rank": "" if head.rank is None else str(head.rank), "method": head.method}
-        for one in kin:
-            row |= {"within kind": _cell(one, WITHIN_KIND), "naive rank-1": _cell(one)}
-            row["judge within kind"] = one.recogniser
-            row |= {f"within kind, by {each.recogniser}": _cell(each, WITHIN_KIND) for each in head.within_kind}
-        row |= {
-            "replaced region": ("≤ " if head.bound and head.region else "") + spelled(head.region),
-            "its attacker": _attacker(region),
-            "its judge": "" if region is None else region.recogniser,
-            "n": "" if head.region is None else str(head.region.n),
-            "surroundings alone": spelled(head.surroundings),
-            "whole picture": spelled(head.figure),
-            "attacker": _attacker(trial),
-            "judge": "" if trial is None else trial.recogniser,
-            "clear": short(head.ceiling),
-            "chance": short(head.chance),
-        }
-        for one in head.by_judge:
-            row[f"replaced region, by {one.recogniser}"] = _cell(one)
-            row[f"its attacker, by {one.recogniser}"] = _attacker(one)
-        row |= {f"surroundings alone, by {one.recogniser}": _cell(one) for one in head.surroundings_by}
-        row |= _useful(head, SHOWN)
-        rows.append(row)
-    return rows
+def ranking(heads: Sequence[Headline]) -> list[Row]:
+    """Methods by what the replaced region gives away, of one rank by the AUC within kind, with what they leave.
 
-
-def _useful(head: Headline, metrics: Iterable[str]) -> Row:
-    found = {name: None if head.utility is None else figure(head.utility.figures, name) for name in metrics}
-    return {name: spelled(one, interval=False) for name, one in found.items() if one is not None}
-
-
-def ranking_to_read(heads: Sequence[Headline]) -> list[Row]:
-    """The ranking for a page: who attacked stands below each figure, so that it fits a laptop's width; below the first
-    three, also what the other judges find. Figures that no method has are left out.
+    Who attacked stands below each figure.
     """
-
-    def unbroken(trial: Trial, metric: str = IDENTIFIES) -> str:
-        return _cell(trial, metric).replace(" ", "\N{NO-BREAK SPACE}")
-
-    useful = [m for m in SHOWN_ON_PAGE if any(h.utility and value_of(h.utility.figures, m) is not None for h in heads)]
+    useful = [m for m in SHOWN if any(h.utility and value_of(h.utility.figures, m) is not None for h in heads)]
     rows = []
     for head in heads:
-        region, row = head.region_trial, Row(rank="" if head.rank is None else str(head.rank), method=head.method)
-        judge, attacker = ("", "") if region is None else (region.recogniser, _attacker(region))
-        if head.within_kind:
-            first, *rest = head.within_kind
-            n = getattr(figure(first.figures, WITHIN_KIND), "n", "")
-            lines = [f"{one.recogniser}: {unbroken(one, WITHIN_KIND)}" for one in rest]
-            who, naive = f"{first.recogniser}, n = {n} images", f"naive rank-1: {unbroken(first)}"
-            row["within kind"] = (_cell(first, WITHIN_KIND), who, *lines, naive)
-        others = [
-            f"{one.recogniser}: {unbroken(one)}" + (f", {_attacker(one)}" if _attacker(one) != attacker else "")
-            for one in head.by_judge
-            if one.recogniser != judge
-        ]
+        region, kin = head.region_trial, head.within_kind
+        row: Row = {"set": head.set, "rank": str(head.rank or ""), "method": head.method}
+        if kin is not None and (found := figure(kin.figures, WITHIN_KIND)) is not None:
+            naive = f"naive rank-1: {spelled(_of(kin))}".replace(" ", "\N{NO-BREAK SPACE}")
+            row["within kind"] = (spelled(found), f"{kin.recogniser}, n = {found.n} images", naive)
         value = ("≤ " if head.bound and head.region else "") + spelled(head.region)
-        row["replaced region"] = (value, _by(region, "" if head.region is None else head.region.n), *others)
-        alone = [f"{one.recogniser}: {unbroken(one)}" for one in head.surroundings_by if one.recogniser != judge]
-        row["surroundings alone"] = (spelled(head.surroundings), judge if head.surroundings else "", *alone)
+        row["replaced region"] = (value, _by(region), "" if head.region is None else f"n = {head.region.n}")
+        row["surroundings alone"] = spelled(head.surroundings)
         row["whole picture"] = (spelled(head.figure), _by(head.trial))
-        rows.append(row | _useful(head, useful))
+        useful_here = {} if head.utility is None else {m: figure(head.utility.figures, m) for m in useful}
+        rows.append(row | {name: spelled(each, interval=False) for name, each in useful_here.items() if each})
     return rows
 
 
-def _by(trial: Trial | None, n: int | str = "") -> str:
-    """Who attacked, who judged, and how many."""
-    judge = "" if trial is None else trial.recogniser
-    return ", ".join(filter(None, (_attacker(trial), judge, "" if n == "" else f"n = {n}")))
+def _by(trial: Trial | None) -> str:
+    """Who attacked, and who judged."""
+    return "" if trial is None else f"{_attacker(trial)}, {trial.recogniser}"
 
 
-def _cell(trial: Trial, metric: str = IDENTIFIES) -> str:
-    return spelled(figure(trial.figures, metric))
+def _attacker(trial: Trial) -> str:
+    return ": ".join(filter(None, (trial.scenario, trial.attacker)))
 
 
-def _attacker(trial: Trial | None) -> str:
-    return "" if trial is None else ": ".join(filter(None, (trial.scenario, trial.attacker)))
-
-
-def privacy(results: Results) -> list[Row]:
-    return [
-        {**_trial_cells(trial), "control": trial.control, **_figure_cells(each)}
-        for trial in results.trials
-        for each in trial.figures
-    ]
-
-
-def utility(results: Results) -> list[Row]:
-    return [
-        {"set": use.set, "method": use.method, **_figure_cells(each)}
-        for use in results.utilities
-        for each in use.figures
-    ]
-
-
-def groups(results: Results) -> list[Row]:
-    """Every figure of a group of people, one row each: privacy and utility."""
-    blank = {"scenario": "utility", "attacker": "", "judge": ""}
-    parts = [(_trial_cells(trial), trial.groups) for trial in results.trials]
-    parts += [({"set": use.set, "method": use.method, **blank}, use.groups) for use in results.utilities]
-    return [
-        {**cells, "group": group, **_figure_cells(each)}
-        for cells, by_group in parts
-        for group, figures in by_group.items()
-        for each in figures
-    ]
+def every_figure(results: Results) -> dict[str, list[Row]]:
+    """Tables with a row for each figure: privacy, utility, and both by group of people."""
+    privacy: list[Row] = []
+    utility: list[Row] = []
+    groups: list[Row] = []
+    for trial in results.trials:
+        cells = _trial_cells(trial)
+        privacy += [{**cells, "control": trial.control, **vars(each)} for each in trial.figures]
+        groups += [{**cells, "group": name, **vars(each)} for name, some in trial.groups.items() for each in some]
+    for use in results.utilities:
+        cells = {"set": use.set, "method": use.method}
+        utility += [{**cells, **vars(each)} for each in use.figures]
+        cells["scenario"] = "utility"
+        groups += [{**cells, "group": name, **vars(each)} for name, some in use.groups.items() for each in some]
+    return {"privacy": privacy, "utility": utility, "groups": groups}
 
 
 def given_back(results: Results) -> list[Row]:
     """How alike guesses and clear faces are, by attacker and judge; faces not attacked come first."""
-    return _by_attacker(results, list(METRICS["reversal"]))
-
-
-def retrieved(results: Results) -> list[Row]:
-    """Names by vote of several guesses, and strangers known from enrolled people: a row for each attacker and judge."""
-    return _by_attacker(results, ["chance", *METRICS["retrieval"]], "IRA")
-
-
-def _by_attacker(results: Results, metrics: Sequence[str], needed: str = "") -> list[Row]:
-    rows = []
-    for trial in results.trials:
-        found = {each.metric: each for each in trial.figures if each.metric in metrics}
-        if needed in found if needed else found:
-            rows.append({**_trial_cells(trial), **{name: spelled(found[name]) for name in metrics if name in found}})
-    return rows
+    found = [(trial, {m: figure(trial.figures, m) for m in METRICS["reversal"]}) for trial in results.trials]
+    return [
+        {**_trial_cells(trial), **{name: spelled(each) for name, each in figures.items() if each is not None}}
+        for trial, figures in found
+        if any(figures.values())
+    ]
 
 
 def risks(results: Results) -> list[Row]:
@@ -384,16 +267,20 @@ def risks(results: Results) -> list[Row]:
     rows = []
     for name in results.sets:
         for method in ("clear", *results.methods):
+            trials = [
+                trial
+                for trial in results.trials
+                if (trial.set, trial.method) == (name, method)
+                # What needs the key is no risk of the method; of the clear images the ceiling is what there is.
+                and trial.attacker != "right key"
+                and (not trial.control or (method == "clear" and trial.control == "ceiling"))
+            ]
+            linked = [trial for trial in trials if trial.scenario == "linkability"]
             row: Row = {"set": name, "method": method}
             for risk, metric in RISKS.items():
-                # What needs the key is no risk of the method; of the clear images the ceiling is what there is.
                 found = [
                     each
-                    for trial in results.trials
-                    if (trial.set, trial.method) == (name, method)
-                    and (risk != "linkability" or trial.scenario == "linkability")
-                    and trial.attacker != "right key"
-                    and (not trial.control or (method == "clear" and trial.control == "ceiling"))
+                    for trial in (linked if risk == "linkability" else trials)
                     for each in trial.figures
                     if each.value is not None and (each.metric == metric or each.metric.startswith(f"{metric} "))
                 ]
@@ -407,30 +294,13 @@ def _worst(found: Sequence[Figure], risk: str) -> str:
         return "not measured"
     if risk != "inference":
         return spelled(max(found, key=lambda each: each.value or 0.0))
-    worst = max(found, key=lambda each: abs((each.value or 0.5) - 0.5))  # below ½ tells as much
+    worst = max(found, key=lambda each: abs((each.value or 0.5) - 0.5))  # Below ½ gives away as much
     return f"{spelled(worst)} ({worst.metric.removeprefix('inference of ')})"
 
 
 def _trial_cells(trial: Trial) -> Row:
-    return {
-        "set": trial.set,
-        "method": trial.method,
-        "scenario": trial.scenario,
-        "attacker": trial.attacker,
-        "judge": trial.recogniser,
-    }
-
-
-def _figure_cells(each: Figure) -> Row:
-    return {
-        "metric": each.metric,
-        "value": each.value,
-        "low": each.low,
-        "high": each.high,
-        "n": each.n,
-        "unit": each.unit,
-        "note": each.note,
-    }
+    cells = {key: getattr(trial, key) for key in ("set", "method", "scenario", "attacker")}
+    return {**cells, "judge": trial.recogniser}
 
 
 # -- text -------------------------------------------------------------------------------------------------------------
@@ -442,30 +312,30 @@ def spelled(each: Figure | None, *, interval: bool = True, factor: float = 1.0, 
         return ""
     if each.value is None:
         return f"refused: {each.note}" if each.note else "refused"
-    text = short(factor * each.value, digits)
+    text = _short(factor * each.value, digits)
     if interval and each.low is not None and each.high is not None:
-        text += f" [{short(factor * each.low, digits)}, {short(factor * each.high, digits)}]"
+        text += f" [{_short(factor * each.low, digits)}, {_short(factor * each.high, digits)}]"
     return text
 
 
-def short(value: float | None, digits: int | None = None) -> str:
+def _short(value: float, digits: int | None) -> str:
     """A number of so many decimals; None: three, and fewer from 10 on."""
-    if value is None:
-        return ""
     few = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 3
     return f"{value:.{few if digits is None else digits}f}"
 
 
-def to_csv(rows: Sequence[Row]) -> str:
-    """Rows as CSV; columns in the order in which they first appear."""
+def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as CSV; columns in the order in which they first appear, lines of a cell after semicolons."""
     out = io.StringIO()
     writer = csv.DictWriter(out, _columns(rows), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    for row in rows:
+        cells = {key: "; ".join(filter(None, v)) if isinstance(v, tuple) else v for key, v in row.items()}
+        writer.writerow(cells)
     return out.getvalue()
 
 
-def to_markdown(rows: Sequence[Row]) -> str:
+def to_markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows as a Markdown table."""
     columns = _columns(rows)
     lines = ["| " + " | ".join(columns) + " |", "|" + "-|" * len(columns)]
@@ -474,5 +344,5 @@ def to_markdown(rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _columns(rows: Sequence[Row]) -> list[str]:
+def _columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return list(dict.fromkeys(column for row in rows for column in row))

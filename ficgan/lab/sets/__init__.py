@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ GREY = 127  # What stands where nothing may be seen
 # On 567 CelebA crops one pass recognises as well as the pyramid of sizes (rank-1 .963 and .965, of both judges); on
 # the 720 px portraits of the London set it is a twelfth of the time.
 _LOOK_AT = 480
-_BYSTANDER = 0.25
+_BYSTANDER = 0.25  # Size of a whole face, of that of a face that the border cuts, from which it counts as the main one
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,6 @@ class Prepared:
     attributes: dict[str, NDArray[np.uint8]] = field(default_factory=dict)  # name → [N]
     groups: dict[str, tuple[str, ...]] = field(default_factory=dict)  # name → N texts
     missed: tuple[tuple[str, str], ...] = ()  # name and reason of images in which no face was acquired
-    cut: tuple[str, ...] = ()  # names of faces whose box the border of the picture cuts
     source: dict[str, Any] = field(default_factory=dict)  # facts of the set and of its preparation, JSON-ready
 
     def __len__(self) -> int:
@@ -106,11 +105,8 @@ class Prepared:
     def with_regions(self, images: Image) -> Faces:
         """The crops with other pixels [N,n,n,3] in the inner square; around it they are bit-identical."""
         x0, y0, x1, y1 = self.region
-        wanted = (len(self), y1 - y0, x1 - x0, 3)
-        if images.shape != wanted or images.dtype != np.uint8:
-            raise InputError(f"replaced faces must be uint8 {list(wanted)}, not {images.dtype} {list(images.shape)}")
-        if self.whole:
-            return self.faces.with_images(images)
+        if images.shape != (len(self), y1 - y0, x1 - x0, 3) or images.dtype != np.uint8:
+            raise InputError(f"replaced faces are {images.dtype} {list(images.shape)}, not squares of {y1 - y0} pixels")
         out = self.faces.images.copy()
         out[:, y0:y1, x0:x1] = images
         return self.faces.with_images(out)
@@ -138,7 +134,6 @@ class Prepared:
             "faces": len(self),
             "people": len(np.unique(people[people >= 0])),
             "failures_to_acquire": [list(pair) for pair in self.missed],
-            "cut_by_the_border": len(self.cut),
             "region": list(self.region),
             "pixels": self.digest,
         }
@@ -181,135 +176,84 @@ def prepare(
         cache: folder that keeps the crops.
     """
     alignment = alignment or Alignment()
-    _check(faceset, size, context, aligned, alignment)
-    margin = round((size - size / context) / 2)  # as much on one side as on the other
-    region = (margin, margin, size - margin, size - margin)
-    detector = None if aligned else detector or Quick(get_detector())
-    how = {
-        "size": size,
-        "region": list(region),
-        "alignment": alignment_name(alignment),
-        "detector": None if detector is None else detector.name,
-    }
-    inner = getattr(detector, "detector", detector)
-    files = {blob.source for blob in faceset.blobs}
-    times = sorted((str(file), file.stat().st_mtime_ns) for file in files if file.exists())
-    placed = [how, getattr(inner, "threshold", None), asdict(alignment)]
-    crops = _Crops(
-        **Store(cache).kept(
-            ["crops", faceset.digest, times, placed],
-            lambda: _cut(faceset, size, region, detector, alignment, progress)._asdict(),
-        )
-    )
-    if progress is not None:
-        progress(len(faceset), len(faceset), "cutting faces")
-    missed = tuple((faceset.names[row], str(why)) for row, why in zip(crops.missed, crops.reasons, strict=True))
-    if not len(crops.rows):
-        raise InputError(f"no face was acquired in {len(faceset)} images of {faceset.name}; the first: {missed[0][1]}")
-    found = faceset.take(crops.rows)
-    return Prepared(
-        Faces(crops.images, found.names, crops.landmarks, found.people),
-        region,
-        crops.rows,
-        found.attributes,
-        found.groups,
-        missed,
-        tuple(faceset.names[row] for row in crops.rows[crops.cut]),
-        {**faceset.facts(), **how},
-    )
-
-
-def _check(faceset: FaceSet, size: int, context: float, aligned: bool, alignment: Alignment) -> None:
-    if size < 16:
-        raise UsageError(f"size is {size}; give the side of the crops in pixels, at least 16")
-    if not 1 <= context <= 4:
-        raise UsageError(f"context is {context}; give sides of the face square from 1 to 4")
+    kind = alignment_name(alignment)
     if not len(faceset):
         raise InputError(f"{faceset.name} holds no image; choose less narrowly")
     if aligned and context != 1:
         raise UsageError("aligned images have nothing around the face square; leave out context, or give photos")
-    name = alignment_name(alignment)
-    if aligned and faceset.alignment not in (None, name):
-        raise UsageError(f"{faceset.name} is aligned as {faceset.alignment}, not as {name}; name its own alignment")
-
-
-# -- cutting ----------------------------------------------------------------------------------------------------------
-
-
-class _Crops(NamedTuple):
-    images: Image  # [N,S,S,3]
-    landmarks: NDArray[np.float32]  # [N,5,2], pixels of the crop
-    rows: NDArray[np.int64]  # [N], images of the set they come from
-    cut: NDArray[np.bool_]  # [N], whether the border of the picture cuts the face
-    missed: NDArray[np.int64]  # [M], images without a crop
-    reasons: NDArray[np.str_]  # [M]
+    if aligned and faceset.alignment not in (None, kind):
+        raise UsageError(f"{faceset.name} is aligned as {faceset.alignment}, not as {kind}; name its own alignment")
+    margin = round((size - size / context) / 2)  # As much on one side as on the other
+    region = (margin, margin, size - margin, size - margin)
+    finder = None if aligned else detector or Quick(get_detector())
+    name = None if finder is None else finder.name
+    how = {"size": size, "region": list(region), "alignment": kind, "detector": name}
+    files = {blob.source for blob in faceset.blobs}
+    times = sorted((str(file), file.stat().st_mtime_ns) for file in files if file.exists())
+    placed = [how, getattr(getattr(finder, "detector", finder), "threshold", None), asdict(alignment)]
+    report = progress or (lambda done, total, text: None)
+    crops: dict[str, NDArray[Any]] = Store(cache).kept(
+        ["crops", faceset.digest, times, placed], lambda: _cut(faceset, size, region, finder, alignment, report)
+    )
+    report(len(faceset), len(faceset), "cutting faces")
+    missed = tuple((faceset.names[row], str(why)) for row, why in zip(crops["missed"], crops["reasons"], strict=True))
+    if not len(crops["rows"]):
+        raise InputError(f"no face was acquired in {len(faceset)} images of {faceset.name}; the first: {missed[0][1]}")
+    found = faceset.take(crops["rows"])
+    faces = Faces(crops["images"], found.names, crops["landmarks"], found.people)
+    return Prepared(faces, region, crops["rows"], found.attributes, found.groups, missed, {**faceset.facts(), **how})
 
 
 def _cut(
-    faceset: FaceSet,
-    size: int,
-    region: Box,
-    detector: FaceDetector | None,
-    alignment: Alignment,
-    progress: Progress | None,
-) -> _Crops:
+    faceset: FaceSet, size: int, region: Box, finder: FaceDetector | None, alignment: Alignment, report: Progress
+) -> dict[str, NDArray[Any]]:
+    """Crops [N,S,S,3], landmarks [N,5,2], rows [N] of the set; rows [M] of images without a crop, and reasons [M]."""
     images = np.empty((len(faceset), size, size, 3), np.uint8)
     landmarks = np.empty((len(faceset), 5, 2), np.float32)
     rows: list[int] = []
-    cut: list[bool] = []
     missed: dict[int, str] = {}
-    for row, image in enumerate(_decoded(faceset, None if detector is not None else size)):
+    for row, blob in enumerate(faceset.blobs):
         at = len(rows)
         try:
-            if isinstance(image, InputError):
-                raise image
+            image = decode(blob, size) if finder is None else np.array(decode_rgb(blob))
             if not np.ptp(image.reshape(-1, 3), axis=0).any():
                 raise InputError("all its pixels are of one colour")
-            if detector is None:
+            if finder is None:
                 images[at], landmarks[at] = image, alignment.points(size)
-                cut.append(False)
             else:
-                face, touches = _main_face(detector.detect(image), image.shape)
+                face = _main_face(finder.detect(image), image.shape)
                 matrix = alignment.matrix(face.landmarks, region[2] - region[0])
                 matrix[:, 2] += region[:2]
                 images[at] = crop(image, matrix, size)
                 landmarks[at] = transform_points(matrix, face.landmarks)
-                cut.append(touches)
             rows.append(row)
-        except InputError as error:
-            missed[row] = str(error)
-        if progress is not None:
-            progress(row + 1, len(faceset), "cutting faces")
-    found, lost = np.array(rows, np.int64), np.array(list(missed), np.int64)
-    reasons = np.array(list(missed.values()), np.str_)
-    return _Crops(images[: len(rows)], landmarks[: len(rows)], found, np.array(cut, bool), lost, reasons)
-
-
-def _decoded(faceset: FaceSet, square: int | None) -> Iterator[Image | InputError]:
-    for blob in faceset.blobs:
-        try:
-            yield np.array(decode_rgb(blob)) if square is None else decode(blob, square)
-        except InputError as error:  # with the image's name in the set: reports are read on other machines
+        except InputError as error:  # With the image's name in the set: reports are read on other machines
             text = str(error).replace(blob.where, blob.name)
-            yield InputError(re.sub(r"<_io\.BytesIO[^>]*>", "its content", text))
+            missed[row] = re.sub(r"<_io\.BytesIO[^>]*>", "its content", text)
+        report(row + 1, len(faceset), "cutting faces")
+    return {
+        "images": images[: len(rows)],
+        "landmarks": landmarks[: len(rows)],
+        "rows": np.array(rows, np.int64),
+        "missed": np.array(list(missed), np.int64),
+        "reasons": np.array(list(missed.values()), np.str_),
+    }
 
 
-def _main_face(faces: list[Face], shape: tuple[int, ...]) -> tuple[Face, bool]:
+def _main_face(faces: list[Face], shape: tuple[int, ...]) -> Face:
+    """The largest face whose landmarks are in the picture; one that the border cuts only beside small bystanders."""
     height, width = shape[:2]
-    whole: list[Face] = []
-    cut: list[Face] = []
-    for face in faces:
-        x0, y0, x1, y1 = face.box
-        if (face.landmarks >= -0.5).all() and (face.landmarks <= (width - 0.5, height - 0.5)).all():
-            (whole if x0 > 0 and y0 > 0 and x1 < width and y1 < height else cut).append(face)
-    largest, largest_cut = (max(some, key=_area, default=None) for some in (whole, cut))
-    if largest_cut is not None and (largest is None or _area(largest) < _BYSTANDER * _area(largest_cut)):
-        return largest_cut, True
-    if largest is None:
+    inside = [
+        face
+        for face in faces
+        if (face.landmarks >= -0.5).all() and (face.landmarks <= (width - 0.5, height - 0.5)).all()
+    ]
+    if not inside:
         raise InputError("no face is fully in it" if faces else "no face was found")
-    return largest, False
 
+    def size(face: Face) -> float:
+        x0, y0, x1, y1 = (float(value) for value in face.box)
+        cut = x0 <= 0 or y0 <= 0 or x1 >= width or y1 >= height
+        return (_BYSTANDER if cut else 1) * (x1 - x0) * (y1 - y0)
 
-def _area(face: Face) -> float:
-    x0, y0, x1, y1 = (float(value) for value in face.box)
-    return (x1 - x0) * (y1 - y0)
+    return max(inside, key=size)
