@@ -13,8 +13,8 @@ import numpy as np
 from ficgan.arrays import content_key
 from ficgan.errors import InputError
 from ficgan.files import file_digest
-from ficgan.images import encode_image, read_image
-from ficgan.images.write import conversions
+from ficgan.images.read import read_image
+from ficgan.images.write import conversions, encode_image
 from ficgan.policy import Result
 
 __all__ = ["SYNTHETIC_ACTIONS", "NewPhoto", "new_photo"]
