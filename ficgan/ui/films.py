@@ -178,7 +178,7 @@ class DeskFilms:
         from ficgan.video.folders import work_folder
 
         item, film = self.review[number], self.load(number)
-        source, controls = self.review.source(item), self.work.controls_of(item)
+        source, controls = self.review.source(item), self.review.controls_of(item)
         numbers = {name: film.settings[name] for name in ("stride", "pad", "link") if name in film.settings}
         path = free_name(self.review.output, item.name, film_suffix(source))
         place = path.relative_to(self.review.output).as_posix()
@@ -313,7 +313,7 @@ class DeskFilms:
             "names": [f"person {track.person or -track.id}" for track in present],
             "boxes": [[float(value) for value in box] for box, _, _ in regions],
             "modes": [*(str(decider.mode_of(track, at)) for track in present), *(mode for _, mode, _ in regions)],
-            "drawing": self.work.controls_of(self.review[number]).drawing.model_dump(),
+            "drawing": self.review.controls_of(self.review[number]).drawing.model_dump(),
         }
         return self._photos.put(lambda: self.work.do("photos", "preview", **given), NOW)
 

@@ -11,7 +11,7 @@ from ficgan.errors import FicganError, InputError
 from ficgan.images import film_suffix, output_suffix
 from ficgan.ui.films import DeskFilms
 from ficgan.ui.photos import DeskPhotos
-from ficgan.ui.project import Controls, Item, Kind, Review
+from ficgan.ui.project import Controls, Item, Review
 from ficgan.ui.work import LATER, NOW, Queue, Workplace, hide_path
 from ficgan.workers import Workers
 
@@ -90,8 +90,7 @@ class Session(Workplace):
         path = self.review.folder / upload
         try:
             made = self.pictures.put(lambda: self._write_pictures(number, path), NOW).result()
-            kind: Kind = "film" if made.pop("film") else "photo"
-            self.review.add_upload(number, kind, name, upload)
+            self.review.add_upload(number, "film" if made.pop("film") else "photo", name, upload)
             item = self.review.change(number, quiet=True, **made)
         except BaseException as error:
             for left in (path, *self.review.folder.glob(f"*-{number}.jpg")):
@@ -153,7 +152,7 @@ class Session(Workplace):
 
     def decisions(self, number: str | None = None) -> dict[str, Any]:
         """What was decided on a photo or film, or (None) on all photos that were looked at, as a file holds it."""
-        from ficgan.deidentify.decided import as_tree
+        from ficgan.deidentify.review import as_tree
 
         if number is not None and self.review[number].kind == "film":
             return self.films.load(number).decisions_tree()

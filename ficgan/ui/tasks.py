@@ -25,7 +25,8 @@ from ficgan.images.read import read_image
 from ficgan.workers import is_cancelled, report
 
 if TYPE_CHECKING:
-    from ficgan.deidentify import Deidentifier, Result, Retouch
+    from ficgan.deidentify import Deidentifier, Result
+    from ficgan.deidentify.review import Retouch
     from ficgan.video import VideoSource
 
 __all__ = ["ModelTasks", "PictureTasks", "jpeg", "model_setup", "picture_setup", "write_new"]
@@ -35,8 +36,8 @@ Image = NDArray[np.uint8]
 PREVIEW, THUMBNAIL = 1600, 320
 # Suffixes of photos that are films where they are animated.
 ANIMATED = frozenset({".gif", ".webp", ".png", ".apng"})
-# Photos and films kept open, engines with controls of their own.
-PHOTOS_KEPT, FILMS_KEPT, ENGINES_KEPT = 3, 2, 8
+# Photos kept open, engines with controls of their own.
+PHOTOS_KEPT, ENGINES_KEPT = 3, 8
 # Frames that are decoded rather than jumped over.
 STEPS = 48
 
@@ -57,7 +58,7 @@ class PictureTasks:
     """Tasks that need no model."""
 
     def __init__(self) -> None:
-        self._readers: OrderedDict[str, _FrameReader] = OrderedDict()
+        self._reader: _FrameReader | None = None
 
     def __call__(self, task: tuple[str, Mapping[str, Any]]) -> Any:
         name, given = task
@@ -97,10 +98,11 @@ class PictureTasks:
         return jpeg(self._frame(path, at, pts, start), PREVIEW, 85)
 
     def _frame(self, path: Path, at: int, pts: int | None, start: float | None) -> Image:
-        reader = self._readers.setdefault(str(path), _FrameReader(path))
-        while len(self._readers) > FILMS_KEPT:
-            self._readers.popitem(last=False)[1].close()
-        return reader(at, pts, start)
+        if self._reader is None or self._reader.path != path:
+            if self._reader is not None:
+                self._reader.close()
+            self._reader = _FrameReader(path)
+        return self._reader(at, pts, start)
 
 
 @dataclass
@@ -140,7 +142,7 @@ class ModelTasks(PictureTasks):
         self._engine_with(drawing)
 
     def _engine_with(self, drawing: Mapping[str, Any]) -> Deidentifier:
-        from ficgan.deidentify.decided import Drawing
+        from ficgan.deidentify.review import Drawing
 
         name = repr(sorted(drawing.items()))
         if name not in self._engines:
@@ -159,7 +161,7 @@ class ModelTasks(PictureTasks):
 
     def _open(self, photo: Mapping[str, Any]) -> Retouch:
         """A photo from memory where it is one of the last few; boxes that were drawn since then are added."""
-        from ficgan.deidentify import Retouch
+        from ficgan.deidentify.review import Retouch
 
         places, kept = photo["places"], self._photos.get(photo["id"])
         if places is None or kept is None or kept.stamp != photo["stamp"] or places[: len(kept.places)] != kept.places:
@@ -183,7 +185,7 @@ class ModelTasks(PictureTasks):
 
     def exemplar(self, path: Path) -> bytes:
         """A photo whose face others are to be drawn towards, for the private folder."""
-        from ficgan.deidentify import Retouch
+        from ficgan.deidentify.review import Retouch
 
         image = read_image(path).rgb
         Retouch(self.engine, image, faces=[]).add_exemplar("", image)
@@ -194,7 +196,7 @@ class ModelTasks(PictureTasks):
         return _rendered(self._render(photo, drawing))
 
     def _render(self, photo: Mapping[str, Any], drawing: Mapping[str, Any]) -> Result:
-        from ficgan.deidentify import Choice
+        from ficgan.deidentify.review import Choice
 
         retouch = self._open(photo)
         for _, _, exemplar in photo["choices"]:
@@ -266,7 +268,7 @@ class ModelTasks(PictureTasks):
         drawing: Mapping[str, Any],
     ) -> bytes:
         """A frame with its faces as decided; in the film a person's new face may be another one."""
-        from ficgan.deidentify.retouch import CHOICES, Choice, Retouch
+        from ficgan.deidentify.review import CHOICES, Choice, Retouch
 
         image = self._frame(**film)
         retouch = Retouch(self._engine_with(drawing), image, key=key, faces=[_face(*face) for face in faces])
@@ -306,7 +308,7 @@ class _FrameReader:
     """Frames of one film by number; the next ones are decoded, others are jumped to."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._at = path, -1
+        self.path, self._at = path, -1
         self._source: VideoSource | None = None
         self._frames: Any = None
         self._image: Image | None = None
@@ -318,14 +320,14 @@ class _FrameReader:
             return self._image
         if pts is None or self._source is None or not self._at < at <= self._at + STEPS:
             self.close()
-            self._source = open_video(self._path, start=start)
+            self._source = open_video(self.path, start=start)
             self._frames = self._source.frames()
         for frame in self._frames:
             if pts is None or frame.pts >= pts:
                 self._at, self._image = at, frame.image
                 return frame.image
         self.close()
-        raise InputError(f"{self._path}: frame {at} cannot be decoded")
+        raise InputError(f"{self.path}: frame {at} cannot be decoded")
 
     def close(self) -> None:
         """Let go of the file."""

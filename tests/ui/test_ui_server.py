@@ -30,8 +30,8 @@ from starlette.testclient import TestClient
 from ficgan.arrays import content_key
 from ficgan.cli.main import main
 from ficgan.cli.serve import _make_engine, ui
-from ficgan.deidentify import Choice, Deidentifier, Retouch
-from ficgan.deidentify.decided import deciding, read_decisions
+from ficgan.deidentify import Deidentifier
+from ficgan.deidentify.review import Choice, Retouch, deciding, read_decisions
 from ficgan.errors import InputError, UsageError
 from ficgan.records.sidecars import read_folder
 from ficgan.ui import server
@@ -240,7 +240,7 @@ def test_a_photo_from_drop_to_result(desk: Desk, engine: Deidentifier, png: byte
     exported.write_bytes(desk.web.get(f"/api/{one}/decisions.json").content)
     assert exported.read_bytes() == desk.web.get("/api/decisions.json").content  # the only photo
     applied = deciding(engine, read_decisions(exported))(source, key=content_key(source))
-    assert np.array_equal(applied.image, edited) and [face.action for face in applied.faces] == ["kept", "plain"]
+    assert np.array_equal(applied.image, edited) and [face.action for face in applied.faces] == ["kept", "masked"]
     with pytest.raises(InputError, match="nothing was decided on this photo"):
         deciding(engine, read_decisions(exported))(source[::-1], key=content_key(source[::-1]))
     side = json.loads((out / "photo-2.png.json").read_text())
