@@ -141,7 +141,6 @@ class FaceJob:
         doubt: why the find may be no face; "" where it is clear.
         kept: why it stays as it is; "" where it is hidden.
         by_hand: whether a person chose its fallback in place of a new face.
-        aimed: the model aimed at an exemplar for this face alone.
         reading: of the source face by the model.
         source: embedding of the source face by the gate.
         kind: float32 [9], reading of the source's kind; None where nothing of it is kept.
@@ -159,7 +158,6 @@ class FaceJob:
     doubt: str = ""
     kept: str = ""
     by_hand: bool = False
-    aimed: FaceModel | None = None
     reading: FaceReading | None = None
     source: NDArray[np.float32] | None = None
     kind: NDArray[np.float32] | None = None
@@ -535,11 +533,7 @@ class Photos:
             job.take(reading)
 
     def _generate(self, jobs: Sequence[FaceJob], attempt: Attempt) -> None:
-        for model in {job.aimed or self.face_model for job in jobs}:
-            self._generate_by(model, [job for job in jobs if (job.aimed or self.face_model) is model], attempt)
-
-    @staticmethod
-    def _generate_by(model: FaceModel, jobs: Sequence[FaceJob], attempt: Attempt) -> None:
+        model = self.face_model
         readings = [job.reading for job in jobs if job.reading is not None]
         draws = [
             model.draw(job.key, attempt, job.psi, job.identity.code if job.identity else reading.z_id, job.kind)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +19,7 @@ from ficgan.arrays import content_key
 from ficgan.deidentify.photos import NOWHERE, FaceJob, Image, checked_faces, doubts
 from ficgan.deidentify.pipeline import Deidentifier
 from ficgan.errors import InputError, UsageError
-from ficgan.face_model import FaceModel, FaceReading
+from ficgan.face_model import FaceReading
 from ficgan.faces import Face
 from ficgan.faces.detection import PyramidDetector, overlaps
 from ficgan.identity.kind import PARTS, parse_parts
@@ -53,12 +52,10 @@ class Choice:
     Args:
         mode: "ficgan": a new face; "keep"; or a cover: "plain", "black" (or "solid"), "blur", "mosaic".
         draw: number of the draw; another one gives another face.
-        exemplar: a name in `Retouch.exemplars`; the new face is drawn towards that one.
     """
 
     mode: str = "ficgan"
     draw: int = 0
-    exemplar: str | None = None
 
     def __post_init__(self) -> None:
         if self.mode not in CHOICES:
@@ -85,10 +82,8 @@ class Retouch:
         found = engine.detector.detect(image) if faces is None else faces
         self.faces = checked_faces(found, image.shape, engine.detector.name)
         self.names: dict[int, str] = {}  # in the keyed draw, by the number of the face; others go by their number
-        self.exemplars: dict[str, tuple[Image, Face]] = {}
         self._readings: dict[int, FaceReading] = {}
         self._sources: dict[int, NDArray[np.float32]] = {}
-        self._aimed: dict[tuple[FaceModel, str], FaceModel] = {}
 
     def add(self, box: tuple[float, float, float, float], *, search: bool = True) -> int:
         """Take a box that a person drew for a face, and return its number.
@@ -123,12 +118,6 @@ class Retouch:
                 return replace(face, box=place, landmarks=face.landmarks / np.float32(factor) + shift)
         return None
 
-    def add_exemplar(self, name: str, photo: Image) -> None:
-        """Read the face of a photo, so that a `Choice` may name it."""
-        face = self.engine.exemplar_face(photo)
-        copy(self.engine.face_model).aim_at(photo, face)  # a face that cannot be read is refused now
-        self.exemplars[name] = (photo, face)
-
     def render(self, choices: Sequence[Choice], engine: Deidentifier | None = None) -> Result:
         """The photo with all faces as chosen, one choice each, verified as ever.
 
@@ -162,17 +151,7 @@ class Retouch:
             by_hand=cover,
         )
         job.source = self._sources.get(number)
-        if choice.exemplar is not None and choice.mode == "ficgan":
-            job.aimed = self._aim(engine.face_model, choice.exemplar)
         return job
-
-    def _aim(self, model: FaceModel, name: str) -> FaceModel:
-        if name not in self.exemplars:
-            raise UsageError(f"there is no exemplar {name!r}")
-        if (model, name) not in self._aimed:
-            self._aimed[model, name] = aimed = copy(model)
-            aimed.aim_at(*self.exemplars[name])
-        return self._aimed[model, name]
 
 
 # -- decisions as a file ----------------------------------------------------------------------------------------------

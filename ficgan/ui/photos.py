@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable
 from concurrent.futures import Future
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ficgan.errors import InputError
@@ -34,9 +32,8 @@ class DeskPhotos:
             "id": item.id,
             "stamp": self.work.stamp(item),
             "path": self.review.source(item),
-            "folder": self.review.folder,
             "places": [[[*face.box], [[x, y] for x, y in face.landmarks], face.score] for face in item.faces],
-            "choices": [(face.mode or default, face.draw, face.exemplar) for face in item.faces],
+            "choices": [(face.mode or default, face.draw) for face in item.faces],
         }
         return self.work.do("photos", task, photo=photo, **given)
 
@@ -83,7 +80,7 @@ class DeskPhotos:
     # -- decisions ----------------------------------------------------------------------------------------------------
 
     def decide(self, number: str, face: int | None, **values: Any) -> Future[Any]:
-        """Change what was decided on a face (None: on all): mode, draw, exemplar.
+        """Change what was decided on a face (None: on all): mode, draw.
 
         Raises:
             InputError: no such face, a wrong value, or the disk is full; nothing has changed then.
@@ -119,19 +116,6 @@ class DeskPhotos:
             return self.draw(number)
 
         return self.queue.put(remove, NOW)
-
-    def add_exemplar(self, number: str, face: int, photo: Path) -> Future[Any]:
-        """Draw a face towards the one of another photo."""
-
-        def add() -> Item:
-            picture = self.work.do("photos", "exemplar", path=photo)
-            name = f"exemplar-{secrets.token_hex(5)}.jpg"
-            self.review.write_file(name, picture)
-            self.decide(number, face, exemplar=name, mode="ficgan")
-            return self.draw(number)
-
-        self.ready(number, face)
-        return self.queue.put(add, NOW)
 
     def ready(self, number: str, face: int | None = None) -> Item:
         """A photo that was looked at, and has the face; an InputError for anything else."""
@@ -186,4 +170,4 @@ def _entry(place: Any, *, drawn: bool = False) -> FaceEntry:
 
 
 def _decided(face: FaceEntry) -> tuple[Any, ...]:
-    return face.box, face.mode, face.draw, face.exemplar
+    return face.box, face.mode, face.draw

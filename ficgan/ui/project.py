@@ -5,7 +5,7 @@
       ui.json              settings for all files, the seed of the draws
       item-ID.json         a file: where it is, its faces, what was decided on each
       source-ID.jpg        a file that was dropped into the page
-      thumb-, before-, after-ID.jpg, exemplar-ID.jpg      pictures for the page
+      thumb-, before-, after-ID.jpg      pictures for the page
       film-ID/             the project of a film, as `ficgan analyse` makes it
 
 Every file is written whole or not at all, so a full disk or a crash loses nothing but the last step.
@@ -63,7 +63,6 @@ class FaceEntry(ReviewedFace):
     """A face of a photo, what was decided on it, and what was done to it last; `drawn`: a person drew the box."""
 
     drawn: bool = False
-    exemplar: str | None = Field(None, pattern=r"^exemplar-[0-9a-f]{10}\.jpg$")
     action: str = ""
     note: Text = ""
     doubt: Text = ""
@@ -246,8 +245,7 @@ class Review:
             self._items.pop(number)
             self._revisions.pop(number, None)
             self.revision += 1
-            exemplars = (self.folder / face.exemplar for face in item.faces if face.exemplar)
-            for path in (self.folder / item.upload, *exemplars, *self.folder.glob(f"*-{number}.j*")):
+            for path in (self.folder / item.upload, *self.folder.glob(f"*-{number}.j*")):
                 path.unlink(missing_ok=True)
             if self.film_folder(number).is_dir():
                 remove_folder(self.film_folder(number))
@@ -265,6 +263,11 @@ class Review:
         if not path.is_file():
             raise InputError(f"{item.name}: is no longer there; put it back, or leave it")
         return path
+
+    def result(self, item: Item) -> Path | None:
+        """The last result of a file, where there is one."""
+        path = self.output / item.saved
+        return path if item.saved and path.is_file() else None
 
     def picture(self, kind: Literal["thumb", "before", "after"], number: str) -> Path:
         """Where a picture for the page is, if it was made."""

@@ -33,7 +33,7 @@ from ficgan.video.folders import checked
 __all__ = ["LIMITS", "make_app", "open_socket", "serve"]
 
 # Bytes of an upload and of a request.
-LIMITS = {"photo": 500 << 20, "film": 100 << 30, "exemplar": 50 << 20, "json": 1 << 20}
+LIMITS = {"photo": 500 << 20, "film": 100 << 30, "json": 1 << 20}
 PAGES = {
     "/": ("index.html", "text/html"),
     "/app.js": ("app.js", "text/javascript"),
@@ -73,7 +73,6 @@ class _Routes:
             ("PATCH", f"{item}/faces", self.decide_all),
             ("PATCH", f"{item}/faces/{{face:int}}", self.decide),
             ("DELETE", f"{item}/faces/{{face:int}}", self.remove_face),
-            ("POST", f"{item}/faces/{{face:int}}/exemplar", self.exemplar),
             ("GET", f"{item}/film", self.film),
             ("PATCH", f"{item}/film", self.edit_film),
             ("GET", f"{item}/decisions.json", self.decisions),
@@ -94,8 +93,9 @@ class _Routes:
 
     async def state(self, request: Request) -> Response:
         """What changed since a revision: the page asks again and again."""
-        since = _number(request, "since", 0)
-        items = self.review.items()
+        since, items = _number(request, "since", 0), self.review.items()
+        about = {"folder": str(self.review.root or ""), "project": str(self.review.folder)}
+        about["output"] = str(self.review.output)
         entry: dict[str, Any] = {
             "revision": self.review.revision,
             "model": self.session.model,
@@ -108,17 +108,12 @@ class _Routes:
             "controls": self.review.controls.model_dump(),
             "modes": MODES,
         }
-        if not since:
-            entry |= {"folder": str(self.review.root or ""), "project": str(self.review.folder)}
-            entry["output"] = str(self.review.output)
-        return JSONResponse(entry | self.session.about)
+        return JSONResponse(entry | self.session.about | ({} if since else about))
 
     def _brief(self, item: Item) -> dict[str, Any]:
-        entry = item.model_dump(
-            include={"id", "kind", "name", "state", "error", "width", "height", "people", "saved", "changed", "notes"}
-        )
+        names = {"id", "kind", "name", "state", "error", "width", "height", "people", "saved", "changed", "notes"}
         actions = [face.action for face in item.faces]
-        entry |= {
+        return item.model_dump(include=names) | {
             "faces": len(item.faces),
             "kept": actions.count("kept"),
             "masked": actions.count("masked"),
@@ -130,15 +125,14 @@ class _Routes:
             "thumb": self.review.picture("thumb", item.id).exists(),
             "progress": self.session.progress.get(item.id),
         }
-        return entry
 
     def _whole(self, item: Item) -> dict[str, Any]:
-        entry = self._brief(item)
-        entry["controls"] = (item.controls or self.review.controls).model_dump()
-        entry["own_controls"] = item.controls is not None
-        entry["after"] = self.review.picture("after", item.id).exists()
-        entry["list"] = [face.model_dump(exclude={"landmarks"}) for face in item.faces]
-        return entry
+        return self._brief(item) | {
+            "controls": self.review.controls_of(item).model_dump(),
+            "own_controls": item.controls is not None,
+            "after": self.review.picture("after", item.id).exists(),
+            "list": [face.model_dump(exclude={"landmarks"}) for face in item.faces],
+        }
 
     async def item(self, request: Request) -> Response:
         return JSONResponse(self._whole(self._item(request)))
@@ -210,10 +204,8 @@ class _Routes:
 
     async def decide(self, request: Request) -> Response:
         given = await _json(request)
-        if unknown := set(given) - {"mode", "draw", "exemplar"}:
+        if unknown := set(given) - {"mode", "draw"}:
             raise InputError(f"a face has no {', '.join(sorted(unknown))}")
-        if given.get("exemplar") is not None:
-            raise InputError("an exemplar is given as a photo")
         number, face = request.path_params["id"], request.path_params["face"]
         return await self._done(request, await run_in_threadpool(self.photos.decide, number, face, **given))
 
@@ -228,18 +220,6 @@ class _Routes:
     async def remove_face(self, request: Request) -> Response:
         return await self._done(request, self.photos.remove_face(self._item(request).id, request.path_params["face"]))
 
-    async def exemplar(self, request: Request) -> Response:
-        path = self.review.folder / f"source-{secrets.token_hex(5)}"
-        name = _file_name(request.query_params.get("name", "exemplar"))
-        try:
-            await self._receive(request, path, LIMITS["exemplar"], name)
-            future = self.photos.add_exemplar(self._item(request).id, request.path_params["face"], path)
-            return await self._done(request, future)
-        except FicganError as error:
-            raise InputError(str(error).replace(str(path), name)) from None
-        finally:
-            path.unlink(missing_ok=True)
-
     async def save(self, request: Request) -> Response:
         item = self._item(request)
         future = self.session.save(item.id)
@@ -247,12 +227,7 @@ class _Routes:
 
     async def save_all(self, request: Request) -> Response:
         """Every file with a result that is not written yet, in the background."""
-        begun = []
-        for item in self.review.items():
-            if item.state == "ready" and (item.changed or not item.saved) and item.id not in self.session.progress:
-                self.session.save(item.id).add_done_callback(_ending(self.session, item.id))
-                begun.append(item.id)
-        return JSONResponse({"begun": len(begun)})
+        return JSONResponse({"begun": self.session.save_all()})
 
     async def cancel(self, request: Request) -> Response:
         self.films.cancel(self._item(request).id)
@@ -272,16 +247,7 @@ class _Routes:
         given, number = await _json(request), self._item(request).id
         if unknown := set(given) - {"default", "people", "tracks", "link"}:
             raise InputError(f"a film's decisions have no {', '.join(sorted(unknown))}")
-        try:
-            numbered = {
-                name: {int(who): value for who, value in given[name].items()}
-                for name in ("people", "tracks", "link")
-                if name in given
-            }
-        except (ValueError, AttributeError):
-            raise InputError("people and tracks go by their numbers") from None
-        default = given.get("default")
-        await run_in_threadpool(lambda: self.films.edit(number, default=default, **numbered))
+        await run_in_threadpool(lambda: self.films.edit(number, **given))
         return await self.film(request)
 
     async def decisions(self, request: Request) -> Response:
@@ -297,10 +263,8 @@ class _Routes:
         item = self._item(request)
         if "after" not in request.query_params:
             return FileResponse(self.review.source(item))
-        path = self.review.output / item.saved
-        if not item.saved or not path.is_file():
-            return _sorry("There is no result yet.", 404)
-        return FileResponse(path)
+        path = self.review.result(item)
+        return FileResponse(path) if path is not None else _sorry("There is no result yet.", 404)
 
     async def at(self, request: Request) -> Response:
         """The frame that is shown at a second, or of a number, with the boxes in it."""
@@ -326,19 +290,6 @@ class _Routes:
         number, region = self._item(request).id, request.path_params["region"]
         await run_in_threadpool(self.films.remove_region, number, region)
         return await self.film(request)
-
-
-def _ending(session: Session, number: str) -> Callable[[Any], None]:
-    """A callback that notes at a file why its result could not be saved in the background."""
-
-    def ended(future: Any) -> None:
-        if not future.cancelled() and (error := future.exception()) is not None:
-            try:
-                session.review.change(number, quiet=True, error=sentence(error))
-            except KeyError:
-                return
-
-    return ended
 
 
 def _telling(handler: Handler) -> Handler:

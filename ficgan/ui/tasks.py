@@ -183,25 +183,14 @@ class ModelTasks(PictureTasks):
         at = retouch.add(tuple(box))  # type: ignore[arg-type]
         return _place(retouch.faces.pop(at))
 
-    def exemplar(self, path: Path) -> bytes:
-        """A photo whose face others are to be drawn towards, for the private folder."""
-        from ficgan.deidentify.review import Retouch
-
-        image = read_image(path).rgb
-        Retouch(self.engine, image, faces=[]).add_exemplar("", image)
-        return jpeg(image, PREVIEW, 95)
-
     def render(self, photo: Mapping[str, Any], drawing: Mapping[str, Any]) -> dict[str, Any]:
-        """A photo as decided (choices: mode, draw and exemplar of each face): its preview, and what was done."""
+        """A photo as decided (choices: mode and draw of each face): its preview, and what was done."""
         return _rendered(self._render(photo, drawing))
 
     def _render(self, photo: Mapping[str, Any], drawing: Mapping[str, Any]) -> Result:
         from ficgan.deidentify.review import Choice
 
         retouch = self._open(photo)
-        for _, _, exemplar in photo["choices"]:
-            if exemplar is not None and exemplar not in retouch.exemplars:
-                retouch.add_exemplar(exemplar, read_image(photo["folder"] / exemplar).rgb)
         return retouch.render([Choice(*choice) for choice in photo["choices"]], self._engine_with(drawing))
 
     def save(

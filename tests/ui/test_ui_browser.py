@@ -135,15 +135,6 @@ def settled(page: Any) -> None:
     page.wait_for_selector("#editor[data-busy=no]")
 
 
-def picture(page: Any, name: str) -> None:
-    """Screenshots at three widths, where $FICGAN_SCREENSHOTS names a folder for them."""
-    if folder := os.environ.get("FICGAN_SCREENSHOTS"):
-        for width in (1600, 1024, 390):
-            page.set_viewport_size({"width": width, "height": 900})
-            page.screenshot(path=str(Path(folder) / f"{name}-{width}.png"), full_page=True)
-        page.set_viewport_size({"width": 1280, "height": 900})
-
-
 def draw(page: Any, box: tuple[float, float, float, float], size: tuple[int, int]) -> None:
     """Draw a box with the mouse, in pixels of the picture."""
     page.get_by_role("button", name="Draw a box over a missed face").click()
@@ -182,7 +173,6 @@ def test_a_photo_is_dropped_reviewed_and_saved(page: Any, program: Program, tmp_
     assert np.array_equal(saved[58:178, 181:270], source[58:178, 181:270])  # the kept face
     assert np.array_equal(saved[:, 420:], source[:, 420:])
     # The slider shows both pictures.
-    picture(page, "photo")
     page.locator("#slide").fill("50")
     assert page.locator(".stage .over").evaluate("image => image.style.clipPath").startswith("inset(0px 0px 0px 50%")
 
@@ -238,7 +228,6 @@ def test_a_film_is_dropped_reviewed_and_rendered(page: Any, program: Program, tm
     page.get_by_role("button", name="Cover it").click()
     page.get_by_role("heading", name="Box 1").wait_for()
     settled(page)
-    picture(page, "film")
     with page.expect_download() as download:
         page.get_by_text("Export decisions").click()
     assert '"regions"' in Path(download.value.path()).read_text()
@@ -308,7 +297,6 @@ def test_closing_loses_nothing_and_the_token_is_needed(page: Any, program: Progr
         texts = " ".join(page.locator(".card .state").all_inner_texts())
         assert "saved" in texts
         page.get_by_text("Settings for all files").click()
-        picture(page, "grid")
     finally:
         again.process.kill()
         again.process.communicate()

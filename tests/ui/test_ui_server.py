@@ -6,7 +6,6 @@ import errno
 import io
 import json
 import os
-import shutil
 import stat
 import sys
 import threading
@@ -29,7 +28,6 @@ from starlette.testclient import TestClient
 
 from ficgan.arrays import content_key
 from ficgan.cli.main import main
-from ficgan.cli.serve import _make_engine, ui
 from ficgan.deidentify import Deidentifier
 from ficgan.deidentify.review import Choice, Retouch, deciding, read_decisions
 from ficgan.errors import InputError, UsageError
@@ -40,13 +38,11 @@ from ficgan.ui.project import Review, free_name
 from ficgan.ui.server import make_app, open_socket
 from ficgan.ui.session import Session
 from ficgan.ui.tasks import PictureTasks
-from ficgan.video import Project
 from ficgan.workers import Limits, Workers, _packed, _unpacked
 
 ROOT = Path(__file__).resolve().parents[2]
 PHOTO = ROOT / "tools" / "astronaut.jpg"
 HOST, TOKEN = "127.0.0.1:4321", "a-secret"
-NAMES = ("Female", "Male")
 
 
 @pytest.fixture(autouse=True)
@@ -250,35 +246,30 @@ def test_a_photo_from_drop_to_result(desk: Desk, engine: Deidentifier, png: byte
 
     # The box goes again; a found face cannot be removed.
     assert len(desk.ask("DELETE", f"{one}/faces/1")["list"]) == 1
-    assert "only a box that was drawn" in desk.ask("DELETE", f"{one}/faces/0", code=422)["error"]
     assert desk.ask("PATCH", f"{one}/faces", {"mode": "blur"})["list"][0]["action"] == "blurred"
-    assert desk.ask("PATCH", f"{one}/faces/0", {"mode": "pixie dust"}, code=422)["error"]
-    assert desk.ask("PATCH", f"{one}/faces/9", {"mode": "keep"}, code=422)["error"]
-    assert desk.ask("PATCH", f"{one}/faces/0", {"path": "/etc/passwd"}, code=422)["error"]
+    for method, place, wrong in (
+        ("DELETE", "faces/0", None),
+        ("PATCH", "faces/0", {"mode": "pixie dust"}),
+        ("PATCH", "faces/9", {"mode": "keep"}),
+        ("PATCH", "faces/0", {"path": "/etc/passwd"}),
+        ("POST", "faces", {"box": [1, 2, 3]}),
+    ):
+        assert desk.ask(method, f"{one}/{place}", wrong, code=422)["error"]
 
 
-def test_controls_and_exemplars(desk: Desk, engine: Deidentifier, png: bytes) -> None:
+def test_controls(desk: Desk, engine: Deidentifier, png: bytes) -> None:
     number = desk.upload(png)["id"]
     item = desk.wait(number)
     one, usual = f"items/{number}", desk.web.get(f"/api/items/{number}/picture/after").content
-    told = desk.ask("GET", "state")
-    assert told["layers"] == 10 and set(NAMES) <= set(told["attributes"])
+    state = desk.ask("GET", "state")
+    assert state["layers"] == 10 and {"Female", "Male"} <= set(state["attributes"])
     changed = {**item["controls"], "k": 200, "layer": 2, "psi": 0.3, "attributes": "Male"}
     own = desk.ask("POST", f"{one}/controls", changed)
     assert own["own_controls"] and own["controls"]["k"] == 200
-    other = desk.web.get(f"/api/items/{number}/picture/after").content
-    assert other != usual
-    for name, value, word in (
-        ("k", 10**9, "k"),
-        ("layer", 99, "layer"),
-        ("psi", "much", "psi"),
-        ("attributes", "Purple", "Purple"),
-        ("mode", "keep", "mode"),
-        ("fallback", "prayer", "fallback"),
-        ("nonsense", 1, "nonsense"),
-    ):
-        error = desk.ask("POST", f"{one}/controls", {**changed, name: value}, code=422)["error"]
-        assert word in error and "Traceback" not in error
+    assert desk.web.get(f"/api/items/{number}/picture/after").content != usual
+    wrong = {"k": 10**9, "layer": 99, "psi": "much", "attributes": "Purple", "mode": "keep", "fallback": "x", "none": 1}
+    for name, value in wrong.items():
+        assert desk.ask("POST", f"{one}/controls", {**changed, name: value}, code=422)["error"]
     assert desk.ask("GET", one)["controls"] == changed
     # What is exported holds the controls and the number of the draw: with the same seed the pixels are the same.
     desk.ask("PATCH", f"{one}/faces/0", {"draw": 2})
@@ -293,16 +284,6 @@ def test_controls_and_exemplars(desk: Desk, engine: Deidentifier, png: bytes) ->
     desk.ask("POST", "controls", item["controls"])
     desk.session.photos.redraw(number).result(60)
     assert not desk.ask("GET", one)["own_controls"]
-    assert desk.web.get(f"/api/items/{number}/picture/after").content == usual
-
-    towards = desk.web.post(f"/api/{one}/faces/0/exemplar", params={"name": "me.png"}, content=png)
-    assert towards.status_code == 200 and towards.json()["list"][0]["exemplar"].startswith("exemplar-")
-    assert desk.web.get(f"/api/items/{number}/picture/after").content != usual
-    blank = io.BytesIO()
-    Image.new("RGB", (64, 64)).save(blank, "PNG")
-    refused = desk.web.post(f"/api/{one}/faces/0/exemplar", params={"name": "me.png"}, content=blank.getvalue())
-    assert refused.status_code == 422 and "no face was found" in refused.json()["error"]
-    assert desk.ask("PATCH", f"{one}/faces/0", {"exemplar": None})["list"][0]["exemplar"] is None
     assert desk.web.get(f"/api/items/{number}/picture/after").content == usual
 
 
@@ -327,8 +308,6 @@ def test_retouching_is_the_pipeline_face_by_face(engine: Deidentifier) -> None:
             retouch.add(box)
     with pytest.raises(UsageError, match="there are 3 faces and 1 choices"):
         retouch.render([Choice()])
-    with pytest.raises(UsageError, match="no exemplar 'nobody'"):
-        retouch.render([Choice(exemplar="nobody"), Choice(), Choice()])
     with pytest.raises(UsageError):
         Choice("vanish")
 
@@ -411,24 +390,18 @@ def test_projects_of_other_versions_and_damaged_ones_are_refused(tmp_path: Path)
     place, out = tmp_path / "review", tmp_path / "out"
     Review(place, None, out).close()
     whole = (place / "ui.json").read_text()
-    for text, words in (
-        (whole.replace("project/1", "project/2"), "written by a newer ficgan"),
-        (whole.replace("ficgan-ui-project/1", "holiday/1"), "is another kind of file"),
-        (whole[:-20], "is not valid JSON"),
-        (whole.replace('"seed"', '"sed"'), "sed"),
-    ):
+    for text in (whole.replace("project/1", "project/2"), whole[:-20], whole.replace('"seed"', '"sed"')):
         (place / "ui.json").write_text(text)
-        with pytest.raises(InputError, match=words):
+        with pytest.raises(InputError):
             Review(place, None, out)
         assert (place / "ui.json").read_text() == text  # refused, not repaired
     (place / "ui.json").write_text(whole)
     Review(place, None, out).close()  # the lock is free after a refusal
-    with pytest.raises(InputError, match="choose another --project"):
-        Review(place, tmp_path, out)
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "letter.txt").write_text("dear")
-    with pytest.raises(InputError, match="was not made by ficgan"):
-        Review(tmp_path / "theirs", None, out)
+    for folder, root in ((place, tmp_path), (tmp_path / "theirs", None)):
+        with pytest.raises(InputError):
+            Review(folder, root, out)
 
 
 def test_a_full_disk_loses_nothing(desk: Desk, png: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -489,6 +462,7 @@ def no_engine(seed: int) -> Any:
     raise InputError("no model here")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs limits of memory")
 def test_a_bomb_ends_in_a_sentence_and_the_next_photo_is_taken(tmp_path: Path, png: bytes) -> None:
     desk = Desk(tmp_path, no_engine, start=partial(Workers, limits=Limits(memory=150 << 20, seconds=30.0)))
@@ -566,26 +540,6 @@ def test_a_model_that_cannot_be_loaded_is_told(tmp_path: Path, png: bytes) -> No
     desk.session.close()
 
 
-def test_the_command_hands_its_options_to_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: dict[str, Any] = {}
-    monkeypatch.setattr(Deidentifier, "from_pretrained", staticmethod(lambda **settings: given.update(settings)))
-    arguments = ["--checkpoint", "m.safetensors", "--bank", "b.safetensors", "--thorough", "-t", "0.4"]
-    parsed = ui.make_context("ui", arguments).params
-    own = ("sandbox", "folder", "out", "project", "port", "browser")
-    _make_engine({name: value for name, value in parsed.items() if name not in own}, 7)
-    assert given == {
-        "checkpoint": "m.safetensors",
-        "bank": "b.safetensors",
-        "thorough": True,
-        "threshold": 0.4,
-        "seed": 7,
-        "detector": "auto",
-        "recognizer": ("auto",),
-        "device": "cpu",
-        "precision": "auto",
-    }
-
-
 # -- films ------------------------------------------------------------------------------------------------------------
 
 
@@ -649,10 +603,7 @@ def test_a_film_from_drop_to_result(desk: Desk, tmp_path: Path, monkeypatch: pyt
     exported = tmp_path / "decisions.json"
     exported.write_bytes(desk.web.get(f"/api/{one}/decisions.json").content)
     project = desk.session.films.load(number)
-    folder = tmp_path / "copy"
-    Project(project.source, project.pts, project.tracks, analysis=project.analysis).save(folder)
-    applied = Project.load(folder).apply_decisions(exported)
-    assert applied.decisions == project.decisions and applied.regions == project.regions
+    assert project.apply_decisions(exported).decisions == project.decisions
 
     # The disk is full: the decisions stay, and it can be rendered again.
     def full(*_: Any, **__: Any) -> Any:
@@ -680,9 +631,3 @@ def test_a_film_from_drop_to_result(desk: Desk, tmp_path: Path, monkeypatch: pyt
     jsonschema.validate(side, json.loads((ROOT / "docs" / "sidecar.schema.json").read_text()))
     assert side["edits"]
     assert desk.web.get(f"/api/{one}/video?after").status_code == 200
-
-    # Everything of it is purged, too.
-    desk.session.close()
-    shutil.rmtree(desk.review.output)
-    outcome = CliRunner().invoke(main, ["purge", str(desk.review.folder)])
-    assert outcome.exit_code == 0 and not desk.review.folder.exists(), outcome.output
