@@ -7,39 +7,25 @@ import os
 import struct
 import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, PngImagePlugin
-from stills import icc, mpo, png, tags_of
+from stills import encoded, icc, mpo, png, tags_of
 
 from ficgan.errors import InputError
 from ficgan.files import atomic_write
 from ficgan.images.read import read_image
 from ficgan.images.write import encode_image
 
-
-def encoded(format: str, **options: Any) -> bytes:
-    buffer = io.BytesIO()
-    pixels = np.random.default_rng(0).integers(0, 256, (24, 37, 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(buffer, format, **options)
-    return buffer.getvalue()
-
-
+PIXELS = np.random.default_rng(0).integers(0, 256, (24, 37, 3), dtype=np.uint8)
 FILES = {
-    "a.jpg": encoded("JPEG"),
-    "p.jpg": encoded("JPEG", progressive=True),
-    "a.png": encoded("PNG"),
-    "a.webp": encoded("WEBP"),
-    "l.webp": encoded("WEBP", lossless=True),
-    "a.tif": encoded("TIFF"),
-    "z.tif": encoded("TIFF", compression="tiff_adobe_deflate"),
-    "l.tif": encoded("TIFF", compression="tiff_lzw"),
-    "a.bmp": encoded("BMP"),
-    "a.gif": encoded("GIF"),
+    f"a.{format.lower()[:4]}": encoded(PIXELS, format) for format in ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF")
+} | {
+    "l.webp": encoded(PIXELS, "WEBP", lossless=True),
+    "z.tif": encoded(PIXELS, "TIFF", compression="tiff_adobe_deflate"),
 }
 
 
@@ -135,13 +121,6 @@ def test_the_limit_itself_is_accepted_and_can_be_raised(tmp_path: Path) -> None:
     before = Image.MAX_IMAGE_PIXELS
     read_image(tmp_path / "a.png")
     assert before == Image.MAX_IMAGE_PIXELS
-
-
-def test_a_file_too_big_for_any_image_is_not_read(tmp_path: Path) -> None:
-    with (tmp_path / "a.tif").open("wb") as file:
-        file.truncate(200 << 20)  # sparse
-    with pytest.raises(InputError, match="too large"):
-        read_image(tmp_path / "a.tif", max_pixels=1_000_000)
 
 
 @pytest.mark.parametrize("name", ["pages.tif", "frames.gif", "frames.webp", "frames.png"])

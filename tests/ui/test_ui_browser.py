@@ -7,11 +7,9 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +37,7 @@ def browser() -> Iterator[Any]:
         chromium = playwright.chromium.launch(
             executable_path=str(CHROMIUM),
             timeout=PATIENCE,
-            args=[
-                "--no-sandbox",
-                "--disable-gpu",
-                "--disable-quic",
-                "--no-first-run",
-                "--disable-background-networking",
-                "--disable-component-update",
-                "--disable-sync",
-            ],
+            args=["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"],
         )
         yield chromium
         chromium.close()
@@ -242,42 +232,6 @@ def test_a_film_is_dropped_reviewed_and_rendered(page: Any, program: Program, tm
     # The player: the browser's own where it knows the format, else frame by frame.
     page.get_by_role("button", name="Play").click()
     until(page, "Number(document.querySelector('[aria-label=\"Place in the film\"]').value) > 0.65")
-
-
-def test_a_page_of_others_gets_nothing(page: Any, program: Program) -> None:
-    # A page at another port is of the same site, so the browser sends it the cookie: it gets nothing all the same.
-    class Elsewhere(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("content-type", "text/html")
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    picture = page.locator(".card img").first.get_attribute("src")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    other = page.context.new_page()
-    try:
-        other.goto(f"http://127.0.0.1:{server.server_port}/")
-        address = program.address.split("/?")[0]
-        shown = """address => new Promise(done => {
-            const image = new Image();
-            image.onload = () => done("shown");
-            image.onerror = () => done("refused");
-            image.src = address;
-        })"""
-        asked = """([address, method]) => fetch(address, {method, credentials: "include"}).then(
-            () => "read", () => "refused")"""
-        assert other.evaluate(shown, address + picture) == "refused"
-        for method, path in (("GET", "/api/state"), ("POST", "/api/save"), ("GET", "/api/decisions.json")):
-            assert other.evaluate(asked, [address + path, method]) == "refused", path
-        assert page.evaluate(shown, address + picture) == "shown"
-    finally:
-        other.close()
-        server.shutdown()
-        server.server_close()
 
 
 def test_closing_loses_nothing_and_the_token_is_needed(page: Any, program: Program, browser: Any) -> None:

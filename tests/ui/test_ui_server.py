@@ -164,6 +164,7 @@ def test_only_the_page_itself_is_answered(idle: Desk) -> None:
         {"origin": "http://evil.example"},
         {"origin": "null"},
         {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
     ):
         answer = web.get("/api/state", headers=headers)
         assert answer.status_code == 403 and answer.text.endswith((".", "it.", "refused.")), headers
@@ -290,13 +291,11 @@ def test_controls(desk: Desk, engine: Deidentifier, png: bytes) -> None:
 def test_retouching_is_the_pipeline_face_by_face(engine: Deidentifier) -> None:
     photo = np.asarray(Image.open(PHOTO).convert("RGB"))
     retouch = Retouch(engine, photo, key="a photo")
-    assert np.array_equal(retouch.render([Choice()]).image, engine(photo, key="a photo").image)
+    usual = retouch.render([Choice()]).image
+    assert np.array_equal(usual, engine(photo, key="a photo").image)
     kept = retouch.render([Choice("keep")])
     assert np.array_equal(kept.image, photo) and kept.faces[0].action == "kept" and kept.uncovered == 0
-    other = retouch.render([Choice(draw=1)])
-    assert (other.image != retouch.render([Choice()]).image).any()
-    few = engine.with_controls(k=50, attributes="Male")
-    assert retouch.render([Choice()], few).faces[0].k == 50 and engine.face_model.k == 3000
+    assert (retouch.render([Choice(draw=1)]).image != usual).any()
     # A box over the face finds it on a closer look; an empty one can only be covered.
     x0, y0, x1, y1 = (float(value) for value in retouch.faces[0].box)
     assert retouch.faces[retouch.add((x0, y0, x1, y1))].score > 0.5
@@ -304,12 +303,10 @@ def test_retouching_is_the_pipeline_face_by_face(engine: Deidentifier) -> None:
     done = retouch.render([Choice("keep"), Choice("keep"), Choice()])
     assert retouch.faces[empty].score == 0 and done.faces[2].action == "masked" and done.uncovered == 0
     for box in ((600, 600, 700, 700), (5, 5, 6, 6)):
-        with pytest.raises(InputError, match="outside of the photo or is smaller"):
+        with pytest.raises(InputError):
             retouch.add(box)
-    with pytest.raises(UsageError, match="there are 3 faces and 1 choices"):
-        retouch.render([Choice()])
     with pytest.raises(UsageError):
-        Choice("vanish")
+        retouch.render([Choice()])
 
 
 # -- what is kept -----------------------------------------------------------------------------------------------------
@@ -474,19 +471,10 @@ def test_a_bomb_ends_in_a_sentence_and_the_next_photo_is_taken(tmp_path: Path, p
     desk.session.close()
 
 
-@pytest.mark.parametrize(
-    ("name", "kept"),
-    [
-        ("../../etc/passwd.png", "passwd.png"),
-        ("C:\\Users\\me\\a.png", "a.png"),
-        (".hidden.png", "hidden.png"),
-        ("a\0b\n.png", "ab.png"),
-        ("x" * 400 + ".png", "x" * 180 + ".png"),
-        ("ß💡.png", "ß💡.png"),
-    ],
-)
-def test_names_of_uploads(name: str, kept: str) -> None:
-    assert server._file_name(name) == kept
+def test_names_of_uploads() -> None:
+    names = ("../../etc/passwd.png", "C:\\Users\\me\\a.png", ".hidden.png", "a\0b\n.png", "x" * 400 + ".png", "ß💡.png")
+    kept = ["passwd.png", "a.png", "hidden.png", "ab.png", "x" * 180 + ".png", "ß💡.png"]
+    assert [server._file_name(name) for name in names] == kept
 
 
 def test_an_opened_folder_lists_its_own_files_only(tmp_path: Path) -> None:
@@ -565,6 +553,7 @@ def frames_of(path: Path) -> list[np.ndarray]:
         return [frame.image.astype(int) for frame in source.frames()]
 
 
+@pytest.mark.slow
 def test_a_film_from_drop_to_result(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = make_film(tmp_path / "film.mp4")
     number = desk.upload(source.read_bytes(), "film.mp4")["id"]
