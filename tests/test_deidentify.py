@@ -321,7 +321,7 @@ def test_a_pickle_keeps_changed_controls() -> None:
     made = Deidentifier.from_pretrained(k=500).with_controls(k=600, psi=0.4, fallback="black", attributes="Female")
     other = pickle.loads(pickle.dumps(made))
     assert (other.model.k, other.model.attributes, other.psi) == (600, "Female", 0.4)
-    assert other.photos.fallback == "black" and other.model.seed == made.model.seed
+    assert other.photos.hiding.fallback == "black" and other.model.seed == made.model.seed
 
 
 def test_arrays_pictures_and_paths(parts, photo, tmp_path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,7 @@ from ficgan.faces import (
 )
 from ficgan.faces.detection import PyramidDetector
 from ficgan.faces.recognition import embed_largest
-from ficgan.options import Box, Diversity, Finding
+from ficgan.options import Box, Diversity, Finding, Hiding
 from ficgan.policy import Attempt, FaceResult, Policy, Result, covered
 
 __all__ = [
@@ -82,15 +82,8 @@ def doubts(face: Face, shape: Sequence[int], detector: str) -> str:
     return ", ".join(out)
 
 
-@dataclass(frozen=True, eq=False)
-class NewIdentity:
-    """How the new face of a person was drawn.
-
-    Args:
-        code: float32 [D], z_id of the face it was chosen for.
-        kind: float32 [9], reading of the kind; None where nothing of it is kept.
-        step: index of the attempt that passed.
-    """
+class NewIdentity(NamedTuple):
+    """How a person's new face was drawn: z_id [D] of the face it was chosen for, kind [9] that was kept, attempt."""
 
     code: NDArray[np.float32]
     kind: NDArray[np.float32] | None
@@ -133,7 +126,6 @@ class FaceJob:
     """One face on its way through the pipeline.
 
     Args:
-        face: as found.
         key: of its k-same draw.
         psi: diversity ψ of the draw.
         readable: whether its landmarks span a face.
@@ -320,11 +312,9 @@ class Photos:
     mode: str
     methods: Methods
     method: Anonymizer | None
-    fallback: str
-    mask_scale: float
+    hiding: Hiding
+    finding: Finding
     psi: Diversity
-    min_score: float | None
-    strict: bool
     info: ModelInfo | None
     digests: Mapping[str, str]
     linked: Linked | None = None
@@ -342,11 +332,11 @@ class Photos:
             faces, possible = self.detector.detect_and_doubt(image)
         else:
             faces, possible = self.detector.detect(image), []
-        least = -np.inf if self.min_score is None else self.min_score
+        least = -np.inf if self.finding.min_score is None else self.finding.min_score
         possible = [face for face in possible if face.score >= least]
         found = [(index, face) for index, face in enumerate(faces) if face.score >= least]
         psi = self.auto_psi(len(found))
-        if self.strict:
+        if self.finding.strict:
             found += list(enumerate(possible, len(faces)))
             possible = []
         kept = self.exemptions(image, [face for _, face in found])
@@ -356,7 +346,7 @@ class Photos:
                 f"{key}/{index}",
                 psi,
                 self.alignment.fits(face.landmarks),
-                self.fallback,
+                self.hiding.fallback,
                 doubts(face, image.shape, self.detector.name),
                 why,
             )
@@ -391,7 +381,7 @@ class Photos:
         for job in jobs:
             if job.by_hand:
                 job.result.action = _COVERS[job.fallback][1]
-            elif self.strict and job.result.doubt:
+            elif self.finding.strict and job.result.doubt:
                 job.result.mask(f"doubtful find ({job.result.doubt})")
             elif not job.live:
                 job.result.mask("it has no usable landmarks" if job.reading is None else job.reading.problem)
@@ -440,9 +430,9 @@ class Photos:
         out, mask = image.copy(), np.zeros(image.shape[:2], np.float32)
         for job in sorted(jobs, key=lambda job: float(np.ptp(job.face.landmarks[:, 0]))):
             if job.generated is None or job.reading is None:
-                paste = _COVERS[job.fallback][0](out, job.face, mask_scale=max(1.0, self.mask_scale))
+                paste = _COVERS[job.fallback][0](out, job.face, mask_scale=max(1.0, self.hiding.mask_scale))
             else:
-                paste = self.face_model.paste(out, job.reading, job.generated, mask_scale=self.mask_scale)
+                paste = self.face_model.paste(out, job.reading, job.generated, mask_scale=self.hiding.mask_scale)
             paste.onto(out, mask)
         return out, mask
 
@@ -453,7 +443,7 @@ class Photos:
         if self.method is None:
             effect, action = _COVERS[self.mode]
             for job in jobs:
-                effect(out, job.face, mask_scale=self.mask_scale).onto(out, mask)
+                effect(out, job.face, mask_scale=self.hiding.mask_scale).onto(out, mask)
                 job.result.action = action
         else:
             self._apply(self.method, out, mask, jobs)
@@ -464,25 +454,25 @@ class Photos:
         """An anonymiser on all faces, in place; a face that it cannot hide gets a cover of one colour."""
         kind, keyed = placement(method), method.traits.keyed and bool(getattr(method, "key", ""))
         if kind == "scene" and jobs:
-            cover_all(method, out, [job.face for job in jobs], mask_scale=self.mask_scale).onto(out, mask)
+            cover_all(method, out, [job.face for job in jobs], mask_scale=self.hiding.mask_scale).onto(out, mask)
         for job in jobs:
             job.result.action, name = method.name, self.methods.name(job.key)
             try:
                 # The blur of a whole photo is as soft as its largest face wants it; the small ones get their own.
                 if kind != "scene" or not self._covers(mask, job):
-                    cover(method, out, job.face, name=name, mask_scale=self.mask_scale).onto(out, mask)
+                    cover(method, out, job.face, name=name, mask_scale=self.hiding.mask_scale).onto(out, mask)
             except (InputError, UsageError) as error:
                 if method.traits.family == "external":
                     raise
                 job.result.note = str(error)
             else:
                 if kind == "square":
-                    job.result.square = square(job.face, out.shape[:2], mask_scale=self.mask_scale)
+                    job.result.square = square(job.face, out.shape[:2], mask_scale=self.hiding.mask_scale)
                     job.result.name = name if keyed else None  # what is drawn is undone with the key and the name
             if job.result.note or not self._covers(mask, job):
                 job.result.mask(job.result.note)
                 job.fallback = _opaque(job.fallback)
-                _COVERS[job.fallback][0](out, job.face, mask_scale=max(1.0, self.mask_scale)).onto(out, mask)
+                _COVERS[job.fallback][0](out, job.face, mask_scale=max(1.0, self.hiding.mask_scale)).onto(out, mask)
 
     def _covers(self, mask: Mask, job: FaceJob) -> bool:
         outline = job.reading.outline if job.reading is not None and job.generated is not None else None

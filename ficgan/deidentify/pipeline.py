@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.anonymizers.modes import HIDING, Methods, check_cover, check_mode, mode_of
+from ficgan.anonymizers.modes import HIDING, Methods, check_mode, mode_of
 from ficgan.arrays import content_key
 from ficgan.deidentify.photos import CheckedDetector, Exemptions, FaceJob, Image, Linked, Mask, Photos, name_possible
 from ficgan.device import resolve_device
@@ -47,7 +47,6 @@ log = logging.getLogger(__name__)
 Mode = str
 ChannelOrder = Literal["rgb", "bgr"]
 StillPath = str | os.PathLike[str]
-Report = Callable[[int, int | None, str], None]
 # Modes of our own; names of anonymisers are modes, too.
 MODES = HIDING
 # Box of a detector on the face of an aligned crop, in sides of the crop: the median over crops.
@@ -131,11 +130,9 @@ class Deidentifier:
             self.mode,
             self.methods,
             method,
-            hiding.fallback,
-            self.mask_scale,
+            hiding,
+            finding,
             self.psi,
-            finding.min_score,
-            finding.strict,
             info,
             self.digests,
         )
@@ -231,7 +228,7 @@ class Deidentifier:
             photos,
             model=model,
             psi=photos.psi if psi is None else psi,
-            fallback=check_cover(fallback or photos.fallback),
+            hiding=replace(photos.hiding, fallback=fallback or photos.hiding.fallback),
         )
         other.layer = self.layer if layer is None else model.check_layer(layer)
         model.check_draws(Attempt(other.layer), other.photos.auto_psi(1))
@@ -274,33 +271,26 @@ class Deidentifier:
         keys: Sequence[str] | None = None,
         layer: int | None = None,
         channel_order: ChannelOrder = "rgb",
-        progress: Report | None = None,
     ) -> list[Result]:
         """De-identify several images, their faces encoded together; sizes may differ.
 
         Args:
             images, layer, channel_order: as of `__call__`.
             keys: one for each image, see `__call__`.
-            progress: called with images done, images in all, and the stage: "searching", then "drawing".
         """
         if channel_order not in get_args(ChannelOrder):
             raise UsageError(f"channel_order is {channel_order!r}; use {' or '.join(get_args(ChannelOrder))}")
-        step = progress or (lambda done, total, stage: None)
         photos = [as_photo(image, bgr=channel_order == "bgr") for image in images]
         pixels = [photo.rgb for photo in photos]
         keys = _keys_of(pixels, keys)
         layer = self.layer if layer is None else self.face_model.check_layer(layer)
-        found = []
-        for done, (image, key) in enumerate(zip(pixels, keys, strict=True), 1):
-            found.append(self.photos.find(image, key))
-            step(done, len(pixels), "searching")
+        found = [self.photos.find(image, key) for image, key in zip(pixels, keys, strict=True)]
         if self.mode == "ficgan":
             self.photos.encode([(image, job) for image, (jobs, _) in zip(pixels, found, strict=True) for job in jobs])
         results = []
-        for done, (image, (jobs, possible)) in enumerate(zip(pixels, found, strict=True), 1):
+        for image, (jobs, possible) in zip(pixels, found, strict=True):
             results.append(self.photos.finish(image, jobs, layer))
             name_possible(results[-1], possible)
-            step(done, len(pixels), "drawing")
         for photo, result in zip(photos, results, strict=True):
             result.image = photo.merge(result.image)
             if channel_order == "bgr" and result.image.ndim == 3:
@@ -383,10 +373,9 @@ class Deidentifier:
     def process_video(
         self, source: StillPath, output: StillPath, *, settings: VideoSettings | None = None, **options: Any
     ) -> VideoResult:
-        """Redact a film, animation, sequence of images, camera or stream.
+        """Redact a film, animation, sequence of images (`frames/%05d.png`), camera (`camera:0`) or stream (address).
 
         Args:
-            source: file, pattern such as `frames/%05d.png`, `camera:0`, or address.
             output: the new file.
             settings: stride, pads, linking, fallbacks; None: the usual ones with this Deidentifier's mode.
             options: of `ficgan.video.process_film`: rules, encode, start, end, project, overwrite, progress,

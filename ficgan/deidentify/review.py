@@ -145,7 +145,7 @@ class Retouch:
             key,
             max(psi, 0.6) if choice.draw else psi,  # with the plain mean all draws are one face
             engine.alignment.fits(face.landmarks) and choice.mode not in (*OPAQUE, "solid"),
-            choice.mode if cover else engine.photos.fallback,
+            choice.mode if cover else engine.photos.hiding.fallback,
             doubt="" if face.score == 0 else doubts(face, self.image.shape, self.engine.detector.name),
             kept="chosen by hand" if choice.mode == "keep" else "",
             by_hand=cover,
