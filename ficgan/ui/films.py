@@ -92,11 +92,7 @@ class DeskFilms:
         tracks: Mapping[str, str | None] | None = None,
         link: Mapping[str, int] | None = None,
     ) -> None:
-        """Change the decisions on a film, by the numbers of people and tracks: "" or None removes one.
-
-        Raises:
-            InputError: a person, track or mode that is not there; nothing has changed then.
-        """
+        """Change the decisions on a film, by the numbers of people and tracks: "" or None removes one."""
         from ficgan.video.folders import checked
         from ficgan.video.settings import Decisions
 
@@ -123,11 +119,7 @@ class DeskFilms:
         self.review.change(number, changed=True)
 
     def add_region(self, number: str, frame: int, box: Iterable[float], start: float, end: float, mode: str) -> None:
-        """Cover a box that was drawn in a frame, from one second to another.
-
-        Raises:
-            InputError: a box, frame, time or mode that cannot be.
-        """
+        """Cover a box that was drawn in a frame, from one second to another."""
         from ficgan.video.folders import checked
         from ficgan.video.settings import Region
 
@@ -278,8 +270,9 @@ class DeskFilms:
         film = self.load(number)
         if not 0 <= at < len(film.pts):
             raise InputError(f"there is no frame {at}; the film has {len(film.pts)}")
-        path = self.review.source(self.review[number])
-        return {"path": path, "at": at, "pts": int(film.pts[at]), "start": _start(film, at)}
+        path, gap = self.review.source(self.review[number]), float(film.times[1]) / 2 if len(film.times) > 1 else 0.0
+        start = max(0.0, float(film.times[at]) - gap) or None  # None: from the beginning
+        return {"path": path, "at": at, "pts": int(film.pts[at]), "start": start}
 
     def frame(self, number: str, at: int) -> Future[Any]:
         """One frame of a film as it is, as JPEG."""
@@ -312,12 +305,6 @@ class DeskFilms:
             "drawing": self.review.controls_of(self.review[number]).drawing.model_dump(),
         }
         return self._photos.put(lambda: self.work.do("photos", "preview", **given), NOW)
-
-
-def _start(film: Project, at: int) -> float | None:
-    """The second from which a film must be read for a frame; None: from the beginning."""
-    gap = float(film.times[1]) / 2 if len(film.times) > 1 else 0.0
-    return max(0.0, float(film.times[at]) - gap) or None
 
 
 def _shown(mode: str) -> str:

@@ -1,11 +1,13 @@
 """The web application: one page and a small JSON interface, for this machine and whoever has the token.
 
-Files are named by ids of the review, never by paths.
+Every request needs the token (a cookie that the first address sets, or a header), the right Host, and no foreign
+Origin. Files are named by ids of the review, never by paths.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import json
 import secrets
 import socket
@@ -13,24 +15,25 @@ from collections.abc import Awaitable, Callable
 from importlib.resources import files
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
+from urllib.parse import parse_qs
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ficgan.errors import FicganError, InputError
 from ficgan.files import atomic_write
 from ficgan.images import FILM_SUFFIXES, READABLE_SUFFIXES
-from ficgan.ui.guard import Guard
 from ficgan.ui.project import MODES, Controls, Item
 from ficgan.ui.session import Session
 from ficgan.ui.work import sentence
 from ficgan.video.folders import checked
 
-__all__ = ["LIMITS", "make_app", "open_socket", "serve"]
+__all__ = ["HEADER", "LIMITS", "Guard", "make_app", "open_socket", "serve"]
 
 # Bytes of an upload and of a request.
 LIMITS = {"photo": 500 << 20, "film": 100 << 30, "json": 1 << 20}
@@ -39,6 +42,21 @@ PAGES = {
     "/app.js": ("app.js", "text/javascript"),
     "/style.css": ("style.css", "text/css"),
 }
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; media-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "x-frame-options": "DENY",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-store",
+    "cross-origin-resource-policy": "same-origin",
+}
+HEADER = "x-ficgan-token"
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -357,6 +375,61 @@ def _file_name(name: str) -> str:
     while len(stem.encode()) > 180:
         stem = stem[:-1]
     return f"{stem or 'file'}{suffix[:9]}"
+
+
+# -- who is let in ---------------------------------------------------------------------------------------------------
+
+
+class Guard:
+    """Lets nobody in without the token, and nothing out without the security headers.
+
+    Args:
+        app: what is guarded.
+        token: the secret.
+        host: "127.0.0.1:PORT".
+    """
+
+    def __init__(self, app: ASGIApp, token: str, host: str) -> None:
+        self.app, self.token, self.host = app, token, host
+        self.cookie = f"ficgan-{host.rpartition(':')[2]}"  # cookies do not tell ports apart
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                names = {name for name, _ in message["headers"]}
+                added = [(n.encode(), v.encode()) for n, v in HEADERS.items() if n.encode() not in names]
+                message["headers"] = [*message["headers"], *added]
+            await send(message)
+
+        refusal = self.refusal(Request(scope))
+        if refusal is None and scope["path"] == "/" and b"token=" in scope["query_string"]:
+            answer: ASGIApp = RedirectResponse("/", 303)
+            answer.set_cookie(self.cookie, self.token, httponly=True, samesite="strict", path="/")  # type: ignore[attr-defined]
+        else:
+            answer = self.app if refusal is None else PlainTextResponse(refusal, 403)
+        await answer(scope, receive, sending)
+
+    def refusal(self, request: Request) -> str | None:
+        """Why a request is refused; None where it may pass."""
+        if request.headers.get("host") != self.host:
+            return f"This address is not served here; open http://{self.host}/ as “ficgan ui” printed it."
+        origin = request.headers.get("origin")
+        if origin is not None and origin != f"http://{self.host}":
+            return "Another page asked for this; it is refused."
+        if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+            return "Another page asked for this; it is refused."
+        given = request.headers.get(HEADER)
+        if given is None and origin is None and request.method not in ("GET", "HEAD"):
+            return "A change must come from the page itself."
+        if given is None and request.url.path == "/":
+            given = parse_qs(request.url.query).get("token", [None])[0]
+        given = given or request.cookies.get(self.cookie, "")
+        if not hmac.compare_digest(given.encode(), self.token.encode()):
+            return "The token is missing or old; open the address that “ficgan ui” printed last."
+        return None
 
 
 # -- the server -------------------------------------------------------------------------------------------------------

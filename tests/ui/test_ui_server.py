@@ -33,9 +33,8 @@ from ficgan.deidentify.review import Choice, Retouch, deciding, read_decisions
 from ficgan.errors import InputError, UsageError
 from ficgan.records.sidecars import read_folder
 from ficgan.ui import server
-from ficgan.ui.guard import HEADER, Guard
 from ficgan.ui.project import Review, free_name
-from ficgan.ui.server import make_app, open_socket
+from ficgan.ui.server import HEADER, Guard, make_app, open_socket
 from ficgan.ui.session import Session
 from ficgan.ui.tasks import PictureTasks
 from ficgan.workers import Limits, Workers, _packed, _unpacked
