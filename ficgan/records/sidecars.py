@@ -126,15 +126,8 @@ def photo_record(made: NewPhoto, path: str, options: Mapping[str, Any]) -> dict[
 
 def as_json(tree: Mapping[str, Any], **options: Any) -> bytes:
     """JSON of an audit: NumPy's numbers as numbers, bytes of names that are no UTF-8 as escapes."""
-
-    def plain(value: Any) -> Any:
-        return value.tolist()
-
-    text = json.dumps(tree, default=plain, ensure_ascii=False, **options)
-    try:
-        return text.encode() + b"\n"
-    except UnicodeEncodeError:
-        return json.dumps(tree, default=plain, **options).encode() + b"\n"
+    text = json.dumps(tree, default=lambda value: value.tolist(), ensure_ascii=False, **options)
+    return text.encode(errors="backslashreplace") + b"\n"
 
 
 def own_sidecar(output: Place) -> dict[str, Any] | None:

@@ -167,38 +167,6 @@ def test_a_photo_is_dropped_reviewed_and_saved(page: Any, program: Program, tmp_
     assert page.locator(".stage .over").evaluate("image => image.style.clipPath").startswith("inset(0px 0px 0px 50%")
 
 
-def test_the_keyboard_is_enough(page: Any, program: Program) -> None:
-    def tab_to(what: str) -> None:
-        for _ in range(60):
-            page.keyboard.press("Tab")
-            if page.evaluate(f"document.activeElement.matches({what!r})"):
-                return
-        raise AssertionError(f"{what} is not reached by Tab")
-
-    tab_to(".card")
-    page.keyboard.press("Enter")
-    page.wait_for_selector(".face canvas")
-    settled(page)
-    faces = page.locator(".face").count()
-    tab_to(".box")
-    before = page.evaluate("document.activeElement.getAttribute('aria-label')")
-    page.keyboard.press("Enter")
-    until(page, f"document.activeElement.getAttribute('aria-label') !== {before!r}")
-    assert page.evaluate("document.activeElement.matches('.box')")  # the focus stays where it was
-    page.locator("#slide").focus()
-    page.keyboard.press("Tab")
-    assert "Draw a box" in page.evaluate("document.activeElement.textContent")
-    page.keyboard.press("Enter")
-    page.keyboard.press("ArrowLeft")
-    page.keyboard.press("Shift+ArrowDown")
-    page.keyboard.press("Enter")
-    until(page, f"document.querySelectorAll('.face').length === {faces + 1}")
-    settled(page)
-    page.keyboard.press("Escape")
-    page.wait_for_selector("#overview:not([hidden])")
-    assert page.evaluate("document.activeElement.matches('.card')")
-
-
 def test_a_film_is_dropped_reviewed_and_rendered(page: Any, program: Program, tmp_path: Path) -> None:
     source = make_film(tmp_path / "film.mp4")
     drop(page, source, "film.mp4")
