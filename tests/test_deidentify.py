@@ -160,13 +160,6 @@ def test_a_face_the_blend_does_not_hide_is_masked(parts, photo) -> None:
     assert result.faces[0].k is None, "nothing k-anonymous is left to account for"
 
 
-def test_the_layer_of_a_call(parts, photo) -> None:
-    result = build(parts, [face(40, 30, 80)])(photo, layer=0)
-    assert result.faces[0].layer == 0 and result.audit["layers"]["source"] == []
-    with pytest.raises(UsageError, match="L = 6"):
-        build(parts, [face(40, 30, 80)])(photo, layer=6)
-
-
 def test_degenerate_landmarks_are_masked(parts, photo) -> None:
     broken = Face(np.array([20, 20, 90, 90], np.float32), np.full((5, 2), 50, np.float32), 0.5)
     result = build(parts, [broken])(photo)
@@ -203,7 +196,11 @@ def test_swap_uses_the_exemplar_and_not_the_bank(parts, photo) -> None:
     assert half.audit["alpha"] == 0.5 and (half.image != a.image).any()
 
 
-def test_band_puts_the_code_into_just_those_layers(parts, photo) -> None:
+def test_layers_of_a_call_and_a_band(parts, photo) -> None:
+    result = build(parts, [face(40, 30, 80)])(photo, layer=0)
+    assert result.faces[0].layer == 0 and result.audit["layers"]["source"] == []
+    with pytest.raises(UsageError, match="L = 6"):
+        build(parts, [face(40, 30, 80)])(photo, layer=6)
     result = build(parts, [face(40, 30, 80)], band="3-4")(photo)
     assert result.audit["layers"]["k_same"] == [3, 4] and result.faces[0].layer is None
 

@@ -84,12 +84,6 @@ def test_a_film_is_signed_in_place(credentials: Credentials, tmp_path: Path) -> 
         assert sum(1 for _ in file.decode(video=0)) == 5
 
 
-def test_what_can_hold_a_manifest(credentials: Credentials) -> None:
-    suffixes = (".jpg", ".TIF", ".heic", ".mov", ".mkv", ".webm", ".bmp")
-    taken = {suffix for suffix in suffixes if credentials.takes(suffix)}
-    assert taken == {".jpg", ".TIF", ".heic", ".mov"}
-
-
 @pytest.mark.parametrize("wrong", ["absent", "swapped", "not PEM", "another key", "encrypted", "a curve of its own"])
 def test_what_cannot_sign_is_one_sentence(wrong: str, tmp_path: Path) -> None:
     cert, key = certificate(tmp_path, KEYS["ec256"]())

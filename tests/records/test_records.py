@@ -280,10 +280,10 @@ def test_a_page_is_fit_to_sign_only_where_it_names_what_was_left(
     assert all(words in seen for words in [*named, "in/lost.jpg: damaged", "formats that are not read", "in/raw.NEF"])
 
 
-@pytest.mark.parametrize(("manifests", "checked", "said"), [(0, True, "manifest"), (1, False, "compared")])
-def test_what_the_page_cannot_know_is_named(manifests: int, checked: bool, said: str) -> None:
-    folder = Folder(Path("o"), [Record(Path("o/a"), "a", photo_of({}))], manifests=manifests, checked=checked)
-    assert verdict(folder).fit == "if" and said in verdict(folder).line
+def test_what_the_page_cannot_know_is_named() -> None:
+    for known in ({"manifests": 0}, {"manifests": 1, "checked": False}):
+        folder = Folder(Path("o"), [Record(Path("o/a"), "a", photo_of({}))], **known)  # type: ignore[arg-type]
+        assert verdict(folder).fit == "if"
 
 
 def test_few_faces_are_called_near() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from test_ui_server import PHOTO, ROOT, frames_of, make_film, pixels
+from test_ui_server import PHOTO, ROOT, pixels
 
 pytest.importorskip("starlette")
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
@@ -165,41 +165,6 @@ def test_a_photo_is_dropped_reviewed_and_saved(page: Any, program: Program, tmp_
     # The slider shows both pictures.
     page.locator("#slide").fill("50")
     assert page.locator(".stage .over").evaluate("image => image.style.clipPath").startswith("inset(0px 0px 0px 50%")
-
-
-def test_a_film_is_dropped_reviewed_and_rendered(page: Any, program: Program, tmp_path: Path) -> None:
-    source = make_film(tmp_path / "film.mp4")
-    drop(page, source, "film.mp4")
-    page.locator(".card[data-state=ready]", has_text="film.mp4").click()
-    page.wait_for_selector(".lane .bar")
-    page.wait_for_selector("#editor[data-frame='0']")
-    assert page.locator(".lane .bar").count() == 1  # one person, one bar without gaps
-    rail, bar = (page.locator(f".lane .{name}").first.bounding_box() for name in ("rail", "bar"))
-    assert bar["width"] > 0.98 * rail["width"]
-    page.get_by_label("What happens to Person 1").select_option("keep")
-    page.wait_for_selector(".lane .bar.kept")
-    settled(page)
-    for number in range(1, 7):
-        page.get_by_role("button", name="One frame on").click()
-        page.wait_for_selector(f"#editor[data-frame='{number}']")
-    draw(page, (150, 190, 210, 240), (256, 256))
-    page.get_by_role("button", name="Cover it").click()
-    page.get_by_role("heading", name="Box 1").wait_for()
-    settled(page)
-    with page.expect_download() as download:
-        page.get_by_text("Export decisions").click()
-    assert '"regions"' in Path(download.value.path()).read_text()
-    page.locator("#save").click()
-    page.get_by_text("Last saved as").wait_for()
-    settled(page)
-    before, after = frames_of(source), frames_of(program.out / "film.mp4")
-    assert len(after) == len(before)
-    for n, (old, new) in enumerate(zip(before, after, strict=True)):
-        assert new[195:235, 155:205].std(axis=(0, 1)).max() < 8, n  # one colour
-        assert np.abs(old - new)[38:158, 140 - 2 * n : 190 - 2 * n].mean() < 6, n
-    # The player: the browser's own where it knows the format, else frame by frame.
-    page.get_by_role("button", name="Play").click()
-    until(page, "Number(document.querySelector('[aria-label=\"Place in the film\"]').value) > 0.65")
 
 
 def test_closing_loses_nothing_and_the_token_is_needed(page: Any, program: Program, browser: Any) -> None:

@@ -568,8 +568,6 @@ def test_a_film_from_drop_to_result(desk: Desk, tmp_path: Path, monkeypatch: pyt
     shown = np.asarray(Image.open(io.BytesIO(desk.web.get(f"/api/{one}/frame/5").content))).astype(int)
     before = frames_of(source)
     assert np.abs(shown - before[5]).mean() < 4 < np.abs(shown - before[0]).mean()
-    again = np.asarray(Image.open(io.BytesIO(desk.web.get(f"/api/{one}/frame/2").content))).astype(int)  # back
-    assert np.abs(again - before[2]).mean() < 4
     preview = np.asarray(Image.open(io.BytesIO(desk.web.get(f"/api/{one}/frame/5?after").content))).astype(int)
     x0, y0, x1, y1 = (int(value) for value in place["boxes"][0]["box"])
     assert np.abs(preview - before[5])[y0:y1, x0:x1].mean() > 8
@@ -588,10 +586,9 @@ def test_a_film_from_drop_to_result(desk: Desk, tmp_path: Path, monkeypatch: pyt
     assert desk.ask("POST", f"{one}/regions", {**region, "mode": "keep"}, code=422)["error"]
 
     # The export is what `ficgan render --decisions` takes.
-    exported = tmp_path / "decisions.json"
-    exported.write_bytes(desk.web.get(f"/api/{one}/decisions.json").content)
+    (tmp_path / "decisions.json").write_bytes(desk.web.get(f"/api/{one}/decisions.json").content)
     project = desk.session.films.load(number)
-    assert project.apply_decisions(exported).decisions == project.decisions
+    assert project.apply_decisions(tmp_path / "decisions.json").decisions == project.decisions
 
     # The disk is full: the decisions stay, and it can be rendered again.
     def full(*_: Any, **__: Any) -> Any:
