@@ -11,6 +11,7 @@ from datetime import datetime
 from html import escape
 from importlib.resources import files
 from itertools import groupby
+from string import Template
 from typing import Any
 
 from ficgan.errors import FicganError
@@ -26,7 +27,7 @@ MOST_PICTURES, MOST_OF_A_KIND = 200, 12
 MOST_WAYS = 12
 # Side of a thumbnail, px.
 SIDE = 96
-STYLE = files("ficgan.records").joinpath("report.css").read_text("utf-8")
+STYLE, PAGE = (files("ficgan.records").joinpath(f"report.{kind}").read_text("utf-8") for kind in ("css", "html"))
 
 
 def page(folder: Folder, *, title: str, made: datetime, version: str) -> str:
@@ -38,25 +39,21 @@ def page(folder: Folder, *, title: str, made: datetime, version: str) -> str:
         version: of ficgan that makes the report.
     """
     digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
-    policy = f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    body = "".join(
-        (
-            f"<h1>{_text(title)}</h1>",
-            f"<p>De-identification of faces: what was done, and what a person must still look at. Made on "
-            f"{made:%Y-%m-%d %H:%M} by ficgan {_text(version)} from the records beside the results.</p>",
-            _section("Counts", f'<div class="tables">{"".join(_tables(folder))}</div>'),
-            _section("Method", "".join(_method(folder))),
-            _section("Files", "".join(_files(folder))),
-            _section("Limits", _list(_limits(folder))),
-            _risks(folder),
-            _signature(folder),
-        )
-    )
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">'
-        '<meta name="viewport" content="width=device-width"><meta name="referrer" content="no-referrer">'
-        f"<title>{_text(title)}</title><style>{STYLE}</style></head><body>{body}</body></html>\n"
+    found = verdict(folder)
+    return Template(PAGE).substitute(
+        policy=f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
+        style=STYLE,
+        title=_text(title),
+        made=f"{made:%Y-%m-%d %H:%M}",
+        version=_text(version),
+        counts="".join(_tables(folder)),
+        method="".join(_method(folder)),
+        files="".join(_files(folder)),
+        risks=_risks(folder),
+        digest=folder.digest,
+        short=folder.digest[:16],
+        kind={"yes": "good", "if": "open", "no": "warn"}[found.fit],
+        line=_text(found.line),
     )
 
 
@@ -64,10 +61,6 @@ def _text(value: object) -> str:
     """Any text as text of the page; control characters and halves of surrogates become visible."""
     shown = str(value).encode("utf-8", "backslashreplace").decode()
     return escape("".join(c if c.isprintable() else "�" for c in shown))
-
-
-def _section(title: str, content: str) -> str:
-    return f"<section><h2>{title}</h2>{content}</section>"
 
 
 def _list(lines: list[str]) -> str:
@@ -235,7 +228,7 @@ def _undone(name: str, state: str, why: str) -> str:
     return why if why.startswith(f"{name}: ") else f"{name} ({state}){': ' + why if why else ''}"
 
 
-# -- faces, limits, the decision -------------------------------------------------------------------------------------
+# -- faces -------------------------------------------------------------------------------------
 
 
 def _risks(folder: Folder) -> str:
@@ -253,7 +246,7 @@ def _risks(folder: Folder) -> str:
         "<p>The pictures are cut from the results, not from the sources. Somebody may still be recognisable in them: "
         "treat this page as personal data.</p>"
     )
-    return _section("Faces to look at", pictures + "".join(parts)) if parts else ""
+    return f"<section><h2>Faces to look at</h2>{pictures}{''.join(parts)}</section>" if parts else ""
 
 
 def _figure(face: AtRisk, picture: str) -> str:
@@ -304,32 +297,3 @@ def _thumbnail(face: AtRisk, image: Any) -> str:
     file = io.BytesIO()
     crop.save(file, "JPEG", quality=80)
     return "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()
-
-
-def _limits(folder: Folder) -> list[str]:
-    limits = [
-        "A face that the detector does not find stays as it was. Only places of weak finds in photos are recorded.",
-        "Hair, body, clothes, tattoos, number plates, texts and places stay as they were. They identify people, too.",
-        "Expression, direction of the head, light and the outline of the head come from the source.",
-        "The check is one recogniser with one threshold. Another recogniser, or somebody who knows the person, may see "
-        "more.",
-        "k protects the code of the identity only. There is no proof of anonymity, only measurements.",
-    ]
-    if any(record.is_film for record in folder.records):
-        limits.append("A voice identifies its speaker. Sound was copied unless the counts say otherwise.")
-    return limits
-
-
-def _signature(folder: Folder) -> str:
-    """The last part: one line that says whether the page can be signed, and the place to sign."""
-    found = verdict(folder)
-    kind = {"yes": "good", "if": "open", "no": "warn"}[found.fit]
-    fields = ("Name and role", "Place and date", "Purpose and legal basis", "Signature")
-    return (
-        '<section class="decision"><h2>Decision</h2><p class="small">The sha256 of all records and lists above is '
-        f"{folder.digest}. <code>ficgan report FOLDER --signed {folder.digest[:16]}</code> says whether the folder is "
-        "still what is signed here.</p><p>I have looked at the results named above."
-        '<span class="box"></span>They may be published.<span class="box"></span>They may not.</p>'
-        f'<div class="sign">{"".join(f"<div>{name}</div>" for name in fields)}</div>'
-        f'<p class="{kind}"><strong>{_text(found.line)}</strong></p></section>'
-    )

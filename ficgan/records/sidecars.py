@@ -189,18 +189,12 @@ class RunManifest:
         if self._path.is_symlink() or not self._path.is_file():
             self.foreign = True
             return
-        whole = self._path.stat().st_size
-        entries = list(_entries(self._path))
-        self.foreign = any(entry.get("tool") != TOOL for entry in entries) or (not entries and whole > 0)
-        self._made = {
-            str(entry.get("output")): str(entry.get("options")) for entry in entries if entry.get("state") == "written"
-        }
-        if isinstance(self._path, StorePath):
-            self._held = self._path.read_bytes()
-        elif entries:
-            with self._path.open("rb") as file:
-                file.seek(-1, os.SEEK_END)
-                self._held = b"" if file.read(1) == b"\n" else b"\n"  # after a line that an interruption cut
+        data = self._path.read_bytes()
+        entries = list(_entries(data))
+        self.foreign = any(entry.get("tool") != TOOL for entry in entries) or (not entries and bool(data))
+        self._made = {str(entry.get("output")): str(entry.get("options")) for entry in entries if _is_result(entry)}
+        cut = b"" if data.endswith(b"\n") else b"\n"  # an interruption cut its last line
+        self._held = data if isinstance(self._path, StorePath) else cut if data else b""
 
     def is_of_other_options(self, output: Place) -> bool:
         """Whether an earlier run wrote this file, with other options."""
@@ -238,13 +232,16 @@ class RunManifest:
         return str(output.relative_to(folder))  # type: ignore[arg-type]
 
 
-def _entries(manifest: Place) -> Iterator[dict[str, Any]]:
+def _entries(manifest: bytes) -> Iterator[dict[str, Any]]:
     """The lines of a manifest, without those that an interruption cut; what is no object becomes an empty one."""
-    with manifest.open("rb") as file:
-        for line in file:
-            with suppress(ValueError, RecursionError):
-                entry = json.loads(line)
-                yield entry if isinstance(entry, dict) else {}
+    for line in manifest.splitlines():
+        with suppress(ValueError, RecursionError):
+            entry = json.loads(line)
+            yield entry if isinstance(entry, dict) else {}
+
+
+def _is_result(entry: Mapping[str, Any]) -> bool:
+    return entry.get("state") == "written"
 
 
 @dataclass(frozen=True)
@@ -385,10 +382,10 @@ def _read_record(path: Path, name: str, found: Folder) -> None:
 def _undone(path: Path) -> Iterator[tuple[str, str, str]]:
     """The last word of a manifest on each input, where that is no result. A result settles all that would become it."""
     last: dict[str, dict[str, tuple[str, str]]] = {}
-    for entry in _entries(path):
+    for entry in _entries(path.read_bytes()):
         if isinstance(name := entry.get("input"), str):
             state, output = str(entry.get("state", "")), str(entry.get("output") or name)
-            if state == "written":
+            if _is_result(entry):
                 last[output] = {}
             else:
                 last.setdefault(output, {})[name] = state, str(entry.get("error") or "")
