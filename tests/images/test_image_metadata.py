@@ -32,37 +32,18 @@ def thumbnail() -> bytes:
 
 XMP = f"""<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>
 <x:xmpmeta xmlns:x="adobe:ns:meta/" x:xmptk="OwnerSecret"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">
-<rdf:Description rdf:about="/home/OwnerSecret/a.jpg" xmlns:dc="http://purl.org/dc/elements/1.1/" xmlns:xmp="http://ns.adobe.com/xap/1.0/"
-  xmlns:xmpGImg="http://ns.adobe.com/xap/1.0/g/img/" xmlns:tiff="http://ns.adobe.com/tiff/1.0/"
-  xmlns:Iptc4xmpExt="http://iptc.org/std/Iptc4xmpExt/2008-02-29/" xmlns:GImage="http://ns.google.com/photos/1.0/image/"
-  xmlns:mwg-rs="http://www.metadataworkinggroup.com/schemas/regions/"
-  xmlns:aux="http://ns.adobe.com/exif/1.0/aux/" xmlns:photoshop="http://ns.adobe.com/photoshop/1.0/"
-  xmlns:exifEX="http://cipa.jp/exif/2.32/" xmlns:lr="http://ns.adobe.com/lightroom/1.0/"
-  xmlns:mwg-kw="http://www.metadataworkinggroup.com/schemas/keywords/" xmlns:fi="http://ns.apple.com/faceinfo/1.0/"
-  xmlns:xmpMM="http://ns.adobe.com/xap/1.0/mm/" xmlns:stRef="http://ns.adobe.com/xap/1.0/sType/ResourceRef#"
-  xmlns:GCamera="http://ns.google.com/photos/1.0/camera/" xmlns:pdf="http://ns.adobe.com/pdf/1.3/"
-  xmlns:crs="http://ns.adobe.com/camera-raw-settings/1.0/" xmlns:xmpBJ="http://ns.adobe.com/xap/1.0/bj/"
-  xmlns:exif="http://ns.adobe.com/exif/1.0/" xmlns:own="http://example.org/OwnerSecret/"
-  GCamera:MotionPhoto="1" GCamera:MicroVideoOffset="12345" fi:Name="OwnerSecret" pdf:Keywords="OwnerSecret"
-  crs:RawFileName="OwnerSecret" xmpMM:PreservedFileName="OwnerSecret" exif:RelatedSoundFile="OwnerSecret"
-  xmpBJ:JobRefName="OwnerSecret" photoshop:Headline="OwnerSecret" own:P="OwnerSecret"
-  aux:SerialNumber="OwnerSecret" aux:OwnerName="OwnerSecret" photoshop:CaptionWriter="OwnerSecret"
-  tiff:Artist="OwnerSecret"
-  tiff:Orientation="6" GImage:Data="{base64.b64encode(thumbnail()).decode()}">
+<rdf:Description rdf:about="/home/OwnerSecret/a.jpg" xmlns:dc="http://purl.org/dc/elements/1.1/"
+  xmlns:xmp="http://ns.adobe.com/xap/1.0/" xmlns:xmpGImg="http://ns.adobe.com/xap/1.0/g/img/"
+  xmlns:tiff="http://ns.adobe.com/tiff/1.0/" xmlns:Iptc4xmpExt="http://iptc.org/std/Iptc4xmpExt/2008-02-29/"
+  xmlns:GImage="http://ns.google.com/photos/1.0/image/" xmlns:photoshop="http://ns.adobe.com/photoshop/1.0/"
+  xmlns:GCamera="http://ns.google.com/photos/1.0/camera/" xmlns:own="http://example.org/OwnerSecret/"
+  GCamera:MotionPhoto="1" GCamera:MicroVideoOffset="12345" photoshop:CaptionWriter="OwnerSecret" own:P="OwnerSecret"
+  tiff:Artist="OwnerSecret" tiff:Orientation="6" GImage:Data="{base64.b64encode(thumbnail()).decode()}">
  <dc:title><rdf:Alt><rdf:li xml:lang="x-default">TitleSecret</rdf:li></rdf:Alt></dc:title>
  <dc:creator><rdf:Seq><rdf:li>OwnerSecret</rdf:li></rdf:Seq></dc:creator>
- <dc:subject><rdf:Bag><rdf:li>OwnerSecret</rdf:li></rdf:Bag></dc:subject>
- <lr:hierarchicalSubject><rdf:Bag><rdf:li>People|OwnerSecret</rdf:li></rdf:Bag></lr:hierarchicalSubject>
- <exifEX:BodySerialNumber>OwnerSecret</exifEX:BodySerialNumber>
- <mwg-kw:Keywords rdf:parseType="Resource"><mwg-kw:Hierarchy><rdf:Bag><rdf:li rdf:parseType="Resource">
-  <mwg-kw:Keyword>OwnerSecret</mwg-kw:Keyword></rdf:li></rdf:Bag></mwg-kw:Hierarchy></mwg-kw:Keywords>
- <xmpMM:DerivedFrom rdf:parseType="Resource"><stRef:filePath>C:\\OwnerSecret\\a.jpg</stRef:filePath></xmpMM:DerivedFrom>
- <photoshop:TextLayers><rdf:Bag><rdf:li rdf:parseType="Resource"><photoshop:LayerText>OwnerSecret</photoshop:LayerText>
-  </rdf:li></rdf:Bag></photoshop:TextLayers>
  <xmp:Thumbnails><rdf:Alt><rdf:li rdf:parseType="Resource"><xmpGImg:image>{base64.b64encode(thumbnail()).decode()}
  </xmpGImg:image></rdf:li></rdf:Alt></xmp:Thumbnails>
  <Iptc4xmpExt:PersonInImage><rdf:Bag><rdf:li>PersonSecret</rdf:li></rdf:Bag></Iptc4xmpExt:PersonInImage>
- <mwg-rs:Regions rdf:parseType="Resource"><mwg-rs:Name>PersonSecret</mwg-rs:Name></mwg-rs:Regions>
  <xmp:Label>{"A" * 9000}</xmp:Label>
 </rdf:Description></rdf:RDF></x:xmpmeta><?xpacket end="w"?>"""
 
