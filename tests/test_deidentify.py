@@ -428,6 +428,7 @@ def test_fallbacks_and_doubtful_finds(parts, photo) -> None:
     assert soft.faces[0].action == "masked" and not one_colour(soft.image[60:80, 70:90])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DETECTORS)
 def test_detectors_find_the_same_in_threads(name) -> None:
     """Photos are worked on in several threads, and OpenCV's and dlib's networks keep state of their own."""

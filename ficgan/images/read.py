@@ -226,12 +226,13 @@ def _is_lossless_webp(data: bytes) -> bool:
 
 
 def _av1(data: bytes) -> tuple[str, CodePoints]:
-    """Pixel format, primaries and transfer of an AVIF, as its stream states them."""
+    """Pixel format, primaries and transfer of an AVIF, as its stream states them; nothing where FFmpeg cannot tell."""
     import av
 
-    with av.open(io.BytesIO(data)) as file:
+    with suppress(av.FFmpegError, IndexError), av.open(io.BytesIO(data)) as file:
         stream = file.streams.video[0].codec_context
         return stream.pix_fmt or "", (int(stream.color_primaries), int(stream.color_trc))
+    return "", (2, 2)
 
 
 # -- pixels

@@ -160,7 +160,7 @@ def source_types(packet: bytes) -> list[str | None]:
         "\0\0",
         b"\xff\xfe\0",
         b'<!DOCTYPE x [<!ENTITY a "aaaa">]><x>&a;</x>',
-        b"<a>" * 100_000,
+        b"<a>" * 10_000,
     ],
 )
 def test_damaged_xmp_is_dropped(packet: bytes) -> None:

@@ -195,7 +195,7 @@ def test_the_server_listens_on_this_machine_alone() -> None:
 # -- photos -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_photo_from_drop_to_result(desk: Desk, engine: Deidentifier, png: bytes, tmp_path: Path) -> None:
+def test_a_photo_from_drop_to_result(desk: Desk, engine: Deidentifier, png: bytes) -> None:
     number = desk.upload(png)["id"]
     item = desk.wait(number)
     assert item["state"] == "ready" and item["faces"] == 1 and (item["width"], item["height"]) == (512, 512)
@@ -231,14 +231,6 @@ def test_a_photo_from_drop_to_result(desk: Desk, engine: Deidentifier, png: byte
     x0, y0, x1, y1 = (int(value) for value in found["box"])
     assert np.array_equal(edited[y0:y1, x0:x1], source[y0:y1, x0:x1])
 
-    # The export does the same without the page, to a copy with another name; the box there is exact.
-    exported = tmp_path / "decisions.json"
-    exported.write_bytes(desk.web.get(f"/api/{one}/decisions.json").content)
-    assert exported.read_bytes() == desk.web.get("/api/decisions.json").content  # the only photo
-    applied = deciding(engine, read_decisions(exported))(source, key=content_key(source))
-    assert np.array_equal(applied.image, edited) and [face.action for face in applied.faces] == ["kept", "masked"]
-    with pytest.raises(InputError, match="nothing was decided on this photo"):
-        deciding(engine, read_decisions(exported))(source[::-1], key=content_key(source[::-1]))
     side = json.loads((out / "photo-2.png.json").read_text())
     jsonschema.validate(side, json.loads((ROOT / "docs" / "sidecar.schema.json").read_text()))
     found = read_folder(out)
@@ -257,6 +249,7 @@ def test_a_photo_from_drop_to_result(desk: Desk, engine: Deidentifier, png: byte
         assert desk.ask(method, f"{one}/{place}", wrong, code=422)["error"]
 
 
+@pytest.mark.slow
 def test_controls(desk: Desk, engine: Deidentifier, png: bytes) -> None:
     number = desk.upload(png)["id"]
     item = desk.wait(number)
@@ -279,6 +272,8 @@ def test_controls(desk: Desk, engine: Deidentifier, png: bytes) -> None:
     source = np.asarray(Image.open(io.BytesIO(png)))
     applied = deciding(engine, read_decisions(file))(source, key=content_key(source))
     assert np.array_equal(applied.image, saved) and not np.array_equal(saved, engine(source).image)
+    with pytest.raises(InputError, match="nothing was decided on this photo"):
+        deciding(engine, read_decisions(file))(source[::-1], key=content_key(source[::-1]))
     desk.ask("PATCH", f"{one}/faces/0", {"draw": 0})
     # For all files: those of its own go, and the same picture as at first comes back.
     desk.ask("POST", "controls", item["controls"])
@@ -287,6 +282,7 @@ def test_controls(desk: Desk, engine: Deidentifier, png: bytes) -> None:
     assert desk.web.get(f"/api/items/{number}/picture/after").content == usual
 
 
+@pytest.mark.slow
 def test_retouching_is_the_pipeline_face_by_face(engine: Deidentifier) -> None:
     photo = np.asarray(Image.open(PHOTO).convert("RGB"))
     retouch = Retouch(engine, photo, key="a photo")
@@ -311,6 +307,7 @@ def test_retouching_is_the_pipeline_face_by_face(engine: Deidentifier) -> None:
 # -- what is kept -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_everything_outlives_the_program_and_purge_removes_it(tmp_path: Path, engine: Deidentifier, png: bytes) -> None:
     first = Desk(tmp_path, lambda seed: engine)
     number = first.upload(png, "<b>me<b>.png")["id"]
@@ -355,6 +352,7 @@ def test_everything_outlives_the_program_and_purge_removes_it(tmp_path: Path, en
     assert not first.review.folder.exists()
 
 
+@pytest.mark.slow
 def test_a_file_that_was_touched_keeps_what_was_decided(tmp_path: Path, engine: Deidentifier, png: bytes) -> None:
     root = tmp_path / "photos"
     root.mkdir()
