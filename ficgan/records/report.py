@@ -117,16 +117,13 @@ def _table(rows: Iterable[tuple[str, int]]) -> str:
 
 
 def _method(folder: Folder) -> Iterator[str]:
-    """What holds for all files, then every way in which some were treated, in sentences, with the number of files."""
-    ways = Counter(tuple(_sentences(record)) for record in folder.records)
-    shared = [sentence for sentence in next(iter(ways), ()) if all(sentence in way for way in ways)]
-    yield from (f"<p>{_text(sentence)}</p>" for sentence in shared)
+    """Every way in which files were treated, in sentences, with the number of files."""
+    ways = Counter(" ".join(_sentences(record)) for record in folder.records)
     for way, count in ways.most_common(MOST_WAYS):
-        if own := [sentence for sentence in way if sentence not in shared]:
-            yield f"<p><strong>{many(count, 'file')}:</strong> {_text(' '.join(own))}</p>"
+        yield f"<p><strong>{many(count, 'file')}:</strong> {_text(way)}</p>"
     if len(ways) > MOST_WAYS:
         yield f"<p>And {len(ways) - MOST_WAYS} more combinations of settings, in the records.</p>"
-    versions = ", ".join(sorted({str(record.data.get("ficgan", "unknown")) for record in folder.records}))
+    versions = ", ".join(sorted({str(record.data.get("ficgan")) for record in folder.records}))
     yield f'<p class="small">Version of ficgan: {_text(versions)}.</p>'
 
 

@@ -219,20 +219,20 @@ class Review:
         """Take files below the root: place, and whether each is a film. Nothing is written for them yet."""
         with self.lock:
             for place, film in files:
-                kind: Kind = "film" if film else "photo"
                 number = hashlib.sha256(os.fsencode(place)).hexdigest()[:10]
                 if number not in self._items:
-                    self._items[number] = Item(id=number, kind=kind, name=place, place=place)
+                    self._items[number] = Item(id=number, kind="film" if film else "photo", name=place, place=place)
                     self.touch(number)
 
     def add_upload(self, number: str, kind: Kind, name: str, upload: str) -> Item:
         """Take a file that was dropped and is in the folder already."""
         with self.lock:
-            item = Item(id=number, kind=kind, name=name, upload=upload)
-            self._write(f"item-{number}.json", item)
-            self._items[number] = item
-            self.touch(number)
-            return item
+            self._items[number] = Item(id=number, kind=kind, name=name, upload=upload)
+            try:
+                return self.change(number)
+            except InputError:
+                del self._items[number]
+                raise
 
     def remove(self, number: str) -> None:
         """Forget a file that was dropped, with its copy and all that was decided."""

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -124,7 +125,7 @@ class ModelTasks(PictureTasks):
     def __init__(self, engine: Deidentifier) -> None:
         super().__init__()
         self.engine = engine
-        self._engines: OrderedDict[str, Deidentifier] = OrderedDict()
+        self._engines = lru_cache(maxsize=ENGINES_KEPT)(lambda drawing: drawing.applied(engine))
         self._photos: OrderedDict[str, _OpenPhoto] = OrderedDict()
 
     def about(self) -> dict[str, Any]:
@@ -144,12 +145,7 @@ class ModelTasks(PictureTasks):
     def _engine_with(self, drawing: Mapping[str, Any]) -> Deidentifier:
         from ficgan.deidentify.review import Drawing
 
-        name = repr(sorted(drawing.items()))
-        if name not in self._engines:
-            self._engines[name] = Drawing(**drawing).applied(self.engine)
-            while len(self._engines) > ENGINES_KEPT:
-                self._engines.popitem(last=False)
-        return self._engines[name]
+        return self._engines(Drawing(**drawing))
 
     # -- photos -------------------------------------------------------------------------------------------------------
 
