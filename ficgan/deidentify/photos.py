@@ -72,13 +72,9 @@ DOUBTFUL_SCORE = {"centerface": 0.6}
 
 def doubts(face: Face, shape: Sequence[int], detector: str) -> str:
     """Why a find of a detector may be no face in a photo of this shape; "" where it is clear."""
-    height, width = shape[:2]
     x0, y0, x1, y1 = (float(value) for value in face.box)
-    out = []
-    if face.score < DOUBTFUL_SCORE.get(detector, 0.0):
-        out.append(f"low score {face.score:.2f}")
-    if x0 <= 0 or y0 <= 0 or x1 >= width or y1 >= height:
-        out.append("cut by the border")
+    out = [f"low score {face.score:.2f}"] if face.score < DOUBTFUL_SCORE.get(detector, 0.0) else []
+    out += ["cut by the border"] if x0 <= 0 or y0 <= 0 or x1 >= shape[1] or y1 >= shape[0] else []
     return ", ".join(out)
 
 
@@ -261,19 +257,16 @@ class Exemptions:
 
     def __call__(self, image: Image, faces: Sequence[Face]) -> list[str]:
         """Why each face stays as it is; "" where it is hidden."""
-        readings: list[NDArray[np.float32] | None] = [None] * len(faces)
-        if self.recognizer is not None:
-            rows = [n for n, face in enumerate(faces) if np.ptp(face.landmarks, axis=0).min() > 0]
-            if rows:
-                found = self.recognizer.embed(image, np.stack([faces[n].landmarks for n in rows]))
-                for n, reading in zip(rows, found, strict=True):
-                    readings[n] = reading
-        return [self._why(face, reading) for face, reading in zip(faces, readings, strict=True)]
+        readings: dict[int, NDArray[np.float32]] = {}
+        rows = [n for n, face in enumerate(faces) if np.ptp(face.landmarks, axis=0).min() > 0]
+        if self.recognizer is not None and rows:
+            found = self.recognizer.embed(image, np.stack([faces[n].landmarks for n in rows]))
+            readings = dict(zip(rows, found, strict=True))
+        return [self._why(face, readings.get(n)) for n, face in enumerate(faces)]
 
     def _why(self, face: Face, reading: NDArray[np.float32] | None) -> str:
         x0, y0, x1, y1 = (float(value) for value in face.box)
-        chosen = bool(self.only) and self._near(reading, self.only, 1.0) is not None
-        if chosen:
+        if self.only and self._near(reading, self.only, 1.0) is not None:
             return ""
         if any(x0 >= box[0] and y0 >= box[1] and x1 <= box[2] and y1 <= box[3] for box in self.boxes):
             return "it lies in a given box"
