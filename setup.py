@@ -21,6 +21,7 @@ setup(
             "py.typed",
             "lab/*.yaml",
             "records/*.css",
+            "records/*.html",
             "lab/report/*.j2",
             "lab/*/*.yaml",
             "lab/*/page.html",

@@ -176,24 +176,17 @@ class FaceResult:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, without embeddings."""
-        record: dict[str, Any] = {
+        names = ("action", "attempts", "layer", "k", "psi", "members_digest", "matched", "covered")
+        record: dict[str, Any] = {name: getattr(self, name) for name in names} | {
             "box": [round(float(value), 1) for value in self.box],
             "landmarks": [[round(float(value), 1) for value in point] for point in self.landmarks],
             "score": round(float(self.score), 4),
-            "action": self.action,
-            "attempts": self.attempts,
-            "layer": self.layer,
-            "k": self.k,
-            "psi": self.psi,
-            "members_digest": self.members_digest,
             "distance": None if self.distance is None else round(self.distance, 4),
-            "matched": self.matched,
-            "covered": self.covered,
         }
-        record |= {name: value for name in ("matched_by", "note", "doubt") if (value := getattr(self, name))}
-        record |= {"kind": self.kind} if self.kind is not None else {}
-        record |= {"square": list(self.square)} if self.square is not None else {}
-        return record if self.name is None else {**record, "name": self.name}
+        for name in ("matched_by", "note", "doubt", "kind", "square", "name"):
+            if value := getattr(self, name):
+                record[name] = list(value) if name == "square" else value
+        return record
 
 
 @dataclass

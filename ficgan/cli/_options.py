@@ -310,7 +310,7 @@ def people(paths: tuple[str, ...], flag: str, given: Mapping[str, Any]) -> dict[
 
 def photos(paths: list[str], flag: str, given: Mapping[str, Any]) -> list[NDArray[np.uint8]]:
     """Photos named by an option, H×W×3 uint8 RGB."""
-    from ficgan.images import read_image
+    from ficgan.images.read import read_image
 
     try:
         return [read_image(Path(path), max_pixels=max_pixels(given)).rgb for path in paths]

@@ -23,8 +23,8 @@ from ficgan.records.sidecars import film_record
 from ficgan.stores import Place, StorePath, local_file, new_local_file
 
 if TYPE_CHECKING:
-    from ficgan.deidentify.decided import PhotoDecisions
     from ficgan.deidentify.publish import NewPhoto
+    from ficgan.deidentify.review import PhotoDecisions
     from ficgan.records.credentials import Credentials
     from ficgan.video import VideoResult
     from ficgan.workers import Limits
@@ -103,7 +103,7 @@ class FileWork:
         self._setup, self.engine, self._process = setup, engine, process
         self._draw = engine
         if setup.decisions is not None:
-            from ficgan.deidentify.decided import deciding
+            from ficgan.deidentify.review import deciding
 
             self._draw = deciding(engine, setup.decisions)
 

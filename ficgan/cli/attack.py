@@ -350,7 +350,7 @@ def guess_all(
     """Guess at every face of every image; an unusable image is reported, and the others go on. Returns counts."""
     from ficgan.anonymizers import Faces
     from ficgan.files import atomic_write
-    from ficgan.images import read_image
+    from ficgan.images.read import read_image
     from ficgan.lab.pages import png
 
     faces = written = failed = 0

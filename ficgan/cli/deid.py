@@ -296,7 +296,7 @@ def _decided(file: Path | None, given: Mapping[str, Any]) -> Any:
         return None
     if given["mode"] != "ficgan":
         raise UsageError("--decisions says for each face what happens to it; leave --mode out")
-    from ficgan.deidentify.decided import read_decisions
+    from ficgan.deidentify.review import read_decisions
 
     decided = read_decisions(file)
     others = opts.typed(Identity, but=("seed", "add", "keep_kind", "exemplar", "alpha"))

@@ -1,16 +1,13 @@
 """From a picture with faces to one with other faces."""
 
 from ficgan.deidentify.anonymizer import Ficgan, KSameAppearance
-from ficgan.deidentify.options import load_face_model, refuse_trainer
-from ficgan.deidentify.pipeline import MODES, Deidentifier, Mode
-from ficgan.deidentify.retouch import Choice, Retouch
+from ficgan.deidentify.pipeline import MODES, Deidentifier, Mode, load_face_model, refuse_trainer
 from ficgan.options import Checking, Computing, Finding, Hiding, Identity
 from ficgan.policy import FaceResult, Result
 
 __all__ = [
     "MODES",
     "Checking",
-    "Choice",
     "Computing",
     "Deidentifier",
     "FaceResult",
@@ -21,7 +18,6 @@ __all__ = [
     "KSameAppearance",
     "Mode",
     "Result",
-    "Retouch",
     "load_face_model",
     "refuse_trainer",
 ]

@@ -166,18 +166,13 @@ class KSameAppearance(Ficgan):
 
 def _others(faces: Faces) -> list[int]:
     """For each face the row of another person's: the next one in the order given, as a target w_t."""
-    count = len(faces)
-    if faces.people is None or (faces.people < 0).any():
-        people = np.arange(count)
-    else:
-        people = faces.people
+    known = faces.people is not None and (faces.people >= 0).all()
+    people = faces.people if faces.people is not None and known else np.arange(len(faces))
     if len(np.unique(people)) < 2:
         raise UsageError("ficgan with alpha above 0 takes its targets from the other people, and there is one person")
-    rows = np.arange(count)
-    out = (rows + 1) % count
-    while (same := people[out] == people).any():
-        out[same] = (out[same] + 1) % count
-    return [int(row) for row in out]
+    count = len(people)
+    following = [[(row + step) % count for step in range(1, count)] for row in range(count)]
+    return [next(other for other in rows if people[other] != people[row]) for row, rows in enumerate(following)]
 
 
 def _faces(faces: Faces) -> list[Face]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Anonymizer
 from ficgan.anonymizers.modes import OPAQUE, Methods, cover, cover_all, placement, shown, square
-from ficgan.deidentify.options import Exemptions, Image, doubts
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import FaceModel, FaceReading, ModelInfo, read_kinds
 from ficgan.faces import (
@@ -24,6 +25,7 @@ from ficgan.faces import (
     Paste,
     Recognizer,
     blur_face,
+    get_recognizer,
     matching,
     mosaic_face,
     plain_mask,
@@ -31,11 +33,25 @@ from ficgan.faces import (
     solid_mask,
 )
 from ficgan.faces.detection import PyramidDetector
-from ficgan.options import Diversity
+from ficgan.faces.recognition import embed_largest
+from ficgan.options import Box, Diversity, Finding, Hiding
 from ficgan.policy import Attempt, FaceResult, Policy, Result, covered
 
-__all__ = ["NOWHERE", "CheckedDetector", "FaceJob", "Mask", "NewIdentity", "Photos", "checked_faces", "name_possible"]
+__all__ = [
+    "NOWHERE",
+    "CheckedDetector",
+    "Exemptions",
+    "FaceJob",
+    "Image",
+    "Linked",
+    "Mask",
+    "Photos",
+    "checked_faces",
+    "doubts",
+    "name_possible",
+]
 
+Image = NDArray[np.uint8]
 Mask = NDArray[np.float32]
 
 # What covers a face, and the action that its record states.
@@ -50,15 +66,20 @@ _COVERS: dict[str, tuple[Callable[..., Paste], str]] = {
 NOWHERE = np.full((5, 2), -1, np.float32)
 
 
-@dataclass(frozen=True, eq=False)
-class NewIdentity:
-    """How the new face of a person was drawn.
+# Detection scores under which a find is doubtful, by detector; portraits have .95. None is known for the others.
+DOUBTFUL_SCORE = {"centerface": 0.6}
 
-    Args:
-        code: float32 [D], z_id of the face it was chosen for.
-        kind: float32 [9], reading of the kind; None where nothing of it is kept.
-        step: index of the attempt that passed.
-    """
+
+def doubts(face: Face, shape: Sequence[int], detector: str) -> str:
+    """Why a find of a detector may be no face in a photo of this shape; "" where it is clear."""
+    x0, y0, x1, y1 = (float(value) for value in face.box)
+    out = [f"low score {face.score:.2f}"] if face.score < DOUBTFUL_SCORE.get(detector, 0.0) else []
+    out += ["cut by the border"] if x0 <= 0 or y0 <= 0 or x1 >= shape[1] or y1 >= shape[0] else []
+    return ", ".join(out)
+
+
+class NewIdentity(NamedTuple):
+    """How a person's new face was drawn: z_id [D] of the face it was chosen for, kind [9] that was kept, attempt."""
 
     code: NDArray[np.float32]
     kind: NDArray[np.float32] | None
@@ -78,28 +99,19 @@ def checked_faces(faces: Sequence[Face], shape: Sequence[int], detector: str) ->
         inside = box.clip(0, (width, height, width, height)) if box.shape == (4,) else np.zeros(4)
         if not (inside[2:] - inside[:2] >= 1).all():  # also false for NaN
             corners = ", ".join(f"{value:.1f}" for value in box.ravel())
-            raise InputError(
-                f"{detector}: the box {corners} covers no pixel of a picture of {width}×{height}; give x0, y0, x1, y1 "
-                "in its pixels"
-            )
-        marks = face.landmarks
-        if marks is None or not np.isfinite(marks).all():
-            marks = NOWHERE
-        elif np.shape(marks) != (5, 2):
+            raise InputError(f"{detector}: the box {corners} covers no pixel of a picture of {width}×{height}")
+        marks = NOWHERE if face.landmarks is None or not np.isfinite(face.landmarks).all() else face.landmarks
+        if np.shape(marks) != (5, 2):
             raise InputError(f"{detector}: landmarks have the shape {np.shape(marks)}; give [5, 2] or None")
         sound.append(replace(face, box=box, landmarks=np.asarray(marks, np.float32)))
     return sound
 
 
-@dataclass
 class CheckedDetector:
     """A detector of the user's, which may know no landmarks; see `checked_faces`."""
 
-    detector: FaceDetector
-    name: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.name = self.detector.name
+    def __init__(self, detector: FaceDetector) -> None:
+        self.detector, self.name = detector, detector.name
 
     def detect(self, image: Image) -> list[Face]:
         return checked_faces(self.detector.detect(image), image.shape, self.name)
@@ -110,7 +122,6 @@ class FaceJob:
     """One face on its way through the pipeline.
 
     Args:
-        face: as found.
         key: of its k-same draw.
         psi: diversity ψ of the draw.
         readable: whether its landmarks span a face.
@@ -118,7 +129,6 @@ class FaceJob:
         doubt: why the find may be no face; "" where it is clear.
         kept: why it stays as it is; "" where it is hidden.
         by_hand: whether a person chose its fallback in place of a new face.
-        aimed: the model aimed at an exemplar for this face alone.
         reading: of the source face by the model.
         source: embedding of the source face by the gate.
         kind: float32 [9], reading of the source's kind; None where nothing of it is kept.
@@ -136,7 +146,6 @@ class FaceJob:
     doubt: str = ""
     kept: str = ""
     by_hand: bool = False
-    aimed: FaceModel | None = None
     reading: FaceReading | None = None
     source: NDArray[np.float32] | None = None
     kind: NDArray[np.float32] | None = None
@@ -149,27 +158,142 @@ class FaceJob:
     def __post_init__(self) -> None:
         self.result = FaceResult(self.face.box, self.face.landmarks, self.face.score, doubt=self.doubt)
 
+    def take(self, reading: FaceReading) -> None:
+        """Take the model's reading of the source face."""
+        self.reading = reading
+        self.result.doubt = ", ".join(filter(None, [self.result.doubt, reading.doubt]))
+
     @property
     def live(self) -> bool:
         """Whether a generated face can stand here; otherwise it is covered."""
         return self.reading is not None and not self.reading.problem and self.result.action != "masked"
 
 
-class Links(Protocol):
-    """Who is who in all photos of a job; see `ficgan.deidentify.linked`."""
+# -- who is who -------------------------------------------------------------------------------------------------------
 
-    def meet(self, image: Image, jobs: Sequence[FaceJob]) -> None: ...
+# Factor of the recogniser's match threshold below which two faces of photos are one person. A photo shows a face once,
+# where a film shows it often, so it is stricter than in films.
+STRICTNESS = 0.8
+_ANEW = "known from an earlier photo; the gate still knew it behind that new face, and it got another one here"
 
-    def settle(self, jobs: Sequence[FaceJob]) -> None: ...
+
+class Linked:
+    """The people whom the photos of a job have shown, and how the new face of each was drawn.
+
+    People are found as in films, by average linkage of embeddings; two faces of one photo are two people. The first
+    photo of a person settles the new face. All of it stays in memory. The order of the photos counts.
+
+    Args:
+        recognizer: tells people apart.
+        gate: checks new faces; where it is the recogniser itself, its readings are used.
+    """
+
+    def __init__(self, recognizer: Recognizer, gate: Recognizer | None) -> None:
+        from ficgan.video.people import People
+
+        self._recognizer, self._read = recognizer, gate is recognizer
+        self._people, self._lock = People.of(recognizer, "job", STRICTNESS), Lock()
+        self._identities: dict[str, NewIdentity] = {}
+
+    def meet(self, image: Image, jobs: Sequence[FaceJob]) -> None:
+        """Name the faces of a photo, uint8 [H,W,3] RGB, by their people, and draw the known ones as before."""
+        from ficgan.video.people import readable
+        from ficgan.video.tracks import Sighting, Tracklet
+
+        clear = [job for job in jobs if readable(job.face)]
+        if not clear:
+            return
+        with self._lock:
+            embeddings = [job.source for job in clear if self._read and job.source is not None]
+            if len(embeddings) < len(clear):
+                embeddings = list(self._recognizer.embed(image, np.stack([job.face.landmarks for job in clear])))
+            seen = [
+                Tracklet(number, [Sighting(0, job.face)], embeddings=embedding[None])
+                for number, (job, embedding) in enumerate(zip(clear, embeddings, strict=True), start=1)
+            ]
+            for job, person in zip(clear, self._people.assign(seen), strict=True):
+                if person:
+                    job.key, job.linked = f"person {person}", True
+                    job.identity = self._identities.get(job.key)
+
+    def settle(self, jobs: Sequence[FaceJob]) -> None:
+        """Remember how new people were drawn, and note where a known person had to be drawn anew."""
+        with self._lock:
+            for job in jobs:
+                if not job.linked or job.reading is None or job.generated is None:
+                    continue
+                identity = self._identities.setdefault(job.key, NewIdentity(job.reading.z_id, job.kind, job.step))
+                if job.step != identity.step:
+                    job.result.note = "; ".join(filter(None, [job.result.note, _ANEW]))
+
+
+@dataclass(eq=False)
+class Exemptions:
+    """The rules about people and places, ready for use. In doubt a face is hidden.
+
+    Args:
+        recognizer: tells people apart; None: no rule needs it.
+        keep: embeddings of people who stay, by the name of their photo.
+        only: embeddings of the people who are hidden, where nobody else is.
+        boxes: places in which faces stay.
+    """
+
+    recognizer: Recognizer | None
+    keep: Mapping[str, NDArray[np.float32]]
+    only: Mapping[str, NDArray[np.float32]]
+    boxes: Sequence[Box]
+
+    @classmethod
+    def of(cls, finding: Finding, detector: FaceDetector, recognizer: Recognizer | str) -> Exemptions:
+        """Read the reference photos. The recogniser tells people apart, even where nothing is verified; or its name."""
+        if not (finding.keep or finding.only):
+            return cls(None, {}, {}, finding.boxes)
+        teller = get_recognizer(recognizer) if isinstance(recognizer, str) else recognizer
+
+        def read(photos: Mapping[str, Image]) -> dict[str, NDArray[np.float32]]:
+            return {name: embed_largest(photo, name, detector, teller) for name, photo in photos.items()}
+
+        return cls(teller, read(finding.keep), read(finding.only), finding.boxes)
+
+    def __call__(self, image: Image, faces: Sequence[Face]) -> list[str]:
+        """Why each face stays as it is; "" where it is hidden."""
+        readings: dict[int, NDArray[np.float32]] = {}
+        rows = [n for n, face in enumerate(faces) if np.ptp(face.landmarks, axis=0).min() > 0]
+        if self.recognizer is not None and rows:
+            found = self.recognizer.embed(image, np.stack([faces[n].landmarks for n in rows]))
+            readings = dict(zip(rows, found, strict=True))
+        return [self._why(face, readings.get(n)) for n, face in enumerate(faces)]
+
+    def _why(self, face: Face, reading: NDArray[np.float32] | None) -> str:
+        x0, y0, x1, y1 = (float(value) for value in face.box)
+        if self.only and self._near(reading, self.only, 1.0) is not None:
+            return ""
+        if any(x0 >= box[0] and y0 >= box[1] and x1 <= box[2] and y1 <= box[3] for box in self.boxes):
+            return "it lies in a given box"
+        if self.keep and (name := self._near(reading, self.keep, STRICTNESS)) is not None:
+            return f"it matches {Path(name).name}"
+        # A face that cannot be read may be the one that is meant.
+        return "it is none of those to be hidden" if self.only and reading is not None else ""
+
+    def _near(
+        self, reading: NDArray[np.float32] | None, people: Mapping[str, NDArray[np.float32]], factor: float
+    ) -> str | None:
+        if reading is None or self.recognizer is None or not np.isfinite(reading).all():
+            return None
+        apart = {name: self.recognizer.distance(reading, known) for name, known in people.items()}
+        nearest = min(apart, key=lambda name: apart[name])
+        return nearest if apart[nearest] < factor * self.recognizer.match_threshold else None
+
+
+# -- the steps of a photo ---------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False)
 class Photos:
     """The tools and options that all photos of one `Deidentifier` share, and the steps of each photo.
 
-    `exemptions` say which faces stay, `methods` holds anonymisers by mode, `method` is the mode's (None for the modes
-    of our own); `info` and `digests` are of the model's checkpoint, for the account; `linked` knows who is who in all
-    photos (None: each photo shows people of its own). See the groups of options for the rest.
+    `methods` holds anonymisers by mode, `method` is the mode's (None for the modes of our own); `info` and `digests`
+    are of the model's checkpoint; without `linked` each photo shows people of its own. See the options for the rest.
     """
 
     model: FaceModel | None
@@ -181,14 +305,12 @@ class Photos:
     mode: str
     methods: Methods
     method: Anonymizer | None
-    fallback: str
-    mask_scale: float
+    hiding: Hiding
+    finding: Finding
     psi: Diversity
-    min_score: float | None
-    strict: bool
     info: ModelInfo | None
     digests: Mapping[str, str]
-    linked: Links | None = None
+    linked: Linked | None = None
 
     @property
     def face_model(self) -> FaceModel:
@@ -203,11 +325,11 @@ class Photos:
             faces, possible = self.detector.detect_and_doubt(image)
         else:
             faces, possible = self.detector.detect(image), []
-        least = -np.inf if self.min_score is None else self.min_score
+        least = -np.inf if self.finding.min_score is None else self.finding.min_score
         possible = [face for face in possible if face.score >= least]
         found = [(index, face) for index, face in enumerate(faces) if face.score >= least]
         psi = self.auto_psi(len(found))
-        if self.strict:
+        if self.finding.strict:
             found += list(enumerate(possible, len(faces)))
             possible = []
         kept = self.exemptions(image, [face for _, face in found])
@@ -217,7 +339,7 @@ class Photos:
                 f"{key}/{index}",
                 psi,
                 self.alignment.fits(face.landmarks),
-                self.fallback,
+                self.hiding.fallback,
                 doubts(face, image.shape, self.detector.name),
                 why,
             )
@@ -252,7 +374,7 @@ class Photos:
         for job in jobs:
             if job.by_hand:
                 job.result.action = _COVERS[job.fallback][1]
-            elif self.strict and job.result.doubt:
+            elif self.finding.strict and job.result.doubt:
                 job.result.mask(f"doubtful find ({job.result.doubt})")
             elif not job.live:
                 job.result.mask("it has no usable landmarks" if job.reading is None else job.reading.problem)
@@ -301,9 +423,9 @@ class Photos:
         out, mask = image.copy(), np.zeros(image.shape[:2], np.float32)
         for job in sorted(jobs, key=lambda job: float(np.ptp(job.face.landmarks[:, 0]))):
             if job.generated is None or job.reading is None:
-                paste = _COVERS[job.fallback][0](out, job.face, mask_scale=max(1.0, self.mask_scale))
+                paste = _COVERS[job.fallback][0](out, job.face, mask_scale=max(1.0, self.hiding.mask_scale))
             else:
-                paste = self.face_model.paste(out, job.reading, job.generated, mask_scale=self.mask_scale)
+                paste = self.face_model.paste(out, job.reading, job.generated, mask_scale=self.hiding.mask_scale)
             paste.onto(out, mask)
         return out, mask
 
@@ -314,7 +436,7 @@ class Photos:
         if self.method is None:
             effect, action = _COVERS[self.mode]
             for job in jobs:
-                effect(out, job.face, mask_scale=self.mask_scale).onto(out, mask)
+                effect(out, job.face, mask_scale=self.hiding.mask_scale).onto(out, mask)
                 job.result.action = action
         else:
             self._apply(self.method, out, mask, jobs)
@@ -325,25 +447,25 @@ class Photos:
         """An anonymiser on all faces, in place; a face that it cannot hide gets a cover of one colour."""
         kind, keyed = placement(method), method.traits.keyed and bool(getattr(method, "key", ""))
         if kind == "scene" and jobs:
-            cover_all(method, out, [job.face for job in jobs], mask_scale=self.mask_scale).onto(out, mask)
+            cover_all(method, out, [job.face for job in jobs], mask_scale=self.hiding.mask_scale).onto(out, mask)
         for job in jobs:
             job.result.action, name = method.name, self.methods.name(job.key)
             try:
                 # The blur of a whole photo is as soft as its largest face wants it; the small ones get their own.
                 if kind != "scene" or not self._covers(mask, job):
-                    cover(method, out, job.face, name=name, mask_scale=self.mask_scale).onto(out, mask)
+                    cover(method, out, job.face, name=name, mask_scale=self.hiding.mask_scale).onto(out, mask)
             except (InputError, UsageError) as error:
                 if method.traits.family == "external":
                     raise
                 job.result.note = str(error)
             else:
                 if kind == "square":
-                    job.result.square = square(job.face, out.shape[:2], mask_scale=self.mask_scale)
+                    job.result.square = square(job.face, out.shape[:2], mask_scale=self.hiding.mask_scale)
                     job.result.name = name if keyed else None  # what is drawn is undone with the key and the name
             if job.result.note or not self._covers(mask, job):
                 job.result.mask(job.result.note)
                 job.fallback = _opaque(job.fallback)
-                _COVERS[job.fallback][0](out, job.face, mask_scale=max(1.0, self.mask_scale)).onto(out, mask)
+                _COVERS[job.fallback][0](out, job.face, mask_scale=max(1.0, self.hiding.mask_scale)).onto(out, mask)
 
     def _covers(self, mask: Mask, job: FaceJob) -> bool:
         outline = job.reading.outline if job.reading is not None and job.generated is not None else None
@@ -391,16 +513,10 @@ class Photos:
         ready = [(image, job) for image, job in pairs if job.readable and not job.kept]
         readings = self.face_model.see([(image, job.face) for image, job in ready])
         for (_, job), reading in zip(ready, readings, strict=True):
-            job.reading = reading
-            if reading.doubt:
-                job.result.doubt = ", ".join(filter(None, [job.result.doubt, reading.doubt]))
+            job.take(reading)
 
     def _generate(self, jobs: Sequence[FaceJob], attempt: Attempt) -> None:
-        for model in {job.aimed or self.face_model for job in jobs}:
-            self._generate_by(model, [job for job in jobs if (job.aimed or self.face_model) is model], attempt)
-
-    @staticmethod
-    def _generate_by(model: FaceModel, jobs: Sequence[FaceJob], attempt: Attempt) -> None:
+        model = self.face_model
         readings = [job.reading for job in jobs if job.reading is not None]
         draws = [
             model.draw(job.key, attempt, job.psi, job.identity.code if job.identity else reading.z_id, job.kind)
@@ -468,33 +584,20 @@ def _near(changed: Sequence[FaceJob], jobs: Sequence[FaceJob]) -> list[FaceJob]:
     ]
 
 
-_NOTES = {
-    "masked": "{faces} masked: {why}",
-    "retried": "{faces} still recognised at first and drawn again{why}",
-    "kept": "{faces} left as found: {why}",
-    "remark": "{faces} made anew: {why}",
-}
-
-
 def _notes(faces: Sequence[FaceResult]) -> list[str]:
     """Sentences about faces for users who do not open the audit."""
-    found: list[tuple[str, str]] = []
+    found: Counter[str] = Counter()
     for face in faces:
         if face.action == "masked":
-            found.append(("masked", face.note or "no new face passed the check"))
+            found[f"masked: {face.note or 'no new face passed the check'}"] += 1
         elif face.action == "kept":
-            found.append(("kept", face.note))
+            found[f"left as found: {face.note}"] += 1
         elif face.note and face.action in ("generated", "retried"):
-            found.append(("remark", face.note))
-    layers = [face.layer for face in faces if face.action == "retried" and face.layer is not None]
-    lowest = ", with layer " + ", ".join(map(str, sorted(set(layers)))) if any(layers) else ""
-    counts = Counter(found + [("retried", lowest)] * len(layers))
-    notes = [
-        text.format(faces="1 face was" if number == 1 else f"{number} faces were", why=why)
-        for name, text in _NOTES.items()
-        for (of, why), number in counts.items()
-        if of == name
-    ]
+            found[f"made anew: {face.note}"] += 1
+        if face.action == "retried":
+            layer = f" with layer {face.layer}" if face.layer else ""
+            found[f"still recognised at first and drawn again{layer}"] += 1
+    notes = [f"{'1 face was' if number == 1 else f'{number} faces were'} {what}" for what, number in found.items()]
     for face in faces:
         if face.doubt and face.action != "kept":
             notes.append(f"doubtful find at {', '.join(str(round(float(value))) for value in face.box)}: {face.doubt}")
@@ -511,10 +614,10 @@ def name_possible(result: Result, possible: Sequence[Face]) -> None:
         {"box": [round(float(value), 1) for value in face.box], "score": round(face.score, 4)} for face in possible
     ]
     if possible:
-        number, scores = len(possible), [face.score for face in possible]
-        places = "1 place may be a face and was" if number == 1 else f"{number} places may be faces and were"
-        span = f"{min(scores):.2f} to {max(scores):.2f}"
-        note = f"{places} left as found (score {span}; see possible_faces); --strict covers them"
+        places = (
+            "1 place may be a face and was" if len(possible) == 1 else f"{len(possible)} places may be faces and were"
+        )
+        note = f"{places} left as found (see possible_faces); --strict covers them"
         result.audit["notes"] = [*result.audit.get("notes", ()), note]
 
 

@@ -5,8 +5,9 @@ detect → align → encode → k-same → layer mixing → generate → blend b
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -16,16 +17,18 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.anonymizers.modes import HIDING, Methods, check_cover, check_mode, mode_of
+from ficgan.anonymizers.modes import HIDING, Methods, check_mode, mode_of
 from ficgan.arrays import content_key
-from ficgan.deidentify.options import Exemptions, Image, load_face_model, refuse_trainer
-from ficgan.deidentify.photos import CheckedDetector, FaceJob, Mask, Photos, name_possible
+from ficgan.deidentify.photos import CheckedDetector, Exemptions, FaceJob, Image, Linked, Mask, Photos, name_possible
 from ficgan.device import resolve_device
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.face_model import CropModel, FaceModel, ModelInfo
 from ficgan.faces import Alignment, DetectAt, Face, FaceDetector, Recognizer, get_detector, get_recognizer, make_gate
 from ficgan.faces.detection import PyramidDetector, check_image
-from ficgan.faces.models import check_onnx_device
+from ficgan.faces.models import check_onnx_device, insightface_file
+from ficgan.faces.recognition import INSIGHTFACE_FILES
+from ficgan.files import file_digest, file_header
+from ficgan.identity import IdentityBank
 from ficgan.identity.kind import parse_parts
 from ficgan.identity.ksame import commitment
 from ficgan.images.read import Picture, as_photo
@@ -37,12 +40,13 @@ if TYPE_CHECKING:
     from ficgan.video.live import Stream
     from ficgan.video.tools import FilmEngine
 
-__all__ = ["MODES", "Deidentifier", "Mode"]
+__all__ = ["MODES", "Deidentifier", "Mode", "load_face_model", "refuse_trainer"]
+
+log = logging.getLogger(__name__)
 
 Mode = str
 ChannelOrder = Literal["rgb", "bgr"]
 StillPath = str | os.PathLike[str]
-Report = Callable[[int, int | None, str], None]
 # Modes of our own; names of anonymisers are modes, too.
 MODES = HIDING
 # Box of a detector on the face of an aligned crop, in sides of the crop: the median over crops.
@@ -126,11 +130,9 @@ class Deidentifier:
             self.mode,
             self.methods,
             method,
-            hiding.fallback,
-            self.mask_scale,
+            hiding,
+            finding,
             self.psi,
-            finding.min_score,
-            finding.strict,
             info,
             self.digests,
         )
@@ -139,8 +141,6 @@ class Deidentifier:
         if identity.exemplar is not None:
             self.face_model.aim_at(identity.exemplar, self.exemplar_face(identity.exemplar))
         if identity.link == "job" and model is not None:
-            from ficgan.deidentify.linked import Linked
-
             who = self.recognizer or next(iter(checking.recognizers), "auto")
             self.photos.linked = Linked(get_recognizer(who) if isinstance(who, str) else who, self.gate)
 
@@ -228,7 +228,7 @@ class Deidentifier:
             photos,
             model=model,
             psi=photos.psi if psi is None else psi,
-            fallback=check_cover(fallback or photos.fallback),
+            hiding=replace(photos.hiding, fallback=fallback or photos.hiding.fallback),
         )
         other.layer = self.layer if layer is None else model.check_layer(layer)
         model.check_draws(Attempt(other.layer), other.photos.auto_psi(1))
@@ -271,33 +271,26 @@ class Deidentifier:
         keys: Sequence[str] | None = None,
         layer: int | None = None,
         channel_order: ChannelOrder = "rgb",
-        progress: Report | None = None,
     ) -> list[Result]:
         """De-identify several images, their faces encoded together; sizes may differ.
 
         Args:
             images, layer, channel_order: as of `__call__`.
             keys: one for each image, see `__call__`.
-            progress: called with images done, images in all, and the stage: "searching", then "drawing".
         """
         if channel_order not in get_args(ChannelOrder):
             raise UsageError(f"channel_order is {channel_order!r}; use {' or '.join(get_args(ChannelOrder))}")
-        step = progress or (lambda done, total, stage: None)
         photos = [as_photo(image, bgr=channel_order == "bgr") for image in images]
         pixels = [photo.rgb for photo in photos]
         keys = _keys_of(pixels, keys)
         layer = self.layer if layer is None else self.face_model.check_layer(layer)
-        found = []
-        for done, (image, key) in enumerate(zip(pixels, keys, strict=True), 1):
-            found.append(self.photos.find(image, key))
-            step(done, len(pixels), "searching")
+        found = [self.photos.find(image, key) for image, key in zip(pixels, keys, strict=True)]
         if self.mode == "ficgan":
             self.photos.encode([(image, job) for image, (jobs, _) in zip(pixels, found, strict=True) for job in jobs])
         results = []
-        for done, (image, (jobs, possible)) in enumerate(zip(pixels, found, strict=True), 1):
+        for image, (jobs, possible) in zip(pixels, found, strict=True):
             results.append(self.photos.finish(image, jobs, layer))
             name_possible(results[-1], possible)
-            step(done, len(pixels), "drawing")
         for photo, result in zip(photos, results, strict=True):
             result.image = photo.merge(result.image)
             if channel_order == "bgr" and result.image.ndim == 3:
@@ -380,10 +373,9 @@ class Deidentifier:
     def process_video(
         self, source: StillPath, output: StillPath, *, settings: VideoSettings | None = None, **options: Any
     ) -> VideoResult:
-        """Redact a film, animation, sequence of images, camera or stream.
+        """Redact a film, animation, sequence of images (`frames/%05d.png`), camera (`camera:0`) or stream (address).
 
         Args:
-            source: file, pattern such as `frames/%05d.png`, `camera:0`, or address.
             output: the new file.
             settings: stride, pads, linking, fallbacks; None: the usual ones with this Deidentifier's mode.
             options: of `ficgan.video.process_film`: rules, encode, start, end, project, overwrite, progress,
@@ -429,6 +421,91 @@ class Deidentifier:
 
         settings = settings or self.video_settings()
         return stream(self.films.tools(settings, trusted=True), frames, fps, settings=settings, **options)
+
+
+def load_face_model(
+    checkpoint: str | Path | None = None,
+    bank: str | Path | None = None,
+    *,
+    device: str = "cpu",
+    precision: str = "auto",
+    compile: bool = False,
+    **controls: Any,
+) -> tuple[FaceModel, ModelInfo, str]:
+    """The embedded default model, or the given files, ready for use.
+
+    Args:
+        checkpoint: appearance model or network; None: the embedded one.
+        bank: identity bank made with it; None: the embedded one (or, for another checkpoint, an error).
+        device: what computes: "cpu", "cuda", "cuda:N", "auto"; onnxruntime also on "openvino", "coreml", "dml".
+        precision, compile: see `Computing`.
+        controls: k, band, seed, alpha, attributes, add, swap, keep_kind, see `Identity`.
+
+    Returns:
+        The model, what its header says, and the sha256 of its file.
+
+    Raises:
+        FicganError: missing or damaged files, or a bank of another model.
+        UsageError: a value that cannot work.
+    """
+    from ficgan import pretrained
+
+    if checkpoint is not None and bank is None:
+        raise UsageError("a checkpoint of your own needs the bank built with it; give --bank (see `ficgan bank`)")
+    try:
+        checkpoint = Path(checkpoint) if checkpoint is not None else pretrained.path("model")
+        bank = Path(bank) if bank is not None else pretrained.path("bank")
+    except (FileNotFoundError, KeyError):
+        raise FicganError("this copy of ficgan holds no embedded model; give --checkpoint and --bank") from None
+    for file in (checkpoint, bank):
+        if file.parent == pretrained.FOLDER and (wrong := pretrained.check(file.name)):
+            raise FicganError(f"the embedded file {file.name} is {wrong}: install ficgan again")
+    kind = file_header(checkpoint)[0]
+    if kind == "appearance" and (compile or precision not in ("auto", "float32")):
+        raise UsageError(f"{checkpoint.name} computes in float32; precision and compile are for networks on crops")
+    if kind == "appearance":
+        check_onnx_device(device)
+    loaded, digest = IdentityBank.load(bank), file_digest(checkpoint)
+    if loaded.provenance.get("checkpoint") not in (None, digest):
+        raise UsageError(
+            f"the bank {bank} was built with another model than {checkpoint}; build one with `ficgan bank`"
+        )
+    log.info("model %s (%s), bank of %d codes", checkpoint.name, kind, len(loaded))
+    if kind == "appearance":
+        from ficgan.faces import MediaPipeMesh
+        from ficgan.frame.file import load_appearance
+        from ficgan.frame_model import FrameModel
+
+        appearance, config, info, network = load_appearance(checkpoint)
+        _ = appearance.warp  # made once, before several threads want it
+        mesh = MediaPipeMesh(device)
+        network = None if network is None else replace(network, device=device)
+        made = FrameModel(
+            appearance, config, loaded, network=network, mesh=mesh, sha256=digest, device=device, **controls
+        )
+        return made, info, digest
+    from ficgan.face_model import CropModel
+    from ficgan.models import load_checkpoint
+
+    trained, header = load_checkpoint(checkpoint)
+    info = ModelInfo(header.alignment, header.data, header.training)
+    crops = CropModel(trained, info, loaded, device=device, precision=precision, compile=compile, **controls)
+    return crops, info, digest
+
+
+def refuse_trainer(header: ModelInfo | None, recognizer: str) -> None:
+    """A UsageError where a recogniser is the network V that the model was trained against: it would only flatter.
+
+    Args:
+        header: of the checkpoint; its training record holds V's sha256; None: no network was trained.
+        recognizer: name for `get_recognizer`, such as "onnx:PATH" or "insightface".
+    """
+    trainer = None if header is None else header.training.get("verifier_sha256")
+    kind, _, path = recognizer.partition(":")
+    if kind == "insightface":
+        path = str(insightface_file(*INSIGHTFACE_FILES) or "")
+    if trainer and kind in ("onnx", "insightface") and Path(path).is_file() and file_digest(path) == trainer:
+        raise UsageError(f"recogniser {recognizer} is the network this model was trained against; take another one")
 
 
 def _again(kind: type[Deidentifier], given: Mapping[str, Any]) -> Deidentifier:

@@ -13,8 +13,8 @@ import numpy as np
 from ficgan.arrays import content_key
 from ficgan.errors import InputError
 from ficgan.files import file_digest
-from ficgan.images import encode_image, read_image
-from ficgan.images.write import conversions
+from ficgan.images.read import read_image
+from ficgan.images.write import conversions, encode_image
 from ficgan.policy import Result
 
 __all__ = ["SYNTHETIC_ACTIONS", "NewPhoto", "new_photo"]
@@ -26,7 +26,7 @@ _SUFFIXES = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp", "TIFF": ".tif", "AV
 
 @dataclass(frozen=True, eq=False)
 class NewPhoto:
-    """The outcome for a photo.
+    """The outcome for a photo. Plain data: it may come from another process.
 
     Args:
         data: the new file; empty where there is a problem.
@@ -35,9 +35,6 @@ class NewPhoto:
         size: width and height, pixels.
         notes: about the file; those about its faces are in the audit.
         actions: of each face, as in its record.
-        uncovered: faces that neither a new face nor a cover hides.
-        reidentified: faces that the gate still recognises.
-        input_sha256: of the source file.
         synthetic: whether the file is marked as synthetic media.
         metadata: "kept" or "stripped".
         problem: why there is no new file; "" where there is one.
@@ -79,12 +76,9 @@ def new_photo(
     Args:
         engine: a `Deidentifier`, or a function with its signature.
         data: the file; None: it is read from `name`.
-        name: of the file; for messages.
         output: name of the result, whose suffix may ask for another format; "": as the source was coded.
         max_pixels: larger photos are refused from their header.
         tag: mark generated photos as synthetic media.
-        keep_metadata: keep cleaned EXIF and XMP.
-        require_face: refuse photos without a face.
         refuse: raise an error for what must not be published; False: state it in `problem`.
 
     Raises:
@@ -99,8 +93,7 @@ def new_photo(
     path = Path(output or "photo" + _SUFFIXES.get(photo.format, ".png"))
     problem, made, notes = "", b"", photo.notes
     if result.uncovered:
-        faces = "1 face" if result.uncovered == 1 else f"{result.uncovered} faces"
-        problem = f"{name}: {faces} left uncovered, so there is no result"
+        problem = f"{name}: {result.uncovered} of {len(actions)} faces left uncovered, so there is no result"
     elif require_face and not actions:
         problem = f"{name}: no face found, so there is no result (a face is required)"
     else:
@@ -108,18 +101,17 @@ def new_photo(
         notes = (*notes, *conversions(path, photo, unchanged=np.array_equal(result.image, photo.rgb)))
     if problem and refuse:
         raise InputError(problem)
-    height, width = result.image.shape[:2]
     return NewPhoto(
-        data=made,
-        suffix=path.suffix,
-        audit=result.audit,
-        size=(width, height),
-        notes=notes,
-        actions=actions,
-        uncovered=result.uncovered,
-        reidentified=result.reidentified,
-        input_sha256=digest,
-        synthetic=synthetic,
-        metadata="kept" if keep_metadata else "stripped",
-        problem=problem,
+        made,
+        path.suffix,
+        result.audit,
+        (result.image.shape[1], result.image.shape[0]),
+        notes,
+        actions,
+        result.uncovered,
+        result.reidentified,
+        digest,
+        synthetic,
+        "kept" if keep_metadata else "stripped",
+        problem,
     )

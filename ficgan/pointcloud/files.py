@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.errors import InputError, UsageError
-from ficgan.images import atomic_write
+from ficgan.files import atomic_write
 from ficgan.pointcloud.cloud import Cloud
 
 Numbers = NDArray[Any]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ficgan.records.sidecars import Record
 
@@ -19,19 +18,12 @@ __all__ = ["LANDMARKS", "Picture", "coco", "of_project", "of_records"]
 LANDMARKS = ("left_eye", "right_eye", "nose", "mouth_left", "mouth_right")
 
 
-@dataclass(frozen=True)
-class Picture:
-    """A photo, or a frame of a film.
-
-    Args:
-        name: of its file.
-        size: width and height, px.
-        boxes: annotations of COCO without their numbers.
-    """
+class Picture(NamedTuple):
+    """A photo or a frame of a film: its name, width and height (px), and annotations of COCO without their numbers."""
 
     name: str
     size: tuple[int, int]
-    boxes: tuple[dict[str, Any], ...]
+    boxes: list[dict[str, Any]]
 
 
 def _annotation(
@@ -67,23 +59,13 @@ def of_records(records: Iterable[Record]) -> tuple[list[Picture], list[str]]:
         if record.is_film:
             notes.append(f"{record.path}: a film's side-car holds no boxes; name its project folder")
             continue
-        if (size := record.size) is None:
-            notes.append(f"{record.path}: left out, because its size is unknown ({record.problem or 'unreadable'})")
-            continue
-        boxes = []
-        for face in record.faces:
-            score = face.get("score")
-            more = {"score": float(score)} if isinstance(score, int | float) else {}
-            points, attributes = _points(face.get("landmarks")), {"action": str(face["action"])}
-            boxes.append(_annotation(face["box"], points, size, attributes, **more))
-        pictures.append(Picture(record.path, size, tuple(filter(None, boxes))))
+        size = record.data["size"]
+        boxes = [
+            _annotation(face["box"], face["landmarks"], size, {"action": face["action"]}, score=float(face["score"]))
+            for face in record.faces
+        ]
+        pictures.append(Picture(record.path, size, list(filter(None, boxes))))
     return pictures, notes
-
-
-def _points(value: Any) -> list[Any]:
-    good = isinstance(value, list) and len(value) == len(LANDMARKS)
-    good = good and all(isinstance(point, list) and len(point) == 2 for point in value)
-    return value if good and all(type(x) in (int, float) for point in value for x in point) else []
 
 
 def of_project(project: Project) -> list[Picture]:
@@ -100,7 +82,7 @@ def of_project(project: Project) -> list[Picture]:
             score, points = round(float(track.scores[row]), 4), track.landmarks[row].tolist()
             boxes.append(_annotation(track.boxes[row], points, size, attributes, score=score, track_id=track.id))
         name = f"{Path(project.source.name).stem}/frame_{frame:06d}.png"
-        pictures.append(Picture(name, size, tuple(filter(None, boxes))))
+        pictures.append(Picture(name, size, list(filter(None, boxes))))
     return pictures
 
 

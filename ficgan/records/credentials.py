@@ -15,7 +15,6 @@ from ficgan.images.photo import DIGITAL_SOURCE_TYPE
 __all__ = ["Credentials"]
 
 _GENERATED = ("generated", "retried")
-_KEPT = "kept"
 # IPTC's term for a picture edited without a generative model.
 _BY_HAND = "http://cv.iptc.org/newscodes/digitalsourcetype/humanEdits"
 
@@ -36,22 +35,17 @@ class Credentials:
             import c2pa
         except ImportError:
             raise UsageError("--sign needs the extra c2pa: pip install 'ficgan[c2pa]'") from None
-        texts = []
-        for path in (certificate, key):
-            try:
-                texts.append(path.read_bytes())
-            except OSError as error:
-                raise UsageError(f"--sign {path}: cannot be read ({error.strerror})") from error
+        try:
+            texts = [path.read_bytes() for path in (certificate, key)]
+        except OSError as error:
+            raise UsageError(f"--sign {error.filename}: cannot be read ({error.strerror})") from error
         self._c2pa, self._paths = c2pa, (certificate, key)
         self._context = c2pa.Context.from_dict({"builder": {"thumbnail": {"enabled": False}}})
         try:
             self._signer = c2pa.Signer.from_info(c2pa.C2paSignerInfo(_algorithm(key, texts[1]), *texts, None))
             self.photo(_DOT, ".gif", ["solid"])  # what is wrong with the two is known before any work
         except c2pa.C2paError as error:
-            raise UsageError(
-                f"--sign {certificate} {key}: these cannot sign ({error}); give the certificate's own key, and a "
-                "certificate for signing documents or mail that an authority has issued"
-            ) from error
+            raise UsageError(f"--sign {certificate} {key}: these cannot sign ({error})") from error
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), self._paths  # another process reads the files again
@@ -61,13 +55,7 @@ class Credentials:
         return suffix.lower().lstrip(".") in self._c2pa.Builder.get_supported_mime_types()
 
     def photo(self, data: bytes, suffix: str, actions: Iterable[str]) -> bytes:
-        """A photo's file with a manifest.
-
-        Args:
-            data: of the file.
-            suffix: of its name.
-            actions: what was done to each face, as of `FaceResult.action`.
-        """
+        """A photo's file, with this suffix, with a manifest of what was done to each face (`FaceResult.action`)."""
         signed = io.BytesIO()
         self._builder(Counter(actions)).sign(self._signer, suffix.lower().lstrip("."), io.BytesIO(data), signed)
         return signed.getvalue()
@@ -89,7 +77,7 @@ class Credentials:
         generated = any(faces.get(action) for action in _GENERATED)
         kind = DIGITAL_SOURCE_TYPE if generated else _BY_HAND
         edits = [
-            {"action": "c2pa.edited", "softwareAgent": agent, "description": _told(action, number)}
+            {"action": "c2pa.edited", "softwareAgent": agent, "description": _described(action, number)}
             for action, number in sorted(faces.items())
             if number
         ]
@@ -98,8 +86,8 @@ class Credentials:
         return self._c2pa.Builder({"claim_generator_info": [agent], "assertions": [assertion]}, self._context)
 
 
-def _told(action: str, number: int) -> str:
-    done = "left as found" if action == _KEPT else f"hidden ({action})"
+def _described(action: str, number: int) -> str:
+    done = "left as found" if action == "kept" else f"hidden ({action})"
     if action in _GENERATED:
         done = "replaced by a generated one"
     return f"{number} face{'' if number == 1 else 's'}: {done}"
@@ -107,19 +95,16 @@ def _told(action: str, number: int) -> str:
 
 def _algorithm(path: Path, text: bytes) -> str:
     """C2PA's name for what a private key signs with."""
-    from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+    from cryptography.hazmat.primitives.asymmetric import ec, rsa
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     try:
         key = load_pem_private_key(text, password=None)
     except (ValueError, TypeError) as error:
         raise UsageError(f"--sign {path}: is no private key in PEM that is not encrypted; convert it") from error
-    curves = {256: "es256", 384: "es384", 521: "es512"}
-    if isinstance(key, ec.EllipticCurvePrivateKey) and key.key_size in curves:
-        return curves[key.key_size]
-    if isinstance(key, rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey):
-        return "ps256" if isinstance(key, rsa.RSAPrivateKey) else "ed25519"
-    raise UsageError(f"--sign {path}: C2PA has no such kind of key; use EC P-256, P-384, P-521, RSA or Ed25519")
+    if isinstance(key, ec.EllipticCurvePrivateKey):
+        return {256: "es256", 384: "es384"}.get(key.key_size, "es512")
+    return "ps256" if isinstance(key, rsa.RSAPrivateKey) else "ed25519"
 
 
 # A picture of one pixel.

@@ -35,24 +35,19 @@ __all__ = [
     "own_sidecar",
     "photo_record",
     "read_folder",
-    "record_of",
     "sidecar_path",
     "vouches_for",
 ]
 
 
 TOOL = "ficgan-deid"
-# Of the first version, which had no number, everything is read that is there.
 SCHEMA = "ficgan-sidecar/2"
 MANIFEST = "manifest.jsonl"
-_KNOWN = (None, "ficgan-sidecar/1", SCHEMA)
 _MOST_BYTES = 16 << 20
 # Bytes, on all common disks.
 _LONGEST_NAME = 255
 # Seconds between two versions of a manifest in a store.
 SENT_EVERY = 10.0
-# States of a manifest's line that stand for a result.
-DONE = frozenset({"done", "ok", "written", "finished"})
 
 
 @overload
@@ -72,7 +67,7 @@ def long_name(name: str, output: str, *, film: bool, sidecar: bool = True) -> st
     return f"{name}: its name is {over} bytes too long for what is written beside its result; shorten it"
 
 
-def record_of(
+def _record_of(
     kind: str,
     account: Mapping[str, Any],
     path: str,
@@ -81,17 +76,6 @@ def record_of(
     sha256: str,
     **more: Any,
 ) -> dict[str, Any]:
-    """The side-car of a result.
-
-    Args:
-        kind: "photo" or "film".
-        account: what was done.
-        path: of the result below the output folder, with "/" between the folders.
-        size: of the result, width and height in pixels; None: unknown.
-        options: of the run, without secrets and folders.
-        sha256: of the result's file.
-        more: known besides, such as the sha256 of the input.
-    """
     return {
         **account,
         "schema": SCHEMA,
@@ -109,18 +93,24 @@ def record_of(
 
 
 def film_record(result: VideoResult, file: Path, path: str, options: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-    """The side-car of a film that was made as `file`; see `record_of`."""
+    """The side-car of a film that was made as `file`.
+
+    Args:
+        path: of the result below the output folder, with "/" between the folders.
+        options: of the run, without secrets and folders.
+        more: known besides, such as the sha256 of the input.
+    """
     from ficgan.video.read import open_video
 
     size = None
     with suppress(FicganError), open_video(file) as film:
         size = film.info.width, film.info.height
-    return record_of("film", result.to_dict(), path, size, options, file_digest(file), **more)
+    return _record_of("film", result.to_dict(), path, size, options, file_digest(file), **more)
 
 
 def photo_record(made: NewPhoto, path: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The side-car of a photo; see `record_of`."""
-    return record_of(
+    """The side-car of a photo; `path` and `options` as of `film_record`."""
+    return _record_of(
         "photo",
         made.audit,
         path,
@@ -136,15 +126,8 @@ def photo_record(made: NewPhoto, path: str, options: Mapping[str, Any]) -> dict[
 
 def as_json(tree: Mapping[str, Any], **options: Any) -> bytes:
     """JSON of an audit: NumPy's numbers as numbers, bytes of names that are no UTF-8 as escapes."""
-
-    def plain(value: Any) -> Any:
-        return value.tolist()
-
-    text = json.dumps(tree, default=plain, ensure_ascii=False, **options)
-    try:
-        return text.encode() + b"\n"
-    except UnicodeEncodeError:
-        return json.dumps(tree, default=plain, **options).encode() + b"\n"
+    text = json.dumps(tree, default=lambda value: value.tolist(), ensure_ascii=False, **options)
+    return text.encode(errors="backslashreplace") + b"\n"
 
 
 def own_sidecar(output: Place) -> dict[str, Any] | None:
@@ -180,9 +163,6 @@ class RunManifest:
     Args:
         folder: of the outputs; None: nothing is written.
         options: digest of the options that decide what a result looks like.
-
-    Raises:
-        UsageError: the file there is of `ficgan bulk`, an earlier command.
     """
 
     def __init__(self, folder: Place | None = None, options: str = "") -> None:
@@ -209,20 +189,12 @@ class RunManifest:
         if self._path.is_symlink() or not self._path.is_file():
             self.foreign = True
             return
-        whole = self._path.stat().st_size
-        entries = list(_entries(self._path))
-        if entries and entries[0].get("schema") == "ficgan-manifest/1":
-            raise UsageError(f"{self._path}: was written by `ficgan bulk`, which is no more; choose another folder")
-        self.foreign = any(entry.get("tool") != TOOL for entry in entries) or (not entries and whole > 0)
-        self._made = {
-            str(entry.get("output")): str(entry.get("options")) for entry in entries if entry.get("state") == "written"
-        }
-        if isinstance(self._path, StorePath):
-            self._held = self._path.read_bytes()
-        elif entries:
-            with self._path.open("rb") as file:
-                file.seek(-1, os.SEEK_END)
-                self._held = b"" if file.read(1) == b"\n" else b"\n"  # after a line that an interruption cut
+        data = self._path.read_bytes()
+        entries = list(_entries(data))
+        self.foreign = any(entry.get("tool") != TOOL for entry in entries) or (not entries and bool(data))
+        self._made = {str(entry.get("output")): str(entry.get("options")) for entry in entries if _is_result(entry)}
+        cut = b"" if data.endswith(b"\n") else b"\n"  # an interruption cut its last line
+        self._held = data if isinstance(self._path, StorePath) else cut if data else b""
 
     def is_of_other_options(self, output: Place) -> bool:
         """Whether an earlier run wrote this file, with other options."""
@@ -260,87 +232,85 @@ class RunManifest:
         return str(output.relative_to(folder))  # type: ignore[arg-type]
 
 
-def _entries(manifest: Place) -> Iterator[dict[str, Any]]:
+def _entries(manifest: bytes) -> Iterator[dict[str, Any]]:
     """The lines of a manifest, without those that an interruption cut; what is no object becomes an empty one."""
-    with manifest.open("rb") as file:
-        for line in file:
-            with suppress(ValueError, RecursionError):
-                entry = json.loads(line)
-                yield entry if isinstance(entry, dict) else {}
+    for line in manifest.splitlines():
+        with suppress(ValueError, RecursionError):
+            entry = json.loads(line)
+            yield entry if isinstance(entry, dict) else {}
+
+
+def _is_result(entry: Mapping[str, Any]) -> bool:
+    return entry.get("state") == "written"
 
 
 @dataclass(frozen=True)
 class Record:
-    """One side-car and the result it speaks of."""
+    """One side-car and the result it speaks of.
+
+    Args:
+        file: the result.
+        path: the same below the folder that was read.
+        data: the side-car.
+        problem: why the side-car cannot vouch for the result; "" where it does.
+    """
 
     file: Path
-    """The result."""
     path: str
-    """The same below the folder that was read."""
     data: Mapping[str, Any]
     problem: str = ""
-    """Why the side-car cannot vouch for the result; "" where it does."""
 
     @property
     def is_film(self) -> bool:
         """Whether this is the side-car of a film."""
-        return self.data.get("kind", "film" if "faces_by_action" in self.data else "photo") == "film"
+        return self.data["kind"] == "film"
 
     @property
     def faces(self) -> list[Mapping[str, Any]]:
-        """The faces of a photo; those that are not as the schema says are left out."""
-        found = self.data.get("faces")
-        return [face for face in found if is_face(face)] if isinstance(found, list) else []
+        """The faces of a photo."""
+        return self.data.get("faces", [])
 
     @property
-    def size(self) -> tuple[int, int] | None:
-        """Width and height of the result, px; of an old side-car's photo from the photo itself."""
-        told = self.data.get("size")
-        if isinstance(told, list) and len(told) == 2 and all(type(side) is int and side > 0 for side in told):
-            return told[0], told[1]
-        if self.is_film or self.problem:
-            return None
-        from PIL import Image, UnidentifiedImageError
-
-        try:
-            with Image.open(self.file) as image:
-                return image.size
-        except (OSError, UnidentifiedImageError, ValueError):
-            return None
+    def check(self) -> Mapping[str, Any]:
+        """The account of the second look at a film; empty where there was none."""
+        return self.data.get("check") or {}
 
 
-def is_face(face: Any) -> bool:
-    """Whether a face of a side-car has a box that can be used."""
-    return isinstance(face, dict) and is_box(face.get("box")) and isinstance(face.get("action"), str)
-
-
-def is_box(box: Any) -> bool:
-    """Whether a value of a side-car is x0, y0, x1, y1 of a box that is not empty."""
-    return (
-        isinstance(box, list)
-        and len(box) == 4
-        and all(type(value) in (int, float) for value in box)
-        and all(abs(value) < 1e6 for value in box)
-        and box[0] < box[2]
-        and box[1] < box[3]
-    )
+def _problem_of(data: Mapping[str, Any]) -> str:
+    """Why a side-car cannot be read; "" where it holds what a page is made of."""
+    if data.get("schema") != SCHEMA:
+        return f"of schema {data.get('schema')}; this version of ficgan reads {SCHEMA}"
+    try:
+        places = [*(data.get("check") or {}).get("findings", []), *data.get("review", [])]
+        boxes = [face["box"] for face in (*data.get("faces", []), *data.get("possible_faces", []), *places)]
+        times = [0 <= place["time"] < 1e7 for place in places]
+        actions = [isinstance(face["action"], str) for face in data.get("faces", [])]
+        counts = [count >= 0 for count in (*data.get("faces_by_action", {}).values(), *(data["size"] or ()))]
+        sound = all(x0 < x1 and y0 < y1 and max(map(abs, (x0, y0, x1, y1))) < 1e6 for x0, y0, x1, y1 in boxes)
+        sound = sound and all((*times, *actions, *counts)) and isinstance(data["options"], dict)
+        return "" if sound and data["kind"] in ("photo", "film") else "it is not as docs/sidecar.schema.json says"
+    except (TypeError, KeyError, ValueError, AttributeError):
+        return "it is not as docs/sidecar.schema.json says"
 
 
 @dataclass
 class Folder:
-    """What lies in a folder of results."""
+    """What lies in a folder of results.
+
+    Args:
+        unrecorded: photos and films without a side-car of ours: nothing is known of them.
+        damaged: side-cars that cannot be read, and why.
+        undone: inputs that a manifest names and that have no result: name, state, reason.
+        checked: whether every result was compared with its side-car.
+    """
 
     root: Path
     records: list[Record] = field(default_factory=list)
     unrecorded: list[str] = field(default_factory=list)
-    """Photos and films without a side-car of ours: nothing is known of them."""
     damaged: list[tuple[str, str]] = field(default_factory=list)
-    """Side-cars that cannot be read, and why."""
     undone: list[tuple[str, str, str]] = field(default_factory=list)
-    """Inputs that a manifest names and that have no result: name, state, reason."""
     manifests: int = 0
     checked: bool = True
-    """Whether every result was compared with its side-car."""
 
     @property
     def digest(self) -> str:
@@ -365,18 +335,16 @@ def read_folder(root: Path, *, check: bool = True) -> Folder:
         if path.name == MANIFEST:
             found.manifests += 1
             found.undone += _undone(path)
-        elif path.suffix == ".json" and is_media(path.with_suffix("")):
-            record = _record(path, name, found, check)
-            found.records += [] if record is None else [record]
-        elif is_media(path) and not path.with_name(path.name + ".json").is_file():
+        elif path.suffix == ".json" and _is_media(path.with_suffix("")):
+            _read_record(path, name, found)
+        elif _is_media(path) and not path.with_name(path.name + ".json").is_file():
             found.unrecorded.append(name)
     if not found.records:
         raise InputError(f"{root}: holds no side-car of ficgan-deid; results made with --no-sidecar have none")
     return found
 
 
-def is_media(path: Path) -> bool:
-    """Whether a name is that of a photo or a film."""
+def _is_media(path: Path) -> bool:
     return path.suffix.lower() in READABLE_SUFFIXES | WRITABLE_FILMS
 
 
@@ -389,34 +357,36 @@ def _files(root: Path) -> Iterator[Path]:
                 yield path
 
 
-def _record(path: Path, name: str, found: Folder, check: bool) -> Record | None:
+def _read_record(path: Path, name: str, found: Folder) -> None:
     try:
         data = _read_json(path)
     except (OSError, ValueError, RecursionError) as error:
         found.damaged.append((name, " ".join(str(error).split()) or type(error).__name__))
-        return None
+        return
     if not isinstance(data, dict) or data.get("tool") != TOOL:
-        return None  # a stranger's file
-    if data.get("schema") not in _KNOWN:
-        found.damaged.append((name, f"of schema {data['schema']}; this version of ficgan reads {SCHEMA}"))
-        return None
+        return  # a stranger's file
+    if why := _problem_of(data):
+        found.damaged.append((name, why))
+        return
     result = path.with_suffix("")
     problem = ""
     if not result.is_file() or result.is_symlink():
         problem = "the result is not there"
     elif data.get("output") != result.name:
         problem = "the side-car is of a file with another name"
-    elif check and data.get("sha256") != file_digest(result):
+    elif found.checked and data.get("sha256") != file_digest(result):
         problem = "the result was changed after it was made"
-    return Record(result, result.relative_to(found.root).as_posix(), data, problem)
+    found.records.append(Record(result, result.relative_to(found.root).as_posix(), data, problem))
 
 
 def _undone(path: Path) -> Iterator[tuple[str, str, str]]:
     """The last word of a manifest on each input, where that is no result. A result settles all that would become it."""
     last: dict[str, dict[str, tuple[str, str]]] = {}
-    for entry in _entries(path):
+    for entry in _entries(path.read_bytes()):
         if isinstance(name := entry.get("input"), str):
             state, output = str(entry.get("state", "")), str(entry.get("output") or name)
-            others = {} if state in DONE else last.get(output, {})
-            last[output] = others if state in DONE else {**others, name: (state, str(entry.get("error") or ""))}
+            if _is_result(entry):
+                last[output] = {}
+            else:
+                last.setdefault(output, {})[name] = state, str(entry.get("error") or "")
     yield from ((name, state, why) for inputs in last.values() for name, (state, why) in inputs.items())

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +22,13 @@ if TYPE_CHECKING:
 
 __all__ = ["DeskFilms"]
 
-# Projects kept in memory; that of a long film takes seconds to read.
-KEPT = 2
+
+@lru_cache(maxsize=2)
+def _load(folder: Path, stamp: int) -> Project:
+    """A project as it was at a time; that of a long film takes seconds to read."""
+    from ficgan.video import Project
+
+    return Project.load(folder)
 
 
 class DeskFilms:
@@ -37,8 +41,6 @@ class DeskFilms:
         self.work, self.review, self._pictures, self._photos = work, work.review, pictures, photos
         self.queue = Queue("films", work.changed, work.loaded.wait)
         self._cancelled: set[str] = set()
-        self._projects: OrderedDict[str, tuple[int, Project]] = OrderedDict()
-        self._loading = threading.Lock()
 
     def analyse(self, number: str) -> Item:
         """Find the faces and people of a film."""
@@ -75,66 +77,49 @@ class DeskFilms:
             self._cancelled.add(number)
 
     def load(self, number: str) -> Project:
-        """The project of a film.
-
-        Raises:
-            InputError: it was not analysed yet, or its files are damaged.
-        """
-        from ficgan.video import Project
-
-        item, folder = self.review[number], self.review.film_folder(number)
-        if not (folder / "project.json").exists():
-            raise InputError(f"{item.name}: was not analysed yet; wait for it")
-        with self._loading:
-            stamp = (folder / "project.json").stat().st_mtime_ns
-            if number not in self._projects or self._projects[number][0] != stamp:
-                self._projects[number] = stamp, Project.load(folder)
-            self._projects.move_to_end(number)
-            while len(self._projects) > KEPT:
-                self._projects.popitem(last=False)
-            return self._projects[number][1]
+        """The project of a film; an InputError where it was not analysed yet, or its files are damaged."""
+        document = self.review.film_folder(number) / "project.json"
+        if not document.exists():
+            raise InputError(f"{self.review[number].name}: was not analysed yet; wait for it")
+        return _load(document.parent, document.stat().st_mtime_ns)
 
     def edit(
         self,
         number: str,
         *,
         default: str | None = None,
-        people: Mapping[int, str | None] | None = None,
-        tracks: Mapping[int, str | None] | None = None,
-        link: Mapping[int, int] | None = None,
-    ) -> Project:
-        """Change the decisions on a film: "" or None removes one.
-
-        Raises:
-            InputError: a person, track or mode that is not there; nothing has changed then.
-        """
+        people: Mapping[str, str | None] | None = None,
+        tracks: Mapping[str, str | None] | None = None,
+        link: Mapping[str, int] | None = None,
+    ) -> None:
+        """Change the decisions on a film, by the numbers of people and tracks: "" or None removes one."""
         from ficgan.video.folders import checked
         from ficgan.video.settings import Decisions
 
+        try:
+            chosen = [("people", str(int(who)), mode) for who, mode in (people or {}).items()]
+            chosen += [("tracks", str(int(who)), mode) for who, mode in (tracks or {}).items()]
+            links = {int(track): int(person) for track, person in (link or {}).items()}
+        except (ValueError, TypeError, AttributeError):
+            raise InputError("people and tracks go by their numbers") from None
         with self.review.lock:
             film = self.load(number)
             tree = film.decisions.model_dump(mode="json", by_alias=True)
-            for key, given in (("people", people), ("tracks", tracks)):
-                for who, mode in (given or {}).items():
-                    tree[key].pop(str(who), None)
-                    if mode:
-                        tree[key][str(who)] = {"mode": mode, "reason": "chosen in the review"}
+            for key, who, mode in chosen:
+                tree[key].pop(who, None)
+                if mode:
+                    tree[key][who] = {"mode": mode, "reason": "chosen in the review"}
             if default is not None:
                 tree["default"] = default
-            linked = [replace(track, person=(link or {}).get(track.id, track.person)) for track in film.tracks]
-            return self._keep(number, replace(film, tracks=linked, decisions=checked(Decisions, tree, "the decision")))
+            linked = [replace(track, person=links.get(track.id, track.person)) for track in film.tracks]
+            self._keep(number, replace(film, tracks=linked, decisions=checked(Decisions, tree, "the decision")))
 
-    def _keep(self, number: str, film: Project) -> Project:
+    def _keep(self, number: str, film: Project) -> None:
         film.save_document(self.review.film_folder(number))
         self.review.change(number, changed=True)
-        return film
 
-    def add_region(self, number: str, frame: int, box: Iterable[float], start: float, end: float, mode: str) -> Project:
-        """Cover a box that was drawn in a frame, from one second to another.
-
-        Raises:
-            InputError: a box, frame, time or mode that cannot be.
-        """
+    def add_region(self, number: str, frame: int, box: Iterable[float], start: float, end: float, mode: str) -> None:
+        """Cover a box that was drawn in a frame, from one second to another."""
         from ficgan.video.folders import checked
         from ficgan.video.settings import Region
 
@@ -155,16 +140,16 @@ class DeskFilms:
                 "reason": "drawn in the review",
             }
             region = checked(Region, tree, "the decision")
-            return self._keep(number, replace(film, regions=(*film.regions, region)))
+            self._keep(number, replace(film, regions=(*film.regions, region)))
 
-    def remove_region(self, number: str, region: int) -> Project:
+    def remove_region(self, number: str, region: int) -> None:
         """Take back a box."""
         with self.review.lock:
             film = self.load(number)
             if not 0 <= region < len(film.regions):
                 raise InputError(f"there is no box number {region + 1}")
             regions = film.regions[:region] + film.regions[region + 1 :]
-            return self._keep(number, replace(film, regions=regions))
+            self._keep(number, replace(film, regions=regions))
 
     def save(self, number: str) -> Future[Any]:
         """Render a film into the output folder when its turn comes."""
@@ -178,7 +163,7 @@ class DeskFilms:
         from ficgan.video.folders import work_folder
 
         item, film = self.review[number], self.load(number)
-        source, controls = self.review.source(item), self.work.controls_of(item)
+        source, controls = self.review.source(item), self.review.controls_of(item)
         numbers = {name: film.settings[name] for name in ("stride", "pad", "link") if name in film.settings}
         path = free_name(self.review.output, item.name, film_suffix(source))
         place = path.relative_to(self.review.output).as_posix()
@@ -198,14 +183,13 @@ class DeskFilms:
             )
             self.work.write_sidecar(path, item, made["sidecar"])
         except (FicganError, OSError) as error:
-            if number in self._cancelled:
-                return self.review.change(number, state="ready", error="Rendering was cancelled.")
-            if self.work.stopping.is_set():
+            if number not in self._cancelled and self.work.stopping.is_set():
                 raise
             with suppress(OSError):
                 work_folder(path).rmdir()
             # What was decided stays; only this result is missing. The disk may be full.
-            why = hide_path(sentence(error), source, item.name)
+            cancelled = number in self._cancelled
+            why = "Rendering was cancelled." if cancelled else hide_path(sentence(error), source, item.name)
             return self.review.change(number, quiet=True, state="ready", error=why)
         notes = made["notes"]
         if made["reidentified"]:
@@ -220,10 +204,16 @@ class DeskFilms:
         times, decisions = film.times, film.decisions
 
         def about(track: Any) -> dict[str, Any]:
-            span = {"from": float(times[track.first]), "to": float(times[track.last])}
-            score, after = round(float(track.scores.max()), 2), self.strip(number, track.id, after=True).exists()
-            about = {"id": track.id, "first": track.first, "last": track.last, "notes": track.notes}
-            return {**about, **span, "score": score, "after": after}
+            return {
+                "id": track.id,
+                "first": track.first,
+                "last": track.last,
+                "notes": track.notes,
+                "from": float(times[track.first]),
+                "to": float(times[track.last]),
+                "score": round(float(track.scores.max()), 2),
+                "after": self.strip(number, track.id, after=True).exists(),
+            }
 
         people = []
         for person, tracks in film.people.items():
@@ -232,10 +222,6 @@ class DeskFilms:
                 choice = decisions.people.get(person) if person else decisions.tracks.get(group[0].id)
                 mode = "" if choice is None else _shown(choice.mode)
                 people.append({"person": person, "mode": mode, "tracks": list(map(about, group))})
-        regions = [
-            {"from": float(times[region.first]), "to": float(times[region.last]), "mode": _shown(region.mode)}
-            for region in film.regions
-        ]
         return {
             "width": film.source.width,
             "height": film.source.height,
@@ -243,7 +229,10 @@ class DeskFilms:
             "duration": float(times[-1]) if len(times) else 0.0,
             "default": _shown(decisions.default),
             "people": people,
-            "regions": regions,
+            "regions": [
+                {"from": float(times[region.first]), "to": float(times[region.last]), "mode": _shown(region.mode)}
+                for region in film.regions
+            ],
             "cuts": [float(times[cut]) for cut in film.cuts],
         }
 
@@ -281,8 +270,9 @@ class DeskFilms:
         film = self.load(number)
         if not 0 <= at < len(film.pts):
             raise InputError(f"there is no frame {at}; the film has {len(film.pts)}")
-        path = self.review.source(self.review[number])
-        return {"path": path, "at": at, "pts": int(film.pts[at]), "start": _start(film, at)}
+        path, gap = self.review.source(self.review[number]), float(film.times[1]) / 2 if len(film.times) > 1 else 0.0
+        start = max(0.0, float(film.times[at]) - gap) or None  # None: from the beginning
+        return {"path": path, "at": at, "pts": int(film.pts[at]), "start": start}
 
     def frame(self, number: str, at: int) -> Future[Any]:
         """One frame of a film as it is, as JPEG."""
@@ -291,11 +281,10 @@ class DeskFilms:
 
     def frame_of_result(self, number: str, at: int) -> Future[Any]:
         """One frame of the film as it was rendered last."""
-        place, item = self._place(number, at), self.review[number]
-        path = self.review.output / item.saved
-        if not item.saved or not path.is_file():
-            raise InputError(f"{item.name}: there is no result; render it")
-        place |= {"path": path, "pts": None}  # its clock is its own
+        path = self.review.result(self.review[number])
+        if path is None:
+            raise InputError(f"{self.review[number].name}: there is no result; render it")
+        place = self._place(number, at) | {"path": path, "pts": None}  # its clock is its own
         return self._pictures.put(lambda: self.work.do("pictures", "frame", **place), NOW)
 
     def frame_after(self, number: str, at: int) -> Future[Any]:
@@ -313,15 +302,9 @@ class DeskFilms:
             "names": [f"person {track.person or -track.id}" for track in present],
             "boxes": [[float(value) for value in box] for box, _, _ in regions],
             "modes": [*(str(decider.mode_of(track, at)) for track in present), *(mode for _, mode, _ in regions)],
-            "drawing": self.work.controls_of(self.review[number]).drawing.model_dump(),
+            "drawing": self.review.controls_of(self.review[number]).drawing.model_dump(),
         }
         return self._photos.put(lambda: self.work.do("photos", "preview", **given), NOW)
-
-
-def _start(film: Project, at: int) -> float | None:
-    """The second from which a film must be read for a frame; None: from the beginning."""
-    gap = float(film.times[1]) / 2 if len(film.times) > 1 else 0.0
-    return max(0.0, float(film.times[at]) - gap) or None
 
 
 def _shown(mode: str) -> str:

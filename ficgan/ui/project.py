@@ -5,7 +5,7 @@
       ui.json              settings for all files, the seed of the draws
       item-ID.json         a file: where it is, its faces, what was decided on each
       source-ID.jpg        a file that was dropped into the page
-      thumb-, before-, after-ID.jpg, exemplar-ID.jpg      pictures for the page
+      thumb-, before-, after-ID.jpg      pictures for the page
       film-ID/             the project of a film, as `ficgan analyse` makes it
 
 Every file is written whole or not at all, so a full disk or a crash loses nothing but the last step.
@@ -25,11 +25,11 @@ from typing import Any, Literal
 from pydantic import Field, NonNegativeInt, field_validator
 
 from ficgan.anonymizers.modes import COVERS, check_cover
-from ficgan.deidentify.decided import Drawing
+from ficgan.deidentify.review import Drawing, ReviewedFace
 from ficgan.errors import InputError
 from ficgan.files import atomic_write
 from ficgan.records.sidecars import sidecar_path
-from ficgan.video.folders import Box, Strict, Text, check_schema, checked, hold, make_private_folder, read_json, to_text
+from ficgan.video.folders import Strict, Text, check_schema, checked, hold, make_private_folder, read_json, to_text
 
 __all__ = ["Controls", "FaceEntry", "Item", "Review", "free_name"]
 
@@ -43,11 +43,10 @@ State = Literal["waiting", "working", "ready", "failed"]
 
 
 class Controls(Drawing):
-    """What happens to faces on which nothing was decided, and how new ones are drawn."""
+    """What happens to faces on which nothing was decided, and how new ones are drawn; `audio` is of films."""
 
     mode: str = "ficgan"
     audio: Literal["copy", "drop"] = "copy"
-    """Of films."""
 
     @field_validator("mode")
     @classmethod
@@ -60,63 +59,53 @@ class Controls(Drawing):
         return Drawing(**self.model_dump(include=set(Drawing.model_fields)))
 
 
-class FaceEntry(Strict):
-    """A face of a photo, what was decided on it, and what was done to it last."""
+class FaceEntry(ReviewedFace):
+    """A face of a photo, what was decided on it, and what was done to it last; `drawn`: a person drew the box."""
 
-    box: Box
-    landmarks: tuple[tuple[float, float], ...]
-    score: float
     drawn: bool = False
-    """Whether a person drew the box."""
-    mode: str = ""
-    """One of MODES; "" as all others."""
-    draw: NonNegativeInt = 0
-    exemplar: str | None = Field(None, pattern=r"^exemplar-[0-9a-f]{10}\.jpg$")
     action: str = ""
     note: Text = ""
     doubt: Text = ""
     matched: bool = False
 
-    @field_validator("mode")
-    @classmethod
-    def _mode(cls, mode: str) -> str:
-        return mode if mode in ("", "ficgan", "keep") else check_cover(mode)
-
 
 class Item(Strict):
-    """A photo or film of the review."""
+    """A photo or film of the review.
+
+    Args:
+        name: of the file, for people.
+        place: below the opened folder; None: it was dropped into the page, and is kept as `upload`.
+        stamp: size and time of the file whose faces these are.
+        controls: None: those of the review.
+        people: of a film.
+        saved: name of the last result.
+        changed: whether something was decided after that.
+    """
 
     schema_: str = Field(ITEM_SCHEMA, alias="schema")
     id: str = Field(pattern=r"^[0-9a-f]{10}$")
     kind: Kind
     name: Text
-    """Of the file, for people."""
     place: Text | None = None
-    """Below the opened folder; None: it was dropped into the page."""
     upload: str | None = Field(None, pattern=r"^source-[0-9a-f]{10}(\.\w{1,8})?$")
     state: State = "waiting"
     error: Text = ""
     stamp: str = ""
-    """Size and time of the file whose faces these are."""
     width: NonNegativeInt = 0
     height: NonNegativeInt = 0
     controls: Controls | None = None
-    """None: those of the review."""
     faces: tuple[FaceEntry, ...] = ()
     notes: tuple[Text, ...] = ()
     people: NonNegativeInt = 0
-    """Of a film."""
     saved: Text = ""
-    """Name of the last result."""
     changed: bool = False
-    """Whether something was decided after that."""
 
 
 class _ReviewSettings(Strict):
     schema_: str = Field(SCHEMA, alias="schema")
     seed: int
     root: Text | None = None
-    output: Text
+    output: Text = ""
     controls: Controls = Controls()
 
 
@@ -133,12 +122,13 @@ class Review:
     """
 
     def __init__(self, folder: Path, root: Path | None, output: Path) -> None:
-        self.folder, self.root, self.lock = folder, root, threading.RLock()
+        self.folder, self.root, self.output, self.lock = folder, root, output, threading.RLock()
         self._held = ExitStack()
         make_private_folder(folder, "ui")
         self._held.enter_context(hold(folder))
         try:
-            self._settings = self._load(output)
+            self._settings = self._load()
+            self.seed = self._settings.seed  # of all draws; as private as the folder
             self._items: dict[str, Item] = {}
             for path in sorted(folder.glob("item-*.json")):
                 tree = check_schema(read_json(path), ITEM_SCHEMA, str(path))
@@ -150,36 +140,31 @@ class Review:
         self.revision = 1
         self._revisions = dict.fromkeys(self._items, 1)
 
-    def _load(self, output: Path) -> _ReviewSettings:
+    def _load(self) -> _ReviewSettings:
         path, root = self.folder / "ui.json", None if self.root is None else str(self.root)
         if not path.exists():
-            settings = _ReviewSettings(seed=secrets.randbits(64), root=root, output=str(output))
+            settings = _ReviewSettings(seed=secrets.randbits(64), root=root, output=str(self.output))
             self._write("ui.json", settings)
             return settings
         found = checked(_ReviewSettings, check_schema(read_json(path), SCHEMA, str(path)), str(path))
         if found.root != root:
-            whose = found.root or "dropped files"
-            raise InputError(f"{self.folder}: is the review of {whose}; choose another --project")
-        return found.model_copy(update={"output": str(output)})
+            raise InputError(
+                f"{self.folder}: is the review of {found.root or 'dropped files'}; choose another --project"
+            )
+        return found
 
     def close(self) -> None:
         """Let go of the folder."""
         self._held.close()
 
     @property
-    def seed(self) -> int:
-        """Of all draws; as private as the folder."""
-        return self._settings.seed
-
-    @property
-    def output(self) -> Path:
-        """Folder for the results."""
-        return Path(self._settings.output)
-
-    @property
     def controls(self) -> Controls:
         """For files without controls of their own."""
         return self._settings.controls
+
+    def controls_of(self, item: Item) -> Controls:
+        """Those of the file, else those of the review."""
+        return item.controls or self.controls
 
     def set_controls(self, controls: Controls) -> None:
         """For all files; those of their own are dropped."""
@@ -217,12 +202,7 @@ class Review:
                 self._revisions[number] = self.revision
 
     def change(self, number: str, *, quiet: bool = False, **values: Any) -> Item:
-        """Change a file's entry on disk, then here.
-
-        Args:
-            number: its id.
-            quiet: not on disk: a state that need not outlive the program.
-            values: fields of `Item`.
+        """Change fields of a file's entry on disk, then here; `quiet`: not on disk.
 
         Raises:
             InputError: it cannot be written; the entry is as it was.
@@ -236,26 +216,23 @@ class Review:
             return item
 
     def add_folder(self, files: Iterable[tuple[str, bool]]) -> None:
-        """Take files below the root: place, and whether each is a film. Known ones keep what was decided.
-
-        Nothing is written yet, so thousands of files cost nothing.
-        """
+        """Take files below the root: place, and whether each is a film. Nothing is written for them yet."""
         with self.lock:
             for place, film in files:
-                kind: Kind = "film" if film else "photo"
                 number = hashlib.sha256(os.fsencode(place)).hexdigest()[:10]
                 if number not in self._items:
-                    self._items[number] = Item(id=number, kind=kind, name=place, place=place)
+                    self._items[number] = Item(id=number, kind="film" if film else "photo", name=place, place=place)
                     self.touch(number)
 
     def add_upload(self, number: str, kind: Kind, name: str, upload: str) -> Item:
         """Take a file that was dropped and is in the folder already."""
         with self.lock:
-            item = Item(id=number, kind=kind, name=name, upload=upload)
-            self._write(f"item-{number}.json", item)
-            self._items[number] = item
-            self.touch(number)
-            return item
+            self._items[number] = Item(id=number, kind=kind, name=name, upload=upload)
+            try:
+                return self.change(number)
+            except InputError:
+                del self._items[number]
+                raise
 
     def remove(self, number: str) -> None:
         """Forget a file that was dropped, with its copy and all that was decided."""
@@ -268,18 +245,13 @@ class Review:
             self._items.pop(number)
             self._revisions.pop(number, None)
             self.revision += 1
-            exemplars = (self.folder / face.exemplar for face in item.faces if face.exemplar)
-            for path in (self.folder / item.upload, *exemplars, *self.folder.glob(f"*-{number}.j*")):
+            for path in (self.folder / item.upload, *self.folder.glob(f"*-{number}.j*")):
                 path.unlink(missing_ok=True)
             if self.film_folder(number).is_dir():
                 remove_folder(self.film_folder(number))
 
     def source(self, item: Item) -> Path:
-        """The file itself; never one outside of the opened folder.
-
-        Raises:
-            InputError: it is gone.
-        """
+        """The file itself; never one outside of the opened folder. An InputError where it is gone."""
         if item.upload is not None:
             path = self.folder / item.upload
         else:
@@ -291,6 +263,11 @@ class Review:
         if not path.is_file():
             raise InputError(f"{item.name}: is no longer there; put it back, or leave it")
         return path
+
+    def result(self, item: Item) -> Path | None:
+        """The last result of a file, where there is one."""
+        path = self.output / item.saved
+        return path if item.saved and path.is_file() else None
 
     def picture(self, kind: Literal["thumb", "before", "after"], number: str) -> Path:
         """Where a picture for the page is, if it was made."""

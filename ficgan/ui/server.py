@@ -1,11 +1,13 @@
 """The web application: one page and a small JSON interface, for this machine and whoever has the token.
 
-Files are named by ids of the review, never by paths.
+Every request needs the token (a cookie that the first address sets, or a header), the right Host, and no foreign
+Origin. Files are named by ids of the review, never by paths.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import json
 import secrets
 import socket
@@ -13,32 +15,48 @@ from collections.abc import Awaitable, Callable
 from importlib.resources import files
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
+from urllib.parse import parse_qs
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ficgan.errors import FicganError, InputError
 from ficgan.files import atomic_write
 from ficgan.images import FILM_SUFFIXES, READABLE_SUFFIXES
-from ficgan.ui.guard import Guard
 from ficgan.ui.project import MODES, Controls, Item
 from ficgan.ui.session import Session
 from ficgan.ui.work import sentence
 from ficgan.video.folders import checked
 
-__all__ = ["LIMITS", "make_app", "open_socket", "serve"]
+__all__ = ["HEADER", "LIMITS", "Guard", "make_app", "open_socket", "serve"]
 
 # Bytes of an upload and of a request.
-LIMITS = {"photo": 500 << 20, "film": 100 << 30, "exemplar": 50 << 20, "json": 1 << 20}
+LIMITS = {"photo": 500 << 20, "film": 100 << 30, "json": 1 << 20}
 PAGES = {
     "/": ("index.html", "text/html"),
     "/app.js": ("app.js", "text/javascript"),
     "/style.css": ("style.css", "text/css"),
 }
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; media-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "x-frame-options": "DENY",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-store",
+    "cross-origin-resource-policy": "same-origin",
+}
+HEADER = "x-ficgan-token"
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -73,7 +91,6 @@ class _Routes:
             ("PATCH", f"{item}/faces", self.decide_all),
             ("PATCH", f"{item}/faces/{{face:int}}", self.decide),
             ("DELETE", f"{item}/faces/{{face:int}}", self.remove_face),
-            ("POST", f"{item}/faces/{{face:int}}/exemplar", self.exemplar),
             ("GET", f"{item}/film", self.film),
             ("PATCH", f"{item}/film", self.edit_film),
             ("GET", f"{item}/decisions.json", self.decisions),
@@ -94,8 +111,9 @@ class _Routes:
 
     async def state(self, request: Request) -> Response:
         """What changed since a revision: the page asks again and again."""
-        since = _number(request, "since", 0)
-        items = self.review.items()
+        since, items = _number(request, "since", 0), self.review.items()
+        about = {"folder": str(self.review.root or ""), "project": str(self.review.folder)}
+        about["output"] = str(self.review.output)
         entry: dict[str, Any] = {
             "revision": self.review.revision,
             "model": self.session.model,
@@ -108,17 +126,12 @@ class _Routes:
             "controls": self.review.controls.model_dump(),
             "modes": MODES,
         }
-        if not since:
-            entry |= {"folder": str(self.review.root or ""), "project": str(self.review.folder)}
-            entry["output"] = str(self.review.output)
-        return JSONResponse(entry | self.session.about)
+        return JSONResponse(entry | self.session.about | ({} if since else about))
 
     def _brief(self, item: Item) -> dict[str, Any]:
-        entry = item.model_dump(
-            include={"id", "kind", "name", "state", "error", "width", "height", "people", "saved", "changed", "notes"}
-        )
+        names = {"id", "kind", "name", "state", "error", "width", "height", "people", "saved", "changed", "notes"}
         actions = [face.action for face in item.faces]
-        entry |= {
+        return item.model_dump(include=names) | {
             "faces": len(item.faces),
             "kept": actions.count("kept"),
             "masked": actions.count("masked"),
@@ -130,15 +143,14 @@ class _Routes:
             "thumb": self.review.picture("thumb", item.id).exists(),
             "progress": self.session.progress.get(item.id),
         }
-        return entry
 
     def _whole(self, item: Item) -> dict[str, Any]:
-        entry = self._brief(item)
-        entry["controls"] = (item.controls or self.review.controls).model_dump()
-        entry["own_controls"] = item.controls is not None
-        entry["after"] = self.review.picture("after", item.id).exists()
-        entry["list"] = [face.model_dump(exclude={"landmarks"}) for face in item.faces]
-        return entry
+        return self._brief(item) | {
+            "controls": self.review.controls_of(item).model_dump(),
+            "own_controls": item.controls is not None,
+            "after": self.review.picture("after", item.id).exists(),
+            "list": [face.model_dump(exclude={"landmarks"}) for face in item.faces],
+        }
 
     async def item(self, request: Request) -> Response:
         return JSONResponse(self._whole(self._item(request)))
@@ -210,10 +222,8 @@ class _Routes:
 
     async def decide(self, request: Request) -> Response:
         given = await _json(request)
-        if unknown := set(given) - {"mode", "draw", "exemplar"}:
+        if unknown := set(given) - {"mode", "draw"}:
             raise InputError(f"a face has no {', '.join(sorted(unknown))}")
-        if given.get("exemplar") is not None:
-            raise InputError("an exemplar is given as a photo")
         number, face = request.path_params["id"], request.path_params["face"]
         return await self._done(request, await run_in_threadpool(self.photos.decide, number, face, **given))
 
@@ -228,18 +238,6 @@ class _Routes:
     async def remove_face(self, request: Request) -> Response:
         return await self._done(request, self.photos.remove_face(self._item(request).id, request.path_params["face"]))
 
-    async def exemplar(self, request: Request) -> Response:
-        path = self.review.folder / f"source-{secrets.token_hex(5)}"
-        name = _file_name(request.query_params.get("name", "exemplar"))
-        try:
-            await self._receive(request, path, LIMITS["exemplar"], name)
-            future = self.photos.add_exemplar(self._item(request).id, request.path_params["face"], path)
-            return await self._done(request, future)
-        except FicganError as error:
-            raise InputError(str(error).replace(str(path), name)) from None
-        finally:
-            path.unlink(missing_ok=True)
-
     async def save(self, request: Request) -> Response:
         item = self._item(request)
         future = self.session.save(item.id)
@@ -247,12 +245,7 @@ class _Routes:
 
     async def save_all(self, request: Request) -> Response:
         """Every file with a result that is not written yet, in the background."""
-        begun = []
-        for item in self.review.items():
-            if item.state == "ready" and (item.changed or not item.saved) and item.id not in self.session.progress:
-                self.session.save(item.id).add_done_callback(_ending(self.session, item.id))
-                begun.append(item.id)
-        return JSONResponse({"begun": len(begun)})
+        return JSONResponse({"begun": self.session.save_all()})
 
     async def cancel(self, request: Request) -> Response:
         self.films.cancel(self._item(request).id)
@@ -272,16 +265,7 @@ class _Routes:
         given, number = await _json(request), self._item(request).id
         if unknown := set(given) - {"default", "people", "tracks", "link"}:
             raise InputError(f"a film's decisions have no {', '.join(sorted(unknown))}")
-        try:
-            numbered = {
-                name: {int(who): value for who, value in given[name].items()}
-                for name in ("people", "tracks", "link")
-                if name in given
-            }
-        except (ValueError, AttributeError):
-            raise InputError("people and tracks go by their numbers") from None
-        default = given.get("default")
-        await run_in_threadpool(lambda: self.films.edit(number, default=default, **numbered))
+        await run_in_threadpool(lambda: self.films.edit(number, **given))
         return await self.film(request)
 
     async def decisions(self, request: Request) -> Response:
@@ -297,10 +281,8 @@ class _Routes:
         item = self._item(request)
         if "after" not in request.query_params:
             return FileResponse(self.review.source(item))
-        path = self.review.output / item.saved
-        if not item.saved or not path.is_file():
-            return _sorry("There is no result yet.", 404)
-        return FileResponse(path)
+        path = self.review.result(item)
+        return FileResponse(path) if path is not None else _sorry("There is no result yet.", 404)
 
     async def at(self, request: Request) -> Response:
         """The frame that is shown at a second, or of a number, with the boxes in it."""
@@ -326,19 +308,6 @@ class _Routes:
         number, region = self._item(request).id, request.path_params["region"]
         await run_in_threadpool(self.films.remove_region, number, region)
         return await self.film(request)
-
-
-def _ending(session: Session, number: str) -> Callable[[Any], None]:
-    """A callback that notes at a file why its result could not be saved in the background."""
-
-    def ended(future: Any) -> None:
-        if not future.cancelled() and (error := future.exception()) is not None:
-            try:
-                session.review.change(number, quiet=True, error=sentence(error))
-            except KeyError:
-                return
-
-    return ended
 
 
 def _telling(handler: Handler) -> Handler:
@@ -406,6 +375,61 @@ def _file_name(name: str) -> str:
     while len(stem.encode()) > 180:
         stem = stem[:-1]
     return f"{stem or 'file'}{suffix[:9]}"
+
+
+# -- who is let in ---------------------------------------------------------------------------------------------------
+
+
+class Guard:
+    """Lets nobody in without the token, and nothing out without the security headers.
+
+    Args:
+        app: what is guarded.
+        token: the secret.
+        host: "127.0.0.1:PORT".
+    """
+
+    def __init__(self, app: ASGIApp, token: str, host: str) -> None:
+        self.app, self.token, self.host = app, token, host
+        self.cookie = f"ficgan-{host.rpartition(':')[2]}"  # cookies do not tell ports apart
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                names = {name for name, _ in message["headers"]}
+                added = [(n.encode(), v.encode()) for n, v in HEADERS.items() if n.encode() not in names]
+                message["headers"] = [*message["headers"], *added]
+            await send(message)
+
+        refusal = self.refusal(Request(scope))
+        if refusal is None and scope["path"] == "/" and b"token=" in scope["query_string"]:
+            answer: ASGIApp = RedirectResponse("/", 303)
+            answer.set_cookie(self.cookie, self.token, httponly=True, samesite="strict", path="/")  # type: ignore[attr-defined]
+        else:
+            answer = self.app if refusal is None else PlainTextResponse(refusal, 403)
+        await answer(scope, receive, sending)
+
+    def refusal(self, request: Request) -> str | None:
+        """Why a request is refused; None where it may pass."""
+        if request.headers.get("host") != self.host:
+            return f"This address is not served here; open http://{self.host}/ as “ficgan ui” printed it."
+        origin = request.headers.get("origin")
+        if origin is not None and origin != f"http://{self.host}":
+            return "Another page asked for this; it is refused."
+        if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+            return "Another page asked for this; it is refused."
+        given = request.headers.get(HEADER)
+        if given is None and origin is None and request.method not in ("GET", "HEAD"):
+            return "A change must come from the page itself."
+        if given is None and request.url.path == "/":
+            given = parse_qs(request.url.query).get("token", [None])[0]
+        given = given or request.cookies.get(self.cookie, "")
+        if not hmac.compare_digest(given.encode(), self.token.encode()):
+            return "The token is missing or old; open the address that “ficgan ui” printed last."
+        return None
 
 
 # -- the server -------------------------------------------------------------------------------------------------------

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +13,8 @@ from ficgan.errors import FicganError, InputError
 from ficgan.images import film_suffix, output_suffix
 from ficgan.ui.films import DeskFilms
 from ficgan.ui.photos import DeskPhotos
-from ficgan.ui.project import Controls, Item, Kind, Review
-from ficgan.ui.work import LATER, NOW, Queue, Workplace, hide_path
+from ficgan.ui.project import Controls, Item, Review
+from ficgan.ui.work import LATER, NOW, Queue, Workplace, hide_path, sentence
 from ficgan.workers import Workers
 
 if TYPE_CHECKING:
@@ -90,8 +92,7 @@ class Session(Workplace):
         path = self.review.folder / upload
         try:
             made = self.pictures.put(lambda: self._write_pictures(number, path), NOW).result()
-            kind: Kind = "film" if made.pop("film") else "photo"
-            self.review.add_upload(number, kind, name, upload)
+            self.review.add_upload(number, "film" if made.pop("film") else "photo", name, upload)
             item = self.review.change(number, quiet=True, **made)
         except BaseException as error:
             for left in (path, *self.review.folder.glob(f"*-{number}.jpg")):
@@ -151,9 +152,26 @@ class Session(Workplace):
             raise InputError(f"{item.name}: was not looked at yet; wait for it")
         return (self.films if item.kind == "film" else self.photos).save(number)
 
+    def save_all(self) -> int:
+        """Save every file whose result is not written yet; returns how many. What goes wrong is noted at the file."""
+
+        def ended(number: str, future: Future[Any]) -> None:
+            with suppress(KeyError):
+                if not future.cancelled() and (error := future.exception()) is not None:
+                    self.review.change(number, quiet=True, error=sentence(error))
+
+        begun = [
+            item.id
+            for item in self.review.items()
+            if item.state == "ready" and (item.changed or not item.saved) and item.id not in self.progress
+        ]
+        for number in begun:
+            self.save(number).add_done_callback(partial(ended, number))
+        return len(begun)
+
     def decisions(self, number: str | None = None) -> dict[str, Any]:
         """What was decided on a photo or film, or (None) on all photos that were looked at, as a file holds it."""
-        from ficgan.deidentify.decided import as_tree
+        from ficgan.deidentify.review import as_tree
 
         if number is not None and self.review[number].kind == "film":
             return self.films.load(number).decisions_tree()

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +21,13 @@ from numpy.typing import NDArray
 from ficgan.arrays import content_key
 from ficgan.errors import InputError
 from ficgan.files import atomic_write
-from ficgan.images import FILM_SUFFIXES, MAX_PIXELS, READABLE_SUFFIXES, is_animated, read_image
+from ficgan.images import FILM_SUFFIXES, MAX_PIXELS, READABLE_SUFFIXES, is_animated
+from ficgan.images.read import read_image
 from ficgan.workers import is_cancelled, report
 
 if TYPE_CHECKING:
-    from ficgan.deidentify import Deidentifier, Result, Retouch
+    from ficgan.deidentify import Deidentifier, Result
+    from ficgan.deidentify.review import Retouch
     from ficgan.video import VideoSource
 
 __all__ = ["ModelTasks", "PictureTasks", "jpeg", "model_setup", "picture_setup", "write_new"]
@@ -34,8 +37,8 @@ Image = NDArray[np.uint8]
 PREVIEW, THUMBNAIL = 1600, 320
 # Suffixes of photos that are films where they are animated.
 ANIMATED = frozenset({".gif", ".webp", ".png", ".apng"})
-# Photos and films kept open, engines with controls of their own.
-PHOTOS_KEPT, FILMS_KEPT, ENGINES_KEPT = 3, 2, 8
+# Photos kept open, engines with controls of their own.
+PHOTOS_KEPT, ENGINES_KEPT = 3, 8
 # Frames that are decoded rather than jumped over.
 STEPS = 48
 
@@ -56,7 +59,7 @@ class PictureTasks:
     """Tasks that need no model."""
 
     def __init__(self) -> None:
-        self._readers: OrderedDict[str, _FrameReader] = OrderedDict()
+        self._reader: _FrameReader | None = None
 
     def __call__(self, task: tuple[str, Mapping[str, Any]]) -> Any:
         name, given = task
@@ -96,10 +99,11 @@ class PictureTasks:
         return jpeg(self._frame(path, at, pts, start), PREVIEW, 85)
 
     def _frame(self, path: Path, at: int, pts: int | None, start: float | None) -> Image:
-        reader = self._readers.setdefault(str(path), _FrameReader(path))
-        while len(self._readers) > FILMS_KEPT:
-            self._readers.popitem(last=False)[1].close()
-        return reader(at, pts, start)
+        if self._reader is None or self._reader.path != path:
+            if self._reader is not None:
+                self._reader.close()
+            self._reader = _FrameReader(path)
+        return self._reader(at, pts, start)
 
 
 @dataclass
@@ -121,7 +125,7 @@ class ModelTasks(PictureTasks):
     def __init__(self, engine: Deidentifier) -> None:
         super().__init__()
         self.engine = engine
-        self._engines: OrderedDict[str, Deidentifier] = OrderedDict()
+        self._engines = lru_cache(maxsize=ENGINES_KEPT)(lambda drawing: drawing.applied(engine))
         self._photos: OrderedDict[str, _OpenPhoto] = OrderedDict()
 
     def about(self) -> dict[str, Any]:
@@ -139,14 +143,9 @@ class ModelTasks(PictureTasks):
         self._engine_with(drawing)
 
     def _engine_with(self, drawing: Mapping[str, Any]) -> Deidentifier:
-        from ficgan.deidentify.decided import Drawing
+        from ficgan.deidentify.review import Drawing
 
-        name = repr(sorted(drawing.items()))
-        if name not in self._engines:
-            self._engines[name] = Drawing(**drawing).applied(self.engine)
-            while len(self._engines) > ENGINES_KEPT:
-                self._engines.popitem(last=False)
-        return self._engines[name]
+        return self._engines(Drawing(**drawing))
 
     # -- photos -------------------------------------------------------------------------------------------------------
 
@@ -158,7 +157,7 @@ class ModelTasks(PictureTasks):
 
     def _open(self, photo: Mapping[str, Any]) -> Retouch:
         """A photo from memory where it is one of the last few; boxes that were drawn since then are added."""
-        from ficgan.deidentify import Retouch
+        from ficgan.deidentify.review import Retouch
 
         places, kept = photo["places"], self._photos.get(photo["id"])
         if places is None or kept is None or kept.stamp != photo["stamp"] or places[: len(kept.places)] != kept.places:
@@ -180,25 +179,14 @@ class ModelTasks(PictureTasks):
         at = retouch.add(tuple(box))  # type: ignore[arg-type]
         return _place(retouch.faces.pop(at))
 
-    def exemplar(self, path: Path) -> bytes:
-        """A photo whose face others are to be drawn towards, for the private folder."""
-        from ficgan.deidentify import Retouch
-
-        image = read_image(path).rgb
-        Retouch(self.engine, image, faces=[]).add_exemplar("", image)
-        return jpeg(image, PREVIEW, 95)
-
     def render(self, photo: Mapping[str, Any], drawing: Mapping[str, Any]) -> dict[str, Any]:
-        """A photo as decided (choices: mode, draw and exemplar of each face): its preview, and what was done."""
+        """A photo as decided (choices: mode and draw of each face): its preview, and what was done."""
         return _rendered(self._render(photo, drawing))
 
     def _render(self, photo: Mapping[str, Any], drawing: Mapping[str, Any]) -> Result:
-        from ficgan.deidentify import Choice
+        from ficgan.deidentify.review import Choice
 
         retouch = self._open(photo)
-        for _, _, exemplar in photo["choices"]:
-            if exemplar is not None and exemplar not in retouch.exemplars:
-                retouch.add_exemplar(exemplar, read_image(photo["folder"] / exemplar).rgb)
         return retouch.render([Choice(*choice) for choice in photo["choices"]], self._engine_with(drawing))
 
     def save(
@@ -265,7 +253,7 @@ class ModelTasks(PictureTasks):
         drawing: Mapping[str, Any],
     ) -> bytes:
         """A frame with its faces as decided; in the film a person's new face may be another one."""
-        from ficgan.deidentify.retouch import CHOICES, Choice, Retouch
+        from ficgan.deidentify.review import CHOICES, Choice, Retouch
 
         image = self._frame(**film)
         retouch = Retouch(self._engine_with(drawing), image, key=key, faces=[_face(*face) for face in faces])
@@ -305,7 +293,7 @@ class _FrameReader:
     """Frames of one film by number; the next ones are decoded, others are jumped to."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._at = path, -1
+        self.path, self._at = path, -1
         self._source: VideoSource | None = None
         self._frames: Any = None
         self._image: Image | None = None
@@ -317,14 +305,14 @@ class _FrameReader:
             return self._image
         if pts is None or self._source is None or not self._at < at <= self._at + STEPS:
             self.close()
-            self._source = open_video(self._path, start=start)
+            self._source = open_video(self.path, start=start)
             self._frames = self._source.frames()
         for frame in self._frames:
             if pts is None or frame.pts >= pts:
                 self._at, self._image = at, frame.image
                 return frame.image
         self.close()
-        raise InputError(f"{self._path}: frame {at} cannot be decoded")
+        raise InputError(f"{self.path}: frame {at} cannot be decoded")
 
     def close(self) -> None:
         """Let go of the file."""

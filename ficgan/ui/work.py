@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.records.sidecars import RunManifest, as_json, sidecar_path
-from ficgan.ui.project import Controls, Item, Review
+from ficgan.ui.project import Item, Review
 from ficgan.ui.tasks import model_setup, picture_setup, write_new
 from ficgan.workers import Workers
 
@@ -87,12 +87,9 @@ class Workplace:
         self, review: Review, make_engine: Callable[[int], Deidentifier], start: Callable[[Any], Workers] = Workers
     ) -> None:
         self.review = review
-        self.model = "loading"
-        """"loading", "ready", or why there is none."""
-        self.about: dict[str, Any] = {}
-        """Of the model, once it is ready."""
-        self.progress: dict[str, tuple[int, int | None, str]] = {}
-        """Of films at work: frames done, frames in all, stage."""
+        self.model = "loading"  # "loading", "ready", or why there is none
+        self.about: dict[str, Any] = {}  # of the model, once it is ready
+        self.progress: dict[str, tuple[int, int | None, str]] = {}  # of files at work: frames done, in all, stage
         self.stopping, self.loaded = threading.Event(), threading.Event()
         self._start, self._setup = start, partial(model_setup, make_engine, review.seed)
         self._manifest: RunManifest | None = None
@@ -133,10 +130,6 @@ class Workplace:
 
     # -- files --------------------------------------------------------------------------------------------------------
 
-    def controls_of(self, item: Item) -> Controls:
-        """Those of the file, else those of the review."""
-        return item.controls or self.review.controls
-
     def stamp(self, item: Item) -> str:
         """Size and time of a file; "" where it is gone."""
         with suppress(OSError, FicganError):
@@ -167,14 +160,13 @@ class Workplace:
             text = sentence(error)
             with suppress(FicganError):
                 text = hide_path(text, self.review.source(item), item.name)
-            try:
-                self.review.change(number, state="failed", error=text)
-            except InputError:  # the disk is full: shown all the same, and tried again at the next start
-                self.review.change(number, quiet=True, state="failed", error=text)
+            self.review.change(number, quiet=True, state="failed", error=text)
+            with suppress(InputError):  # the disk is full: tried again at the next start
+                self.review.change(number)
 
     def options(self, item: Item) -> dict[str, Any]:
         """What a side-car states of the controls."""
-        controls = self.controls_of(item).model_dump()
+        controls = self.review.controls_of(item).model_dump()
         if item.kind == "photo":
             del controls["audio"]
         return {**controls, "attributes": controls["attributes"] or None, "recognizer": self.about.get("recognizer")}

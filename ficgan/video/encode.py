@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ficgan.errors import InputError, UsageError
 from ficgan.files import partial_file
-from ficgan.images.photo import DIGITAL_SOURCE_TYPE, tag_xmp
+from ficgan.images.photo import DIGITAL_SOURCE_TYPE, make_xmp
 from ficgan.video.media import (
     EncodeOptions,
     Frame,
@@ -427,7 +427,7 @@ def add_mark(path: str | os.PathLike[str], container: str) -> bool:
     """Add XMP to a finished file, in place; False where the container has no place for it (see `tags`)."""
     if container not in (*_FAST_START, ANIMATION):
         return False
-    xmp = tag_xmp()
+    xmp = make_xmp({}, synthetic=True)
     with Path(path).open("r+b") as file:
         if container == ANIMATION:
             # Before the trailer. Readers without XMP skip it: whatever byte they take for a length leads to its end.

@@ -19,7 +19,7 @@ import numpy as np
 from PIL import Image
 
 from ficgan.errors import InputError, UsageError, memory_ran_out
-from ficgan.images import read_image
+from ficgan.images.read import read_image
 from ficgan.video.media import (
     IDENTITY,
     ROTATIONS,

@@ -20,7 +20,7 @@ import pytest
 from PIL import Image
 from standin import BLUE, Result, StandIn, call, film, photo
 
-from ficgan.deidentify.decided import read_decisions
+from ficgan.deidentify.review import read_decisions
 from ficgan.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,15 +75,6 @@ def test_a_run_that_died_between_two_files_is_mended(tmp_path: Path, engine: Sta
     told = lines(manifest)
     assert sorted(line["output"] for line in told) == ["a.png", "b.png", "c.png"]
     assert all(line["state"] == "written" and len(line["input_sha256"]) == 64 for line in told)
-
-
-def test_the_manifest_of_the_earlier_bulk_command_is_refused(tmp_path: Path, engine: StandIn) -> None:
-    photo(tmp_path / "in/a.png")
-    (tmp_path / "out").mkdir()
-    text = '{"schema":"ficgan-manifest/1","run":{}}\n{"input":"a.png","output":"a.png","state":"done"}\n'
-    (tmp_path / "out/manifest.jsonl").write_text(text)
-    _, said = call(tmp_path / "in", "-o", tmp_path / "out", "--overwrite", code=2)
-    assert "ficgan bulk" in said and (tmp_path / "out/manifest.jsonl").read_text() == text and engine.loaded == 0
 
 
 # -- stores ------------------------------------------------------------------------------------------------------------
@@ -142,14 +133,14 @@ def test_stores_that_cannot_be_opened(
 def test_decisions_are_read_strictly(tmp_path: Path, engine: StandIn) -> None:
     """What they do to a photo is tested with the review, which exports them."""
     marks = [[205, 105], [240, 105], [222, 125], [208, 145], [238, 145]]
-    face = {"id": 1, "box": [1, 2, 3, 4], "landmarks": marks, "score": 0.9}
+    face = {"box": [1, 2, 3, 4], "landmarks": marks, "score": 0.9}
     one = {"name": "me.png", "analysis": "0" * 32, "faces": [face]}
     tree, file = {"schema": "ficgan-photo-decisions/1", "photos": [one]}, tmp_path / "decisions.json"
     for wrong in (
         {**tree, "schema": "ficgan-photo-decisions/2"},
-        {**tree, "photos": [{**one, "tracks": {"7": "keep"}}]},
+        {**tree, "photos": [{**one, "tracks": {}}]},
         {**tree, "photos": [{**one, "default": "keep"}]},
-        {**tree, "photos": [{**one, "tracks": {"1": "dp-pix:eps=1"}}]},
+        {**tree, "photos": [{**one, "faces": [{**face, "mode": "dp-pix"}]}]},
         {**tree, "photos": [one, {**one, "default": "blur"}]},
     ):
         file.write_text(json.dumps(wrong))

@@ -5,18 +5,17 @@ from __future__ import annotations
 import io
 import struct
 import zlib
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageCms
+from PIL import Image
 
-from ficgan.images import Photo, read_image, write_image
+from ficgan.images.photo import Photo
+from ficgan.images.read import read_image
+from ficgan.images.write import encode_image
 
 SIZE = (61, 40)  # width, height: odd, and not square
-
-
 BOX = (slice(8, 24), slice(16, 40))
 
 
@@ -43,8 +42,14 @@ def rewrite(source: Path, **options: Any) -> tuple[Photo, Photo, np.ndarray, Pat
     photo = read_image(source)
     result, mask = redden(photo)
     target = source.with_name("out" + source.suffix)
-    write_image(target, photo, result, **options)
+    target.write_bytes(encode_image(target, photo, result, **options))
     return photo, read_image(target), mask, target
+
+
+def encoded(pixels: np.ndarray, format: str, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, format, **options)
+    return buffer.getvalue()
 
 
 def png(depth: int, colour: int, pixels: np.ndarray, *extra: tuple[bytes, bytes]) -> bytes:
@@ -59,10 +64,6 @@ def png(depth: int, colour: int, pixels: np.ndarray, *extra: tuple[bytes, bytes]
     middle = b"".join(chunk(*pair) for pair in extra)
     image = chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + middle + image
-
-
-def srgb() -> Any:
-    return ImageCms.createProfile("sRGB")
 
 
 def icc(space: bytes, tags: dict[bytes, bytes], connection: bytes = b"XYZ ") -> bytes:
@@ -80,46 +81,45 @@ def icc(space: bytes, tags: dict[bytes, bytes], connection: bytes = b"XYZ ") -> 
     return head.ljust(128, b"\0") + struct.pack(">L", len(tags)) + entries + body
 
 
-def curve(*values: float) -> bytes:
-    """A curve's tag: an exponent, or a table of light."""
-    numbers = [round(values[0] * 256)] if len(values) == 1 else [round(value * 65535) for value in values]
-    return b"curv" + struct.pack(f">LL{len(numbers)}H", 0, len(numbers), *numbers)
-
-
-def rgb(columns: str, light: bytes) -> tuple[bytes, dict[bytes, bytes]]:
-    """The tags of a space: X, Y and Z (D50) of red, green and blue, and the curve of all three."""
-    numbers = [round(float(number) * 65536) for number in columns.split()]
-    tags = {
-        f"{colour}XYZ".encode(): b"XYZ " + bytes(4) + struct.pack(">3l", *numbers[3 * at : 3 * at + 3])
-        for at, colour in enumerate("rgb")
-    }
-    return b"RGB ", tags | {f"{colour}TRC".encode(): light for colour in "rgb"}
-
-
-_SRGB_LIGHT = curve(*(v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in np.linspace(0, 1, 1024)))
+_SRGB = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in np.linspace(0, 1, 1024)]
 _BT709 = ".43607 .22249 .01392 .38515 .71687 .09708 .14307 .06061 .7141"
-SPACES = {
-    "sRGB": rgb(_BT709, _SRGB_LIGHT),
-    "P3": rgb(".51512 .2412 -.00105 .29198 .69225 .04189 .1571 .06657 .78407", _SRGB_LIGHT),
-    "Adobe": rgb(".60974 .31111 .01947 .20528 .62567 .06087 .14919 .06322 .74457", curve(563 / 256)),
-    "ProPhoto": rgb(".79767 .28804 0 .13519 .71188 0 .03134 .00009 .82491", curve(1.8)),
-    "linear": rgb(_BT709, curve(1.0)),
-    "grey": (b"GRAY", {b"kTRC": curve(1.8)}),
+# Colour spaces by published numbers: X, Y and Z (D50) of red, green and blue, and an exponent or a table of light.
+SPACES: dict[str, tuple[str, list[float]]] = {
+    "sRGB": (_BT709, _SRGB),
+    "P3": (".51512 .2412 -.00105 .29198 .69225 .04189 .1571 .06657 .78407", _SRGB),
+    "Adobe": (".60974 .31111 .01947 .20528 .62567 .06087 .14919 .06322 .74457", [563 / 256]),
+    "ProPhoto": (".79767 .28804 0 .13519 .71188 0 .03134 .00009 .82491", [1.8]),
 }
-"""Colour spaces, by published numbers: what a profile calls them, and its tags."""
-PROFILES = {name: icc(*space) for name, space in SPACES.items()}
 
 
-@cache
-def _viewer(mode: str, profile: bytes) -> Any:
-    own = ImageCms.ImageCmsProfile(io.BytesIO(profile))
-    return ImageCms.buildTransform(own, srgb(), mode, "RGB")
+def tags_of(name: str) -> dict[bytes, bytes]:
+    """The tags of a colour space's profile."""
+    columns, light = SPACES[name]
+    numbers = [round(float(number) * 65536) for number in columns.split()]
+    values = [round(light[0] * 256)] if len(light) == 1 else [round(value * 65535) for value in light]
+    curve = b"curv" + struct.pack(f">LL{len(values)}H", 0, len(values), *values)
+    xyz = {
+        b"%cXYZ" % colour: b"XYZ " + bytes(4) + struct.pack(">3l", *numbers[3 * n : 3 * n + 3])
+        for n, colour in enumerate(b"rgb")
+    }
+    return xyz | {b"%cTRC" % colour: curve for colour in b"rgb"}
 
 
-def seen(pixels: np.ndarray, mode: str, profile: bytes | None) -> np.ndarray:
-    """What a viewer that heeds profiles shows of uint8 pixels, by LittleCMS."""
-    image = Image.frombytes(mode, pixels.shape[1::-1], np.ascontiguousarray(pixels).tobytes())
-    return np.asarray(ImageCms.applyTransform(image, _viewer(mode, profile)) if profile else image.convert("RGB"))
+PROFILES = {name: icc(b"RGB ", tags_of(name)) for name in SPACES}
+GREY = icc(b"GRAY", {b"kTRC": b"curv" + struct.pack(">LLH", 0, 1, round(1.8 * 256))})
+
+
+def shown(pixels: np.ndarray, name: str) -> np.ndarray:
+    """What a viewer that heeds profiles shows of uint8 pixels [H,W,3], by the formulas."""
+    columns, light = SPACES[name]
+    table = (
+        np.linspace(0, 1, 256) ** light[0]
+        if len(light) == 1
+        else np.interp(np.arange(256) * 1023 / 255, range(1024), light)
+    )
+    own, srgb = (np.array(text.split(), float).reshape(3, 3) for text in (columns, _BT709))
+    linear = np.clip(table[pixels] @ own @ np.linalg.inv(srgb), 0, 1)
+    return np.rint(255 * np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055))
 
 
 ORIENTED = {  # what a viewer does with the stored array, from the EXIF specification

@@ -7,136 +7,84 @@ import os
 import struct
 import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, PngImagePlugin
-from stills import SPACES, icc, mpo
+from stills import encoded, icc, mpo, png, tags_of
 
 from ficgan.errors import InputError
-from ficgan.images import atomic_write, read_image, write_image
+from ficgan.files import atomic_write
+from ficgan.images import output_suffix
+from ficgan.images.read import read_image
+from ficgan.images.write import encode_image
 
-
-def encoded(format: str, **options: Any) -> bytes:
-    buffer = io.BytesIO()
-    pixels = np.random.default_rng(0).integers(0, 256, (24, 37, 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(buffer, format, **options)
-    return buffer.getvalue()
-
-
+PIXELS = np.random.default_rng(0).integers(0, 256, (24, 37, 3), dtype=np.uint8)
 FILES = {
-    "a.jpg": encoded("JPEG"),
-    "p.jpg": encoded("JPEG", progressive=True),
-    "a.png": encoded("PNG"),
-    "a.webp": encoded("WEBP"),
-    "l.webp": encoded("WEBP", lossless=True),
-    "a.tif": encoded("TIFF"),
-    "z.tif": encoded("TIFF", compression="tiff_adobe_deflate"),
-    "l.tif": encoded("TIFF", compression="tiff_lzw"),
-    "a.bmp": encoded("BMP"),
-    "a.gif": encoded("GIF"),
+    f"a.{format.lower()[:4]}": encoded(PIXELS, format) for format in ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF")
+} | {
+    "l.webp": encoded(PIXELS, "WEBP", lossless=True),
+    "z.tif": encoded(PIXELS, "TIFF", compression="tiff_adobe_deflate"),
 }
 
 
-def one_sentence(error: BaseException, path: Path) -> None:
+def one_sentence(error: BaseException, name: object) -> None:
     text = str(error)
-    assert text.startswith(str(path)) and "\n" not in text and len(text) < 300 + len(str(path))
+    assert text.startswith(str(name)) and "\n" not in text and len(text) < 300 + len(str(name))
 
 
 @pytest.mark.parametrize("name", FILES)
 @given(data=st.data())
-def test_truncated_files_are_refused_or_complete(tmp_path: Path, name: str, data: st.DataObject) -> None:
+def test_truncated_files_are_refused_or_complete(name: str, data: st.DataObject) -> None:
     whole = FILES[name]
-    cut = data.draw(
-        st.one_of(st.integers(0, len(whole) - 1), st.integers(0, 64), st.integers(len(whole) - 16, len(whole) - 1))
-    )
-    path = tmp_path / name
-    path.write_bytes(whole)
-    expected = read_image(path).rgb
-    path.write_bytes(whole[:cut])
+    cut = data.draw(st.one_of(st.integers(1, len(whole) - 1), st.integers(len(whole) - 16, len(whole) - 1)))
     try:
-        photo = read_image(path)
+        photo = read_image(name, data=whole[:cut])
     except InputError as error:
-        one_sentence(error, path)
+        one_sentence(error, name)
     else:  # only where nothing but a trailer is missing
-        assert np.array_equal(photo.rgb, expected), f"{name} cut at {cut} of {len(whole)} was read as another picture"
+        assert np.array_equal(photo.rgb, read_image(name, data=whole).rgb), f"cut at {cut} of {len(whole)}"
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", [*FILES, "noise.png"])
 @given(data=st.data())
-def test_damaged_files_never_crash(tmp_path: Path, name: str, data: st.DataObject) -> None:
-    damaged = bytearray(FILES[name])
+def test_damaged_files_never_crash(name: str, data: st.DataObject) -> None:
+    damaged = bytearray(FILES.get(name, data.draw(st.binary(min_size=1, max_size=300))))
     for _ in range(data.draw(st.integers(1, 8))):
         damaged[data.draw(st.integers(0, min(len(damaged), 400) - 1))] = data.draw(st.integers(0, 255))
-    path = tmp_path / name
-    path.write_bytes(damaged)
     try:
-        photo = read_image(path, max_pixels=1_000_000)
-        write_image(
-            tmp_path / f"out{path.suffix if path.suffix not in ('.bmp', '.gif') else '.png'}", photo, overwrite=True
-        )
+        photo = read_image(name, max_pixels=1_000_000, data=bytes(damaged))
+        encode_image(f"out{output_suffix(name)}", photo)
     except InputError as error:
         assert "\n" not in str(error)
-    assert not list(tmp_path.glob(".ficgan*"))
-
-
-@given(content=st.binary(min_size=1, max_size=300))
-def test_arbitrary_bytes_are_no_image(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "a.png"
-    path.write_bytes(content)
-    with pytest.raises(InputError) as caught:
-        read_image(path)
-    one_sentence(caught.value, path)
 
 
 def test_paths_that_are_no_files(tmp_path: Path) -> None:
     (tmp_path / "empty.jpg").touch()
     (tmp_path / "text.jpg").write_text("hello")
     os.mkfifo(tmp_path / "pipe.jpg")
-    for name, said in {
-        "none.jpg": "no such file",
-        "empty.jpg": "empty",
-        "text.jpg": "not an image",
-        "pipe.jpg": "not a file",
-        ".": "not a file",
-        "text.jpg/under.jpg": "no such file",
-        "x" * 300 + ".jpg": "cannot be read|no such file",
-        "null\0.jpg": "cannot be read|no such file",
-    }.items():
-        with pytest.raises(InputError, match=said):
+    for name in ("none.jpg", "empty.jpg", "text.jpg", "pipe.jpg", ".", "text.jpg/b.jpg", "x" * 300 + ".jpg", "a\0.jpg"):
+        with pytest.raises(InputError) as caught:
             read_image(tmp_path / name)
-
-
-def png_of(width: int, height: int) -> bytes:
-    """The header of a PNG of any size, with hardly any data."""
-
-    def chunk(name: bytes, content: bytes) -> bytes:
-        return struct.pack(">L", len(content)) + name + content + struct.pack(">L", zlib.crc32(name + content))
-
-    header = struct.pack(">LLBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+        one_sentence(caught.value, tmp_path / name)
 
 
 @pytest.mark.parametrize("size", [(10001, 10000), (65535, 65535), (2**31 - 1, 2)])
 def test_bombs_are_refused_from_their_header(
     tmp_path: Path, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "a.png").write_bytes(png_of(*size))
-    monkeypatch.setattr(Image.Image, "load", lambda self: pytest.fail("decoded"))
-    with pytest.raises(InputError, match="more than 100 megapixels"):
-        read_image(tmp_path / "a.png")
-
-
-def test_webp_bomb_is_refused_before_its_canvas_is_made(tmp_path: Path) -> None:
-    side = 16383  # lossless header: 14 bits each
-    bits = (side - 1) | (side - 1) << 14
+    data = png(8, 2, np.zeros((1, 1, 3), np.uint8))
+    header = b"IHDR" + struct.pack(">LLBBBBB", *size, 8, 2, 0, 0, 0)
+    data = data[:12] + header + struct.pack(">L", zlib.crc32(header)) + data[33:]
+    bits = 16382 | 16382 << 14  # of a lossless WebP: 14 bits for each side
     body = b"VP8L" + struct.pack("<L", 5) + b"\x2f" + struct.pack("<L", bits) + b"\0"
-    (tmp_path / "a.webp").write_bytes(b"RIFF" + struct.pack("<L", 4 + len(body)) + b"WEBP" + body)
-    with pytest.raises(InputError, match="megapixels"):
-        read_image(tmp_path / "a.webp")
+    webp = b"RIFF" + struct.pack("<L", 4 + len(body)) + b"WEBP" + body
+    monkeypatch.setattr(Image.Image, "load", lambda self: pytest.fail("decoded"))
+    for file in (data, webp):
+        with pytest.raises(InputError, match="more than 100 megapixels"):
+            read_image("a", data=file)
 
 
 def test_the_limit_itself_is_accepted_and_can_be_raised(tmp_path: Path) -> None:
@@ -149,13 +97,6 @@ def test_the_limit_itself_is_accepted_and_can_be_raised(tmp_path: Path) -> None:
     assert before == Image.MAX_IMAGE_PIXELS
 
 
-def test_a_file_too_big_for_any_image_is_not_read(tmp_path: Path) -> None:
-    with (tmp_path / "a.tif").open("wb") as file:
-        file.truncate(200 << 20)  # sparse
-    with pytest.raises(InputError, match="too large"):
-        read_image(tmp_path / "a.tif", max_pixels=1_000_000)
-
-
 @pytest.mark.parametrize("name", ["pages.tif", "frames.gif", "frames.webp", "frames.png"])
 def test_several_pictures_are_refused(tmp_path: Path, name: str) -> None:
     first, second = (Image.new("RGB", (40, 30), colour) for colour in ("red", "blue"))
@@ -166,36 +107,31 @@ def test_several_pictures_are_refused(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("size", [(30, 20), (60, 40), (60, 50)])
 @pytest.mark.parametrize("kind", [0, 0x010001, 0x010002, 0x020001, 0x020002, 0x020003])
-def test_of_a_jpeg_with_further_pictures_the_first_is_read(tmp_path: Path, kind: int, size: tuple[int, int]) -> None:
+def test_of_a_jpeg_with_further_pictures_the_first_is_read(kind: int, size: tuple[int, int]) -> None:
     """Previews, gain maps ("undefined") and pictures that are named but not there; not those of equal rank."""
     whole, gone, broken = mpo(size, kind), mpo(size, kind, whole=False), bytearray(mpo(size, kind))
     broken[broken.index(b"\x01\xb0") + 8] = 77  # that many pictures, by its index
-    for name, data in (("whole", whole), ("gone", gone), ("broken", bytes(broken))):
-        path = tmp_path / f"{name}.jpg"
-        path.write_bytes(data)
-        if name == "whole" and kind >= 0x020000:
+    for data in (whole, gone, bytes(broken)):
+        if data is whole and kind >= 0x020000:
             with pytest.raises(InputError, match="2 pictures"):
-                read_image(path)
+                read_image("a.jpg", data=data)
             continue
-        photo = read_image(path)
-        assert photo.format == "JPEG" and photo.rgb.shape == (40, 60, 3)
-        assert len(photo.notes) == (name == "whole")
-        write_image(path, photo, overwrite=True)
-        assert path.read_bytes().count(b"\xff\xd8\xff") == 1
+        photo = read_image("a.jpg", data=data)
+        assert photo.format == "JPEG" and photo.rgb.shape == (40, 60, 3) and len(photo.notes) == (data is whole)
+        assert encode_image("a.jpg", photo).count(b"\xff\xd8\xff") == 1
 
 
 @pytest.mark.parametrize("long", ["text", "xmp", "icc"])
 def test_a_png_with_a_long_text_is_read(tmp_path: Path, long: str) -> None:
     info, more = PngImagePlugin.PngInfo(), {}
     if long == "icc":
-        more = {"icc_profile": icc(b"RGB ", SPACES["Adobe"][1] | {b"priv": bytes(3 << 20)})}
+        more = {"icc_profile": icc(b"RGB ", tags_of("Adobe") | {b"priv": bytes(3 << 20)})}
     else:
         info.add_itxt("XML:com.adobe.xmp" if long == "xmp" else "Comment", "a" * (3 << 20), zip=True)
     Image.new("RGB", (40, 30), "red").save(tmp_path / "a.png", pnginfo=info, **more)
     photo = read_image(tmp_path / "a.png")
     assert photo.rgb.shape == (30, 40, 3) and not photo.notes
-    write_image(tmp_path / "b.png", photo, keep_metadata=True)
-    assert (tmp_path / "b.png").stat().st_size < 2000
+    assert len(encode_image("b.png", photo, keep_metadata=True)) < 2000
 
 
 def test_single_frames_of_animated_formats_are_read(tmp_path: Path) -> None:
@@ -212,18 +148,11 @@ def test_tiff_thumbnail_page_is_left_out_and_raw_files_refused(tmp_path: Path) -
         file.write(pixels[::4, ::4], photometric="rgb", subfiletype=1)
     photo = read_image(tmp_path / "a.tif")
     assert photo.rgb.shape == pixels.shape and "preview" in photo.notes[0]
-    write_image(tmp_path / "b.tif", photo)
-    with Image.open(tmp_path / "b.tif") as image:
+    with Image.open(io.BytesIO(encode_image("b.tif", photo))) as image:
         assert image.n_frames == 1  # type: ignore[attr-defined]
     tifffile.imwrite(tmp_path / "raw.dng", pixels[::4, ::4], photometric="rgb", subfiletype=1)
     with pytest.raises(InputError, match="raw"):
         read_image(tmp_path / "raw.dng")
-
-
-def test_float_pixels_are_refused(tmp_path: Path) -> None:
-    Image.fromarray(np.zeros((9, 9), np.float32)).save(tmp_path / "a.tif")
-    with pytest.raises(InputError, match="convert it"):
-        read_image(tmp_path / "a.tif")
 
 
 def test_atomic_write_appears_whole(tmp_path: Path) -> None:
@@ -238,28 +167,19 @@ def test_atomic_write_appears_whole(tmp_path: Path) -> None:
     assert target.stat().st_mode & 0o777 == 0o666 & ~umask
 
 
-@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("existing", [False, True])
-def test_atomic_write_leaves_nothing(tmp_path: Path, error: type[BaseException], existing: bool) -> None:
+def test_atomic_write_leaves_nothing_and_overwrites_only_on_request(tmp_path: Path, existing: bool) -> None:
     target = tmp_path / "a.bin"
     if existing:
         target.write_bytes(b"old")
-    with pytest.raises(error), atomic_write(target, overwrite=True) as file:
+        with pytest.raises(InputError, match="exists already"), atomic_write(target) as file:
+            file.write(b"new")
+    with pytest.raises(KeyboardInterrupt), atomic_write(target, overwrite=True) as file:
         file.write(b"half")
-        raise error
+        raise KeyboardInterrupt
     assert [p.read_bytes() for p in tmp_path.iterdir()] == ([b"old"] if existing else [])
-
-
-def test_atomic_write_overwrites_only_when_told(tmp_path: Path) -> None:
-    target = tmp_path / "a.bin"
-    target.write_bytes(b"old")
-    with pytest.raises(InputError, match="exists already"), atomic_write(target) as file:
+    late = tmp_path / "late.bin"
+    with pytest.raises(InputError, match="exists already"), atomic_write(late) as file:
         file.write(b"new")
-    with atomic_write(target, overwrite=True) as file:
-        file.write(b"new")
-    assert target.read_bytes() == b"new"
-    other = tmp_path / "late.bin"
-    with pytest.raises(InputError, match="exists already"), atomic_write(other) as file:
-        file.write(b"new")
-        other.write_bytes(b"came meanwhile")
-    assert other.read_bytes() == b"came meanwhile" and len(list(tmp_path.iterdir())) == 2
+        late.write_bytes(b"came meanwhile")
+    assert late.read_bytes() == b"came meanwhile"

@@ -75,24 +75,6 @@ def test_side_cars_are_as_the_schema_says(results: Path) -> None:
     assert "7" not in json.dumps(options).replace("0.7", "") and "/" not in json.dumps(options)  # no seed, no folder
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"schema": "ficgan-sidecar/1"},
-        {"size": [0, 4]},
-        {"path": "/etc/x.jpg"},
-        {"path": "a/../x"},
-        {"kind": "sound"},
-        {"sha256": "1"},
-        {"faces": [{"box": [1, 2, 3]}]},
-        {"options": {}},
-    ],
-)
-def test_the_schema_refuses(results: Path, change: dict[str, Any]) -> None:
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({**sidecar(results)[1], **change}, SCHEMA)
-
-
 @pytest.mark.slow
 def test_the_side_car_of_a_film_is_as_the_schema_says(tmp_path: Path) -> None:
     from clips import make_clip
@@ -119,16 +101,24 @@ def test_the_side_car_of_a_film_is_as_the_schema_says(tmp_path: Path) -> None:
     assert "8 of 8 sightings of faces in 1 film left as found" in (tmp_path / "kept" / "report.html").read_text()
 
 
-def test_places_of_films_that_were_damaged_are_left_out() -> None:
-    sound = {"frame": 3, "time": 0.1, "box": [1, 2, 20, 30], "distance": 0.1}
-    boxes: list[object] = [[None, 2, 20, 30], [{}, [], 1, 2], "box", [1, 2, float("nan"), 30], [20, 2, 1, 30], None]
-    check = {"findings": [sound, *({**sound, "box": box} for box in boxes), 3, None]}
-    review = [{**sound, "reason": "not seen afterwards"}, {"time": 1}, None]
-    found = at_risk([Record(Path("a.mp4"), "a.mp4", {"kind": "film", "check": check, "review": review})])
-    assert [(face.why, face.time, face.box) for face in found] == [
-        (why, 0.1, (1, 2, 20, 30)) for why in ("matched", "lost")
-    ]
-    assert found[1].detail == "not seen afterwards"
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"schema": "ficgan-sidecar/1"},
+        {"kind": "sound"},
+        {"faces": [{"action": "plain"}]},
+        {"faces": [{"box": [20, 2, 1, 30], "action": "plain"}]},
+        {"faces": [{"box": [1, 2, float("nan"), 30], "action": "plain"}]},
+        {"kind": "film", "faces": [], "check": {"findings": [{"box": [1, 2, 20, 30]}]}},
+        {"kind": "film", "faces": [], "review": ["x"]},
+        {"options": None},
+    ],
+)
+def test_a_side_car_that_is_not_as_the_schema_says_counts_as_damaged(folder: Path, change: dict[str, Any]) -> None:
+    path, record = sidecar(folder)
+    path.write_text(json.dumps({**record, **change}))
+    found = read_folder(folder)
+    assert len(found.damaged) == len(found.records) == 1 and verdict(found).fit == "no"
 
 
 class Reader(HTMLParser):
@@ -155,7 +145,8 @@ def pictures(page: str) -> list[Image.Image]:
 def test_the_report(folder: Path) -> None:
     (folder / "manifest.jsonl").write_text(
         '{"input": "trip/a.jpg", "state": "failed", "error": "damaged"}\n'
-        '{"input": "trip/b.jpg", "state": "failed", "error": "busy"}\n{"input": "trip/b.jpg", "state": "done"}\n{"inp'
+        '{"input": "trip/b.jpg", "state": "failed", "error": "busy"}\n'
+        '{"input": "trip/b.jpg", "state": "written"}\n{"inp'
     )
     summary = call(report, folder, code=3)
     assert (summary["records"], summary["faces"], summary["at_risk"], summary["undone"]) == (2, 1, 1, 1)
@@ -200,34 +191,33 @@ def test_the_report(folder: Path) -> None:
     call(report, folder, "--overwrite", code=3)
 
 
-def test_faces_at_risk_are_ordered_and_named(folder: Path) -> None:
-    path, record = sidecar(folder)
-    face = record["faces"][0]
-    record["gate_threshold"] = 0.6
+def test_faces_at_risk_are_ordered_and_named() -> None:
     changes: list[dict[str, Any]] = [
-        {"action": "generated", "distance": 0.9},
-        {"action": "generated", "distance": 0.61},
+        {"distance": 0.61},
         {"action": "masked", "distance": None},
-        {"action": "generated", "doubt": "an animal", "distance": 1.0},
+        {"doubt": "an animal", "distance": 1.0},
         {"action": "kept", "covered": False, "note": "in --keep"},
-        {"action": "generated", "covered": False},
-        {"action": "generated", "matched": True, "distance": 0.2},
+        {"covered": False},
+        {"matched": True, "distance": 0.2},
     ]
-    record["faces"] = [{**face, "matched": False, "covered": True, **change} for change in changes]
-    path.write_text(json.dumps(record))
-    found = at_risk(read_folder(folder).records)
+    found = at_risk([Record(Path("o/a"), "a", photo_of(*changes))])
     assert [risk.why for risk in found] == ["matched", "uncovered", "kept", "close", "doubt"]
-    assert [risk.detail for risk in found][2:] == [
-        "in --keep",
-        "distance 0.610, recognised below 0.600",
-        "replaced; an animal",
-    ]
+    wanted = ["in --keep", "distance 0.610, recognised below 0.600", "replaced; an animal"]
+    assert [risk.detail for risk in found][2:] == wanted
 
 
 FACE = {"box": [4, 4, 20, 20], "action": "generated", "matched": False, "covered": True, "distance": 0.9, "score": 0.9}
-PHOTO = {"kind": "photo", "mode": "ficgan", "gate": "dlib", "gate_threshold": 0.6, "detector": "centerface"}
+PHOTO = {
+    "kind": "photo",
+    "options": {},
+    "mode": "ficgan",
+    "gate": "dlib",
+    "gate_threshold": 0.6,
+    "detector": "centerface",
+}
 FILM = {
     "kind": "film",
+    "options": {},
     "mode": "ficgan",
     "detector": "centerface",
     "frames": 41,
@@ -247,18 +237,14 @@ def photo_of(*faces: dict[str, Any], **more: Any) -> dict[str, Any]:
     ("data", "fit", "named"),
     [
         (photo_of({}), "yes", []),
-        (photo_of({}, {"action": "masked", "distance": None}), "yes", []),
         (FILM, "yes", []),
         (
             {**FILM, "faces_by_action": {"kept": 72, "generated": 51}, "exemptions": [KEPT]},
             "if",
             ["72 of 123 sightings", "everybody from 0 s to 2 s", "given time", "people 1, 2"],
         ),
-        ({**FILM, "exemptions": [KEPT]}, "if", ["everybody from 0 s to 2 s"]),
-        ({**FILM, "faces_by_action": {"kept": 1}}, "if", ["1 of 1 sighting"]),
         ({**FILM, "edits": ["Person 2 is hidden, mode black."]}, "if", ["decided on by hand", "Person 2 is hidden"]),
         ({**FILM, "review": [{"time": 1.0, "box": [1, 2, 9, 9], "reason": "left"}]}, "if", ["a face was lost"]),
-        ({**FILM, "check": None}, "if", ["no recogniser checked"]),
         ({**FILM, "check": {**FILM["check"], "checked": False}}, "if", ["no recogniser checked"]),  # type: ignore[dict-item]
         ({**FILM, "faces_by_action": {"blur": 9}}, "if", ["blurred"]),
         ({**FILM, "damage": ["it ends early"]}, "if", ["damaged", "it ends early"]),
@@ -272,7 +258,6 @@ def photo_of(*faces: dict[str, Any], **more: Any) -> dict[str, Any]:
         (photo_of({"score": 0, "action": "plain"}), "if", ["decided on by hand", "1 box drawn"]),
         (photo_of({"action": "blurred"}), "if", ["blurred"]),
         (photo_of({"action": "masked"}, options={"fallback": "mosaic"}), "if", ["pixelated"]),
-        (photo_of({"action": "dp-pix"}), "if", ["unknown strength"]),
         (photo_of({}, gate=None), "if", ["no recogniser checked"]),
         (photo_of(), "if", ["without any face found"]),
         (photo_of({"matched": True}), "no", ["still recognised"]),
@@ -295,27 +280,24 @@ def test_a_page_is_fit_to_sign_only_where_it_names_what_was_left(
     assert all(words in seen for words in [*named, "in/lost.jpg: damaged", "formats that are not read", "in/raw.NEF"])
 
 
-@pytest.mark.parametrize(("manifests", "checked", "said"), [(0, True, "manifest"), (1, False, "compared")])
-def test_what_the_page_cannot_know_is_named(manifests: int, checked: bool, said: str) -> None:
-    folder = Folder(Path("o"), [Record(Path("o/a"), "a", photo_of({}))], manifests=manifests, checked=checked)
-    assert verdict(folder).fit == "if" and said in verdict(folder).line
+def test_what_the_page_cannot_know_is_named() -> None:
+    for known in ({"manifests": 0}, {"manifests": 1, "checked": False}):
+        folder = Folder(Path("o"), [Record(Path("o/a"), "a", photo_of({}))], **known)  # type: ignore[arg-type]
+        assert verdict(folder).fit == "if"
 
 
-def test_few_faces_are_called_near_and_the_rest_is_counted() -> None:
+def test_few_faces_are_called_near() -> None:
     """Half of a set lies near the threshold, since whatever lies below it is drawn again."""
     faces = [{"distance": 0.6 + n / 1000} for n in range(200)]
-    folder = Folder(Path("o"), [Record(Path("o/a"), "a", photo_of(*faces))])
-    near = at_risk(folder.records)
+    near = at_risk([Record(Path("o/a"), "a", photo_of(*faces))])
     assert [face.rank * 0.6 for face in near] == pytest.approx([0.6 + n / 1000 for n in range(12)])
-    seen = Reader(page(folder, title="", made=datetime(2026, 1, 1), version="1")).text
-    assert "Of 200 new faces, 78 more lie within 15 %" in seen and "110 farther away" in seen
     assert len(at_risk([Record(Path("o/a"), "a", photo_of(*faces[:20]))])) == 2
 
 
 def test_what_is_signed_can_be_checked(folder: Path) -> None:
     digest = call(report, folder)["sha256"]
-    assert digest in (folder / "report.html").read_text()
     kept = (folder / "report.html").read_bytes()
+    assert digest.encode() in kept
     assert call(report, folder, "--signed", digest[:16].upper())["same"] is True
     for wrong in ("", digest[:15], "g" * 64, digest + "0"):
         call(report, folder, "--signed", wrong, code=2)
@@ -324,20 +306,19 @@ def test_what_is_signed_can_be_checked(folder: Path) -> None:
     before, entries = field.read_bytes(), manifest.read_bytes()
     failed = b'{"input": "b.jpg", "output": "b.jpg", "state": "failed"}\n'
     # A result that was changed, a file that came, an input that failed.
-    for file, content, was in (
-        (field, before + b" ", before),
-        (lost, before, None),
-        (manifest, entries + failed, entries),
-    ):
-        file.write_bytes(content)
-        told = call(report, folder, "--signed", digest, code=3)
-        assert told["changed"] == 1 if file is field else told["same"] is False
-        file.unlink() if was is None else file.write_bytes(was)
+    field.write_bytes(before + b" ")
+    assert call(report, folder, "--signed", digest, code=3)["changed"] == 1
+    field.write_bytes(before)
+    lost.write_bytes(before)
+    assert call(report, folder, "--signed", digest, code=3)["same"] is False
+    lost.unlink()
+    manifest.write_bytes(entries + failed)
+    assert call(report, folder, "--signed", digest, code=3)["same"] is False
     made = b'{"input": "./b.jpg", "output": "b.jpg", "state": "written"}\n'  # by another run, from another name
     manifest.write_bytes(entries + failed + made)
-    path, record = sidecar(folder)
     assert call(report, folder, "--signed", digest)["same"] is True
-    path.write_text(json.dumps({**record, "notes": []}) if record["notes"] else json.dumps({**record, "k": 2}))
+    path, record = sidecar(folder)
+    path.write_text(json.dumps({**record, "notes": [], "k": 2}))
     assert call(report, folder, "--signed", digest, code=3)["same"] is False
     assert (folder / "report.html").read_bytes() == kept
 

@@ -6,7 +6,6 @@ import errno
 import io
 import json
 import os
-import shutil
 import stat
 import sys
 import threading
@@ -29,24 +28,20 @@ from starlette.testclient import TestClient
 
 from ficgan.arrays import content_key
 from ficgan.cli.main import main
-from ficgan.cli.serve import _make_engine, ui
-from ficgan.deidentify import Choice, Deidentifier, Retouch
-from ficgan.deidentify.decided import deciding, read_decisions
+from ficgan.deidentify import Deidentifier
+from ficgan.deidentify.review import Choice, Retouch, deciding, read_decisions
 from ficgan.errors import InputError, UsageError
 from ficgan.records.sidecars import read_folder
 from ficgan.ui import server
-from ficgan.ui.guard import HEADER, Guard
 from ficgan.ui.project import Review, free_name
-from ficgan.ui.server import make_app, open_socket
+from ficgan.ui.server import HEADER, Guard, make_app, open_socket
 from ficgan.ui.session import Session
 from ficgan.ui.tasks import PictureTasks
-from ficgan.video import Project
 from ficgan.workers import Limits, Workers, _packed, _unpacked
 
 ROOT = Path(__file__).resolve().parents[2]
 PHOTO = ROOT / "tools" / "astronaut.jpg"
 HOST, TOKEN = "127.0.0.1:4321", "a-secret"
-NAMES = ("Female", "Male")
 
 
 @pytest.fixture(autouse=True)
@@ -168,6 +163,7 @@ def test_only_the_page_itself_is_answered(idle: Desk) -> None:
         {"origin": "http://evil.example"},
         {"origin": "null"},
         {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
     ):
         answer = web.get("/api/state", headers=headers)
         assert answer.status_code == 403 and answer.text.endswith((".", "it.", "refused.")), headers
@@ -199,7 +195,7 @@ def test_the_server_listens_on_this_machine_alone() -> None:
 # -- photos -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_photo_from_drop_to_result(desk: Desk, engine: Deidentifier, png: bytes, tmp_path: Path) -> None:
+def test_a_photo_from_drop_to_result(desk: Desk, engine: Deidentifier, png: bytes) -> None:
     number = desk.upload(png)["id"]
     item = desk.wait(number)
     assert item["state"] == "ready" and item["faces"] == 1 and (item["width"], item["height"]) == (512, 512)
@@ -235,14 +231,6 @@ def test_a_photo_from_drop_to_result(desk: Desk, engine: Deidentifier, png: byte
     x0, y0, x1, y1 = (int(value) for value in found["box"])
     assert np.array_equal(edited[y0:y1, x0:x1], source[y0:y1, x0:x1])
 
-    # The export does the same without the page, to a copy with another name; the box there is exact.
-    exported = tmp_path / "decisions.json"
-    exported.write_bytes(desk.web.get(f"/api/{one}/decisions.json").content)
-    assert exported.read_bytes() == desk.web.get("/api/decisions.json").content  # the only photo
-    applied = deciding(engine, read_decisions(exported))(source, key=content_key(source))
-    assert np.array_equal(applied.image, edited) and [face.action for face in applied.faces] == ["kept", "plain"]
-    with pytest.raises(InputError, match="nothing was decided on this photo"):
-        deciding(engine, read_decisions(exported))(source[::-1], key=content_key(source[::-1]))
     side = json.loads((out / "photo-2.png.json").read_text())
     jsonschema.validate(side, json.loads((ROOT / "docs" / "sidecar.schema.json").read_text()))
     found = read_folder(out)
@@ -250,35 +238,31 @@ def test_a_photo_from_drop_to_result(desk: Desk, engine: Deidentifier, png: byte
 
     # The box goes again; a found face cannot be removed.
     assert len(desk.ask("DELETE", f"{one}/faces/1")["list"]) == 1
-    assert "only a box that was drawn" in desk.ask("DELETE", f"{one}/faces/0", code=422)["error"]
     assert desk.ask("PATCH", f"{one}/faces", {"mode": "blur"})["list"][0]["action"] == "blurred"
-    assert desk.ask("PATCH", f"{one}/faces/0", {"mode": "pixie dust"}, code=422)["error"]
-    assert desk.ask("PATCH", f"{one}/faces/9", {"mode": "keep"}, code=422)["error"]
-    assert desk.ask("PATCH", f"{one}/faces/0", {"path": "/etc/passwd"}, code=422)["error"]
+    for method, place, wrong in (
+        ("DELETE", "faces/0", None),
+        ("PATCH", "faces/0", {"mode": "pixie dust"}),
+        ("PATCH", "faces/9", {"mode": "keep"}),
+        ("PATCH", "faces/0", {"path": "/etc/passwd"}),
+        ("POST", "faces", {"box": [1, 2, 3]}),
+    ):
+        assert desk.ask(method, f"{one}/{place}", wrong, code=422)["error"]
 
 
-def test_controls_and_exemplars(desk: Desk, engine: Deidentifier, png: bytes) -> None:
+@pytest.mark.slow
+def test_controls(desk: Desk, engine: Deidentifier, png: bytes) -> None:
     number = desk.upload(png)["id"]
     item = desk.wait(number)
     one, usual = f"items/{number}", desk.web.get(f"/api/items/{number}/picture/after").content
-    told = desk.ask("GET", "state")
-    assert told["layers"] == 10 and set(NAMES) <= set(told["attributes"])
+    state = desk.ask("GET", "state")
+    assert state["layers"] == 10 and {"Female", "Male"} <= set(state["attributes"])
     changed = {**item["controls"], "k": 200, "layer": 2, "psi": 0.3, "attributes": "Male"}
     own = desk.ask("POST", f"{one}/controls", changed)
     assert own["own_controls"] and own["controls"]["k"] == 200
-    other = desk.web.get(f"/api/items/{number}/picture/after").content
-    assert other != usual
-    for name, value, word in (
-        ("k", 10**9, "k"),
-        ("layer", 99, "layer"),
-        ("psi", "much", "psi"),
-        ("attributes", "Purple", "Purple"),
-        ("mode", "keep", "mode"),
-        ("fallback", "prayer", "fallback"),
-        ("nonsense", 1, "nonsense"),
-    ):
-        error = desk.ask("POST", f"{one}/controls", {**changed, name: value}, code=422)["error"]
-        assert word in error and "Traceback" not in error
+    assert desk.web.get(f"/api/items/{number}/picture/after").content != usual
+    wrong = {"k": 10**9, "layer": 99, "psi": "much", "attributes": "Purple", "mode": "keep", "fallback": "x", "none": 1}
+    for name, value in wrong.items():
+        assert desk.ask("POST", f"{one}/controls", {**changed, name: value}, code=422)["error"]
     assert desk.ask("GET", one)["controls"] == changed
     # What is exported holds the controls and the number of the draw: with the same seed the pixels are the same.
     desk.ask("PATCH", f"{one}/faces/0", {"draw": 2})
@@ -288,6 +272,8 @@ def test_controls_and_exemplars(desk: Desk, engine: Deidentifier, png: bytes) ->
     source = np.asarray(Image.open(io.BytesIO(png)))
     applied = deciding(engine, read_decisions(file))(source, key=content_key(source))
     assert np.array_equal(applied.image, saved) and not np.array_equal(saved, engine(source).image)
+    with pytest.raises(InputError, match="nothing was decided on this photo"):
+        deciding(engine, read_decisions(file))(source[::-1], key=content_key(source[::-1]))
     desk.ask("PATCH", f"{one}/faces/0", {"draw": 0})
     # For all files: those of its own go, and the same picture as at first comes back.
     desk.ask("POST", "controls", item["controls"])
@@ -295,27 +281,16 @@ def test_controls_and_exemplars(desk: Desk, engine: Deidentifier, png: bytes) ->
     assert not desk.ask("GET", one)["own_controls"]
     assert desk.web.get(f"/api/items/{number}/picture/after").content == usual
 
-    towards = desk.web.post(f"/api/{one}/faces/0/exemplar", params={"name": "me.png"}, content=png)
-    assert towards.status_code == 200 and towards.json()["list"][0]["exemplar"].startswith("exemplar-")
-    assert desk.web.get(f"/api/items/{number}/picture/after").content != usual
-    blank = io.BytesIO()
-    Image.new("RGB", (64, 64)).save(blank, "PNG")
-    refused = desk.web.post(f"/api/{one}/faces/0/exemplar", params={"name": "me.png"}, content=blank.getvalue())
-    assert refused.status_code == 422 and "no face was found" in refused.json()["error"]
-    assert desk.ask("PATCH", f"{one}/faces/0", {"exemplar": None})["list"][0]["exemplar"] is None
-    assert desk.web.get(f"/api/items/{number}/picture/after").content == usual
 
-
+@pytest.mark.slow
 def test_retouching_is_the_pipeline_face_by_face(engine: Deidentifier) -> None:
     photo = np.asarray(Image.open(PHOTO).convert("RGB"))
     retouch = Retouch(engine, photo, key="a photo")
-    assert np.array_equal(retouch.render([Choice()]).image, engine(photo, key="a photo").image)
+    usual = retouch.render([Choice()]).image
+    assert np.array_equal(usual, engine(photo, key="a photo").image)
     kept = retouch.render([Choice("keep")])
     assert np.array_equal(kept.image, photo) and kept.faces[0].action == "kept" and kept.uncovered == 0
-    other = retouch.render([Choice(draw=1)])
-    assert (other.image != retouch.render([Choice()]).image).any()
-    few = engine.with_controls(k=50, attributes="Male")
-    assert retouch.render([Choice()], few).faces[0].k == 50 and engine.face_model.k == 3000
+    assert (retouch.render([Choice(draw=1)]).image != usual).any()
     # A box over the face finds it on a closer look; an empty one can only be covered.
     x0, y0, x1, y1 = (float(value) for value in retouch.faces[0].box)
     assert retouch.faces[retouch.add((x0, y0, x1, y1))].score > 0.5
@@ -323,19 +298,16 @@ def test_retouching_is_the_pipeline_face_by_face(engine: Deidentifier) -> None:
     done = retouch.render([Choice("keep"), Choice("keep"), Choice()])
     assert retouch.faces[empty].score == 0 and done.faces[2].action == "masked" and done.uncovered == 0
     for box in ((600, 600, 700, 700), (5, 5, 6, 6)):
-        with pytest.raises(InputError, match="outside of the photo or is smaller"):
+        with pytest.raises(InputError):
             retouch.add(box)
-    with pytest.raises(UsageError, match="there are 3 faces and 1 choices"):
-        retouch.render([Choice()])
-    with pytest.raises(UsageError, match="no exemplar 'nobody'"):
-        retouch.render([Choice(exemplar="nobody"), Choice(), Choice()])
     with pytest.raises(UsageError):
-        Choice("vanish")
+        retouch.render([Choice()])
 
 
 # -- what is kept -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_everything_outlives_the_program_and_purge_removes_it(tmp_path: Path, engine: Deidentifier, png: bytes) -> None:
     first = Desk(tmp_path, lambda seed: engine)
     number = first.upload(png, "<b>me<b>.png")["id"]
@@ -380,6 +352,7 @@ def test_everything_outlives_the_program_and_purge_removes_it(tmp_path: Path, en
     assert not first.review.folder.exists()
 
 
+@pytest.mark.slow
 def test_a_file_that_was_touched_keeps_what_was_decided(tmp_path: Path, engine: Deidentifier, png: bytes) -> None:
     root = tmp_path / "photos"
     root.mkdir()
@@ -411,24 +384,18 @@ def test_projects_of_other_versions_and_damaged_ones_are_refused(tmp_path: Path)
     place, out = tmp_path / "review", tmp_path / "out"
     Review(place, None, out).close()
     whole = (place / "ui.json").read_text()
-    for text, words in (
-        (whole.replace("project/1", "project/2"), "written by a newer ficgan"),
-        (whole.replace("ficgan-ui-project/1", "holiday/1"), "is another kind of file"),
-        (whole[:-20], "is not valid JSON"),
-        (whole.replace('"seed"', '"sed"'), "sed"),
-    ):
+    for text in (whole.replace("project/1", "project/2"), whole[:-20], whole.replace('"seed"', '"sed"')):
         (place / "ui.json").write_text(text)
-        with pytest.raises(InputError, match=words):
+        with pytest.raises(InputError):
             Review(place, None, out)
         assert (place / "ui.json").read_text() == text  # refused, not repaired
     (place / "ui.json").write_text(whole)
     Review(place, None, out).close()  # the lock is free after a refusal
-    with pytest.raises(InputError, match="choose another --project"):
-        Review(place, tmp_path, out)
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "letter.txt").write_text("dear")
-    with pytest.raises(InputError, match="was not made by ficgan"):
-        Review(tmp_path / "theirs", None, out)
+    for folder, root in ((place, tmp_path), (tmp_path / "theirs", None)):
+        with pytest.raises(InputError):
+            Review(folder, root, out)
 
 
 def test_a_full_disk_loses_nothing(desk: Desk, png: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -489,6 +456,7 @@ def no_engine(seed: int) -> Any:
     raise InputError("no model here")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs limits of memory")
 def test_a_bomb_ends_in_a_sentence_and_the_next_photo_is_taken(tmp_path: Path, png: bytes) -> None:
     desk = Desk(tmp_path, no_engine, start=partial(Workers, limits=Limits(memory=150 << 20, seconds=30.0)))
@@ -500,19 +468,10 @@ def test_a_bomb_ends_in_a_sentence_and_the_next_photo_is_taken(tmp_path: Path, p
     desk.session.close()
 
 
-@pytest.mark.parametrize(
-    ("name", "kept"),
-    [
-        ("../../etc/passwd.png", "passwd.png"),
-        ("C:\\Users\\me\\a.png", "a.png"),
-        (".hidden.png", "hidden.png"),
-        ("a\0b\n.png", "ab.png"),
-        ("x" * 400 + ".png", "x" * 180 + ".png"),
-        ("ß💡.png", "ß💡.png"),
-    ],
-)
-def test_names_of_uploads(name: str, kept: str) -> None:
-    assert server._file_name(name) == kept
+def test_names_of_uploads() -> None:
+    names = ("../../etc/passwd.png", "C:\\Users\\me\\a.png", ".hidden.png", "a\0b\n.png", "x" * 400 + ".png", "ß💡.png")
+    kept = ["passwd.png", "a.png", "hidden.png", "ab.png", "x" * 180 + ".png", "ß💡.png"]
+    assert [server._file_name(name) for name in names] == kept
 
 
 def test_an_opened_folder_lists_its_own_files_only(tmp_path: Path) -> None:
@@ -566,26 +525,6 @@ def test_a_model_that_cannot_be_loaded_is_told(tmp_path: Path, png: bytes) -> No
     desk.session.close()
 
 
-def test_the_command_hands_its_options_to_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: dict[str, Any] = {}
-    monkeypatch.setattr(Deidentifier, "from_pretrained", staticmethod(lambda **settings: given.update(settings)))
-    arguments = ["--checkpoint", "m.safetensors", "--bank", "b.safetensors", "--thorough", "-t", "0.4"]
-    parsed = ui.make_context("ui", arguments).params
-    own = ("sandbox", "folder", "out", "project", "port", "browser")
-    _make_engine({name: value for name, value in parsed.items() if name not in own}, 7)
-    assert given == {
-        "checkpoint": "m.safetensors",
-        "bank": "b.safetensors",
-        "thorough": True,
-        "threshold": 0.4,
-        "seed": 7,
-        "detector": "auto",
-        "recognizer": ("auto",),
-        "device": "cpu",
-        "precision": "auto",
-    }
-
-
 # -- films ------------------------------------------------------------------------------------------------------------
 
 
@@ -611,6 +550,7 @@ def frames_of(path: Path) -> list[np.ndarray]:
         return [frame.image.astype(int) for frame in source.frames()]
 
 
+@pytest.mark.slow
 def test_a_film_from_drop_to_result(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = make_film(tmp_path / "film.mp4")
     number = desk.upload(source.read_bytes(), "film.mp4")["id"]
@@ -626,8 +566,6 @@ def test_a_film_from_drop_to_result(desk: Desk, tmp_path: Path, monkeypatch: pyt
     shown = np.asarray(Image.open(io.BytesIO(desk.web.get(f"/api/{one}/frame/5").content))).astype(int)
     before = frames_of(source)
     assert np.abs(shown - before[5]).mean() < 4 < np.abs(shown - before[0]).mean()
-    again = np.asarray(Image.open(io.BytesIO(desk.web.get(f"/api/{one}/frame/2").content))).astype(int)  # back
-    assert np.abs(again - before[2]).mean() < 4
     preview = np.asarray(Image.open(io.BytesIO(desk.web.get(f"/api/{one}/frame/5?after").content))).astype(int)
     x0, y0, x1, y1 = (int(value) for value in place["boxes"][0]["box"])
     assert np.abs(preview - before[5])[y0:y1, x0:x1].mean() > 8
@@ -646,13 +584,9 @@ def test_a_film_from_drop_to_result(desk: Desk, tmp_path: Path, monkeypatch: pyt
     assert desk.ask("POST", f"{one}/regions", {**region, "mode": "keep"}, code=422)["error"]
 
     # The export is what `ficgan render --decisions` takes.
-    exported = tmp_path / "decisions.json"
-    exported.write_bytes(desk.web.get(f"/api/{one}/decisions.json").content)
+    (tmp_path / "decisions.json").write_bytes(desk.web.get(f"/api/{one}/decisions.json").content)
     project = desk.session.films.load(number)
-    folder = tmp_path / "copy"
-    Project(project.source, project.pts, project.tracks, analysis=project.analysis).save(folder)
-    applied = Project.load(folder).apply_decisions(exported)
-    assert applied.decisions == project.decisions and applied.regions == project.regions
+    assert project.apply_decisions(tmp_path / "decisions.json").decisions == project.decisions
 
     # The disk is full: the decisions stay, and it can be rendered again.
     def full(*_: Any, **__: Any) -> Any:
@@ -680,9 +614,3 @@ def test_a_film_from_drop_to_result(desk: Desk, tmp_path: Path, monkeypatch: pyt
     jsonschema.validate(side, json.loads((ROOT / "docs" / "sidecar.schema.json").read_text()))
     assert side["edits"]
     assert desk.web.get(f"/api/{one}/video?after").status_code == 200
-
-    # Everything of it is purged, too.
-    desk.session.close()
-    shutil.rmtree(desk.review.output)
-    outcome = CliRunner().invoke(main, ["purge", str(desk.review.folder)])
-    assert outcome.exit_code == 0 and not desk.review.folder.exists(), outcome.output

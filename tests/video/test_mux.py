@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from test_write import files_limited_to
 
 from ficgan.errors import InputError, UsageError
-from ficgan.images import DIGITAL_SOURCE_TYPE
+from ficgan.images.photo import DIGITAL_SOURCE_TYPE
 from ficgan.video import EncodeOptions, open_video
 from ficgan.video.write import Assembled, SegmentWriter, assemble, check_output
 

@@ -533,11 +533,6 @@ function photoEditor(id) {
     const drawn = face.action === "generated" || face.action === "retried";
     const again = h("button", {type: "button", disabled: !drawn, onclick: () => set({draw: face.draw + 1})}, "Another face");
     again.dataset.key = "again" + n;
-    const pick = h("input", {type: "file", accept: "image/*", class: "hidden-input", "aria-label": `A photo that the new face ${n + 1} is drawn towards`, onchange: event => {
-      const file = event.target.files[0];
-      if (file) edit("POST", `/faces/${n}/exemplar?name=${encodeURIComponent(file.name)}`, file);
-    }});
-    const exemplar = face.exemplar ? h("button", {type: "button", onclick: () => set({exemplar: null})}, "No photo") : h("label", {class: "button"}, "Towards a photo…", pick);
     const gone = face.drawn ? h("button", {type: "button", onclick: () => edit("DELETE", "/faces/" + n)}, "Remove box") : "";
     const bad = face.matched && face.action !== "kept";
     return h("li", {class: "face", onmouseenter: () => light(n, true), onmouseleave: () => light(n, false)},
@@ -546,7 +541,7 @@ function photoEditor(id) {
           h("span", {class: "hint"}, face.drawn ? (face.score ? "drawn, found on a closer look" : "drawn by hand") : "score " + face.score.toFixed(2)),
           face.doubt ? h("span", {class: "state warn"}, "doubtful: " + face.doubt) : "",
           face.note && face.note !== "chosen by hand" ? h("span", {class: "hint"}, face.note) : "")),
-      h("div", {class: "row"}, select, again, exemplar, gone));
+      h("div", {class: "row"}, select, again, gone));
   }
 
   async function refresh(force) {
