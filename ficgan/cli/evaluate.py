@@ -389,7 +389,7 @@ def revelio(
 @click.option("--annotations", type=shared.PATH, help="Face boxes, JSON; the paper's face_annotations_ILSVRC.json.")
 @click.option("--config", "file", type=shared.PATH, help="YAML file of a study; it may name images and annotations.")
 @shared.options(shared.set_value("A value of the study, such as epochs=10 or networks=[resnet18]"), _OUT)
-@shared.reporting("%")
+@shared.reporting("network")
 def obfuscation(
     images: Path | None,
     annotations: Path | None,

@@ -27,7 +27,6 @@ from ficgan.lab.papers import scaled
 from ficgan.lab.papers.fantomas import fantomas_caveats, fantomas_matrix, fantomas_tables, verdicts
 from ficgan.lab.papers.ficgan import FicganPaper, draw_figure_4, ficgan_tables, run_ficgan
 from ficgan.lab.results import Figure, Results, Trial
-from ficgan.lab.study import StudyResult, obfuscation_tables
 
 PEOPLE, EACH, SIDE = 48, 4, 64
 
@@ -337,30 +336,3 @@ def test_the_trainer_is_no_judge(people: Path, tmp_path: Path) -> None:
     files = write_network(tmp_path / "model", training={"verifier_sha256": hashlib.sha256(b"v").hexdigest()})
     with pytest.raises(UsageError, match="trained against"):
         run_ficgan(_paper(people, judges=(f"onnx:{trainer}",), **files), tmp_path)
-
-
-def test_obfuscation_tables_put_losses_beside_losses() -> None:
-    def row(kind: str, train: str, evaluate: str, top1: float, top5: float | None) -> dict[str, Any]:
-        spread = None if top5 is None else {"mean": top5, "sem": None, "n": 1}
-        sides = {"network": "n", "after": {"train": train, "evaluate": evaluate}}
-        return {"kind": kind, **sides, "top1": {"mean": top1, "sem": None, "n": 1}, "top5": spread}
-
-    study = StudyResult({}, {}, tables=[{"title": "T", "rows": [{"a": 1}]}])
-    study.drops = [
-        row("matched", "blurred", "blurred", 0.02, None),
-        row("matched", "blurred", "blurred", 0.04, 0.01),
-        row("shifted", "original", "red", 0.3, 0.1),
-        row("deployed", "blurred", "original", -0.005, 0.0),
-    ]
-    r = {"r": 0.25, "low": None, "high": None, "p": None, "n": 3}
-    area = {"classes": {"top1": r, "top5": None}}
-    study.correlations = [{"kind": "matched", "after": {"train": "blurred"}, "area": area, "object": None}]
-    own, averages, correlations = obfuscation_tables(study)
-    assert own["rows"] == [{"a": 1}]
-    here = {(one["drop"].split()[0], one["of"]): (one["here"], one["paper"]) for one in averages["rows"]}
-    assert here["matched", "top1, blurred"] == ("3.0", "0.7")
-    assert here["matched", "top5, blurred"] == ("1.0", "0.4")
-    assert here["matched", "top1, overlaid"] == ("–", "0.9")
-    assert here["shifted", "top5, red"] == ("10.0", "1.4")
-    assert here["deployed", "top1, blurred"] == ("-0.5", "0.9")
-    assert [one["here"] for one in correlations["rows"]] == ["0.25", "–", "–", "–"]
