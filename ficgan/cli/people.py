@@ -45,22 +45,13 @@ def detect(
 @click.argument("images", type=shared.PATH)
 @click.argument("boxes", type=shared.FILE)
 @shared.output("New folder.")
-@click.option("--gold", type=shared.FILE, help="Boxes of verified images; needed unless --gold-count 0.")
-@click.option("--gold-images", type=shared.PATH, help="Where these images are.  [default: among IMAGES]")
+@click.option("--gold", type=shared.FILE, help="Boxes of verified images among IMAGES; needed unless --gold-count 0.")
 @click.option("--batch", default=50, show_default=True, type=click.IntRange(1), help="Images of a page.")
 @click.option("--gold-count", default=3, show_default=True, type=click.IntRange(0), help="Gold ones among them.")
 @shared.seed("Seed of which gold images are shown, where, and how wrong.")
 @shared.reporting("image")
 def page(
-    images: Path,
-    boxes: Path,
-    out: Path,
-    gold: Path | None,
-    gold_images: Path | None,
-    batch: int,
-    gold_count: int,
-    seed: int,
-    report: Progress,
+    images: Path, boxes: Path, out: Path, gold: Path | None, batch: int, gold_count: int, seed: int, report: Progress
 ) -> tuple[shared.Summary, bool]:
     """Make pages on which people correct BOXES (of `detect`, or any annotations) of IMAGES.
 
@@ -68,22 +59,19 @@ def page(
     themselves: quality control, no security against somebody who reads their source.
     """
     from ficgan.errors import InputError, UsageError
-    from ficgan.lab.annotation import BatchRules, write_pages
-    from ficgan.lab.annotation.boxes import listed, read_records
+    from ficgan.lab.annotation import write_pages
+    from ficgan.lab.annotation.boxes import ImageRecords, listed, read_records
 
     if gold is None and gold_count:
         raise UsageError("--gold names the boxes of verified images; without quality control give --gold-count 0")
-    rules = BatchRules(batch, gold_count, seed=seed)
     blobs, detected = listed(images), read_records(boxes)
     if not any(detected.find(blob.name) for blob in blobs):
         raise InputError(f"no record of {boxes} names an image of {images}; are they of the same set?")
-    verified = read_records(gold) if gold else None
-    pool = blobs if gold_images is None else listed(gold_images)
-    known = [(blob, record) for blob in pool if verified is not None and (record := verified.find(blob.name))]
-    key, failed = write_pages(out, blobs, detected, known, rules, own_gold=gold_images is None, progress=report)
+    verified = read_records(gold) if gold else ImageRecords([])
+    key, failed = write_pages(out, blobs, detected, verified, size=batch, gold=gold_count, seed=seed, progress=report)
     work = sum(image.truth is None for batch in key.batches for image in batch.images)
     summary = {"pages": str(out / "pages"), "key": str(out / "key.json"), "batches": len(key.batches), "images": work}
-    return _end({**summary, "gold": len(known), "failed": len(failed)}, failed, report)
+    return _end({**summary, "gold": len(key.verified), "failed": len(failed)}, failed, report)
 
 
 @annotate.command()
@@ -113,13 +101,13 @@ def collect(
 
     log = out.with_suffix(".log.json")
     done = collect(read_key(key), exports, union=keep == "any")
-    summary = done.summary()
     write_records(out, done.records)
-    write_json(log, {**summary, "unseen": done.unseen, "log": done.log})
+    counting = [{"file": one.file, "batch": one.batch.id, "worker": one.worker} for one in done.accepted]
+    write_json(log, {"accepted": counting, "refused": done.refused, "unseen": done.unseen, "log": done.log})
+    counts = {"images": len(done.records), "unseen": len(done.unseen), "accepted": len(done.accepted)}
     unseen = [f"nobody looked at {name}; its boxes are the detector's" for name in done.unseen]
-    summary = {"out": str(out), "log": str(log), **summary}
-    summary |= {"accepted": len(done.accepted), "refused": len(done.refused)}
-    return _end(summary, [reason for _, reason in done.refused] + unseen, report)
+    summary = {"out": str(out), "log": str(log), **counts, "refused": len(done.refused)}
+    return _end(summary, [*done.refused, *unseen], report)
 
 
 @annotate.command()

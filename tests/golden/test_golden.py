@@ -73,7 +73,7 @@ def make_world(folder: Path) -> None:
             "file": path.name,
             "split": "val" if n % 6 < 2 else "train",
             "label": "ab"[n // 2 % 2],
-            "faces": [[30, 25, 100, 115]],
+            "bboxes": [[30, 25, 100, 115]],
         }
         for n, path in enumerate(sorted(folder.glob("people/*.png")))
     ]
