@@ -16,8 +16,16 @@ from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.papers import FaceTreatment, read_trials, transfer, treated
 from ficgan.lab.papers.fantomas import attacker_kind, attacker_tables, draw_fantomas, elsewhere_table, verdicts
-from ficgan.lab.papers.revelio import RevelioPaper, RevelioStudy, RevelioWorld
-from ficgan.lab.papers.revelio_parts import ATTACKER, DEFENCES, PUBLISHER, defended, upright
+from ficgan.lab.papers.revelio import (
+    ATTACKER,
+    DEFENCES,
+    PUBLISHER,
+    RevelioPaper,
+    RevelioStudy,
+    RevelioWorld,
+    defended,
+    upright,
+)
 from ficgan.lab.readers import Reader
 from ficgan.lab.report.tables import figure
 from ficgan.lab.results import Figure, Results, Trial
@@ -135,7 +143,7 @@ def test_marks_tell_steps_and_parameters_apart() -> None:
 
 def test_the_attacker_repeats_what_is_not_drawn_and_never_what_the_publisher_drew(bench: Bench, tmp_path: Path) -> None:
     world = RevelioWorld(NONE, NONE, NONE)
-    lab = RevelioStudy(RevelioPaper(tmp_path, size=SIDE), bench, world, Run(tmp_path))
+    lab = RevelioStudy(RevelioPaper(data=tmp_path, size=SIDE), bench, world, Run(tmp_path))
     faces = bench.prepared.faces.take(range(12))
     blur = lab.blur("light").anonymizer
     for name in DEFENCES:
