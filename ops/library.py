@@ -110,7 +110,7 @@ def works_on(device: int) -> str | None:
 @functools.cache
 def _trial(device: int) -> str | None:
     try:
-        torch.ops.ficgan_ops.bias_act(torch.zeros(1, device=f"cuda:{device}"), None, 0, 1.0, 1.0, -1.0).item()
+        torch.ops.ficgan_ops.bias_act(torch.zeros(1, 1, device=f"cuda:{device}"), None, 1.0, 1.0).item()
     except RuntimeError as error:
         problem = f"they were built for other GPUs than cuda:{device} ({str(error).splitlines()[0]}; see --arch)"
         warnings.warn(f"The compiled ops are not used: {problem}", RuntimeWarning, stacklevel=2)

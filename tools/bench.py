@@ -183,7 +183,7 @@ def op_cases(mib: float, device: torch.device, dtype: torch.dtype) -> dict[str, 
         "scale_bias_lrelu": (lambda x, **how: ops.scale_bias_lrelu(x, style, b, **how), x),
         "adain": (lambda x, **how: ops.adain(x, b, style, style, **how), x),
         "upfirdn2d up 2": (lambda x, **how: ops.upfirdn2d(x, f, up=2, padding=(2, 1, 2, 1), **how), x[:, :, ::2, ::2]),
-        "upfirdn2d down 2": (lambda x, **how: ops.upfirdn2d(x, f, down=2, padding=1, **how), x),
+        "upfirdn2d down 2": (lambda x, **how: ops.upfirdn2d(x, f, down=2, padding=(1, 1, 1, 1), **how), x),
     }
 
 

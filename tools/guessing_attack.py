@@ -43,7 +43,7 @@ def repeated(
     """Less the colour-free square distance [N,M] of published faces to means over seeds of the program on candidates.
 
     Averaging over seeds takes the k-same code away; what remains is what the program keeps of a source: expression,
-    pose, light, attributes, outline. `weight` [S,S] says where the face is replaced; elsewhere a picture confirms itself.
+    pose, light, attributes, outline. `weight` [S,S]: where the face is replaced; elsewhere pictures confirm themselves.
     """
     mean = np.mean([program(candidates, seed) for seed in seeds], axis=0)
     share = (weight / weight.sum()).ravel()

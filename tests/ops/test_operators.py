@@ -26,11 +26,11 @@ def sample(name: str, place: str, layout: torch.memory_format, dtype: torch.dtyp
 
     image, styles, bias = (2, 3, 4, 5), (2, 3), (3,)
     statistics = (random(2, 3, place=place, dtype=wide(dtype)).abs(),) * 2
-    taps = random(3, 4, place=place, dtype=wide(dtype))
+    taps = random(4, place=place, dtype=wide(dtype))
     return {
-        "bias_act": (made(*image), made(*bias), 1, 0.2, 1.5, 2.0),
-        "bias_act_grad": (made(*image), made(*image).detach(), 0.2, 1.5, 2.0),
-        "upfirdn2d": (made(*image), taps, (2, 1), (1, 3), (1, 2, -1, 4), False, 1.3),
+        "bias_act": (made(*image), made(*bias), 0.2, 1.5),
+        "bias_act_grad": (made(*image), made(*image).detach(), 0.2, 1.5),
+        "upfirdn2d": (made(*image), taps, 2, 1, (1, 2, -1, 4), False, 1.3),
         "scale_bias_lrelu": (made(*image), made(*styles), made(*bias), 0.2, 1.4),
         "scale_bias_lrelu_grad": (*(made(*image) for _ in range(3)), made(*styles), 0.2, 1.4),
         "adain": (made(*image), made(*bias), made(*styles), made(*styles), 0.2, 1.4, 1e-5),
@@ -77,7 +77,7 @@ def test_a_style_layer_compiles_in_one_graph(place):
     def layer(x, scale, b):
         y = ops.scale_bias_lrelu(x, scale, b)
         y = ops.upsample2d(ops.adain(y, b, scale, scale), f)
-        return ops.bias_act(y, b, act="lrelu", clamp=2.0).square().sum()
+        return ops.bias_act(y, b, act="lrelu").square().sum()
 
     compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
     actual, expected = (torch.autograd.grad(one(x, scale, b), (x, scale, b)) for one in (compiled, layer))

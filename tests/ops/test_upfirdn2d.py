@@ -19,10 +19,9 @@ FILTERS = {
     "odd": [1.0, -2.0, 4.0],
     "one": [2.0],
     "long": [1.0, 2.0, 5.0, 3.0, 2.0, 1.0, -1.0],
-    "2d": [[1.0, 2.0, 3.0], [0.5, -1.0, 4.0]],
 }
 PADDINGS = [(0, 0, 0, 0), (2, 1, 2, 1), (3, 5, 0, 4), (-1, 2, 1, -1), (-1, -1, -2, 0), (1, 2, 4, 1)]
-FACTORS = [(1, 1), (2, 1), (1, 2), (3, 1), (1, 3), (2, 3), (3, 2), ((2, 1), (1, 3))]
+FACTORS = [(1, 1), (2, 1), (1, 2), (3, 1), (2, 3)]
 
 
 @pytest.mark.parametrize("name", FILTERS)
@@ -68,9 +67,9 @@ def test_flat_images_stay_flat_inside():
     ("name", "up", "down", "padding", "layout"),
     [
         ("1331", 2, 1, (2, 1, 2, 1), "channels-last"),
-        ("1331", 1, 2, 1, "contiguous"),
-        ("2d", 3, 2, (-1, 2, 1, -1), "channels-last"),
-        ("long", (2, 1), (1, 2), 4, "contiguous"),
+        ("1331", 1, 2, (1, 1, 1, 1), "contiguous"),
+        ("odd", 3, 2, (-1, 2, 1, -1), "channels-last"),
+        ("long", 1, 2, (4, 4, 4, 4), "contiguous"),
     ],
 )
 def test_derivatives(place, name, up, down, padding, layout):
@@ -117,8 +116,8 @@ def test_adjoint_identity(place, data):
     """⟨Ax, y⟩ = ⟨x, Aᵀy⟩ for any geometry, and A agrees with SciPy."""
     number = st.integers
     n, c, h, w = (data.draw(number(1, m)) for m in (2, 3, 6, 6))
-    f = random(*data.draw(st.sampled_from([(1,), (4,), (5,), (8,), (2, 3), (4, 1)])), seed=5)
-    up, down = (data.draw(st.tuples(number(1, 3), number(1, 3))) for _ in range(2))
+    f = random(data.draw(st.sampled_from([1, 4, 5, 8])), seed=5)
+    up, down = (data.draw(number(1, 3)) for _ in range(2))
     padding = data.draw(st.tuples(*[number(-2, 5)] * 4))
     flip = data.draw(st.booleans())
     x = random(n, c, h, w, seed=6, place=place).requires_grad_()
@@ -155,7 +154,7 @@ def test_autocast_keeps_precision_and_dtype(place):
 
 def test_setup_filter():
     assert torch.equal(ops.setup_filter(), torch.tensor([1.0, 3.0, 3.0, 1.0]) / 8)
-    for bad in ([], [1, -1], [[[1]]]):
+    for bad in ([], [1, -1], [[1]]):
         with pytest.raises(UsageError):
             ops.setup_filter(bad)
 
@@ -164,7 +163,7 @@ X = torch.zeros(1, 1, 8, 8)
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"x": X[0]}, {"x": X.long()}, {"x": X[..., :2]}, {"up": 0}, {"padding": (1, 2, 3)}, {"impl": "native"}]
+    "wrong", [{"x": X[0]}, {"x": X.long()}, {"x": X[..., :2]}, {"up": 0}, {"f": X}, {"impl": "native"}]
 )
 def test_refusals(wrong):
     with pytest.raises(UsageError):
