@@ -143,17 +143,6 @@ def test_averaging_draws_confirms_what_a_program_keeps(rng: np.random.Generator)
     assert told.rank1[0] == pytest.approx(0.1) and told.auc[0] == 0.5 and told.confirmed[0] == 0.0
 
 
-def test_the_choice_of_the_least_alike_draw_is_found(rng: np.random.Generator) -> None:
-    attack, source, draws = (
-        import_module("guessing_attack"),
-        rng.normal(size=(COUNT, 8)),
-        rng.normal(size=(COUNT, 12, 8)),
-    )
-    cosine = np.einsum("nd,nkd->nk", source, draws) / np.linalg.norm(draws, axis=2)
-    chosen = draws[np.arange(COUNT), cosine.argmin(1)]
-    assert attack.confirmation(attack.far_from_source(chosen, source), np.arange(COUNT)).auc[1] > 0.8
-
-
 # --- reports of trainings, the demonstration --------------------------------------------------------------------------
 
 

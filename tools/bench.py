@@ -310,9 +310,6 @@ def bank(options: argparse.Namespace, device: torch.device) -> None:
         people = IdentityBank.load(path)
         print(f"{count:,} codes, {path.stat().st_size / 1e6:.0f} MB, opened in {time.perf_counter() - begin:.3f} s")
         table("work", "ms", "floor ms", "ratio")
-        for text in ("A0", "A0,-A1", "A0,-A1,-A2,A3,-A4"):
-            rounds = interleaved({"query": lambda text=text: people.query(text)}, device, options.seconds)
-            row(f"query {text}", median(rounds, lambda r: r["query"]) * 1000, "", "")
         people.k_same(2, "the seed is stretched once", seed=0)
         drawn = iter(range(10**9))
         for named in (None, "-A0"):

@@ -59,23 +59,6 @@ def test_the_page_counts_errors_as_collecting_does(node: str, rng: np.random.Gen
     assert [tuple(one) for one in found] == [errors(a.reshape(-1, 4), b.reshape(-1, 4), least) for a, b, least in cases]
 
 
-GRABBED: list[tuple[str, Any]] = [
-    ("tidy([30.04, 20, 10.06, -5], 100, 50)", [10.1, 0, 30, 20]),
-    ("tidy([5, 5, 5.4, 40], 100, 50)", None),
-    ("pull([10, 10, 20, 20], [false, false, false, false], 95, -30, 100, 50)", [90, 0, 100, 10]),
-    ("pull([10, 10, 20, 20], [true, false, false, true], 3, 4, 100, 50)", [13, 10, 20, 24]),
-    ("grab([[0, 0, 50, 50], [10, 10, 20, 20]], 15, 15, 2, -1).index", 1),
-    ("grab([[0, 0, 50, 50], [0, 0, 20, 20]], 1, 1, 2, 0)?.index", 0),
-    ("grab([[0, 0, 50, 50]], 51, 51, 2, -1).edges", [False, False, True, True]),
-    ("grab([[0, 0, 50, 50]], 60, 25, 2, -1)", None),
-]
-
-
-def test_boxes_are_grabbed_pulled_and_tidied(node: str) -> None:
-    found = pure(node, f"[{', '.join(expression for expression, _ in GRABBED)}]")
-    assert found == [value for _, value in GRABBED]
-
-
 def test_a_careful_person_with_a_mouse_makes_the_truth(node: str, tmp_path: Path) -> None:
     """Boxes are deleted by key and drawn anew by dragging; what is exported passes and is the truth."""
     text, key, batch = a_page(tmp_path)
@@ -157,31 +140,3 @@ def test_progress_is_kept_in_the_browser_or_it_is_said(node: str, tmp_path: Path
         node, text, "press('n'); out = [elements.message.textContent, elements.place.textContent];", before=no
     )
     assert "keeps no progress" in told and place == "Image 2 of 5"
-
-
-def test_keys_move_resize_choose_and_undo(node: str, tmp_path: Path) -> None:
-    _, _, batch = a_page(tmp_path, gold=0)
-    a, b = [10, 10, 30, 35], [50, 20, 70, 45]
-    crowd = replace(batch, images=tuple(replace(image, shown=[a, b]) for image in batch.images))
-    out = browse(
-        node,
-        page_html(crowd, ["data:,"] * 5),
-        "out = []; const tell = () => out.push(drawn('box'));"
-        "press('ArrowLeft'); tell(); press('c'); press('c'); press('ArrowRight'); tell();"
-        "press('ArrowDown', {shiftKey: true, altKey: true}); tell(); press('u'); press('u'); tell();"
-        "drag(20, 20, 25, 18); tell(); drag(35, 33, 90, 80); tell(); drag(0, 0, 0.5, 0.5); tell();"
-        "click('reset'); tell();"
-        "press('a', {ctrlKey: true}); press('a', {target: {tagName: 'INPUT'}}); tell();",
-    )
-    wide = [[15, 8, 90, 80], b]
-    assert out == [
-        [a, b],
-        [a, [51, 20, 71, 45]],
-        [a, [51, 20, 71, 55]],
-        [a, b],
-        [[15, 8, 35, 33], b],
-        wide,
-        wide,
-        [a, b],
-        [a, b],
-    ]

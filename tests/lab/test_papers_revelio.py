@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from texture_world import Textures, write_people
 from ficgan.anonymizers import Faces
 from ficgan.cli.evaluate import paper
 from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.lab import papers as printed
 from ficgan.lab import readers, reversal
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.papers import revelio, revelio_tables
@@ -35,43 +33,6 @@ SIDE, PEOPLE = 32, 16
 
 
 # -- what is printed, and who is in which world ------------------------------------------------------------------------
-
-
-def _text(shared_data: Path) -> str:
-    path = shared_data.parent / "papers" / "revelio.md"
-    if not path.is_file():
-        pytest.skip("needs the paper beside the shared data")
-    return re.sub(r"</?b>|\*\*| *\$\\(up|down)arrow\$", "", path.read_text(encoding="utf-8"))
-
-
-def test_tables_and_the_text_are_the_papers(shared_data: Path) -> None:
-    text = _text(shared_data)
-    for table, first, last in (
-        (printed.REVELIO.ira, "Kernel Size\tK = 37", "TABLE 1"),
-        (printed.REVELIO.fine_tuning, "Model\tPSNR", "TABLE 2"),
-        (printed.REVELIO.light, "Methods\tPSNR", "GT\t"),
-        (printed.REVELIO.open_world, "Setting\tPSNR", "TABLE 5"),
-        (printed.REVELIO.defences, "Defense\tPSNR", "TABLE 6"),
-        (printed.REVELIO.adaptive, "Attack\tPSNR", "TABLE 7"),
-    ):
-        body = text[text.index(first) :]
-        assert _numbers(body[: body.index(last)]) == [_of(row) for row in table.rows]
-    body = text[: text.index("TABLE 4: ")]
-    body = body[body.rindex("Methods\tPSNR") :]
-    assert _numbers(body[: body.index("GT\t")]) == [_of(row) for row in printed.REVELIO.heavy.rows]
-    found = printed.REVELIO.detection
-    assert f"$d = {found['threshold']}$" in text
-    assert f"a TPR of {found['TPR']}, an FPR of {found['FPR']}, and an overall detection accuracy of 90%" in text
-    assert f"The mean absolute error (MAE) is only {printed.REVELIO.kernel_error}" in text
-
-
-def _numbers(body: str) -> list[list[float]]:
-    rows = [line.split("\t")[1:] for line in body.splitlines()[1:] if "\t" in line]
-    return [[float(cell.rstrip("%")) / (100 if "%" in cell else 1) for cell in row] for row in rows]
-
-
-def _of(row: dict[str, Any]) -> list[Any]:
-    return [pytest.approx(value) for value in row.values() if not isinstance(value, str)]
 
 
 def test_printed_shares_as_counts() -> None:
@@ -340,18 +301,6 @@ def test_the_kernel_estimator_is_asked_and_its_error_counted(
     heavy = run.outcomes["kernel"].trials[1]
     assert heavy.method == "heavy"
     assert _value(heavy, "PSNR") == pytest.approx(np.mean(10 * np.log10(255**2 / error)), rel=1e-5)
-
-
-@pytest.mark.usefixtures("_judge")
-def test_the_papers_threshold_is_dlibs(people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    judged_by(monkeypatch, "dlib")
-    asked = {**SMALL, "parts": ("ood",), "identities": 6, "outside": 8, "outsiders": 4}
-    run = run_revelio(RevelioPaper(data=people, **asked), tmp_path)
-    first, second = (one for one in run.outcomes["ood"].trials if one.attacker.startswith("strangers"))
-    assert "other half" in next(one.note for one in first.figures if one.metric == "TPR")
-    outside = np.array(run.outcomes["ood"].facts["curves"]["dlib"]["outside"])
-    assert _value(second, "TPR") == pytest.approx(np.mean(outside > 0.43))
-    assert _rows(run, "Figure 7")[revelio.AT_PAPER, "dlib"]["threshold"] == "0.43"
 
 
 @pytest.mark.usefixtures("_judge")

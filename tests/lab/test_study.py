@@ -19,21 +19,11 @@ from scene_world import FACE, tiny, write_scenes
 from sklearn.metrics import average_precision_score, top_k_accuracy_score
 from torch import nn
 
-from ficgan.anonymizers import generator
 from ficgan.anonymizers.basic import obfuscate_blur, obfuscate_overlay
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.lab.attacks import training as loop
 from ficgan.lab.study import Row, Side, correlation, lost, paired, pearson, run_obfuscation, study_tables, training
-from ficgan.lab.study.scenes import (
-    Boxes,
-    StudyConfig,
-    StudyTask,
-    central_view,
-    covered_share,
-    obfuscated,
-    open_scenes,
-    random_view,
-)
+from ficgan.lab.study.scenes import Boxes, StudyConfig, StudyTask, covered_share, obfuscated, open_scenes
 from ficgan.lab.study.training import (
     Cell,
     Recipe,
@@ -147,17 +137,6 @@ def test_pictures_are_obfuscated_at_full_resolution_and_kept_within_their_room(f
     tight.fill()
     assert len(tight._kept) == 2
     assert np.array_equal(tight[40], obfuscated(scenes, "red")[40])
-
-
-def test_views(rng: np.random.Generator) -> None:
-    picture = np.repeat(np.arange(0, 240, 4, dtype=np.uint8)[None, :, None], 60, 0).repeat(3, 2)
-    views = [random_view(picture, 16, generator("view", n)).astype(int) for n in range(200)]
-    assert 70 < sum(view[0, -1, 0] > view[0, 0, 0] for view in views) < 130  # mirrored half of the time
-    assert len({view.tobytes() for view in views}) > 150
-    smooth = Image.fromarray(rng.integers(0, 256, (6, 9, 3), dtype=np.uint8)).resize((90, 60), Image.Resampling.BICUBIC)
-    small = smooth.resize((48, 32), Image.Resampling.BILINEAR).crop((12, 4, 36, 28))
-    view = central_view(np.array(smooth), 24, 32)
-    assert np.abs(view.astype(int) - np.array(small)).max() <= 4  # the filter ends at the crop instead of beyond it
 
 
 # -- training ----------------------------------------------------------------------------------------------------------
@@ -331,17 +310,6 @@ def test_a_study_resumed_after_an_interrupt_is_one_that_was_not_interrupted(
     cells = [sorted((tmp_path / name).rglob(training.WEIGHTS)) for name in ("whole", "parts")]
     for one, other in zip(*(map(load_file, some) for some in cells), strict=True):
         assert one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
-
-
-def test_cells_are_kept_and_more_is_added(tmp_path: Path, face_scenes: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    few = tiny(*face_scenes, train_on=["original"], evaluate_on=["original"], seeds=[0], epochs=1)
-    first, asked = study(few, tmp_path), []
-    monkeypatch.setattr(training, "fit", lambda *given, **more: asked.append(given))
-    more = study(few.model_copy(update={"evaluate_on": ("original", "red")}), tmp_path)
-    assert more["grid"][0] == first["grid"][0] and not asked
-    assert [row["evaluate"] for row in more["grid"]] == ["original", "red"]
-    study(few.model_copy(update={"weight_decay": 0.1}), tmp_path)
-    assert len(asked) == 1
 
 
 def test_the_whole_study_and_what_must_be_read_with_it(tmp_path: Path, face_scenes: Scene) -> None:

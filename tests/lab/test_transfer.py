@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ficgan.anonymizers import ANONYMIZERS, Defended, Faces, GaussianBlur, generator
+from ficgan.anonymizers import ANONYMIZERS, Defended, Faces, generator
 from ficgan.anonymizers.defended import Rotation
 from ficgan.lab import reversal
 from ficgan.lab.bench import Bench
@@ -124,21 +124,6 @@ def test_what_was_learnt_is_reversed_and_another_permutation_is_not(bench: Bench
 
 
 # Treatments
-
-
-def test_marks_tell_steps_and_parameters_apart() -> None:
-    marks = {
-        FaceTreatment.of("pixelation:size=8").mark,
-        FaceTreatment.of("pixelation:size=4").mark,
-        *(
-            FaceTreatment("", Defended(defence=text, key=key)).mark
-            for text in ("noise:sigma=0.1", "noise:sigma=0.2", "jpeg:quality=10")
-            for key in ("", "hush")
-        ),
-        *(FaceTreatment("", one).mark for one in (GaussianBlur(kernel=9), Defended(method=GaussianBlur(kernel=9)))),
-    }
-    assert len(marks) == 10
-    assert FaceTreatment.of("pixelation:size=8", "a").mark == FaceTreatment.of("pixelation:size=8", "b").mark
 
 
 def test_the_attacker_repeats_what_is_not_drawn_and_never_what_the_publisher_drew(bench: Bench, tmp_path: Path) -> None:
