@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 from collections import Counter
@@ -27,7 +26,7 @@ from ficgan.lab.matrix_config import SetConfig
 from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.readers import Reader
 from ficgan.lab.survey import Survey, SurveyPair, conditions_of, draw, page_html, read_key, write_survey
-from ficgan.lab.survey.score import METRICS, agreement, collect, figures, judge, score_survey, score_text
+from ficgan.lab.survey.score import METRICS, collect, figures, judge, score_survey, score_text
 
 BOOTSTRAP = Bootstrap(60, 3)
 
@@ -266,21 +265,6 @@ def test_intervals_resample_people_and_pairs(survey: Survey, answered: Any) -> N
     assert (found.low, found.high) == pytest.approx(tuple(np.quantile(values, [0.025, 0.975])))
 
 
-@given(st.lists(st.tuples(*[st.integers(0, 3)] * 3), min_size=1, max_size=8))
-def test_alpha_is_one_minus_observed_over_expected_disagreement(rows: list[tuple[int, int, int]]) -> None:
-    """Krippendorff's α by its definition, over all pairs of answers (2004, ch. 11)."""
-    table = np.array(rows)
-    found = agreement(table, Bootstrap(5))
-    units = [[k for k, count in enumerate(row) for _ in range(count)] for row in table if row.sum() > 1]
-    n, everything = sum(map(len, units)), [value for unit in units for value in unit]
-    if len(set(everything)) < 2:
-        assert found.value is None and found.note
-        return
-    observed = sum(sum(a != b for a, b in itertools.permutations(one, 2)) / (len(one) - 1) for one in units) / n
-    expected = sum(a != b for a, b in itertools.permutations(everything, 2)) / (n * (n - 1))
-    assert found.value == pytest.approx(1 - observed / expected)
-
-
 def test_judges_read_the_very_same_pictures(survey: Survey, folder: Path, answered: Any, tmp_path: Path) -> None:
     for metric, threshold in (("cosine", 0.5), ("euclidean", 300.0)):
         reader = Reader(Textures(8, metric=metric, match_threshold=threshold), "textures", "textures", "1")  # type: ignore[arg-type]
@@ -303,7 +287,6 @@ def test_perfect_people_are_not_certain_and_nobody_scores_nothing(survey: Survey
     files = [hand_in(tmp_path / f"{k}.json", survey.key, f"p{k}") for k in range(6)]
     clear = score_survey(survey.key, collect(survey.key, files), [], BOOTSTRAP)["conditions"][0]
     assert clear["accuracy"]["value"] == 1.0 and 0.4 < clear["accuracy"]["low"] < 0.7
-    assert clear["agreement"]["value"] == 1.0
     none = score_survey(survey.key, collect(survey.key, []), [], BOOTSTRAP)
     assert {row["F1"]["value"] for row in none["conditions"]} == {None} and "–" in score_text(none)
 

@@ -17,7 +17,7 @@ from pydantic import StringConstraints
 
 from ficgan.anonymizers import Faces
 from ficgan.errors import InputError
-from ficgan.lab.metrics import Bootstrap, percentiles, recentred
+from ficgan.lab.metrics import Bootstrap, recentred
 from ficgan.lab.pages import read_checked, text_table
 from ficgan.lab.readers import Reader, paired
 from ficgan.lab.results import Figure
@@ -134,24 +134,21 @@ def judge(key: SurveyKey, images: Path, readers: Sequence[Reader]) -> list[Surve
 def score_survey(
     key: SurveyKey, done: SurveyAnswers, judged: Sequence[SurveyJudge], bootstrap: Bootstrap
 ) -> dict[str, Any]:
-    """All figures of a survey, JSON-ready: participants, conditions, agreement, judges, notes."""
-    words, rows, tables = KINDS[key.kind].words, list[dict[str, Any]](), []
+    """All figures of a survey, JSON-ready: participants, conditions, judges, notes."""
+    words, rows = KINDS[key.kind].words, []
     for condition in key.conditions:
         items = [item for item in key.items if item.condition == condition["label"]]
         given = [[words.index(answers[item.id]) for item in items] for answers in done.accepted.values()]
         answers = np.array(given, np.int64).reshape(-1, len(items))
         same = np.array([item.right == "yes" for item in items], bool)
-        tables.append(np.stack([(answers == word).sum(0) for word in range(len(words))], 1))
         right = answers == np.where(same, words.index("yes"), words.index("no"))
         found = figures(right, same, bootstrap)
         found["not sure"] = figures(answers == words.index("unsure"), same, bootstrap)["accuracy"]
-        found["agreement"] = agreement(tables[-1], bootstrap)
         judges = {judge.name: plain(figures(judge.right(items)[None], same, bootstrap)) for judge in judged}
         rows.append({**condition, "votes": answers.size, "pairs": len(items), **plain(found), "judges": judges})
     return {
         "participants": {"accepted": len(done.accepted), "refused": len(done.refused)},
         "conditions": rows,
-        "agreement": asdict(agreement(np.concatenate(tables), bootstrap)),
         "judges": [{"name": judge.name, "threshold": judge.threshold} for judge in judged],
         "resamples": bootstrap.resamples,
         "notes": [*NOTES, *key.notes],
@@ -192,34 +189,16 @@ def figures(right: Booleans, same: Booleans, bootstrap: Bootstrap) -> dict[str, 
     return out
 
 
-def agreement(table: NDArray[np.int64], bootstrap: Bootstrap) -> Figure:
-    """Krippendorff's α of nominal answers, counted by item and word [M,K]; its interval resamples items."""
-    import krippendorff
-
-    several = table[table.sum(1) >= 2]
-    if np.count_nonzero(several.sum(0)) < 2:
-        return Figure("α", None, n=len(several), unit="pairs", note="Nobody disagrees, and α is not defined.")
-
-    def alpha(counts: NDArray[np.int64]) -> float:
-        alike = np.count_nonzero(counts.sum(0)) < 2
-        return float("nan") if alike else krippendorff.alpha(value_counts=counts, level_of_measurement="nominal")
-
-    drawn = bootstrap.weights(len(several)).astype(np.int64)
-    bounds = percentiles([alpha(several.repeat(times, 0)) for times in drawn]) if len(several) > 1 else (None, None)
-    return Figure("α", alpha(several), *bounds, len(several), "pairs")
-
-
 def score_text(score: Mapping[str, Any]) -> str:
     """The table to read."""
     people, names = score["participants"], [one["name"] for one in score["judges"]]
-    head = ["condition", "votes", "F1", "F1 one", "accuracy", "sens.", "spec.", "not sure", "α"]
+    head = ["condition", "votes", "F1", "F1 one", "accuracy", "sens.", "spec.", "not sure"]
     lines = [[*head, *(f"{name} {metric}" for metric in ("F1", "acc.") for name in names)]]
     for row in score["conditions"]:
         own = [_cell(row[name], name in ("F1", "accuracy")) for name in METRICS]
         judged = [_cell(row["judges"][name][metric]) for metric in ("F1", "accuracy") for name in names]
-        lines.append([row["label"], str(row["votes"]), *own, _cell(row["not sure"]), _cell(row["agreement"]), *judged])
+        lines.append([row["label"], str(row["votes"]), *own, _cell(row["not sure"]), *judged])
     text = [f"{people['accepted']} participants count, {people['refused']} files are refused", "", *text_table(lines)]
-    text += ["", f"agreement over all conditions: α = {_cell(score['agreement'])}"]
     return "\n".join([*text, '"Not sure" is counted as wrong.', *score["notes"]])
 
 
