@@ -105,24 +105,6 @@ def test_a_careless_person_sees_the_truth_loses_lives_and_starts_again(node: str
     assert out == expected and any("attempt 2" in row[1] for row in out)
 
 
-def test_a_judged_gold_image_stays_as_it_was_judged(node: str, tmp_path: Path) -> None:
-    """Going back after the truth was shown changes nothing: the first answer is what is exported."""
-    text, key, batch = a_page(tmp_path, gold=1)
-    (place,) = (n for n, image in enumerate(batch.images) if image.truth is not None)
-    before, after, blobs = browse(
-        node,
-        text,
-        f"for (let n = 0; n <= {place}; n++) press('n'); press('n'); press('b');"
-        "const before = drawn('box'); press('a'); press('c'); press('Delete'); drag(3, 3, 40, 40); press('u');"
-        f"click('reset'); out = [before, drawn('box')]; for (let n = {place}; n < 6; n++) press('n');"
-        "elements.worker.value = 'bob'; click('export'); out.push(blobs);",
-    )
-    assert before == after == batch.images[place].shown
-    (tmp_path / "e.json").write_text(blobs[0])
-    (export,) = collect(key, [tmp_path / "e.json"]).accepted
-    assert export.mistakes == 1
-
-
 def test_progress_is_kept_in_the_browser_or_it_is_said(node: str, tmp_path: Path) -> None:
     text, _, batch = a_page(tmp_path, gold=0)
     state = browse(node, text, "press('n'); press('a'); out = stored;")

@@ -98,17 +98,6 @@ def test_figures_are_those_of_a_slow_loop(bench: Bench) -> None:
     assert _of(trial, "PSNR").value == pytest.approx(np.mean(10 * np.log10(255**2 / error.mean((1, 2, 3)))), rel=1e-5)
 
 
-def test_another_background_makes_other_pixels(bench: Bench) -> None:
-    how, rows, people = FaceTreatment.of("k-same-pixel:k=2"), bench.split.probe, bench.people
-    seen = []
-    for some in ((0, 1, 2, 3), (4, 5, 6, 7)):
-        split = Split(np.flatnonzero(np.isin(people, some)), NONE, bench.split.gallery, rows, NONE)
-        made = written(split, people, {}, bench.prepared.faces.names)
-        other = Bench(bench.prepared, made, bench.readers, None, bench.store)
-        seen.append(treated(other, how, rows).images)
-    assert not np.array_equal(*seen)
-
-
 def test_what_was_learnt_is_reversed_and_another_permutation_is_not(bench: Bench) -> None:
     learnt, other = FaceTreatment.of("block-permutation:block=8"), FaceTreatment.of("block-permutation:block=4")
     said: list[str] = []

@@ -15,7 +15,7 @@ from export_onnx import KINDS, Runner, to_onnx
 
 from ficgan import __version__
 from ficgan.config import load_config
-from ficgan.errors import FicganError, UsageError
+from ficgan.errors import FicganError
 from ficgan.models import FICGAN, CheckpointHeader, save_checkpoint
 from ficgan.models.onnx import OPSET
 
@@ -90,13 +90,6 @@ def test_a_stranger_can_read_what_it_is(tiny: tuple[FICGAN, CheckpointHeader], p
         ends = [*proto.graph.input, *proto.graph.output]
         assert {end.type.tensor_type.shape.dim[0].dim_param for end in ends} == {"batch"}
         assert {end.type.tensor_type.elem_type for end in ends} == {onnx.TensorProto.FLOAT}
-
-
-def test_other_taps_are_refused() -> None:
-    other, header = make("resolution=8")
-    other.generator.layers[0].taps = torch.tensor([0.25, 0.25, 0.25, 0.25])
-    with pytest.raises(UsageError, match="taps"):
-        to_onnx(other, header, "")
 
 
 @pytest.fixture
