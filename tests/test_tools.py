@@ -61,7 +61,6 @@ def cells(text: str, first: str) -> list[list[str]]:
     [
         ("networks --config tiny --batch 2", "float32"),
         ("ops --size 0.1", "upfirdn2d up 2"),
-        ("bank --codes 2000 --k 50", "draw 50 of 2,000"),
         pytest.param("train optimizer.batch=4 loss.r1_interval=4", "tiny", marks=pytest.mark.slow),
     ],
 )

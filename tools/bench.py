@@ -3,7 +3,6 @@
     python tools/bench.py networks --checkpoint FILE | --config NAME     encode + generate, beside the bare convolutions
     python tools/bench.py ops [--device cuda] [--compile]                ficgan.ops, beside a copy of as many bytes
     python tools/bench.py train [--config NAME] [key=value ...]          a training step, beside its arithmetic
-    python tools/bench.py bank [--codes 1000000]                         a large identity bank, beside bare reading
     python tools/bench.py deface [--photos london]                       `ficgan-deid` beside deface
 
 Works are timed in turn, round after round, so that a change of the machine's speed meets all of them: ratios are what
@@ -290,40 +289,6 @@ def train(options: argparse.Namespace, device: torch.device) -> None:
         row(config.name, config.model.resolution, count, *cells, ratio, round(peak_mib(device)))
 
 
-# --- bank -----------------------------------------------------------------------------------------------------------
-
-
-def bank(options: argparse.Namespace, device: torch.device) -> None:
-    """A bank of made-up codes of 512 numbers with 40 attributes; the floor reads as many rows and does no more."""
-    from ficgan.identity import IdentityBank
-
-    rng, count = np.random.default_rng(0), options.codes
-    codes = np.empty((count, 512), np.float16)
-    for begin in range(0, count, 10_000):
-        codes[begin : begin + 10_000] = rng.standard_normal(codes[begin : begin + 10_000].shape, np.float32)
-    attributes = (rng.random((count, 40), np.float32) < 0.3).astype(np.uint8)
-    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        path = Path(folder) / "bank.safetensors"
-        IdentityBank(codes, attributes, tuple(f"A{i}" for i in range(40))).save(path)
-        del codes
-        begin = time.perf_counter()
-        people = IdentityBank.load(path)
-        print(f"{count:,} codes, {path.stat().st_size / 1e6:.0f} MB, opened in {time.perf_counter() - begin:.3f} s")
-        table("work", "ms", "floor ms", "ratio")
-        people.k_same(2, "the seed is stretched once", seed=0)
-        drawn = iter(range(10**9))
-        for named in (None, "-A0"):
-            group = np.arange(count) if named is None else people.query(named)
-            k = min(options.k, len(group))
-            works: dict[str, Work] = {
-                "draw": lambda named=named, k=k: people.k_same(k, f"{next(drawn)}", attributes=named),
-                "floor": lambda group=group, k=k: np.take(people.codes, np.sort(rng.choice(group, k)), axis=0),
-            }
-            rounds = interleaved(works, device, options.seconds)
-            both = [median(rounds, lambda r, n=name: r[n]) * 1000 for name in works]
-            row(f"draw {k} of {len(group):,}", *both, median(rounds, lambda r: r["draw"] / r["floor"]))
-
-
 # --- deface ---------------------------------------------------------------------------------------------------------
 
 ASTRONAUT = Path(__file__).resolve().parent / "astronaut.jpg"
@@ -508,7 +473,7 @@ def deface(options: argparse.Namespace, device: torch.device) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    works = {"networks": networks, "ops": bench_ops, "train": train, "bank": bank, "deface": deface}
+    works = {"networks": networks, "ops": bench_ops, "train": train, "deface": deface}
     for name, work in works.items():
         command = commands.add_parser(name, help=work.__doc__)
         command.add_argument("--device", default="cpu", help="cpu, cuda or auto")
@@ -528,16 +493,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             command.add_argument("--data", type=Path, nargs="+", default=[], help="aligned faces; noise if not given")
             command.add_argument("--run", type=Path, help="folder of a run: what it has read is not read again")
             command.add_argument("overrides", nargs="*", metavar="key=value", help="of the configuration")
-        elif name == "deface":
+        else:
             command.add_argument("--photos", type=Path, help="folder of photos with faces")
             command.add_argument("--count", type=int, default=204, help="photos of the folder; all of London's are 204")
             command.add_argument("--frames", type=int, default=200, help="of the film")
             command.add_argument("--rounds", type=int, default=3)
             command.add_argument("--only", nargs="+", choices=INPUTS, default=INPUTS, help="kinds of input")
-        else:
-            command.add_argument("--codes", type=int, default=1_000_000)
-            command.add_argument("--k", type=int, default=3000)
-            command.add_argument("--folder", type=Path, help="where the temporary folder is made")
     options = parser.parse_args(arguments)
     device = torch.device(resolve_device(options.device))
     ops.keep_freed_memory()
