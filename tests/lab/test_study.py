@@ -361,15 +361,3 @@ def test_tables_put_losses_beside_losses() -> None:
     assert here["shifted", "top5, red"] == ("10.0", "1.4")
     assert here["deployed", "top1, blurred"] == ("-0.5", "0.9")
     assert [one["here"] for one in correlations["rows"]] == ["0.25", "–", "–", "–"]
-
-
-def test_configurations_are_read_and_checked(tmp_path: Path) -> None:
-    path = tmp_path / "study.yaml"
-    path.write_text("images: i\nannotations: a.json\nnetworks: [resnet50, vgg11]\n")
-    config = StudyConfig.read(path, ["seeds=[5]"])
-    recipe = (config.epochs, config.drop_every, config.batch, config.weight_decay, config.seeds)
-    assert recipe == (90, 30, 256, 1e-4, (5,))
-    assert (config.learning_rate("resnet50"), config.learning_rate("vgg11")) == (0.1, 0.01)
-    for override in ("epoch=3", "crop=300", "train_on=[pixelated]"):
-        with pytest.raises(UsageError, match=override.partition("=")[0]):
-            StudyConfig.read(path, [override])

@@ -322,20 +322,3 @@ def test_a_survey_is_made_answered_and_scored(
     bad = hand_in(tmp_path / "b.json", read_key(out / "key.json"), "bob", answers=[])
     code, said, error = call("score", out, good, bad, good, "--resamples", 20)
     assert code == 3 and error.count("Error: ") == 2
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--methods", "solid"],
-        ["--data", "x"],
-        ["--data", "x", "--methods", "sollid"],
-        ["--data", "no-such-folder", "--methods", "solid", "--aligned"],
-    ],
-)
-def test_mistakes_are_one_sentence(words: list[str], tmp_path: Path) -> None:
-    (tmp_path / "x").mkdir()
-    words = [str(tmp_path / "x") if word == "x" else word for word in words]
-    code, out, error = call("make", *words, "-o", tmp_path / "out")
-    assert code in (1, 2, 3) and not out and not (tmp_path / "out").exists()
-    assert "Error: " in error and "Traceback" not in error
