@@ -255,10 +255,19 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def _paper(people: Path, **more: Any) -> FicganPaper:
-    given_ = {"labels": people / "labels.csv", "size": SIDE, "aligned": True, "limit": 8, "layers": (0, 7), "k": 50}
-    return FicganPaper(data=people, **{**given_, "resamples": 50, **more})
+    given_ = {"labels": people / "labels.csv", "size": SIDE, "aligned": True, "limit": 4, "layers": (0, 7), "k": 50}
+    return FicganPaper(data=people, **{**given_, "resamples": 20, **more})
 
 
+@pytest.mark.usefixtures("_judge")
+def test_ficgan_fills_its_tables(people: Path, network: dict[str, str], tmp_path: Path) -> None:
+    run = run_ficgan(_paper(people, layers=(0,), **network), tmp_path)
+    assert [(setting.code, setting.layer) for setting in run.found] == [("w_m", 0), ("w_t", 0)]
+    titles = ["De-identification (Table 1)", "Reconstruction (Table A)", "By layer index (Figure 4)"]
+    assert [table["title"] for table in ficgan_tables(run)] == titles
+
+
+@pytest.mark.slow
 @pytest.mark.usefixtures("_judge")
 def test_ficgan_sweep_tables_and_resumption(
     people: Path, network: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
