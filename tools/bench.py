@@ -224,7 +224,7 @@ def bench_ops(options: argparse.Namespace, device: torch.device) -> None:
 
 
 class Everything(nullcontext[None]):
-    """No modules are told apart."""
+    """All modules count as one."""
 
     parents = frozenset({"Global"})
 
@@ -448,7 +448,7 @@ def deface(options: argparse.Namespace, device: torch.device) -> None:
             rounds = [{program: cost_of(program, name, inputs) for program in programs} for _ in range(options.rounds)]
             middle[name] = {
                 program: tuple(
-                    statistics.median(costs) for costs in zip(*(one[program] for one in rounds), strict=True)
+                    statistics.median(costs) for costs in zip(*(costs_of[program] for costs_of in rounds), strict=True)
                 )
                 for program in programs
             }  # type: ignore[assignment]

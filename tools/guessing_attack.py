@@ -70,7 +70,9 @@ def near(published: ArrayLike, candidates: ArrayLike) -> Scores:
 
 def combined(*scores: Scores) -> Scores:
     """The sum of several scores, each in standard deviations over the candidates of a published face."""
-    parts = ((one - one.mean(1, keepdims=True)) / np.maximum(one.std(1, keepdims=True), 1e-12) for one in scores)
+    parts = (
+        (score - score.mean(1, keepdims=True)) / np.maximum(score.std(1, keepdims=True), 1e-12) for score in scores
+    )
     return np.sum(list(parts), axis=0)
 
 
@@ -179,8 +181,8 @@ def main() -> int:
         }
         scores["all together"] = combined(*scores.values())
         for name, values in scores.items():
-            told = asdict(confirmation(values, right))
-            short = {key: np.round(value, 3).tolist() for key, value in told.items()}
+            figures = asdict(confirmation(values, right))
+            short = {key: np.round(value, 3).tolist() for key, value in figures.items()}
             print(json.dumps({"guess": guess, "score": name, **short}), flush=True)
     return 0
 

@@ -59,7 +59,7 @@ def way(rng: np.random.Generator, frames: int, rate: int, *, fast: bool) -> Call
     x, y = rng.uniform(0.3, 0.7) * SIZE[0], rng.uniform(0.4, 0.6) * SIZE[1]
     reach = min(x, SIZE[0] - x) - 0.4 * size, min(y, SIZE[1] - y) - 0.5 * size
     speed = (0.45 if fast else min(0.3, 2.0 / rate)) * size
-    turns = [max(0.0, speed / max(one, 1.0)) for one in reach]
+    turns = [max(0.0, speed / max(side, 1.0)) for side in reach]
     phase, swell = rng.uniform(0, 6.28, 3), rng.uniform(0, 0.25)
     return lambda n: (
         x + max(0.0, reach[0]) * float(np.sin(n * turns[0] + phase[0])),

@@ -106,13 +106,13 @@ def table(runs: Sequence[Run]) -> list[str]:
     judged = [run for run in runs if run.snapshots]
     if not judged:
         raise InputError("none of these runs has a snapshot yet")
-    keys = [one for one in FIGURES if one[0] in judged[0].snapshots[-1]]
+    keys = [figure for figure in FIGURES if figure[0] in judged[0].snapshots[-1]]
     lines = [_row(["run", "change", "kimg", "s/kimg", *(title for _, title in keys)]), "|-" * (len(keys) + 4) + "|"]
     last = judged[0].snapshots[-1]
     lines.append(_row(["linear model", "", "", "", *(f"{last[f'{key}_linear']:.3g}" for key, _ in keys)]))
     for run in judged:
         last = run.snapshots[-1]
-        pace = f"{statistics.median(one['sec_per_kimg'] for one in run.ticks):.0f}" if run.ticks else ""
+        pace = f"{statistics.median(tick['sec_per_kimg'] for tick in run.ticks):.0f}" if run.ticks else ""
         changed = ", ".join(_changes(runs[0].config, run.config))
         values = (f"{last[key]:.3g}" if key in last else "" for key, _ in keys)
         lines.append(_row([run.name, changed, f"{last['kimg']:.3g}", pace, *values]))

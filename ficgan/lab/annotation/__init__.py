@@ -127,7 +127,7 @@ def write_pages(
         if waiting and (len(waiting) == size - gold or done == len(work)):
             number = len(batches) + 1
             batch, pictures = _batch(number, waiting, usable, gold, seed)
-            page = page_html(batch, [data_url("image/jpeg", _jpeg(one)) for one in pictures])
+            page = page_html(batch, [data_url("image/jpeg", _jpeg(picture)) for picture in pictures])
             write_file(folder / "pages" / f"batch-{number:04d}.html", page)
             batches.append(batch)
             waiting.clear()

@@ -97,7 +97,7 @@ class _ExportFile:
 
 def _read_export(key: AnnotationKey, path: Path) -> BatchExport:
     found = read_checked(path, _ExportFile, (EXPORT_SCHEMA,), "hand in what the review page saved")
-    batch = next((one for one in key.batches if one.id == found.batch), None)
+    batch = next((batch for batch in key.batches if batch.id == found.batch), None)
     if batch is None:
         raise InputError(f"{path} is of batch {found.batch!r}, which the key does not have; are the pages older?")
     if sorted(image.id for image in found.images) != sorted(image.id for image in batch.images):

@@ -107,7 +107,7 @@ class SettingFigures:
     attributes: dict[str, Kept] = field(default_factory=dict)
 
     def figure(self, metric: str) -> Figure | None:
-        return next((one for one in self.figures if one.metric == metric and one.value is not None), None)
+        return next((figure for figure in self.figures if figure.metric == metric and figure.value is not None), None)
 
 
 @dataclass(frozen=True)

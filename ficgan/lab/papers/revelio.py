@@ -119,7 +119,7 @@ class RevelioPaper(BaseModel):
     @property
     def restorer(self) -> tuple[str, str]:
         """The attacker that the paper proposes: that called Revelio, else the last one."""
-        return next((one for one in self.named if one[0] == NAMES[Revelio.name]), self.named[-1])
+        return next((pair for pair in self.named if pair[0] == NAMES[Revelio.name]), self.named[-1])
 
 
 def attacker(text: str, size: int) -> tuple[str, str]:
@@ -264,7 +264,7 @@ ESTIMATED = "closed world, kernel estimated"
 SWEPT, TRANSFERRED = "closed world, other kernels", "closed world, other rules and shapes"
 DEFENDED, ADAPTED = "closed world, defences", "closed world, adaptive attack"
 OPEN = "open world"
-PARROT, NOT_TOLD, BARE = "Parrot Recognition", "Kernel estimated, not told", "not restored"
+PARROT, UNKNOWN_KERNEL, BARE = "Parrot Recognition", "Kernel estimated, not told", "not restored"
 STRANGERS, AT_PAPER = "strangers detected", "strangers detected at the paper's distance"
 BOUNDS = ("clear", "blurred")  # Attackers of the two trials between which Figure 15 lies
 CHANCE = "Chance"
@@ -315,7 +315,7 @@ def _controls(study: RevelioStudy, level: str) -> list[Trial]:
     out: list[Trial] = []
     for name, kind, images in zip(CONTROLS, ("ceiling", "negative", "negative"), pictures, strict=True):
         found = _judged(study, clear.with_images(images), world.closed, level, name, BASE)
-        out += [replace(one, control=kind, figures=(*one.figures, chance)) for one in found]
+        out += [replace(trial, control=kind, figures=(*trial.figures, chance)) for trial in found]
     rng = generator(study.paper.seed, "apart")
     same = [rng.choice(world.reference[enrolled == person]) for person in people]
     other = [rng.choice(world.reference[enrolled != person]) for person in people]
@@ -365,7 +365,7 @@ def retrieval(study: RevelioStudy) -> PartOutcome:
 
 
 def ood(study: RevelioStudy) -> PartOutcome:
-    """Figure 7 and Table 5: strangers told from people of the reference by the smallest distance, heavy blur."""
+    """Figure 7 and Table 5: strangers and people of the reference, by the smallest distance, heavy blur."""
     out, how, bench = PartOutcome(), study.blur("heavy"), study.bench
     attack, inside, outside = study.restorer(how), study.world.closed, study.world.outside
     near, far = (_reads(study, attack, study.seen(how, rows), rows) for rows in (inside, outside))
@@ -395,7 +395,9 @@ def _strangers(study: RevelioStudy, reader: Reader, near: Read, far: Read) -> tu
     mine, theirs = least[: len(near.people)], least[len(near.people) :]
     curve, bootstrap = ood_curve(mine, theirs), study.bench.bootstrap
     found, _ = stranger_figures(both, np.unique(both.enrolled), bootstrap)
-    figures = {name: replace(one, metric=name) for one in found if (name := one.metric.removeprefix("stranger "))}
+    figures = {
+        name: replace(figure, metric=name) for figure in found if (name := figure.metric.removeprefix("stranger "))
+    }
     figures["AUC"] = Figure("AUC", curve.auc, n=len(least), unit="images")
     head = (study.bench.name, "heavy", OPEN, reader.name)
     trials = [Trial(*head, STRANGERS, tuple(figures.values()))]
@@ -490,7 +492,7 @@ def kernel(study: RevelioStudy) -> PartOutcome:
         progress=lambda done, total, text: study.run.say(f"{text}, {done} of {total}"),
     )
     true = np.repeat(kernels, len(tested))
-    found = np.concatenate([estimator.estimate(blurred(tested, one)) for one in kernels])
+    found = np.concatenate([estimator.estimate(blurred(tested, kernel)) for kernel in kernels])
     error, scale = np.abs(true - found), REVELIO.size / size
     per_photo = error.reshape(len(kernels), -1).mean(0)
     spread = 1.96 * float(per_photo.std(ddof=1)) / np.sqrt(len(tested)) if len(tested) > 1 else 0.0
@@ -505,13 +507,13 @@ def kernel(study: RevelioStudy) -> PartOutcome:
     out = PartOutcome(facts={**facts, "confusion": confusion, "chosen rightly": {}})
     for level in BLURS:
         study.run.say(f"{paper.restorer[0]} against {level} blur, kernel estimated")
-        _not_told(study, estimator, level, out)
+        _unknown_kernel(study, estimator, level, out)
     return out
 
 
-def _not_told(study: RevelioStudy, estimator: Any, level: str, out: PartOutcome) -> None:
+def _unknown_kernel(study: RevelioStudy, estimator: Any, level: str, out: PartOutcome) -> None:
     rows, levels = study.world.closed, list(BLURS)
-    widths = np.array([scaled_kernel(one, study.paper.size) for one in BLURS.values()])
+    widths = np.array([scaled_kernel(kernel, study.paper.size) for kernel in BLURS.values()])
     seen = study.seen(study.blur(level), rows)
     chosen = np.abs(estimator.estimate(seen.images)[:, None] - widths).argmin(1)
     out.facts["chosen rightly"][level] = float(np.mean(chosen == levels.index(level)))
@@ -521,7 +523,7 @@ def _not_told(study: RevelioStudy, estimator: Any, level: str, out: PartOutcome)
         some = np.flatnonzero(chosen == index)
         attack = study.restorer(study.blur(levels[index]))
         images[some] = attack.restored(seen.take(some), rows[some]).images
-    out.trials += _judged(study, seen.with_images(images), rows, level, NOT_TOLD, ESTIMATED)
+    out.trials += _judged(study, seen.with_images(images), rows, level, UNKNOWN_KERNEL, ESTIMATED)
 
 
 def _people_apart(study: RevelioStudy) -> list[Rows]:
@@ -542,7 +544,7 @@ def sweep(study: RevelioStudy) -> PartOutcome:
     """Figure 15: the heavy model on kernels 71 to 91; Figure 16: the light one on other rules and a rectangle."""
     bench, rows = study.bench, study.world.closed[: study.paper.sweep]
     spec, heavy = study.paper.restorer[1], study.blur("heavy")
-    near = [study.kernel(one) for one in range(REVELIO.sweep["from"], REVELIO.sweep["to"] + 1, 2)]
+    near = [study.kernel(kernel) for kernel in range(REVELIO.sweep["from"], REVELIO.sweep["to"] + 1, 2)]
     others = [FaceTreatment(label, blur) for label, blur in transfers(study.paper.size).items()]
     trials = transfer(bench, spec, [heavy], near, probes=rows, scenario=SWEPT)
     for bound, seen in zip(BOUNDS, (study.clear(rows), study.seen(heavy, rows)), strict=True):

@@ -77,7 +77,9 @@ def revelio_tables(paper: RevelioPaper, outcomes: Outcomes) -> list[Row]:
 
     def rows(found: Iterable[Trial], printed: Sequence[Row], name: Callable[[Trial], str], *metrics: str) -> list[Row]:
         first = next(iter(printed[0])) if printed else "name"
-        cells = [(name(one), one.recogniser, {metric: cell(one, metric) for metric in metrics}) for one in found]
+        cells = [
+            (name(trial), trial.recogniser, {metric: cell(trial, metric) for metric in metrics}) for trial in found
+        ]
         return merged(first, cells, printed)
 
     guessed = trials("base", BASE) + trials("kernel", revelio.ESTIMATED)
@@ -93,7 +95,7 @@ def revelio_tables(paper: RevelioPaper, outcomes: Outcomes) -> list[Row]:
         "run": [{"part": part, "": "done" if part in outcomes else "not run"} for part in PARTS],
         "ira": merged("method", [(name, judge, {one.method: cell(one, "IRA")}) for judge, name, one in named], shares),
         **{
-            level: rows((one for one in guessed if one.method == level), printed.rows, by_attacker, *MEASURES)
+            level: rows((trial for trial in guessed if trial.method == level), printed.rows, by_attacker, *MEASURES)
             for level, printed in (("light", REVELIO.light), ("heavy", REVELIO.heavy))
         },
         "fine_tuning": rows(trials("fine-tuning", revelio.FINE), REVELIO.fine_tuning.rows, by_attacker, *MEASURES),
@@ -141,7 +143,7 @@ def cell(trial: Trial, metric: str) -> str:
 def measured(trial: Trial, metric: str) -> Figure | None:
     """The figure of the metric or of its stand-in; None where neither has a value."""
     some = (figure(trial.figures, name) for name in MEASURES.get(metric, (metric,)))
-    return next((one for one in some if one is not None and one.value is not None), None)
+    return next((found for found in some if found is not None and found.value is not None), None)
 
 
 def counted(share: float) -> str:
@@ -225,7 +227,7 @@ def _sweep(outcome: PartOutcome, canvas: Any) -> None:
         by_judge = name in ("IRA", "IDD")
         for judge, colour in zip(judges if by_judge else judges[:1], COLOURS, strict=False):
             mine = [trial for trial in trials if trial.recogniser == judge and trial.attacker not in BOUNDS]
-            points = {int(one.method.removeprefix("K ")): found for one in mine if (found := measured(one, name))}
+            points = {int(trial.method.removeprefix("K ")): found for trial in mine if (found := measured(trial, name))}
             shade(axes, points, "o-", judge if by_judge else "restored", colour)
         for bound, style in zip(BOUNDS, ("--", ":"), strict=True):
             some = [trial for trial in trials if (trial.attacker, trial.recogniser) == (bound, judges[0])]
@@ -261,7 +263,7 @@ def run_revelio(paper: RevelioPaper, out: Path, progress: Progress | None = None
         else:
             found = None if task.key is None else study.run.store.find(task.key)
         if found is not None:
-            outcomes[part] = PartOutcome([Trial(**from_json(one)) for one in found["trials"]], found["facts"])
+            outcomes[part] = PartOutcome([Trial(**from_json(trial)) for trial in found["trials"]], found["facts"])
     study.run.check()
     facts, world = study.bench.prepared.facts(), study.world.facts(study.bench.people)
     given = paper.model_dump(mode="json", exclude={"data", "labels"})

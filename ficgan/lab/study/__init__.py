@@ -115,7 +115,7 @@ def grid_rows(cells: Sequence[Cell]) -> list[Row]:
     for (network, train, evaluate), some in found.items():
         row: Row = {"network": network, "train": train, "evaluate": evaluate}
         for name in METRICS:
-            row[name] = spread([float(np.nanmean(one[name])) for one in some]) if name in some[0] else None
+            row[name] = spread([float(np.nanmean(judged[name])) for judged in some]) if name in some[0] else None
         rows.append(row)
     return rows
 

@@ -77,7 +77,7 @@ def collect(key: SurveyKey, files: Sequence[Path]) -> SurveyAnswers:
 
 def _read_answers(key: SurveyKey, path: Path) -> tuple[str, dict[str, str]]:
     found = read_checked(path, _AnswersFile, (ANSWERS_SCHEMA,), "hand in what the page saved")
-    given = {one.item: one.answer for one in found.answers}
+    given = {answer.item: answer.answer for answer in found.answers}
     if found.questionnaire != key.token or not set(given) <= {item.id for item in key.items}:
         raise InputError(f"{path} answers questions that this survey does not have; leave it out")
     if len(given) < len(found.answers) or not set(given.values()) <= set(KINDS[key.kind].words):
@@ -99,7 +99,7 @@ class SurveyJudge:
     def right(self, items: Sequence[SurveyItem]) -> Booleans:
         """[M] whether it is right about each item."""
         return np.array(
-            [(self.similarity[one.pictures] > self.threshold) == (one.right == "yes") for one in items], bool
+            [(self.similarity[item.pictures] > self.threshold) == (item.right == "yes") for item in items], bool
         )
 
 
@@ -191,7 +191,7 @@ def figures(right: Booleans, same: Booleans, bootstrap: Bootstrap) -> dict[str, 
 
 def score_text(score: Mapping[str, Any]) -> str:
     """The table to read."""
-    people, names = score["participants"], [one["name"] for one in score["judges"]]
+    people, names = score["participants"], [judge["name"] for judge in score["judges"]]
     head = ["condition", "votes", "F1", "F1 one", "accuracy", "sens.", "spec.", "not sure"]
     lines = [[*head, *(f"{name} {metric}" for metric in ("F1", "acc.") for name in names)]]
     for row in score["conditions"]:
