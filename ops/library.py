@@ -46,10 +46,7 @@ def backend() -> str:
     """Name the implementation that tensors on a GPU get: "native" or "ref"; those on the CPU always get the reference.
 
     The environment variable FICGAN_OPS chooses: `auto` (the default) takes the compiled ops where there is a library
-    and a GPU, `native` insists on the library, `ref` never uses it. It is looked for when first needed, and once.
-
-    Raises:
-        UsageError: FICGAN_OPS has an unknown value, or asks for compiled ops that are not there.
+    and a GPU, `native` insists on the library, `ref` never uses it.
     """
     choice = os.environ.get("FICGAN_OPS") or "auto"
     if choice not in CHOICES:
@@ -110,7 +107,7 @@ def works_on(device: int) -> str | None:
 @functools.cache
 def _trial(device: int) -> str | None:
     try:
-        torch.ops.ficgan_ops.bias_act(torch.zeros(1, device=f"cuda:{device}"), None, 0, 1.0, 1.0, -1.0).item()
+        torch.ops.ficgan_ops.bias_act(torch.zeros(1, 1, device=f"cuda:{device}"), None, 1.0, 1.0).item()
     except RuntimeError as error:
         problem = f"they were built for other GPUs than cuda:{device} ({str(error).splitlines()[0]}; see --arch)"
         warnings.warn(f"The compiled ops are not used: {problem}", RuntimeWarning, stacklevel=2)
@@ -119,14 +116,10 @@ def _trial(device: int) -> str | None:
 
 
 def build(archs: str | None = None) -> Path:
-    """Compile csrc/ with nvcc and ninja into `folder()` and load it.
+    """Compile csrc/ with nvcc and ninja into `folder()`.
 
-    Args:
-        archs: compute capabilities, such as "8.0;9.0+PTX"; None takes $TORCH_CUDA_ARCH_LIST, else `ARCHS` where torch
-            sees no GPU, else those of the GPUs here.
-
-    Raises:
-        FicganError: no compiler, one that does not fit, or one that failed.
+    `archs` are compute capabilities, such as "8.0;9.0+PTX"; None takes $TORCH_CUDA_ARCH_LIST, else `ARCHS` where torch
+    sees no GPU, else those of the GPUs here.
     """
     from torch.utils import cpp_extension
 
@@ -157,10 +150,7 @@ def keep_freed_memory() -> bool:
 
     By default every tensor above 32 MiB is mapped anew, and its first touch costs a page fault for each 4 KiB, which in
     a virtual machine may take longer than the arithmetic. The process stays as large as it once was. Call it before
-    the first large tensor is made.
-
-    Returns:
-        Whether it took effect; False where the C library is not glibc.
+    the first large tensor is made; False where the C library is not glibc.
     """
     if not sys.platform.startswith("linux"):
         return False

@@ -2,7 +2,7 @@
 
 csrc/bind.cpp adds the CUDA kernels when the library is loaded; schemas, shapes and derivatives are here. Every operator
 returns new, dense tensors: channels-last when the input is, contiguous otherwise. Half types are computed in float32;
-a slope at a kink is the one below it; `limit` below 0 does not clamp.
+the slope at a kink is the one below it.
 """
 
 from __future__ import annotations
@@ -18,39 +18,19 @@ from ficgan.errors import FicganError
 
 from .resample import Geometry, is_channels_last, like, wide
 
-# Activations that are no two straight lines; they have no kernel.
-FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "sigmoid": torch.sigmoid,
-    "tanh": torch.tanh,
-    "swish": F.silu,
-    "softplus": F.softplus,
-}
-
 # --- reference ------------------------------------------------------------------------------------------------------
 
 
-def bias_act_reference(
-    x: Tensor, b: Tensor | None, dim: int, act: str, alpha: float, gain: float, limit: float
-) -> Tensor:
-    """clamp(gain · act(x + b), ±limit) of x of any shape and b [x.shape[dim]]."""
+def bias_act_reference(x: Tensor, b: Tensor | None, slope: float, gain: float) -> Tensor:
+    """gain · act(x + b) of x [N,C,…] and b [C], where act(v) is v, or slope · v below 0."""
+    # act(g·x) = g·act(x): with the gain folded into the sum the result of the activation is the output itself, computed
+    # in place and the only tensor that autograd keeps.
     if b is not None:
-        shape = [1] * x.ndim
-        shape[dim] = -1
-        b = b.to(x.dtype).reshape(shape)
-    if act in FUNCTIONS:
-        y = FUNCTIONS[act](x if b is None else x + b)
-        y = y if gain == 1 else y * gain
+        b = b.to(x.dtype).reshape(-1, *[1] * (x.ndim - 2))
+        y = torch.add(b * gain, x, alpha=gain) if gain != 1 else x + b
     else:
-        # The others are positively homogeneous, act(g·x) = g·act(x): with the gain folded into the sum the result of
-        # the activation is the output itself, computed in place and the only tensor that autograd keeps.
-        if b is not None:
-            y = torch.add(b * gain, x, alpha=gain) if gain != 1 else x + b
-        else:
-            y = x * gain if gain != 1 else x
-        if act != "linear":
-            in_place = y is not x
-            y = F.leaky_relu(y, alpha, inplace=in_place) if act == "lrelu" else F.relu(y, inplace=in_place)
-    return y if limit < 0 else y.clamp(-limit, limit)
+        y = x * gain if gain != 1 else x
+    return y if slope == 1 else F.leaky_relu(y, slope, inplace=y is not x)
 
 
 def demodulate_reference(x: Tensor, scale: Tensor, b: Tensor, alpha: float, gain: float) -> Tensor:
@@ -98,20 +78,14 @@ def _sums(x: Tensor, count: int) -> tuple[Tensor, ...]:
     return _like(x), *(x.new_empty(x.shape[:2], dtype=wide(x.dtype)) for _ in range(count))
 
 
-def _geometry(up: Sequence[int], down: Sequence[int], padding: Sequence[int], flip: bool, gain: float) -> Geometry:
-    (ux, uy), (dx, dy), (x0, x1, y0, y1) = up, down, padding
-    return Geometry((ux, uy), (dx, dy), (x0, x1, y0, y1), flip, gain)
-
-
 def _upfirdn2d_shape(x: Tensor, f: Tensor, *settings: Any) -> Tensor:
-    size = _geometry(*settings).output_size(x.shape[2:], (f.shape[0], f.shape[1]))
-    return _like(x, (*x.shape[:2], *size))
+    return _like(x, (*x.shape[:2], *Geometry(*settings).output_size(x.shape[2:], len(f))))
 
 
 _SHAPES: dict[str, Callable[..., Any]] = {
-    "bias_act(Tensor x, Tensor? b, int dim, float slope, float gain, float limit) -> Tensor": lambda x, *_: _like(x),
-    "bias_act_grad(Tensor dy, Tensor y, float slope, float gain, float limit) -> Tensor": lambda dy, y, *_: _like(y),
-    "upfirdn2d(Tensor x, Tensor f, int[] up, int[] down, SymInt[] padding, bool flip_filter, float gain) -> Tensor": (
+    "bias_act(Tensor x, Tensor? b, float slope, float gain) -> Tensor": lambda x, *_: _like(x),
+    "bias_act_grad(Tensor dy, Tensor y, float slope, float gain) -> Tensor": lambda dy, y, *_: _like(y),
+    "upfirdn2d(Tensor x, Tensor f, int up, int down, SymInt[] padding, bool flip_filter, float gain) -> Tensor": (
         _upfirdn2d_shape
     ),
     "scale_bias_lrelu(Tensor x, Tensor scale, Tensor b, float alpha, float gain) -> Tensor": lambda x, *_: _like(x),
@@ -127,17 +101,16 @@ _SHAPES: dict[str, Callable[..., Any]] = {
 
 
 def _bias_act_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, b, ctx.dim, *ctx.settings = inputs
-    ctx.others = None if b is None else [d for d in range(x.ndim) if d != ctx.dim]
-    slope, _, limit = ctx.settings
+    x, b, *ctx.settings = inputs
+    ctx.others = None if b is None else [0, *range(2, x.ndim)]
     # The slope is read off the output; nothing is kept where it is the same everywhere.
-    ctx.save_for_backward(None if slope == 1 and limit < 0 else output)
+    ctx.save_for_backward(None if ctx.settings[0] == 1 else output)
 
 
 def _bias_act_backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     (y,) = ctx.saved_tensors
     dx = dy * ctx.settings[1] if y is None else operators.bias_act_grad(dy, y, *ctx.settings)
-    return dx, None if ctx.others is None else dx.sum(ctx.others) if ctx.others else dx, None, None, None, None
+    return dx, None if ctx.others is None else dx.sum(ctx.others), None, None
 
 
 def _bias_act_grad_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -146,18 +119,18 @@ def _bias_act_grad_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> N
 
 
 def _bias_act_grad_backward(ctx: Any, ddx: Tensor) -> tuple[Tensor | None, ...]:
-    return operators.bias_act_grad(ddx, *ctx.saved_tensors, *ctx.settings), None, None, None, None
+    return operators.bias_act_grad(ddx, *ctx.saved_tensors, *ctx.settings), None, None, None
 
 
 def _upfirdn2d_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     x, f, *settings = inputs
-    ctx.geometry, ctx.size = _geometry(*settings), x.shape[2:]
+    ctx.geometry, ctx.size = Geometry(*settings), x.shape[2:]
     ctx.save_for_backward(f)
 
 
 def _upfirdn2d_backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     (f,) = ctx.saved_tensors
-    return operators.upfirdn2d(dy, f, *ctx.geometry.adjoint(ctx.size, (f.shape[0], f.shape[1]))), *[None] * 6
+    return operators.upfirdn2d(dy, f, *ctx.geometry.adjoint(ctx.size, len(f))), *[None] * 6
 
 
 def _demodulate_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

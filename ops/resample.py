@@ -16,178 +16,105 @@ from ficgan.errors import UsageError
 
 from .library import use_native
 
-Scale = int | Sequence[int]
-Padding = int | Sequence[int]
+Padding = tuple[int, int, int, int]  # x0, x1, y0, y1
 
 
-def setup_filter(
-    taps: Sequence[float] | Sequence[Sequence[float]] | Tensor = (1, 3, 3, 1),
-    *,
-    device: torch.device | str | None = None,
-) -> Tensor:
-    """Make a filter of `taps`, scaled to sum 1.
-
-    Args:
-        taps: [n] one-dimensional, used along both axes, or [h,w].
-        device: where the filter goes.
-
-    Returns:
-        float32 [n] or [h,w], sum 1.
-
-    Raises:
-        UsageError: no taps, over two dimensions, or a sum of 0.
-    """
-    f = torch.as_tensor(taps, dtype=torch.float64)
-    if f.ndim not in (1, 2) or f.numel() == 0:
-        raise UsageError(f"setup_filter: taps of shape {list(f.shape)} are no filter; give [n] or [h,w]")
-    total = f.sum()
-    if total == 0:
-        raise UsageError("setup_filter: the taps sum to 0 and cannot be scaled to sum 1")
-    return (f / total).to(device=device, dtype=torch.float32)
+def setup_filter(taps: Sequence[float] = (1, 3, 3, 1), *, device: torch.device | str | None = None) -> Tensor:
+    """Make a filter of `taps`, used along both axes: float32 [n], scaled to sum 1."""
+    f = torch.tensor(taps, dtype=torch.float64)
+    if f.ndim != 1 or f.sum() == 0:
+        raise UsageError(f"setup_filter: taps {taps} cannot be scaled to sum 1")
+    return (f / f.sum()).to(device=device, dtype=torch.float32)
 
 
 def upfirdn2d(
     x: Tensor,
     f: Tensor,
     *,
-    up: Scale = 1,
-    down: Scale = 1,
-    padding: Padding = 0,
+    up: int = 1,
+    down: int = 1,
+    padding: Padding = (0, 0, 0, 0),
     flip_filter: bool = False,
     gain: float = 1.0,
     impl: str = "auto",
 ) -> Tensor:
-    """Upsample by zero insertion, pad, filter, downsample, per channel.
+    """Upsample by zero insertion, pad, filter, downsample, per channel and along both axes.
 
-    1. Insert `up` − 1 zeros after every sample. 2. Pad with zeros; a negative padding crops. 3. Convolve with `f` (with
-    `flip_filter` correlate) and keep the samples where the filter lies inside. 4. Keep every `down`-th sample, from the
-    first on, times `gain`. Every order of derivative with respect to `x` exists; `f` is a constant.
+    1. Insert `up` − 1 zeros after every sample. 2. Pad with zeros; a negative padding crops. 3. Convolve with f ⊗ f
+    (with `flip_filter` correlate) and keep the samples where the filter lies inside. 4. Keep every `down`-th sample,
+    from the first on, times `gain`. Every order of derivative with respect to `x` exists; `f` is a constant.
 
     Args:
         x: [N,C,H,W], floating point, contiguous or channels-last.
-        f: [h,w], or [n] applied along both axes.
-        up, down: ≥ 1, one number or (x, y).
-        padding: one number, (x, y) or (x0, x1, y0, y1), in samples after the zero insertion.
-        flip_filter: correlate instead of convolve.
-        gain: factor on the output.
+        f: [n].
+        up, down: ≥ 1.
+        padding: (x0, x1, y0, y1), in samples after the zero insertion.
         impl: "auto", "native" or "ref".
 
     Returns:
-        [N,C,H′,W′] with H′ = ⌊(H·up + y0 + y1 − h) / down⌋ + 1, dtype and memory layout of `x`.
+        [N,C,H′,W′] with H′ = ⌊(H·up + y0 + y1 − n) / down⌋ + 1, dtype and memory layout of `x`.
 
     Raises:
         UsageError: shapes or factors that leave nothing to compute, or impl="native" where that is not to be had.
     """
     native = use_native(x, impl)
-    if x.ndim != 4 or not x.is_floating_point():
-        raise UsageError(f"upfirdn2d: x is {x.dtype} {list(x.shape)}; give floating point [N,C,H,W]")
-    if f.ndim not in (1, 2) or f.numel() == 0:
-        raise UsageError(f"upfirdn2d: f has shape {list(f.shape)}; give [n] or [h,w]")
-    g = Geometry(_pair(up, "up"), _pair(down, "down"), _four(padding), bool(flip_filter), float(gain))
-    h, w = g.output_size(x.shape[2:], _taps(f))
+    if x.ndim != 4 or not x.is_floating_point() or f.ndim != 1 or up < 1 or down < 1:
+        raise UsageError(f"upfirdn2d: x {x.dtype} {list(x.shape)}, f {list(f.shape)}, up {up}, down {down} do not fit")
+    g = Geometry(up, down, padding, bool(flip_filter), float(gain))
+    h, w = g.output_size(x.shape[2:], len(f))
     if h < 1 or w < 1:
-        raise UsageError(f"upfirdn2d: padding {g.padding} leaves an output of {h}×{w}; the filter does not fit")
+        raise UsageError(f"upfirdn2d: padding {padding} leaves an output of {h}×{w}; the filter does not fit")
     if not native:
         return apply(x, f, g)
-    f = f.to(device=x.device, dtype=wide(x.dtype))
-    return torch.ops.ficgan_ops.upfirdn2d(x, torch.outer(f, f) if f.ndim == 1 else f, *g)
+    return torch.ops.ficgan_ops.upfirdn2d(x, f.to(device=x.device, dtype=wide(x.dtype)), *g)
 
 
-def upsample2d(x: Tensor, f: Tensor, *, up: Scale = 2, padding: Padding = 0, gain: float = 1.0) -> Tensor:
-    """Enlarge by `up`, the filter centred on the samples and the brightness kept.
-
-    Args:
-        x: [N,C,H,W], floating point.
-        f: [h,w] or [n], sum 1.
-        up: ≥ 1, one number or (x, y).
-        padding: extra padding of the output, in output samples.
-        gain: factor on the output, beside the up·up that makes good for the inserted zeros.
-
-    Returns:
-        [N,C,H·up,W·up] when `padding` is 0.
-    """
-    (ux, uy), (h, w), (x0, x1, y0, y1) = _pair(up, "up"), _taps(f), _four(padding)
-    p = (x0 + (w + ux - 1) // 2, x1 + (w - ux) // 2, y0 + (h + uy - 1) // 2, y1 + (h - uy) // 2)
-    return upfirdn2d(x, f, up=(ux, uy), padding=p, gain=gain * ux * uy)
+def upsample2d(x: Tensor, f: Tensor) -> Tensor:
+    """Enlarge [N,C,H,W] to twice the size by a filter [n] of sum 1, centred on the samples; brightness is kept."""
+    first, last = (len(f) + 1) // 2, (len(f) - 2) // 2
+    return upfirdn2d(x, f, up=2, padding=(first, last, first, last), gain=4)
 
 
-def downsample2d(x: Tensor, f: Tensor, *, down: Scale = 2, padding: Padding = 0, gain: float = 1.0) -> Tensor:
-    """Shrink by `down`, the filter centred on the samples.
-
-    Args:
-        x: [N,C,H,W], floating point.
-        f: [h,w] or [n], sum 1.
-        down: ≥ 1, one number or (x, y).
-        padding: extra padding of the input, in input samples.
-        gain: factor on the output.
-
-    Returns:
-        [N,C,H/down,W/down] when `padding` is 0 and `down` divides the size.
-    """
-    (dx, dy), (h, w), (x0, x1, y0, y1) = _pair(down, "down"), _taps(f), _four(padding)
-    p = (x0 + (w - dx + 1) // 2, x1 + (w - dx) // 2, y0 + (h - dy + 1) // 2, y1 + (h - dy) // 2)
-    return upfirdn2d(x, f, down=(dx, dy), padding=p, gain=gain)
-
-
-def _taps(f: Tensor) -> tuple[int, int]:
-    return (f.shape[0], f.shape[0]) if f.ndim == 1 else (f.shape[0], f.shape[1])
-
-
-def _pair(value: Scale, name: str) -> tuple[int, int]:
-    x, y = (value, value) if isinstance(value, int) else value
-    if x < 1 or y < 1:
-        raise UsageError(f"upfirdn2d: {name} is {value}; it must be at least 1")
-    return x, y
-
-
-def _four(padding: Padding) -> tuple[int, int, int, int]:
-    p = (padding,) * 4 if isinstance(padding, int) else tuple(padding)
-    p = (p[0], p[0], p[1], p[1]) if len(p) == 2 else p
-    if len(p) != 4:
-        raise UsageError(f"upfirdn2d: padding has {len(p)} numbers; give one, (x, y) or (x0, x1, y0, y1)")
-    return p[0], p[1], p[2], p[3]
+def downsample2d(x: Tensor, f: Tensor) -> Tensor:
+    """Shrink [N,C,H,W] to half the size by a filter [n] of sum 1, centred on the samples."""
+    first, last = (len(f) - 1) // 2, (len(f) - 2) // 2
+    return upfirdn2d(x, f, down=2, padding=(first, last, first, last))
 
 
 # --- the linear map -------------------------------------------------------------------------------------------------
 
 
 class Geometry(NamedTuple):
-    """Everything of an upfirdn2d but the signal and the taps; pairs are (x, y), padding is (x0, x1, y0, y1)."""
+    """Everything of an upfirdn2d but the signal and the taps."""
 
-    up: tuple[int, int]
-    down: tuple[int, int]
-    padding: tuple[int, int, int, int]
+    up: int
+    down: int
+    padding: Padding
     flip_filter: bool
     gain: float
 
-    def output_size(self, size: Sequence[int], taps: tuple[int, int]) -> tuple[int, int]:
-        """(H, W) of the output for an input of (H, W) and a filter of (h, w) taps; below 1 when nothing is left."""
+    def output_size(self, size: Sequence[int], taps: int) -> tuple[int, int]:
+        """(H, W) of the output for an input of (H, W) and so many taps; below 1 when nothing is left."""
         x0, x1, y0, y1 = self.padding
-        return (
-            (size[0] * self.up[1] + y0 + y1 - taps[0]) // self.down[1] + 1,
-            (size[1] * self.up[0] + x0 + x1 - taps[1]) // self.down[0] + 1,
+        h, w = (
+            (side * self.up + pad - taps) // self.down + 1 for side, pad in zip(size, (y0 + y1, x0 + x1), strict=True)
         )
+        return h, w
 
-    def adjoint(self, size: Sequence[int], taps: tuple[int, int]) -> Geometry:
+    def adjoint(self, size: Sequence[int], taps: int) -> Geometry:
         """The transposed map: up and down change places, the filter is mirrored, the padding makes the sizes meet."""
-        out = self.output_size(size, taps)
+        h, w = self.output_size(size, taps)
         x0, _, y0, _ = self.padding
-        return Geometry(
-            up=self.down,
-            down=self.up,
-            padding=(
-                taps[1] - 1 - x0,
-                size[1] * self.up[0] - out[1] * self.down[0] + x0 - self.up[0] + 1,
-                taps[0] - 1 - y0,
-                size[0] * self.up[1] - out[0] * self.down[1] + y0 - self.up[1] + 1,
-            ),
-            flip_filter=not self.flip_filter,
-            gain=self.gain,
+        x1, y1 = (
+            side * self.up - out * self.down + first - self.up + 1
+            for side, out, first in ((size[1], w, x0), (size[0], h, y0))
         )
+        padding = (taps - 1 - x0, x1, taps - 1 - y0, y1)
+        return Geometry(self.down, self.up, padding, not self.flip_filter, self.gain)
 
 
 def apply(x: Tensor, f: Tensor, geometry: Geometry) -> Tensor:
-    """Apply the map to x [N,C,H,W] with taps f [n] or [h,w]; differentiable in x to any order."""
+    """Apply the map to x [N,C,H,W] with taps f [n]; differentiable in x to any order."""
     if not (torch.is_grad_enabled() and x.requires_grad):
         return compute(x, f, geometry)  # without the autograd engine's own work, which small pictures notice
     return _Upfirdn.apply(x, f, geometry)
@@ -204,8 +131,7 @@ class _Upfirdn(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        taps = (ctx.f.shape[0], ctx.f.shape[-1])
-        return apply(grads[0], ctx.f, ctx.geometry.adjoint(ctx.size, taps)), None, None
+        return apply(grads[0], ctx.f, ctx.geometry.adjoint(ctx.size, len(ctx.f))), None, None
 
 
 def compute(x: Tensor, f: Tensor, g: Geometry) -> Tensor:
@@ -213,27 +139,24 @@ def compute(x: Tensor, f: Tensor, g: Geometry) -> Tensor:
 
     Bilinear doubling (in channels-last near the speed of memory) has the taps 1 3 3 1 but another border.
     """
-    taps = (f.shape[0], f.shape[-1])
     if x.numel() == 0:
-        return x.new_zeros(*x.shape[:2], *g.output_size(x.shape[2:], taps))
+        return x.new_zeros(*x.shape[:2], *g.output_size(x.shape[2:], len(f)))
     with torch.autocast(x.device.type, enabled=False):
         # Transposed convolutions of half types are an order of magnitude slower on the CPU than those of float32.
-        slow = g.up != (1, 1) and x.device.type == "cpu" and x.dtype in (torch.bfloat16, torch.float16)
+        slow = g.up != 1 and x.device.type == "cpu" and x.dtype in (torch.bfloat16, torch.float16)
         if _is_bilinear(x, f, g):
             return _bilinear(x, sum(f.tolist()) ** 2 * g.gain / 4)
         y = x.float() if slow else x
         f = f.to(device=y.device, dtype=y.dtype)
-        f = torch.outer(f, f * g.gain) if f.ndim == 1 else f * g.gain
-        return _filter(y, f, g).to(x.dtype)
+        return _filter(y, torch.outer(f, f * g.gain), g).to(x.dtype)
 
 
 def _filter(x: Tensor, f: Tensor, g: Geometry) -> Tensor:
-    """One depthwise convolution with f [h,w] (the gain already in it), transposed where the signal is enlarged."""
-    c, (h, w) = x.shape[1], f.shape
+    """One depthwise convolution with f [n,n] (the gain already in it), transposed where the signal is enlarged."""
+    c, n = x.shape[1], len(f)
     x0, x1, y0, y1 = g.padding
-    flip = g.flip_filter if g.up != (1, 1) else not g.flip_filter
-    f = f.flip(0, 1) if flip else f
-    if g.up == (1, 1):
+    f = f.flip(0, 1) if g.flip_filter == (g.up != 1) else f
+    if g.up == 1:
         # The convolution itself pads both sides of an axis alike, without a copy. Sides that differ a little are made
         # alike by taps of zero, which cost less than a copy of the signal; the rest is padded or cropped beforehand.
         if 0 < abs(x0 - x1) <= 2 and min(x0, x1) >= 0:
@@ -242,17 +165,16 @@ def _filter(x: Tensor, f: Tensor, g: Geometry) -> Tensor:
             f, y0, y1 = F.pad(f, (0, 0, max(y1 - y0, 0), max(y0 - y1, 0))), max(y0, y1), max(y0, y1)
         px, py = max(min(x0, x1), 0), max(min(y0, y1), 0)
         x = _pad(x, (x0 - px, x1 - px, y0 - py, y1 - py))
-        return F.conv2d(x, f.expand(c, 1, *f.shape), stride=(g.down[1], g.down[0]), padding=(py, px), groups=c)
+        return F.conv2d(x, f.expand(c, 1, *f.shape), stride=g.down, padding=(py, px), groups=c)
     # A transposed convolution scatters the taps at every up-th sample: it is the full convolution of the zero-inserted
     # signal, short of the up − 1 zeros after the last sample. Crop or pad that to the wanted window.
-    left, right = w - 1 - x0, w - g.up[0] - x1
-    top, bottom = h - 1 - y0, h - g.up[1] - y1
+    left, right, top, bottom = n - 1 - x0, n - g.up - x1, n - 1 - y0, n - g.up - y1
     # What both sides lose is left to the convolution, as long as it keeps a sample, and costs no copy.
-    cx = max(min(left, right, ((x.shape[3] - 1) * g.up[0] + w - 1) // 2), 0)
-    cy = max(min(top, bottom, ((x.shape[2] - 1) * g.up[1] + h - 1) // 2), 0)
-    y = F.conv_transpose2d(x, f.expand(c, 1, h, w), stride=(g.up[1], g.up[0]), padding=(cy, cx), groups=c)
+    cx = max(min(left, right, ((x.shape[3] - 1) * g.up + n - 1) // 2), 0)
+    cy = max(min(top, bottom, ((x.shape[2] - 1) * g.up + n - 1) // 2), 0)
+    y = F.conv_transpose2d(x, f.expand(c, 1, n, n), stride=g.up, padding=(cy, cx), groups=c)
     y = _pad(y, (cx - left, cx - right, cy - top, cy - bottom))
-    return y if g.down == (1, 1) else like(y[:, :, :: g.down[1], :: g.down[0]], x)
+    return y if g.down == 1 else like(y[:, :, :: g.down, :: g.down], x)
 
 
 def _pad(x: Tensor, padding: tuple[int, int, int, int]) -> Tensor:
@@ -279,7 +201,7 @@ def is_channels_last(x: Tensor) -> bool:
 
 def _is_bilinear(x: Tensor, f: Tensor, g: Geometry) -> bool:
     """Whether the map is the doubling with taps in the proportions 1 3 3 1, where that has a fast kernel."""
-    if g.up != (2, 2) or g.down != (1, 1) or g.padding != (2, 1, 2, 1) or f.shape != (4,) or not is_channels_last(x):
+    if g.up != 2 or g.down != 1 or g.padding != (2, 1, 2, 1) or len(f) != 4 or not is_channels_last(x):
         return False
     if x.device.type != "cpu" or torch.compiler.is_compiling():
         return False  # reading the taps would wait for the GPU, or break the graph

@@ -3,18 +3,26 @@
     python tools/bench.py networks --checkpoint FILE | --config NAME     encode + generate, beside the bare convolutions
     python tools/bench.py ops [--device cuda] [--compile]                ficgan.ops, beside a copy of as many bytes
     python tools/bench.py train [--config NAME] [key=value ...]          a training step, beside its arithmetic
-    python tools/bench.py bank [--codes 1000000]                         a large identity bank, beside bare reading
-    python tools/bench.py deface …                                       `ficgan-deid` beside deface
+    python tools/bench.py deface [--photos london]                       `ficgan-deid` beside deface
 
 Works are timed in turn, round after round, so that a change of the machine's speed meets all of them: ratios are what
 counts. On one thread of a CPU processor time is taken, so that other programs are left out.
+
+`deface` (pip install deface onnx onnxruntime): first photo, a folder, a large photo, and a 720p film over which a face
+wanders; each program is a process of its own, start included. "uncovered" counts frames in which the middle of the face
+is as it was. The bars are meant for two idle cores and the 204 photos of the London set.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import json
+import os
 import resource
+import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -26,6 +34,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
@@ -34,6 +43,7 @@ from ficgan import ops
 from ficgan.cli._console import handle_errors
 from ficgan.config import Config, load_config
 from ficgan.device import resolve_device
+from ficgan.errors import FicganError
 from ficgan.models import FICGAN, InferenceModel, load_checkpoint
 from ficgan.models.ficgan import StyleLayer
 from ficgan.models.layers import Conv2d, Linear
@@ -172,7 +182,7 @@ def op_cases(mib: float, device: torch.device, dtype: torch.dtype) -> dict[str, 
         "scale_bias_lrelu": (lambda x, **how: ops.scale_bias_lrelu(x, style, b, **how), x),
         "adain": (lambda x, **how: ops.adain(x, b, style, style, **how), x),
         "upfirdn2d up 2": (lambda x, **how: ops.upfirdn2d(x, f, up=2, padding=(2, 1, 2, 1), **how), x[:, :, ::2, ::2]),
-        "upfirdn2d down 2": (lambda x, **how: ops.upfirdn2d(x, f, down=2, padding=1, **how), x),
+        "upfirdn2d down 2": (lambda x, **how: ops.upfirdn2d(x, f, down=2, padding=(1, 1, 1, 1), **how), x),
     }
 
 
@@ -214,7 +224,7 @@ def bench_ops(options: argparse.Namespace, device: torch.device) -> None:
 
 
 class Everything(nullcontext[None]):
-    """No modules are told apart."""
+    """All modules count as one."""
 
     parents = frozenset({"Global"})
 
@@ -279,56 +289,191 @@ def train(options: argparse.Namespace, device: torch.device) -> None:
         row(config.name, config.model.resolution, count, *cells, ratio, round(peak_mib(device)))
 
 
-# --- bank -----------------------------------------------------------------------------------------------------------
+# --- deface ---------------------------------------------------------------------------------------------------------
+
+ASTRONAUT = Path(__file__).resolve().parent / "astronaut.jpg"
+# Rows and columns of the astronaut that are pasted into the film, and of the middle of the face in these.
+PORTRAIT, MIDDLE = (slice(0, 300), slice(100, 350)), (slice(95, 160), slice(95, 155))
+FILM = (1280, 720)
+# onnxruntime counts the processors of the machine, not those that this process may use; more threads than processors
+# would be in each other's way and spoil the comparison.
+_LAUNCH = """
+import os, onnxruntime
+from deface.deface import main
+class Session(onnxruntime.InferenceSession):
+    def __init__(self, model, **options):
+        threads = onnxruntime.SessionOptions()
+        threads.intra_op_num_threads = len(os.sched_getaffinity(0))
+        super().__init__(model, threads, **options)
+onnxruntime.InferenceSession = Session
+main()
+"""
+# A small process starts what is measured: the memory of a large one would count as that of its children.
+_MEASURE = """
+import json, os, subprocess, sys, time
+began = time.perf_counter()
+with open(sys.argv[1], "wb") as log:
+    process = subprocess.Popen(sys.argv[2:], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+_, status, usage = os.wait4(process.pid, 0)
+cost = [time.perf_counter() - began, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024]
+print(json.dumps([os.waitstatus_to_exitcode(status), *cost]))
+"""
+DEFACE = [sys.executable, "-c", _LAUNCH]
+OURS = [sys.executable, "-m", "ficgan.cli.deid", "--seed", "1", "--quiet", "--overwrite"]
+OPTIONS = {
+    "ficgan-deid": [],
+    "ficgan-deid --verify off": ["--verify", "off"],
+    "ficgan-deid --mode blur --verify off": ["--mode", "blur", "--verify", "off"],
+}
+INPUTS = ("first", "folder", "large", "film")
+Cost = tuple[float, float, float]  # seconds, seconds of the processors, peak MiB
+# What is measured of which input and program (0: seconds ÷ deface's, 1: seconds of the processors, 2: MiB), at most.
+BARS = (
+    ("folder", "ficgan-deid", 0, 1.5),
+    ("folder", "ficgan-deid --verify off", 0, 1.0),
+    ("folder", "ficgan-deid", 2, 477),
+    ("first", "ficgan-deid", 1, 3.0),
+    ("first", "ficgan-deid", 2, 477),
+    ("large", "ficgan-deid", 0, 1.5),
+    ("film", "ficgan-deid", 0, 0.4),
+    ("film", "ficgan-deid", 2, 668),
+)
 
 
-def bank(options: argparse.Namespace, device: torch.device) -> None:
-    """A bank of made-up codes of 512 numbers with 40 attributes; the floor reads as many rows and does no more."""
-    from ficgan.identity import IdentityBank
+def make_inputs(folder: Path, photos: Path | None, count: int, frames: int) -> None:
+    for name in INPUTS:
+        (folder / name).mkdir(parents=True)
+    if photos is None:
+        with Image.open(ASTRONAUT) as astronaut:
+            for number in range(count):
+                photo = astronaut.resize((640 + 16 * (number % 8),) * 2)
+                photo.save(folder / "folder" / f"{number:03}.jpg", quality=92)
+    else:
+        for path in sorted(path for path in photos.iterdir() if path.suffix.lower() in (".jpg", ".png"))[:count]:
+            shutil.copy(path, folder / "folder")
+    first = min((folder / "folder").iterdir())
+    shutil.copy(first, folder / "first")
+    with Image.open(first) as small:
+        factor = (16e6 / (small.width * small.height)) ** 0.5
+        size = round(small.width * factor), round(small.height * factor)
+        small.convert("RGB").resize(size, Image.Resampling.BICUBIC).save(folder / "large" / "large.jpg", quality=92)
+    make_film(folder / "film" / "film.mp4", places(frames))
 
-    rng, count = np.random.default_rng(0), options.codes
-    codes = np.empty((count, 512), np.float16)
-    for begin in range(0, count, 10_000):
-        codes[begin : begin + 10_000] = rng.standard_normal(codes[begin : begin + 10_000].shape, np.float32)
-    attributes = (rng.random((count, 40), np.float32) < 0.3).astype(np.uint8)
-    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        path = Path(folder) / "bank.safetensors"
-        IdentityBank(codes, attributes, tuple(f"A{i}" for i in range(40))).save(path)
-        del codes
-        begin = time.perf_counter()
-        people = IdentityBank.load(path)
-        print(f"{count:,} codes, {path.stat().st_size / 1e6:.0f} MB, opened in {time.perf_counter() - begin:.3f} s")
-        table("work", "ms", "floor ms", "ratio")
-        for text in ("A0", "A0,-A1", "A0,-A1,-A2,A3,-A4"):
-            rounds = interleaved({"query": lambda text=text: people.query(text)}, device, options.seconds)
-            row(f"query {text}", median(rounds, lambda r: r["query"]) * 1000, "", "")
-        people.k_same(2, "the seed is stretched once", seed=0)
-        drawn = iter(range(10**9))
-        for named in (None, "-A0"):
-            group = np.arange(count) if named is None else people.query(named)
-            k = min(options.k, len(group))
-            works: dict[str, Work] = {
-                "draw": lambda named=named, k=k: people.k_same(k, f"{next(drawn)}", attributes=named),
-                "floor": lambda group=group, k=k: np.take(people.codes, np.sort(rng.choice(group, k)), axis=0),
-            }
-            rounds = interleaved(works, device, options.seconds)
-            both = [median(rounds, lambda r, n=name: r[n]) * 1000 for name in works]
-            row(f"draw {k} of {len(group):,}", *both, median(rounds, lambda r: r["draw"] / r["floor"]))
+
+def places(frames: int) -> NDArray[np.int64]:
+    """[frames,2] top left corners of the portrait, on a smooth way that stays in the picture."""
+    t = np.arange(frames) / 25.0
+    x = (FILM[0] - 300) / 2 * (1 + np.sin(0.8 * t)) - 60
+    y = (FILM[1] - 300) / 2 * (1 + np.sin(0.5 * t)) - 40
+    return np.stack([x, y], axis=-1).round().astype(np.int64)
+
+
+def make_film(path: Path, where: NDArray[np.int64]) -> None:
+    """Write the film, H.264, 25 frames a second."""
+    import av
+    import cv2
+
+    portrait = np.asarray(Image.open(ASTRONAUT).convert("RGB"))[PORTRAIT]
+    width, height = FILM
+    texture = np.random.default_rng(0).integers(60, 190, (height // 16 + 1, width // 16 + 1, 3)).astype(np.float32)
+    background = cv2.resize(texture, FILM, interpolation=cv2.INTER_CUBIC).clip(0, 255).astype(np.uint8)
+    with av.open(str(path), "w") as out:
+        stream = out.add_stream("libx264", rate=25, options={"crf": "18", "preset": "veryfast"})
+        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+        for x, y in where:
+            picture = background.copy()
+            x0, y0, x1, y1 = max(x, 0), max(y, 0), min(x + 250, width), min(y + 300, height)
+            picture[y0:y1, x0:x1] = portrait[y0 - y : y1 - y, x0 - x : x1 - x]
+            out.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+        out.mux(stream.encode())
+
+
+def uncovered(source: Path, result: Path, where: NDArray[np.int64]) -> int:
+    """Frames in which the face's middle differs less from the source's than the codec alone would explain."""
+    import av
+
+    count = 0
+    with av.open(str(source)) as before, av.open(str(result)) as after:
+        for one, other, (x, y) in zip(before.decode(video=0), after.decode(video=0), where, strict=False):
+            rows, columns = (slice(at + part.start, at + part.stop) for at, part in zip((y, x), MIDDLE, strict=True))
+            a, b = (frame.to_ndarray(format="rgb24")[rows, columns].astype(int) for frame in (one, other))
+            count += bool(np.abs(a - b).mean() < 6.0)
+    return count
+
+
+def cost_of(program: str, name: str, inputs: Path) -> Cost:
+    """Run a program on one kind of input."""
+    with tempfile.TemporaryDirectory() as made:
+        copy, log = Path(made) / "in", Path(made) / "log.txt"  # deface writes beside its inputs
+        shutil.copytree(inputs / name, copy)
+        given = copy if name == "folder" else next(copy.iterdir())
+        words = DEFACE if program == "deface" else [*OURS, *OPTIONS[program], "-o", f"{made}/out/"]
+        command = [sys.executable, "-c", _MEASURE, str(log), *words, str(given)]
+        # An installed package has its bytecode; a first run that is not counted makes it for a source tree.
+        environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+        code, *cost = json.loads(done.stdout)
+        if code not in (0, 3):
+            raise FicganError(f"{program} failed: {log.read_text(errors='replace')[-500:]}")
+        if name == "film":  # the last of the rounds stays
+            results = copy.glob("*_anonymized.mp4") if program == "deface" else Path(made, "out").glob("*.mp4")
+            shutil.copy(next(results), inputs / f"{program}.mp4")
+    return cost[0], cost[1], cost[2]
+
+
+def bars(middle: Mapping[str, Mapping[str, Cost]]) -> list[tuple[str, float, float]]:
+    """The bars of what was measured: what, its value, and the most it may be."""
+    named = ("seconds ÷ deface's", "seconds of the processors", "MiB")
+    found = []
+    for name, program, what, most in BARS:
+        if name in middle:
+            value = middle[name][program][what] / (1 if what else middle[name]["deface"][0])
+            found.append((f"{name}, {program}: {named[what]}", value, float(most)))
+    return found
+
+
+def deface(options: argparse.Namespace, device: torch.device) -> None:
+    """The median of rounds in which the programs take turns."""
+    if importlib.util.find_spec("deface") is None:
+        raise FicganError("deface is not installed here: pip install deface onnx onnxruntime")
+    with tempfile.TemporaryDirectory() as folder:
+        inputs, programs = Path(folder) / "inputs", ("deface", *OPTIONS)
+        make_inputs(inputs, options.photos, options.count, options.frames)
+        for program in programs:  # not counted: bytecode is made, and files come into memory
+            cost_of(program, "first", inputs)
+        print(f"{len(os.sched_getaffinity(0))} core(s), load {os.getloadavg()[0]:.1f}\n")
+        table("input", "program", "s", "CPU-s", "÷ deface", "CPU ÷ deface", "peak MiB")
+        middle: dict[str, dict[str, Cost]] = {}
+        for name in options.only:
+            rounds = [{program: cost_of(program, name, inputs) for program in programs} for _ in range(options.rounds)]
+            middle[name] = {
+                program: tuple(
+                    statistics.median(costs) for costs in zip(*(costs_of[program] for costs_of in rounds), strict=True)
+                )
+                for program in programs
+            }  # type: ignore[assignment]
+            for program, (seconds, cpu, memory) in middle[name].items():
+                ratios = [seconds / middle[name]["deface"][0], cpu / middle[name]["deface"][1]]
+                row(name, program, seconds, cpu, *ratios, round(memory))
+        found = bars(middle)
+        if "film" in options.only:
+            film, where = inputs / "film" / "film.mp4", places(options.frames)
+            for program in OPTIONS:
+                bare = uncovered(film, inputs / f"{program}.mp4", where)
+                found.append((f"film, {program}: uncovered frames", float(bare), 0.0))
+    print()
+    table("bar", "measured", "at most", "")
+    for what, value, most in found:
+        row(what, value, most, "met" if value <= most else "missed")
 
 
 # --- command line ---------------------------------------------------------------------------------------------------
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if given[:1] == ["deface"]:
-        import bench_deface
-
-        bench_deface.main(given[1:])
-        return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    works = {"networks": networks, "ops": bench_ops, "train": train, "bank": bank}
+    works = {"networks": networks, "ops": bench_ops, "train": train, "deface": deface}
     for name, work in works.items():
         command = commands.add_parser(name, help=work.__doc__)
         command.add_argument("--device", default="cpu", help="cpu, cuda or auto")
@@ -349,10 +494,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             command.add_argument("--run", type=Path, help="folder of a run: what it has read is not read again")
             command.add_argument("overrides", nargs="*", metavar="key=value", help="of the configuration")
         else:
-            command.add_argument("--codes", type=int, default=1_000_000)
-            command.add_argument("--k", type=int, default=3000)
-            command.add_argument("--folder", type=Path, help="where the temporary folder is made")
-    options = parser.parse_args(given)
+            command.add_argument("--photos", type=Path, help="folder of photos with faces")
+            command.add_argument("--count", type=int, default=204, help="photos of the folder; all of London's are 204")
+            command.add_argument("--frames", type=int, default=200, help="of the film")
+            command.add_argument("--rounds", type=int, default=3)
+            command.add_argument("--only", nargs="+", choices=INPUTS, default=INPUTS, help="kinds of input")
+    options = parser.parse_args(arguments)
     device = torch.device(resolve_device(options.device))
     ops.keep_freed_memory()
     if options.threads:

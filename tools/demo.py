@@ -19,7 +19,6 @@ from PIL import Image, ImageOps
 ROOT = Path(__file__).resolve().parent.parent
 ASTRONAUT = Path(__file__).resolve().parent / "astronaut.jpg"
 DEID = Path(sys.executable).with_name("ficgan-deid")
-K, LAYER = 3000, 0
 
 
 def main() -> int:
@@ -27,15 +26,12 @@ def main() -> int:
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "demo-output", help="where the photos go")
     parser.add_argument("--command", default=str(DEID), help=argparse.SUPPRESS)
     options = parser.parse_args()
-
     before, after = options.output / "before", options.output / "after"
     photos = write_photos(before)
     for photo in photos:  # or a photo that fails now would show what an earlier run made of it
         for name in (photo.name, f"{photo.name}.json"):
             (after / name).unlink(missing_ok=True)
-    print(f"De-identifying {len(photos)} photos: every new face is the mean of {K} people.", flush=True)
-    command = [options.command, *map(str, photos), "-o", str(after)]
-    command += ["--k", str(K), "--layer", str(LAYER), "--seed", "7", "--overwrite"]
+    command = [options.command, *map(str, photos), "-o", str(after), "--seed", "7", "--overwrite"]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     try:
         summary = json.loads(done.stdout)
@@ -43,14 +39,13 @@ def main() -> int:
         reason = f"ficgan-deid ended with exit code {done.returncode} and no result; `ficgan doctor` may say why."
         print(reason, file=sys.stderr)
         return done.returncode or 1
-
-    pairs = [(photo, result) for photo in photos if (result := after / photo.name).is_file()]
-    for photo, result in pairs:
-        side_by_side(photo, result).save(options.output / f"{photo.stem}-before-after.png")
     print(story(summary))
-    print(f"Before: {shown(before)}   after: {shown(after)}   both beside each other:")
-    for photo, _ in pairs:
-        print(f"  {shown(options.output / f'{photo.stem}-before-after.png')}")
+    print(f"Before: {before}   after: {after}   both beside each other:")
+    for photo in photos:
+        if (result := after / photo.name).is_file():
+            pair = options.output / f"{photo.stem}-before-after.png"
+            side_by_side(photo, result).save(pair)
+            print(f"  {pair}")
     print(json.dumps(summary), flush=True)
     return done.returncode
 
@@ -102,11 +97,6 @@ def story(summary: dict[str, Any]) -> str:
     if summary["failed"]:
         lines.append(f"FAILED: {summary['failed']} photos.")
     return "\n".join(lines)
-
-
-def shown(path: Path) -> str:
-    """`path`, from the current directory where it lies below it."""
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 if __name__ == "__main__":

@@ -33,27 +33,17 @@ from ficgan.faces.blend import crop
 
 SIDE = 256
 Pixels = NDArray[np.uint8]
-Scores = NDArray[np.float64]
-"""[N published, M candidates]."""
-Program = Callable[[Pixels, int], Pixels]
-"""Aligned faces [M,S,S,3] and a seed of the attacker's → what the program makes of them."""
+Scores = NDArray[np.float64]  # [N published, M candidates]
+Program = Callable[[Pixels, int], Pixels]  # Aligned faces [M,S,S,3] and a seed → what the program makes of them
 
 
 def repeated(
     published: Pixels, candidates: Pixels, program: Program, *, seeds: Sequence[int], weight: NDArray[np.float32]
 ) -> Scores:
-    """Run the program on every candidate with seeds of one's own, and compare with the mean over them.
+    """Less the colour-free square distance [N,M] of published faces to means over seeds of the program on candidates.
 
     Averaging over seeds takes the k-same code away; what remains is what the program keeps of a source: expression,
-    pose, light, attributes, outline.
-
-    Args:
-        published: [N,S,S,3] uint8.
-        candidates: [M,S,S,3] uint8, aligned alike.
-        weight: [S,S], where the face is replaced; elsewhere a picture confirms itself.
-
-    Returns:
-        Less the weighted mean square of the difference of colours less their means, [N,M].
+    pose, light, attributes, outline. `weight` [S,S]: where the face is replaced; elsewhere pictures confirm themselves.
     """
     mean = np.mean([program(candidates, seed) for seed in seeds], axis=0)
     share = (weight / weight.sum()).ravel()
@@ -80,7 +70,9 @@ def near(published: ArrayLike, candidates: ArrayLike) -> Scores:
 
 def combined(*scores: Scores) -> Scores:
     """The sum of several scores, each in standard deviations over the candidates of a published face."""
-    parts = ((one - one.mean(1, keepdims=True)) / np.maximum(one.std(1, keepdims=True), 1e-12) for one in scores)
+    parts = (
+        (score - score.mean(1, keepdims=True)) / np.maximum(score.std(1, keepdims=True), 1e-12) for score in scores
+    )
     return np.sum(list(parts), axis=0)
 
 
@@ -189,8 +181,8 @@ def main() -> int:
         }
         scores["all together"] = combined(*scores.values())
         for name, values in scores.items():
-            told = asdict(confirmation(values, right))
-            short = {key: np.round(value, 3).tolist() for key, value in told.items()}
+            figures = asdict(confirmation(values, right))
+            short = {key: np.round(value, 3).tolist() for key, value in figures.items()}
             print(json.dumps({"guess": guess, "score": name, **short}), flush=True)
     return 0
 

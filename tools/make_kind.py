@@ -92,7 +92,7 @@ def table(reader: KindReader, embeddings: Floats, cell: NDArray[np.int64]) -> li
         taken = np.bincount(read_as[rows], minlength=len(ETHNICITIES))
         right = [np.mean(read_as[rows] == group[rows]), np.mean(sex[rows] == male[rows])]
         error = np.abs(years[rows] - YEARS[age[rows]]).mean()
-        return f"{name:16} {right[0]:.3f}  {right[1]:.3f}  {error:4.1f}  {' '.join(f'{one:4}' for one in taken)}"
+        return f"{name:16} {right[0]:.3f}  {right[1]:.3f}  {error:4.1f}  {' '.join(f'{count:4}' for count in taken)}"
 
     head = f"{'':16} group  gender age   taken for {', '.join(ETHNICITIES)}"
     lines = [head, line("all", np.ones(len(cell), bool))]
@@ -106,12 +106,12 @@ def main() -> None:
     parser.add_argument("--labels", type=Path, required=True)
     parser.add_argument("--check", type=Path, nargs="+", default=[])
     parser.add_argument("-o", "--out", type=Path, default=FOLDER / "kind.safetensors")
-    told = parser.parse_args()
-    reader = fit(*read(told.faces, told.labels))
-    if told.check:
-        print("\n".join(table(reader, *read(told.check, told.labels))))
-    reader.save(told.out)
-    print(f"{told.out}: {told.out.stat().st_size / 1e3:.0f} kB")
+    options = parser.parse_args()
+    reader = fit(*read(options.faces, options.labels))
+    if options.check:
+        print("\n".join(table(reader, *read(options.check, options.labels))))
+    reader.save(options.out)
+    print(f"{options.out}: {options.out.stat().st_size / 1e3:.0f} kB")
 
 
 if __name__ == "__main__":

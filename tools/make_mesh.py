@@ -65,7 +65,7 @@ class Writer:
         return name
 
     def conv(self, x: str, weight: Array, *bias: Array, **attributes: Any) -> str:
-        return self.node("Conv", x, self.weight(weight), *(self.weight(one) for one in bias), **attributes)
+        return self.node("Conv", x, self.weight(weight), *(self.weight(array) for array in bias), **attributes)
 
     def scale(self, x: str, factor: Array) -> str:
         """A factor for each channel, as a convolution."""
@@ -74,7 +74,7 @@ class Writer:
 
 def rewrite(source: onnx.ModelProto) -> onnx.ModelProto:
     """The same function from uint8 pixels, in operators that onnxruntime keeps in its blocked layout."""
-    values = {one.name: numpy_helper.to_array(one) for one in source.graph.initializer}
+    values = {tensor.name: numpy_helper.to_array(tensor) for tensor in source.graph.initializer}
     users: dict[str, list[onnx.NodeProto]] = {}
     for node in source.graph.node:
         for name in node.input:
@@ -113,7 +113,7 @@ def rewrite(source: onnx.ModelProto) -> onnx.ModelProto:
 
     for node in source.graph.node:
         name, x = node.output[0], new.get(node.input[0], "")
-        attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+        attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
         if node.op_type == "Transpose":
             nchw = out.node("Transpose", "image", perm=[0, 3, 1, 2])
             new[name] = out.node("Cast", nchw, name="pixels", to=TensorProto.FLOAT)

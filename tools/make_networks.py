@@ -180,11 +180,11 @@ def main() -> None:
     parser.add_argument("what", choices=("gate", "detector"))
     parser.add_argument("file", type=Path)
     parser.add_argument("-o", "--out", type=Path, help="default: pretrained/gate.onnx or detector.onnx")
-    told = parser.parse_args()
-    made = gate(read(told.file)) if told.what == "gate" else detector(told.file)
+    options = parser.parse_args()
+    made = gate(read(options.file)) if options.what == "gate" else detector(options.file)
     made = shrunk(made)
     onnx.checker.check_model(made)
-    out = told.out or FOLDER / f"{told.what}.onnx"
+    out = options.out or FOLDER / f"{options.what}.onnx"
     with atomic_write(out, overwrite=True) as file:
         file.write(made.SerializeToString())
     print(f"{out}: {out.stat().st_size / 1e6:.1f} MB")

@@ -3,10 +3,8 @@ and the manifest of the embedded networks.
 
     python tools/make_sbom.py -o sbom.json                      everything that any extra installs
     python tools/make_sbom.py --light -o sbom.json              what replacing faces needs
-    python tools/make_sbom.py --container cpu -o sbom.json      what docker/cpu.Dockerfile puts into the image
 
-Of a container it names the base image and the packages of the distribution that the Dockerfile installs, but not what
-the base image holds: see `docker sbom` or syft for that. The same files give the same bytes, apart from the licences,
+The same files give the same bytes, apart from the licences,
 which installed packages state: there is no time stamp and no random number in it.
 """
 
@@ -63,32 +61,13 @@ def networks() -> list[dict[str, Any]]:
     ]
 
 
-def image(container: str) -> tuple[list[str], list[dict[str, Any]]]:
-    """The extras that a Dockerfile installs, and what it brings that is no package of Python."""
-    path = ROOT / "docker" / f"{container}.Dockerfile"
-    text = re.sub(r"\\\n", " ", path.read_text(encoding="utf-8"))
-    base = re.findall(r"^FROM (\S+)", text, re.M)[-1]
-    name, _, tag = base.partition(":")
-    words = " ".join(re.findall(r"apt-get install ([^&]+)", text)).split()
-    about = "package of the base image's distribution, at the version of its release"
-    parts = [{"type": "container", "bom-ref": base, "name": name, "version": tag}]
-    parts[0]["description"] = "base image; what it holds is not listed here"
-    parts += [
-        {"type": "library", "bom-ref": f"{base}/{word}", "name": word, "description": about}
-        for word in words
-        if not word.startswith("-")
-    ]
-    return re.findall(r"tools/lock\.py ([^>]+)>", text)[0].split(), parts
-
-
-def bill(*, light: bool = False, container: str | None = None) -> dict[str, Any]:
+def bill(*, light: bool = False) -> dict[str, Any]:
     """The whole document."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     own = re.search(r'__version__ = "([^"]+)"', (ROOT / "ficgan" / "__init__.py").read_text(encoding="utf-8"))
     pins = read()
-    extras, parts = ([], []) if container is None else image(container)
-    wanted = direct(extras)
-    graph = needed(set(pins) if container is None and not light else wanted, pins)
+    wanted = direct([])
+    graph = needed(wanted if light else set(pins), pins)
     references = {name: f"pkg:pypi/{name}@{pins[name].version}" for name in graph}
     version = own[1] if own else "0"
     reference = f"pkg:pypi/ficgan@{version}"
@@ -111,12 +90,7 @@ def bill(*, light: bool = False, container: str | None = None) -> dict[str, Any]
             for name, others in sorted(graph.items())
         ),
     ]
-    components = [component(name, pins[name].version) for name in sorted(graph)] + networks() + parts
-    if container is not None:
-        components.append(about)
-        whole = f"ficgan-{container}"
-        about = {"type": "container", "bom-ref": whole, "name": whole, "version": version}
-        dependencies.append({"ref": whole, "dependsOn": [reference, *(part["bom-ref"] for part in parts)]})
+    components = [component(name, pins[name].version) for name in sorted(graph)] + networks()
     document: dict[str, Any] = {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
@@ -132,11 +106,9 @@ def bill(*, light: bool = False, container: str | None = None) -> dict[str, Any]
 def main() -> int:
     parser = argparse.ArgumentParser(description="Write a bill of materials as CycloneDX JSON.")
     parser.add_argument("-o", "--output", type=Path, required=True)
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--light", action="store_true", help="only what replacing faces needs")
-    what.add_argument("--container", choices=["cpu", "cuda"], help="what this Dockerfile puts into the image")
+    parser.add_argument("--light", action="store_true", help="only what replacing faces needs")
     given = parser.parse_args()
-    document = bill(light=given.light, container=given.container)
+    document = bill(light=given.light)
     if not given.output.parent.is_dir():
         parser.error(f"{given.output.parent} is no folder; make it first")
     given.output.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -3,9 +3,8 @@
     python tools/training_report.py curves RUN ... -o curves.png
     python tools/training_report.py table RUN ...
 
-`curves` draws losses (stats.jsonl) and figures of held-out faces (snapshots.jsonl) over the images that the weights
-have seen, those of an earlier run included from whose state a run began. `table` prints the last snapshot of each run
-as Markdown, beside what its configuration changes from the first run's.
+`curves` draws losses (stats.jsonl) and figures of held-out faces (snapshots.jsonl). `table` prints the last
+snapshot of each run as Markdown, beside what its configuration changes from the first run's.
 """
 
 from __future__ import annotations
@@ -49,13 +48,12 @@ SMOOTH = 5
 
 @dataclass(frozen=True)
 class Run:
-    """What a run has written."""
+    """What a run has written: its configuration, and the records of stats.jsonl and snapshots.jsonl."""
 
-    name: str  # of its folder
-    ticks: list[dict[str, float]]  # of stats.jsonl, by images of the run
-    snapshots: list[dict[str, float]]  # of snapshots.jsonl, by images that the weights have seen
+    name: str
     config: dict[str, Any]
-    offset: float  # thousands of images that the weights had seen before
+    ticks: list[dict[str, float]]
+    snapshots: list[dict[str, float]]
 
     @classmethod
     def read(cls, folder: Path) -> Run:
@@ -64,7 +62,7 @@ class Run:
         except (OSError, ValueError) as error:
             raise InputError(f"{folder} is no folder of a training run ({error})") from None
         ticks, snapshots = (_lines(folder / f"{name}.jsonl") for name in ("stats", "snapshots"))
-        return cls(folder.resolve().name, ticks, snapshots, config, _offset(folder / "state.safetensors"))
+        return cls(folder.resolve().name, config, ticks, snapshots)
 
 
 def _lines(path: Path) -> list[dict[str, float]]:
@@ -72,54 +70,35 @@ def _lines(path: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in lines if line.endswith("}")]  # the last one may be cut short
 
 
-def _offset(state: Path) -> float:
-    from safetensors import safe_open
-
-    if not state.exists():
-        return 0.0
-    with safe_open(str(state), framework="numpy") as file:
-        counters = json.loads(file.metadata()["header"])["counters"]
-    return float(counters["start_images"]) / 1000
-
-
 def curves(runs: Sequence[Run], out: Path) -> None:
-    """Draw losses and figures of a chain of runs."""
+    """Draw the losses of ticks and the figures of snapshots, each run in its colour, the linear model dotted."""
     from matplotlib.figure import Figure
 
-    losses = [one for one in LOSSES if any(one[0] in tick for run in runs for tick in run.ticks)]
-    figures = [one for one in FIGURES if any(one[0] in shot for run in runs for shot in run.snapshots)]
-    columns = 4
-    rows_of = [-(-len(part) // columns) for part in (losses, figures)]
-    figure = Figure(figsize=(3.3 * columns, 2.3 * sum(rows_of)), layout="constrained")
-    axes = figure.subplots(sum(rows_of), columns, sharex=True, squeeze=False)
-    for axis in axes.flat:
-        axis.set_visible(False)
-    for first, names, of in ((0, losses, "ticks"), (rows_of[0], figures, "snapshots")):
-        for number, (key, title) in enumerate(names):
-            axis = axes[first + number // columns][number % columns]
-            axis.set_visible(True)
-            axis.set_title(title, fontsize=9)
-            axis.tick_params(labelsize=8)
-            axis.grid(alpha=0.3)
-            for colour, run in enumerate(runs):
-                _draw(axis, run, getattr(run, of), key, f"C{colour}", run.offset if of == "ticks" else 0.0)
-    for axis in axes[-1]:
+    panels = [
+        (title, key, records)
+        for names, records in ((LOSSES, [run.ticks for run in runs]), (FIGURES, [run.snapshots for run in runs]))
+        for key, title in names
+        if any(key in record for some in records for record in some)
+    ]
+    rows, columns = -(-len(panels) // 4), 4
+    figure = Figure(figsize=(3.3 * columns, 2.3 * rows), layout="constrained")
+    every = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axis, (title, key, records) in zip(every, panels, strict=False):
+        axis.set_title(title, fontsize=9)
         axis.set_xlabel("thousands of images", fontsize=8)
-    handles, labels = next(axis for axis in axes.flat if axis.get_visible()).get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(runs), 8), fontsize=8, frameon=False)
+        axis.grid(alpha=0.3)
+        for number, (run, some) in enumerate(zip(runs, records, strict=True)):
+            for name, colour, style in ((key, f"C{number}", "-"), (f"{key}_linear", "0.6", ":")):
+                known = [record for record in some if name in record]
+                y = [record[name] for record in known]
+                smooth = [statistics.median(y[max(0, n - SMOOTH // 2) : n + SMOOTH // 2 + 1]) for n in range(len(y))]
+                x = [record["kimg"] for record in known]
+                axis.plot(x, smooth if some is run.ticks else y, style, color=colour, label=run.name)
+    for axis in every[len(panels) :]:
+        axis.set_visible(False)
+    every[0].legend(fontsize=6)
     with atomic_write(out, overwrite=True) as file:
         figure.savefig(file, format="png", dpi=100)
-
-
-def _draw(axis: Any, run: Run, records: list[dict[str, float]], key: str, colour: str, offset: float) -> None:
-    known = [(one["kimg"] + offset, one[key]) for one in records if key in one]
-    x, y = [at for at, _ in known], [value for _, value in known]
-    if records is run.ticks:
-        axis.plot(x, y, color=colour, alpha=0.25, linewidth=0.8)
-        y = [statistics.median(y[max(0, n - SMOOTH // 2) : n + SMOOTH // 2 + 1]) for n in range(len(y))]
-    axis.plot(x, y, color=colour, linewidth=1.4, label=run.name, marker="." if records is run.snapshots else "")
-    linear = [(one["kimg"], one[f"{key}_linear"]) for one in records if f"{key}_linear" in one]
-    axis.plot(*zip(*linear, strict=True) if linear else ([], []), color="0.6", linewidth=1.0, linestyle=":")
 
 
 def table(runs: Sequence[Run]) -> list[str]:
@@ -127,13 +106,13 @@ def table(runs: Sequence[Run]) -> list[str]:
     judged = [run for run in runs if run.snapshots]
     if not judged:
         raise InputError("none of these runs has a snapshot yet")
-    keys = [one for one in FIGURES if one[0] in judged[0].snapshots[-1]]
+    keys = [figure for figure in FIGURES if figure[0] in judged[0].snapshots[-1]]
     lines = [_row(["run", "change", "kimg", "s/kimg", *(title for _, title in keys)]), "|-" * (len(keys) + 4) + "|"]
     last = judged[0].snapshots[-1]
     lines.append(_row(["linear model", "", "", "", *(f"{last[f'{key}_linear']:.3g}" for key, _ in keys)]))
     for run in judged:
         last = run.snapshots[-1]
-        pace = f"{statistics.median(one['sec_per_kimg'] for one in run.ticks):.0f}" if run.ticks else ""
+        pace = f"{statistics.median(tick['sec_per_kimg'] for tick in run.ticks):.0f}" if run.ticks else ""
         changed = ", ".join(_changes(runs[0].config, run.config))
         values = (f"{last[key]:.3g}" if key in last else "" for key, _ in keys)
         lines.append(_row([run.name, changed, f"{last['kimg']:.3g}", pace, *values]))

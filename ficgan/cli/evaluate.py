@@ -373,13 +373,13 @@ def revelio(
     Zhai and others (Revelio), Tables 1 to 7, Figures 4 to 7, 13 and 15: on CelebA-HQ in the paper, any set with
     identities will do. For testing one's own blur, never for naming people in others' photos.
     """
-    from ficgan.lab.papers.revelio import RevelioPaper, settings
+    from ficgan.lab.papers.revelio import RevelioPaper
     from ficgan.lab.papers.revelio_tables import draw_revelio, run_revelio
 
     chosen = tuple(part.strip() for part in parts.split(",") if part.strip())
     protocol |= {"probes": probes, "outside": probes, "attackers": attackers or None, "parts": chosen or None}
     given = {key: value for key, value in protocol.items() if value is not None}
-    config = RevelioPaper(**{**settings(preset, overrides), **given})
+    config = RevelioPaper.of(preset, overrides, **given)
     run = run_revelio(config, out, report)
     return _finish(run.results, out, run.tables, lambda: draw_revelio(run.experiment, run.outcomes, out))
 
@@ -389,7 +389,7 @@ def revelio(
 @click.option("--annotations", type=shared.PATH, help="Face boxes, JSON; the paper's face_annotations_ILSVRC.json.")
 @click.option("--config", "file", type=shared.PATH, help="YAML file of a study; it may name images and annotations.")
 @shared.options(shared.set_value("A value of the study, such as epochs=10 or networks=[resnet18]"), _OUT)
-@shared.reporting("%")
+@shared.reporting("network")
 def obfuscation(
     images: Path | None,
     annotations: Path | None,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -47,22 +45,13 @@ def detect(
 @click.argument("images", type=shared.PATH)
 @click.argument("boxes", type=shared.FILE)
 @shared.output("New folder.")
-@click.option("--gold", type=shared.FILE, help="Boxes of verified images; needed unless --gold-count 0.")
-@click.option("--gold-images", type=shared.PATH, help="Where these images are.  [default: among IMAGES]")
+@click.option("--gold", type=shared.FILE, help="Boxes of verified images among IMAGES; needed unless --gold-count 0.")
 @click.option("--batch", default=50, show_default=True, type=click.IntRange(1), help="Images of a page.")
 @click.option("--gold-count", default=3, show_default=True, type=click.IntRange(0), help="Gold ones among them.")
 @shared.seed("Seed of which gold images are shown, where, and how wrong.")
 @shared.reporting("image")
 def page(
-    images: Path,
-    boxes: Path,
-    out: Path,
-    gold: Path | None,
-    gold_images: Path | None,
-    batch: int,
-    gold_count: int,
-    seed: int,
-    report: Progress,
+    images: Path, boxes: Path, out: Path, gold: Path | None, batch: int, gold_count: int, seed: int, report: Progress
 ) -> tuple[shared.Summary, bool]:
     """Make pages on which people correct BOXES (of `detect`, or any annotations) of IMAGES.
 
@@ -70,22 +59,19 @@ def page(
     themselves: quality control, no security against somebody who reads their source.
     """
     from ficgan.errors import InputError, UsageError
-    from ficgan.lab.annotation import BatchRules, write_pages
-    from ficgan.lab.annotation.boxes import listed, read_records
+    from ficgan.lab.annotation import write_pages
+    from ficgan.lab.annotation.boxes import ImageRecords, listed, read_records
 
     if gold is None and gold_count:
         raise UsageError("--gold names the boxes of verified images; without quality control give --gold-count 0")
-    rules = BatchRules(batch, gold_count, seed=seed)
     blobs, detected = listed(images), read_records(boxes)
     if not any(detected.find(blob.name) for blob in blobs):
         raise InputError(f"no record of {boxes} names an image of {images}; are they of the same set?")
-    verified = read_records(gold) if gold else None
-    pool = blobs if gold_images is None else listed(gold_images)
-    known = [(blob, record) for blob in pool if verified is not None and (record := verified.find(blob.name))]
-    key, failed = write_pages(out, blobs, detected, known, rules, own_gold=gold_images is None, progress=report)
+    verified = read_records(gold) if gold else ImageRecords([])
+    key, failed = write_pages(out, blobs, detected, verified, size=batch, gold=gold_count, seed=seed, progress=report)
     work = sum(image.truth is None for batch in key.batches for image in batch.images)
     summary = {"pages": str(out / "pages"), "key": str(out / "key.json"), "batches": len(key.batches), "images": work}
-    return _end({**summary, "gold": len(known), "failed": len(failed)}, failed, report)
+    return _end({**summary, "gold": len(key.verified), "failed": len(failed)}, failed, report)
 
 
 @annotate.command()
@@ -115,13 +101,13 @@ def collect(
 
     log = out.with_suffix(".log.json")
     done = collect(read_key(key), exports, union=keep == "any")
-    summary = done.summary()
     write_records(out, done.records)
-    write_json(log, {**summary, "unseen": done.unseen, "log": done.log})
+    counting = [{"file": one.file, "batch": one.batch.id, "worker": one.worker} for one in done.accepted]
+    write_json(log, {"accepted": counting, "refused": done.refused, "unseen": done.unseen, "log": done.log})
+    counts = {"images": len(done.records), "unseen": len(done.unseen), "accepted": len(done.accepted)}
     unseen = [f"nobody looked at {name}; its boxes are the detector's" for name in done.unseen]
-    summary = {"out": str(out), "log": str(log), **summary}
-    summary |= {"accepted": len(done.accepted), "refused": len(done.refused)}
-    return _end(summary, [reason for _, reason in done.refused] + unseen, report)
+    summary = {"out": str(out), "log": str(log), **counts, "refused": len(done.refused)}
+    return _end(summary, [*done.refused, *unseen], report)
 
 
 @annotate.command()
@@ -166,90 +152,77 @@ def survey() -> None:
 
 
 @survey.command()
-@click.argument("config", required=False, metavar="[CONFIG]")
-@shared.output("New folder for pages, pictures and key.")
-@click.option("--data", type=shared.PATH, help="Face set, where no CONFIG names one.")
-@shared.options(shared.layout(), shared.LABELS)
+@shared.output("New folder for the page, pictures and key.")
+@shared.options(shared.DATA, shared.layout(), shared.LABELS)
 @click.option("--aligned", is_flag=True, help="--data is aligned as ficgan's own crops; nothing is detected.")
-@click.option("--size", type=click.IntRange(32), help="Side of the pictures, px.  [default: 224, or CONFIG's]")
-@click.option("--set", "wanted", metavar="NAME", help="Which set of CONFIG.  [default: the first]")
+@click.option("--size", default=224, show_default=True, type=click.IntRange(32), help="Side of the pictures, px.")
 @click.option(
-    "--methods",
-    "--method",
-    "methods",
-    multiple=True,
-    metavar="NAME:KEY=VALUE,…",
-    help="Show faces anonymised like this, repeatable.  [default: the methods of CONFIG]",
+    "--methods", "--method", multiple=True, metavar="NAME:KEY=VALUE,…", help="Show faces anonymised so, repeatable."
 )
 @click.option(
     "--reversed",
     "reversals",
     multiple=True,
     metavar="METHOD@ATTACKER",
-    help="Show them reversed, repeatable: pixelation:size=8@ridge, or LABEL@external:folder=PATH with "
+    help="Show them reversed, repeatable: pixelation:size=8@ridge, or METHOD@external:folder=PATH with "
     "crops that were reversed before.",
 )
-@click.option("--control/--no-control", default=True, show_default=True, help="Show clear pairs, too.")
 @click.option(
     "--pairs",
     default=8,
     show_default=True,
     type=click.IntRange(2),
-    help="For each condition and participant; a multiple of 4 if the set knows genders.",
+    help="For each condition; a multiple of 4 if the set knows genders.",
 )
-@click.option(
-    "--questionnaires", type=click.IntRange(1), help="How many; 1 as in the paper.  [default: as many as conditions]"
-)
-@click.option("--checks", default=2, show_default=True, type=click.IntRange(0), help="Attention checks.")
-@click.option("--failures", default=0, show_default=True, type=click.IntRange(0), help="Most checks one may fail.")
 @click.option("--consent", type=shared.FILE, help="Text that participants agree to.  [default: a placeholder]")
 @shared.DETECTOR
-@shared.seed("Seed of who is shown, with whom, to whom.")
+@shared.seed("Seed of who is shown, and with whom.")
 @shared.reporting("condition")
 def make(
     out: Path,
+    data: Path,
+    layout: str,
+    labels: Path | None,
+    aligned: bool,
+    size: int,
     methods: tuple[str, ...],
     reversals: tuple[str, ...],
-    control: bool,
     pairs: int,
-    questionnaires: int | None,
-    checks: int,
-    failures: int,
     consent: Path | None,
     detector: str,
     seed: int,
     report: Progress,
-    **faces: Any,
 ) -> shared.Summary:
-    """Draw pairs, make their pictures, and write a page for each questionnaire.
+    """Draw pairs, make their pictures, and write the page.
 
-    CONFIG: a matrix as for `ficgan eval run`, of which the set and the methods are used; or --data and --methods. Hand
-    out what is in OUTPUT/pages, one page a participant, in turn; keep the rest, which says what is what. Prints one
-    line of JSON.
+    Hand out OUTPUT/page.html; keep the rest, which says what is what. Prints one line of JSON.
     """
     from ficgan.errors import InputError
     from ficgan.faces import get_detector
-    from ficgan.lab.survey import CONSENT, SurveyRules, conditions_of, make_survey, write_survey
+    from ficgan.lab.matrix_config import SetConfig
+    from ficgan.lab.survey import CONSENT, conditions_of, make_survey, write_survey
 
-    rules = SurveyRules(pairs, checks, questionnaires, failures, seed)
-    source, known = _source(**faces)
-    chosen = _methods(methods, known, reversals)
-    conditions = conditions_of(chosen, reversals, control=control, named=known)
+    conditions = conditions_of(methods, reversals)
     if out.is_dir() and any(out.iterdir()):
         raise InputError(f"{out} is not empty; two surveys must not mix: choose a new folder")
     text = _text(consent) if consent else CONSENT
-    finder = None if source.aligned else get_detector(detector)
-    divided = faces["data"] is None
-    made = make_survey(source, conditions, rules, divided=divided, detector=finder, progress=report)
-    pages = write_survey(out, made, consent=text)
-    notes = [*made.key.notes, *([] if consent else ["The pages have no consent text yet: give --consent."])]
+    source = SetConfig(
+        name=data.absolute().stem,
+        path=str(data),
+        layout=layout,
+        labels=None if labels is None else str(labels),
+        aligned=aligned,
+        size=size,
+    )
+    finder = None if aligned else get_detector(detector)
+    made = make_survey(source, conditions, pairs=pairs, seed=seed, detector=finder, progress=report)
+    write_survey(out, made, consent=text)
+    notes = [*made.key.notes, *([] if consent else ["The page has no consent text yet: give --consent."])]
     return {
-        "pages": str(out / "pages"),
+        "page": str(out / "page.html"),
         "key": str(out / "key.json"),
-        "questionnaires": len(pages),
         "conditions": [condition.label for condition in conditions],
-        "questions": len(made.key.questionnaires[0].items),
-        "pictures": len(made.pixels),
+        "questions": len(made.key.items),
         "people": len({picture.person for picture in made.key.pictures.values()}),
         "notes": notes,
     }
@@ -262,23 +235,10 @@ def make(
 @click.option(
     "--judge", "judges", multiple=True, help="Recogniser on the same pictures: dlib, insightface, shape, onnx:PATH."
 )
-@click.option(
-    "--threshold",
-    "thresholds",
-    multiple=True,
-    metavar="JUDGE=SIMILARITY",
-    help="Of a judge, chosen on other faces: a cosine, or minus a distance.  [default: its own]",
-)
 @shared.options(shared.RESAMPLES, shared.device(what="Where judges compute."))
 @handle_errors
 def score_survey(
-    folder: Path,
-    answers: tuple[Path, ...],
-    out: Path | None,
-    judges: tuple[str, ...],
-    thresholds: tuple[str, ...],
-    resamples: int,
-    device: str,
+    folder: Path, answers: tuple[Path, ...], out: Path | None, judges: tuple[str, ...], resamples: int, device: str
 ) -> None:
     """Score ANSWERS, the files that participants saved, of the survey in OUT.
 
@@ -297,72 +257,14 @@ def score_survey(
     key = read_key(folder / "key.json")
     done = collect(key, answers)
     judged = judge(key, folder / "images", readers.get_readers(judges, device)) if judges else []
-    judged = _thresholds(judged, thresholds)
-    scored = score_survey(key, done, judged, bootstrap=Bootstrap(resamples, key.rules.seed))
+    scored = score_survey(key, done, judged, Bootstrap(resamples, key.seed))
     if out is not None:
         write_json(out, scored)
     click.echo(score_text(scored))
-    for _, _, sentence in done.refused:
+    for sentence in done.refused:
         click.echo(f"Error: {sentence}", err=True)
     if done.refused:
         raise SystemExit(EXIT_SOME_FAILED)
-
-
-def _source(
-    config: str | None,
-    data: Path | None,
-    layout: str,
-    labels: Path | None,
-    aligned: bool,
-    size: int | None,
-    wanted: str | None,
-) -> tuple[Any, list[Any]]:
-    """The face set and the methods that a configuration names."""
-    from ficgan import configs
-    from ficgan.errors import UsageError
-    from ficgan.lab.matrix_config import SetConfig, load_matrix
-
-    preset = config is not None and config in configs.names("eval")
-    if data is None and (config is None or preset):
-        raise UsageError("a survey needs faces; give --data, or a CONFIG that names a set")
-    if data is not None and config is not None and not preset:
-        raise UsageError(f"{config} names its own sets; --data is for surveys without")
-    if data is None:
-        matrix = load_matrix(str(config))
-        sets = {one.name: one for one in matrix.sets}
-        if wanted is not None and wanted not in sets:
-            raise UsageError(f"{config} has no set {wanted!r}; it has {', '.join(sets)}")
-        chosen = sets[wanted or matrix.sets[0].name]
-        return chosen.model_copy(update={"size": size} if size else {}), list(matrix.methods)
-    source = SetConfig(
-        name=data.absolute().stem,
-        path=str(data),
-        layout=layout,
-        labels=None if labels is None else str(labels),
-        aligned=aligned,
-        size=size or 224,
-    )
-    return source, _preset(str(config)) if preset else []
-
-
-def _preset(name: str) -> list[Any]:
-    import yaml
-
-    from ficgan import configs
-    from ficgan.lab.matrix_config import MethodConfig
-
-    return [MethodConfig.model_validate(one) for one in yaml.safe_load(configs.read(name, "eval"))["methods"]]
-
-
-def _methods(given: tuple[str, ...], known: list[Any], reversals: tuple[str, ...]) -> list[Any]:
-    """The methods to show: those given, by label where a configuration has them; else all of the configuration."""
-    from ficgan.errors import UsageError
-    from ficgan.lab.matrix_config import MethodConfig
-
-    if not (given or known or reversals):
-        raise UsageError("a survey needs methods; give --methods, --reversed, or a CONFIG that names some")
-    by_title = {method.title: method for method in known}
-    return [by_title.get(text) or MethodConfig.model_validate(text) for text in given] if given else known
 
 
 def _text(path: Path) -> str:
@@ -375,18 +277,3 @@ def _text(path: Path) -> str:
     if not text:
         raise InputError(f"{path} is empty; write what participants agree to")
     return text
-
-
-def _thresholds(judged: list[Any], given: tuple[str, ...]) -> list[Any]:
-    from ficgan.errors import UsageError
-
-    chosen = {}
-    for text in given:
-        name, _, number = text.rpartition("=")
-        try:
-            chosen[name] = float(number)
-        except ValueError:
-            raise UsageError(f"--threshold {text!r} is not of the form JUDGE=SIMILARITY, such as dlib=-0.55") from None
-    for name in set(chosen) - {one.name for one in judged}:
-        raise UsageError(f"--threshold names {name!r}, which is no --judge; there are {[one.name for one in judged]}")
-    return [dataclasses.replace(one, threshold=chosen.get(one.name, one.threshold)) for one in judged]

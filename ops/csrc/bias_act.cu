@@ -1,8 +1,6 @@
-// Bias, two-sided linear activation, gain and clamp, and the first derivative. Bound by memory: a thread moves two
+// Bias, two-sided linear activation and gain, and the first derivative. Bound by memory: a thread moves two
 // vectors of 16 bytes per tensor at a time, and finds the bias of a vector (where its length does not fit the shape, of
 // each element) by two divisions, done by multiplication.
-#include <math.h>
-
 #include "numeric.cuh"
 
 namespace ficgan {
@@ -22,7 +20,7 @@ enum class Bias {
 
 template <class A>
 struct Params {
-    A slope, gain, limit;  // limit: infinity for none
+    A slope, gain;
     int64_t size;
     Divisor inner, channels;
     Bias bias;
@@ -31,15 +29,12 @@ struct Params {
 
 template <class A>
 __device__ inline A value(const Params<A>& p, A v) {
-    // Chosen, not multiplied, where relu's slope is 0: 0 · ∞ would be no number.
-    const A y = (v < 0 ? (p.slope == 0 ? A(0) : v * p.slope) : v) * p.gain;
-    return y > p.limit ? p.limit : y < -p.limit ? -p.limit : y;  // keeps a NaN
+    return (v < 0 ? v * p.slope : v) * p.gain;
 }
 
 template <class A>
 __device__ inline A gradient(const Params<A>& p, A y, A dy) {
-    const A slope = y > 0 ? A(1) : p.slope;
-    return slope == 0 || fabs(y) >= p.limit ? A(0) : dy * (p.gain * slope);
+    return dy * (p.gain * (y > 0 ? A(1) : p.slope));
 }
 
 // The biases of the vector of `kLength` elements that starts at element i.
@@ -110,10 +105,8 @@ int start(Type type, const BiasAct& s, const void* in, const void* dy, const voi
         using T = std::remove_pointer_t<decltype(tag)>;
         using A = Accum<T>;
         constexpr int kLength = kVector<T>;
-        Params<A> p{A(s.slope), A(s.gain), s.limit < 0 ? A(HUGE_VAL) : A(s.limit), s.size, Divisor(s.inner),
-                    Divisor(s.channels), Bias::each, aligned(in, dy, out)};
-        // The saved output holds the limit as rounded to T, and is recognised as clamped by that number.
-        if (kGradient && s.limit >= 0) p.limit = widen(narrow<T>(p.limit));
+        Params<A> p{A(s.slope), A(s.gain), s.size, Divisor(s.inner), Divisor(s.channels), Bias::each,
+                    aligned(in, dy, out)};
         if (b == nullptr)
             p.bias = Bias::none;
         else if (s.inner % kLength == 0)

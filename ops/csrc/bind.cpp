@@ -68,38 +68,33 @@ void check(int error, const char* op) {
 
 // --- bias_act -------------------------------------------------------------------------------------------------------
 
-Tensor bias_act(const Tensor& x, const std::optional<Tensor>& b, int64_t dim, double slope, double gain, double limit) {
+Tensor bias_act(const Tensor& x, const std::optional<Tensor>& b, double slope, double gain) {
     constexpr auto op = "bias_act";
     const Guard guard(x.device());
     const auto input = x.contiguous(format_of(x));
     auto y = at::empty_like(input);
     if (x.numel() == 0) return y;
-    ficgan::BiasAct p{slope, gain, limit, x.numel(), 1, 1};
+    ficgan::BiasAct p{slope, gain, x.numel(), 1, 1};
     std::optional<Tensor> bias;
     if (b) {
         bias = b->contiguous();
         p.channels = b->size(0);
-        // Elements between neighbours along `dim`, in the order of the memory: N,H,W,C when channels come last.
-        if (channels_last(x)) {
-            const int64_t c = x.size(1), w = x.size(3);
-            p.inner = dim == 1 ? 1 : dim == 3 ? c : dim == 2 ? w * c : x.size(2) * w * c;
-        } else {
-            for (int64_t d = dim + 1; d < x.dim(); ++d) p.inner *= x.size(d);
-        }
+        // Elements between neighbouring channels in memory: pixels, or 1 when channels come last.
+        if (!channels_last(x)) p.inner = x.numel() / (x.size(0) * x.size(1));
     }
     check(ficgan::bias_act(type_of(x, op), p, input.const_data_ptr(), bias ? bias->const_data_ptr() : nullptr,
                            y.data_ptr(), stream()), op);
     return y;
 }
 
-Tensor bias_act_grad(const Tensor& dy, const Tensor& y, double slope, double gain, double limit) {
+Tensor bias_act_grad(const Tensor& dy, const Tensor& y, double slope, double gain) {
     constexpr auto op = "bias_act_grad";
     const Guard guard(y.device());
     const auto format = format_of(y);
     const auto output = y.contiguous(format), gradient = dy.contiguous(format);
     auto dx = at::empty_like(output);
     if (dx.numel() == 0) return dx;
-    const ficgan::BiasAct p{slope, gain, limit, y.numel(), 1, 1};
+    const ficgan::BiasAct p{slope, gain, y.numel(), 1, 1};
     check(ficgan::bias_act_grad(type_of(y, op), p, gradient.const_data_ptr(), output.const_data_ptr(), dx.data_ptr(),
                                 stream()), op);
     return dx;
@@ -107,20 +102,19 @@ Tensor bias_act_grad(const Tensor& dy, const Tensor& y, double slope, double gai
 
 // --- upfirdn2d ------------------------------------------------------------------------------------------------------
 
-Tensor upfirdn2d(const Tensor& x, const Tensor& f, at::IntArrayRef up, at::IntArrayRef down, at::IntArrayRef padding,
+Tensor upfirdn2d(const Tensor& x, const Tensor& f, int64_t up, int64_t down, at::IntArrayRef padding,
                  bool flip_filter, double gain) {
     constexpr auto op = "upfirdn2d";
-    const int64_t height = x.size(2) * up[1] + padding[2] + padding[3] - f.size(0);
-    const int64_t width = x.size(3) * up[0] + padding[0] + padding[1] - f.size(1);
+    const int64_t height = x.size(2) * up + padding[2] + padding[3] - f.size(0);
+    const int64_t width = x.size(3) * up + padding[0] + padding[1] - f.size(0);
     TORCH_CHECK(height >= 0 && width >= 0, op, ": padding ", padding, " leaves no output; the filter does not fit");
     const Guard guard(x.device());
     const auto format = format_of(x);
     const auto input = x.contiguous(format), taps = f.contiguous();
-    auto y = at::empty({x.size(0), x.size(1), height / down[1] + 1, width / down[0] + 1}, x.options(), format);
+    auto y = at::empty({x.size(0), x.size(1), height / down + 1, width / down + 1}, x.options(), format);
     if (y.numel() == 0) return y;
     const ficgan::Upfirdn2d p{layout_of(format), x.size(0), x.size(1), x.size(2), x.size(3), y.size(2), y.size(3),
-                              static_cast<int>(f.size(0)), static_cast<int>(f.size(1)), static_cast<int>(up[0]),
-                              static_cast<int>(up[1]), static_cast<int>(down[0]), static_cast<int>(down[1]), padding[0],
+                              static_cast<int>(f.size(0)), static_cast<int>(up), static_cast<int>(down), padding[0],
                               padding[2], flip_filter ? 1 : 0, gain};
     check(ficgan::upfirdn2d(type_of(x, op), p, input.const_data_ptr(), taps.const_data_ptr(), y.data_ptr(), stream()),
           op);

@@ -12,11 +12,10 @@ namespace ficgan {
 enum class Type : int { f16 = 0, bf16 = 1, f32 = 2, f64 = 3 };
 enum class Layout : int { contiguous = 0, channels_last = 1 };
 
-// --- bias_act: y = clamp(gain · act(x + b), ±limit), act(v) = v, or slope · v below 0 --------------------------------
+// --- bias_act: y = gain · act(x + b), act(v) = v, or slope · v below 0 -----------------------------------------------
 
 struct BiasAct {
     double slope, gain;
-    double limit;      // of |y|; negative: none
     int64_t size;      // elements of x
     int64_t channels;  // elements of b; channel of element i is (i / inner) % channels
     int64_t inner;
@@ -25,7 +24,7 @@ struct BiasAct {
 // x [size], b [channels] or nullptr (same type as x) → y [size].
 int bias_act(Type, const BiasAct&, const void* x, const void* b, void* y, void* stream);
 
-// dx = dy · gain · act′(x + b), 0 where y was clamped; the slope is read off the output y.
+// dx = dy · gain · act′(x + b); the slope is read off the output y.
 int bias_act_grad(Type, const BiasAct&, const void* dy, const void* y, void* dx, void* stream);
 
 // --- upfirdn2d: insert zeros, pad, filter, subsample ----------------------------------------------------------------
@@ -34,16 +33,15 @@ struct Upfirdn2d {
     Layout layout;
     int64_t batch, channels;
     int64_t in_height, in_width, out_height, out_width;
-    int filter_height, filter_width;
-    int up_x, up_y, down_x, down_y;
+    int taps, up, down;      // along both axes
     int64_t pad_x0, pad_y0;  // negative: crop; padding at the far sides follows from the output's size
     int flip;                // correlate instead of convolve
     double gain;
 };
 
-// x [N,C,H,W], f [h,w] float32 (float64 when Type is f64) in device memory → y [N,C,H',W'].
-// y[m,n] = gain · Σ_pq f'[p,q] · u[m·down_y + p − pad_y0, n·down_x + q − pad_x0], where u is the zero-inserted x, and
-// f' is f, mirrored unless `flip`.
+// x [N,C,H,W], f [taps] float32 (float64 when Type is f64) in device memory → y [N,C,H',W'].
+// y[m,n] = gain · Σ_pq f'[p] · f'[q] · u[m·down + p − pad_y0, n·down + q − pad_x0], where u is the zero-inserted x, and f'
+// is f, mirrored unless `flip`.
 int upfirdn2d(Type, const Upfirdn2d&, const void* x, const void* f, void* y, void* stream);
 
 // --- the tail of a style layer, fused -------------------------------------------------------------------------------

@@ -1,9 +1,8 @@
 // Zero-insert, pad, filter, subsample. Every kernel is polyphase: an inserted zero is neither stored nor multiplied.
 //
-// In channels-last, for filters up to 4×4 and the factors (1, 1), (up 2), (down 2) on both axes, a thread computes
-// several neighbouring outputs from inputs that it reads once. The filter is held as 4×4, filled up with zeros, so that
-// for smaller filters a NaN or infinity of x reaches outputs up to 3 samples farther than its filter does. All else goes
-// through a kernel that computes one output (or one vector of channels) a thread.
+// In channels-last, for filters of 4 taps and the factors up 2 or down 2, a thread computes several neighbouring outputs
+// from inputs that it reads once. All else goes through a kernel that computes one output (or one vector of channels) a
+// thread.
 //
 // The up-2 phases are told apart by the launch, not by the thread: outputs are tiled from the one, at −1 or 0, whose
 // first tap meets a true sample.
@@ -26,24 +25,15 @@ struct Params {
     int64_t channels, in_height, in_width, out_height, out_width;
     int64_t pad_x0, pad_y0;
     int lead_x, lead_y;  // outputs by which the first tile starts before 0
-    int up_x, up_y, down_x, down_y, filter_height, filter_width, flip;
+    int up, down, taps, flip;
     int lanes_log2;  // channels-last: log2 of the neighbouring vectors of channels that a block takes
     A gain;
 };
 
-// f′[p,q] · gain.
+// f′[p] · f′[q] · gain.
 template <class A>
 __device__ inline A tap(const Params<A>& s, const A* __restrict__ f, int p, int q) {
-    const int row = s.flip ? p : s.filter_height - 1 - p, col = s.flip ? q : s.filter_width - 1 - q;
-    return f[row * s.filter_width + col] * s.gain;
-}
-
-template <class A>
-__device__ inline void taps(const Params<A>& s, const A* __restrict__ f, A (&w)[kTaps][kTaps]) {
-#pragma unroll
-    for (int p = 0; p < kTaps; ++p)
-#pragma unroll
-        for (int q = 0; q < kTaps; ++q) w[p][q] = p < s.filter_height && q < s.filter_width ? tap(s, f, p, q) : A(0);
+    return f[s.flip ? p : s.taps - 1 - p] * f[s.flip ? q : s.taps - 1 - q] * s.gain;
 }
 
 // --- channels-last --------------------------------------------------------------------------------------------------
@@ -60,7 +50,10 @@ __global__ void __launch_bounds__(kPixelThreads, 2)
     using A = Accum<T>;
     constexpr int kLength = kVector<T>, kWindow = window(kPixels, kUp, kDown);
     A w[kTaps][kTaps];
-    taps(s, f, w);
+#pragma unroll
+    for (int p = 0; p < kTaps; ++p)
+#pragma unroll
+        for (int q = 0; q < kTaps; ++q) w[p][q] = tap(s, f, p, q);
     const int lane = threadIdx.x & ((1 << s.lanes_log2) - 1), pixel = threadIdx.x >> s.lanes_log2;
     const int px = pixel % kPixelsX, py = pixel / kPixelsX;
     const int rows = (kPixelThreads >> s.lanes_log2) / kPixelsX;
@@ -146,12 +139,12 @@ __global__ void __launch_bounds__(kAnyThreads)
         const T* source = x + image * s.in_height * step_y + channel;
         int p, q_first;
         int64_t row, col_first;
-        first_tap(oy * s.down_y - s.pad_y0, s.up_y, p, row);
-        first_tap(ox * s.down_x - s.pad_x0, s.up_x, q_first, col_first);
+        first_tap(oy * s.down - s.pad_y0, s.up, p, row);
+        first_tap(ox * s.down - s.pad_x0, s.up, q_first, col_first);
         A acc[kLength] = {};
-        for (; p < s.filter_height && row < s.in_height; p += s.up_y, ++row) {
+        for (; p < s.taps && row < s.in_height; p += s.up, ++row) {
             int64_t col = col_first;
-            for (int q = q_first; q < s.filter_width && col < s.in_width; q += s.up_x, ++col) {
+            for (int q = q_first; q < s.taps && col < s.in_width; q += s.up, ++col) {
                 const A weight = tap(s, f, p, q);
                 const Pack<T, kLength> pack = load<kLength>(source + row * step_y + col * step_x);
 #pragma unroll
@@ -170,9 +163,6 @@ __global__ void __launch_bounds__(kAnyThreads)
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 template <class T>
-using Kernel = void (*)(Params<Accum<T>>, const T*, const Accum<T>*, T*);
-
-template <class T>
 void start_pixels(const Upfirdn2d& g, Params<Accum<T>> s, const T* x, const Accum<T>* f, T* y, void* stream) {
     const int64_t vectors = g.channels / kVector<T>;
     s.lanes_log2 = vectors % 8 == 0 ? 3 : vectors % 4 == 0 ? 2 : vectors % 2 == 0 ? 1 : 0;
@@ -183,9 +173,7 @@ void start_pixels(const Upfirdn2d& g, Params<Accum<T>> s, const T* x, const Accu
     s.count_1 = Divisor(across);
     s.count_2 = Divisor(along);
     s.work = g.batch * groups * across * along;
-    const Kernel<T> kernel = g.up_x == 2     ? pixel_kernel<T, 2, 1>
-                             : g.down_x == 2 ? pixel_kernel<T, 1, 2>
-                                             : pixel_kernel<T, 1, 1>;
+    const auto kernel = g.up == 2 ? pixel_kernel<T, 2, 1> : pixel_kernel<T, 1, 2>;
     FICGAN_LAUNCH(kernel, grid_of(s.work, 16384), kPixelThreads, stream, s, x, f, y);
 }
 
@@ -213,22 +201,19 @@ bool fits_ints(const Upfirdn2d& g) {
 }  // namespace
 
 int upfirdn2d(Type type, const Upfirdn2d& g, const void* x, const void* f, void* y, void* stream) {
-    if (g.up_x < 1 || g.up_y < 1 || g.down_x < 1 || g.down_y < 1 || g.filter_height < 1 || g.filter_width < 1)
-        return static_cast<int>(cudaErrorInvalidValue);
+    if (g.up < 1 || g.down < 1 || g.taps < 1) return static_cast<int>(cudaErrorInvalidValue);
     if (g.batch <= 0 || g.channels <= 0 || g.out_height <= 0 || g.out_width <= 0) return static_cast<int>(cudaSuccess);
-    const bool specialised = g.filter_height <= kTaps && g.filter_width <= kTaps && g.up_x == g.up_y &&
-                             g.down_x == g.down_y && g.up_x * g.down_x <= 2 && fits_ints(g);
+    const bool specialised = g.taps == kTaps && g.up * g.down == 2 && fits_ints(g);
     return with_type(type, [&](auto* tag) {
         using T = std::remove_pointer_t<decltype(tag)>;
         using A = Accum<T>;
         const T* source = static_cast<const T*>(x);
         const A* filter = static_cast<const A*>(f);
         T* target = static_cast<T*>(y);
-        const int odd = g.up_x == 2;
+        const int odd = g.up == 2;
         const Params<A> s{Divisor(1), Divisor(1), Divisor(1), 0, g.channels, g.in_height, g.in_width, g.out_height,
                           g.out_width, g.pad_x0, g.pad_y0, odd ? static_cast<int>(g.pad_x0 & 1) : 0,
-                          odd ? static_cast<int>(g.pad_y0 & 1) : 0, g.up_x, g.up_y, g.down_x, g.down_y,
-                          g.filter_height, g.filter_width, g.flip, 0, A(g.gain)};
+                          odd ? static_cast<int>(g.pad_y0 & 1) : 0, g.up, g.down, g.taps, g.flip, 0, A(g.gain)};
         if (specialised && g.layout == Layout::channels_last && g.channels % kVector<T> == 0 &&
                  aligned(source, target))
             start_pixels<T>(g, s, source, filter, target, stream);

@@ -73,7 +73,7 @@ def make_world(folder: Path) -> None:
             "file": path.name,
             "split": "val" if n % 6 < 2 else "train",
             "label": "ab"[n // 2 % 2],
-            "faces": [[30, 25, 100, 115]],
+            "bboxes": [[30, 25, 100, 115]],
         }
         for n, path in enumerate(sorted(folder.glob("people/*.png")))
     ]
@@ -196,7 +196,7 @@ STUDIES = {
     "revelio": "eval paper revelio " + _SET + "--config revelio64 --attacker ridge --attacker "
     "Revelio=revelio:preset=patched,base=16,size=32,epochs=1,samples=3,precision=float32 --candidates 2 --probes 3 "
     "--set sweep=1 --set outsiders=3 --set identities=3 --set fine_tuned=1 --set tune_steps=1 --set estimator=[8,4,4] "
-    "--set adapt_epochs=1 --set control_epochs=1 --pictures 0",
+    "--set adapt_epochs=1 --pictures 0",
     "obfuscation": "eval paper obfuscation --images {world}/people --annotations {world}/scenes.json --set "
     "networks=[narrow-resnet] --set crop=32 --set resize=32 --set min_scale=0.6 --set epochs=2 --set drop_every=2 "
     "--set batch=16 --set lr=0.05 --set seeds=[0] --set device=cpu",

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ficgan.faces import Face
-from ficgan.lab.annotation import EXPORT_SCHEMA, AnnotationKey, Batch, BatchImage, BatchRules, write_pages
+from ficgan.lab.annotation import EXPORT_SCHEMA, AnnotationKey, Batch, BatchImage, write_pages
 from ficgan.lab.annotation.boxes import ImageRecord, ImageRecords, listed
 
 SIZE = (120, 90)
@@ -65,14 +65,12 @@ class RedDetector:
         return [Face(box, np.zeros((5, 2), np.float32), 0.875) for box in boxes]
 
 
-def make(tmp_path: Path, **rules: Any) -> tuple[Path, AnnotationKey]:
+def make(tmp_path: Path, **rules: int) -> tuple[Path, AnnotationKey]:
     """Pages of twelve images, three of which are gold, in batches of five."""
     images = write_images(tmp_path)
-    truth, blobs = truth_of(images), listed(images)
-    gold = [(blob, truth[blob.name]) for blob in blobs[:3]]
-    key, failed = write_pages(
-        tmp_path / "out", blobs, detected_of(images), gold, BatchRules(**{"size": 5, "gold": 2, **rules})
-    )
+    verified = ImageRecords(list(truth_of(images).values())[:3])
+    given = {"size": 5, "gold": 2, **rules}
+    key, failed = write_pages(tmp_path / "out", listed(images), detected_of(images), verified, **given)
     assert failed == []
     return tmp_path / "out", key
 

@@ -8,6 +8,7 @@ import io
 import json
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -39,26 +40,14 @@ def write_scenes(folder: Path, *, in_face: bool, count: int = 48, held: int = 24
             info = tarfile.TarInfo(name)
             info.size = buffer.tell()
             archive.addfile(info, io.BytesIO(buffer.getvalue()))
-            records.append({"file": name, "split": split, "label": "ab"[label], "faces": [list(FACE)]})
+            records.append({"file": name, "split": split, "label": "ab"[label], "bboxes": [list(FACE)]})
     table = folder / "scenes.json"
     table.write_text(json.dumps(records))
     return tar, table
 
 
-def tiny(tar: Path, table: Path, **more: object) -> StudyConfig:
+def tiny(tar: Path, table: Path, **more: Any) -> StudyConfig:
     """A study of a few seconds."""
-    tree = {
-        "images": tar,
-        "annotations": table,
-        "networks": ["narrow-resnet"],
-        "crop": 32,
-        "resize": 32,
-        "min_scale": 0.6,
-        "epochs": 3,
-        "drop_every": 2,
-        "batch": 16,
-        "lr": 0.05,
-        "seeds": [0, 1],
-        "device": "cpu",
-    }
-    return StudyConfig.parse({**tree, **more})
+    sizes = {"crop": 32, "resize": 32, "min_scale": 0.6, "epochs": 3, "drop_every": 2, "batch": 16, "lr": 0.05}
+    given = {"images": tar, "annotations": table, "networks": ["narrow-resnet"], "seeds": [0, 1], "device": "cpu"}
+    return StudyConfig(**{**sizes, **given, **more})

@@ -1,17 +1,19 @@
-"""A survey of made people, and files of answers as its pages save them."""
+"""A survey of made people, and files of answers as its page saves them."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from texture_world import write_people
 
-from ficgan.lab.matrix_config import MethodConfig, SetConfig
-from ficgan.lab.survey import ANSWERS_SCHEMA, Questionnaire, Survey, SurveyKey, SurveyRules, conditions_of, make_survey
+from ficgan.lab.matrix_config import SetConfig
+from ficgan.lab.survey import ANSWERS_SCHEMA, Survey, SurveyKey, conditions_of, make_survey
 
 SIDE = 32
+REVERSED = "pixelation:size=4@ridge"
 
 
 def made_people(folder: Path) -> SetConfig:
@@ -20,22 +22,17 @@ def made_people(folder: Path) -> SetConfig:
     return SetConfig(name="made", path=str(folder), labels=str(folder / "labels.csv"), size=SIDE, aligned=True)
 
 
-def made_survey(source: SetConfig, **rules: int) -> Survey:
+def made_survey(source: SetConfig, reversed_by: str = REVERSED, seed: int = 0) -> Survey:
     """Clear, pixelated, reversed."""
-    methods = [MethodConfig.model_validate("pixelation:size=4")]
-    return make_survey(
-        source, conditions_of(methods, ["pixelation:size=4@ridge"]), SurveyRules(**{"pairs": 4, **rules})
-    )
+    return make_survey(source, conditions_of(["pixelation:size=4"], [reversed_by]), pairs=4, seed=seed)
 
 
-def hand_in(path: Path, asked: Questionnaire, code: str, said: dict[str, str] | None = None, **more: object) -> Path:
+def hand_in(path: Path, key: SurveyKey, code: str, said: dict[str, str] | None = None, **more: Any) -> Path:
     """Answers as the page saves them: right but for what is `said` of items; "" leaves one open."""
-    answers = [
-        {"item": item.id, "answer": (said or {}).get(item.id, item.right), "seconds": 1.5} for item in asked.items
-    ]
+    answers = [{"item": item.id, "answer": (said or {}).get(item.id, item.right), "seconds": 1.5} for item in key.items]
     tree = {
         "schema": ANSWERS_SCHEMA,
-        "questionnaire": asked.token,
+        "questionnaire": key.token,
         "participant": code,
         "consent": True,
         "finished": True,
@@ -47,15 +44,13 @@ def hand_in(path: Path, asked: Questionnaire, code: str, said: dict[str, str] | 
 
 def random_answers(folder: Path, key: SurveyKey, people: int) -> list[Path]:
     """Files of people who pass the checks and otherwise answer as it comes, oftener right than not."""
-    rng = np.random.default_rng(0)
+    rng, other = np.random.default_rng(0), {"yes": "no", "no": "yes"}
     out = []
     for number in range(people):
-        asked = key.questionnaires[number % len(key.questionnaires)]
-        other = {"yes": "no", "no": "yes"}
         said = {
             item.id: rng.choice([item.right, other[item.right], "unsure"], p=[0.6, 0.25, 0.15])
-            for item in asked.items
-            if not item.check
+            for item in key.items
+            if item.condition
         }
-        out.append(hand_in(folder / f"a{number}.json", asked, f"p{number}", said))
+        out.append(hand_in(folder / f"a{number}.json", key, f"p{number}", said))
     return out

@@ -32,14 +32,12 @@ from PIL import Image
 from scipy.stats import binomtest
 
 from ficgan.cli.people import annotate
-from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.lab.annotation import SPOILS, BatchRules, read_key, spoil, write_pages
+from ficgan.errors import FicganError, InputError
+from ficgan.lab.annotation import read_key, spoil, write_pages
 from ficgan.lab.annotation.boxes import (
     ImageRecord,
     ImageRecords,
-    changes,
     detect_set,
-    distinct,
     errors,
     listed,
     merge,
@@ -48,7 +46,7 @@ from ficgan.lab.annotation.boxes import (
     read_records,
     write_records,
 )
-from ficgan.lab.annotation.collected import PUBLISHED, collect, score_annotations, score_text
+from ficgan.lab.annotation.collected import collect, score_annotations, score_text
 from ficgan.lab.study import open_scenes
 
 # -- boxes -------------------------------------------------------------------------------------------------------------
@@ -75,48 +73,30 @@ def test_pairs_are_the_best_of_all_assignments(a: NDArray[Any], b: NDArray[Any],
     assert errors(a, b, least) == (len(a) - best[0], len(b) - best[0])
 
 
-@given(boxes(), boxes())
-def test_changes_make_the_one_list_of_the_other(a: NDArray[Any], b: NDArray[Any]) -> None:
-    now = a.tolist()
-    for change in changes(a, b):
-        if change["before"] is not None:
-            now.remove(change["before"])
-        if change["after"] is not None:
-            now.append(change["after"])
-    assert sorted(now) == sorted(b.tolist()) and changes(a, a[::-1]) == []
-
-
 def test_merging_takes_medians_and_covers_what_is_divided() -> None:
     face, other, third = [0, 0, 10, 10], [30, 30, 40, 40], [60, 0, 70, 10]
     drawn = [rows(face, other), rows([1, 0, 11, 10], third), rows([3, 0, 13, 10])]
-    kept, votes = merge(drawn)
-    assert kept.tolist() == [[1, 0, 11, 10]] and votes == [3]
-    assert merge(drawn, union=True)[1] == [3, 1, 1]
-    assert merge(drawn[:2])[1] == [2, 1, 1]  # one of two: covered
-    assert merge([rows(), rows()])[0].shape == (0, 4)
-    assert distinct(rows(face, other, [0, 0, 10, 10.1], face)).tolist() == [face, other]
+    assert merge(drawn).tolist() == [[1, 0, 11, 10]]
+    assert merge(drawn, union=True).tolist() == [[1, 0, 11, 10], other, third]
+    assert len(merge(drawn[:2])) == 3  # one of two: covered
+    assert merge([rows(), rows()]).shape == (0, 4)
 
 
 def test_records_go_through_a_file_and_into_the_study(tmp_path: Path) -> None:
     images, path = write_images(tmp_path, 4), tmp_path / "a.json"
-    record = ImageRecord("lynx/01.png", rows(FACES[0], FACES[1]), (0.9, 0.25), {"width": 120, "label": 'ly"nx'})
+    record = ImageRecord("lynx/01.png", rows(FACES[0], FACES[1]), {"width": 120, "label": 'ly"nx'})
     write_records(path, [record, ImageRecord("maypole/02.png", rows())])
     read = read_records(path)
-    assert list(read) == ["lynx/01.png", "maypole/02.png"] and read["lynx/01.png"].scores == (0.9, 0.25)
+    assert list(read) == ["lynx/01.png", "maypole/02.png"] and read["maypole/02.png"].category == "maypole"
     np.testing.assert_array_equal(read["lynx/01.png"].boxes, record.boxes)
-    assert read["lynx/01.png"].more == record.more and read["maypole/02.png"].category == "maypole"
+    assert read["lynx/01.png"].more == record.more
     scenes = {scene.name: scene for scene in open_scenes(images, path).items}
     np.testing.assert_array_equal(scenes["lynx/01.png"].boxes, record.boxes.astype(np.float32))
-
-
-def test_records_are_read_as_released(tmp_path: Path) -> None:
-    box = {"x0": 1, "y0": 2, "x1": 3, "y1": 4}
-    (tmp_path / "r.json").write_text(json.dumps([{"url": "val/x.JPEG", "bboxes": [box, {**box, "x1": 1}]}]))
-    found = read_records(tmp_path / "r.json").find("val/n01440764/x.JPEG")
-    assert found is not None and found.boxes.tolist() == [[1, 2, 3, 4]] and found.without_area == 1
-    assert read_records(tmp_path / "r.json").find("val/n01440764/y.JPEG") is None
-    (tmp_path / "d.json").write_text(json.dumps({"a/b.jpg": [[1, 2, 3, 4]]}))
-    assert read_records(tmp_path / "d.json")["a/b.jpg"].boxes.tolist() == [[1, 2, 3, 4]]
+    box = {"x0": 1, "y0": 2, "x1": 3, "y1": 4}  # as released
+    path.write_text(json.dumps([{"url": "val/x.JPEG", "bboxes": [box, {**box, "x1": 1}]}]))
+    found = read_records(path).find("val/n01440764/x.JPEG")
+    assert found is not None and found.boxes.tolist() == [[1, 2, 3, 4]]
+    assert read_records(path).find("val/n01440764/y.JPEG") is None
 
 
 @pytest.mark.parametrize(
@@ -127,7 +107,7 @@ def test_records_are_read_as_released(tmp_path: Path) -> None:
         '[{"bboxes": []}]',
         '[{"file": "a.png"}, {"file": "./a.png"}]',
         '[{"file": "a.png", "bboxes": [{"x0": 1}]}]',
-        '[{"file": "a.png", "bboxes": [[1, 2, 3, "4"]]}]',
+        '[{"file": "a.png", "bboxes": [[1, 2, 3]]}]',
         '[{"file": "a.png", "bboxes": [[1, 2, 3, NaN]]}]',
     ],
 )
@@ -153,18 +133,10 @@ def test_detection_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
     assert out.read_bytes() == whole.read_bytes()
     first = json.loads(out.read_text())[1]
     assert first["file"] == "lynx/03.png" and (first["detector"], first["threshold"]) == ("red", 0.5)
-    assert first["bboxes"][0] == {"x0": 10.12, "y0": 10.12, "x1": 30.12, "y1": 35.12, "score": 0.875}
+    assert first["bboxes"][0] == {"x0": 10.12, "y0": 10.12, "x1": 30.12, "y1": 35.12}
     part.write_text('{"detector": "red", "threshold": 0.5}\n{"file": 3}\n')
     with pytest.raises(InputError, match="damaged"):
         detect_set(images, out, RedDetector())
-
-
-def test_damaged_images_are_named_and_left_out(tmp_path: Path) -> None:
-    images = write_images(tmp_path, 3)
-    (images / "lynx" / "01.png").write_bytes(b"\x89PNG\r\n\x1a\nand no more")
-    done = detect_set(images, tmp_path / "b.json", RedDetector())
-    assert list(read_records(tmp_path / "b.json")) == ["maypole/00.png", "maypole/02.png"]
-    assert len(done.failed) == 1 and "01.png" in done.failed[0]
 
 
 # -- pages -------------------------------------------------------------------------------------------------------------
@@ -173,18 +145,9 @@ def test_damaged_images_are_named_and_left_out(tmp_path: Path) -> None:
 @given(st.integers(0, 3), st.integers(0, 10**6))
 def test_gold_boxes_are_wrong_in_one_place(count: int, seed: int) -> None:
     truth = faces_of(str(count))
-    shown, kind = spoil(truth, 120, 90, np.random.default_rng(seed), overlap=0.5)
-    assert errors(shown, truth, 0.5) == {"removed": (0, 1), "shifted": (1, 1), "added": (1, 0)}[kind]
+    shown, kind = spoil(truth, 120, 90, np.random.default_rng(seed))
+    assert errors(shown, truth) == {"removed": (0, 1), "shifted": (1, 1), "added": (1, 0)}[kind]
     assert (shown[:, :2] >= 0).all() and (shown[:, 2:] <= [120, 90]).all() and (shown[:, :2] < shown[:, 2:]).all()
-    assert len(changes(truth, shown)) in ((1, 2) if kind == "shifted" else (1,))
-
-
-def test_every_kind_of_gold_error_comes_up_and_none_where_it_cannot() -> None:
-    kinds = {spoil(faces_of("3"), 120, 90, np.random.default_rng(n), overlap=0.5)[1] for n in range(40)}
-    assert kinds == set(SPOILS)
-    whole = rows([0, 0, 120, 90])  # no room to shift it or to add another
-    assert {spoil(whole, 120, 90, np.random.default_rng(n), overlap=0.5)[1] for n in range(10)} == {"removed"}
-    assert spoil(rows(), 120, 90, np.random.default_rng(0), overlap=0.5)[1] == "added"
 
 
 def test_batches_have_gold_in_seeded_places_and_no_image_twice(tmp_path: Path) -> None:
@@ -195,7 +158,7 @@ def test_batches_have_gold_in_seeded_places_and_no_image_twice(tmp_path: Path) -
     for batch in key.batches:
         gold = [image for image in batch.images if image.truth is not None]
         assert len({image.name for image in gold}) == len(gold) == 2
-        assert all(sum(errors(rows(*image.shown), right(image))) and image.error in SPOILS for image in gold)
+        assert all(sum(errors(rows(*image.shown), right(image))) for image in gold)
     places = {tuple(k for k, image in enumerate(batch.images) if image.truth is not None) for batch in key.batches}
     assert len(places) > 1 and read_key(folder / "key.json") == key
     assert (folder.stat().st_mode & 0o777) == 0o700
@@ -204,21 +167,12 @@ def test_batches_have_gold_in_seeded_places_and_no_image_twice(tmp_path: Path) -
     assert again == key and not {batch.id for batch in other.batches} & {batch.id for batch in key.batches}
 
 
-@pytest.mark.parametrize(
-    "rules", [{"size": 3, "gold": 3}, {"lives": 0}, {"overlap": 0.0}, {"overlap": 1.5}, {"seed": -1}, {"gold": -1}]
-)
-def test_bad_rules_are_refused(rules: dict[str, Any]) -> None:
-    with pytest.raises(UsageError):
-        BatchRules(**rules)
-
-
 def test_too_little_gold_and_mixed_folders_are_refused(tmp_path: Path) -> None:
     images = write_images(tmp_path, 4)
     truth, blobs = truth_of(images), listed(images)
-    gold = [(blob, truth[blob.name]) for blob in blobs]
-    for folder, rules in (("o", {"most_faces": 1}), ("p", {}), ("images", {})):
+    for folder, rules in (("o", {"size": 3}), ("p", {"gold": 5}), ("q", {}), ("images", {"gold": 0})):
         with pytest.raises(FicganError):
-            write_pages(tmp_path / folder, blobs, truth, gold, BatchRules(**rules))
+            write_pages(tmp_path / folder, blobs, truth, truth, **rules)
 
 
 def test_pictures_carry_no_metadata_are_upright_and_damaged_ones_are_named(tmp_path: Path) -> None:
@@ -228,13 +182,13 @@ def test_pictures_carry_no_metadata_are_upright_and_damaged_ones_are_named(tmp_p
     exif[0x0112], exif[0x010E] = 6, "secret place"
     Image.new("RGB", (60, 40)).save(folder / "a.jpg", exif=exif, comment=b"secret name")
     (folder / "b.png").write_bytes(b"no picture")
-    key, failed = write_pages(tmp_path / "o", listed(folder), ImageRecords([]), [], BatchRules(gold=0), side=30)
+    key, failed = write_pages(tmp_path / "o", listed(folder), ImageRecords([]), ImageRecords([]), gold=0)
     (image,) = key.batches[0].images
     assert (image.width, image.height) == (40, 60) and len(failed) == 1 and key.verified == ()
     page = Page((tmp_path / "o" / "pages" / "batch-0001.html").read_text())
     data = base64.b64decode(page.data["images"][0]["src"].partition(",")[2])
     with Image.open(io.BytesIO(data)) as shown:
-        assert shown.size == (20, 30) and not shown.getexif() and b"secret" not in data
+        assert shown.size == (40, 60) and not shown.getexif() and b"secret" not in data
 
 
 # -- what comes back ---------------------------------------------------------------------------------------------------
@@ -243,25 +197,16 @@ def test_pictures_carry_no_metadata_are_upright_and_damaged_ones_are_named(tmp_p
 def test_careful_work_becomes_the_truth_and_every_change_is_logged(tmp_path: Path) -> None:
     _, key = make(tmp_path)
     done = collect(key, [hand_in(tmp_path / f"{n}.json", batch) for n, batch in enumerate(key.batches)])
-    assert (done.refused, done.unseen, done.agreement, len(done.accepted)) == ([], [], [], 3)
+    assert (done.refused, done.unseen, len(done.accepted)) == ([], [], 3)
     truth = truth_of(tmp_path / "images")
     assert [record.name for record in done.records] == list(truth)
     assert all(errors(record.boxes, truth[record.name].boxes, 1.0) == (0, 0) for record in done.records)
     assert sum(record.more.get("verified", False) for record in done.records) == 3
     # Of the nine reviewed images those with a face lack it, and those after the eighth have a box too many.
-    numbers = [int(Path(image.name).stem) for b in key.batches for image in b.images if image.truth is None]
-    kinds = done.summary()["changes"]
-    assert kinds == {"added": sum(n % 4 > 0 for n in numbers), "removed": sum(n > 8 for n in numbers), "moved": 0}
-
-
-def test_what_nobody_touches_stays_as_the_detector_had_it(tmp_path: Path) -> None:
-    images = write_images(tmp_path, 3)
-    found = ImageRecords(ImageRecord(name, rows([1.07, 2.26, 30.34, 40.49])) for name in truth_of(images))
-    key, _ = write_pages(tmp_path / "o", listed(images), found, [], BatchRules(gold=0))
-    for files in ([hand_in(tmp_path / "a.json", key.batches[0], lambda image: image.shown)], []):
-        done = collect(key, files)
-        assert done.log == []
-        assert [record.boxes.tolist() for record in done.records] == [[[1.07, 2.26, 30.34, 40.49]]] * 3
+    reviewed = [image for batch in key.batches for image in batch.images if image.truth is None]
+    wrong = {image.name: image.shown for image in reviewed if (n := int(Path(image.name).stem)) % 4 or n > 8}
+    assert {change["file"]: change["before"] for change in done.log} == wrong
+    assert all(change["after"] == faces_of(change["file"]).tolist() for change in done.log)
 
 
 def test_careless_work_is_refused_by_its_gold_images(tmp_path: Path) -> None:
@@ -271,8 +216,8 @@ def test_careless_work_is_refused_by_its_gold_images(tmp_path: Path) -> None:
     first = next(image for image in key.batches[2].images if image.truth is not None)
     hand_in(files[2], key.batches[2], lambda image: image.shown if image is first else right(image))
     done = collect(key, files)
-    ((file, reason),) = done.refused
-    assert file == str(files[1]) and "bob" in reason and [export.mistakes for export in done.accepted] == [0, 1]
+    (reason,) = done.refused
+    assert str(files[1]) in reason and "bob" in reason and [export.mistakes for export in done.accepted] == [0, 1]
     assert done.unseen == [image.name for image in key.batches[1].images if image.truth is None]
     by_name = {record.name: record for record in done.records}
     for image in key.batches[1].images:
@@ -281,13 +226,12 @@ def test_careless_work_is_refused_by_its_gold_images(tmp_path: Path) -> None:
             assert by_name[image.name].boxes.tolist() == image.shown
 
 
-def test_several_people_are_compared_and_merged(tmp_path: Path) -> None:
+def test_several_people_are_merged(tmp_path: Path) -> None:
     _, key = make(tmp_path, size=11)
     batch = key.batches[0]
 
     def wider(image: Any) -> NDArray[np.float64]:
-        # A box drawn twice counts once.
-        return (right(image) + rows([0, 0, 2.5, 0])).repeat(2, axis=0) if image.truth is None else right(image)
+        return right(image) + rows([0, 0, 2.5, 0]) * (image.truth is None)
 
     files = [
         hand_in(tmp_path / "a.json", batch),
@@ -296,15 +240,9 @@ def test_several_people_are_compared_and_merged(tmp_path: Path) -> None:
     ]
     done = collect(key, files)
     assert len(done.accepted) == 2 and len(done.refused) == 1
-    (seen,) = done.agreement
-    faces = np.vstack([right(image) for image in batch.images if image.truth is None])
-    sides = faces[:, 2:] - faces[:, :2]
-    assert (seen["matched"], seen["unmatched"], seen["images"]) == (len(faces), 0, 9)
-    assert seen["iou"] == pytest.approx(np.mean(sides[:, 0] / (sides[:, 0] + 2.5)))
-    record = next(one for one in done.records if one.more.get("votes"))
-    assert record.more["workers"] == 2
+    record = next(one for one in done.records if one.more.get("workers") == 2 and len(one.boxes))
     np.testing.assert_allclose(record.boxes, faces_of(record.name) + rows([0, 0, 1.25, 0]))
-    assert {change["worker"] for change in done.log} == {"ada", "bob", "merged"}
+    assert {change["worker"] for change in done.log} == {"ada", "bob"}
 
 
 def put(**values: Any) -> Any:
@@ -337,8 +275,8 @@ def test_bad_exports_are_refused_by_name(spoiled: Any, tmp_path: Path) -> None:
     raw = json.loads(file.read_text())
     spoiled(raw)
     file.write_text(json.dumps(raw))
-    ((name, reason),) = collect(key, [file]).refused
-    assert name == str(file) and str(file) in reason
+    (reason,) = collect(key, [file]).refused
+    assert str(file) in reason
 
 
 def test_counts_before_and_after_are_those_of_table_1() -> None:
@@ -363,18 +301,10 @@ def test_counts_before_and_after_are_those_of_table_1() -> None:
     exact = binomtest(2, 4).proportion_ci(method="wilson")
     assert (rate["n"], rate["value"]) == (4, 0.5) and (rate["low"], rate["high"]) == pytest.approx(tuple(exact))
     assert score["all"]["before"]["fp_per_50"] == pytest.approx(100 / 3)
-    strict = score_annotations(truth, {"before": before, "after": after}, overlap=0.51)
-    assert strict["all"]["after"]["fp"] == 1 and strict["all"]["after"]["fn"] == 2
     assert "9, 1; 0, 0" in score_text(score)
     for bad in ((truth, {"before": ImageRecords([])}), (ImageRecords([]), {"before": before})):
         with pytest.raises(FicganError):
             score_annotations(*bad)
-
-
-def test_the_papers_table_adds_up() -> None:
-    table = np.array(list(PUBLISHED["errors"].values()))
-    assert table.shape == (20, 4)
-    np.testing.assert_allclose(table.mean(0), PUBLISHED["per_50"])
 
 
 # -- commands ----------------------------------------------------------------------------------------------------------
@@ -407,18 +337,3 @@ def test_the_commands_from_detection_to_the_table(tmp_path: Path, monkeypatch: p
     counted = json.loads((tmp_path / "score.json").read_text())["all"]
     assert (counted["before"]["fn"], counted["after"]["fn"], counted["after"]["fp"]) == (9, 0, 0)
     assert len(open_scenes(images, final)) == 12
-
-
-def test_the_commands_refuse_in_one_sentence(tmp_path: Path) -> None:
-    images = write_images(tmp_path, 3)
-    boxes, other = tmp_path / "b.json", tmp_path / "o.json"
-    write_records(boxes, truth_of(images).values())
-    write_records(other, [ImageRecord("somewhere/else.png", rows())])
-    for wanted, words in (
-        (2, ("page", images, boxes, "-o", tmp_path / "p")),
-        (3, ("page", images, other, "-o", tmp_path / "p", "--gold-count", 0)),
-        (3, ("collect", boxes, boxes, "-o", tmp_path / "f.json")),
-        (3, ("detect", tmp_path / "nowhere", "-o", tmp_path / "f.json", "--detector", "centerface")),
-    ):
-        code, _, err = run(*words)
-        assert code == wanted and err.count("\n") == 1

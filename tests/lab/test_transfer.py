@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ficgan.anonymizers import ANONYMIZERS, Defended, Faces, GaussianBlur, generator
+from ficgan.anonymizers import ANONYMIZERS, Defended, Faces, generator
 from ficgan.anonymizers.defended import Rotation
 from ficgan.lab import reversal
 from ficgan.lab.bench import Bench
@@ -16,8 +16,16 @@ from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.papers import FaceTreatment, read_trials, transfer, treated
 from ficgan.lab.papers.fantomas import attacker_kind, attacker_tables, draw_fantomas, elsewhere_table, verdicts
-from ficgan.lab.papers.revelio import RevelioPaper, RevelioStudy, RevelioWorld
-from ficgan.lab.papers.revelio_parts import ATTACKER, DEFENCES, PUBLISHER, defended, upright
+from ficgan.lab.papers.revelio import (
+    ATTACKER,
+    DEFENCES,
+    PUBLISHER,
+    RevelioPaper,
+    RevelioStudy,
+    RevelioWorld,
+    defended,
+    upright,
+)
 from ficgan.lab.readers import Reader
 from ficgan.lab.report.tables import figure
 from ficgan.lab.results import Figure, Results, Trial
@@ -90,17 +98,6 @@ def test_figures_are_those_of_a_slow_loop(bench: Bench) -> None:
     assert _of(trial, "PSNR").value == pytest.approx(np.mean(10 * np.log10(255**2 / error.mean((1, 2, 3)))), rel=1e-5)
 
 
-def test_another_background_makes_other_pixels(bench: Bench) -> None:
-    how, rows, people = FaceTreatment.of("k-same-pixel:k=2"), bench.split.probe, bench.people
-    seen = []
-    for some in ((0, 1, 2, 3), (4, 5, 6, 7)):
-        split = Split(np.flatnonzero(np.isin(people, some)), NONE, bench.split.gallery, rows, NONE)
-        made = written(split, people, {}, bench.prepared.faces.names)
-        other = Bench(bench.prepared, made, bench.readers, None, bench.store)
-        seen.append(treated(other, how, rows).images)
-    assert not np.array_equal(*seen)
-
-
 def test_what_was_learnt_is_reversed_and_another_permutation_is_not(bench: Bench) -> None:
     learnt, other = FaceTreatment.of("block-permutation:block=8"), FaceTreatment.of("block-permutation:block=4")
     said: list[str] = []
@@ -118,24 +115,9 @@ def test_what_was_learnt_is_reversed_and_another_permutation_is_not(bench: Bench
 # Treatments
 
 
-def test_marks_tell_steps_and_parameters_apart() -> None:
-    marks = {
-        FaceTreatment.of("pixelation:size=8").mark,
-        FaceTreatment.of("pixelation:size=4").mark,
-        *(
-            FaceTreatment("", Defended(defence=text, key=key)).mark
-            for text in ("noise:sigma=0.1", "noise:sigma=0.2", "jpeg:quality=10")
-            for key in ("", "hush")
-        ),
-        *(FaceTreatment("", one).mark for one in (GaussianBlur(kernel=9), Defended(method=GaussianBlur(kernel=9)))),
-    }
-    assert len(marks) == 10
-    assert FaceTreatment.of("pixelation:size=8", "a").mark == FaceTreatment.of("pixelation:size=8", "b").mark
-
-
 def test_the_attacker_repeats_what_is_not_drawn_and_never_what_the_publisher_drew(bench: Bench, tmp_path: Path) -> None:
     world = RevelioWorld(NONE, NONE, NONE)
-    lab = RevelioStudy(RevelioPaper(tmp_path, size=SIDE), bench, world, Run(tmp_path))
+    lab = RevelioStudy(RevelioPaper(data=tmp_path, size=SIDE), bench, world, Run(tmp_path))
     faces = bench.prepared.faces.take(range(12))
     blur = lab.blur("light").anonymizer
     for name in DEFENCES:

@@ -26,11 +26,11 @@ def sample(name: str, place: str, layout: torch.memory_format, dtype: torch.dtyp
 
     image, styles, bias = (2, 3, 4, 5), (2, 3), (3,)
     statistics = (random(2, 3, place=place, dtype=wide(dtype)).abs(),) * 2
-    taps = random(3, 4, place=place, dtype=wide(dtype))
+    taps = random(4, place=place, dtype=wide(dtype))
     return {
-        "bias_act": (made(*image), made(*bias), 1, 0.2, 1.5, 2.0),
-        "bias_act_grad": (made(*image), made(*image).detach(), 0.2, 1.5, 2.0),
-        "upfirdn2d": (made(*image), taps, (2, 1), (1, 3), (1, 2, -1, 4), False, 1.3),
+        "bias_act": (made(*image), made(*bias), 0.2, 1.5),
+        "bias_act_grad": (made(*image), made(*image).detach(), 0.2, 1.5),
+        "upfirdn2d": (made(*image), taps, 2, 1, (1, 2, -1, 4), False, 1.3),
         "scale_bias_lrelu": (made(*image), made(*styles), made(*bias), 0.2, 1.4),
         "scale_bias_lrelu_grad": (*(made(*image) for _ in range(3)), made(*styles), 0.2, 1.4),
         "adain": (made(*image), made(*bias), made(*styles), made(*styles), 0.2, 1.4, 1e-5),
@@ -57,19 +57,6 @@ def test_a_derivative_that_is_not_there_is_refused(place, name):
         (result if isinstance(result, torch.Tensor) else result[0]).sum().backward()
 
 
-def test_linear_keeps_nothing_and_lrelu_has_any_order(place):
-    saved: list[torch.Tensor] = []
-    x, b = (random(*shape, place=place).requires_grad_() for shape in ((2, 3, 4, 4), (3,)))
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
-        ops.bias_act(x, b, gain=2.0)
-    assert not saved
-    total = ops.bias_act(x, b, act="lrelu").pow(4).sum()
-    for _ in range(3):
-        total = torch.autograd.grad(total, x, create_graph=True)[0].sum()
-    expected = 24 * ops.bias_act(x, b, act="lrelu") * torch.where(x + b[:, None, None] > 0, 1, 0.2) ** 3 * 2**1.5
-    torch.testing.assert_close(total, expected.sum())
-
-
 def test_a_style_layer_compiles_in_one_graph(place):
     x, scale, b = (random(*s, place=place).requires_grad_() for s in ((2, 3, 8, 8), (2, 3), (3,)))
     f = ops.setup_filter(device=place)
@@ -77,27 +64,8 @@ def test_a_style_layer_compiles_in_one_graph(place):
     def layer(x, scale, b):
         y = ops.scale_bias_lrelu(x, scale, b)
         y = ops.upsample2d(ops.adain(y, b, scale, scale), f)
-        return ops.bias_act(y, b, act="lrelu", clamp=2.0).square().sum()
+        return ops.bias_act(y, b, act="lrelu").square().sum()
 
     compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
     actual, expected = (torch.autograd.grad(one(x, scale, b), (x, scale, b)) for one in (compiled, layer))
     torch.testing.assert_close(actual, expected)
-
-
-def test_backward_calls_the_gradient_kernels(place):
-    """An ordinary backward pass uses the kernels; the formulas in plain torch are for derivatives of it."""
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Record(TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            seen.add(func.name())
-            return func(*args, **(kwargs or {}))
-
-    seen: set[str] = set()
-    given = sample("adain", place, torch.contiguous_format, torch.float64)
-    with Record():
-        x, b, scale, shift = given[:4]
-        (ops.adain(x, b, scale, shift).sum() + ops.scale_bias_lrelu(x, scale, b).sum()).backward()
-    ours = {name for name in seen if name.startswith("ficgan_ops::")}
-    both = {"ficgan_ops::adain", "ficgan_ops::scale_bias_lrelu"}
-    assert ours == both | {f"{name}_grad" for name in both}

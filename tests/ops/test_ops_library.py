@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -32,7 +30,7 @@ def test_without_a_library_the_reference_is_taken(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("FICGAN_OPS", raising=False)
     assert ops.backend() == "ref"
     x = torch.ones(1, 2, 4, 4)
-    assert torch.equal(ops.bias_act(x, act="relu", gain=1.0), x)
+    assert torch.equal(ops.bias_act(x, act="lrelu", gain=1.0), x)
     for variable, impl in (("odd", "auto"), ("native", "auto"), ("auto", "native"), ("auto", "odd")):
         monkeypatch.setenv("FICGAN_OPS", variable)
         with pytest.raises(UsageError):
@@ -58,31 +56,6 @@ def test_the_program_says_what_is_used(capsys: pytest.CaptureFixture[str], monke
 
 
 @pytest.mark.slow
-def test_the_check_on_a_gpu_compares_with_the_reference(emulated: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (ops.pointwise, ops.resample):
-        monkeypatch.setattr(module, "use_native", lambda x, impl: impl == "native")
-    assert program.native_check("cpu") < 1e-12
-
-
-ALLOCATIONS = """
-import resource, torch
-from ficgan import ops
-worked, faults = ops.keep_freed_memory(), []
-for _ in range(16):  # the heap grows a few times before it has settled
-    torch.zeros(16 << 20).add_(1)  # 64 MiB
-    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
-print(int(worked), faults[15] - faults[7])
-"""
-
-
-@pytest.mark.slow
-def test_large_tensors_are_not_mapped_anew() -> None:
-    done = subprocess.run([sys.executable, "-c", ALLOCATIONS], capture_output=True, text=True, check=True)
-    worked, faults = map(int, done.stdout.split())
-    assert not worked or faults <= 4 * 16384, "64 MiB are 16,384 pages, and eight such tensors were mapped anew"
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_nvcc_accepts_the_kernels(kernel: str, tmp_path: Path) -> None:
     nvcc = shutil.which("nvcc")
@@ -90,11 +63,3 @@ def test_nvcc_accepts_the_kernels(kernel: str, tmp_path: Path) -> None:
         pytest.skip("needs nvcc to compile the kernels for a GPU; there is none on PATH")
     command = [nvcc, "-c", "-std=c++17", "-Xcompiler", "-fPIC,-Wall,-Wextra,-Werror", "-arch=sm_90"]
     subprocess.run([*command, str(library.CSRC / kernel), "-o", str(tmp_path / "made.o")], check=True)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(os.environ.get("FICGAN_BUILD_OPS") != "1", reason="takes minutes (set FICGAN_BUILD_OPS=1)")
-def test_builds_and_loads(monkeypatch: pytest.MonkeyPatch) -> None:
-    if torch.version.cuda is None or shutil.which("nvcc") is None:
-        pytest.skip("needs nvcc and a torch with CUDA")
-    assert library.build("9.0").is_file() and library.load() is None

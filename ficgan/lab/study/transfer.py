@@ -15,140 +15,130 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from ficgan.anonymizers import generator
 from ficgan.errors import InputError, UsageError
 from ficgan.faces.detection import overlaps
-from ficgan.lab.run import Store
-from ficgan.lab.study.scenes import Boxes, Image, Pictures, Scenes, StudyConfig, TransferConfig, halves, open_scenes
+from ficgan.files import file_digest
+from ficgan.lab.run import Say, Store
+from ficgan.lab.study.scenes import Boxes, Image, Pictures, Scenes, StudyConfig, TransferConfig, obfuscated, open_scenes
 from ficgan.lab.study.training import (
     STATE,
     Cell,
     Recipe,
-    Share,
+    Row,
     ViewBatches,
-    average_precision,
+    average_precisions,
+    cell_weights,
     fit,
     hits,
-    load_cell,
+    load_weights,
     make_network,
     outputs,
-    replace_head,
     spread,
 )
 
-Found = tuple[NDArray[Any], NDArray[Any]]  # Boxes [K,4] and scores [K] of one image
+METRIC = {"classification": "top1", "attributes": "mAP", "detection": "AP@.5"}
+Found = tuple[NDArray[Any], NDArray[Any]]  # Boxes [K,4] and scores [K] of an image
 
 
 class _Half(NamedTuple):
-    """One side of a task: N pictures, and what is to be read in them [N] or [N,A]."""
+    """N pictures of a task, and what is to be read in them [N] or [N,A]."""
 
     pictures: Pictures
     targets: NDArray[Any]
 
 
 class Transfer:
-    """One downstream task of a study; results are kept in the store."""
+    """A downstream task of a study; results are kept in the store."""
 
     def __init__(self, task: TransferConfig, study: StudyConfig, store: Store, device: str) -> None:
         self.task, self.study, self.store, self.device = task, study, store, device
-        self.metric = {"classification": "top1", "attributes": "mAP", "detection": "AP@.5"}[task.kind]
         if task.kind == "attributes":
-            self.train, self.evaluation, self.outputs, data = _attributes(task, study)
+            self.train, self.judged, self.outputs, data = _attributes(task, study)
         else:
             scenes = open_scenes(task.images, task.labels)
             data = scenes.fingerprint
             if task.kind == "detection":
                 # An image without a box may yet show a face that nobody marked; it would teach the wrong thing.
-                scenes = scenes.take(np.flatnonzero(scenes.faced))
-            train, evaluation = halves(scenes, task.holdout, task.train_split, task.eval_split)
-            self.scenes = (train.take(_some(len(train), task)), evaluation)
-            self.train, self.evaluation = (
-                _Half(Pictures.of(scene, "original", study.cache_gb * 2**29), scene.labels) for scene in self.scenes
+                scenes = scenes.take(np.flatnonzero(scenes.counts))
+            train, judged = scenes.halves(task)
+            self.scenes = (train.take(_some(len(train), task)), judged)
+            self.train, self.judged = (
+                _Half(obfuscated(part, "original", room=study.cache_gb * 2**29), part.labels) for part in self.scenes
             )
             self.outputs = len(scenes.classes)
         settings = task.model_dump(mode="json", exclude={"images", "labels"})
-        self.key = ["transfer", settings, study.crop, study.resize, study.min_scale, study.momentum, data]
+        self.key = ["transfer", settings, study.crop, study.resize, study.min_scale, data]
 
-    def rows(self, cells: Sequence[Cell], classes: int, progress: Share | None = None) -> list[dict[str, Any]]:
+    def rows(self, cells: Sequence[Cell], say: Say) -> list[Row]:
         """A row for each network and pretraining: {"network", "pretrained", "metric", "mean", "sem", "n"}."""
         by_name = {(cell.network, cell.variant, cell.seed): cell for cell in cells}
-        pairs = [(network, pretrained) for network in self.study.networks for pretrained in self.task.pretrained]
         rows = []
-        for number, (network, pretrained) in enumerate(pairs):
-            values = []
-            for seed in self.study.seeds:
-                cell = None if pretrained == "none" else by_name.get((network, pretrained, seed))
-                if pretrained != "none" and cell is None:
-                    raise UsageError(f"task {self.task.name} begins from {pretrained} weights; train on them too")
-                values.append(self.figure(network, seed, cell, classes))
-                if progress:
-                    progress((number + len(values) / len(self.study.seeds)) / len(pairs))
-            row = {"network": network, "pretrained": pretrained, "metric": self.metric, **spread(values)}
-            rows.append({**row, "evaluated": len(self.evaluation.targets)})
+        for network in self.study.networks:
+            for pretrained in self.task.pretrained:
+                values = []
+                for seed in self.study.seeds:
+                    cell = None if pretrained == "none" else by_name.get((network, pretrained, seed))
+                    if pretrained != "none" and cell is None:
+                        raise UsageError(f"task {self.task.name} begins from {pretrained} weights; train on them too")
+                    values.append(self.figure(network, seed, cell, say))
+                row = {"network": network, "pretrained": pretrained, "metric": METRIC[self.task.kind]}
+                rows.append({**row, **spread(values), "evaluated": len(self.judged.targets)})
         return rows
 
-    def figure(self, network: str, seed: int, cell: Cell | None, classes: int) -> float:
+    def figure(self, network: str, seed: int, cell: Cell | None, say: Say) -> float:
         """The metric after fine-tuning a cell's network, or an untrained one; kept."""
-        from ficgan.models.io import file_digest
-
         key = [*self.key, network, seed, file_digest(cell.path) if cell else None]
 
         def make() -> float:
-            model = load_cell(cell.path, network, classes) if cell else make_network(network, classes, seed=seed)
+            model = make_network(network, self.outputs, seed=seed)
+            if cell is not None:
+                load_weights(model, cell_weights(cell.path), where=str(cell.path), head=False)
             with self.store.workspace(key) as folder:
                 assert folder is not None
                 state = folder / STATE
-                value = (self._detect if self.task.kind == "detection" else self._classify)(model, seed, state)
+                value = (self._detect if self.task.kind == "detection" else self._classify)(model, seed, state, say)
                 state.unlink(missing_ok=True)
             return value
 
         return float(self.store.kept(key, make))
 
     def _recipe(self) -> Recipe:
-        task = self.task
-        return Recipe(task.epochs, task.drop_every, task.lr, self.study.momentum, task.weight_decay)
+        return Recipe(self.task.epochs, self.task.drop_every, self.task.lr, self.task.weight_decay)
 
-    def _classify(self, model: nn.Module, seed: int, state: Path) -> float:
-        study, several = self.study, self.task.kind == "attributes"
-        model = replace_head(model, self.outputs, seed=seed).to(self.device)
+    def _classify(self, model: nn.Module, seed: int, state: Path, say: Say) -> float:
+        several = self.task.kind == "attributes"
         how: Callable[..., Any] = binary_cross_entropy_with_logits if several else cross_entropy
-        shared: dict[str, Any] = {"crop": study.crop, "batch": self.task.batch, "device": self.device}
-        shared["workers"] = study.workers
-        batches = ViewBatches(*self.train, min_scale=study.min_scale, seed=seed, **shared)
+        where: dict[str, Any] = {"batch": self.task.batch, "device": self.device}
+        batches = ViewBatches(*self.train, self.study, seed=seed, **where)
         loss = lambda net, images, wanted: how(net(images), wanted)  # noqa: E731
-        fit(model, batches, loss, self._recipe(), seed=seed, state=state)
-        pictures, wanted = self.evaluation
-        logits = outputs(model, pictures, resize=study.resize, **shared)
+        fit(model.to(self.device), batches, loss, self._recipe(), seed=seed, state=state, say=say)
+        pictures, wanted = self.judged
+        logits = outputs(model, pictures, self.study, **where)
         if not several:
-            return float(hits(logits, wanted).mean())
-        values = [average_precision(logits[:, a], wanted[:, a] > 0) for a in range(self.outputs)]
-        if not (known := [value for value in values if value is not None]):
+            return float(hits(logits, wanted, 1).mean())
+        if not (wanted > 0).any():
             raise InputError(f"no attribute of task {self.task.name} is true of any evaluation image; hold out more")
-        return float(np.mean(known))
+        return float(np.nanmean(average_precisions(logits, wanted > 0)))
 
-    def _detect(self, model: nn.Module, seed: int, state: Path) -> float:
-        task, (train, evaluation) = self.task, self.scenes
+    def _detect(self, model: nn.Module, seed: int, state: Path, say: Say) -> float:
+        task, (train, judged) = self.task, self.scenes
         detector = make_detector(model, size=task.size, anchors=task.anchors, seed=seed, proposals=task.proposals)
         detector.to(self.device)
         batches = DetectionBatches(train, batch=task.batch, seed=seed, device=self.device)
-        fit(detector, batches, _detection_loss, self._recipe(), seed=seed, state=state)
+        fit(detector, batches, _detection_loss, self._recipe(), seed=seed, state=state, say=say)
         found = []
         with torch.inference_mode():
-            for scene in evaluation.items:
-                (one,) = detector([_tensor(scene.load(), self.device)])
-                found.append((one["boxes"].cpu().numpy(), one["scores"].cpu().numpy()))
-        value = detection_precision(found, [scene.boxes for scene in evaluation.items])
-        assert value is not None  # only images with boxes are here
-        return value
+            for scene in judged.items:
+                (answer,) = detector([_tensor(scene.load(), self.device)])
+                found.append((answer["boxes"].cpu().numpy(), answer["scores"].cpu().numpy()))
+        return detection_precision(found, [scene.boxes for scene in judged.items])
 
 
 def _attributes(task: TransferConfig, study: StudyConfig) -> tuple[_Half, _Half, int, str]:
     from ficgan.data import open_faces
 
-    if task.labels is None:
-        raise UsageError(f"task {task.name} asks for attributes; name its label file under labels")
     data = open_faces([task.images], resolution=study.resize, labels=task.labels)
     labels = data.labels
-    assert labels is not None
-    if not labels.attribute_names:
-        raise InputError(f"{task.labels} has no column of 0 and 1; task {task.name} needs attributes")
+    if labels is None or not labels.attribute_names:
+        raise UsageError(f"task {task.name} needs a label file with columns of 0 and 1; name it under labels")
     if task.holdout:
         # Nobody is in both halves: a face once seen would be known again by who it is.
         known = np.full(len(data), -1) if labels.people is None else labels.people
@@ -158,21 +148,20 @@ def _attributes(task: TransferConfig, study: StudyConfig) -> tuple[_Half, _Half,
         later = np.isin(owner, held)
         rows = np.flatnonzero(~later), np.flatnonzero(later)
     else:
-        if labels.splits is None:
-            raise UsageError(f"{task.labels} has no split column; set holdout for task {task.name}")
         splits = np.array(labels.splits)
         rows = np.flatnonzero(splits == task.train_split), np.flatnonzero(splits == task.eval_split)
     if not (len(rows[0]) and len(rows[1])):
         raise UsageError(f"task {task.name} has {len(rows[0])} training and {len(rows[1])} evaluation images")
+    targets, room = labels.attributes.astype(np.float32), study.cache_gb * 2**29
 
-    def square(row: int) -> Image:
-        return data.load(row).permute(1, 2, 0).contiguous().numpy()
+    def half(some: NDArray[np.int64]) -> _Half:
+        def square(index: int) -> Image:
+            return data.load(int(some[index])).permute(1, 2, 0).contiguous().numpy()
 
-    source = Pictures(square, len(data), study.cache_gb * 2**30)
-    targets = labels.attributes.astype(np.float32)
-    chosen = rows[0][_some(len(rows[0]), task)], rows[1]
-    train, evaluation = (_Half(source.take(some), targets[some]) for some in chosen)
-    return train, evaluation, len(labels.attribute_names), data.fingerprint
+        return _Half(Pictures(square, len(some), room), targets[some])
+
+    train = half(rows[0][_some(len(rows[0]), task)])
+    return train, half(rows[1]), len(labels.attribute_names), data.fingerprint
 
 
 def _some(count: int, task: TransferConfig) -> NDArray[np.int64]:
@@ -253,11 +242,8 @@ def _tensor(image: Image, device: str) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(image)).to(device).permute(2, 0, 1).float().div_(255.0)
 
 
-def detection_precision(found: Sequence[Found], truths: Sequence[Boxes], overlap: float = 0.5) -> float | None:
-    """Average precision of boxes [K,4] with scores [K] against truths [M,4] (PASCAL VOC since 2010)."""
-    wanted = sum(len(boxes) for boxes in truths)
-    if not wanted:
-        return None
+def detection_precision(found: Sequence[Found], truths: Sequence[Boxes], overlap: float = 0.5) -> float:
+    """Average precision of boxes [K,4] with scores [K] against truths [M,4], at least one (PASCAL VOC since 2010)."""
     scores, right = [], []
     for (boxes, confidence), truth in zip(found, truths, strict=True):
         shared = overlaps(boxes, truth)
@@ -271,4 +257,4 @@ def detection_precision(found: Sequence[Found], truths: Sequence[Boxes], overlap
     hit_counts = np.cumsum(np.array(right, bool)[np.argsort(-np.array(scores), kind="stable")])
     precision = hit_counts / np.arange(1, len(hit_counts) + 1)
     envelope = np.maximum.accumulate(precision[::-1])[::-1]
-    return float(np.sum(np.diff(hit_counts, prepend=0) * envelope) / wanted)
+    return float(np.sum(np.diff(hit_counts, prepend=0) * envelope) / sum(len(boxes) for boxes in truths))

@@ -1,7 +1,7 @@
 """A survey: what do people see in anonymised faces? Its design, its pictures under random tokens, and its pages.
 
-Questionnaire q shows the pairs of block b under condition (b + q) mod C: nobody sees a pair twice, everybody sees every
-condition equally often, half of the pairs of one person. One questionnaire is Fantômas, appendix D.
+Everybody gets the same questionnaire, each page in its own order: as many pairs of every condition, half of them of one
+person, and nobody in two of them (Fantômas, appendix D). `KINDS` holds what can be asked.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BeforeValidator
 
 from ficgan.anonymizers import Faces, Images, generator
 from ficgan.errors import InputError, UsageError
@@ -31,13 +30,12 @@ from ficgan.lab.run import Progress, Store
 from ficgan.lab.sets.faceset import written
 from ficgan.registry import parse_spec
 
-KEY_SCHEMA = "ficgan-survey-key/2"
+KEY_SCHEMA = "ficgan-survey-key/3"
 ANSWERS_SCHEMA = "ficgan-survey-answers/1"
 CLEAR = "clear"
-GENDER = "gender"
-# Attention checks: the same photo twice; a woman and a man.
-IDENTICAL, GENDERS = "identical", "genders"
-# People for anonymisers that mix in others, and for attackers that learn, where no split is given.
+# Attention checks in a questionnaire: the same photo twice; a woman and a man, where the set knows them.
+CHECKS = 2
+# Most people for anonymisers that mix in others, and for attackers that learn.
 _BACKGROUND, _ATTACKER = 200, 1000
 
 CONSENT = (
@@ -77,57 +75,9 @@ KINDS = {
 
 
 @dataclass(frozen=True)
-class SurveyRules:
-    """How a survey is drawn; the defaults are the paper's where it has any.
-
-    Args:
-        pairs: of a condition in a questionnaire: even, and a multiple of 4 where the set knows women and men.
-        checks: attention checks in a questionnaire.
-        questionnaires: None: as many as conditions, so that each pair is seen under each condition.
-        failures: most attention checks that somebody may fail.
-        seed: of who is shown, with whom, to whom.
-    """
-
-    pairs: int = 8
-    checks: int = 2
-    questionnaires: int | None = None
-    failures: int = 0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.pairs < 2 or self.pairs % 2:
-            raise UsageError(f"{self.pairs} pairs cannot be half of one person, half of two; give an even number")
-        if self.checks < 0 or self.seed < 0 or not 0 <= self.failures <= self.checks:
-            raise UsageError("give 0 or more checks, failures from 0 to as many, and a seed of 0 or more")
-        if self.questionnaires is not None and self.questionnaires < 1:
-            raise UsageError(f"{self.questionnaires} questionnaires ask nobody; give at least 1")
-
-
-@dataclass(frozen=True)
-class SurveyPair:
-    """Two photos, rows of the set: `reference` stays clear, conditions change `shown`; `check`: an attention check."""
-
-    number: int
-    block: int
-    reference: int
-    shown: int
-    same: bool
-    gender: str = ""
-    swapped: bool = False
-    check: str = ""
-
-
-@dataclass(frozen=True)
 class SurveyPicture:
-    """A picture under its random token.
+    """A photo of a person (a number of the set); `condition` is "" where it stays clear; 5 landmarks, pixels."""
 
-    Args:
-        name, person: the photo's name and its person's number in the set.
-        condition: "" for photos that are clear in every condition.
-        landmarks: 5 points, pixels, where recognisers read it.
-    """
-
-    token: str
     name: str
     person: int
     condition: str
@@ -136,27 +86,12 @@ class SurveyPicture:
 
 @dataclass(frozen=True)
 class SurveyItem:
-    """A question: its tokens from left to right and its right answer. A `check` has number −1 and no condition."""
+    """A question: its tokens from left to right and its right answer. An attention check has no condition."""
 
     id: str
-    number: int
     condition: str
     right: str
     pictures: tuple[str, ...]
-    check: str = ""
-    gender: str = ""
-
-
-@dataclass(frozen=True)
-class Questionnaire:
-    """What one participant is asked; each page shuffles the items anew."""
-
-    token: str
-    items: tuple[SurveyItem, ...]
-
-
-def _by_token(pictures: Any) -> Any:
-    return {row["token"]: row for row in pictures} if isinstance(pictures, list) else pictures
 
 
 @dataclass(frozen=True)
@@ -164,6 +99,7 @@ class SurveyKey:
     """What each token stands for, and the right answers; it stays with the researcher.
 
     Args:
+        token: of the questionnaire.
         source: facts of the face set.
         conditions: {"label", "method", "attacker"}, in the order of tables; no keys and no folders.
         pictures: by token.
@@ -171,24 +107,30 @@ class SurveyKey:
     """
 
     kind: str
-    rules: SurveyRules
-    source: Mapping[str, Any]
+    seed: int
+    token: str
+    source: dict[str, Any]
     conditions: tuple[dict[str, Any], ...]
-    pictures: Annotated[Mapping[str, SurveyPicture], BeforeValidator(_by_token)]
-    questionnaires: tuple[Questionnaire, ...]
+    pictures: dict[str, SurveyPicture]
+    items: tuple[SurveyItem, ...]
     notes: tuple[str, ...] = ()
-
-    def write(self, path: Path) -> None:
-        tree = asdict(self)
-        write_json(path, {"schema": KEY_SCHEMA, **tree, "pictures": list(tree["pictures"].values())})
 
 
 def read_key(path: Path) -> SurveyKey:
-    """The key of `SurveyKey.write`."""
+    """The key of `write_survey`."""
     return read_checked(path, SurveyKey, (KEY_SCHEMA,), "name the folder that `survey make` wrote, or make it again")
 
 
 # -- design ------------------------------------------------------------------------------------------------------------
+
+
+class SurveyPair(NamedTuple):
+    """Rows of two photos: `reference` stays clear, a condition (its number; −1: attention check) changes `shown`."""
+
+    condition: int
+    reference: int
+    shown: int
+    same: bool
 
 
 def draw(
@@ -196,54 +138,47 @@ def draw(
     references: NDArray[np.int64],
     shown: NDArray[np.int64],
     genders: Sequence[str] | None,
+    *,
     conditions: int,
-    rules: SurveyRules,
-) -> tuple[list[SurveyPair], list[SurveyPair], list[str]]:
+    pairs: int,
+    seed: int,
+) -> tuple[list[SurveyPair], list[str]]:
     """Draw the pairs and the attention checks of a survey; nobody is in two of them.
 
     Args:
         people: [N] whose photo each row of the set is.
         references, shown: rows of photos that stay clear, and of photos that conditions change.
         genders: [N], "" where unknown; None: the set does not say.
+        pairs: of each condition.
 
     Returns:
-        Pairs, checks, and sentences on what could not be balanced.
+        Pairs and checks, and sentences on what could not be balanced.
     """
-    if (rules.questionnaires or 1) > conditions:
-        raise UsageError(f"{conditions} conditions make at most {conditions} questionnaires; ask for fewer")
-    pools = _pools(people, references, shown, genders, rules.seed)
-    both = list(pools)
-    notes = []
-    if len(both) == 1:
-        notes.append("The set does not say who is a woman and who a man: strangers are not matched on gender.")
-        if rules.checks > 1:
-            notes.append("Attention checks are identical photos only: who always says yes passes them.")
-    if rules.pairs % (2 * len(both)):
-        raise UsageError(f"{rules.pairs} pairs cannot be half women and half men; give a multiple of 4")
-    each = conditions * rules.pairs // 2 // len(both)
-    checks, pairs = [], list[SurveyPair]()
-    for number in range(rules.checks):
-        kind = GENDERS if len(both) == 2 and number % 2 else IDENTICAL
-        chosen = both if kind == GENDERS else [both[number // 2 % len(both)]]
-        rows = [pools[gender].pop()[0] for gender in chosen if pools[gender]]
-        if len(rows) < len(chosen):
-            raise InputError("there are too few people for the attention checks; ask for fewer pairs or methods")
-        checks.append(SurveyPair(-1, -1, rows[0], rows[-1], kind == IDENTICAL, check=kind))
+    pools, notes = _pools(people, references, shown, genders, seed), []
+    if len(pools) == 1:
+        notes.append(
+            "The set does not say who is a woman and who a man: strangers are not matched on gender, and attention "
+            "checks are identical photos only, so who always says yes passes them."
+        )
+    if pairs < 2 or pairs % (2 * len(pools)):
+        raise UsageError(f"{pairs} pairs cannot be half of one person, half of each gender; give a multiple of 4")
+    each = conditions * pairs // 2 // len(pools)
     for gender, pool in pools.items():
-        if len(pool) < 3 * each:
-            who = f"people of gender {gender!r}" if gender else "people"
+        if len(pool) < 3 * each + CHECKS:
             raise InputError(
-                f"the survey needs {3 * each} {who} with photos on both sides, and there are {len(pool)}; give more "
-                "faces, or ask for fewer pairs or conditions"
+                f"the survey needs {3 * each + CHECKS} people {gender and f'of gender {gender!r} '}with photos on both "
+                f"sides, and there are {len(pool)}; give more faces, or ask for fewer pairs or conditions"
             )
+    drawn = []
+    for number in range(CHECKS):
+        chosen = [pool.pop()[0] for pool in list(pools.values())[: 1 + number % 2]]
+        drawn.append(SurveyPair(-1, chosen[0], chosen[-1], len(chosen) == 1))
+    for pool in pools.values():
         strangers = list(zip(pool[: 2 * each : 2], pool[1 : 2 * each : 2], strict=True))
-        alike = [(person, person) for person in pool[2 * each : 3 * each]]
-        for couples in (strangers, alike):
+        for couples in (strangers, [(person, person) for person in pool[2 * each : 3 * each]]):
             for place, (first, second) in enumerate(couples):
-                swapped = bool(generator(rules.seed, "survey side", len(pairs)).integers(2))
-                same, block = first is second, place % conditions
-                pairs.append(SurveyPair(len(pairs), block, first[0], second[1], same, gender, swapped))
-    return pairs, checks, notes
+                drawn.append(SurveyPair(place % conditions, first[0], second[1], first is second))
+    return drawn, notes
 
 
 def _pools(
@@ -298,29 +233,21 @@ class SurveyCondition:
         return {"label": self.label, "method": method, "attacker": self.attacker and shareable(self.attacker)}
 
 
-def conditions_of(
-    methods: Sequence[MethodConfig],
-    reversals: Sequence[str],
-    *,
-    control: bool = True,
-    named: Sequence[MethodConfig] = (),
-) -> list[SurveyCondition]:
-    """The clear control, the methods, and the reversed ones, METHOD@ATTACKER; METHOD may be a label of `named`."""
-    by_title = {method.title: method for method in (*named, *methods)}
-    out = [SurveyCondition()] * control + [SurveyCondition(method) for method in methods]
+def conditions_of(methods: Sequence[str], reversals: Sequence[str]) -> list[SurveyCondition]:
+    """The clear control, methods NAME:PARAMETER=VALUE,…, and reversed ones, METHOD@ATTACKER."""
+    out = [SurveyCondition(), *(SurveyCondition(MethodConfig.model_validate(text)) for text in methods)]
     for text in reversals:
         name, at, attacker = (part.strip() for part in text.partition("@"))
         if not (name and at and attacker):
             raise UsageError(f"{text!r} is not of the form METHOD@ATTACKER, such as pixelation:size=8@ridge")
-        out.append(SurveyCondition(by_title.get(name) or MethodConfig.model_validate(name), attacker))
-    labels = [one.label for one in out]
-    if not out or len(set(labels)) < len(labels):
-        raise UsageError(f"a survey needs conditions of different names, not {labels}; name methods, or label them")
+        out.append(SurveyCondition(MethodConfig.model_validate(name), attacker))
+    labels = [condition.label for condition in out]
+    if len(out) < 2 or len(set(labels)) < len(labels):
+        raise UsageError(f"a survey needs methods, each once, not {labels}; give --methods or --reversed")
     return out
 
 
-@dataclass(frozen=True)
-class Survey:
+class Survey(NamedTuple):
     """The key of a survey, which stays with the researcher, and its pictures [S,S,3] uint8 RGB by token."""
 
     key: SurveyKey
@@ -330,81 +257,59 @@ class Survey:
 def make_survey(
     source: SetConfig,
     conditions: Sequence[SurveyCondition],
-    rules: SurveyRules,
     *,
-    divided: bool = False,
+    pairs: int = 8,
+    seed: int = 0,
     detector: FaceDetector | None = None,
-    store: Path | None = None,
     progress: Progress | None = None,
 ) -> Survey:
-    """Draw a survey from the tested part of a face set, and make its pictures.
+    """Draw a survey from a face set, and make its pictures.
 
-    Unless `divided`, background and attackers get at most half of the people, and the survey the others.
+    An eighth of the people are for anonymisers that mix in others, a quarter for attackers that learn.
     """
     report = progress or (lambda done, total, what: None)
     report(0, len(conditions), f"preparing {source.name}")
-    prepared = prepared_set(source, detector, store)
-    faces, people, sizes = prepared.faces, known(prepared.faces), source.split
-    if not divided:
-        sizes = sizes.model_copy(update=_sizes(len(np.unique(people[people >= 0])), conditions))
-    parts = divide(prepared, sizes)
-    pairs, checks, notes = draw(people, parts.gallery, parts.probe, prepared.groups.get(GENDER), len(conditions), rules)
-    rows = [np.sort(np.array([getattr(pair, side) for pair in pairs], np.int64)) for side in ("reference", "shown")]
+    prepared = prepared_set(source, detector, None)
+    faces, people = prepared.faces, known(prepared.faces)
+    total = len(np.unique(people[people >= 0]))
+    background, attacker = min(_BACKGROUND, total // 8), min(_ATTACKER, total // 4)
+    sizes = {"background": background, "attacker": attacker, "test": total - background - attacker}
+    parts = divide(prepared, source.split.model_copy(update=sizes))
+    genders = prepared.groups.get("gender")
+    drawn, notes = draw(people, parts.gallery, parts.probe, genders, conditions=len(conditions), pairs=pairs, seed=seed)
+    asked = [pair for pair in drawn if pair.condition >= 0]
+    rows = [np.sort(np.array([getattr(pair, side) for pair in asked], np.int64)) for side in ("reference", "shown")]
     used = dataclasses.replace(parts, gallery=rows[0], probe=rows[1])
     used = written(used, people, {"drawn from": parts.digest}, faces.names)
-    bench = Bench(prepared, used, (), None, Store(store), seed=rules.seed)
+    bench = Bench(prepared, used, (), None, Store(None), seed=seed)
     changed: list[dict[int, Images]] = []
     for done, condition in enumerate(conditions, 1):
         images = _shown(bench, condition, partial(report, done - 1, len(conditions))).images
         changed.append(dict(zip(rows[1].tolist(), images, strict=True)))
         report(done, len(conditions), condition.label)
 
-    tokens: dict[tuple[object, ...], str] = {}
     pictures: dict[str, SurveyPicture] = {}
     pixels: dict[str, Images] = {}
 
-    def token_of(row: int, condition: str, image: Images, place: int = 0) -> str:
-        """Random, or whoever knows the seed could tell what it stands for; the same for the same picture."""
-        if (row, condition, place) not in tokens:
-            token = tokens[row, condition, place] = secrets.token_hex(8)
-            marks = tuple((round(float(x), 2), round(float(y), 2)) for x, y in faces.landmarks[row])
-            pictures[token] = SurveyPicture(token, faces.names[row], int(people[row]), condition, marks)
-            pixels[token] = image
-        return tokens[row, condition, place]
+    def token_of(row: int, condition: str, image: Images) -> str:
+        token = secrets.token_hex(8)  # or whoever knows the seed could tell what it stands for
+        marks = tuple((round(float(x), 2), round(float(y), 2)) for x, y in faces.landmarks[row])
+        pictures[token], pixels[token] = SurveyPicture(faces.names[row], int(people[row]), condition, marks), image
+        return token
 
-    def item(pair: SurveyPair, number: int) -> SurveyItem:
-        if pair.check:
-            label, changed_image = "", faces.images[pair.shown]
-        else:
-            label, changed_image = conditions[number].label, changed[number][pair.shown]
-        # The two sides of a check are two files, also where they show one photo.
-        sides = [
-            token_of(pair.reference, "", faces.images[pair.reference]),
-            token_of(pair.shown, label, changed_image, place=1),
-        ]
-        shown = tuple(reversed(sides) if pair.swapped else sides)
-        right = "yes" if pair.same else "no"
-        return SurveyItem(secrets.token_hex(6), pair.number, label, right, shown, pair.check, pair.gender)
-
-    questionnaires = []
-    for q in range(rules.questionnaires or len(conditions)):
-        items = [item(pair, (pair.block + q) % len(conditions)) for pair in (*pairs, *checks)]
-        items.sort(key=lambda one: one.id)  # a random order
-        questionnaires.append(Questionnaire(secrets.token_hex(6), tuple(items)))
+    items = []
+    for number, pair in enumerate(drawn):
+        label, image = "", faces.images[pair.shown]
+        if pair.condition >= 0:
+            label, image = conditions[pair.condition].label, changed[pair.condition][pair.shown]
+        sides = [token_of(pair.reference, "", faces.images[pair.reference]), token_of(pair.shown, label, image)]
+        if generator(seed, "survey side", number).integers(2):
+            sides.reverse()
+        items.append(SurveyItem(secrets.token_hex(6), label, "yes" if pair.same else "no", tuple(sides)))
+    items.sort(key=lambda item: item.id)  # a random order
     facts = {key: value for key, value in prepared.facts().items() if key != "failures_to_acquire"}
-    table = tuple(condition.row() for condition in conditions)
-    key = SurveyKey("same person", rules, facts, table, pictures, tuple(questionnaires), tuple(notes))
-    return Survey(key, pixels)
-
-
-def _sizes(people: int, conditions: Sequence[SurveyCondition]) -> dict[str, int]:
-    made = [condition.method.make() for condition in conditions if condition.method is not None]
-    learners = [parse_spec(condition.attacker)[0] for condition in conditions if condition.attacker]
-    attacker = _ATTACKER * any("pairs" in REVERSERS[name].traits.knowledge for name in learners)
-    background = _BACKGROUND * any("background" in one.traits.needs for one in made)
-    spare = min(attacker + background, people // 2)
-    background = min(background, spare // 2 if attacker else spare)
-    return {"background": background, "attacker": spare - background, "test": people - spare}
+    table, token = tuple(condition.row() for condition in conditions), secrets.token_hex(6)
+    return Survey(SurveyKey("same person", seed, token, facts, table, pictures, tuple(items), tuple(notes)), pixels)
 
 
 def _shown(bench: Bench, condition: SurveyCondition, say: Callable[[str], None]) -> Faces:
@@ -426,35 +331,25 @@ def _shown(bench: Bench, condition: SurveyCondition, say: Callable[[str], None])
 # -- pages -------------------------------------------------------------------------------------------------------------
 
 
-def write_survey(folder: Path, survey: Survey, *, consent: str = CONSENT) -> list[Path]:
-    """Write `pages/TOKEN.html` to hand out, `images/TOKEN.png` and `key.json`, which stay here; returns the pages."""
-    new_folder(folder, "pages", "images")
-    files = {token: png(pixels) for token, pixels in sorted(survey.pixels.items())}
+def write_survey(folder: Path, survey: Survey, *, consent: str = CONSENT) -> None:
+    """Write `page.html` to hand out, `images/TOKEN.png` and `key.json`, which stay here."""
+    new_folder(folder, "images")
+    files = {token: png(pixels) for token, pixels in survey.pixels.items()}
     for token, data in files.items():
         write_file(folder / "images" / f"{token}.png", data)
-    kind = KINDS[survey.key.kind]
-    pages = [
-        write_file(
-            folder / "pages" / f"{questionnaire.token}.html", page_html(kind, questionnaire, files, consent=consent)
-        )
-        for questionnaire in survey.key.questionnaires
-    ]
-    survey.key.write(folder / "key.json")
-    return pages
+    write_file(folder / "page.html", page_html(survey.key, files, consent=consent))
+    write_json(folder / "key.json", {"schema": KEY_SCHEMA, **asdict(survey.key)})
 
 
-def page_html(
-    kind: SurveyKind, questionnaire: Questionnaire, pictures: Mapping[str, bytes], *, consent: str = CONSENT
-) -> str:
-    """The page of a questionnaire, of which it holds ids and tokens and nothing else; `pictures` are PNGs by token."""
-    shown = sorted({token for item in questionnaire.items for token in item.pictures})
+def page_html(key: SurveyKey, pictures: Mapping[str, bytes], *, consent: str = CONSENT) -> str:
+    """The page, which holds ids and tokens and nothing else of the key; `pictures` are PNGs by token."""
+    kind = KINDS[key.kind]
     data: dict[str, Any] = {
         "schema": ANSWERS_SCHEMA,
-        "questionnaire": questionnaire.token,
+        "questionnaire": key.token,
         "question": kind.question,
         "answers": [dict(zip(("word", "label", "key"), answer, strict=True)) for answer in kind.answers],
-        "items": [{"id": item.id, "pictures": item.pictures} for item in questionnaire.items],
-        "pictures": {token: data_url("image/png", pictures[token]) for token in shown},
+        "items": [{"id": item.id, "pictures": item.pictures} for item in key.items],
+        "pictures": {token: data_url("image/png", data) for token, data in sorted(pictures.items())},
     }
-    intro = kind.intro.format(count=len(questionnaire.items))
-    return fill_page(page_template(__package__), data, intro=intro, consent=consent)
+    return fill_page(page_template(__package__), data, intro=kind.intro.format(count=len(key.items)), consent=consent)
