@@ -20,8 +20,8 @@ from ficgan.errors import InputError, UsageError
 from ficgan.faces import Face
 from ficgan.identity.kind import PARTS, parse_parts
 from ficgan.policy import Result
+from ficgan.video.decisions import Cover, Decider, Decisions, Region
 from ficgan.video.folders import Box, Strict, Text, check_schema, checked, read_json
-from ficgan.video.settings import Cover, Decider, Decisions, Region
 from ficgan.video.tracks import SEEN, Track
 
 __all__ = ["SCHEMA", "Drawing", "FoundFace", "PhotoDecisions", "as_tree", "deciding", "read_decisions"]

@@ -19,7 +19,7 @@ from ficgan.ui.project import Item, free_name
 from ficgan.ui.work import NOW, Queue, Workplace, hide_path, sentence
 
 if TYPE_CHECKING:
-    from ficgan.video import Project
+    from ficgan.video.project import Project
 
 __all__ = ["DeskFilms"]
 
@@ -80,7 +80,7 @@ class DeskFilms:
         Raises:
             InputError: it was not analysed yet, or its files are damaged.
         """
-        from ficgan.video import Project
+        from ficgan.video.project import Project
 
         item, folder = self.review[number], self.review.film_folder(number)
         if not (folder / "project.json").exists():
@@ -108,8 +108,8 @@ class DeskFilms:
         Raises:
             InputError: a person, track or mode that is not there; nothing has changed then.
         """
+        from ficgan.video.decisions import Decisions
         from ficgan.video.folders import checked
-        from ficgan.video.settings import Decisions
 
         with self.review.lock:
             film = self.load(number)
@@ -135,8 +135,8 @@ class DeskFilms:
         Raises:
             InputError: a box, frame, time or mode that cannot be.
         """
+        from ficgan.video.decisions import Region
         from ficgan.video.folders import checked
-        from ficgan.video.settings import Region
 
         with self.review.lock:
             film, corners = self.load(number), np.asarray(list(box), np.float32)
@@ -249,7 +249,7 @@ class DeskFilms:
 
     def strip(self, number: str, track: int, *, after: bool) -> Path:
         """Where the thumbnails of a track are, if they were made."""
-        from ficgan.video.thumbnails import thumbnail
+        from ficgan.video.project import thumbnail
 
         return thumbnail(self.review.film_folder(number), track, after)
 

@@ -177,7 +177,7 @@ class DeskPhotos:
     def decisions(self, number: str) -> PhotoDecisions:
         """What was decided on a photo, for export."""
         from ficgan.deidentify.decided import FoundFace, PhotoDecisions
-        from ficgan.video.settings import Decision, Region
+        from ficgan.video.decisions import Decision, Region
 
         item = self.ready(number)
         controls = self.work.controls_of(item)

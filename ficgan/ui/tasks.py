@@ -25,7 +25,7 @@ from ficgan.workers import is_cancelled, report
 
 if TYPE_CHECKING:
     from ficgan.deidentify import Deidentifier, Result, Retouch
-    from ficgan.video import VideoSource
+    from ficgan.video.read import VideoSource
 
 __all__ = ["ModelTasks", "PictureTasks", "jpeg", "model_setup", "picture_setup", "write_new"]
 
@@ -218,7 +218,7 @@ class ModelTasks(PictureTasks):
 
     def analyse(self, path: Path, folder: Path, mode: str) -> None:
         """Find the faces and people of a film, for a project in a folder."""
-        from ficgan.video import analyse_film
+        from ficgan.video.film import analyse_film
 
         settings = self.engine.video_settings(mode=mode)
         tools = self.engine.video_tools(settings, generate=False)
@@ -238,7 +238,8 @@ class ModelTasks(PictureTasks):
         """Render a project to `output`; its side-car, notes, and faces that are still recognised."""
         from ficgan.files import file_digest
         from ficgan.records.sidecars import film_record
-        from ficgan.video import EncodeOptions, VideoSettings, render_film
+        from ficgan.video.film import render_film
+        from ficgan.video.settings import EncodeOptions, VideoSettings
 
         settings = VideoSettings(**numbers)
         result = render_film(
@@ -311,7 +312,7 @@ class _FrameReader:
         self._image: Image | None = None
 
     def __call__(self, at: int, pts: int | None, start: float | None) -> Image:
-        from ficgan.video import open_video
+        from ficgan.video.read import open_video
 
         if self._image is not None and at == self._at:
             return self._image

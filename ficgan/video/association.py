@@ -45,23 +45,24 @@ LIMIT = 50.0
 
 @dataclass(frozen=True)
 class Followed:
-    """What one frame brought."""
+    """What one frame brought.
+
+    Args:
+        ids: tracklet of each face given, in their order; 0 for a face that neither continued nor started one.
+        ended: tracklets that are over, in the order of their ids.
+    """
 
     ids: list[int]
-    """Tracklet of each face given, in their order; 0 for a face that neither continued nor started one."""
     ended: list[Tracklet]
-    """Tracklets that are over, in the order of their ids."""
 
 
 @dataclass(eq=False)
 class _Active:
-    """An open tracklet and its Kalman states."""
+    """An open tracklet and its Kalman states; second and size, √(width·height), of the last sighting."""
 
     tracklet: Tracklet
     seen: float
-    """Second of the last sighting."""
     size: float
-    """At the last sighting: √(width·height)."""
     time: float
     place: KalmanState
     log_size: KalmanState

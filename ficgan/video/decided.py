@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,13 +16,22 @@ from numpy.typing import NDArray
 from ficgan.arrays import windows
 from ficgan.faces import Face
 from ficgan.faces.alignment import SmoothConfig
-from ficgan.video.media import Frame
 from ficgan.video.people import frontality
 from ficgan.video.project import Project
+from ficgan.video.read import Frame
 from ficgan.video.settings import HOLD, VideoSettings
 from ficgan.video.tracks import FILLED, PADDED, SEEN, Track, TrackSet
 
-__all__ = ["Appearance", "FilmFinding", "FilmPlan", "FrameJob", "cover_findings", "decide", "effective_modes"]
+__all__ = [
+    "Appearance",
+    "CheckReport",
+    "FilmFinding",
+    "FilmPlan",
+    "FrameJob",
+    "cover_findings",
+    "decide",
+    "effective_modes",
+]
 
 # Sides in pixels below which a face counts as too small to generate.
 SMALL = 24.0
@@ -36,41 +45,68 @@ _ORIGINS = {SEEN: "seen", FILLED: "filled", PADDED: "padded"}
 
 @dataclass(frozen=True, eq=False)
 class Appearance:
-    """One face of one frame, and what shall happen to it."""
+    """One face of one frame, and what shall happen to it; `person` is the key of the person in the k-same draw."""
 
     track: int
     person: str
-    """Key of the person in the k-same draw."""
     face: Face
     mode: str
 
 
 @dataclass(frozen=True, eq=False)
 class FrameJob:
-    """One frame and all faces that shall not be seen in it."""
+    """One frame and all faces that shall not be seen in it; `regions` are added boxes, with mode and number."""
 
     frame: Frame
     appearances: Sequence[Appearance]
     regions: Sequence[tuple[NDArray[np.float32], str, int]] = ()
-    """Boxes that a person added, with their modes and numbers."""
 
 
 @dataclass(frozen=True)
 class FilmFinding:
-    """A source face that a viewer of the result can still recognise."""
+    """A source face that a viewer of the result can still recognise.
+
+    Args:
+        distance: between source and result, by the gate; near 0 where the face was not covered at all.
+        matched_by: recognisers that take the two for one person.
+    """
 
     frame: int
     time: float
     box: tuple[float, float, float, float]
     distance: float
-    """Between source and result, by the gate; near 0 where the face was not covered at all."""
     matched_by: tuple[str, ...] = ()
-    """Recognisers that take the two for one person."""
 
     def to_dict(self) -> dict[str, Any]:
         box = [round(value, 1) for value in self.box]
         numbers = {"time": round(self.time, 3), "box": box, "distance": round(self.distance, 4)}
         return {"frame": self.frame, **numbers, "matched_by": list(self.matched_by)}
+
+
+@dataclass
+class CheckReport:
+    """What another detector and the gate saw in source and result, side by side.
+
+    Args:
+        frames: frames looked at.
+        faces: those that the detector found in the result.
+        exempt: of them, those a rule keeps.
+        unchecked: why nothing follows from this check, where that is so.
+    """
+
+    detector: str
+    recognizer: str
+    frames: int = 0
+    faces: int = 0
+    exempt: int = 0
+    findings: list[FilmFinding] = field(default_factory=list)
+    unchecked: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        tree = {**asdict(self), "checked": not self.unchecked}
+        tree["findings"] = [finding.to_dict() for finding in self.findings]
+        reason = tree.pop("unchecked")
+        return {**tree, "reason": reason} if reason else tree
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,9 +20,8 @@ from ficgan.faces import DlibRecognizer, Paste, matching
 from ficgan.identity.kind import Kind
 from ficgan.policy import Attempt
 from ficgan.video.decided import Appearance, FrameJob
-from ficgan.video.media import Frame
-from ficgan.video.settings import HOLD
-from ficgan.video.tools import VideoTools
+from ficgan.video.read import Frame
+from ficgan.video.settings import HOLD, VideoTools
 
 __all__ = ["FaceReader", "FilmFace", "FilmIdentity", "Identities"]
 
@@ -43,49 +42,60 @@ DRAWS = range(8, 14)
 
 @dataclass(eq=False)
 class FilmIdentity:
-    """A person's new identity."""
+    """A person's new identity.
+
+    Args:
+        styles: [1,S]; None where no setting hides the person: always the fallback.
+        z_id: [1,id_dim], the source's code.
+        attempt: its number in `Identities.attempts`.
+        kind: reading [9] of the person's kind, one for the whole film; None where nothing of it is kept.
+        draw: k, ψ, members digest, layer: for the account.
+        checked: track → second of its last reading by the gate.
+        distance: smallest between source and result that the gate read; of a chosen face, where it is shown.
+        matched_by: recognisers that took a face for the source; that face is not shown.
+        settled: whether it was chosen for the whole film: where it is recognised a moment is covered, and the person
+            keeps it.
+        hidden: tracks that are covered, as the gate recognised them.
+        watched: tracks that the gate reads on every frame, as it was near to recognising them.
+    """
 
     styles: NDArray[np.float32] | None
-    """[1,S]; None where no setting hides the person: always the fallback."""
     z_id: NDArray[np.float32]
     attempt: int = 0
-    """Number of the attempt, of `Identities.attempts`."""
     kind: NDArray[np.float32] | None = None
-    """Reading [9] of the person's kind, one for the whole film; None where nothing of it is kept."""
     draw: dict[str, Any] = field(default_factory=dict)
-    """k, ψ, members digest, layer: for the account."""
     checked: dict[int, float] = field(default_factory=dict)
-    """Track → second of its last reading by the gate."""
     distance: float | None = None
-    """Smallest distance between source and result that the gate read; of a chosen face, where it is shown."""
     matched_by: list[str] = field(default_factory=list)
-    """Recognisers that took a face for the source; that face is not shown."""
     settled: bool = False
-    """Whether it was chosen for the whole film: where it is recognised a moment is covered, and the person keeps it."""
     hidden: set[int] = field(default_factory=set)
-    """Tracks that are covered, as the gate recognised them."""
     watched: set[int] = field(default_factory=set)
-    """Tracks that the gate reads on every frame, as it was near to recognising them."""
 
     def shown_at(self, distance: float) -> None:
         """Note a distance that the gate read of a face that is shown."""
         self.distance = min(distance, math.inf if self.distance is None else self.distance)
 
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; `Identities.restored` makes an identity of it."""
+        kind = None if self.kind is None else self.kind.tolist()
+        plain = {name: getattr(self, name) for name in ("attempt", "distance", "matched_by", "settled")}
+        tracks = {"checked": list(self.checked.items()), "hidden": list(self.hidden), "watched": list(self.watched)}
+        return {**plain, **tracks, "z_id": self.z_id.tolist(), "kind": kind}
 
+
+# Track and frame.
 FaceKey = tuple[int, int]
-"""Track and frame."""
 
 
 @dataclass(eq=False)
 class FilmFace:
-    """A face that shall be generated."""
+    """A face that shall be generated; `known` is what the gate reads of the source, at each of `landmarks`."""
 
     frame: Frame
     appearance: Appearance
     sight: FaceReading
     paste: Paste | None = None
     known: NDArray[np.float32] | None = None
-    """What the gate reads of the source, at each of `landmarks`."""
 
     @property
     def track(self) -> int:
@@ -116,7 +126,6 @@ class FaceReader:
     def __init__(self, model: FaceModel, reach: int) -> None:
         self.model, self.reach = model, reach
         self._found: dict[FaceKey, Any] = {}
-        """What the model found there."""
         self._sights: dict[FaceKey, FaceReading] = {}
 
     def read(self, jobs: Sequence[FrameJob], around: Sequence[FrameJob] = ()) -> list[FilmFace]:
@@ -156,10 +165,11 @@ class FaceReader:
 
 
 class _Reading(NamedTuple):
+    """Distance of a new face to its source, by the gate; and its ratio to the one that tells people apart, 0 where the
+    new face is taken for the source."""
+
     distance: float
-    """Of a new face to its source, by the gate."""
     ratio: float
-    """The same, of the distance that tells people apart; 0: it is taken for the source."""
 
 
 @dataclass(eq=False)
@@ -194,12 +204,11 @@ class Identities:
     def __init__(self, tools: VideoTools, mask_scale: float, causes: Counter[str]) -> None:
         self.tools, self.causes, self._mask_scale = tools, causes, mask_scale
         self.people: dict[str, FilmIdentity] = {}
-        """By the key of the person."""
+        # Track → second at which it could last not be read.
         self.lost: dict[int, float] = {}
-        """Track → second at which it could last not be read."""
         self.attempts: list[Attempt] = []
+        # How many of the attempts photos have, too, and how many keep the kind as far as the user wants it.
         self._of_photos = self._of_kind = 0
-        """How many of the attempts photos have, too, and how many keep the kind as far as the user wants it."""
         model = tools.face_model
         if model is not None:
             attempts = tools.policy.attempts(tools.layer, model.band, drawn=not model.swap)
@@ -215,14 +224,7 @@ class Identities:
     def identity(
         self, person: str, z_id: NDArray[np.float32], attempt: int = 0, kind: NDArray[np.float32] | None = None
     ) -> FilmIdentity:
-        """A new identity by an attempt; without styles where there are no more of them.
-
-        Args:
-            person: key of the person.
-            z_id: [1,id_dim], the source's code.
-            attempt: its number.
-            kind: [9], reading of the source's kind.
-        """
+        """A new identity by an attempt; without styles where there are no more of them."""
         model, made = self.tools.face_model, FilmIdentity(None, z_id, attempt, kind)
         if model is None or attempt >= len(self.attempts):
             return made
@@ -233,6 +235,14 @@ class Identities:
         if not model.swap:
             made.draw |= {"k": draw.k, "psi": draw.psi, "members_digest": draw.members_digest}
             made.draw |= {} if draw.kind is None else {"kind": draw.kind}
+        return made
+
+    def restored(self, person: str, tree: dict[str, Any]) -> FilmIdentity:
+        """An identity as `FilmIdentity.to_dict` saved it."""
+        kind = None if tree["kind"] is None else np.array(tree["kind"], np.float32)
+        made = self.identity(person, np.array(tree["z_id"], np.float32), tree["attempt"], kind)
+        made.distance, made.matched_by, made.settled = tree["distance"], tree["matched_by"], tree["settled"]
+        made.checked, made.hidden, made.watched = dict(tree["checked"]), set(tree["hidden"]), set(tree["watched"])
         return made
 
     def replace(self, people: Iterable[str], lost: Collection[str] = ()) -> bool:

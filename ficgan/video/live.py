@@ -26,13 +26,11 @@ from ficgan.video.association import Associator
 from ficgan.video.decided import Appearance, FrameJob, effective_modes
 from ficgan.video.encode import VideoWriter
 from ficgan.video.folders import working
-from ficgan.video.look import CutDetector, FieldSearch
-from ficgan.video.media import EncodeOptions, Frame, is_url
+from ficgan.video.found import CutDetector, FieldSearch
 from ficgan.video.people import People, readable
-from ficgan.video.render import Renderer
-from ficgan.video.result import VideoResult
-from ficgan.video.settings import HOLD, Pace, VideoSettings
-from ficgan.video.tools import FilmTask, PathLike, VideoTools
+from ficgan.video.read import Frame, is_url
+from ficgan.video.rendered import Renderer, VideoResult
+from ficgan.video.settings import HOLD, EncodeOptions, FilmTask, Pace, PathLike, VideoSettings, VideoTools
 from ficgan.video.tracks import FILLED, Sighting, Track, fill_track
 from ficgan.video.write import SegmentWriter, assemble, check_output, finished_segments
 
@@ -46,16 +44,19 @@ _FAR = 2**53
 
 @dataclass(frozen=True, eq=False)
 class StreamResult:
-    """One redacted frame."""
+    """One redacted frame.
+
+    Args:
+        image: H×W×3 uint8 RGB; the source's own array where nothing was to be hidden.
+        stride: at which the detector looks now.
+        seconds: of work that this frame took, without the wait for its look-ahead.
+    """
 
     frame: Frame
     image: NDArray[np.uint8]
-    """H×W×3 uint8 RGB; the source's own array where nothing was to be hidden."""
     faces: list[Appearance]
     stride: int
-    """At which the detector looks now."""
     seconds: float
-    """Work that this frame took, without the wait for its look-ahead."""
 
 
 class _Pacer:
@@ -82,22 +83,25 @@ class _Pacer:
 
 @dataclass(eq=False)
 class _LiveTrack:
-    """A track that grows while its frames leave the window."""
+    """A track that grows while its frames leave the window.
+
+    Args:
+        number: of the person; 0: nobody known.
+        lead: frames covered before the first sighting.
+        sightings: those that its place is computed from.
+    """
 
     id: int
     number: int
-    """Of the person; 0: nobody known."""
     scene_start: int
     lead: int
-    """Frames covered before the first sighting."""
     pace: Pace
     sightings: list[Sighting] = field(default_factory=list)
-    """Those that its place is computed from."""
     scene_end: int = _FAR
     _track: Track | None = None
     _modes: NDArray[np.str_] | None = None
+    # What the track was computed from: last sighting, and whether the detector has missed the face since.
     _state: tuple[int, bool] = (-1, False)
-    """What the track was computed from: last sighting, and whether the detector has missed the face since."""
 
     @property
     def person(self) -> str:
@@ -151,8 +155,8 @@ class _Tracker:
         self._shape, self._scene_start, self._looked = (0, 0), 0, -1
         self.people: set[str] = set()
         self.searched = self.tracks = 0
+        # Track → colour beside its face where it was first seen, which is after its pad has begun.
         self.colours: dict[int, Colour] = {}
-        """Track → colour beside its face where it was first seen, which is after its pad has begun."""
 
     def take(self, frame: Frame, stride: int) -> float:
         """Take the next frame; returns the seconds that the detector looked at it, 0 where it did not."""
@@ -238,8 +242,8 @@ class Stream:
         self._tracker = _Tracker(tools, fps, settings)
         self.people, self.renderer = self._tracker.people, Renderer(tools, settings)
         self.renderer.covers.colours = self._tracker.colours
+        # Frames given out; frames that took longer than the budget.
         self.frames = self.late = 0
-        """Frames given out; frames that took longer than the budget."""
         self._seconds = 0.0
 
     def __iter__(self) -> Iterator[StreamResult]:

@@ -20,14 +20,10 @@ __all__ = ["EmbeddingReader", "People", "frontality", "join_tracklets", "likenes
 
 Floats = NDArray[np.float64]
 
-# Note of a tracklet whose own embeddings are farther apart than one person's usually are.
-DIFFERENT = "its views differ: it may show two people"
 # Factor of the match threshold under which tracklets are linked; below 1, because many are compared with many. With
 # dlib, 90 people × 3 tracklets of photos taken years apart: at 1 it links .93 of the pairs of one person and .0032 of
 # those of two, at .9 .82 and .0006, at .8 .54 and .0001.
 STRICTNESS = 0.9
-# Factor of the match threshold over which a tracklet's own views are noted to differ.
-DIFFER = 1.2
 # Tracklets that are compared all with all.
 BATCH = 1000
 # Seconds over which two tracklets of one person become one track; farthest distance from the expected place, in sizes
@@ -71,17 +67,11 @@ class People:
         self, metric: str = "cosine", threshold: float = 0.67, link: Link = "file", strictness: float = STRICTNESS
     ):
         self.metric, self.threshold, self.link, self.strictness = metric, threshold, link, strictness
-        self._known: list[_FaceGroup] = []
-        """Person n is the (n - 1)th."""
-        self._count = 0
+        self._known: list[_FaceGroup] = []  # person n is the (n - 1)th
 
     @classmethod
     def of(cls, recognizer: Recognizer, link: Link = "file", strictness: float = STRICTNESS) -> People:
         return cls(recognizer.metric, recognizer.match_threshold, link, strictness)
-
-    def __len__(self) -> int:
-        """How many numbers were given (with `link="job"` in all films, otherwise in the last)."""
-        return self._count
 
     def assign(self, tracklets: Sequence[Tracklet]) -> list[int]:
         """The person of each tracklet of one film: numbers from 1, in the order of appearance.
@@ -89,13 +79,12 @@ class People:
         0 is unknown: no usable embedding. With `link="none"` all have a number of their own.
         """
         if self.link != "job":
-            self._known, self._count = [], 0
+            self._known = []
         order = sorted(range(len(tracklets)), key=lambda n: (tracklets[n].first, tracklets[n].id))
         people = [0] * len(tracklets)
         if self.link == "none":
             for number, index in enumerate(order, start=1):
                 people[index] = number
-            self._count = len(order)
             return people
         seen = [(index, group) for index in order if (group := self._group(tracklets[index])) is not None]
         present: dict[int, list[tuple[int, int]]] = {}  # person → frames in this film
@@ -120,19 +109,10 @@ class People:
         away[[number in barred for number in range(1, len(away) + 1)]] = np.inf
         if not (away < self._squared(self.strictness)).any():
             self._known.append(group)
-            self._count = len(self._known)
-            return self._count
+            return len(self._known)
         nearest = int(np.argmin(away))
         self._known[nearest] = self._known[nearest].joined(group)
         return nearest + 1
-
-    def differs(self, tracklet: Tracklet) -> bool:
-        """Whether two views of a tracklet are too far apart to be taken for one person without doubt."""
-        views = self._views(tracklet)
-        if views is None or len(views[0]) < 2:
-            return False
-        x = views[0]
-        return bool(np.max(((x[:, None] - x) ** 2).sum(-1)) > self._squared(DIFFER))
 
     def _squared(self, factor: float) -> float:
         """The match threshold times a factor, as a squared Euclidean distance of (for cosine: unit) vectors."""
@@ -192,7 +172,7 @@ class People:
                 self._known[numbers[head] - 1] = self._known[numbers[head] - 1].joined(group)
             else:
                 self._known.append(group)
-                numbers[head] = self._count = len(self._known)
+                numbers[head] = len(self._known)
         return [numbers[head] for head in heads[known:].tolist()]
 
 
@@ -217,16 +197,13 @@ def join_tracklets(tracklets: Sequence[Tracklet], people: Sequence[int], times: 
 
 
 def link_tracklets(tracklets: Sequence[Tracklet], people: People, times: ArrayLike) -> list[Tracklet]:
-    """The tracklets of one film with `person` and notes, in the order of appearance; `times` are of the frames [s].
+    """The tracklets of one film with `person`, in the order of appearance; `times` are of the frames [s].
 
     They are joined whatever `people.link` says: it decides about identities, and a gap must be covered.
     """
     here = People(people.metric, people.threshold, "file", people.strictness).assign(tracklets)
     joined = join_tracklets(tracklets, here, times)
-    return [
-        replace(tracklet, person=number, notes=[*tracklet.notes, *([DIFFERENT] if people.differs(tracklet) else [])])
-        for tracklet, number in zip(joined, people.assign(joined), strict=True)
-    ]
+    return [replace(tracklet, person=number) for tracklet, number in zip(joined, people.assign(joined), strict=True)]
 
 
 def _continues(earlier: Tracklet, later: Tracklet, clock: Floats) -> bool:

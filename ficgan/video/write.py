@@ -6,6 +6,7 @@ import heapq
 import math
 import os
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
@@ -24,13 +25,14 @@ from ficgan.video.encode import (
     VideoWriter,
     add_mark,
     container_of,
+    holds,
     muxer_options,
     plan_encoding,
     reporting,
     tags,
 )
-from ficgan.video.media import EncodeOptions, Frame, RGBReader, VideoInfo, VideoSource, locator, resized
-from ficgan.video.sound import Sound
+from ficgan.video.read import MAX_ERRORS, Frame, RGBReader, VideoInfo, VideoSource, locator, open_input
+from ficgan.video.settings import EncodeOptions
 
 __all__ = ["Assembled", "Segment", "SegmentWriter", "assemble", "check_output", "finished_segments"]
 
@@ -50,10 +52,11 @@ class Segment(NamedTuple):
 
 def finished_segments(folder: str | os.PathLike[str]) -> list[Segment]:
     """The finished segments in a folder that follow each other without a gap, from frame 0 on."""
-    found = []
-    for path in Path(folder).iterdir():
-        if match := _SEGMENT_NAME.fullmatch(path.name):
-            found.append(Segment(int(match[1]), int(match[2]), path))
+    found = [
+        Segment(int(match[1]), int(match[2]), path)
+        for path in Path(folder).iterdir()
+        if (match := _SEGMENT_NAME.fullmatch(path.name))
+    ]
     line: list[Segment] = []
     for segment in sorted(found):
         if segment.first == (line[-1].last + 1 if line else 0):
@@ -152,6 +155,182 @@ class SegmentWriter:
             self.discard()
 
 
+# -- the sound ---------------------------------------------------------------------------------------------------------
+
+# For sound that a container cannot hold, best first, and their names.
+_AUDIO_ENCODERS = {"aac": "AAC", "libopus": "Opus"}
+# Bits per second of each channel.
+_BIT_RATE = 96_000
+
+Timed = tuple[float, Any]
+"""Second of decoding, packet."""
+
+
+class Sound:
+    """The sound of a file on its way into a container: copied as it is, or recoded where the container cannot hold it.
+
+    `out` is PyAV's opened container, to which a track is added for each stream of sound.
+    """
+
+    def __init__(self, source: VideoSource, out: Any, container: str, path: Path) -> None:
+        self._name, self._container, self._path = source.name, container, path
+        self._recoded: dict[int, str] = {}
+        # Streams of AAC as broadcasts have it, each packet in a frame. FFmpeg takes them out if the first one is.
+        self._framed: set[int] = set()
+        # Recoded stream → second up to which it was decoded.
+        self._heard: defaultdict[int, Fraction] = defaultdict(Fraction)
+        self._lost = 0
+        assert source.path is not None
+        self._file = open_input(source.path, source.name)
+        try:
+            streams = self._file.streams.audio
+            self._streams = [s for s in streams if s.codec_context is None or s.codec_context.sample_rate]
+            self._broken = len(self._streams) < len(streams)  # nothing of them could be decoded
+            self._tracks = {stream.index: self._add(out, stream) for stream in self._streams}
+        except BaseException:
+            self.close()
+            raise
+
+    def __len__(self) -> int:
+        return len(self._tracks)
+
+    @property
+    def starts(self) -> list[Fraction]:
+        """When each stream begins, seconds."""
+        return [s.start_time * s.time_base for s in self._streams if s.start_time is not None]
+
+    @property
+    def notes(self) -> list[str]:
+        """What is worth knowing, each a sentence."""
+        return list(dict.fromkeys(self._recoded.values()))
+
+    @property
+    def damage(self) -> list[str]:
+        """What of the sound is lost, each a sentence; complete at the end."""
+        lost = f"{self._name}: packets of its sound that are damaged and left out: {self._lost}."
+        broken = f"{self._name}: its sound, or a part of it, could not be read."
+        return [*([lost] if self._lost else []), *([broken] if self._broken else [])]
+
+    def refusal(self) -> InputError:
+        """Why the container does not take the sound."""
+        names = ", ".join(sorted({_codec(stream) for stream in self._file.streams.audio}))
+        return InputError(
+            f"{self._path}: this kind of file cannot hold the source's sound ({names}); write .mov or .mkv, or leave "
+            "the sound out with --audio drop"
+        )
+
+    def _add(self, out: Any, stream: Any) -> Any:
+        if _copies(self._container, stream):
+            track = out.add_stream_from_template(stream)
+            if _codec(stream) == "aac" and not stream.codec_context.extradata:
+                self._framed.add(stream.index)
+        else:
+            encoder = next((name for name in _AUDIO_ENCODERS if holds(self._container, name)), None)
+            if encoder is None or stream.codec_context is None:
+                raise self.refusal()
+            source, rates = stream.codec_context, av.Codec(encoder, "w").audio_rates or ()
+            track = out.add_stream(encoder, rate=source.sample_rate if source.sample_rate in rates else 48_000)
+            number = source.layout.nb_channels
+            plain = {1: "mono", 2: "stereo"}.get(number)  # a file may state their number alone
+            track.codec_context.layout = plain or source.layout
+            track.codec_context.bit_rate = _BIT_RATE * number
+            kind = f"{self._container} holds no {_codec(stream)}"
+            self._recoded[stream.index] = f"The sound is recoded to {_AUDIO_ENCODERS[encoder]}: {kind}."
+        if stream.language:
+            track.metadata["language"] = stream.language
+        track.disposition = stream.disposition & av.stream.Disposition.default
+        return track
+
+    def read(self, shift: Fraction, window: tuple[Fraction, Fraction] | None) -> Iterator[Timed]:
+        """Packets to write.
+
+        Args:
+            shift: seconds that are taken off all times.
+            window: seconds between which sound counts, to whole packets; None: all of it.
+        """
+        last: dict[int, int] = {}
+        errors = 0
+        while self._streams and errors <= MAX_ERRORS:
+            try:
+                for packet in self._file.demux(self._streams):
+                    errors = 0
+                    if packet.size and _place(packet, shift, window, last):
+                        index = packet.stream_index
+                        yield from self._recode(index, packet) if index in self._recoded else self._copied(packet)
+                break
+            except (av.FFmpegError, OSError):
+                errors += 1
+        self._broken |= bool(errors)
+        for index in self._recoded:
+            yield from self._recode(index, None)
+            yield from self._encoded(index, [None])
+
+    def _copied(self, packet: Any) -> Iterator[Timed]:
+        if packet.stream_index in self._framed and bytes(packet)[:1] != b"\xff":
+            self._lost += 1
+            return
+        packet.stream = self._tracks[packet.stream_index]
+        yield float(packet.dts * packet.time_base), packet
+
+    def _recode(self, index: int, packet: Any) -> Iterator[Timed]:
+        try:
+            frames = list(self._file.streams[index].codec_context.decode(packet))
+        except (av.FFmpegError, ValueError):
+            self._lost += 1
+            return
+        for frame in frames:  # of several in one packet the first alone has a time
+            if frame.pts is None:
+                frame.pts = round(self._heard[index] / frame.time_base)
+            self._heard[index] = frame.pts * frame.time_base + Fraction(frame.samples, frame.sample_rate)
+        yield from self._encoded(index, frames)
+
+    def _encoded(self, index: int, frames: list[Any]) -> Iterator[Timed]:
+        for frame in frames:
+            for packet in self._tracks[index].encode(frame):
+                yield float(packet.dts * packet.time_base), packet
+
+    def mux(self, out: Any, packet: Any) -> None:
+        """Write a packet of sound; one that is damaged is left out."""
+        try:
+            out.mux(packet)
+        except av.InvalidDataError:  # the frame of a packet of a broadcast is damaged
+            self._lost += 1
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _place(packet: Any, shift: Fraction, window: tuple[Fraction, Fraction] | None, last: dict[int, int]) -> bool:
+    """Give a packet its times in the result, rising in each stream; False where it lies outside of the window."""
+    base, index = packet.time_base, packet.stream_index
+    ticks, pts = round(shift / base), packet.pts if packet.pts is not None else packet.dts
+    if pts is None:
+        pts = last.get(index, 0)
+    elif window is not None:
+        until = (pts + (packet.duration or 0)) * base
+        if until <= window[0] or pts * base >= window[1]:
+            return False
+    dts = (packet.dts if packet.dts is not None else pts) - ticks
+    if index in last:
+        dts = max(dts, last[index] + 1)
+    last[index] = dts
+    packet.pts, packet.dts = max(pts - ticks, dts), dts
+    return True
+
+
+def _codec(stream: Any) -> str:
+    return "unknown" if stream.codec_context is None else str(stream.codec_context.name)
+
+
+def _copies(container: str, stream: Any) -> bool:
+    """Whether a container holds the sound of a stream as it is."""
+    with closing(av.open(f"file:{os.devnull}", "w", format=container)) as trial, suppress(av.FFmpegError, ValueError):
+        trial.add_stream_from_template(stream)
+        trial.start_encoding()
+        return True
+    return False
+
+
 # -- the whole film ----------------------------------------------------------------------------------------------------
 
 # Seconds; a film that ends with a still must not begin with as long a wait.
@@ -160,19 +339,21 @@ _LONGEST_LEAD = Fraction(1)
 
 @dataclass(frozen=True)
 class Assembled:
-    """What was put together."""
+    """What was put together.
+
+    Args:
+        duration: of the picture, seconds.
+        damage: what of the sound is lost.
+        synthetic: whether it is marked as made with a generative model.
+    """
 
     path: Path
     frames: int
     duration: float
-    """Of the picture, seconds."""
     audio_streams: int
-    audio_packets: int
     notes: tuple[str, ...] = ()
     damage: tuple[str, ...] = ()
-    """What of the sound is lost."""
     synthetic: bool = False
-    """Whether it is marked as made with a generative model."""
 
 
 def check_output(
@@ -190,9 +371,8 @@ def check_output(
     if not path.parent.is_dir():
         raise InputError(f"{path}: its folder does not exist; make it first")
     if _takes_sound(source, options, container):
-        assert source.path is not None
         trial = av.open(f"file:{os.devnull}", "w", format=container)
-        with closing(Sound(source.path, source.name, trial, container, path)) as sound:
+        with closing(Sound(source, trial, container, path)) as sound:
             try:
                 if len(sound):
                     trial.start_encoding()
@@ -227,14 +407,12 @@ def assemble(
         source: for its properties, sound, span, and the time at which its last frame ends.
         synthetic: mark it as made with a generative model.
     """
-    path, info = Path(output), source.info
+    path = Path(output)
     check_output(source, path, options, overwrite=overwrite)
     film = _Film(segments, source, path, options)
-    notes, damage, sounds = list(film.plan.notes), list[str](), (0, 0)
-    marked = False
-    if info.audio_streams and options.audio == "copy" and not film.has_sound:
-        kind = f"{film.container} holds none" if film.container == ANIMATION else "it is that of a camera or stream"
-        notes.append(f"The sound is dropped: {kind}.")
+    notes, damage, streams, marked = [*film.plan.notes], list[str](), 0, False
+    if source.info.audio_streams and options.audio == "copy" and not film.has_sound:
+        notes.append("The sound is dropped: an animation holds none, and that of a stream is not recorded.")
     with reporting(str(path)):
         if film.container == ANIMATION:
             marked = film.animate(options, overwrite, synthetic)
@@ -243,9 +421,9 @@ def assemble(
                 sound = film.mux(temporary, synthetic)
                 marked = synthetic and (bool(tags(film.container)) or add_mark(temporary, film.container))
             if sound is not None:
-                sounds, notes, damage = (len(sound), sound.packets), [*notes, *sound.notes], sound.damage
+                streams, notes, damage = len(sound), [*notes, *sound.notes], sound.damage
     duration = float((film.end - int(film.times[0])) * film.base)
-    return Assembled(path, len(film.times), duration, *sounds, tuple(notes), tuple(damage), marked)
+    return Assembled(path, len(film.times), duration, streams, tuple(notes), tuple(damage), marked)
 
 
 class _Film:
@@ -258,16 +436,14 @@ class _Film:
         self.plan = plan_encoding(info, options, self.container)
         self.has_sound = _takes_sound(source, options, self.container)
         self.base = info.time_base if self.container == ANIMATION else self.plan.time_base
+        # Ticks of `base` of all frames, and the one at which the last frame ends.
         self.times, self.delay = _look_through(segments, self.base)
-        """Of all frames in the order of showing, in ticks of `base`; frames by which packets come before their turn."""
         last = int(self.times[-1])
-        end = -1 if source.end_pts is None else round(source.end_pts * info.time_base / self.base)
-        if end <= last:
+        self.end = -1 if source.end_pts is None else round(source.end_pts * info.time_base / self.base)
+        if self.end <= last:
             usual = round(1 / (info.rate * self.base)) if info.rate else last - int(self.times[-2:][0])
-            end = last + max(1, usual)
-        self.end = end
-        """Tick at which the last frame ends."""
-        self.ends = np.append(self.times[1:], end)
+            self.end = last + max(1, usual)
+        self.ends = np.append(self.times[1:], self.end)
 
     def mux(self, temporary: Path, synthetic: bool) -> Sound | None:
         """Write picture and sound; returns the sound, if there is any, closed."""
@@ -282,9 +458,7 @@ class _Film:
             video = self._add_video(out, first.streams.video[0])
             starts, sound, window = [begin], None, None
             if self.has_sound:
-                assert source.path is not None
-                sound = Sound(source.path, source.name, out, self.container, self.path)
-                stack.enter_context(closing(sound))
+                sound = stack.enter_context(closing(Sound(source, out, self.container, self.path)))
                 if source.start or source.end is not None:
                     window = begin, end
                 else:
@@ -308,14 +482,13 @@ class _Film:
         context = stream.codec_context
         if info.rate:
             context.framerate = info.rate
-        context.sample_aspect_ratio = self.plan.aspect
-        context.field_order = template.codec_context.field_order
+        context.sample_aspect_ratio = info.sample_aspect_ratio
         context.color_primaries, context.color_trc = info.colour_primaries or 2, info.colour_transfer or 2
         if context.name == "hevc" and self.container in ("mp4", "mov"):
             context.codec_tag = "hvc1"  # what Apple's players ask for
         return stream
 
-    def _video_packets(self, stream: Any, shift: int) -> Iterator[tuple[float, Any]]:
+    def _video_packets(self, stream: Any, shift: int) -> Iterator[Timed]:
         """The pictures' packets with new times of decoding: the encoder of a segment knew nothing of the one before."""
         times, number, lead = self.times, 0, self._lead()
         for path in self.paths:
@@ -326,10 +499,9 @@ class _Film:
                     if not packet.size:
                         continue
                     pts = round(packet.pts * scale)
-                    rank = int(np.searchsorted(times, pts))
                     early = number - self.delay
                     dts = int(times[early]) if early >= 0 else int(times[0]) + early * lead // self.delay
-                    packet.duration = int(self.ends[rank]) - pts
+                    packet.duration = int(self.ends[np.searchsorted(times, pts)]) - pts
                     if number == len(times) - 1 and self.container in ("mp4", "mov"):
                         # The step of decoding that ends the film, see `_lead`, whichever picture comes last.
                         packet.duration = self.end - int(times[-1])
@@ -351,25 +523,24 @@ class _Film:
 
     def animate(self, options: EncodeOptions, overwrite: bool, synthetic: bool) -> bool:
         """Write pictures without sound; returns whether they are marked as synthetic."""
-        reader, number, info = RGBReader(), 0, self.info
-        with VideoWriter(self.path, info, options, overwrite=overwrite, origin=int(self.times[0])) as writer:
+        reader, number = RGBReader(), 0
+        with VideoWriter(self.path, self.info, options, overwrite=overwrite, origin=int(self.times[0])) as writer:
             writer.synthetic = synthetic
             for path in self.paths:
                 with closing(av.open(locator(path))) as file:
                     for frame in file.decode(video=0):
                         pts = int(self.times[number])
-                        image, time = resized(reader(frame), info.width, info.height), float(pts * info.time_base)
-                        writer.write(Frame(number, pts, time, image, int(self.ends[number]) - pts))
+                        writer.write(Frame(number, pts, 0.0, reader(frame), int(self.ends[number]) - pts))
                         number += 1
         return writer.synthetic
 
 
 def _look_through(segments: Sequence[Segment], base: Fraction) -> tuple[NDArray[np.int64], int]:
-    """Ticks of all frames, and frames by which packets come before their turn."""
+    """Ticks of all frames in the order of showing, and frames by which packets come before their turn."""
     if not segments:
         raise InputError("no finished segment of the film was found, so there is nothing to assemble")
     times: list[NDArray[np.int64]] = []
-    delay, looks, folder = 0, set(), segments[0].path.parent
+    delay, looks = 0, set()
     for segment in segments:
         broken = InputError(f"{segment.path}: this segment of the film is damaged; remove it and go on with the job")
         try:
@@ -387,7 +558,6 @@ def _look_through(segments: Sequence[Segment], base: Fraction) -> tuple[NDArray[
         times.append(np.sort(found))
     line = np.concatenate(times).astype(np.int64)
     if len(looks) > 1 or (np.diff(line) <= 0).any():
-        raise InputError(
-            f"{folder}: the segments of the film do not belong together; remove the folder and begin again"
-        )
+        folder = segments[0].path.parent
+        raise InputError(f"{folder}: the segments of the film do not belong together; remove it and begin again")
     return line, delay

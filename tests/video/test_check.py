@@ -12,8 +12,8 @@ from stand_ins import Fixed, face
 from worlds import Reader
 
 from ficgan.faces import Face, get_detector
-from ficgan.video.check import check_frames
-from ficgan.video.media import Frame
+from ficgan.video.film import check_frames
+from ficgan.video.read import Frame
 
 Image = NDArray[np.uint8]
 

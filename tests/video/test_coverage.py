@@ -14,8 +14,9 @@ from compositor import Actor, Area, Bar, Head, Image, Scene, astronaut, stranger
 from numpy.typing import NDArray
 
 from ficgan.faces import FaceDetector, Recognizer, get_detector, get_recognizer
-from ficgan.video import VideoSettings, VideoTools, process_film
+from ficgan.video.film import process_film
 from ficgan.video.read import open_video
+from ficgan.video.settings import VideoSettings, VideoTools
 
 HD = (1280, 720)
 

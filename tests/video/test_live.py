@@ -17,9 +17,12 @@ from worlds import RATE, Actor, Reader, World, covered, face_at
 
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Face
-from ficgan.video import Frame, Stream, VideoResult, VideoSettings, VideoTools, open_video, process_film, stream
 from ficgan.video import settings as module
-from ficgan.video.live import StreamResult
+from ficgan.video.film import process_film
+from ficgan.video.live import Stream, StreamResult, stream
+from ficgan.video.read import Frame, open_video
+from ficgan.video.rendered import VideoResult
+from ficgan.video.settings import Rules, VideoSettings, VideoTools
 from ficgan.video.tracks import Track
 
 Image = NDArray[np.uint8]
@@ -330,7 +333,7 @@ def test_a_recording_that_fails_has_no_result(tmp_path: Path) -> None:
 
 def test_what_needs_two_passes_is_refused_and_a_missing_camera_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="record it first"):
-        record(tmp_path, project=tmp_path / "p")
+        record(tmp_path, rules=Rules(spans=[(0, 1)]))
     with pytest.raises(InputError, match="camera:73"):
         process_film(VideoTools(Steady()), "camera:73", tmp_path / "x.mkv", settings=VideoSettings(mode="solid"))
     assert not (tmp_path / "x.mkv").exists()

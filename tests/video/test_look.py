@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from worlds import box_at, face_at
 
 from ficgan.faces import Face
-from ficgan.video.look import HELD, CutDetector, FieldSearch, look
-from ficgan.video.media import Frame
+from ficgan.video.found import HELD, CutDetector, FieldSearch, look
+from ficgan.video.read import Frame
 
 Image = NDArray[np.uint8]
 Where = Callable[[int], float | None]

@@ -18,7 +18,8 @@ from test_write import files_limited_to
 
 from ficgan.errors import InputError, UsageError
 from ficgan.images import DIGITAL_SOURCE_TYPE
-from ficgan.video import EncodeOptions, open_video
+from ficgan.video.read import open_video
+from ficgan.video.settings import EncodeOptions
 from ficgan.video.write import Assembled, SegmentWriter, assemble, check_output
 
 
@@ -97,7 +98,7 @@ def test_sound_codecs(tmp_path: Path, before: str, codec: str, after: str) -> No
     else:
         make_clip(source, 20, audio=codec, audio_seconds=0.6)
     result = redo(source, output)
-    assert result.audio_packets > 0 and seen(output)[0] == list(range(20))
+    assert result.audio_streams == 1 and seen(output)[0] == list(range(20))
     if ".ts" not in (before, after):  # there AAC carries a header of its own in every packet
         assert audio_hash(output) == audio_hash(source)
     apart = [first_sound(path) - seen(path)[1][0] for path in (source, output)]
@@ -178,7 +179,7 @@ def test_sound_that_the_container_cannot_hold_is_recoded(
     with open_video(source) as film:
         check_output(film, output, EncodeOptions())
     result = redo(source, output)
-    assert len(result.notes) == 1 and result.damage == () and result.audio_packets > 10
+    assert len(result.notes) == 1 and result.damage == ()
 
     def heard(path: Path) -> tuple[str, int, float, NDArray[np.float64]]:
         """Codec, rate, seconds before the picture, samples."""

@@ -16,11 +16,11 @@ from ficgan.faces import Alignment, Face
 from ficgan.identity import IdentityBank
 from ficgan.policy import Policy
 from ficgan.video import identities as module
+from ficgan.video.decided import Appearance, FrameJob
 from ficgan.video.identities import Identities
-from ficgan.video.media import Frame
-from ficgan.video.render import Appearance, FrameJob, Renderer
-from ficgan.video.settings import VideoSettings
-from ficgan.video.tools import VideoTools
+from ficgan.video.read import Frame
+from ficgan.video.rendered import Renderer
+from ficgan.video.settings import VideoSettings, VideoTools
 
 Image = NDArray[np.uint8]
 
@@ -69,6 +69,27 @@ def set_to(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def renderer(face_model: FaceModel | None, gate: Gate | None = None, **changes: object) -> Renderer:
     tools = VideoTools(Fixed(), gate, face_model, Policy(verify=gate is not None), layer=2)
     return Renderer(tools, VideoSettings(**changes))  # type: ignore[arg-type]
+
+
+def counted(render: Renderer, jobs: Sequence[FrameJob]) -> list[dict[str, int]]:
+    """Faces by what was done to them, of each frame drawn alone."""
+    tallies = []
+    for shown in jobs:
+        before = dict(render.counts)
+        render([shown])
+        tallies.append({name: count - before.get(name, 0) for name, count in render.counts.items()})
+    return [{name: count for name, count in tally.items() if count} for tally in tallies]
+
+
+def by_chunks(render: Renderer, frames: range, size: int = 4) -> list[int]:
+    """First frames of the chunks in which something was covered."""
+    covered = []
+    for begin in frames[::size]:
+        before = render.counts["plain"]
+        render([numbered(index) for index in range(begin, begin + size)])
+        if render.counts["plain"] > before:
+            covered.append(begin)
+    return covered
 
 
 def one_colour(region: Image) -> bool:
@@ -182,18 +203,10 @@ def test_a_chosen_face_that_is_recognised_is_covered_for_a_moment(
     audition(render, numbered(0))
     styles, gate.known = render.identities.people["a"].styles, (10, 14)
     gate.near = (9,)
-    tallies = []
-    for begin in range(0, 32, 4):
-        render([numbered(index) for index in range(begin, begin + 4)])
-        tallies += [dict(tally) for tally in render.tally]
     # 8 is far and the next to be read; 9 and 10 are not read. 16 is far, too, so nothing is covered.
-    assert not [index for index, tally in enumerate(tallies) if "plain" in tally]
+    assert by_chunks(render, range(32)) == []
     gate.near, gate.known = (40,), (42, 46)  # 40 comes near, so all are read
-    tallies = []
-    for begin in range(32, 60, 4):
-        render([numbered(index) for index in range(begin, begin + 4)])
-        tallies += [dict(tally) for tally in render.tally]
-    assert [32 + index for index, tally in enumerate(tallies) if "plain" in tally] == list(range(40, 48))
+    assert by_chunks(render, range(32, 60)) == [40, 44]
     assert (
         render.causes == {"known": 8}
         and render.identities.people["a"].styles is styles
@@ -209,10 +222,7 @@ def test_doubtful_readings_are_followed_by_one_of_each_frame(
     render = renderer(face_model, gate)  # three frames
     audition(render, numbered(0))
     gate.read = 0
-    shown = []
-    for index in range(9):
-        render([numbered(index)])
-        shown.append("generated" in render.tally[0])
+    shown = ["generated" in tally for tally in counted(render, [numbered(index) for index in range(9)])]
     assert shown == [True] * 5 + [False] + [True] * 3  # 3 and 4 are no match, but near the limit
     assert gate.read == 5  # frames 0, 3, 4, 5 and 6
 
@@ -230,13 +240,11 @@ def test_a_face_lost_for_a_moment_does_not_flicker(
     monkeypatch.setattr(face_model, "see", turned)
     render = renderer(face_model)
     render([job(n, (1, "a", 100, "ficgan")) for n in range(8)])
-    assert [tally["plain"] for tally in render.tally] == [0, 1, 1, 1, 1, 1, 0, 0]  # 25 frames a second
-    assert render.causes == {"unread": 5}
+    assert render.counts == {"generated": 3, "plain": 5} and render.causes == {"unread": 5}  # 25 frames a second
     monkeypatch.setattr(face_model, "see", see)
-    render([job(8, (1, "a", 100, "ficgan"))])
-    assert render.tally[0]["plain"] == 0
-    render([job(5, (1, "a", 100, "ficgan"), (2, "b", 210, "ficgan"))])  # the other one was never lost
-    assert render.tally[0] == {"plain": 1, "generated": 1}
+    assert counted(render, [job(8, (1, "a", 100, "ficgan"))]) == [{"generated": 1}]
+    both = job(5, (1, "a", 100, "ficgan"), (2, "b", 210, "ficgan"))  # the other one was never lost
+    assert counted(render, [both]) == [{"plain": 1, "generated": 1}]
 
 
 def test_regions_are_covered_whatever_the_faces(face_model: FaceModel) -> None:

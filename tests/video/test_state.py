@@ -21,21 +21,14 @@ from worlds import Reader, crop_model
 from ficgan.errors import InputError
 from ficgan.faces import Alignment, Face
 from ficgan.policy import Policy
-from ficgan.video import (
-    EncodeOptions,
-    Rules,
-    VideoResult,
-    VideoSettings,
-    VideoTools,
-    check,
-    decided,
-    identities,
-    open_video,
-    process_film,
-)
+from ficgan.video import decided, identities
+from ficgan.video import film as module
+from ficgan.video.film import process_film
 from ficgan.video.folders import hold, remove_folder, work_folder, working
 from ficgan.video.people import People
-from ficgan.video.resume import JobState
+from ficgan.video.read import open_video
+from ficgan.video.rendered import JobState, VideoResult
+from ficgan.video.settings import EncodeOptions, Rules, VideoSettings, VideoTools
 
 Image = NDArray[np.uint8]
 FRAMES, SIDE = 48, 48
@@ -151,7 +144,7 @@ def process(
         film,
         out,
         settings=VideoSettings(**changes),
-        encode=EncodeOptions(threads=1),
+        encode=EncodeOptions(options={"threads": "1"}),
         progress=progress,
         **options,
     )
@@ -161,7 +154,7 @@ def process(
 def second_detector(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another detector, and few frames at a time."""
     monkeypatch.setattr("ficgan.video.rendered.CHUNK", 4)
-    monkeypatch.setattr(check, "independent_detector", lambda *_: Square("other"))
+    monkeypatch.setattr(module, "independent_detector", lambda *_: Square("other"))
 
 
 @pytest.fixture(autouse=True)
@@ -278,7 +271,7 @@ def test_around_a_face_that_the_check_recognises_every_frame_is_looked_at(
             frame = float(np.ravel(a)[0]) - 10 - SIDE / 2 - np.mean(Alignment().points(SIDE)[:, 0] - SIDE / 2)
             return 0.1 if abs(frame % 1 - 0.25) < 0.1 and 20 <= frame < 28 else 1.0
 
-    monkeypatch.setattr(check, "independent_detector", lambda *_: Other("other"))
+    monkeypatch.setattr(module, "independent_detector", lambda *_: Other("other"))
     monkeypatch.setattr(decided, "HOLD", 0.04)
     result = process(film, tmp_path / "out.mp4", gate=OfTheCheck(), seed=7)
     assert result.faces["plain"] == result.fallbacks["still recognised"] == 10  # and one frame on either side
@@ -298,7 +291,7 @@ def test_films_of_a_job_keep_the_faces_that_were_chosen_first(film: Path, tmp_pa
             tmp_path / f"{number}.mp4",
             settings=VideoSettings(link="job"),
             people=people,
-            encode=EncodeOptions(threads=1),
+            encode=EncodeOptions(options={"threads": "1"}),
         )
         seen.append([(draw["attempts"], draw["members_digest"]) for draw in _draws(result)])
     assert seen[0] == seen[1] and len(casts) == 1
@@ -377,8 +370,6 @@ def test_killed_between_a_segment_and_its_account(
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        pytest.param("ficgan-identities.safetensors", b"", marks=pytest.mark.slow),
-        ("ficgan-identities.safetensors", b"\xff" * 40),
         ("ficgan-state.json", b"[]"),
         pytest.param("ficgan-state.json", b"\xff", marks=pytest.mark.slow),
         ("ficgan-detections.jsonl", b"[0, [], []]\nx"),
@@ -400,8 +391,8 @@ def test_what_a_work_folder_holds_is_private_and_purge_removes_it(film: Path, tm
         process(film, out, until=("checking", 3))
     work = work_folder(out)
     assert stat.S_IMODE(work.stat().st_mode) == 0o700
-    assert {"ficgan-state.json", "ficgan-identities.safetensors", "project.json", "tracks.jsonl"} < names(work)
-    for name in ("ficgan-state.json", "ficgan-identities.safetensors", "ficgan-detections.jsonl", "project.json"):
+    assert {"ficgan-state.json", "project.json", "tracks.safetensors"} < names(work)
+    for name in ("ficgan-state.json", "ficgan-detections.jsonl", "project.json"):
         assert stat.S_IMODE((work / name).stat().st_mode) == 0o600
     assert not list(work.rglob("*.jpg"))  # no source faces
     assert remove_folder(work).left == [] and names(tmp_path) == {"film.mp4"}
@@ -415,20 +406,6 @@ def test_two_at_once(film: Path, tmp_path: Path) -> None:
     with hold(work_folder(out)), pytest.raises(InputError, match="in use by another"):
         process(film, out, mode="solid")
     assert names(work_folder(out)) == before
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("when", [("rendering", 30)])
-def test_a_kept_project_does_not_stand_in_the_way(film: Path, tmp_path: Path, when: Any) -> None:
-    out, project = tmp_path / "out.mp4", tmp_path / "project"
-    with pytest.raises(KeyboardInterrupt):
-        process(film, out, mode="solid", project=project, until=when)
-    process(film, out, mode="solid", project=project)
-    assert {"project.json", "thumbs"} < names(project)
-    assert (project / "thumbs/track-0001-after.jpg").is_file()
-    with pytest.raises(InputError, match="holds a project already"):
-        process(film, tmp_path / "next.mp4", mode="solid", project=project)
-    assert names(tmp_path) == {"film.mp4", "out.mp4", "project"}
 
 
 @pytest.mark.parametrize(

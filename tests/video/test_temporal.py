@@ -17,10 +17,13 @@ from ficgan.face_model import FaceModel
 from ficgan.faces import Alignment, DetectAt, Face, crop, get_recognizer
 from ficgan.faces.alignment import jitter
 from ficgan.policy import Policy
-from ficgan.video import Frame, VideoSettings, VideoTools, analyse_film, identities, open_video
+from ficgan.video import identities
 from ficgan.video import tracks as module
-from ficgan.video.decided import decide
-from ficgan.video.render import Appearance, FrameJob, Renderer
+from ficgan.video.decided import Appearance, FrameJob, decide
+from ficgan.video.film import analyse_film
+from ficgan.video.read import Frame, open_video
+from ficgan.video.rendered import Renderer
+from ficgan.video.settings import VideoSettings, VideoTools
 from ficgan.video.tracks import Sighting, Track, fill_track
 
 Image = NDArray[np.uint8]
