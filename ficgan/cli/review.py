@@ -51,8 +51,8 @@ __all__ = ["analyse", "export", "purge", "render", "report"]
 def analyse(film: str, folder: str, mode: str, overwrite: bool, **given: Any) -> None:
     """Find the faces of a film and write a project to decide on: tracks, people, thumbnails.
 
-    FOLDER gets project.json, tracks.safetensors and thumbs/. It holds source faces and is private; `ficgan purge` removes
-    it. Edit project.json, then `ficgan render FOLDER FILM -o OUT`. `ficgan ui` does both in the browser.
+    FOLDER gets project.json, tracks.safetensors and thumbs/. It holds source faces and is private; `ficgan purge`
+    removes it. Edit project.json, then `ficgan render FOLDER FILM -o OUT`. `ficgan ui` does both in the browser.
     """
     share_processors()
     from ficgan.anonymizers.modes import caution

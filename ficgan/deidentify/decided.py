@@ -151,9 +151,8 @@ def deciding(engine: Deidentifier, decisions: Mapping[str, PhotoDecisions]) -> C
         modes = photo.modes((width, height))
         choices = [Choice(mode, face.draw) for mode, face in zip(modes, photo.faces, strict=True)]
         for region in photo.regions:
-            box = region.box_at(0)
-            if box is not None:
-                retouch.add(tuple(float(value) for value in box), search=False)  # type: ignore[arg-type]
+            if region.first == 0:
+                retouch.add(region.box, search=False)
                 choices.append(Choice(region.mode))
         if photo.drawing is None:
             return retouch.render(choices)

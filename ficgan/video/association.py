@@ -45,12 +45,7 @@ LIMIT = 50.0
 
 @dataclass(frozen=True)
 class Followed:
-    """What one frame brought.
-
-    Args:
-        ids: tracklet of each face given, in their order; 0 for a face that neither continued nor started one.
-        ended: tracklets that are over, in the order of their ids.
-    """
+    """Tracklet of each face of a frame, 0 for none; and the tracklets that are over, in the order of their ids."""
 
     ids: list[int]
     ended: list[Tracklet]
@@ -82,10 +77,7 @@ class Associator:
         self._ids = self._scene = 0
 
     def step(self, frame: int, time: float, faces: Sequence[Face] | None, cut: bool = False) -> Followed:
-        """Take the next frame, shown at a second; frames may be left out, none comes twice.
-
-        `faces` is None where the detector did not look; `cut`: a new scene begins.
-        """
+        """Take the next frame, shown at a second; `faces` is None where nobody looked, `cut`: a new scene begins."""
         ended = []
         if cut:
             ended, self._active = self._active, []
@@ -247,9 +239,7 @@ def chains(
 ) -> list[Chain]:
     """Sightings and weaker finds, joined from look to look and then over ways of up to `patience` that nobody saw.
 
-    On the longer ways a weaker find may follow a face, but not another weaker find.
-
-    `looks` are the frames in which the detector looked, `times` the seconds of all frames.
+    On the longer ways a weaker find may follow a face, but not another weaker find. `looks` are frames.
 
     Source: Huang, Wu and Nevatia, "Robust object tracking by hierarchical association of detection responses", 2008,
     with the likeliest pair first in place of the best assignment.
@@ -276,10 +266,7 @@ def _unbroken(sightings: Sequence[Sighting], looks: Sequence[int]) -> list[Seque
 
 
 def _joined(parts: Sequence[Chain], reach: float, most: float, times: Floats, *, faces: bool = False) -> list[Chain]:
-    """Chains and those that go on with them within `reach` seconds at a cost below `most`.
-
-    With `faces` one of the two must be a face.
-    """
+    """Chains and those that go on with them within `reach` seconds at a cost below `most`; `faces`: one is a face."""
     if not parts:
         return []
     parts = sorted(parts, key=lambda chain: float(chain.times[0]))
@@ -348,9 +335,8 @@ class _Begins:
 def half_seen(found: Sequence[Chain], sure: Sequence[Tracklet], cuts: Sequence[int], times: Floats) -> list[Chain]:
     """Of the chains those with weaker finds that are likely faces, blurred by motion, half hidden or in a flash.
 
-    So weaker finds prolong faces and lead from one sighting to the next, but begin none, unless a scene begins with
-    fewer faces than the one before ended with. A flash may look like two cuts: a face seen in the frame before or
-    after counts, whatever the scene.
+    Weaker finds prolong faces and lead from one sighting to the next, but begin none, unless a scene begins with fewer
+    faces than the one before ended with, or in a flash, which may look like two cuts.
 
     Source: Zhang et al., "ByteTrack: multi-object tracking by associating every detection box", 2022.
     """
@@ -406,8 +392,7 @@ def lost(
 ) -> list[tuple[Sighting, str]]:
     """Sightings at which a face that moves fast comes from nowhere or gets lost in mid-picture, with the reason.
 
-    Had it gone on as it moved, it would have left its cover before the pad of `pad` seconds ends, and it was not seen
-    in the next look, though it should have been in the picture, which is `size` wide and high.
+    As it moved, it would have left its cover before the pad ends, and it was not seen in the next look.
     """
     doubts = []
     scenes = np.searchsorted(cuts, looks, side="right")

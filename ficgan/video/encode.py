@@ -19,17 +19,7 @@ from numpy.typing import NDArray
 from ficgan.errors import InputError, UsageError
 from ficgan.files import partial_file
 from ficgan.images.photo import DIGITAL_SOURCE_TYPE, tag_xmp
-from ficgan.video.read import (
-    Frame,
-    VideoInfo,
-    display_name,
-    exact_reformat,
-    is_full_range,
-    is_url,
-    locator,
-    matrix_of,
-    reason,
-)
+from ficgan.video.read import Frame, VideoInfo, exact_reformat, is_full_range, locator, matrix_of, reason
 from ficgan.video.settings import EncodeOptions
 
 __all__ = ["Encoding", "VideoWriter", "container_of", "holds", "muxer_options", "plan_encoding", "reporting"]
@@ -63,13 +53,7 @@ _SPC_RGB = 0
 
 @dataclass(frozen=True)
 class Encoding:
-    """How one film is encoded.
-
-    Args:
-        encoder, pixel_format: FFmpeg's names.
-        matrix: swscale's number; None where RGB is stored.
-        colour_space: FFmpeg's number, for the tag.
-    """
+    """How one film is encoded; `matrix` is swscale's number, None where RGB is stored, `colour_space` FFmpeg's."""
 
     encoder: str
     pixel_format: str
@@ -78,13 +62,10 @@ class Encoding:
     matrix: int | None
     full_range: bool
     colour_space: int
-    notes: tuple[str, ...] = ()
 
 
 def container_of(target: str | Path) -> str:
-    """FFmpeg's name of the container to write, by suffix; a pipe takes Matroska."""
-    if str(target).startswith("pipe:"):
-        return "matroska"
+    """FFmpeg's name of the container to write, by suffix."""
     found = CONTAINERS.get(Path(target).suffix.lower())
     if found is None:
         raise UsageError(f"{target}: films are written as {', '.join(CONTAINERS)}; choose one of these")
@@ -92,18 +73,18 @@ def container_of(target: str | Path) -> str:
 
 
 def plan_encoding(info: VideoInfo, options: EncodeOptions, container: str) -> Encoding:
-    """How a film is encoded; the notes say what differs from the source or from what was asked for."""
+    """How a film is encoded."""
     codec = options.codec
     if codec == "h264":
         codec = {"webm": "vp9", "gif": "gif"}.get(container, codec)
     if codec not in ENCODERS:
         raise UsageError(f"codec {codec!r} is unknown; use one of {', '.join(ENCODERS)}")
-    encoder, notes = ENCODERS[codec], list[str]()
+    encoder = ENCODERS[codec]
     if not holds(container, encoder.name):
         raise UsageError(f"{container} cannot hold {codec} video; write .mkv, or choose another codec")
     if options.crf is not None and (encoder.crf is None or not 0 <= options.crf <= 63):
         raise UsageError(f"{codec}: crf is {options.crf}; give a number from 0 to 51, or 63 for vp9, and none for ffv1")
-    pixel_format = _pixel_format(encoder, info, options.pixel_format, notes)
+    pixel_format = _pixel_format(encoder, info, options.pixel_format)
     rgb = av.VideoFormat(pixel_format).is_rgb
     matrix = None if rgb else matrix_of(info.colour_space, info.width, info.height)
     space = _SPC_RGB if rgb else info.colour_space
@@ -118,7 +99,6 @@ def plan_encoding(info: VideoInfo, options: EncodeOptions, container: str) -> En
         matrix,
         rgb or is_full_range(pixel_format, 0) or (info.colour_range == 2 and not _format(info.pixel_format).is_rgb),
         space,
-        tuple(notes),
     )
 
 
@@ -139,7 +119,7 @@ def _format(name: str) -> av.VideoFormat:
         return av.VideoFormat("yuv420p")
 
 
-def _pixel_format(encoder: _FilmEncoder, info: VideoInfo, wanted: str | None, notes: list[str]) -> str:
+def _pixel_format(encoder: _FilmEncoder, info: VideoInfo, wanted: str | None) -> str:
     """The one that is asked for, or the source's, or the nearest that keeps depth and colour resolution."""
     offered = [f for f in av.Codec(encoder.name, "w").video_formats or () if not any(c.is_alpha for c in f.components)]
     offered = [f for f in offered if not f.name.startswith("yuvj")]
@@ -159,10 +139,7 @@ def _pixel_format(encoder: _FilmEncoder, info: VideoInfo, wanted: str | None, no
         source = av.VideoFormat("yuv444p10le" if max(c.bits for c in source.components) > 8 else "yuv444p")
     planar = alike if source.is_rgb else [f for f in alike if f.is_planar] or alike
     best, _ = find_best_pix_fmt_of_list([f.name for f in planar], source.name)
-    chosen = best.name if best is not None else planar[0].name
-    if odd and _is_subsampled(source) and not _is_subsampled(av.VideoFormat(chosen)):
-        notes.append(f"Width or height is odd, so the colours are kept in full resolution ({chosen}).")
-    return chosen
+    return best.name if best is not None else planar[0].name
 
 
 def _is_subsampled(format: av.VideoFormat) -> bool:
@@ -192,19 +169,30 @@ def reporting(name: str) -> Iterator[None]:
         raise InputError(f"{name}: cannot be written ({reason(error)}){remedy}") from error
 
 
-class VideoWriter:
-    """Encodes frames with their exact times into a file or a pipe; a context manager.
+class Writing:
+    """A context manager that completes a file where the block ends well, and discards it where it does not."""
 
-    A file takes its name when the block ends well; on an error nothing of it is left. No tags, chapters or position of
-    the source are written.
+    def close(self) -> object:
+        raise NotImplementedError
 
-    Args:
-        path: a file by its suffix, or `pipe:1`.
-        info: properties of the frames.
-        container: FFmpeg's name; None: by the name of the file.
-        encoding: how, where that is settled already; None: by the options.
-        origin: tick that becomes time 0.
-        mode: permissions of a file, less the umask.
+    def discard(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.discard()
+
+
+class VideoWriter(Writing):
+    """Encodes frames with their exact times into a file, which takes its name when the block ends well.
+
+    No tags, chapters or position of the source are written. `encoding` and `container` (FFmpeg's name) are given where
+    they are settled already; `origin` is the tick that becomes time 0.
     """
 
     def __init__(
@@ -219,27 +207,22 @@ class VideoWriter:
         origin: int = 0,
         mode: int = 0o666,
     ) -> None:
-        options, target = options or EncodeOptions(), os.fspath(path)
-        self.name, self._info, self._origin = display_name(target), info, origin
+        options, target = options or EncodeOptions(), Path(path)
+        self.name, self._info, self._origin = os.fspath(path), info, origin
         self.container = container or container_of(target)
         self.encoding = encoding or plan_encoding(info, options, self.container)
-        self.notes = self.encoding.notes
         self.frames = 0
         # Whether it is to be marked as made with a model, when it is closed; then, whether it is.
         self.synthetic = False
         self._reformat = exact_reformat()
         self._last: int | None = None
         self._scale = info.time_base / self.encoding.time_base
-        remote = is_url(target)
-        if not remote and not Path(target).parent.is_dir():
+        if not target.parent.is_dir():
             raise InputError(f"{target}: its folder does not exist; make it first")
         with ExitStack() as stack, reporting(self.name):
-            if not remote:
-                target = os.fspath(stack.enter_context(partial_file(target, overwrite=overwrite, mode=mode)))
-            self._target = target
+            self._target = stack.enter_context(partial_file(target, overwrite=overwrite, mode=mode))
             muxer = muxer_options(self.container, self.encoding.time_base)
-            where = target if remote else locator(target)
-            self._file = av.open(where, "w", format=self.container, container_options=muxer)
+            self._file = av.open(locator(self._target), "w", format=self.container, container_options=muxer)
             stack.callback(self._let_go)
             try:
                 self._open_stream()
@@ -303,7 +286,7 @@ class VideoWriter:
             self._file.mux(self._stream.encode(None))
             self._file.close()
             if self.synthetic:
-                self.synthetic = not is_url(self._target) and add_mark(self._target, self.container)
+                self.synthetic = add_mark(self._target, self.container)
 
     def discard(self) -> None:
         """Leave nothing of the file."""
@@ -313,15 +296,6 @@ class VideoWriter:
     def _let_go(self) -> None:
         with suppress(Exception):
             self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None:
-            self.close()
-        else:
-            self.discard()
 
 
 def _with_palette(image: NDArray[np.uint8]) -> Any:

@@ -51,8 +51,6 @@ from ficgan.video.write import check_output
 
 __all__ = ["analyse_film", "check_frames", "independent_detector", "process_film", "render_film"]
 
-# How often people who are still recognised in the result get another face before they are covered.
-REPLACEMENTS = 2
 # File of the detections in a work folder.
 _DETECTIONS = "ficgan-detections.jsonl"
 
@@ -96,13 +94,12 @@ def process_film(
         work = stack.enter_context(working(output))
         state = JobState(work, tools, _identity_of(task, rules, encode))
         before = _file_state(path)
-        with state.timed("analysing"):
-            if state.analysed:
-                film = Project.load(work)
-            else:
-                film = find_faces(task, rules, people, work / _DETECTIONS)
-                film.save(work, overwrite=True)
-                state.note(analysed=True)
+        if state.analysed:
+            film = Project.load(work)
+        else:
+            film = find_faces(task, rules, people, work / _DETECTIONS)
+            film.save(work, overwrite=True)
+            state.note(analysed=True)
         result, made = _redacted(task, film, state, output, encode)
         return _published(result, made, task, before, overwrite=overwrite)
 
@@ -121,10 +118,7 @@ def analyse_film(
     progress: Progress | None = None,
     is_cancelled: IsCancelled | None = None,
 ) -> Project:
-    """Find the faces of a film and write a project to review, in a private folder, as it holds source faces.
-
-    The arguments are those of `process_film`.
-    """
+    """Find the faces of a film and write a project to review, in a private folder; see `process_film`."""
     folder = Path(folder)
     if not overwrite and os.path.lexists(folder / PROJECT_FILE):
         raise InputError(f"{folder}: holds a project already; use --overwrite, or choose another folder")
@@ -159,7 +153,7 @@ def render_film(
     """Apply a reviewed project exactly as it stands; see `process_film` for the other arguments.
 
     Args:
-        settings: numbers; the mode is the project's, whatever `mode` says.
+        settings: numbers; the mode is the project's.
         decisions: file exported by `ficgan ui`; None: those in the project.
         force: render another film all the same.
     """
@@ -197,10 +191,7 @@ def _prepare(tools: VideoTools, modes: Iterable[str]) -> None:
 
 
 def _identity_of(task: FilmTask, rules: Rules, encode: EncodeOptions, document: bytes = b"") -> str:
-    """Hash of everything that shapes the result: only the same job resumes what an interrupted one left.
-
-    A seed counts where the user gave it; a random one is taken over from the interrupted job.
-    """
+    """Hash of everything that shapes the result but a random seed: only the same job resumes an interrupted one."""
     tools, path = task.tools, task.path
 
     def photos(given: Mapping[str, NDArray[np.uint8]]) -> list[list[Any]]:
@@ -238,26 +229,18 @@ def _redacted(
     state.load(renderer)
     choose_faces(task, plan, renderer, state)
     while True:
-        rendered = render_segments(task, plan, renderer, state, output, encode)
-        with state.timed("checking"):
-            report = _check_film(task, plan, rendered.file.path, generated=renderer.counts["generated"] > 0)
+        file = render_segments(task, plan, renderer, state, output, encode)
+        report = _check_film(task, plan, file.path, generated=renderer.counts["generated"] > 0)
         if report is None or repaired:
             break
-        # People who are still recognised get another face; those who have a chosen one only where half of their faces
-        # or more would be covered. Where that does not help, the fallback covers them, once. Faces that were missed
-        # altogether are left to a person to review.
-        again, seen = state.facts.replaced < REPLACEMENTS, report.findings
-        if again and renderer.identities.replace(plan.recognised(seen), plan.mostly_recognised(seen)):
-            state.note(replaced=state.facts.replaced + 1)
-        else:
-            plan, repaired = cover_findings(plan, seen, settings.fallback)
-            if not repaired:
-                break
-            state.note(findings=seen)
-        rendered.discard()
+        # Faces that were missed altogether are left to a person to review.
+        plan, repaired = cover_findings(plan, report.findings, settings.fallback)
+        if not repaired:
+            break
+        state.note(findings=report.findings)
         renderer.restart()
         state.save(renderer, 0)
-    file = rendered.file
+        state.load(renderer)  # removes the segments
     result = VideoResult(
         output,
         frames=file.frames,
@@ -267,17 +250,15 @@ def _redacted(
         faces=renderer.counts,
         fallbacks={**plan.fallbacks, **renderer.causes},
         masked_people=sum(person.styles is None for person in renderer.identities.people.values()),
-        origins=plan.origins,
         exemptions=film.decider().exemptions(film.tracks),
         check=report,
         review=film.settings.get("review", ()),
-        notes=film_notes(plan, renderer, rendered, report),
-        damage=rendered.damage,
+        notes=film_notes(plan, renderer, file, report),
+        damage=file.damage,
         settings=settings.to_dict(),
         account=film_account(plan, renderer),
         has_audio=bool(file.audio_streams),
         synthetic=file.synthetic,
-        timing=state.timing,
     )
     return result, file.path
 
@@ -314,10 +295,7 @@ def independent_detector(used: str, size: int) -> FaceDetector:
 
 
 def _check_film(task: FilmTask, plan: FilmPlan, made: Path, *, generated: bool) -> CheckReport | None:
-    """Compare source and result; None where that is not wanted, or there is no recogniser.
-
-    Where a new face is still recognised, all frames up to the next ones that were looked at are looked at, too.
-    """
+    """Compare source and result; around new faces that are still recognised in all frames. None: no check is wanted."""
     settings, gate, source, film = task.settings, task.tools.gate, task.source, plan.film
     if settings.verify == "off" or gate is None:
         return None
@@ -356,10 +334,7 @@ def check_frames(
     *,
     expected: bool = True,
 ) -> CheckReport:
-    """Look for source faces in a result.
-
-    A face counts where the detector finds it in the result and the recogniser takes the same place in the source for
-    the same person. A missed face is the same in both, so it is found, too.
+    """Look for faces of the source that the recogniser still knows at the same place of the result.
 
     Args:
         pairs: the same frame of source and result.

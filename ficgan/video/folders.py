@@ -47,19 +47,13 @@ _FILM = r"film-[0-9a-f]{10,}"
 
 
 def work_folder(output: str | os.PathLike[str]) -> Path:
-    """Where the parts of an unfinished film are: `.<output name>.ficgan-work` in the same folder.
-
-    Their names must begin with `ficgan-`, or `remove_folder` spares them.
-    """
+    """Where the parts of an unfinished film are, beside the output; their names begin with `ficgan-`."""
     path = Path(output)
     return path.with_name(f".{path.name}.ficgan-work")
 
 
 def make_private_folder(folder: Path, kind: Kind) -> bool:
-    """Make a folder that only its owner can open (mode 0700), marked as ours; one of ours is used as it is.
-
-    Returns whether it is new (an empty folder that was there counts).
-    """
+    """Make a folder that only its owner can open, or use one of ours; returns whether it is new."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):
@@ -116,10 +110,7 @@ class Removal:
 
 
 def remove_folder(folder: Path, *, dry_run: bool = False) -> Removal:
-    """Remove a folder of ours: the files ficgan makes there and nothing else. Not a secure erasure (see above).
-
-    Where anything is left the marker stays too, so that the removal can be repeated.
-    """
+    """Remove what ficgan made in a folder of ours; where anything else is left, the marker stays too."""
     if folder.is_symlink():
         raise InputError(f"{folder}: is a link; give the folder itself")
     if not folder.is_dir():
@@ -208,10 +199,7 @@ def _remove(path: Path, ours: bool, removal: Removal, dry_run: bool) -> None:
 
 @contextmanager
 def working(output: Path) -> Iterator[Path]:
-    """The private folder of an unfinished film, locked while the block runs.
-
-    It is removed when the film is done or fails. After an interrupt or a crash it stays, so that the same job resumes.
-    """
+    """The locked private folder of an unfinished film; it stays after an interrupt or a crash, to resume from."""
     work = work_folder(output)
     make_private_folder(work, "work")
     failed: BaseException | None = None

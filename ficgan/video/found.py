@@ -47,12 +47,7 @@ class _Watched:
 
 
 def find_faces(task: FilmTask, rules: Rules, people: People | None = None, log: Path | None = None) -> Project:
-    """Find every face of a film, and which of them are one person.
-
-    Args:
-        people: those known from other films of the job; new ones are added.
-        log: file of detections, so that an interrupted analysis resumes.
-    """
+    """Find every face of a film, and who is one person; `log` is a file of detections, to resume from."""
     source, settings, recognizer = task.source, task.settings, task.tools.recognizer
     pace, size = settings.at(source.info.rate), (source.info.width, source.info.height)
     search = FieldSearch(DetectAt(task.tools.detector, (settings.detect_size,) * 2, enlarge=False))
@@ -156,10 +151,7 @@ _WIDTH, _HEIGHT, _BINS = 64, 36, 4
 
 
 class CutDetector:
-    """Whether a scene cut lies before a frame: new structure, new colours, an unusual change.
-
-    Flashes, fades and fast pans are no cuts. Dissolves, wipes, and cuts between alike or dark pictures are missed.
-    """
+    """Whether a scene cut lies before a frame: new structure, new colours, an unusual change."""
 
     def __init__(self) -> None:
         self._changes: deque[float] = deque(maxlen=MEMORY)
@@ -251,12 +243,8 @@ class _Held:
 def look(frames: Iterable[Frame], find: Callable[[Frame], list[Face]], stride: int) -> Iterator[Seen]:
     """Look at every n-th frame (n is `stride`), at the first and last of each scene, and wherever two looks differ.
 
-    Where a face came, went or moved far between two looks, the frame in the middle is looked at too, and so on: a dash
-    is followed frame by frame, a face at rest costs one look in n. Where the picture changed and changed back between
-    two looks, its oddest frame is looked at. What shows for less than n frames while the camera moves is missed.
-
-    Yields:
-        Every frame once, in order, at most `stride` frames late.
+    Where a face came, went or moved far between two looks, the frame in the middle is looked at too, and so on. Where
+    the picture changed and changed back, its oddest frame is. Yields every frame once, at most `stride` frames late.
     """
     cuts = CutDetector()
     held: list[_Held] = []  # since the last look
@@ -353,10 +341,7 @@ _CELL, _COMBED = 16, 4
 
 
 class FieldSearch:
-    """A detector that also searches both fields of an interlaced picture, whose rows show two moments in turn.
-
-    A face that moves is torn into rows there, and most detectors see none.
-    """
+    """A detector that also searches both fields of an interlaced picture, where faces that move are torn into rows."""
 
     def __init__(self, detector: FaceDetector) -> None:
         self.detector, self.name = detector, detector.name
@@ -404,11 +389,7 @@ def _is_combed(image: NDArray[np.uint8]) -> bool:
 
 
 class DetectionLog:
-    """Detects faces and logs them on disk, so that an interrupted analysis resumes.
-
-    `path` has JSON lines; a line cut short is dropped. None: nothing is kept. `faint` holds the weaker finds of the
-    frames that were looked at, for the caller to take away.
-    """
+    """Detects faces and logs them as JSON lines, to resume from; `faint` are the weaker finds, to be taken away."""
 
     def __init__(self, detector: FieldSearch, path: Path | None) -> None:
         self._detector, self._file = detector, None

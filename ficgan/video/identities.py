@@ -46,17 +46,13 @@ class FilmIdentity:
 
     Args:
         styles: [1,S]; None where no setting hides the person: always the fallback.
-        z_id: [1,id_dim], the source's code.
+        z_id, kind: [1,id_dim] and [9], of the source; kind None where nothing of it is kept.
         attempt: its number in `Identities.attempts`.
-        kind: reading [9] of the person's kind, one for the whole film; None where nothing of it is kept.
-        draw: k, ψ, members digest, layer: for the account.
         checked: track → second of its last reading by the gate.
-        distance: smallest between source and result that the gate read; of a chosen face, where it is shown.
+        distance: smallest between source and result that the gate read and that is shown.
         matched_by: recognisers that took a face for the source; that face is not shown.
-        settled: whether it was chosen for the whole film: where it is recognised a moment is covered, and the person
-            keeps it.
-        hidden: tracks that are covered, as the gate recognised them.
-        watched: tracks that the gate reads on every frame, as it was near to recognising them.
+        settled: whether it was chosen for the whole film, and stays where it is recognised for a moment.
+        hidden, watched: tracks that are covered; that the gate reads on every frame.
     """
 
     styles: NDArray[np.float32] | None
@@ -118,10 +114,7 @@ class FilmFace:
 
 
 class FaceReader:
-    """Source faces of a film as the model sees them, their place and light smoothed over time in both directions.
-
-    `reach` is the number of frames on either side over which they are smoothed.
-    """
+    """Source faces of a film as the model sees them, smoothed over `reach` frames on either side."""
 
     def __init__(self, model: FaceModel, reach: int) -> None:
         self.model, self.reach = model, reach
@@ -195,10 +188,7 @@ def _in_play(trials: Sequence[_FaceTrial]) -> list[_FaceTrial]:
 class Identities:
     """Gives the people of a film their new identities, draws their faces, and covers moments that the gate recognises.
 
-    Args:
-        mask_scale: size of the replaced region.
-        causes: counts faces that are not shown: "unread", the model could not read them there or nearby; "known", the
-            gate recognised the person there or nearby.
+    `causes` counts faces that are not shown: "unread" by the model, there or nearby; "known" to the gate.
     """
 
     def __init__(self, tools: VideoTools, mask_scale: float, causes: Counter[str]) -> None:
@@ -245,20 +235,12 @@ class Identities:
         made.checked, made.hidden, made.watched = dict(tree["checked"]), set(tree["hidden"]), set(tree["watched"])
         return made
 
-    def replace(self, people: Iterable[str], lost: Collection[str] = ()) -> bool:
-        """Give people who are still recognised another face, but not who has a chosen one, unless it is `lost`.
-
-        Returns whether anybody got one.
-        """
-        again = [
-            (person, now)
-            for person in people
-            if (now := self.people.get(person)) and now.styles is not None and (not now.settled or person in lost)
-        ]
-        for person, now in again:
+    def replace(self, people: Iterable[str]) -> None:
+        """Give people who are still recognised another face."""
+        for person in people:
+            now = self.people[person]
             self.people[person] = self.identity(person, now.z_id, now.attempt + 1, now.kind)
             self.people[person].matched_by = now.matched_by
-        return bool(again)
 
     def restart(self) -> None:
         """Forget what was drawn, but not who is whom: the film is drawn again from its beginning."""
@@ -276,10 +258,6 @@ class Identities:
         Each is read until it cannot be chosen any more. Of those that come near about as seldom as the best, the one
         that keeps most of the source's code is taken, of these the one of the narrowest kind, and of these the farthest
         face. A person to whom each comes near on half of the frames or more always gets the fallback.
-
-        Args:
-            jobs: makes the frames of some people.
-            people: whose identity is to be chosen.
         """
         model = self.tools.face_model
         if model is None:
@@ -441,8 +419,7 @@ class Identities:
     def _watch(self, faces: Sequence[FilmFace], identity: FilmIdentity) -> None:
         """Cover the faces of a track in a chunk where the gate takes one of them for its source.
 
-        A reading that came near is followed by readings of every frame, until all of a chunk are far. A cover ends with
-        a chunk in which none comes within half the margin.
+        A near reading is followed by one of every frame, until all of a chunk are far.
         """
         track, near = faces[0].track, 1 + WATCH * (MARGIN - 1)
         watched = track in identity.watched

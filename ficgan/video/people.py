@@ -51,16 +51,10 @@ def _apart(groups: Sequence[_FaceGroup]) -> Floats:
 
 
 class People:
-    """Numbers the people of films. With `link="job"` it remembers them from one film to the next.
+    """Numbers the people of films; with link="job" it remembers them from one film to the next.
 
-    Average linkage: the nearest two groups are joined while the root mean squared distance stays below the threshold.
-    Two in one frame are never joined. The order of the films counts.
-
-    Args:
-        metric: "cosine" or "euclidean", of the recogniser.
-        threshold: its match threshold, 1 - cosine or the Euclidean distance.
-        link: "none": each tracklet another person; "file": people of one film; "job": of all films given.
-        strictness: factor of the threshold under which two are linked.
+    Average linkage: the nearest two groups are joined while the root mean squared distance stays below the threshold,
+    the recogniser's times `strictness`. Two in one frame are never joined. The order of the films counts.
     """
 
     def __init__(
@@ -74,10 +68,7 @@ class People:
         return cls(recognizer.metric, recognizer.match_threshold, link, strictness)
 
     def assign(self, tracklets: Sequence[Tracklet]) -> list[int]:
-        """The person of each tracklet of one film: numbers from 1, in the order of appearance.
-
-        0 is unknown: no usable embedding. With `link="none"` all have a number of their own.
-        """
+        """The person of each tracklet of one film, from 1 in the order of appearance; 0: no usable embedding."""
         if self.link != "job":
             self._known = []
         order = sorted(range(len(tracklets)), key=lambda n: (tracklets[n].first, tracklets[n].id))
@@ -98,10 +89,7 @@ class People:
         return people
 
     def meet(self, embedding: NDArray[np.float32], barred: Container[int] = ()) -> int:
-        """The person of one embedding [1,d] in a stream: the nearest known one who is not barred, or a new one.
-
-        0 is unknown: no usable embedding.
-        """
+        """The person of one embedding [1,d] in a stream, none of `barred`, or a new one; 0: not usable."""
         group = self._group(Tracklet(0, [], embeddings=embedding))
         if group is None:
             return 0
@@ -177,10 +165,7 @@ class People:
 
 
 def join_tracklets(tracklets: Sequence[Tracklet], people: Sequence[int], times: ArrayLike) -> list[Tracklet]:
-    """Join tracklets of one person that follow each other in one scene, shortly and where they were expected.
-
-    `people` has the person of each, 0 for unknown. `times` are of the frames, in seconds.
-    """
+    """Join tracklets of one person (0: unknown) that follow each other in one scene, where they were expected."""
     clock = np.asarray(times, np.float64)
     open_ends: dict[tuple[int, int], Tracklet] = {}  # (person, scene) → the last tracklet so far
     joined: list[Tracklet] = []
@@ -197,10 +182,7 @@ def join_tracklets(tracklets: Sequence[Tracklet], people: Sequence[int], times: 
 
 
 def link_tracklets(tracklets: Sequence[Tracklet], people: People, times: ArrayLike) -> list[Tracklet]:
-    """The tracklets of one film with `person`, in the order of appearance; `times` are of the frames [s].
-
-    They are joined whatever `people.link` says: it decides about identities, and a gap must be covered.
-    """
+    """The tracklets with `person`, in the order of appearance, joined over gaps whatever `people.link` says."""
     here = People(people.metric, people.threshold, "file", people.strictness).assign(tracklets)
     joined = join_tracklets(tracklets, here, times)
     return [replace(tracklet, person=number) for tracklet, number in zip(joined, people.assign(joined), strict=True)]

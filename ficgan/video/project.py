@@ -151,13 +151,7 @@ def fingerprint(path: str | os.PathLike[str]) -> str:
 
 
 class Source(Strict, extra="ignore"):
-    """The film a project is of; older versions wrote more of it.
-
-    Args:
-        name: of the file, without its folder.
-        size: bytes; None for a camera or a stream.
-        time_base: seconds of a tick, as a fraction.
-    """
+    """The film a project is of: name without folder, size in bytes, fingerprint (None: no file), seconds of a tick."""
 
     name: Text
     size: NonNegativeInt | None = None
@@ -206,10 +200,7 @@ _SHARED = sorted(set(_Document.model_fields) - {"schema_", "tracks"})
 
 
 class _DecisionsFile(Strict):
-    """decisions.json: what it names replaces what the project has, what it leaves out stays.
-
-    `people`, `tracks` and `link` (track → person) are taken number by number; null removes a decision.
-    """
+    """decisions.json: replaces what it names; of people, tracks and links (track → person) number by number."""
 
     schema_: str = Field(alias="schema")
     analysis: str | None = None
@@ -229,9 +220,8 @@ class Project:
 
     Args:
         pts: [frames] time of showing of each decoded frame, in ticks.
-        settings: of the analysis: detector, stride …
         cuts: numbers of the first frames of new scenes.
-        analysis: random name of the analysis; ties the files and the exported decisions together.
+        analysis: random name; ties the files and the exported decisions together.
     """
 
     source: Source
@@ -273,8 +263,11 @@ class Project:
 
     def regions_at(self, frame: int) -> list[tuple[NDArray[np.float32], str, int]]:
         """Boxes that a person added, float32 [4], with their modes and their numbers in `regions`."""
-        places = ((region.box_at(frame), region.mode, number) for number, region in enumerate(self.regions))
-        return [(box, mode, number) for box, mode, number in places if box is not None]
+        return [
+            (np.asarray(region.box, np.float32), region.mode, number)
+            for number, region in enumerate(self.regions)
+            if region.first <= frame <= region.last
+        ]
 
     def check_source(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
         """Refuse another film than the one that was analysed, and a camera or stream, unless `force` is given."""

@@ -24,7 +24,7 @@ from PIL import Image as Pictures
 from ficgan.errors import InputError, UsageError, memory_ran_out
 from ficgan.images import read_image
 
-__all__ = ["Frame", "VideoInfo", "VideoSource", "check_span", "display_name", "is_live", "is_url", "open_video"]
+__all__ = ["Frame", "VideoInfo", "VideoSource", "check_span", "display_name", "is_url", "open_video"]
 
 Image = NDArray[np.uint8]
 
@@ -35,18 +35,15 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://|pipe:")
 
 @dataclass(frozen=True)
 class VideoInfo:
-    """Properties of one video stream.
+    """Properties of one video stream; what is unknown is None.
 
     Args:
-        width, height: of the frames, upright.
         time_base: seconds of one tick of `Frame.pts`.
-        rate: average frames per second; None where unknown (a stream, a camera). Frames carry their own times.
-        frames: as the file states or as counted; an estimate, None where unknown.
-        duration: seconds; None where unknown.
+        rate: frames per second on average; frames carry their own times.
+        frames, duration: as the file states; estimates.
         pixel_format: FFmpeg's name, of the stored picture.
         colour_range, colour_space, colour_primaries, colour_transfer: as FFmpeg numbers them; 0 or 2 is unspecified.
-        sample_aspect_ratio: width by height of a pixel of the frames, nearly 1: where it is not, they are stretched,
-            as of a squeezed face neither shape nor pose can be read.
+        sample_aspect_ratio: of the frames, nearly 1: others are stretched, as a squeezed face cannot be read.
         notes: what was noticed and what was left out, each a sentence.
     """
 
@@ -68,15 +65,8 @@ class VideoInfo:
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """One upright frame.
-
-    Args:
-        index: number in the order of showing, from 0.
-        pts: time of showing in ticks of `VideoInfo.time_base`.
-        time: the same in seconds from the first frame on.
-        image: H×W×3 RGB, not to be changed in place.
-        duration: ticks it is shown for, as the file states; None where it does not.
-    """
+    """One upright frame, H×W×3 RGB, not to be changed in place; `pts` and `duration` in ticks of `VideoInfo.time_base`,
+    `time` in seconds from the first frame on."""
 
     index: int
     pts: int
@@ -88,12 +78,6 @@ class Frame:
 def is_url(source: str) -> bool:
     """Whether a source or target is an address (`rtsp://…`, `pipe:`), not a file of this machine."""
     return bool(_SCHEME.match(source))
-
-
-def is_live(source: str | os.PathLike[str]) -> bool:
-    """Whether a source is a camera or an address, which can be read only once."""
-    text = os.fspath(source)
-    return bool(_CAMERA.fullmatch(text)) or is_url(text)
 
 
 def display_name(source: str) -> str:
@@ -148,10 +132,7 @@ def is_full_range(pixel_format: str, colour_range: int) -> bool:
 
 
 def exact_reformat() -> Callable[..., av.VideoFrame]:
-    """`VideoReformatter.reformat` that keeps swscale's tables from frame to frame, and rounds.
-
-    By its quick ways to RGB and back a film gets darker by 1 of 255, one of 10 bits by 6 of 1023.
-    """
+    """A reformatter that keeps swscale's tables and rounds: by its quick ways a film gets darker by 1 of 255."""
     exact = Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT | Interpolation.FULL_CHR_H_INP
     return partial(VideoReformatter().reformat, interpolation=Interpolation.BILINEAR | exact, threads=1)
 
@@ -204,11 +185,13 @@ def _orientation_of(frame: Any) -> Orientation:
     return (True, c < 0, b < 0) if straight < 0.01 * crossed else IDENTITY
 
 
-def _letterboxed(image: Image, width: int, height: int) -> Image:
-    """Scale a picture into another size, its shape kept, the rest black: uint8 [height,width,3]."""
+def _scaled(image: Image, size: tuple[int, int], *, keep_shape: bool = True) -> Image:
+    """A picture in another size; where its shape is kept the rest is black."""
     import cv2
 
-    rows, columns = image.shape[:2]
+    if not keep_shape:
+        return cv2.resize(image, size, interpolation=cv2.INTER_CUBIC)  # type: ignore[return-value]
+    (width, height), (rows, columns) = size, image.shape[:2]
     scale = min(width / columns, height / rows)
     w, h = max(1, min(width, round(columns * scale))), max(1, min(height, round(rows * scale)))
     out = np.zeros((height, width, 3), np.uint8)
@@ -235,21 +218,26 @@ class Raw(NamedTuple):
 
 
 class VideoSource(ABC):
-    """A moving picture to read; use it as a context manager.
+    """A moving picture to read, a context manager; `path` is None where it is no file, a `live` one can be read once.
 
-    `path` is None for a camera, a stream or a sequence of images; a `live` one can be read only once. `start` and
-    `end` are the span that is read, in seconds after the first frame.
+    `start` and `end` are the span that is read, in seconds after the first frame.
     """
 
     start: float | None = None
     end: float | None = None
     quick = False
 
+    # Width and height of the pictures as they are read, before they are stretched.
+    stored: tuple[int, int] | None = None
+    # Ticks of the film's very first frame, where a reader jumps to `start`, and of its end, as far as the file says.
+    origin: int | None = None
+    stated_end: int | None = None
+
     def __init__(self, name: str, info: VideoInfo, *, path: Path | None = None, live: bool = False) -> None:
         self.name, self.info, self.path, self.live = name, info, path, live
         # Tick at which the last delivered frame ends; known when `frames` has run through.
         self.end_pts: int | None = None
-        self._notes: dict[str, None] = {}
+        self._notes: tuple[str, ...] = ()
         self._damage: list[str] = []
         self._used = False
 
@@ -275,13 +263,12 @@ class VideoSource(ABC):
         """
         if self.live and self._used:
             raise InputError(f"{self.name}: a camera or stream can be read only once; open it again")
-        self._used, self._notes, self._damage, self.end_pts, self.quick = True, {}, [], None, quick
+        self._used, self._notes, self._damage, self.end_pts, self.quick = True, (), [], None, quick
         return self._frames(first, wanted)
 
     def _frames(self, first: int, wanted: Callable[[int], bool] | None) -> Iterator[Frame]:
-        base, clock, size = self.info.time_base, _Clock(self.info, self._notes), (self.info.width, self.info.height)
-        origin = self._origin()
-        zero, index, pts = None, 0, None
+        base, clock, size = self.info.time_base, _Clock(self.info), (self.info.width, self.info.height)
+        zero, index, pts, origin = None, 0, None, self.origin
         for raw in self._pictures():
             pts = clock(raw.pts)
             origin = pts if origin is None else origin
@@ -293,24 +280,19 @@ class VideoSource(ABC):
             self.end_pts = pts + (raw.duration or clock.interval)
             if index >= first and (wanted is None or wanted(index)):
                 image = raw.rgb()
-                if image.shape[1::-1] != size:
-                    self._notes["The size of the picture changes: frames were scaled into the first size."] = None
-                    image = _letterboxed(image, *size)
+                if image.shape[1::-1] != (self.stored or size):
+                    self._notes = ("The size of the picture changes: frames were scaled into the first size.",)
+                    image = _scaled(image, self.stored or size)
+                if self.stored not in (None, size):
+                    image = _scaled(image, size, keep_shape=False)
                 yield Frame(index, pts, float((pts - zero) * base), image, raw.duration)
             index += 1
         # Where B-frames meet a variable rate, the duration stored with the last picture is that of another one.
-        stated = self._stated_end()
+        stated = self.stated_end
         if self.end_pts is None or pts is None or stated is None or self._damage:
             return
         if 0 < stated - pts <= 10 * clock.interval and abs(stated - self.end_pts) * base > _ROUNDED:
             self.end_pts = stated
-
-    def _origin(self) -> int | None:
-        """Tick of the film's very first frame, where a reader that jumps to `start` would not see it."""
-        return None
-
-    def _stated_end(self) -> int | None:
-        return None
 
     @abstractmethod
     def _pictures(self) -> Iterator[Raw]:
@@ -327,42 +309,33 @@ class VideoSource(ABC):
 
 
 class _Clock:
-    """Makes times strictly rising, and notes what it had to change."""
+    """Makes times strictly rising."""
 
-    def __init__(self, info: VideoInfo, notes: dict[str, None]) -> None:
+    def __init__(self, info: VideoInfo) -> None:
         self.interval = max(1, round(1 / ((info.rate or Fraction(25)) * info.time_base)))
-        self._jump, self._notes = int(_JUMP / info.time_base), notes
+        self._jump = int(_JUMP / info.time_base)
         self._last: int | None = None
         self._offset = 0
 
     def __call__(self, pts: int | None) -> int:
         last, time = self._last, None if pts is None else pts + self._offset
         if time is None:
-            self._notes["Frames without a time were placed one interval after the one before."] = None
             time = 0 if last is None else last + self.interval
         elif last is not None and time <= last:
             if last - time > self._jump:
                 self._offset += last + self.interval - time
                 time = last + self.interval
-                self._notes["The clock of the film falls back; the times go on without the step."] = None
             else:
                 time = last + 1
-                self._notes["Frames with the time of another or an earlier one were moved behind it."] = None
         self._last = time
         return time
 
 
 def open_video(source: str | os.PathLike[str], *, start: float | None = None, end: float | None = None) -> VideoSource:
-    """Open a moving picture.
+    """Open a moving picture; only what lies between `start` and `end` seconds after the first frame is read.
 
-    Args:
-        source: a video file; an animated GIF, WebP or PNG; a sequence of images as a pattern (`frames/%05d.png`), shown
-            at 25 frames per second; `camera:0`; an address (`rtsp://…`, `http://…`).
-        start, end: the span to read, in seconds after the first frame.
-
-    Raises:
-        InputError: missing, unreadable, without a video stream, without a frame.
-        UsageError: an impossible span.
+    `source` is a video file; an animated GIF, WebP or PNG; a sequence of images as a pattern (`frames/%05d.png`);
+    `camera:0`; an address (`rtsp://…`, `http://…`).
     """
     check_span(start, end)
     film = _open(os.fspath(source))
@@ -460,30 +433,22 @@ class StreamSource(VideoSource):
 
     def _describe(self, frame: Any, orientation: Orientation) -> VideoInfo:
         stream, container = self._stream, self._container
-        dropped = {
-            "further pictures": len(container.streams.video) - 1,
-            "subtitles": len(container.streams.subtitles),
-            "data": len(container.streams.data) + len(container.streams.attachments),
-            "chapters": len(container.chapters()),
-        }
-        parts = frame.format.components
         noticed = {
-            f"What is dropped: {', '.join(name for name, count in dropped.items() if count)}.": any(dropped.values()),
             "The picture is interlaced; deinterlace it first, or players show two moments at once.": (
                 frame.interlaced_frame
             ),
-            "Transparency is dropped.": any(part.is_alpha for part in parts),
-            "The picture has more than 8 bits per channel; it is processed in 8.": max(p.bits for p in parts) > 8,
+            "The picture has more than 8 bits per channel; it is processed in 8.": (
+                max(part.bits for part in frame.format.components) > 8
+            ),
         }
         width, height, aspect = frame.width, frame.height, stream.sample_aspect_ratio or Fraction(1)
         if orientation[0]:
             width, height, aspect = height, width, 1 / aspect
-        uneven = max(aspect, 1 / aspect)
-        if uneven > _SQUARE:
-            if uneven <= _WRONG_ASPECT:  # enlarged only, so that nothing is lost
-                width, height = round(width * max(aspect, 1)), round(height * max(1 / aspect, 1))
-            aspect = Fraction(1)
-        self._size = width, height
+        self.stored, self.origin = (width, height), None if self.live else self._first_time
+        if stream.duration and stream.start_time is not None:
+            self.stated_end = stream.start_time + stream.duration
+        if _SQUARE < max(aspect, 1 / aspect) <= _WRONG_ASPECT:  # enlarged only, so that nothing is lost
+            width, height, aspect = round(width * max(aspect, 1)), round(height * max(1 / aspect, 1)), Fraction(1)
         rate = stream.average_rate or stream.guessed_rate or None
         duration = float(stream.duration * stream.time_base) if stream.duration else _length(container)
         return VideoInfo(
@@ -503,13 +468,6 @@ class StreamSource(VideoSource):
             notes=tuple(note for note, holds in noticed.items() if holds),
         )
 
-    def _origin(self) -> int | None:
-        return None if self.live else self._first_time
-
-    def _stated_end(self) -> int | None:
-        stream = self._stream
-        return None if not stream.duration or stream.start_time is None else stream.start_time + stream.duration
-
     def _pictures(self) -> Iterator[Raw]:
         reader = RGBReader(quick=self.quick)
         begun, self._begun, self._tick = self._begun, None, -1
@@ -520,25 +478,13 @@ class StreamSource(VideoSource):
             begun = self._begin(target)
         decoder, decoded = begun
         try:
-            stored = None
             while decoded is not None:
                 # The decoded frame is held only until it was converted or skipped.
                 frame, orientation = decoded
-                shape = (frame.width, frame.height, orientation[0])
-                stored = stored or shape
-                rgb = partial(reader, frame, orientation)
-                if shape == stored:
-                    rgb = partial(self._stretched, rgb)
-                yield Raw(self._time(frame), frame.duration or None, rgb)
+                yield Raw(self._time(frame), frame.duration or None, partial(reader, frame, orientation))
                 decoded = next(decoder, None)
         finally:
             decoder.close()
-
-    def _stretched(self, rgb: Callable[[], Image]) -> Image:
-        import cv2
-
-        image: Any = rgb()
-        return image if image.shape[1::-1] == self._size else cv2.resize(image, self._size, None, 0, 0, cv2.INTER_CUBIC)
 
     def _begin(self, target: int | None) -> tuple[Generator[_Decoded], _Decoded | None]:
         self._container.close()
@@ -567,13 +513,14 @@ class StreamSource(VideoSource):
             count, last = count + 1, picture.pts if last is None else max(last, picture.pts or last)
             yield picture, _orientation_of(picture)
         # Where threads decode several pictures at a time, PyAV gives up those after the first damaged one at the end.
-        if watch.found and count < watch.packets and last is not None and not self.live and not self._is_avi:
+        faulty = watch.damaged or watch.errors or watch.lost
+        if faulty and count < watch.packets and last is not None and not self.live and not self._is_avi:
             self._container.close()
             self._open()
             self._stream.codec_context.thread_count = 1
             for picture in self._decoded(_Watch(self._container, self._stream), last):
                 if (picture.pts or last) > last:
-                    watch.concealed += picture.is_corrupt
+                    watch.damaged += picture.is_corrupt
                     yield picture, _orientation_of(picture)
         self._damage.extend(watch.sentences(self.name, whole=target is None))
 
@@ -598,11 +545,11 @@ class StreamSource(VideoSource):
                     except EOFError:
                         continue
                     except (av.FFmpegError, ValueError):
-                        watch.undecodable += 1
+                        watch.damaged += not packet.is_corrupt
                         continue
                     for picture in pictures:
                         # Before the place that was asked for, pictures may lack those they are made from.
-                        watch.concealed += picture.is_corrupt and (target is None or (picture.pts or 0) >= target)
+                        watch.damaged += picture.is_corrupt and (target is None or (picture.pts or 0) >= target)
                         yield picture
                 return
             except (av.FFmpegError, OSError) as error:
@@ -622,10 +569,9 @@ class _Watch:
     def __init__(self, container: Any, stream: Any) -> None:
         self.index, self.count = stream.index, stream.frames
         self.interval = float(1 / stream.average_rate) if stream.average_rate else 0.04
-        self.duration = _length(container)
-        self.start = float((container.start_time or 0) * _MICROSECOND)
+        self.duration, self.start = _length(container), float((container.start_time or 0) * _MICROSECOND)
         self.reached = 0.0
-        self.packets = self.undecodable = self.corrupt = self.concealed = self.errors = 0
+        self.packets = self.damaged = self.errors = 0
         self.lost = ""
 
     def see(self, packet: Any) -> None:
@@ -634,30 +580,21 @@ class _Watch:
         self.errors = 0
         if packet.stream_index == self.index:
             self.packets += 1
-            self.corrupt += bool(packet.is_corrupt)
+            self.damaged += bool(packet.is_corrupt)
         time = packet.pts if packet.pts is not None else packet.dts
         if time is not None:
             self.reached = max(self.reached, float((time + (packet.duration or 0)) * packet.time_base) - self.start)
-
-    @property
-    def found(self) -> bool:
-        """Whether anything was wrong with the packets."""
-        return bool(self.undecodable or self.corrupt or self.concealed or self.errors or self.lost)
 
     def sentences(self, name: str, *, whole: bool) -> Iterator[str]:
         """What was wrong; `whole` where the file was read from its beginning."""
         missing = 0.0 if self.duration is None else self.duration - self.reached
         # Packets that an edit list leaves out are missing too, but not at the end.
-        short = missing > _CUT or (whole and self.packets < self.count and missing > 1.5 * self.interval)
         if self.lost:
             yield f"{name}: reading broke off at {self.reached:.2f} s ({self.lost})."
-        elif short:
-            of = f" of {self.duration:.2f} s" if self.duration else ""
-            yield f"{name}: cut off at {self.reached:.2f} s{of}; everything up to there was read."
-        if broken := max(self.undecodable, self.corrupt):
-            yield f"{name}: {broken} of {self.packets} packets of its video are damaged and not decoded."
-        if self.concealed:
-            yield f"{name}: frames that are damaged: {self.concealed}; the decoder filled in what is lost."
+        elif missing > _CUT or (whole and self.packets < self.count and missing > 1.5 * self.interval):
+            yield f"{name}: cut off at {self.reached:.2f} s; everything up to there was read."
+        if self.damaged:
+            yield f"{name}: {self.damaged} damaged packets or frames of its video, which are left out or guessed."
 
 
 def _length(container: Any) -> float | None:
@@ -753,10 +690,7 @@ def _on_white(image: Pictures.Image) -> Pictures.Image:
 
 
 class SequenceSource(VideoSource):
-    """Image files by a pattern such as `frames/%05d.png`, at 25 frames per second.
-
-    Their own orientation, depth and profile are taken into account.
-    """
+    """Image files by a pattern such as `frames/%05d.png`, at 25 frames per second."""
 
     def __init__(self, pattern: Path) -> None:
         place = _PATTERN.search(pattern.name)

@@ -6,10 +6,8 @@ the same job goes on where it stopped.
 
 from __future__ import annotations
 
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -31,9 +29,9 @@ from ficgan.video.identities import FaceKey, FaceReader, FilmFace, Identities
 from ficgan.video.project import PROJECT_FILE, TRACKS_FILE, fingerprint
 from ficgan.video.read import Frame
 from ficgan.video.settings import CHUNK, EncodeOptions, FilmTask, VideoSettings, VideoTools
-from ficgan.video.write import Assembled, Segment, SegmentWriter, assemble, finished_segments
+from ficgan.video.write import Assembled, SegmentWriter, assemble, finished_segments
 
-__all__ = ["Covers", "JobState", "Rendered", "Renderer", "VideoResult", "choose_faces", "hides", "render_segments"]
+__all__ = ["Covers", "JobState", "Renderer", "VideoResult", "choose_faces", "hides", "render_segments"]
 
 # Share of a track's box that is the face. It holds the smoothed and the seen place and a margin: in three films it was
 # 1.07 to 1.2 times the detector's own. Judged by its whole size, good faces turned black for a few frames.
@@ -46,11 +44,8 @@ Image = NDArray[np.uint8]
 class Covers:
     """Covers faces of frames.
 
-    All that is drawn for a person is drawn once: fresh noise, or fresh neighbours of a k-same mean, would average out
-    over the film. Squares change their size in steps, as the noise of a crop changes with it. A plain cover has one
-    colour in all of a track, which is found where the track is first covered.
-
-    `coverage` is the least weight of a method's mask at the landmarks and in the middle of a face.
+    All that is drawn for a person is drawn once: fresh noise would average out over the film. A plain cover has one
+    colour in all of a track. `coverage` is the least weight of a method's mask at the landmarks and in the middle.
     """
 
     def __init__(self, methods: Methods, settings: VideoSettings, coverage: float) -> None:
@@ -76,10 +71,9 @@ class Covers:
         person: str = "",
         views: Callable[[], Iterable[tuple[Images, Face]]] = tuple,
     ) -> str:
-        """Cover a face in a frame [H,W,3], in place; other faces may be covered in it already.
+        """Cover a face in a frame [H,W,3], in place, by any mode but "ficgan" and "keep"; returns the mode used.
 
-        `mode` is any but "ficgan" and "keep". `views` gives frames with the face, to find its colour in. Returns the
-        mode's name, or the fallback where the method failed.
+        `views` gives frames with the face, to find its colour in.
         """
         if mode == "plain":
             if track not in self.colours:
@@ -119,10 +113,7 @@ def hides(mask: NDArray[np.float32], face: Face, coverage: float, outline: NDArr
 
 
 class Renderer:
-    """Redacts frames, a chunk at a time, in order.
-
-    `reach` is the number of frames on either side over which a generated face's place and light are smoothed.
-    """
+    """Redacts frames, a chunk at a time, in order; `reach`: frames on either side over which faces are smoothed."""
 
     def __init__(self, tools: VideoTools, settings: VideoSettings, reach: int = 0) -> None:
         self.tools, self.settings = tools, settings
@@ -137,10 +128,8 @@ class Renderer:
     def __call__(self, jobs: Sequence[FrameJob], around: Sequence[FrameJob] = ()) -> list[Image]:
         """The new images of consecutive frames; a frame without faces is the source's own array.
 
-        Args:
-            jobs: the frames; the generated faces of all of them are computed together.
-            around: frames before and after them, as far as they were not among the jobs of the last call. With twice
-                the reach on each side every frame is smoothed in the same way, wherever a chunk begins.
+        `around` are frames before and after, as far as they were not in the last call: with twice the reach on each
+        side every frame is smoothed in the same way, wherever a chunk begins.
         """
         new = {} if self._reader is None else self.identities.draw(self._reader.read(jobs, around))
         return [self._compose(job, new, [*jobs, *around]) for job in jobs]
@@ -183,10 +172,7 @@ class Renderer:
 
 
 def _views(jobs: Sequence[FrameJob], frame: int, track: int) -> list[tuple[Image, Face]]:
-    """A track's face in a frame and the later ones that are at hand: the detector may see it there for the first time.
-
-    Earlier ones do not count, as an interrupted film has others of them at hand than a whole one.
-    """
+    """A track's face in a frame and the later ones at hand; of earlier ones an interrupted film has others at hand."""
     return [
         (job.frame.image, appearance.face)
         for job in jobs
@@ -224,34 +210,21 @@ _STATE = "ficgan-state.json"
 
 
 class _Facts(BaseModel):
-    """ficgan-state.json.
-
-    Args:
-        identity: hash of all that shapes the result.
-        seed: of the model's draws; None without a model.
-        replaced: how often people who were still recognised got another face.
-        findings: what the check found before the film was rendered again, covered.
-        drawn: what the renderer knew when the finished segments were drawn.
-    """
+    """ficgan-state.json: a hash of all that shapes the result, seeds, the check's findings, what the renderer knew."""
 
     identity: str
     seed: int | None = None
     methods_seed: int
     analysed: bool = False
-    replaced: int = 0
     findings: list[FilmFinding] = []
     drawn: dict[str, Any] | None = None
 
 
 class JobState:
-    """The state of a film in its private work folder: the seed of the job and the new identities settled so far.
-
-    `timing` holds seconds by stage.
-    """
+    """The state of a film in its private work folder: the seed of the job and the new identities settled so far."""
 
     def __init__(self, folder: Path, tools: VideoTools, identity: str) -> None:
         self.folder, model = folder, tools.face_model
-        self.timing: dict[str, float] = {}
         try:
             facts = _Facts.model_validate_json((folder / _STATE).read_bytes())
         except (OSError, ValueError):
@@ -271,12 +244,6 @@ class JobState:
     @property
     def analysed(self) -> bool:
         return self.facts.analysed and (self.folder / PROJECT_FILE).is_file()
-
-    @contextmanager
-    def timed(self, stage: str) -> Iterator[None]:
-        began = time.monotonic()
-        yield
-        self.timing[stage] = self.timing.get(stage, 0.0) + time.monotonic() - began
 
     def note(self, **facts: Any) -> None:
         self.facts = self.facts.model_copy(update=facts)
@@ -316,21 +283,6 @@ class JobState:
 # -- the film ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Rendered:
-    """A film before its check."""
-
-    file: Assembled
-    segments: tuple[Segment, ...]
-    notes: tuple[str, ...]
-    damage: tuple[str, ...]
-
-    def discard(self) -> None:
-        """Remove the segments: all of the film is to be drawn again."""
-        for segment in self.segments:
-            segment.path.unlink()
-
-
 def choose_faces(task: FilmTask, plan: FilmPlan, renderer: Renderer, state: JobState) -> None:
     """Try the new faces of all people on a few frames, where neither an interrupted run nor the job has done so."""
     tools, settings, identities = task.tools, task.settings, renderer.identities
@@ -358,27 +310,21 @@ def choose_faces(task: FilmTask, plan: FilmPlan, renderer: Renderer, state: JobS
                 appearances=[appearance for appearance in job.appearances if appearance.person in frames[frame.index]],
             )
 
-    with state.timed("choosing faces"):
-        identities.choose(jobs, set().union(*wanted.values()))
+    identities.choose(jobs, set().union(*wanted.values()))
     known |= {person: (one.z_id, one.attempt, one.kind) for person, one in identities.people.items()}
     state.save(renderer, 0)
 
 
 def render_segments(
     task: FilmTask, plan: FilmPlan, renderer: Renderer, state: JobState, output: Path, encode: EncodeOptions
-) -> Rendered:
-    """Draw what is in no finished segment yet, and put all segments together with the sound.
-
-    The result gets a name in the work folder: a file that is called `output` is always complete and checked.
-    """
-    with state.timed("rendering"):
-        length = task.settings.segment
-        writer = SegmentWriter(state.folder, task.source.info, encode, output=output, seconds=length, multiple=CHUNK)
-        _draw(task, plan, renderer, state, writer)
-        made, synthetic = state.folder / f"ficgan-result{output.suffix}", renderer.counts["generated"] > 0
-        file = assemble(writer.segments, task.source, made, encode, overwrite=True, synthetic=encode.tag and synthetic)
-    notes, damage = (*task.source.notes, *writer.notes, *file.notes), (*task.source.damage, *file.damage)
-    return Rendered(file, tuple(writer.segments), notes, damage)
+) -> Assembled:
+    """Draw what is in no finished segment yet, and put all segments together with the sound, in the work folder."""
+    length = task.settings.segment
+    writer = SegmentWriter(state.folder, task.source.info, encode, output=output, seconds=length, multiple=CHUNK)
+    _draw(task, plan, renderer, state, writer)
+    made, synthetic = state.folder / f"ficgan-result{output.suffix}", renderer.counts["generated"] > 0
+    file = assemble(writer.segments, task.source, made, encode, overwrite=True, synthetic=encode.tag and synthetic)
+    return replace(file, notes=task.source.notes + file.notes, damage=task.source.damage + file.damage)
 
 
 def _draw(task: FilmTask, plan: FilmPlan, renderer: Renderer, state: JobState, writer: SegmentWriter) -> None:
@@ -450,22 +396,15 @@ class VideoResult:
     """What was done to a film, ready for its side-car.
 
     Args:
-        frames: frames read, each of which was written.
-        seconds: length of the film.
-        faces: faces of single frames by what was done to them: generated, the name of a cover or a method, region,
-            kept.
+        faces: faces of single frames by what was done to them: generated, a cover's or method's name, region, kept.
         fallbacks: why faces were not generated although asked for: reason → faces of single frames.
         masked_people: people who were recognised with every setting, and so were covered.
-        origins: faces of single frames by how their place is known: seen, filled, padded.
         exemptions: see `Decider.exemptions`.
         edits: what the project of a reviewed film says beyond its default, a sentence each.
-        check: None where no check was asked for.
         review: places a person should look at: `frame`, `time` in seconds, `box` and `reason` of each.
-        notes: what was left out, damaged or worth knowing, each a sentence.
-        damage: where the source was cut or damaged.
+        notes, damage: what is worth knowing; where the source was cut or damaged; each a sentence.
         account: of the k-same draws and the model, as for a photo.
         synthetic: whether the file says that it was made with a generative model.
-        timing: seconds by stage.
     """
 
     output: Path | None
@@ -476,7 +415,6 @@ class VideoResult:
     faces: Mapping[str, int]
     fallbacks: Mapping[str, int] = field(default_factory=dict)
     masked_people: int = 0
-    origins: Mapping[str, int] = field(default_factory=dict)
     exemptions: list[dict[str, Any]] = field(default_factory=list)
     edits: tuple[str, ...] = ()
     check: CheckReport | None = None
@@ -487,7 +425,6 @@ class VideoResult:
     account: dict[str, Any] = field(default_factory=dict)
     has_audio: bool = False
     synthetic: bool = False
-    timing: dict[str, float] = field(default_factory=dict)
 
     @property
     def reidentified(self) -> int | None:
@@ -511,7 +448,6 @@ class VideoResult:
             "faces_by_action": dict(self.faces),
             "fallbacks": dict(self.fallbacks),
             "masked_people": self.masked_people,
-            "faces_by_origin": dict(self.origins),
             "exemptions": self.exemptions,
             "edits": list(self.edits),
             "check": None if self.check is None else self.check.to_dict(),
@@ -521,13 +457,12 @@ class VideoResult:
             "notes": list(self.notes),
             "damage": list(self.damage),
             "settings": self.settings,
-            "timing": {stage: round(value, 2) for stage, value in self.timing.items()},
         }
 
 
-def film_notes(plan: FilmPlan, renderer: Renderer, rendered: Rendered, report: CheckReport | None) -> tuple[str, ...]:
+def film_notes(plan: FilmPlan, renderer: Renderer, file: Assembled, report: CheckReport | None) -> tuple[str, ...]:
     """What is worth knowing of a film, each a sentence."""
-    notes, fallback, total = list(rendered.notes), renderer.settings.fallback, len(plan.film.pts)
+    notes, fallback, total = list(file.notes), renderer.settings.fallback, len(plan.film.pts)
     for reason, rows in {**plan.fallbacks, **renderer.causes}.items():
         if rows and reason in _FALLBACKS:
             notes.append(f"{rows} sightings of faces got the fallback, {fallback}: {_FALLBACKS[reason]}.")
@@ -535,8 +470,8 @@ def film_notes(plan: FilmPlan, renderer: Renderer, rendered: Rendered, report: C
         notes.append(f"New faces that lie over a cover, as their places are known only roughly: {rows}.")
     if report is not None and report.unchecked:
         notes.append(f"The result was not checked: {report.unchecked}.")
-    if rendered.file.frames != total:
-        notes.append(f"The film gave {rendered.file.frames} frames when rendered and {total} when analysed.")
+    if file.frames != total:
+        notes.append(f"The film gave {file.frames} frames when rendered and {total} when analysed.")
     return tuple(dict.fromkeys(notes))
 
 

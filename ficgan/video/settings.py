@@ -53,10 +53,7 @@ class VideoSettings(FilmSearch):
 
     Args:
         mode: what takes a face's place where no rule says otherwise; see `ficgan.anonymizers.modes.check_mode`.
-        fallback: covers a face that cannot be generated: too small, turned away, still recognised, or in a pad, where
-            the detector saw nothing.
-        mask_scale: size of the replaced region.
-        stride, pad, link, verify: see `FilmSearch`, and `at` for other rates than 25 frames a second.
+        fallback: covers a face that cannot be generated.
     """
 
     mode: str = str(Hiding.mode)
@@ -93,10 +90,7 @@ class VideoSettings(FilmSearch):
 
 @dataclass(frozen=True, eq=False)
 class Rules:
-    """Exemptions and selections: photos of people who stay (`keep`) or who alone are hidden (`only`), by name; boxes in
-    which faces stay, x0, y0, x1, y1 in pixels; spans from one second to another (None: an end of the film) in which all
-    do.
-    """
+    """Who stays (`keep`) or is alone hidden (`only`), by photos; boxes in pixels, spans in seconds, where all stay."""
 
     keep: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
     only: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
@@ -109,13 +103,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class EncodeOptions(FilmEncoding):
-    """How a result is encoded.
-
-    Args:
-        codec, crf, pixel_format, audio: see `FilmEncoding`. crf None: 18 for H.264, 20 for HEVC, 24 for VP9.
-        tag: mark a result with generated faces as synthetic media.
-        options: further options of FFmpeg's encoder, such as {"preset": "slow"}.
-    """
+    """How a result is encoded; `tag` marks new faces as synthetic, `options` are further ones of FFmpeg's encoder."""
 
     tag: bool = True
     options: Mapping[str, str] = field(default_factory=dict)
@@ -130,10 +118,8 @@ class VideoTools:
 
     Args:
         recognizer: tells people apart, to link tracks; None: nothing does, and nothing checks new faces.
-        face_model: None where no face is generated.
-        psi: diversity, so that the people of a film do not become clones of one mean face.
         methods: anonymisers for the modes that name one.
-        gate: checks new faces and the result: one recogniser, or several as one; if not given, `recognizer` does.
+        gate: checks new faces and the result; if not given, `recognizer` does.
         job_identities: where people are linked over the films of a job.
     """
 
@@ -159,12 +145,7 @@ class VideoTools:
 
 @dataclass(eq=False)
 class FilmEngine:
-    """What all films of one `Deidentifier` share, with its names: tools, and the people known from earlier films.
-
-    Args:
-        psi: None: what the model does best with.
-        thorough: search frames at all scales.
-    """
+    """What all films of one `Deidentifier` share, with its names: tools, and the people known from earlier films."""
 
     model: FaceModel | None
     detector: FaceDetector
@@ -186,13 +167,7 @@ class FilmEngine:
         return VideoSettings(**{"mode": self.mode, "mask_scale": self.mask_scale, "verify": verify, **changes})
 
     def tools(self, settings: VideoSettings, *, generate: bool = True, trusted: bool = False) -> VideoTools:
-        """Detector, recogniser and model for a film.
-
-        Args:
-            settings: whose mode says whether the model is needed.
-            generate: False where faces are only looked for.
-            trusted: whether the mode comes from the caller; one from a file may not run programs.
-        """
+        """Detector, recogniser and model for a film; a mode that is not `trusted` may not run programs."""
         from ficgan.faces import get_recognizer
         from ficgan.faces.detection import PyramidDetector
 

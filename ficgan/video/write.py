@@ -12,7 +12,7 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import av
 import numpy as np
@@ -23,6 +23,7 @@ from ficgan.files import partial_file
 from ficgan.video.encode import (
     ANIMATION,
     VideoWriter,
+    Writing,
     add_mark,
     container_of,
     holds,
@@ -64,15 +65,10 @@ def finished_segments(folder: str | os.PathLike[str]) -> list[Segment]:
     return line
 
 
-class SegmentWriter:
+class SegmentWriter(Writing):
     """Encodes frames into segments that each stand alone, so that an interrupted job resumes after the last whole one.
 
-    Args:
-        folder: where the segments are; the rest of an interrupted one is removed.
-        options: the same for all segments of a film.
-        output: the film that will be assembled, for its container.
-        seconds: least length of a segment.
-        multiple: of so many frames each segment but the last consists.
+    Each but the last is at least `seconds` long and has a `multiple` of frames. `output` is the film to be assembled.
     """
 
     def __init__(
@@ -90,7 +86,6 @@ class SegmentWriter:
         self.encoding = plan_encoding(info, options, container)
         if container == ANIMATION:  # a palette is chosen once, at the end; until then nothing is lost
             self.encoding = plan_encoding(info, EncodeOptions(codec="ffv1", pixel_format="bgr0"), "nut")
-        self.notes = self.encoding.notes
         self._length = max(1, round(seconds / info.time_base))
         self.segments = finished_segments(self.folder)
         self._part: VideoWriter | None = None
@@ -145,15 +140,6 @@ class SegmentWriter:
             self._part.discard()
             self._part = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None:
-            self.close()
-        else:
-            self.discard()
-
 
 # -- the sound ---------------------------------------------------------------------------------------------------------
 
@@ -167,10 +153,7 @@ Timed = tuple[float, Any]
 
 
 class Sound:
-    """The sound of a file on its way into a container: copied as it is, or recoded where the container cannot hold it.
-
-    `out` is PyAV's opened container, to which a track is added for each stream of sound.
-    """
+    """The sound of a file on its way into PyAV's opened container `out`: copied, or recoded where it cannot be held."""
 
     def __init__(self, source: VideoSource, out: Any, container: str, path: Path) -> None:
         self._name, self._container, self._path = source.name, container, path
@@ -242,12 +225,7 @@ class Sound:
         return track
 
     def read(self, shift: Fraction, window: tuple[Fraction, Fraction] | None) -> Iterator[Timed]:
-        """Packets to write.
-
-        Args:
-            shift: seconds that are taken off all times.
-            window: seconds between which sound counts, to whole packets; None: all of it.
-        """
+        """Packets less `shift` seconds; of a `window` in seconds those in it, whole."""
         last: dict[int, int] = {}
         errors = 0
         while self._streams and errors <= MAX_ERRORS:
@@ -339,13 +317,7 @@ _LONGEST_LEAD = Fraction(1)
 
 @dataclass(frozen=True)
 class Assembled:
-    """What was put together.
-
-    Args:
-        duration: of the picture, seconds.
-        damage: what of the sound is lost.
-        synthetic: whether it is marked as made with a generative model.
-    """
+    """What was put together: `duration` of the picture, `damage` of the sound, `synthetic`: whether marked."""
 
     path: Path
     frames: int
@@ -397,20 +369,15 @@ def assemble(
     overwrite: bool = False,
     synthetic: bool = False,
 ) -> Assembled:
-    """Join the segments of a film and the source's sound into one file.
+    """Join all segments of a film and the source's sound into one file.
 
     Times stay as they are in the source, less what the source begins later than 0; where a span was chosen, the film
     begins at 0 and the sound is cut to it, to whole packets.
-
-    Args:
-        segments: all of them, in order.
-        source: for its properties, sound, span, and the time at which its last frame ends.
-        synthetic: mark it as made with a generative model.
     """
     path = Path(output)
     check_output(source, path, options, overwrite=overwrite)
     film = _Film(segments, source, path, options)
-    notes, damage, streams, marked = [*film.plan.notes], list[str](), 0, False
+    notes, damage, streams, marked = list[str](), list[str](), 0, False
     if source.info.audio_streams and options.audio == "copy" and not film.has_sound:
         notes.append("The sound is dropped: an animation holds none, and that of a stream is not recorded.")
     with reporting(str(path)):
@@ -513,8 +480,7 @@ class _Film:
     def _lead(self) -> int:
         """Ticks by which decoding begins before showing.
 
-        MP4 takes the sum of the steps between times of decoding for the length of the film. It comes out right if
-        decoding begins as early as it ends: by the span of the last `delay` frames.
+        MP4 takes the sum of the steps of decoding for the film's length: right if it begins as early as it ends.
         """
         times, delay = self.times, self.delay
         if not delay or len(times) <= delay:

@@ -326,9 +326,3 @@ def test_what_is_still_recognised_is_covered_and_a_moment_around(
     assert {n: covered(made, n) for n in (1, 2)} == {1: [], 2: []} | {n: list(frames) for n, frames in expected.items()}
     assert rows == made.fallbacks.get("still recognised", 0) == sum(map(len, expected.values()))
     assert covered(plan, 1) == covered(plan, 2) == [], "the first plan stays"
-
-
-def test_a_person_is_mostly_recognised_where_half_of_the_faces_or_more_would_be_covered(plan: FilmPlan) -> None:
-    seen = [finding(n, 25) for n in range(12, 38)]  # 26 frames and 2 on either side, of 60
-    assert plan.mostly_recognised(seen) == {plan.people[1]} == plan.recognised(seen)
-    assert plan.mostly_recognised(seen[:25]) == set() == plan.mostly_recognised([])

@@ -206,26 +206,6 @@ def test_nothing_is_overwritten_or_left(tmp_path: Path) -> None:
     assert len(read(path)[1]) == 1
 
 
-def test_a_stream_as_it_comes(tmp_path: Path) -> None:
-    """A named pipe stands for a network stream."""
-    import threading
-
-    pipe, received = tmp_path / "pipe", []
-    os.mkfifo(pipe)
-    reader = threading.Thread(target=lambda: received.append(pipe.read_bytes()))
-    reader.start()
-    descriptor = os.open(pipe, os.O_WRONLY)
-    try:
-        with VideoWriter(f"pipe:{descriptor}", INFO) as writer:
-            for frame in frames([3000 * i for i in range(20)]):
-                writer.write(frame)
-    finally:
-        os.close(descriptor)
-        reader.join()
-    (tmp_path / "a.mkv").write_bytes(received[0])
-    assert [number_of(frame.image) for frame in read(tmp_path / "a.mkv")[1]] == list(range(20))
-
-
 def test_pieces_and_going_on(tmp_path: Path) -> None:
     times = variable_times(80)
     pictures = list(frames(times))
