@@ -323,7 +323,7 @@ def _in_folder(path: Path, folder: Place | None, recursive: bool, plan: FilePlan
 
 
 def _is_left_out(folder: Path) -> bool:
-    from ficgan.video.folders import kind_of
+    from ficgan.folders import kind_of
 
     return folder.name.startswith(".") or folder.is_symlink() or kind_of(folder) is not None
 

@@ -178,7 +178,7 @@ def purge(folders: tuple[Path, ...], temporary: bool, dry_run: bool, quiet: bool
     Prints one line of JSON when done. Exit codes: 0 done, 2 usage, 3 something was left or refused, 130 interrupted.
     """
     from ficgan.anonymizers.external import TEMPORARY_PREFIX
-    from ficgan.video.folders import Removal, remove_folder
+    from ficgan.folders import Removal, remove_folder
 
     if not folders and not temporary:
         raise click.UsageError("Name a folder, or give --temporary.")

@@ -18,10 +18,10 @@ from ficgan.deidentify.pipeline import Deidentifier
 from ficgan.deidentify.retouch import CHOICES, Choice, Retouch
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Face
+from ficgan.folders import Box, Strict, Text, check_schema, checked, read_json
 from ficgan.identity.kind import PARTS, parse_parts
 from ficgan.policy import Result
 from ficgan.video.decisions import Cover, Decider, Decisions, Region
-from ficgan.video.folders import Box, Strict, Text, check_schema, checked, read_json
 from ficgan.video.tracks import SEEN, Track
 
 __all__ = ["SCHEMA", "Drawing", "FoundFace", "PhotoDecisions", "as_tree", "deciding", "read_decisions"]

@@ -108,8 +108,8 @@ class DeskFilms:
         Raises:
             InputError: a person, track or mode that is not there; nothing has changed then.
         """
+        from ficgan.folders import checked
         from ficgan.video.decisions import Decisions
-        from ficgan.video.folders import checked
 
         with self.review.lock:
             film = self.load(number)
@@ -135,8 +135,8 @@ class DeskFilms:
         Raises:
             InputError: a box, frame, time or mode that cannot be.
         """
+        from ficgan.folders import checked
         from ficgan.video.decisions import Region
-        from ficgan.video.folders import checked
 
         with self.review.lock:
             film, corners = self.load(number), np.asarray(list(box), np.float32)
@@ -175,7 +175,7 @@ class DeskFilms:
 
     def _render(self, number: str) -> Item:
         """The film as decided, into the output folder."""
-        from ficgan.video.folders import work_folder
+        from ficgan.folders import work_folder
 
         item, film = self.review[number], self.load(number)
         source, controls = self.review.source(item), self.work.controls_of(item)

@@ -32,7 +32,7 @@ from pydantic_core import PydanticCustomError
 
 from ficgan.anonymizers.modes import HIDING, check_cover, check_mode, mode_type, shown
 from ficgan.errors import UsageError
-from ficgan.video.folders import Box, Strict, Text
+from ficgan.folders import Box, Strict, Text
 from ficgan.video.tracks import Track
 
 __all__ = ["BoxRule", "Decider", "Decision", "Decisions", "Region", "SpanRule", "edits_of"]

@@ -121,29 +121,20 @@ def _format(name: str) -> av.VideoFormat:
 
 def _pixel_format(encoder: _FilmEncoder, info: VideoInfo, wanted: str | None) -> str:
     """The one that is asked for, or the source's, or the nearest that keeps depth and colour resolution."""
-    offered = [f for f in av.Codec(encoder.name, "w").video_formats or () if not any(c.is_alpha for c in f.components)]
-    offered = [f for f in offered if not f.name.startswith("yuvj")]
-    odd = encoder.even and bool(info.width % 2 or info.height % 2)
-    fitting = [f for f in offered if not (odd and _is_subsampled(f))] or offered
-    names = [f.name for f in fitting]
+    formats = av.Codec(encoder.name, "w").video_formats or ()
+    offered = [f for f in formats if not any(part.is_alpha for part in f.components) and not f.name.startswith("yuvj")]
+    if encoder.even and (info.width % 2 or info.height % 2):  # whole pixels of colour only
+        offered = [f for f in offered if (f.chroma_width(2), f.chroma_height(2)) == (2, 2)]
+    names = [f.name for f in offered]
     if wanted is not None and wanted not in names:
         size = f"{info.width}×{info.height}"
         raise UsageError(f"{encoder.name} takes no {wanted!r} for {size}; use one of {', '.join(names)}")
     if wanted is not None or encoder.name == "gif":
         return wanted or "pal8"
     source = _format(info.pixel_format.replace("yuvj", "yuv"))
-    if source.name in names:
-        return source.name
-    alike = [f for f in fitting if f.is_rgb == source.is_rgb] or fitting
-    if source.is_rgb and not any(f.is_rgb for f in fitting):  # RGB has full chroma
-        source = av.VideoFormat("yuv444p10le" if max(c.bits for c in source.components) > 8 else "yuv444p")
-    planar = alike if source.is_rgb else [f for f in alike if f.is_planar] or alike
-    best, _ = find_best_pix_fmt_of_list([f.name for f in planar], source.name)
-    return best.name if best is not None else planar[0].name
-
-
-def _is_subsampled(format: av.VideoFormat) -> bool:
-    return format.chroma_width(2) != 2 or format.chroma_height(2) != 2
+    alike = [f.name for f in offered if f.is_rgb == source.is_rgb] or names
+    best, _ = find_best_pix_fmt_of_list(alike, source.name)
+    return names[0] if best is None else best.name
 
 
 def muxer_options(container: str, time_base: Fraction) -> dict[str, str]:

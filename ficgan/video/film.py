@@ -20,9 +20,9 @@ from ficgan.errors import InputError, UsageError
 from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer, detector_missing, get_detector, matching, public_name
 from ficgan.faces.mesh import read_landmarks
 from ficgan.files import partial_file
+from ficgan.folders import remove_folder, working
 from ficgan.video.decided import CheckReport, FilmFinding, FilmPlan, cover_findings, decide
 from ficgan.video.decisions import edits_of
-from ficgan.video.folders import remove_folder, working
 from ficgan.video.found import find_faces
 from ficgan.video.live import record_live
 from ficgan.video.people import People

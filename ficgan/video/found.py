@@ -10,7 +10,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -34,18 +34,6 @@ __all__ = ["CutDetector", "DetectionLog", "FieldSearch", "find_faces", "look"]
 Floats32 = NDArray[np.float32]
 
 
-@dataclass(eq=False)
-class _Watched:
-    """What one pass over the film saw: the times of its frames, its cuts, looks, faces and weaker finds."""
-
-    pts: list[int] = field(default_factory=list)
-    times: list[float] = field(default_factory=list)
-    cuts: list[int] = field(default_factory=list)
-    looks: list[int] = field(default_factory=list)
-    tracklets: list[Tracklet] = field(default_factory=list)
-    faint: list[Tracklet] = field(default_factory=list)
-
-
 def find_faces(task: FilmTask, rules: Rules, people: People | None = None, log: Path | None = None) -> Project:
     """Find every face of a film, and who is one person; `log` is a file of detections, to resume from."""
     source, settings, recognizer = task.source, task.settings, task.tools.recognizer
@@ -54,59 +42,45 @@ def find_faces(task: FilmTask, rules: Rules, people: People | None = None, log: 
     photos = {**rules.keep, **rules.only}
     references = {name: look_up(photo, name, search, recognizer) for name, photo in photos.items()}
     reader = EmbeddingReader(recognizer if references or settings.link != "none" else None)
-    seen = _watch(task, search, reader, log)
-    if people is None:
-        people = People(link=settings.link) if recognizer is None else People.of(recognizer, settings.link)
-    tracklets, clock = link_tracklets(seen.tracklets, people, seen.times), np.array(seen.times)
-    tracks = fill_tracks(tracklets, seen.cuts, clock, pace.pad)
-    found = chains(tracklets, seen.faint, seen.looks, clock, pace.patience)
-    likely = [chain.tracklet() for chain in half_seen(found, tracklets, seen.cuts, clock)]
-    tracks += fill_half_seen(likely, tracks, seen.cuts, clock, pace.pad)
-    facts = {
-        **asdict(settings),
-        "detector": task.tools.detector.name,
-        "start": source.start,
-        "end": source.end,
-        "searched": len(seen.looks),
-        "review": [
-            {
-                "frame": sighting.frame,
-                "time": round(seen.times[sighting.frame], 3),
-                "reason": reason,
-                "box": [round(float(value), 1) for value in sighting.face.box],
-            }
-            for sighting, reason in lost(found, seen.cuts, seen.looks, clock, pace.pad, size)
-        ],
-    }
-    decisions = _decisions(settings.mode, rules, references, tracklets, recognizer)
-    pts, described = np.array(seen.pts, np.int64), Source.of(task.path, source.info)
-    return Project(described, pts, tracks, facts, tuple(seen.cuts), decisions)
-
-
-def _watch(task: FilmTask, search: FieldSearch, reader: EmbeddingReader, path: Path | None) -> _Watched:
-    source, pace, seen = task.source, task.settings.at(task.source.info.rate), _Watched()
     follow, doubt = Associator(pace.patience), Associator(pace.patience)
     step = task.step("analysing", source.info.frames)
-    with closing(DetectionLog(search, path)) as log:
-        for frame, faces, cut in look(source.frames(quick=True), log.detect, pace.stride):
-            seen.pts.append(frame.pts)
-            seen.times.append(frame.time)
-            if cut:
-                seen.cuts.append(frame.index)
-            if faces is not None:
-                seen.looks.append(frame.index)
+    pts, times, cuts, looks = list[int](), list[float](), list[int](), list[int]()
+    seen, faint = list[Tracklet](), list[Tracklet]()
+    with closing(DetectionLog(search, log)) as detections:
+        for frame, faces, cut in look(source.frames(quick=True), detections.detect, pace.stride):
+            pts.append(frame.pts)
+            times.append(frame.time)
+            cuts += [frame.index] if cut else []
+            looks += [] if faces is None else [frame.index]
             followed = follow.step(frame.index, frame.time, faces, cut)
-            seen.tracklets += followed.ended
-            seen.faint += doubt.step(frame.index, frame.time, log.faint.pop(frame.index, None), cut).ended
-            if faces:
-                reader(frame.image, faces, followed.ids)
+            seen += followed.ended
+            faint += doubt.step(frame.index, frame.time, detections.faint.pop(frame.index, None), cut).ended
+            reader(frame.image, faces or (), followed.ids)
             step(frame.index)
-    if not seen.pts:
+    if not pts:
         raise InputError(f"{source.name}: holds no frame that can be decoded")
-    seen.tracklets += follow.finish()
-    seen.faint += doubt.finish()
-    reader.hand_over(seen.tracklets)
-    return seen
+    seen, faint, clock = [*seen, *follow.finish()], [*faint, *doubt.finish()], np.array(times)
+    reader.hand_over(seen)
+    if people is None:
+        people = People(link=settings.link) if recognizer is None else People.of(recognizer, settings.link)
+    tracklets = link_tracklets(seen, people, clock)
+    tracks = fill_tracks(tracklets, cuts, clock, pace.pad)
+    found = chains(tracklets, faint, looks, clock, pace.patience)
+    likely = [chain.tracklet() for chain in half_seen(found, tracklets, cuts, clock)]
+    tracks += fill_half_seen(likely, tracks, cuts, clock, pace.pad)
+    review = [
+        {
+            "frame": sighting.frame,
+            "time": round(times[sighting.frame], 3),
+            "reason": reason,
+            "box": [round(float(value), 1) for value in sighting.face.box],
+        }
+        for sighting, reason in lost(found, cuts, looks, clock, pace.pad, size)
+    ]
+    facts = {**asdict(settings), "detector": task.tools.detector.name, "start": source.start, "end": source.end}
+    decisions = _decisions(settings.mode, rules, references, tracklets, recognizer)
+    film = Source.of(task.path, source.info)
+    return Project(film, np.array(pts, np.int64), tracks, {**facts, "review": review}, tuple(cuts), decisions)
 
 
 def _decisions(
@@ -156,8 +130,8 @@ class CutDetector:
     def __init__(self) -> None:
         self._changes: deque[float] = deque(maxlen=MEMORY)
         self._before: tuple[Floats32, Floats32] | None = None
+        # Of the last frame, 36×64×3.
         self.thumbnail: NDArray[np.uint8] = np.zeros((_HEIGHT, _WIDTH, 3), np.uint8)
-        """Of the last frame, 36×64×3."""
 
     def step(self, image: NDArray[np.uint8]) -> bool:
         """Whether a new scene begins with this H×W×3 uint8 RGB picture, of any size; never with the first."""

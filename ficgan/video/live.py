@@ -18,18 +18,17 @@ from numpy.typing import NDArray
 from ficgan.anonymizers.modes import mode_type, shown
 from ficgan.errors import UsageError
 from ficgan.faces import DetectAt, Face, colour_beside
-from ficgan.faces.alignment import SmoothConfig
 from ficgan.faces.blend import Colour
 from ficgan.faces.detection import check_image
+from ficgan.folders import working
 from ficgan.video.association import Associator
 from ficgan.video.decided import Appearance, FrameJob, effective_modes
-from ficgan.video.folders import working
 from ficgan.video.found import CutDetector, FieldSearch
 from ficgan.video.people import People, readable
 from ficgan.video.read import Frame
 from ficgan.video.rendered import Renderer, VideoResult
 from ficgan.video.settings import HOLD, EncodeOptions, FilmTask, Pace, PathLike, VideoSettings, VideoTools
-from ficgan.video.tracks import FILLED, Sighting, Track, fill_track
+from ficgan.video.tracks import FILLED, Sighting, fill_track
 from ficgan.video.write import SegmentWriter, assemble, check_output, finished_segments
 
 __all__ = ["Stream", "StreamResult", "record_live", "stream"]
@@ -84,10 +83,6 @@ class _LiveTrack:
     pace: Pace
     sightings: list[Sighting] = field(default_factory=list)
     scene_end: int = _FAR
-    _track: Track | None = None
-    _modes: NDArray[np.str_] | None = None
-    # What the track was computed from: last sighting, and whether the detector has missed the face since.
-    _state: tuple[int, bool] = (-1, False)
 
     @property
     def person(self) -> str:
@@ -95,37 +90,22 @@ class _LiveTrack:
 
     def appearance(self, frame: int, looked: int, settings: VideoSettings, rate: float) -> Appearance | None:
         """The face in a frame, None where it is not there. Frames come in order; `looked` is the last one searched."""
-        last = self.sightings[-1].frame
         if frame > self.scene_end:
             return None
-        # What lies a little before the last sighting does not change with the next one.
-        settled = frame + SmoothConfig().frames(rate) <= self._state[0]
-        if self._track is None or not (settled or self._state == (last, looked > last)):
-            self._fill(frame, looked > last, settings, rate)
-        assert self._track is not None and self._modes is not None
-        row = self._track.row(frame)
-        return None if row is None else Appearance(self.id, self.person, self._track.face(frame), str(self._modes[row]))
-
-    def _fill(self, frame: int, missed: bool, settings: VideoSettings, rate: float) -> None:
         # What a place depends on: a few sightings before it, and as far back as a fallback is held.
-        past = frame - int(np.ceil(HOLD * rate))
+        past, last = frame - int(np.ceil(HOLD * rate)), self.sightings[-1].frame
         while len(self.sightings) > 3 and self.sightings[3].frame <= past:
             del self.sightings[0]
-        last = self.sightings[-1].frame
-        track = fill_track(
-            self.sightings,
-            self.scene_start,
-            max(last, self.scene_end),
-            max(self.pace.pad, self.lead / rate),
-            max(self.pace.patience, self.pace.pad),
-            rate,
-            id=self.id,
-        )
-        if not missed:  # until the next look it is there, as between two sightings
+        pads = max(self.pace.pad, self.lead / rate), max(self.pace.patience, self.pace.pad)
+        track = fill_track(self.sightings, self.scene_start, max(last, self.scene_end), *pads, rate, id=self.id)
+        if looked <= last:  # until the next look it is there, as between two sightings
             track.origin[last + 1 - track.first :] = FILLED
+        row = track.row(frame)
+        if row is None:
+            return None
         decided = np.full(len(track), settings.mode, mode_type([settings.mode]))
-        self._modes, _ = effective_modes(track, decided, settings.fallback, rate)
-        self._track, self._state = track, (last, missed)
+        modes, _ = effective_modes(track, decided, settings.fallback, rate)
+        return Appearance(self.id, self.person, track.face(frame), str(modes[row]))
 
 
 class _Tracker:

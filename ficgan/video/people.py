@@ -254,10 +254,8 @@ class EmbeddingReader:
 
     def __call__(self, image: NDArray[np.uint8], faces: Sequence[Face], ids: Sequence[int]) -> None:
         """Read the faces of a frame; `ids` are their tracklets, 0 for none."""
-        if self._recognizer is None:
-            return
         for face, number in zip(faces, ids, strict=True):
-            if not number or not readable(face):
+            if self._recognizer is None or not number or not readable(face):
                 continue
             self._seen[number] = self._seen.get(number, 0) + 1
             if self._seen[number] in READ_AT:

@@ -31,8 +31,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 
 from ficgan.errors import InputError
 from ficgan.files import atomic_write
-from ficgan.video.decisions import Decider, Decision, Decisions, Region
-from ficgan.video.folders import (
+from ficgan.folders import (
     Strict,
     Text,
     check_schema,
@@ -43,6 +42,7 @@ from ficgan.video.folders import (
     remove_folder,
     to_text,
 )
+from ficgan.video.decisions import Decider, Decision, Decisions, Region
 from ficgan.video.tracks import PADDED, SEEN, Track
 
 if TYPE_CHECKING:

@@ -162,13 +162,12 @@ class Sound:
         self._framed: set[int] = set()
         # Recoded stream → second up to which it was decoded.
         self._heard: defaultdict[int, Fraction] = defaultdict(Fraction)
-        self._lost = 0
         assert source.path is not None
         self._file = open_input(source.path, source.name)
         try:
             streams = self._file.streams.audio
             self._streams = [s for s in streams if s.codec_context is None or s.codec_context.sample_rate]
-            self._broken = len(self._streams) < len(streams)  # nothing of them could be decoded
+            self._lost = len(streams) - len(self._streams)  # nothing of them could be decoded
             self._tracks = {stream.index: self._add(out, stream) for stream in self._streams}
         except BaseException:
             self.close()
@@ -190,9 +189,7 @@ class Sound:
     @property
     def damage(self) -> list[str]:
         """What of the sound is lost, each a sentence; complete at the end."""
-        lost = f"{self._name}: packets of its sound that are damaged and left out: {self._lost}."
-        broken = f"{self._name}: its sound, or a part of it, could not be read."
-        return [*([lost] if self._lost else []), *([broken] if self._broken else [])]
+        return [f"{self._name}: parts of its sound are damaged and left out."] if self._lost else []
 
     def refusal(self) -> InputError:
         """Why the container does not take the sound."""
@@ -238,7 +235,7 @@ class Sound:
                 break
             except (av.FFmpegError, OSError):
                 errors += 1
-        self._broken |= bool(errors)
+        self._lost += errors
         for index in self._recoded:
             yield from self._recode(index, None)
             yield from self._encoded(index, [None])

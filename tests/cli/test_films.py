@@ -15,9 +15,9 @@ from standin import GREEN, StandIn, call, files, film, photo
 
 from ficgan.cli._plan import make_plan
 from ficgan.errors import UsageError
+from ficgan.folders import make_private_folder
 from ficgan.video.decided import CheckReport
 from ficgan.video.decided import FilmFinding as Finding
-from ficgan.video.folders import make_private_folder
 
 
 def animation(path: Path, frames: int) -> Path:

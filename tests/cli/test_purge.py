@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from ficgan.cli.review import purge
-from ficgan.video.folders import MARKER, hold, make_private_folder, work_folder
+from ficgan.folders import MARKER, hold, make_private_folder, work_folder
 from ficgan.video.project import Project, Source, thumbnail
 from ficgan.video.read import VideoInfo
 from ficgan.video.tracks import Track

@@ -62,7 +62,6 @@ WORLDS = {
         Actor(swaying(600, 300, 50, 1.0, 50, 1)),
         Actor(swaying(450, 600, 90, 0.5, 80, 2)),
     ],
-    "halting": lambda: [Actor(halting(100, 300, 180)), Actor(halting(900, 500, -150))],
     "occluded for 18 frames": lambda: [
         Actor(straight(100, 300, 60, 0), hidden=(range(40, 58),)),
         Actor(swaying(500, 300, 50, 0.5), hidden=(range(60, 78),)),
@@ -104,16 +103,6 @@ def test_a_tracklet_ends_after_patience_and_frames_without_a_look_lose_nothing()
     assert (ended.id, ended.notes, ended.first, ended.last) == (1, [], 0, 4)
     (rest,) = tracker.finish()
     assert (rest.id, rest.notes) == (2, [ONCE]) and tracker.finish() == []
-
-
-def test_of_two_tracks_the_one_whose_place_is_certain_goes_on() -> None:
-    """One face was seen in the frame before, 3 px away; another a second ago, right here, and may be anywhere now."""
-    tracker = Associator()
-    assert tracker.step(0, 0.0, [face_at(box_at(203, 100, 40)), face_at(box_at(600, 100, 40))]).ids == [1, 2]
-    for frame in range(1, 28):
-        x = 200 + 400 * max(0.0, 1 - frame / 25) ** 2
-        assert tracker.step(frame, frame / RATE, [face_at(box_at(x, 100, 40))]).ids == [2]
-    assert tracker.step(28, 28 / RATE, [face_at(box_at(203, 100, 40))]).ids == [2]
 
 
 # -- weaker finds ----------------------------------------------------------------------------------------------------

@@ -9,14 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from clips import make_clip
-from compositor import Actor, Area, Bar, Head, Image, Scene, astronaut, strangers, uncovered
+from compositor import Actor, Area, Bar, Head, Image, Scene, astronaut, uncovered
 
 from ficgan.faces import FaceDetector, Recognizer, get_detector, get_recognizer
 from ficgan.video.film import process_film
 from ficgan.video.read import open_video
 from ficgan.video.settings import VideoSettings, VideoTools
-
-HD = (1280, 720)
 
 
 @pytest.fixture(scope="module")
@@ -28,14 +26,6 @@ def detector() -> FaceDetector:
 @pytest.fixture(scope="module")
 def recognizer() -> Recognizer:
     return get_recognizer("dlib")
-
-
-def people(shared: Path, detector: FaceDetector, count: int) -> list[Head]:
-    def box_of(image: Image) -> Sequence[float] | None:
-        faces = detector.detect(image)
-        return faces[0].box.tolist() if faces else None
-
-    return strangers(shared, count, box_of)
 
 
 # -- films -------------------------------------------------------------------------------------------------------------
@@ -91,16 +81,6 @@ def few_frames(head: Head) -> Scene:
 def glimpse(head: Head) -> Scene:
     """Three frames between two looks."""
     return Scene(40, [Actor(head, lambda n: (330, 170, 80) if 21 <= n < 24 else None)], seed=7)
-
-
-def crossing(first: Head, second: Head) -> Scene:
-    """Two people pass each other, one before the other."""
-    return Scene(
-        100,
-        [Actor(first, lambda n: (250 + 8 * n, 340, 120)), Actor(second, lambda n: (1050 - 8 * n, 360, 150))],
-        size=HD,
-        seed=8,
-    )
 
 
 # -- runs --------------------------------------------------------------------------------------------------------------
@@ -159,15 +139,6 @@ def test_every_film_is_covered(
     film: Callable[[Head], Scene], mode: str, head: Head, tmp_path: Path, detector: FaceDetector, recognizer: Recognizer
 ) -> None:
     assert not run(film(head), tmp_path / film.__name__, mode, detector, recognizer)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["solid", "blur"])
-def test_people_who_cross_are_covered(
-    mode: str, shared_data: Path, tmp_path: Path, detector: FaceDetector, recognizer: Recognizer
-) -> None:
-    scene = crossing(*people(shared_data, detector, 2))
-    assert not run(scene, tmp_path / "crossing", mode, detector, recognizer)
 
 
 def test_the_measure_sees_what_is_left_open(head: Head) -> None:

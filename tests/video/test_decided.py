@@ -15,10 +15,10 @@ from stand_ins import face
 from ficgan.anonymizers.modes import HIDING
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment
+from ficgan.folders import checked
 from ficgan.video import decided as module
 from ficgan.video.decided import FilmFinding, FilmPlan, cover_findings, decide, effective_modes
 from ficgan.video.decisions import BoxRule, Decider, Decision, Decisions, Region, SpanRule, edits_of
-from ficgan.video.folders import checked
 from ficgan.video.people import frontality
 from ficgan.video.project import Project, Source
 from ficgan.video.read import Frame, VideoInfo
@@ -125,44 +125,6 @@ def test_exemptions_account_for_every_kept_face(rules: Decisions, people: list[t
     given_rules = [*rules.people.values(), *rules.tracks.values(), *rules.spans, *rules.boxes]
     keeping = sum(rule.mode == "keep" for rule in given_rules) + (rules.only is not None)
     assert len(exemptions) == keeping and (keeping or not sum(kept)), "nobody is kept without a rule"
-
-
-def test_the_track_beats_the_person_beats_the_picture_beats_the_default() -> None:
-    """One rule of each level, taken away from the strongest on; in a level a span that hides beats what keeps."""
-    rules: dict[str, object] = {
-        "spans": (SpanRule(mode="solid", start=0, track=1), SpanRule(mode="blur", start=0)),
-        "tracks": {1: Decision(mode="keep")},
-        "people": {1: Decision(mode="mosaic")},
-        "boxes": (BoxRule(mode="keep", box=(0, 0, 99, 79)),),
-        "only": (2,),
-    }
-    spans = rules["spans"]
-    for change, mode in [
-        ({}, "solid"),
-        ({"spans": spans[1:]}, "keep"),  # type: ignore[index]
-        ({"tracks": {}}, "mosaic"),
-        ({"people": {}}, "blur"),
-        ({"spans": ()}, "keep"),
-        ({"boxes": ()}, "keep"),
-        ({"only": (1,)}, "ficgan"),
-        ({"only": None}, "ficgan"),
-    ]:
-        rules.update(change)
-        assert set(Decider(Decisions(**rules), TIMES).decide(a_track())) == {mode}, change  # type: ignore[arg-type]
-
-
-def test_spans_follow_the_times_of_the_frames_and_end_before_their_end() -> None:
-    rules = Decisions(spans=(SpanRule(mode="solid", start=0.5, end=5, track=1),))
-    modes = Decider(rules, [0, 0.1, 0.5, 4.9, 5, 9]).decide(a_track())
-    assert list(modes) == ["ficgan"] * 2 + ["solid"] * 2 + ["ficgan"] * 2
-
-
-def test_a_selection_hides_who_is_not_known_and_a_box_only_what_is_inside() -> None:
-    decider = Decider(Decisions(only=(1,)), TIMES)
-    assert [str(decider.decide(a_track(n, n % 3))[0]) for n in (1, 2, 3)] == ["ficgan", "keep", "ficgan"]
-    decider = Decider(Decisions(boxes=(BoxRule(box=(0, 0, 50, 50)),)), TIMES, SIZE)
-    track = a_track(boxes=[[10, 10, 50, 50], [10, 10, 51, 50], [-5, -5, 20, 20]])
-    assert list(decider.decide(track)) == ["keep", "ficgan", "keep"]  # the last is cut at the edge of the picture
 
 
 def test_an_exemption_by_photo_names_its_reason() -> None:

@@ -14,7 +14,7 @@ from scipy.signal import savgol_filter
 from worlds import MARKS, RATE, box_at, face_at
 
 from ficgan.faces.alignment import SmoothConfig, jitter, smooth_landmarks, smooth_middle
-from ficgan.video.tracks import FILLED, PADDED, SEEN, Motion, Sighting, fill_track, scene_bounds, smooth
+from ficgan.video.tracks import FILLED, PADDED, SEEN, Motion, Sighting, fill_track, smooth
 
 
 def sighting(frame: int, x: float, y: float = 200.0, size: float = 60.0) -> Sighting:
@@ -72,21 +72,6 @@ def test_every_frame_has_a_row_and_says_how_it_is_known(stride: int) -> None:
     assert (track.scores > 0).tolist() == (expected == SEEN).tolist()
     assert (track.id, track.person, track.notes) == (7, 3, ["x"])
     assert (track.boxes[:, 2:] > track.boxes[:, :2]).all() and np.isfinite(track.landmarks).all()
-
-
-def test_pads_end_with_the_scene() -> None:
-    track = fill_track([sighting(12, 100), sighting(17, 110)], 10, 18, 1.0, 1.0, RATE)
-    assert (track.first, track.last) == (10, 18)
-    cuts = [10, 19]
-    assert [scene_bounds(cuts, 40, f) for f in (0, 9, 10, 18, 19, 39)] == [
-        (0, 9),
-        (0, 9),
-        (10, 18),
-        (10, 18),
-        (19, 39),
-        (19, 39),
-    ]
-    assert scene_bounds([], 40, 7) == (0, 39)
 
 
 def test_pads_and_gaps_follow_the_clock_of_a_film_with_variable_rate() -> None:

@@ -174,14 +174,6 @@ def test_at_a_cut_nobody_shows_and_nobody_stays(look_ahead: int) -> None:
             assert (one.face.box[0] > 100) == (result.frame.index >= 43)
 
 
-@pytest.mark.slow
-def test_a_generated_face_does_not_turn_to_its_pad_between_two_looks() -> None:
-    world = World([walking()], 60, noise=0.0)
-    for look_ahead in (0, 2, 10):
-        results, _, _ = run(world, stride=5, look_ahead=look_ahead, mode="ficgan")
-        assert {one.mode for result in results for one in result.faces} == {"ficgan"}
-
-
 # -- pace --------------------------------------------------------------------------------------------------------------
 
 

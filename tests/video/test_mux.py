@@ -196,25 +196,6 @@ def test_sound_that_the_container_cannot_hold_is_recoded(
     assert spectrum.argmax() * rate / len(tone) == pytest.approx(440, abs=3)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
-@pytest.mark.parametrize("lost", [slice(0, 1), slice(7, 8), slice(3, 12), slice(None)])
-def test_lost_packets_of_sound_cost_that_sound_alone(tmp_path: Path, suffix: str, lost: slice) -> None:
-    """A broadcast whose packets of sound are empty, some or all of them."""
-    source, output = tmp_path / "a.ts", tmp_path / f"b{suffix}"
-    make_clip(source, 60, audio="aac", audio_seconds=2.0)
-    whole = redo(source, tmp_path / f"whole{suffix}")
-    data = bytearray(source.read_bytes())
-    begins = [place for place in range(0, len(data), 188) if data[place + 1 : place + 3] == b"\x41\x01"]  # of sound
-    for place in begins[lost]:
-        data[place + 20 : place + 188] = bytes(168)
-    source.write_bytes(data)
-    result = redo(source, output)
-    assert seen(output)[0] == list(range(60))
-    assert len(result.damage) == 1 and str(source) in result.damage[0]
-    assert (result.audio_packets < whole.audio_packets) if result.audio_streams else lost == slice(None)
-
-
 def test_the_output_is_checked_before_the_work(tmp_path: Path) -> None:
     path, options = tmp_path / "a.mkv", EncodeOptions()
     make_clip(path, 10, audio="aac")

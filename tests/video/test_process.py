@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 from clips import make_clip
-from compositor import Actor, Head, Scene, astronaut
 from numpy.typing import ArrayLike, NDArray
 from worlds import Reader, crop_model
 
 from ficgan.errors import InputError, UsageError
-from ficgan.faces import Alignment, Face, FaceDetector, Recognizer, get_detector, get_recognizer
+from ficgan.faces import Alignment, Face
 from ficgan.policy import Policy
 from ficgan.video.association import LOST
 from ficgan.video.film import analyse_film, process_film, render_film
@@ -151,41 +150,6 @@ def test_a_face_lost_in_fast_motion_is_named(tmp_path: Path) -> None:
 # -- people ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def detector() -> FaceDetector:
-    return get_detector("centerface", scale=1.0)
-
-
-@pytest.fixture(scope="module")
-def dlib() -> Recognizer:
-    return get_recognizer("dlib")
-
-
-def people_of(how: VideoTools, source: Path, folder: Path, **options: Any) -> list[int]:
-    """The person of each track, in the order of appearance."""
-    settings = VideoSettings(link=options.pop("link", "file"))
-    return [track.person for track in analyse_film(how, source, folder, settings=settings, **options).tracks]
-
-
-def scenes(path: Path, heads: Sequence[Head], each: int = 12) -> Path:
-    """One head after another, a cut between each two."""
-    actors = [
-        Actor(head, lambda n, k=k: (160 + 60 * (k % 2) + n % each, 90, 70) if n // each == k else None)
-        for k, head in enumerate(heads)
-    ]
-    scene = Scene(each * len(heads), actors, (320, 180), cuts=[each * k for k in range(1, len(heads))], seed=2)
-    return film(path, scene.play()[0], time_base=Fraction(1, 25))
-
-
-@pytest.mark.slow
-def test_a_person_who_returns_after_a_cut_is_the_same(tmp_path: Path, detector: FaceDetector, dlib: Recognizer) -> None:
-    how = VideoTools(detector, dlib)
-    source = scenes(tmp_path / "film.mp4", [astronaut(), astronaut()])
-    assert people_of(how, source, tmp_path / "a") == [1, 1]
-    numbers = people_of(how, source, tmp_path / "b", link="none")
-    assert len(numbers) == 2 and (numbers[0] == 0 or numbers[0] != numbers[1])
-
-
 # -- rules -------------------------------------------------------------------------------------------------------------
 
 PHOTOS = {"red": discs({RED: (128, 72)}), "blue": discs({BLUE: (128, 72)}), "yellow": discs({YELLOW: (128, 72)})}
@@ -304,23 +268,6 @@ def test_frames_that_nobody_searched_are_refused_even_by_force(tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_another_span_than_the_analysed_one_is_cut_or_refused(tmp_path: Path) -> None:
-    source, settings = film(tmp_path / "film.mp4", pair(12)), VideoSettings(mode="solid", verify="off")
-    analyse_film(tools(), source, tmp_path / "project", settings=settings)
-    document = tmp_path / "project" / "project.json"
-    tree = json.loads(document.read_text())
-    for start, end in ((None, 0.2), (0.2, None)):
-        document.write_text(json.dumps({**tree, "settings": {**tree["settings"], "start": start, "end": end}}))
-        if start is None:
-            result = render_film(tools(), tmp_path / "project", source, tmp_path / "short.mp4", settings=settings)
-            assert 0 < result.frames < 12 and any("12 when analysed" in note for note in result.notes)
-        else:  # every box would lie some frames late
-            with pytest.raises(InputError, match="from frame 0 on"):
-                render_film(tools(), tmp_path / "project", source, tmp_path / "late.mp4", settings=settings)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["film.mp4", "project", "short.mp4"]
-
-
-@pytest.mark.slow
 def test_a_film_that_changes_meanwhile_has_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other_detector(monkeypatch)
     source, out = film(tmp_path / "film.mp4", pair(12)), tmp_path / "out.mp4"
@@ -336,22 +283,6 @@ def test_a_film_that_changes_meanwhile_has_no_result(tmp_path: Path, monkeypatch
 
 
 # -- progress and cancelling -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_progress_counts_every_stage_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    other_detector(monkeypatch)
-    told: list[tuple[int, int | None, str]] = []
-    source = film(tmp_path / "film.mp4", pair(30))
-    redact(
-        source,
-        tmp_path / "out.mp4",
-        settings={"verify": "full"},
-        progress=lambda done, total, stage: told.append((done, total, stage)),
-    )
-    assert list(dict.fromkeys(stage for *_, stage in told)) == ["analysing", "rendering", "checking"]
-    for stage in ("analysing", "rendering", "checking"):
-        assert [(done, total) for done, total, one in told if one == stage] == [(n, 30) for n in range(1, 31)]
 
 
 @pytest.mark.parametrize(

@@ -252,19 +252,6 @@ def test_times_that_fall_back_or_repeat_are_mended(tmp_path: Path) -> None:
     assert pts == [0, 40, 41, 42, 120, 160, 5000, 5040, 5080]
 
 
-def test_first_and_again(tmp_path: Path) -> None:
-    path = tmp_path / "a.mp4"
-    make_clip(path, 20)
-    with open_video(path) as source:
-        whole = list(source.frames())
-        rest = list(source.frames(first=13))
-        again = list(source.frames())
-    assert [frame.index for frame in rest] == list(range(13, 20))
-    for left, right in zip([*whole[13:], *whole], [*rest, *again], strict=True):
-        assert (left.index, left.pts, left.time) == (right.index, right.pts, right.time)
-        assert (left.image == right.image).all()
-
-
 @pytest.mark.parametrize("suffix", [".mp4", *(pytest.param(s, marks=pytest.mark.slow) for s in (".mkv", ".ts"))])
 def test_spans(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a{suffix}"
@@ -289,17 +276,6 @@ def test_animations_keep_their_durations(tmp_path: Path, suffix: str) -> None:
     assert [frame.pts for frame in frames] == starts[:-1].tolist() and source.end_pts == starts[-1]
     assert [frame.duration for frame in frames] == durations
     assert not source.damage and source.info.frames == 6
-
-
-def test_a_truncated_gif(tmp_path: Path) -> None:
-    path = tmp_path / "a.gif"
-    noise = np.random.default_rng(0).integers(0, 256, (12, 64, 96, 3), np.uint8)
-    images = [Image.fromarray(image) for image in noise]
-    images[0].save(path, save_all=True, append_images=images[1:], duration=100)
-    data = path.read_bytes()
-    path.write_bytes(data[: len(data) * 6 // 10])
-    source, frames = read(path)
-    assert 5 <= len(frames) <= 8 and "cut off or damaged at 0." in source.damage[0]
 
 
 def test_an_address_that_does_not_answer() -> None:

@@ -13,11 +13,9 @@ from worlds import Reader, crop_model
 
 from ficgan.face_model import FaceModel, FaceReading
 from ficgan.faces import Alignment, Face
-from ficgan.identity import IdentityBank
 from ficgan.policy import Policy
 from ficgan.video import identities as module
 from ficgan.video.decided import Appearance, FrameJob
-from ficgan.video.identities import Identities
 from ficgan.video.read import Frame
 from ficgan.video.rendered import Renderer
 from ficgan.video.settings import VideoSettings, VideoTools
@@ -363,36 +361,3 @@ def test_every_frame_is_smoothed_over_the_same_neighbours(
     wanted = {n: tuple(m for m in run if abs(m - n) <= 2) for run in runs for n in run}
     assert windows == {"place": wanted, "light": wanted}
     assert sorted(finds) == sorted(wanted), "no face is looked for twice"
-
-
-def test_an_audition_prefers_a_face_of_the_kind(
-    face_model: FaceModel, monkeypatch: pytest.MonkeyPatch, set_to: Callable[..., None]
-) -> None:
-    """The last attempt of photos keeps no kind, and so it is the farthest: it is for those whom nothing else hides."""
-    set_to(CHECK=0.0)
-    kind = np.float32([0.9, 0, 0, 0, 0, 0, 0.1, 1, 35])
-    monkeypatch.setattr(type(face_model), "keeps_kind", True)
-    monkeypatch.setattr(Identities, "_kind", lambda self, faces: kind)
-    draw = IdentityBank.k_same_of_each  # of a bank that does not know its people's kinds
-    monkeypatch.setattr(IdentityBank, "k_same_of_each", lambda *args, kind, **options: draw(*args, **options))
-
-    class Farther(FrameGate):
-        """Comes near to the first two attempts; the later an attempt, the farther its face."""
-
-        def ratio(self, rung: int) -> float:
-            return 0.9 if rung < 2 else 1.2 + rung / 100
-
-    render = renderer(face_model, Farther())
-    monkeypatch.setattr(Identities, "_read", lambda self, face, cast: _Read(render.tools.gate.ratio(cast.attempt)))
-    audition(render, numbered(0), numbered(4))
-    cast = render.identities.people["a"]
-    rungs = range(2, render.identities._of_photos)
-    sizes = {rung: render.identities._group_size(replace(cast, attempt=rung)) for rung in rungs}
-    assert len(set(sizes.values())) > 2
-    alike = [rung for rung in rungs if sizes[rung] == min(sizes.values())]
-    assert cast.attempt == max(alike)
-
-
-@dataclass
-class _Read:
-    ratio: float

@@ -20,11 +20,11 @@ from worlds import Reader, crop_model
 
 from ficgan.errors import InputError
 from ficgan.faces import Alignment, Face
+from ficgan.folders import hold, remove_folder, work_folder, working
 from ficgan.policy import Policy
-from ficgan.video import decided, identities
 from ficgan.video import film as module
+from ficgan.video import identities
 from ficgan.video.film import process_film
-from ficgan.video.folders import hold, remove_folder, work_folder, working
 from ficgan.video.people import People
 from ficgan.video.read import open_video
 from ficgan.video.rendered import JobState, VideoResult
@@ -245,28 +245,6 @@ def test_what_is_covered_does_not_depend_on_where_a_film_was_interrupted(
 
 
 @pytest.mark.slow
-def test_around_a_face_that_the_check_recognises_every_frame_is_looked_at(
-    film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The check looks at frames 1 and 25; the face is recognised on 20 to 27, at the other detector's landmarks."""
-
-    class Other(Square):
-        def detect(self, image: Image) -> list[Face]:
-            return [Face(face.box, face.landmarks + np.float32(0.25), face.score) for face in super().detect(image)]
-
-    class OfTheCheck(Moments):
-        def distance(self, a: ArrayLike, b: ArrayLike) -> float:
-            frame = float(np.ravel(a)[0]) - 10 - SIDE / 2 - np.mean(Alignment().points(SIDE)[:, 0] - SIDE / 2)
-            return 0.1 if abs(frame % 1 - 0.25) < 0.1 and 20 <= frame < 28 else 1.0
-
-    monkeypatch.setattr(module, "independent_detector", lambda *_: Other("other"))
-    monkeypatch.setattr(decided, "HOLD", 0.04)
-    result = process(film, tmp_path / "out.mp4", gate=OfTheCheck(), seed=7)
-    assert result.faces["plain"] == result.fallbacks["still recognised"] == 10  # and one frame on either side
-    assert result.check is not None and not result.check.findings and result.ok
-
-
-@pytest.mark.slow
 def test_films_of_a_job_keep_the_faces_that_were_chosen_first(film: Path, tmp_path: Path) -> None:
     people, casts, seen = People("euclidean", 0.5, link="job"), {}, []  # type: ignore[var-annotated]
     for number in range(2):
@@ -304,16 +282,11 @@ def test_without_a_seed_the_second_half_has_the_same_identities(film: Path, tmp_
     "changed",
     [
         {"settings": {"stride": 4}, "mode": "solid"},
-        *(
-            pytest.param(changed, marks=pytest.mark.slow)
-            for changed in (
-                {"seed": 8},
-                {"seed": None},
-                {"start": 0.2},
-                {"mode": "solid"},  # after a run in another
-                {"rules": Rules(boxes=[(0, 0, 9, 9)])},
-            )
-        ),
+        {"seed": 8},
+        {"seed": None},
+        {"start": 0.2},
+        {"mode": "solid"},  # after a run in another
+        {"rules": Rules(boxes=[(0, 0, 9, 9)])},
     ],
     ids=lambda changed: next(iter(changed)),
 )

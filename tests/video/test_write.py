@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import resource
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -238,16 +236,3 @@ def test_pieces_and_going_on(tmp_path: Path) -> None:
         assert base is not None
         found += [frame.pts * base for frame in inside]
     assert found == [tick * INFO.time_base for tick in times]
-
-
-def test_segments_are_private_from_their_first_byte(tmp_path: Path) -> None:
-    mask = os.umask(0)
-    try:
-        with SegmentWriter(tmp_path, INFO, EncodeOptions(), output="a.mp4", seconds=0.2) as writer:
-            for frame in frames([3000 * i for i in range(20)]):
-                writer.write(frame)
-                assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
-    finally:
-        os.umask(mask)
-    assert len(writer.segments) > 1
-    assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
