@@ -209,14 +209,19 @@ class Identities:
             self._of_kind = len(self.attempts)
             self.attempts += [attempt for attempt in attempts if model.gives_up_kind(attempt)]
 
+    @property
+    def _model(self) -> FaceModel:
+        assert self.tools.face_model is not None
+        return self.tools.face_model
+
     # -- who becomes whom ---------------------------------------------------------------------------------------------
 
     def identity(
         self, person: str, z_id: NDArray[np.float32], attempt: int = 0, kind: NDArray[np.float32] | None = None
     ) -> FilmIdentity:
         """A new identity by an attempt; without styles where there are no more of them."""
-        model, made = self.tools.face_model, FilmIdentity(None, z_id, attempt, kind)
-        if model is None or attempt >= len(self.attempts):
+        model, made = self._model, FilmIdentity(None, z_id, attempt, kind)
+        if attempt >= len(self.attempts):
             return made
         how = self.attempts[attempt]
         draw = model.draw(person, how, self.tools.psi, z_id[0], kind)
@@ -259,9 +264,7 @@ class Identities:
         that keeps most of the source's code is taken, of these the one of the narrowest kind, and of these the farthest
         face. A person to whom each comes near on half of the frames or more always gets the fallback.
         """
-        model = self.tools.face_model
-        if model is None:
-            return
+        model = self._model
         tried: dict[str, list[_FaceTrial]] = {}
         kinds: dict[str, list[NDArray[np.float32] | None]] = {}
 
@@ -299,8 +302,7 @@ class Identities:
         self, face: FilmFace, trials: list[_FaceTrial], attempts: range, kinds: Sequence[NDArray[np.float32] | None]
     ) -> None:
         """Read a face as each attempt would make it, those that cannot be chosen any more left out."""
-        model = self.tools.face_model
-        assert model is not None
+        model = self._model
         if len(trials) <= attempts[0]:
             z_id = trials[0].identity.z_id if trials else face.sight.z_id[None]
             kind = trials[0].identity.kind if trials else _mean(kinds)
@@ -327,8 +329,7 @@ class Identities:
 
     def _kind(self, faces: Sequence[FilmFace]) -> NDArray[np.float32] | None:
         """Mean reading [9] of the kind of one person's faces; None where nothing of it is kept."""
-        model = self.tools.face_model
-        if model is None or not model.keeps_kind:
+        if not self._model.keeps_kind:
             return None
         images, marks = [face.frame.image for face in faces], [face.appearance.face.landmarks for face in faces]
         if not isinstance(self.tools.gate, DlibRecognizer):
@@ -337,21 +338,18 @@ class Identities:
 
     def _group_size(self, identity: FilmIdentity) -> int:
         """How many cells of kinds a person's new face is drawn for."""
-        model = self.tools.face_model
-        kind = None if model is None else model.kind_of(identity.kind, self.attempts[identity.attempt])
+        kind = self._model.kind_of(identity.kind, self.attempts[identity.attempt])
         return int((Kind.everybody() if kind is None else kind).cells.sum())
 
     def _same_group(self, a: NDArray[np.float32] | None, b: NDArray[np.float32] | None) -> bool:
-        model = self.tools.face_model
-        kinds = [None if model is None else model.kind_of(reading) for reading in (a, b)]
+        kinds = [self._model.kind_of(reading) for reading in (a, b)]
         return all(kind is None for kind in kinds) or len({kind.name for kind in kinds if kind is not None}) == 1
 
     # -- drawn and watched --------------------------------------------------------------------------------------------
 
     def draw(self, faces: Sequence[FilmFace]) -> dict[FaceKey, FilmFace]:
         """Draw the faces of a chunk into their `paste`; returns those that are shown."""
-        model = self.tools.face_model
-        assert model is not None
+        model = self._model
         faces = self._steady(faces)
         for person in dict.fromkeys(face.person for face in faces):
             if person not in self.people:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import re
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
@@ -19,9 +18,8 @@ import av
 import numpy as np
 from av.video.reformatter import Interpolation, VideoReformatter
 from numpy.typing import NDArray
-from PIL import Image as Pictures
 
-from ficgan.errors import InputError, UsageError, memory_ran_out
+from ficgan.errors import InputError, UsageError
 from ficgan.images import read_image
 
 __all__ = ["Frame", "VideoInfo", "VideoSource", "check_span", "display_name", "is_url", "open_video"]
@@ -334,8 +332,8 @@ class _Clock:
 def open_video(source: str | os.PathLike[str], *, start: float | None = None, end: float | None = None) -> VideoSource:
     """Open a moving picture; only what lies between `start` and `end` seconds after the first frame is read.
 
-    `source` is a video file; an animated GIF, WebP or PNG; a sequence of images as a pattern (`frames/%05d.png`);
-    `camera:0`; an address (`rtsp://…`, `http://…`).
+    `source` is a video file; an animated GIF or PNG; a sequence of images as a pattern (`frames/%05d.png`); `camera:0`;
+    an address (`rtsp://…`, `http://…`).
     """
     check_span(start, end)
     film = _open(os.fspath(source))
@@ -358,16 +356,6 @@ def _open(text: str) -> VideoSource:
     path = Path(text)
     if not path.exists() and _PATTERN.search(path.name):
         return SequenceSource(path)
-    try:
-        with open(path, "rb") as file:
-            head = file.read(64)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
-    if not head:
-        raise InputError(f"{path}: is empty; was it copied completely?")
-    # Pillow reads animated pictures.
-    if head[:6] in (b"GIF87a", b"GIF89a") or head[:8] == b"\x89PNG\r\n\x1a\n" or head[8:12] == b"WEBP":
-        return AnimationSource(path)
     return StreamSource(path, str(path))
 
 
@@ -616,77 +604,9 @@ def _largest_film(container: Any, name: str) -> Any:
     ]
     if not films:
         raise InputError(f"{name}: has no video stream that FFmpeg can decode")
+    if container.format.name.endswith("_pipe"):
+        raise InputError(f"{name}: is a picture that FFmpeg takes for a still; give it as a photo")
     return max(films, key=lambda stream: (stream.width * stream.height, stream.frames, -stream.index))
-
-
-# -- still images in a row ---------------------------------------------------------------------------------------------
-
-# Milliseconds a frame without a duration is shown for, as browsers do.
-_UNTIMED = 100
-_PIXEL_FORMATS = {"P": "pal8", "L": "gray"}
-
-
-class AnimationSource(VideoSource):
-    """An animated GIF, WebP or PNG; transparent parts are shown on white."""
-
-    def __init__(self, path: Path) -> None:
-        try:
-            with warnings.catch_warnings(), Pictures.open(path) as image:
-                warnings.simplefilter("ignore")
-                count, size, kind, mode = int(getattr(image, "n_frames", 1)), image.size, image.format, image.mode
-                image.load()
-                length = _length_of(image, count) if kind == "GIF" else None
-        except Exception as error:
-            raise InputError(f"{path}: damaged, or no picture ({reason(error)})") from error
-        if count == 1 and kind != "GIF":
-            raise InputError(f"{path}: is a single picture, not a film; give it as a photo")
-        rate, pixel_format = count / length if length else None, _PIXEL_FORMATS.get(mode, "rgb24")
-        info = VideoInfo(*size, Fraction(1, 1000), rate, count, float(length) if length else None, pixel_format)
-        super().__init__(str(path), info, path=path)
-
-    def _pictures(self) -> Iterator[Raw]:
-        assert self.path is not None
-        pts, index, count = 0, 0, self.info.frames or 0
-        with warnings.catch_warnings(), Pictures.open(self.path) as image:
-            warnings.simplefilter("ignore")
-            while index < count:
-                try:
-                    image.seek(index)
-                    picture = _on_white(image)
-                except Exception as error:
-                    if memory_ran_out(error):
-                        raise
-                    break
-                duration = _shown(image)
-                yield Raw(pts, duration, partial(np.asarray, picture))
-                pts, index = pts + duration, index + 1
-        if index < count:
-            at = f"{pts / 1000:.2f} s, after {index} of {count} frames"
-            self._damage.append(f"{self.name}: cut off or damaged at {at}.")
-
-
-def _shown(image: Pictures.Image) -> int:
-    """Milliseconds that the frame is shown for."""
-    return max(1, round(float(image.info.get("duration") or _UNTIMED)))
-
-
-def _length_of(image: Pictures.Image, count: int) -> Fraction | None:
-    """Seconds of a GIF, whose frames are sought without decoding; None where it is damaged."""
-    total = 0
-    try:
-        for index in range(count):
-            image.seek(index)
-            total += _shown(image)
-    except Exception:
-        return None
-    return Fraction(total, 1000)
-
-
-def _on_white(image: Pictures.Image) -> Pictures.Image:
-    if not image.has_transparency_data:
-        return image.convert("RGB")
-    picture = image.convert("RGBA")
-    return Pictures.alpha_composite(Pictures.new("RGBA", picture.size, "white"), picture).convert("RGB")
 
 
 class SequenceSource(VideoSource):

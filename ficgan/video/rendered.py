@@ -286,7 +286,7 @@ class JobState:
 def choose_faces(task: FilmTask, plan: FilmPlan, renderer: Renderer, state: JobState) -> None:
     """Try the new faces of all people on a few frames, where neither an interrupted run nor the job has done so."""
     tools, settings, identities = task.tools, task.settings, renderer.identities
-    if identities.people or settings.verify == "off" or not tools.verifies:
+    if tools.face_model is None or identities.people or settings.verify == "off" or not tools.verifies:
         return
     wanted = plan.auditions()
     known = tools.job_identities if settings.link == "job" else {}

@@ -28,14 +28,14 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Motion:
-    """The numbers of the motion of one coordinate; lengths in units that a `scale` turns into the data's own."""
+    """Of one coordinate: deviation of a sighting, of the velocity (units a second), and its time constant in seconds.
+
+    Lengths are in units that a `scale` turns into the data's own.
+    """
 
     noise: float
-    """Standard deviation of a sighting."""
     speed: float
-    """Standard deviation of the velocity, units per second."""
     memory: float
-    """Time constant of the velocity, seconds."""
 
     def step(self, seconds: ArrayLike) -> tuple[Floats, Floats]:
         """Transition and covariance of (x, v) over times [...] ≥ 0: two float64 [...,2,2], for a scale of 1."""
@@ -132,9 +132,8 @@ def _filtered(motion: Motion, times: Floats, seen: Floats, unit: Floats) -> Kalm
 
 # Share of the box of a weaker find, or of the way to it, that lies in the box of a track and so is covered.
 COVERED = 0.7
+# How a track knows its place: the detector saw it; between two sightings; before the first or after the last.
 SEEN, FILLED, PADDED = 0, 1, 2
-"""How a track knows its place in a frame: the detector saw it; interpolated between two sightings; extended before the
-first or after the last."""
 
 
 @dataclass(frozen=True, eq=False)
