@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ficgan.anonymizers.modes import mode_type, shown
 from ficgan.errors import UsageError
 from ficgan.faces import DetectAt, Face, colour_beside
+from ficgan.faces.alignment import SmoothConfig
 from ficgan.faces.blend import Colour
 from ficgan.faces.detection import check_image
 from ficgan.folders import working
@@ -28,7 +29,7 @@ from ficgan.video.people import People, readable
 from ficgan.video.read import Frame
 from ficgan.video.rendered import Renderer, VideoResult
 from ficgan.video.settings import HOLD, EncodeOptions, FilmTask, Pace, PathLike, VideoSettings, VideoTools
-from ficgan.video.tracks import FILLED, Sighting, fill_track
+from ficgan.video.tracks import FILLED, Sighting, Track, fill_track
 from ficgan.video.write import SegmentWriter, assemble, check_output, finished_segments
 
 __all__ = ["Stream", "StreamResult", "record_live", "stream"]
@@ -83,6 +84,7 @@ class _LiveTrack:
     pace: Pace
     sightings: list[Sighting] = field(default_factory=list)
     scene_end: int = _FAR
+    _filled: tuple[tuple[int, bool], Track, NDArray[np.str_]] | None = None
 
     @property
     def person(self) -> str:
@@ -92,20 +94,28 @@ class _LiveTrack:
         """The face in a frame, None where it is not there. Frames come in order; `looked` is the last one searched."""
         if frame > self.scene_end:
             return None
+        state = self.sightings[-1].frame, looked > self.sightings[-1].frame
+        # What lies a little before the last sighting does not change with the next one.
+        settled = self._filled and frame + SmoothConfig().frames(rate) <= self._filled[0][0]
+        if self._filled is None or not (settled or self._filled[0] == state):
+            self._filled = state, *self._fill(frame, *state, settings, rate)
+        _, track, modes = self._filled
+        row = track.row(frame)
+        return None if row is None else Appearance(self.id, self.person, track.face(frame), str(modes[row]))
+
+    def _fill(
+        self, frame: int, last: int, missed: bool, settings: VideoSettings, rate: float
+    ) -> tuple[Track, NDArray[np.str_]]:
         # What a place depends on: a few sightings before it, and as far back as a fallback is held.
-        past, last = frame - int(np.ceil(HOLD * rate)), self.sightings[-1].frame
+        past = frame - int(np.ceil(HOLD * rate))
         while len(self.sightings) > 3 and self.sightings[3].frame <= past:
             del self.sightings[0]
         pads = max(self.pace.pad, self.lead / rate), max(self.pace.patience, self.pace.pad)
         track = fill_track(self.sightings, self.scene_start, max(last, self.scene_end), *pads, rate, id=self.id)
-        if looked <= last:  # until the next look it is there, as between two sightings
+        if not missed:  # until the next look it is there, as between two sightings
             track.origin[last + 1 - track.first :] = FILLED
-        row = track.row(frame)
-        if row is None:
-            return None
         decided = np.full(len(track), settings.mode, mode_type([settings.mode]))
-        modes, _ = effective_modes(track, decided, settings.fallback, rate)
-        return Appearance(self.id, self.person, track.face(frame), str(modes[row]))
+        return track, effective_modes(track, decided, settings.fallback, rate)[0]
 
 
 class _Tracker:

@@ -188,7 +188,7 @@ def _scaled(image: Image, size: tuple[int, int], *, keep_shape: bool = True) -> 
     import cv2
 
     if not keep_shape:
-        return cv2.resize(image, size, interpolation=cv2.INTER_CUBIC)  # type: ignore[return-value]
+        return cv2.resize(image, size, interpolation=cv2.INTER_CUBIC)
     (width, height), (rows, columns) = size, image.shape[:2]
     scale = min(width / columns, height / rows)
     w, h = max(1, min(width, round(columns * scale))), max(1, min(height, round(rows * scale)))

@@ -207,14 +207,6 @@ def test_the_way_of_a_face_that_dashes_is_covered(faint: list[list[int]]) -> Non
     assert bare == []
 
 
-def test_a_way_is_as_long_as_the_face_was_fast() -> None:
-    """A face at rest does not cross the picture unseen; another one appears there."""
-    there = straight(500, 300, 0, 0)
-    rest, other = tracklet(straight(100, 300, 0, 0), list(range(10))), tracklet(there, [20, 21], number=2)
-    assert likely([], [rest, other], []) == []
-    assert likely([tracklet(there, [20, 21], number=3)], [rest], []) == []
-
-
 def test_of_two_ways_the_likelier_one_is_taken() -> None:
     """Two faces pass each other unseen: each goes on as it went."""
     ways = straight(100, 300, 600, 0), straight(600, 320, -600, 0)

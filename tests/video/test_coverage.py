@@ -63,19 +63,9 @@ def speeding_up(head: Head) -> Scene:
     return Scene(80, [Actor(head, lambda n: (-50 + 0.12 * n * n, 190, 100), 9)], seed=4)
 
 
-def growing(head: Head) -> Scene:
-    """From 24 px to 190 px high and back."""
-    return Scene(100, [Actor(head, lambda n: (320, 180, 107 - 83 * np.cos(n * 2 * np.pi / 100)))], seed=5)
-
-
 def after_a_cut(head: Head) -> Scene:
     """Another scene, another place, the same person."""
     return Scene(80, [Actor(head, lambda n: (200 + n, 150, 80) if n < 41 else (460 - n, 220, 110))], cuts=[41], seed=6)
-
-
-def few_frames(head: Head) -> Scene:
-    """Seven frames between nothing and nothing."""
-    return Scene(60, [Actor(head, lambda n: (300 + 5 * n, 170, 80) if 21 <= n < 28 else None)], seed=7)
 
 
 def glimpse(head: Head) -> Scene:
@@ -123,6 +113,7 @@ def head() -> Head:
     return astronaut()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("film", [glimpse, pytest.param(after_a_cut, marks=pytest.mark.slow)])
 def test_short_and_cut_appearances_are_covered(
     film: Callable[[Head], Scene], head: Head, tmp_path: Path, detector: FaceDetector, recognizer: Recognizer
@@ -132,9 +123,7 @@ def test_short_and_cut_appearances_are_covered(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["solid", "blur"])
-@pytest.mark.parametrize(
-    "film", [occluded, behind_a_post, fast, speeding_up, growing, after_a_cut, few_frames, glimpse]
-)
+@pytest.mark.parametrize("film", [occluded, behind_a_post, fast, speeding_up, after_a_cut, glimpse])
 def test_every_film_is_covered(
     film: Callable[[Head], Scene], mode: str, head: Head, tmp_path: Path, detector: FaceDetector, recognizer: Recognizer
 ) -> None:

@@ -145,7 +145,7 @@ def test_a_face_is_covered_from_its_first_frame_to_its_last_at_any_stride(stride
     assert flow.look_ahead == stride - 1 and eyes.looks == list(range(0, world.length, stride))
 
 
-@pytest.mark.parametrize("look_ahead", [0, 4, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 9))])
+@pytest.mark.parametrize("look_ahead", [4, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 9))])
 def test_before_the_first_sighting_it_is_covered_as_far_as_the_look_ahead_reaches(look_ahead: int) -> None:
     world = World([walking((0, 99), hidden=(range(20),))], 60, noise=0.01)
     results, _, _ = run(world, stride=1, look_ahead=look_ahead)
@@ -163,7 +163,7 @@ def test_after_the_last_sighting_it_is_covered_for_the_patience(monkeypatch: pyt
     assert uncovered(world, run(world, stride=3)[0]) == []
 
 
-@pytest.mark.parametrize("look_ahead", [0, 10])
+@pytest.mark.parametrize("look_ahead", [pytest.param(0, marks=pytest.mark.slow), 10])
 def test_at_a_cut_nobody_shows_and_nobody_stays(look_ahead: int) -> None:
     lost, second = Actor(lambda t: (24, 20, 24), (0, 20)), Actor(lambda t: (140, 50, 34), (43, 99))
     world = World([walking((0, 42)), lost, second], 90, cuts=(43,), noise=0.01)
@@ -305,6 +305,7 @@ def test_a_recording_is_whole_when_it_is_interrupted_or_stopped(tmp_path: Path) 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.mkv", "out.mkv"]
 
 
+@pytest.mark.slow
 def test_a_recording_that_fails_has_no_result(tmp_path: Path) -> None:
     def fail(done: int, total: int | None, stage: str) -> None:
         raise RuntimeError("no")

@@ -56,7 +56,8 @@ def first_sound(path: Path, stream: int = 0) -> Fraction:
 
 
 @pytest.mark.parametrize(
-    ("suffix", "variable"), [(".mp4", True), pytest.param(".mov", False, marks=pytest.mark.slow), (".mkv", True)]
+    ("suffix", "variable"),
+    [(".mp4", True), *(pytest.param(*p, marks=pytest.mark.slow) for p in ((".mov", False), (".mkv", True)))],
 )
 def test_frames_duration_and_sound_are_the_sources(tmp_path: Path, suffix: str, variable: bool) -> None:
     source, output = tmp_path / "a.mp4", tmp_path / f"b{suffix}"
@@ -80,12 +81,12 @@ def test_frames_duration_and_sound_are_the_sources(tmp_path: Path, suffix: str, 
 @pytest.mark.parametrize(
     ("before", "codec", "after"),
     [
-        (".mkv", "vorbis", ".mp4"),
+        pytest.param(".mkv", "vorbis", ".mp4", marks=pytest.mark.slow),
         (".mkv", "libopus", ".mp4"),
-        (".mkv", "libopus", ".webm"),
+        pytest.param(".mkv", "libopus", ".webm", marks=pytest.mark.slow),
         pytest.param(".mov", "pcm_s16le", ".mov", marks=pytest.mark.slow),
         pytest.param(".mkv", "flac", ".mkv", marks=pytest.mark.slow),
-        (".avi", "libmp3lame", ".mp4"),
+        pytest.param(".avi", "libmp3lame", ".mp4", marks=pytest.mark.slow),
         (".ts", "aac", ".mp4"),
     ],
 )
@@ -163,8 +164,8 @@ def test_films_become_animations_and_animations_films(tmp_path: Path) -> None:
     ("before", "codec", "after", "now"),
     [
         (".avi", "pcm_mulaw", ".mp4", "aac"),
-        (".mp4", "aac", ".webm", "opus"),
-        (".3gp", "libopencore_amrnb", ".mkv", "aac"),
+        pytest.param(".mp4", "aac", ".webm", "opus", marks=pytest.mark.slow),
+        pytest.param(".3gp", "libopencore_amrnb", ".mkv", "aac", marks=pytest.mark.slow),
     ],
 )
 def test_sound_that_the_container_cannot_hold_is_recoded(
@@ -275,9 +276,9 @@ def source_type(path: Path) -> str | None:
 @pytest.mark.parametrize(
     ("suffix", "synthetic"),
     [
-        *((suffix, True) for suffix in (".mp4", ".mov", ".mkv", ".webm", ".gif")),
-        (".mp4", False),
-        *(pytest.param(suffix, False, marks=pytest.mark.slow) for suffix in (".mov", ".mkv", ".webm", ".gif")),
+        (".mp4", True),
+        *(pytest.param(suffix, True, marks=pytest.mark.slow) for suffix in (".mov", ".mkv", ".webm", ".gif")),
+        *(pytest.param(suffix, False, marks=pytest.mark.slow) for suffix in (".mp4", ".mkv")),
     ],
 )
 def test_films_say_that_a_model_drew_in_them(tmp_path: Path, suffix: str, synthetic: bool) -> None:

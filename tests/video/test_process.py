@@ -178,14 +178,6 @@ def test_who_is_exempt_stays_and_nobody_else(rules: Rules, tmp_path: Path) -> No
     assert any(rule["rows"] == 30 for rule in result.exemptions)
 
 
-@pytest.mark.slow
-def test_a_kept_time_is_kept_and_no_more(tmp_path: Path) -> None:
-    source, out = film(tmp_path / "film.mp4", pair(30)), tmp_path / "out.mp4"
-    redact(source, out, rules=Rules(spans=[(0.3, 0.6)]))  # 30 frames a second
-    open_at = [n for n, image in enumerate(images_of(out)) if not is_black(image, red_at(n))]
-    assert open_at == list(range(9, 18))
-
-
 def test_choosing_somebody_who_is_not_there_hides_nobody_and_is_an_error(tmp_path: Path) -> None:
     source = film(tmp_path / "film.mp4", pair(12))
     with pytest.raises(UsageError, match="nobody in the film"):
@@ -202,6 +194,7 @@ def other_detector(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ficgan.video.film.independent_detector", lambda used, size: Discs(name="other"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verify", [pytest.param("full", marks=pytest.mark.slow), "sampled"])
 def test_the_second_look_finds_a_face_that_was_missed(
     verify: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -308,14 +308,7 @@ def test_a_stream_is_read_once_as_it_comes(tmp_path: Path) -> None:
         sender.join()
 
 
-def test_names_that_look_like_protocols(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    make_clip(tmp_path / "plain.mp4", 3)
-    for name in ("rtsp:x.mp4", "-i.mp4", "100%d.mp4"):
-        (tmp_path / name).write_bytes((tmp_path / "plain.mp4").read_bytes())
-        assert len(read(name)[1]) == 3
-
-
+@pytest.mark.slow
 def test_damage_that_the_decoder_conceals_is_named(tmp_path: Path) -> None:
     """Flipped bits of one picture of a film with a key frame every half second; a later start does not ask for it."""
     path = tmp_path / "a.mp4"

@@ -119,7 +119,7 @@ def test_one_person_keeps_one_identity_and_is_cast_once(face_model: FaceModel) -
     assert render.counts == {"generated": 4}
 
 
-@pytest.mark.parametrize("near", ["track", "model"])
+@pytest.mark.parametrize("near", [pytest.param("track", marks=pytest.mark.slow), "model"])
 def test_the_gate_reads_where_the_track_and_where_the_model_has_the_face(
     face_model: FaceModel, monkeypatch: pytest.MonkeyPatch, near: str
 ) -> None:
@@ -210,6 +210,7 @@ def test_a_chosen_face_that_is_recognised_is_covered_for_a_moment(
     )
 
 
+@pytest.mark.slow
 def test_doubtful_readings_are_followed_by_one_of_each_frame(
     face_model: FaceModel, set_to: Callable[..., None]
 ) -> None:

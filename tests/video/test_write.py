@@ -125,7 +125,9 @@ def test_colours_come_back(tmp_path: Path, space: int, full: bool, options: Enco
     assert found.colour_primaries == 1
 
 
-@pytest.mark.parametrize("pixel_format", ["yuv420p", "yuv422p", "yuv444p", "yuv420p10le"])
+@pytest.mark.parametrize(
+    "pixel_format", ["yuv420p", *(pytest.param(p, marks=pytest.mark.slow) for p in ("yuv444p", "yuv420p10le"))]
+)
 def test_a_film_gets_no_darker(tmp_path: Path, pixel_format: str) -> None:
     """Its planes come back as they were: on average, and but for what 8 bits of RGB cannot hold."""
     first, second = tmp_path / "a.mkv", tmp_path / "b.mkv"
