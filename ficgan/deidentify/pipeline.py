@@ -387,8 +387,7 @@ class Deidentifier:
             source: file, pattern such as `frames/%05d.png`, `camera:0`, or address.
             output: the new file.
             settings: stride, pads, linking, fallbacks; None: the usual ones with this Deidentifier's mode.
-            options: of `ficgan.video.process_film`: rules, encode, start, end, project, overwrite, progress,
-                is_cancelled.
+            options: of `ficgan.video.film.process_film`: rules, encode, start, end, overwrite, progress.
         """
         from ficgan.video.film import process_film
 
@@ -400,7 +399,7 @@ class Deidentifier:
     def analyse_video(
         self, source: StillPath, folder: StillPath, *, settings: VideoSettings | None = None, **options: Any
     ) -> Project:
-        """Find the faces of a film and write a project to review; options as of `ficgan.video.analyse_film`."""
+        """Find the faces of a film and write a project to review; options as of `ficgan.video.film.analyse_film`."""
         from ficgan.video.film import analyse_film
 
         settings = settings or self.video_settings()
@@ -416,7 +415,7 @@ class Deidentifier:
         settings: VideoSettings | None = None,
         **options: Any,
     ) -> VideoResult:
-        """Apply a reviewed project; options as of `ficgan.video.render_film`."""
+        """Apply a reviewed project; options as of `ficgan.video.film.render_film`."""
         from ficgan.video.film import render_film
 
         settings = settings or self.video_settings()

@@ -222,7 +222,7 @@ class ModelTasks(PictureTasks):
 
         settings = self.engine.video_settings(mode=mode)
         tools = self.engine.video_tools(settings, generate=False)
-        analyse_film(tools, path, folder, settings=settings, overwrite=True, progress=report, is_cancelled=is_cancelled)
+        analyse_film(tools, path, folder, settings=settings, overwrite=True, progress=_report)
 
     def film(
         self,
@@ -249,8 +249,7 @@ class ModelTasks(PictureTasks):
             output,
             settings=settings,
             encode=EncodeOptions(audio=audio),
-            progress=report,
-            is_cancelled=is_cancelled,
+            progress=_report,
         )
         record = film_record(result, output, place, options, input_sha256=file_digest(path))
         return {"sidecar": record, "notes": [*result.notes, *result.damage], "reidentified": result.reidentified}
@@ -354,3 +353,10 @@ def write_new(path: Path, data: bytes) -> None:
             file.write(data)
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror}); free space and save again") from error
+
+
+def _report(*values: Any) -> None:
+    """Tell how far a film is; ends it where it was cancelled."""
+    if is_cancelled():
+        raise InputError("the film was cancelled; nothing was written")
+    report(*values)

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan import __version__
-from ficgan.anonymizers.modes import HIDING
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer, detector_missing, get_detector, matching, public_name
 from ficgan.faces.mesh import read_landmarks
@@ -37,16 +36,7 @@ from ficgan.video.rendered import (
     film_notes,
     render_segments,
 )
-from ficgan.video.settings import (
-    EncodeOptions,
-    FilmTask,
-    IsCancelled,
-    PathLike,
-    Progress,
-    Rules,
-    VideoSettings,
-    VideoTools,
-)
+from ficgan.video.settings import EncodeOptions, FilmTask, PathLike, Progress, Rules, VideoSettings, VideoTools
 from ficgan.video.write import check_output
 
 __all__ = ["analyse_film", "check_frames", "independent_detector", "process_film", "render_film"]
@@ -68,7 +58,6 @@ def process_film(
     overwrite: bool = False,
     people: People | None = None,
     progress: Progress | None = None,
-    is_cancelled: IsCancelled | None = None,
 ) -> VideoResult:
     """Redact a film.
 
@@ -77,14 +66,13 @@ def process_film(
         rules: who stays as they are.
         start, end: seconds; only this span is written.
         people: those known from other films of the job; new ones are added.
-        progress: called with frames done, frames in all (None: unknown) and the stage.
-        is_cancelled: asked at every frame; True raises `Cancelled` and leaves nothing behind.
+        progress: called with frames done, in all (None: unknown) and the stage; what it raises ends the job.
     """
     encode, rules = encode or EncodeOptions(), rules or Rules()
-    _prepare(tools, {settings.mode})
+    tools.prepare({settings.mode})
     with ExitStack() as stack:
         source = stack.enter_context(open_video(path, start=start, end=end))
-        task = FilmTask(tools, path, source, settings, progress, is_cancelled)
+        task = FilmTask(tools, path, source, settings, progress)
         if source.live:
             if rules:
                 raise UsageError(f"{source.name}: exemptions need a film that can be read twice; record it first")
@@ -116,7 +104,6 @@ def analyse_film(
     overwrite: bool = False,
     people: People | None = None,
     progress: Progress | None = None,
-    is_cancelled: IsCancelled | None = None,
 ) -> Project:
     """Find the faces of a film and write a project to review, in a private folder; see `process_film`."""
     folder = Path(folder)
@@ -125,7 +112,7 @@ def analyse_film(
     with open_video(path, start=start, end=end) as source:
         if source.live:
             raise UsageError(f"{source.name}: a camera or stream cannot be reviewed; record it first")
-        film = find_faces(FilmTask(tools, path, source, settings, progress, is_cancelled), rules or Rules(), people)
+        film = find_faces(FilmTask(tools, path, source, settings, progress), rules or Rules(), people)
         film.save(folder, overwrite=overwrite)
         try:
             save_thumbnails(folder, film.tracks, source)
@@ -148,7 +135,6 @@ def render_film(
     force: bool = False,
     overwrite: bool = False,
     progress: Progress | None = None,
-    is_cancelled: IsCancelled | None = None,
 ) -> VideoResult:
     """Apply a reviewed project exactly as it stands; see `process_film` for the other arguments.
 
@@ -164,7 +150,7 @@ def render_film(
         film = film.apply_decisions(decisions)
         film.save_document(folder)
     settings = replace(settings, mode=film.decisions.default)
-    _prepare(tools, film.decisions.modes)
+    tools.prepare(film.decisions.modes)
     start, end = film.settings.get("start"), film.settings.get("end")
     with ExitStack() as stack:
         source = stack.enter_context(open_video(path, start=start, end=end))
@@ -173,7 +159,7 @@ def render_film(
         check_output(source, output, encode, overwrite=overwrite)
         work = stack.enter_context(working(output))
         document = (Path(folder) / PROJECT_FILE) if Path(folder).is_dir() else Path(folder)
-        task, before = FilmTask(tools, path, source, settings, progress, is_cancelled), _file_state(path)
+        task, before = FilmTask(tools, path, source, settings, progress), _file_state(path)
         state = JobState(work, tools, _identity_of(task, Rules(), encode, document.read_bytes()))
         result, made = _redacted(task, film, state, output, encode)
         with open_video(made) as rendered:
@@ -182,12 +168,6 @@ def render_film(
         if decisions is not None or result.edits:  # who has decided on the film has looked at it
             result.review = ()
         return _published(result, made, task, before, overwrite=overwrite)
-
-
-def _prepare(tools: VideoTools, modes: Iterable[str]) -> None:
-    for mode in modes:
-        if mode not in HIDING:
-            tools.methods(mode)
 
 
 def _identity_of(task: FilmTask, rules: Rules, encode: EncodeOptions, document: bytes = b"") -> str:

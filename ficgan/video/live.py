@@ -260,7 +260,7 @@ def stream(tools: VideoTools, frames: Iterable[NDArray[np.uint8]], fps: float = 
 
 
 def record_live(task: FilmTask, output: PathLike, encode: EncodeOptions, *, overwrite: bool) -> VideoResult:
-    """Redact a camera or stream into a file, whole whatever ends it: its end, the span's, a cancel or an interrupt."""
+    """Redact a camera or stream into a file, whole whatever ends it: its end, the span's or an interrupt."""
     tools, source, settings = task.tools, task.source, task.settings
     rate = float(source.info.rate or 25)
     budget = None if source.name.startswith("pipe:") else 1 / rate  # a pipe waits, a camera does not
@@ -278,11 +278,8 @@ def record_live(task: FilmTask, output: PathLike, encode: EncodeOptions, *, over
                     seconds = result.frame.time
                     if task.progress is not None:
                         task.progress(result.frame.index + 1, None, "recording")
-                    if task.is_cancelled is not None and task.is_cancelled():
-                        source.end_pts = None  # it was read farther than written
-                        break
             except KeyboardInterrupt:  # the usual end of a recording
-                source.end_pts = None
+                source.end_pts = None  # it was read farther than written
                 notes.append("The recording was ended by an interrupt.")
         synthetic = encode.tag and flow.renderer.counts["generated"] > 0
         made = assemble(writer.segments, source, output, encode, overwrite=overwrite, synthetic=synthetic)

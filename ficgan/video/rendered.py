@@ -24,7 +24,7 @@ from ficgan.faces import Face, Paste, blur_face, colour_beside, mosaic_face, pla
 from ficgan.faces.blend import Colour
 from ficgan.files import atomic_write
 from ficgan.policy import covered
-from ficgan.video.decided import SMALL, CheckReport, FilmFinding, FilmPlan, FrameJob
+from ficgan.video.decided import CheckReport, FilmFinding, FilmPlan, FrameJob
 from ficgan.video.identities import FaceKey, FaceReader, FilmFace, Identities
 from ficgan.video.project import PROJECT_FILE, TRACKS_FILE, fingerprint
 from ficgan.video.read import Frame
@@ -376,20 +376,6 @@ def _as_analysed(task: FilmTask, plan: FilmPlan, frames: Iterable[Frame]) -> Ite
 
 # -- the account -------------------------------------------------------------------------------------------------------
 
-# Why a face of a film gets no generated one, in words for the user.
-_FALLBACKS = {
-    "small": f"they are below {SMALL:g} pixels",
-    "turned away": "the head is turned too far",
-    "unread": "the model could not read them, or the head was turned too far",
-    "known": "a recogniser still knew the person there or nearby",
-    "still recognised": "the check still recognised somebody",
-}
-_LINKABLE = {
-    "none": "nothing links the tracks of one person",
-    "file": "one person has one new face throughout this film",
-    "job": "one person has one new face in all films of this job",
-}
-
 
 @dataclass
 class VideoResult:
@@ -462,12 +448,10 @@ class VideoResult:
 
 def film_notes(plan: FilmPlan, renderer: Renderer, file: Assembled, report: CheckReport | None) -> tuple[str, ...]:
     """What is worth knowing of a film, each a sentence."""
-    notes, fallback, total = list(file.notes), renderer.settings.fallback, len(plan.film.pts)
-    for reason, rows in {**plan.fallbacks, **renderer.causes}.items():
-        if rows and reason in _FALLBACKS:
-            notes.append(f"{rows} sightings of faces got the fallback, {fallback}: {_FALLBACKS[reason]}.")
-    if rows := renderer.causes["roughly placed"]:
-        notes.append(f"New faces that lie over a cover, as their places are known only roughly: {rows}.")
+    notes, total = list(file.notes), len(plan.film.pts)
+    causes = Counter(plan.fallbacks) + renderer.causes
+    if rows := causes.total() - causes["roughly placed"] - causes["pad"]:
+        notes.append(f"{rows} sightings of faces got the fallback, {renderer.settings.fallback}: see `fallbacks`.")
     if report is not None and report.unchecked:
         notes.append(f"The result was not checked: {report.unchecked}.")
     if file.frames != total:
@@ -483,7 +467,6 @@ def film_account(plan: FilmPlan, renderer: Renderer) -> dict[str, Any]:
         **tools.methods.accounts(plan.film.decisions.modes),
         "detector": tools.detector.name,
         "gate": public_name(tools.gate) if tools.gate is not None and tools.verifies else None,
-        "linkable": _LINKABLE[settings.link],
     }
     if tools.face_model is not None and people:
         psi = [person.draw["psi"] for person in people.values() if "psi" in person.draw]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.anonymizers.modes import Methods, check_cover, check_mode, shown
-from ficgan.errors import FicganError, UsageError
+from ficgan.anonymizers.modes import HIDING, Methods, check_cover, check_mode, shown
+from ficgan.errors import UsageError
 from ficgan.options import FilmEncoding, FilmSearch, Hiding, check, option
 from ficgan.policy import Policy
 
@@ -22,12 +22,11 @@ if TYPE_CHECKING:
     from ficgan.video.people import People
     from ficgan.video.read import VideoSource
 
-__all__ = ["Cancelled", "EncodeOptions", "FilmEngine", "FilmTask", "Rules", "VideoSettings", "VideoTools"]
+__all__ = ["EncodeOptions", "FilmEngine", "FilmTask", "Rules", "VideoSettings", "VideoTools"]
 
 PathLike = str | os.PathLike[str]
 # progress(frames done, frames in all or None, "analysing" | "choosing faces" | "rendering" | "checking")
 Progress = Callable[[int, int | None, str], None]
-IsCancelled = Callable[[], bool]
 # Person → source's code, number of the attempt and kind in earlier films of a job.
 JobIdentities = dict[str, tuple[NDArray[np.float32], int, NDArray[np.float32] | None]]
 
@@ -137,6 +136,11 @@ class VideoTools:
         if self.gate is None:
             object.__setattr__(self, "gate", self.recognizer)
 
+    def prepare(self, modes: Iterable[str]) -> None:
+        """Make the anonymisers of some modes, so that what is wrong with one is said at once."""
+        for mode in set(modes) - set(HIDING):
+            self.methods(mode)
+
     @property
     def verifies(self) -> bool:
         """Whether a gate checks new faces."""
@@ -198,10 +202,6 @@ class FilmEngine:
         return self._people
 
 
-class Cancelled(FicganError):
-    """`is_cancelled` returned True; nothing was left behind."""
-
-
 @dataclass(frozen=True, eq=False)
 class FilmTask:
     """A film at work: what its stages have in common."""
@@ -211,14 +211,11 @@ class FilmTask:
     source: VideoSource
     settings: VideoSettings
     progress: Progress | None = None
-    is_cancelled: IsCancelled | None = None
 
     def step(self, stage: str, total: int | None) -> Callable[[int], None]:
-        """To be called with the number of each frame done; reports progress, or raises `Cancelled`."""
+        """To be called with the number of each frame done; reports progress."""
 
         def step(frame: int) -> None:
-            if self.is_cancelled is not None and self.is_cancelled():
-                raise Cancelled(f"{self.source.name}: cancelled; nothing was written")
             if self.progress is not None:
                 self.progress(frame + 1, None if total is None else max(total, frame + 1), stage)
 
