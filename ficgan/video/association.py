@@ -19,7 +19,7 @@ from ficgan.faces import Face
 from ficgan.faces.detection import overlaps
 from ficgan.video.tracks import LOG_SIZE, PLACE, KalmanState, Sighting, Tracklet, measured
 
-__all__ = ["ONCE", "Associator", "Chain", "Followed", "chains", "half_seen", "lost"]
+__all__ = ["ONCE", "Associator", "Chain", "chains", "half_seen", "lost"]
 
 Floats = NDArray[np.float64]
 
@@ -41,14 +41,6 @@ SUDDEN, DASH, LEAP = 0.5, 10.0, 3.0
 RESIZE = 0.5
 # Cost from which two do not belong together.
 LIMIT = 50.0
-
-
-@dataclass(frozen=True)
-class Followed:
-    """Tracklet of each face of a frame, 0 for none; and the tracklets that are over, in the order of their ids."""
-
-    ids: list[int]
-    ended: list[Tracklet]
 
 
 @dataclass(eq=False)
@@ -76,8 +68,13 @@ class Associator:
         self._active: list[_Active] = []
         self._ids = self._scene = 0
 
-    def step(self, frame: int, time: float, faces: Sequence[Face] | None, cut: bool = False) -> Followed:
-        """Take the next frame, shown at a second; `faces` is None where nobody looked, `cut`: a new scene begins."""
+    def step(
+        self, frame: int, time: float, faces: Sequence[Face] | None, cut: bool = False
+    ) -> tuple[list[int], list[Tracklet]]:
+        """Take the next frame, shown at a second; `faces` is None where nobody looked, `cut`: a new scene begins.
+
+        Returns the tracklet of each face, 0 for none, and the tracklets that are over, in the order of their ids.
+        """
         ended = []
         if cut:
             ended, self._active = self._active, []
@@ -85,7 +82,7 @@ class Associator:
         ended += [track for track in self._active if time - track.seen > self._patience]
         self._active = [track for track in self._active if time - track.seen <= self._patience]
         ids = self._follow(frame, time, faces) if faces else []
-        return Followed(ids, _finished(ended))
+        return ids, _finished(ended)
 
     def finish(self) -> list[Tracklet]:
         """End the film; returns the tracklets that were still active."""

@@ -52,10 +52,10 @@ def find_faces(task: FilmTask, rules: Rules, people: People | None = None, log: 
             times.append(frame.time)
             cuts += [frame.index] if cut else []
             looks += [] if faces is None else [frame.index]
-            followed = follow.step(frame.index, frame.time, faces, cut)
-            seen += followed.ended
-            faint += doubt.step(frame.index, frame.time, detections.faint.pop(frame.index, None), cut).ended
-            reader(frame.image, faces or (), followed.ids)
+            ids, ended = follow.step(frame.index, frame.time, faces, cut)
+            seen += ended
+            faint += doubt.step(frame.index, frame.time, detections.faint.pop(frame.index, None), cut)[1]
+            reader(frame.image, faces or (), ids)
             step(frame.index)
     if not pts:
         raise InputError(f"{source.name}: holds no frame that can be decoded")

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -155,14 +155,6 @@ class FaceReader:
         while last - frame < self.reach and (track, last + 1) in rows:
             last += 1
         return [rows[track, n] for n in range(first, last + 1)], frame - first
-
-
-class _Reading(NamedTuple):
-    """Distance of a new face to its source, by the gate; and its ratio to the one that tells people apart, 0 where the
-    new face is taken for the source."""
-
-    distance: float
-    ratio: float
 
 
 @dataclass(eq=False)
@@ -312,7 +304,7 @@ class Identities:
                 assert trial.identity.styles is not None
                 made = model.render(trial.identity.styles, [face.sight])[0]
                 face.paste = model.paste(face.frame.image, face.sight, made, mask_scale=self._mask_scale)
-                trial.ratios.append(self._read(face, trial.identity).ratio)
+                trial.ratios.append(self._read(face, trial.identity)[1])
 
     def _chosen(self, person: str, trials: Sequence[_FaceTrial]) -> FilmIdentity:
         good = _in_play(trials)
@@ -397,10 +389,10 @@ class Identities:
             if identity.settled:
                 tracks.setdefault(face.track, []).append(face)
             elif self._is_due(face, identity):
-                reading = self._read(face, identity)
-                identity.shown_at(reading.distance)
+                distance, ratio = self._read(face, identity)
+                identity.shown_at(distance)
                 # Between two readings the face moves; a margin keeps the frames that are not read on the safe side.
-                if reading.ratio < MARGIN:
+                if ratio < MARGIN:
                     known.add(face.person)
         for seen in tracks.values():
             self._watch(seen, self.people[seen[0].person])
@@ -422,11 +414,11 @@ class Identities:
         track, near = faces[0].track, 1 + WATCH * (MARGIN - 1)
         watched = track in identity.watched
         readings = [self._read(faces[0], identity)] if self._is_due(faces[0], identity) or watched else []
-        if readings and (watched or readings[0].ratio < near):
+        if readings and (watched or readings[0][1] < near):
             readings += [self._read(face, identity) for face in faces[1:]]
         if not readings:
             return
-        least = min(reading.ratio for reading in readings)
+        least = min(ratio for _, ratio in readings)
         (identity.watched.add if least < near else identity.watched.discard)(track)
         if least < (1 + (MARGIN - 1) / 2 if track in identity.hidden else 1):
             identity.hidden.add(track)
@@ -435,17 +427,18 @@ class Identities:
             self.causes["known"] += len(faces)
         else:
             identity.hidden.discard(track)
-            identity.shown_at(min(reading.distance for reading in readings))
+            identity.shown_at(min(distance for distance, _ in readings))
 
-    def _read(self, face: FilmFace, identity: FilmIdentity) -> _Reading:
-        """What the gate says of a new face and its source; recognisers that take it for the source are noted."""
+    def _read(self, face: FilmFace, identity: FilmIdentity) -> tuple[float, float]:
+        """Distance of a new face to its source, by the gate, and its ratio to the one that tells people apart, 0 where
+        the one is taken for the other; recognisers that do so are noted."""
         gate = self.tools.gate
         assert gate is not None and face.paste is not None
         pairs = list(zip(self._known(face), gate.embed(face.paste.image, face.landmarks), strict=True))
         distance = min(float(gate.distance(before, after)) for before, after in pairs)
         names = [name for before, after in pairs for name in matching(gate, before, after)]
         identity.matched_by += [name for name in names if name not in identity.matched_by]
-        return _Reading(distance, 0.0 if names else distance / gate.match_threshold)
+        return distance, 0.0 if names else distance / gate.match_threshold
 
     def _known(self, face: FilmFace) -> NDArray[np.float32]:
         """What the gate reads of a source, once."""

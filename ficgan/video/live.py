@@ -149,7 +149,7 @@ class _Tracker:
             began = time.perf_counter()
             faces, self._looked = self._search.detect(frame.image), frame.index
             seconds = time.perf_counter() - began
-        ids = self._follow.step(frame.index, frame.time, faces, cut).ids
+        ids, _ = self._follow.step(frame.index, frame.time, faces, cut)
         seen = {number: face for face, number in zip(faces or (), ids, strict=True) if number}
         present = {self._live[number].number for number in seen if number in self._live}
         for number, face in seen.items():

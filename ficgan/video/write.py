@@ -148,8 +148,8 @@ _AUDIO_ENCODERS = {"aac": "AAC", "libopus": "Opus"}
 # Bits per second of each channel.
 _BIT_RATE = 96_000
 
+# Second of decoding, packet.
 Timed = tuple[float, Any]
-"""Second of decoding, packet."""
 
 
 class Sound:
@@ -191,14 +191,6 @@ class Sound:
         """What of the sound is lost, each a sentence; complete at the end."""
         return [f"{self._name}: parts of its sound are damaged and left out."] if self._lost else []
 
-    def refusal(self) -> InputError:
-        """Why the container does not take the sound."""
-        names = ", ".join(sorted({_codec(stream) for stream in self._file.streams.audio}))
-        return InputError(
-            f"{self._path}: this kind of file cannot hold the source's sound ({names}); write .mov or .mkv, or leave "
-            "the sound out with --audio drop"
-        )
-
     def _add(self, out: Any, stream: Any) -> Any:
         if _copies(self._container, stream):
             track = out.add_stream_from_template(stream)
@@ -207,7 +199,10 @@ class Sound:
         else:
             encoder = next((name for name in _AUDIO_ENCODERS if holds(self._container, name)), None)
             if encoder is None or stream.codec_context is None:
-                raise self.refusal()
+                raise InputError(
+                    f"{self._path}: this kind of file cannot hold the source's sound ({_codec(stream)}); write .mov or "
+                    ".mkv, or leave the sound out with --audio drop"
+                )
             source, rates = stream.codec_context, av.Codec(encoder, "w").audio_rates or ()
             track = out.add_stream(encoder, rate=source.sample_rate if source.sample_rate in rates else 48_000)
             number = source.layout.nb_channels
@@ -340,16 +335,8 @@ def check_output(
     if not path.parent.is_dir():
         raise InputError(f"{path}: its folder does not exist; make it first")
     if _takes_sound(source, options, container):
-        trial = av.open(f"file:{os.devnull}", "w", format=container)
-        with closing(Sound(source, trial, container, path)) as sound:
-            try:
-                if len(sound):
-                    trial.start_encoding()
-            except (av.FFmpegError, ValueError) as error:
-                raise sound.refusal() from error
-            finally:
-                with suppress(Exception):
-                    trial.close()
+        with av.open(f"file:{os.devnull}", "w", format=container) as trial:
+            Sound(source, trial, container, path).close()
 
 
 def _takes_sound(source: VideoSource, options: EncodeOptions, container: str) -> bool:

@@ -95,11 +95,11 @@ def test_no_tracklet_crosses_a_cut(stride: int) -> None:
 
 def test_a_tracklet_ends_after_patience_and_frames_without_a_look_lose_nothing() -> None:
     tracker, face = Associator(patience=0.5), face_at(box_at(100, 100, 40))
-    assert tracker.step(0, 0.0, [face]).ids == [1]
-    assert all(tracker.step(frame, frame / 10, None).ended == [] for frame in range(1, 4))
-    assert tracker.step(4, 0.4, [face]).ids == [1]
-    assert all(tracker.step(frame, frame / 10, []).ended == [] for frame in range(5, 10))
-    (ended,) = tracker.step(10, 1.0, [face]).ended
+    assert tracker.step(0, 0.0, [face])[0] == [1]
+    assert all(tracker.step(frame, frame / 10, None)[1] == [] for frame in range(1, 4))
+    assert tracker.step(4, 0.4, [face])[0] == [1]
+    assert all(tracker.step(frame, frame / 10, [])[1] == [] for frame in range(5, 10))
+    (ended,) = tracker.step(10, 1.0, [face])[1]
     assert (ended.id, ended.notes, ended.first, ended.last) == (1, [], 0, 4)
     (rest,) = tracker.finish()
     assert (rest.id, rest.notes) == (2, [ONCE]) and tracker.finish() == []
