@@ -247,6 +247,7 @@ def test_a_check_that_sees_no_face_among_generated_ones_is_no_check(
 # -- films that change -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_frames_that_nobody_searched_are_refused_even_by_force(tmp_path: Path) -> None:
     short, long = film(tmp_path / "short.mp4", pair(12)), film(tmp_path / "long.mp4", pair(14))
     settings = VideoSettings(mode="solid", verify="off")
