@@ -13,10 +13,10 @@ from ficgan.anonymizers import ANONYMIZERS, Faces
 from ficgan.anonymizers.modes import Methods, caution, check_mode, mode_of, shown
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import InputError, UsageError
-from ficgan.video.media import Frame
-from ficgan.video.render import Appearance, FrameJob, Renderer
-from ficgan.video.settings import VideoSettings
-from ficgan.video.tools import VideoTools
+from ficgan.video.decided import Appearance, FrameJob
+from ficgan.video.read import Frame
+from ficgan.video.rendered import Renderer
+from ficgan.video.settings import VideoSettings, VideoTools
 
 Image = np.ndarray
 

@@ -36,9 +36,8 @@ from compositor import Actor, Area, Bar, Head, Image, Scene, astronaut, uncovere
 from ficgan import Deidentifier
 from ficgan.cli._console import handle_errors
 from ficgan.errors import stop_asked
-from ficgan.video.check import check_frames, independent_detector
-from ficgan.video.media import Frame
-from ficgan.video.read import open_video
+from ficgan.video.film import check_frames, independent_detector
+from ficgan.video.read import Frame, open_video
 
 RATES = (1, 2, 5, 10, 15, 24, 25, 30, 50, 60)
 KINDS = ("steady", "fast", "occluded", "cuts", "flashes", "last frame", "turned", "interlaced")

@@ -275,7 +275,7 @@ class DeidRun:
         except FicganError:
             raise  # nothing stays
         except BaseException:
-            from ficgan.video.folders import work_folder
+            from ficgan.folders import work_folder
 
             work = work_folder(job.output)
             if work.is_dir():

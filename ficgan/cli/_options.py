@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ficgan.anonymizers import Anonymizer, Faces
-    from ficgan.video.media import EncodeOptions
-    from ficgan.video.settings import Rules, VideoSettings
+    from ficgan.video.settings import EncodeOptions, Rules, VideoSettings
 
 
 # Longest side at which frames are searched with --thorough: that of any film.
@@ -289,7 +288,7 @@ def video_rules(given: Mapping[str, Any]) -> Rules:
 
 def encode_options(given: Mapping[str, Any]) -> EncodeOptions:
     """How the options want films to be written."""
-    from ficgan.video.media import EncodeOptions
+    from ficgan.video.settings import EncodeOptions
 
     return EncodeOptions(**{name: given[name] for name in ("codec", "crf", "pixel_format", "audio", "tag")})
 

@@ -116,9 +116,11 @@ class FileJob:
     @property
     def name(self) -> str:
         """What was given; of an address without password."""
-        from ficgan.video.media import display_name
+        if not self.address:
+            return str(self.source)
+        from ficgan.video.read import display_name
 
-        return display_name(self.address) if self.address else str(self.source)
+        return display_name(self.address)
 
 
 @dataclass
@@ -180,7 +182,7 @@ def make_plan(
     added = suffix if suffix is not None else (DEFAULT_SUFFIX if out is None else "")
     for address in filter(is_address, inputs):
         if not to_file or out is None or Path(out).suffix.lower() not in WRITABLE_FILMS:
-            from ficgan.video.media import display_name
+            from ficgan.video.read import display_name
 
             raise UsageError(
                 f"{display_name(address)}: a camera, stream or sequence of images needs -o FILE, such as -o result.mp4"
@@ -321,7 +323,7 @@ def _in_folder(path: Path, folder: Place | None, recursive: bool, plan: FilePlan
 
 
 def _is_left_out(folder: Path) -> bool:
-    from ficgan.video.folders import kind_of
+    from ficgan.folders import kind_of
 
     return folder.name.startswith(".") or folder.is_symlink() or kind_of(folder) is not None
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ficgan.deidentify.publish import NewPhoto
     from ficgan.deidentify.review import PhotoDecisions
     from ficgan.records.credentials import Credentials
-    from ficgan.video import VideoResult
+    from ficgan.video.rendered import VideoResult
     from ficgan.workers import Limits
 
 __all__ = ["Done", "FileSetup", "FileWork", "by_cluster", "by_threads", "by_workers"]

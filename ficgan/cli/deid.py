@@ -106,12 +106,6 @@ def make_engine(**settings: Any) -> Any:
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be written; load no model, write nothing.")
 @options(opts.VIDEO_SEARCH, opts.VIDEO_PEOPLE, opts.VIDEO_OUT)
-@click.option(
-    "--project",
-    metavar="FOLDER",
-    type=click.Path(path_type=Path),
-    help="Films: keep the analysis here, for review and `ficgan render`; it holds source faces.",
-)
 @options(opts.sandboxed(False), opts.MODEL, TALK)
 @click.version_option(__version__, prog_name="ficgan-deid")
 @handle_errors
@@ -163,8 +157,6 @@ def deid(
         credentials = Credentials(*map(Path, sign))
     plan = make_plan(inputs, out, suffix=suffix, recursive=recursive, overwrite=overwrite)
     films, photos = (sum(job.film is film for job in plan.jobs) for film in (True, False))
-    if given["project"] is not None and films != 1:
-        raise UsageError(f"--project {given['project']}: takes the analysis of one film, and there are {films}")
     alone = given["mode"].startswith("external") or given["link"] == "job"
     if sandbox and given["mode"].startswith("external"):
         raise UsageError("--mode external runs a program of yours, which --sandbox forbids; leave one of the two out")
@@ -263,8 +255,6 @@ def _limits(ready: list[FileJob], given: Mapping[str, Any]) -> Limits:
     folders = {job.output.parent for job in films if isinstance(job.output, Path)}
     if any(isinstance(place, StorePath) for job in films for place in (job.source, job.output)):
         folders.add(Path(tempfile.gettempdir()))
-    if given["project"] is not None:
-        folders.add(given["project"].absolute().parent)
     for folder in folders:
         make_folder(folder)
     return Limits(folders=sorted(folders), network=any(job.address for job in films))
@@ -286,7 +276,7 @@ def _film_options(given: Mapping[str, Any], rules: Any, overwrite: bool) -> dict
         "rules": rules,
         "encode": opts.encode_options(given),
         "overwrite": overwrite,
-        **{name: given[name] for name in ("start", "end", "project")},
+        **{name: given[name] for name in ("start", "end")},
     }
 
 

@@ -51,8 +51,8 @@ __all__ = ["analyse", "export", "purge", "render", "report"]
 def analyse(film: str, folder: str, mode: str, overwrite: bool, **given: Any) -> None:
     """Find the faces of a film and write a project to decide on: tracks, people, thumbnails.
 
-    FOLDER gets project.json, tracks.jsonl and thumbs/. It holds source faces and is private; `ficgan purge` removes
-    it. Edit project.json, then `ficgan render FOLDER FILM -o OUT`. `ficgan ui` does both in the browser.
+    FOLDER gets project.json, tracks.safetensors and thumbs/. It holds source faces and is private; `ficgan purge`
+    removes it. Edit project.json, then `ficgan render FOLDER FILM -o OUT`. `ficgan ui` does both in the browser.
     """
     share_processors()
     from ficgan.anonymizers.modes import caution
@@ -178,7 +178,7 @@ def purge(folders: tuple[Path, ...], temporary: bool, dry_run: bool, quiet: bool
     Prints one line of JSON when done. Exit codes: 0 done, 2 usage, 3 something was left or refused, 130 interrupted.
     """
     from ficgan.anonymizers.external import TEMPORARY_PREFIX
-    from ficgan.video.folders import Removal, remove_folder
+    from ficgan.folders import Removal, remove_folder
 
     if not folders and not temporary:
         raise click.UsageError("Name a folder, or give --temporary.")

@@ -36,9 +36,10 @@ from ficgan.options import Checking, Computing, Diversity, Finding, Hiding, Iden
 from ficgan.policy import Attempt, FaceResult, Policy, Result
 
 if TYPE_CHECKING:
-    from ficgan.video import Project, VideoResult, VideoSettings, VideoTools
     from ficgan.video.live import Stream
-    from ficgan.video.tools import FilmEngine
+    from ficgan.video.project import Project
+    from ficgan.video.rendered import VideoResult
+    from ficgan.video.settings import FilmEngine, VideoSettings, VideoTools
 
 __all__ = ["MODES", "Deidentifier", "Mode", "load_face_model", "refuse_trainer"]
 
@@ -345,7 +346,7 @@ class Deidentifier:
     def films(self) -> FilmEngine:
         """The settings, networks and people that all films share; made once for these controls."""
         if self._films is None:
-            from ficgan.video.tools import FilmEngine
+            from ficgan.video.settings import FilmEngine
 
             self._films = FilmEngine(
                 self.photos.model,
@@ -378,10 +379,9 @@ class Deidentifier:
         Args:
             output: the new file.
             settings: stride, pads, linking, fallbacks; None: the usual ones with this Deidentifier's mode.
-            options: of `ficgan.video.process_film`: rules, encode, start, end, project, overwrite, progress,
-                is_cancelled.
+            options: of `ficgan.video.film.process_film`: rules, encode, start, end, overwrite, progress.
         """
-        from ficgan.video import process_film
+        from ficgan.video.film import process_film
 
         settings = settings or self.video_settings()
         people = self.films.linked(settings)
@@ -391,8 +391,8 @@ class Deidentifier:
     def analyse_video(
         self, source: StillPath, folder: StillPath, *, settings: VideoSettings | None = None, **options: Any
     ) -> Project:
-        """Find the faces of a film and write a project to review; options as of `ficgan.video.analyse_film`."""
-        from ficgan.video import analyse_film
+        """Find the faces of a film and write a project to review; options as of `ficgan.video.film.analyse_film`."""
+        from ficgan.video.film import analyse_film
 
         settings = settings or self.video_settings()
         tools, people = self.films.tools(settings, generate=False), self.films.linked(settings)
@@ -407,8 +407,8 @@ class Deidentifier:
         settings: VideoSettings | None = None,
         **options: Any,
     ) -> VideoResult:
-        """Apply a reviewed project; options as of `ficgan.video.render_film`."""
-        from ficgan.video import render_film
+        """Apply a reviewed project; options as of `ficgan.video.film.render_film`."""
+        from ficgan.video.film import render_film
 
         settings = settings or self.video_settings()
         return render_film(self.films.tools(settings), folder, source, output, settings=settings, **options)
@@ -417,7 +417,7 @@ class Deidentifier:
         self, frames: Iterable[Image], fps: float = 25.0, *, settings: VideoSettings | None = None, **options: Any
     ) -> Stream:
         """Redact frames uint8 [H,W,3] RGB as they come; options `look_ahead` and `budget` as of `ficgan.video.live`."""
-        from ficgan.video import stream
+        from ficgan.video.live import stream
 
         settings = settings or self.video_settings()
         return stream(self.films.tools(settings, trusted=True), frames, fps, settings=settings, **options)

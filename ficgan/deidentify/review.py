@@ -22,9 +22,9 @@ from ficgan.errors import InputError, UsageError
 from ficgan.face_model import FaceReading
 from ficgan.faces import Face
 from ficgan.faces.detection import PyramidDetector, overlaps
+from ficgan.folders import Box, Strict, Text, check_schema, checked, read_json
 from ficgan.identity.kind import PARTS, parse_parts
 from ficgan.policy import Result
-from ficgan.video.folders import Box, Strict, Text, check_schema, checked, read_json
 from ficgan.video.settings import Cover
 
 __all__ = [

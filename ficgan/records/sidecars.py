@@ -20,7 +20,7 @@ from ficgan.stores import Place, StorePath
 
 if TYPE_CHECKING:
     from ficgan.deidentify.publish import NewPhoto
-    from ficgan.video import VideoResult
+    from ficgan.video.rendered import VideoResult
 
 __all__ = [
     "MANIFEST",

@@ -18,7 +18,7 @@ from ficgan.ui.project import Item, free_name
 from ficgan.ui.work import NOW, Queue, Workplace, hide_path, sentence
 
 if TYPE_CHECKING:
-    from ficgan.video import Project
+    from ficgan.video.project import Project
 
 __all__ = ["DeskFilms"]
 
@@ -93,8 +93,8 @@ class DeskFilms:
         link: Mapping[str, int] | None = None,
     ) -> None:
         """Change the decisions on a film, by the numbers of people and tracks: "" or None removes one."""
-        from ficgan.video.folders import checked
-        from ficgan.video.settings import Decisions
+        from ficgan.folders import checked
+        from ficgan.video.decisions import Decisions
 
         try:
             chosen = [("people", str(int(who)), mode) for who, mode in (people or {}).items()]
@@ -120,8 +120,8 @@ class DeskFilms:
 
     def add_region(self, number: str, frame: int, box: Iterable[float], start: float, end: float, mode: str) -> None:
         """Cover a box that was drawn in a frame, from one second to another."""
-        from ficgan.video.folders import checked
-        from ficgan.video.settings import Region
+        from ficgan.folders import checked
+        from ficgan.video.decisions import Region
 
         with self.review.lock:
             film, corners = self.load(number), np.asarray(list(box), np.float32)
@@ -160,7 +160,7 @@ class DeskFilms:
 
     def _render(self, number: str) -> Item:
         """The film as decided, into the output folder."""
-        from ficgan.video.folders import work_folder
+        from ficgan.folders import work_folder
 
         item, film = self.review[number], self.load(number)
         source, controls = self.review.source(item), self.review.controls_of(item)
@@ -238,7 +238,7 @@ class DeskFilms:
 
     def strip(self, number: str, track: int, *, after: bool) -> Path:
         """Where the thumbnails of a track are, if they were made."""
-        from ficgan.video.thumbnails import thumbnail
+        from ficgan.video.project import thumbnail
 
         return thumbnail(self.review.film_folder(number), track, after)
 

@@ -28,8 +28,8 @@ from ficgan.anonymizers.modes import COVERS, check_cover
 from ficgan.deidentify.review import Drawing, ReviewedFace
 from ficgan.errors import InputError
 from ficgan.files import atomic_write
+from ficgan.folders import Strict, Text, check_schema, checked, hold, make_private_folder, read_json, to_text
 from ficgan.records.sidecars import sidecar_path
-from ficgan.video.folders import Strict, Text, check_schema, checked, hold, make_private_folder, read_json, to_text
 
 __all__ = ["Controls", "FaceEntry", "Item", "Review", "free_name"]
 
@@ -236,7 +236,7 @@ class Review:
 
     def remove(self, number: str) -> None:
         """Forget a file that was dropped, with its copy and all that was decided."""
-        from ficgan.video.folders import remove_folder
+        from ficgan.folders import remove_folder
 
         with self.lock:
             item = self[number]

@@ -27,11 +27,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ficgan.errors import FicganError, InputError
 from ficgan.files import atomic_write
+from ficgan.folders import checked
 from ficgan.images import FILM_SUFFIXES, READABLE_SUFFIXES
 from ficgan.ui.project import MODES, Controls, Item
 from ficgan.ui.session import Session
 from ficgan.ui.work import sentence
-from ficgan.video.folders import checked
 
 __all__ = ["HEADER", "LIMITS", "Guard", "make_app", "open_socket", "serve"]
 

@@ -28,7 +28,7 @@ from ficgan.workers import is_cancelled, report
 if TYPE_CHECKING:
     from ficgan.deidentify import Deidentifier, Result
     from ficgan.deidentify.review import Retouch
-    from ficgan.video import VideoSource
+    from ficgan.video.read import VideoSource
 
 __all__ = ["ModelTasks", "PictureTasks", "jpeg", "model_setup", "picture_setup", "write_new"]
 
@@ -206,11 +206,11 @@ class ModelTasks(PictureTasks):
 
     def analyse(self, path: Path, folder: Path, mode: str) -> None:
         """Find the faces and people of a film, for a project in a folder."""
-        from ficgan.video import analyse_film
+        from ficgan.video.film import analyse_film
 
         settings = self.engine.video_settings(mode=mode)
         tools = self.engine.video_tools(settings, generate=False)
-        analyse_film(tools, path, folder, settings=settings, overwrite=True, progress=report, is_cancelled=is_cancelled)
+        analyse_film(tools, path, folder, settings=settings, overwrite=True, progress=_report)
 
     def film(
         self,
@@ -226,7 +226,8 @@ class ModelTasks(PictureTasks):
         """Render a project to `output`; its side-car, notes, and faces that are still recognised."""
         from ficgan.files import file_digest
         from ficgan.records.sidecars import film_record
-        from ficgan.video import EncodeOptions, VideoSettings, render_film
+        from ficgan.video.film import render_film
+        from ficgan.video.settings import EncodeOptions, VideoSettings
 
         settings = VideoSettings(**numbers)
         result = render_film(
@@ -236,8 +237,7 @@ class ModelTasks(PictureTasks):
             output,
             settings=settings,
             encode=EncodeOptions(audio=audio),
-            progress=report,
-            is_cancelled=is_cancelled,
+            progress=_report,
         )
         record = film_record(result, output, place, options, input_sha256=file_digest(path))
         return {"sidecar": record, "notes": [*result.notes, *result.damage], "reidentified": result.reidentified}
@@ -299,7 +299,7 @@ class _FrameReader:
         self._image: Image | None = None
 
     def __call__(self, at: int, pts: int | None, start: float | None) -> Image:
-        from ficgan.video import open_video
+        from ficgan.video.read import open_video
 
         if self._image is not None and at == self._at:
             return self._image
@@ -341,3 +341,10 @@ def write_new(path: Path, data: bytes) -> None:
             file.write(data)
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror}); free space and save again") from error
+
+
+def _report(*values: Any) -> None:
+    """Tell how far a film is; ends it where it was cancelled."""
+    if is_cancelled():
+        raise InputError("the film was cancelled; nothing was written")
+    report(*values)

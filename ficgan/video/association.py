@@ -19,7 +19,7 @@ from ficgan.faces import Face
 from ficgan.faces.detection import overlaps
 from ficgan.video.tracks import LOG_SIZE, PLACE, KalmanState, Sighting, Tracklet, measured
 
-__all__ = ["ONCE", "Associator", "Chain", "Followed", "chains", "half_seen", "lost"]
+__all__ = ["ONCE", "Associator", "Chain", "chains", "half_seen", "lost"]
 
 Floats = NDArray[np.float64]
 
@@ -43,25 +43,13 @@ RESIZE = 0.5
 LIMIT = 50.0
 
 
-@dataclass(frozen=True)
-class Followed:
-    """What one frame brought."""
-
-    ids: list[int]
-    """Tracklet of each face given, in their order; 0 for a face that neither continued nor started one."""
-    ended: list[Tracklet]
-    """Tracklets that are over, in the order of their ids."""
-
-
 @dataclass(eq=False)
 class _Active:
-    """An open tracklet and its Kalman states."""
+    """An open tracklet and its Kalman states; second and size, √(width·height), of the last sighting."""
 
     tracklet: Tracklet
     seen: float
-    """Second of the last sighting."""
     size: float
-    """At the last sighting: √(width·height)."""
     time: float
     place: KalmanState
     log_size: KalmanState
@@ -80,10 +68,12 @@ class Associator:
         self._active: list[_Active] = []
         self._ids = self._scene = 0
 
-    def step(self, frame: int, time: float, faces: Sequence[Face] | None, cut: bool = False) -> Followed:
-        """Take the next frame, shown at a second; frames may be left out, none comes twice.
+    def step(
+        self, frame: int, time: float, faces: Sequence[Face] | None, cut: bool = False
+    ) -> tuple[list[int], list[Tracklet]]:
+        """Take the next frame, shown at a second; `faces` is None where nobody looked, `cut`: a new scene begins.
 
-        `faces` is None where the detector did not look; `cut`: a new scene begins.
+        Returns the tracklet of each face, 0 for none, and the tracklets that are over, in the order of their ids.
         """
         ended = []
         if cut:
@@ -92,7 +82,7 @@ class Associator:
         ended += [track for track in self._active if time - track.seen > self._patience]
         self._active = [track for track in self._active if time - track.seen <= self._patience]
         ids = self._follow(frame, time, faces) if faces else []
-        return Followed(ids, _finished(ended))
+        return ids, _finished(ended)
 
     def finish(self) -> list[Tracklet]:
         """End the film; returns the tracklets that were still active."""
@@ -246,9 +236,7 @@ def chains(
 ) -> list[Chain]:
     """Sightings and weaker finds, joined from look to look and then over ways of up to `patience` that nobody saw.
 
-    On the longer ways a weaker find may follow a face, but not another weaker find.
-
-    `looks` are the frames in which the detector looked, `times` the seconds of all frames.
+    On the longer ways a weaker find may follow a face, but not another weaker find. `looks` are frames.
 
     Source: Huang, Wu and Nevatia, "Robust object tracking by hierarchical association of detection responses", 2008,
     with the likeliest pair first in place of the best assignment.
@@ -275,10 +263,7 @@ def _unbroken(sightings: Sequence[Sighting], looks: Sequence[int]) -> list[Seque
 
 
 def _joined(parts: Sequence[Chain], reach: float, most: float, times: Floats, *, faces: bool = False) -> list[Chain]:
-    """Chains and those that go on with them within `reach` seconds at a cost below `most`.
-
-    With `faces` one of the two must be a face.
-    """
+    """Chains and those that go on with them within `reach` seconds at a cost below `most`; `faces`: one is a face."""
     if not parts:
         return []
     parts = sorted(parts, key=lambda chain: float(chain.times[0]))
@@ -347,9 +332,8 @@ class _Begins:
 def half_seen(found: Sequence[Chain], sure: Sequence[Tracklet], cuts: Sequence[int], times: Floats) -> list[Chain]:
     """Of the chains those with weaker finds that are likely faces, blurred by motion, half hidden or in a flash.
 
-    So weaker finds prolong faces and lead from one sighting to the next, but begin none, unless a scene begins with
-    fewer faces than the one before ended with. A flash may look like two cuts: a face seen in the frame before or
-    after counts, whatever the scene.
+    Weaker finds prolong faces and lead from one sighting to the next, but begin none, unless a scene begins with fewer
+    faces than the one before ended with, or in a flash, which may look like two cuts.
 
     Source: Zhang et al., "ByteTrack: multi-object tracking by associating every detection box", 2022.
     """
@@ -405,8 +389,7 @@ def lost(
 ) -> list[tuple[Sighting, str]]:
     """Sightings at which a face that moves fast comes from nowhere or gets lost in mid-picture, with the reason.
 
-    Had it gone on as it moved, it would have left its cover before the pad of `pad` seconds ends, and it was not seen
-    in the next look, though it should have been in the picture, which is `size` wide and high.
+    As it moved, it would have left its cover before the pad ends, and it was not seen in the next look.
     """
     doubts = []
     scenes = np.searchsorted(cuts, looks, side="right")

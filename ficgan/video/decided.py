@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,13 +16,22 @@ from numpy.typing import NDArray
 from ficgan.arrays import windows
 from ficgan.faces import Face
 from ficgan.faces.alignment import SmoothConfig
-from ficgan.video.media import Frame
 from ficgan.video.people import frontality
 from ficgan.video.project import Project
+from ficgan.video.read import Frame
 from ficgan.video.settings import HOLD, VideoSettings
-from ficgan.video.tracks import FILLED, PADDED, SEEN, Track, TrackSet
+from ficgan.video.tracks import PADDED, SEEN, Track, TrackSet
 
-__all__ = ["Appearance", "FilmFinding", "FilmPlan", "FrameJob", "cover_findings", "decide", "effective_modes"]
+__all__ = [
+    "Appearance",
+    "CheckReport",
+    "FilmFinding",
+    "FilmPlan",
+    "FrameJob",
+    "cover_findings",
+    "decide",
+    "effective_modes",
+]
 
 # Sides in pixels below which a face counts as too small to generate.
 SMALL = 24.0
@@ -31,41 +40,36 @@ SMALL = 24.0
 TURNED = 0.45
 # Fewest and most frames on which a person's new face is tried.
 AUDITIONS = (3, 8)
-_ORIGINS = {SEEN: "seen", FILLED: "filled", PADDED: "padded"}
 
 
 @dataclass(frozen=True, eq=False)
 class Appearance:
-    """One face of one frame, and what shall happen to it."""
+    """One face of one frame, and what shall happen to it; `person` is the key of the person in the k-same draw."""
 
     track: int
     person: str
-    """Key of the person in the k-same draw."""
     face: Face
     mode: str
 
 
 @dataclass(frozen=True, eq=False)
 class FrameJob:
-    """One frame and all faces that shall not be seen in it."""
+    """One frame and all faces that shall not be seen in it; `regions` are added boxes, with mode and number."""
 
     frame: Frame
     appearances: Sequence[Appearance]
     regions: Sequence[tuple[NDArray[np.float32], str, int]] = ()
-    """Boxes that a person added, with their modes and numbers."""
 
 
 @dataclass(frozen=True)
 class FilmFinding:
-    """A source face that a viewer of the result can still recognise."""
+    """A source face that a viewer can still recognise; `distance` between source and result, by the gate."""
 
     frame: int
     time: float
     box: tuple[float, float, float, float]
     distance: float
-    """Between source and result, by the gate; near 0 where the face was not covered at all."""
     matched_by: tuple[str, ...] = ()
-    """Recognisers that take the two for one person."""
 
     def to_dict(self) -> dict[str, Any]:
         box = [round(value, 1) for value in self.box]
@@ -73,17 +77,33 @@ class FilmFinding:
         return {"frame": self.frame, **numbers, "matched_by": list(self.matched_by)}
 
 
+@dataclass
+class CheckReport:
+    """What another detector and the gate saw in source and result; `unchecked` says why nothing follows from it."""
+
+    detector: str
+    recognizer: str
+    frames: int = 0
+    faces: int = 0
+    exempt: int = 0
+    findings: list[FilmFinding] = field(default_factory=list)
+    unchecked: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        tree = {**asdict(self), "checked": not self.unchecked}
+        tree["findings"] = [finding.to_dict() for finding in self.findings]
+        reason = tree.pop("unchecked")
+        return {**tree, "reason": reason} if reason else tree
+
+
 @dataclass(frozen=True, eq=False)
 class FilmPlan:
     """What happens to each face of a film.
 
     Args:
-        film: what was found.
-        tracks: its tracks, by frame.
         modes: track → mode of each row, str [n].
         people: track → key of its person in the k-same draw.
         fallbacks: why faces fall back → rows.
-        origins: how places are known → rows.
     """
 
     film: Project
@@ -91,7 +111,6 @@ class FilmPlan:
     modes: Mapping[int, NDArray[np.str_]]
     people: Mapping[int, str]
     fallbacks: Mapping[str, int]
-    origins: Mapping[str, int]
 
     @property
     def reach(self) -> int:
@@ -111,10 +130,7 @@ class FilmPlan:
         return np.array(rows, np.float32).reshape(-1, 4)
 
     def auditions(self) -> dict[int, set[str]]:
-        """Frames on which identities are tried before the film is rendered, with their people.
-
-        One for each second that a person is there, 3 to 8, spread over the frames on which the detector saw it.
-        """
+        """Frame → people whose identities are tried on it: a frame a second each, 3 to 8, spread over those seen."""
         there: Counter[str] = Counter()
         seen: dict[str, list[int]] = {}
         for track in self.tracks:
@@ -133,20 +149,10 @@ class FilmPlan:
         """Keys of the people whose generated face a finding of the check lies on."""
         return {self.people[track.id] for track, _ in self._generated(findings)}
 
-    def mostly_recognised(self, findings: Sequence[FilmFinding]) -> set[str]:
-        """Keys of the people of whose generated faces `cover_findings` would take half or more."""
-        whole, covered = Counter[str](), Counter[str]()
-        for number, rows in self.around(findings).items():
-            covered[self.people[number]] += int((rows & (self.modes[number] == "ficgan")).sum())
-        for number, modes in self.modes.items():
-            whole[self.people[number]] += int((modes == "ficgan").sum())
-        return {person for person, rows in covered.items() if 0 < whole[person] <= 2 * rows}
-
     def around(self, findings: Sequence[FilmFinding]) -> dict[int, NDArray[np.bool_]]:
         """Track → rows [n] that findings of the check touch, and those up to `HOLD` seconds before and after.
 
-        Two findings of a track that are less than a second apart are one: the check's detector may have been blind
-        between them.
+        Two findings less than a second apart are one: the check's detector may have been blind between them.
         """
         reach = max(1, round(HOLD * self.film.rate))
         found: dict[int, list[int]] = {}
@@ -175,24 +181,20 @@ def decide(film: Project, settings: VideoSettings) -> FilmPlan:
     decider, scope = film.decider(), film.source.fingerprint or "film"
     people: dict[int, str] = {}
     modes: dict[int, NDArray[np.str_]] = {}
-    fallbacks, origins = Counter[str](), Counter[str]()
+    fallbacks = Counter[str]()
     for track in film.tracks:
         modes[track.id], reasons = effective_modes(track, decider.decide(track), settings.fallback, film.rate)
         fallbacks.update(reasons)
-        origins.update({name: int((track.origin == origin).sum()) for origin, name in _ORIGINS.items()})
         linked = settings.link != "none" and track.person > 0
         where = "job" if settings.link == "job" and linked else scope
         people[track.id] = f"{where}/person {track.person}" if linked else f"{where}/track {track.id}"
-    return FilmPlan(film, TrackSet(film.tracks), modes, people, fallbacks, origins)
+    return FilmPlan(film, TrackSet(film.tracks), modes, people, fallbacks)
 
 
 def effective_modes(
     track: Track, decided: NDArray[np.str_], fallback: str, rate: float
 ) -> tuple[NDArray[np.str_], dict[str, int]]:
-    """Modes [n] of a track's rows, with the fallback where a generated face cannot stand, and reason → number of rows.
-
-    `decided` [n] is what the rules say. The reasons are "small", "turned away" and "pad".
-    """
+    """Modes [n] of rows that the rules decided, with the fallback where a new face cannot stand, and reason → rows."""
     modes, reasons = decided.copy(), {}
     if not (decided == "ficgan").any():
         return modes, {}

@@ -19,86 +19,53 @@ from numpy.typing import NDArray
 from ficgan.errors import InputError, UsageError
 from ficgan.files import partial_file
 from ficgan.images.photo import DIGITAL_SOURCE_TYPE, make_xmp
-from ficgan.video.media import (
-    EncodeOptions,
-    Frame,
-    VideoInfo,
-    display_name,
-    exact_reformat,
-    is_full_range,
-    is_url,
-    locator,
-    matrix_of,
-    reason,
-    resized,
-)
+from ficgan.video.read import Frame, VideoInfo, exact_reformat, is_full_range, locator, matrix_of, reason
+from ficgan.video.settings import EncodeOptions
 
 __all__ = ["Encoding", "VideoWriter", "container_of", "holds", "muxer_options", "plan_encoding", "reporting"]
 
+# FFmpeg's name of the container by the suffix of a file.
 CONTAINERS = {".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska", ".webm": "webm", ".gif": "gif"}
-"""FFmpeg's name of the container by the suffix of a file."""
+# Container of pictures, without sound.
 ANIMATION = "gif"
-"""Container of pictures, without sound."""
-
-
-@dataclass(frozen=True)
-class _FilmEncoder:
-    name: str
-    """FFmpeg's."""
-    crf: int | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
-    even: bool = False
-    """Whether reduced chroma needs an even width and height."""
-    says_aspect: bool = False
-    """Whether it says what shape pixels have; otherwise MP4 and MOV do. PyAV sets it in no Matroska."""
-    says_fields: bool = False
-    """Whether it says that a picture is interlaced, so that players take its two moments apart."""
-    hdr: tuple[str, ...] = ()
-    """Option, and names in it, by which it is told HDR10's fixed data."""
-
-
-_X265 = {"preset": "veryfast", "x265-params": "log-level=none:open-gop=0"}
-_VP9 = {"cpu-used": "5", "deadline": "good", "row-mt": "1", "b": "0"}
-_HDR_X264, _HDR_X265 = (("x264-params", "mastering-display=", "cll="), ("x265-params", "master-display=", "max-cll="))
-ENCODERS = {
-    "h264": _FilmEncoder("libx264", 18, {"preset": "veryfast"}, True, True, True, _HDR_X264),
-    "hevc": _FilmEncoder("libx265", 20, _X265, True, True, hdr=_HDR_X265),
-    "vp9": _FilmEncoder("libvpx-vp9", 24, _VP9),
-    "ffv1": _FilmEncoder("ffv1", None, {"level": "3", "slicecrc": "1"}, says_fields=True),
-    "gif": _FilmEncoder("gif"),
-}
-# FFmpeg's numbers of the orders of fields.
-_ORDERS = {"tff": 2, "bff": 3}
-_SPC_RGB = 0
 _FAST_START = ("mp4", "mov")
 
 
 @dataclass(frozen=True)
+class _FilmEncoder:
+    """FFmpeg's name, usual crf and options; whether reduced chroma needs an even width and height."""
+
+    name: str
+    crf: int | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    even: bool = False
+
+
+ENCODERS = {
+    "h264": _FilmEncoder("libx264", 18, {"preset": "veryfast"}, even=True),
+    "hevc": _FilmEncoder("libx265", 20, {"preset": "veryfast", "x265-params": "log-level=none:open-gop=0"}, even=True),
+    "vp9": _FilmEncoder("libvpx-vp9", 24, {"cpu-used": "5", "deadline": "good", "row-mt": "1", "b": "0"}),
+    "ffv1": _FilmEncoder("ffv1", None, {"level": "3", "slicecrc": "1"}),
+    "gif": _FilmEncoder("gif"),
+}
+_SPC_RGB = 0
+
+
+@dataclass(frozen=True)
 class Encoding:
-    """How one film is encoded."""
+    """How one film is encoded; `matrix` is swscale's number, None where RGB is stored, `colour_space` FFmpeg's."""
 
     encoder: str
     pixel_format: str
-    size: tuple[int, int]
-    """Width and height of the stored picture."""
-    aspect: Fraction
-    """Width by height of its pixels."""
     time_base: Fraction
     options: Mapping[str, str]
     matrix: int | None
-    """swscale's number of the matrix; None where RGB is stored."""
     full_range: bool
     colour_space: int
-    """FFmpeg's number, for the tag."""
-    fields: str = ""
-    """Which rows come first, as the pictures say; see `VideoInfo`."""
-    notes: tuple[str, ...] = ()
 
 
 def container_of(target: str | Path) -> str:
-    """FFmpeg's name of the container to write, by suffix; a pipe takes Matroska."""
-    if str(target).startswith("pipe:"):
-        return "matroska"
+    """FFmpeg's name of the container to write, by suffix."""
     found = CONTAINERS.get(Path(target).suffix.lower())
     if found is None:
         raise UsageError(f"{target}: films are written as {', '.join(CONTAINERS)}; choose one of these")
@@ -106,54 +73,32 @@ def container_of(target: str | Path) -> str:
 
 
 def plan_encoding(info: VideoInfo, options: EncodeOptions, container: str) -> Encoding:
-    """How a film is encoded; the notes say what differs from the source or from what was asked for."""
+    """How a film is encoded."""
     codec = options.codec
     if codec == "h264":
         codec = {"webm": "vp9", "gif": "gif"}.get(container, codec)
     if codec not in ENCODERS:
         raise UsageError(f"codec {codec!r} is unknown; use one of {', '.join(ENCODERS)}")
-    encoder, notes = ENCODERS[codec], list[str]()
-    name = encoder.name
-    if not holds(container, name):
+    encoder = ENCODERS[codec]
+    if not holds(container, encoder.name):
         raise UsageError(f"{container} cannot hold {codec} video; write .mkv, or choose another codec")
     if options.crf is not None and (encoder.crf is None or not 0 <= options.crf <= 63):
         raise UsageError(f"{codec}: crf is {options.crf}; give a number from 0 to 51, or 63 for vp9, and none for ffv1")
-    shaped = encoder.says_aspect or container in _FAST_START
-    size, aspect = (info.stored, info.sample_aspect_ratio) if shaped else ((info.width, info.height), Fraction(1))
-    pixel_format = _pixel_format(encoder, info, size, options.pixel_format, notes)
+    pixel_format = _pixel_format(encoder, info, options.pixel_format)
     rgb = av.VideoFormat(pixel_format).is_rgb
-    matrix = None if rgb else matrix_of(info.colour_space, *info.stored)
+    matrix = None if rgb else matrix_of(info.colour_space, info.width, info.height)
     space = _SPC_RGB if rgb else info.colour_space
     if not rgb and info.colour_space == _SPC_RGB:
         space = {1: 1, 5: 6}[matrix or 1]
-    settled = dict(encoder.options)
     crf = encoder.crf if options.crf is None else options.crf
-    if crf is not None:
-        settled["crf"] = str(crf)
-    hdr = info.mastering_display, info.light_level
-    if any(hdr) and encoder.hdr:
-        option, *names = encoder.hdr
-        given = [known + value for known, value in zip(names, hdr, strict=True) if value]
-        settled[option] = ":".join([*filter(None, [settled.get(option)]), *given])
-    elif any(hdr):
-        notes.append(f"What HDR10 says of the display and the light is dropped: {codec} holds none; H.264 and HEVC do.")
-    # Of rows in pairs, chroma has half; x264 wants whole pairs of these.
-    fields = info.fields if encoder.says_fields and not (codec == "h264" and size[1] % 4) else ""
-    if info.fields and not fields:
-        notes.append(f"The picture is interlaced, which {codec} cannot say here: players show two moments at once.")
-    full = rgb or is_full_range(pixel_format, 0) or (info.colour_range == 2 and not _format(info.pixel_format).is_rgb)
     return Encoding(
-        name,
+        encoder.name,
         pixel_format,
-        size,
-        aspect,
         Fraction(1, 100) if container == ANIMATION else info.time_base,
-        {**settled, **options.options},
+        {**encoder.options, **({} if crf is None else {"crf": str(crf)}), **options.options},
         matrix,
-        full,
+        rgb or is_full_range(pixel_format, 0) or (info.colour_range == 2 and not _format(info.pixel_format).is_rgb),
         space,
-        fields,
-        tuple(notes),
     )
 
 
@@ -174,39 +119,22 @@ def _format(name: str) -> av.VideoFormat:
         return av.VideoFormat("yuv420p")
 
 
-def _pixel_format(
-    encoder: _FilmEncoder, info: VideoInfo, size: tuple[int, int], wanted: str | None, notes: list[str]
-) -> str:
-    offered = [f for f in av.Codec(encoder.name, "w").video_formats or () if not any(c.is_alpha for c in f.components)]
-    offered = [f for f in offered if not f.name.startswith("yuvj")]
-    width, height = size
-    odd = encoder.even and bool(width % 2 or height % 2)
-    fitting = [f for f in offered if not (odd and _is_subsampled(f))] or offered
-    names = [f.name for f in fitting]
-    if wanted is not None:
-        if wanted not in names:
-            raise UsageError(
-                f"{encoder.name} takes no pixel format {wanted!r} for {width}×{height}; use one of {', '.join(names)}"
-            )
-        return wanted
-    if encoder.name == "gif":
-        return "pal8"
+def _pixel_format(encoder: _FilmEncoder, info: VideoInfo, wanted: str | None) -> str:
+    """The one that is asked for, or the source's, or the nearest that keeps depth and colour resolution."""
+    formats = av.Codec(encoder.name, "w").video_formats or ()
+    offered = [f for f in formats if not any(part.is_alpha for part in f.components) and not f.name.startswith("yuvj")]
+    if encoder.even and (info.width % 2 or info.height % 2):  # whole pixels of colour only
+        offered = [f for f in offered if (f.chroma_width(2), f.chroma_height(2)) == (2, 2)]
+    names = [f.name for f in offered]
+    if wanted is not None and wanted not in names:
+        size = f"{info.width}×{info.height}"
+        raise UsageError(f"{encoder.name} takes no {wanted!r} for {size}; use one of {', '.join(names)}")
+    if wanted is not None or encoder.name == "gif":
+        return wanted or "pal8"
     source = _format(info.pixel_format.replace("yuvj", "yuv"))
-    if source.name in names:
-        return source.name
-    alike = [f for f in fitting if f.is_rgb == source.is_rgb] or fitting
-    if source.is_rgb and not any(f.is_rgb for f in fitting):  # RGB has full chroma
-        source = av.VideoFormat("yuv444p10le" if max(c.bits for c in source.components) > 8 else "yuv444p")
-    planar = alike if source.is_rgb else [f for f in alike if f.is_planar] or alike
-    best, _ = find_best_pix_fmt_of_list([f.name for f in planar], source.name)
-    chosen = best.name if best is not None else planar[0].name
-    if odd and _is_subsampled(source) and not _is_subsampled(av.VideoFormat(chosen)):
-        notes.append(f"{width}×{height} is odd, so the colours are kept in full resolution ({chosen}).")
-    return chosen
-
-
-def _is_subsampled(format: av.VideoFormat) -> bool:
-    return format.chroma_width(2) != 2 or format.chroma_height(2) != 2
+    alike = [f.name for f in offered if f.is_rgb == source.is_rgb] or names
+    best, _ = find_best_pix_fmt_of_list(alike, source.name)
+    return names[0] if best is None else best.name
 
 
 def muxer_options(container: str, time_base: Fraction) -> dict[str, str]:
@@ -232,19 +160,30 @@ def reporting(name: str) -> Iterator[None]:
         raise InputError(f"{name}: cannot be written ({reason(error)}){remedy}") from error
 
 
-class VideoWriter:
-    """Encodes frames with their exact times into a file or a pipe; a context manager.
+class Writing:
+    """A context manager that completes a file where the block ends well, and discards it where it does not."""
 
-    A file takes its name when the block ends well; on an error nothing of it is left. No tags, chapters or position of
-    the source are written.
+    def close(self) -> object:
+        raise NotImplementedError
 
-    Args:
-        path: a file by its suffix, or `pipe:1`.
-        info: properties of the frames, their rotation already applied.
-        container: FFmpeg's name of the container; None: by the name.
-        encoding: how, where that is settled already; None: by the options.
-        origin: tick that becomes time 0.
-        mode: permissions of a file, less the umask.
+    def discard(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.discard()
+
+
+class VideoWriter(Writing):
+    """Encodes frames with their exact times into a file, which takes its name when the block ends well.
+
+    No tags, chapters or position of the source are written. `encoding` and `container` (FFmpeg's name) are given where
+    they are settled already; `origin` is the tick that becomes time 0.
     """
 
     def __init__(
@@ -259,59 +198,44 @@ class VideoWriter:
         origin: int = 0,
         mode: int = 0o666,
     ) -> None:
-        options, target = options or EncodeOptions(), os.fspath(path)
-        self.name, self._info, self._origin = display_name(target), info, origin
+        options, target = options or EncodeOptions(), Path(path)
+        self.name, self._info, self._origin = os.fspath(path), info, origin
         self.container = container or container_of(target)
         self.encoding = encoding or plan_encoding(info, options, self.container)
-        self.notes = self.encoding.notes
         self.frames = 0
-        """Written so far."""
+        # Whether it is to be marked as made with a model, when it is closed; then, whether it is.
         self.synthetic = False
-        """Whether it is to be marked as made with a model, when it is closed; then, whether it is."""
         self._reformat = exact_reformat()
-        self._fields: Any = None
-        """Marks pictures as interlaced, where they are; PyAV itself cannot."""
         self._last: int | None = None
         self._scale = info.time_base / self.encoding.time_base
-        if not is_url(target) and not Path(target).parent.is_dir():
+        if not target.parent.is_dir():
             raise InputError(f"{target}: its folder does not exist; make it first")
         with ExitStack() as stack, reporting(self.name):
-            remote = is_url(target)
-            if not remote:
-                target = os.fspath(stack.enter_context(partial_file(target, overwrite=overwrite, mode=mode)))
-            self._target = target
+            self._target = stack.enter_context(partial_file(target, overwrite=overwrite, mode=mode))
             muxer = muxer_options(self.container, self.encoding.time_base)
-            where = target if remote else locator(target)
-            self._file = av.open(where, "w", format=self.container, container_options=muxer)
+            self._file = av.open(locator(self._target), "w", format=self.container, container_options=muxer)
             stack.callback(self._let_go)
             try:
-                self._open_stream(options.threads)
+                self._open_stream()
             except (av.FFmpegError, ValueError) as error:
-                raise UsageError(
-                    f"{self.encoding.encoder} refuses these settings ({reason(error)}); check crf, pixel format and "
-                    "options, and that there is enough memory"
-                ) from error
+                wrong = f"{self.encoding.encoder} refuses these settings ({reason(error)})"
+                raise UsageError(f"{wrong}; check crf, pixel format and options") from error
             self._stack = stack.pop_all()
 
-    def _open_stream(self, threads: int) -> None:
+    def _open_stream(self) -> None:
         info, plan = self._info, self.encoding
         stream: Any = self._file.add_stream(
-            plan.encoder, rate=info.rate or 30, width=plan.size[0], height=plan.size[1], time_base=plan.time_base
+            plan.encoder, rate=info.rate or 30, width=info.width, height=info.height, time_base=plan.time_base
         )
         context = stream.codec_context
         context.pix_fmt = plan.pixel_format
         context.time_base = plan.time_base
-        context.sample_aspect_ratio = plan.aspect
+        context.sample_aspect_ratio = info.sample_aspect_ratio
         context.colorspace = plan.colour_space
         context.color_range = 2 if plan.full_range else 1
         context.color_primaries, context.color_trc = info.colour_primaries or 2, info.colour_transfer or 2
-        context.thread_count = threads
         context.options = dict(plan.options)
         context.flags |= av.codec.context.Flags.frame_duration
-        if plan.fields:
-            context.flags |= av.codec.context.Flags.interlaced_dct | av.codec.context.Flags.interlaced_me
-            context.field_order = _ORDERS[plan.fields]
-            self._fields = _fields_filter(plan)
         context.open()
         self._stream = stream
 
@@ -319,9 +243,8 @@ class VideoWriter:
         """Encode a frame, or `image` (uint8 [H,W,3] RGB) at its time."""
         image = frame.image if image is None else image
         if image.shape != (self._info.height, self._info.width, 3) or image.dtype != np.uint8:
-            wanted = self._info.height, self._info.width, 3
-            raise ValueError(f"the image is {image.dtype} {image.shape}, the film uint8 {wanted}")
-        picture = self._picture(np.ascontiguousarray(self._squeezed(frame, image)))
+            raise ValueError(f"the image is {image.dtype} {image.shape}, the film uint8 of another size")
+        picture = self._picture(np.ascontiguousarray(image))
         tick = round((frame.pts - self._origin) * self._scale)
         if self._last is not None and tick <= self._last:  # a coarser clock must not let two frames fall together
             tick = self._last + 1
@@ -329,22 +252,9 @@ class VideoWriter:
         picture.pts, picture.time_base, self._last = tick, self.encoding.time_base, tick
         if length:
             picture.duration = max(1, round(length * self._scale))
-        if self._fields is not None:
-            self._fields.push(picture)
-            picture = self._fields.pull()
         with reporting(self.name):
             self._file.mux(self._stream.encode(picture))
         self.frames += 1
-
-    def _squeezed(self, frame: Frame, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """A picture as it is to be stored; what did not change is the source's own."""
-        size, own = self.encoding.size, frame.stored
-        if own is None or own.shape[1::-1] != size or image.shape[1::-1] == size:
-            return resized(image, *size)
-        if image is frame.image:
-            return own
-        changed = resized((image != frame.image).any(-1).astype(np.uint8) * 255, *size) > 0
-        return np.where(changed[..., None], resized(image, *size), own)
 
     def _picture(self, image: NDArray[np.uint8]) -> Any:
         plan = self.encoding
@@ -367,7 +277,7 @@ class VideoWriter:
             self._file.mux(self._stream.encode(None))
             self._file.close()
             if self.synthetic:
-                self.synthetic = not is_url(self._target) and add_mark(self._target, self.container)
+                self.synthetic = add_mark(self._target, self.container)
 
     def discard(self) -> None:
         """Leave nothing of the file."""
@@ -377,27 +287,6 @@ class VideoWriter:
     def _let_go(self) -> None:
         with suppress(Exception):
             self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None:
-            self.close()
-        else:
-            self.discard()
-
-
-def _fields_filter(plan: Encoding) -> Any:
-    graph = av.filter.Graph()
-    width, height = plan.size
-    format = av.VideoFormat(plan.pixel_format)
-    source = graph.add_buffer(width=width, height=height, format=format, time_base=plan.time_base)
-    mark, end = graph.add("setfield", f"mode={plan.fields}"), graph.add("buffersink")
-    source.link_to(mark)
-    mark.link_to(end)
-    graph.configure()
-    return graph
 
 
 def _with_palette(image: NDArray[np.uint8]) -> Any:

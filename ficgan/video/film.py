@@ -2,38 +2,47 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
-from ficgan.anonymizers.modes import HIDING
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan import __version__
 from ficgan.errors import InputError, UsageError
+from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer, detector_missing, get_detector, matching, public_name
+from ficgan.faces.mesh import read_landmarks
 from ficgan.files import partial_file
-from ficgan.video.check import CheckReport, check_film
-from ficgan.video.decided import FilmPlan, cover_findings, decide
-from ficgan.video.folders import remove_folder, work_folder, working
+from ficgan.folders import remove_folder, working
+from ficgan.video.decided import CheckReport, FilmFinding, FilmPlan, cover_findings, decide
+from ficgan.video.decisions import edits_of
 from ficgan.video.found import find_faces
 from ficgan.video.live import record_live
-from ficgan.video.media import EncodeOptions, display_name
 from ficgan.video.people import People
-from ficgan.video.project import PROJECT_FILE, Project, fingerprint
-from ficgan.video.read import VideoSource, is_live, open_video
-from ficgan.video.render import Renderer
-from ficgan.video.rendered import Rendered, choose_faces, render_segments
-from ficgan.video.result import VideoResult, film_account, film_notes
-from ficgan.video.resume import DETECTIONS, JobState, analysis_in, identity_of
-from ficgan.video.settings import Rules, VideoSettings, edits_of
-from ficgan.video.thumbnails import faces_of_tracks, save_thumbnails
-from ficgan.video.tools import FilmTask, IsCancelled, PathLike, Progress, VideoTools
+from ficgan.video.project import PROJECT_FILE, Project, fingerprint, save_thumbnails
+from ficgan.video.read import Frame, open_video
+from ficgan.video.rendered import (
+    JobState,
+    Renderer,
+    VideoResult,
+    choose_faces,
+    film_account,
+    film_notes,
+    render_segments,
+)
+from ficgan.video.settings import EncodeOptions, FilmTask, PathLike, Progress, Rules, VideoSettings, VideoTools
 from ficgan.video.write import check_output
 
-__all__ = ["analyse_film", "process_film", "render_film"]
+__all__ = ["analyse_film", "check_frames", "independent_detector", "process_film", "render_film"]
 
-# How often people who are still recognised in the result get another face before they are covered.
-REPLACEMENTS = 2
+# File of the detections in a work folder.
+_DETECTIONS = "ficgan-detections.jsonl"
 
 
 def process_film(
@@ -46,11 +55,9 @@ def process_film(
     encode: EncodeOptions | None = None,
     start: float | None = None,
     end: float | None = None,
-    project: PathLike | None = None,
     overwrite: bool = False,
     people: People | None = None,
     progress: Progress | None = None,
-    is_cancelled: IsCancelled | None = None,
 ) -> VideoResult:
     """Redact a film.
 
@@ -58,43 +65,30 @@ def process_film(
         path: film, animation or pattern of numbered images; a camera or address is recorded, see `record_live`.
         rules: who stays as they are.
         start, end: seconds; only this span is written.
-        project: folder to keep the analysis in.
-        overwrite: replace an existing output or project.
         people: those known from other films of the job; new ones are added.
-        progress: called with frames done, frames in all (None: unknown) and the stage.
-        is_cancelled: asked at every frame; True raises `Cancelled` and leaves nothing behind.
+        progress: called with frames done, in all (None: unknown) and the stage; what it raises ends the job.
     """
-    encode, rules, place = encode or EncodeOptions(), rules or Rules(), None if project is None else Path(project)
-    if is_live(path) and (place is not None or rules):
-        name = display_name(os.fspath(path))
-        raise UsageError(f"{name}: exemptions and projects need a film that can be read twice; record it first")
-    _prepare(tools, {settings.mode})
+    encode, rules = encode or EncodeOptions(), rules or Rules()
+    tools.prepare({settings.mode})
     with ExitStack() as stack:
         source = stack.enter_context(open_video(path, start=start, end=end))
-        task = FilmTask(tools, path, source, settings, progress, is_cancelled)
-        if is_live(path):
+        task = FilmTask(tools, path, source, settings, progress)
+        if source.live:
+            if rules:
+                raise UsageError(f"{source.name}: exemptions need a film that can be read twice; record it first")
             return record_live(task, output, encode, overwrite=overwrite)
         output = Path(output)
         check_output(source, output, encode, overwrite=overwrite)
-        # A project that an interrupted run of this job kept is this run's own.
-        kept = place is not None and not overwrite and os.path.lexists(place / PROJECT_FILE)
-        if place is not None and kept and analysis_in(place) != analysis_in(work_folder(output)):
-            raise _taken(place)
         work = stack.enter_context(working(output))
-        state = JobState(work, tools, identity_of(tools, path, settings, rules, encode, start, end))
-        began, before = time.monotonic(), _file_state(path)
+        state = JobState(work, tools, _identity_of(task, rules, encode))
+        before = _file_state(path)
         if state.analysed:
             film = Project.load(work)
-        elif place is not None and kept:
-            raise _taken(place)
         else:
-            film = find_faces(task, rules, people, work / DETECTIONS)
+            film = find_faces(task, rules, people, work / _DETECTIONS)
             film.save(work, overwrite=True)
             state.note(analysed=True)
-        if place is not None and not kept:
-            _keep(film, source, place, overwrite)
-        state.timing["analysing"] = time.monotonic() - began
-        result, made = _redacted(task, film, state, output, encode, place)
+        result, made = _redacted(task, film, state, output, encode)
         return _published(result, made, task, before, overwrite=overwrite)
 
 
@@ -110,20 +104,22 @@ def analyse_film(
     overwrite: bool = False,
     people: People | None = None,
     progress: Progress | None = None,
-    is_cancelled: IsCancelled | None = None,
 ) -> Project:
-    """Find the faces of a film and write a project to review, in a private folder, as it holds source faces.
-
-    The arguments are those of `process_film`.
-    """
+    """Find the faces of a film and write a project to review, in a private folder; see `process_film`."""
     folder = Path(folder)
     if not overwrite and os.path.lexists(folder / PROJECT_FILE):
-        raise _taken(folder)
+        raise InputError(f"{folder}: holds a project already; use --overwrite, or choose another folder")
     with open_video(path, start=start, end=end) as source:
         if source.live:
             raise UsageError(f"{source.name}: a camera or stream cannot be reviewed; record it first")
-        film = find_faces(FilmTask(tools, path, source, settings, progress, is_cancelled), rules or Rules(), people)
-        _keep(film, source, folder, overwrite)
+        film = find_faces(FilmTask(tools, path, source, settings, progress), rules or Rules(), people)
+        film.save(folder, overwrite=overwrite)
+        try:
+            save_thumbnails(folder, film.tracks, source)
+        except BaseException:
+            if not overwrite:
+                remove_folder(folder)
+            raise
     return film
 
 
@@ -139,12 +135,11 @@ def render_film(
     force: bool = False,
     overwrite: bool = False,
     progress: Progress | None = None,
-    is_cancelled: IsCancelled | None = None,
 ) -> VideoResult:
     """Apply a reviewed project exactly as it stands; see `process_film` for the other arguments.
 
     Args:
-        settings: numbers; the mode is the project's, whatever `mode` says.
+        settings: numbers; the mode is the project's.
         decisions: file exported by `ficgan ui`; None: those in the project.
         force: render another film all the same.
     """
@@ -155,7 +150,7 @@ def render_film(
         film = film.apply_decisions(decisions)
         film.save_document(folder)
     settings = replace(settings, mode=film.decisions.default)
-    _prepare(tools, film.decisions.modes)
+    tools.prepare(film.decisions.modes)
     start, end = film.settings.get("start"), film.settings.get("end")
     with ExitStack() as stack:
         source = stack.enter_context(open_video(path, start=start, end=end))
@@ -164,44 +159,49 @@ def render_film(
         check_output(source, output, encode, overwrite=overwrite)
         work = stack.enter_context(working(output))
         document = (Path(folder) / PROJECT_FILE) if Path(folder).is_dir() else Path(folder)
-        identity = identity_of(tools, path, settings, Rules(), encode, start, end, document.read_bytes())
-        task, before = FilmTask(tools, path, source, settings, progress, is_cancelled), _file_state(path)
-        state = JobState(work, tools, identity)
-        result, made = _redacted(task, film, state, output, encode, document.parent)
+        task, before = FilmTask(tools, path, source, settings, progress), _file_state(path)
+        state = JobState(work, tools, _identity_of(task, Rules(), encode, document.read_bytes()))
+        result, made = _redacted(task, film, state, output, encode)
+        with open_video(made) as rendered:
+            save_thumbnails(document.parent, film.tracks, rendered, after=True)
         result.edits = edits_of(film.decisions, film.regions)
         if decisions is not None or result.edits:  # who has decided on the film has looked at it
             result.review = ()
         return _published(result, made, task, before, overwrite=overwrite)
 
 
-def _prepare(tools: VideoTools, modes: Iterable[str]) -> None:
-    for mode in modes:
-        if mode not in HIDING:
-            tools.methods(mode)
+def _identity_of(task: FilmTask, rules: Rules, encode: EncodeOptions, document: bytes = b"") -> str:
+    """Hash of everything that shapes the result but a random seed: only the same job resumes an interrupted one."""
+    tools, path = task.tools, task.path
 
+    def photos(given: Mapping[str, NDArray[np.uint8]]) -> list[list[Any]]:
+        return [[name, photo.shape, hashlib.sha256(photo.tobytes()).hexdigest()] for name, photo in given.items()]
 
-def _taken(folder: Path) -> InputError:
-    return InputError(f"{folder}: holds a project already; use --overwrite, or choose another folder")
-
-
-def _keep(film: Project, source: VideoSource, folder: Path, overwrite: bool) -> None:
-    film.save(folder, overwrite=overwrite)
-    try:
-        for track, images in faces_of_tracks(film.tracks, source).items():
-            save_thumbnails(folder, track, images)
-    except BaseException:
-        if not overwrite:
-            remove_folder(folder)
-        raise
+    model = tools.face_model
+    facts = {
+        "ficgan": __version__,
+        "film": [fingerprint(path), Path(path).stat().st_mtime_ns] if Path(path).is_file() else os.fspath(path),
+        "seed": model.seed if model is not None and model.seeded else None,
+        "methods": tools.methods.identity(),
+        "settings": asdict(task.settings),
+        "encode": asdict(encode),
+        "span": [task.source.start, task.source.end],
+        "rules": [photos(rules.keep), photos(rules.only), list(rules.boxes), list(rules.spans)],
+        "detector": tools.detector.name,
+        "gate": tools.gate.name if tools.gate else None,
+        "policy": asdict(tools.policy),
+        "layer": tools.layer,
+        "psi": tools.psi,
+        "model": model and model.identity(),
+    }
+    text = json.dumps(facts, sort_keys=True, default=str).encode()
+    return hashlib.sha256(text + b"\0" + document).hexdigest()
 
 
 def _redacted(
-    task: FilmTask, film: Project, state: JobState, output: Path, encode: EncodeOptions, project: Path | None
+    task: FilmTask, film: Project, state: JobState, output: Path, encode: EncodeOptions
 ) -> tuple[VideoResult, Path]:
-    """The account of a film that was found, and its file, which has no name of its own yet.
-
-    The thumbnails in the folder `project` then show the result, too.
-    """
+    """The account of a film that was found, and its file, which has no name of its own yet."""
     settings = task.settings
     plan = decide(film, settings)
     plan, repaired = cover_findings(plan, state.facts.findings, settings.fallback)
@@ -209,30 +209,18 @@ def _redacted(
     state.load(renderer)
     choose_faces(task, plan, renderer, state)
     while True:
-        rendered, report = _checked(task, plan, renderer, state, output, encode)
-        if report is None:
+        file = render_segments(task, plan, renderer, state, output, encode)
+        report = _check_film(task, plan, file.path, generated=renderer.counts["generated"] > 0)
+        if report is None or repaired:
             break
-        # People who are still recognised get another face; those who have a chosen one only where half of their faces
-        # or more would be covered. Where that does not help, the fallback covers them, once. Faces that were missed
-        # altogether are left to a person to review.
-        again, seen = state.facts.replaced < REPLACEMENTS and not repaired, report.findings
-        if again and renderer.identities.replace(plan.recognised(seen), plan.mostly_recognised(seen)):
-            state.note(replaced=state.facts.replaced + 1)
-        elif not repaired:
-            plan, repaired = cover_findings(plan, seen, settings.fallback)
-            if not repaired:
-                break
-            state.note(findings=seen)
-        else:
+        # Faces that were missed altogether are left to a person to review.
+        plan, repaired = cover_findings(plan, report.findings, settings.fallback)
+        if not repaired:
             break
-        rendered.discard()
+        state.note(findings=report.findings)
         renderer.restart()
         state.save(renderer, 0)
-    file = rendered.file
-    if project is not None:
-        with open_video(file.path) as made:
-            for track, images in faces_of_tracks(film.tracks, made).items():
-                save_thumbnails(project, track, images, after=True)
+        state.load(renderer)  # removes the segments
     result = VideoResult(
         output,
         frames=file.frames,
@@ -242,27 +230,17 @@ def _redacted(
         faces=renderer.counts,
         fallbacks={**plan.fallbacks, **renderer.causes},
         masked_people=sum(person.styles is None for person in renderer.identities.people.values()),
-        origins=plan.origins,
         exemptions=film.decider().exemptions(film.tracks),
         check=report,
         review=film.settings.get("review", ()),
-        notes=film_notes(plan, renderer, rendered, report),
-        damage=rendered.damage,
+        notes=film_notes(plan, renderer, file, report),
+        damage=file.damage,
         settings=settings.to_dict(),
-        account=film_account(plan, renderer, settings),
+        account=film_account(plan, renderer),
         has_audio=bool(file.audio_streams),
         synthetic=file.synthetic,
-        timing=state.timing,
     )
     return result, file.path
-
-
-def _checked(
-    task: FilmTask, plan: FilmPlan, renderer: Renderer, state: JobState, output: Path, encode: EncodeOptions
-) -> tuple[Rendered, CheckReport | None]:
-    rendered = render_segments(task, plan, renderer, state, output, encode)
-    with state.timed("checking"):
-        return rendered, check_film(task, plan, rendered.file.path, generated=renderer.counts["generated"] > 0)
 
 
 def _published(
@@ -282,3 +260,96 @@ def _file_state(path: PathLike) -> tuple[int, int, str] | None:
         return None
     status = Path(path).stat()
     return status.st_size, status.st_mtime_ns, fingerprint(path)
+
+
+# -- the check ---------------------------------------------------------------------------------------------------------
+
+# Detectors for the check, the best first.
+_CHECKERS = ("insightface", "yunet", "centerface", "dlib")
+
+
+def independent_detector(used: str, size: int) -> FaceDetector:
+    """A detector of another kind than `used`, that searches at a longest side of `size` pixels; two are embedded."""
+    other = next(name for name in _CHECKERS if not used.startswith(name) and detector_missing(name) is None)
+    return DetectAt(get_detector(other, scale=1.0), (size, size), enlarge=False)
+
+
+def _check_film(task: FilmTask, plan: FilmPlan, made: Path, *, generated: bool) -> CheckReport | None:
+    """Compare source and result; around new faces that are still recognised in all frames. None: no check is wanted."""
+    settings, gate, source, film = task.settings, task.tools.gate, task.source, plan.film
+    if settings.verify == "off" or gate is None:
+        return None
+    every = 1 if settings.verify == "full" else min(max(1, round(film.rate)), max(1, len(film.pts) // 2))
+    # Between two looks of the first detector, where it was blind.
+    offset = min(settings.at(source.info.rate).stride // 2, every - 1)
+    step = task.step("checking", len(film.pts))
+    detector = independent_detector(task.tools.detector.name, settings.detect_size)
+
+    def compared(wanted: Callable[[int], bool]) -> CheckReport:
+        with open_video(made) as result:
+            frames = zip(source.frames(wanted=wanted), result.frames(wanted=wanted), strict=False)
+            pairs = (pair for pair in frames if step(pair[0].index) is None)
+            return check_frames(pairs, plan.kept_at, detector, gate, expected=bool(film.tracks))
+
+    report = compared(lambda frame: frame % every == offset)
+    found = {finding.frame for finding in report.findings if plan.recognised([finding])}
+    near = {frame for seen in found for frame in range(seen - every + 1, seen + every)} - found
+    if near and every > 1:
+        more = compared(near.__contains__)
+        report.frames, report.faces = report.frames + more.frames, report.faces + more.faces
+        report.exempt += more.exempt
+        report.findings = sorted([*report.findings, *more.findings], key=lambda finding: finding.frame)
+    if report.frames < 2:
+        report.unchecked = "fewer than two of its frames were looked at"
+    elif not report.faces and generated:
+        report.unchecked = f"{report.detector} found no face in the result, though there are generated ones"
+    return report
+
+
+def check_frames(
+    pairs: Iterable[tuple[Frame, Frame]],
+    kept_at: Callable[[int], NDArray[np.floating]],
+    detector: FaceDetector,
+    recognizer: Recognizer,
+    *,
+    expected: bool = True,
+) -> CheckReport:
+    """Look for faces of the source that the recogniser still knows at the same place of the result.
+
+    Args:
+        pairs: the same frame of source and result.
+        kept_at: boxes [n,4] of the faces that rules keep in a frame.
+        detector: should not be the one that found the faces.
+        expected: whether the film has faces. A detector that then finds none, even in the source, proves nothing.
+    """
+    report, sighted = CheckReport(detector.name, public_name(recognizer)), not expected
+    for source, result in pairs:
+        report.frames += 1
+        faces = detector.detect(result.image)
+        sighted = sighted or bool(faces) or bool(detector.detect(source.image))
+        kept = kept_at(source.index)
+        seen = [face for face in faces if not _is_exempt(face, kept)]
+        report.faces += len(faces)
+        report.exempt += len(faces) - len(seen)
+        if not seen:
+            continue
+        marks = read_landmarks(result.image, seen)
+        before, after = recognizer.embed(source.image, marks), recognizer.embed(result.image, marks)
+        for face, a, b in zip(seen, before, after, strict=True):
+            if names := matching(recognizer, a, b):
+                x0, y0, x1, y1 = (float(value) for value in face.box)
+                distance = float(recognizer.distance(a, b))
+                report.findings.append(FilmFinding(source.index, source.time, (x0, y0, x1, y1), distance, tuple(names)))
+    if not sighted:
+        report.unchecked = f"{detector.name} found no face, not even in the source"
+    return report
+
+
+def _is_exempt(face: Face, kept: NDArray[np.floating]) -> bool:
+    """Whether a rule keeps a face: its centre lies in such a box, and the sizes agree within a factor of 2."""
+    if not len(kept):
+        return False
+    centre, size = (face.box[:2] + face.box[2:]) / 2, float((face.box[2:] - face.box[:2]).max())
+    sizes = (kept[:, 2:] - kept[:, :2]).max(1).clip(1e-6)
+    inside = (kept[:, :2] <= centre).all(1) & (centre <= kept[:, 2:]).all(1)
+    return bool((inside & (sizes / 2 <= size) & (size <= 2 * sizes)).any())

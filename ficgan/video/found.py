@@ -1,106 +1,86 @@
-"""The first stage of a film, *found*: every face of it as tracks, and which of them are one person."""
+"""The first stage of a film, *found*: every face of it as tracks, and which of them are one person.
+
+The detector looks at scene cuts, at every n-th frame, and wherever two looks differ.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ficgan.errors import InputError, UsageError
-from ficgan.faces import DetectAt, Recognizer
+from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer
+from ficgan.faces.detection import check_image, overlaps
 from ficgan.video.association import Associator, chains, half_seen, lost
-from ficgan.video.look import DetectionLog, FieldSearch, look
+from ficgan.video.decisions import BoxRule, Decision, Decisions, SpanRule
 from ficgan.video.people import EmbeddingReader, People, likeness, link_tracklets, look_up
 from ficgan.video.project import Project, Source
-from ficgan.video.settings import BoxRule, Decision, Decisions, Rules, SpanRule
-from ficgan.video.tools import FilmTask
-from ficgan.video.tracks import Tracklet, fill_half_seen, fill_tracks
+from ficgan.video.read import Frame
+from ficgan.video.settings import FilmTask, Rules
+from ficgan.video.tracks import Tracklet, fill_half_seen, fill_tracks, measured
 
-__all__ = ["find_faces"]
+__all__ = ["CutDetector", "DetectionLog", "FieldSearch", "find_faces", "look"]
 
-
-@dataclass(eq=False)
-class _Watched:
-    """What one pass over the film saw: the times of its frames, its cuts, looks, faces and weaker finds."""
-
-    pts: list[int] = field(default_factory=list)
-    times: list[float] = field(default_factory=list)
-    cuts: list[int] = field(default_factory=list)
-    looks: list[int] = field(default_factory=list)
-    tracklets: list[Tracklet] = field(default_factory=list)
-    faint: list[Tracklet] = field(default_factory=list)
+Floats32 = NDArray[np.float32]
 
 
 def find_faces(task: FilmTask, rules: Rules, people: People | None = None, log: Path | None = None) -> Project:
-    """Find every face of a film, and which of them are one person.
-
-    Args:
-        people: those known from other films of the job; new ones are added.
-        log: file of detections, so that an interrupted analysis resumes.
-    """
+    """Find every face of a film, and who is one person; `log` is a file of detections, to resume from."""
     source, settings, recognizer = task.source, task.settings, task.tools.recognizer
     pace, size = settings.at(source.info.rate), (source.info.width, source.info.height)
     search = FieldSearch(DetectAt(task.tools.detector, (settings.detect_size,) * 2, enlarge=False))
     photos = {**rules.keep, **rules.only}
     references = {name: look_up(photo, name, search, recognizer) for name, photo in photos.items()}
     reader = EmbeddingReader(recognizer if references or settings.link != "none" else None)
-    seen = _watch(task, search, reader, log)
-    if people is None:
-        people = People(link=settings.link) if recognizer is None else People.of(recognizer, settings.link)
-    tracklets, clock = link_tracklets(seen.tracklets, people, seen.times), np.array(seen.times)
-    tracks = fill_tracks(tracklets, seen.cuts, clock, pace.pad)
-    found = chains(tracklets, seen.faint, seen.looks, clock, pace.patience)
-    likely = [chain.tracklet() for chain in half_seen(found, tracklets, seen.cuts, clock)]
-    tracks += fill_half_seen(likely, tracks, seen.cuts, clock, pace.pad)
-    facts = {
-        **asdict(settings),
-        "detector": task.tools.detector.name,
-        "start": source.start,
-        "end": source.end,
-        "searched": len(seen.looks),
-        "review": [
-            {
-                "frame": sighting.frame,
-                "time": round(seen.times[sighting.frame], 3),
-                "reason": reason,
-                "box": [round(float(value), 1) for value in sighting.face.box],
-            }
-            for sighting, reason in lost(found, seen.cuts, seen.looks, clock, pace.pad, size)
-        ],
-    }
-    decisions = _decisions(settings.mode, rules, references, tracklets, recognizer)
-    pts, described = np.array(seen.pts, np.int64), Source.of(task.path, source.info)
-    return Project(described, pts, tracks, facts, tuple(seen.cuts), decisions)
-
-
-def _watch(task: FilmTask, search: FieldSearch, reader: EmbeddingReader, path: Path | None) -> _Watched:
-    source, pace, seen = task.source, task.settings.at(task.source.info.rate), _Watched()
     follow, doubt = Associator(pace.patience), Associator(pace.patience)
     step = task.step("analysing", source.info.frames)
-    with closing(DetectionLog(search, path)) as log:
-        for frame, faces, cut in look(source.frames(quick=True), log.detect, pace.stride):
-            seen.pts.append(frame.pts)
-            seen.times.append(frame.time)
-            if cut:
-                seen.cuts.append(frame.index)
-            if faces is not None:
-                seen.looks.append(frame.index)
-            followed = follow.step(frame.index, frame.time, faces, cut)
-            seen.tracklets += followed.ended
-            seen.faint += doubt.step(frame.index, frame.time, log.faint.pop(frame.index, None), cut).ended
-            if faces:
-                reader(frame.image, faces, followed.ids)
+    pts, times, cuts, looks = list[int](), list[float](), list[int](), list[int]()
+    seen, faint = list[Tracklet](), list[Tracklet]()
+    with closing(DetectionLog(search, log)) as detections:
+        for frame, faces, cut in look(source.frames(quick=True), detections.detect, pace.stride):
+            pts.append(frame.pts)
+            times.append(frame.time)
+            cuts += [frame.index] if cut else []
+            looks += [] if faces is None else [frame.index]
+            ids, ended = follow.step(frame.index, frame.time, faces, cut)
+            seen += ended
+            faint += doubt.step(frame.index, frame.time, detections.faint.pop(frame.index, None), cut)[1]
+            reader(frame.image, faces or (), ids)
             step(frame.index)
-    if not seen.pts:
+    if not pts:
         raise InputError(f"{source.name}: holds no frame that can be decoded")
-    seen.tracklets += follow.finish()
-    seen.faint += doubt.finish()
-    reader.hand_over(seen.tracklets)
-    return seen
+    seen, faint, clock = [*seen, *follow.finish()], [*faint, *doubt.finish()], np.array(times)
+    reader.hand_over(seen)
+    if people is None:
+        people = People(link=settings.link) if recognizer is None else People.of(recognizer, settings.link)
+    tracklets = link_tracklets(seen, people, clock)
+    tracks = fill_tracks(tracklets, cuts, clock, pace.pad)
+    found = chains(tracklets, faint, looks, clock, pace.patience)
+    likely = [chain.tracklet() for chain in half_seen(found, tracklets, cuts, clock)]
+    tracks += fill_half_seen(likely, tracks, cuts, clock, pace.pad)
+    review = [
+        {
+            "frame": sighting.frame,
+            "time": round(times[sighting.frame], 3),
+            "reason": reason,
+            "box": [round(float(value), 1) for value in sighting.face.box],
+        }
+        for sighting, reason in lost(found, cuts, looks, clock, pace.pad, size)
+    ]
+    facts = {**asdict(settings), "detector": task.tools.detector.name, "start": source.start, "end": source.end}
+    decisions = _decisions(settings.mode, rules, references, tracklets, recognizer)
+    film = Source.of(task.path, source.info)
+    return Project(film, np.array(pts, np.int64), tracks, {**facts, "review": review}, tuple(cuts), decisions)
 
 
 def _decisions(
@@ -125,3 +105,318 @@ def _decisions(
         boxes=tuple(BoxRule(box=box, reason="given box") for box in rules.boxes),
         spans=tuple(SpanRule(start=start, end=end, mode="keep", reason="given time") for start, end in rules.spans),
     )
+
+
+# -- where the detector looks ------------------------------------------------------------------------------------------
+
+# Thresholds of a cut, rather high: a missed cut only prolongs a cover.
+# Mean absolute difference of two thumbnails, in standard deviations, without brightness, contrast and shift.
+CHANGE = 0.6
+# Least factor by which it exceeds the usual change of the frames before.
+RATIO = 2.5
+# Distance of the colour histograms, 0 to 1.
+COLOURS = 0.12
+# Frames before from which the usual change is taken.
+MEMORY = 8
+# Changes below need no look at whether the picture moved. Columns of a thumbnail that a pan may move between frames.
+_CALM, _REACH = 0.2, 20
+# Of thumbnails; of colours, for each channel.
+_WIDTH, _HEIGHT, _BINS = 64, 36, 4
+
+
+class CutDetector:
+    """Whether a scene cut lies before a frame: new structure, new colours, an unusual change."""
+
+    def __init__(self) -> None:
+        self._changes: deque[float] = deque(maxlen=MEMORY)
+        self._before: tuple[Floats32, Floats32] | None = None
+        # Of the last frame, 36×64×3.
+        self.thumbnail: NDArray[np.uint8] = np.zeros((_HEIGHT, _WIDTH, 3), np.uint8)
+
+    def step(self, image: NDArray[np.uint8]) -> bool:
+        """Whether a new scene begins with this H×W×3 uint8 RGB picture, of any size; never with the first."""
+        self.thumbnail = thumbnail = _thumbnail(check_image(image))
+        luma, colours = _normalised(thumbnail), _histogram(thumbnail)
+        before, self._before = self._before, (luma, colours)
+        if before is None:
+            return False
+        change = float(np.abs(luma - before[0]).mean())
+        if change > _CALM:
+            change = min(change, _change_after_shift(luma, before[0]))
+        usual = float(np.median(self._changes)) if self._changes else 0.0
+        recoloured = float(np.abs(colours - before[1]).sum()) / 2 > COLOURS
+        cut = change > CHANGE and change > RATIO * usual and recoloured
+        if cut:
+            self._changes.clear()
+        else:
+            self._changes.append(change)
+        return cut
+
+
+def _thumbnail(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    import cv2
+
+    # Every few pixels are enough, and many times faster to average than all.
+    step = max(1, min(image.shape[1] // (4 * _WIDTH), image.shape[0] // (4 * _HEIGHT)))
+    small: Any = cv2.resize(
+        np.ascontiguousarray(image[::step, ::step]), (_WIDTH, _HEIGHT), interpolation=cv2.INTER_AREA
+    )
+    return small
+
+
+def _normalised(thumbnail: NDArray[np.uint8]) -> Floats32:
+    """Luma of mean 0 and deviation 1 [36,64]; a picture of one colour is 0."""
+    luma = thumbnail.astype(np.float32) @ np.array([0.299, 0.587, 0.114], np.float32)
+    luma -= luma.mean()
+    return luma / max(float(luma.std()), 4.0)  # below 4 of 255 it would be noise that is compared
+
+
+def _histogram(thumbnail: NDArray[np.uint8]) -> Floats32:
+    """Shares of 4×4×4 colours [64]."""
+    cell = (thumbnail // (256 // _BINS)).astype(np.int64) @ np.array([_BINS**2, _BINS, 1])
+    return np.bincount(cell.ravel(), minlength=_BINS**3).astype(np.float32) / cell.size
+
+
+def _change_after_shift(a: Floats32, b: Floats32) -> float:
+    """Mean absolute difference over the common part, with the second thumbnail moved to where it fits best."""
+    import cv2
+
+    (x, y), _ = cv2.phaseCorrelate(b, a)
+    dx, dy = round(x), round(y)
+    if abs(dx) > _REACH or abs(dy) > _REACH // 2:
+        dx = dy = 0
+    common = a[max(dy, 0) : _HEIGHT + min(dy, 0), max(dx, 0) : _WIDTH + min(dx, 0)]
+    other = b[max(-dy, 0) : _HEIGHT + min(-dy, 0), max(-dx, 0) : _WIDTH + min(-dx, 0)]
+    return float(np.abs(common - other).mean())
+
+
+Seen = tuple[Frame, list[Face] | None, bool]
+"""A frame, the faces found in it (None where nobody looked), whether a new scene begins with it."""
+
+# Sizes by which a face may have moved from one look to the next and still count as the same, calm one.
+MOVED = 0.75
+# The same for the logarithm of its size.
+RESIZED = 0.4
+# Pixels: smaller faces come and go with the detector's mood and cause no look of their own.
+LEAST = 24.0
+# Grey levels of one colour by which a cell of a thumbnail (1/64 of the width) differs.
+DIFFERENT = 24
+# Frames kept at most until it is known whether to look at them.
+HELD = 32
+
+
+@dataclass(eq=False)
+class _Held:
+    """A frame of which it is not yet known whether to look at it."""
+
+    frame: Frame
+    thumbnail: NDArray[np.uint8]
+    faces: list[Face] | None = None
+
+
+def look(frames: Iterable[Frame], find: Callable[[Frame], list[Face]], stride: int) -> Iterator[Seen]:
+    """Look at every n-th frame (n is `stride`), at the first and last of each scene, and wherever two looks differ.
+
+    Where a face came, went or moved far between two looks, the frame in the middle is looked at too, and so on. Where
+    the picture changed and changed back, its oddest frame is. Yields every frame once, at most `stride` frames late.
+    """
+    cuts = CutDetector()
+    held: list[_Held] = []  # since the last look
+    since = 0
+    last: _Held | None = None
+    for frame in frames:
+        cut = cuts.step(frame.image)
+        if cut and last is not None:
+            yield from _settled(last, held, find)
+            last, held = None, []
+        now = _Held(frame, cuts.thumbnail)
+        if last is None:
+            now.faces, last, since = find(frame), now, 0
+            yield frame, now.faces, cut
+            continue
+        held.append(now)
+        since += 1
+        if since >= stride:
+            yield from _settled(last, held, find)
+            last, held, since = now, [], 0
+        elif len(held) > HELD:
+            yield held.pop(0).frame, None, False
+    if last is not None:
+        yield from _settled(last, held, find)
+
+
+def _settled(last: _Held, held: Sequence[_Held], find: Callable[[Frame], list[Face]]) -> Iterator[Seen]:
+    if not held:
+        return
+    line = [last, *held]
+
+    def see(number: int) -> None:
+        line[number].faces = find(line[number].frame)
+
+    def between(a: int, b: int) -> None:
+        spans = [(a, b)]  # no recursion: a function that calls itself would keep the frames until it is collected
+        while spans:
+            a, b = spans.pop()
+            before, after = line[a].faces, line[b].faces
+            if b - a < 2 or before is None or after is None or _alike(before, after):
+                continue
+            middle = (a + b) // 2
+            see(middle)
+            spans += [(middle, b), (a, middle)]
+
+    see(len(held))
+    between(0, len(held))
+    looks = [number for number, waiting in enumerate(line) if waiting.faces is not None]
+    for a, b in pairwise(looks):
+        odd = [_transient(line[a].thumbnail, waiting.thumbnail, line[b].thumbnail) for waiting in line[a + 1 : b]]
+        if max(odd, default=0):
+            most = a + 1 + int(np.argmax(odd))
+            see(most)
+            between(a, most)
+            between(most, b)
+    for waiting in held:
+        yield waiting.frame, waiting.faces, False
+
+
+def _transient(before: NDArray[np.uint8], now: NDArray[np.uint8], after: NDArray[np.uint8]) -> int:
+    """Squares of 2×2 cells unlike both other thumbnails, which are alike there; edges that shake are thinner."""
+    a, x, b = (thumbnail.astype(np.int16) for thumbnail in (before, now, after))
+    away = np.minimum(np.abs(x - a).max(-1), np.abs(x - b).max(-1))
+    odd = (away >= DIFFERENT) & (3 * np.abs(a - b).max(-1) <= away)
+    return int((odd[1:, 1:] & odd[:-1, 1:] & odd[1:, :-1] & odd[:-1, :-1]).sum())
+
+
+def _alike(before: Sequence[Face], after: Sequence[Face]) -> bool:
+    rest = list(before)
+    for face in after:
+        near = [other for other in rest if _near(face, other)]
+        if near:
+            rest.remove(near[0])
+        elif _counts(face):
+            return False
+    return not any(_counts(face) for face in rest)
+
+
+def _near(a: Face, b: Face) -> bool:
+    (first, size), (second, other) = measured(a.box), measured(b.box)
+    scale = math.exp(float((size.mean() + other.mean()) / 2))
+    far = float(np.linalg.norm(first - second)) > MOVED * scale
+    return not far and abs(float((size - other).mean())) <= RESIZED
+
+
+def _counts(face: Face) -> bool:
+    return float((face.box[2:] - face.box[:2]).min()) >= LEAST
+
+
+# Grey levels by which a row of an interlaced picture differs from both its neighbours, and these from each other.
+_COMB, _LIKE = 12, 8
+# Side of a cell in pixels, and the number of combed ones from which a picture is searched by field.
+_CELL, _COMBED = 16, 4
+
+
+class FieldSearch:
+    """A detector that also searches both fields of an interlaced picture, where faces that move are torn into rows."""
+
+    def __init__(self, detector: FaceDetector) -> None:
+        self.detector, self.name = detector, detector.name
+
+    def detect(self, image: NDArray[np.uint8]) -> list[Face]:
+        """Faces of an H×W×3 uint8 RGB picture; a box holds the face at both moments."""
+        return self.detect_and_doubt(image)[0]
+
+    def detect_and_doubt(self, image: NDArray[np.uint8]) -> tuple[list[Face], list[Face]]:
+        """The same, and weaker finds elsewhere."""
+        faces, faint = self._look(image)
+        if not _is_combed(image):
+            return faces, faint
+        rows = np.arange(len(image)) // 2 * 2
+        for first in (0, 1):
+            more, fainter = self._look(image[np.minimum(rows + first, len(image) - 1)])
+            faint += fainter
+            for face in more:
+                same = next((number for number, other in enumerate(faces) if _same(face, other)), None)
+                if same is None:
+                    faces.append(face)
+                else:
+                    best = max(face, faces[same], key=lambda found: found.score)
+                    low, high = np.minimum(face.box[:2], faces[same].box[:2]), np.maximum(face.box, faces[same].box)[2:]
+                    faces[same] = replace(best, box=np.concatenate([low, high]))
+        return faces, [face for face in faint if not any(_same(face, other) for other in faces)]
+
+    def _look(self, image: NDArray[np.uint8]) -> tuple[list[Face], list[Face]]:
+        doubting = getattr(self.detector, "detect_and_doubt", None)
+        return (self.detector.detect(image), []) if doubting is None else doubting(image)
+
+
+def _same(a: Face, b: Face) -> bool:
+    return bool(overlaps(a.box, b.box)[0, 0] >= 0.4)
+
+
+def _is_combed(image: NDArray[np.uint8]) -> bool:
+    green = image[:, ::4, 1].astype(np.int16)
+    above, row, below = green[:-2], green[1:-1], green[2:]
+    away = np.minimum(np.abs(row - above), np.abs(row - below))
+    combed = (away >= _COMB) & (np.abs(below - above) <= _LIKE)
+    height, width = combed.shape[0] // _CELL * _CELL, combed.shape[1] * 4 // _CELL * _CELL // 4
+    cells = combed[:height, :width].reshape(height // _CELL, _CELL, -1, _CELL // 4).mean((1, 3))
+    return int((cells >= 0.25).sum()) >= _COMBED
+
+
+class DetectionLog:
+    """Detects faces and logs them as JSON lines, to resume from; `faint` are the weaker finds, to be taken away."""
+
+    def __init__(self, detector: FieldSearch, path: Path | None) -> None:
+        self._detector, self._file = detector, None
+        self._found: dict[int, str] = {}
+        self.faint: dict[int, list[Face]] = {}
+        if path is None:
+            return
+        path.touch(mode=0o600)
+        good = 0
+        for line in path.read_bytes().splitlines(keepends=True):
+            try:
+                number, _ = _read_line(line.decode())
+            except (ValueError, TypeError, IndexError):
+                break
+            if not line.endswith(b"\n"):
+                break
+            self._found[number] = line.decode()
+            good += len(line)
+        self._file = path.open("r+", encoding="ascii")
+        self._file.truncate(good)
+        self._file.seek(good)
+
+    def detect(self, frame: Frame) -> list[Face]:
+        """The faces of a frame, from the log or found now."""
+        if frame.index in self._found:
+            _, found = _read_line(self._found.pop(frame.index))
+        else:
+            found = self._detector.detect_and_doubt(frame.image)
+            if self._file is not None:
+                line = json.dumps([frame.index, *([_row(face) for face in faces] for faces in found)])
+                self._file.write(line + "\n")
+                self._file.flush()
+                _, found = _read_line(line)  # as a later run reads them
+        faces, self.faint[frame.index] = found
+        return faces
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def _read_line(line: str) -> tuple[int, tuple[list[Face], list[Face]]]:
+    number, sure, faint = json.loads(line)
+    return int(number), ([_face(row) for row in sure], [_face(row) for row in faint])
+
+
+def _row(face: Face) -> list[float]:
+    values = [*face.box.ravel(), *face.landmarks.ravel()]
+    return [*(round(float(value), 2) for value in values), round(float(face.score), 4)]
+
+
+def _face(row: list[float]) -> Face:
+    values = np.asarray(row, np.float32)
+    if values.shape != (15,) or not np.isfinite(values).all():
+        raise ValueError("no face")
+    return Face(values[:4], values[4:14].reshape(5, 2), float(values[14]))

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,8 @@ from ficgan.faces import DlibRecognizer, Paste, matching
 from ficgan.identity.kind import Kind
 from ficgan.policy import Attempt
 from ficgan.video.decided import Appearance, FrameJob
-from ficgan.video.media import Frame
-from ficgan.video.settings import HOLD
-from ficgan.video.tools import VideoTools
+from ficgan.video.read import Frame
+from ficgan.video.settings import HOLD, VideoTools
 
 __all__ = ["FaceReader", "FilmFace", "FilmIdentity", "Identities"]
 
@@ -43,49 +42,56 @@ DRAWS = range(8, 14)
 
 @dataclass(eq=False)
 class FilmIdentity:
-    """A person's new identity."""
+    """A person's new identity.
+
+    Args:
+        styles: [1,S]; None where no setting hides the person: always the fallback.
+        z_id, kind: [1,id_dim] and [9], of the source; kind None where nothing of it is kept.
+        attempt: its number in `Identities.attempts`.
+        checked: track → second of its last reading by the gate.
+        distance: smallest between source and result that the gate read and that is shown.
+        matched_by: recognisers that took a face for the source; that face is not shown.
+        settled: whether it was chosen for the whole film, and stays where it is recognised for a moment.
+        hidden, watched: tracks that are covered; that the gate reads on every frame.
+    """
 
     styles: NDArray[np.float32] | None
-    """[1,S]; None where no setting hides the person: always the fallback."""
     z_id: NDArray[np.float32]
     attempt: int = 0
-    """Number of the attempt, of `Identities.attempts`."""
     kind: NDArray[np.float32] | None = None
-    """Reading [9] of the person's kind, one for the whole film; None where nothing of it is kept."""
     draw: dict[str, Any] = field(default_factory=dict)
-    """k, ψ, members digest, layer: for the account."""
     checked: dict[int, float] = field(default_factory=dict)
-    """Track → second of its last reading by the gate."""
     distance: float | None = None
-    """Smallest distance between source and result that the gate read; of a chosen face, where it is shown."""
     matched_by: list[str] = field(default_factory=list)
-    """Recognisers that took a face for the source; that face is not shown."""
     settled: bool = False
-    """Whether it was chosen for the whole film: where it is recognised a moment is covered, and the person keeps it."""
     hidden: set[int] = field(default_factory=set)
-    """Tracks that are covered, as the gate recognised them."""
     watched: set[int] = field(default_factory=set)
-    """Tracks that the gate reads on every frame, as it was near to recognising them."""
 
     def shown_at(self, distance: float) -> None:
         """Note a distance that the gate read of a face that is shown."""
         self.distance = min(distance, math.inf if self.distance is None else self.distance)
 
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; `Identities.restored` makes an identity of it."""
+        kind = None if self.kind is None else self.kind.tolist()
+        plain = {name: getattr(self, name) for name in ("attempt", "distance", "matched_by", "settled")}
+        tracks = {"checked": list(self.checked.items()), "hidden": list(self.hidden), "watched": list(self.watched)}
+        return {**plain, **tracks, "z_id": self.z_id.tolist(), "kind": kind}
 
+
+# Track and frame.
 FaceKey = tuple[int, int]
-"""Track and frame."""
 
 
 @dataclass(eq=False)
 class FilmFace:
-    """A face that shall be generated."""
+    """A face that shall be generated; `known` is what the gate reads of the source, at each of `landmarks`."""
 
     frame: Frame
     appearance: Appearance
     sight: FaceReading
     paste: Paste | None = None
     known: NDArray[np.float32] | None = None
-    """What the gate reads of the source, at each of `landmarks`."""
 
     @property
     def track(self) -> int:
@@ -108,15 +114,11 @@ class FilmFace:
 
 
 class FaceReader:
-    """Source faces of a film as the model sees them, their place and light smoothed over time in both directions.
-
-    `reach` is the number of frames on either side over which they are smoothed.
-    """
+    """Source faces of a film as the model sees them, smoothed over `reach` frames on either side."""
 
     def __init__(self, model: FaceModel, reach: int) -> None:
         self.model, self.reach = model, reach
         self._found: dict[FaceKey, Any] = {}
-        """What the model found there."""
         self._sights: dict[FaceKey, FaceReading] = {}
 
     def read(self, jobs: Sequence[FrameJob], around: Sequence[FrameJob] = ()) -> list[FilmFace]:
@@ -155,13 +157,6 @@ class FaceReader:
         return [rows[track, n] for n in range(first, last + 1)], frame - first
 
 
-class _Reading(NamedTuple):
-    distance: float
-    """Of a new face to its source, by the gate."""
-    ratio: float
-    """The same, of the distance that tells people apart; 0: it is taken for the source."""
-
-
 @dataclass(eq=False)
 class _FaceTrial:
     """A new identity that is tried on single frames, all in the same order."""
@@ -185,21 +180,17 @@ def _in_play(trials: Sequence[_FaceTrial]) -> list[_FaceTrial]:
 class Identities:
     """Gives the people of a film their new identities, draws their faces, and covers moments that the gate recognises.
 
-    Args:
-        mask_scale: size of the replaced region.
-        causes: counts faces that are not shown: "unread", the model could not read them there or nearby; "known", the
-            gate recognised the person there or nearby.
+    `causes` counts faces that are not shown: "unread" by the model, there or nearby; "known" to the gate.
     """
 
     def __init__(self, tools: VideoTools, mask_scale: float, causes: Counter[str]) -> None:
         self.tools, self.causes, self._mask_scale = tools, causes, mask_scale
         self.people: dict[str, FilmIdentity] = {}
-        """By the key of the person."""
+        # Track → second at which it could last not be read.
         self.lost: dict[int, float] = {}
-        """Track → second at which it could last not be read."""
         self.attempts: list[Attempt] = []
+        # How many of the attempts photos have, too, and how many keep the kind as far as the user wants it.
         self._of_photos = self._of_kind = 0
-        """How many of the attempts photos have, too, and how many keep the kind as far as the user wants it."""
         model = tools.face_model
         if model is not None:
             attempts = tools.policy.attempts(tools.layer, model.band, drawn=not model.swap)
@@ -210,21 +201,19 @@ class Identities:
             self._of_kind = len(self.attempts)
             self.attempts += [attempt for attempt in attempts if model.gives_up_kind(attempt)]
 
+    @property
+    def _model(self) -> FaceModel:
+        assert self.tools.face_model is not None
+        return self.tools.face_model
+
     # -- who becomes whom ---------------------------------------------------------------------------------------------
 
     def identity(
         self, person: str, z_id: NDArray[np.float32], attempt: int = 0, kind: NDArray[np.float32] | None = None
     ) -> FilmIdentity:
-        """A new identity by an attempt; without styles where there are no more of them.
-
-        Args:
-            person: key of the person.
-            z_id: [1,id_dim], the source's code.
-            attempt: its number.
-            kind: [9], reading of the source's kind.
-        """
-        model, made = self.tools.face_model, FilmIdentity(None, z_id, attempt, kind)
-        if model is None or attempt >= len(self.attempts):
+        """A new identity by an attempt; without styles where there are no more of them."""
+        model, made = self._model, FilmIdentity(None, z_id, attempt, kind)
+        if attempt >= len(self.attempts):
             return made
         how = self.attempts[attempt]
         draw = model.draw(person, how, self.tools.psi, z_id[0], kind)
@@ -235,20 +224,20 @@ class Identities:
             made.draw |= {} if draw.kind is None else {"kind": draw.kind}
         return made
 
-    def replace(self, people: Iterable[str], lost: Collection[str] = ()) -> bool:
-        """Give people who are still recognised another face, but not who has a chosen one, unless it is `lost`.
+    def restored(self, person: str, tree: dict[str, Any]) -> FilmIdentity:
+        """An identity as `FilmIdentity.to_dict` saved it."""
+        kind = None if tree["kind"] is None else np.array(tree["kind"], np.float32)
+        made = self.identity(person, np.array(tree["z_id"], np.float32), tree["attempt"], kind)
+        made.distance, made.matched_by, made.settled = tree["distance"], tree["matched_by"], tree["settled"]
+        made.checked, made.hidden, made.watched = dict(tree["checked"]), set(tree["hidden"]), set(tree["watched"])
+        return made
 
-        Returns whether anybody got one.
-        """
-        again = [
-            (person, now)
-            for person in people
-            if (now := self.people.get(person)) and now.styles is not None and (not now.settled or person in lost)
-        ]
-        for person, now in again:
+    def replace(self, people: Iterable[str]) -> None:
+        """Give people who are still recognised another face."""
+        for person in people:
+            now = self.people[person]
             self.people[person] = self.identity(person, now.z_id, now.attempt + 1, now.kind)
             self.people[person].matched_by = now.matched_by
-        return bool(again)
 
     def restart(self) -> None:
         """Forget what was drawn, but not who is whom: the film is drawn again from its beginning."""
@@ -266,14 +255,8 @@ class Identities:
         Each is read until it cannot be chosen any more. Of those that come near about as seldom as the best, the one
         that keeps most of the source's code is taken, of these the one of the narrowest kind, and of these the farthest
         face. A person to whom each comes near on half of the frames or more always gets the fallback.
-
-        Args:
-            jobs: makes the frames of some people.
-            people: whose identity is to be chosen.
         """
-        model = self.tools.face_model
-        if model is None:
-            return
+        model = self._model
         tried: dict[str, list[_FaceTrial]] = {}
         kinds: dict[str, list[NDArray[np.float32] | None]] = {}
 
@@ -311,8 +294,7 @@ class Identities:
         self, face: FilmFace, trials: list[_FaceTrial], attempts: range, kinds: Sequence[NDArray[np.float32] | None]
     ) -> None:
         """Read a face as each attempt would make it, those that cannot be chosen any more left out."""
-        model = self.tools.face_model
-        assert model is not None
+        model = self._model
         if len(trials) <= attempts[0]:
             z_id = trials[0].identity.z_id if trials else face.sight.z_id[None]
             kind = trials[0].identity.kind if trials else _mean(kinds)
@@ -322,7 +304,7 @@ class Identities:
                 assert trial.identity.styles is not None
                 made = model.render(trial.identity.styles, [face.sight])[0]
                 face.paste = model.paste(face.frame.image, face.sight, made, mask_scale=self._mask_scale)
-                trial.ratios.append(self._read(face, trial.identity).ratio)
+                trial.ratios.append(self._read(face, trial.identity)[1])
 
     def _chosen(self, person: str, trials: Sequence[_FaceTrial]) -> FilmIdentity:
         good = _in_play(trials)
@@ -339,8 +321,7 @@ class Identities:
 
     def _kind(self, faces: Sequence[FilmFace]) -> NDArray[np.float32] | None:
         """Mean reading [9] of the kind of one person's faces; None where nothing of it is kept."""
-        model = self.tools.face_model
-        if model is None or not model.keeps_kind:
+        if not self._model.keeps_kind:
             return None
         images, marks = [face.frame.image for face in faces], [face.appearance.face.landmarks for face in faces]
         if not isinstance(self.tools.gate, DlibRecognizer):
@@ -349,21 +330,18 @@ class Identities:
 
     def _group_size(self, identity: FilmIdentity) -> int:
         """How many cells of kinds a person's new face is drawn for."""
-        model = self.tools.face_model
-        kind = None if model is None else model.kind_of(identity.kind, self.attempts[identity.attempt])
+        kind = self._model.kind_of(identity.kind, self.attempts[identity.attempt])
         return int((Kind.everybody() if kind is None else kind).cells.sum())
 
     def _same_group(self, a: NDArray[np.float32] | None, b: NDArray[np.float32] | None) -> bool:
-        model = self.tools.face_model
-        kinds = [None if model is None else model.kind_of(reading) for reading in (a, b)]
+        kinds = [self._model.kind_of(reading) for reading in (a, b)]
         return all(kind is None for kind in kinds) or len({kind.name for kind in kinds if kind is not None}) == 1
 
     # -- drawn and watched --------------------------------------------------------------------------------------------
 
     def draw(self, faces: Sequence[FilmFace]) -> dict[FaceKey, FilmFace]:
         """Draw the faces of a chunk into their `paste`; returns those that are shown."""
-        model = self.tools.face_model
-        assert model is not None
+        model = self._model
         faces = self._steady(faces)
         for person in dict.fromkeys(face.person for face in faces):
             if person not in self.people:
@@ -411,10 +389,10 @@ class Identities:
             if identity.settled:
                 tracks.setdefault(face.track, []).append(face)
             elif self._is_due(face, identity):
-                reading = self._read(face, identity)
-                identity.shown_at(reading.distance)
+                distance, ratio = self._read(face, identity)
+                identity.shown_at(distance)
                 # Between two readings the face moves; a margin keeps the frames that are not read on the safe side.
-                if reading.ratio < MARGIN:
+                if ratio < MARGIN:
                     known.add(face.person)
         for seen in tracks.values():
             self._watch(seen, self.people[seen[0].person])
@@ -431,17 +409,16 @@ class Identities:
     def _watch(self, faces: Sequence[FilmFace], identity: FilmIdentity) -> None:
         """Cover the faces of a track in a chunk where the gate takes one of them for its source.
 
-        A reading that came near is followed by readings of every frame, until all of a chunk are far. A cover ends with
-        a chunk in which none comes within half the margin.
+        A near reading is followed by one of every frame, until all of a chunk are far.
         """
         track, near = faces[0].track, 1 + WATCH * (MARGIN - 1)
         watched = track in identity.watched
         readings = [self._read(faces[0], identity)] if self._is_due(faces[0], identity) or watched else []
-        if readings and (watched or readings[0].ratio < near):
+        if readings and (watched or readings[0][1] < near):
             readings += [self._read(face, identity) for face in faces[1:]]
         if not readings:
             return
-        least = min(reading.ratio for reading in readings)
+        least = min(ratio for _, ratio in readings)
         (identity.watched.add if least < near else identity.watched.discard)(track)
         if least < (1 + (MARGIN - 1) / 2 if track in identity.hidden else 1):
             identity.hidden.add(track)
@@ -450,17 +427,18 @@ class Identities:
             self.causes["known"] += len(faces)
         else:
             identity.hidden.discard(track)
-            identity.shown_at(min(reading.distance for reading in readings))
+            identity.shown_at(min(distance for distance, _ in readings))
 
-    def _read(self, face: FilmFace, identity: FilmIdentity) -> _Reading:
-        """What the gate says of a new face and its source; recognisers that take it for the source are noted."""
+    def _read(self, face: FilmFace, identity: FilmIdentity) -> tuple[float, float]:
+        """Distance of a new face to its source, by the gate, and its ratio to the one that tells people apart, 0 where
+        the one is taken for the other; recognisers that do so are noted."""
         gate = self.tools.gate
         assert gate is not None and face.paste is not None
         pairs = list(zip(self._known(face), gate.embed(face.paste.image, face.landmarks), strict=True))
         distance = min(float(gate.distance(before, after)) for before, after in pairs)
         names = [name for before, after in pairs for name in matching(gate, before, after)]
         identity.matched_by += [name for name in names if name not in identity.matched_by]
-        return _Reading(distance, 0.0 if names else distance / gate.match_threshold)
+        return distance, 0.0 if names else distance / gate.match_threshold
 
     def _known(self, face: FilmFace) -> NDArray[np.float32]:
         """What the gate reads of a source, once."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -22,17 +21,14 @@ from ficgan.faces import DetectAt, Face, colour_beside
 from ficgan.faces.alignment import SmoothConfig
 from ficgan.faces.blend import Colour
 from ficgan.faces.detection import check_image
+from ficgan.folders import working
 from ficgan.video.association import Associator
 from ficgan.video.decided import Appearance, FrameJob, effective_modes
-from ficgan.video.encode import VideoWriter
-from ficgan.video.folders import working
-from ficgan.video.look import CutDetector, FieldSearch
-from ficgan.video.media import EncodeOptions, Frame, is_url
+from ficgan.video.found import CutDetector, FieldSearch
 from ficgan.video.people import People, readable
-from ficgan.video.render import Renderer
-from ficgan.video.result import VideoResult
-from ficgan.video.settings import HOLD, Pace, VideoSettings
-from ficgan.video.tools import FilmTask, PathLike, VideoTools
+from ficgan.video.read import Frame
+from ficgan.video.rendered import Renderer, VideoResult
+from ficgan.video.settings import HOLD, EncodeOptions, FilmTask, Pace, PathLike, VideoSettings, VideoTools
 from ficgan.video.tracks import FILLED, Sighting, Track, fill_track
 from ficgan.video.write import SegmentWriter, assemble, check_output, finished_segments
 
@@ -46,16 +42,13 @@ _FAR = 2**53
 
 @dataclass(frozen=True, eq=False)
 class StreamResult:
-    """One redacted frame."""
+    """One redacted frame; `image` may be the source's own array, `seconds` are of work that it took."""
 
     frame: Frame
     image: NDArray[np.uint8]
-    """H×W×3 uint8 RGB; the source's own array where nothing was to be hidden."""
     faces: list[Appearance]
     stride: int
-    """At which the detector looks now."""
     seconds: float
-    """Work that this frame took, without the wait for its look-ahead."""
 
 
 class _Pacer:
@@ -82,22 +75,16 @@ class _Pacer:
 
 @dataclass(eq=False)
 class _LiveTrack:
-    """A track that grows while its frames leave the window."""
+    """A track that grows while its frames leave the window, from its latest sightings; `number`: the person or 0."""
 
     id: int
     number: int
-    """Of the person; 0: nobody known."""
     scene_start: int
     lead: int
-    """Frames covered before the first sighting."""
     pace: Pace
     sightings: list[Sighting] = field(default_factory=list)
-    """Those that its place is computed from."""
     scene_end: int = _FAR
-    _track: Track | None = None
-    _modes: NDArray[np.str_] | None = None
-    _state: tuple[int, bool] = (-1, False)
-    """What the track was computed from: last sighting, and whether the detector has missed the face since."""
+    _filled: tuple[tuple[int, bool], Track, NDArray[np.str_]] | None = None
 
     @property
     def person(self) -> str:
@@ -105,37 +92,30 @@ class _LiveTrack:
 
     def appearance(self, frame: int, looked: int, settings: VideoSettings, rate: float) -> Appearance | None:
         """The face in a frame, None where it is not there. Frames come in order; `looked` is the last one searched."""
-        last = self.sightings[-1].frame
         if frame > self.scene_end:
             return None
+        state = self.sightings[-1].frame, looked > self.sightings[-1].frame
         # What lies a little before the last sighting does not change with the next one.
-        settled = frame + SmoothConfig().frames(rate) <= self._state[0]
-        if self._track is None or not (settled or self._state == (last, looked > last)):
-            self._fill(frame, looked > last, settings, rate)
-        assert self._track is not None and self._modes is not None
-        row = self._track.row(frame)
-        return None if row is None else Appearance(self.id, self.person, self._track.face(frame), str(self._modes[row]))
+        settled = self._filled and frame + SmoothConfig().frames(rate) <= self._filled[0][0]
+        if self._filled is None or not (settled or self._filled[0] == state):
+            self._filled = state, *self._fill(frame, *state, settings, rate)
+        _, track, modes = self._filled
+        row = track.row(frame)
+        return None if row is None else Appearance(self.id, self.person, track.face(frame), str(modes[row]))
 
-    def _fill(self, frame: int, missed: bool, settings: VideoSettings, rate: float) -> None:
+    def _fill(
+        self, frame: int, last: int, missed: bool, settings: VideoSettings, rate: float
+    ) -> tuple[Track, NDArray[np.str_]]:
         # What a place depends on: a few sightings before it, and as far back as a fallback is held.
         past = frame - int(np.ceil(HOLD * rate))
         while len(self.sightings) > 3 and self.sightings[3].frame <= past:
             del self.sightings[0]
-        last = self.sightings[-1].frame
-        track = fill_track(
-            self.sightings,
-            self.scene_start,
-            max(last, self.scene_end),
-            max(self.pace.pad, self.lead / rate),
-            max(self.pace.patience, self.pace.pad),
-            rate,
-            id=self.id,
-        )
+        pads = max(self.pace.pad, self.lead / rate), max(self.pace.patience, self.pace.pad)
+        track = fill_track(self.sightings, self.scene_start, max(last, self.scene_end), *pads, rate, id=self.id)
         if not missed:  # until the next look it is there, as between two sightings
             track.origin[last + 1 - track.first :] = FILLED
         decided = np.full(len(track), settings.mode, mode_type([settings.mode]))
-        self._modes, _ = effective_modes(track, decided, settings.fallback, rate)
-        self._track, self._state = track, (last, missed)
+        return track, effective_modes(track, decided, settings.fallback, rate)[0]
 
 
 class _Tracker:
@@ -150,9 +130,9 @@ class _Tracker:
         self._live: dict[int, _LiveTrack] = {}
         self._shape, self._scene_start, self._looked = (0, 0), 0, -1
         self.people: set[str] = set()
-        self.searched = self.tracks = 0
+        self.tracks = 0
+        # Track → colour beside its face where it was first seen, which is after its pad has begun.
         self.colours: dict[int, Colour] = {}
-        """Track → colour beside its face where it was first seen, which is after its pad has begun."""
 
     def take(self, frame: Frame, stride: int) -> float:
         """Take the next frame; returns the seconds that the detector looked at it, 0 where it did not."""
@@ -167,9 +147,9 @@ class _Tracker:
         faces, seconds, before = None, 0.0, self._looked
         if cut or before < 0 or frame.index - before >= stride:
             began = time.perf_counter()
-            faces, self._looked, self.searched = self._search.detect(frame.image), frame.index, self.searched + 1
+            faces, self._looked = self._search.detect(frame.image), frame.index
             seconds = time.perf_counter() - began
-        ids = self._follow.step(frame.index, frame.time, faces, cut).ids
+        ids, _ = self._follow.step(frame.index, frame.time, faces, cut)
         seen = {number: face for face, number in zip(faces or (), ids, strict=True) if number}
         present = {self._live[number].number for number in seen if number in self._live}
         for number, face in seen.items():
@@ -206,16 +186,12 @@ class Stream:
     """Redacts frames in order; iterate over it, once.
 
     A frame comes out when the look-ahead behind it has been searched, so that a face is covered before it is first
-    seen; between two looks and until `patience` has passed it is covered by prediction. Where the work exceeds the
-    budget, the detector looks less often, but at least once in the look-ahead. Frames of another size begin a new
-    scene. Frames that still wait when the source fails are not given out.
+    seen; between two looks and until `patience` has passed it is covered by prediction. Frames of another size begin a
+    new scene. Frames that still wait when the source fails are not given out.
 
     Args:
-        frames: in order; taken one at a time, and no more held than the look-ahead and one.
-        fps: frames per second, for settings in seconds.
-        settings: numbers; `link` job counts as file.
         look_ahead: frames; None: enough for the pad before a first sighting, and for the stride.
-        budget: mean seconds of work per frame; None: no limit.
+        budget: mean seconds of work per frame, beyond which the detector looks less often; None: no limit.
     """
 
     def __init__(
@@ -238,9 +214,8 @@ class Stream:
         self._tracker = _Tracker(tools, fps, settings)
         self.people, self.renderer = self._tracker.people, Renderer(tools, settings)
         self.renderer.covers.colours = self._tracker.colours
+        # Frames given out; frames that took longer than the budget.
         self.frames = self.late = 0
-        """Frames given out; frames that took longer than the budget."""
-        self._seconds = 0.0
 
     def __iter__(self) -> Iterator[StreamResult]:
         waiting: deque[Frame] = deque()
@@ -254,7 +229,6 @@ class Stream:
             if frame is None or len(waiting) > self.look_ahead:
                 result = self._redacted(waiting.popleft())
             spent = time.perf_counter() - began
-            self._seconds += spent
             self.late += self._pacer.budget is not None and spent > self._pacer.budget
             self._pacer.note(look, spent - look)
             if result is not None:
@@ -269,76 +243,47 @@ class Stream:
     def summary(self) -> dict[str, Any]:
         return {
             "frames": self.frames,
-            "searched": self._tracker.searched,
             "tracks": self._tracker.tracks,
             "look_ahead": self.look_ahead,
             "budget": self._pacer.budget,
             "late": self.late,
             "stride": self._pacer.stride,
             "largest_stride": self._pacer.largest,
-            "seconds_a_frame": round(self._seconds / max(self.frames, 1), 4),
             "faces_by_action": dict(self.renderer.counts),
         }
 
 
-def stream(
-    tools: VideoTools,
-    frames: Iterable[NDArray[np.uint8]],
-    fps: float = 25.0,
-    *,
-    settings: VideoSettings,
-    look_ahead: int | None = None,
-    budget: float | None = None,
-) -> Stream:
-    """Redact frames given as arrays, H×W×3 uint8 RGB (an InputError for others); see `Stream`."""
-
-    def numbered() -> Iterator[Frame]:
-        for index, image in enumerate(frames):
-            yield Frame(index, index, index / fps, check_image(image))
-
-    return Stream(tools, numbered(), fps, settings=settings, look_ahead=look_ahead, budget=budget)
+def stream(tools: VideoTools, frames: Iterable[NDArray[np.uint8]], fps: float = 25.0, **options: Any) -> Stream:
+    """Redact frames given as arrays, H×W×3 uint8 RGB; options as of `Stream`."""
+    numbered = (Frame(index, index, index / fps, check_image(image)) for index, image in enumerate(frames))
+    return Stream(tools, numbered, fps, **options)
 
 
 def record_live(task: FilmTask, output: PathLike, encode: EncodeOptions, *, overwrite: bool) -> VideoResult:
-    """Redact a camera or stream into a file or pipe until it ends, its span ends, or it is cancelled or interrupted.
-
-    The file is whole, whatever ends it.
-    """
-    tools, source, settings, began = task.tools, task.source, task.settings, time.monotonic()
+    """Redact a camera or stream into a file, whole whatever ends it: its end, the span's or an interrupt."""
+    tools, source, settings = task.tools, task.source, task.settings
     rate = float(source.info.rate or 25)
     budget = None if source.name.startswith("pipe:") else 1 / rate  # a pipe waits, a camera does not
     flow = Stream(tools, source.frames(), rate, settings=settings, budget=budget)
-    seconds, notes, made = 0.0, [*source.notes], None
+    seconds, notes = 0.0, [*source.notes]
     with ExitStack() as stack:
-        writer: VideoWriter | SegmentWriter
-        if is_url(os.fspath(output)):
-            writer = VideoWriter(output, source.info, encode)
-        else:
-            check_output(source, output, encode, overwrite=overwrite)
-            folder = stack.enter_context(working(Path(output)))
-            for segment in finished_segments(folder):  # of another recording that was killed
-                segment.path.unlink()
-            writer = SegmentWriter(folder, source.info, encode, output=output)
-        with writer:
+        check_output(source, output, encode, overwrite=overwrite)
+        folder = stack.enter_context(working(Path(output)))
+        for segment in finished_segments(folder):  # of another recording that was killed
+            segment.path.unlink()
+        with SegmentWriter(folder, source.info, encode, output=output) as writer:
             try:
                 for result in flow:
                     writer.write(result.frame, result.image)
                     seconds = result.frame.time
                     if task.progress is not None:
                         task.progress(result.frame.index + 1, None, "recording")
-                    if task.is_cancelled is not None and task.is_cancelled():
-                        source.end_pts = None  # it was read farther than written
-                        break
             except KeyboardInterrupt:  # the usual end of a recording
-                source.end_pts = None
+                source.end_pts = None  # it was read farther than written
                 notes.append("The recording was ended by an interrupt.")
         synthetic = encode.tag and flow.renderer.counts["generated"] > 0
-        notes += writer.notes
-        if isinstance(writer, SegmentWriter):
-            made = assemble(writer.segments, source, output, encode, overwrite=overwrite, synthetic=synthetic)
-            notes += made.notes
-        elif synthetic:
-            notes.append("The result is not marked as synthetic media: a pipe has no place for it.")
+        made = assemble(writer.segments, source, output, encode, overwrite=overwrite, synthetic=synthetic)
+        notes += made.notes
     account = flow.summary()
     if account["largest_stride"] > settings.at(rate).stride:
         notes.append(f"To keep up, the detector looked at times only at every {account['largest_stride']}th frame.")
@@ -352,7 +297,6 @@ def record_live(task: FilmTask, output: PathLike, encode: EncodeOptions, *, over
         notes=tuple(dict.fromkeys(notes)),
         damage=source.damage,
         settings=settings.to_dict(),
-        synthetic=made is not None and made.synthetic,
+        synthetic=made.synthetic,
         account={"mode": shown(settings.mode), **tools.methods.accounts([settings.mode]), "live": account},
-        timing={"recording": time.monotonic() - began},
     )

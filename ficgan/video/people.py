@@ -20,14 +20,10 @@ __all__ = ["EmbeddingReader", "People", "frontality", "join_tracklets", "likenes
 
 Floats = NDArray[np.float64]
 
-# Note of a tracklet whose own embeddings are farther apart than one person's usually are.
-DIFFERENT = "its views differ: it may show two people"
 # Factor of the match threshold under which tracklets are linked; below 1, because many are compared with many. With
 # dlib, 90 people × 3 tracklets of photos taken years apart: at 1 it links .93 of the pairs of one person and .0032 of
 # those of two, at .9 .82 and .0006, at .8 .54 and .0001.
 STRICTNESS = 0.9
-# Factor of the match threshold over which a tracklet's own views are noted to differ.
-DIFFER = 1.2
 # Tracklets that are compared all with all.
 BATCH = 1000
 # Seconds over which two tracklets of one person become one track; farthest distance from the expected place, in sizes
@@ -55,47 +51,31 @@ def _apart(groups: Sequence[_FaceGroup]) -> Floats:
 
 
 class People:
-    """Numbers the people of films. With `link="job"` it remembers them from one film to the next.
+    """Numbers the people of films; with link="job" it remembers them from one film to the next.
 
-    Average linkage: the nearest two groups are joined while the root mean squared distance stays below the threshold.
-    Two in one frame are never joined. The order of the films counts.
-
-    Args:
-        metric: "cosine" or "euclidean", of the recogniser.
-        threshold: its match threshold, 1 - cosine or the Euclidean distance.
-        link: "none": each tracklet another person; "file": people of one film; "job": of all films given.
-        strictness: factor of the threshold under which two are linked.
+    Average linkage: the nearest two groups are joined while the root mean squared distance stays below the threshold,
+    the recogniser's times `strictness`. Two in one frame are never joined. The order of the films counts.
     """
 
     def __init__(
         self, metric: str = "cosine", threshold: float = 0.67, link: Link = "file", strictness: float = STRICTNESS
     ):
         self.metric, self.threshold, self.link, self.strictness = metric, threshold, link, strictness
-        self._known: list[_FaceGroup] = []
-        """Person n is the (n - 1)th."""
-        self._count = 0
+        self._known: list[_FaceGroup] = []  # person n is the (n - 1)th
 
     @classmethod
     def of(cls, recognizer: Recognizer, link: Link = "file", strictness: float = STRICTNESS) -> People:
         return cls(recognizer.metric, recognizer.match_threshold, link, strictness)
 
-    def __len__(self) -> int:
-        """How many numbers were given (with `link="job"` in all films, otherwise in the last)."""
-        return self._count
-
     def assign(self, tracklets: Sequence[Tracklet]) -> list[int]:
-        """The person of each tracklet of one film: numbers from 1, in the order of appearance.
-
-        0 is unknown: no usable embedding. With `link="none"` all have a number of their own.
-        """
+        """The person of each tracklet of one film, from 1 in the order of appearance; 0: no usable embedding."""
         if self.link != "job":
-            self._known, self._count = [], 0
+            self._known = []
         order = sorted(range(len(tracklets)), key=lambda n: (tracklets[n].first, tracklets[n].id))
         people = [0] * len(tracklets)
         if self.link == "none":
             for number, index in enumerate(order, start=1):
                 people[index] = number
-            self._count = len(order)
             return people
         seen = [(index, group) for index in order if (group := self._group(tracklets[index])) is not None]
         present: dict[int, list[tuple[int, int]]] = {}  # person → frames in this film
@@ -109,10 +89,7 @@ class People:
         return people
 
     def meet(self, embedding: NDArray[np.float32], barred: Container[int] = ()) -> int:
-        """The person of one embedding [1,d] in a stream: the nearest known one who is not barred, or a new one.
-
-        0 is unknown: no usable embedding.
-        """
+        """The person of one embedding [1,d] in a stream, none of `barred`, or a new one; 0: not usable."""
         group = self._group(Tracklet(0, [], embeddings=embedding))
         if group is None:
             return 0
@@ -120,19 +97,10 @@ class People:
         away[[number in barred for number in range(1, len(away) + 1)]] = np.inf
         if not (away < self._squared(self.strictness)).any():
             self._known.append(group)
-            self._count = len(self._known)
-            return self._count
+            return len(self._known)
         nearest = int(np.argmin(away))
         self._known[nearest] = self._known[nearest].joined(group)
         return nearest + 1
-
-    def differs(self, tracklet: Tracklet) -> bool:
-        """Whether two views of a tracklet are too far apart to be taken for one person without doubt."""
-        views = self._views(tracklet)
-        if views is None or len(views[0]) < 2:
-            return False
-        x = views[0]
-        return bool(np.max(((x[:, None] - x) ** 2).sum(-1)) > self._squared(DIFFER))
 
     def _squared(self, factor: float) -> float:
         """The match threshold times a factor, as a squared Euclidean distance of (for cosine: unit) vectors."""
@@ -192,15 +160,12 @@ class People:
                 self._known[numbers[head] - 1] = self._known[numbers[head] - 1].joined(group)
             else:
                 self._known.append(group)
-                numbers[head] = self._count = len(self._known)
+                numbers[head] = len(self._known)
         return [numbers[head] for head in heads[known:].tolist()]
 
 
 def join_tracklets(tracklets: Sequence[Tracklet], people: Sequence[int], times: ArrayLike) -> list[Tracklet]:
-    """Join tracklets of one person that follow each other in one scene, shortly and where they were expected.
-
-    `people` has the person of each, 0 for unknown. `times` are of the frames, in seconds.
-    """
+    """Join tracklets of one person (0: unknown) that follow each other in one scene, where they were expected."""
     clock = np.asarray(times, np.float64)
     open_ends: dict[tuple[int, int], Tracklet] = {}  # (person, scene) → the last tracklet so far
     joined: list[Tracklet] = []
@@ -217,16 +182,10 @@ def join_tracklets(tracklets: Sequence[Tracklet], people: Sequence[int], times: 
 
 
 def link_tracklets(tracklets: Sequence[Tracklet], people: People, times: ArrayLike) -> list[Tracklet]:
-    """The tracklets of one film with `person` and notes, in the order of appearance; `times` are of the frames [s].
-
-    They are joined whatever `people.link` says: it decides about identities, and a gap must be covered.
-    """
+    """The tracklets with `person`, in the order of appearance, joined over gaps whatever `people.link` says."""
     here = People(people.metric, people.threshold, "file", people.strictness).assign(tracklets)
     joined = join_tracklets(tracklets, here, times)
-    return [
-        replace(tracklet, person=number, notes=[*tracklet.notes, *([DIFFERENT] if people.differs(tracklet) else [])])
-        for tracklet, number in zip(joined, people.assign(joined), strict=True)
-    ]
+    return [replace(tracklet, person=number) for tracklet, number in zip(joined, people.assign(joined), strict=True)]
 
 
 def _continues(earlier: Tracklet, later: Tracklet, clock: Floats) -> bool:
@@ -295,10 +254,8 @@ class EmbeddingReader:
 
     def __call__(self, image: NDArray[np.uint8], faces: Sequence[Face], ids: Sequence[int]) -> None:
         """Read the faces of a frame; `ids` are their tracklets, 0 for none."""
-        if self._recognizer is None:
-            return
         for face, number in zip(faces, ids, strict=True):
-            if not number or not readable(face):
+            if self._recognizer is None or not number or not readable(face):
                 continue
             self._seen[number] = self._seen.get(number, 0) + 1
             if self._seen[number] in READ_AT:

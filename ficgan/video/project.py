@@ -3,20 +3,16 @@
     FOLDER/                  mode 0700; everything in it 0600
       .ficgan-folder         marks the folder as ours (see `folders`)
       project.json           the film, settings, cuts, people, decisions, regions: to be edited
-      tracks.jsonl           places of the faces, frame by frame: not meant for editing
-      thumbs/                strips of faces (see `thumbnails`)
+      tracks.safetensors     places of the faces, frame by frame, in tenths of a pixel: not meant for editing
+      thumbs/                strips of faces, before and after
 
 It holds source faces and no embeddings.
-
-tracks.jsonl has one line with the times of all frames, then a line for each track. Numbers are whole: tenths of a
-pixel, thousandths of a score. A column is its first value and the differences from row to row; `origin` and the
-differences of `pts` are run-length coded: [value, how often].
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
+import io
 import os
 import secrets
 from collections import Counter
@@ -25,9 +21,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import groupby
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -36,7 +31,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 
 from ficgan.errors import InputError
 from ficgan.files import atomic_write
-from ficgan.video.folders import (
+from ficgan.folders import (
     Strict,
     Text,
     check_schema,
@@ -47,21 +42,23 @@ from ficgan.video.folders import (
     remove_folder,
     to_text,
 )
-from ficgan.video.media import VideoInfo
-from ficgan.video.settings import Decider, Decision, Decisions, Region
-from ficgan.video.tracks import PADDED, Track
+from ficgan.video.decisions import Decider, Decision, Decisions, Region
+from ficgan.video.tracks import PADDED, SEEN, Track
 
-__all__ = ["PROJECT_FILE", "Project", "Source", "fingerprint"]
+if TYPE_CHECKING:
+    from ficgan.video.read import VideoInfo, VideoSource
 
-TRACKS_SCHEMA = "ficgan-video-tracks/1"
+__all__ = ["PROJECT_FILE", "Project", "Source", "faces_of_tracks", "fingerprint", "save_thumbnails", "thumbnail"]
+
+TRACKS_SCHEMA = "ficgan-video-tracks/2"
 PROJECT_SCHEMA = "ficgan-video-project/1"
 DECISIONS_SCHEMA = "ficgan-video-decisions/1"
-PROJECT_FILE, TRACKS_FILE = "project.json", "tracks.jsonl"
+PROJECT_FILE, TRACKS_FILE = "project.json", "tracks.safetensors"
+
+Image = NDArray[np.uint8]
 
 # -- places of faces ---------------------------------------------------------------------------------------------------
 
-# Nineteen days at 30 frames per second: more is a damaged file.
-MAX_FRAMES = 50_000_000
 # Of the columns of a track: x0, y0, x1, y1, ten coordinates of landmarks, score.
 _UNITS = np.array([10] * 14 + [1000])
 # Pixels from the origin; farther is no place of a face.
@@ -75,55 +72,51 @@ def rounded(track: Track) -> Track:
     return _track(track.id, track.first, rows, track.origin, track.person, track.notes)
 
 
-def write_tracks(file: BinaryIO, tracks: Iterable[Track], pts: NDArray[np.int64], analysis: str) -> None:
+def write_tracks(path: Path, tracks: Sequence[Track], pts: NDArray[np.int64], analysis: str) -> None:
     """Write rows of tracks as `rounded` gives them, without people and notes; `pts` int64 [frames] in ticks."""
-    _line(file, {"schema": TRACKS_SCHEMA, "analysis": analysis, "pts": [pts[:1].tolist(), _runs(np.diff(pts))]})
-    for track in tracks:
-        columns = np.diff(_whole(track), axis=0, prepend=0).T.tolist()
-        places = {"boxes": columns[:4], "landmarks": columns[4:14], "scores": columns[14]}
-        _line(file, {"id": int(track.id), "first": int(track.first), **places, "origin": _runs(track.origin)})
+    from safetensors.numpy import save
+
+    tensors: dict[str, NDArray[Any]] = {
+        "pts": pts,
+        "tracks": np.array([(track.id, track.first, len(track)) for track in tracks], np.int64).reshape(-1, 3),
+        "rows": np.concatenate([np.zeros((0, 15), np.int64), *map(_whole, tracks)]).astype(np.int32),
+        "origin": np.concatenate([np.zeros(0, np.uint8), *(track.origin for track in tracks)]),
+    }
+    with atomic_write(path, overwrite=True, mode=0o600) as file:
+        file.write(save(tensors, metadata={"schema": TRACKS_SCHEMA, "analysis": analysis}))
 
 
 def read_tracks(path: Path) -> tuple[NDArray[np.int64], str, list[Track]]:
     """pts int64 [frames], the name of the analysis, and the tracks, with person 0 and without notes."""
+    from safetensors import SafetensorError, safe_open
+
     with _naming(str(path)):
         try:
-            with path.open("rb") as file:
-                head = check_schema(json.loads(next(file, b"{}")), TRACKS_SCHEMA, "line 1")
-                lines = [json.loads(line) for line in file]
-            begin, runs = head["pts"]
-            pts = np.cumsum([*begin[:1], *(_expanded(runs) if begin else ())], dtype=np.int64)
-            # A line is a track, or in files of older versions a part of a long one.
-            tracks = [_joined(list(parts)) for _, parts in groupby(lines, lambda one: one["id"])]
+            with safe_open(str(path), framework="np") as file:
+                head = check_schema(file.metadata(), TRACKS_SCHEMA, "head")
+                pts, table, rows, origin = (file.get_tensor(name) for name in ("pts", "tracks", "rows", "origin"))
+            ends = table[:, 2].cumsum()
+            if (table < (1, 0, 1)).any() or len(rows) != len(origin) or ends[-1:].tolist() not in ([], [len(rows)]):
+                raise ValueError("its parts do not belong together")
+            parts = zip(table.tolist(), np.split(rows, ends[:-1]), np.split(origin, ends[:-1]), strict=False)
+            tracks = [_track(id, first, part.astype(np.int64), known) for (id, first, _), part, known in parts]
         except OSError as error:
-            raise InputError(f"cannot be read ({error.strerror})") from None
-        except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-            raise InputError(f"is damaged ({error!r}); analyse the film again") from None
+            raise InputError(f"cannot be read ({error.strerror or 'no such file'})") from None
+        except (SafetensorError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise InputError(f"is damaged ({error}); analyse the film again") from None
     return pts, str(head["analysis"]), tracks
-
-
-def _joined(parts: Sequence[Mapping[str, Any]]) -> Track:
-    rows = [np.array([*one["boxes"], *one["landmarks"], one["scores"]], np.int64).cumsum(axis=1).T for one in parts]
-    starts = [one["first"] for one in parts]
-    if starts[1:] != [start + len(part) for start, part in zip(starts, rows[:-1], strict=False)]:
-        raise ValueError(f"the parts of track {parts[0]['id']} do not follow each other")
-    origin = np.concatenate([_expanded(one["origin"]) for one in parts])
-    if not 0 <= starts[0] <= MAX_FRAMES or parts[0]["id"] < 1:
-        raise ValueError(f"track {parts[0]['id']} in frame {starts[0]}")
-    return _track(parts[0]["id"], starts[0], np.concatenate(rows), origin)
 
 
 def _track(
     id: int, first: int, rows: NDArray[np.int64], origin: NDArray[Any], person: int = 0, notes: Sequence[str] = ()
 ) -> Track:
     """A track of whole numbers [n,15], in the units of the file, checked."""
-    where = f"track {id}"
     if rows.shape != (len(origin), 15) or not len(rows) or not ((origin >= 0) & (origin <= PADDED)).all():
-        raise InputError(f"{where}: the columns are empty, of different lengths, or of no known origin")
+        raise InputError(f"track {id}: the columns are empty, of different lengths, or of no known origin")
     if np.abs(rows[:, :14]).max() > _FURTHEST * 10:
-        raise InputError(f"{where}: a point lies more than {_FURTHEST} px away")
+        raise InputError(f"track {id}: a point lies more than {_FURTHEST} px away")
     if not (solid := (rows[:, :2] < rows[:, 2:4]).all(axis=1)).all():
-        raise InputError(f"{where}: the box of frame {first + int(np.argmin(solid))} has no area")
+        raise InputError(f"track {id}: the box of frame {first + int(np.argmin(solid))} has no area")
     values = (rows / _UNITS).astype(np.float32)
     boxes, marks, scores = values[:, :4], values[:, 4:14].reshape(-1, 5, 2), values[:, 14]
     return Track(id, first, boxes, marks, scores, origin.astype(np.uint8), person, list(notes))
@@ -138,21 +131,6 @@ def _whole(track: Track) -> NDArray[np.int64]:
     return np.rint(scaled).astype(np.int64)
 
 
-def _runs(values: NDArray[Any]) -> list[list[int]]:
-    return [[int(value), len(list(run))] for value, run in groupby(values.tolist())]
-
-
-def _expanded(runs: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
-    values, lengths = np.array(runs, np.int64).reshape(-1, 2).T
-    if (lengths < 1).any() or lengths.sum(dtype=np.float64) > MAX_FRAMES or (np.abs(values) > 2**53).any():
-        raise ValueError("a run of numbers is too long, too short or too large")
-    return np.repeat(values, lengths)
-
-
-def _line(file: BinaryIO, tree: dict[str, Any]) -> None:
-    file.write(json.dumps(tree, separators=(",", ":")).encode() + b"\n")
-
-
 # -- the project -------------------------------------------------------------------------------------------------------
 
 _MIB = 1 << 20
@@ -164,27 +142,23 @@ def fingerprint(path: str | os.PathLike[str]) -> str:
         with open(path, "rb") as file:
             size = file.seek(0, os.SEEK_END)
             digest = hashlib.sha256(size.to_bytes(8, "big"))
-            file.seek(0)
-            digest.update(file.read(_MIB))
-            file.seek(max(0, size - _MIB))
-            digest.update(file.read(_MIB))
+            for begin in (0, max(0, size - _MIB)):
+                file.seek(begin)
+                digest.update(file.read(_MIB))
     except OSError as error:
         raise InputError(f"{os.fspath(path)}: cannot be read ({error.strerror})") from None
     return digest.hexdigest()
 
 
 class Source(Strict, extra="ignore"):
-    """The film a project is of; older versions wrote more of it."""
+    """The film a project is of: name without folder, size in bytes, fingerprint (None: no file), seconds of a tick."""
 
     name: Text
-    """Of the file, without its folder."""
     size: NonNegativeInt | None = None
-    """Bytes; None for a camera or a stream."""
     fingerprint: str | None = None
     width: PositiveInt
     height: PositiveInt
     time_base: str = Field(pattern=r"^[1-9]\d*/[1-9]\d*$")
-    """Seconds of a tick, as a fraction."""
     notes: tuple[Text, ...] = ()
 
     @classmethod
@@ -226,10 +200,7 @@ _SHARED = sorted(set(_Document.model_fields) - {"schema_", "tracks"})
 
 
 class _DecisionsFile(Strict):
-    """decisions.json: what it names replaces what the project has, what it leaves out stays.
-
-    `people`, `tracks` and `link` are taken number by number; null removes a decision.
-    """
+    """decisions.json: replaces what it names; of people, tracks and links (track → person) number by number."""
 
     schema_: str = Field(alias="schema")
     analysis: str | None = None
@@ -240,27 +211,27 @@ class _DecisionsFile(Strict):
     spans: Any = None
     boxes: Any = None
     regions: tuple[Region, ...] | None = None
-    """All boxes drawn by hand, in place of those of the project."""
     link: dict[PositiveInt, NonNegativeInt] = Field(default_factory=dict)
-    """Track → the person it shows."""
 
 
 @dataclass(frozen=True, eq=False)
 class Project:
-    """What the analysis of a film found and what shall be done. Numbers are rounded as the files hold them."""
+    """What the analysis of a film found and what shall be done. Numbers are rounded as the files hold them.
+
+    Args:
+        pts: [frames] time of showing of each decoded frame, in ticks.
+        cuts: numbers of the first frames of new scenes.
+        analysis: random name; ties the files and the exported decisions together.
+    """
 
     source: Source
     pts: NDArray[np.int64]
-    """[frames] time of showing of each decoded frame, in ticks."""
     tracks: Sequence[Track]
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Of the analysis: detector, threshold, stride …"""
     cuts: tuple[int, ...] = ()
-    """Numbers of the first frames of new scenes."""
     decisions: Decisions = field(default_factory=Decisions)
     regions: tuple[Region, ...] = ()
     analysis: str = field(default_factory=lambda: secrets.token_hex(8))
-    """Random name of the analysis; ties the files and the exported decisions together."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pts", np.asarray(self.pts, np.int64))
@@ -292,16 +263,17 @@ class Project:
 
     def regions_at(self, frame: int) -> list[tuple[NDArray[np.float32], str, int]]:
         """Boxes that a person added, float32 [4], with their modes and their numbers in `regions`."""
-        places = ((region.box_at(frame), region.mode, number) for number, region in enumerate(self.regions))
-        return [(box, mode, number) for box, mode, number in places if box is not None]
+        return [
+            (np.asarray(region.box, np.float32), region.mode, number)
+            for number, region in enumerate(self.regions)
+            if region.first <= frame <= region.last
+        ]
 
     def check_source(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
         """Refuse another film than the one that was analysed, and a camera or stream, unless `force` is given."""
         if not force and (self.source.fingerprint is None or fingerprint(path) != self.source.fingerprint):
-            raise InputError(
-                f"{os.fspath(path)}: is not the film this project is of ({self.source.name}, {self.source.size} bytes);"
-                " analyse it again"
-            )
+            name = os.fspath(path)
+            raise InputError(f"{name}: is not the film this project is of ({self.source.name}); analyse it again")
 
     def apply_decisions(self, path: str | os.PathLike[str]) -> Project:
         """The project with the decisions of a JSON file such as `ficgan ui` exports; see docs/video-project.md."""
@@ -330,14 +302,13 @@ class Project:
         return {"schema": DECISIONS_SCHEMA, "analysis": self.analysis, **tree, "link": link, "regions": regions}
 
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write project.json and tracks.jsonl, each whole or not at all; a new folder that fails is removed again."""
+        """Write project.json and the tracks, each whole or not at all; a new folder that fails is removed again."""
         folder = Path(folder)
         if not overwrite and os.path.lexists(folder / PROJECT_FILE):
             raise InputError(f"{folder}: holds a project already; use --overwrite, or choose another folder")
         new = make_private_folder(folder, kind_of(folder) or "project")  # in a work folder beside its other files
         try:
-            with atomic_write(folder / TRACKS_FILE, overwrite=True, mode=0o600) as file:
-                write_tracks(file, self.tracks, self.pts, self.analysis)
+            write_tracks(folder / TRACKS_FILE, self.tracks, self.pts, self.analysis)
             self.save_document(folder)
         except BaseException:
             if new:
@@ -401,3 +372,55 @@ def _check_known(kind: str, named: Iterable[int], known: set[int]) -> None:
         if number not in known:
             there = f"there are {min(known)}…{max(known)}" if known else "there are none"
             raise InputError(f"speaks of {kind} {number}, which is not in the project; {there}")
+
+
+# -- strips of faces ---------------------------------------------------------------------------------------------------
+
+THUMBNAIL_HEIGHT = 96
+
+
+def thumbnail(folder: Path, track: int, after: bool) -> Path:
+    """Where the strip of a track is."""
+    return folder / "thumbs" / f"track-{track:04d}{'-after' if after else ''}.jpg"
+
+
+def save_thumbnails(folder: Path, tracks: Iterable[Track], source: VideoSource, *, after: bool = False) -> None:
+    """Write a strip of up to three faces of each track, cut from the film with a margin."""
+    from PIL import Image as Picture
+
+    for track, faces in faces_of_tracks(tracks, source).items():
+        strip = []
+        for face in faces:
+            width = max(1, min(4 * THUMBNAIL_HEIGHT, round(face.shape[1] * THUMBNAIL_HEIGHT / face.shape[0])))
+            small = Picture.fromarray(face).resize((width, THUMBNAIL_HEIGHT), Picture.Resampling.LANCZOS)
+            strip.append(np.asarray(small))
+        buffer, path = io.BytesIO(), thumbnail(folder, track, after)
+        Picture.fromarray(np.concatenate(strip, axis=1)).save(buffer, "JPEG", quality=85)
+        if path.parent.is_symlink():
+            raise InputError(f"{path.parent}: is a link, and would lead pictures of faces elsewhere; remove it")
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        path.parent.chmod(0o700)
+        with atomic_write(path, overwrite=True, mode=0o600) as file:
+            file.write(buffer.getvalue())
+
+
+def faces_of_tracks(tracks: Iterable[Track], source: VideoSource, rows: int = 3) -> dict[int, list[Image]]:
+    """Up to `rows` faces of each track."""
+    wanted: dict[int, list[Track]] = {}
+    for track in tracks:
+        seen = np.flatnonzero(track.origin == SEEN)
+        for row in seen[np.unique(np.linspace(0, len(seen) - 1, rows).round().astype(int))] if len(seen) else ():
+            wanted.setdefault(track.first + int(row), []).append(track)
+    images: dict[int, list[Image]] = {}
+    for frame in source.frames(wanted=wanted.__contains__) if wanted else ():
+        for track in wanted[frame.index]:
+            images.setdefault(track.id, []).append(_cut(frame.image, track.boxes[frame.index - track.first]))
+    return images
+
+
+def _cut(image: Image, box: NDArray[np.float32]) -> Image:
+    height, width = image.shape[:2]
+    margin = 0.25 * (box[2:] - box[:2])
+    x0, y0 = (int(v) for v in np.clip(np.floor(box[:2] - margin), 0, (width - 1, height - 1)))
+    x1, y1 = (int(v) for v in np.clip(np.ceil(box[2:] + margin), (x0 + 1, y0 + 1), (width, height)))
+    return image[y0:y1, x0:x1].copy()

@@ -1,54 +1,100 @@
-"""Moving pictures in: files, animations, sequences of images, cameras and streams behind one interface."""
+"""Films in: files, animations, sequences of images, cameras and streams behind one interface."""
 
 from __future__ import annotations
 
 import gc
 import os
 import re
-import sys
-import warnings
-from collections.abc import Generator, Iterator
-from dataclasses import replace
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
+from urllib.parse import urlsplit, urlunsplit
 
 import av
 import numpy as np
-from PIL import Image
+from av.video.reformatter import Interpolation, VideoReformatter
+from numpy.typing import NDArray
 
-from ficgan.errors import InputError, UsageError, memory_ran_out
+from ficgan.errors import InputError, UsageError
 from ficgan.images.read import read_image
-from ficgan.video.media import (
-    IDENTITY,
-    ROTATIONS,
-    Orientation,
-    Raw,
-    RGBReader,
-    VideoInfo,
-    VideoSource,
-    display_name,
-    fields_of,
-    hdr_of,
-    is_full_range,
-    is_url,
-    locator,
-    orientation_of,
-    reason,
-    square,
-)
 
-__all__ = ["VideoSource", "check_span", "is_live", "open_input", "open_video"]
+__all__ = ["Frame", "VideoInfo", "VideoSource", "check_span", "display_name", "is_url", "open_video"]
+
+Image = NDArray[np.uint8]
 
 _CAMERA = re.compile(r"camera:(\d+)")
 _PATTERN = re.compile(r"%0?(\d*)d")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://|pipe:")
 
 
-def is_live(source: str | os.PathLike[str]) -> bool:
-    """Whether a source is a camera or an address, which can be read only once."""
-    text = os.fspath(source)
-    return bool(_CAMERA.fullmatch(text)) or is_url(text)
+@dataclass(frozen=True)
+class VideoInfo:
+    """Properties of one video stream; what is unknown is None.
+
+    Args:
+        time_base: seconds of one tick of `Frame.pts`.
+        rate: frames per second on average; frames carry their own times.
+        frames, duration: as the file states; estimates.
+        pixel_format: FFmpeg's name, of the stored picture.
+        colour_range, colour_space, colour_primaries, colour_transfer: as FFmpeg numbers them; 0 or 2 is unspecified.
+        sample_aspect_ratio: of the frames, nearly 1: others are stretched, as a squeezed face cannot be read.
+        notes: what was noticed and what was left out, each a sentence.
+    """
+
+    width: int
+    height: int
+    time_base: Fraction
+    rate: Fraction | None
+    frames: int | None
+    duration: float | None
+    pixel_format: str = "yuv420p"
+    colour_range: int = 0
+    colour_space: int = 0
+    colour_primaries: int = 0
+    colour_transfer: int = 0
+    sample_aspect_ratio: Fraction = Fraction(1)
+    audio_streams: int = 0
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """One upright frame, H×W×3 RGB, not to be changed in place; `pts` and `duration` in ticks of `VideoInfo.time_base`,
+    `time` in seconds from the first frame on."""
+
+    index: int
+    pts: int
+    time: float
+    image: Image
+    duration: int | None = None
+
+
+def is_url(source: str) -> bool:
+    """Whether a source or target is an address (`rtsp://…`, `pipe:`), not a file of this machine."""
+    return bool(_SCHEME.match(source))
+
+
+def display_name(source: str) -> str:
+    """A source as it may stand in a message: addresses without user, password and query."""
+    if not is_url(source) or source.startswith("pipe:"):
+        return source
+    parts = urlsplit(source)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def locator(path: str | os.PathLike[str]) -> str:
+    """A file's name as FFmpeg takes it literally: `a:b.mp4` is no protocol then, and `-x.mp4` no option."""
+    return f"file:{Path(path).absolute()}"
+
+
+def reason(error: BaseException) -> str:
+    """What FFmpeg or the system says went wrong, without number and file name."""
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return " ".join(str(text).split()).rstrip(".")
 
 
 def check_span(start: float | None, end: float | None) -> None:
@@ -60,17 +106,234 @@ def check_span(start: float | None, end: float | None) -> None:
         raise UsageError(f"the span from {start} to {end} s is empty: let the end lie after the start")
 
 
+# -- pictures --------------------------------------------------------------------------------------------------------
+
+# Transposed, then mirrored left to right, then top to bottom: the eight positions of a picture.
+Orientation = tuple[bool, bool, bool]
+IDENTITY: Orientation = (False, False, False)
+# swscale's numbers of the matrices by FFmpeg's AVColorSpace: BT.709, FCC, BT.601 (two names), SMPTE 240M, BT.2020.
+_MATRICES = {1: 1, 4: 4, 5: 5, 6: 5, 7: 7, 9: 9, 10: 9}
+_BT709, _BT601 = 1, 5
+_FULL_RANGE = 2
+# Up to the first, pixels count as square. Beyond the second the file is wrong.
+_SQUARE, _WRONG_ASPECT = Fraction(5, 4), 4
+
+
+def matrix_of(colour_space: int, width: int, height: int) -> int:
+    """swscale's number of the matrix of an AVColorSpace; where none is stated, as players choose it."""
+    return _MATRICES.get(colour_space, _BT709 if width >= 1280 or height > 576 else _BT601)
+
+
+def is_full_range(pixel_format: str, colour_range: int) -> bool:
+    """Whether luma runs from 0 to 255 (`pc`) and not from 16 to 235 (`tv`)."""
+    return colour_range == _FULL_RANGE or pixel_format.startswith("yuvj")
+
+
+def exact_reformat() -> Callable[..., av.VideoFrame]:
+    """A reformatter that keeps swscale's tables and rounds: by its quick ways a film gets darker by 1 of 255."""
+    exact = Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT | Interpolation.FULL_CHR_H_INP
+    return partial(VideoReformatter().reformat, interpolation=Interpolation.BILINEAR | exact, threads=1)
+
+
+class RGBReader:
+    """Turns decoded frames into upright RGB; `quick`: a little too dark, in .7 ms in place of 11 for 1920×1080."""
+
+    def __init__(self, *, quick: bool = False) -> None:
+        self._reformat = exact_reformat()
+        self._options = {"interpolation": None} if quick else {}
+
+    def __call__(self, frame: av.VideoFrame, orientation: Orientation = IDENTITY) -> Image:
+        """An upright picture uint8 [H,W,3], contiguous."""
+        import cv2
+
+        full, rgb = is_full_range(frame.format.name, frame.color_range), frame.format.is_rgb
+        converted = self._reformat(
+            frame,
+            format="rgb24",
+            src_colorspace=None if rgb else matrix_of(frame.colorspace, frame.width, frame.height),
+            src_color_range=2 if full or rgb else 1,
+            dst_color_range=_FULL_RANGE,
+            **self._options,
+        )
+        image: Any = converted.to_ndarray()
+        transposed, mirrored, upended = orientation
+        if transposed:
+            image = cv2.transpose(image)
+        if mirrored or upended:
+            image = cv2.flip(image, -1 if mirrored and upended else int(mirrored))
+        return np.ascontiguousarray(image)
+
+
+def _orientation_of(frame: Any) -> Orientation:
+    """How a decoded frame is to be turned, in quarters. Asked once, as its side data goes.
+
+    FFmpeg's display matrix [a b u; c d v; x y w] turns a picture so: x' = a·x + c·y, y' = b·x + d·y.
+    """
+    data = frame.side_data
+    side = data.get("DISPLAYMATRIX") if len(data) else None
+    matrix = None if side is None else np.frombuffer(bytes(side), np.int32)
+    # Frame and side data hold each other, and pictures would wait for the garbage collector by the hundred.
+    data.__init__(av.VideoFrame())
+    if matrix is None:
+        return IDENTITY
+    a, b, c, d = (float(matrix[i]) for i in (0, 1, 3, 4))
+    straight, crossed = min(abs(a), abs(d)), min(abs(b), abs(c))
+    if crossed < 0.01 * straight:
+        return False, a < 0, d < 0
+    return (True, c < 0, b < 0) if straight < 0.01 * crossed else IDENTITY
+
+
+def _scaled(image: Image, size: tuple[int, int], *, keep_shape: bool = True) -> Image:
+    """A picture in another size; where its shape is kept the rest is black."""
+    import cv2
+
+    if not keep_shape:
+        return cv2.resize(image, size, interpolation=cv2.INTER_CUBIC)
+    (width, height), (rows, columns) = size, image.shape[:2]
+    scale = min(width / columns, height / rows)
+    w, h = max(1, min(width, round(columns * scale))), max(1, min(height, round(rows * scale)))
+    out = np.zeros((height, width, 3), np.uint8)
+    top, left = (height - h) // 2, (width - w) // 2
+    how = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
+    out[top : top + h, left : left + w] = cv2.resize(image, (w, h), interpolation=how)
+    return out
+
+
+# -- sources ---------------------------------------------------------------------------------------------------------
+
+# Seconds: times that fall back by more are a new start of the clock, by less a fault of single frames.
+_JUMP = Fraction(1)
+# Seconds: containers state lengths in milliseconds.
+_ROUNDED = Fraction(2, 1000)
+
+
+class Raw(NamedTuple):
+    """A picture as a reader found it; `rgb` makes the upright H×W×3 picture."""
+
+    pts: int | None
+    duration: int | None
+    rgb: Callable[[], Image]
+
+
+class VideoSource(ABC):
+    """A moving picture to read, a context manager; `path` is None where it is no file, a `live` one can be read once.
+
+    `start` and `end` are the span that is read, in seconds after the first frame.
+    """
+
+    start: float | None = None
+    end: float | None = None
+    quick = False
+
+    # Width and height of the pictures as they are read, before they are stretched.
+    stored: tuple[int, int] | None = None
+    # Ticks of the film's very first frame, where a reader jumps to `start`, and of its end, as far as the file says.
+    origin: int | None = None
+    stated_end: int | None = None
+
+    def __init__(self, name: str, info: VideoInfo, *, path: Path | None = None, live: bool = False) -> None:
+        self.name, self.info, self.path, self.live = name, info, path, live
+        # Tick at which the last delivered frame ends; known when `frames` has run through.
+        self.end_pts: int | None = None
+        self._notes: tuple[str, ...] = ()
+        self._damage: list[str] = []
+        self._used = False
+
+    @property
+    def damage(self) -> tuple[str, ...]:
+        """Where the source was cut or damaged, one sentence each; complete when `frames` has run through."""
+        return tuple(self._damage)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """`info.notes` and what was noticed while reading, one sentence each."""
+        return (*self.info.notes, *self._notes)
+
+    def frames(
+        self, first: int = 0, wanted: Callable[[int], bool] | None = None, *, quick: bool = False
+    ) -> Iterator[Frame]:
+        """The frames in the order of showing, with strictly rising times and all of the size that `info` states.
+
+        Args:
+            first: number of the first frame wanted; earlier ones are decoded, but not converted.
+            wanted: whether a frame of this number is wanted; the others are not converted. None: all are.
+            quick: for looking only: pictures may be a little darker.
+        """
+        if self.live and self._used:
+            raise InputError(f"{self.name}: a camera or stream can be read only once; open it again")
+        self._used, self._notes, self._damage, self.end_pts, self.quick = True, (), [], None, quick
+        return self._frames(first, wanted)
+
+    def _frames(self, first: int, wanted: Callable[[int], bool] | None) -> Iterator[Frame]:
+        base, clock, size = self.info.time_base, _Clock(self.info), (self.info.width, self.info.height)
+        zero, index, pts, origin = None, 0, None, self.origin
+        for raw in self._pictures():
+            pts = clock(raw.pts)
+            origin = pts if origin is None else origin
+            if self.start is not None and pts - origin < self.start / base:
+                continue
+            if self.end is not None and pts - origin >= self.end / base:
+                return
+            zero = pts if zero is None else zero
+            self.end_pts = pts + (raw.duration or clock.interval)
+            if index >= first and (wanted is None or wanted(index)):
+                image = raw.rgb()
+                if image.shape[1::-1] != (self.stored or size):
+                    self._notes = ("The size of the picture changes: frames were scaled into the first size.",)
+                    image = _scaled(image, self.stored or size)
+                if self.stored not in (None, size):
+                    image = _scaled(image, size, keep_shape=False)
+                yield Frame(index, pts, float((pts - zero) * base), image, raw.duration)
+            index += 1
+        # Where B-frames meet a variable rate, the duration stored with the last picture is that of another one.
+        stated = self.stated_end
+        if self.end_pts is None or pts is None or stated is None or self._damage:
+            return
+        if 0 < stated - pts <= 10 * clock.interval and abs(stated - self.end_pts) * base > _ROUNDED:
+            self.end_pts = stated
+
+    @abstractmethod
+    def _pictures(self) -> Iterator[Raw]:
+        """All pictures from the start on (or from any point before `start`)."""
+
+    def close(self) -> None:  # noqa: B027 (a sequence of images has nothing to close)
+        """Let go of the file, camera or connection."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Clock:
+    """Makes times strictly rising."""
+
+    def __init__(self, info: VideoInfo) -> None:
+        self.interval = max(1, round(1 / ((info.rate or Fraction(25)) * info.time_base)))
+        self._jump = int(_JUMP / info.time_base)
+        self._last: int | None = None
+        self._offset = 0
+
+    def __call__(self, pts: int | None) -> int:
+        last, time = self._last, None if pts is None else pts + self._offset
+        if time is None:
+            time = 0 if last is None else last + self.interval
+        elif last is not None and time <= last:
+            if last - time > self._jump:
+                self._offset += last + self.interval - time
+                time = last + self.interval
+            else:
+                time = last + 1
+        self._last = time
+        return time
+
+
 def open_video(source: str | os.PathLike[str], *, start: float | None = None, end: float | None = None) -> VideoSource:
-    """Open a moving picture.
+    """Open a moving picture; only what lies between `start` and `end` seconds after the first frame is read.
 
-    Args:
-        source: a video file; an animated GIF, WebP or PNG; a sequence of images as a pattern (`frames/%05d.png`), shown
-            at 25 frames per second; `camera:0`; an address (`rtsp://…`, `http://…`).
-        start, end: the span to read, in seconds after the first frame.
-
-    Raises:
-        InputError: missing, unreadable, without a video stream, without a frame.
-        UsageError: an impossible span.
+    `source` is a video file; an animated GIF or PNG; a sequence of images as a pattern (`frames/%05d.png`); `camera:0`;
+    an address (`rtsp://…`, `http://…`).
     """
     check_span(start, end)
     film = _open(os.fspath(source))
@@ -84,22 +347,15 @@ def open_video(source: str | os.PathLike[str], *, start: float | None = None, en
 
 def _open(text: str) -> VideoSource:
     if camera := _CAMERA.fullmatch(text):
-        return _open_camera(int(camera[1]))
+        device = f"/dev/video{camera[1]}"
+        if not Path(device).exists():
+            raise InputError(f"{text}: there is no camera {device}; connect it, or name another: camera:0, camera:1 …")
+        return StreamSource(device, text, driver="video4linux2")
     if is_url(text):
         return StreamSource(text, display_name(text))
     path = Path(text)
     if not path.exists() and _PATTERN.search(path.name):
         return SequenceSource(path)
-    try:
-        with open(path, "rb") as file:
-            head = file.read(64)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
-    if not head:
-        raise InputError(f"{path}: is empty; was it copied completely?")
-    # Pillow reads animated pictures.
-    if head[:6] in (b"GIF87a", b"GIF89a") or head[:8] == b"\x89PNG\r\n\x1a\n" or head[8:12] == b"WEBP":
-        return AnimationSource(path)
     return StreamSource(path, str(path))
 
 
@@ -109,44 +365,26 @@ def _open(text: str) -> VideoSource:
 _NOT_FILM = frozenset({"ansi", "bintext", "xbin", "idf"})
 # Seconds to wait for a network stream to open and to go on.
 _TIMEOUT = (15.0, 15.0)
+# Reading errors in a row after which the rest of a file is given up.
 MAX_ERRORS = 100
-"""Reading errors in a row after which the rest of a file is given up."""
 _MICROSECOND = Fraction(1, 1_000_000)
 # Seconds that must be missing at the end before a file counts as cut; headers are often wrong by less.
 _CUT = 0.5
-_CAMERA_FORMATS = {"linux": ("video4linux2", "/dev/video{}"), "darwin": ("avfoundation", "{}")}
+
+_Decoded = tuple[Any, Orientation]
 
 
 def open_input(source: str | Path, name: str, **options: Any) -> Any:
     """A file or address, opened by FFmpeg; `name` is for messages, `options` are those of `av.open`."""
-    text = str(source)
-    remote = is_url(text)
-    if remote:
+    text = locator(source) if isinstance(source, Path) else source
+    if is_url(str(source)):
         options.setdefault("timeout", _TIMEOUT)
-    elif isinstance(source, Path):
-        text = locator(source)
     try:
         return av.open(text, metadata_errors="replace", **options)
     except (av.InvalidDataError, EOFError):
         raise InputError(f"{name}: is no video that FFmpeg can read, or its header is cut off or damaged") from None
     except (av.FFmpegError, OSError, ValueError) as error:
-        place = "the address and the connection" if remote else "the file"
-        raise InputError(f"{name}: cannot be opened ({reason(error)}); check {place}") from error
-
-
-def _open_camera(number: int) -> StreamSource:
-    name = f"camera:{number}"
-    driver, device = _CAMERA_FORMATS.get(sys.platform, ("", ""))
-    if not driver:
-        raise InputError(f"{name}: cameras can be read on Linux and macOS only; give a file or an address")
-    device = device.format(number)
-    if device.startswith("/") and not Path(device).exists():
-        raise InputError(f"{name}: there is no camera {device}; connect it, or name another: camera:0, camera:1 …")
-    return StreamSource(device, name, driver=driver)
-
-
-_Decoded = tuple[Any, Orientation | None]
-"""PyAV's frame, and how it is turned."""
+        raise InputError(f"{name}: cannot be opened ({reason(error)}); check the file or the connection") from error
 
 
 class StreamSource(VideoSource):
@@ -155,86 +393,68 @@ class StreamSource(VideoSource):
     def __init__(self, source: str | Path, name: str, *, driver: str | None = None) -> None:
         self._where, self._driver = source, driver
         self.name, self._damage = name, []
-        self.live = not (isinstance(source, Path) or str(source).startswith(("http://", "https://")))
+        self.live = not (isinstance(source, Path) or source.startswith(("http://", "https://")))
         self._tick = -1
-        notes = self._open()
+        self._open()
         try:
             decoder = self._decode()
             first = next(decoder, None)
             if first is None:
                 raise InputError(f"{name}: no frame of its video can be decoded; is the file complete?")
-            frame, orientation = first
-            self._first_time = self._time(frame)
+            self._first_time = self._time(first[0])
             self._begun: tuple[Generator[_Decoded], _Decoded | None] | None = (decoder, first)
-            info = self._describe(frame, orientation, notes)
+            info = self._describe(*first)
         except BaseException:
             self._container.close()
             raise
         super().__init__(name, info, path=source if isinstance(source, Path) else None, live=self.live)
 
-    def _open(self) -> list[str]:
-        """Open the container and choose its stream; returns what is left out."""
+    def _open(self) -> None:
         self._container = open_input(self._where, self.name, format=self._driver)
         # AVI holds times of decoding only, and what FFmpeg makes of them for H.264 is late and uneven.
         self._is_avi = self._container.format.name == "avi"
         try:
-            self._stream, notes = _choose(self._container, self.name)
+            self._stream = _largest_film(self._container, self.name)
         except BaseException:
             self._container.close()
             raise
-        return notes
 
-    def _describe(self, frame: Any, orientation: Orientation | None, notes: list[str]) -> VideoInfo:
-        stream, container, parts = self._stream, self._container, frame.format.components
-        rotation, (mastering_display, light_level, dynamic) = ROTATIONS.get(orientation or IDENTITY), self._hdr
-        # VP8 and VP9 store transparency beside the picture, and their decoders leave it out.
-        apart = {name.lower(): value for name, value in stream.metadata.items()}.get("alpha_mode")
-        deep = max(part.bits for part in parts) > 8
-        for noticed, note in (
-            (orientation is None, "The picture is to be turned by an odd angle, which is left undone."),
-            (rotation is None, "The picture is stored mirrored and was put right."),
-            (frame.interlaced_frame, "The picture is interlaced and is kept so."),
-            (any(part.is_alpha for part in parts) or apart == "1", "Transparency is dropped."),
-            (deep, "The picture has more than 8 bits per channel; it is processed in 8."),
-            (dynamic, "The part of its HDR data that changes with the picture is dropped (HDR10+, Dolby Vision)."),
-            (container.chapters(), "Chapters are dropped."),
-        ):
-            if noticed:
-                notes.append(note)
-        width, height = frame.width, frame.height
-        aspect = stream.sample_aspect_ratio or Fraction(1)
-        if orientation is not None and orientation[0]:
+    def _describe(self, frame: Any, orientation: Orientation) -> VideoInfo:
+        stream, container = self._stream, self._container
+        noticed = {
+            "The picture is interlaced; deinterlace it first, or players show two moments at once.": (
+                frame.interlaced_frame
+            ),
+            "The picture has more than 8 bits per channel; it is processed in 8.": (
+                max(part.bits for part in frame.format.components) > 8
+            ),
+        }
+        width, height, aspect = frame.width, frame.height, stream.sample_aspect_ratio or Fraction(1)
+        if orientation[0]:
             width, height, aspect = height, width, 1 / aspect
+        self.stored, self.origin = (width, height), None if self.live else self._first_time
+        if stream.duration and stream.start_time is not None:
+            self.stated_end = stream.start_time + stream.duration
+        if _SQUARE < max(aspect, 1 / aspect) <= _WRONG_ASPECT:  # enlarged only, so that nothing is lost
+            width, height, aspect = round(width * max(aspect, 1)), round(height * max(1 / aspect, 1)), Fraction(1)
         rate = stream.average_rate or stream.guessed_rate or None
         duration = float(stream.duration * stream.time_base) if stream.duration else _length(container)
-        frames = stream.frames or (round(duration * rate) if duration and rate else None)
         return VideoInfo(
-            *square(width, height, aspect),
+            width,
+            height,
             stream.time_base,
             rate,
-            frames,
+            stream.frames or (round(duration * rate) if duration and rate else None),
             duration,
             frame.format.name,
             colour_range=2 if is_full_range(frame.format.name, frame.color_range) else frame.color_range,
             colour_space=frame.colorspace,
             colour_primaries=frame.color_primaries,
             colour_transfer=frame.color_trc,
-            rotation=rotation or 0,
             sample_aspect_ratio=aspect,
-            codec=stream.codec_context.name,
             audio_streams=len(container.streams.audio),
-            notes=tuple(notes),
-            fields=fields_of(frame, orientation),
-            mastering_display=mastering_display,
-            light_level=light_level,
+            notes=tuple(note for note, holds in noticed.items() if holds),
         )
-
-    def _origin(self) -> int | None:
-        return None if self.live else self._first_time
-
-    def _stated_end(self) -> int | None:
-        stream = self._stream
-        return None if not stream.duration or stream.start_time is None else stream.start_time + stream.duration
 
     def _pictures(self) -> Iterator[Raw]:
         reader = RGBReader(quick=self.quick)
@@ -249,7 +469,7 @@ class StreamSource(VideoSource):
             while decoded is not None:
                 # The decoded frame is held only until it was converted or skipped.
                 frame, orientation = decoded
-                yield Raw(self._time(frame), frame.duration or None, partial(reader, frame, orientation or IDENTITY))
+                yield Raw(self._time(frame), frame.duration or None, partial(reader, frame, orientation))
                 decoded = next(decoder, None)
         finally:
             decoder.close()
@@ -278,19 +498,18 @@ class StreamSource(VideoSource):
     def _decode(self, target: int | None = None) -> Generator[_Decoded]:
         watch, count, last = _Watch(self._container, self._stream), 0, None
         for picture in self._decoded(watch, target):
-            if not count:
-                self._hdr = hdr_of(picture)
             count, last = count + 1, picture.pts if last is None else max(last, picture.pts or last)
-            yield picture, orientation_of(picture)
+            yield picture, _orientation_of(picture)
         # Where threads decode several pictures at a time, PyAV gives up those after the first damaged one at the end.
-        if watch.found and count < watch.packets and last is not None and not self.live and not self._is_avi:
+        faulty = watch.damaged or watch.errors or watch.lost
+        if faulty and count < watch.packets and last is not None and not self.live and not self._is_avi:
             self._container.close()
             self._open()
             self._stream.codec_context.thread_count = 1
             for picture in self._decoded(_Watch(self._container, self._stream), last):
                 if (picture.pts or last) > last:
-                    watch.concealed += picture.is_corrupt
-                    yield picture, orientation_of(picture)
+                    watch.damaged += picture.is_corrupt
+                    yield picture, _orientation_of(picture)
         self._damage.extend(watch.sentences(self.name, whole=target is None))
 
     def _decoded(self, watch: _Watch, target: int | None) -> Generator[Any]:
@@ -314,11 +533,11 @@ class StreamSource(VideoSource):
                     except EOFError:
                         continue
                     except (av.FFmpegError, ValueError):
-                        watch.undecodable += 1
+                        watch.damaged += not packet.is_corrupt
                         continue
                     for picture in pictures:
                         # Before the place that was asked for, pictures may lack those they are made from.
-                        watch.concealed += picture.is_corrupt and (target is None or (picture.pts or 0) >= target)
+                        watch.damaged += picture.is_corrupt and (target is None or (picture.pts or 0) >= target)
                         yield picture
                 return
             except (av.FFmpegError, OSError) as error:
@@ -338,10 +557,9 @@ class _Watch:
     def __init__(self, container: Any, stream: Any) -> None:
         self.index, self.count = stream.index, stream.frames
         self.interval = float(1 / stream.average_rate) if stream.average_rate else 0.04
-        self.duration = _length(container)
-        self.start = float((container.start_time or 0) * _MICROSECOND)
+        self.duration, self.start = _length(container), float((container.start_time or 0) * _MICROSECOND)
         self.reached = 0.0
-        self.packets = self.undecodable = self.corrupt = self.concealed = self.errors = 0
+        self.packets = self.damaged = self.errors = 0
         self.lost = ""
 
     def see(self, packet: Any) -> None:
@@ -350,30 +568,21 @@ class _Watch:
         self.errors = 0
         if packet.stream_index == self.index:
             self.packets += 1
-            self.corrupt += bool(packet.is_corrupt)
+            self.damaged += bool(packet.is_corrupt)
         time = packet.pts if packet.pts is not None else packet.dts
         if time is not None:
             self.reached = max(self.reached, float((time + (packet.duration or 0)) * packet.time_base) - self.start)
-
-    @property
-    def found(self) -> bool:
-        """Whether anything was wrong with the packets."""
-        return bool(self.undecodable or self.corrupt or self.concealed or self.errors or self.lost)
 
     def sentences(self, name: str, *, whole: bool) -> Iterator[str]:
         """What was wrong; `whole` where the file was read from its beginning."""
         missing = 0.0 if self.duration is None else self.duration - self.reached
         # Packets that an edit list leaves out are missing too, but not at the end.
-        short = missing > _CUT or (whole and self.packets < self.count and missing > 1.5 * self.interval)
         if self.lost:
             yield f"{name}: reading broke off at {self.reached:.2f} s ({self.lost})."
-        elif short:
-            of = f" of {self.duration:.2f} s" if self.duration else ""
-            yield f"{name}: cut off at {self.reached:.2f} s{of}; everything up to there was read."
-        if broken := max(self.undecodable, self.corrupt):
-            yield f"{name}: {broken} of {self.packets} packets of its video are damaged and not decoded."
-        if self.concealed:
-            yield f"{name}: frames that are damaged: {self.concealed}; the decoder filled in what is lost."
+        elif missing > _CUT or (whole and self.packets < self.count and missing > 1.5 * self.interval):
+            yield f"{name}: cut off at {self.reached:.2f} s; everything up to there was read."
+        if self.damaged:
+            yield f"{name}: {self.damaged} damaged packets or frames of its video, which are left out or guessed."
 
 
 def _length(container: Any) -> float | None:
@@ -385,110 +594,23 @@ def _length(container: Any) -> float | None:
     return float((stated - (late if until_end else 0)) * _MICROSECOND)
 
 
-def _choose(container: Any, name: str) -> tuple[Any, list[str]]:
-    """The video stream to read, and what is left out, a sentence each."""
-    streams = container.streams
-    covers = [s for s in streams.video if s.disposition & av.stream.Disposition.attached_pic]
-    films = [s for s in streams.video if s not in covers]
-    usable = [s for s in films if s.codec_context is not None and s.codec_context.name not in _NOT_FILM]
-    if not usable:
-        has = "only sound" if streams.audio else "nothing that FFmpeg can decode"
-        raise InputError(f"{name}: has {has}, no video stream to process")
-    best = max(usable, key=lambda s: (s.width * s.height, s.frames, -s.index))
-    counts = {
-        "cover": len(covers),
-        "further video": len(films) - 1,
-        "subtitle": len(streams.subtitles),
-        "data": len(streams.data) + len(streams.attachments),
-    }
-    return best, [f"Streams that are dropped: {n} {kind}." for kind, n in counts.items() if n]
-
-
-# -- still images in a row ---------------------------------------------------------------------------------------------
-
-# Milliseconds a frame without a duration is shown for, as browsers do.
-_UNTIMED = 100
-_PIXEL_FORMATS = {"P": "pal8", "L": "gray"}
-
-
-class AnimationSource(VideoSource):
-    """An animated GIF, WebP or PNG; transparent parts are shown on white."""
-
-    def __init__(self, path: Path) -> None:
-        try:
-            with warnings.catch_warnings(), Image.open(path) as image:
-                warnings.simplefilter("ignore")
-                animated, count = bool(getattr(image, "is_animated", False)), int(getattr(image, "n_frames", 1))
-                size, kind, mode = image.size, str(image.format), image.mode
-                image.load()
-                transparent = image.has_transparency_data and np.asarray(image.convert("RGBA"))[..., 3].min() < 255
-                length = _length_of(image, count) if kind == "GIF" else None
-        except Exception as error:
-            raise InputError(f"{path}: damaged, or no picture ({' '.join(str(error).split())})") from error
-        if not animated and kind != "GIF":
-            raise InputError(f"{path}: is a single picture, not a film; give it as a photo")
-        info = VideoInfo(
-            *size,
-            Fraction(1, 1000),
-            count / length if length else None,
-            count,
-            float(length) if length else None,
-            _PIXEL_FORMATS.get(mode, "rgb24"),
-            codec=kind.lower(),
-            notes=("Transparent parts are shown on white.",) if transparent else (),
-        )
-        super().__init__(str(path), info, path=path)
-
-    def _pictures(self) -> Iterator[Raw]:
-        assert self.path is not None
-        pts, index, count = 0, 0, self.info.frames or 0
-        with warnings.catch_warnings(), Image.open(self.path) as image:
-            warnings.simplefilter("ignore")
-            while index < count:
-                try:
-                    image.seek(index)
-                    picture = _on_white(image)
-                except Exception as error:
-                    if memory_ran_out(error):
-                        raise
-                    break
-                duration = _shown(image)
-                yield Raw(pts, duration, partial(np.asarray, picture))
-                pts, index = pts + duration, index + 1
-        if index < count:
-            at = f"{pts / 1000:.2f} s, after {index} of {count} frames"
-            self._damage.append(f"{self.name}: cut off or damaged at {at}.")
-
-
-def _shown(image: Image.Image) -> int:
-    """Milliseconds that the frame is shown for."""
-    return max(1, round(float(image.info.get("duration") or _UNTIMED)))
-
-
-def _length_of(image: Image.Image, count: int) -> Fraction | None:
-    """Seconds of a GIF, whose frames are sought without decoding; None where it is damaged."""
-    total = 0
-    try:
-        for index in range(count):
-            image.seek(index)
-            total += _shown(image)
-    except Exception:
-        return None
-    return Fraction(total, 1000)
-
-
-def _on_white(image: Image.Image) -> Image.Image:
-    if not image.has_transparency_data:
-        return image.convert("RGB")
-    picture = image.convert("RGBA")
-    return Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture).convert("RGB")
+def _largest_film(container: Any, name: str) -> Any:
+    films = [
+        stream
+        for stream in container.streams.video
+        if not stream.disposition & av.stream.Disposition.attached_pic
+        and stream.codec_context is not None
+        and stream.codec_context.name not in _NOT_FILM
+    ]
+    if not films:
+        raise InputError(f"{name}: has no video stream that FFmpeg can decode")
+    if container.format.name.endswith("_pipe"):
+        raise InputError(f"{name}: is a picture that FFmpeg takes for a still; give it as a photo")
+    return max(films, key=lambda stream: (stream.width * stream.height, stream.frames, -stream.index))
 
 
 class SequenceSource(VideoSource):
-    """Image files by a pattern such as `frames/%05d.png`, at 25 frames per second.
-
-    Their own orientation, depth and profile are taken into account.
-    """
+    """Image files by a pattern such as `frames/%05d.png`, at 25 frames per second."""
 
     def __init__(self, pattern: Path) -> None:
         place = _PATTERN.search(pattern.name)
@@ -498,30 +620,25 @@ class SequenceSource(VideoSource):
         files = pattern.parent.iterdir() if pattern.parent.is_dir() else ()
         found = sorted((int(match[1]), path) for path in files if (match := name.fullmatch(path.name)))
         self._files = [path for _, path in found]
-        shape: tuple[int, ...] = ()
-        error = InputError(f"{pattern}: there is no image of that name")
-        for file in self._files:  # the first that can be read sets the size
-            try:
-                shape = read_image(file).rgb.shape
-                break
-            except InputError as problem:
-                error = problem
-        if not shape:
-            raise error
-        rate, count = Fraction(25), len(self._files)
-        seconds = float(count / rate)
-        super().__init__(
-            str(pattern), VideoInfo(shape[1], shape[0], 1 / rate, rate, count, seconds, "rgb24", codec="images")
-        )
+        first = next(filter(None, map(_image, self._files)), None)
+        if first is None:
+            raise InputError(f"{pattern}: there is no image of that name that can be read")
+        (height, width, _), rate, count = first().shape, Fraction(25), len(self._files)
+        super().__init__(str(pattern), VideoInfo(width, height, 1 / rate, rate, count, float(count / rate), "rgb24"))
 
     def _pictures(self) -> Iterator[Raw]:
         lost = 0
         for number, file in enumerate(self._files):
-            try:
-                picture = read_image(file).rgb
-            except InputError:
+            if (rgb := _image(file)) is None:
                 lost += 1
-                continue
-            yield Raw(number, 1, partial(np.asarray, picture))
+            else:
+                yield Raw(number, 1, rgb)
         if lost:
             self._damage.append(f"{self.name}: {lost} of {len(self._files)} images could not be read and are left out.")
+
+
+def _image(file: Path) -> Callable[[], Image] | None:
+    try:
+        return partial(np.asarray, read_image(file).rgb)
+    except InputError:
+        return None

@@ -1,43 +1,34 @@
-"""What the user asks for: the numbers of films, and who stays as they are.
-
-Several rules may concern one face. The strongest level that has one decides:
-
-1. track: a decision on the face's track, in all of it or in a span of time
-2. person: the same on its person
-3. span or box: spans on everybody, and boxes of the picture
-4. default: faces are hidden; where people were selected (`only`), others who are known are kept
-
-In a level hiding beats keeping, then the later rule wins (spans come after decisions on the whole film).
-"""
+"""What the user asks for: the numbers of films and who stays as they are. And what redacts a film."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
-from typing import Annotated, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    NonNegativeInt,
-    PositiveInt,
-    model_serializer,
-    model_validator,
-)
-from pydantic_core import PydanticCustomError
+from numpy.typing import NDArray
 
-from ficgan.anonymizers.modes import HIDING, check_cover, check_mode, mode_type, shown
+from ficgan.anonymizers.modes import HIDING, Methods, check_cover, check_mode, shown
 from ficgan.errors import UsageError
-from ficgan.options import FilmSearch, Hiding, check, option
-from ficgan.video.folders import Box, Strict, Text
-from ficgan.video.tracks import Track
+from ficgan.options import FilmEncoding, FilmSearch, Hiding, check, option
+from ficgan.policy import Policy
 
-__all__ = ["BoxRule", "Decider", "Decision", "Decisions", "Exemption", "Region", "Rules", "SpanRule", "VideoSettings"]
+if TYPE_CHECKING:
+    from ficgan.face_model import FaceModel
+    from ficgan.faces import FaceDetector, Recognizer
+    from ficgan.video.people import People
+    from ficgan.video.read import VideoSource
+
+__all__ = ["EncodeOptions", "FilmEngine", "FilmTask", "Rules", "VideoSettings", "VideoTools"]
+
+PathLike = str | os.PathLike[str]
+# progress(frames done, frames in all or None, "analysing" | "choosing faces" | "rendering" | "checking")
+Progress = Callable[[int, int | None, str], None]
+# Person → source's code, number of the attempt and kind in earlier films of a job.
+JobIdentities = dict[str, tuple[NDArray[np.float32], int, NDArray[np.float32] | None]]
 
 # Seconds without a sighting after which a track ends.
 PATIENCE = 1.5
@@ -61,10 +52,7 @@ class VideoSettings(FilmSearch):
 
     Args:
         mode: what takes a face's place where no rule says otherwise; see `ficgan.anonymizers.modes.check_mode`.
-        fallback: covers a face that cannot be generated: too small, turned away, still recognised, or in a pad, where
-            the detector saw nothing.
-        mask_scale: size of the replaced region.
-        stride, pad, link, verify: see `FilmSearch`, and `at` for other rates than 25 frames a second.
+        fallback: covers a face that cannot be generated.
     """
 
     mode: str = str(Hiding.mode)
@@ -101,10 +89,7 @@ class VideoSettings(FilmSearch):
 
 @dataclass(frozen=True, eq=False)
 class Rules:
-    """Exemptions and selections: photos of people who stay (`keep`) or who alone are hidden (`only`), by name; boxes in
-    which faces stay, x0, y0, x1, y1 in pixels; spans from one second to another (None: an end of the film) in which all
-    do.
-    """
+    """Who stays (`keep`) or is alone hidden (`only`), by photos; boxes in pixels, spans in seconds, where all stay."""
 
     keep: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
     only: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
@@ -115,296 +100,123 @@ class Rules:
         return bool(self.keep or self.only or self.boxes or self.spans)
 
 
-# -- decisions -------------------------------------------------------------------------------------------------------
-
-MODES: tuple[str, ...] = (*HIDING, "keep")
-"""Of our own; names of anonymisers are modes, too."""
-
-
-def _hiding(mode: str) -> str:
-    try:
-        return check_mode(mode)
-    except UsageError as error:  # of a type of its own, for a mode may hold a key that no message should show
-        raise PydanticCustomError("mode", "{reason}", {"reason": str(error)}) from None
-
-
-Cover = Annotated[str, AfterValidator(check_cover)]
-HidingMode = Annotated[str, AfterValidator(_hiding)]
-Mode = Annotated[str, AfterValidator(lambda mode: mode if mode == "keep" else _hiding(mode))]
-
-_TRACK, _PERSON, _GENERAL, _DEFAULT = range(1, 5)
-
-
-class _Brief(Strict):
-    """Written without what is not said."""
-
-    @model_serializer(mode="wrap")
-    def _without_gaps(self, handler: Any) -> dict[str, Any]:
-        return {name: value for name, value in handler(self).items() if value not in (None, "", ())}
-
-
-class Decision(_Brief):
-    """On a person or a track; in the file a bare mode will do: `"3": "keep"`."""
-
-    mode: Mode
-    reason: Text = ""
-
-
-class _Timed(Decision):
-    start: float | None = Field(None, alias="from", ge=0)
-    """First second; None: from the beginning."""
-    end: float | None = Field(None, alias="to", gt=0)
-    """Second it ends before; None: to the end."""
-
-    @model_validator(mode="after")
-    def _forwards(self) -> _Timed:
-        if self.start is not None and self.end is not None and self.start >= self.end:
-            raise ValueError(f"a span from {self.start} to {self.end} s is empty; `from` must be less than `to`")
-        return self
-
-
-class SpanRule(_Timed):
-    """On a time span, of one track, of one person, or of everybody."""
-
-    track: PositiveInt | None = None
-    person: PositiveInt | None = None
-
-    @model_validator(mode="after")
-    def _one_subject(self) -> SpanRule:
-        if self.track is not None and self.person is not None:
-            raise ValueError("a span is on a track or on a person, not on both")
-        if self.start is None and self.end is None:
-            raise ValueError("a span needs `from` or `to`, in seconds")
-        return self
-
-
-class BoxRule(_Timed):
-    """On a region of the picture: keeps faces wholly inside it, or hides those with their centre inside."""
-
-    mode: Mode = "keep"
-    box: Box
-
-
-_Short = Annotated[Decision, BeforeValidator(lambda value: {"mode": value} if isinstance(value, str) else value)]
-
-
-class Decisions(Strict):
-    """All rules of a film."""
-
-    default: HidingMode = "ficgan"
-    only: tuple[PositiveInt, ...] | None = Field(None, min_length=1)
-    """People to hide; everybody else who is known is kept. None: everybody is hidden."""
-    people: dict[PositiveInt, _Short] = Field(default_factory=dict)
-    tracks: dict[PositiveInt, _Short] = Field(default_factory=dict)
-    spans: tuple[SpanRule, ...] = ()
-    boxes: tuple[BoxRule, ...] = ()
-
-    @property
-    def modes(self) -> set[str]:
-        return {rule.mode for rule in _compile(self)} - {"keep"}
-
-
 @dataclass(frozen=True)
-class Exemption:
-    """A rule that keeps faces, and which it kept."""
+class EncodeOptions(FilmEncoding):
+    """How a result is encoded; `tag` marks new faces as synthetic, `options` are further ones of FFmpeg's encoder."""
 
-    rule: str
-    """What it is on, in words."""
-    reason: str
-    start: float | None
-    end: float | None
-    """Seconds; None where it has no bound."""
-    tracks: tuple[int, ...]
-    """Tracks of which it keeps at least one frame."""
-    people: tuple[int, ...]
-    """Their people."""
-    rows: int
-    """Faces of single frames it keeps."""
+    tag: bool = True
+    options: Mapping[str, str] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+# -- what redacts a film -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
-class _Compiled:
-    """One rule in the common form."""
+class VideoTools:
+    """What redacts a film.
 
-    level: int
-    mode: Mode
-    name: str
-    reason: str = ""
-    track: int | None = None
-    person: int | None = None
-    start: float | None = None
-    end: float | None = None
-    box: tuple[float, float, float, float] | None = None
-    only: frozenset[int] | None = None
-    """Of the default level: the people who are selected."""
-
-    def concerns(self, track: Track) -> bool:
-        if self.only is not None and (self.mode == "keep") != (track.person > 0 and track.person not in self.only):
-            return False
-        return self.track in (None, track.id) and self.person in (None, track.person)
-
-    def fits(self, times: NDArray[np.float64], boxes: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """[n] whether it speaks of a face at these times [n] and boxes [n,4]."""
-        start, end = -math.inf if self.start is None else self.start, math.inf if self.end is None else self.end
-        fits = (start <= times) & (times < end)
-        if self.box is not None:
-            low, high = boxes[:, :2], boxes[:, 2:]
-            if self.mode != "keep":
-                low = high = (low + high) / 2
-            fits &= ((low >= self.box[:2]) & (high <= self.box[2:])).all(axis=1)
-        return fits
-
-    def sentence(self) -> str:
-        first = "" if self.start is None else f" from {self.start:g} s"
-        last = "" if self.end is None else f" to {self.end:g} s"
-        return _sentence(f"{self.name[0].upper()}{self.name[1:]}{first}{last}", self.mode, self.reason)
-
-
-def _corners(box: tuple[float, ...]) -> str:
-    return "[" + ", ".join(f"{value:g}" for value in box) + "]"
-
-
-def _sentence(subject: str, mode: str, reason: str) -> str:
-    done = "kept as it was" if mode == "keep" else f"hidden, mode {shown(mode)}"
-    return f"{subject}: {done}" + (f" ({reason})." if reason else ".")
-
-
-def _compile(decisions: Decisions) -> Iterator[_Compiled]:
-    only = None if decisions.only is None else frozenset(decisions.only)
-    yield _Compiled(_DEFAULT, decisions.default, "default", only=only)
-    if only is not None:
-        name = f"everybody but people {', '.join(str(person) for person in sorted(only))}"
-        yield _Compiled(_DEFAULT, "keep", name, "not selected", only=only)
-    for person, choice in decisions.people.items():
-        yield _Compiled(_PERSON, choice.mode, f"person {person}", choice.reason, person=person)
-    for track, choice in decisions.tracks.items():
-        yield _Compiled(_TRACK, choice.mode, f"track {track}", choice.reason, track=track)
-    for box in decisions.boxes:
-        name = f"box {_corners(box.box)}"
-        yield _Compiled(_GENERAL, box.mode, name, box.reason, start=box.start, end=box.end, box=box.box)
-    for span in decisions.spans:
-        level, subject = _GENERAL, "everybody"
-        if span.track is not None:
-            level, subject = _TRACK, f"track {span.track}"
-        elif span.person is not None:
-            level, subject = _PERSON, f"person {span.person}"
-        name = f"span on {subject}"
-        yield _Compiled(level, span.mode, name, span.reason, span.track, span.person, span.start, span.end)
-
-
-class Decider:
-    """Decisions, ready to be looked up for each face of each frame.
-
-    `times` [frames] are seconds from the first frame on; boxes are cut to `size` before comparison.
+    Args:
+        recognizer: tells people apart, to link tracks; None: nothing does, and nothing checks new faces.
+        methods: anonymisers for the modes that name one.
+        gate: checks new faces and the result; if not given, `recognizer` does.
+        job_identities: where people are linked over the films of a job.
     """
 
-    def __init__(self, decisions: Decisions, times: ArrayLike, size: tuple[int, int] | None = None) -> None:
-        self._times, self._size = np.asarray(times, np.float64), size
-        # Strongest first; in a level hiding before keeping, the later before the earlier. The first that fits wins.
-        later_first = reversed(list(_compile(decisions)))
-        self._rules = sorted(later_first, key=lambda rule: (rule.level, rule.mode == "keep"))
+    detector: FaceDetector
+    recognizer: Recognizer | None = None
+    face_model: FaceModel | None = None
+    policy: Policy = field(default_factory=Policy)
+    layer: int = 0
+    psi: float = 0.6
+    methods: Methods = field(default_factory=Methods)
+    gate: Recognizer | None = None
+    job_identities: JobIdentities = field(default_factory=dict)
 
-    def mode_of(self, track: Track, frame: int) -> Mode:
-        """What happens to a track's face in a frame."""
-        return str(self.decide(track)[frame - track.first])
+    def __post_init__(self) -> None:
+        if self.gate is None:
+            object.__setattr__(self, "gate", self.recognizer)
 
-    def decide(self, track: Track) -> NDArray[np.str_]:
-        """What happens to a track's face, for each row: str [n], wide enough for every fallback."""
-        rules, winners = self._winners(track)
-        modes = [rule.mode for rule in rules]
-        return np.array(modes, mode_type(modes))[winners]
+    def prepare(self, modes: Iterable[str]) -> None:
+        """Make the anonymisers of some modes, so that what is wrong with one is said at once."""
+        for mode in set(modes) - set(HIDING):
+            self.methods(mode)
 
-    def exemptions(self, tracks: Iterable[Track]) -> list[Exemption]:
-        """Every rule that keeps, the strongest first, with the tracks it kept, if any."""
-        kept: dict[_Compiled, list[tuple[Track, int]]] = {rule: [] for rule in self._rules if rule.mode == "keep"}
-        for track in tracks if kept else ():
-            rules, winners = self._winners(track)
-            for rule, rows in zip(rules, np.bincount(winners, minlength=len(rules)), strict=True):
-                if rows and rule.mode == "keep":
-                    kept[rule].append((track, int(rows)))
-        return [
-            Exemption(
-                rule.name,
-                rule.reason,
-                rule.start,
-                rule.end,
-                tuple(sorted(track.id for track, _ in cases)),
-                tuple(sorted({track.person for track, _ in cases})),
-                sum(rows for _, rows in cases),
-            )
-            for rule, cases in kept.items()
-        ]
-
-    def _winners(self, track: Track) -> tuple[list[_Compiled], NDArray[np.intp]]:
-        """The rules that concern a track, and for each of its rows the index of the one that decides."""
-        rules = [rule for rule in self._rules if rule.concerns(track)]
-        times, boxes = self._times[track.first : track.last + 1], track.boxes.astype(np.float64)
-        if self._size is not None:
-            boxes = boxes.clip(0, (*self._size, *self._size))
-        winners = np.full(len(track), len(rules) - 1)  # the default fits everything
-        for index in range(len(rules) - 2, -1, -1):
-            winners[rules[index].fits(times, boxes)] = index
-        return rules, winners
+    @property
+    def verifies(self) -> bool:
+        """Whether a gate checks new faces."""
+        return self.gate is not None and self.policy.verify
 
 
-# -- boxes that a person draws ----------------------------------------------------------------------------------------
+@dataclass(eq=False)
+class FilmEngine:
+    """What all films of one `Deidentifier` share, with its names: tools, and the people known from earlier films."""
 
+    model: FaceModel | None
+    detector: FaceDetector
+    recognizer: Recognizer | None
+    policy: Policy
+    mode: str
+    methods: Methods
+    mask_scale: float
+    layer: int
+    psi: float | None
+    thorough: bool = False
+    gate: Recognizer | None = None
+    _people: People | None = None
+    _identities: JobIdentities = field(default_factory=dict)
 
-def _region_mode(mode: str) -> str:
-    if mode == "keep":
-        raise ValueError("a region covers; to keep the faces inside a box write it under decisions.boxes")
-    if mode not in HIDING or mode == "ficgan":
-        known = ", ".join(cover for cover in HIDING if cover != "ficgan")
-        raise ValueError(f"a region has no landmarks to place a new face by; use {known}")
-    return mode
+    def settings(self, **changes: Any) -> VideoSettings:
+        """The usual settings with this mode, and what is changed."""
+        verify = "sampled" if self.policy.verify else "off"
+        return VideoSettings(**{"mode": self.mode, "mask_scale": self.mask_scale, "verify": verify, **changes})
 
+    def tools(self, settings: VideoSettings, *, generate: bool = True, trusted: bool = False) -> VideoTools:
+        """Detector, recogniser and model for a film; a mode that is not `trusted` may not run programs."""
+        from ficgan.faces import get_recognizer
+        from ficgan.faces.detection import PyramidDetector
 
-class _Key(Strict):
-    frame: NonNegativeInt
-    box: Box
+        if self.recognizer is None:  # people are told apart even where results are not verified
+            self.recognizer = get_recognizer("auto")
+        if generate and settings.mode == "ficgan" and self.model is None:
+            raise UsageError(f"this Deidentifier was made for mode {self.mode} and has no model; make one for ficgan")
+        psi = self.psi if self.psi is not None else 0.0 if self.model is None else self.model.auto_psi(2)
+        # A photo is searched at several scales; a film has many looks at the same face.
+        detector = self.detector
+        if isinstance(detector, PyramidDetector) and not self.thorough:
+            detector = detector.once()
+        methods = self.methods.trusting(settings.mode) if trusted else self.methods
+        return VideoTools(
+            detector, self.recognizer, self.model, self.policy, self.layer, psi, methods, self.gate, self._identities
+        )
 
+    def linked(self, settings: VideoSettings) -> People | None:
+        """People known from the earlier films, where they are to be linked."""
+        from ficgan.video.people import People
 
-class Region(_Brief):
-    """A box that a person adds: covered from one frame to another, whatever the tracks and decisions say."""
-
-    first: NonNegativeInt
-    last: NonNegativeInt
-    mode: Annotated[str, AfterValidator(_region_mode)] = "plain"
-    box: Box | None = None
-    """Where it does not move."""
-    keys: tuple[_Key, ...] = ()
-    """Where it moves: linearly between these, resting before the first and after the last."""
-    reason: Text = ""
-
-    @model_validator(mode="after")
-    def _in_order(self) -> Self:
-        frames = [key.frame for key in self.keys]
-        if (self.box is None) == (not frames):
-            raise ValueError("a region needs either `box` or `keys`")
-        if self.first > self.last:
-            raise ValueError(f"a region from frame {self.first} to {self.last} is empty")
-        if frames != sorted(set(frames)) or (frames and not self.first <= frames[0] <= frames[-1] <= self.last):
-            raise ValueError(f"the keys' frames must ascend and lie between {self.first} and {self.last}")
-        return self
-
-    def box_at(self, frame: int) -> NDArray[np.float32] | None:
-        """x0, y0, x1, y1 in a frame, float32 [4]; None outside of the span."""
-        if not self.first <= frame <= self.last:
+        if settings.link != "job":
             return None
-        if self.box is not None:
-            return np.asarray(self.box, np.float32)
-        frames = [key.frame for key in self.keys]
-        corners = np.array([key.box for key in self.keys])
-        return np.array([np.interp(frame, frames, column) for column in corners.T], np.float32)
+        if self._people is None:
+            recognizer = self.tools(settings, generate=False).recognizer
+            assert recognizer is not None
+            self._people = People.of(recognizer, "job")
+        return self._people
 
 
-def edits_of(decisions: Decisions, regions: Iterable[Region]) -> tuple[str, ...]:
-    """Every rule beyond the default, and every region, a sentence each."""
-    edits = [rule.sentence() for rule in _compile(decisions) if rule.name != "default"]
-    for region in regions:
-        where = f"the box {_corners(region.box)}" if region.box else f"a box that moves over {len(region.keys)} places"
-        edits.append(_sentence(f"In frames {region.first} to {region.last} {where}", region.mode, region.reason))
-    return tuple(edits)
+@dataclass(frozen=True, eq=False)
+class FilmTask:
+    """A film at work: what its stages have in common."""
+
+    tools: VideoTools
+    path: PathLike
+    source: VideoSource
+    settings: VideoSettings
+    progress: Progress | None = None
+
+    def step(self, stage: str, total: int | None) -> Callable[[int], None]:
+        """To be called with the number of each frame done; reports progress."""
+
+        def step(frame: int) -> None:
+            if self.progress is not None:
+                self.progress(frame + 1, None if total is None else max(total, frame + 1), stage)
+
+        return step

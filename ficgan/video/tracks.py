@@ -28,14 +28,14 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Motion:
-    """The numbers of the motion of one coordinate; lengths in units that a `scale` turns into the data's own."""
+    """Of one coordinate: deviation of a sighting, of the velocity (units a second), and its time constant in seconds.
+
+    Lengths are in units that a `scale` turns into the data's own.
+    """
 
     noise: float
-    """Standard deviation of a sighting."""
     speed: float
-    """Standard deviation of the velocity, units per second."""
     memory: float
-    """Time constant of the velocity, seconds."""
 
     def step(self, seconds: ArrayLike) -> tuple[Floats, Floats]:
         """Transition and covariance of (x, v) over times [...] ≥ 0: two float64 [...,2,2], for a scale of 1."""
@@ -93,16 +93,10 @@ def measured(boxes: ArrayLike) -> tuple[Floats, Floats]:
 def smooth(
     motion: Motion, times: ArrayLike, seen: ArrayLike, wanted: ArrayLike, scale: ArrayLike = 1.0
 ) -> tuple[Floats, Floats]:
-    """Coordinates at any times from sightings at some: means [n,D] and standard deviations [n].
+    """Coordinates at wanted times [n] from sightings [m,D] at some: means [n,D] and standard deviations [n].
 
     A Kalman filter runs forwards, another one backwards (the process is the same with the velocity turned round); at a
-    wanted time the two are joined by their precisions (Fraser and Potter 1969).
-
-    Args:
-        times: [m] seconds of the sightings, increasing, m ≥ 1.
-        seen: [m,D].
-        wanted: [n] seconds, increasing; before the first sighting and after the last too.
-        scale: [m] or a number, the unit of `motion` at each sighting.
+    wanted time the two are joined by their precisions (Fraser and Potter 1969). `scale` is the unit of `motion`.
     """
     at, values, ask = (np.asarray(column, np.float64) for column in (times, seen, wanted))
     unit = np.broadcast_to(np.asarray(scale, np.float64), at.shape)
@@ -138,9 +132,8 @@ def _filtered(motion: Motion, times: Floats, seen: Floats, unit: Floats) -> Kalm
 
 # Share of the box of a weaker find, or of the way to it, that lies in the box of a track and so is covered.
 COVERED = 0.7
+# How a track knows its place: the detector saw it; between two sightings; before the first or after the last.
 SEEN, FILLED, PADDED = 0, 1, 2
-"""How a track knows its place in a frame: the detector saw it; interpolated between two sightings; extended before the
-first or after the last."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,15 +146,11 @@ class Sighting:
 
 @dataclass(eq=False)
 class Tracklet:
-    """Sightings of one face that were followed without a break: what a track is made of.
+    """Sightings of one face, in the order of frames, that were followed without a break: what a track is made of.
 
     Args:
-        id: from 1, in the order of appearance.
-        sightings: in the order of frames, at least one.
         scene: how many scene cuts came before.
-        embeddings: [m,d] of some of the sightings.
-        quality: [m], how much each embedding is worth, 0 or more; None where all are worth the same.
-        person: as of a track.
+        embeddings, quality: [m,d] and [m] of some of the sightings, and how much each is worth.
     """
 
     id: int
@@ -186,13 +175,11 @@ class Track:
     """One face over a run of consecutive frames: one row for every frame from `first` on, without gaps.
 
     Args:
-        id: from 1, in the order of appearance.
-        first: number of the first frame with a row.
         boxes: [n,4] x0, y0, x1, y1.
         landmarks: [n,5,2].
         scores: [n] of the detector; 0 where it did not see the face.
         origin: [n] SEEN, FILLED or PADDED.
-        person: number of the person this track shows, from 1; 0 while unknown. Tracks of one person get one identity.
+        person: from 1; 0 while unknown. Tracks of one person get one identity.
     """
 
     id: int
@@ -260,10 +247,7 @@ def scene_bounds(cuts: Sequence[int], frames: int, frame: int) -> tuple[int, int
 
 
 def fill_tracks(tracklets: Sequence[Tracklet], cuts: Sequence[int], times: ArrayLike, pad: float) -> list[Track]:
-    """Tracks of a film, numbered from 1 on in the order of their first sightings; no track crosses a cut.
-
-    `pad` seconds are covered before the first and after the last sighting; `times` are of the frames, in seconds.
-    """
+    """Tracks numbered from 1 by first sighting, within scenes, `pad` seconds longer; `times` [frames] in seconds."""
     clock = np.asarray(times, np.float64)
     ordered = sorted(tracklets, key=lambda tracklet: (tracklet.first, tracklet.id))
     return [
@@ -326,14 +310,13 @@ def fill_track(
     person: int = 0,
     notes: Sequence[str] = (),
 ) -> Track:
-    """A track with a row for every frame, from sightings of one face.
+    """A track with a row for every frame, from sightings of one face within one scene.
 
     Between sightings the centre follows the smoothed motion and the box holds the straight way too; it grows with the
     uncertainty. A seen box is never made smaller. Before and after, the box holds the place of the last sighting. Boxes
     may reach beyond the picture, as faces do.
 
     Args:
-        sightings: in the order of frames, one a frame, within one scene.
         first_frame, last_frame: of the scene or the film; no row lies beyond.
         pad_before, pad_after: seconds covered before the first and after the last sighting.
         times: [frames] seconds at which each frame of the film is shown, or frames per second.

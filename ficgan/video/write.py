@@ -6,12 +6,13 @@ import heapq
 import math
 import os
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import av
 import numpy as np
@@ -22,15 +23,17 @@ from ficgan.files import partial_file
 from ficgan.video.encode import (
     ANIMATION,
     VideoWriter,
+    Writing,
     add_mark,
     container_of,
+    holds,
     muxer_options,
     plan_encoding,
     reporting,
     tags,
 )
-from ficgan.video.media import EncodeOptions, Frame, RGBReader, VideoInfo, VideoSource, locator, resized
-from ficgan.video.sound import Sound
+from ficgan.video.read import MAX_ERRORS, Frame, RGBReader, VideoInfo, VideoSource, locator, open_input
+from ficgan.video.settings import EncodeOptions
 
 __all__ = ["Assembled", "Segment", "SegmentWriter", "assemble", "check_output", "finished_segments"]
 
@@ -50,10 +53,11 @@ class Segment(NamedTuple):
 
 def finished_segments(folder: str | os.PathLike[str]) -> list[Segment]:
     """The finished segments in a folder that follow each other without a gap, from frame 0 on."""
-    found = []
-    for path in Path(folder).iterdir():
-        if match := _SEGMENT_NAME.fullmatch(path.name):
-            found.append(Segment(int(match[1]), int(match[2]), path))
+    found = [
+        Segment(int(match[1]), int(match[2]), path)
+        for path in Path(folder).iterdir()
+        if (match := _SEGMENT_NAME.fullmatch(path.name))
+    ]
     line: list[Segment] = []
     for segment in sorted(found):
         if segment.first == (line[-1].last + 1 if line else 0):
@@ -61,15 +65,10 @@ def finished_segments(folder: str | os.PathLike[str]) -> list[Segment]:
     return line
 
 
-class SegmentWriter:
+class SegmentWriter(Writing):
     """Encodes frames into segments that each stand alone, so that an interrupted job resumes after the last whole one.
 
-    Args:
-        folder: where the segments are; the rest of an interrupted one is removed.
-        options: the same for all segments of a film.
-        output: the film that will be assembled, for its container.
-        seconds: least length of a segment.
-        multiple: of so many frames each segment but the last consists.
+    Each but the last is at least `seconds` long and has a `multiple` of frames. `output` is the film to be assembled.
     """
 
     def __init__(
@@ -87,7 +86,6 @@ class SegmentWriter:
         self.encoding = plan_encoding(info, options, container)
         if container == ANIMATION:  # a palette is chosen once, at the end; until then nothing is lost
             self.encoding = plan_encoding(info, EncodeOptions(codec="ffv1", pixel_format="bgr0"), "nut")
-        self.notes = self.encoding.notes
         self._length = max(1, round(seconds / info.time_base))
         self.segments = finished_segments(self.folder)
         self._part: VideoWriter | None = None
@@ -142,14 +140,165 @@ class SegmentWriter:
             self._part.discard()
             self._part = None
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None:
+# -- the sound ---------------------------------------------------------------------------------------------------------
+
+# For sound that a container cannot hold, best first, and their names.
+_AUDIO_ENCODERS = {"aac": "AAC", "libopus": "Opus"}
+# Bits per second of each channel.
+_BIT_RATE = 96_000
+
+# Second of decoding, packet.
+Timed = tuple[float, Any]
+
+
+class Sound:
+    """The sound of a file on its way into PyAV's opened container `out`: copied, or recoded where it cannot be held."""
+
+    def __init__(self, source: VideoSource, out: Any, container: str, path: Path) -> None:
+        self._name, self._container, self._path = source.name, container, path
+        self._recoded: dict[int, str] = {}
+        # Streams of AAC as broadcasts have it, each packet in a frame. FFmpeg takes them out if the first one is.
+        self._framed: set[int] = set()
+        # Recoded stream → second up to which it was decoded.
+        self._heard: defaultdict[int, Fraction] = defaultdict(Fraction)
+        assert source.path is not None
+        self._file = open_input(source.path, source.name)
+        try:
+            streams = self._file.streams.audio
+            self._streams = [s for s in streams if s.codec_context is None or s.codec_context.sample_rate]
+            self._lost = len(streams) - len(self._streams)  # nothing of them could be decoded
+            self._tracks = {stream.index: self._add(out, stream) for stream in self._streams}
+        except BaseException:
             self.close()
+            raise
+
+    def __len__(self) -> int:
+        return len(self._tracks)
+
+    @property
+    def starts(self) -> list[Fraction]:
+        """When each stream begins, seconds."""
+        return [s.start_time * s.time_base for s in self._streams if s.start_time is not None]
+
+    @property
+    def notes(self) -> list[str]:
+        """What is worth knowing, each a sentence."""
+        return list(dict.fromkeys(self._recoded.values()))
+
+    @property
+    def damage(self) -> list[str]:
+        """What of the sound is lost, each a sentence; complete at the end."""
+        return [f"{self._name}: parts of its sound are damaged and left out."] if self._lost else []
+
+    def _add(self, out: Any, stream: Any) -> Any:
+        if _copies(self._container, stream):
+            track = out.add_stream_from_template(stream)
+            if _codec(stream) == "aac" and not stream.codec_context.extradata:
+                self._framed.add(stream.index)
         else:
-            self.discard()
+            encoder = next((name for name in _AUDIO_ENCODERS if holds(self._container, name)), None)
+            if encoder is None or stream.codec_context is None:
+                raise InputError(
+                    f"{self._path}: this kind of file cannot hold the source's sound ({_codec(stream)}); write .mov or "
+                    ".mkv, or leave the sound out with --audio drop"
+                )
+            source, rates = stream.codec_context, av.Codec(encoder, "w").audio_rates or ()
+            track = out.add_stream(encoder, rate=source.sample_rate if source.sample_rate in rates else 48_000)
+            number = source.layout.nb_channels
+            plain = {1: "mono", 2: "stereo"}.get(number)  # a file may state their number alone
+            track.codec_context.layout = plain or source.layout
+            track.codec_context.bit_rate = _BIT_RATE * number
+            kind = f"{self._container} holds no {_codec(stream)}"
+            self._recoded[stream.index] = f"The sound is recoded to {_AUDIO_ENCODERS[encoder]}: {kind}."
+        if stream.language:
+            track.metadata["language"] = stream.language
+        track.disposition = stream.disposition & av.stream.Disposition.default
+        return track
+
+    def read(self, shift: Fraction, window: tuple[Fraction, Fraction] | None) -> Iterator[Timed]:
+        """Packets less `shift` seconds; of a `window` in seconds those in it, whole."""
+        last: dict[int, int] = {}
+        errors = 0
+        while self._streams and errors <= MAX_ERRORS:
+            try:
+                for packet in self._file.demux(self._streams):
+                    errors = 0
+                    if packet.size and _place(packet, shift, window, last):
+                        index = packet.stream_index
+                        yield from self._recode(index, packet) if index in self._recoded else self._copied(packet)
+                break
+            except (av.FFmpegError, OSError):
+                errors += 1
+        self._lost += errors
+        for index in self._recoded:
+            yield from self._recode(index, None)
+            yield from self._encoded(index, [None])
+
+    def _copied(self, packet: Any) -> Iterator[Timed]:
+        if packet.stream_index in self._framed and bytes(packet)[:1] != b"\xff":
+            self._lost += 1
+            return
+        packet.stream = self._tracks[packet.stream_index]
+        yield float(packet.dts * packet.time_base), packet
+
+    def _recode(self, index: int, packet: Any) -> Iterator[Timed]:
+        try:
+            frames = list(self._file.streams[index].codec_context.decode(packet))
+        except (av.FFmpegError, ValueError):
+            self._lost += 1
+            return
+        for frame in frames:  # of several in one packet the first alone has a time
+            if frame.pts is None:
+                frame.pts = round(self._heard[index] / frame.time_base)
+            self._heard[index] = frame.pts * frame.time_base + Fraction(frame.samples, frame.sample_rate)
+        yield from self._encoded(index, frames)
+
+    def _encoded(self, index: int, frames: list[Any]) -> Iterator[Timed]:
+        for frame in frames:
+            for packet in self._tracks[index].encode(frame):
+                yield float(packet.dts * packet.time_base), packet
+
+    def mux(self, out: Any, packet: Any) -> None:
+        """Write a packet of sound; one that is damaged is left out."""
+        try:
+            out.mux(packet)
+        except av.InvalidDataError:  # the frame of a packet of a broadcast is damaged
+            self._lost += 1
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _place(packet: Any, shift: Fraction, window: tuple[Fraction, Fraction] | None, last: dict[int, int]) -> bool:
+    """Give a packet its times in the result, rising in each stream; False where it lies outside of the window."""
+    base, index = packet.time_base, packet.stream_index
+    ticks, pts = round(shift / base), packet.pts if packet.pts is not None else packet.dts
+    if pts is None:
+        pts = last.get(index, 0)
+    elif window is not None:
+        until = (pts + (packet.duration or 0)) * base
+        if until <= window[0] or pts * base >= window[1]:
+            return False
+    dts = (packet.dts if packet.dts is not None else pts) - ticks
+    if index in last:
+        dts = max(dts, last[index] + 1)
+    last[index] = dts
+    packet.pts, packet.dts = max(pts - ticks, dts), dts
+    return True
+
+
+def _codec(stream: Any) -> str:
+    return "unknown" if stream.codec_context is None else str(stream.codec_context.name)
+
+
+def _copies(container: str, stream: Any) -> bool:
+    """Whether a container holds the sound of a stream as it is."""
+    with closing(av.open(f"file:{os.devnull}", "w", format=container)) as trial, suppress(av.FFmpegError, ValueError):
+        trial.add_stream_from_template(stream)
+        trial.start_encoding()
+        return True
+    return False
 
 
 # -- the whole film ----------------------------------------------------------------------------------------------------
@@ -160,19 +309,15 @@ _LONGEST_LEAD = Fraction(1)
 
 @dataclass(frozen=True)
 class Assembled:
-    """What was put together."""
+    """What was put together: `duration` of the picture, `damage` of the sound, `synthetic`: whether marked."""
 
     path: Path
     frames: int
     duration: float
-    """Of the picture, seconds."""
     audio_streams: int
-    audio_packets: int
     notes: tuple[str, ...] = ()
     damage: tuple[str, ...] = ()
-    """What of the sound is lost."""
     synthetic: bool = False
-    """Whether it is marked as made with a generative model."""
 
 
 def check_output(
@@ -190,17 +335,8 @@ def check_output(
     if not path.parent.is_dir():
         raise InputError(f"{path}: its folder does not exist; make it first")
     if _takes_sound(source, options, container):
-        assert source.path is not None
-        trial = av.open(f"file:{os.devnull}", "w", format=container)
-        with closing(Sound(source.path, source.name, trial, container, path)) as sound:
-            try:
-                if len(sound):
-                    trial.start_encoding()
-            except (av.FFmpegError, ValueError) as error:
-                raise sound.refusal() from error
-            finally:
-                with suppress(Exception):
-                    trial.close()
+        with av.open(f"file:{os.devnull}", "w", format=container) as trial:
+            Sound(source, trial, container, path).close()
 
 
 def _takes_sound(source: VideoSource, options: EncodeOptions, container: str) -> bool:
@@ -217,24 +353,17 @@ def assemble(
     overwrite: bool = False,
     synthetic: bool = False,
 ) -> Assembled:
-    """Join the segments of a film and the source's sound into one file.
+    """Join all segments of a film and the source's sound into one file.
 
     Times stay as they are in the source, less what the source begins later than 0; where a span was chosen, the film
     begins at 0 and the sound is cut to it, to whole packets.
-
-    Args:
-        segments: all of them, in order.
-        source: for its properties, sound, span, and the time at which its last frame ends.
-        synthetic: mark it as made with a generative model.
     """
-    path, info = Path(output), source.info
+    path = Path(output)
     check_output(source, path, options, overwrite=overwrite)
     film = _Film(segments, source, path, options)
-    notes, damage, sounds = list(film.plan.notes), list[str](), (0, 0)
-    marked = False
-    if info.audio_streams and options.audio == "copy" and not film.has_sound:
-        kind = f"{film.container} holds none" if film.container == ANIMATION else "it is that of a camera or stream"
-        notes.append(f"The sound is dropped: {kind}.")
+    notes, damage, streams, marked = list[str](), list[str](), 0, False
+    if source.info.audio_streams and options.audio == "copy" and not film.has_sound:
+        notes.append("The sound is dropped: an animation holds none, and that of a stream is not recorded.")
     with reporting(str(path)):
         if film.container == ANIMATION:
             marked = film.animate(options, overwrite, synthetic)
@@ -243,9 +372,9 @@ def assemble(
                 sound = film.mux(temporary, synthetic)
                 marked = synthetic and (bool(tags(film.container)) or add_mark(temporary, film.container))
             if sound is not None:
-                sounds, notes, damage = (len(sound), sound.packets), [*notes, *sound.notes], sound.damage
+                streams, notes, damage = len(sound), [*notes, *sound.notes], sound.damage
     duration = float((film.end - int(film.times[0])) * film.base)
-    return Assembled(path, len(film.times), duration, *sounds, tuple(notes), tuple(damage), marked)
+    return Assembled(path, len(film.times), duration, streams, tuple(notes), tuple(damage), marked)
 
 
 class _Film:
@@ -258,16 +387,14 @@ class _Film:
         self.plan = plan_encoding(info, options, self.container)
         self.has_sound = _takes_sound(source, options, self.container)
         self.base = info.time_base if self.container == ANIMATION else self.plan.time_base
+        # Ticks of `base` of all frames, and the one at which the last frame ends.
         self.times, self.delay = _look_through(segments, self.base)
-        """Of all frames in the order of showing, in ticks of `base`; frames by which packets come before their turn."""
         last = int(self.times[-1])
-        end = -1 if source.end_pts is None else round(source.end_pts * info.time_base / self.base)
-        if end <= last:
+        self.end = -1 if source.end_pts is None else round(source.end_pts * info.time_base / self.base)
+        if self.end <= last:
             usual = round(1 / (info.rate * self.base)) if info.rate else last - int(self.times[-2:][0])
-            end = last + max(1, usual)
-        self.end = end
-        """Tick at which the last frame ends."""
-        self.ends = np.append(self.times[1:], end)
+            self.end = last + max(1, usual)
+        self.ends = np.append(self.times[1:], self.end)
 
     def mux(self, temporary: Path, synthetic: bool) -> Sound | None:
         """Write picture and sound; returns the sound, if there is any, closed."""
@@ -282,9 +409,7 @@ class _Film:
             video = self._add_video(out, first.streams.video[0])
             starts, sound, window = [begin], None, None
             if self.has_sound:
-                assert source.path is not None
-                sound = Sound(source.path, source.name, out, self.container, self.path)
-                stack.enter_context(closing(sound))
+                sound = stack.enter_context(closing(Sound(source, out, self.container, self.path)))
                 if source.start or source.end is not None:
                     window = begin, end
                 else:
@@ -308,14 +433,13 @@ class _Film:
         context = stream.codec_context
         if info.rate:
             context.framerate = info.rate
-        context.sample_aspect_ratio = self.plan.aspect
-        context.field_order = template.codec_context.field_order
+        context.sample_aspect_ratio = info.sample_aspect_ratio
         context.color_primaries, context.color_trc = info.colour_primaries or 2, info.colour_transfer or 2
         if context.name == "hevc" and self.container in ("mp4", "mov"):
             context.codec_tag = "hvc1"  # what Apple's players ask for
         return stream
 
-    def _video_packets(self, stream: Any, shift: int) -> Iterator[tuple[float, Any]]:
+    def _video_packets(self, stream: Any, shift: int) -> Iterator[Timed]:
         """The pictures' packets with new times of decoding: the encoder of a segment knew nothing of the one before."""
         times, number, lead = self.times, 0, self._lead()
         for path in self.paths:
@@ -326,10 +450,9 @@ class _Film:
                     if not packet.size:
                         continue
                     pts = round(packet.pts * scale)
-                    rank = int(np.searchsorted(times, pts))
                     early = number - self.delay
                     dts = int(times[early]) if early >= 0 else int(times[0]) + early * lead // self.delay
-                    packet.duration = int(self.ends[rank]) - pts
+                    packet.duration = int(self.ends[np.searchsorted(times, pts)]) - pts
                     if number == len(times) - 1 and self.container in ("mp4", "mov"):
                         # The step of decoding that ends the film, see `_lead`, whichever picture comes last.
                         packet.duration = self.end - int(times[-1])
@@ -341,8 +464,7 @@ class _Film:
     def _lead(self) -> int:
         """Ticks by which decoding begins before showing.
 
-        MP4 takes the sum of the steps between times of decoding for the length of the film. It comes out right if
-        decoding begins as early as it ends: by the span of the last `delay` frames.
+        MP4 takes the sum of the steps of decoding for the film's length: right if it begins as early as it ends.
         """
         times, delay = self.times, self.delay
         if not delay or len(times) <= delay:
@@ -351,25 +473,24 @@ class _Film:
 
     def animate(self, options: EncodeOptions, overwrite: bool, synthetic: bool) -> bool:
         """Write pictures without sound; returns whether they are marked as synthetic."""
-        reader, number, info = RGBReader(), 0, self.info
-        with VideoWriter(self.path, info, options, overwrite=overwrite, origin=int(self.times[0])) as writer:
+        reader, number = RGBReader(), 0
+        with VideoWriter(self.path, self.info, options, overwrite=overwrite, origin=int(self.times[0])) as writer:
             writer.synthetic = synthetic
             for path in self.paths:
                 with closing(av.open(locator(path))) as file:
                     for frame in file.decode(video=0):
                         pts = int(self.times[number])
-                        image, time = resized(reader(frame), info.width, info.height), float(pts * info.time_base)
-                        writer.write(Frame(number, pts, time, image, int(self.ends[number]) - pts))
+                        writer.write(Frame(number, pts, 0.0, reader(frame), int(self.ends[number]) - pts))
                         number += 1
         return writer.synthetic
 
 
 def _look_through(segments: Sequence[Segment], base: Fraction) -> tuple[NDArray[np.int64], int]:
-    """Ticks of all frames, and frames by which packets come before their turn."""
+    """Ticks of all frames in the order of showing, and frames by which packets come before their turn."""
     if not segments:
         raise InputError("no finished segment of the film was found, so there is nothing to assemble")
     times: list[NDArray[np.int64]] = []
-    delay, looks, folder = 0, set(), segments[0].path.parent
+    delay, looks = 0, set()
     for segment in segments:
         broken = InputError(f"{segment.path}: this segment of the film is damaged; remove it and go on with the job")
         try:
@@ -387,7 +508,6 @@ def _look_through(segments: Sequence[Segment], base: Fraction) -> tuple[NDArray[
         times.append(np.sort(found))
     line = np.concatenate(times).astype(np.int64)
     if len(looks) > 1 or (np.diff(line) <= 0).any():
-        raise InputError(
-            f"{folder}: the segments of the film do not belong together; remove the folder and begin again"
-        )
+        folder = segments[0].path.parent
+        raise InputError(f"{folder}: the segments of the film do not belong together; remove it and begin again")
     return line, delay

@@ -16,8 +16,8 @@ from PIL import Image
 
 import ficgan.cli.deid as command
 from ficgan.errors import InputError
-from ficgan.video import VideoResult
 from ficgan.video.project import Project, Source
+from ficgan.video.rendered import VideoResult
 
 KEYS = {
     "inputs",

@@ -15,8 +15,8 @@ from standin import StandIn, call, files, film, photo
 
 from ficgan.cli._console import Progress
 from ficgan.cli.review import analyse, render
+from ficgan.video.decisions import Decisions
 from ficgan.video.project import Project, Source
-from ficgan.video.settings import Decisions
 
 
 def project(folder: Path, settings: dict[str, Any] | None = None, mode: Any = "blur") -> Path:

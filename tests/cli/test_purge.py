@@ -13,10 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from ficgan.cli.review import purge
-from ficgan.video.folders import MARKER, hold, make_private_folder, work_folder
-from ficgan.video.media import VideoInfo
-from ficgan.video.project import Project, Source
-from ficgan.video.thumbnails import save_thumbnails
+from ficgan.folders import MARKER, hold, make_private_folder, work_folder
+from ficgan.video.project import Project, Source, thumbnail
+from ficgan.video.read import VideoInfo
 from ficgan.video.tracks import Track
 
 
@@ -46,7 +45,9 @@ def project(tmp_path: Path) -> Path:
     made = Project(Source.of("film.mp4", VideoInfo(64, 48, Fraction(1, 25), None, 1, None)), np.array([0]), [track])
     made.save(folder)
     for after in (False, True):
-        save_thumbnails(folder, 1, [np.zeros((9, 9, 3), np.uint8)], after=after)
+        path = thumbnail(folder, 1, after)
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
     (folder / "decisions.json").write_text('{"schema": "ficgan-video-decisions/1"}')
     (folder / ".ficgan-0123456789abcdef.tmp").write_bytes(b"left by a killed process")
     return folder

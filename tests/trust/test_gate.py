@@ -20,7 +20,8 @@ from ficgan.deidentify import Deidentifier
 from ficgan.errors import UsageError
 from ficgan.faces import get_recognizer
 from ficgan.faces.recognition import Gate, make_gate, matching, public_name
-from ficgan.video import VideoTools, process_film
+from ficgan.video.film import process_film
+from ficgan.video.settings import VideoTools
 
 ROOT = Path(__file__).resolve().parents[2]
 

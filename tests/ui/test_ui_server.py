@@ -544,7 +544,7 @@ def make_film(path: Path, frames: int = 12) -> Path:
 
 
 def frames_of(path: Path) -> list[np.ndarray]:
-    from ficgan.video import open_video
+    from ficgan.video.read import open_video
 
     with open_video(path) as source:
         return [frame.image.astype(int) for frame in source.frames()]
@@ -593,7 +593,7 @@ def test_a_film_from_drop_to_result(desk: Desk, tmp_path: Path, monkeypatch: pyt
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("ficgan.video.render_film", full)
+        patch.setattr("ficgan.video.film.render_film", full)
         desk.ask("POST", f"{one}/save")
         missed = desk.wait(number)
     assert missed["state"] == "ready" and "No space left on device; free space" in missed["error"]

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import cv2
 import numpy as np
@@ -49,35 +46,6 @@ def astronaut() -> Head:
     """Eileen Collins, NASA, public domain."""
     data = pytest.importorskip("skimage.data")
     return Head.of(np.ascontiguousarray(data.astronaut()[:300, 90:400]), (85, 54, 185, 180))
-
-
-def strangers(shared: Path, count: int, box_of: Callable[[Image], Sequence[float] | None], each: int = 1) -> list[Head]:
-    """Heads of different people out of the shared crops, never committed; `each` pictures of one after another."""
-    from PIL import Image as Picture
-
-    rows = (shared / "celeba_crops.csv").read_text().splitlines()[1:]
-    files: dict[str, list[str]] = {}
-    for row in rows:
-        name, identity = row.split(",")[:2]
-        files.setdefault(identity, []).append(name)
-    heads: list[Head] = []
-    with tarfile.open(shared / "celeba_crops.tar") as archive:
-        for names in files.values():
-            found = []
-            for name in names:
-                data = archive.extractfile(name)
-                assert data is not None
-                image = np.asarray(Picture.open(io.BytesIO(data.read())).convert("RGB"))
-                box = box_of(image)
-                if box is not None and image.mean() > 90:
-                    found.append(Head.of(image, box, reach=1.4))
-                if len(found) == each:
-                    break
-            if len(found) == each:
-                heads += found
-            if len(heads) >= count * each:
-                return heads
-    raise AssertionError("not enough faces in the shared crops")
 
 
 @dataclass(frozen=True, eq=False)

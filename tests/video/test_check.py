@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import cv2
 import numpy as np
-import pytest
 from numpy.typing import ArrayLike, NDArray
 from stand_ins import Fixed, face
 from worlds import Reader
 
-from ficgan.faces import Face, get_detector
-from ficgan.video.check import check_frames
-from ficgan.video.media import Frame
+from ficgan.video.film import check_frames
+from ficgan.video.read import Frame
 
 Image = NDArray[np.uint8]
 
@@ -57,30 +54,3 @@ def test_kept_faces_are_exempt_but_not_their_neighbours_nor_a_face_inside_a_larg
             MeanColour(),
         )
         assert (report.exempt, len(report.findings)) == (exempt, 1 - exempt), kept
-
-
-class Where(MeanColour):
-    """Notes where it is told to read."""
-
-    def embed(self, image: Image, landmarks: ArrayLike) -> NDArray[np.float32]:
-        self.marks = np.asarray(landmarks)
-        return super().embed(image, landmarks)
-
-
-@pytest.mark.parametrize("tilt", [0, 40])
-def test_a_tilted_face_is_read_upright_where_the_detector_takes_it_for_upright(astronaut: Image, tilt: int) -> None:
-    """With YuNet's landmarks on heads that are tilted so, recognisers take strangers for one person."""
-    (seen, *_) = get_detector("centerface").detect(astronaut)
-    middle = seen.landmarks.mean(0)
-
-    def turned(points: NDArray[np.float32], angle: float) -> NDArray[np.float32]:
-        return cv2.transform(points[None], cv2.getRotationMatrix2D((float(middle[0]), float(middle[1])), angle, 1.0))[0]
-
-    turn = cv2.getRotationMatrix2D((float(middle[0]), float(middle[1])), tilt, 0.6)
-    picture = cv2.warpAffine(astronaut, turn, astronaut.shape[1::-1])
-    true = cv2.transform(seen.landmarks[None], turn)[0]
-    found = Face(seen.box, turned(true, -0.7 * tilt), 0.9)
-    reader, shown = Where(), frame(0, picture)
-    check_frames([(shown, shown)], lambda index: np.zeros((0, 4)), Fixed([found]), reader)
-    eyes = float(np.linalg.norm(true[1] - true[0]))
-    assert np.linalg.norm(reader.marks[0] - true, axis=1).mean() < 0.15 * eyes

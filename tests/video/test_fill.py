@@ -4,33 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from PIL import Image, ImageSequence
 from scipy.signal import savgol_filter
-from worlds import MARKS, RATE, box_at, covered, face_at
+from worlds import MARKS, RATE, box_at, face_at
 
-from ficgan.faces import detector_missing, get_detector
 from ficgan.faces.alignment import SmoothConfig, jitter, smooth_landmarks, smooth_middle
-from ficgan.video.association import Associator
-from ficgan.video.tracks import (
-    FILLED,
-    PADDED,
-    SEEN,
-    Motion,
-    Sighting,
-    Track,
-    TrackSet,
-    fill_track,
-    fill_tracks,
-    scene_bounds,
-    smooth,
-)
+from ficgan.video.tracks import FILLED, PADDED, SEEN, Motion, Sighting, fill_track, smooth
 
 
 def sighting(frame: int, x: float, y: float = 200.0, size: float = 60.0) -> Sighting:
@@ -90,21 +74,6 @@ def test_every_frame_has_a_row_and_says_how_it_is_known(stride: int) -> None:
     assert (track.boxes[:, 2:] > track.boxes[:, :2]).all() and np.isfinite(track.landmarks).all()
 
 
-def test_pads_end_with_the_scene() -> None:
-    track = fill_track([sighting(12, 100), sighting(17, 110)], 10, 18, 1.0, 1.0, RATE)
-    assert (track.first, track.last) == (10, 18)
-    cuts = [10, 19]
-    assert [scene_bounds(cuts, 40, f) for f in (0, 9, 10, 18, 19, 39)] == [
-        (0, 9),
-        (0, 9),
-        (10, 18),
-        (10, 18),
-        (19, 39),
-        (19, 39),
-    ]
-    assert scene_bounds([], 40, 7) == (0, 39)
-
-
 def test_pads_and_gaps_follow_the_clock_of_a_film_with_variable_rate() -> None:
     """Two frames of the gap are shown late: the face is farther on there, and the pads have fewer frames."""
     times = np.cumsum([0.04] * 10 + [0.04, 0.04, 0.2, 0.04] + [0.1] * 20)
@@ -144,16 +113,6 @@ def test_landmarks_move_with_the_box() -> None:
         truth = box_at(100 + 3 * f, 200, size[f])
         marks = truth[:2] + MARKS * (truth[2:] - truth[:2])
         assert np.abs(track.landmarks[f] - marks).max() < 0.03 * size[f]
-
-
-def test_one_sighting_makes_a_track() -> None:
-    track = fill_track([sighting(5, 100)], 0, 30, 0.2, 0.2, RATE)
-    assert (track.first, track.last) == (0, 10)
-    assert track.origin.tolist() == [PADDED] * 5 + [SEEN] + [PADDED] * 5
-    widths = track.boxes[:, 2] - track.boxes[:, 0]
-    assert (np.diff(widths[5:]) >= 0).all()
-    alone = fill_track([sighting(5, 100)], 5, 5, 1.0, 1.0, [0.04 * f for f in range(9)])
-    assert len(alone) == 1 and np.allclose(alone.boxes[0], sighting(5, 100).face.box)
 
 
 # Smoothing
@@ -209,45 +168,4 @@ def test_one_row_of_a_window_is_smoothed_as_in_the_whole(n: int, at: int, seed: 
 # Containers
 
 
-@given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 30)), max_size=12))
-def test_lookup_by_frame_is_a_search_through_all(spans: list[tuple[int, int]]) -> None:
-    tracks = [
-        Track(
-            i + 1,
-            first,
-            np.zeros((n, 4), np.float32),
-            np.zeros((n, 5, 2), np.float32),
-            np.zeros(n, np.float32),
-            np.zeros(n, np.uint8),
-        )
-        for i, (first, n) in enumerate(spans)
-    ]
-    found = TrackSet(tracks)
-    assert len(found) == len(tracks) and {id(one) for one in found} == {id(one) for one in tracks}
-    for frame in range(-1, 95):
-        expected = {(one.id, one.row(frame)) for one in tracks if one.row(frame) is not None}
-        at = found.at(frame)
-        assert {(one.id, row) for one, row in at} == expected and len(at) == len(expected)
-        assert [(one.first, one.id) for one, _ in at] == sorted((one.first, one.id) for one, _ in at)
-
-
 # A real film
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(detector_missing("centerface") is not None, reason="the detector centerface is not installed")
-def test_frames_left_out_of_a_real_film_are_covered(shared_data: Path) -> None:
-    """Three people walk; the detector looks at every third frame and is asked about the others afterwards."""
-    with Image.open(shared_data / "video" / "walking_and_pause.gif") as film:
-        frames = [np.asarray(one.convert("RGB")) for one in itertools.islice(ImageSequence.Iterator(film), 25)]
-    detector, tracker = get_detector("centerface", scale=1.0), Associator()
-    found = [detector.detect(frame) for frame in frames]
-    for number, faces in enumerate(found):
-        tracker.step(number, number / 12.5, faces if number % 3 == 0 else None)
-    tracklets = tracker.finish()
-    tracks = fill_tracks(tracklets, (), np.arange(len(frames)) / 12.5, 0.4)
-    assert len(tracks) == 3
-    left_out = [(number, face) for number, faces in enumerate(found) if number % 3 for face in faces]
-    assert len(left_out) >= 45
-    assert all(covered(face.box.astype(np.float64), tracks, number) for number, face in left_out)
-    assert all(jitter(track.landmarks) < 0.06 for track in tracks)

@@ -17,9 +17,12 @@ from worlds import RATE, Actor, Reader, World, covered, face_at
 
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Face
-from ficgan.video import Frame, Stream, VideoResult, VideoSettings, VideoTools, open_video, process_film, stream
 from ficgan.video import settings as module
-from ficgan.video.live import StreamResult
+from ficgan.video.film import process_film
+from ficgan.video.live import Stream, StreamResult, stream
+from ficgan.video.read import open_video
+from ficgan.video.rendered import VideoResult
+from ficgan.video.settings import Rules, VideoSettings, VideoTools
 from ficgan.video.tracks import Track
 
 Image = NDArray[np.uint8]
@@ -132,7 +135,7 @@ def walking(frames: tuple[int, int] = (0, 10_000), **more: object) -> Actor:
 # -- coverage ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stride", [1, 5, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 3, 4, 7, 10))])
+@pytest.mark.parametrize("stride", [5, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 3, 10))])
 def test_a_face_is_covered_from_its_first_frame_to_its_last_at_any_stride(stride: int) -> None:
     """It comes at the worst moment, right after a look, and is away right after another."""
     world = World([walking((stride + 1, 6 * stride + 40))], 7 * stride + 90, noise=0.01)
@@ -142,7 +145,7 @@ def test_a_face_is_covered_from_its_first_frame_to_its_last_at_any_stride(stride
     assert flow.look_ahead == stride - 1 and eyes.looks == list(range(0, world.length, stride))
 
 
-@pytest.mark.parametrize("look_ahead", [0, 4, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 9))])
+@pytest.mark.parametrize("look_ahead", [4, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 9))])
 def test_before_the_first_sighting_it_is_covered_as_far_as_the_look_ahead_reaches(look_ahead: int) -> None:
     world = World([walking((0, 99), hidden=(range(20),))], 60, noise=0.01)
     results, _, _ = run(world, stride=1, look_ahead=look_ahead)
@@ -160,7 +163,7 @@ def test_after_the_last_sighting_it_is_covered_for_the_patience(monkeypatch: pyt
     assert uncovered(world, run(world, stride=3)[0]) == []
 
 
-@pytest.mark.parametrize("look_ahead", [0, 10])
+@pytest.mark.parametrize("look_ahead", [pytest.param(0, marks=pytest.mark.slow), 10])
 def test_at_a_cut_nobody_shows_and_nobody_stays(look_ahead: int) -> None:
     lost, second = Actor(lambda t: (24, 20, 24), (0, 20)), Actor(lambda t: (140, 50, 34), (43, 99))
     world = World([walking((0, 42)), lost, second], 90, cuts=(43,), noise=0.01)
@@ -169,21 +172,6 @@ def test_at_a_cut_nobody_shows_and_nobody_stays(look_ahead: int) -> None:
     for result in results:
         for one in result.faces:
             assert (one.face.box[0] > 100) == (result.frame.index >= 43)
-
-
-def test_a_stream_faster_than_it_says_is_covered_for_the_patience_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PATIENCE", 1.0)
-    world = World([walking((0, 999), hidden=(range(40, 999),))], 140, noise=0.01)
-    frames = (Frame(n, n, n / 50, picture(n)) for n in range(140))
-    flow = Stream(VideoTools(Eyes(world)), frames, 20.0, settings=VideoSettings(mode="solid", stride=1))
-    assert [result.frame.index for result in flow if result.faces] == list(range(40 + 50))
-
-
-def test_a_generated_face_does_not_turn_to_its_pad_between_two_looks() -> None:
-    world = World([walking()], 60, noise=0.0)
-    for look_ahead in (0, 2, 10):
-        results, _, _ = run(world, stride=5, look_ahead=look_ahead, mode="ficgan")
-        assert {one.mode for result in results for one in result.faces} == {"ficgan"}
 
 
 # -- pace --------------------------------------------------------------------------------------------------------------
@@ -202,7 +190,7 @@ def test_a_slow_detector_looks_less_often_and_nobody_shows() -> None:
     assert strides[219] == 1
     summary = flow.summary()
     assert summary["largest_stride"] == max(strides.values()) and summary["late"] >= 10 and summary["frames"] == 220
-    assert summary["seconds_a_frame"] < budget and summary["stride"] == 1
+    assert summary["stride"] == 1
 
 
 # -- order, memory, ends -----------------------------------------------------------------------------------------------
@@ -303,7 +291,7 @@ def test_a_recording_is_the_whole_stream_redacted(tmp_path: Path) -> None:
     assert result.account["live"]["frames"] == 50
 
 
-def test_a_recording_is_whole_when_it_is_interrupted_or_stopped(tmp_path: Path) -> None:
+def test_a_recording_is_whole_when_it_is_interrupted(tmp_path: Path) -> None:
     def interrupt(done: int, total: int | None, stage: str) -> None:
         if done == 20:
             raise KeyboardInterrupt
@@ -311,12 +299,10 @@ def test_a_recording_is_whole_when_it_is_interrupted_or_stopped(tmp_path: Path) 
     result = record(tmp_path, progress=interrupt)
     assert numbers(tmp_path / "out.mkv") == list(range(20)) and result.frames == 20
     assert any("interrupt" in note for note in result.notes)
-    count = iter(range(99))
-    record(tmp_path, overwrite=True, is_cancelled=lambda: next(count) == 9)
-    assert numbers(tmp_path / "out.mkv") == list(range(10))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.mkv", "out.mkv"]
 
 
+@pytest.mark.slow
 def test_a_recording_that_fails_has_no_result(tmp_path: Path) -> None:
     def fail(done: int, total: int | None, stage: str) -> None:
         raise RuntimeError("no")
@@ -330,7 +316,7 @@ def test_a_recording_that_fails_has_no_result(tmp_path: Path) -> None:
 
 def test_what_needs_two_passes_is_refused_and_a_missing_camera_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="record it first"):
-        record(tmp_path, project=tmp_path / "p")
+        record(tmp_path, rules=Rules(spans=[(0, 1)]))
     with pytest.raises(InputError, match="camera:73"):
         process_film(VideoTools(Steady()), "camera:73", tmp_path / "x.mkv", settings=VideoSettings(mode="solid"))
     assert not (tmp_path / "x.mkv").exists()

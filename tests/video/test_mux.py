@@ -18,7 +18,8 @@ from test_write import files_limited_to
 
 from ficgan.errors import InputError, UsageError
 from ficgan.images.photo import DIGITAL_SOURCE_TYPE
-from ficgan.video import EncodeOptions, open_video
+from ficgan.video.read import open_video
+from ficgan.video.settings import EncodeOptions
 from ficgan.video.write import Assembled, SegmentWriter, assemble, check_output
 
 
@@ -55,7 +56,8 @@ def first_sound(path: Path, stream: int = 0) -> Fraction:
 
 
 @pytest.mark.parametrize(
-    ("suffix", "variable"), [(".mp4", True), pytest.param(".mov", False, marks=pytest.mark.slow), (".mkv", True)]
+    ("suffix", "variable"),
+    [(".mp4", True), *(pytest.param(*p, marks=pytest.mark.slow) for p in ((".mov", False), (".mkv", True)))],
 )
 def test_frames_duration_and_sound_are_the_sources(tmp_path: Path, suffix: str, variable: bool) -> None:
     source, output = tmp_path / "a.mp4", tmp_path / f"b{suffix}"
@@ -79,12 +81,12 @@ def test_frames_duration_and_sound_are_the_sources(tmp_path: Path, suffix: str, 
 @pytest.mark.parametrize(
     ("before", "codec", "after"),
     [
-        (".mkv", "vorbis", ".mp4"),
+        pytest.param(".mkv", "vorbis", ".mp4", marks=pytest.mark.slow),
         (".mkv", "libopus", ".mp4"),
-        (".mkv", "libopus", ".webm"),
+        pytest.param(".mkv", "libopus", ".webm", marks=pytest.mark.slow),
         pytest.param(".mov", "pcm_s16le", ".mov", marks=pytest.mark.slow),
         pytest.param(".mkv", "flac", ".mkv", marks=pytest.mark.slow),
-        (".avi", "libmp3lame", ".mp4"),
+        pytest.param(".avi", "libmp3lame", ".mp4", marks=pytest.mark.slow),
         (".ts", "aac", ".mp4"),
     ],
 )
@@ -97,7 +99,7 @@ def test_sound_codecs(tmp_path: Path, before: str, codec: str, after: str) -> No
     else:
         make_clip(source, 20, audio=codec, audio_seconds=0.6)
     result = redo(source, output)
-    assert result.audio_packets > 0 and seen(output)[0] == list(range(20))
+    assert result.audio_streams == 1 and seen(output)[0] == list(range(20))
     if ".ts" not in (before, after):  # there AAC carries a header of its own in every packet
         assert audio_hash(output) == audio_hash(source)
     apart = [first_sound(path) - seen(path)[1][0] for path in (source, output)]
@@ -162,8 +164,8 @@ def test_films_become_animations_and_animations_films(tmp_path: Path) -> None:
     ("before", "codec", "after", "now"),
     [
         (".avi", "pcm_mulaw", ".mp4", "aac"),
-        (".mp4", "aac", ".webm", "opus"),
-        (".3gp", "libopencore_amrnb", ".mkv", "aac"),
+        pytest.param(".mp4", "aac", ".webm", "opus", marks=pytest.mark.slow),
+        pytest.param(".3gp", "libopencore_amrnb", ".mkv", "aac", marks=pytest.mark.slow),
     ],
 )
 def test_sound_that_the_container_cannot_hold_is_recoded(
@@ -178,7 +180,7 @@ def test_sound_that_the_container_cannot_hold_is_recoded(
     with open_video(source) as film:
         check_output(film, output, EncodeOptions())
     result = redo(source, output)
-    assert len(result.notes) == 1 and result.damage == () and result.audio_packets > 10
+    assert len(result.notes) == 1 and result.damage == ()
 
     def heard(path: Path) -> tuple[str, int, float, NDArray[np.float64]]:
         """Codec, rate, seconds before the picture, samples."""
@@ -193,25 +195,6 @@ def test_sound_that_the_container_cannot_hold_is_recoded(
     assert len(tone) / rate == pytest.approx(1.5, abs=0.12)
     spectrum = np.abs(np.fft.rfft(tone))
     assert spectrum.argmax() * rate / len(tone) == pytest.approx(440, abs=3)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
-@pytest.mark.parametrize("lost", [slice(0, 1), slice(7, 8), slice(3, 12), slice(None)])
-def test_lost_packets_of_sound_cost_that_sound_alone(tmp_path: Path, suffix: str, lost: slice) -> None:
-    """A broadcast whose packets of sound are empty, some or all of them."""
-    source, output = tmp_path / "a.ts", tmp_path / f"b{suffix}"
-    make_clip(source, 60, audio="aac", audio_seconds=2.0)
-    whole = redo(source, tmp_path / f"whole{suffix}")
-    data = bytearray(source.read_bytes())
-    begins = [place for place in range(0, len(data), 188) if data[place + 1 : place + 3] == b"\x41\x01"]  # of sound
-    for place in begins[lost]:
-        data[place + 20 : place + 188] = bytes(168)
-    source.write_bytes(data)
-    result = redo(source, output)
-    assert seen(output)[0] == list(range(60))
-    assert len(result.damage) == 1 and str(source) in result.damage[0]
-    assert (result.audio_packets < whole.audio_packets) if result.audio_streams else lost == slice(None)
 
 
 def test_the_output_is_checked_before_the_work(tmp_path: Path) -> None:
@@ -293,9 +276,9 @@ def source_type(path: Path) -> str | None:
 @pytest.mark.parametrize(
     ("suffix", "synthetic"),
     [
-        *((suffix, True) for suffix in (".mp4", ".mov", ".mkv", ".webm", ".gif")),
-        (".mp4", False),
-        *(pytest.param(suffix, False, marks=pytest.mark.slow) for suffix in (".mov", ".mkv", ".webm", ".gif")),
+        (".mp4", True),
+        *(pytest.param(suffix, True, marks=pytest.mark.slow) for suffix in (".mov", ".mkv", ".webm", ".gif")),
+        *(pytest.param(suffix, False, marks=pytest.mark.slow) for suffix in (".mp4", ".mkv")),
     ],
 )
 def test_films_say_that_a_model_drew_in_them(tmp_path: Path, suffix: str, synthetic: bool) -> None:

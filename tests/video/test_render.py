@@ -13,14 +13,12 @@ from worlds import Reader, crop_model
 
 from ficgan.face_model import FaceModel, FaceReading
 from ficgan.faces import Alignment, Face
-from ficgan.identity import IdentityBank
 from ficgan.policy import Policy
 from ficgan.video import identities as module
-from ficgan.video.identities import Identities
-from ficgan.video.media import Frame
-from ficgan.video.render import Appearance, FrameJob, Renderer
-from ficgan.video.settings import VideoSettings
-from ficgan.video.tools import VideoTools
+from ficgan.video.decided import Appearance, FrameJob
+from ficgan.video.read import Frame
+from ficgan.video.rendered import Renderer
+from ficgan.video.settings import VideoSettings, VideoTools
 
 Image = NDArray[np.uint8]
 
@@ -71,6 +69,27 @@ def renderer(face_model: FaceModel | None, gate: Gate | None = None, **changes: 
     return Renderer(tools, VideoSettings(**changes))  # type: ignore[arg-type]
 
 
+def counted(render: Renderer, jobs: Sequence[FrameJob]) -> list[dict[str, int]]:
+    """Faces by what was done to them, of each frame drawn alone."""
+    tallies = []
+    for shown in jobs:
+        before = dict(render.counts)
+        render([shown])
+        tallies.append({name: count - before.get(name, 0) for name, count in render.counts.items()})
+    return [{name: count for name, count in tally.items() if count} for tally in tallies]
+
+
+def by_chunks(render: Renderer, frames: range, size: int = 4) -> list[int]:
+    """First frames of the chunks in which something was covered."""
+    covered = []
+    for begin in frames[::size]:
+        before = render.counts["plain"]
+        render([numbered(index) for index in range(begin, begin + size)])
+        if render.counts["plain"] > before:
+            covered.append(begin)
+    return covered
+
+
 def one_colour(region: Image) -> bool:
     return bool(np.ptp(region.reshape(-1, 3), axis=0).max() == 0)
 
@@ -100,7 +119,7 @@ def test_one_person_keeps_one_identity_and_is_cast_once(face_model: FaceModel) -
     assert render.counts == {"generated": 4}
 
 
-@pytest.mark.parametrize("near", ["track", "model"])
+@pytest.mark.parametrize("near", [pytest.param("track", marks=pytest.mark.slow), "model"])
 def test_the_gate_reads_where_the_track_and_where_the_model_has_the_face(
     face_model: FaceModel, monkeypatch: pytest.MonkeyPatch, near: str
 ) -> None:
@@ -160,10 +179,8 @@ def test_an_audition_chooses_an_attempt_that_is_not_recognised(face_model: FaceM
     cast = render.identities.people["a"]
     assert cast.settled and cast.attempt >= 1 and cast.draw["attempts"] == cast.attempt + 1 and cast.distance is None
     styles = cast.styles
-    assert not render.identities.replace(["a"]) and render.identities.people["a"] is cast
     render([job(n, (1, "a", 100, "ficgan")) for n in range(3)])
     assert render.identities.people["a"].styles is styles and render.counts == {"generated": 3} and cast.distance == 1.0
-    assert render.identities.replace(["a"], {"a"}) and render.identities.people["a"].attempt == cast.attempt + 1
 
 
 def test_who_is_recognised_with_every_attempt_is_masked_from_the_start(face_model: FaceModel) -> None:
@@ -182,18 +199,10 @@ def test_a_chosen_face_that_is_recognised_is_covered_for_a_moment(
     audition(render, numbered(0))
     styles, gate.known = render.identities.people["a"].styles, (10, 14)
     gate.near = (9,)
-    tallies = []
-    for begin in range(0, 32, 4):
-        render([numbered(index) for index in range(begin, begin + 4)])
-        tallies += [dict(tally) for tally in render.tally]
     # 8 is far and the next to be read; 9 and 10 are not read. 16 is far, too, so nothing is covered.
-    assert not [index for index, tally in enumerate(tallies) if "plain" in tally]
+    assert by_chunks(render, range(32)) == []
     gate.near, gate.known = (40,), (42, 46)  # 40 comes near, so all are read
-    tallies = []
-    for begin in range(32, 60, 4):
-        render([numbered(index) for index in range(begin, begin + 4)])
-        tallies += [dict(tally) for tally in render.tally]
-    assert [32 + index for index, tally in enumerate(tallies) if "plain" in tally] == list(range(40, 48))
+    assert by_chunks(render, range(32, 60)) == [40, 44]
     assert (
         render.causes == {"known": 8}
         and render.identities.people["a"].styles is styles
@@ -201,6 +210,7 @@ def test_a_chosen_face_that_is_recognised_is_covered_for_a_moment(
     )
 
 
+@pytest.mark.slow
 def test_doubtful_readings_are_followed_by_one_of_each_frame(
     face_model: FaceModel, set_to: Callable[..., None]
 ) -> None:
@@ -209,10 +219,7 @@ def test_doubtful_readings_are_followed_by_one_of_each_frame(
     render = renderer(face_model, gate)  # three frames
     audition(render, numbered(0))
     gate.read = 0
-    shown = []
-    for index in range(9):
-        render([numbered(index)])
-        shown.append("generated" in render.tally[0])
+    shown = ["generated" in tally for tally in counted(render, [numbered(index) for index in range(9)])]
     assert shown == [True] * 5 + [False] + [True] * 3  # 3 and 4 are no match, but near the limit
     assert gate.read == 5  # frames 0, 3, 4, 5 and 6
 
@@ -230,13 +237,11 @@ def test_a_face_lost_for_a_moment_does_not_flicker(
     monkeypatch.setattr(face_model, "see", turned)
     render = renderer(face_model)
     render([job(n, (1, "a", 100, "ficgan")) for n in range(8)])
-    assert [tally["plain"] for tally in render.tally] == [0, 1, 1, 1, 1, 1, 0, 0]  # 25 frames a second
-    assert render.causes == {"unread": 5}
+    assert render.counts == {"generated": 3, "plain": 5} and render.causes == {"unread": 5}  # 25 frames a second
     monkeypatch.setattr(face_model, "see", see)
-    render([job(8, (1, "a", 100, "ficgan"))])
-    assert render.tally[0]["plain"] == 0
-    render([job(5, (1, "a", 100, "ficgan"), (2, "b", 210, "ficgan"))])  # the other one was never lost
-    assert render.tally[0] == {"plain": 1, "generated": 1}
+    assert counted(render, [job(8, (1, "a", 100, "ficgan"))]) == [{"generated": 1}]
+    both = job(5, (1, "a", 100, "ficgan"), (2, "b", 210, "ficgan"))  # the other one was never lost
+    assert counted(render, [both]) == [{"plain": 1, "generated": 1}]
 
 
 def test_regions_are_covered_whatever_the_faces(face_model: FaceModel) -> None:
@@ -357,36 +362,3 @@ def test_every_frame_is_smoothed_over_the_same_neighbours(
     wanted = {n: tuple(m for m in run if abs(m - n) <= 2) for run in runs for n in run}
     assert windows == {"place": wanted, "light": wanted}
     assert sorted(finds) == sorted(wanted), "no face is looked for twice"
-
-
-def test_an_audition_prefers_a_face_of_the_kind(
-    face_model: FaceModel, monkeypatch: pytest.MonkeyPatch, set_to: Callable[..., None]
-) -> None:
-    """The last attempt of photos keeps no kind, and so it is the farthest: it is for those whom nothing else hides."""
-    set_to(CHECK=0.0)
-    kind = np.float32([0.9, 0, 0, 0, 0, 0, 0.1, 1, 35])
-    monkeypatch.setattr(type(face_model), "keeps_kind", True)
-    monkeypatch.setattr(Identities, "_kind", lambda self, faces: kind)
-    draw = IdentityBank.k_same_of_each  # of a bank that does not know its people's kinds
-    monkeypatch.setattr(IdentityBank, "k_same_of_each", lambda *args, kind, **options: draw(*args, **options))
-
-    class Farther(FrameGate):
-        """Comes near to the first two attempts; the later an attempt, the farther its face."""
-
-        def ratio(self, rung: int) -> float:
-            return 0.9 if rung < 2 else 1.2 + rung / 100
-
-    render = renderer(face_model, Farther())
-    monkeypatch.setattr(Identities, "_read", lambda self, face, cast: _Read(render.tools.gate.ratio(cast.attempt)))
-    audition(render, numbered(0), numbered(4))
-    cast = render.identities.people["a"]
-    rungs = range(2, render.identities._of_photos)
-    sizes = {rung: render.identities._group_size(replace(cast, attempt=rung)) for rung in rungs}
-    assert len(set(sizes.values())) > 2
-    alike = [rung for rung in rungs if sizes[rung] == min(sizes.values())]
-    assert cast.attempt == max(alike)
-
-
-@dataclass
-class _Read:
-    ratio: float

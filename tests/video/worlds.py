@@ -120,7 +120,7 @@ class World:
         for frame in range(self.length):
             cut = frame in self.cuts
             faces = self.detect(frame) if frame % stride == 0 or cut else None
-            found += tracker.step(frame, frame / RATE, faces, cut).ended
+            found += tracker.step(frame, frame / RATE, faces, cut)[1]
         return sorted([*found, *tracker.finish()], key=lambda one: one.id)
 
     def owners(self, tracklet: Tracklet) -> list[int]:

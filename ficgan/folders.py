@@ -25,8 +25,8 @@ from ficgan.yaml_settings import check
 __all__ = ["MARKER", "Box", "Strict", "Text", "hold", "kind_of", "make_private_folder", "remove_folder", "work_folder"]
 
 Kind = Literal["project", "work", "external", "ui"]
+# File that says that a folder is ours, and of which kind.
 MARKER = ".ficgan-folder"
-"""File that says that a folder is ours, and of which kind."""
 _SCHEMA: dict[Kind, str] = {
     "project": "ficgan-video-project/1",
     "work": "ficgan-video-work/1",
@@ -34,7 +34,7 @@ _SCHEMA: dict[Kind, str] = {
     "ui": "ficgan-ui-project/1",
 }
 _TEMPORARY = r"\.ficgan-[0-9a-f]{16}\.tmp"
-_PROJECT_FILES = rf"project\.json|tracks\.jsonl|review\.html|{_TEMPORARY}"
+_PROJECT_FILES = rf"project\.json|tracks\.safetensors|tracks\.jsonl|review\.html|{_TEMPORARY}"
 # Names of our files in a folder of each kind; in a project's `thumbs`; and a film's project inside one of `ficgan ui`.
 _OURS = {
     "project": _PROJECT_FILES,
@@ -47,19 +47,13 @@ _FILM = r"film-[0-9a-f]{10,}"
 
 
 def work_folder(output: str | os.PathLike[str]) -> Path:
-    """Where the parts of an unfinished film are: `.<output name>.ficgan-work` in the same folder.
-
-    Their names must begin with `ficgan-`, or `remove_folder` spares them.
-    """
+    """Where the parts of an unfinished film are, beside the output; their names begin with `ficgan-`."""
     path = Path(output)
     return path.with_name(f".{path.name}.ficgan-work")
 
 
 def make_private_folder(folder: Path, kind: Kind) -> bool:
-    """Make a folder that only its owner can open (mode 0700), marked as ours; one of ours is used as it is.
-
-    Returns whether it is new (an empty folder that was there counts).
-    """
+    """Make a folder that only its owner can open, or use one of ours; returns whether it is new."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):
@@ -84,12 +78,9 @@ def make_private_folder(folder: Path, kind: Kind) -> bool:
 def kind_of(folder: Path) -> Kind | None:
     """What a folder of ours is for, None where it is not ours."""
     marker = folder / MARKER
-    try:
-        if marker.is_symlink() or not marker.is_file() or marker.stat().st_size > 4096:
-            return None
-        name = str(json.loads(marker.read_bytes())["schema"]).split("/")[0]
-    except (OSError, ValueError, RecursionError, TypeError, KeyError):
+    if marker.is_symlink() or not marker.is_file() or marker.stat().st_size > 4096:
         return None
+    name = _schema_in(marker).split("/")[0]
     return next((kind for kind, schema in _SCHEMA.items() if schema.split("/")[0] == name), None)
 
 
@@ -110,20 +101,16 @@ def hold(folder: Path) -> Iterator[None]:
 
 @dataclass
 class Removal:
-    """What was removed of a folder, or would be."""
+    """What was removed of a folder, or would be; `left` was not made by ficgan or could not be removed, and stays."""
 
     kind: Kind
     files: int = 0
     bytes: int = 0
     left: list[Path] = field(default_factory=list)
-    """What was not made by ficgan, or could not be removed; it stays, and the folder with it."""
 
 
 def remove_folder(folder: Path, *, dry_run: bool = False) -> Removal:
-    """Remove a folder of ours: the files ficgan makes there and nothing else. Not a secure erasure (see above).
-
-    Where anything is left the marker stays too, so that the removal can be repeated.
-    """
+    """Remove what ficgan made in a folder of ours; where anything else is left, the marker stays too."""
     if folder.is_symlink():
         raise InputError(f"{folder}: is a link; give the folder itself")
     if not folder.is_dir():
@@ -166,8 +153,10 @@ def _contents(folder: Path, kind: Kind) -> Iterator[tuple[Path, bool]]:
             yield path, True
         elif inside:
             yield path, kind == "ui" and bool(re.fullmatch(_FILM, path.name)) and kind_of(path) == "project"
+        elif _is_file(path, r"decisions\.json"):  # as `ficgan ui` exports it
+            yield path, _schema_in(path).startswith("ficgan-video-decisions/")
         else:
-            yield path, _is_file(path, _OURS[kind]) or _is_decisions(path)
+            yield path, _is_file(path, _OURS[kind])
 
 
 def _listed(folder: Path) -> list[Path]:
@@ -181,14 +170,12 @@ def _is_file(path: Path, names: str) -> bool:
     return path.is_file() and not path.is_symlink() and bool(re.fullmatch(names, path.name))
 
 
-def _is_decisions(path: Path) -> bool:
-    """Whether a file is one of decisions, as `ficgan ui` exports it."""
-    if not _is_file(path, r"decisions\.json"):
-        return False
+def _schema_in(path: Path) -> str:
+    """What a JSON file says that it is; "" where it is none."""
     try:
-        return str(json.loads(path.read_bytes())["schema"]).startswith("ficgan-video-decisions/")
+        return str(json.loads(path.read_bytes())["schema"])
     except (OSError, ValueError, RecursionError, TypeError, KeyError):
-        return False
+        return ""
 
 
 def _remove(path: Path, ours: bool, removal: Removal, dry_run: bool) -> None:
@@ -212,10 +199,7 @@ def _remove(path: Path, ours: bool, removal: Removal, dry_run: bool) -> None:
 
 @contextmanager
 def working(output: Path) -> Iterator[Path]:
-    """The private folder of an unfinished film, locked while the block runs.
-
-    It is removed when the film is done or fails. After an interrupt or a crash it stays, so that the same job resumes.
-    """
+    """The locked private folder of an unfinished film; it stays after an interrupt or a crash, to resume from."""
     work = work_folder(output)
     make_private_folder(work, "work")
     failed: BaseException | None = None
@@ -304,11 +288,9 @@ def to_text(value: Any, indent: str = "", *, width: int = 118) -> str:
     line = json.dumps(value, ensure_ascii=False, allow_nan=False)
     if not isinstance(value, dict | list) or not value or (indent and len(indent) + len(line) <= width):
         return line
-    inner = indent + " "
+    inner, (begin, end) = indent + " ", "{}" if isinstance(value, dict) else "[]"
     if isinstance(value, dict):
-        begin, end = "{", "}"
         parts = [f"{json.dumps(str(key), ensure_ascii=False)}: {to_text(item, inner)}" for key, item in value.items()]
     else:
-        begin, end = "[", "]"
         parts = [to_text(item, inner) for item in value]
     return begin + "\n" + ",\n".join(inner + part for part in parts) + f"\n{indent}{end}" + ("" if indent else "\n")

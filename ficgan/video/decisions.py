@@ -1,0 +1,279 @@
+"""Who is hidden and who stays: the decisions of a film, and the boxes that a person draws.
+
+Several rules may concern one face. The strongest level that has one decides:
+
+1. track: a decision on the face's track, in all of it or in a span of time
+2. person: the same on its person
+3. span or box: spans on everybody, and boxes of the picture
+4. default: faces are hidden; where people were selected (`only`), others who are known are kept
+
+In a level hiding beats keeping, then the later rule wins (spans come after decisions on the whole film).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    model_serializer,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from ficgan.anonymizers.modes import HIDING, check_cover, check_mode, mode_type, shown
+from ficgan.errors import UsageError
+from ficgan.folders import Box, Strict, Text
+from ficgan.video.tracks import Track
+
+__all__ = ["BoxRule", "Decider", "Decision", "Decisions", "Region", "SpanRule", "edits_of"]
+
+
+def _hiding(mode: str) -> str:
+    try:
+        return check_mode(mode)
+    except UsageError as error:  # of a type of its own, for a mode may hold a key that no message should show
+        raise PydanticCustomError("mode", "{reason}", {"reason": str(error)}) from None
+
+
+Cover = Annotated[str, AfterValidator(check_cover)]
+HidingMode = Annotated[str, AfterValidator(_hiding)]
+Mode = Annotated[str, AfterValidator(lambda mode: mode if mode == "keep" else _hiding(mode))]
+
+_TRACK, _PERSON, _GENERAL, _DEFAULT = range(1, 5)
+
+
+class _Brief(Strict):
+    """Written without what is not said."""
+
+    @model_serializer(mode="wrap")
+    def _without_gaps(self, handler: Any) -> dict[str, Any]:
+        return {name: value for name, value in handler(self).items() if value not in (None, "", ())}
+
+
+class Decision(_Brief):
+    """On a person or a track; in the file a bare mode will do: `"3": "keep"`."""
+
+    mode: Mode
+    reason: Text = ""
+
+
+class _Timed(Decision):
+    start: float | None = Field(None, alias="from", ge=0)
+    """First second; None: from the beginning."""
+    end: float | None = Field(None, alias="to", gt=0)
+    """Second it ends before; None: to the end."""
+
+    @model_validator(mode="after")
+    def _forwards(self) -> _Timed:
+        if self.start is not None and self.end is not None and self.start >= self.end:
+            raise ValueError(f"a span from {self.start} to {self.end} s is empty; `from` must be less than `to`")
+        return self
+
+
+class SpanRule(_Timed):
+    """On a time span, of one track, of one person, or of everybody."""
+
+    track: PositiveInt | None = None
+    person: PositiveInt | None = None
+
+    @model_validator(mode="after")
+    def _one_subject(self) -> SpanRule:
+        if self.track is not None and self.person is not None:
+            raise ValueError("a span is on a track or on a person, not on both")
+        if self.start is None and self.end is None:
+            raise ValueError("a span needs `from` or `to`, in seconds")
+        return self
+
+
+class BoxRule(_Timed):
+    """On a region of the picture: keeps faces wholly inside it, or hides those with their centre inside."""
+
+    mode: Mode = "keep"
+    box: Box
+
+
+_Short = Annotated[Decision, BeforeValidator(lambda value: {"mode": value} if isinstance(value, str) else value)]
+
+
+class Decisions(Strict):
+    """All rules of a film."""
+
+    default: HidingMode = "ficgan"
+    only: tuple[PositiveInt, ...] | None = Field(None, min_length=1)
+    """People to hide; everybody else who is known is kept. None: everybody is hidden."""
+    people: dict[PositiveInt, _Short] = Field(default_factory=dict)
+    tracks: dict[PositiveInt, _Short] = Field(default_factory=dict)
+    spans: tuple[SpanRule, ...] = ()
+    boxes: tuple[BoxRule, ...] = ()
+
+    @property
+    def modes(self) -> set[str]:
+        return {rule.mode for rule in _rules(self)} - {"keep"}
+
+
+@dataclass(frozen=True, eq=False)
+class _Rule:
+    """One decision in the common form; of the default level, `only` are the people who are selected."""
+
+    level: int
+    mode: Mode
+    name: str
+    reason: str = ""
+    track: int | None = None
+    person: int | None = None
+    start: float | None = None
+    end: float | None = None
+    box: tuple[float, float, float, float] | None = None
+    only: frozenset[int] | None = None
+
+    def concerns(self, track: Track) -> bool:
+        if self.only is not None and (self.mode == "keep") != (track.person > 0 and track.person not in self.only):
+            return False
+        return self.track in (None, track.id) and self.person in (None, track.person)
+
+    def fits(self, times: NDArray[np.float64], boxes: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """[n] whether it speaks of a face at these times [n] and boxes [n,4]."""
+        start, end = -math.inf if self.start is None else self.start, math.inf if self.end is None else self.end
+        fits = (start <= times) & (times < end)
+        if self.box is not None:
+            low, high = boxes[:, :2], boxes[:, 2:]
+            if self.mode != "keep":
+                low = high = (low + high) / 2
+            fits &= ((low >= self.box[:2]) & (high <= self.box[2:])).all(axis=1)
+        return fits
+
+
+def _rules(decisions: Decisions) -> Iterator[_Rule]:
+    only = None if decisions.only is None else frozenset(decisions.only)
+    yield _Rule(_DEFAULT, decisions.default, "default", only=only)
+    if only is not None:
+        name = f"everybody but people {', '.join(str(person) for person in sorted(only))}"
+        yield _Rule(_DEFAULT, "keep", name, "not selected", only=only)
+    for person, choice in decisions.people.items():
+        yield _Rule(_PERSON, choice.mode, f"person {person}", choice.reason, person=person)
+    for track, choice in decisions.tracks.items():
+        yield _Rule(_TRACK, choice.mode, f"track {track}", choice.reason, track=track)
+    for box in decisions.boxes:
+        name = f"box {_corners(box.box)}"
+        yield _Rule(_GENERAL, box.mode, name, box.reason, start=box.start, end=box.end, box=box.box)
+    for span in decisions.spans:
+        level, subject = _GENERAL, "everybody"
+        if span.track is not None:
+            level, subject = _TRACK, f"track {span.track}"
+        elif span.person is not None:
+            level, subject = _PERSON, f"person {span.person}"
+        yield _Rule(level, span.mode, f"span on {subject}", span.reason, span.track, span.person, span.start, span.end)
+
+
+class Decider:
+    """Decisions, looked up for each face of each frame, `times` [frames] in seconds; boxes are cut to `size` before."""
+
+    def __init__(self, decisions: Decisions, times: ArrayLike, size: tuple[int, int] | None = None) -> None:
+        self._times, self._size = np.asarray(times, np.float64), size
+        # Strongest first; in a level hiding before keeping, the later before the earlier. The first that fits wins.
+        later_first = reversed(list(_rules(decisions)))
+        self._rules = sorted(later_first, key=lambda rule: (rule.level, rule.mode == "keep"))
+
+    def mode_of(self, track: Track, frame: int) -> Mode:
+        """What happens to a track's face in a frame."""
+        return str(self.decide(track)[frame - track.first])
+
+    def decide(self, track: Track) -> NDArray[np.str_]:
+        """What happens to a track's face, for each row: str [n], wide enough for every fallback."""
+        rules, winners = self._winners(track)
+        modes = [rule.mode for rule in rules]
+        return np.array(modes, mode_type(modes))[winners]
+
+    def exemptions(self, tracks: Iterable[Track]) -> list[dict[str, Any]]:
+        """Every rule that keeps, the strongest first: `rule`, `reason`, `start`, `end`, the `tracks` and `people` of
+        whom it keeps a frame or more, and `rows`, the faces of single frames it keeps."""
+        kept: dict[_Rule, list[tuple[Track, int]]] = {rule: [] for rule in self._rules if rule.mode == "keep"}
+        for track in tracks if kept else ():
+            rules, winners = self._winners(track)
+            for rule, rows in zip(rules, np.bincount(winners, minlength=len(rules)), strict=True):
+                if rows and rule.mode == "keep":
+                    kept[rule].append((track, int(rows)))
+        return [
+            {
+                "rule": rule.name,
+                "reason": rule.reason,
+                "start": rule.start,
+                "end": rule.end,
+                "tracks": sorted(track.id for track, _ in cases),
+                "people": sorted({track.person for track, _ in cases}),
+                "rows": sum(rows for _, rows in cases),
+            }
+            for rule, cases in kept.items()
+        ]
+
+    def _winners(self, track: Track) -> tuple[list[_Rule], NDArray[np.intp]]:
+        """The rules that concern a track, and for each of its rows the index of the one that decides."""
+        rules = [rule for rule in self._rules if rule.concerns(track)]
+        times, boxes = self._times[track.first : track.last + 1], track.boxes.astype(np.float64)
+        if self._size is not None:
+            boxes = boxes.clip(0, (*self._size, *self._size))
+        winners = np.full(len(track), len(rules) - 1)  # the default fits everything
+        for index in range(len(rules) - 2, -1, -1):
+            winners[rules[index].fits(times, boxes)] = index
+        return rules, winners
+
+
+# -- boxes that a person draws ----------------------------------------------------------------------------------------
+
+
+def _region_mode(mode: str) -> str:
+    if mode == "keep":
+        raise ValueError("a region covers; to keep the faces inside a box write it under decisions.boxes")
+    if mode not in HIDING or mode == "ficgan":
+        known = ", ".join(cover for cover in HIDING if cover != "ficgan")
+        raise ValueError(f"a region has no landmarks to place a new face by; use {known}")
+    return mode
+
+
+class Region(_Brief):
+    """A box that a person adds: covered from one frame to another, whatever the tracks and decisions say."""
+
+    first: NonNegativeInt
+    last: NonNegativeInt
+    mode: Annotated[str, AfterValidator(_region_mode)] = "plain"
+    box: Box
+    reason: Text = ""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.first > self.last:
+            raise ValueError(f"a region from frame {self.first} to {self.last} is empty")
+        return self
+
+
+def edits_of(decisions: Decisions, regions: Iterable[Region]) -> tuple[str, ...]:
+    """Every rule beyond the default, and every region, a sentence each."""
+
+    def sentence(subject: str, mode: str, reason: str) -> str:
+        done = "kept as it was" if mode == "keep" else f"hidden, mode {shown(mode)}"
+        return f"{subject[0].upper()}{subject[1:]}: {done}" + (f" ({reason})." if reason else ".")
+
+    edits = []
+    for rule in _rules(decisions):
+        if rule.name != "default":
+            first = "" if rule.start is None else f" from {rule.start:g} s"
+            last = "" if rule.end is None else f" to {rule.end:g} s"
+            edits.append(sentence(rule.name + first + last, rule.mode, rule.reason))
+    for region in regions:
+        where = f"in frames {region.first} to {region.last} the box {_corners(region.box)}"
+        edits.append(sentence(where, region.mode, region.reason))
+    return tuple(edits)
+
+
+def _corners(box: tuple[float, ...]) -> str:
+    return "[" + ", ".join(f"{value:g}" for value in box) + "]"
