@@ -26,7 +26,7 @@ __all__ = ["DeskFilms"]
 @lru_cache(maxsize=2)
 def _load(folder: Path, stamp: int) -> Project:
     """A project as it was at a time; that of a long film takes seconds to read."""
-    from ficgan.video import Project
+    from ficgan.video.project import Project
 
     return Project.load(folder)
 
