@@ -13,8 +13,9 @@ from PIL import Image as Pillow
 from PIL import ImageFilter
 from stand_ins import background, face, photo
 
-from ficgan.anonymizers import ANONYMIZERS, AverageFace, Faces, KSamePixel, obfuscate_blur, obfuscate_overlay
-from ficgan.anonymizers.basic import blur_weight
+from ficgan.anonymizers import ANONYMIZERS, AverageFace, Faces, Traits
+from ficgan.anonymizers.basic import blur_weight, obfuscate_blur, obfuscate_overlay
+from ficgan.anonymizers.k_same import KSamePixel
 from ficgan.anonymizers.modes import cover, cover_all, is_fitted, placement, square
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Face
@@ -59,6 +60,7 @@ def test_beyond_the_border_edge_pixels_are_repeated_and_landmarks_shift() -> Non
         seen.append(faces)
         return faces.images
 
+    spy.traits = Traits("spy", "basic", "here")  # type: ignore[attr-defined]
     one = face(-10, -20, 90)
     paste = cover(cast(Any, spy), image, one, name="n")
     np.testing.assert_array_equal(paste.image, image)
