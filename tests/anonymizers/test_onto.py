@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image as Pillow
-from PIL import ImageFilter
 from stand_ins import background, face, photo
 
 from ficgan.anonymizers import ANONYMIZERS, AverageFace, Faces, Traits
-from ficgan.anonymizers.basic import blur_weight, obfuscate_blur, obfuscate_overlay
+from ficgan.anonymizers.basic import obfuscate_blur, obfuscate_overlay
 from ficgan.anonymizers.k_same import KSamePixel
 from ficgan.anonymizers.modes import cover, cover_all, is_fitted, placement, square
 from ficgan.errors import InputError, UsageError
@@ -110,17 +109,6 @@ def test_scenes_get_all_boxes_at_once() -> None:
     overlay = cover_all(ANONYMIZERS.make("obfuscation-overlay", colour="red"), image, faces)
     np.testing.assert_array_equal(overlay.image, obfuscate_overlay(image, boxes, "red"))
     assert set(np.unique(overlay.mask)) == {0, 1}
-
-
-def test_the_weight_is_the_share_of_the_blurred_photo() -> None:
-    """Eq. 5 on a photo that is white in one half and black in the other: the weight explains every pixel."""
-    image = np.zeros((120, 160, 3), np.uint8)
-    image[:, 80:] = 255
-    box = [[50, 40, 100, 90]]
-    weight = blur_weight((120, 160), box)[..., None]
-    sigma = 0.1 * float(np.hypot(50, 50))
-    blurred = np.asarray(Pillow.fromarray(image).filter(ImageFilter.GaussianBlur(sigma)), float)
-    np.testing.assert_allclose(obfuscate_blur(image, box), weight * blurred + (1 - weight) * image, atol=1)
 
 
 @pytest.mark.parametrize("method", [KSamePixel(k=3), AverageFace()])

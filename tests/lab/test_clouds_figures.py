@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from ficgan.anonymizers import Faces
 from ficgan.errors import InputError, UsageError
-from ficgan.lab.attacks import Pairs, ThesisAutoEncoder, load_attacker
-from ficgan.lab.attacks.networks import SquaredErrorLearner, ThesisAutoEncoderNetwork
 from ficgan.lab.clouds import autoencoder
 from ficgan.lab.clouds import report as room
-from ficgan.lab.clouds.report import METRICS, correlations, mu_privacy, mu_utility, needs_cloud, privacy, strongest
+from ficgan.lab.clouds.report import METRICS, mu_privacy, mu_utility, needs_cloud, privacy, strongest
 from ficgan.lab.clouds.study import DISTORTION, INVERSES, anonymiser, read_shapes, sweep
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.scores import Scores
@@ -29,7 +24,6 @@ from ficgan.pointcloud.cloud import Cloud
 from ficgan.pointcloud.face import made_head
 from ficgan.pointcloud.geometry import distortion
 from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS
-from ficgan.pointcloud.projection import project
 from ficgan.pointcloud.scan import segmented
 
 FIELDS = "made:?, found:?, box:4f4, marks:(5,2)f4, ssim:f4, features:6f2"
@@ -75,15 +69,6 @@ def test_privacy_is_that_of_all_pairs(people: int, seed: int) -> None:
     first = float(np.mean([row.argmax() == i for i, row in enumerate(matrix)]))
     assert value_of(figures, "AUC") == pytest.approx(area) and value_of(figures, "rank-1") == pytest.approx(first)
     assert value_of(figures, "mu-privacy") == pytest.approx(1 - (max(0, 2 * (area - 0.5)) + first) / 2)
-
-
-def test_failures_are_counted_and_no_privacy() -> None:
-    gallery = np.random.default_rng(0).standard_normal((4, 8))
-    acquired = np.array([True, True, False, True])
-    scores = Scores.compare(gallery, gallery, range(4), range(4), metric="cosine", acquired=acquired)
-    figures = privacy(scores, np.array([True, False, False, True]), FEW)
-    assert value_of(figures, "rank-1") == 1 and value_of(figures, "failures to acquire") == pytest.approx(0.5)
-    assert value_of(figures, "rank-1 (failures as misses)") == pytest.approx(3 / 4)
 
 
 def test_detection_asks_for_the_place() -> None:
@@ -134,14 +119,6 @@ def test_the_headline_is_the_strongest_attacker() -> None:
     assert all(map(needs_cloud, [*cloud, Trial("s", "m 1", "naive", "depth (3D)")])) and not needs_cloud(found)
 
 
-def test_correlations_are_pearsons() -> None:
-    table = np.random.default_rng(0).standard_normal((20, 2))
-    rows = [{"AUC": a, "ssim": a + b, "rank-1": None, "delta-detection": 1.0} for a, b in table]
-    names, matrix = correlations(rows)
-    assert names == ["AUC", "ssim"] and correlations([])[0] == []
-    assert matrix[0, 1] == pytest.approx(np.corrcoef(table[:, 0], table.sum(1))[0, 1])
-
-
 def test_records_of_clouds_hold_their_distortion(rng: np.random.Generator) -> None:
     points = rng.standard_normal((600, 3))
     ball = Cloud(0.1 * points / np.linalg.norm(points, axis=1, keepdims=True))
@@ -184,30 +161,6 @@ def test_a_sweep_is_the_method_degree_by_degree(method: str, faces: tuple[Cloud,
 # -- the auto-encoder -------------------------------------------------------------------------------------------------
 
 
-def test_the_network_and_its_loss_are_the_thesis() -> None:
-    network, x = ThesisAutoEncoderNetwork(), torch.rand(2, 3, 32, 48)
-    assert network.encode(x).shape == (2, 8, 4, 6) and network(x).shape == x.shape
-    kinds = [type(layer).__name__ for layer in (*network.down, *network.up)]
-    assert kinds == ["Conv2d"] * 3 + ["ConvTranspose2d"] * 3
-    learner = SquaredErrorLearner(network, 1e-3)
-    seen, clear = torch.rand(2, 2, 3, 16, 16)
-    expected = ((network(seen) - clear) ** 2).mean().item()
-    assert float(learner.step(seen, clear, 0)["loss"]) == pytest.approx(expected, rel=1e-5)
-    assert ((network(seen) - clear) ** 2).mean().item() < expected
-
-
-def test_it_learns_and_is_read_back(tmp_path: Path) -> None:
-    shade = np.random.default_rng(0).integers(0, 255, (12, 1, 1, 3))
-    clear = Faces(np.broadcast_to(shade, (12, 16, 16, 3)).astype(np.uint8), tuple(map(str, range(12))))
-    seen = clear.with_images(255 - clear.images)
-    attacker = ThesisAutoEncoder(size=16, epochs=60, lr=0.01, held=0.2, patience=0, device="cpu")
-    trained = attacker.fit(Pairs(seen, clear))
-    before = np.abs(seen.images.astype(int) - clear.images).mean()
-    assert np.abs(trained.guess(seen).astype(int) - clear.images).mean() < 0.5 * before
-    trained.save(tmp_path / "a.safetensors")
-    assert (load_attacker(tmp_path / "a.safetensors").guess(seen) == trained.guess(seen)).all()
-
-
 def test_nobody_is_learnt_from_and_tried() -> None:
     people = np.repeat(np.arange(200), 2)
     taught, tried = autoencoder.split(people, 0)
@@ -215,8 +168,3 @@ def test_nobody_is_learnt_from_and_tried() -> None:
     assert list(autoencoder.split(people, 1)[1]) != list(tried)
     with pytest.raises(UsageError):
         autoencoder.split(np.array([0, 0, 1]), 0)
-
-
-def test_the_window_holds_the_face() -> None:
-    drawn = (project(segmented(made_head(1, points=4000).cloud)[0]) < 250).any(axis=2)
-    assert drawn[autoencoder._MIDDLE].shape == (256, 256) and drawn[autoencoder._MIDDLE].sum() > 0.99 * drawn.sum()

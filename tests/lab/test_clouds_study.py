@@ -65,26 +65,6 @@ def test_controls_come_out_as_they_must(ran: Any) -> None:
     assert all(row["holds"] for row in rows if row["judge"].endswith("thumb") and row["holds"] is not None)
 
 
-def test_parrots_enrol_what_the_method_makes_of_the_gallery(ran: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    root, results, _ = ran
-    tried = {(t.method, t.attacker, t.recogniser) for t in results.trials if t.scenario == "parrot"}
-    readers = ("thumb", "depth (3D)", "normals (3D)")
-    assert tried == {(f"{method} 12", "parrot", reader) for method in METHODS for reader in readers}
-    clouds_world.install(monkeypatch)
-    opened = open_study(study(root / "people"))
-    rows, found = opened.clouds.gallery, []
-    for probe in opened.clouds.probes:
-        seen = [
-            opened.picture_of(r, next(iter(opened.swept(r, "uniform-noise", [12])))[1], "uniform-noise", 12)
-            for r in (probe, *rows)
-        ]
-        mine, *others = [clouds_world.Thumb().embed(image, np.zeros((1, 5, 2)))[0].astype(float) for image in seen]
-        alike = [mine @ other / np.linalg.norm(mine) / np.linalg.norm(other) for other in others]
-        found.append(opened.clouds.scans[rows[int(np.argmax(alike))]].person == opened.clouds.scans[probe].person)
-    trial = next(t for t in results.trials if (t.method, t.attacker) == ("uniform-noise 12", "parrot"))
-    assert value_of(trial.figures, "rank-1") == pytest.approx(np.mean(found))
-
-
 @pytest.mark.parametrize("attacker", ["untaper", "unmerge"])
 def test_exact_inverses_are_read_like_clear_faces(ran: Any, attacker: str) -> None:
     results = ran[1]
@@ -116,15 +96,6 @@ def test_what_is_there_is_not_computed_again(ran: Any, monkeypatch: pytest.Monke
     assert len({open_study(config).clouds.scans[row].person for row in reads}) == 2  # who is guessed at, the target
     trained = "thesis_autoencoder"
     assert again.provenance[trained]["seconds"] == results.provenance[trained]["seconds"]  # read, not trained again
-
-
-@pytest.mark.slow
-def test_every_plot_is_drawn(ran: Any) -> None:
-    from matplotlib.figure import Figure as Canvas
-
-    rows = points(ran[1])
-    assert [stem for stem, (_, size, draw) in report.PLOTS.items() if not draw(ran[1], rows, Canvas(size))] == []
-    assert [stem for stem, (_, size, draw) in report.PLOTS.items() if draw(Results("t"), [], Canvas(size))] == []
 
 
 def test_the_page_stands_alone(ran: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,13 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from scipy import stats
-from scipy.spatial import ConvexHull, Delaunay
+from scipy.spatial import Delaunay
 
 from ficgan.anonymizers.base import generator
 from ficgan.errors import InputError, UsageError
 from ficgan.pointcloud import CLOUD_ANONYMIZERS, DEGREES, Cloud, methods
-from ficgan.pointcloud.cloud import farthest_point_sample, sample_surface
+from ficgan.pointcloud.cloud import farthest_point_sample
 from ficgan.pointcloud.face import made_head
 from ficgan.pointcloud.methods import (
     PMP,
@@ -67,14 +66,6 @@ def test_noise_is_that_of_a_loop():
     draw = generator(4, "uniform-noise", "anna")
     expected = [[value + draw.uniform(0, 0.01) - 0.005 for value in point] for point in source.points]
     np.testing.assert_allclose(UniformNoise(b=0.01, seed=4)(source, name="anna").points, expected, rtol=0, atol=1e-15)
-
-
-def test_noise_is_uniform_about_zero_and_colours_stay():
-    source = noise_source()
-    out = UniformNoise(b=0.02, seed=0)(source)
-    noise = (out.points - source.points).ravel()
-    assert stats.kstest(noise, stats.uniform(-0.01, 0.02).cdf).pvalue > 0.001
-    assert np.array_equal(out.colors, source.colors)
 
 
 # CentroidVoxel.
@@ -160,9 +151,6 @@ def test_colours_are_mixed_where_both_have_them_and_dropped_elsewhere():
 # α-shapes and PMP.
 
 
-SMALL = hnp.arrays(np.float64, st.tuples(st.integers(0, 14), st.just(3)), elements=st.integers(-2, 2).map(float))
-
-
 def shell(rng: np.random.Generator, count: int) -> np.ndarray:
     y, z = rng.uniform(-0.09, 0.09, (2, count))
     return np.stack([-6 * z**2 - 3 * y**2 + rng.normal(0, 2e-4, count), y, z], axis=1)
@@ -192,56 +180,6 @@ def test_faces_that_belong_to_one_tetrahedron(rng, alpha):
     points = shell(rng, 400)
     triangles = alpha_shape(Cloud(points), alpha)
     assert as_set(triangles) == slow_shape(points, alpha) and len(as_set(triangles)) == len(triangles)
-
-
-def test_an_infinite_alpha_gives_the_convex_hull(rng):
-    points = shell(rng, 500)
-    hull = {tuple(sorted(face)) for face in ConvexHull(points).simplices.tolist()}
-    assert as_set(alpha_shape(Cloud(points), np.inf)) == hull
-    corners = np.array(np.meshgrid([0.0, 1.0], [0.0, 1.0], [0.0, 1.0])).reshape(3, -1).T
-    sides = corners[alpha_shape(Cloud(corners), np.inf)]
-    assert 0.5 * np.linalg.norm(np.cross(*(sides[:, c] - sides[:, 0] for c in (1, 2))), axis=1).sum() == pytest.approx(
-        6
-    )
-
-
-@given(SMALL, st.sampled_from([0.5, 0.9, 1.3, 5.0, np.inf]))
-def test_any_small_cloud_gives_triangles_or_a_sentence(points, alpha):
-    try:
-        triangles = alpha_shape(Cloud(points), alpha)
-    except InputError:
-        assert len(points) < 4 or np.linalg.matrix_rank(points - points.mean(axis=0)) < 3
-        return
-    assert triangles.shape[1] == 3 and (not len(triangles) or triangles.max() < len(points))
-    if alpha == np.inf:
-        sides = points[triangles]
-        area = 0.5 * np.linalg.norm(np.cross(sides[:, 1] - sides[:, 0], sides[:, 2] - sides[:, 0]), axis=1).sum()
-        assert area == pytest.approx(ConvexHull(points).area)
-
-
-def test_points_are_drawn_by_area_and_lie_on_their_triangles(rng):
-    points = np.array([[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 3]])
-    triangles = np.array([[0, 1, 2], [0, 1, 3]])
-    rows, weights = sample_surface(points, triangles, 40_000, rng)
-    assert weights.min() >= 0 and np.allclose(weights.sum(axis=1), 1)
-    second = (rows == triangles[1]).all(axis=1)
-    assert second.mean() == pytest.approx(0.75, abs=0.01)
-    for chosen in (second, ~second):  # uniform on a triangle: mean 1/3, variance 1/18 of each weight
-        assert np.allclose(weights[chosen].mean(axis=0), 1 / 3, atol=0.01)
-        assert np.allclose(weights[chosen].var(axis=0), 1 / 18, atol=0.003)
-
-
-def test_points_lie_on_the_hull_at_a_huge_alpha_and_none_is_favoured(rng):
-    cloud = colourful_blob(rng, 300)
-    out = PMP(alpha=1e9, seed=0)(cloud)
-    assert len(out) == 10_352
-    hull = ConvexHull(cloud.points)
-    heights = hull.equations[:, :3] @ out.points.T + hull.equations[:, 3:]
-    assert np.abs(heights.max(axis=0)).max() < 1e-12
-    on = np.bincount(heights.argmax(axis=0), minlength=len(hull.simplices)) / len(out)
-    sides = cloud.points[hull.simplices]
-    areas = 0.5 * np.linalg.norm(np.cross(sides[:, 1] - sides[:, 0], sides[:, 2] - sides[:, 0]), axis=1)
-    assert np.abs(on - areas / areas.sum()).max() < 0.02
 
 
 def test_colours_are_interpolated_between_corners():
@@ -336,24 +274,6 @@ def test_the_input_is_not_changed_and_runs_repeat(name, bare):
     assert name in ("centroid-voxel", "pmp") or len(first) == len(source)
 
 
-@pytest.mark.parametrize("name", ["uniform-noise", "smooth-knn", "merge-2-faces"])
-@pytest.mark.usefixtures("aligned")
-def test_mean_displacement_never_falls(name):
-    source = nosy_face(1, 600)
-    moved = [np.linalg.norm(made(name, degree)(source).points - source.points, axis=1).mean() for degree in DEGREES]
-    assert all(np.diff(moved) > 0)
-
-
-@pytest.mark.usefixtures("aligned")
-def test_tapering_displaces_more_until_its_peak():
-    source = nosy_face(1)
-    moved = [
-        np.linalg.norm(made("tapering", degree)(source).points - source.points, axis=1).mean() for degree in DEGREES
-    ]
-    assert all(np.diff(moved[:12]) > 0)  # r = π/3 at degree 12
-    assert min(np.diff(moved)) < 0 < moved[-1] - 2 * max(moved[:12])
-
-
 NOTHING = Cloud(np.zeros((0, 3)))
 FLAT = (
     np.full((9, 3), 0.1),
@@ -413,15 +333,6 @@ def test_tapering_comes_back_but_for_what_is_lost(points: np.ndarray, r: float) 
     np.testing.assert_allclose(back.cloud.points[~back.lost], points[~back.lost], rtol=1e-12, atol=1e-15)
 
 
-def test_tapering_comes_back_from_single_precision() -> None:
-    source = face(0)
-    stored = Cloud(Tapering.of_degree(35)(source).points.astype(np.float32).astype(np.float64), source.colors)
-    back = untaper(stored, 0.087 * 35, floor=0.05)
-    left = off(back.cloud, source)[~back.lost]
-    assert back.lost.mean() < 0.03 and left.max() < 1 and np.median(left) < 1e-4  # neighbours may swap ranks
-    assert np.array_equal(back.cloud.colors, source.colors)
-
-
 def means(places: np.ndarray, values: np.ndarray, k: int) -> np.ndarray:
     """By all distances."""
     rows = np.linalg.norm(places[:, None] - places, axis=2).argsort(axis=1)[:, :k]
@@ -441,15 +352,6 @@ def test_smoothing_is_taken_back_as_by_a_slow_loop(rng: np.random.Generator) -> 
         expected, missing = further, still
     assert expected is not smoothed
     np.testing.assert_allclose(unsmooth(Cloud(smoothed), 9).points, expected, rtol=0, atol=1e-12)
-
-
-def test_much_of_a_smoothed_face_comes_back() -> None:
-    source = face(1)
-    out = SmoothKNN(k=64)(source)
-    back, wrong = unsmooth(out, 64), unsmooth(out, 160)
-    assert off(back, source).mean() < 0.7 * off(out, source).mean() < off(wrong, source).mean()
-    error = [np.abs(one.colors.astype(int) - source.colors).mean() for one in (back, out)]
-    assert error[0] < error[1]
 
 
 @given(FEW_POINTS, FEW_POINTS, st.floats(0, 0.99))

@@ -7,11 +7,11 @@ import pytest
 from scipy.spatial import cKDTree
 from scipy.spatial.transform import Rotation
 
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError
 from ficgan.pointcloud import CLOUD_ANONYMIZERS, Cloud, anonymise_scan, compare_scans, merged
 from ficgan.pointcloud.face import FaceLandmarks, MadeHead, made_head
 from ficgan.pointcloud.frame import Placed, canonical
-from ficgan.pointcloud.scan import FIRST, POINTS, RADIUS, cautions, prepare, segmented
+from ficgan.pointcloud.scan import FIRST, POINTS, RADIUS, prepare, segmented
 
 FEW = 1500
 
@@ -61,24 +61,6 @@ def test_nothing_near_the_nose_stays_and_everything_else_does(name: str, head: M
     assert done.record["points"]["written"] == len(done.cloud)
 
 
-def test_the_orientation_of_the_scan_does_not_change_what_is_done(head: MadeHead) -> None:
-    results = []
-    for seed in (3, 4):
-        cloud, marks = placed(head, seed)
-        done = anonymise_scan(cloud, CLOUD_ANONYMIZERS.make("tapering", r=1.0), landmarks=marks, points=FEW)
-        results.append(done.cloud.moved(np.linalg.inv(frame(seed))).points)
-    np.testing.assert_allclose(results[0], results[1], atol=1e-7)
-
-
-def test_how_much_of_the_rest_is_kept(head: MadeHead) -> None:
-    cloud, marks = placed(head, 5)
-    counts = {
-        rest: len(anonymise_scan(cloud, noisy(), landmarks=marks, points=FEW, rest=rest).cloud)
-        for rest in ("keep", "head", "drop")
-    }
-    assert counts["drop"] <= 1500 < counts["head"] <= counts["keep"]
-
-
 def test_comparison_counts_what_left_the_sphere(head: MadeHead) -> None:
     marks = FaceLandmarks.of_points(head.landmarks)
     done = anonymise_scan(head.cloud, CLOUD_ANONYMIZERS.make("tapering", r=1.05), landmarks=marks, points=FEW)
@@ -90,16 +72,6 @@ def test_comparison_counts_what_left_the_sphere(head: MadeHead) -> None:
         found = compare_scans(head.cloud, done.cloud, marks, face=face)
         assert found["points"]["anonymised"] == done.face and found["points"]["outside"] == away.sum()
         assert found["hausdorff_mm"] >= farthest - 1e-3 and not found["warnings"]
-
-
-def test_a_result_that_is_nearly_the_target_is_said(head: MadeHead) -> None:
-    marks = FaceLandmarks.of_points(head.landmarks)
-    target = made_head(9, points=1500).cloud
-    for degree, said in ((30, False), (35, True)):
-        method = CLOUD_ANONYMIZERS["merge-2-faces"].of_degree(degree).with_target(target)
-        done = anonymise_scan(head.cloud, method, landmarks=marks, points=FEW)
-        assert any("the target's own face" in one for one in cautions(method)) == said
-        assert done.record["warnings"] == [*done.warnings, *cautions(method)]
 
 
 def test_points_on_each_other_are_said_and_do_not_hide_that_a_face_is_sparse(head: MadeHead) -> None:
@@ -129,19 +101,6 @@ def test_a_sparse_face_and_a_weak_degree_are_said(head: MadeHead) -> None:
     assert any("hardly changed" in one for one in done.warnings) and any("points where" in one for one in done.warnings)
     assert any("undone" in one for one in done.record["warnings"]) and not done.record["doubtful"]
     assert done.record["hardly_changed"]
-
-
-def test_what_is_no_face_is_refused() -> None:
-    rng = np.random.default_rng(0)
-    with pytest.raises(InputError, match="points"):
-        anonymise_scan(Cloud(rng.normal(size=(50, 3)) * 0.1), noisy())
-    with pytest.raises(UsageError, match="target"):
-        anonymise_scan(
-            made_head(0, points=3000).cloud,
-            CLOUD_ANONYMIZERS.make("merge-2-faces"),
-            landmarks=FaceLandmarks.of_points(made_head(0, points=3000).landmarks),
-            points=FEW,
-        )
 
 
 # The preparation.
@@ -175,24 +134,6 @@ def test_the_numbers_of_the_thesis(dense_head: MadeHead) -> None:
     assert 10_500 <= ready.counts["first sampling"] < 11_000 and ready.counts["last sampling"] == 10_352
     assert len(ready.inner) == 10_352 and len(ready.outer) > 1000
     assert ready.inner.colors is not None and ready.outer.colors is not None
-
-
-def test_points_on_each_other_do_not_make_a_face_dense(dense_head: MadeHead) -> None:
-    few = dense_head.cloud.take(np.arange(3000))
-    ready = prepare(as_placed(few.take(np.repeat(np.arange(3000), 10))))
-    alone = prepare(as_placed(few))
-    assert len(ready.inner) < POINTS and ready.duplicates == 27_000 and ready.counts["scan"] == 30_000
-    np.testing.assert_array_equal(ready.inner.points, alone.inner.points)
-
-
-@pytest.mark.slow
-def test_outliers_go(dense_head: MadeHead) -> None:
-    stray = np.array([[-0.12, 0.05, 0.0], [-0.001, 0.1, 0.06], [-0.002, -0.1, -0.07]])
-    dirty = Cloud(np.concatenate([dense_head.cloud.points, stray]))
-    ready = prepare(as_placed(dirty))
-    apart = cKDTree(ready.inner.points).query(stray)[0]
-    assert (apart[1:] > 1e-6).all()
-    assert ready.counts["outliers"] < ready.counts["first sampling"]
 
 
 def test_refusals(dense_head: MadeHead) -> None:

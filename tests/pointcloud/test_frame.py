@@ -19,7 +19,7 @@ from ficgan.pointcloud.face import (
     made_head,
     read_landmarks,
 )
-from ficgan.pointcloud.frame import CONVINCING, SURE, canonical, has_other_face
+from ficgan.pointcloud.frame import SURE, canonical, has_other_face
 
 SLOW = pytest.mark.slow
 FIVE = np.array([[-0.02, 0.035, 0.03], [-0.02, 0.035, -0.03], [0, 0, 0], [-0.02, -0.03, 0.025], [-0.02, -0.03, -0.025]])
@@ -186,50 +186,6 @@ def test_scans_are_found(shared_data: Path, noise: float, median: float) -> None
         assert turn < 12 and shift < 8 and not placed.doubts, path.name
         turns.append(turn)
     assert not turns or np.median(turns) < median
-
-
-@pytest.mark.slow
-def test_scans_have_the_size_of_faces(shared_data: Path) -> None:
-    for path in sorted((shared_data / "clouds").glob("*.ply"))[::4]:
-        for scale in (1.0, 1.5):
-            try:
-                placed = canonical(Cloud(scale * read_cloud(path).points))
-            except InputError:
-                assert scale == 1.5
-                continue
-            assert bool(placed.doubts) == (scale == 1.5) and placed.size == pytest.approx(scale, rel=0.2), path.name
-
-
-def test_another_face_is_seen(head: MadeHead) -> None:
-    beside = np.eye(4)
-    beside[2, 3] = 0.4
-    two = merged(head.cloud, made_head(11, points=12_000).cloud.moved(beside)).moved(motion_of(0))
-    marks = FaceLandmarks.of_points(moved(head.landmarks, motion_of(0)))
-    assert has_other_face(canonical(two, marks))
-
-
-@pytest.mark.slow
-def test_what_is_left_of_a_face_is_refused_or_doubtful(head: MadeHead) -> None:
-    points = head.cloud.points
-    for left in (points[points[:, 2] > -0.01], points[np.linalg.norm(points, axis=1) > 0.025]):
-        try:
-            placed = canonical(Cloud(left))
-        except InputError:
-            continue
-        assert placed.doubts and placed.likeness is not None and CONVINCING <= placed.likeness < SURE
-
-
-@SLOW
-@pytest.mark.parametrize(("scale", "refused"), [(1.5, False), (2.0, True)])
-def test_a_face_of_the_wrong_scale_is_doubtful_or_refused(head: MadeHead, scale: float, refused: bool) -> None:
-    """Of a head twice as large the sphere leaves half of the face clear, and it is as like a face."""
-    cloud = Cloud(scale * head.cloud.points).moved(motion_of(3))
-    if refused:
-        with pytest.raises(InputError, match="times as large"):
-            canonical(cloud)
-        return
-    placed = canonical(cloud)
-    assert placed.size == pytest.approx(scale, rel=0.2) and placed.doubts
 
 
 @pytest.mark.parametrize(

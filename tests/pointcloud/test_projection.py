@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -13,9 +12,8 @@ from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
 from ficgan.errors import InputError, UsageError
-from ficgan.pointcloud import Cloud, read_cloud
+from ficgan.pointcloud import Cloud
 from ficgan.pointcloud.cloud import moved
-from ficgan.pointcloud.face import landmark_file_beside, landmark_frame, read_landmarks
 from ficgan.pointcloud.projection import AMBIENT, LAMP, SKIN, project, shaded, splat
 
 Image = np.ndarray
@@ -154,15 +152,6 @@ def test_a_picture_is_that_of_a_loop(count: int, radius: float, size: tuple[int,
     assert (splat(places, colors, radius, size, samples) == looped(places, colors, radius, size, samples)).all()
 
 
-@pytest.mark.parametrize("count", [300, 70_000])  # ranks of 16 bits, and more
-def test_the_last_point_lies_on_top(rng: np.random.Generator, count: int) -> None:
-    places = rng.uniform(2, 5, (count, 2))
-    colors = rng.integers(0, 200, (count, 3), np.uint8)
-    places[-1], colors[-1] = (3, 3), (201, 202, 203)
-    assert (splat(places, colors, 20.0, (8, 8), 2) == (201, 202, 203)).all()
-    assert not (splat(places[::-1], colors[::-1], 20.0, (8, 8), 2) == (201, 202, 203)).all(axis=-1).any()
-
-
 # -- light ------------------------------------------------------------------------------------------------------------
 
 
@@ -187,26 +176,3 @@ def test_light_falls_by_the_cosine_and_cavities_are_dark() -> None:
     assert colors is not None and np.abs(np.median(colors[middle], axis=0) - expected).max() <= 3
     even, pit, bump = (np.asarray(shaded(relief(h)).colors)[middle].mean() for h in (0, -0.006, 0.006))
     assert pit < 0.9 * even and bump >= even
-
-
-@pytest.mark.parametrize("name", ["f0001_neutral", "m0002_smiling"])
-def test_a_detector_finds_the_shaded_scans(
-    shared_data: Path, shared_models: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    path = shared_data / "clouds" / f"{name}.ply"
-    if not path.is_file():
-        pytest.skip(f"needs {path}")
-    monkeypatch.setenv("FICGAN_MODELS", str(shared_models))
-    from ficgan.faces import detector_missing, get_detector
-
-    if detector_missing("yunet"):
-        pytest.skip(str(detector_missing("yunet")))
-    marks = read_landmarks(landmark_file_beside(path) or "")
-    cloud = read_cloud(path).moved(landmark_frame(marks))
-    faces = get_detector("yunet").detect(project(Cloud(cloud.points)))
-    assert len(faces) == 1 and faces[0].score >= 0.9
-    wanted = np.array([193.7, 256.5]) - moved(marks.five[:3], landmark_frame(marks))[:, [2, 1]] * [
-        369.6 / 0.36,
-        496 / 0.5,
-    ]
-    assert np.abs(faces[0].landmarks[:3] - wanted).max() < 12
