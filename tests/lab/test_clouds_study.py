@@ -31,7 +31,7 @@ def study(folder: Path, **more: Any) -> CloudStudyConfig:
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Any:
     root = tmp_path_factory.mktemp("clouds")
-    clouds_world.write_people(root / "people", 4, 2500)
+    clouds_world.write_people(root / "people", 4, 1500)
     with pytest.MonkeyPatch.context() as patch:
         clouds_world.install(patch)
         said: list[tuple[int, int, str]] = []

@@ -288,29 +288,23 @@ def caveats(
     guesses: CloudGuesses | None,
 ) -> list[str]:
     """Sentences that stand before every table, of records [P,degrees] by method, and clear ones [P], [G]."""
-    config, facts, provenance = study.config, next(iter(results.sets.values())), results.provenance
-    people = facts["probe_people"]
-    tried = [inverse.note for inverse in INVERSES.values() if inverse.method in config.methods]
+    facts, provenance = next(iter(results.sets.values())), results.provenance
+    people, always = facts["probe_people"], ("before", "lost", "judges", "headline", "cloud")
+    tried = [inverse.note for inverse in INVERSES.values() if inverse.method in study.config.methods]
     found, there = (np.concatenate([record[name].ravel() for record in made.values()]) for name in ("found", "made"))
     missed, unread = (int((~record["found"]).sum()) for record in (clear, known))
-    failed, kinds = int((~there).sum()), (facts["kind"], facts["gallery_kind"])
-    holds: dict[str, bool] = {
+    holds = {
         "few": people < _FEW,
         "fewer": _FEW <= people < _THESIS_PEOPLE,
-        "made heads": "made heads" in kinds,
-        "projections": "projections" in kinds,
-        "before": True,
-        "lost": True,
+        **{name: name in (facts["kind"], facts["gallery_kind"]) for name in ("made heads", "projections")},
+        **dict.fromkeys(always, True),
         "missed": missed + unread > 0,
-        "failed": failed > 0,
-        "judges": True,
+        "failed": not there.all(),
         "inverses": bool(tried),
         "parrots": bool(study.clouds.gallery),
         "untrained": guesses is None,
         "trained": guesses is not None,
-        "headline": True,
-        "cloud": True,
-        "times": config.timed > 0,
+        "times": study.config.timed > 0,
     }
     return notes(
         "clouds",
@@ -323,12 +317,12 @@ def caveats(
         missed=missed,
         unread=unread,
         clear=len(clear),
-        failed=failed,
+        failed=int((~there).sum()),
         inverses="; ".join(tried),
         recognisers=", ".join(provenance["recognisers"]),
         detector=provenance["detector"],
         tried_on=0 if guesses is None else guesses.record["people"]["tried on"],
-        costly=", ".join(map(str, config.costly_degrees)),
+        costly=", ".join(map(str, study.config.costly_degrees)),
     )
 
 

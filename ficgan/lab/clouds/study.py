@@ -61,13 +61,13 @@ INVERSES = {
         "tapering",
         "the inverse of tapering",
         lambda made, clear, cloud: untaper(cloud, made.r, floor=_FLOOR).cloud,
-        exact=True,
+        True,
     ),
     "unmerge": Inverse(
         "merge-2-faces",
         "that of merge-2-faces, by whoever has the target's scan and knows how it was laid",
         lambda made, clear, cloud: unmerge(cloud, made.weight, made.target, made.registered(clear).transform).cloud,
-        exact=True,
+        True,
     ),
     "unsmooth": Inverse(
         "smooth-knn", "SmoothKNN's means undone step by step", lambda made, clear, cloud: unsmooth(cloud, made.k)
@@ -369,12 +369,11 @@ class CloudStudy:
         name, degrees, times = drawing.pop("name"), sorted(self.config.degrees), []
         for degree in (degrees[0], *degrees):  # once for what is imported on first use
             made, fresh = anonymiser(method, degree, **drawing), inner.take(np.roll(np.arange(len(inner)), degree))
-            begun = time.perf_counter()
-            try:
+            begun, worked = time.perf_counter(), False
+            with contextlib.suppress(InputError):
                 made(fresh, name=name)
-                times.append(time.perf_counter() - begun)
-            except InputError:
-                times.append(float("nan"))
+                worked = True
+            times.append(time.perf_counter() - begun if worked else np.nan)
         return np.array(times[1:])
 
     def shaped(self, row: int, how: Treatment | None = None) -> Record:
