@@ -89,7 +89,7 @@ def test_backgrounds() -> None:
 @pytest.mark.parametrize(
     "mode",
     [
-        *("dp-pxi", "keep", "dp-pix:esp=1", "ficgan:k=3", "blur:x=1", "k-same-pixel:variant=genuine", "external"),
+        *("dp-pxi", "keep", "dp-pix:esp=1", "ficgan:k=3", "blur:x=1", "external"),
         *("external:folder=x", "fawkes"),
     ],
 )

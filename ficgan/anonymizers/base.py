@@ -38,18 +38,15 @@ class Faces:
     people: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
-        images = self.images
+        images, count = self.images, len(self.images)
         if images.ndim != 4 or images.shape[1] != images.shape[2] or images.shape[3] != 3 or images.dtype != np.uint8:
             raise InputError(f"face crops must be [N,S,S,3] uint8 RGB, not {images.dtype} {list(images.shape)}")
-        if len(self.names) != len(images):
-            raise InputError(f"{len(images)} face crops came with {len(self.names)} names; give one for each")
         if self.landmarks is None:
             points = Alignment().points(images.shape[1]).astype(np.float32)
-            object.__setattr__(self, "landmarks", np.broadcast_to(points, (len(images), 5, 2)))
-        if self.landmarks.shape != (len(images), 5, 2):
-            raise InputError(f"landmarks must be [{len(images)},5,2], not {list(self.landmarks.shape)}")
-        if self.people is not None and len(self.people) != len(images):
-            raise InputError(f"{len(images)} face crops came with {len(self.people)} people; give one for each")
+            object.__setattr__(self, "landmarks", np.broadcast_to(points, (count, 5, 2)))
+        known = count if self.people is None else len(self.people)
+        if len(self.names) != count or self.landmarks.shape != (count, 5, 2) or known != count:
+            raise InputError(f"{count} face crops need as many names, landmarks [N,5,2] and people")
 
     def __len__(self) -> int:
         return len(self.images)
@@ -91,6 +88,11 @@ class Anonymizer(Parametrised):
     """
 
     traits: ClassVar[Traits]
+
+    @property
+    def crop_side(self) -> int | None:
+        """Side of the aligned crops it works on, those of its background; None: any, or not fitted yet."""
+        return None
 
     def declare(self, **changes: Any) -> None:
         """Change traits of this object, where they depend on its parameters."""

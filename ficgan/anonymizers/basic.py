@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, cast
 
@@ -23,22 +22,11 @@ from ficgan.faces.detection import check_image
 from ficgan.registry import param
 
 Boxes = NDArray[np.float64]
-Span = NDArray[np.int64]  # [M,4] x0, y0, x1, y1 in whole pixels, the ends excluded
-
-# Deviation in pixels of a kernel K pixels wide: OpenCV's and PyTorch's rule (Revelio, §2.1); K/6, three deviations on
-# either side of the middle; K/3, as in the grid of the program released with Fantômas.
-SIGMA_RULES: dict[str, Callable[[int], float]] = {
-    "opencv": lambda kernel: 0.3 * ((kernel - 1) * 0.5 - 1) + 0.8,
-    "sixth": lambda kernel: kernel / 6,
-    "third": lambda kernel: kernel / 3,
-}
 
 
-def sigma_of(kernel: int, rule: str = "opencv") -> float:
-    """Deviation in pixels of a Gaussian kernel by one of `SIGMA_RULES`; UsageError for an unknown rule."""
-    if rule not in SIGMA_RULES:
-        raise UsageError(f"there is no rule {rule!r} for the deviation of a kernel; there are {', '.join(SIGMA_RULES)}")
-    return SIGMA_RULES[rule](kernel)
+def sigma_of(kernel: int) -> float:
+    """Deviation in pixels of a Gaussian kernel so many pixels wide: OpenCV's and PyTorch's rule (Revelio, §2.1)."""
+    return 0.3 * ((kernel - 1) * 0.5 - 1) + 0.8
 
 
 def scaled_kernel(kernel: int, side: int, of: int = 256) -> int:
@@ -145,14 +133,13 @@ class GaussianNoise(PerImage):
 class GaussianBlur(PerImage):
     """Gaussian blur of kernel K with deviation 0.3·((K − 1)/2 − 1) + 0.8 (OpenCV's rule).
 
-    as_described takes K in pixels, as Revelio does (§2.1, appendix C), and allows other rules, deviations and widths of
+    as_described takes K in pixels, as Revelio does (§2.1, appendix C), and allows other deviations and widths of
     columns. as_released takes K for 100 px of the crop's width w, 2⌊w·K/200⌋ + 1, and equals OpenCV's blur to the byte.
     Fantômas, §6.1.1.
     """
 
     variant: str = variant()
     kernel: int = param(29, "side of the kernel, pixels; as_released: in a crop of 100 px", low=3, high=1001)
-    rule: str = param("opencv", "how the deviation follows from the kernel", choices=tuple(SIGMA_RULES))
     sigma: float | None = param(None, "deviation in pixels, in place of the rule's", low=0.1, high=1000)
     kernel_y: int | None = param(None, "height of the kernel where it is no square, pixels", low=1, high=1001)
     sigma_y: float | None = param(None, "deviation along columns, pixels", low=0.1, high=1000)
@@ -164,8 +151,8 @@ class GaussianBlur(PerImage):
         super().__post_init__()
         if self.variant == "as_described":
             _check_odd(self.name, self.kernel)
-            _check_odd(self.name, self.kernel_y or 1, "kernel_y")
-        elif self.rule != "opencv" or (self.sigma, self.kernel_y, self.sigma_y) != (None, None, None):
+            _check_odd(self.name, self.kernel_y or 1)
+        elif (self.sigma, self.kernel_y, self.sigma_y) != (None, None, None):
             raise UsageError(f"{self.name}: as_released has one kernel and its rule; leave out variant or the others")
 
     def apply(self, image: Images, landmarks: NDArray[np.float32], rng: np.random.Generator) -> Images:
@@ -182,10 +169,10 @@ class GaussianBlur(PerImage):
 
     def axes(self) -> tuple[tuple[int, float], tuple[int, float]]:
         """Width and deviation along rows, then along columns, pixels; as_described."""
-        across = self.kernel, self.sigma or sigma_of(self.kernel, self.rule)
+        across = self.kernel, self.sigma or sigma_of(self.kernel)
         if self.kernel_y is None:
             return across, (self.kernel, self.sigma_y or across[1])
-        return across, (self.kernel_y, self.sigma_y or sigma_of(self.kernel_y, self.rule))
+        return across, (self.kernel_y, self.sigma_y or sigma_of(self.kernel_y))
 
 
 @ANONYMIZERS.add
@@ -258,9 +245,9 @@ class Solid(PerImage):
         return np.full_like(image, rgb(self.colour))
 
 
-def _check_odd(name: str, kernel: int, field: str = "kernel") -> None:
+def _check_odd(name: str, kernel: int) -> None:
     if kernel % 2 == 0:
-        raise UsageError(f"{name}: {field} is {kernel}, and a kernel has a middle; give {kernel - 1} or {kernel + 1}")
+        raise UsageError(f"{name}: a kernel has a middle, and {kernel} is even; give {kernel - 1} or {kernel + 1}")
 
 
 _MARGIN = 0.1  # share of d by which a box grows on every side
@@ -274,20 +261,17 @@ def obfuscate_blur(
 ) -> Images:
     """A photo [H,W,3] uint8 RGB with its faces blurred by PIL and feathered (Yang et al., appendix B, eqs. 1–5).
 
-    Only the rectangles that the blurred mask reaches are computed; farther away the photo stays bit-identical.
+    Only the rectangle that the blurred mask reaches is computed; farther away the photo stays bit-identical.
 
     Args:
         boxes: [M,4] x0, y0, x1, y1 in pixels; they may reach beyond the photo; empty ones are passed over.
         variant: what d is of a box: "paper" its diagonal, "released" its longer side.
         radius: of the blur, as a fraction of the largest d; the paper has 0.1.
     """
-    if variant not in ("paper", "released"):
-        raise UsageError(f"the variant is {variant!r}; use paper or released")
-    if not (math.isfinite(radius) and radius > 0):
-        raise UsageError(f"the radius of the blur is {radius}; give a fraction of the box above 0")
     image = check_image(image)
     out = image.copy()
-    for part, mask, sigma in _feathered(image.shape[:2], boxes, variant, radius):
+    if found := _feathered(image.shape[:2], boxes, variant, radius):
+        part, mask, sigma = found
         weight = mask[..., None].astype(np.uint16)
         blurred = _gaussian(image[part], sigma)  # eq. 4
         out[part] = (weight * blurred + (255 - weight) * image[part] + 127) // 255  # eq. 5
@@ -299,35 +283,35 @@ def blur_weight(
 ) -> NDArray[np.float32]:
     """The feathered mask of `obfuscate_blur` [H,W], 0 to 1: the share of the blurred photo in each pixel."""
     weight = np.zeros(shape, np.float32)
-    for part, mask, _ in _feathered(shape, boxes, variant, radius):
-        weight[part] = np.divide(mask, 255, dtype=np.float32)
+    if found := _feathered(shape, boxes, variant, radius):
+        weight[found[0]] = np.divide(found[1], 255, dtype=np.float32)
     return weight
 
 
 def _feathered(
     shape: tuple[int, ...], boxes: ArrayLike, variant: str, radius: float
-) -> Iterator[tuple[tuple[slice, slice], NDArray[np.uint8], float]]:
-    """Parts of a photo, apart from each other, that hold all that changes and what its blur needs.
-
-    Yields each with its feathered mask (eq. 3) and σ.
-    """
-    spans, sizes = _enlarged(_checked(boxes), variant, shape)
-    if not len(spans):
-        return
-    sigma = radius * float(sizes.max())
+) -> tuple[tuple[slice, slice], NDArray[np.uint8], float] | None:
+    """The part of a photo that holds all that changes and what its blur needs, its feathered mask (eq. 3), and σ."""
+    boxes = _checked(boxes)
+    sides = boxes[:, 2:] - boxes[:, :2]
+    sizes = np.hypot(*sides.T) if variant == "paper" else sides.max(1, initial=0.0)
+    margin = _MARGIN * sizes[:, None]
+    grown = np.hstack([boxes[:, :2] - margin, boxes[:, 2:] + margin])
+    seen = _meets(grown, shape)
+    if not seen.any():
+        return None
+    spans = _covered_pixels(grown, shape)
+    # A box far larger than the photo blurs as one that covers it: what is seen of both is one grey.
+    sigma = radius * min(float(sizes[seen].max()), 20 * math.hypot(*shape))
     # PIL's blur reaches three box filters far: as far as the mask goes, and as far again to blur what it covers.
     reach = 6 * (math.floor((math.sqrt(4 * sigma**2 + 1) - 1) / 2) + 1)
-    grown = (spans + np.array([-reach, -reach, reach, reach])).clip(0, np.array([shape[1], shape[0]] * 2))
-    while len(grown):
-        part, grown = grown[0], grown[1:]
-        while (near := (grown[:, :2] < part[2:]).all(1) & (part[:2] < grown[:, 2:]).all(1)).any():
-            joined = np.vstack([part[None], grown[near]])
-            part, grown = np.concatenate([joined[:, :2].min(0), joined[:, 2:].max(0)]), grown[~near]
-        left, top, right, bottom = part.tolist()
-        mask = np.zeros((bottom - top, right - left), np.uint8)
-        for x0, y0, x1, y1 in (spans - (left, top, left, top)).clip(0):
-            mask[y0:y1, x0:x1] = 255
-        yield (slice(top, bottom), slice(left, right)), _gaussian(mask, sigma), sigma
+    left, top = (spans[:, :2].min(axis=0) - reach).clip(0).tolist()
+    right, bottom = (spans[:, 2:].max(axis=0) + reach).tolist()
+    part = slice(top, min(bottom, shape[0])), slice(left, min(right, shape[1]))
+    mask = np.zeros(shape, np.uint8)
+    for x0, y0, x1, y1 in spans:
+        mask[y0:y1, x0:x1] = 255
+    return part, _gaussian(mask[part], sigma), sigma
 
 
 def obfuscate_overlay(image: Images, boxes: ArrayLike, colour: str = "mean") -> Images:
@@ -393,23 +377,13 @@ def _checked(boxes: ArrayLike) -> Boxes:
     return array[(array[:, 2:] > array[:, :2]).all(1)]
 
 
-def _enlarged(boxes: Boxes, variant: str, shape: tuple[int, ...]) -> tuple[Span, Boxes]:
-    sides = boxes[:, 2:] - boxes[:, :2]
-    sizes = np.hypot(*sides.T) if variant == "paper" else sides.max(1, initial=0.0)
-    margin = _MARGIN * sizes[:, None]
-    grown = np.hstack([boxes[:, :2] - margin, boxes[:, 2:] + margin])
-    seen = _meets(grown, shape)
-    # A box far larger than the photo blurs as one that covers it: what is seen of both is one grey.
-    return _covered_pixels(grown, shape), sizes[seen].clip(max=20 * math.hypot(*shape))
-
-
 def _meets(boxes: Boxes, shape: tuple[int, ...]) -> NDArray[np.bool_]:
     starts, ends = boxes[:, :2] < (shape[1], shape[0]), boxes[:, 2:] > 0
     return np.logical_and(starts.all(axis=1), ends.all(axis=1), dtype=np.bool_)
 
 
-def _covered_pixels(boxes: Boxes, shape: tuple[int, ...]) -> Span:
-    """The pixels that PIL's rectangle covers, of the boxes that meet the photo."""
+def _covered_pixels(boxes: Boxes, shape: tuple[int, ...]) -> NDArray[np.int64]:
+    """Whole pixels [M,4] that PIL's rectangle covers, the ends excluded, of the boxes that meet the photo."""
     boxes = boxes[_meets(boxes, shape)]
     last = np.array([shape[1], shape[0]] * 2) - 1
     inside = boxes.clip(0, last).astype(np.int64)

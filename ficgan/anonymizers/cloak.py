@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import functools
 import os
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images, Traits
 from ficgan.device import resolve_device
@@ -39,103 +38,47 @@ class Fawkes(Anonymizer):
     """Perturbation of least visibility and largest effect on recognisers, found by gradient descent for every face.
 
     The loss, a mean over the extractors, is weight·max(DSSIM − budget, 0) − gain, DSSIM = (1 − SSIM)/2; pixels are
-    (tanh(atanh(x) + cloak) + 1)/2. The gain is ‖Δfeature‖²/‖feature‖ (`as_released`), or how much nearer the feature
-    came to the centroid of the background's farthest person (`as_described`), divided by ‖feature‖ once more so that
-    extractors weigh alike. A cloak over the budget in whole grey levels is weakened until it fits.
+    (tanh(atanh(x) + cloak) + 1)/2. The gain is ‖Δfeature‖²/‖feature‖², as in the program released with Fantômas, so
+    that extractors weigh alike. A cloak over the budget in whole grey levels is weakened until it fits.
     """
 
-    name = "fawkes"
-    traits = Traits(
-        title="Fawkes-style cloak",
-        family="adversarial",
-        source="Shan et al. 2020, section 4; mode high, as released with Fantômas, section 6.1.2",
-        strength="budget",
-        needs=frozenset({"verifier"}),
-    )
     verifier: str = param("", "recognisers to be misled, onnx:PATH or sphereface20:PATH, several joined by +")
-    variant: str = param(
-        "as_released",
-        "as_released: away from oneself; as_described: towards another person of a background",
-        choices=("as_released", "as_described"),
-    )
     budget: float = param(0.017, "largest (1 − SSIM)/2 from the source", low=0.0, high=1.0)
     steps: int = param(150, "steps of the descent", low=1)
     rate: float = param(15.0, "learning rate of Adadelta", low=0.0)
     size: int = param(112, "largest side of the cloak, pixels; larger crops have it enlarged", low=8)
     device: str = param("auto", "auto, cpu, cuda or cuda:N")
-    centroids: tuple[NDArray[np.float32], ...] | None = field(default=None, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.variant == "as_described":  # other people to become
-            self.declare(needs=self.traits.needs | {"background"})
-
-    def fit(self, background: Faces) -> Fawkes:
-        """The same with people to become, one centroid for each person of the background; `as_released` needs none."""
-        if self.variant == "as_released":
-            return self
-        people = background.people
-        if people is None or not len(people) or (people < 0).any():
-            raise InputError("fawkes becomes another person: number the people of its background")
-        centroids = tuple(
-            np.stack([features[people == person].mean(axis=0) for person in np.unique(people)])
-            for features in self._features(background)
-        )
-        return replace(self, centroids=centroids)
+    name: ClassVar[str] = "fawkes"
+    traits: ClassVar[Traits] = Traits(
+        "Fawkes-style cloak",
+        "adversarial",
+        "Shan et al. 2020, section 4; mode high, as released with Fantômas, section 6.1.2",
+        strength="budget",
+        needs=frozenset({"verifier"}),
+    )
 
     def __call__(self, faces: Faces) -> Images:
         """Cloaked crops [N,S,S,3] uint8 RGB."""
         import torch
 
-        self._verifiers(faces.images.shape[1])  # refused also where there are no faces
-        if self.variant == "as_described" and self.centroids is None:
-            raise UsageError("fawkes as described becomes another person; call fit with a background set first")
-        targets = self._targets(faces)
+        verifiers = load_verifiers(self.verifier, faces.images.shape[1], resolve_device(self.device))
         out = np.empty_like(faces.images)
         for start in range(0, len(faces), _BATCH):
             rows = np.arange(start, min(start + _BATCH, len(faces)))
             with torch.inference_mode(False), torch.enable_grad():
-                out[rows] = self._cloaked(faces.take(rows), None if targets is None else [t[rows] for t in targets])
+                out[rows] = self._cloaked(faces.take(rows), verifiers)
         return out
 
-    def _verifiers(self, side: int) -> list[Verifier]:
-        return load_verifiers(self.verifier, side, resolve_device(self.device))
-
-    def _features(self, faces: Faces) -> list[NDArray[np.float32]]:
-        """Of every verifier [N,D]."""
-        import torch
-
-        parts = []
-        for start in range(0, len(faces), _BATCH):
-            some = faces.take(range(start, min(start + _BATCH, len(faces))))
-            with torch.inference_mode(False), torch.no_grad():
-                views = [VerifierView(v, some) for v in self._verifiers(faces.images.shape[1])]
-                parts.append([view(_pixels(some, self.device)).cpu().numpy() for view in views])
-        return [np.concatenate(one) for one in zip(*parts, strict=True)]
-
-    def _targets(self, faces: Faces) -> list[NDArray[np.float32]] | None:
-        """Of every verifier the centroids [N,D] the faces shall go to: one for all images of a person."""
-        if self.centroids is None or not len(faces):
-            return None
-        far = np.zeros((len(faces), len(self.centroids[0])), np.float64)
-        for features, centroids in zip(self._features(faces), self.centroids, strict=True):
-            between = np.linalg.norm(features[:, None] - centroids, axis=2)
-            far += between / np.maximum(np.linalg.norm(features, axis=1), 1e-12)[:, None]
-        people = np.full(len(faces), -1) if faces.people is None else faces.people
-        for person in np.unique(people[people >= 0]):
-            far[people == person] = far[people == person].min(axis=0)
-        chosen = far.argmax(axis=1)
-        return [centroids[chosen] for centroids in self.centroids]
-
-    def _cloaked(self, faces: Faces, targets: list[NDArray[np.float32]] | None) -> Images:
+    def _cloaked(self, faces: Faces, verifiers: list[Verifier]) -> Images:
         import torch
 
         side = faces.images.shape[1]
-        x = _pixels(faces, self.device)
-        views = [VerifierView(v, faces) for v in self._verifiers(side)]
+        x = torch.from_numpy(np.array(faces.images)).to(resolve_device(self.device))
+        x = x.permute(0, 3, 1, 2).float().contiguous()
+        views = [VerifierView(verifier, faces) for verifier in verifiers]
         with torch.no_grad():
             own = [view(x) for view in views]
-        aims = own if targets is None else [torch.from_numpy(target).to(x.device) for target in targets]
         flat = torch.atanh((x / 127.5 - 1) * _OPEN)
         grid = min(self.size, side)
         cloak = torch.full((len(x), 3, grid, grid), _START, device=x.device, requires_grad=True)
@@ -144,7 +87,7 @@ class Fawkes(Anonymizer):
         for _ in range(self.steps + 1):
             y = _worn(flat, cloak)
             change = _dissimilarity(x, y)
-            gain = _gain([view(y) for view in views], own, aims, away=targets is None)
+            gain = _gain([view(y) for view in views], own)
             with torch.no_grad():
                 # Gain and DSSIM both grow with the square of a small cloak: this is the gain once it is weakened.
                 score = gain * (self.budget / change.clamp_min(1e-12)).clamp_max(1)
@@ -186,17 +129,15 @@ def _dissimilarity(x: Tensor, y: Tensor) -> Tensor:
     return (1 - ssim(x, y, 255)) / 2
 
 
-def _gain(features: list[Tensor], own: list[Tensor], aims: list[Tensor], away: bool) -> Tensor:
-    """[B]: mean over the extractors of the squared way from (or towards) the aim, in units of ‖feature‖²."""
+def _gain(features: list[Tensor], own: list[Tensor]) -> Tensor:
+    """[B]: mean over the extractors of the squared way from the own feature, in units of ‖feature‖²."""
     import torch
 
-    total = torch.zeros_like(own[0][:, 0])
-    for now, before, aim in zip(features, own, aims, strict=True):
-        way = (now - aim).square().sum(1)
-        if not away:
-            way = (before - aim).square().sum(1) - way
-        total = total + way / before.square().sum(1).clamp_min(1e-12)
-    return total / len(features)
+    ways = [
+        (now - before).square().sum(1) / before.square().sum(1).clamp_min(1e-12)
+        for now, before in zip(features, own, strict=True)
+    ]
+    return torch.stack(ways).mean(0)
 
 
 def _worn(flat: Tensor, cloak: Tensor) -> Tensor:
@@ -221,14 +162,6 @@ def _weakened(flat: Tensor, cloak: Tensor, x: Tensor, budget: float) -> Images:
             low, high = torch.where(kept, share, low), torch.where(kept, high, share)
             share = (low + high) / 2
     return out.to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
-
-
-def _pixels(faces: Faces, device: str) -> Tensor:
-    """[B,3,S,S] float32 in grey levels."""
-    import torch
-
-    images = torch.from_numpy(np.array(faces.images)).to(resolve_device(device))
-    return images.permute(0, 3, 1, 2).float().contiguous()
 
 
 class VerifierView:
@@ -268,35 +201,24 @@ class VerifierView:
 
 
 def load_verifiers(text: str, side: int, device: str) -> list[Verifier]:
-    """The verifiers of a text such as "onnx:PATH+sphereface20:PATH" for crops of a side; kept until files change."""
-    return [_read(spec, side, device, _stamp(spec)) for spec in verifier_specs(text)]
+    """The verifiers of a text such as "onnx:PATH+sphereface20:PATH" for crops of a side; kept until files change.
 
-
-def verifier_specs(text: str) -> list[str]:
-    """ "onnx:a+sphereface20:b" → ["onnx:a", "sphereface20:b"]; a path alone is of the kind that its suffix names."""
+    A path alone is of the kind that its suffix names.
+    """
     kinds = {".onnx": "onnx:", ".safetensors": "sphereface20:"}
     specs = []
     for spec in map(str.strip, text.split("+")):
-        named = spec.startswith(("onnx:", "sphereface20:"))
-        kind = "" if named else kinds.get(os.path.splitext(spec)[1])
+        kind = "" if spec.startswith(("onnx:", "sphereface20:")) else kinds.get(os.path.splitext(spec)[1])
         if kind is None:
-            raise UsageError(
-                f"fawkes: verifier {spec!r} is of no known kind; give onnx:PATH or sphereface20:PATH, joined by +"
-            )
+            raise UsageError(f"fawkes: verifier {spec!r} is of no known kind; give onnx:PATH or sphereface20:PATH")
         specs.append(kind + spec)
-    return specs
-
-
-def _stamp(spec: str) -> tuple[int, int]:
-    try:
-        status = os.stat(spec.partition(":")[2])
-    except OSError:
-        return (0, 0)
-    return (status.st_mtime_ns, status.st_size)
+    paths = [spec.partition(":")[2] for spec in specs]
+    changed = [os.stat(path).st_mtime_ns if os.path.exists(path) else 0 for path in paths]
+    return [_read(spec, side, device, when) for spec, when in zip(specs, changed, strict=True)]
 
 
 @functools.lru_cache(maxsize=4)
-def _read(spec: str, side: int, device: str, stamp: tuple[int, int]) -> Verifier:
+def _read(spec: str, side: int, device: str, changed: int) -> Verifier:
     import torch
 
     from ficgan.verification import load_verifier

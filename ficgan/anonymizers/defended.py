@@ -158,6 +158,10 @@ class Defended(Anonymizer):
         object.__setattr__(self, "traits", method.traits)
         self.declare(title=title, strength=None, keyed=False, stochastic=stochastic)
 
+    @property
+    def crop_side(self) -> int | None:
+        return cast(Anonymizer, self.method).crop_side
+
     def __call__(self, faces: Faces) -> Images:
         method, defence = cast(Anonymizer, self.method), cast(Defence, self.defence)
         if self.seed and method.traits.stochastic and any(field.name == "seed" for field in fields(method)):
@@ -203,8 +207,6 @@ def _made(given: str | P, registry: Registry[P]) -> P:
         return given
     name, parameters = parse_spec(given.replace(";", ","))
     secrets = {field.name for field, limits in registry[name].parameters() if limits["secret"]}
-    if shown := secrets & {key.replace("-", "_") for key in parameters}:
-        raise UsageError(
-            f"defended: {name} cannot be given its {min(shown)} in a text; make it first and give it whole"
-        )
+    if secrets & {key.replace("-", "_") for key in parameters}:
+        raise UsageError(f"defended: a text may hold no key of {name}; make it first and give it whole")
     return registry.make(name, **parameters)

@@ -7,12 +7,13 @@ of people differ in nearly all pixels, so nothing is promised of identities.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers.base import ANONYMIZERS, Images, PerImage, Traits, nearest_grey
+from ficgan.anonymizers.basic import variant
 from ficgan.registry import param
 
 _GREY = 127
@@ -28,19 +29,15 @@ class DPPix(PerImage):
     everywhere, so that ε does not hold there, and cuts grey levels instead of rounding.
     """
 
-    name = "dp-pix"
-    traits = Traits(
-        title="DP-Pix",
-        family="differential privacy",
-        source="Fan 2018; Fantômas §6.1.4",
-        strength="eps",
-        stronger="down",
-        stochastic=True,
-    )
     eps: float = param(5.0, "privacy budget ε of one channel; RGB costs three", low=1e-6)
     block: int = param(12, "side of a block in pixels", low=1)
     m: int = param(16, "pixels in which neighbouring images differ", low=1)
-    variant: str = param("as_described", "whose rules", choices=("as_described", "as_released"))
+    variant: str = variant()
+
+    name: ClassVar[str] = "dp-pix"
+    traits: ClassVar[Traits] = Traits(
+        "DP-Pix", "differential privacy", "Fan 2018; Fantômas §6.1.4", strength="eps", stronger="down", stochastic=True
+    )
 
     def apply(self, image: Images, landmarks: NDArray[np.float32], rng: np.random.Generator) -> Images:
         size = image.shape[0]
@@ -66,16 +63,13 @@ class DPSnow(PerImage):
     Let It Snow, ETRA 2020.
     """
 
-    name = "dp-snow"
-    traits = Traits(
-        title="DP-Snow",
-        family="differential privacy",
-        source="John et al. 2020; Fantômas §6.1.4",
-        strength="delta",
-        stochastic=True,
-    )
     delta: float = param(0.5, "fraction of pixels replaced (as_described) or kept (as_released)", low=0.0, high=1.0)
-    variant: str = param("as_described", "whose delta", choices=("as_described", "as_released"))
+    variant: str = variant()
+
+    name: ClassVar[str] = "dp-snow"
+    traits: ClassVar[Traits] = Traits(
+        "DP-Snow", "differential privacy", "John et al. 2020; Fantômas §6.1.4", strength="delta", stochastic=True
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -112,20 +106,21 @@ class DPSamp(PerImage):
     Wang et al., VideoDP, PoPETs 2020; Reilly and Fan, TPS-ISA 2021; Fantômas, §6.1.4.
     """
 
-    name = "dp-samp"
-    traits = Traits(
-        title="DP-Samp",
-        family="differential privacy",
-        source="Reilly and Fan 2021; Fantômas §6.1.4",
-        strength="eps",
-        stronger="down",
-        stochastic=True,
-    )
     eps: float = param(25.0, "privacy budget ε of the draw, over all clusters", low=0.0, high=500.0)
     k: int = param(24, "clusters of colours", low=1, high=4096)
     m: int = param(12, "pixels in which neighbouring images differ", low=1)
     threshold: float = param(30.0, "L1 distance to the centre within which a pixel counts, grey levels", low=0)
-    variant: str = param("as_described", "whose rules", choices=("as_described", "as_released"))
+    variant: str = variant()
+
+    name: ClassVar[str] = "dp-samp"
+    traits: ClassVar[Traits] = Traits(
+        "DP-Samp",
+        "differential privacy",
+        "Reilly and Fan 2021; Fantômas §6.1.4",
+        strength="eps",
+        stronger="down",
+        stochastic=True,
+    )
 
     def apply(self, image: Images, landmarks: NDArray[np.float32], rng: np.random.Generator) -> Images:
         size, pixels = image.shape[0], image.reshape(-1, 3)

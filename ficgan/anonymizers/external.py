@@ -10,8 +10,8 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -74,9 +74,7 @@ class Program(Parametrised):
         for key, folder in folders.items():
             mark = "{" + key + "}"
             if not any(mark in argument for argument in arguments[1:]):
-                raise UsageError(
-                    f"{self.name}: the command has no {mark}; say where the program takes its {key} folder"
-                )
+                raise UsageError(f"{self.name}: the command has no {mark}, where the program takes its {key} folder")
             arguments = [argument.replace(mark, folder) for argument in arguments]
         return arguments
 
@@ -86,25 +84,21 @@ class Program(Parametrised):
 
         with (
             tempfile.TemporaryDirectory(prefix=TEMPORARY_PREFIX, ignore_cleanup_errors=True) as work,
-            contextlib.ExitStack() as cleanup,
+            Path(work, MARKER).open("wb") as mark,
         ):
-            source, target = Path(work, "input"), Path(work, "output")
-            mark = cleanup.enter_context(Path(work, MARKER).open("wb"))
             mark.write(b'{"schema": "ficgan-external/1", "remove": "ficgan purge"}\n')
             mark.flush()
             lock(mark)  # for as long as it is open: `ficgan purge` leaves it alone
+            source, target = Path(work, "input"), Path(work, "output")
             source.mkdir(mode=0o700)
             target.mkdir(mode=0o700)
             files = [f"{index:06d}.png" for index in range(len(faces))]
             for image, file in zip(faces.images, files, strict=True):
-                descriptor = os.open(source / file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # a source face
-                with os.fdopen(descriptor, "wb") as sink:
-                    Image.fromarray(image).save(sink, "PNG", compress_level=1)
+                Image.fromarray(image).save(source / file, compress_level=1)
             self._wait_for(self._arguments({"input": str(source), "output": str(target)}), Path(work, "program.log"))
-            missing = [name for name, file in zip(faces.names, files, strict=True) if not (target / file).is_file()]
-            if missing:
-                raise InputError(f"{self.name}: the program wrote no image of {_listed(missing)}; leave those out")
-            yield [target / file for file in files]
+            made = [target / file for file in files]
+            self._need(dict(zip(faces.names, made, strict=True)), "the program wrote")
+            yield made
 
     def _wait_for(self, arguments: list[str], said: Path) -> None:
         with said.open("wb") as sink:
@@ -118,67 +112,36 @@ class Program(Parametrised):
             try:
                 status = process.wait(self.timeout)
             except BaseException as error:  # an interrupt too; not yet waited for, so its number is still its own
-                _end(process)
+                with contextlib.suppress(ProcessLookupError, PermissionError):  # nobody is left
+                    os.killpg(process.pid, signal.SIGKILL)  # its own session, so its own group
+                process.wait()
                 if not isinstance(error, subprocess.TimeoutExpired):
                     raise
                 raise FicganError(
                     f"{self.name}: {arguments[0]!r} took more than {self.timeout:g} s and was ended; raise the timeout"
                 ) from error
         if status:
-            raise FicganError(f"{self.name}: {arguments[0]!r} failed with status {status}: {_last_line(said)}")
+            lines = said.read_bytes()[-65536:].decode("utf-8", "replace").split("\n")
+            reason = next((line.strip()[:300] for line in reversed(lines) if line.strip()), "it gave no reason")
+            raise FicganError(f"{self.name}: {arguments[0]!r} failed with status {status}: {reason}")
 
     def _gather(self, faces: Faces) -> list[Path]:
         folder = Path(self.folder).expanduser()
         if not folder.is_dir():
             raise UsageError(f"{self.name}: there is no folder {folder}; give that of the images")
-        exact: dict[str, list[Path]] = {}
-        loose: dict[str, list[Path]] = {}
-        for path in sorted(folder.rglob("*")):
-            if path.suffix.lower() in _SUFFIXES and path.is_file():
-                exact.setdefault(path.relative_to(folder).with_suffix("").as_posix(), []).append(path)
-                loose.setdefault(path.stem, []).append(path)
-        found: dict[Path, str] = {}
-        missing: list[str] = []
+        found: dict[str, Path] = {}
         for name in faces.names:
-            key = _without_suffix(name)
-            candidates = exact.get(key) or loose.get(PurePosixPath(key).name, [])
-            if not candidates:
-                missing.append(name)
-                continue
-            if len(candidates) > 1:
-                both = " and ".join(candidate.relative_to(folder).as_posix() for candidate in candidates[:2])
-                raise InputError(f"{self.name}: both {both} in {folder} may be {name}; leave one of them")
-            if candidates[0] in found:
-                twice = f"{found[candidates[0]]} and {name}"
-                raise InputError(f"{self.name}: {candidates[0]} would be both {twice}; put them into folders as named")
-            found[candidates[0]] = name
+            stem = name.removesuffix(Path(name).suffix) if Path(name).suffix.lower() in _SUFFIXES else name
+            candidates = (folder / (stem + suffix) for suffix in _SUFFIXES)
+            found[name] = next((path for path in candidates if path.is_file()), folder / name)
+        self._need(found, f"{folder} has")
+        return list(found.values())
+
+    def _need(self, files: Mapping[str, Path], begin: str) -> None:
+        missing: Sequence[str] = [name for name, file in files.items() if not file.is_file()]
         if missing:
-            raise InputError(f"{self.name}: {folder} has no image of {_listed(missing)}; name each as its face")
-        return list(found)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # nobody is left
-        os.killpg(process.pid, signal.SIGKILL)  # its own session, so its own group
-    process.wait()
-
-
-def _last_line(file: Path) -> str:
-    with file.open("rb") as source:
-        source.seek(max(0, file.stat().st_size - 65536))
-        lines = [line.strip() for line in source.read().decode("utf-8", "replace").splitlines() if line.strip()]
-    return lines[-1][:300] if lines else "it gave no reason"
-
-
-def _without_suffix(name: str) -> str:
-    """ "a/b.png" → "a/b"; "S01.2" stays: only the suffix of an image is one."""
-    path = PurePosixPath(name)
-    return path.with_suffix("").as_posix() if path.suffix.lower() in _SUFFIXES else path.as_posix()
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more
+            more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+            raise InputError(f"{self.name}: {begin} no image of {', '.join(missing[:3])}{more}; leave those faces out")
 
 
 def read_same_size(file: Path, name: str, side: int) -> Images:
@@ -197,15 +160,12 @@ def read_pixels(file: Path, name: str) -> Images:
     try:
         with Image.open(file) as image:
             opaque = image.mode in ("L", "RGB", "P") and "transparency" not in image.info
-            if not opaque and not (image.mode == "RGBA" and image.getchannel("A").getextrema() == (255, 255)):
-                raise InputError(
-                    f"external: {file.name} for {name} is an image of mode {image.mode}, and 8-bit RGB is needed"
-                )
-            return np.asarray(image.convert("RGB"))
-    except InputError:
-        raise
+            mode, pixels = image.mode, np.asarray(image.convert("RGB"))
     except Exception as error:  # Pillow's decoders have no common base
         raise InputError(f"external: {file.name} for {name} is no readable image; write it again") from error
+    if not opaque:
+        raise InputError(f"external: {file.name} for {name} is an image of mode {mode}, and 8-bit RGB is needed")
+    return pixels
 
 
 @ANONYMIZERS.add
@@ -213,8 +173,8 @@ def read_pixels(file: Path, name: str) -> Images:
 class External(Program, Anonymizer):
     """Crops by a program that is not ours, all in one run, or by images that it made in a folder; see `Program`."""
 
-    name = "external"
-    traits = Traits(title="external program", family="external", source="the program's own")
+    name: ClassVar[str] = "external"
+    traits: ClassVar[Traits] = Traits("external program", "external", "the program's own")
 
     def __call__(self, faces: Faces) -> Images:
         """See `Program.made_of`."""

@@ -6,7 +6,6 @@ that nothing stays in place.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -131,48 +130,39 @@ _DEFAULTS = {"as_described": (0.45, 16), "as_released": (0.5, 60)}  # alpha and 
 class KRtio(Anonymizer):
     """out = α·face + (1−α)·mean of k block-permuted overlays (Rajabi et al., PETS 2021; Fantômas, §6.1.3).
 
-    `as_described`: key and image name choose overlays and permutations (keyed BLAKE2b in place of AES); with the
-    overlays they give the face back within one grey level at α = .45 (`invert`). Without a key it is made from the
-    seed. `as_released`: a random cipher without an inverse; overlays may repeat, leftover pixels stay, grey levels are
-    cut.
+    `as_described`: key and image name choose overlays and permutations; with the overlays they give the face back
+    within one grey level at α = .45 (`invert`). Without a key it is made from the seed. `as_released`: a random cipher
+    without an inverse; overlays may repeat, leftover pixels stay, grey levels are cut.
     Overlays are the background's images after `fit`, or given; without either, `pattern_overlays`.
     """
 
-    name = "k-rtio"
-    traits = Traits(
-        title="k-RTIO overlays",
-        family="overlay",
-        source="Rajabi et al. 2021; Fantômas §6.1.3",
+    variant: str = variant()
+    alpha: float | None = param(None, "share of the face; .45 as described, .5 as released", low=0.02, high=1.0)
+    block: int | None = param(None, "side of the permuted blocks in pixels; 16 as described, 60 as released", low=1)
+    k: int = param(3, "overlays under one face", low=1)
+    key: str = param("", "secret text; empty: made from the seed", secret=True)
+    seed: int = 0  # of the draws as released, and of the key where none is given
+    overlays: Images | None = field(default=None, repr=False, compare=False)  # [M,S,S,3], resized to the crops
+
+    name: ClassVar[str] = "k-rtio"
+    traits: ClassVar[Traits] = Traits(
+        "k-RTIO overlays",
+        "overlay",
+        "Rajabi et al. 2021; Fantômas §6.1.3",
         strength="alpha",
         stronger="down",
         keyed=True,
         needs=frozenset({"overlays"}),
     )
-    alpha: float | None = param(None, "share of the face; .45 as described, .5 as released", low=0.02, high=1.0)
-    block: int | None = param(None, "side of the permuted blocks in pixels; 16 as described, 60 as released", low=1)
-    k: int = param(3, "overlays under one face", low=1)
-    key: str = param("", "secret text; empty: made from the seed", secret=True)
-    repair: str = param(
-        "impossible",
-        "what invert takes for damage and replaces by the local mean: impossible, values that no face gives; "
-        "extremes, all below 5 or above 250, as the original program does",
-        choices=("impossible", "extremes"),
-    )
-    variant: str = param("as_described", "whose rules", choices=("as_described", "as_released"))
-    seed: int = 0  # of the draws as released, and of the key where none is given
-    overlays: Images | None = field(default=None, repr=False, compare=False)  # [M,S,S,3], resized to the crops
 
     def __post_init__(self) -> None:
         super().__post_init__()
         alpha, block = _DEFAULTS[self.variant]
-        if self.alpha is None:
-            object.__setattr__(self, "alpha", alpha)
-        if self.block is None:
-            object.__setattr__(self, "block", block)
+        object.__setattr__(self, "alpha", alpha if self.alpha is None else self.alpha)
+        object.__setattr__(self, "block", block if self.block is None else self.block)
         described = self.variant == "as_described"
-        have = _PATTERNS if self.overlays is None else _count(self.overlays)
-        least = self.k if described else 1  # as released one may be drawn again
-        if have < least:
+        have = _PATTERNS if self.overlays is None else len(self.overlays)
+        if have < (self.k if described else 1):  # as released one may be drawn again
             raise UsageError(f"k-rtio: k is {self.k}, but there are {have} overlays; give more, or a smaller k")
         self.declare(keyed=described, stochastic=not (described and self.key))
 
@@ -190,19 +180,16 @@ class KRtio(Anonymizer):
     def invert(self, faces: Faces) -> Images:
         """The source crops from anonymised ones under their names, with the same key and overlays; not as_released.
 
-        They are off by ⌊.5/α + .5⌋ grey levels at most, if the file was lossless and `repair` is "impossible".
+        They are off by ⌊.5/α + .5⌋ grey levels at most, if the file was lossless. Values that no face gives are taken
+        for damage, and replaced by the local mean.
         """
         if self.variant == "as_released":
             raise UsageError("k-rtio as released has no inverse: its overlays hang on a random vector that is not kept")
         out = np.empty_like(faces.images)
+        slack = 0.5 / self._alpha + 1e-6  # what rounding to grey levels makes of 0 and of 255
         for index, (image, name) in enumerate(zip(faces.images, faces.names, strict=True)):
             found = (image - (1 - self._alpha) * self._cover(name, image.shape[0])) / self._alpha
-            if self.repair == "extremes":
-                damaged = (found < 5) | (found > 250)
-            else:
-                slack = 0.5 / self._alpha + 1e-6  # what rounding to grey levels makes of 0 and of 255
-                damaged = (found < -slack) | (found > 255 + slack)
-            out[index] = np.rint(_repaired(found, damaged)).clip(0, 255)
+            out[index] = np.rint(_repaired(found, (found < -slack) | (found > 255 + slack))).clip(0, 255)
         return out
 
     @property
@@ -214,41 +201,15 @@ class KRtio(Anonymizer):
         """The mean [S,S,3] of the k permuted overlays of an image."""
         assert self.block is not None
         overlays = pattern_overlays(size) if self.overlays is None else self.overlays
-        total = np.zeros((size, size, 3))
-        if self.variant == "as_released":
-            rng, cells = generator(self.seed, self.name, name), size // self.block
-            for which in rng.integers(len(overlays), size=self.k):
-                total += _permuted(resize(overlays[which], size), self.block, rng.permutation(cells * cells))
-        else:
-            draw, cells = _Draws(self.key or f"seed {self.seed}", name), -(-size // self.block)
-            for which in draw.distinct(self.k, len(overlays)):
-                whole = resize(overlays[which], cells * self.block)
-                total += _permuted(whole, self.block, draw.permutation(cells * cells, which))[:size, :size]
+        described = self.variant == "as_described"
+        rng = generator((self.key or f"seed {self.seed}") if described else self.seed, self.name, name)
+        count = len(overlays)
+        picked = rng.choice(count, self.k, replace=False) if described else rng.integers(count, size=self.k)
+        total, cells = np.zeros((size, size, 3)), -(-size // self.block) if described else size // self.block
+        for which in picked:
+            whole = resize(overlays[which], cells * self.block if described else size)
+            total += _permuted(whole, self.block, rng.permutation(cells * cells))[:size, :size]
         return total / self.k
-
-
-class _Draws:
-    def __init__(self, key: str, name: str) -> None:
-        self._key, self._name = hashlib.blake2b(key.encode()).digest(), name.encode()
-
-    def below(self, bound: int, *index: object) -> int:
-        text = b"\0".join([self._name, *(str(part).encode() for part in index)])
-        return int.from_bytes(hashlib.blake2b(text, digest_size=16, key=self._key).digest(), "big") % bound
-
-    def distinct(self, count: int, bound: int) -> list[int]:
-        found: dict[int, None] = {}
-        trial = 0
-        while len(found) < count:
-            found.setdefault(self.below(bound, "overlay", trial))
-            trial += 1
-        return list(found)
-
-    def permutation(self, count: int, overlay: int) -> NDArray[np.int64]:
-        order = list(range(count))
-        for i in range(count - 1, 0, -1):
-            j = self.below(i + 1, "place", i, overlay)
-            order[i], order[j] = order[j], order[i]
-        return np.array(order, np.int64)
 
 
 def _permuted(image: Images, block: int, order: NDArray[np.int64]) -> Images:
@@ -290,10 +251,3 @@ def pattern_overlays(size: int, count: int = _PATTERNS) -> Images:
         out[index] = np.rint(rows[:, first] * (1 - part)[:, None] + rows[:, first + 1] * part[:, None])
     out.setflags(write=False)
     return out
-
-
-def _count(overlays: Images) -> int:
-    is_images = isinstance(overlays, np.ndarray) and overlays.ndim == 4 and overlays.dtype == np.uint8
-    if not is_images or overlays.shape[1] != overlays.shape[2] or overlays.shape[3] != 3:
-        raise UsageError("k-rtio: overlays must be an array [M,S,S,3] uint8 RGB")
-    return len(overlays)

@@ -14,7 +14,6 @@ import numpy as np
 
 from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images
 from ficgan.anonymizers.basic import ObfuscationBlur, ObfuscationOverlay, blur_weight, obfuscate_blur, obfuscate_overlay
-from ficgan.anonymizers.k_same import AverageFace, KSameEigen, KSamePixel
 from ficgan.arrays import content_key
 from ficgan.errors import InputError, UsageError
 from ficgan.faces.alignment import Alignment
@@ -50,10 +49,8 @@ def method_of(mode: str) -> Anonymizer | None:
     if mode in HIDING:
         return None
     name, given = parse_spec(mode)
-    if name == "ficgan":
-        raise UsageError("mode ficgan takes no parameters; its controls are options of their own, such as k and layer")
-    if name in _INSTEAD:
-        raise UsageError(f"mode {name} takes no parameters; {_INSTEAD[name]} does")
+    if name == "ficgan" or name in _INSTEAD:
+        raise UsageError(f"mode {name} takes no parameters; {_INSTEAD.get(name, 'options such as --k')} does")
     if name not in ANONYMIZERS:
         near = difflib.get_close_matches(name, [*HIDING, *ANONYMIZERS], n=1)
         hint = f"did you mean {near[0]}?" if near else "`ficgan-eval list anonymizers` lists them"
@@ -86,10 +83,13 @@ def without_folders(text: str) -> str:
     return re.sub(r"[^\s:+='\"]*/(?=[^/\s])", "", text)
 
 
+_HARMLESS = "use it only where recognition would do no harm."
+
+
 def caution(mode: str, method: Anonymizer | None = None) -> str | None:
     """A sentence for modes that leave faces recognisable, or that can be undone; None for others."""
     if mode in _INSTEAD:
-        return f"{mode} can be reversed; use it only where recognition would do no harm."
+        return f"{mode} can be reversed; {_HARMLESS}"
     method = method or method_of(mode)
     if method is None or method.name == "solid":
         return None
@@ -97,12 +97,9 @@ def caution(mode: str, method: Anonymizer | None = None) -> str | None:
     if method.traits.keyed:
         if getattr(method, "key", "") and getattr(method, "variant", "") != "as_released":
             return f"{name} is undone by whoever has the key, or learns it from pairs of faces; keep the key secret."
-        return f"{name} without a secret key can be undone by anybody; use it only where recognition would do no harm."
+        return f"{name} without a secret key can be undone by anybody; {_HARMLESS}"
     if family in ("basic", "adversarial", "overlay", "differential privacy") or name == "obfuscation-blur":
-        return (
-            f"faces stay recognisable under {name}, for people or for programs made for it; use it only where "
-            "recognition would do no harm."
-        )
+        return f"faces stay recognisable under {name}, for people or for programs made for it; {_HARMLESS}"
     if family == "k-anonymity":
         return f"whoever has the background faces can take them out of {name} again; keep the background secret."
     return None
@@ -197,15 +194,8 @@ def _account(method: Anonymizer) -> dict[str, Any]:
 
 
 def _check_usable(method: Anonymizer) -> None:
-    if method.traits.family == "k-anonymity" and getattr(method, "variant", "") == "genuine":
-        raise UsageError(
-            f"{method.name}: genuine makes groups of a whole set, and faces of photos come singly; leave variant out"
-        )
     if getattr(method, "folder", ""):
-        raise UsageError(
-            "external: images made before are found by the names of crops, which the faces of a photo do not have; "
-            "give command"
-        )
+        raise UsageError("external: images made before have names, and faces of a photo have none; give command")
 
 
 Square = tuple[int, int, int]  # x0, y0, side in whole pixels of the photo; it may reach beyond the photo
@@ -222,15 +212,14 @@ def placement(anonymizer: Anonymizer) -> Literal["square", "aligned", "scene"]:
     "square": an upright, hard-edged square around the face, so that keyed methods can be inverted; "aligned": an
     aligned crop of the background's size, pasted back with a soft edge; "scene": the photo itself with its boxes.
     """
-    if isinstance(anonymizer, ObfuscationBlur | ObfuscationOverlay):
+    if anonymizer.traits.domain == "scene":
         return "scene"
-    return "aligned" if isinstance(anonymizer, AverageFace | KSamePixel | KSameEigen) else "square"
+    return "aligned" if "background" in anonymizer.traits.needs else "square"
 
 
 def is_fitted(anonymizer: Anonymizer) -> bool:
     """Whether an anonymiser has a background, or needs none."""
-    kept = (getattr(anonymizer, name, None) for name in ("background", "mean", "centroids"))
-    return "background" not in anonymizer.traits.needs or any(one is not None for one in kept)
+    return "background" not in anonymizer.traits.needs or anonymizer.crop_side is not None
 
 
 def cover(
@@ -282,7 +271,7 @@ def square(face: Face, shape: tuple[int, int], *, mask_scale: float = 1.0, stepp
 
 def aligned_crop(anonymizer: Anonymizer, image: Images, face: Face, *, name: str) -> Images:
     """The anonymised crop [S,S,3] of a face, aligned and of the background's size, for `paste_aligned`."""
-    size = _size(anonymizer)
+    size = anonymizer.crop_side
     if size is None:
         raise UsageError(f"{anonymizer.name} needs a background set of other people's faces; call fit first")
     cut = crop(image, Alignment().matrix(face.landmarks, size), size)
@@ -309,10 +298,3 @@ def cover_all(anonymizer: Anonymizer, image: Images, faces: Sequence[Face], *, m
         white = obfuscate_overlay(np.zeros_like(image), boxes, "white")[..., 0]
         weight = np.divide(white, 255, dtype=np.float32)
     return Paste(image, 0, 0, pixels, weight)
-
-
-def _size(anonymizer: Anonymizer) -> int | None:
-    if isinstance(anonymizer, AverageFace):
-        return None if anonymizer.mean is None else len(anonymizer.mean)
-    assert isinstance(anonymizer, KSamePixel | KSameEigen)
-    return None if anonymizer.background is None else anonymizer.background.shape[0]

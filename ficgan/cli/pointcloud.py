@@ -20,8 +20,8 @@ _READ: tuple[Any, ...] = (
     click.option(
         "--landmarks",
         type=shared.PATH,
-        help="5 or 68 points of the only INPUT, in m or mm.  [default: NAME_landmarks_mm.txt, NAME.landmarks.txt or "
-        "NAME.landmarks.json beside a scan; else the face is looked for]",
+        help="5 or 68 points of the only INPUT, in m or mm.  [default: NAME_landmarks_mm.txt or NAME.landmarks.txt "
+        "beside a scan; else the face is looked for]",
     ),
 )
 _OUT: tuple[Any, ...] = (
@@ -36,7 +36,7 @@ _INPUTS = click.argument("inputs", metavar="INPUT...", nargs=-1, required=True, 
 def pointcloud() -> None:
     """Anonymise faces in 3D scans, draw them, and measure what was achieved.
 
-    Scans are meshes and clouds (PLY, OBJ, STL, OFF, GLB, PCD), tables (XYZ, ASC, TXT, PTS, CSV) and NumPy files.
+    Scans are meshes and clouds (PLY, OBJ, STL, OFF, GLB), tables (XYZ, TXT, CSV) and NumPy files (NPY).
     """
 
 
@@ -120,12 +120,11 @@ def anonymise(
     """
     from ficgan.cli import pointcloud_run as run
     from ficgan.errors import InputError
+    from ficgan.pointcloud.face import landmark_file_beside
     from ficgan.pointcloud.frame import canonical
-    from ficgan.pointcloud.landmarks import landmark_file_beside
     from ficgan.pointcloud.projection import project as draw
-    from ficgan.pointcloud.scan import PreparationConfig, anonymise_scan, cautions, prepare
+    from ficgan.pointcloud.scan import anonymise_scan, cautions, prepare
 
-    config = PreparationConfig(last=points, first=max(points, PreparationConfig.first))
     target_marks = target and landmark_file_beside(target)
     tasks, same = run.plan(
         inputs,
@@ -141,7 +140,7 @@ def anonymise(
     face = None
     if target is not None:
         try:
-            face = prepare(canonical(run.read_scan(target, unit, report), run.marks_of(target_marks)), config).inner
+            face = prepare(canonical(run.read_scan(target, unit, report), run.marks_of(target_marks)), points).inner
         except InputError as error:
             raise InputError(f"the target {target} cannot be used: {error}") from error
     made = run.method_of(method, degree, settings, seed, face)
@@ -160,7 +159,7 @@ def anonymise(
             return {"skipped": True, **{key: there.get(key) for key in run.COUNTED}}
         notes: list[str] = []
         cloud, marks = run.read_scan(task.source, unit, report, notes), run.marks_of(task.landmarks)
-        done = anonymise_scan(cloud, made, landmarks=marks, config=config, rest=rest, name=task.place)
+        done = anonymise_scan(cloud, made, landmarks=marks, points=points, rest=rest, name=task.place)
         for warning in done.warnings:
             report.info(f"{task.source}: {warning}.")
         if pictures:  # first, so that a result without its picture is none of an interrupted run
@@ -179,12 +178,10 @@ def anonymise(
 @pointcloud.command()
 @_INPUTS
 @shared.options(*_OUT)
-@click.option("--view", type=click.Choice(["orthographic", "perspective"]), default="orthographic", show_default=True)
 @click.option("--yaw", type=Finite(), default=0.0, show_default=True, help="Degrees the head is turned.")
-@click.option("--views", is_flag=True, help="Eleven pictures of a scan, −10 to 10 degrees of yaw, side by side.")
 @click.option(
     "--order",
-    type=click.Choice(["y", "x", "depth"]),
+    type=click.Choice(["y", "x"]),
     default="y",
     show_default=True,
     help="What is drawn last: the highest points, as in the thesis, or the nearest.",
@@ -197,9 +194,7 @@ def project(
     out: Path,
     overwrite: bool,
     skip: bool,
-    view: str,
     yaw: float,
-    views: bool,
     order: Any,
     point_size: float,
     unit: str,
@@ -211,14 +206,9 @@ def project(
     INPUT: scans, folders of them. Scans without colours are lit from their shape. Prints one line of JSON.
     """
     from ficgan.cli import pointcloud_run as run
-    from ficgan.errors import UsageError
-    from ficgan.pointcloud import projection
     from ficgan.pointcloud.frame import canonical
+    from ficgan.pointcloud.projection import project as draw
 
-    if view == "perspective" and (views or order != "y"):
-        raise UsageError("--view perspective has one view and its own order; leave out --views and --order")
-    if views and yaw:
-        raise UsageError("--views are turned from −10 to 10 degrees; leave out --yaw")
     tasks, same = run.plan(
         inputs, out, [".png"], report, ending=".png", landmarks=landmarks, overwrite=overwrite, skip=skip
     )
@@ -230,14 +220,9 @@ def project(
         placed = canonical(cloud, run.marks_of(task.landmarks))
         for doubt in placed.doubts:
             report.info(f"{task.source}: {doubt}.")
-        if view == "perspective":
-            picture = projection.perspective(placed.cloud, yaw=yaw, point_size=point_size)
-        elif views:
-            picture = projection.strip(projection.views(placed.cloud, order=order, point_size=point_size))
-        else:
-            picture = projection.project(placed.cloud, yaw=yaw, order=order, point_size=point_size)
+        picture = draw(placed.cloud, yaw=yaw, order=order, point_size=point_size)
         run.write_png(task.output, picture, overwrite)
-        return {"points": len(cloud), "doubtful": placed.doubtful}
+        return {"points": len(cloud), "doubtful": bool(placed.doubts)}
 
     return run.over_all(tasks, work, report, same_file=same)
 
@@ -254,7 +239,7 @@ def compare(clear: Path, anonymised: Path, unit: str, landmarks: Path | None, re
     (by the record beside the second, where there is one).
     """
     from ficgan.cli import pointcloud_run as run
-    from ficgan.pointcloud.landmarks import landmark_file_beside
+    from ficgan.pointcloud.face import landmark_file_beside
     from ficgan.pointcloud.scan import compare_scans
 
     first, second = (run.read_scan(path, unit, report) for path in (clear, anonymised))
@@ -314,27 +299,21 @@ def _study(
 @pointcloud.command("make-head")
 @shared.output("A file.", kind=shared.NEW_FILE)
 @shared.seed("Who it is.")
-@click.option(
-    "--expression",
-    default="neutral",
-    show_default=True,
-    help="neutral, smiling, angry, surprised, eyes-closed or pouting.",
-)
 @click.option("--points", type=click.IntRange(100), default=45_000, show_default=True, help="As a scanner would see.")
 @shared.OVERWRITE
 @handle_errors
-def make_head(out: Path, seed: int, expression: str, points: int, overwrite: bool) -> None:
+def make_head(out: Path, seed: int, points: int, overwrite: bool) -> None:
     """Write a made head, to try the other commands on: nobody's face.
 
     Its landmarks, five points, lie beside it in NAME.landmarks.txt.
     """
     from ficgan.files import atomic_write
-    from ficgan.pointcloud.files import write_cloud
-    from ficgan.pointcloud.heads import made_head
+    from ficgan.pointcloud.cloud import write_cloud
+    from ficgan.pointcloud.face import made_head
 
     marks = out.with_name(out.stem + ".landmarks.txt")
     shared.refuse_existing(out, marks, overwrite=overwrite)
-    head = made_head(seed, expression=expression, points=points)
+    head = made_head(seed, points=points)
     write_cloud(out, head.cloud, overwrite=overwrite)
     with atomic_write(marks, overwrite=overwrite) as file:
         file.write("".join(f"{x:.6f} {y:.6f} {z:.6f}\n" for x, y, z in head.landmarks).encode())

@@ -14,9 +14,8 @@ from ficgan import __version__
 from ficgan.cli._plan import mirrored
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.files import atomic_write, file_digest
-from ficgan.pointcloud.cloud import Cloud
-from ficgan.pointcloud.files import FORMATS, read_cloud, write_cloud
-from ficgan.pointcloud.landmarks import LANDMARK_ENDINGS, FaceLandmarks, landmark_file_beside, read_landmarks
+from ficgan.pointcloud.cloud import READERS, WRITERS, Cloud, read_cloud, write_cloud
+from ficgan.pointcloud.face import LANDMARK_ENDINGS, FaceLandmarks, landmark_file_beside, read_landmarks
 from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, CloudAnonymizer
 from ficgan.pointcloud.projection import Picture
 from ficgan.registry import parse_spec
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 TOOL = "ficgan pointcloud"
 RECORD = ".json"  # ending of the account of a result, behind the result's whole name
-WRITABLE = [suffix for suffix, form in FORMATS.items() if form.write]
+WRITABLE = list(WRITERS)
 # Keys of a record by which two results differ; `sha256` holds the digests of the files that are read.
 _COMPARED = ("method", "settings", "unit", "rest", "wanted", "seed", "sha256")
 COUNTED = ("doubtful", "hardly_changed")  # what a result is said to be, and counted and exited with 3 for
@@ -92,7 +91,7 @@ def plan(
         raise UsageError("--landmarks are those of one scan; give one INPUT, or lay a file of them beside each scan")
     twins: list[tuple[Path, Path]] = []
     advice = "give scans, or folders of them"
-    files = mirrored(inputs, FORMATS.keys(), what="point cloud", advice=advice, known=LANDMARK_ENDINGS, twins=twins)
+    files = mirrored(inputs, READERS.keys(), what="point cloud", advice=advice, known=LANDMARK_ENDINGS, twins=twins)
     if twins:
         report.info(f"{len(twins)} left out: the same file as another, such as {twins[0][0]} as {twins[0][1]}.")
     named = {path.resolve() for path in inputs}

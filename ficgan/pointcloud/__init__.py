@@ -1,8 +1,7 @@
 """Point clouds of faces: files, the canonical frame, six anonymisers, projection, geometry (point-cloud thesis)."""
 
-from ficgan.pointcloud.cloud import Cloud, merged
-from ficgan.pointcloud.files import read_cloud, write_cloud
-from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, DEGREES, CloudAnonymizer, CloudTraits
+from ficgan.pointcloud.cloud import Cloud, merged, read_cloud, write_cloud
+from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, DEGREES, CloudAnonymizer
 from ficgan.pointcloud.projection import project
 from ficgan.pointcloud.scan import anonymise_scan, compare_scans
 
@@ -11,7 +10,6 @@ __all__ = [
     "DEGREES",
     "Cloud",
     "CloudAnonymizer",
-    "CloudTraits",
     "anonymise_scan",
     "compare_scans",
     "merged",

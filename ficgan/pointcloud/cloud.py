@@ -1,9 +1,14 @@
-"""A point cloud in memory, and what its points' neighbours tell: means, normals, outliers, samples."""
+"""A point cloud in memory and in files, and what its points' neighbours tell: means, normals, outliers, samples."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
+import os
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,22 +16,23 @@ from scipy.sparse import csr_array
 from scipy.spatial import cKDTree
 
 from ficgan.errors import InputError, UsageError
+from ficgan.files import atomic_write
 
 Floats = NDArray[np.float64]
 Points = Floats
 Colors = NDArray[np.uint8]
 Rows = NDArray[np.intp]
 
-OUTLIER_NEIGHBOURS = 50
-OUTLIER_RATIO = 4.0
+# Outliers: neighbours of a point, and deviations from the mean distance to them (thesis, algorithm 7).
+OUTLIER_NEIGHBOURS, OUTLIER_RATIO = 50, 4.0
 _CHUNK = 16384  # queries answered at a time, to bound memory
+# Steps of farthest-point sampling that update every point; later only few points change, and a tree finds them.
 _ALL_POINTS_STEPS = 200
-"""Steps of farthest-point sampling that update every point; later only few points change, and a tree finds them."""
 
 
 @dataclass(frozen=True, eq=False)
 class Cloud:
-    """Points [N,3] float64 with colours [N,3] uint8 RGB and unit normals [N,3] where they are known.
+    """Points [N,3] float64 with colours [N,3] uint8 RGB where they are known.
 
     A cloud equals itself only, so that results can be remembered for it; its arrays are not to be changed.
 
@@ -34,9 +40,8 @@ class Cloud:
     towards +x, +y is up and +z is the person's right.
     """
 
-    points: Points  # [N,3] float64, finite
-    colors: Colors | None = None  # [N,3] uint8 RGB, or None
-    normals: Points | None = None  # [N,3] float64 of unit length, or None
+    points: Points
+    colors: Colors | None = None
 
     def __post_init__(self) -> None:
         points = np.asarray(self.points)
@@ -44,46 +49,29 @@ class Cloud:
             raise InputError(f"a cloud's points must be numbers [N,3], not {points.dtype} {list(points.shape)}")
         points = np.ascontiguousarray(points, np.float64)
         if not np.isfinite(points).all():
-            bad = ~np.isfinite(points).all(axis=1)
-            raise InputError(
-                f"{int(bad.sum())} of {len(points)} points have coordinates that are not finite, the first is point "
-                f"{int(bad.argmax())}; remove them"
-            )
+            bad = int((~np.isfinite(points).all(axis=1)).sum())
+            raise InputError(f"{bad} of {len(points)} points have coordinates that are not finite; remove them")
         object.__setattr__(self, "points", points)
         if self.colors is not None:
             colors = np.asarray(self.colors)
             if colors.shape != points.shape or colors.dtype != np.uint8:
-                raise InputError(
-                    f"a cloud of {len(points)} points needs colours [{len(points)},3] uint8, not {colors.dtype} "
-                    f"{list(colors.shape)}"
-                )
+                raise InputError(f"colours are {colors.dtype} {list(colors.shape)}, not uint8 [{len(points)},3]")
             object.__setattr__(self, "colors", np.ascontiguousarray(colors))
-        if self.normals is not None:
-            normals = np.asarray(self.normals)
-            if normals.shape != points.shape or not np.issubdtype(normals.dtype, np.number):
-                raise InputError(f"a cloud of {len(points)} points needs normals [{len(points)},3]")
-            object.__setattr__(self, "normals", np.ascontiguousarray(normals, np.float64))
 
     def __len__(self) -> int:
         return len(self.points)
 
     def take(self, rows: NDArray[np.integer] | NDArray[np.bool_]) -> Cloud:
-        """The points at `rows` (indices or a mask) in that order, with their colours and normals."""
-        colors = None if self.colors is None else self.colors[rows]
-        return Cloud(self.points[rows], colors, None if self.normals is None else self.normals[rows])
+        """The points at `rows` (indices or a mask) in that order, with their colours."""
+        return Cloud(self.points[rows], None if self.colors is None else self.colors[rows])
 
     def moved(self, transform: NDArray[np.floating]) -> Cloud:
         """The cloud after a rigid motion [4,4]."""
-        normals = None if self.normals is None else self.normals @ transform[:3, :3].T
-        return Cloud(moved(self.points, transform), self.colors, normals)
-
-    def scaled(self, factor: float) -> Cloud:
-        """The cloud with coordinates multiplied by a factor."""
-        return self if factor == 1 else replace(self, points=self.points * factor)
+        return replace(self, points=moved(self.points, transform))
 
     def with_points(self, points: Points, colors: Colors | None = None) -> Cloud:
-        """As many other points in the same order; colours None: unchanged. Normals no longer hold and are dropped."""
-        return replace(self, points=points, colors=self.colors if colors is None else colors, normals=None)
+        """As many other points in the same order; colours None: unchanged."""
+        return Cloud(points, self.colors if colors is None else colors)
 
     def need(self, count: int, what: str) -> None:
         """Raise an InputError where the cloud has fewer points than `what` needs."""
@@ -92,14 +80,10 @@ class Cloud:
 
 
 def merged(*clouds: Cloud) -> Cloud:
-    """All points of one or more clouds, in order. Colours or normals that one cloud lacks are dropped for all."""
+    """All points of one or more clouds, in order. Colours that one cloud lacks are dropped for all."""
     colors = [cloud.colors for cloud in clouds if cloud.colors is not None]
-    normals = [cloud.normals for cloud in clouds if cloud.normals is not None]
-    return Cloud(
-        np.concatenate([cloud.points for cloud in clouds]),
-        np.concatenate(colors) if len(colors) == len(clouds) else None,
-        np.concatenate(normals) if len(normals) == len(clouds) else None,
-    )
+    points = np.concatenate([cloud.points for cloud in clouds])
+    return Cloud(points, np.concatenate(colors) if len(colors) == len(clouds) else None)
 
 
 def moved(points: Points, transform: NDArray[np.floating]) -> Points:
@@ -119,16 +103,17 @@ def rounded_colors(levels: NDArray[np.floating]) -> Colors:
     return np.floor(levels + 0.5).clip(0, 255).astype(np.uint8)
 
 
-def closest(points: Points, queries: Points, *, within: float = np.inf) -> tuple[Floats, Rows]:
-    """Of each query [M,3] the distance to the nearest point [N,3], and its row: inf and N where none is within."""
-    return cKDTree(points).query(queries, distance_upper_bound=within)
+# -- neighbours -------------------------------------------------------------------------------------------------------
 
 
-def search(
-    points: NDArray[np.floating], queries: NDArray[np.floating], k: int, *, within: float = np.inf
-) -> tuple[Floats, Rows]:
+def closest(points: Points, queries: Points) -> tuple[Floats, Rows]:
+    """Of each query [M,3] the distance to the nearest point [N,3], and its row."""
+    return cKDTree(points).query(queries)
+
+
+def search(points: NDArray[np.floating], queries: NDArray[np.floating], k: int) -> tuple[Floats, Rows]:
     """As `closest`, of the `k` nearest points, in order: [M,k] and [M,k]."""
-    return cKDTree(points).query(queries, np.arange(1, k + 1), distance_upper_bound=within)
+    return cKDTree(points).query(queries, np.arange(1, k + 1))
 
 
 def mean_of_neighbours(points: Points, values: Floats, k: int) -> Floats:
@@ -147,22 +132,15 @@ def _neighbourhoods(points: Points, k: int) -> Iterator[tuple[Rows, Floats, Rows
     if k < 1:
         raise UsageError(f"the number of neighbours is {k}; it must be at least 1")
     if len(points) < k:
-        raise InputError(
-            f"the cloud has {len(points)} points, too few for {k} neighbours; give a denser cloud or a smaller k"
-        )
+        raise InputError(f"the cloud has {len(points)} points, too few for {k} neighbours; give a denser cloud")
     tree = cKDTree(points)
     for start in range(0, len(points), _CHUNK):
         part = tree.indices[start : start + _CHUNK]  # points near each other are answered faster together
         yield part, *tree.query(points[part], np.arange(1, k + 1))
 
 
-def with_normals(cloud: Cloud, *, neighbours: int = 30) -> Cloud:
-    """The cloud with a normal at every point, none of which looks backwards (−x); see `pca_normals`."""
-    return replace(cloud, normals=facing_front(pca_normals(cloud.points, neighbours=neighbours)))
-
-
 def pca_normals(points: Points, *, neighbours: int = 30) -> Floats:
-    """Unit normals [N,3] by principal components of each point's neighbours (Rusu 2009, §4.3); signs mean nothing."""
+    """Unit normals [N,3] by principal components of each point's neighbours (Rusu 2009, §4.3), none towards −x."""
     if len(points) < 3:
         raise InputError(f"normals need at least 3 points, and the cloud has {len(points)}")
     extent = np.linalg.svd(np.cov(points.T), compute_uv=False)
@@ -175,51 +153,35 @@ def pca_normals(points: Points, *, neighbours: int = 30) -> Floats:
     means = mean_of_neighbours(points, np.hstack([middle, products]), min(neighbours, len(points)))
     mean, second = means[:, :3], means[:, 3:]
     spread = second.reshape(-1, 3, 3) - mean[:, :, None] * mean[:, None, :]
-    return np.asarray(np.linalg.eigh(spread)[1][:, :, 0], np.float64)
-
-
-def facing_front(normals: Floats) -> Floats:
-    """Normals [N,3] turned towards +x."""
+    normals = np.asarray(np.linalg.eigh(spread)[1][:, :, 0], np.float64)
     return np.where(normals[:, :1] < 0, -normals, normals)
 
 
-def inliers(cloud: Cloud, *, neighbours: int = OUTLIER_NEIGHBOURS, ratio: float = OUTLIER_RATIO) -> NDArray[np.bool_]:
-    """Which points [N] are no outliers by mean neighbour distance (thesis, algorithm 7; as Open3D)."""
-    if neighbours < 2 or not ratio > 0:
-        raise UsageError(f"outliers by {neighbours} neighbours and {ratio} deviations; give at least 2 and more than 0")
-    cloud.need(neighbours, f"removal of outliers by {neighbours} neighbours")
+def without_outliers(cloud: Cloud) -> Cloud:
+    """The cloud without outliers by mean neighbour distance (thesis, algorithm 7; as Open3D)."""
+    cloud.need(OUTLIER_NEIGHBOURS, "the removal of outliers")
     mean = np.empty(len(cloud))
-    for part, distances, _ in _neighbourhoods(cloud.points, neighbours):
+    for part, distances, _ in _neighbourhoods(cloud.points, OUTLIER_NEIGHBOURS):
         mean[part] = distances.mean(axis=1)
-    return mean <= mean.mean() + ratio * mean.std(ddof=1) + np.spacing(mean.max())
+    return cloud.take(mean <= mean.mean() + OUTLIER_RATIO * mean.std(ddof=1) + np.spacing(mean.max()))
 
 
-def without_outliers(cloud: Cloud, *, neighbours: int = OUTLIER_NEIGHBOURS, ratio: float = OUTLIER_RATIO) -> Cloud:
-    """The cloud without its outliers; see `inliers`."""
-    return cloud.take(inliers(cloud, neighbours=neighbours, ratio=ratio))
-
-
-def farthest_point_sample(points: Points, count: int, *, start: int = 0) -> Rows:
-    """Indices of `count` points [N,3], each the farthest from those before it (Gonzalez 1985)."""
-    if count < 1:
-        raise UsageError(f"a sample of {count} points was asked for; it must have at least 1")
-    if len(points) < count:
-        raise InputError(f"the cloud has {len(points)} points, and a sample of {count} was asked for; ask for fewer")
-    if not 0 <= start < len(points):
-        raise UsageError(f"the sample is to start at point {start} of {len(points)}; start at 0 to {len(points) - 1}")
+def farthest_point_sample(points: Points, count: int) -> Rows:
+    """Indices of `count` points [N,3], the first one first, each the farthest from those before it (Gonzalez 1985)."""
     points = np.asarray(points, np.float64) - np.mean(points, axis=0)
     tree = cKDTree(points)
     squared = np.full(len(points), np.inf)
     chosen = np.empty(count, np.intp)
+    newest = 0
     for step in range(count):
-        chosen[step] = start
+        chosen[step] = newest
         # A point changes only where the new one is nearer than those before, so within the largest distance left.
         rows: slice | list[int] = slice(None)
         if step >= _ALL_POINTS_STEPS:
-            rows = tree.query_ball_point(points[start], np.sqrt(squared[start]) * (1 + 1e-9), return_sorted=False)
-        squared[rows] = np.minimum(squared[rows], ((points[rows] - points[start]) ** 2).sum(axis=1))
-        squared[start] = -1.0  # a duplicate of a chosen point may follow, the point itself may not
-        start = int(squared.argmax())
+            rows = tree.query_ball_point(points[newest], np.sqrt(squared[newest]) * (1 + 1e-9), return_sorted=False)
+        squared[rows] = np.minimum(squared[rows], ((points[rows] - points[newest]) ** 2).sum(axis=1))
+        squared[newest] = -1.0  # a duplicate of a chosen point may follow, the point itself may not
+        newest = int(squared.argmax())
     return chosen
 
 
@@ -244,7 +206,7 @@ def thinned(points: Floats, cell: float) -> Floats:
 
 def sample_surface(
     points: Points, triangles: NDArray[np.integer], count: int, rng: np.random.Generator
-) -> tuple[NDArray[np.integer], NDArray[np.float64]]:
+) -> tuple[NDArray[np.integer], Floats]:
     """Corners [count,3], rows of `points`, and weights [count,3] of points drawn uniformly on triangles [F,3]."""
     a, b, c = (points[triangles[:, corner]] for corner in range(3))
     upto = np.cumsum(np.linalg.norm(np.cross(b - a, c - a), axis=1))
@@ -254,3 +216,261 @@ def sample_surface(
     root, along = np.sqrt(rng.random(count)), rng.random(count)
     weights = np.stack([1 - root, root * (1 - along), root * along], axis=1)
     return triangles[chosen], weights
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+Numbers = NDArray[Any]
+Fields = tuple[Numbers, Numbers | None]  # points [N,3] and colours [N,3] as numbers of any kind
+
+MAX_POINTS, MAX_BYTES = 50_000_000, 4 << 30
+UNITS = {"m": 1.0, "cm": 0.01, "mm": 0.001}  # metres in one
+# Metres across: a part of a face, and a person with surroundings, among which the face is searched for.
+SMALLEST, LARGEST = 0.05, 4.0
+# Metres across, from a cropped face to a bust: only a unit by which a cloud is such is advised.
+HEAD = (0.15, 0.6)
+# Metres that single precision may cost before coordinates are written in double; scanners resolve 100 times less.
+LOSS = 1e-7
+
+
+def read_cloud(path: str | os.PathLike[str], *, unit: str = "m", notes: list[str] | None = None) -> Cloud:
+    """The points of a file of one of `READERS`, or the vertices of a mesh, in metres and in the file's own order.
+
+    Args:
+        unit: of its coordinates, one of `UNITS`.
+        notes: takes a sentence for each thing that could not be kept.
+
+    Raises:
+        InputError: the file is missing, damaged, too large, or of a size in which no face can be.
+    """
+    path, notes = Path(path), [] if notes is None else notes
+    _need_unit(unit)
+    if path.suffix.lower() not in READERS:
+        raise InputError(f"{path}: its ending is of no known point cloud; known are {', '.join(READERS)}")
+    try:
+        points, colors = READERS[path.suffix.lower()](_bytes(path), path, notes)
+        _need_count(len(points))
+        known: NDArray[np.bool_] = np.asarray(~np.isnan(points.astype(np.float64)).any(axis=1))
+        _need_count(int(known.sum()))
+        if not known.all():
+            notes.append(f"{(~known).sum():,} of {len(known):,} points have no coordinates (NaN) and were left out")
+        metres = points[known].astype(np.float64) * UNITS[unit]
+        cloud = Cloud(metres, None if colors is None else _eight_bit(colors[known]))
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+    check_size(cloud, str(path), unit)
+    return cloud
+
+
+def check_size(cloud: Cloud, where: str = "", unit: str = "m") -> None:
+    """Refuse a cloud in which no face can be: less than .05 m or more than 4 m across its middle 98 %."""
+    low, high = np.percentile(cloud.points, [1, 99], axis=0) if len(cloud) else np.zeros((2, 3))
+    extent = float((high - low).max())
+    if SMALLEST <= extent <= LARGEST:
+        return
+    fits = [name for name in UNITS if HEAD[0] <= extent * UNITS[name] / UNITS[unit] <= HEAD[1]]
+    advice = f"give --unit {fits[0]}" if fits else "bring its coordinates to metres"
+    begin = f"{where}: the cloud" if where else "the cloud"
+    raise InputError(f"{begin} is {extent:.3g} m across, read in {unit}; a face is some 0.2 m: {advice}")
+
+
+def write_cloud(path: str | os.PathLike[str], cloud: Cloud, *, unit: str = "m", overwrite: bool = False) -> None:
+    """Write points and colours of a cloud, whole or not at all; the folder must exist.
+
+    Args:
+        path: its ending is one of `WRITERS`.
+        cloud: in metres. Coordinates are single precision where that moves no point by more than .0001 mm.
+        unit: of the coordinates in the file.
+        overwrite: replace a file.
+    """
+    path = Path(path)
+    _need_unit(unit)
+    kind = path.suffix.lower()
+    if kind not in WRITERS:
+        raise UsageError(f"{path}: no cloud is written to such a file; use one of {', '.join(WRITERS)}")
+    if kind == ".npy" and cloud.colors is not None:
+        raise UsageError(f"{path}: a .npy file holds points only, and the cloud has colours; write a .ply file")
+    if not len(cloud):
+        raise InputError(f"{path}: a cloud without points is not written")
+    points: Numbers = cloud.points / UNITS[unit]
+    with np.errstate(over="ignore", invalid="ignore"):
+        lost = np.abs(points.astype("<f4") - points).max() * UNITS[unit]
+    if lost <= LOSS and kind != ".npy":
+        points = points.astype("<f4")
+    with atomic_write(path, overwrite=overwrite) as file:
+        WRITERS[kind](file, points, cloud.colors)
+
+
+def _need_unit(unit: str) -> None:
+    if unit not in UNITS:
+        raise UsageError(f"the unit is {unit!r}; use one of {', '.join(UNITS)}")
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        if not path.is_file():
+            raise InputError("it is no regular file; name one" if path.exists() else "there is no such file")
+        if not 0 < path.stat().st_size <= MAX_BYTES:
+            raise InputError(f"it is empty, or has more than {MAX_BYTES:,} bytes, which is the limit")
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"it cannot be read ({error.strerror})") from error
+
+
+def _need_count(says: int, holds: int | None = None) -> None:
+    """Refuse a cloud that is empty, larger than `MAX_POINTS`, or of which the file holds a part."""
+    if not 0 < says <= MAX_POINTS:
+        raise InputError(f"it holds {says:,} points with coordinates; give 1 to {MAX_POINTS:,}")
+    if holds is not None and holds < says:
+        raise InputError(f"it is truncated: its header says {says:,} points and it holds {holds:,}; copy it again")
+
+
+def _damaged(kind: str, error: BaseException) -> InputError:
+    reason = " ".join(str(error).split())[:80] or type(error).__name__
+    return InputError(f"it is damaged or cut off, or no {kind} file ({reason}); copy it again")
+
+
+def _eight_bit(values: Numbers) -> Colors:
+    """Colours as bytes: floats up to 1 count to 1, everything else to 255."""
+    if values.dtype == np.uint8:
+        return values
+    low, high = float(values.min()), float(values.max())
+    full = 1.0 if np.issubdtype(values.dtype, np.floating) and high <= 1 else 255.0
+    if not 0 <= low <= high <= full:
+        raise InputError(f"its colours go from {low:g} to {high:g}; they must be 0 to 1 or 0 to 255")
+    return np.rint(values.astype(np.float64) * (255.0 / full)).astype(np.uint8)
+
+
+def _read_mesh(data: bytes, path: Path, notes: list[str]) -> Fields:
+    """The vertices of all parts; colours of their own, or of the texture or material."""
+    import trimesh
+    from trimesh.resolvers import FilePathResolver
+
+    kind = path.suffix.lower()[1:]
+    header = data[: data.find(b"end_header")] if kind == "ply" else b""
+    says = re.search(rb"element vertex (\d{1,18})\s", header)
+    if says:
+        _need_count(int(says[1]))  # before anything is allocated
+    try:
+        scene = trimesh.load_scene(
+            io.BytesIO(data), file_type=kind, process=False, maintain_order=True, resolver=FilePathResolver(str(path))
+        )
+        parts: list[Any] = [part for part in scene.dump() if len(getattr(part, "vertices", ()))]
+        if kind == "stl":  # it has no vertices, but corners of triangles
+            for part in parts:
+                part.merge_vertices()
+        points = np.concatenate([np.asarray(part.vertices) for part in parts])
+    except Exception as error:  # trimesh promises no kinds of errors
+        raise _damaged(kind.upper(), error) from error
+    _need_count(int(says[1]) if says else len(points), len(points))
+    if faces := sum(len(getattr(part, "faces", ())) for part in parts):
+        notes.append(f"its {faces:,} faces are not kept: a point cloud has none")
+    colors = [_mesh_colors(part) for part in parts]
+    known = [color for color in colors if color is not None]
+    if len(known) < len(colors) and (known or (kind == "obj" and b"mtllib" in data)):
+        notes.append("its colours were left out: a texture or material is not beside it, or not of every part")
+    return points, np.concatenate(known) if len(known) == len(colors) else None
+
+
+def _mesh_colors(part: Any) -> Numbers | None:
+    """Colours [N,3] of a part's vertices; None where it has none."""
+    visual = part.visual
+    if visual.kind == "texture":
+        material = visual.material
+        plain = getattr(material, "image", None) is None and getattr(material, "baseColorTexture", None) is None
+        if visual.uv is None or plain:
+            return None
+        visual = visual.to_color()
+    if visual.kind not in ("vertex", "face"):
+        return None
+    colors = np.asarray(getattr(part, "colors", None) if not hasattr(part, "faces") else visual.vertex_colors)
+    return colors[:, :3].astype(np.uint8) if len(colors) == len(part.vertices) else None
+
+
+def _read_table(data: bytes, path: Path, notes: list[str]) -> Fields:
+    """A table: columns by the names in its first line, else x y z, and r g b where three more hold whole levels."""
+    try:
+        text = re.sub(r"[,;]", " ", data.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise _damaged("text", error) from error
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    names = [word.strip("\"'") for word in re.sub(r"^[#/]+", "", lines[0]).lower().split()] if lines else []
+    lines = [line for line in lines if not line.startswith(("#", "//"))]
+    if lines and re.match(r"[A-Za-z\"']", lines[0]) and not lines[0].lower().startswith(("nan", "inf")):
+        lines = lines[1:]
+    _need_count(len(lines))
+    try:
+        values = np.loadtxt(lines, np.float64, comments=None, ndmin=2)
+    except ValueError as error:
+        raise _damaged(path.suffix, error) from error
+    if values.shape[1] < 3:
+        raise InputError(f"it has {values.shape[1]} columns; three coordinates are needed")
+    if len(names) == values.shape[1] and {"x", "y", "z"} <= set(names):
+        colored = {"r", "g", "b"} <= set(names)
+        points, colors = (values[:, [names.index(name) for name in names_of]] for names_of in ("xyz", "rgb" * colored))
+        return points, colors if colored else None
+    rest = values[:, 3:6]
+    if rest.shape[1] == 3 and ((rest == np.rint(rest)) & (rest >= 0) & (rest <= 255)).all():
+        return values[:, :3], rest
+    if rest.shape[1]:
+        notes.append("columns after the third were left out; a first line 'x y z r g b' names them")
+    return values[:, :3], None
+
+
+def _read_npy(data: bytes, path: Path, notes: list[str]) -> Fields:
+    try:
+        points = np.load(io.BytesIO(data), allow_pickle=False)
+    except Exception as error:  # the header is parsed as Python's own literals, and nearly anything can go wrong
+        raise _damaged("NumPy", error) from error
+    if not isinstance(points, np.ndarray) or points.ndim != 2 or points.shape[1] != 3 or points.dtype.kind not in "fiu":
+        raise InputError("it needs one array of numbers [N,3]; save it with np.save")
+    return points, None
+
+
+def _write_ply(file: BinaryIO, points: Numbers, colors: Colors | None) -> None:
+    row: list[tuple[Any, ...]] = [("points", points.dtype, (3,))]
+    lines = ["ply", "format binary_little_endian 1.0", f"element vertex {len(points)}"]
+    lines += [f"property {'float' if points.dtype.itemsize == 4 else 'double'} {axis}" for axis in "xyz"]
+    if colors is not None:
+        row.append(("colors", np.uint8, (3,)))
+        lines += [f"property uchar {name}" for name in ("red", "green", "blue")]
+    rows = np.empty(len(points), row)
+    rows["points"] = points
+    if colors is not None:
+        rows["colors"] = colors
+    file.write("\n".join([*lines, "end_header", ""]).encode() + rows.tobytes())
+
+
+def _text_writer(header: str, start: str = "", separator: str = " ") -> Callable[..., None]:
+    """Of lines of text. A start of "v " is that of an OBJ, whose colours are 0 to 1."""
+
+    def write(file: BinaryIO, points: Numbers, colors: Colors | None) -> None:
+        columns: list[Numbers] = [points.astype(np.float64)]
+        forms, names = ["%.9g" if points.dtype.itemsize == 4 else "%.17g"] * 3, ["x", "y", "z"]
+        if colors is not None:
+            columns.append(colors / 255 if start else colors)
+            forms, names = forms + ["%.9g" if start else "%d"] * 3, [*names, "r", "g", "b"]
+        file.write(header.format(separator.join(names)).encode())
+        np.savetxt(file, np.hstack(columns), fmt=start + separator.join(forms))
+
+    return write
+
+
+def _write_npy(file: BinaryIO, points: Numbers, colors: Colors | None) -> None:
+    np.save(file, points, allow_pickle=False)
+
+
+# By ending, in small letters: bytes, path and a list for notes → points and colours.
+READERS: dict[str, Callable[[bytes, Path, list[str]], Fields]] = {
+    **dict.fromkeys((".ply", ".obj", ".stl", ".off", ".glb"), _read_mesh),
+    **dict.fromkeys((".xyz", ".txt", ".csv"), _read_table),
+    ".npy": _read_npy,
+}
+# By ending: file, points [N,3] in the unit of the file, colours [N,3].
+WRITERS: dict[str, Callable[[BinaryIO, Numbers, Colors | None], None]] = {
+    ".ply": _write_ply,
+    ".obj": _text_writer("", "v "),
+    **dict.fromkeys((".xyz", ".txt"), _text_writer("# {}\n")),
+    ".csv": _text_writer("{}\n", separator=","),
+    ".npy": _write_npy,
+}

@@ -8,7 +8,7 @@ agree best with the relief x = T(y, z) of the mean face are refined, then correc
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -21,21 +21,9 @@ from scipy.spatial import cKDTree
 from scipy.spatial.transform import Rotation
 
 from ficgan.errors import InputError
-from ficgan.pointcloud.cloud import (
-    Cloud,
-    Floats,
-    Points,
-    closest,
-    mean_of_neighbours,
-    moved,
-    pca_normals,
-    rigid,
-    thinned,
-    without_duplicates,
-)
-from ficgan.pointcloud.files import check_size
-from ficgan.pointcloud.heads import face_mesh
-from ficgan.pointcloud.landmarks import FaceLandmarks, landmark_frame, need_on_cloud
+from ficgan.pointcloud import cloud as clouds
+from ficgan.pointcloud.cloud import Cloud, Floats, Points, closest, moved, pca_normals, rigid
+from ficgan.pointcloud.face import FaceLandmarks, face_mesh, landmark_frame, need_on_cloud
 
 Mask = NDArray[np.bool_]
 
@@ -58,15 +46,9 @@ class Placed:
     transform: Floats  # [4,4], from the frame it came in
     how: str  # "landmarks", "automatic", or "given"
     likeness: float | None = None  # to a face, 0…1, see `face_likeness`; None: not measured
-    residual: float = 0.0  # root mean square distance from the mean face, metres; 0: not measured
     size: float | None = None  # of the face, in usual ones; None: not measured
     doubts: tuple[str, ...] = ()  # sentences, each a reason why the frame or the scale may be wrong
     duplicates: int = 0  # points of the cloud that lay exactly on others, and are no longer in it
-
-    @property
-    def doubtful(self) -> bool:
-        """The face was placed, but with `doubts`."""
-        return bool(self.doubts)
 
 
 def canonical(cloud: Cloud, landmarks: FaceLandmarks | None = None) -> Placed:
@@ -79,17 +61,16 @@ def canonical(cloud: Cloud, landmarks: FaceLandmarks | None = None) -> Placed:
     Raises:
         InputError: there is no face, the landmarks do not fit, or the size is no person's.
     """
-    cloud, duplicates = without_duplicates(cloud)
+    cloud, duplicates = clouds.without_duplicates(cloud)
     cloud.need(FEWEST, "a face" + (f" ({duplicates} that lie exactly on others do not count)" if duplicates else ""))
-    check_size(cloud)
+    clouds.check_size(cloud)
     if landmarks is not None:
         need_on_cloud(landmarks, cloud)
-        transform, how = landmark_frame(landmarks), "landmarks"
+        transform, how, size = landmark_frame(landmarks), "landmarks", landmarks.size
         there = cloud.moved(transform)
-        likeness, residual = face_likeness(there.points)
-        size = landmarks.size
+        likeness = face_likeness(there.points)
     else:
-        transform, residual, likeness = find_face(cloud.points)
+        transform, likeness = find_face(cloud.points)
         if likeness < CONVINCING:
             raise InputError(
                 f"no face was found in the cloud (likeness {likeness:.2f}, at least {CONVINCING} is needed); "
@@ -97,24 +78,18 @@ def canonical(cloud: Cloud, landmarks: FaceLandmarks | None = None) -> Placed:
             )
         there, how = cloud.moved(transform), "automatic"
         size = face_size(there.points)
-    return _with_doubts(Placed(there, transform, how, likeness, residual, size, duplicates=duplicates))
-
-
-def _with_doubts(placed: Placed) -> Placed:
-    """The same with what makes it doubtful; InputError for a size that no person's face has."""
-    size, points, doubts = placed.size or 1.0, placed.cloud.points, []
-    wrong = f"the face is {size:.2g} times as large as a usual one: check the scan's unit and scale"
+    wrong, doubts = f"the face is {size:.2g} times as large as a usual one: check the scan's unit and scale", []
     if not POSSIBLE[0] <= size <= POSSIBLE[1]:
         raise InputError(wrong)
-    if placed.how == "automatic" and (placed.likeness or 0.0) < SURE:
+    if how == "automatic" and likeness < SURE:
         doubts.append("the face was found with little certainty: look at the result, or give landmarks")
     if not USUAL[0] <= size <= USUAL[1]:
         doubts.append(wrong)
-    front = points[((points >= _FRONT[:, 0]) & (points <= _FRONT[:, 1])).all(axis=1)]
+    front = there.points[((there.points >= _FRONT[:, 0]) & (there.points <= _FRONT[:, 1])).all(axis=1)]
     outside = float((np.linalg.norm(front, axis=1) > _AROUND).mean()) if len(front) else 0.0
     if outside > UNCOVERED:
         doubts.append(f"{outside:.0%} of what is in front is farther than 14 cm from the nose tip: look at the result")
-    return replace(placed, doubts=tuple(doubts))
+    return Placed(there, transform, how, likeness, size, tuple(doubts), duplicates)
 
 
 def has_other_face(placed: Placed) -> bool:
@@ -162,7 +137,6 @@ class FoundCloudFace(NamedTuple):
     """A face that was found."""
 
     transform: Floats  # [4,4], the cloud's frame → the canonical one
-    residual: float  # root mean square distance from the mean relief, with the nose tips on each other
     likeness: float  # to a face, 0…1
 
 
@@ -176,7 +150,7 @@ def find_face(points: Points, sizes: Sequence[float] = SIZES) -> FoundCloudFace:
             found = _finished(centred / size, pose, _FINE)
             if best is None or found.likeness > best.likeness:
                 turn, shift = found.transform[:3, :3], found.transform[:3, 3]
-                best = FoundCloudFace(rigid(turn, size * shift - turn @ centre), size * found.residual, found.likeness)
+                best = FoundCloudFace(rigid(turn, size * shift - turn @ centre), found.likeness)
         if best is not None and best.likeness >= SURE:
             break
     if best is None:
@@ -206,7 +180,7 @@ def face_size(placed: Points) -> float:
 
 
 def _thinned(points: Points, cell: float) -> Points:
-    while len(found := thinned(points, cell)) > _MOST:
+    while len(found := clouds.thinned(points, cell)) > _MOST:
         cell *= 1.5
     return found
 
@@ -288,11 +262,10 @@ def _same(pose: Floats, other: Floats) -> bool:
 def _finished(points: Points, pose: Floats, cell: float) -> FoundCloudFace:
     near = points[np.linalg.norm(moved(points, pose), axis=1) < _REACH + _PEAK]
     if len(near) < _FEW:
-        return FoundCloudFace(pose, float("inf"), 0.0)
+        return FoundCloudFace(pose, 0.0)
     sample = _thinned(near, cell)
     pose = _tip_at_origin(near, _symmetric(sample, _fitted(sample, pose)))
-    likeness, residual = face_likeness(moved(near, pose))
-    return FoundCloudFace(pose, residual, likeness)
+    return FoundCloudFace(pose, face_likeness(moved(near, pose)))
 
 
 def _fitted(sample: Points, pose: Floats) -> Floats:
@@ -357,7 +330,7 @@ def _tip_at_origin(points: Points, pose: Floats) -> Floats:
         near = placed[(np.abs(placed[:, 2]) < 0.004) & (np.linalg.norm(placed, axis=1) < reach)]
         if not len(near):
             break
-        tip = near[mean_of_neighbours(near, near[:, 0], min(8, len(near))).argmax()]
+        tip = near[clouds.mean_of_neighbours(near, near[:, 0], min(8, len(near))).argmax()]
         pose = rigid(np.eye(3), -np.array([tip[0], tip[1], 0.0])) @ pose
     return pose
 
@@ -401,14 +374,14 @@ def mean_relief() -> Relief:
     return Relief(np.where(np.isfinite(slopes).all(axis=0), depth, np.nan), np.nan_to_num(slopes))
 
 
-def face_likeness(placed: Floats) -> tuple[float, float]:
-    """How like a face points [N,3] in the canonical frame are, 0…1, and their distance from the mean face, metres.
+def face_likeness(placed: Floats) -> float:
+    """How like a face points [N,3] in the canonical frame are, 0…1.
 
     The likeness is a product: the correlation with the relief about eyes, nose and mouth, less what a bowl explains;
     the part of these with points on it; the correlation with the mirror image; and the fourth root of the ratio of
     sizes.
     """
-    depth, slopes, known = mean_relief().at(placed)
+    depth, _, known = mean_relief().at(placed)
     near = known & (np.abs(placed[:, 0] - depth) < _NEAR)
     skin = placed[near]
     cells = np.rint((skin[:, 1:] - _LOW) / _CELL).astype(int) @ [_SHAPE[1], 1]
@@ -417,7 +390,7 @@ def face_likeness(placed: Floats) -> tuple[float, float]:
     face, weight = _compared()
     on = np.isfinite(relief) & (weight > 0.02)
     if on.sum() < _FEWEST_CELLS:
-        return 0.0, float("inf")
+        return 0.0
     depths = np.stack([relief[on], face[on]], axis=1)
     detail, mean = _without_bowl(depths, _places(on) / _HIGH, weight[on]).T
     mirror = np.zeros(_SHAPE)
@@ -425,9 +398,7 @@ def face_likeness(placed: Floats) -> tuple[float, float]:
     alike, even = _correlation(detail, mean), _correlation(detail, mirror[:, ::-1][on])
     small, large = sorted((float(np.linalg.norm(detail)), float(np.linalg.norm(mean))))
     covered = weight[on].sum() / weight[weight > 0.02].sum()
-    likeness = max(alike, 0.0) * covered * max(even, 0.0) * (small / large) ** 0.25
-    distance = (skin[:, 0] - depth[near]) / np.sqrt(1 + (slopes[:, near] ** 2).sum(axis=0))
-    return float(likeness), float(np.sqrt((distance**2).mean()))
+    return float(max(alike, 0.0) * covered * max(even, 0.0) * (small / large) ** 0.25)
 
 
 @lru_cache(maxsize=1)

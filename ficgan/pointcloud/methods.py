@@ -1,8 +1,7 @@
-"""The six anonymisers of point clouds, by name, with the 35 degrees of the point-cloud thesis (table 4.2)."""
+"""The six anonymisers of point clouds with the 35 degrees of the point-cloud thesis (table 4.2), and their inverses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, Self, TypedDict
@@ -13,8 +12,8 @@ from scipy.spatial import Delaunay, QhullError
 
 from ficgan.anonymizers.base import generator
 from ficgan.errors import InputError, UsageError
-from ficgan.pointcloud.cloud import Cloud, closest, mean_of_neighbours, rounded_colors, sample_surface
-from ficgan.pointcloud.geometry import Coarse, Registration, register
+from ficgan.pointcloud.cloud import Cloud, Points, closest, mean_of_neighbours, rounded_colors, sample_surface
+from ficgan.pointcloud.geometry import Registration, register
 from ficgan.registry import Parametrised, Registry, param
 
 DEGREES = range(1, 36)  # degrees of anonymisation: 1 changes least
@@ -38,15 +37,14 @@ class CloudTraits:
     family: str  # the thesis' category
     source: str  # section and algorithm
     strength: str  # the parameter that the degree sets
-    of_degree: Callable[[int], float | int]  # degree → value of that parameter
+    step: float  # of that parameter, for each degree
     stochastic: bool = False  # another seed gives another cloud
-    keeps_order: bool = True  # point i of the result is where point i of the source went
     reversible_by: str = ""  # who can restore the cloud, such as "whoever has the target face"; "": nobody known
     needs_target: bool = False  # a second face must be given by `with_target`
-    # value of that parameter → marker area, points², that the thesis draws results with (§4.3.3)
-    point_size: Callable[[float], float] = lambda value: 25.0
-    # value of that parameter → order in which it draws them
-    order_of: Callable[[float], Literal["y", "x"]] = lambda value: "y"
+
+    def of_degree(self, degree: int) -> float:
+        """Value of the parameter at one of the 35 degrees."""
+        return self.step * degree
 
 
 @dataclass(frozen=True)
@@ -54,9 +52,9 @@ class CloudAnonymizer(Parametrised):
     """A cloud in the canonical frame in, an anonymised one out; the input is not changed."""
 
     traits: ClassVar[CloudTraits]
+    # Of random draws. None: from the system's entropy, so no two results are alike. With a number results repeat, and
+    # whoever knows it and the cloud's name can draw the same again.
     seed: int | None = None
-    """Of random draws. None: from the system's entropy, so no two results are alike. With a number results repeat, and
-    whoever knows it and the cloud's name can draw the same again."""
 
     def __call__(self, cloud: Cloud, *, name: str = "") -> Cloud:
         """The anonymised cloud; random draws depend on the seed, the method and `name`."""
@@ -75,8 +73,7 @@ class CloudAnonymizer(Parametrised):
 
     def drawn_with(self) -> Drawn:
         """How the thesis draws a result of this anonymiser (§4.3.3)."""
-        value = getattr(self, self.traits.strength)
-        return {"point_size": self.traits.point_size(value), "order": self.traits.order_of(value)}
+        return {"point_size": 25.0, "order": "y"}
 
     def with_target(self, target: Cloud) -> Self:
         """The same anonymiser with a second face in the canonical frame; methods that need none return themselves."""
@@ -91,17 +88,12 @@ CLOUD_ANONYMIZERS: Registry[CloudAnonymizer] = Registry("point-cloud anonymiser"
 class CentroidVoxel(CloudAnonymizer):
     """Each occupied voxel becomes one point at its centre, in the mean colour (thesis, §4.3.3.1)."""
 
+    size: float = param(0.005, "side of a voxel, metres", low=1e-9)
+
     name: ClassVar[str] = "centroid-voxel"
     traits: ClassVar[CloudTraits] = CloudTraits(
-        title="CentroidVoxel",
-        family="sampling",
-        source="point-cloud thesis, §3.2.2.1, Algorithm 1",
-        strength="size",
-        of_degree=lambda degree: _VOXEL_STEP * degree,
-        keeps_order=False,
-        point_size=lambda size: float(np.clip(25.0 + 30.0 * (size / _VOXEL_STEP - 1) / 34, 25.0, 55.0)),
+        "CentroidVoxel", "sampling", "point-cloud thesis, §3.2.2.1, Algorithm 1", "size", _VOXEL_STEP
     )
-    size: float = param(0.005, "side of a voxel, metres", low=1e-9)
 
     def __call__(self, cloud: Cloud, *, name: str = "") -> Cloud:
         cloud.need(1, "CentroidVoxel")
@@ -109,10 +101,7 @@ class CentroidVoxel(CloudAnonymizer):
         cells = np.floor((cloud.points - origin) / self.size)
         extent = cells.max(axis=0) + 1
         if extent.prod() >= 2.0**62:
-            raise InputError(
-                f"the cloud is {np.ptp(cloud.points, axis=0).max():.3g} m wide, too wide for voxels of {self.size} m; "
-                "give its coordinates in metres, or a larger size"
-            )
+            raise InputError(f"the cloud is too wide for voxels of {self.size} m; give its coordinates in metres")
         shape = tuple(extent.astype(int).tolist())
         numbers = np.ravel_multi_index(tuple(cells.astype(np.int64).T), shape)
         voxels, voxel_of, counts = np.unique(numbers, return_inverse=True, return_counts=True)
@@ -121,6 +110,10 @@ class CentroidVoxel(CloudAnonymizer):
             return Cloud(points)
         sums = np.stack([np.bincount(voxel_of, weights=channel) for channel in cloud.colors.T], axis=1)
         return Cloud(points, rounded_colors(sums / counts[:, None]))
+
+    def drawn_with(self) -> Drawn:
+        size = 25.0 + 30.0 * (self.size / _VOXEL_STEP - 1) / 34
+        return {"point_size": float(np.clip(size, 25.0, 55.0)), "order": "y"}
 
 
 @CLOUD_ANONYMIZERS.add
@@ -131,50 +124,51 @@ class UniformNoise(CloudAnonymizer):
     A seed and the cloud's name draw the same directions at every b, so whoever knows both can undo it.
     """
 
+    b: float = param(0.01, "width of the noise's interval, metres", low=0.0)
+
     name: ClassVar[str] = "uniform-noise"
     traits: ClassVar[CloudTraits] = CloudTraits(
-        title="UniformNoise",
-        family="noise",
-        source="point-cloud thesis, §3.2.2.2, Algorithm 2",
-        strength="b",
-        of_degree=lambda degree: 0.00064 * degree,
+        "UniformNoise",
+        "noise",
+        "point-cloud thesis, §3.2.2.2, Algorithm 2",
+        "b",
+        0.00064,
         stochastic=True,
         reversible_by="anyone with the seed, entirely; anyone, in part, by fitting a surface to the points",
     )
-    b: float = param(0.01, "width of the noise's interval, metres", low=0.0)
 
     def __call__(self, cloud: Cloud, *, name: str = "") -> Cloud:
         cloud.need(1, "UniformNoise")
         return cloud.with_points((self.draws(name).random(cloud.points.shape) - 0.5) * self.b + cloud.points)
 
 
-def taper_function(x: NDArray[np.floating]) -> NDArray[np.float64]:
-    """F(x) = sin²x + cos x (thesis, equation 4.4): 1 at 0, at most 1.25 (at ±π/3), 0 at ±2.237, negative beyond."""
-    return np.asarray(np.sin(x) ** 2 + np.cos(x), np.float64)
-
-
 def taper_factors(z: NDArray[np.floating], r: float) -> NDArray[np.float64]:
-    """F at N evenly spaced values from −r to r, taken by the rank of z [N]; equal z are ranked in the order given."""
+    """F(x) = sin²x + cos x (thesis, equation 4.4) at N even steps from −r to r, taken by the rank of z [N].
+
+    F is 1 at 0, at most 1.25 (at ±π/3), 0 at ±2.237, negative beyond; equal z are ranked in the order given.
+    """
+    x = np.linspace(-r, r, len(z))
     factors = np.empty(len(z))
-    factors[np.argsort(z, kind="stable")] = taper_function(np.linspace(-r, r, len(z)))
+    factors[np.argsort(z, kind="stable")] = np.sin(x) ** 2 + np.cos(x)
     return factors
 
 
 @CLOUD_ANONYMIZERS.add
 @dataclass(frozen=True)
 class Tapering(CloudAnonymizer):
-    """x and y are multiplied by a function of the rank along z (thesis, §4.3.3.3); see `attack.untaper`."""
+    """x and y are multiplied by a function of the rank along z (thesis, §4.3.3.3); see `untaper`."""
+
+    r: float = param(1.0, "F is taken over [−r, r]", low=0.0)
 
     name: ClassVar[str] = "tapering"
     traits: ClassVar[CloudTraits] = CloudTraits(
-        title="Tapering",
-        family="warping",
-        source="point-cloud thesis, §3.2.2.3, Algorithm 3",
-        strength="r",
-        of_degree=lambda degree: 0.087 * degree,
+        "Tapering",
+        "warping",
+        "point-cloud thesis, §3.2.2.3, Algorithm 3",
+        "r",
+        0.087,
         reversible_by="anyone: r can be guessed from the result alone",
     )
-    r: float = param(1.0, "F is taken over [−r, r]", low=0.0)
 
     def __call__(self, cloud: Cloud, *, name: str = "") -> Cloud:
         cloud.need(1, "Tapering")
@@ -188,26 +182,22 @@ class Tapering(CloudAnonymizer):
 class Merge2Faces(CloudAnonymizer):
     """Each point is drawn towards the nearest point of another face registered to it (thesis, §4.3.3.4).
 
-    Colours are merged where both clouds have them, else left out. `attack.unmerge` reverses every weight below 1.
+    Colours are merged where both clouds have them, else left out. `unmerge` reverses every weight below 1.
     """
+
+    weight: float = param(0.5, "weight of the target face", low=0.0, high=1.0)
+    target: Cloud | None = field(default=None, repr=False, compare=False)  # given by `with_target`; no parameter
 
     name: ClassVar[str] = "merge-2-faces"
     traits: ClassVar[CloudTraits] = CloudTraits(
-        title="Merge2Faces",
-        family="morphing",
-        source="point-cloud thesis, §3.2.2.4, Algorithm 4",
-        strength="weight",
-        of_degree=lambda degree: 0.0285 * degree,
-        needs_target=True,
+        "Merge2Faces",
+        "morphing",
+        "point-cloud thesis, §3.2.2.4, Algorithm 4",
+        "weight",
+        0.0285,
         reversible_by="anyone with the target face, or with another's result of a high degree, unless the weight is 1",
+        needs_target=True,
     )
-    weight: float = param(0.5, "weight of the target face", low=0.0, high=1.0)
-    coarse: Literal["auto", "always", "never"] = param(
-        "auto",
-        "look for both faces before ICP: where they are not roughly aligned, always or never",
-        choices=("auto", "always", "never"),
-    )
-    target: Cloud | None = field(default=None, repr=False, compare=False)  # given by `with_target`; no parameter
 
     def with_target(self, target: Cloud) -> Self:
         target.need(1, "the target of Merge2Faces")
@@ -217,8 +207,7 @@ class Merge2Faces(CloudAnonymizer):
         """How the target is moved onto a source face; the last eight pairs are cached, so 35 weights register once."""
         if self.target is None:
             raise UsageError("merge-2-faces needs a target face; give one")
-        cloud.need(1, "Merge2Faces")
-        return _registered(cloud, self.target, self.coarse)
+        return _registered(cloud, self.target)
 
     def __call__(self, cloud: Cloud, *, name: str = "") -> Cloud:
         transform = self.registered(cloud).transform
@@ -233,8 +222,8 @@ class Merge2Faces(CloudAnonymizer):
 
 
 @lru_cache(maxsize=8)
-def _registered(source: Cloud, target: Cloud, coarse: Coarse) -> Registration:
-    return register(source, target, coarse=coarse)
+def _registered(source: Cloud, target: Cloud) -> Registration:
+    return register(source, target)
 
 
 @CLOUD_ANONYMIZERS.add
@@ -242,17 +231,17 @@ def _registered(source: Cloud, target: Cloud, coarse: Coarse) -> Registration:
 class SmoothKNN(CloudAnonymizer):
     """Each point becomes the mean of its k nearest, itself included, in place and colour (thesis, §4.3.3.5)."""
 
+    k: int = param(80, "neighbours, the point itself included", low=1)
+
     name: ClassVar[str] = "smooth-knn"
     traits: ClassVar[CloudTraits] = CloudTraits(
-        title="SmoothKNN",
-        family="smoothing",
-        source="point-cloud thesis, §3.2.2.5, Algorithm 5",
-        strength="k",
-        of_degree=lambda degree: 8 * degree,
-        point_size=lambda k: 60.0,
+        "SmoothKNN",
+        "smoothing",
+        "point-cloud thesis, §3.2.2.5, Algorithm 5",
+        "k",
+        8,
         reversible_by="anyone, by half: k is found from the result, and much of the lost detail is put back",
     )
-    k: int = param(80, "neighbours, the point itself included", low=1)
 
     def __call__(self, cloud: Cloud, *, name: str = "") -> Cloud:
         cloud.need(self.k, f"SmoothKNN with k = {self.k}")
@@ -263,6 +252,9 @@ class SmoothKNN(CloudAnonymizer):
         means = mean_of_neighbours(cloud.points, np.hstack([cloud.points, cloud.colors]), self.k)
         return cloud.with_points(means[:, :3], rounded_colors(means[:, 3:]))
 
+    def drawn_with(self) -> Drawn:
+        return {"point_size": 60.0, "order": "y"}
+
 
 @CLOUD_ANONYMIZERS.add
 @dataclass(frozen=True)
@@ -272,32 +264,29 @@ class PMP(CloudAnonymizer):
     A small α leaves scraps, or nothing, which is an error; a huge one the convex hull.
     """
 
-    name: ClassVar[str] = "pmp"
-    traits: ClassVar[CloudTraits] = CloudTraits(
-        title="PMP",
-        family="point operations",
-        source="point-cloud thesis, §3.2.2.6, Algorithm 6",
-        strength="alpha",
-        of_degree=lambda degree: 0.00215 * degree,
-        stochastic=True,
-        keeps_order=False,
-        order_of=lambda alpha: "x" if alpha > _DRAWN_BY_X else "y",
-    )
     alpha: float = param(0.02, "largest circumradius of a tetrahedron that is kept, metres", low=0.0)
     n: int = param(10_352, "points of the result", low=1)
+
+    name: ClassVar[str] = "pmp"
+    traits: ClassVar[CloudTraits] = CloudTraits(
+        "PMP", "point operations", "point-cloud thesis, §3.2.2.6, Algorithm 6", "alpha", 0.00215, stochastic=True
+    )
 
     def __call__(self, cloud: Cloud, *, name: str = "") -> Cloud:
         triangles = alpha_shape(cloud, self.alpha)
         if not len(triangles):
             raise InputError(
-                f"PMP with alpha = {self.alpha:g} leaves nothing of the cloud: every tetrahedron of its points has "
-                "a larger circumradius; raise alpha (the thesis starts at degree 3)"
+                f"PMP with alpha = {self.alpha:g} leaves nothing of the cloud; raise alpha (the thesis starts at "
+                "degree 3)"
             )
         rows, weights = sample_surface(cloud.points, triangles, self.n, self.draws(name))
         points = np.einsum("nc,ncd->nd", weights, cloud.points[rows])
         if cloud.colors is None:
             return Cloud(points)
         return Cloud(points, rounded_colors(np.einsum("nc,ncd->nd", weights, cloud.colors[rows])))
+
+    def drawn_with(self) -> Drawn:
+        return {"point_size": 25.0, "order": "x" if self.alpha > _DRAWN_BY_X else "y"}
 
 
 def alpha_shape(cloud: Cloud, alpha: float) -> NDArray[np.int32]:
@@ -318,20 +307,16 @@ def alpha_shape(cloud: Cloud, alpha: float) -> NDArray[np.int32]:
 def _tetrahedra(cloud: Cloud) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64]]:
     """Delaunay tetrahedra: corners [T,4]; the tetrahedron opposite each, −1 outside; radii."""
     cloud.need(4, "a tetrahedron")
-    points = cloud.points
-    spread = points - points[0]
+    spread = cloud.points - cloud.points[0]
     widths = np.sqrt(np.linalg.svd(spread.T @ spread, compute_uv=False))
-    rank = int((widths > _FLATTEST * widths[0]).sum())
-    if rank < 3:
-        shape = ("are all the same", "lie on a line", "lie in a plane")[rank]
-        raise InputError(
-            f"the cloud's {len(points)} points {shape}: there are no tetrahedra between them; give a surface"
-        )
-    points = points - points.mean(axis=0)
+    flat = f"the cloud's {len(cloud)} points lie in a plane, and have no tetrahedra between them; give a surface"
+    if widths[2] <= _FLATTEST * widths[0]:
+        raise InputError(flat)
+    points = cloud.points - cloud.points.mean(axis=0)
     try:
         mesh = Delaunay(points)
     except QhullError as error:
-        raise InputError(f"the cloud's {len(points)} points lie too nearly in a plane for tetrahedra") from error
+        raise InputError(flat) from error
     corners = points[mesh.simplices]
     e, f, g = (corners[:, corner] - corners[:, 0] for corner in (1, 2, 3))
     fg, ge, ef = np.cross(f, g), np.cross(g, e), np.cross(e, f)
@@ -340,3 +325,80 @@ def _tetrahedra(cloud: Cloud) -> tuple[NDArray[np.int32], NDArray[np.int32], NDA
     with np.errstate(divide="ignore", invalid="ignore"):
         radii = np.where(volume > 0, np.linalg.norm(numerator, axis=1) / (2 * volume), np.inf)
     return mesh.simplices, mesh.neighbors, radii
+
+
+# -- inverses, for whoever knows the parameter ------------------------------------------------------------------------
+
+_ITERATIONS = 4  # of van Cittert's; with more, errors in the neighbours grow
+_BESIDE = 1e-4  # metres; a point nearer to another target point than to its own by more was not brought back
+_GRAIN = 20.0  # levels of noise in colours above which neighbours are averaged
+
+
+@dataclass(frozen=True)
+class RestoredCloud:
+    """An anonymisation reversed."""
+
+    cloud: Cloud  # in the order given; lost points lie where they were found
+    lost: NDArray[np.bool_]  # [N] bool, points that do not come back
+
+
+def untaper(cloud: Cloud, r: float, *, floor: float = 1e-3) -> RestoredCloud:
+    """The source of a tapered cloud (thesis, eq. 3.2).
+
+    Args:
+        cloud: exactly what was tapered together: ranks along z are counted.
+        r: the anonymiser's parameter.
+        floor: of |F|, below which a point is lost: it was drawn so close to the z axis that nothing comes back.
+    """
+    factors = taper_factors(cloud.points[:, 2], r)
+    lost = np.abs(factors) < floor
+    points = cloud.points.copy()
+    points[:, :2] /= np.where(lost, 1.0, factors)[:, None]
+    return RestoredCloud(cloud.with_points(points), lost)
+
+
+def unsmooth(cloud: Cloud, k: int) -> Cloud:
+    """The source of a cloud smoothed with k, in part: van Cittert's iteration (Biemond et al. 1990, §III).
+
+    Neighbours are those found so far, which is why the steps are few; it ends where a step leaves more missing.
+    """
+    points, missing = cloud.points, cloud.points - mean_of_neighbours(cloud.points, cloud.points, k)
+    for _ in range(_ITERATIONS):
+        further = points + missing
+        still = cloud.points - mean_of_neighbours(further, further, k)
+        if np.square(still).sum() >= np.square(missing).sum():
+            break
+        points, missing = further, still
+    if cloud.colors is None:
+        return cloud.with_points(points)
+    levels = cloud.colors.astype(np.float64)
+    return cloud.with_points(points, rounded_colors(2 * levels - mean_of_neighbours(points, levels, k)))
+
+
+def unmerge(cloud: Cloud, weight: float, target: Cloud, transform: Points) -> RestoredCloud:
+    """The source of a merged cloud: thesis, Algorithm 4, line 5, solved for the source.
+
+    A point moves straight towards its nearest target point, which is then the nearest to the result, too. Colours come
+    back to ±½ / (1 − weight) levels.
+
+    Args:
+        cloud: the anonymised face alone, in the frame it was merged in.
+        weight: that it was merged with, below 1.
+        target: the face it was merged with.
+        transform: [4,4], with which the target was laid on the source.
+    """
+    if not 0 <= weight < 1:
+        raise UsageError(f"the weight to take back is {weight}; give 0 or more, below 1 (at 1 the source is gone)")
+    there, more = target.moved(transform), weight / (1 - weight)
+    rows = closest(there.points, cloud.points)[1]
+    points = cloud.points + more * (cloud.points - there.points[rows])
+    own = np.linalg.norm(points - there.points[rows], axis=1)
+    lost = own > closest(there.points, points)[0] + _BESIDE
+    points[lost] = cloud.points[lost]
+    if cloud.colors is None or target.colors is None:
+        return RestoredCloud(cloud.with_points(points), lost)
+    levels = cloud.colors + more * (cloud.colors.astype(np.float64) - target.colors[rows])
+    noise = np.sqrt(1 / 12) / (1 - weight)  # levels that rounding to whole ones has become
+    count = min(int(np.ceil((noise / _GRAIN) ** 2)), len(points))
+    colors = rounded_colors(levels if count < 2 else mean_of_neighbours(points, levels, count))
+    return RestoredCloud(cloud.with_points(points, colors), lost)

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
 from ficgan.errors import InputError, UsageError
-from ficgan.pointcloud.cloud import (
-    OUTLIER_NEIGHBOURS,
-    OUTLIER_RATIO,
-    Cloud,
-    closest,
-    farthest_point_sample,
-    merged,
-    without_duplicates,
-    without_outliers,
-)
+from ficgan.pointcloud.cloud import Cloud, closest, farthest_point_sample, merged, without_duplicates, without_outliers
+from ficgan.pointcloud.face import FaceLandmarks
 from ficgan.pointcloud.frame import FEWEST, Placed, canonical, has_other_face
-from ficgan.pointcloud.geometry import cloud_distances, curvature_error, normal_error
-from ficgan.pointcloud.landmarks import FaceLandmarks
+from ficgan.pointcloud.geometry import distortion
 from ficgan.pointcloud.methods import CloudAnonymizer, Merge2Faces
 
 Rest = Literal["head", "keep", "drop"]
@@ -29,6 +20,7 @@ Rest = Literal["head", "keep", "drop"]
 # Its front is 0; 5 mm are added for what leans forward.
 BOX = np.array([[-0.16, 0.005], [-0.13, 0.17], [-0.12, 0.12]])
 RADIUS = 0.14  # metres: of the sphere about the nose tip that holds the part that is anonymised (thesis, §4.1.4.2)
+FIRST, POINTS = 10_500, 10_352  # points of the first and of the last sampling (thesis, §4.1.4.2)
 UNCHANGED = 0.001  # millimetres: a face no point of which lies farther from the clear one was not anonymised
 HARDLY = 0.2  # millimetres: where half of the points lie within, the face is hardly changed, and the result says so
 NEARLY_TARGET = 0.9  # weight of the target above which the result shows the target's face, and a caution says so
@@ -36,40 +28,13 @@ UNTOUCHED = 1e-6  # metres from a clear point within which a point outside the s
 _FEW_DUPLICATES = 0.01  # share of duplicate points without a warning; scanners write some
 
 
-class CloudSegments(NamedTuple):
-    """Both parts of a face; the outer may be empty."""
-
-    inner: Cloud
-    outer: Cloud
-
-
-def segmented(cloud: Cloud) -> CloudSegments:
-    """Cut a face in the canonical frame out by the box, and split it by the sphere (thesis, §4.1.4.2)."""
+def segmented(cloud: Cloud) -> tuple[Cloud, Cloud]:
+    """A face in the canonical frame: within the box, what is inside the sphere and what is not, which may be empty."""
     boxed = ((cloud.points >= BOX[:, 0]) & (cloud.points <= BOX[:, 1])).all(axis=1)
     near = np.linalg.norm(cloud.points, axis=1) <= RADIUS
     if not (boxed & near).any():
-        raise InputError(
-            f"none of the cloud's {len(cloud)} points lies within {RADIUS} m of the nose tip; bring the cloud "
-            "to the canonical frame, in metres, first"
-        )
-    return CloudSegments(cloud.take(boxed & near), cloud.take(boxed & ~near))
-
-
-@dataclass(frozen=True)
-class PreparationConfig:
-    """Numbers of the preparation (thesis, §4.1.4.2)."""
-
-    first: int = 10_500  # points of the first sampling; more where too many of them are outliers
-    neighbours: int = OUTLIER_NEIGHBOURS
-    ratio: float = OUTLIER_RATIO
-    last: int = 10_352  # points of the last sampling
-
-    def __post_init__(self) -> None:
-        if not FEWEST <= self.last <= self.first:
-            raise UsageError(
-                f"preparation to {self.first} and then {self.last} points; give at least {FEWEST}, and no more at last "
-                "than at first"
-            )
+        raise InputError(f"none of the cloud's {len(cloud)} points lies within {RADIUS} m of the nose tip")
+    return cloud.take(boxed & near), cloud.take(boxed & ~near)
 
 
 @dataclass(frozen=True)
@@ -79,34 +44,29 @@ class PreparedFace:
     inner: Cloud  # the part that is anonymised
     outer: Cloud  # the part that is merged back, untouched, before projection; may be empty
     counts: dict[str, int]  # points after each stage: scan, box, inner, first sampling, outliers, last sampling
-    wanted: int  # points the last sampling should have left
     duplicates: int = 0  # points of the scan that lay exactly on others and were left out before all else
 
-    @property
-    def sparse(self) -> bool:
-        """The scan had fewer points than wanted; all that were no outliers were kept."""
-        return len(self.inner) < self.wanted
 
+def prepare(placed: Placed, points: int = POINTS) -> PreparedFace:
+    """From a scan in the canonical frame to a face of so many points: parts, sampling, outliers, sampling.
 
-def prepare(placed: Placed, config: PreparationConfig | None = None) -> PreparedFace:
-    """From a scan in the canonical frame to the face that anonymisers work on: parts, sampling, outliers, sampling."""
-    config = config or PreparationConfig()
+    A scan of fewer points keeps all that are no outliers.
+    """
+    if points < FEWEST:
+        raise UsageError(f"a face of {points} points was asked for; give at least {FEWEST}")
     cloud, duplicates = without_duplicates(placed.cloud)
     duplicates += placed.duplicates
     inner, outer = segmented(cloud)
     inner.need(FEWEST, "a face within its sphere")
-    count = config.first
+    count = max(FIRST, points)
     while True:
         first = _sampled(inner, count)
-        kept = without_outliers(first, neighbours=config.neighbours, ratio=config.ratio)
-        if len(kept) >= config.last or len(first) == len(inner):
+        kept = without_outliers(first)
+        if len(kept) >= points or len(first) == len(inner):
             break
-        count = len(first) + 2 * (config.last - len(kept))
-    if len(kept) < FEWEST:
-        raise InputError(
-            f"{len(kept)} of {len(first)} points are left without outliers; give a cloud that is a surface"
-        )
-    last = _sampled(kept, config.last)
+        count = len(first) + 2 * (points - len(kept))
+    kept.need(FEWEST, "a face without its outliers")
+    last = _sampled(kept, points)
     counts = {
         "scan": len(cloud) + duplicates,
         "box": len(inner) + len(outer),
@@ -115,7 +75,7 @@ def prepare(placed: Placed, config: PreparationConfig | None = None) -> Prepared
         "outliers": len(kept),
         "last sampling": len(last),
     }
-    return PreparedFace(last, outer, counts, config.last, duplicates)
+    return PreparedFace(last, outer, counts, duplicates)
 
 
 def _sampled(cloud: Cloud, count: int) -> Cloud:
@@ -129,7 +89,6 @@ class AnonymisedScan:
     cloud: Cloud  # anonymised face first, then the rest; in the scan's own frame
     canonical: Cloud  # the same in the canonical frame
     face: int  # how many points of it are the anonymised face
-    prepared: PreparedFace  # what it was made from
     record: dict[str, Any]  # JSON-ready account of what was done
     warnings: tuple[str, ...]  # sentences about what the result does not hold, or may not
 
@@ -139,36 +98,39 @@ def anonymise_scan(
     method: CloudAnonymizer,
     *,
     landmarks: FaceLandmarks | None = None,
-    config: PreparationConfig | None = None,
+    points: int = POINTS,
     rest: Rest = "head",
     name: str = "",
 ) -> AnonymisedScan:
     """Replace the face in a scan, metres, in any orientation (thesis, §4.1.4.2 and §4.3.2).
 
     What lies within 14 cm of the nose tip is anonymised or left out. Of the rest, which may still tell something,
-    `rest` keeps the thesis' box ("head"), all ("keep") or nothing ("drop").
+    `rest` keeps the thesis' box ("head"), all ("keep") or nothing ("drop"); `points` are the face's.
     """
     placed = canonical(cloud, landmarks)
     if rest == "keep" and has_other_face(placed):
         raise InputError(
             "the scan holds another face, which would stay as it is; keep the head alone (rest: head), or cut the scan"
         )
-    prepared = prepare(placed, config)
+    prepared = prepare(placed, points)
     inner = method(prepared.inner, name=name)
     if not len(inner):
         raise InputError(f"{method.name} left no point of the face; use a lower degree")
     moved = 1e3 * closest(prepared.inner.points, inner.points)[0]
     if moved.max() < UNCHANGED:
-        raise InputError(
-            f"{method.name} left every point of the face where it was; use a higher degree"
-            + (", or another target than the scan itself" if method.traits.needs_target else "")
-        )
+        raise InputError(f"{method.name} left every point of the face where it was; use a higher degree")
     left = prepared.outer
     if rest == "keep":
         left = placed.cloud.take(np.linalg.norm(placed.cloud.points, axis=1) > RADIUS)
     whole = inner if rest == "drop" else merged(inner, left)
     median = float(np.median(moved))
-    warnings = _warnings(prepared, placed, median)
+    warnings = list(placed.doubts)
+    if median < HARDLY:
+        warnings.append(f"half of the points lie within {median:.2g} mm of the clear face: it is hardly changed")
+    if prepared.duplicates > _FEW_DUPLICATES * prepared.counts["scan"]:
+        warnings.append(f"{prepared.duplicates:,} points lay exactly on others and were left out")
+    if (count := len(prepared.inner)) < points:
+        warnings.append(f"the face has {count} points where {points} were wanted: a degree does more than it would")
     registration = {}
     if isinstance(method, Merge2Faces):
         lain = method.registered(prepared.inner)  # cached since the method was called
@@ -177,14 +139,14 @@ def anonymise_scan(
         "points": {
             **prepared.counts,
             "duplicates": prepared.duplicates,
-            "wanted": prepared.wanted,
+            "wanted": points,
             "anonymised": len(inner),
             "written": len(whole),
         },
         "frame": placed.how,
         "likeness": None if placed.likeness is None else round(placed.likeness, 3),
         "size": None if placed.size is None else round(placed.size, 2),
-        "doubtful": placed.doubtful,
+        "doubtful": bool(placed.doubts),
         "hardly_changed": median < HARDLY,
         "from_clear_mm": {"median": round(median, 3), "largest": round(float(moved.max()), 3)},
         "colours": _colours(prepared.inner, inner),
@@ -193,34 +155,20 @@ def anonymise_scan(
         "warnings": [*warnings, *cautions(method)],
     }
     back = whole.moved(np.linalg.inv(placed.transform))
-    return AnonymisedScan(back, whole, len(inner), prepared, record, warnings)
+    return AnonymisedScan(back, whole, len(inner), record, tuple(warnings))
 
 
-def cautions(method: CloudAnonymizer) -> tuple[str, ...]:
+def cautions(method: CloudAnonymizer) -> list[str]:
     """Sentences about what holds of every result of a method."""
     found = []
     if method.traits.reversible_by:
         found.append(f"{method.name} can be undone by {method.traits.reversible_by}")
-    if method.traits.needs_target and getattr(method, method.traits.strength) > NEARLY_TARGET:
+    if isinstance(method, Merge2Faces) and method.weight > NEARLY_TARGET:
         found.append(
             "the result is nearly the target's own face: it shows who that is, and with it weaker results can be "
             "undone; take a made head as the target, or a person who consents to both"
         )
-    return tuple(found)
-
-
-def _warnings(prepared: PreparedFace, placed: Placed, median: float) -> tuple[str, ...]:
-    found = list(placed.doubts)
-    if median < HARDLY:
-        found.append(f"half of the points lie within {median:.2g} mm of the clear face: it is hardly changed")
-    if prepared.duplicates > _FEW_DUPLICATES * prepared.counts["scan"]:
-        found.append(f"{prepared.duplicates:,} points lay exactly on others and were left out")
-    if prepared.sparse:
-        found.append(
-            f"the face has {len(prepared.inner)} points where {prepared.wanted} were wanted: "
-            "a degree does more than it would"
-        )
-    return tuple(found)
+    return found
 
 
 def _colours(before: Cloud, after: Cloud) -> str:
@@ -238,7 +186,7 @@ def compare_scans(
     sphere.
     """
     placed = canonical(clear, landmarks)
-    source = segmented(placed.cloud).inner
+    source = segmented(placed.cloud)[0]
     there = anonymised.moved(placed.transform)
     segmented(there)  # refuses a cloud of which nothing lies where the face is
     outside = np.linalg.norm(there.points, axis=1) > RADIUS
@@ -247,7 +195,7 @@ def compare_scans(
     else:
         untouched = np.arange(len(there)) >= face
     result = there.take(~untouched)
-    distances = cloud_distances(result, source)
+    apart = distortion(result, source)
     warnings = list(placed.doubts)
     if len(source) < len(result):
         warnings.append(
@@ -257,10 +205,9 @@ def compare_scans(
     return {
         "points": {"clear": len(source), "anonymised": len(result), "outside": int((outside & ~untouched).sum())},
         "frame": placed.how,
-        "chamfer_mm": round(1e3 * distances.chamfer, 4),
-        "hausdorff_mm": round(1e3 * distances.hausdorff, 3),
-        "hausdorff_95_mm": round(1e3 * distances.hausdorff_95, 3),
-        "normal_error_degrees": round(normal_error(result, source), 2),
-        "curvature_error_per_m": round(curvature_error(result, source), 2),
+        "chamfer_mm": round(1e3 * apart.chamfer, 4),
+        "hausdorff_mm": round(1e3 * apart.hausdorff, 3),
+        "normal_error_degrees": round(apart.normals, 2),
+        "curvature_error_per_m": round(apart.curvature, 2),
         "warnings": warnings,
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from torch import nn
 
 from ficgan.anonymizers import Faces
 from ficgan.anonymizers.cloak import Fawkes, VerifierView, _dissimilarity, _gain, load_verifiers
-from ficgan.errors import InputError
 from ficgan.faces.alignment import ARCFACE_POINTS, Alignment, similarity
 
 
@@ -54,15 +52,14 @@ def verifier(network: Tiny, tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"onnx:{path}"
 
 
-def faces(count: int, side: int = 40, people: list[int] | None = None, seed: int = 1) -> Faces:
+def faces(count: int, side: int = 40, seed: int = 1) -> Faces:
     """Smooth random pictures, each with landmarks a little away from the template's."""
     rng = np.random.default_rng(seed)
     coarse = torch.from_numpy(rng.uniform(20, 235, (count, 3, 7, 7)))
     fine = nn.functional.interpolate(coarse, size=(side, side), mode="bicubic").clamp(0, 255)
     images = fine.permute(0, 2, 3, 1).round().to(torch.uint8).numpy()
     marks = (Alignment().points(side) + rng.normal(0, side / 50, (count, 5, 2))).astype(np.float32)
-    numbers = None if people is None else np.array(people)
-    return Faces(images, tuple(f"{index}.png" for index in range(count)), marks, numbers)
+    return Faces(images, tuple(f"{index}.png" for index in range(count)), marks)
 
 
 def grey(some: Faces) -> torch.Tensor:
@@ -100,7 +97,7 @@ def cosines(a: torch.Tensor, b: torch.Tensor) -> np.ndarray:
 
 
 def test_the_cosine_falls_and_the_budget_is_kept_in_whole_grey_levels(verifier: str) -> None:
-    some = faces(2, 40)
+    some = faces(1, 40)
     before = some.images.copy()
     got = Fawkes(verifier=verifier, steps=40, device="cpu")(some)
     assert got.dtype == np.uint8 and got.shape == before.shape and np.array_equal(some.images, before)
@@ -109,35 +106,12 @@ def test_the_cosine_falls_and_the_budget_is_kept_in_whole_grey_levels(verifier: 
     assert (cosines(features(verifier, some, before), features(verifier, some, got)) < 0.5).all()
 
 
-@pytest.mark.slow
-def test_as_described_goes_to_another_person(verifier: str) -> None:
-    background = faces(6, people=[4, 4, 8, 8, 2, 2], seed=9)
-    some = faces(4, people=[0, 0, 1, -1], seed=48)
-    method = Fawkes(verifier=verifier, variant="as_described", steps=40, device="cpu").fit(background)
-    own = features(verifier, some, some.images).numpy()
-    theirs = features(verifier, background, background.images).numpy()
-    centroids = np.stack([theirs[[4, 5]].mean(0), theirs[[0, 1]].mean(0), theirs[[2, 3]].mean(0)])
-    far = np.linalg.norm(own[:, None] - centroids, axis=2) / np.linalg.norm(own, axis=1)[:, None]
-    chosen = [np.argmax(np.minimum(far[0], far[1]))] * 2 + [np.argmax(far[2]), np.argmax(far[3])]
-    assert chosen[0] != np.argmax(np.maximum(far[0], far[1]))  # the nearest image counts
-    (aims,) = method._targets(some)
-    np.testing.assert_allclose(aims, centroids[chosen], atol=1e-4)
-    got = features(verifier, some, method(some)).numpy()
-    before, after = (np.linalg.norm(one - centroids[chosen], axis=1) for one in (own, got))
-    assert (after < 0.9 * before).all()
-    assert (dissimilarity(some.images, method(some)) <= 0.017 + 1e-9).all()
-    assert method.traits.needs == {"verifier", "background"} and Fawkes().traits.needs == {"verifier"}
-    assert Fawkes().fit(background) == Fawkes()
-
-
 def test_the_gain_is_fawkes_own_over_the_length() -> None:
     """‖Δ‖²/‖f‖ of FACTS, over one more ‖f‖; two extractors are averaged."""
     rng = torch.Generator().manual_seed(0)
-    f, g, a = (torch.rand(4, 5, generator=rng, dtype=torch.float64) for _ in range(3))
+    f, g = (torch.rand(4, 5, generator=rng, dtype=torch.float64) for _ in range(2))
     away = (g - f).norm(dim=1) ** 2 / f.norm(dim=1) / f.norm(dim=1)
-    nearer = ((f - a).norm(dim=1) ** 2 - (g - a).norm(dim=1) ** 2) / f.norm(dim=1) ** 2
-    torch.testing.assert_close(_gain([g, 2 * g], [f, 2 * f], [f, 2 * f], away=True), away)
-    torch.testing.assert_close(_gain([g], [f], [a], away=False), nearer)
+    torch.testing.assert_close(_gain([g, 2 * g], [f, 2 * f]), away)
 
 
 @given(side=st.integers(11, 30), seed=st.integers(0, 99), sigma=st.floats(0, 60))
@@ -173,33 +147,3 @@ def test_the_verifier_sees_faces_through_their_landmarks(network: Tiny, verifier
     with torch.no_grad():
         seen = network(torch.from_numpy(np.stack(expected)).permute(0, 3, 1, 2).float())
     torch.testing.assert_close(features(verifier, some, some.images), seen, rtol=1e-3, atol=1e-3)
-
-
-def test_features_that_are_not_finite_are_refused(verifier: str) -> None:
-    some = faces(1)
-    (one,) = load_verifiers(verifier, 40, "cpu")
-    scale, one.scale = one.scale, 0.0
-    try:
-        with pytest.raises(InputError, match="not finite"):
-            Fawkes(verifier=verifier, steps=2, device="cpu")(some)
-    finally:
-        one.scale = scale
-
-
-@pytest.mark.slow
-def test_a_real_recogniser_and_another_that_was_not_asked(shared_models: Path, shared_data: Path) -> None:
-    import io
-    import tarfile
-
-    from PIL import Image
-
-    with tarfile.open(shared_data / "faces128-val.tar") as tar:
-        members = [member for member in tar if member.name.endswith(".webp")][:3]
-        files = [io.BytesIO(tar.extractfile(member).read()) for member in members]
-    images = np.stack([np.asarray(Image.open(file).convert("RGB")) for file in files])
-    some = Faces(images, ("a", "b", "c"))
-    a, b = (f"onnx:{shared_models / f'recognizer_{one}.onnx'}" for one in "ab")
-    got = Fawkes(verifier=a, steps=40, device="cpu")(some)
-    assert (dissimilarity(images, got) <= 0.017 + 1e-9).all()
-    assert (cosines(features(a, some, images), features(a, some, got)) < 0.337).all()  # its threshold at FPR 1e-3
-    assert (cosines(features(b, some, images), features(b, some, got)) < 0.7).all()

@@ -73,7 +73,6 @@ def test_there_is_no_shell(program: Callable[..., External], faces: Faces, tmp_p
     [
         ("sys.exit('no GPU\\n\\nout of memory\\n')", FicganError, "failed with status 1: out of memory$"),
         ("sys.exit(3)", FicganError, "failed with status 3: it gave no reason$"),
-        ("sys.stderr.write('x' * 200000 + '\\nthe end'); sys.exit(1)", FicganError, "status 1: the end$"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", FicganError, r"failed with status -11"),
         ("files = files[:2]\n" + INVERT, InputError, r"no image of b/1\.png, b/30\.webp;"),
         ("", InputError, r"no image of a/1\.png, a/2\.png, b/1\.png and 1 more;"),
@@ -81,7 +80,6 @@ def test_there_is_no_shell(program: Callable[..., External], faces: Faces, tmp_p
         ("for f in files: Image.new('RGBA', (10, 10)).save(target / f.name)", InputError, "mode RGBA, and"),
         ("for f in files: Image.new('I;16', (10, 10)).save(target / f.name)", InputError, "mode I;16, and"),
         ("for f in files: (target / f.name).write_bytes(b'no')", InputError, r"000000\.png for a/1"),
-        (INVERT + "f = target / files[2].name\nf.write_bytes(f.read_bytes()[:150])", InputError, r"for b/1\.png is no"),
     ],
 )
 def test_what_a_program_does_wrong(
@@ -123,10 +121,9 @@ time.sleep(60)
 @pytest.fixture
 def folder(tmp_path: Path, faces: Faces) -> Path:
     out = tmp_path / "made before"
-    for image, name in zip(faces.images, ("a/1.png", "a/2.bmp", "b/1.PNG", "elsewhere/30.png"), strict=True):
+    for image, name in zip(faces.images, ("a/1.png", "a/2.bmp", "b/1.png", "b/30.png"), strict=True):
         (out / name).parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(255 - image).save(out / name)
-    (out / "notes.txt").write_text("")
     return out
 
 
@@ -135,23 +132,11 @@ def test_a_folder_is_matched_by_name(folder: Path, faces: Faces) -> None:
     assert np.array_equal(method(faces), 255 - faces.images)
     assert np.array_equal(method(faces.take([3, 1])), 255 - faces.images[[3, 1]])
     assert method.traits.title == "DeepPrivacy" and External.traits.title == "external program"
-
-
-def test_what_a_folder_has_wrong(folder: Path, faces: Faces) -> None:
-    method = External(folder=str(folder))
-    with pytest.raises(InputError, match=r"has no image of c/9\.png; name each as its face"):
-        method(Faces(faces.images[:1], ("c/9.png",)))
-    with pytest.raises(InputError, match=r"both a/1\.png and b/1\.PNG in .* may be c/1\.png"):
-        method(Faces(faces.images[:1], ("c/1.png",)))
-    with pytest.raises(InputError, match=r"30\.png would be both x/30\.png and y/30\.png"):
-        method(Faces(faces.images[:2], ("x/30.png", "y/30.png")))
-    Image.fromarray(faces.images[0]).save(folder / "a" / "1.webp")
-    with pytest.raises(InputError, match=r"both a/1\.png and a/1\.webp in .* may be a/1\.png"):
-        method(faces)
-    with pytest.raises(InputError, match="10×10, not 8×8"):
-        method(Faces(np.zeros((1, 8, 8, 3), np.uint8), ("a/2",)))
-    outside = Faces(faces.images[:1], ("../../etc/passwd",))
-    with pytest.raises(InputError, match="has no image of"):
-        method(outside)
+    for names, images, said in (
+        (("c/9.png",), faces.images[:1], r"has no image of c/9\.png;"),
+        (("a/2",), np.zeros((1, 8, 8, 3), np.uint8), "10×10, not 8×8"),
+    ):
+        with pytest.raises(InputError, match=said):
+            method(Faces(images, names))
     with pytest.raises(UsageError, match="there is no folder"):
         External(folder=str(folder / "none"))(faces)

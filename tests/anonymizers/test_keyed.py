@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import math
 from dataclasses import replace
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces
-from ficgan.anonymizers.keyed import BlockPermutation, KRtio, PixelRelocation, _repaired, pattern_overlays
+from ficgan.anonymizers.keyed import BlockPermutation, KRtio, PixelRelocation, pattern_overlays
 from ficgan.errors import UsageError
 
 
@@ -131,51 +130,15 @@ def difference(a: Images, b: Images) -> NDArray[np.int64]:
     return np.abs(a.astype(np.int64) - b)
 
 
-def keyed_number(key: str, name: str, bound: int, *index: object) -> int:
-    """The pseudo-random function as it is described: BLAKE2b of name and index under the hash of the key."""
-    secret = hashlib.blake2b(key.encode()).digest()
-    text = "\0".join([name, *map(str, index)]).encode()
-    return int(hashlib.blake2b(text, digest_size=16, key=secret).hexdigest(), 16) % bound
+def test_as_described_mixes_the_face_with_permuted_blocks(rng: np.random.Generator) -> None:
+    overlays, faces = rng.integers(0, 256, (1, 20, 20, 3), np.uint8), random_faces(rng, 3, 20)
+    out = KRtio(key="k", alpha=0.5, block=5, k=1, overlays=overlays)(faces)
+    shown = 2 * out.astype(int) - faces.images  # the overlay, within a level
 
-
-def slow(image: Images, name: str, key: str, overlays: Images, alpha: float, block: int, k: int) -> Images:
-    """As described, one pixel after the other; overlays already have the size of whole blocks."""
-    cells = overlays.shape[1] // block
-    chosen: list[int] = []
-    trial = 0
-    while len(chosen) < k:
-        number = keyed_number(key, name, len(overlays), "overlay", trial)
-        trial += 1
-        if number not in chosen:
-            chosen.append(number)
-    orders = {}
-    for which in chosen:
-        order = list(range(cells * cells))
-        for i in reversed(range(1, len(order))):
-            j = keyed_number(key, name, i + 1, "place", i, which)
-            order[i], order[j] = order[j], order[i]
-        orders[which] = order
-    out = np.empty_like(image)
-    for y in range(image.shape[0]):
-        for x in range(image.shape[1]):
-            for c in range(3):
-                total = 0
-                for which in chosen:
-                    row, column = divmod(orders[which][y // block * cells + x // block], cells)
-                    total += int(overlays[which, row * block + y % block, column * block + x % block, c])
-                out[y, x, c] = round(alpha * int(image[y, x, c]) + (1 - alpha) * total / k)
-    return out
-
-
-@pytest.mark.parametrize(("size", "whole", "block"), [(20, 20, 5), (17, 20, 5), (8, 8, 1), (9, 16, 16)])
-def test_as_described_is_the_loop(rng: np.random.Generator, size: int, whole: int, block: int) -> None:
-    faces = random_faces(rng, 2, size)
-    overlays = rng.integers(0, 256, (5, whole, whole, 3), np.uint8)
-    out = KRtio(key="k", alpha=0.45, block=block, overlays=overlays)(faces)
-    for image, name, found in zip(faces.images, faces.names, out, strict=True):
-        # A mean of thirds may lie within rounding of a half, so one level is allowed where the loop is on the edge.
-        assert difference(found, slow(image, name, "k", overlays, 0.45, block, 3)).max() <= 1
-        assert (difference(found, slow(image, name, "k", overlays, 0.45, block, 3)) > 0).mean() < 0.01
+    for image in shown:
+        sums = image.reshape(4, 5, 4, 5, 3).sum((1, 3, 4)).ravel()
+        expected = overlays[0].reshape(4, 5, 4, 5, 3).sum((1, 3, 4), dtype=int).ravel()
+        assert np.abs(np.sort(sums) - np.sort(expected)).max() <= 75 and not np.array_equal(sums, expected)
 
 
 @given(
@@ -218,26 +181,6 @@ def test_a_wrong_key_name_or_overlay_fails(rng: np.random.Generator) -> None:
         assert difference(wrong, smooth.images).mean() > 25
 
 
-def test_without_a_key_the_seed_is_the_key(rng: np.random.Generator) -> None:
-    faces = random_faces(rng, 1, 48)
-    first, again, other = KRtio(seed=1), KRtio(seed=1), KRtio(seed=2)
-    hidden = faces.with_images(first(faces))
-    assert np.array_equal(hidden.images, again(faces))
-    assert difference(again.invert(hidden), faces.images).max() <= 1
-    assert difference(other.invert(hidden), faces.images).mean() > 10
-    assert np.array_equal(KRtio(key="k", seed=1)(faces), KRtio(key="k", seed=2)(faces))
-
-
-def test_overlays_are_distinct_as_described_and_may_repeat_as_released() -> None:
-    """Three one-coloured overlays whose sums tell which were taken."""
-    overlays = np.stack([np.full((30, 30, 3), level, np.uint8) for level in (10, 60, 250)])
-    black = Faces(np.zeros((60, 30, 30, 3), np.uint8), tuple(map(str, range(60))))
-    assert np.unique(KRtio(key="k", alpha=0.5, overlays=overlays)(black)).tolist() == [53]  # (10 + 60 + 250)/6
-    sums = {(a + b + c) // 6 for a in (10, 60, 250) for b in (10, 60, 250) for c in (10, 60, 250)}
-    released = set(np.unique(KRtio(variant="as_released", overlays=overlays)(black)).tolist())
-    assert released <= sums and len(released) > 5
-
-
 def test_as_released_moves_whole_blocks_only_and_leaves_the_rest(rng: np.random.Generator) -> None:
     overlays = rng.integers(0, 256, (1, 50, 50, 3), np.uint8)
     black = Faces(np.zeros((20, 50, 50, 3), np.uint8), tuple(map(str, range(20))))
@@ -258,25 +201,3 @@ def test_as_released_cannot_be_inverted_and_draws_from_the_seed(rng: np.random.G
         method.invert(faces)
     assert np.array_equal(method(faces), replace(method, key="other")(faces))
     assert not np.array_equal(method(faces), replace(method, seed=1)(faces))
-
-
-def test_repair_is_the_mean_of_sound_neighbours(rng: np.random.Generator) -> None:
-    image, damaged = rng.uniform(-300, 500, (30, 30, 3)), rng.random((30, 30, 3)) < 0.2
-    found = _repaired(image, damaged)
-    assert np.array_equal(found[~damaged], image[~damaged])
-    for y, x, c in np.argwhere(damaged)[::7]:
-        part = np.s_[max(0, y - 8) : y + 9, max(0, x - 8) : x + 9, c]
-        assert found[y, x, c] == pytest.approx(image[part][~damaged[part]].mean())
-    assert np.array_equal(_repaired(image, np.ones_like(damaged)), image)  # nothing to learn from
-
-
-def test_what_is_declared() -> None:
-    described, released = KRtio(key="secret"), KRtio(variant="as_released")
-    assert (described.alpha, described.block, described.k) == (0.45, 16, 3)
-    assert (released.alpha, released.block, released.k) == (0.5, 60, 3)
-    assert described.traits.keyed and not described.traits.stochastic
-    assert not released.traits.keyed and released.traits.stochastic
-    assert KRtio.traits.keyed and KRtio().traits.stochastic  # without a key the seed decides
-    assert "secret" not in repr(described) and "key" not in described.settings()
-    assert ANONYMIZERS["k-rtio"] is KRtio
-    assert ANONYMIZERS.make("k-rtio", alpha="0.3", key="x").alpha == 0.3

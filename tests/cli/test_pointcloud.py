@@ -14,7 +14,6 @@ from PIL import Image
 from ficgan.cli.main import main
 from ficgan.pointcloud import CLOUD_ANONYMIZERS, Cloud, read_cloud, write_cloud
 
-CLOSE = ("--set", "coarse=never")  # the faces are not looked for before they are registered
 SMALL = ("--method", "smooth-knn", "--points", 1000)
 
 
@@ -139,7 +138,7 @@ def test_nothing_is_overwritten_unasked(tree: Path, tmp_path: Path) -> None:
     code, _, err = anonymise(tree / "a", tmp_path, "--degree", 5, "--overwrite")
     assert code == 0 and (tmp_path / "one.ply").exists(), err
     (tmp_path / "mixed").mkdir()
-    for name in ("a.ply", "b.xyzrgb"):
+    for name in ("a.ply", "b.stl"):
         (tmp_path / "mixed" / name).write_bytes(b"")
     for inputs, out in ((tree, "y.ply"), (tree / "a/one.ply", "y.jpg"), (tmp_path / "mixed", "z")):
         code, _, err = anonymise(inputs, tmp_path / out, "--degree", 1)
@@ -208,7 +207,7 @@ def test_results_are_skipped_only_where_they_would_be_made_again(scans: Path, tm
 def test_another_target_is_another_result(scans: Path, tree: Path, tmp_path: Path) -> None:
     target = tmp_path / "target.ply"
     target.write_bytes((tree / "b/two.ply").read_bytes())
-    merge = ("--method", "merge-2-faces", "--degree", 20, "--target", target, "--seed", 3, "--skip-existing", *CLOSE)
+    merge = ("--method", "merge-2-faces", "--degree", 20, "--target", target, "--seed", 3, "--skip-existing")
     assert anonymise(scans, tmp_path / "out", *merge)[0] == 0
     code, said, _ = anonymise(scans, tmp_path / "out", *merge)
     assert code == 0 and said["skipped"] == 1
@@ -252,16 +251,13 @@ def test_pictures_of_every_kind(tree: Path, tmp_path: Path) -> None:
     for name, words, size in (
         ("front", (), (389, 515)),
         ("turned", ("--yaw", 30), (389, 515)),
-        ("near", ("--view", "perspective"), (389, 515)),
-        ("row", ("--views",), (11 * 389, 515)),
+        ("nearest", ("--order", "x"), (389, 515)),
     ):
         code, _, err = call("project", tree / "a/one.ply", "-o", tmp_path / f"{name}.png", *words)
         assert code == 0, err
         with Image.open(tmp_path / f"{name}.png") as picture:
             assert picture.size == size and np.asarray(picture).std() > 15
     assert call("project", tree, "-o", tmp_path / "tree")[0] == 0 and (tmp_path / "tree/b/two.png").exists()
-    wrong = ("--view", "perspective", "--views")
-    assert call("project", tree / "a/one.ply", "-o", tmp_path / "no.png", *wrong)[0] == 2
 
 
 def test_comparison_uses_the_record_and_sees_exchanged_scans(scans: Path, tmp_path: Path) -> None:

@@ -10,18 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.faces import Face
-from ficgan.lab.clouds.sets import CloudStudyConfig
 from ficgan.lab.clouds.study import PictureJudges
 from ficgan.lab.readers import Reader
+from ficgan.pointcloud import write_cloud
+from ficgan.pointcloud.face import made_head
 
 FIVE = np.array([[0.3, 0.4], [0.7, 0.4], [0.5, 0.6], [0.35, 0.75], [0.65, 0.75]])
 
 
 def write_people(folder: Path, people: int = 3, points: int = 1200) -> Path:
     """Two scans of each, in the canonical frame; the last has one more, called neutral."""
-    from ficgan.pointcloud.files import write_cloud
-    from ficgan.pointcloud.heads import made_head
-
     folder.mkdir(parents=True, exist_ok=True)
     for person in range(people):
         for scan, mood in enumerate(("neutral", "smile")):
@@ -54,14 +52,10 @@ class Thumb:
         return np.repeat((small - 200).reshape(1, -1), len(landmarks), axis=0)
 
 
-def judges(config: CloudStudyConfig) -> PictureJudges:
-    return PictureJudges(config, [Reader(Thumb(), "thumb", "thumb", "thumb-1")], Box())  # type: ignore[arg-type]
+def judges() -> PictureJudges:
+    return PictureJudges([Reader(Thumb(), "thumb", "thumb", "thumb-1")], Box())  # type: ignore[arg-type]
 
 
-def install(patch: Any = None) -> None:
+def install(patch: Any) -> None:
     """These judges in place of whatever a configuration names."""
-    made = classmethod(lambda cls, config: judges(config))
-    if patch is None:
-        PictureJudges.open = made  # type: ignore[method-assign, assignment]
-    else:
-        patch.setattr(PictureJudges, "open", made)
+    patch.setattr(PictureJudges, "open", classmethod(lambda cls, config: judges()))

@@ -6,11 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from click.testing import CliRunner
 from clouds_world import write_people
-from PIL import Image
 
 from ficgan import configs
 from ficgan.cli.main import main
@@ -26,7 +24,6 @@ def test_the_thesis_protocol_is_packaged() -> None:
     config = CloudStudyConfig.read("pointcloud")
     assert config.synthetic is not None and config.synthetic.people == 200
     assert len(config.methods) * len(config.degrees) == 210
-    assert (config.confidence, config.iou, config.miss) == (0.9, 0.5, 40.0)
     assert "pointcloud-small" in configs.names("eval") and CloudStudyConfig.read("pointcloud-small").title
 
 
@@ -40,10 +37,7 @@ def test_the_thesis_protocol_is_packaged() -> None:
         ({"clouds": "a", "degrees": [0]}, "degrees"),
         ({"clouds": "a", "degrees": [3, 3]}, "degrees"),
         ({"clouds": "a", "methods": ["smooth-kn"]}, "smooth-knn"),
-        ({"clouds": "a", "methods": ["pmp", "pmp"]}, "methods"),
         ({"clouds": "a", "degrees": [2], "attack": {"degrees": [3]}}, "attack.degrees"),
-        ({"clouds": "a", "methods": ["pmp"], "attack": {"methods": ["tapering"]}}, "attack.methods"),
-        ({"clouds": "a", "confidence": 1.5}, "confidence"),
     ],
 )
 def test_what_cannot_work_is_one_sentence(tree: dict[str, Any], key: str) -> None:
@@ -54,18 +48,13 @@ def test_what_cannot_work_is_one_sentence(tree: dict[str, Any], key: str) -> Non
 
 def test_overrides_reach_into_parts(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
-    file.write_text("synthetic: {people: 5}\ngeometry: null\n")
-    config = CloudStudyConfig.read(file, ["synthetic.people=7", "costly=[5]", "degrees=6", "pictures=2"])
+    file.write_text("synthetic: {people: 5}\n")
+    config = CloudStudyConfig.read(file, ["synthetic.people=7", "costly=[5]", "degrees=[5,6]", "timed=2"])
     assert config.synthetic is not None and config.synthetic.people == 7
-    assert config.costly_degrees == (5,) and config.degrees == (1, 2, 3, 4, 5, 6)
+    assert config.costly_degrees == (5,) and config.degrees == (5, 6)
     for path, bad in ((file, "people"), (file, "synthetic.people.x=3"), (tmp_path / "none.yaml", "seed=1")):
         with pytest.raises(UsageError):
             CloudStudyConfig.read(path, [bad])
-
-
-def test_no_folder_of_this_machine_is_told() -> None:
-    config = CloudStudyConfig.parse({"clouds": "/secret/place/scans", "recognisers": ["onnx:/secret/a.onnx"]})
-    assert "secret" not in str(config.to_dict())
 
 
 def test_the_command_checks_and_prints_the_configuration(tmp_path: Path) -> None:
@@ -102,22 +91,9 @@ def test_nobody_is_compared_with_their_own_scan(tmp_path: Path) -> None:
 def test_the_target_is_whom_one_can_spare(tmp_path: Path) -> None:
     write_people(tmp_path, 3, 100)
     (tmp_path / "p1_smile.ply").unlink()
-    clouds, named = open_clouds(study(tmp_path)), open_clouds(study(tmp_path, target="p0"))
+    clouds = open_clouds(study(tmp_path))
     assert clouds.target is not None and clouds.scans[clouds.target].person == "p1"
-    assert named.target is not None and named.scans[named.target].name == "p0/neutral"
-    with pytest.raises(UsageError, match="nobody"):
-        open_clouds(study(tmp_path, target="nobody"))
     assert open_clouds(study(tmp_path, methods=["pmp"])).target is None
-
-
-def test_photos_are_the_gallery_where_they_are(tmp_path: Path) -> None:
-    folder = write_people(tmp_path / "clouds", 3, 100)
-    for person in ("p0", "p1", "p2"):
-        (tmp_path / "photos" / person).mkdir(parents=True)
-        Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(tmp_path / "photos" / person / "a.png")
-    clouds = open_clouds(study(folder, photos=str(tmp_path / "photos"), methods=["pmp"]))
-    assert len(clouds.photos) == 3 and not clouds.gallery and len(clouds.probes) == 6
-    assert clouds.facts()["gallery_kind"] == "photos"
 
 
 def test_made_people_have_two_scans_each_and_one_is_to_spare() -> None:
@@ -126,13 +102,6 @@ def test_made_people_have_two_scans_each_and_one_is_to_spare() -> None:
     )
     assert len(first.scans) == 8 and len(first.people) == 3 and len(first.probes) == 3
     assert first.facts() == again.facts() != other.facts() and first.facts()["kind"] == "made heads"
-
-
-def test_contents_change_the_digest(tmp_path: Path) -> None:
-    config = study(write_people(tmp_path, 3, 100))
-    before = open_clouds(config).facts()["digest"]
-    (tmp_path / "p0_smile.ply").write_bytes((tmp_path / "p1_smile.ply").read_bytes())
-    assert open_clouds(config).facts()["digest"] != before
 
 
 def test_too_few_people_are_refused(tmp_path: Path) -> None:

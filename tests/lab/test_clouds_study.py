@@ -10,46 +10,28 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ficgan.errors import FicganError, InputError
+from ficgan.errors import FicganError
 from ficgan.lab.clouds import report, run_cloud_study
-from ficgan.lab.clouds.report import write_cloud_report
+from ficgan.lab.clouds.report import METRICS, controls, mu_privacy, points, summary, write_cloud_report
 from ficgan.lab.clouds.sets import CloudStudyConfig
-from ficgan.lab.clouds.study import CloudStudy, FaceTemplate, open_study
-from ficgan.lab.clouds.tables import METRICS, controls, mu_privacy, points, summary, value_of
+from ficgan.lab.clouds.study import CloudStudy, open_study
+from ficgan.lab.report.tables import value_of
 from ficgan.lab.results import Results
 from ficgan.pointcloud import Cloud, read_cloud, write_cloud
 
 METHODS = ["uniform-noise", "tapering", "merge-2-faces"]
-ATTACK = {
-    "epochs": 2,
-    "degrees": [12],
-    "views": 2,
-    "size": 16,
-    "device": "cpu",
-    "methods": ["uniform-noise", "tapering"],
-}
+ATTACK = {"epochs": 2, "degrees": [12], "views": 2, "size": 16, "device": "cpu"}
 
 
 def study(folder: Path, **more: Any) -> CloudStudyConfig:
-    tree = {
-        "clouds": str(folder),
-        "prepared": True,
-        "methods": METHODS,
-        "degrees": [1, 12],
-        "timed": 1,
-        "costly": [12],
-        "geometry": {"recognisers": ["depth"]},
-        "pictures": 1,
-        "resamples": 50,
-        **more,
-    }
-    return CloudStudyConfig.parse(tree)
+    tree = {"clouds": str(folder), "prepared": True, "methods": METHODS, "degrees": [1, 12], "timed": 1}
+    return CloudStudyConfig.parse(tree | {"costly": [12], "resamples": 50, **more})
 
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Any:
     root = tmp_path_factory.mktemp("clouds")
-    clouds_world.write_people(root / "people", 4, 2500)
+    clouds_world.write_people(root / "people", 4, 1500)
     with pytest.MonkeyPatch.context() as patch:
         clouds_world.install(patch)
         said: list[tuple[int, int, str]] = []
@@ -83,25 +65,6 @@ def test_controls_come_out_as_they_must(ran: Any) -> None:
     assert all(row["holds"] for row in rows if row["judge"].endswith("thumb") and row["holds"] is not None)
 
 
-def test_parrots_enrol_what_the_method_makes_of_the_gallery(ran: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    root, results, _ = ran
-    tried = {(t.method, t.attacker, t.recogniser) for t in results.trials if t.scenario == "parrot"}
-    assert tried == {(f"{method} 12", "parrot", reader) for method in METHODS for reader in ("thumb", "depth (3D)")}
-    clouds_world.install(monkeypatch)
-    opened = open_study(study(root / "people"))
-    rows, found = opened.clouds.gallery, []
-    for probe in opened.clouds.probes:
-        seen = [
-            opened.picture_of(r, next(iter(opened.swept(r, "uniform-noise", [12])))[1], "uniform-noise", 12)
-            for r in (probe, *rows)
-        ]
-        mine, *others = [clouds_world.Thumb().embed(image, np.zeros((1, 5, 2)))[0].astype(float) for image in seen]
-        alike = [mine @ other / np.linalg.norm(mine) / np.linalg.norm(other) for other in others]
-        found.append(opened.clouds.scans[rows[int(np.argmax(alike))]].person == opened.clouds.scans[probe].person)
-    trial = next(t for t in results.trials if (t.method, t.attacker) == ("uniform-noise 12", "parrot"))
-    assert value_of(trial.figures, "rank-1") == pytest.approx(np.mean(found))
-
-
 @pytest.mark.parametrize("attacker", ["untaper", "unmerge"])
 def test_exact_inverses_are_read_like_clear_faces(ran: Any, attacker: str) -> None:
     results = ran[1]
@@ -116,9 +79,9 @@ def test_exact_inverses_are_read_like_clear_faces(ran: Any, attacker: str) -> No
 def test_guesses_are_tried_on_the_others_against_everybody(ran: Any) -> None:
     results = ran[1]
     found = [trial for trial in results.trials if trial.attacker == "thesis-autoencoder"]
-    assert {trial.method for trial in found} == {"uniform-noise 12", "tapering 12"}
+    assert {trial.method for trial in found} == {f"{method} 12" for method in METHODS}
     record = results.provenance["thesis_autoencoder"]
-    assert record["people"] == {"learnt from or watched on": 2, "tried on": 1} and record["pairs"] == 2 * 2 * 2
+    assert record["people"] == {"learnt from or watched on": 2, "tried on": 1} and record["pairs"] == 2 * 2 * 3
     assert all(any(f.metric == "ssim of the guess" for f in trial.figures) for trial in found)
 
 
@@ -127,22 +90,12 @@ def test_what_is_there_is_not_computed_again(ran: Any, monkeypatch: pytest.Monke
     # The guesses of the auto-encoder are not kept, but it is: clouds are read for them.
     prepared, reads = CloudStudy.prepared, []
     monkeypatch.setattr(CloudStudy, "prepared", lambda self, row: reads.append(row) or prepared(self, row))
-    monkeypatch.setattr("ficgan.lab.clouds._pictures", lambda opened, out: results.pictures)
     config = study(root / "people", attack=ATTACK)
     again = run_cloud_study(config, root / "out")
     assert again.trials == results.trials and again.utilities == results.utilities
-    assert len({open_study(config).clouds.scans[row].person for row in reads}) == 1
+    assert len({open_study(config).clouds.scans[row].person for row in reads}) == 2  # who is guessed at, the target
     trained = "thesis_autoencoder"
     assert again.provenance[trained]["seconds"] == results.provenance[trained]["seconds"]  # read, not trained again
-
-
-@pytest.mark.slow
-def test_every_plot_is_drawn(ran: Any) -> None:
-    from matplotlib.figure import Figure as Canvas
-
-    rows = points(ran[1])
-    assert [stem for stem, (_, size, draw) in report.PLOTS.items() if not draw(ran[1], rows, Canvas(size))] == []
-    assert [stem for stem, (_, size, draw) in report.PLOTS.items() if draw(Results("t"), [], Canvas(size))] == []
 
 
 def test_the_page_stands_alone(ran: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,24 +104,26 @@ def test_the_page_stands_alone(ran: Any, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(report, "PLOTS", few)  # to draw all of them takes ten seconds
     read = Results.read(root / "out" / "results.json")
     assert read.trials == results.trials
-    page = write_cloud_report(read, tmp_path, pictures=root / "out")[0].read_text()
+    page = write_cloud_report(read, tmp_path)[0].read_text()
     assert "http" not in page.replace("http://www.w3.org", "") and str(root) not in page
-    assert page.count("data:image/png") == len(few) + len(METHODS)
-    for name in ("points", "summary", "attackers", "space", "controls", "figures"):
+    assert page.count("data:image/png") == len(few)
+    for name in ("points", "summary", "attackers", "controls"):
         assert (tmp_path / "tables" / f"{name}.csv").stat().st_size
-    with pytest.raises(InputError):
-        write_cloud_report(read, tmp_path / "other")
 
 
-@pytest.mark.parametrize("undetected", ["template", "whole"])
-def test_an_image_without_a_face_is_read_where_it_is_said(undetected: str) -> None:
-    looked = clouds_world.judges(study(Path("x"), undetected=undetected))
+def test_an_image_without_a_face_is_read_where_the_clear_face_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    judges, places = clouds_world.judges(), []
+    embed, thumb = clouds_world.Thumb.embed, clouds_world.Thumb
+    monkeypatch.setattr(thumb, "embed", lambda self, image, at: places.append(at) or embed(self, image, at))
     blank = np.full((515, 389, 3), 255, np.uint8)
-    template = FaceTemplate(np.array([10, 10, 50, 60], np.float32), np.full((5, 2), 20, np.float32))
-    record = looked.read([blank], template)
-    assert not record["found"][0] and record["made"][0]
-    place = looked._where_lost(blank, template)
-    assert (place == 20).all() if undetected == "template" else place[:, 1].max() > 300
+    clear = blank.copy()
+    clear[100:300, 100:300] = 0
+    seen = judges.read([clear])
+    record = judges.read([blank], (clear, seen))
+    assert seen["found"][0] and not record["found"][0] and record["made"][0]
+    np.testing.assert_allclose(places[-1][0], seen["marks"][0])
+    judges.read([blank])
+    assert places[-1][0][:, 1].max() > 300  # the whole image
 
 
 def test_a_broken_scan_fails_the_study_and_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,45 +131,37 @@ def test_a_broken_scan_fails_the_study_and_is_named(tmp_path: Path, monkeypatch:
     (folder / "p0_smile.ply").write_bytes(b"ply\nformat ascii 1.0\nend_header\n")
     clouds_world.install(monkeypatch)
     with pytest.raises(FicganError, match="p0"):
-        run_cloud_study(study(folder, methods=["tapering"], geometry=None), tmp_path / "out")
+        run_cloud_study(study(folder, methods=["tapering"]), tmp_path / "out")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("names", "right"), [(("p0", "p1", "p2"), 1.0), (("p1", "p2", "p0"), 0.0)])
-def test_photos_are_enrolled_in_place_of_projections(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], right: float
-) -> None:
+def test_photos_are_enrolled_in_place_of_projections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clouds_world.install(monkeypatch)
     monkeypatch.setattr("ficgan.lab.clouds.study.get_detector", lambda name: clouds_world.Box())
-    folder = clouds_world.write_people(tmp_path / "people", 3, 700)
-    config = study(folder, methods=["uniform-noise"], degrees=[1], geometry=None, pictures=0)
+    folder = clouds_world.write_people(tmp_path / "people", 3, 2500)
+    config = study(folder, methods=["uniform-noise"], degrees=[1])
     drawn = open_study(config)
-    for row, person in zip(drawn.clouds.gallery, names, strict=True):
-        (tmp_path / "photos" / person).mkdir(parents=True)
-        Image.fromarray(drawn.picture(row)).save(tmp_path / "photos" / person / "a.png")
-    results = run_cloud_study(config.model_copy(update={"photos": tmp_path / "photos"}), tmp_path / "out")
-    facts = results.sets["people"]
-    assert facts["gallery_kind"] == "photos" and (facts["gallery"], facts["probes"]) == (3, 6)
-    for found in results.trials:
-        if found.recogniser == "thumb" and found.scenario in ("clear", "naive"):
-            assert value_of(found.figures, "rank-1") == right
+    ranks = []
+    for number, names in enumerate((("p0", "p1", "p2"), ("p1", "p2", "p0"))):
+        photos = tmp_path / str(number)
+        for row, person in zip(drawn.clouds.gallery, names, strict=True):
+            (photos / person).mkdir(parents=True)
+            Image.fromarray(drawn.picture(row)).save(photos / person / "a.png")
+        results = run_cloud_study(config.model_copy(update={"photos": photos}), tmp_path / f"out{number}")
+        facts = results.sets["people"]
+        assert facts["gallery_kind"] == "photos" and (facts["gallery"], facts["probes"]) == (3, 6)
+        assert all(any(f.metric == "chamfer" for f in use.figures) for use in results.utilities)
+        found = (t for t in results.trials if t.recogniser == "thumb" and t.scenario in ("clear", "naive"))
+        ranks.append([value_of(trial.figures, "rank-1") for trial in found])
+    assert min(ranks[0]) > 0.8 and max(ranks[1]) < 0.2
 
 
-@pytest.mark.parametrize("shade", ["before", "after"])
-def test_light_is_of_the_clear_shape_or_of_what_is_left(
-    tmp_path: Path, shade: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_light_is_of_the_clear_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clouds_world.install(monkeypatch)
     folder = clouds_world.write_people(tmp_path, 2, 700)
     for path in folder.iterdir():
         write_cloud(path, Cloud(read_cloud(path).points), overwrite=True)
-    opened = open_study(study(folder, methods=["uniform-noise"], shade=shade, geometry=None))
-    row = opened.clouds.probes[0]
-    (_, made), (_, more) = opened.swept(row, "uniform-noise", [1, 35])
-    assert made is not None and more is not None
-    if shade == "before":  # noise moves points, not what they look like
-        assert made.colors is not None and more.colors is not None
-        np.testing.assert_array_equal(made.colors, more.colors)
-    else:
-        assert made.colors is None and more.colors is None
-        assert opened.picture(row, more).min() < 200  # and yet it is drawn, with light
+    opened = open_study(study(folder, methods=["uniform-noise"]))
+    (_, made), (_, more) = opened.swept(opened.clouds.probes[0], "uniform-noise", [1, 35])
+    assert made is not None and more is not None and made.colors is not None
+    np.testing.assert_array_equal(made.colors, more.colors)  # noise moves points, not what they look like

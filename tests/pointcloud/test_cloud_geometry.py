@@ -1,4 +1,4 @@
-"""Distances and curvature against brute force and closed forms; recognisers of shape on made heads and scans."""
+"""Registration, distances and curvature against brute force and closed forms; recognisers of shape."""
 
 from __future__ import annotations
 
@@ -6,92 +6,112 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.spatial.transform import Rotation
 
 from ficgan.errors import InputError
 from ficgan.pointcloud.cloud import Cloud, pca_normals
+from ficgan.pointcloud.face import made_head
 from ficgan.pointcloud.geometry import (
     DESCRIPTIONS,
-    cloud_distances,
     compare_descriptions,
     curvature,
-    curvature_error,
-    describe_depth,
-    normal_error,
+    describe,
+    distortion,
+    icp,
+    register,
 )
-from ficgan.pointcloud.heads import made_head
 
 
-def oriented_cloud(count: int, rng: np.random.Generator) -> Cloud:
-    normals = rng.standard_normal((count, 3))
-    return Cloud(rng.random((count, 3)), None, normals / np.linalg.norm(normals, axis=1, keepdims=True))
+def face_of(seed: int, points: int = 4000, scan: int = 0) -> Cloud:
+    return Cloud(made_head(seed, points=points, scan=scan).cloud.points)
 
 
-@given(st.integers(1, 40), st.integers(1, 40))
-def test_all_distances_are_brute_force(first, second):
-    rng = np.random.default_rng(41 * first + second)
-    a, b = oriented_cloud(first, rng), oriented_cloud(second, rng)
+def motion(degrees: float, shift: float, rng: np.random.Generator) -> np.ndarray:
+    axis, way = rng.standard_normal((2, 3))
+    move = np.eye(4)
+    move[:3, :3] = Rotation.from_rotvec(np.radians(degrees) * axis / np.linalg.norm(axis)).as_matrix()
+    move[:3, 3] = shift * way / np.linalg.norm(way)
+    return move
+
+
+# -- registration -----------------------------------------------------------------------------------------------------
+
+
+def test_a_motion_is_undone_exactly(rng: np.random.Generator) -> None:
+    face, move = face_of(0), motion(5, 0.004, rng)
+    found = register(face, face.moved(move))
+    np.testing.assert_allclose(found.transform @ move, np.eye(4), atol=1e-6)
+    assert found.fitness == 1 and found.rmse < 1e-6
+
+
+def test_fitness_counts_points_of_the_cloud_that_moves() -> None:
+    few, many = np.zeros((1, 3)), np.array([[0, 0, 0.001], [0, 0, 1], [0, 1, 0], [1, 0, 0]])
+    assert icp(few, many, np.tile([1.0, 0, 0], (4, 1)), np.eye(4)).fitness == 1
+    found = icp(many, few, np.array([[1.0, 0, 0]]), np.eye(4))
+    assert found.fitness == 0.25 and found.rmse == pytest.approx(0.001)
+
+
+def test_free_directions_are_left_alone(rng: np.random.Generator) -> None:
+    flat = np.column_stack([np.zeros(400), rng.random((400, 2)) * 0.1])
+    normals = np.tile([1.0, 0, 0], (400, 1))
+    found = icp(flat + np.array([0.003, 0, 0]), flat, normals, np.eye(4))
+    np.testing.assert_allclose(found.transform, np.eye(4) - 0.003 * np.eye(4, k=3), atol=1e-9)
+    assert np.isfinite(icp(np.array([[0.001, 0, 0]]), flat, normals, np.eye(4)).transform).all()
+
+
+def test_the_target_is_laid_on_the_source_wherever_it_lies(rng: np.random.Generator) -> None:
+    source, target = face_of(0, 2500), face_of(5, 2500)
+    straight = target.moved(register(source, target).transform).points
+    for move in (motion(10, 0.01, rng), motion(140, 0.3, rng)):  # the second one is not found by ICP alone
+        found = register(source, target.moved(move))
+        assert found.fitness > 0.8
+        np.testing.assert_allclose(target.moved(found.transform @ move).points, straight, atol=2e-3)
+
+
+# -- distortion -------------------------------------------------------------------------------------------------------
+
+
+@given(count=st.integers(8, 60), other=st.integers(8, 60), seed=st.integers(0, 2**32 - 1))
+def test_distances_and_angles_are_those_of_a_loop(count: int, other: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    a, b = Cloud(rng.random((count, 3))), Cloud(rng.random((other, 3)))
     gaps = np.linalg.norm(a.points[:, None] - b.points, axis=2)
     there, back = gaps.min(axis=1), gaps.min(axis=0)
-    got = cloud_distances(a, b)
-    assert got.chamfer == pytest.approx((there.mean() + back.mean()) / 2)
-    assert got.hausdorff == pytest.approx(max(there.max(), back.max()))
-    assert got.hausdorff_95 == pytest.approx(max(np.percentile(there, 95), np.percentile(back, 95)))
-    assert got.chamfer == pytest.approx(cloud_distances(b, a).chamfer)
-
-    near = gaps.argmin(axis=1)
-    angles = [np.degrees(np.arccos(min(1, abs(n @ b.normals[j])))) for n, j in zip(a.normals, near, strict=True)]
-    assert normal_error(a, b) == pytest.approx(np.mean(angles))
+    found = distortion(a, b)
+    assert found.chamfer == pytest.approx((there.mean() + back.mean()) / 2)
+    assert found.hausdorff == pytest.approx(max(there.max(), back.max()))
+    pairs = zip(pca_normals(a.points), pca_normals(b.points)[gaps.argmin(axis=1)], strict=True)
+    assert found.normals == pytest.approx(np.mean([np.degrees(np.arccos(min(1, abs(n @ m)))) for n, m in pairs]))
 
 
-# Curvature.
+def test_what_is_no_surface_has_distances_alone() -> None:
+    line, ball = Cloud(np.linspace([0, 0, 0], [0.1, 0, 0], 50)), face_of(0, 500)
+    found = distortion(line, ball)
+    assert found.chamfer > 0 and np.isnan(found.normals) and np.isnan(found.curvature)
+    with pytest.raises(InputError, match="0 points"):
+        distortion(Cloud(np.zeros((0, 3))), ball)
 
 
-def ball(radius: float, rng: np.random.Generator, count: int = 6000) -> Cloud:
+def sphere(radius: float, rng: np.random.Generator, count: int = 6000) -> Cloud:
     rays = rng.standard_normal((count, 3))
-    rays /= np.linalg.norm(rays, axis=1, keepdims=True)
-    normals = pca_normals(radius * rays)
-    return Cloud(radius * rays, None, normals * np.sign((normals * rays).sum(axis=1, keepdims=True)))
+    return Cloud(radius * rays / np.linalg.norm(rays, axis=1, keepdims=True))
 
 
-def test_a_sphere(rng):
-    mean, gaussian = curvature(ball(0.1, rng), neighbours=30)
-    np.testing.assert_allclose(mean, 10, rtol=0.03)
-    np.testing.assert_allclose(gaussian, 100, rtol=0.06)
-
-
-def test_a_cylinder(rng):
+def test_curvature_of_spheres_and_a_cylinder(rng: np.random.Generator) -> None:
+    small, large = sphere(0.09, rng), sphere(0.1, rng)
+    np.testing.assert_allclose(curvature(large.points, 10 * large.points, neighbours=30), 10, rtol=0.03)
+    front = [cloud.take(cloud.points[:, 0] > 0.02) for cloud in (small, large)]
+    assert distortion(*front).curvature == pytest.approx(1 / 0.09 - 10, rel=0.3)
+    assert distortion(large, large).curvature == 0
     angle, height = rng.random(6000) * 2 * np.pi, rng.random(6000) * 0.3
     points = np.column_stack([0.05 * np.cos(angle), 0.05 * np.sin(angle), height])
-    rays = points * [20, 20, 0]
     inner = (height > 0.03) & (height < 0.27)
-    mean, gaussian = curvature(Cloud(points, None, rays), neighbours=30)
-    np.testing.assert_allclose(mean[inner], 10, rtol=0.03)
-    assert np.abs(gaussian[inner]).max() < 6  # of 400, if it were a sphere
+    np.testing.assert_allclose(curvature(points, points * [20, 20, 0], neighbours=30)[inner], 10, rtol=0.03)
 
 
-def test_a_saddle_where_the_surface_is_steep_too(rng):
-    y, z = rng.random((2, 8000)) * 0.2 - 0.1
-    points = np.column_stack([5 * (y * y - z * z), y, z])
-    slopes = np.column_stack([np.ones(8000), -10 * y, 10 * z])
-    normals = slopes / np.linalg.norm(slopes, axis=1, keepdims=True)
-    steep = 1 + 100 * (y * y + z * z)
-    true_mean = -((1 + 100 * z * z) * 10 - (1 + 100 * y * y) * 10) / 2 / steep**1.5
-    inner = (np.abs(y) < 0.09) & (np.abs(z) < 0.09)
-    mean, gaussian = curvature(Cloud(points, None, normals), neighbours=30)
-    np.testing.assert_allclose(gaussian[inner], (-100 / steep**2)[inner], rtol=0.05)
-    np.testing.assert_allclose(mean[inner], true_mean[inner], atol=0.3)
+# -- recognisers of shape ---------------------------------------------------------------------------------------------
 
-
-def test_the_error_between_two_spheres(rng):
-    small, large = ball(0.09, rng), ball(0.1, rng)
-    assert curvature_error(small, large) == pytest.approx(1 / 0.09 - 10, rel=0.1)
-    assert curvature_error(large, large) == 0
-
-
-# Recognisers.
-
-
-NAMES = sorted(DESCRIPTIONS)
+PEOPLE = [str(seed) for seed in range(6) for _ in range(2)]
 
 
 def rank_1(scores: np.ndarray, people: list[str]) -> float:
@@ -100,80 +120,28 @@ def rank_1(scores: np.ndarray, people: list[str]) -> float:
     return float(np.mean([people[j] == who for j, who in zip(best, people, strict=True) if people.count(who) > 1]))
 
 
-def coarse(cloud: Cloud, side: float = 0.00875) -> Cloud:
-    return Cloud(np.unique((np.floor(cloud.points / side) + 0.5) * side, axis=0))
-
-
 @pytest.fixture(scope="module")
 def heads() -> list[Cloud]:
-    """Two scans each of six made people, the second with closed eyes."""
-    return [
-        made_head(seed, expression=mood, points=6000, scan=scan).cloud
-        for seed in range(6)
-        for scan, mood in enumerate(("neutral", "eyes-closed"))
-    ]
+    """Two scans each of six made people."""
+    return [face_of(seed, 6000, scan) for seed in range(6) for scan in range(2)]
 
 
-PEOPLE = [str(seed) for seed in range(6) for _ in range(2)]
-
-
-@pytest.fixture(scope="module")
-def scans(shared_data) -> tuple[list[Cloud], list[str]]:
-    """The shared scans, every fourth point, brought to the canonical frame by their landmarks."""
-    from ficgan.pointcloud.files import read_cloud
-    from ficgan.pointcloud.frame import canonical
-    from ficgan.pointcloud.landmarks import landmark_file_beside, read_landmarks
-
-    paths = sorted((shared_data / "clouds").glob("*.ply"))
-    if not paths:
-        pytest.skip("there are no scans in the shared data")
-    clouds = []
-    for path in paths:
-        beside = landmark_file_beside(path)
-        assert beside is not None
-        clouds.append(canonical(read_cloud(path).take(np.arange(0, 45_000, 4)), read_landmarks(beside)).cloud)
-    return clouds, [path.stem.split("_")[0] for path in paths]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_made_heads_are_known_again(heads, name):
-    vectors = np.stack([DESCRIPTIONS[name](head) for head in heads])
-    assert vectors.dtype == np.float32 and np.isfinite(vectors).all()
+@pytest.mark.parametrize("name", DESCRIPTIONS)
+def test_made_heads_are_known_again(heads: list[Cloud], name: str) -> None:
+    vectors = np.stack([describe(head)[name] for head in heads])
+    assert vectors.shape == (12, DESCRIPTIONS[name]) and np.isfinite(vectors).all()
     scores = compare_descriptions(vectors, vectors)
     assert rank_1(scores, PEOPLE) >= 10 / 12
     apart = vectors - vectors.mean(axis=0)
     want = [[np.dot(a, b) / np.sqrt(np.dot(a, a) * np.dot(b, b)) for b in apart] for a in apart]
     np.testing.assert_allclose(scores, want, atol=1e-4)
+    assert compare_descriptions(vectors, vectors[:2]).shape == (2, 12)  # probes are rows
+    with pytest.raises(InputError, match="two different faces"):
+        compare_descriptions(vectors[:1], vectors)
 
 
-def test_probes_are_rows_and_the_gallery_columns(heads):
-    vectors = np.stack([describe_depth(head) for head in heads[:5]])
-    scores = compare_descriptions(vectors, vectors[:2])
-    assert scores.shape == (2, 5) and scores[0].argmax() == 0 and scores[1].argmax() == 1
-
-
-def test_a_shift_and_a_small_turn_are_no_identity(heads):
+def test_a_shift_and_a_small_turn_are_no_identity(heads: list[Cloud]) -> None:
     tilted = heads[0].points + np.column_stack([0.003 + 0.03 * heads[0].points[:, 1], np.zeros((len(heads[0]), 2))])
-    np.testing.assert_allclose(describe_depth(Cloud(tilted)), describe_depth(heads[0]), atol=0.2)
-
-
-def test_a_noisy_cloud_is_described_and_a_gallery_of_one_refused(heads, rng):
-    for describe in DESCRIPTIONS.values():
-        noisy = describe(Cloud(heads[0].points + rng.uniform(-0.02, 0.02, heads[0].points.shape)))
-        assert np.isfinite(noisy).all() and noisy.shape == describe(coarse(heads[0])).shape
-        with pytest.raises(InputError, match="two different faces"):
-            compare_descriptions(noisy[None], noisy[None])
-
-
-@pytest.mark.slow
-def test_scans_are_known_again(scans):
-    clouds, people = scans
-    for name in NAMES:
-        vectors = np.stack([DESCRIPTIONS[name](cloud) for cloud in clouds])
-        assert rank_1(compare_descriptions(vectors, vectors), people) >= 10 / 11, name
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_cloud_elsewhere_is_refused(name, heads):
+    np.testing.assert_allclose(describe(Cloud(tilted))["depth"], describe(heads[0])["depth"], atol=0.2)
     with pytest.raises(InputError, match="canonical frame"):
-        DESCRIPTIONS[name](Cloud(heads[0].points + 1))
+        describe(Cloud(heads[0].points + 1))

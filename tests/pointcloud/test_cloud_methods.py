@@ -1,10 +1,11 @@
-"""The methods against slow loops, their degrees and traits."""
+"""The methods and their inverses against slow loops, their degrees and traits."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from itertools import combinations, pairwise
+from functools import cache
+from itertools import combinations
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,23 +13,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from scipy import stats
-from scipy.spatial import ConvexHull, Delaunay, cKDTree
+from scipy.spatial import Delaunay
 
 from ficgan.anonymizers.base import generator
 from ficgan.errors import InputError, UsageError
 from ficgan.pointcloud import CLOUD_ANONYMIZERS, DEGREES, Cloud, methods
+from ficgan.pointcloud.cloud import farthest_point_sample
+from ficgan.pointcloud.face import made_head
 from ficgan.pointcloud.methods import (
     PMP,
     CentroidVoxel,
     Merge2Faces,
     SmoothKNN,
+    Tapering,
     UniformNoise,
     _registered,
-    _tetrahedra,
     alpha_shape,
-    sample_surface,
+    taper_factors,
+    unmerge,
+    unsmooth,
+    untaper,
 )
+from ficgan.pointcloud.scan import segmented
 
 
 def colourful_blob(rng: np.random.Generator, count: int) -> Cloud:
@@ -52,7 +58,7 @@ def test_like_a_loop_over_all_distances(rng, k):
 
 def noise_source(count: int = 5000) -> Cloud:
     points = np.random.default_rng(1).normal(0, 0.05, (count, 3))
-    return Cloud(points, np.full((count, 3), 9, np.uint8), np.zeros((count, 3)))
+    return Cloud(points, np.full((count, 3), 9, np.uint8))
 
 
 def test_noise_is_that_of_a_loop():
@@ -60,14 +66,6 @@ def test_noise_is_that_of_a_loop():
     draw = generator(4, "uniform-noise", "anna")
     expected = [[value + draw.uniform(0, 0.01) - 0.005 for value in point] for point in source.points]
     np.testing.assert_allclose(UniformNoise(b=0.01, seed=4)(source, name="anna").points, expected, rtol=0, atol=1e-15)
-
-
-def test_noise_is_uniform_about_zero_and_colours_stay():
-    source = noise_source()
-    out = UniformNoise(b=0.02, seed=0)(source)
-    noise = (out.points - source.points).ravel()
-    assert stats.kstest(noise, stats.uniform(-0.01, 0.02).cdf).pvalue > 0.001
-    assert np.array_equal(out.colors, source.colors) and out.normals is None
 
 
 # CentroidVoxel.
@@ -113,17 +111,12 @@ SHIFT[:3, 3] = [0.01, -0.02, 0.005]
 
 
 @pytest.fixture
-def calls(monkeypatch) -> list[dict]:
-    """A registration that always shifts by the same, and who asked for it."""
-    asked: list[dict] = []
-
-    def register(source, target, **how):
-        asked.append({"source": source, "target": target, **how})
-        return SimpleNamespace(transform=SHIFT, fitness=1.0, rmse=0.001)
-
-    monkeypatch.setattr(methods, "register", register)
+def shifted(monkeypatch):
+    """A registration that always shifts by the same."""
+    found = SimpleNamespace(transform=SHIFT, fitness=1.0, rmse=0.001)
+    monkeypatch.setattr(methods, "register", lambda source, target: found)
     _registered.cache_clear()
-    yield asked
+    yield
     _registered.cache_clear()
 
 
@@ -135,7 +128,8 @@ def merged_face(seed: int, count: int = 400, colour: bool = True) -> Cloud:
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.0285, 0.5, 0.9975, 1.0])
-def test_like_a_loop_over_nearest_points(calls, weight):
+@pytest.mark.usefixtures("shifted")
+def test_like_a_loop_over_nearest_points(weight):
     source, target = merged_face(1), merged_face(2)
     out = Merge2Faces(weight=weight).with_target(target)(source)
     moved = target.points + SHIFT[:3, 3]
@@ -146,24 +140,15 @@ def test_like_a_loop_over_nearest_points(calls, weight):
         assert np.abs(out.colors[row] - mixed).max() <= 0.5 + 1e-9
 
 
-def test_colours_are_mixed_where_both_have_them_and_dropped_elsewhere(calls):
+@pytest.mark.usefixtures("shifted")
+def test_colours_are_mixed_where_both_have_them_and_dropped_elsewhere():
     plain = Merge2Faces(weight=1.0).with_target(merged_face(2, colour=False))
     assert plain(merged_face(1)).colors is None  # the source's photo would be left as it was
     assert Merge2Faces(weight=1.0).with_target(merged_face(2))(merged_face(1, colour=False)).colors is None
-
-
-def test_the_target_is_no_parameter(calls):
-    method = CLOUD_ANONYMIZERS.make("merge-2-faces", weight="0.25")
-    assert method.with_target(merged_face(2)).settings() == {"weight": 0.25, "coarse": "auto"}
-    assert method.with_target(merged_face(2)) == method and hash(method) == hash(method.with_target(merged_face(2)))
-    with pytest.raises(UsageError, match="no parameter 'target'"):
-        CLOUD_ANONYMIZERS.make("merge-2-faces", target="x.ply")
+    assert CLOUD_ANONYMIZERS.make("merge-2-faces", weight="0.25").settings() == {"weight": 0.25}
 
 
 # α-shapes and PMP.
-
-
-SMALL = hnp.arrays(np.float64, st.tuples(st.integers(0, 14), st.just(3)), elements=st.integers(-2, 2).map(float))
 
 
 def shell(rng: np.random.Generator, count: int) -> np.ndarray:
@@ -197,75 +182,6 @@ def test_faces_that_belong_to_one_tetrahedron(rng, alpha):
     assert as_set(triangles) == slow_shape(points, alpha) and len(as_set(triangles)) == len(triangles)
 
 
-def test_an_infinite_alpha_gives_the_convex_hull(rng):
-    points = shell(rng, 500)
-    hull = {tuple(sorted(face)) for face in ConvexHull(points).simplices.tolist()}
-    assert as_set(alpha_shape(Cloud(points), np.inf)) == hull
-    corners = np.array(np.meshgrid([0.0, 1.0], [0.0, 1.0], [0.0, 1.0])).reshape(3, -1).T
-    sides = corners[alpha_shape(Cloud(corners), np.inf)]
-    assert 0.5 * np.linalg.norm(np.cross(*(sides[:, c] - sides[:, 0] for c in (1, 2))), axis=1).sum() == pytest.approx(
-        6
-    )
-
-
-@pytest.mark.parametrize(
-    ("points", "said"),
-    [
-        (np.zeros((3, 3)), "3 points"),
-        (np.full((9, 3), 0.1), "are all the same"),
-        (np.linspace(0, 1, 9)[:, None] * np.array([1.0, 2, 3]), "lie on a line"),
-        (np.random.default_rng(0).random((30, 3)) * [1, 1, 0] + 5, "lie in a plane"),
-    ],
-)
-def test_what_has_no_inside_is_a_sentence(points, said):
-    with pytest.raises(InputError, match=said):
-        alpha_shape(Cloud(points), 1.0)
-
-
-@given(SMALL, st.sampled_from([0.5, 0.9, 1.3, 5.0, np.inf]))
-def test_any_small_cloud_gives_triangles_or_a_sentence(points, alpha):
-    try:
-        triangles = alpha_shape(Cloud(points), alpha)
-    except InputError:
-        assert len(points) < 4 or np.linalg.matrix_rank(points - points.mean(axis=0)) < 3
-        return
-    assert triangles.shape[1] == 3 and (not len(triangles) or triangles.max() < len(points))
-    if alpha == np.inf:
-        sides = points[triangles]
-        area = 0.5 * np.linalg.norm(np.cross(sides[:, 1] - sides[:, 0], sides[:, 2] - sides[:, 0]), axis=1).sum()
-        assert area == pytest.approx(ConvexHull(points).area)
-
-
-def test_points_are_drawn_by_area_and_lie_on_their_triangles(rng):
-    points = np.array([[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 3]])
-    triangles = np.array([[0, 1, 2], [0, 1, 3]])
-    rows, weights = sample_surface(points, triangles, 40_000, rng)
-    assert weights.min() >= 0 and np.allclose(weights.sum(axis=1), 1)
-    second = (rows == triangles[1]).all(axis=1)
-    assert second.mean() == pytest.approx(0.75, abs=0.01)
-    for chosen in (second, ~second):  # uniform on a triangle: mean 1/3, variance 1/18 of each weight
-        assert np.allclose(weights[chosen].mean(axis=0), 1 / 3, atol=0.01)
-        assert np.allclose(weights[chosen].var(axis=0), 1 / 18, atol=0.003)
-
-
-def shaded_blob(rng: np.random.Generator, count: int = 300) -> Cloud:
-    points = rng.normal(0, 0.05, (count, 3))
-    return Cloud(points, (127.5 + 500 * points).clip(0, 255).astype(np.uint8))
-
-
-def test_points_lie_on_the_hull_at_a_huge_alpha_and_none_is_favoured(rng):
-    cloud = shaded_blob(rng)
-    out = PMP(alpha=1e9, seed=0)(cloud)
-    assert len(out) == 10_352
-    hull = ConvexHull(cloud.points)
-    heights = hull.equations[:, :3] @ out.points.T + hull.equations[:, 3:]
-    assert np.abs(heights.max(axis=0)).max() < 1e-12
-    on = np.bincount(heights.argmax(axis=0), minlength=len(hull.simplices)) / len(out)
-    sides = cloud.points[hull.simplices]
-    areas = 0.5 * np.linalg.norm(np.cross(sides[:, 1] - sides[:, 0], sides[:, 2] - sides[:, 0]), axis=1)
-    assert np.abs(on - areas / areas.sum()).max() < 0.02
-
-
 def test_colours_are_interpolated_between_corners():
     points = np.array([[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]])
     out = PMP(alpha=10.0, n=500, seed=0)(
@@ -292,14 +208,14 @@ def nosy_face(seed: int, count: int = 2500) -> Cloud:
     y, z = rng.uniform(-0.08, 0.08, (2, count))
     nose = 0.02 * np.exp(-((y / 0.02) ** 2) - (z / 0.012) ** 2)
     points = np.stack([nose - 0.02 - (5 + seed) * z**2 - 3 * y**2, y, z], axis=1)
-    return Cloud(points, rng.integers(0, 256, (count, 3), dtype=np.uint8), np.tile([1.0, 0, 0], (count, 1)))
+    return Cloud(points, rng.integers(0, 256, (count, 3), dtype=np.uint8))
 
 
 @pytest.fixture
 def aligned(monkeypatch):
     """Faces that need no registration."""
     found = SimpleNamespace(transform=np.eye(4))
-    monkeypatch.setattr(methods, "register", lambda source, target, **how: found)
+    monkeypatch.setattr(methods, "register", lambda source, target: found)
     _registered.cache_clear()
     yield
     _registered.cache_clear()
@@ -328,14 +244,14 @@ def test_degrees_are_those_of_table_4_2(name):
 def test_traits_are_what_the_thesis_says():
     traits = {name: CLOUD_ANONYMIZERS[name].traits for name in TABLE}
     assert {name for name, one in traits.items() if one.stochastic} == {"uniform-noise", "pmp"}
-    assert {name for name, one in traits.items() if not one.keeps_order} == {"centroid-voxel", "pmp"}
     assert {name for name, one in traits.items() if not one.reversible_by} == {"centroid-voxel", "pmp"}
     assert {name for name, one in traits.items() if one.needs_target} == {"merge-2-faces"}
-    sizes = {name: [one.point_size(one.of_degree(degree)) for degree in DEGREES] for name, one in traits.items()}
+    drawn = {name: [CLOUD_ANONYMIZERS[name].of_degree(degree).drawn_with() for degree in DEGREES] for name in TABLE}
+    sizes = {name: [way["point_size"] for way in ways] for name, ways in drawn.items()}
     assert sizes["centroid-voxel"][0] == pytest.approx(25) and sizes["centroid-voxel"][-1] == pytest.approx(55)
-    assert sizes["centroid-voxel"] == sorted(sizes["centroid-voxel"])
-    assert set(sizes["smooth-knn"]) == {60}
+    assert sizes["centroid-voxel"] == sorted(sizes["centroid-voxel"]) and set(sizes["smooth-knn"]) == {60}
     assert all(set(sizes[name]) == {25} for name in ("pmp", "merge-2-faces", "tapering", "uniform-noise"))
+    assert [way["order"] for way in drawn["pmp"]] == ["y"] * 13 + ["x"] * 22
 
 
 @pytest.mark.parametrize("name", TABLE)
@@ -350,47 +266,20 @@ def test_the_input_is_not_changed_and_runs_repeat(name, bare):
     method = made(name, 9, seed=5)
     first, second = method(source, name="x"), method(source, name="x")
     assert np.array_equal(first.points, second.points) and np.array_equal(source.points, points)
-    assert (first.colors is None) == bare and first.normals is None
+    assert (first.colors is None) == bare
     if not bare:
         assert np.array_equal(first.colors, second.colors) and np.array_equal(source.colors, colors)
     for other in (made(name, 9, seed=6)(source, name="x"), method(source, name="y")):
         assert np.array_equal(first.points, other.points) != method.traits.stochastic
-    assert not method.traits.keeps_order or len(first) == len(source)
-
-
-@pytest.mark.parametrize("name", ["uniform-noise", "smooth-knn", "merge-2-faces"])
-@pytest.mark.usefixtures("aligned")
-def test_mean_displacement_never_falls(name):
-    source = nosy_face(1, 600)
-    moved = [np.linalg.norm(made(name, degree)(source).points - source.points, axis=1).mean() for degree in DEGREES]
-    assert all(np.diff(moved) > 0)
-
-
-@pytest.mark.usefixtures("aligned")
-def test_tapering_displaces_more_until_its_peak():
-    source = nosy_face(1)
-    moved = [
-        np.linalg.norm(made("tapering", degree)(source).points - source.points, axis=1).mean() for degree in DEGREES
-    ]
-    assert all(np.diff(moved[:12]) > 0)  # r = π/3 at degree 12
-    assert min(np.diff(moved)) < 0 < moved[-1] - 2 * max(moved[:12])
-
-
-@pytest.mark.slow
-def test_a_coarser_alpha_fills_more_and_lies_farther_from_the_cloud():
-    """The solid grows with α; the mean distance on its surface may fall a little where a hollow closes."""
-    source = nosy_face(1, 5000)
-    tree = cKDTree(source.points)
-    away = [tree.query(PMP.of_degree(degree, seed=0)(source).points)[0].mean() for degree in range(4, 36)]
-    assert all(later > 0.95 * before for before, later in pairwise(away)) and away[-1] > 1.3 * away[0]
-    rows, _, radii = _tetrahedra(source)
-    corners = source.points[rows]
-    volume = np.abs(np.linalg.det(corners[:, 1:] - corners[:, :1])) / 6
-    filled = [volume[radii <= PMP.of_degree(degree).alpha].sum() for degree in DEGREES]
-    assert all(np.diff(filled) > 0) and filled[-1] < ConvexHull(source.points).volume
+    assert name in ("centroid-voxel", "pmp") or len(first) == len(source)
 
 
 NOTHING = Cloud(np.zeros((0, 3)))
+FLAT = (
+    np.full((9, 3), 0.1),
+    np.linspace(0, 1, 9)[:, None] * np.array([1.0, 2, 3]),
+    np.random.default_rng(0).random((30, 3)) * [1, 1, 0] + 5,
+)
 
 
 @pytest.mark.parametrize(
@@ -406,12 +295,85 @@ NOTHING = Cloud(np.zeros((0, 3)))
         (lambda: PMP(n=0), UsageError),
         (lambda: PMP(alpha=1e-6)(colourful_blob(np.random.default_rng(0), 40)), InputError),
         (lambda: Merge2Faces(weight=1.2), UsageError),
-        (lambda: Merge2Faces(coarse="ransac"), UsageError),
+        (lambda: alpha_shape(NOTHING, 1.0), InputError),
+        *((lambda flat=flat: alpha_shape(Cloud(flat), 1.0), InputError) for flat in FLAT),
         (lambda: Merge2Faces()(merged_face(1)), UsageError),
         (lambda: Merge2Faces().with_target(NOTHING), InputError),
+        (lambda: unsmooth(merged_face(1), 5000), InputError),
+        *((lambda weight=weight: unmerge(NOTHING, weight, NOTHING, SHIFT), UsageError) for weight in (1.0, np.nan)),
         *((lambda method=method: method()(NOTHING), InputError) for method in (SmoothKNN, UniformNoise, CentroidVoxel)),
     ],
 )
 def test_wrong_parameters_and_clouds(call, error):
     with pytest.raises(error):
         call()
+
+
+# -- inverses ---------------------------------------------------------------------------------------------------------
+
+FEW_POINTS = hnp.arrays(np.float64, st.tuples(st.integers(1, 30), st.just(3)), elements=st.floats(-0.1, 0.1))
+
+
+@cache
+def face(seed: int, points: int = 2000) -> Cloud:
+    """The inner part of a made head, evenly spaced."""
+    head = segmented(made_head(seed, points=4 * points).cloud)[0]
+    return head.take(farthest_point_sample(head.points, points))
+
+
+def off(one: Cloud, other: Cloud) -> np.ndarray:
+    """Millimetres."""
+    return 1e3 * np.linalg.norm(one.points - other.points, axis=1)
+
+
+@given(FEW_POINTS, st.floats(0, 3.5))
+def test_tapering_comes_back_but_for_what_is_lost(points: np.ndarray, r: float) -> None:
+    back = untaper(Tapering(r=r)(Cloud(points)), r)
+    assert np.array_equal(back.lost, np.abs(taper_factors(points[:, 2], r)) < 1e-3)
+    np.testing.assert_allclose(back.cloud.points[~back.lost], points[~back.lost], rtol=1e-12, atol=1e-15)
+
+
+def means(places: np.ndarray, values: np.ndarray, k: int) -> np.ndarray:
+    """By all distances."""
+    rows = np.linalg.norm(places[:, None] - places, axis=2).argsort(axis=1)[:, :k]
+    return values[rows].mean(axis=1)
+
+
+def test_smoothing_is_taken_back_as_by_a_slow_loop(rng: np.random.Generator) -> None:
+    grid = np.stack(np.meshgrid(np.arange(12.0), np.arange(12.0)), axis=-1).reshape(-1, 2)
+    points = np.column_stack([grid, np.sin(grid[:, 0])]) + rng.uniform(-0.1, 0.1, (144, 3))
+    smoothed = means(points, points, 9)
+    expected, missing = smoothed, smoothed - means(smoothed, smoothed, 9)
+    for _ in range(4):
+        further = expected + missing
+        still = smoothed - means(further, further, 9)
+        if (still**2).sum() >= (missing**2).sum():
+            break
+        expected, missing = further, still
+    assert expected is not smoothed
+    np.testing.assert_allclose(unsmooth(Cloud(smoothed), 9).points, expected, rtol=0, atol=1e-12)
+
+
+@given(FEW_POINTS, FEW_POINTS, st.floats(0, 0.99))
+def test_the_nearest_target_stays_the_nearest_on_the_way(points: np.ndarray, others: np.ndarray, weight: float) -> None:
+    near = np.linalg.norm(points[:, None] - others, axis=2).argmin(axis=1)
+    out = Cloud((1 - weight) * points + weight * others[near])
+    back = unmerge(out, weight, Cloud(others), np.eye(4))
+    # Where two target points are equally near, either may be taken.
+    apart = np.sort(np.linalg.norm(points[:, None] - others, axis=2), axis=1)
+    clear = np.ones(len(points), bool) if len(others) == 1 else apart[:, 1] - apart[:, 0] > 1e-6
+    np.testing.assert_allclose(back.cloud.points[clear], points[clear], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("degree", [20, *(pytest.param(degree, marks=pytest.mark.slow) for degree in (2, 34))])
+def test_a_merged_face_comes_back_to_whoever_has_the_target(degree: int) -> None:
+    turn = np.eye(4)
+    turn[:2, :2] = [[np.cos(0.04), -np.sin(0.04)], [np.sin(0.04), np.cos(0.04)]]
+    turn[:3, 3] = [0.002, -0.001, 0.001]
+    source, target = face(1), face(2).moved(turn)
+    method = Merge2Faces.of_degree(degree).with_target(target)
+    out = method(source)
+    out = Cloud(out.points.astype(np.float32).astype(np.float64), out.colors)
+    back = unmerge(out, method.weight, target, method.registered(source).transform)
+    assert not back.lost.any() and off(back.cloud, source).max() < 0.005 < off(out, source).mean()
+    assert np.abs(back.cloud.colors.astype(int) - source.colors).mean() <= 0.5 / (1 - method.weight) + 0.5

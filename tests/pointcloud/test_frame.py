@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +9,17 @@ import pytest
 from scipy.spatial import cKDTree
 from scipy.spatial.transform import Rotation
 
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError
 from ficgan.pointcloud import Cloud, merged, read_cloud
-from ficgan.pointcloud.frame import CONVINCING, SURE, canonical, has_other_face
-from ficgan.pointcloud.heads import EXPRESSIONS, MadeHead, made_head
-from ficgan.pointcloud.landmarks import FaceLandmarks, landmark_file_beside, landmark_frame, read_landmarks
+from ficgan.pointcloud.face import (
+    FaceLandmarks,
+    MadeHead,
+    landmark_file_beside,
+    landmark_frame,
+    made_head,
+    read_landmarks,
+)
+from ficgan.pointcloud.frame import SURE, canonical, has_other_face
 
 SLOW = pytest.mark.slow
 FIVE = np.array([[-0.02, 0.035, 0.03], [-0.02, 0.035, -0.03], [0, 0, 0], [-0.02, -0.03, 0.025], [-0.02, -0.03, -0.025]])
@@ -59,11 +64,11 @@ def test_68_landmarks_say_what_the_frame_promises(shared_data: Path) -> None:
     if not path.is_file():
         pytest.skip(f"needs the scans; there is no {path}")
     motion, cloud = motion_of(9), read_cloud(path)
-    given = read_landmarks(landmark_file_beside(path) or "")
-    landmarks = FaceLandmarks.of_points(moved(given.points, motion) * 1000)  # millimetres, seen by their size
+    given = np.loadtxt(landmark_file_beside(path) or "")
+    landmarks = FaceLandmarks.of_points(1000 * moved(given / 1000, motion))  # millimetres, seen by their size
     placed = canonical(cloud.moved(motion), landmarks)
     five = moved(landmarks.five, placed.transform)
-    assert placed.how == "landmarks" and not placed.doubtful
+    assert placed.how == "landmarks" and not placed.doubts
     assert placed.likeness is not None and SURE < placed.likeness <= 1
     np.testing.assert_allclose(five[2], 0, atol=1e-12)
     assert five[:2, 0].mean() == pytest.approx(five[3:, 0].mean(), abs=1e-12)  # one upright plane
@@ -90,7 +95,6 @@ def test_small_landmarks_and_a_face_beyond_the_sphere_are_doubtful(head: MadeHea
         np.where(FIVE == 0, np.nan, FIVE),
         FIVE * 37,
         FIVE + 0.5,
-        *(FIVE + np.eye(5)[:, [row]] * [0.12, 0.0, 0.0] for row in range(3)),
         *(FIVE + np.eye(5)[:, [row]] * [0.03, 0.0, 0.0] for row in range(3)),
     ],
 )
@@ -107,30 +111,16 @@ def test_files_of_landmarks(tmp_path: Path) -> None:
     assert landmark_file_beside(cloud) == text
     np.savetxt(millimetres, FIVE * 1000)
     assert landmark_file_beside(cloud) == millimetres
-    listed, named = tmp_path / "a.json", tmp_path / "b.json"
-    listed.write_text(json.dumps(FIVE.tolist()))
-    named.write_text(json.dumps({"points": (1000 * FIVE).tolist()}))
-    for path in (text, millimetres, listed, named):
+    for path in (text, millimetres):
         np.testing.assert_allclose(read_landmarks(path).five, FIVE, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("a.txt", "1 2 3\n1 2\n"),
-        ("a.txt", "1 2 x\n"),
-        ("a.txt", ""),
-        ("a.json", "{"),
-        ("a.json", '{"pts": []}'),
-        ("a.json", "[[1, 2], [3]]"),
-        ("a.json", None),
-    ],
-)
-def test_broken_files_of_landmarks(tmp_path: Path, name: str, content: str | None) -> None:
+@pytest.mark.parametrize("content", ["1 2 3\n1 2\n", "1 2 x\n", "", None])
+def test_broken_files_of_landmarks(tmp_path: Path, content: str | None) -> None:
     if content is not None:
-        (tmp_path / name).write_text(content)
-    with pytest.raises(InputError, match=name):
-        read_landmarks(tmp_path / name)
+        (tmp_path / "a.txt").write_text(content)
+    with pytest.raises(InputError, match=r"a\.txt"):
+        read_landmarks(tmp_path / "a.txt")
 
 
 # -- without landmarks ------------------------------------------------------------------------------------------------
@@ -179,7 +169,7 @@ def test_a_face_is_found(head: MadeHead, what: str) -> None:
     begin[:3, 3] = FAR if what == "far" else 0
     turn, shift = off(placed.transform @ motion @ begin, np.eye(4))
     assert turn < 6 and shift < 8 and placed.how == "automatic"
-    assert not placed.doubtful and not has_other_face(placed)
+    assert not placed.doubts and not has_other_face(placed)
 
 
 @pytest.mark.slow
@@ -193,54 +183,9 @@ def test_scans_are_found(shared_data: Path, noise: float, median: float) -> None
         cloud = Cloud(cloud.points + np.random.default_rng(seed).normal(0, noise, cloud.points.shape))
         placed = canonical(cloud.moved(motion))
         turn, shift = off(placed.transform @ motion, true)
-        assert turn < 12 and shift < 8 and not placed.doubtful, path.name
+        assert turn < 12 and shift < 8 and not placed.doubts, path.name
         turns.append(turn)
     assert not turns or np.median(turns) < median
-
-
-@pytest.mark.slow
-def test_scans_have_the_size_of_faces(shared_data: Path) -> None:
-    for path in sorted((shared_data / "clouds").glob("*.ply"))[::4]:
-        for scale in (1.0, 1.5):
-            try:
-                placed = canonical(Cloud(scale * read_cloud(path).points))
-            except InputError:
-                assert scale == 1.5
-                continue
-            assert placed.doubtful == (scale == 1.5) and placed.size == pytest.approx(scale, rel=0.2), path.name
-
-
-def test_another_face_is_seen(head: MadeHead) -> None:
-    beside = np.eye(4)
-    beside[2, 3] = 0.4
-    two = merged(head.cloud, made_head(11, points=12_000).cloud.moved(beside)).moved(motion_of(0))
-    marks = FaceLandmarks.of_points(moved(head.landmarks, motion_of(0)))
-    assert has_other_face(canonical(two, marks))
-
-
-@pytest.mark.slow
-def test_what_is_left_of_a_face_is_refused_or_doubtful(head: MadeHead) -> None:
-    points = head.cloud.points
-    for left in (points[points[:, 2] > -0.01], points[np.linalg.norm(points, axis=1) > 0.025]):
-        try:
-            placed = canonical(Cloud(left))
-        except InputError:
-            continue
-        assert placed.doubtful and placed.likeness is not None and CONVINCING <= placed.likeness < SURE
-
-
-@pytest.mark.parametrize(
-    ("scale", "refused"), [pytest.param(scale, scale > 1.6, marks=SLOW) for scale in (1.5, 1.8, 2.0)]
-)
-def test_a_face_of_the_wrong_scale_is_doubtful_or_refused(head: MadeHead, scale: float, refused: bool) -> None:
-    """Of a head twice as large the sphere leaves half of the face clear, and it is as like a face."""
-    cloud = Cloud(scale * head.cloud.points).moved(motion_of(3))
-    if refused:
-        with pytest.raises(InputError, match="times as large"):
-            canonical(cloud)
-        return
-    placed = canonical(cloud)
-    assert placed.size == pytest.approx(scale, rel=0.2) and placed.doubtful
 
 
 @pytest.mark.parametrize(
@@ -265,10 +210,10 @@ def test_what_is_no_face_is_refused(rng: np.random.Generator, body: str) -> None
 
 
 def test_points_on_each_other_count_once(head: MadeHead, rng: np.random.Generator) -> None:
-    few = head.cloud.take(rng.choice(len(head.cloud), 800, replace=False))
-    again = few.take(rng.permutation(np.repeat(np.arange(800), 5)))
+    few = head.cloud.take(rng.choice(len(head.cloud), 1600, replace=False))
+    again = few.take(rng.permutation(np.repeat(np.arange(1600), 5)))
     placed = canonical(again, FaceLandmarks.of_points(head.landmarks))
-    assert len(placed.cloud) == 800 and placed.duplicates == 3200
+    assert len(placed.cloud) == 1600 and placed.duplicates == 6400
     for cloud in (Cloud(np.repeat(rng.uniform(-0.1, 0.1, (6, 3)), 1000, axis=0)), head.cloud.take(np.arange(400))):
         with pytest.raises(InputError, match="points"):
             canonical(cloud)
@@ -277,12 +222,12 @@ def test_points_on_each_other_count_once(head: MadeHead, rng: np.random.Generato
 # -- made heads -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("expression", EXPRESSIONS)
-def test_a_made_head_is_a_face_in_its_frame(expression: str) -> None:
-    head = made_head(2, expression=expression, points=6000)
+@pytest.mark.parametrize("smiling", [False, True])
+def test_a_made_head_is_a_face_in_its_frame(smiling: bool) -> None:
+    head = made_head(2, smiling=smiling, points=6000)
     placed = canonical(head.cloud, FaceLandmarks.of_points(head.landmarks))
     assert off(placed.transform, np.eye(4)) < (1e-6, 1e-6)
-    assert placed.likeness is not None and placed.likeness > 0.75 and not placed.doubtful
+    assert placed.likeness is not None and placed.likeness > 0.75 and not placed.doubts
     assert head.cloud.colors is not None and head.cloud.colors.std(axis=0).min() > 5
 
 
@@ -291,6 +236,3 @@ def test_people_differ_more_than_their_scans() -> None:
     assert np.array_equal(first.points, again.points) and np.array_equal(first.colors, again.colors)
     apart = [cKDTree(first.points).query(cloud.points)[0].mean() for cloud in (scan, other)]
     assert 0 < 2 * apart[0] < apart[1]
-    for wrong in ({"expression": "sad"}, {"points": 10}, {"noise": -1.0}):
-        with pytest.raises(UsageError):
-            made_head(0, **wrong)  # type: ignore[arg-type]

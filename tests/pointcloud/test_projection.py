@@ -1,16 +1,25 @@
-"""The thesis' picture: where points fall, what lies on top, and matplotlib beside it."""
+"""The thesis' picture beside matplotlib's, the splat renderer beside a loop, and light on clouds without colour."""
+
+from __future__ import annotations
 
 import io
+from typing import Any, Literal
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.spatial.transform import Rotation
 
 from ficgan.errors import InputError, UsageError
 from ficgan.pointcloud import Cloud
-from ficgan.pointcloud.projection import project
+from ficgan.pointcloud.cloud import moved
+from ficgan.pointcloud.projection import AMBIENT, LAMP, SKIN, project, shaded, splat
+
+Image = np.ndarray
 
 
-def head(draw, count=12_000):
+def head(draw: np.random.Generator, count: int = 12_000) -> Cloud:
     """The front of an ellipsoid, striped, with some noise around it."""
     way = draw.normal(size=(count, 3))
     way /= np.linalg.norm(way, axis=1, keepdims=True)
@@ -21,13 +30,14 @@ def head(draw, count=12_000):
     return Cloud(np.vstack([points, stray]), np.vstack([colors, draw.integers(0, 256, (200, 3), np.uint8)]))
 
 
-def scattered(cloud, point_size, key):
+def scattered(cloud: Cloud, point_size: float, key: int) -> Image:
     """As in the thesis: matplotlib's scatter of y and z, turned upright."""
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")
     from matplotlib import pyplot
     from PIL import Image
 
+    assert cloud.colors is not None
     order = np.argsort(cloud.points[:, key], kind="stable")
     points, colors = cloud.points[order], cloud.colors[order] / 255
     with matplotlib.rc_context(matplotlib.rcParamsDefault):
@@ -43,87 +53,126 @@ def scattered(cloud, point_size, key):
     return np.rot90(np.array(Image.open(file).convert("RGB")))[-515:]
 
 
-@pytest.mark.parametrize(("point_size", "order"), [(25, "y"), (60, "y"), (25, "x")])
-def test_it_is_matplotlibs_picture(rng, point_size, order):
+@pytest.mark.parametrize(("point_size", "order"), [(25, "y"), pytest.param(60, "x", marks=pytest.mark.slow)])
+def test_it_is_matplotlibs_picture(rng: np.random.Generator, point_size: float, order: Literal["y", "x"]) -> None:
     structural_similarity = pytest.importorskip("skimage.metrics").structural_similarity
-    cloud = head(rng)
+    cloud = head(rng, 6000)
     wanted = scattered(cloud, point_size, {"x": 0, "y": 1}[order])
     got = project(cloud, point_size=point_size, order=order)
     assert got.shape == wanted.shape == (515, 389, 3)
     assert structural_similarity(got, wanted, channel_axis=-1) > 0.98
-    assert np.abs(got.astype(float) - wanted).mean() < 1.6
+    apart = np.abs(got.astype(float) - wanted).mean()
+    assert apart < 1.6
     # The parity is one of places too: a picture that is a pixel off is farther away.
     for shift in ((1, 0), (-1, 0), (0, 1), (0, -1)):
-        moved = np.roll(got, shift, (0, 1)).astype(float)
-        assert np.abs(moved - wanted).mean() > 1.5 * np.abs(got.astype(float) - wanted).mean()
+        assert np.abs(np.roll(got, shift, (0, 1)).astype(float) - wanted).mean() > 1.5 * apart
 
 
-@pytest.mark.parametrize(("y", "z"), [(0, 0), (0.1, 0), (0, 0.1), (-0.12, 0.07), (0.2, -0.15)])
-def test_a_point_falls_where_the_axes_put_it(y, z):
-    dark = 255.0 - project(Cloud([[0.0, y, z]], np.zeros((1, 3), np.uint8)), samples=4)[..., 0]
+def place(picture: Image) -> tuple[float, float]:
+    """Column and row of the middle of what is not white."""
+    dark = 255.0 - picture.min(axis=-1)
     rows, columns = np.indices(dark.shape)
-    assert (dark * columns).sum() / dark.sum() == pytest.approx(193.7 - z * 369.6 / 0.36, abs=0.15)
-    assert (dark * rows).sum() / dark.sum() == pytest.approx(256.5 - y * 496 / 0.5, abs=0.15)
-    assert dark.sum() / 255 == pytest.approx(np.pi * (3 * 100 / 72) ** 2, rel=0.02)  # (√25 + 1)/2 points
+    return float((dark * columns).sum() / dark.sum()), float((dark * rows).sum() / dark.sum())
 
 
-def two(first, second):
-    return Cloud([first, second], np.array([[255, 0, 0], [0, 0, 255]], np.uint8))
+BLACK = np.zeros((1, 3), np.uint8)
 
 
-def test_the_higher_point_lies_on_top_by_y_and_the_nearer_by_depth():
-    cloud = two((0.05, 0.0, 0.0), (0.0, 0.001, 0.0))  # red is nearer, blue is higher
+@pytest.mark.parametrize(("y", "z"), [(0, 0), (0.1, 0), (-0.12, 0.07)])
+def test_a_point_falls_where_the_axes_put_it(y: float, z: float) -> None:
+    picture = project(Cloud(np.array([[0.0, y, z]]), BLACK))
+    assert place(picture) == pytest.approx((193.7 - z * 369.6 / 0.36, 256.5 - y * 496 / 0.5), abs=0.3)
+    area = (255.0 - picture[..., 0]).sum() / 255
+    assert area == pytest.approx(np.pi * (3 * 100 / 72) ** 2, rel=0.03)  # (√25 + 1)/2 points
+
+
+def test_what_lies_on_top_and_what_yaw_is() -> None:
+    colors = np.array([[255, 0, 0], [0, 0, 255]], np.uint8)
+    cloud = Cloud(np.array([(0.05, 0.0, 0.0), (0.0, 0.001, 0.0)]), colors)  # red is nearer, blue is higher
     middle = (slice(254, 258), slice(192, 196))
-    assert (project(cloud)[middle] == (0, 0, 255)).all()
-    assert (project(cloud, order="x")[middle] == (255, 0, 0)).all()
-    assert (project(cloud, order="depth")[middle] == (255, 0, 0)).all()
+    assert (project(cloud)[middle] == (0, 0, 255)).all() and (project(cloud, order="x")[middle] == (255, 0, 0)).all()
+    before_the_nose = Cloud(np.array([[0.1, 0.0, 0.0]]), BLACK)
+    column, row = place(project(before_the_nose))
+    right, same = place(project(before_the_nose, yaw=30))
+    assert right == pytest.approx(column + 0.05 * 369.6 / 0.36, abs=0.5) and same == pytest.approx(row, abs=0.5)
+    point, turn = np.array([[0.1, 0.02, 0.03]]), Rotation.from_euler("y", 30, degrees=True)
+    assert np.array_equal(project(Cloud(turn.apply(point), BLACK)), project(Cloud(point, BLACK), yaw=30))
 
 
-def test_points_beyond_the_limits_are_cut_and_the_border_stays_empty(rng):
+def test_points_beyond_the_limits_are_cut_and_the_border_stays_empty(rng: np.random.Generator) -> None:
     points = rng.uniform(-2, 2, (4000, 3))
     picture = project(Cloud(points, np.zeros((4000, 3), np.uint8)))
-    assert (picture[:9] == 255).all() and (picture[505:] == 255).all()
-    assert (picture[:, :9] == 255).all() and (picture[:, 379:] == 255).all()
+    picture[9:505, 9:379] = 255
+    assert (picture == 255).all()
     beyond = points[(np.abs(points[:, 1]) > 0.26) | (np.abs(points[:, 2]) > 0.19)]
     assert (project(Cloud(beyond, np.zeros((len(beyond), 3), np.uint8))) == 255).all()
 
 
-def test_a_larger_picture_is_the_same_picture(rng):
-    skimage = pytest.importorskip("skimage.transform")
-    cloud = head(rng, 6000)
-    large = project(cloud, size=(778, 1030), samples=1)
-    small = np.round(skimage.downscale_local_mean(large.astype(float), (2, 2, 1)))
-    assert np.abs(small - project(cloud).astype(float)).mean() < 1
-
-
-def test_an_empty_cloud_is_refused():
-    with pytest.raises(InputError, match="no points"):
-        project(Cloud(np.zeros((0, 3))))
-
-
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("points", "settings", "error"),
     [
-        ({"order": "z"}, "order: .*'z'"),
-        ({"point_size": 0}, "point_size: .* 0"),
-        ({"point_size": np.nan}, "point_size"),
-        ({"size": (0, 5)}, "size"),
-        ({"size": (10.5, 10)}, "size"),
-        ({"limits": (0.1, -1)}, "limits"),
-        ({"limits": (0.1, np.nan)}, "limits"),
-        ({"samples": 9}, "samples"),
-        ({"background": 256}, "background"),
-        ({"background": (1, 2)}, "background"),
-        ({"yaw": np.inf}, "yaw"),
-        ({"point_sizes": 3}, "mean 'point_size'"),
+        (np.zeros((0, 3)), {}, InputError),
+        (np.array([[0.0, 0, 0], [0.0, 0.1, 0]]), {}, InputError),  # no surface to be lit
+        (np.vstack([np.random.default_rng(0).uniform(-0.1, 0.1, (100, 3)), [[0, 1e6, 0]]]), {}, InputError),
+        *((np.zeros((1, 3)), {"point_size": size}, UsageError) for size in (0, np.nan, 1e9)),
+        (np.zeros((1, 3)), {"yaw": np.inf}, UsageError),
     ],
 )
-def test_settings_that_cannot_work_are_refused(settings, message):
-    with pytest.raises(UsageError, match=message):
-        project(Cloud([[0.0, 0.0, 0.0]], np.zeros((1, 3), np.uint8)), **settings)
+def test_what_cannot_be_drawn_is_refused(points: Image, settings: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        project(Cloud(points, np.zeros((1, 3), np.uint8) if settings else None), **settings)
 
 
-@pytest.mark.parametrize(("changes", "says"), [({"point_size": 1e9}, "77885"), ({"size": (100_000, 100_000)}, "GiB")])
-def test_settings_that_would_take_all_memory_are_refused(changes, says):
-    with pytest.raises(UsageError, match=says):
-        project(Cloud([[0.0, 0.0, 0.0]], np.zeros((1, 3), np.uint8)), **changes)
+# -- the splat renderer -----------------------------------------------------------------------------------------------
+
+
+def looped(places: Image, colors: Image, radius: float, size: tuple[int, int], samples: int) -> Image:
+    """Cell by cell, point by point; then the mean of each pixel's cells."""
+    width, height = size
+    cells = np.full((height * samples, width * samples, 3), 255.0)
+    rows, columns = np.indices(cells.shape[:2])
+    for (x, y), color in zip(places, colors, strict=True):
+        column, row = np.floor((x + 0.5) * samples), np.floor((y + 0.5) * samples)
+        cells[(columns - column) ** 2 + (rows - row) ** 2 <= (radius * samples) ** 2] = color
+    means = cells.reshape(height, samples, width, samples, 3).mean(axis=(1, 3))
+    return np.asarray(np.floor(means + 0.5).astype(np.uint8))
+
+
+@given(
+    count=st.integers(0, 40),
+    radius=st.floats(0.3, 6),
+    size=st.tuples(st.integers(1, 24), st.integers(1, 24)),
+    samples=st.integers(1, 4),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_a_picture_is_that_of_a_loop(count: int, radius: float, size: tuple[int, int], samples: int, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    places = draw.uniform(-8, max(size) + 8, (count, 2))
+    colors = draw.integers(0, 256, (count, 3), np.uint8)
+    assert (splat(places, colors, radius, size, samples) == looped(places, colors, radius, size, samples)).all()
+
+
+# -- light ------------------------------------------------------------------------------------------------------------
+
+
+def relief(height: float) -> Cloud:
+    """A plate of 12 cm, 1.6 mm between points, with a Gaussian bump of that height in metres, or a pit."""
+    y, z = np.meshgrid(*[np.arange(-0.06, 0.06, 0.0016)] * 2)
+    x = height * np.exp(-(y**2 + z**2) / (2 * 0.006**2))
+    return Cloud(np.column_stack([x.ravel(), y.ravel(), z.ravel()]))
+
+
+def test_light_falls_by_the_cosine_and_cavities_are_dark() -> None:
+    assert np.linalg.norm(LAMP) == pytest.approx(1)
+    flat = relief(0)
+    middle = np.linalg.norm(flat.points[:, 1:], axis=1) < 0.002
+    light = AMBIENT + (1 - AMBIENT) * LAMP[0]
+    colors = shaded(flat).colors
+    assert colors is not None and np.abs(colors[middle] - light * np.array(SKIN)).max() <= 1
+    slope = Cloud(moved(flat.points, np.diag([1.0, 1, 1, 1]) + np.array([[0, 0.5, 0, 0], *[[0] * 4] * 3])))
+    tilted = np.array([1, -0.5, 0]) / np.linalg.norm([1, -0.5, 0])
+    colors = shaded(slope).colors
+    expected = (AMBIENT + (1 - AMBIENT) * float(tilted @ LAMP)) * np.array(SKIN)
+    assert colors is not None and np.abs(np.median(colors[middle], axis=0) - expected).max() <= 3
+    even, pit, bump = (np.asarray(shaded(relief(h)).colors)[middle].mean() for h in (0, -0.006, 0.006))
+    assert pit < 0.9 * even and bump >= even

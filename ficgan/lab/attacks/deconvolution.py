@@ -28,7 +28,7 @@ from ficgan.registry import param
 
 TRANSFERS: dict[str, GaussianBlur] = {
     "same rule": GaussianBlur(kernel=37),
-    "K/6": GaussianBlur(kernel=37, rule="sixth"),
+    "K/6": GaussianBlur(kernel=37, sigma=37 / 6),
     "fixed deviation": GaussianBlur(kernel=27, sigma=6.0),
     "rectangle": GaussianBlur(kernel=37, sigma=5.9, kernel_y=31, sigma_y=5.0),
 }
@@ -51,11 +51,11 @@ def scaled_blur(blur: GaussianBlur, side: int, of: int = 256) -> GaussianBlur:
     return GaussianBlur(kernel=kernel, sigma=across * share, kernel_y=kernel_y, sigma_y=along * share, seed=blur.seed)
 
 
-def blurred(images: Images, kernel: int, rule: str = "opencv") -> Images:
+def blurred(images: Images, kernel: int) -> Images:
     """Images [N,S,S,3] under a literal Gaussian kernel of odd width; of width 1 they stay as they are."""
     if kernel == 1:
         return images
-    return GaussianBlur(kernel=kernel, rule=rule)(Faces(images, tuple(str(row) for row in range(len(images)))))
+    return GaussianBlur(kernel=kernel)(Faces(images, tuple(str(row) for row in range(len(images)))))
 
 
 def equivalent_kernel(blur: GaussianBlur, widths: Sequence[int] = tuple(range(1, 1002, 2))) -> int:

@@ -15,7 +15,7 @@ from ficgan.errors import UsageError
 from ficgan.lab.clouds.sets import AutoEncoderConfig
 from ficgan.lab.clouds.study import CloudStudy, Record, Treatment, anonymiser
 from ficgan.pointcloud.cloud import Cloud, merged
-from ficgan.pointcloud.projection import views
+from ficgan.pointcloud.projection import THESIS_SIZE, project
 
 if TYPE_CHECKING:
     from ficgan.lab.attacks import Pairs
@@ -25,6 +25,10 @@ Images = NDArray[np.uint8]
 # Shares of the people that are tried on, and that training is watched on (§4.3.5.1: 80, 10, 10 %).
 _TESTED, _WATCHED = 0.1, 0.1
 _WIDEST = 10.0  # degrees of yaw of the outermost views
+# Side of the square about the nose tip that the network sees, pixels; the thesis has the whole picture.
+_WINDOW = 256
+# Rows and columns of that square in a projection, in whose middle the nose tip lies.
+_MIDDLE = tuple(slice((length - _WINDOW) // 2, (length + _WINDOW) // 2) for length in THESIS_SIZE[::-1])
 
 
 @dataclass(frozen=True)
@@ -54,23 +58,22 @@ def lesson_rows(study: CloudStudy) -> tuple[int, ...]:
 
 def lesson_key(study: CloudStudy, row: int) -> list[Any]:
     """JSON-ready: what `lessons` depends on."""
-    settings, methods, degrees = _settings(study)
-    every = [study.key(row, Treatment(method, "", degrees)) for method in methods]
-    return ["lessons", every, settings.views, settings.size, settings.window]
+    settings, degrees = _settings(study)
+    every = [study.key(row, Treatment(method, "", degrees)) for method in study.config.methods]
+    return ["lessons", every, settings.views, settings.size]
 
 
 def lessons(study: CloudStudy, row: int) -> Images:
     """Views of a scan that the auto-encoder learns from [1 + methods·degrees, views, S, S, 3], clear ones first."""
-    settings, methods, degrees = _settings(study)
+    settings, degrees = _settings(study)
     parts = study.prepared(row)
     out = [_views(merged(parts.inner, parts.outer), settings)]
-    for method in methods:
+    for method in study.config.methods:
         for degree, made in study.swept(row, method, degrees):
             if made is None:  # black, which no projection is: `_pairs` leaves it out
                 out.append(np.zeros_like(out[0]))
             else:
-                drawn = anonymiser(method, degree).drawn_with()
-                out.append(_views(merged(made, parts.outer), settings, **drawn))
+                out.append(_views(merged(made, parts.outer), settings, **anonymiser(method, degree).drawn_with()))
     return np.stack(out)
 
 
@@ -80,7 +83,7 @@ def train_and_guess(
     """Train (or resume) the auto-encoder and read its guesses at the people it did not learn from.
 
     Args:
-        study: with its template.
+        study: whose probes are split.
         learnt: `lessons` of each of `lesson_rows`.
         clear: records [P] of the clear projections of the probes.
         out: folder of the run.
@@ -90,14 +93,14 @@ def train_and_guess(
     from ficgan.lab.attacks import ThesisAutoEncoder
     from ficgan.lab.attacks.learned import digest_of
 
-    settings, methods, degrees = _settings(study)
+    settings, degrees = _settings(study)
     people = study.clouds.numbers(study.clouds.probes)
     taught, tried = split(people, study.config.seed)
     pairs = _pairs(study, learnt)
     attacker = ThesisAutoEncoder(
         size=settings.size,
         epochs=settings.epochs,
-        batch=settings.batch,
+        batch=8,
         minutes=settings.minutes,
         held=min(0.5, _WATCHED * (len(taught) + len(tried)) / len(taught)),
         seed=study.config.seed,
@@ -111,12 +114,13 @@ def train_and_guess(
         row = study.clouds.probes[place]
         name = study.clouds.scans[row].name
         say(f"guessing at {name}")
-        for method in methods:
+        for method in study.config.methods:
             images = [study.picture_of(row, made, method, degree) for degree, made in study.swept(row, method, degrees)]
             names = tuple(f"{name} {method} {degree}" for degree in degrees)
-            guesses = trained.guess(Faces(_windows(np.stack(images), settings), names))
-            whole = [_put_back(guess, image, settings) for guess, image in zip(guesses, images, strict=True)]
-            read = study.read(row, whole, np.ones(len(whole), bool), clear[[place]])
+            guesses = trained.guess(Faces(_windows(np.stack(images), settings.size), names))
+            for image, guess in zip(images, guesses, strict=True):
+                image[_MIDDLE] = resize(guess, _WINDOW)
+            read = study.read(row, images, np.ones(len(images), bool), clear[[place]])
             for degree, record in zip(degrees, read, strict=True):
                 records.setdefault((method, degree), []).append(record[None])
     record = {
@@ -125,15 +129,14 @@ def train_and_guess(
         "people": {"learnt from or watched on": len(taught), "tried on": len(tried)},
         "views": settings.views,
         "degrees": list(degrees),
-        "methods": methods,
     }
     return CloudGuesses(probes, {key: np.concatenate(some) for key, some in records.items()}, record)
 
 
-def _settings(study: CloudStudy) -> tuple[AutoEncoderConfig, list[str], tuple[int, ...]]:
-    settings, config = study.config.attack, study.config
+def _settings(study: CloudStudy) -> tuple[AutoEncoderConfig, tuple[int, ...]]:
+    settings = study.config.attack
     assert settings is not None
-    return settings, list(settings.methods or config.methods), tuple(sorted({*settings.degrees} & {*config.degrees}))
+    return settings, tuple(sorted({*settings.degrees} & {*study.config.degrees}))
 
 
 def _pairs(study: CloudStudy, learnt: Sequence[Images]) -> Pairs:
@@ -153,21 +156,9 @@ def _pairs(study: CloudStudy, learnt: Sequence[Images]) -> Pairs:
 
 def _views(cloud: Cloud, settings: AutoEncoderConfig, **drawn: Any) -> Images:
     angles = np.linspace(-_WIDEST, _WIDEST, settings.views) if settings.views > 1 else [0.0]
-    return _windows(np.stack(views(cloud, angles, **drawn)), settings)
+    return _windows(np.stack([project(cloud, yaw=float(angle), **drawn) for angle in angles]), settings.size)
 
 
-def _windows(images: Images, settings: AutoEncoderConfig) -> Images:
-    """[N,H,W,3] → [N,size,size,3]: the squares about the nose tip, which lies in the middle of a projection."""
-    rows, columns = _middle(images.shape[1:3], settings.window)
-    return np.stack([resize(image[rows, columns], settings.size) for image in images])
-
-
-def _put_back(guess: Images, image: Images, settings: AutoEncoderConfig) -> Images:
-    out = image.copy()
-    out[_middle(image.shape[:2], settings.window)] = resize(guess, settings.window)
-    return out
-
-
-def _middle(shape: Sequence[int], side: int) -> tuple[slice, slice]:
-    top, left = ((length - side) // 2 for length in shape)
-    return slice(top, top + side), slice(left, left + side)
+def _windows(images: Images, size: int) -> Images:
+    """[N,H,W,3] → [N,size,size,3]: the squares about the nose tip."""
+    return np.stack([resize(image[_MIDDLE], size) for image in images])

@@ -1,49 +1,352 @@
-"""The report of a study of clouds: the thesis' plots, and a page that needs nothing but itself, with tables as CSV."""
+"""Figures of a study of clouds, tables and plots made of them, and a page that needs nothing but itself."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.lab.clouds import tables
-from ficgan.lab.clouds.study import DISTORTION
-from ficgan.lab.clouds.tables import CLOUD, METRICS, UNITS, Row, points, short, strongest, tried_whole
-from ficgan.lab.report import inlined, render, save_plot, sheets, write_pages
-from ficgan.lab.results import Results
+from ficgan.lab.clouds.study import DISTORTION, INVERSES, Record
+from ficgan.lab.metrics import Bootstrap, Sample
+from ficgan.lab.metrics.pictures import box_iou, frechet_distance, frechet_floor, landmark_distance
+from ficgan.lab.metrics.privacy import auc, eer, leak, rank
+from ficgan.lab.metrics.scores import Scores
+from ficgan.lab.report import inlined, render, save_plot, write_pages
+from ficgan.lab.report.tables import value_of
+from ficgan.lab.results import Figure, Results, Trial, note_texts, notes
+
+if TYPE_CHECKING:
+    from ficgan.lab.clouds.autoencoder import CloudGuesses
+    from ficgan.lab.clouds.study import CloudStudy
+
+Row = dict[str, Any]
+
+METRICS: dict[str, str] = note_texts("cloud figures")
+CLEAR, CONSTANT, SURROUNDINGS = "clear", "constant", "what lies around the face"
+IN_SPACE = " (3D)"  # what the names of recognisers of shape end with, who need the cloud itself
+CLOUD = " (cloud)"  # what the names of figures end with that hold where the cloud itself is given away
+TRIED = 20  # people on whom an attacker must have been tried to be anybody's strongest, where the study has more
+_OVERLAP = 0.5  # least overlap with the box in the clear projection that counts as detected
+_MISS = 40.0  # landmark distance of a face that is not found, pixels
+_WHOLE = 20  # degree up to which an exact inverse brings everything back
+_NEAR = 0.05  # by which rank-1 may fall below that of clear faces
+_AIM = 0.8  # mean privacy at which methods are compared (thesis, §5.3.3.1)
+_FEW, _THESIS_PEOPLE = 30, 200  # people below which an AUC says nothing of the world; people of the thesis
+
+
+# -- figures ----------------------------------------------------------------------------------------------------------
+
+
+def mu_privacy(area: float, first: float) -> float:
+    """Mean privacy of an AUC (at least ½) and a rank-1; 1 is best (point-cloud thesis, eq. 5.1)."""
+    return 1 - (max(0.0, 2 * (area - 0.5)) + first) / 2
+
+
+def mu_utility(detected: float, likeness: float) -> float:
+    """Mean utility of a delta detection and an SSIM; 1 is best (point-cloud thesis, eq. 5.2)."""
+    return (detected + likeness) / 2
+
+
+def privacy(scores: Scores, found: NDArray[np.bool_] | None, bootstrap: Bootstrap) -> tuple[Figure, ...]:
+    """AUC, EER, leak, rank-1 and their mean of eq. 5.1, with and without failures as misses.
+
+    `found` [P] is whether the detector found a face; None: none was looked for.
+    """
+    area, first = auc(scores, bootstrap=bootstrap), rank(scores, 1, bootstrap=bootstrap)
+    out = [area, eer(scores, bootstrap=bootstrap), leak(scores, bootstrap=bootstrap), first]
+    if not scores.acquired.all():
+        out.append(rank(scores, 1, failures=True, bootstrap=bootstrap))
+    mean = Figure("mu-privacy", None, unit="clouds", note=area.note or first.note)
+    if area.value is not None and first.value is not None:
+        mean = Figure("mu-privacy", mu_privacy(area.value, first.value), n=first.n, unit=first.unit)
+        if area.low is not None and area.high is not None and first.low is not None and first.high is not None:
+            mean = replace(mean, low=mu_privacy(area.high, first.high), high=mu_privacy(area.low, first.low))
+    missed = () if found is None else (Sample(scores.people, bootstrap, "clouds").share("failures to acquire", ~found),)
+    return (*out, mean, *missed)
+
+
+def utility(clear: Record, made: Record, seconds: NDArray[np.float64], sample: Sample) -> tuple[Figure, ...]:
+    """What a method left at one degree, of records [P] of clear and anonymised projections and times [P]."""
+    overlap = np.nan_to_num(box_iou(clear["box"], made["box"]), nan=0.0)
+    known, count = clear["found"], len(made)
+    base, lost = float(known.mean()), int((~made["made"]).sum())
+    note = f"{base:.3f} of the clear projections"
+    if lost:
+        note += f"; of {lost} clouds nothing could be made, and the outer part alone was projected"
+    detected = sample.share("delta-detection", known & made["found"] & (overlap >= _OVERLAP), note)
+    ssim = sample.mean("ssim", made["ssim"])
+    figures = [
+        detected,
+        Figure("detection-drop", base - (detected.value or 0.0), n=count, unit="clouds"),
+        sample.mean("box-iou", np.where(known, overlap, np.nan)),
+        sample.median("landmark-distance", landmark_distances(clear, made), f"{_MISS:g} px where no face is"),
+        ssim,
+        _frechet(clear, made, sample),
+        sample.mean("seconds", seconds),
+    ]
+    if np.isfinite(seconds).any():
+        timed = int(np.isfinite(seconds).sum())
+        figures.append(Figure("seconds-sd", float(np.nanstd(seconds)), n=timed, unit="clouds"))
+    if ssim.value is None or detected.value is None:
+        figures.append(sample.none("mu-utility", "there is no SSIM"))
+    else:
+        figures.append(Figure("mu-utility", mu_utility(detected.value, ssim.value), n=count, unit="clouds"))
+    return tuple(figures)
+
+
+def distortion_of(record: Record, sample: Sample) -> tuple[Figure, ...]:
+    """Mean distortion in space of the clouds of which something could be made."""
+    return tuple(sample.mean(name, np.where(record["made"], record[name], np.nan)) for name in DISTORTION)
+
+
+def landmark_distances(clear: Record, made: Record) -> NDArray[np.float64]:
+    """[P] mean distance of five landmarks, pixels; 40 where a face is not found, NaN where the clear one is not."""
+    apart = landmark_distance(clear["marks"], made["marks"])
+    return np.where(clear["found"], np.where(made["found"], apart, _MISS), np.nan)
+
+
+def _frechet(clear: Record, made: Record, sample: Sample) -> Figure:
+    name = "fd-squeezenet"
+    if "features" not in (made.dtype.names or ()):
+        return sample.none(name, "squeezenet11_features.onnx is in none of the model folders ($FICGAN_MODELS)")
+    if len(made) < 4:
+        return sample.none(name, f"{len(made)} projections are too few")
+    x, y = (np.asarray(record["features"], np.float64) for record in (clear, made))
+    note = f"two halves of the clear projections are {frechet_floor(x):.3g} apart"
+    return Figure(name, frechet_distance(x, y), n=len(made), unit="clouds", note=note)
+
+
+# -- tables -----------------------------------------------------------------------------------------------------------
+
+
+def label(method: str, degree: int) -> str:
+    return f"{method} {degree}"
+
+
+def needs_cloud(trial: Trial) -> bool:
+    """Whether an attacker must have the cloud itself, and not its projection alone."""
+    return trial.recogniser.endswith(IN_SPACE) or trial.attacker in INVERSES
+
+
+def strongest(results: Results, method: str, *, cloud: bool = False) -> Trial | None:
+    """Of the trials of a method at a degree, on all people, the one that leaves the least mean privacy.
+
+    `cloud` True: the cloud itself is published, so recognisers of shape and inverses attack too; else projections
+    alone.
+    """
+    main = next(iter(results.sets), "")
+    least = min(TRIED, results.sets[main].get("probe_people", 0)) if main else 0
+    tried = [t for t in results.trials if t.method == method and t.set == main and not t.control]
+    tried = [t for t in tried if t.scenario != "reversed" or _figure(t, "rank-1").n >= least]
+    if cloud and not any(map(needs_cloud, tried)):
+        return None
+    known = [(value, t) for t in tried if cloud or not needs_cloud(t) for value in [value_of(t.figures, "mu-privacy")]]
+    return min(((value, t) for value, t in known if value is not None), key=lambda pair: pair[0], default=(0, None))[1]
+
+
+def points(results: Results) -> list[Row]:
+    """A row for each method at each degree: its strongest attacker's figures, and what is left."""
+    left = {use.method: use.figures for use in results.utilities}
+    rows = []
+    for name, facts in results.methods.items():
+        worst, known = strongest(results, name), strongest(results, name, cloud=True)
+        row: Row = {
+            "method": facts["name"],
+            "degree": facts["settings"]["degree"],
+            "parameter": facts["parameter"],
+            "attacker": "" if worst is None else attacker_of(worst),
+        }
+        for metric in ("AUC", "rank-1", "EER", "leak", "mu-privacy"):
+            row |= _with_ends(Figure(metric, None) if worst is None else _figure(worst, metric))
+        if known is not None:
+            row["attacker" + CLOUD] = attacker_of(known)
+            row |= {metric + CLOUD: value_of(known.figures, metric) for metric in ("AUC", "rank-1", "mu-privacy")}
+        for figure in left.get(name, ()):
+            row |= _with_ends(figure)
+        rows.append(row)
+    return rows
+
+
+def summary(results: Results) -> list[Row]:
+    """A row for each method: the degree that passes a mean privacy of .8 and leaves most utility, and the extremes."""
+    out = []
+    whole, tried = tried_whole(results), {t.attacker for t in results.trials if t.scenario == "inverse"}
+    rows = [row for row in points(results) if row["degree"] in whole]
+    for method in dict.fromkeys(row["method"] for row in rows):
+        mine = [row for row in rows if row["method"] == method and row["mu-privacy"] is not None]
+        hidden = [row for row in mine if row["mu-privacy"] >= _AIM and row.get("mu-utility") is not None]
+        best = max(mine, key=lambda row: row["mu-privacy"], default=None)
+        at = max(hidden, key=lambda row: row["mu-utility"], default=None)
+        row = {"method": method}
+        if at is not None:
+            row[f"at μ_privacy ≥ {_AIM:g}: degree"] = at["degree"]
+            row |= {key: short(at[key]) for key in ("mu-privacy", "mu-utility", "AUC", "rank-1")}
+        times, inverses = _known(mine, "seconds"), (n for n, i in INVERSES.items() if i.method == method and n in tried)
+        out.append(
+            {
+                **row,
+                "most μ_privacy": short(best["mu-privacy"] if best else None),
+                "against": "" if best is None else best["attacker"],
+                "most μ_privacy of the cloud": short(max(_known(mine, "mu-privacy" + CLOUD), default=None)),
+                "inverse tried": ", ".join(inverses) or "none",
+                "seconds": short(float(np.mean(times)) if times else None),
+            }
+        )
+    return out
+
+
+def tried_whole(results: Results) -> list[int]:
+    """Degrees at which the costly attackers were tried too; all, where there are none."""
+    degree = {name: facts["settings"]["degree"] for name, facts in results.methods.items()}
+    costly = [t for t in results.trials if t.scenario == "parrot" or t.recogniser.endswith(IN_SPACE)]
+    return sorted({degree[t.method] for t in costly if t.method in degree} or set(degree.values()))
+
+
+def attackers(results: Results) -> list[Row]:
+    """A row for each attacker of a method at a degree."""
+    out = [
+        {
+            "method": facts["name"],
+            "degree": facts["settings"]["degree"],
+            "attacker": attacker_of(trial),
+            "needs": "the cloud" if needs_cloud(trial) else "its picture",
+            **{name: _with_interval(_figure(trial, name)) for name in ("rank-1", "AUC", "mu-privacy")},
+        }
+        for trial in results.trials
+        if (facts := results.methods.get(trial.method)) is not None and not trial.control
+    ]
+    return sorted(out, key=lambda row: (row["method"], row["degree"]))
+
+
+def controls(results: Results) -> list[Row]:
+    """Trials whose outcome is known beforehand: exact inverses up to the degree at which nothing is lost."""
+    exact: dict[Any, Trial] = {}
+    degree = {name: facts["settings"]["degree"] for name, facts in results.methods.items()}
+    tried = [t for t in results.trials if t.scenario == "inverse" and INVERSES[t.attacker].exact]
+    for trial in sorted(tried, key=lambda t: degree[t.method]):
+        if degree[trial.method] <= _WHOLE:
+            exact[trial.attacker, trial.recogniser] = trial
+    out = []
+    for trial in [*(t for t in results.trials if t.control), *exact.values()]:
+        area, first = value_of(trial.figures, "AUC"), value_of(trial.figures, "rank-1")
+        expected, holds = "no bar: every method leaves it clear", None
+        if trial.control == "ceiling":
+            expected, holds = "AUC above .9", area is not None and area > 0.9
+        elif trial.control == "negative":
+            people = results.sets[trial.set]["probe_people"]
+            expected, holds = "one name for everybody", first is not None and first <= 1 / people + 1e-9
+        elif not trial.control:
+            like = (t for t in results.trials if t.recogniser == trial.recogniser and t.control == "ceiling")
+            clear = next((value_of(t.figures, "rank-1") for t in like), None)
+            expected = f"as of clear faces, rank-1 {short(clear)}"
+            holds = clear is not None and first is not None and first >= clear - _NEAR
+        row: Row = {"control": trial.method, "judge": attacker_of(trial), "AUC": short(area), "rank-1": short(first)}
+        out.append(row | {"must be": expected, "holds": holds, "note": _figure(trial, "rank-1").note})
+    return out
+
+
+def attacker_of(trial: Trial) -> str:
+    return f"{trial.attacker} + {trial.recogniser}" if trial.attacker else trial.recogniser
+
+
+def short(value: Any) -> str:
+    return "–" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _figure(trial: Trial, metric: str) -> Figure:
+    return next((figure for figure in trial.figures if figure.metric == metric), Figure(metric, None))
+
+
+def _known(rows: Sequence[Row], name: str) -> list[float]:
+    return [row[name] for row in rows if row.get(name) is not None]
+
+
+def _with_ends(figure: Figure) -> Row:
+    row = {figure.metric: figure.value}
+    if figure.low is not None:
+        row |= {f"{figure.metric} low": figure.low, f"{figure.metric} high": figure.high}
+    return row
+
+
+def _with_interval(figure: Figure) -> str:
+    interval = "" if figure.low is None else f" [{short(figure.low)}, {short(figure.high)}]"
+    return short(figure.value) + interval
+
+
+def caveats(
+    study: CloudStudy,
+    results: Results,
+    made: Mapping[str, Record],
+    clear: Record,
+    known: Record,
+    guesses: CloudGuesses | None,
+) -> list[str]:
+    """Sentences that stand before every table, of records [P,degrees] by method, and clear ones [P], [G]."""
+    facts, provenance = next(iter(results.sets.values())), results.provenance
+    people, always = facts["probe_people"], ("before", "lost", "judges", "headline", "cloud")
+    tried = [inverse.note for inverse in INVERSES.values() if inverse.method in study.config.methods]
+    found, there = (np.concatenate([record[name].ravel() for record in made.values()]) for name in ("found", "made"))
+    missed, unread = (int((~record["found"]).sum()) for record in (clear, known))
+    holds = {
+        "few": people < _FEW,
+        "fewer": _FEW <= people < _THESIS_PEOPLE,
+        **{name: name in (facts["kind"], facts["gallery_kind"]) for name in ("made heads", "projections")},
+        **dict.fromkeys(always, True),
+        "missed": missed + unread > 0,
+        "failed": not there.all(),
+        "inverses": bool(tried),
+        "parrots": bool(study.clouds.gallery),
+        "untrained": guesses is None,
+        "trained": guesses is not None,
+        "times": study.config.timed > 0,
+    }
+    return notes(
+        "clouds",
+        holds,
+        people=people,
+        facts=facts,
+        thesis=_THESIS_PEOPLE,
+        lost=int((~found).sum()),
+        all=found.size,
+        missed=missed,
+        unread=unread,
+        clear=len(clear),
+        failed=int((~there).sum()),
+        inverses="; ".join(tried),
+        recognisers=", ".join(provenance["recognisers"]),
+        detector=provenance["detector"],
+        tried_on=0 if guesses is None else guesses.record["people"]["tried on"],
+        costly=", ".join(map(str, study.config.costly_degrees)),
+    )
+
+
+# -- plots and page ---------------------------------------------------------------------------------------------------
 
 _BY_DEGREE = (
-    "AUC",
-    "rank-1",
-    "mu-privacy",
-    "mu-privacy" + CLOUD,
-    "delta-detection",
-    "landmark-distance",
-    "ssim",
-    "fd-squeezenet",
-    "mu-utility",
+    *("AUC", "rank-1", "mu-privacy", "mu-privacy" + CLOUD, "delta-detection", "landmark-distance", "ssim"),
+    *("fd-squeezenet", "mu-utility", "seconds", *DISTORTION),
 )
+# Variables of the correlation matrix (figure 5.14).
 _PAIRED = ("AUC", "rank-1", "delta-detection", "landmark-distance", "ssim", "fd-squeezenet")
-"""Variables of the pair plot and of the correlation matrix (figures 5.13 and 5.14)."""
-_CLOUD = "mu-privacy" + CLOUD
-_CMC_DEGREES = 4  # Degrees of which a method's CMC is drawn
+_UNITS = {"landmark-distance": "px", "seconds": "s", "chamfer": "mm", "normal-error": "°", "curvature-error": "1/m"}
 
 
-def write_cloud_report(results: Results, out: Path, *, pictures: Path | None = None) -> list[Path]:
+def write_cloud_report(results: Results, out: Path) -> list[Path]:
     """Write `report.html`, `report.json`, `figures/*.png|svg` and `tables/*.csv`; returns the files, the page first."""
-    shown = sheets(results, [pictures or out])
-    plots = draw_all(results, out / "figures")
+    every, plots = points(results), {}
+    for stem, (caption, size, draw) in PLOTS.items():
+        if files := save_plot(out / "figures" / stem, partial(draw, results, every), size):
+            plots[caption] = files
     rows = {
-        "points": points(results),
-        "summary": tables.summary(results),
-        "controls": tables.controls(results),
-        "attackers": tables.attackers(results),
-        "space": tables.geometry(results),
-        "figures": tables.every_figure(results),
+        "points": every,
+        "summary": summary(results),
+        "controls": controls(results),
+        "attackers": attackers(results),
     }
     page = render(
         "clouds.html.j2",
@@ -51,61 +354,27 @@ def write_cloud_report(results: Results, out: Path, *, pictures: Path | None = N
         metrics=METRICS,
         spelt=short,
         plots=inlined(plots),
-        sheets=shown,
         data=[{"set": name, **facts, "digest": facts["digest"][:12]} for name, facts in results.sets.items()],
-        points=[{k: value for k, value in row.items() if not k.endswith((" low", " high"))} for row in rows["points"]],
         whole=tried_whole(results),
-        **{name: rows[name] for name in ("summary", "attackers", "space", "controls")},
+        **rows | {"points": [{k: v for k, v in row.items() if not k.endswith((" low", " high"))} for row in every]},
     )
     return write_pages(out, page, results, rows, plots)
 
 
-# -- plots ------------------------------------------------------------------------------------------------------------
-
-
-def draw_all(results: Results, folder: Path) -> dict[str, list[Path]]:
-    """Every plot the results have figures for: caption → PNG and SVG, in the order of a page."""
-    rows, drawn = points(results), {}
-    for stem, (caption, size, draw) in PLOTS.items():
-        options: dict[str, Any] = {"layout": None} if stem == "pairs" else {}
-        if files := save_plot(folder / stem, partial(draw, results, rows), size, **options):
-            drawn[caption] = files
-    return drawn
-
-
 def correlations(rows: list[Row]) -> tuple[list[str], NDArray[np.float64]]:
-    """Pearson's r over all methods and degrees between every two variables of the pair plot that vary."""
-    names, columns = _columns(rows)
-    return names, np.atleast_2d(np.corrcoef(columns)) if names else np.ones((0, 0))
-
-
-def _columns(rows: list[Row]) -> tuple[list[str], NDArray[np.float64]]:
+    """Pearson's r over all methods and degrees between every two variables of `_PAIRED` that vary."""
     table = np.array([[row.get(name) for row in rows] for name in _PAIRED], float).reshape(len(_PAIRED), -1)
     kept = [i for i in range(len(_PAIRED)) if np.isfinite(table[i]).any()]
     whole = table[kept][:, np.isfinite(table[kept]).all(0)] if kept else table[:0]
     vary = [i for i in range(len(kept)) if whole.shape[1] > 2 and np.ptp(whole[i]) > 1e-12]
-    return [_PAIRED[kept[i]] for i in vary], whole[vary]
+    names = [_PAIRED[kept[i]] for i in vary]
+    return names, np.atleast_2d(np.corrcoef(whole[vary])) if names else np.ones((0, 0))
 
 
 def _methods(rows: list[Row], *needed: str) -> Iterator[tuple[str, str, list[Row]]]:
     for number, name in enumerate(dict.fromkeys(row["method"] for row in rows)):
-        mine = [row for row in rows if row["method"] == name and all(row.get(one) is not None for one in needed)]
+        mine = [row for row in rows if row["method"] == name and all(row.get(key) is not None for key in needed)]
         yield f"C{number}", name, sorted(mine, key=lambda row: int(row["degree"]))
-
-
-def _lines(axes: Any, rows: list[Row], name: str, **style: Any) -> None:
-    for colour, method, mine in _methods(rows, name):
-        x = [row["degree"] for row in mine]
-        axes.plot(x, [row[name] for row in mine], ".-", color=colour, label=method, **style)
-        if mine and all(f"{name} low" in row for row in mine):
-            low, high = ([row[f"{name} {end}"] for row in mine] for end in ("low", "high"))
-            axes.fill_between(x, low, high, color=colour, alpha=0.12, linewidth=0)
-    axes.set(xlabel="degree", ylabel=_axis(name))
-    axes.grid(alpha=0.3)
-
-
-def _axis(name: str) -> str:
-    return f"{name}, {UNITS[name]}" if name in UNITS else name
 
 
 def _by_degree(results: Results, rows: list[Row], canvas: Any) -> bool:
@@ -113,83 +382,46 @@ def _by_degree(results: Results, rows: list[Row], canvas: Any) -> bool:
     if not names:
         return False
     grid = canvas.subplots(-(-len(names) // 2), 2, squeeze=False)
-    styles, main = {"ceiling": "--", "negative": ":"}, next(iter(results.sets), "")
+    styles = {"ceiling": "--", "negative": ":"}
     for axes, name in zip(grid.ravel(), names, strict=False):
-        _lines(axes, rows, name, linewidth=1, markersize=3)
+        for colour, method, mine in _methods(rows, name):
+            x = [row["degree"] for row in mine]
+            axes.plot(x, [row[name] for row in mine], ".-", color=colour, label=method, linewidth=1, markersize=3)
+            if mine and all(f"{name} low" in row for row in mine):
+                low, high = ([row[f"{name} {end}"] for row in mine] for end in ("low", "high"))
+                axes.fill_between(x, low, high, color=colour, alpha=0.12, linewidth=0)
         for trial in results.trials:
-            for figure in trial.figures if trial.control in styles and trial.set == main else ():
-                if figure.metric == name and figure.value is not None:
-                    axes.axhline(figure.value, color="0.4", linewidth=0.8, linestyle=styles[trial.control])
+            value = value_of(trial.figures, name)
+            if trial.control in styles and value is not None:
+                axes.axhline(value, color="0.4", linewidth=0.8, linestyle=styles[trial.control])
+        axes.set(xlabel="degree", ylabel=f"{name}, {_UNITS[name]}" if name in _UNITS else name)
+        axes.grid(alpha=0.3)
     for axes in grid.ravel()[len(names) :]:
         axes.set_axis_off()
     grid.ravel()[0].legend(fontsize=7)
     return True
 
 
-def _space(results: Results, rows: list[Row], canvas: Any) -> bool:
-    names = [name for name in DISTORTION if any(row.get(name) is not None for row in rows)]
-    for axes, name in zip(canvas.subplots(1, len(names), squeeze=False)[0] if names else (), names, strict=True):
-        _lines(axes, rows, name)
-        axes.legend(fontsize=7)
-    return bool(names)
-
-
 def _trade_off(results: Results, rows: list[Row], canvas: Any) -> bool:
     axes, whole = canvas.subplots(), set(tried_whole(results))
-    drawn = crossed = False
+    drawn = False
     for colour, method, known in _methods(rows, "mu-privacy", "mu-utility"):
-        tried, others = ([row for row in known if (row["degree"] in whole) == wanted] for wanted in (True, False))
-        axes.plot(*_xy(others), ".", color=colour, alpha=0.35, markersize=4)
+        tried = [row for row in known if row["degree"] in whole]
         if not tried:
             continue
-        axes.plot(*_xy(tried), "-", color=colour, linewidth=0.6, alpha=0.6)
-        axes.scatter(*_xy(tried), s=[12 + row["degree"] for row in tried], color=colour, label=method, alpha=0.9)
-        given = [row for row in tried if row.get(_CLOUD) is not None]
-        axes.plot(*_xy(given, _CLOUD), "x", color=colour, markersize=6)
-        drawn, crossed = True, crossed or bool(given)
+        drawn = True
+        x, y = ([row[name] for row in tried] for name in ("mu-privacy", "mu-utility"))
+        axes.plot(x, y, ".-", color=colour, label=method, linewidth=0.6)
+        given = [row for row in tried if row.get("mu-privacy" + CLOUD) is not None]
+        axes.plot(*([row[name] for row in given] for name in ("mu-privacy" + CLOUD, "mu-utility")), "x", color=colour)
         for row in (tried[0], tried[-1]):
-            place = (row["mu-privacy"], row["mu-utility"])
-            axes.annotate(str(row["degree"]), place, fontsize=7, xytext=(4, 4), textcoords="offset points")
+            axes.annotate(str(row["degree"]), (row["mu-privacy"], row["mu-utility"]), fontsize=7)
+    axes.plot([0, 1], [1, 0], color="0.5", linewidth=0.8, linestyle="--")
+    axes.set(xlabel="mean privacy under the strongest attacker (eq. 5.1)", ylabel="mean utility (eq. 5.2)")
+    axes.grid(alpha=0.3)
     if drawn:
-        if crossed:
-            axes.plot([], [], "x", color="0.4", label="the cloud given away")
-        axes.plot([0, 1], [1, 0], color="0.5", linewidth=0.8, linestyle="--")
-        axes.set(
-            xlim=(-0.03, 1.03),
-            ylim=(-0.03, 1.03),
-            xlabel="mean privacy under the strongest attacker (eq. 5.1)",
-            ylabel="mean utility (eq. 5.2)",
-        )
         axes.legend(fontsize=8)
-        axes.grid(alpha=0.3)
     return drawn
-
-
-def _xy(rows: Sequence[Row], name: str = "mu-privacy") -> tuple[list[float], list[float]]:
-    return [row[name] for row in rows], [row["mu-utility"] for row in rows]
-
-
-def _pairs(results: Results, rows: list[Row], canvas: Any) -> bool:
-    names, columns = _columns(rows)
-    if len(names) < 2:
-        return False
-    # The layout of 36 axes takes longer than to draw them.
-    canvas.subplots_adjust(0.08, 0.06, 0.99, 0.94, 0.35, 0.3)
-    grid = canvas.subplots(len(names), len(names), squeeze=False)
-    for (i, j), axes in np.ndenumerate(grid):
-        for colour, method, mine in _methods(rows, *names):
-            y = [row[names[i]] for row in mine]
-            if i == j:
-                axes.hist(y, bins=12, range=(columns[i].min(), columns[i].max()), color=colour, alpha=0.4)
-            else:
-                axes.scatter([row[names[j]] for row in mine], y, s=4, color=colour, label=method, alpha=0.7)
-        axes.tick_params(labelsize=6)
-        if i == len(names) - 1:
-            axes.set_xlabel(_axis(names[j]), fontsize=8)
-        if j == 0:
-            axes.set_ylabel(_axis(names[i]), fontsize=8)
-    canvas.legend(*grid[0, 1].get_legend_handles_labels(), loc="upper center", ncols=6, fontsize=8)
-    return True
 
 
 def _correlations(results: Results, rows: list[Row], canvas: Any) -> bool:
@@ -206,71 +438,18 @@ def _correlations(results: Results, rows: list[Row], canvas: Any) -> bool:
     return True
 
 
-def _times(results: Results, rows: list[Row], canvas: Any) -> bool:
-    groups = [group for group in _methods(rows, "seconds") if group[2]]
-    if not groups:
-        return False
-    bars, lines = canvas.subplots(1, 2)
-    for place, (colour, _, mine) in enumerate(groups):
-        means, within = (np.array([row.get(name) for row in mine], float) for name in ("seconds", "seconds-sd"))
-        # Over all runs, as the thesis has it: variance within degrees and between them.
-        spread = float(np.sqrt(np.nanmean(within**2) + means.var())) if np.isfinite(within).any() else means.std()
-        bars.bar(place, means.mean(), yerr=[[min(spread, means.mean())], [spread]], color=colour, capsize=3)
-    bars.set_xticks(range(len(groups)), [method for _, method, _ in groups], rotation=30, ha="right", fontsize=8)
-    bars.set_ylabel("seconds a face, mean and standard deviation")
-    bars.grid(alpha=0.3)
-    _lines(lines, rows, "seconds", markersize=3)
-    lines.set(ylabel="seconds a face", yscale="log")
-    lines.legend(fontsize=7)
-    return True
-
-
-def _cmc(results: Results, rows: list[Row], canvas: Any) -> bool:
-    by_method: dict[str, list[tuple[int, list[list[float]]]]] = {}
-    for name, facts in results.methods.items():
-        worst = strongest(results, name)
-        if worst is not None and worst.curves.get("cmc"):
-            by_method.setdefault(facts["name"], []).append((facts["settings"]["degree"], worst.curves["cmc"]))
-    if not by_method:
-        return False
-    grid = canvas.subplots(-(-len(by_method) // 3), min(3, len(by_method)), squeeze=False)
-    ceiling = next((t.curves.get("cmc") for t in results.trials if t.control == "ceiling"), None)
-    for axes, (method, curves) in zip(grid.ravel(), by_method.items(), strict=False):
-        picked = np.unique(np.linspace(0, len(curves) - 1, _CMC_DEGREES).round().astype(int))
-        for number, index in enumerate(picked):
-            degree, curve = curves[index]
-            shade = (0.1, 0.3, 0.8, 0.3 + 0.7 * number / max(1, len(picked) - 1))
-            axes.plot(*zip(*curve, strict=True), label=f"degree {degree}", linewidth=1.2, color=shade)
-        if ceiling:
-            axes.plot(*zip(*ceiling, strict=True), "k--", linewidth=0.8, label="clear")
-        last = max(int(curve[-1][0]) for _, curve in curves)
-        ticks = [rank for rank in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if rank <= last]
-        axes.set(title=method, xlabel="rank", ylim=(-0.02, 1.02), xscale="log")
-        axes.set_xticks(ticks, [str(rank) for rank in ticks])
-        axes.set_xticks([], minor=True)
-        axes.legend(fontsize=6)
-        axes.grid(alpha=0.3)
-    for axes in grid.ravel()[len(by_method) :]:
-        axes.set_axis_off()
-    return True
-
-
+# File → caption, size in inches, and what draws it; False where there is nothing to draw.
 PLOTS: dict[str, tuple[str, tuple[float, float], Callable[[Results, list[Row], Any], bool]]] = {
     "trade-off": (
-        "Privacy against utility (as figure 5.15): circles are degrees at which every attacker was tried, first and "
-        "last numbered; dots the others, where fewer were; crosses: the cloud itself given away and attacked",
+        "Privacy against utility (as figure 5.15), at degrees at which every attacker was tried, first and last "
+        "numbered; crosses: the cloud itself given away and attacked",
         (7.5, 6),
         _trade_off,
     ),
     "by-degree": (
-        "Figures by degree (as figures 5.9 and 5.10), 95 % intervals shaded; dashed: clear projections, dotted: chance",
-        (10, 14),
+        "Figures by degree (as figures 5.9 to 5.12), 95 % intervals shaded; dashed: clear projections, dotted: chance",
+        (10, 18),
         _by_degree,
     ),
-    "pairs": ("Pair plot of privacy and utility (as figure 5.13)", (10, 10), _pairs),
     "correlations": ("Correlations over all methods and degrees (as figure 5.14)", (6.5, 5.4), _correlations),
-    "times": ("Time of one anonymisation (as figures 5.11 and 5.12)", (10, 4.4), _times),
-    "cmc": ("CMC under the strongest attacker", (10, 6), _cmc),
-    "space": ("Distortion in space, by degree", (10, 3.6), _space),
 }
-"""File → caption, size in inches, and what draws it; False where there is nothing to draw."""

@@ -7,18 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError
 from ficgan.lab.run import digest, files_digest
-from ficgan.pointcloud.cloud import Cloud
-from ficgan.pointcloud.files import FORMATS, read_cloud
-from ficgan.pointcloud.heads import made_head
-from ficgan.pointcloud.landmarks import FaceLandmarks, landmark_file_beside, read_landmarks
+from ficgan.pointcloud.cloud import READERS, Cloud, read_cloud
+from ficgan.pointcloud.face import FaceLandmarks, landmark_file_beside, made_head, read_landmarks
 from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, DEGREES
 from ficgan.yaml_settings import check, hint, override, read_tree
 
@@ -42,21 +40,10 @@ class AutoEncoderConfig(_CloudSettings):
     epochs: int = Field(250, ge=1)
     # At which it learns and is tried; the thesis has five, and does not say which.
     degrees: tuple[int, ...] = (7, 14, 21, 28, 35)
-    methods: tuple[str, ...] = ()  # whose projections it learns from and is tried on; empty: all of the study's
     views: int = Field(11, ge=1)  # of each training person, evenly from −10° to 10° of yaw; 1: the frontal one
-    # Side of the square about the nose tip that the network sees, pixels; the thesis has the whole picture.
-    window: int = Field(256, ge=16, le=389)
     size: int = Field(128, ge=16, le=1024)  # side of the square at which the network works, pixels
-    batch: int = Field(8, ge=1)
     minutes: float = Field(0.0, ge=0)  # training ends after so many minutes; 0: no limit
     device: str = "auto"
-
-
-class ShapeConfig(_CloudSettings):
-    """What is measured on the clouds themselves, which the thesis leaves open."""
-
-    # Attackers who compare shapes; none: distortion only.
-    recognisers: tuple[Literal["depth", "normals", "fpfh"], ...] = ("depth", "normals", "fpfh")
 
 
 class CloudStudyConfig(_CloudSettings):
@@ -73,54 +60,29 @@ class CloudStudyConfig(_CloudSettings):
     methods: tuple[str, ...] = Field(METHODS, min_length=1)
     degrees: tuple[int, ...] = Field(tuple(DEGREES), min_length=1)
     seed: int = Field(0, ge=0)  # of what the methods draw
-    # Person whose face merge-2-faces mixes in, then neither enrolled nor tested; None: who has a single scan, or the
-    # last of all.
-    target: str | None = None
 
     recognisers: tuple[str, ...] = Field(("dlib",), min_length=1)  # dlib, insightface or onnx:PATH; the thesis: ArcFace
-    detector: str = (
-        "auto"  # auto: the first there is of insightface, yunet, centerface and dlib; the thesis: RetinaFace
-    )
-    confidence: float = Field(0.9, gt=0, lt=1)
-    iou: float = Field(0.5, gt=0, lt=1)  # least overlap with the box in the clear projection that counts as detected
-    look: int = Field(320, ge=64)  # projections are searched at this longer side, pixels, in one pass
-    miss: float = Field(40.0, gt=0)  # landmark distance of a face that is not found, pixels
-    # What recognisers see where no face is found: the place where faces lie in clear projections, or, as in the thesis,
-    # the whole image.
-    undetected: Literal["template", "whole"] = "template"
-    # Clouds without colours are shaded before they are anonymised, so that their colours move with the points as a
-    # scanner's would, or after, from what is left of the surface.
-    shade: Literal["before", "after"] = "before"
+    # auto: the first there is of insightface, yunet, centerface and dlib; the thesis: RetinaFace
+    detector: str = "auto"
     timed: int = Field(3, ge=0)  # on so many people every anonymisation is timed alone
-    inverses: bool = True  # whether clouds are also read after the inverses of their methods
-    parrot: bool = True  # whether the gallery is also anonymised, as its probes are; not where it is photos
     # Degrees at which parrots, slow inverses and recognisers of shape are tried, and distortion is measured; where the
     # study has none of them, at all of its own.
     costly: tuple[int, ...] = (1, 5, 10, 15, 20, 25, 30, 35)
     attack: AutoEncoderConfig | None = None
-    geometry: ShapeConfig | None = ShapeConfig()
-    pictures: int = Field(0, ge=0)  # projections of so many people go into the report; they may show people
     resamples: int = Field(1000, ge=1)  # of the bootstrap over people
-
-    @field_validator("degrees", mode="before")
-    @classmethod
-    def _all_up_to(cls, value: Any) -> Any:
-        return tuple(range(1, value + 1)) if isinstance(value, int) else value
 
     @model_validator(mode="after")
     def _sound(self) -> CloudStudyConfig:
         if (self.clouds is None) == (self.synthetic is None):
             raise ValueError("give either clouds, a folder of scans, or synthetic")
-        attack = self.attack or AutoEncoderConfig(degrees=self.degrees, methods=self.methods)
-        for part, values in {"degrees": self.degrees, "costly": self.costly, "attack.degrees": attack.degrees}.items():
+        attacked = self.attack.degrees if self.attack else self.degrees
+        for values in (self.degrees, self.costly, attacked):
             if not set(values) <= set(DEGREES) or len(set(values)) != len(values):
-                raise ValueError(f"{part} must lie between {DEGREES[0]} and {DEGREES[-1]}, each once")
-        for name in (*self.methods, *attack.methods):
+                raise ValueError(f"degrees must lie between {DEGREES[0]} and {DEGREES[-1]}, each once")
+        for name in self.methods:
             if name not in METHODS:
                 raise ValueError(f"there is no point-cloud anonymiser {name!r}; {hint(name, METHODS)}")
-        if len(set(self.methods)) != len(self.methods) or not set(attack.methods) <= set(self.methods):
-            raise ValueError("methods names one twice, or attack.methods one that methods does not have")
-        if not set(attack.degrees) & set(self.degrees):
+        if not set(attacked) & set(self.degrees):
             raise ValueError("attack.degrees has no degree in common with degrees; give one that it has")
         return self
 
@@ -133,7 +95,7 @@ class CloudStudyConfig(_CloudSettings):
     def read(cls, path: Path | str, overrides: Sequence[str] = ()) -> CloudStudyConfig:
         """A YAML file or a packaged configuration, with "key=value" overrides."""
         tree = read_tree(path, kind="eval", prefix="pointcloud")
-        return cls.parse(override(tree, overrides, example="pictures=3"), where=str(path))
+        return cls.parse(override(tree, overrides, example="timed=0"), where=str(path))
 
     @classmethod
     def parse(cls, tree: dict[str, Any], *, where: str = "the study's configuration") -> CloudStudyConfig:
@@ -173,8 +135,8 @@ class CloudScan:
         if self.path is not None:
             beside = landmark_file_beside(self.path)
             return read_cloud(self.path), None if beside is None else read_landmarks(beside)
-        calm = self.expression == "neutral"
-        head = made_head(self.seed, expression=self.expression, scan=0 if calm else 1, noise=0.0001)
+        smiling = self.expression == "smiling"
+        head = made_head(self.seed, smiling=smiling, scan=int(smiling))
         return head.cloud, FaceLandmarks.of_points(head.landmarks)
 
 
@@ -218,25 +180,38 @@ class CloudSet:
 
 
 def open_clouds(config: CloudStudyConfig) -> CloudSet:
-    """The clouds a configuration asks for, read later."""
+    """The clouds a configuration asks for, read later.
+
+    Of a person's scans the neutral one is enrolled. Whose face merge-2-faces mixes in is neither enrolled nor looked
+    for: a person with a single scan, or else the last one.
+    """
     merging = "merge-2-faces" in config.methods
     if config.synthetic is not None:
         name, count = f"{config.synthetic.people} made people", config.synthetic.people
         scans = tuple(
             CloudScan(f"{number:04d}", mood, seed=seed, digest=digest([seed, mood]))
-            for number in range(count + (merging and config.target is None))
+            for number in range(count + merging)
             for seed in [config.synthetic.seed * _SEEDS + number]
             for mood in ("neutral", "smiling")
         )
     else:
         assert config.clouds is not None
         scans, name = _in_folder(config.clouds), config.clouds.name
+    rows: dict[str, list[int]] = {}
+    for row, scan in enumerate(scans):
+        rows.setdefault(scan.person, []).append(row)
+    calm = {who: next((r for r in mine if "neutral" in scans[r].expression), mine[0]) for who, mine in rows.items()}
+    away = None
+    if merging:
+        single = [who for who, number in Counter(scan.person for scan in scans).items() if number == 1]
+        away = single[0] if single and len(single) < len(rows) else list(rows)[-1]
     photos = () if config.photos is None else _photos(config.photos)
-    target = _target(config, scans) if merging else None
-    away = None if target is None else scans[target].person
-    gallery, probes = _parts(scans, [row for row, scan in enumerate(scans) if scan.person != away], photos)
-    kept = tuple(photo for photo in photos if photo.person != away)
-    out = CloudSet(name, scans, gallery, probes, target, kept, config.synthetic is not None)
+    photos = tuple(photo for photo in photos if photo.person != away)
+    known = {photo.person for photo in photos} if config.photos else rows.keys()
+    others = [row for row, scan in enumerate(scans) if scan.person != away and scan.person in known]
+    gallery = () if config.photos else tuple(row for row in others if row in calm.values())
+    probes = tuple(row for row in others if row not in gallery)
+    out = CloudSet(name, scans, gallery, probes, None if away is None else calm[away], photos, not config.clouds)
     if len(out.people) < 2 or not out.probes:
         raise InputError(
             f"{name}: {len(out.people)} people can be told apart and {len(out.probes)} scans looked for; give at least "
@@ -261,21 +236,16 @@ def people_of_names(names: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _in_folder(folder: Path) -> tuple[CloudScan, ...]:
-    if not folder.is_dir():
-        raise InputError(f"there is no folder {folder}; name one with clouds")
-    found = sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix.lower() in FORMATS)
-    beside = {path: landmark_file_beside(path) for path in found}
+    found = sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix.lower() in READERS)
     # NAME.landmarks.txt and NAME_landmarks_mm.txt are no clouds, though tables may be.
-    files = [path for path in found if path not in beside.values() and "landmarks" not in path.stem]
+    files = [path for path in found if "landmarks" not in path.stem]
     if not files:
-        raise InputError(f"{folder} holds no point clouds; known are {', '.join(sorted(FORMATS))}")
-    return _named(folder, files, [[path, *filter(None, [beside[path]])] for path in files])
+        raise InputError(f"{folder} holds no point clouds; known are {', '.join(sorted(READERS))}")
+    return _named(folder, files, [[path, *filter(None, [landmark_file_beside(path)])] for path in files])
 
 
 def _photos(folder: Path) -> tuple[CloudScan, ...]:
-    if not folder.is_dir():
-        raise InputError(f"there is no folder {folder}; name one that holds a folder of photos for each person")
-    files = [p for pattern in ("*/*", "*") for p in sorted(folder.glob(pattern)) if p.suffix.lower() in _IMAGES]
+    files = [p for p in sorted(folder.glob("*/*")) if p.suffix.lower() in _IMAGES]
     if not files:
         raise InputError(f"{folder} holds no photos; put those of each person into a folder of the person's name")
     return _named(folder, files, [[path] for path in files])
@@ -285,31 +255,3 @@ def _named(folder: Path, files: Sequence[Path], contents: Sequence[Sequence[Path
     names = people_of_names([path.relative_to(folder).with_suffix("").as_posix() for path in files])
     digests = [digest([files_digest(str(one.absolute())) for one in some]) for some in contents]
     return tuple(CloudScan(*name, path, digest=of) for name, path, of in zip(names, files, digests, strict=True))
-
-
-def _target(config: CloudStudyConfig, scans: Sequence[CloudScan]) -> int:
-    count = Counter(scan.person for scan in scans)
-    person = config.target
-    if person is None:
-        single = [name for name, number in count.items() if number == 1]
-        person = single[0] if single and len(single) < len(count) else list(count)[-1]
-    if person not in count:
-        raise UsageError(f"there is no person {person!r} to be the target; there are {', '.join(count)}")
-    return _calm(scans, [row for row, scan in enumerate(scans) if scan.person == person])
-
-
-def _parts(
-    scans: Sequence[CloudScan], rows: Sequence[int], photos: Sequence[CloudScan]
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    if photos:
-        known = {photo.person for photo in photos}
-        return (), tuple(row for row in rows if scans[row].person in known)
-    of: dict[str, list[int]] = {}
-    for row in rows:
-        of.setdefault(scans[row].person, []).append(row)
-    gallery = tuple(_calm(scans, mine) for mine in of.values())
-    return gallery, tuple(row for row in rows if row not in gallery)
-
-
-def _calm(scans: Sequence[CloudScan], rows: Sequence[int]) -> int:
-    return next((row for row in rows if "neutral" in scans[row].expression), rows[0])

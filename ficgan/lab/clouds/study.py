@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
@@ -22,13 +23,12 @@ from ficgan.lab.clouds.sets import CloudSet, CloudStudyConfig, open_clouds
 from ficgan.lab.metrics.pictures import SqueezeNet, detect_faces, ssim
 from ficgan.lab.readers import Reader, get_readers
 from ficgan.lab.run import files_digest
-from ficgan.pointcloud import attack
-from ficgan.pointcloud.cloud import Cloud, closest, merged, rounded_colors, search, with_normals
+from ficgan.pointcloud.cloud import Cloud, merged, rounded_colors, search
 from ficgan.pointcloud.frame import Placed, canonical
-from ficgan.pointcloud.geometry import DESCRIPTIONS, cloud_distances, compare_descriptions, curvature, normal_error
-from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, CloudAnonymizer
+from ficgan.pointcloud.geometry import DESCRIPTIONS, compare_descriptions, describe, distortion
+from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, CloudAnonymizer, unmerge, unsmooth, untaper
 from ficgan.pointcloud.projection import project, shaded
-from ficgan.pointcloud.scan import prepare
+from ficgan.pointcloud.scan import PreparedFace, prepare
 
 Image = NDArray[np.uint8]
 # Structured arrays [N], one entry a degree. Of projections: the fields `made`, `found`, `box`, `marks`, `ssim`,
@@ -37,6 +37,8 @@ Image = NDArray[np.uint8]
 Record = NDArray[np.void]
 Swept = list[tuple[int, Cloud | None]]  # degree, ascending, and anonymised cloud; None: the method cannot work
 DISTORTION = ("chamfer", "normal-error", "curvature-error")
+CONFIDENCE = 0.9  # of a detection
+_LOOK = 320  # projections are searched at this longer side, pixels, in one pass
 _FLOOR = 0.02  # factors of tapering below which a point is not brought back: it would fly away with its rounding
 _LEAST = 16  # pixels of the shortest side in which SSIM is taken; its window has 11
 
@@ -58,19 +60,17 @@ INVERSES = {
     "untaper": Inverse(
         "tapering",
         "the inverse of tapering",
-        lambda made, clear, cloud: attack.untaper(cloud, made.r, floor=_FLOOR).cloud,
-        exact=True,
+        lambda made, clear, cloud: untaper(cloud, made.r, floor=_FLOOR).cloud,
+        True,
     ),
     "unmerge": Inverse(
         "merge-2-faces",
         "that of merge-2-faces, by whoever has the target's scan and knows how it was laid",
-        lambda made, clear, cloud: (
-            attack.unmerge(cloud, made.weight, made.target, made.registered(clear).transform).cloud
-        ),
-        exact=True,
+        lambda made, clear, cloud: unmerge(cloud, made.weight, made.target, made.registered(clear).transform).cloud,
+        True,
     ),
     "unsmooth": Inverse(
-        "smooth-knn", "SmoothKNN's means undone step by step", lambda made, clear, cloud: attack.unsmooth(cloud, made.k)
+        "smooth-knn", "SmoothKNN's means undone step by step", lambda made, clear, cloud: unsmooth(cloud, made.k)
     ),
 }
 
@@ -83,12 +83,6 @@ class Treatment(NamedTuple):
     degrees: tuple[int, ...]
 
 
-def inverses(config: CloudStudyConfig, method: str = "") -> list[str]:
-    """Names of a study's inverses, or of those of one method."""
-    methods = (method,) if method else config.methods
-    return [name for name, inverse in INVERSES.items() if config.inverses and inverse.method in methods]
-
-
 def treatments_of(config: CloudStudyConfig, *, gallery: bool = False, costly: bool = False) -> list[Treatment]:
     """All of a study: of probes, or of a gallery, which nobody takes back; `costly`: at its costly degrees alone."""
     every = tuple(sorted(config.degrees))
@@ -97,7 +91,7 @@ def treatments_of(config: CloudStudyConfig, *, gallery: bool = False, costly: bo
             method, attacker, config.costly_degrees if costly or (attacker and not INVERSES[attacker].exact) else every
         )
         for method in config.methods
-        for attacker in ("", *([] if gallery else inverses(config, method)))
+        for attacker in ("", *(name for name, inverse in INVERSES.items() if inverse.method == method and not gallery))
     ]
 
 
@@ -144,44 +138,22 @@ def _smoothed(sizes: dict[int, int], cloud: Cloud) -> Swept:
 # -- who looks at pictures --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class FaceTemplate:
-    """Where faces lie in clear projections: box [4] x0, y0, x1, y1 and marks [5,2], pixels."""
-
-    box: NDArray[np.float32]
-    marks: NDArray[np.float32]
-
-    @classmethod
-    def of(cls, clear: Record) -> FaceTemplate | None:
-        """The medians over clear projections in which a face was found, in whole pixels; None where there is none."""
-        seen = clear[clear["found"]]
-        if not len(seen):
-            return None
-        return cls(*(np.median(seen[name], axis=0).round().astype(np.float32) for name in ("box", "marks")))
-
-    @property
-    def key(self) -> list[Any]:
-        """JSON-ready."""
-        return [self.box.tolist(), self.marks.tolist()]
-
-
 @dataclass
 class PictureJudges:
-    """A detector, recognisers, and SqueezeNet where its file is here, as a configuration names them."""
+    """A detector, recognisers, and SqueezeNet where its file is here."""
 
-    config: CloudStudyConfig
     readers: Sequence[Reader]
-    detector: FaceDetector  # in one pass at the study's size and confidence
+    detector: FaceDetector  # in one pass
     squeezenet: SqueezeNet | None = None
     squeezenet_digest: str = ""
 
     @classmethod
     def open(cls, config: CloudStudyConfig) -> PictureJudges:
-        """Those the configuration names; one that is not available here is a `UsageError`."""
+        """Those a configuration names; one that is not available here is a `UsageError`."""
         readers = get_readers(config.recognisers)
-        detector = get_detector(config.detector, threshold=config.confidence)
+        detector = get_detector(config.detector, threshold=CONFIDENCE)
         once: Any = getattr(detector, "once", None)
-        made = cls(config, readers, DetectAt(once() if once else detector, (config.look, config.look)))
+        made = cls(readers, DetectAt(once() if once else detector, (_LOOK, _LOOK)))
         if (path := find_model("squeezenet*_features.onnx")) is not None:
             made.squeezenet, made.squeezenet_digest = SqueezeNet(path), str(files_digest(str(path)))
         return made
@@ -189,9 +161,7 @@ class PictureJudges:
     @property
     def key(self) -> list[Any]:
         """Of everything that a record depends on besides the image; JSON-ready."""
-        config = self.config
-        named = [self.detector.name, config.confidence, config.look, config.undetected, self.squeezenet_digest]
-        return [[reader.digest for reader in self.readers], *named]
+        return [[reader.digest for reader in self.readers], self.detector.name, self.squeezenet_digest]
 
     @cached_property
     def dtype(self) -> np.dtype[np.void]:
@@ -205,26 +175,26 @@ class PictureJudges:
             fields.append(("features", "f2", (self.squeezenet.read(blank[None]).features.shape[1],)))
         return np.dtype(fields)
 
-    def read(
-        self, images: Sequence[Image], template: FaceTemplate | None, clear: tuple[Image, Record] | None = None
-    ) -> Record:
-        """What is read in projections H×W×3 uint8 RGB; `clear` is the projection and record that SSIM is taken to."""
+    def read(self, images: Sequence[Image], clear: tuple[Image, Record] | None = None) -> Record:
+        """What is read in projections H×W×3 uint8 RGB; `clear` is the projection and record that SSIM is taken to.
+
+        Where no face is found, recognisers read the place of the face in the clear projection, or the whole image.
+        """
         out: Record = np.zeros(len(images), self.dtype)
         out["made"], out["ssim"] = True, np.nan
         stack = np.stack(images)
         height, width = stack.shape[1:3]
-        near = np.full((5, 2), (width / 2, height / 2), np.float32)  # of several faces the one nearest to here is taken
+        # Of several faces the one nearest to here is taken.
+        near, lost = np.full((5, 2), (width / 2, height / 2), np.float32), _whole(stack[0])
         if clear is not None and clear[1]["found"][0]:
-            near = clear[1]["marks"][0]
-        elif template is not None:
-            near = template.marks
+            near = lost = clear[1]["marks"][0]
         seen = detect_faces(self.detector, stack, np.broadcast_to(near, (len(stack), 5, 2)))
         out["found"], out["box"], out["marks"] = seen.found, seen.boxes, seen.landmarks
-        marks = np.where(seen.found[:, None, None], seen.landmarks, self._where_lost(stack[0], template))
+        marks = np.where(seen.found[:, None, None], seen.landmarks, lost)
         for reader in self.readers:
-            out[f"by {reader.name}"] = self._embed(reader, stack, marks)
+            out[f"by {reader.name}"] = _embedded(reader, stack, marks)
         if clear is not None:
-            out["ssim"] = _likeness(clear, stack, template)
+            out["ssim"] = _likeness(clear, stack)
         if self.squeezenet is not None:
             side = max(height, width)
             top, left = (side - height) // 2, (side - width) // 2
@@ -233,42 +203,38 @@ class PictureJudges:
             out["features"] = self.squeezenet.read(np.stack(squares)).features
         return out
 
-    def read_photo(self, image: Image) -> Record:
+    def read_photo(self, image: Image, detector: FaceDetector) -> Record:
         """What is read in a gallery photo: a record [1]; of the whole image where no face is found."""
-        faces = get_detector(self.config.detector).detect(image)
+        faces = detector.detect(image)
         record: Record = np.zeros(1, self.dtype)
         record["made"], record["found"] = True, bool(faces)
-        marks = faces[0].landmarks if faces else self._where_lost(image, None)
+        marks = faces[0].landmarks if faces else _whole(image)
         for reader in self.readers:
-            record[f"by {reader.name}"] = self._embed(reader, image[None], marks[None])
+            record[f"by {reader.name}"] = _embedded(reader, image[None], marks[None])
         return record
 
-    @staticmethod
-    def _embed(reader: Reader, images: Image, marks: NDArray[np.floating]) -> Any:
-        each: Any = getattr(reader.recognizer, "embed_each", None)
-        if each is not None and len(images) > 1:
-            return each(images, marks)
-        return [reader.recognizer.embed(x, m[None])[0] for x, m in zip(images, marks, strict=True)]
 
-    def _where_lost(self, image: Image, template: FaceTemplate | None) -> NDArray[np.float32]:
-        """[5,2]: at which landmarks an image without a face is read."""
-        if template is not None and self.config.undetected == "template":
-            return template.marks
-        # The whole image as if it were a crop in the recogniser's template: a square about it, of its longer side.
-        height, width = image.shape[:2]
-        side = max(height, width)
-        corner = np.array([width - side, height - side]) / 2
-        return ((np.asarray(ARCFACE_POINTS) + 0.5) * side / 112 + corner - 0.5).astype(np.float32)
+def _embedded(reader: Reader, images: Image, marks: NDArray[np.floating]) -> Any:
+    each: Any = getattr(reader.recognizer, "embed_each", None)
+    if each is not None and len(images) > 1:
+        return each(images, marks)
+    return [reader.recognizer.embed(x, m[None])[0] for x, m in zip(images, marks, strict=True)]
 
 
-def _likeness(
-    clear: tuple[Image, Record], images: NDArray[np.uint8], template: FaceTemplate | None
-) -> NDArray[np.float64]:
-    """[N] SSIM within the box of the clear projection; within the template's, else all of it, where it has none."""
+def _whole(image: Image) -> NDArray[np.float32]:
+    """[5,2]: landmarks by which a recogniser reads a whole image: a square about it, of its longer side."""
+    height, width = image.shape[:2]
+    side = max(height, width)
+    corner = np.array([width - side, height - side]) / 2
+    return ((np.asarray(ARCFACE_POINTS) + 0.5) * side / 112 + corner - 0.5).astype(np.float32)
+
+
+def _likeness(clear: tuple[Image, Record], images: NDArray[np.uint8]) -> NDArray[np.float64]:
+    """[N] SSIM within the box of the clear projection; all of it, where it has none."""
     image, record = clear
     height, width = image.shape[:2]
-    box = np.array([0, 0, width, height]) if template is None else template.box
-    x0, y0, x1, y1 = (record["box"][0] if record["found"][0] else box).astype(np.float64)
+    box = record["box"][0] if record["found"][0] else np.array([0, 0, width, height])
+    x0, y0, x1, y1 = box.astype(np.float64)
     left, top = max(int(np.floor(x0)), 0), max(int(np.floor(y0)), 0)
     right, bottom = max(int(np.ceil(x1)), left + _LEAST), max(int(np.ceil(y1)), top + _LEAST)
     part = images[:, top:bottom, left:right]
@@ -278,42 +244,27 @@ def _likeness(
 # -- who compares shapes ----------------------------------------------------------------------------------------------
 
 
-def shape_fields(names: Sequence[str], example: Cloud) -> np.dtype[np.void]:
-    """Of a record of clouds. Depths are millimetres; shares and unit vectors need fewer digits."""
-    fields: list[Any] = [("made", bool), *((name, "f4") for name in DISTORTION)]
-    for name in names:
-        kind = "f4" if name == "depth" else "f2"
-        fields += [(f"seen {name}", bool), (f"by {name}", kind, (len(DESCRIPTIONS[name](example)),))]
-    return np.dtype(fields)
-
-
-def read_shapes(dtype: np.dtype[np.void], clouds: Sequence[Cloud | None], source: Cloud | None = None) -> Record:
+def read_shapes(clouds: Sequence[Cloud | None], source: Cloud | None = None) -> Record:
     """What recognisers of shape see in clouds (None: none was made), and how far these are from their source."""
-    out: Record = np.zeros(len(clouds), dtype)
+    # Depths are millimetres; unit vectors need fewer digits.
+    fields: list[Any] = [("made", bool), *((name, "f4") for name in DISTORTION)]
+    for name, length in DESCRIPTIONS.items():
+        fields += [(f"seen {name}", bool), (f"by {name}", "f4" if name == "depth" else "f2", (length,))]
+    out: Record = np.zeros(len(clouds), fields)
     for name in DISTORTION:
         out[name] = np.nan
-    clear = None if source is None else with_normals(source)
-    bent = None if clear is None else curvature(clear)[0]
     for place, cloud in enumerate(clouds):
-        out["made"][place] = cloud is not None
         if cloud is None:
             continue
-        if clear is not None and bent is not None:
-            out["chamfer"][place] = 1000 * cloud_distances(cloud, clear).chamfer
-            try:
-                fitted = with_normals(cloud)
-                rows = closest(clear.points, cloud.points)[1]
-                out["normal-error"][place] = normal_error(fitted, clear)
-                out["curvature-error"][place] = np.abs(curvature(fitted)[0] - bent[rows]).mean()
-            except InputError:  # all on one line
-                pass
-        for field in dtype.names or ():
-            if field.startswith("by "):
-                try:
-                    out[field][place] = DESCRIPTIONS[field[3:]](cloud)
-                    out[f"seen {field[3:]}"][place] = True
-                except InputError:  # it has no upper face
-                    continue
+        out["made"][place] = True
+        if source is not None:
+            apart = distortion(cloud, source)
+            values = (1000 * apart.chamfer, apart.normals, apart.curvature)
+            for name, value in zip(DISTORTION, values, strict=True):
+                out[name][place] = value
+        with contextlib.suppress(InputError):  # it has no upper face
+            for name, vector in describe(cloud).items():
+                out[f"seen {name}"][place], out[f"by {name}"][place] = True, vector
     return out
 
 
@@ -329,14 +280,6 @@ def compare_shapes(name: str, record: Record, gallery: Record) -> NDArray[np.flo
 # -- one scan ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class FaceParts:
-    """A prepared face in the canonical frame: what is anonymised, and what is not, which may be empty."""
-
-    inner: Cloud
-    outer: Cloud
-
-
 @dataclass(eq=False)
 class CloudStudy:
     """The scans of a study and who looks at them; one a process."""
@@ -344,26 +287,24 @@ class CloudStudy:
     config: CloudStudyConfig
     clouds: CloudSet
     judges: PictureJudges
-    template: FaceTemplate | None = None  # None until clear projections have been read, or where no face is in them
 
     def __post_init__(self) -> None:
         self._remembered = lru_cache(4)(self._prepare)
 
-    def prepared(self, row: int) -> FaceParts:
+    def prepared(self, row: int) -> PreparedFace:
         """A scan in the canonical frame, thinned, without outliers, in two parts, with colours."""
         try:
             return self._remembered(row)
         except InputError as error:
             raise InputError(f"{self.clouds.scans[row].name}: {error}") from None
 
-    def _prepare(self, row: int) -> FaceParts:
+    def _prepare(self, row: int) -> PreparedFace:
         cloud, landmarks = self.clouds.scans[row].load()
         made = prepare(Placed(cloud, np.eye(4), "given") if self.config.prepared else canonical(cloud, landmarks))
-        inner, outer = made.inner, made.outer
-        if self.config.shade == "before" and (inner.colors is None or (len(outer) and outer.colors is None)):
-            whole = shaded(merged(inner, outer))
-            inner, outer = whole.take(np.arange(len(inner))), whole.take(np.arange(len(inner), len(whole)))
-        return FaceParts(inner, outer)
+        if made.inner.colors is not None:
+            return made
+        whole, count = shaded(merged(made.inner, made.outer)), len(made.inner)
+        return replace(made, inner=whole.take(np.arange(count)), outer=whole.take(np.arange(count, len(whole))))
 
     @cached_property
     def target(self) -> Cloud | None:
@@ -400,13 +341,11 @@ class CloudStudy:
         outer = self.prepared(row).outer
         if inner is not None:
             return self.picture(row, inner, **anonymiser(method, degree).drawn_with())
-        if len(outer):
-            return self.picture(row, outer.take(np.zeros(0, np.intp)))
-        return np.full_like(self.picture(row), 255)
+        return project(outer) if len(outer) else np.full_like(self.picture(row), 255)
 
     def read(self, row: int, images: Sequence[Image], made: NDArray[np.bool_], clear: Record) -> Record:
         """What is read in projections of a treated scan: a record [N]; `clear` is the record of its clear one."""
-        record = self.judges.read(images, self.template, (self.picture(row), clear))
+        record = self.judges.read(images, (self.picture(row), clear))
         record["made"] = made
         return record
 
@@ -422,7 +361,7 @@ class CloudStudy:
         """What is read in a gallery photo: a record [1]."""
         path = self.clouds.photos[index].path
         assert path is not None
-        return self.judges.read_photo(read_image(path).rgb)
+        return self.judges.read_photo(read_image(path).rgb, get_detector(self.config.detector))
 
     def seconds(self, row: int, method: str) -> NDArray[np.float64]:
         """[degrees of the study] seconds of each anonymisation alone, nothing remembered; NaN where it cannot work."""
@@ -430,28 +369,24 @@ class CloudStudy:
         name, degrees, times = drawing.pop("name"), sorted(self.config.degrees), []
         for degree in (degrees[0], *degrees):  # once for what is imported on first use
             made, fresh = anonymiser(method, degree, **drawing), inner.take(np.roll(np.arange(len(inner)), degree))
-            begun = time.perf_counter()
-            try:
+            begun, worked = time.perf_counter(), False
+            with contextlib.suppress(InputError):
                 made(fresh, name=name)
-                times.append(time.perf_counter() - begun)
-            except InputError:
-                times.append(float("nan"))
+                worked = True
+            times.append(time.perf_counter() - begun if worked else np.nan)
         return np.array(times[1:])
 
     def shaped(self, row: int, how: Treatment | None = None) -> Record:
         """What is read in a scan's clouds, clear [1] or after a treatment [degrees]; distortion is a probe's."""
-        assert self.config.geometry is not None
         inner = self.prepared(row).inner
-        dtype = shape_fields(self.config.geometry.recognisers, inner)
         if how is None:
-            return read_shapes(dtype, [inner])
-        source = None if row in self.clouds.gallery or how.attacker else inner
-        return read_shapes(dtype, self.treated(row, how), source)
+            return read_shapes([inner])
+        return read_shapes(self.treated(row, how), None if row in self.clouds.gallery or how.attacker else inner)
 
     def key(self, row: int, how: Treatment | None = None) -> list[Any]:
         """JSON-ready: what the clouds of a scan depend on, clear or after a treatment, and who reads them."""
         scans, target, config = self.clouds.scans, self.clouds.target, self.config
-        key = [__version__, scans[row].digest, config.shade, config.prepared, *self.judges.key]
+        key = [__version__, scans[row].digest, config.prepared, *self.judges.key]
         if how is not None:
             mixed = scans[target].digest if how.method == "merge-2-faces" and target is not None else None
             key += [list(how), config.seed, scans[row].name, mixed]
