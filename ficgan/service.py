@@ -84,14 +84,11 @@ class Refusal(Exception):
         self.status, self.headers = status, {name.replace("_", "-"): value for name, value in headers.items()}
 
 
-def photo_work(
-    make_engine: Callable[[], Callable[..., Result]], *, allow_recognised: bool = False, **options: Any
-) -> Callable[[bytes], dict[str, Any]]:
+def photo_work(make_engine: Callable[[], Callable[..., Result]], **options: Any) -> Callable[[bytes], dict[str, Any]]:
     """The setup of a worker, which turns a photo's file into a new one, its suffix, and the record of its faces.
 
     Args:
         make_engine: makes a `Deidentifier`, or a function with its signature.
-        allow_recognised: give out photos in which the gate still recognises a face; otherwise they are refused.
         options: of `new_photo`.
     """
     from ficgan.deidentify.publish import new_photo
@@ -100,7 +97,7 @@ def photo_work(
 
     def changed(data: bytes) -> dict[str, Any]:
         made = new_photo(engine, data, **options)
-        if made.reidentified and not allow_recognised:
+        if made.reidentified:
             faces = "1 face" if made.reidentified == 1 else f"{made.reidentified} faces"
             raise InputError(f"{faces} would still be recognised, so nothing is given out")
         record = {**made.audit, "size": made.size, "reidentified": made.reidentified, "notes": made.all_notes}

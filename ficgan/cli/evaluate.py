@@ -1,4 +1,4 @@
-"""`ficgan eval`: run a matrix, repeat a paper's evaluation, make the report."""
+"""`ficgan eval`: run a matrix, repeat a paper's evaluation, make the report; and `ficgan measure`."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from typing import Any
 import click
 
 from ficgan import __version__
-from ficgan.cli import HELP
-from ficgan.cli import _shared as shared
-from ficgan.cli._console import Progress, handle_errors
+from ficgan.cli import _console as shared
+from ficgan.cli._console import Parsed, Progress, Summary, count, flag, handle_errors, many, named, path
 from ficgan.cli.people import annotate, survey
+from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.options import parse_diversity
 
-__all__ = ["attackers", "configurations", "evaluate", "paper", "write_pages"]
+__all__ = ["attackers", "configurations", "evaluate", "measure", "paper", "write_pages"]
 
+# Names, each with a line.
 Catalogue = Iterator[tuple[str, str]]
-"""Names, each with a line."""
 
 
 def anonymizers() -> Catalogue:
@@ -37,12 +38,13 @@ def anonymizers() -> Catalogue:
 
 
 def attackers() -> Catalogue:
-    from ficgan.lab.attacks import REVERSERS
+    from ficgan.lab.attacks import REVERSERS, Learned
 
     for name in REVERSERS:
         traits = REVERSERS[name].traits
-        against = ", ".join(sorted(traits.against)) or "any method"
-        yield name, f"{traits.title} (against {against}; knows {', '.join(sorted(traits.knowledge)) or 'nothing'})"
+        against, knows = (", ".join(sorted(words)) for words in (traits.against, traits.knowledge))
+        trained = " [to be trained]" if issubclass(REVERSERS[name], Learned) else ""
+        yield name, f"{traits.title} (against {against or 'any method'}; knows {knows or 'nothing'}){trained}"
 
 
 def scenarios() -> Catalogue:
@@ -76,7 +78,7 @@ CATALOGUES: dict[str, Callable[[], Catalogue]] = {
 }
 
 
-@click.group("eval", context_settings=HELP)
+@click.group("eval")
 @click.version_option(__version__, prog_name="ficgan-eval")
 def evaluate() -> None:
     """Compare anonymisers: what attackers achieve against them, and what they leave to work with."""
@@ -94,26 +96,46 @@ def list_(what: str) -> None:
 @evaluate.command()
 @click.argument("config", metavar="CONFIG")
 @shared.output("Folder for results.json, the report and the state of the run; an interrupted run is resumed from it.")
-@shared.JOBS
-@click.option("--data", type=shared.PATH, help="Face set, for a CONFIG that comes with ficgan.")
-@shared.options(shared.layout(), shared.LABELS)
-@click.option("--people", type=click.IntRange(2), help="At most so many people of --data.")
-@shared.judges_instead("dlib, insightface, shape, onnx:PATH, installed (one of another make, if there is one)")
-@click.option("--attributes", type=shared.PATH, help="Classifier of `ficgan train-attributes`.")
-@shared.options(shared.REPORT, shared.dry_run("Check the matrix and print what would be run; read no image."))
+@path("--data", "Face set, for a CONFIG that comes with ficgan.")
+@shared.options(shared.LAYOUT, shared.LABELS, shared.PEOPLE, shared.OTHER_JUDGES, shared.ATTRIBUTES)
+@shared.options(shared.JOBS, shared.PAGES, shared.DRY_RUN)
 @shared.reporting("task")
 def run(
-    out: Path, jobs: int, pages: bool, dry_run: bool, report: Progress, **chosen: Any
-) -> shared.Summary | tuple[shared.Summary, bool]:
+    config: str,
+    out: Path,
+    data: Path | None,
+    layout: str,
+    labels: Path | None,
+    people: int | None,
+    judges: tuple[str, ...],
+    attributes: Path | None,
+    jobs: int,
+    pages: bool,
+    dry_run: bool,
+    report: Progress,
+) -> Summary | tuple[Summary, bool]:
     """Run a matrix of sets, methods, scenarios and judges.
 
     CONFIG: a YAML file, or the name of one that comes with ficgan (`ficgan eval list configs`), which takes --data.
     Finished tasks are kept in the output folder under a digest of everything they depend on: the same command resumes
     an interrupted run. Prints one line of JSON when done.
     """
+    from ficgan import configs
     from ficgan.lab.matrix import check_paths, run_matrix
+    from ficgan.lab.matrix_config import load_matrix
+    from ficgan.lab.papers import with_data
 
-    matrix = _matrix(**chosen)
+    if config in configs.names("eval"):
+        if data is None:
+            raise UsageError(f"{config} comes without faces; give --data")
+        given = {"layout": layout, "labels": labels, "people": people, "judges": judges, "attributes": attributes}
+        matrix = with_data(config, data, **given)  # type: ignore[arg-type]
+    elif data is not None or labels is not None or people is not None or layout != "auto":
+        raise UsageError(f"{config} names its own sets; --data, --layout, --labels and --people are for others")
+    else:
+        change: dict[str, Any] = {"recognisers": list(judges)} if judges else {}
+        change |= {"attributes": str(attributes)} if attributes is not None else {}
+        matrix = load_matrix(config).model_copy(update=change)
     if dry_run:
         check_paths(matrix)
         tasks = len(matrix.sets) * (len(matrix.methods) + 1)
@@ -128,39 +150,6 @@ def run(
     return summary, bool(nothing)
 
 
-def _matrix(
-    config: str,
-    data: Path | None,
-    layout: str,
-    labels: Path | None,
-    people: int | None,
-    judges: tuple[str, ...],
-    attributes: Path | None,
-) -> Any:
-    from ficgan import configs
-    from ficgan.errors import UsageError
-    from ficgan.lab.matrix_config import load_matrix
-    from ficgan.lab.papers import with_data
-    from ficgan.yaml_settings import hint
-
-    presets = configs.names("eval")
-    if config not in presets and not Path(config).exists():
-        raise UsageError(f"there is no matrix named {config!r}, and no such file; {hint(config, presets)}")
-    if config in presets:
-        if data is None:
-            raise UsageError(f"{config} comes without faces; give --data")
-        return with_data(
-            config, data, layout=layout, labels=labels, people=people, judges=judges, attributes=attributes
-        )
-    if data is not None or labels is not None or people is not None or layout != "auto":
-        raise UsageError(f"{config} names its own sets; --data, --layout, --labels and --people are for others")
-    matrix = load_matrix(config)
-    change: dict[str, Any] = {"recognisers": list(judges)} if judges else {}
-    if attributes is not None:
-        change["attributes"] = str(attributes)
-    return matrix.model_copy(update=change)
-
-
 @evaluate.command()
 @click.argument("results", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
 @shared.output("[default: beside it]", required=False)
@@ -170,24 +159,21 @@ def report(results: tuple[Path, ...], out: Path | None) -> None:
 
     RESULTS: results.json of a run, or its folder; several are laid side by side.
     """
-    from ficgan.errors import InputError
     from ficgan.lab.report import merge
     from ficgan.lab.results import Results
 
-    files = [path / "results.json" if path.is_dir() else path for path in results]
-    for folder, file in zip(results, files, strict=True):
+    files = [place / "results.json" if place.is_dir() else place for place in results]
+    for file in files:
         if not file.exists():
-            raise InputError(f"{folder} holds no results.json; name the folder of an evaluation that has finished")
-    read = [Results.read(path) for path in files]
+            raise InputError(f"{file} does not exist; name the folder of an evaluation that has finished")
     folder = out or files[0].parent
-    written = write_pages(merge(read), folder, pictures=[path.parent for path in files])
+    merged = merge([Results.read(file) for file in files])
+    written = write_pages(merged, folder, pictures=[file.parent for file in files])
     click.echo(json.dumps({"report": [str(path.relative_to(folder)) for path in written]}))
 
 
 def write_pages(results: Any, out: Path, **more: Any) -> list[Path]:
     """The report of results, see `ficgan.lab.report.write_report`."""
-    from ficgan.errors import FicganError
-
     try:
         from ficgan.lab.report import write_report
     except ImportError as error:
@@ -196,20 +182,23 @@ def write_pages(results: Any, out: Path, **more: Any) -> list[Path]:
     return written
 
 
+# -- papers -----------------------------------------------------------------------------------------------------------
+
 _OUT = shared.output("Folder for paper.json, the report and the state of the run; an interrupted run is resumed.")
-_SET: tuple[Any, ...] = (
+_FACES = (
     shared.DATA,
-    shared.layout(),
+    shared.LAYOUT,
     shared.LABELS,
     shared.ALIGNED,
+    shared.SIZE,
     shared.DETECTOR,
-    click.option("--resamples", default=1000, show_default=True, type=click.IntRange(0), help="Of the bootstrap."),
+    shared.RESAMPLES,
     _OUT,
     shared.JUDGES,
 )
 
 
-@click.group(context_settings=HELP)
+@click.group()
 def paper() -> None:
     """Repeat a paper's evaluation, its published numbers beside one's own.
 
@@ -218,53 +207,30 @@ def paper() -> None:
 
 
 @paper.command()
-@shared.options(*_SET)
-@click.option(
-    "--scale",
-    "people",
-    type=click.IntRange(8),
-    metavar="PEOPLE",
-    help="Fewer people in all; the split shrinks with them.  [default: 5000, or as many as there are]",
-)
-@click.option("--size", type=click.IntRange(32), help="Side of the crops, px.  [default: 224]")
-@click.option(
-    "--only", multiple=True, metavar="METHOD", help="Only this method, repeatable; block permutation is always run."
-)
-@click.option(
+@shared.options(_FACES, shared.PEOPLE)
+@many("--only", "Only this method; block permutation is always run", metavar="METHOD")
+@many(
     "--method",
+    "A further method, such as Fawkes=fawkes:verifier=onnx:PATH or CIAGAN=external:folder=PATH",
     "extra",
-    multiple=True,
     metavar="LABEL=NAME:KEY=VALUE,…",
-    help="A further method, repeatable, such as Fawkes=fawkes:verifier=onnx:PATH, "
-    "DeepPrivacy=external:folder=PATH or CIAGAN=external:folder=PATH.",
 )
-@click.option(
+@named(
     "--config",
+    "fantomas: linear attackers. fantomas64 and fantomas-full: the learned ones, at 64 and at 224 px.",
     "preset",
     default="fantomas",
-    show_default=True,
-    help="fantomas: linear attackers. fantomas64 and fantomas-full: the learned ones, at 64 and at 224 px.",
 )
-@click.option(
-    "--general",
-    multiple=True,
-    metavar="REVERSER",
-    help="General attacker, repeatable, such as autoencoder, autoencoder:linear=none or pix2pix.  [default: "
-    "the configuration's]",
+@many("--general", "General attacker in place of the configuration's, such as pix2pix", metavar="REVERSER")
+@flag(
+    "--transfer", "Train the learning attackers on eight anonymisations each and try them on Gaussian Blur 29 (E4.1)."
 )
-@click.option(
-    "--transfer/--no-transfer",
-    default=False,
-    show_default=True,
-    help="Train the learning attackers on eight anonymisations each and try them on Gaussian Blur 29 (E4.1).",
-)
-@click.option(
+@path(
     "--learn-from",
+    "Another set of faces on which the general attackers are trained, too, for comparison (E4.2).",
     "other",
-    type=shared.PATH,
-    help="Another set of faces on which the general attackers are trained, too, for comparison (E4.2).",
 )
-@shared.options(shared.set_value("Another value of the matrix, such as utility=true or seed=1"), shared.JOBS)
+@shared.options(shared.SET, shared.JOBS)
 @shared.reporting("task")
 def fantomas(
     out: Path,
@@ -274,7 +240,7 @@ def fantomas(
     overrides: tuple[str, ...],
     report: Progress,
     **protocol: Any,
-) -> shared.Summary:
+) -> Summary:
     """Which anonymisations are reversible.
 
     Todt and others 2024 (Fantômas), experiments E1–E3: on CelebA in the paper, any set with identities will do.
@@ -297,66 +263,51 @@ def fantomas(
 
 
 @paper.command()
-@shared.options(*_SET)
-@click.option("--limit", type=click.IntRange(2), help="At most so many images, drawn with the seed.")
-@click.option("--size", default=256, show_default=True, type=click.IntRange(32), help="Side of the crops, px.")
-@click.option("--attributes", type=shared.PATH, help="Trained attribute classifier; else no attribute figures.")
-@click.option("--checkpoint", default="", help="Model; the embedded one if not given.")
-@click.option("--bank", default="", help="Bank built with it.")
-@click.option(
-    "--ablation",
-    "ablations",
-    multiple=True,
-    metavar="NAME=CHECKPOINT:BANK",
-    help="A model trained without one of the parts, for Table 2; repeatable.",
+@shared.options(_FACES, shared.LIMIT, shared.ATTRIBUTES, shared.CHECKPOINT, shared.BANK, shared.LAYERS)
+@many(
+    "--ablation", "A model trained without one of the parts, for Table 2", "ablations", metavar="NAME=CHECKPOINT:BANK"
 )
-@click.option("--layer", "layers", multiple=True, type=click.IntRange(0), help="i, repeatable.  [default: 0 to L−1]")
-@shared.set_value("Another number: part=test, skip=60000 (what the paper tests on of FFHQ), k, seed or device")
+@shared.SET
 @shared.reporting("setting")
 def ficgan(
     out: Path, ablations: tuple[str, ...], overrides: tuple[str, ...], report: Progress, **protocol: Any
-) -> shared.Summary:
+) -> Summary:
     """Identity against attributes, by layer.
 
     Jeong and others 2021 (FICGAN), Tables 1, 2 and A, Figures 4 and B: on FFHQ and CelebA-HQ in the paper, any faces
-    will do.
+    will do. Other numbers by --set: part=test, skip=60000 (what the paper tests on of FFHQ), k, seed or device.
     """
     from ficgan.lab.papers.ficgan import FicganPaper, draw_figure_4, ficgan_tables, run_ficgan
     from ficgan.yaml_settings import check
 
-    protocol |= {"ablations": [_ablation(text) for text in ablations], **_numbers(overrides)}
-    config = check(FicganPaper, protocol, where="paper ficgan")
-    run = run_ficgan(config, out, report)
+    for name in ("checkpoint", "bank"):
+        protocol[name] = str(protocol[name] or "")
+    given = {name: value for name, value in protocol.items() if value is not None}
+    given |= {"ablations": [_ablation(text) for text in ablations], **_numbers(overrides)}
+    run = run_ficgan(check(FicganPaper, given, where="paper ficgan"), out, report)
     return _finish(run.results, out, ficgan_tables(run), lambda: draw_figure_4(run, out / "figures"))
 
 
 @paper.command()
-@shared.options(*_SET)
-@click.option(
+@shared.options(_FACES, shared.PEOPLE)
+@named(
     "--parts",
+    "Only these parts: base, retrieval, fine-tuning, kernel, sweep, defences, ood.  [default: all]",
     default="",
     metavar="PART,…",
-    help="Only these parts: base, retrieval, fine-tuning, kernel, sweep, defences, ood.  [default: all]",
 )
-@click.option(
+@many(
     "--attacker",
+    "An attacker, such as Revelio=revelio:epochs=100 or GFP-GAN=external:folder=PATH; the one called Revelio is taken "
+    "in all parts  [default: autoencoder and revelio]",
     "attackers",
-    multiple=True,
     metavar="LABEL=NAME:KEY=VALUE,…",
-    help="An attacker, repeatable, such as Revelio=revelio:epochs=100 or GFP-GAN=external:folder=PATH; the "
-    "one called Revelio is taken in all parts.  [default: autoencoder and revelio]",
 )
-@click.option("--config", "preset", default="revelio", show_default=True, help="Attackers and numbers: revelio64, …")
-@click.option("--scale", "people", type=click.IntRange(4), metavar="PEOPLE", help="At most so many people.")
-@click.option("--size", type=click.IntRange(32), help="Side of the crops, px; blurs are scaled to it.  [default: 256]")
-@click.option("--probes", type=click.IntRange(1), help="Photos that are attacked, of each world.  [default: 97]")
-@click.option("--candidates", type=click.IntRange(1), help="Guesses at each face.  [default: 50]")
-@shared.set_value("Another number of the protocol, such as sweep=20, fine_tuned=10 or adapt_epochs=5")
-@click.option(
-    "--pictures",
-    type=click.IntRange(0),
-    help="Rows of the picture strips, which show real people; 0: none.  [default: 4]",
-)
+@named("--config", "Attackers and numbers: revelio64, …", "preset", default="revelio")
+@count("--probes", None, "Photos that are attacked, of each world.  [default: 97]")
+@count("--candidates", None, "Guesses at each face.  [default: 50]")
+@count("--pictures", None, "Rows of the picture strips, which show real people; 0: none.  [default: 4]", low=0)
+@shared.SET
 @shared.reporting("part")
 def revelio(
     out: Path,
@@ -367,11 +318,12 @@ def revelio(
     probes: int | None,
     report: Progress,
     **protocol: Any,
-) -> shared.Summary:
+) -> Summary:
     """Whether blurred faces are restored and named.
 
     Zhai and others (Revelio), Tables 1 to 7, Figures 4 to 7, 13 and 15: on CelebA-HQ in the paper, any set with
-    identities will do. For testing one's own blur, never for naming people in others' photos.
+    identities will do. For testing one's own blur, never for naming people in others' photos. Other numbers of the
+    protocol by --set, such as sweep=20, fine_tuned=10 or adapt_epochs=5.
     """
     from ficgan.lab.papers.revelio import RevelioPaper, settings
     from ficgan.lab.papers.revelio_tables import draw_revelio, run_revelio
@@ -385,39 +337,24 @@ def revelio(
 
 
 @paper.command()
-@click.option("--images", type=shared.PATH, help="ImageNet's folder, or a folder, zip or tar of scenes.")
-@click.option("--annotations", type=shared.PATH, help="Face boxes, JSON; the paper's face_annotations_ILSVRC.json.")
-@click.option("--config", "file", type=shared.PATH, help="YAML file of a study; it may name images and annotations.")
-@shared.options(shared.set_value("A value of the study, such as epochs=10 or networks=[resnet18]"), _OUT)
+@path("--images", "ImageNet's folder, or a folder, zip or tar of scenes.")
+@path("--annotations", "Face boxes, JSON; the paper's face_annotations_ILSVRC.json.")
+@path("--config", "YAML file of a study; it may name images and annotations.", "file")
+@shared.options(shared.SET, _OUT)
 @shared.reporting("%")
-def obfuscation(
-    images: Path | None,
-    annotations: Path | None,
-    file: Path | None,
-    overrides: tuple[str, ...],
-    out: Path,
-    report: Progress,
-) -> shared.Summary:
+def obfuscation(out: Path, file: Path | None, overrides: tuple[str, ...], report: Progress, **given: Any) -> Summary:
     """What obfuscated faces cost a classifier.
 
     Yang and others 2022, Tables 3, 8 and 9, Figures 3 and 4: on ImageNet in the paper, any scenes with face boxes will
-    do.
+    do. Other numbers by --set, such as epochs=10 or networks=[resnet18].
     """
-    from ficgan.lab.study import run_obfuscation
+    from ficgan.lab.study import StudyConfig, run_obfuscation
 
-    config = _study(images, annotations, file, overrides)
-    results, tables = run_obfuscation(config, out, report)
-    return _finish(results, out, tables)
-
-
-def _study(images: Path | None, annotations: Path | None, file: Path | None, overrides: Sequence[str]) -> Any:
-    from ficgan.errors import UsageError
-    from ficgan.lab.study import StudyConfig
-
-    given = {key: str(path) for key, path in (("images", images), ("annotations", annotations)) if path is not None}
-    if file is None and len(given) < 2:
+    places = {key: str(place) for key, place in given.items() if place is not None}
+    if file is None and len(places) < 2:
         raise UsageError("a study needs images and boxes of their faces; give --images and --annotations, or --config")
-    return StudyConfig.read(file, overrides, **given)
+    results, tables = run_obfuscation(StudyConfig.read(file, overrides, **places), out, report)
+    return _finish(results, out, tables)
 
 
 def _numbers(overrides: Sequence[str]) -> dict[str, Any]:
@@ -427,8 +364,6 @@ def _numbers(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _ablation(text: str) -> tuple[str, str, str]:
-    from ficgan.errors import UsageError
-
     name, _, files = text.partition("=")
     checkpoint, _, bank = files.rpartition(":")
     if not (name.strip() and checkpoint and bank):
@@ -438,7 +373,7 @@ def _ablation(text: str) -> tuple[str, str, str]:
 
 def _finish(
     results: Any, out: Path, tables: list[dict[str, Any]], draw: Callable[[], list[Path]] | None = None
-) -> shared.Summary:
+) -> Summary:
     from ficgan.lab.pages import write_json
 
     results.write(out / "results.json")
@@ -456,3 +391,45 @@ def _finish(
 
 for group in (annotate, paper, survey):
     evaluate.add_command(group)
+
+
+# -- measure ----------------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@shared.options(shared.CHECKPOINT, shared.BANK)
+@path("--aligned", "Folder, zip or tar of aligned faces; repeatable.", multiple=True)
+@path("--photos", "Folder of photos; without -o each of another person.")
+@shared.options(shared.JUDGES, shared.LAYERS, shared.DETECTOR)
+@count("--k", 3000, "People averaged.", low=2)
+@named("--diversity", "ψ; auto: what the model does best with.", "psi", default="auto", type=Parsed(parse_diversity))
+@shared.options(shared.LIMIT, shared.DEVICE)
+@shared.output("Folder for bars.json and bars.md: the whole table, beside the average-face sticker.", required=False)
+@path("--train", "With -o: faces it learnt from, for memorisation and real–real distances; repeatable.", multiple=True)
+@shared.ATTRIBUTES
+@shared.reporting("step")
+def measure(photos: Path | None, out: Path | None, report: Progress, **given: Any) -> Summary:
+    """Reconstruction, identity similarity and detection rate, as JSON. Retries and masking are off.
+
+    With -o every figure a default model is held to, met or missed, in a folder; docs/model.md says how to read it.
+    """
+    from ficgan.lab.bars import BarsConfig, run_bars
+
+    if not given["aligned"] and photos is None:
+        raise UsageError("nothing to measure on; give --aligned or --photos")
+    if out is None and (given["train"] or given["attributes"] is not None):
+        raise UsageError("--train and --attributes belong to the whole table; give -o, too")
+    sheet = run_bars(BarsConfig(photos=() if photos is None else (photos,), whole=out is not None, **given), report)
+    facts = sheet.facts
+    if out is None:
+        keys = ("set", "setting", "row", "judge", "value", "low", "high")
+        lines = [{key: line[key] for key in keys} for line in (row.to_dict() for row in sheet.lines)]
+        return {"checkpoint": facts["checkpoint"], "settings": facts["settings"], "lines": lines}
+    return {
+        "bars": [path.name for path in sheet.write(out)],
+        "checkpoint": facts["checkpoint"],
+        "verdicts": sheet.verdicts,
+        "missed": sheet.missed,
+        "left_out": len(sheet.left_out),
+        "seconds": facts["seconds"],
+    }

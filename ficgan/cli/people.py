@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ficgan.cli import HELP
-from ficgan.cli import _shared as shared
-from ficgan.cli._console import EXIT_SOME_FAILED, Progress, handle_errors
+from ficgan.cli import _console as shared
+from ficgan.cli._console import EXIT_SOME_FAILED, Progress, Summary, count, handle_errors, many, named, path
+from ficgan.errors import InputError, UsageError
 
 __all__ = ["annotate", "survey"]
 
 
-@click.group(context_settings=HELP)
+@click.group()
 def annotate() -> None:
     """Annotate the faces of a set: detect, correct on review pages, collect, count errors before and after."""
 
@@ -23,11 +22,11 @@ def annotate() -> None:
 @annotate.command()
 @click.argument("images", type=shared.PATH)
 @shared.output("JSON of boxes; an interrupted run is resumed from it.", kind=shared.NEW_FILE)
-@shared.options(shared.DETECTOR, shared.THRESHOLD, shared.device(what="Where the detector computes."))
+@shared.options(shared.DETECTOR, shared.THRESHOLD, shared.DEVICE)
 @shared.reporting("image")
 def detect(
     images: Path, out: Path, detector: str, thresh: float | None, device: str, report: Progress
-) -> tuple[shared.Summary, bool]:
+) -> tuple[Summary, bool]:
     """Detect the faces in IMAGES (folder, tar or zip).
 
     Boxes are in pixels of the upright image, in the records of the released ImageNet annotations. Damaged images are
@@ -47,42 +46,29 @@ def detect(
 @click.argument("images", type=shared.PATH)
 @click.argument("boxes", type=shared.FILE)
 @shared.output("New folder.")
-@click.option("--gold", type=shared.FILE, help="Boxes of verified images; needed unless --gold-count 0.")
-@click.option("--gold-images", type=shared.PATH, help="Where these images are.  [default: among IMAGES]")
-@click.option("--batch", default=50, show_default=True, type=click.IntRange(1), help="Images of a page.")
-@click.option("--gold-count", default=3, show_default=True, type=click.IntRange(0), help="Gold ones among them.")
-@shared.seed("Seed of which gold images are shown, where, and how wrong.")
+@path("--gold", "Boxes of verified ones of the images; needed unless --gold-count 0.", type=shared.FILE)
+@count("--batch", 50, "Images of a page.")
+@count("--gold-count", 3, "Gold ones among them.", low=0)
 @shared.reporting("image")
 def page(
-    images: Path,
-    boxes: Path,
-    out: Path,
-    gold: Path | None,
-    gold_images: Path | None,
-    batch: int,
-    gold_count: int,
-    seed: int,
-    report: Progress,
-) -> tuple[shared.Summary, bool]:
+    images: Path, boxes: Path, out: Path, gold: Path | None, batch: int, gold_count: int, report: Progress
+) -> tuple[Summary, bool]:
     """Make pages on which people correct BOXES (of `detect`, or any annotations) of IMAGES.
 
     Hand out what is in OUTPUT/pages; keep OUTPUT/key.json, which holds the truth. The pages judge gold images
     themselves: quality control, no security against somebody who reads their source.
     """
-    from ficgan.errors import InputError, UsageError
     from ficgan.lab.annotation import BatchRules, write_pages
     from ficgan.lab.annotation.boxes import listed, read_records
 
     if gold is None and gold_count:
         raise UsageError("--gold names the boxes of verified images; without quality control give --gold-count 0")
-    rules = BatchRules(batch, gold_count, seed=seed)
     blobs, detected = listed(images), read_records(boxes)
     if not any(detected.find(blob.name) for blob in blobs):
         raise InputError(f"no record of {boxes} names an image of {images}; are they of the same set?")
     verified = read_records(gold) if gold else None
-    pool = blobs if gold_images is None else listed(gold_images)
-    known = [(blob, record) for blob in pool if verified is not None and (record := verified.find(blob.name))]
-    key, failed = write_pages(out, blobs, detected, known, rules, own_gold=gold_images is None, progress=report)
+    known = [(blob, record) for blob in blobs if verified is not None and (record := verified.find(blob.name))]
+    key, failed = write_pages(out, blobs, detected, known, BatchRules(batch, gold_count), progress=report)
     work = sum(image.truth is None for batch in key.batches for image in batch.images)
     summary = {"pages": str(out / "pages"), "key": str(out / "key.json"), "batches": len(key.batches), "images": work}
     return _end({**summary, "gold": len(known), "failed": len(failed)}, failed, report)
@@ -91,19 +77,10 @@ def page(
 @annotate.command()
 @click.argument("key", type=shared.FILE)
 @click.argument("exports", nargs=-1, required=True, type=shared.FILE)
-@shared.output("JSON of corrected boxes; every change is told in OUTPUT with .log.json.", kind=shared.NEW_FILE)
-@click.option(
-    "--keep",
-    type=click.Choice(["half", "any"]),
-    default="half",
-    show_default=True,
-    help="Of several people's boxes: those of at least half of them, or all.",
-)
+@shared.output("JSON of corrected boxes; every change is listed in OUTPUT with .log.json.", kind=shared.NEW_FILE)
 @shared.reporting("export")
-def collect(
-    key: Path, exports: tuple[Path, ...], out: Path, keep: str, report: Progress
-) -> tuple[shared.Summary, bool]:
-    """Check EXPORTS of the pages against their KEY and merge them.
+def collect(key: Path, exports: tuple[Path, ...], out: Path, report: Progress) -> tuple[Summary, bool]:
+    """Check EXPORTS of the pages against their KEY and merge them; of several people's boxes, those of at least half.
 
     Work that failed the gold images, is of another batch, or is incomplete is refused and named, and makes the exit
     code 3, as do images that nobody looked at; these keep the detector's boxes, with "workers": 0.
@@ -114,21 +91,21 @@ def collect(
     from ficgan.lab.pages import write_json
 
     log = out.with_suffix(".log.json")
-    done = collect(read_key(key), exports, union=keep == "any")
-    summary = done.summary()
+    done = collect(read_key(key), exports)
+    counts = done.summary()
     write_records(out, done.records)
-    write_json(log, {**summary, "unseen": done.unseen, "log": done.log})
+    write_json(log, {**counts, "unseen": done.unseen, "log": done.log})
     unseen = [f"nobody looked at {name}; its boxes are the detector's" for name in done.unseen]
-    summary = {"out": str(out), "log": str(log), **summary}
+    summary = {"out": str(out), "log": str(log), **counts}
     summary |= {"accepted": len(done.accepted), "refused": len(done.refused)}
     return _end(summary, [reason for _, reason in done.refused] + unseen, report)
 
 
 @annotate.command()
 @click.argument("truth", type=shared.FILE)
-@click.option("--before", required=True, type=shared.FILE, help="Boxes of the detector.")
-@click.option("--after", required=True, type=shared.FILE, help="Boxes after correction.")
-@click.option("--names", type=shared.FILE, help="JSON of category → name in the paper's table, such as a WordNet id's.")
+@path("--before", "Boxes of the detector.", type=shared.FILE, required=True)
+@path("--after", "Boxes after correction.", type=shared.FILE, required=True)
+@path("--names", "JSON of category → name in the paper's table, such as a WordNet id's.", type=shared.FILE)
 @shared.output("Write the counts as JSON.", kind=shared.NEW_FILE, required=False)
 @handle_errors
 def score(truth: Path, before: Path, after: Path, names: Path | None, out: Path | None) -> None:
@@ -136,7 +113,6 @@ def score(truth: Path, before: Path, after: Path, names: Path | None, out: Path 
 
     Categories are the labels of TRUTH, else the folders of its images (the paper's Table 1).
     """
-    from ficgan.errors import InputError
     from ficgan.lab.annotation.boxes import read_records
     from ficgan.lab.annotation.collected import score_annotations, score_text
     from ficgan.lab.pages import read_json, write_json
@@ -151,13 +127,13 @@ def score(truth: Path, before: Path, after: Path, names: Path | None, out: Path 
     click.echo(score_text(counted))
 
 
-def _end(summary: shared.Summary, problems: list[str], report: Progress) -> tuple[shared.Summary, bool]:
-    for sentence in problems:
-        report.error(sentence)
+def _end(summary: Summary, problems: list[str], report: Progress) -> tuple[Summary, bool]:
+    for problem in problems:
+        report.error(problem)
     return summary, bool(problems)
 
 
-@click.group(context_settings=HELP)
+@click.group()
 def survey() -> None:
     """Ask people whether two pictures, one of them anonymised or reversed, show the same person.
 
@@ -168,43 +144,20 @@ def survey() -> None:
 @survey.command()
 @click.argument("config", required=False, metavar="[CONFIG]")
 @shared.output("New folder for pages, pictures and key.")
-@click.option("--data", type=shared.PATH, help="Face set, where no CONFIG names one.")
-@shared.options(shared.layout(), shared.LABELS)
-@click.option("--aligned", is_flag=True, help="--data is aligned as ficgan's own crops; nothing is detected.")
-@click.option("--size", type=click.IntRange(32), help="Side of the pictures, px.  [default: 224, or CONFIG's]")
-@click.option("--set", "wanted", metavar="NAME", help="Which set of CONFIG.  [default: the first]")
-@click.option(
-    "--methods",
-    "--method",
-    "methods",
-    multiple=True,
-    metavar="NAME:KEY=VALUE,…",
-    help="Show faces anonymised like this, repeatable.  [default: the methods of CONFIG]",
-)
-@click.option(
+@path("--data", "Face set, where no CONFIG names one.")
+@shared.options(shared.LAYOUT, shared.LABELS, shared.ALIGNED, shared.SIZE)
+@many("--methods", "Show faces anonymised like this  [default: the methods of CONFIG]", metavar="NAME:KEY=VALUE,…")
+@many(
     "--reversed",
+    "Show them reversed: pixelation:size=8@ridge, or LABEL@external:folder=PATH with crops that were reversed before",
     "reversals",
-    multiple=True,
     metavar="METHOD@ATTACKER",
-    help="Show them reversed, repeatable: pixelation:size=8@ridge, or LABEL@external:folder=PATH with "
-    "crops that were reversed before.",
 )
-@click.option("--control/--no-control", default=True, show_default=True, help="Show clear pairs, too.")
-@click.option(
-    "--pairs",
-    default=8,
-    show_default=True,
-    type=click.IntRange(2),
-    help="For each condition and participant; a multiple of 4 if the set knows genders.",
-)
-@click.option(
-    "--questionnaires", type=click.IntRange(1), help="How many; 1 as in the paper.  [default: as many as conditions]"
-)
-@click.option("--checks", default=2, show_default=True, type=click.IntRange(0), help="Attention checks.")
-@click.option("--failures", default=0, show_default=True, type=click.IntRange(0), help="Most checks one may fail.")
-@click.option("--consent", type=shared.FILE, help="Text that participants agree to.  [default: a placeholder]")
-@shared.DETECTOR
-@shared.seed("Seed of who is shown, with whom, to whom.")
+@named("--control/--no-control", "Show clear pairs, too.", default=True)
+@count("--pairs", 8, "For each condition and participant; a multiple of 4 if the set knows genders.", low=2)
+@count("--questionnaires", None, "How many; 1 as in the paper.  [default: as many as conditions]")
+@path("--consent", "Text that participants agree to.  [default: a placeholder]", type=shared.FILE)
+@shared.options(shared.DETECTOR, shared.SEED)
 @shared.reporting("condition")
 def make(
     out: Path,
@@ -213,31 +166,32 @@ def make(
     control: bool,
     pairs: int,
     questionnaires: int | None,
-    checks: int,
-    failures: int,
     consent: Path | None,
     detector: str,
     seed: int,
     report: Progress,
     **faces: Any,
-) -> shared.Summary:
+) -> Summary:
     """Draw pairs, make their pictures, and write a page for each questionnaire.
 
-    CONFIG: a matrix as for `ficgan eval run`, of which the set and the methods are used; or --data and --methods. Hand
-    out what is in OUTPUT/pages, one page a participant, in turn; keep the rest, which says what is what. Prints one
-    line of JSON.
+    CONFIG: a matrix as for `ficgan eval run`, of which the first set and the methods are used; or --data and
+    --methods. Hand out what is in OUTPUT/pages, one page a participant, in turn; keep the rest, which says what is
+    what. Prints one line of JSON.
     """
-    from ficgan.errors import InputError
     from ficgan.faces import get_detector
+    from ficgan.lab.matrix_config import MethodConfig
     from ficgan.lab.survey import CONSENT, SurveyRules, conditions_of, make_survey, write_survey
 
-    rules = SurveyRules(pairs, checks, questionnaires, failures, seed)
+    rules = SurveyRules(pairs, questionnaires=questionnaires, seed=seed)
     source, known = _source(**faces)
-    chosen = _methods(methods, known, reversals)
+    if not (methods or known or reversals):
+        raise UsageError("a survey needs methods; give --methods, --reversed, or a CONFIG that names some")
+    by_title = {method.title: method for method in known}
+    chosen = [by_title.get(text) or MethodConfig.model_validate(text) for text in methods] or known
     conditions = conditions_of(chosen, reversals, control=control, named=known)
     if out.is_dir() and any(out.iterdir()):
         raise InputError(f"{out} is not empty; two surveys must not mix: choose a new folder")
-    text = _text(consent) if consent else CONSENT
+    text = consent.read_text(encoding="utf-8-sig").strip() if consent else CONSENT
     finder = None if source.aligned else get_detector(detector)
     divided = faces["data"] is None
     made = make_survey(source, conditions, rules, divided=divided, detector=finder, progress=report)
@@ -255,37 +209,49 @@ def make(
     }
 
 
+def _source(
+    config: str | None, data: Path | None, layout: str, labels: Path | None, aligned: bool, size: int | None
+) -> tuple[Any, list[Any]]:
+    """The face set and the methods that a configuration names."""
+    from ficgan import configs
+    from ficgan.lab.matrix_config import MethodConfig, SetConfig, load_matrix
+    from ficgan.yaml_settings import read_tree
+
+    preset = config is not None and config in configs.names("eval")
+    if config is not None and not preset:
+        if data is not None:
+            raise UsageError(f"{config} names its own sets; --data is for surveys without")
+        matrix = load_matrix(config)
+        return matrix.sets[0].model_copy(update={"size": size} if size else {}), list(matrix.methods)
+    if data is None:
+        raise UsageError("a survey needs faces; give --data, or a CONFIG that names a set")
+    source = SetConfig(
+        name=data.absolute().stem,
+        path=str(data),
+        layout=layout,
+        labels=None if labels is None else str(labels),
+        aligned=aligned,
+        size=size or 224,
+    )
+    tree = read_tree(str(config), kind="eval") if preset else {"methods": []}
+    return source, [MethodConfig.model_validate(method) for method in tree["methods"]]
+
+
 @survey.command("score")
 @click.argument("folder", metavar="OUT", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.argument("answers", nargs=-1, required=True, type=shared.FILE)
 @shared.output("Write all figures, JSON.", kind=shared.NEW_FILE, required=False)
-@click.option(
-    "--judge", "judges", multiple=True, help="Recogniser on the same pictures: dlib, insightface, shape, onnx:PATH."
-)
-@click.option(
-    "--threshold",
-    "thresholds",
-    multiple=True,
-    metavar="JUDGE=SIMILARITY",
-    help="Of a judge, chosen on other faces: a cosine, or minus a distance.  [default: its own]",
-)
-@shared.options(shared.RESAMPLES, shared.device(what="Where judges compute."))
+@many("--judge", "Recogniser on the same pictures: dlib, insightface, shape, onnx:PATH", "judges")
+@shared.RESAMPLES
 @handle_errors
 def score_survey(
-    folder: Path,
-    answers: tuple[Path, ...],
-    out: Path | None,
-    judges: tuple[str, ...],
-    thresholds: tuple[str, ...],
-    resamples: int,
-    device: str,
+    folder: Path, answers: tuple[Path, ...], out: Path | None, judges: tuple[str, ...], resamples: int
 ) -> None:
     """Score ANSWERS, the files that participants saved, of the survey in OUT.
 
     Files that failed attention checks, are unfinished, damaged or a second try are named, count for nothing, and make
     the exit code 3.
     """
-    from ficgan.errors import InputError
     from ficgan.lab import readers
     from ficgan.lab.metrics import Bootstrap
     from ficgan.lab.pages import write_json
@@ -296,97 +262,12 @@ def score_survey(
         raise InputError(f"{out} exists already; choose another output")
     key = read_key(folder / "key.json")
     done = collect(key, answers)
-    judged = judge(key, folder / "images", readers.get_readers(judges, device)) if judges else []
-    judged = _thresholds(judged, thresholds)
+    judged = judge(key, folder / "images", readers.get_readers(judges, "cpu")) if judges else []
     scored = score_survey(key, done, judged, bootstrap=Bootstrap(resamples, key.rules.seed))
     if out is not None:
         write_json(out, scored)
     click.echo(score_text(scored))
-    for _, _, sentence in done.refused:
-        click.echo(f"Error: {sentence}", err=True)
+    for _, _, reason in done.refused:
+        click.echo(f"Error: {reason}", err=True)
     if done.refused:
         raise SystemExit(EXIT_SOME_FAILED)
-
-
-def _source(
-    config: str | None,
-    data: Path | None,
-    layout: str,
-    labels: Path | None,
-    aligned: bool,
-    size: int | None,
-    wanted: str | None,
-) -> tuple[Any, list[Any]]:
-    """The face set and the methods that a configuration names."""
-    from ficgan import configs
-    from ficgan.errors import UsageError
-    from ficgan.lab.matrix_config import SetConfig, load_matrix
-
-    preset = config is not None and config in configs.names("eval")
-    if data is None and (config is None or preset):
-        raise UsageError("a survey needs faces; give --data, or a CONFIG that names a set")
-    if data is not None and config is not None and not preset:
-        raise UsageError(f"{config} names its own sets; --data is for surveys without")
-    if data is None:
-        matrix = load_matrix(str(config))
-        sets = {one.name: one for one in matrix.sets}
-        if wanted is not None and wanted not in sets:
-            raise UsageError(f"{config} has no set {wanted!r}; it has {', '.join(sets)}")
-        chosen = sets[wanted or matrix.sets[0].name]
-        return chosen.model_copy(update={"size": size} if size else {}), list(matrix.methods)
-    source = SetConfig(
-        name=data.absolute().stem,
-        path=str(data),
-        layout=layout,
-        labels=None if labels is None else str(labels),
-        aligned=aligned,
-        size=size or 224,
-    )
-    return source, _preset(str(config)) if preset else []
-
-
-def _preset(name: str) -> list[Any]:
-    import yaml
-
-    from ficgan import configs
-    from ficgan.lab.matrix_config import MethodConfig
-
-    return [MethodConfig.model_validate(one) for one in yaml.safe_load(configs.read(name, "eval"))["methods"]]
-
-
-def _methods(given: tuple[str, ...], known: list[Any], reversals: tuple[str, ...]) -> list[Any]:
-    """The methods to show: those given, by label where a configuration has them; else all of the configuration."""
-    from ficgan.errors import UsageError
-    from ficgan.lab.matrix_config import MethodConfig
-
-    if not (given or known or reversals):
-        raise UsageError("a survey needs methods; give --methods, --reversed, or a CONFIG that names some")
-    by_title = {method.title: method for method in known}
-    return [by_title.get(text) or MethodConfig.model_validate(text) for text in given] if given else known
-
-
-def _text(path: Path) -> str:
-    from ficgan.errors import InputError
-
-    try:
-        text = path.read_text(encoding="utf-8-sig").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read as text ({error}); save it as UTF-8") from error
-    if not text:
-        raise InputError(f"{path} is empty; write what participants agree to")
-    return text
-
-
-def _thresholds(judged: list[Any], given: tuple[str, ...]) -> list[Any]:
-    from ficgan.errors import UsageError
-
-    chosen = {}
-    for text in given:
-        name, _, number = text.rpartition("=")
-        try:
-            chosen[name] = float(number)
-        except ValueError:
-            raise UsageError(f"--threshold {text!r} is not of the form JUDGE=SIMILARITY, such as dlib=-0.55") from None
-    for name in set(chosen) - {one.name for one in judged}:
-        raise UsageError(f"--threshold names {name!r}, which is no --judge; there are {[one.name for one in judged]}")
-    return [dataclasses.replace(one, threshold=chosen.get(one.name, one.threshold)) for one in judged]

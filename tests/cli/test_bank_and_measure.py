@@ -12,7 +12,7 @@ import torch
 from click.testing import CliRunner
 from PIL import Image
 
-from ficgan.cli.measure import measure
+from ficgan.cli.evaluate import measure
 from ficgan.cli.train import bank
 from ficgan.config import ModelConfig
 from ficgan.data import open_faces
@@ -75,7 +75,7 @@ def test_bank_in_portions_is_the_same(
 ) -> None:
     codes = []
     for number, portion in enumerate((1024, 4)):  # six pictures: all at once, and four and two
-        monkeypatch.setattr("ficgan.cli.train._AT_ONCE", portion)
+        monkeypatch.setattr("ficgan.training.banks._AT_ONCE", portion)
         out = tmp_path / f"{number}.safetensors"
         done = CliRunner().invoke(bank, ["build", str(checkpoint), "--data", str(faces), "-o", str(out)])
         assert done.exit_code == 0, done.output

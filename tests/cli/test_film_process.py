@@ -77,7 +77,7 @@ def test_bad_films_fail_each_in_a_sentence_and_stop_nobody(clip: Path, tmp_path:
     (bad / "z-good.mp4").write_bytes(clip.read_bytes())
     before = names(bad)
     summary, said = run(
-        "deid", bad, bad / "missing.mp4", "-o", tmp_path / "out", "--mode", "solid", "--no-verify", code=3
+        "deid", bad, bad / "missing.mp4", "-o", tmp_path / "out", "--mode", "solid", "--verify", "off", code=3
     )
     assert (summary["inputs"], summary["written"], summary["failed"], summary["damaged"]) == (7, 2, 5, 1)
     assert names(tmp_path / "out") == {"cut.mkv", "cut.mkv.json", "manifest.jsonl", "z-good.mp4", "z-good.mp4.json"}
@@ -108,14 +108,14 @@ def test_bad_films_fail_each_in_a_sentence_and_stop_nobody(clip: Path, tmp_path:
 def test_what_cannot_be_opened_leaves_nothing(tmp_path: Path, source: str, words: str) -> None:
     if source == "camera:9" and Path("/dev/video9").exists():
         pytest.skip("there is a camera 9")
-    summary, (said,) = run("deid", source, "-o", tmp_path / "a/b.mp4", "--mode", "solid", "--no-verify", code=3)
+    summary, (said,) = run("deid", source, "-o", tmp_path / "a/b.mp4", "--mode", "solid", "--verify", "off", code=3)
     assert summary["failed"] == 1 and words in said and "secret" not in said and names(tmp_path) == set()
 
 
 @pytest.mark.slow
 def test_a_film_from_a_pipe(clip: Path, tmp_path: Path) -> None:
     ffmpeg("-i", str(clip), "-an", "-c", "copy", str(tmp_path / "clip.mkv"))
-    words = ["deid", "pipe:0", "-o", str(tmp_path / "b.mp4"), "--mode", "solid", "--no-verify"]
+    words = ["deid", "pipe:0", "-o", str(tmp_path / "b.mp4"), "--mode", "solid", "--verify", "off"]
     with (tmp_path / "clip.mkv").open("rb") as stdin:
         environment = {**os.environ, "PYTHONPATH": str(Path(command.__file__).parents[2])}
         done = subprocess.run([sys.executable, "-c", RUN, *words], stdin=stdin, capture_output=True, env=environment)
@@ -126,7 +126,7 @@ def test_a_film_from_a_pipe(clip: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("limit", [8_000, pytest.param(500, marks=pytest.mark.slow)])
 def test_a_full_disk(clip: Path, tmp_path: Path, limit: int) -> None:
     summary, said = run(
-        "deid", clip, "-o", tmp_path / "out/b.mp4", "--mode", "solid", "--no-verify", code=3, before=FULL.format(limit)
+        "deid", clip, "-o", tmp_path / "out/b.mp4", "--mode", "solid", "--verify", "off", code=3, before=FULL.format(limit)
     )
     assert summary["failed"] == 1 and len([line for line in said if line.startswith("Error: ")]) == 1
     assert names(tmp_path) == set()

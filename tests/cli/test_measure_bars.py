@@ -12,7 +12,7 @@ import torch
 from click.testing import CliRunner
 from PIL import Image
 
-from ficgan.cli.measure import measure
+from ficgan.cli.evaluate import measure
 from ficgan.config import ModelConfig
 from ficgan.faces import Alignment
 from ficgan.identity import IdentityBank
@@ -77,15 +77,14 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_bars_are_written_step_by_step_and_summed_up_in_a_line(files: list[str], tmp_path: Path) -> None:
     out = tmp_path / "out"
-    more = ["--bars", "-o", str(out), "--layer", "0", "--limit", "6"]
-    more += ["--progress", "text"]
+    more = ["-o", str(out), "--layer", "0", "--limit", "6"]
+    more += ["--progress", "jsonl"]
     done = CliRunner().invoke(measure, [*files, *more])
     assert done.exit_code == 0, done.output
     assert done.stdout.count("\n") == 1
-    steps = done.stderr.splitlines()
-    assert any(line.endswith("faces: reconstruction") for line in steps)
-    last = steps[-1].split("/")
-    assert last[0] == last[1]
+    steps = [json.loads(line) for line in done.stderr.splitlines()]
+    assert any(step.get("stage", "").endswith("faces: reconstruction") for step in steps)
+    assert steps[-1]["done"] == steps[-1]["total"]
     told = json.loads(done.stdout)
     assert told["bars"] == ["bars.json", "bars.md"]
     written = json.loads((out / "bars.json").read_text(encoding="utf-8"))
@@ -116,13 +115,11 @@ def test_without_the_table_the_first_rows_are_a_line_of_json(files: list[str]) -
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--bars"], "-o"),
-        (["-o", "out"], "--bars"),
-        (["--train", "x.tar"], "give --bars too"),
-        (["--attributes", "x"], "give --bars too"),
-        (["--bars", "-o", "out", "--layer", "9"], "9"),
-        (["--bars", "-o", "out", "--k", "99"], "99"),
-        (["--bars", "-o", "out", "--limit", "1"], "--limit"),
+        (["--train", "x.tar"], "-o"),
+        (["--attributes", "x"], "-o"),
+        (["-o", "out", "--layer", "9"], "9"),
+        (["-o", "out", "--k", "99"], "99"),
+        (["-o", "out", "--limit", "1"], "--limit"),
     ],
 )
 def test_wrong_options_are_one_sentence(
@@ -136,7 +133,7 @@ def test_wrong_options_are_one_sentence(
 
 @pytest.mark.parametrize("option", ["--train", "--attributes", "--aligned"])
 def test_files_that_are_not_there_are_named(files: list[str], tmp_path: Path, option: str) -> None:
-    done = CliRunner().invoke(measure, [*files, "--bars", "-o", str(tmp_path / "out"), option, "nowhere.zip"])
+    done = CliRunner().invoke(measure, [*files, "-o", str(tmp_path / "out"), option, "nowhere.zip"])
     assert done.exit_code in (1, 2, 3) and "nowhere.zip" in done.stderr and done.stdout == ""
     assert "Traceback" not in done.output and not (tmp_path / "out").exists()
 
@@ -155,5 +152,5 @@ def test_the_network_that_trained_the_model_does_not_judge(
         training={"verifier_sha256": hashlib.sha256(b"v").hexdigest()},
     )
     save_checkpoint(tmp_path / "m.safetensors", FICGAN(CONFIG), header)
-    done = CliRunner().invoke(measure, [*files, "--bars", "-o", str(tmp_path / "out"), "--judge", f"onnx:{trainer}"])
+    done = CliRunner().invoke(measure, [*files, "-o", str(tmp_path / "out"), "--judge", f"onnx:{trainer}"])
     assert done.exit_code == 2 and "trained against" in done.stderr

@@ -216,7 +216,7 @@ def test_names_that_are_not_utf8_or_hold_escapes(tmp_path: Path) -> None:
     for name in names:
         Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), name))).write_bytes(picture.read_bytes())
     sources = [os.fsdecode(os.path.join(os.fsencode(tmp_path), name)) for name in names]
-    done = ficgan_deid(*sources, "-o", tmp_path / "out", "--mode", "solid", "--no-verify")
+    done = ficgan_deid(*sources, "-o", tmp_path / "out", "--mode", "solid", "--verify", "off")
     assert done.returncode == 0, done.stderr
     assert b"\x1b" not in done.stderr and b"\xff" not in done.stderr and b"\\x1b[31m\\x0aError: forged" in done.stderr
     assert not re.search(rb"^Error: forged", done.stderr, re.M)
@@ -224,7 +224,7 @@ def test_names_that_are_not_utf8_or_hold_escapes(tmp_path: Path) -> None:
     assert set(os.listdir(out)) == {*names, *(name + b".json" for name in names), b"manifest.jsonl"}
     with open(os.path.join(out, names[0] + b".json"), "rb") as side:
         assert os.fsencode(json.load(side)["output"]) == names[0]
-    again = ficgan_deid(*sources, "-o", tmp_path / "out", "--mode", "solid", "--no-verify", "--skip-existing")
+    again = ficgan_deid(*sources, "-o", tmp_path / "out", "--mode", "solid", "--verify", "off", "--skip-existing")
     assert again.returncode == 0 and json.loads(again.stdout)["skipped"] == 2
 
 
