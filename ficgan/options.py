@@ -469,10 +469,7 @@ class Computing:
         role="machine",
     )
     precision: str = option(
-        "auto",
-        "Of networks on crops; auto: bfloat16 where this machine is faster in it.",
-        "--precision",
-        choices=PRECISIONS,
+        "auto", "Of networks on crops; auto: bfloat16 on a GPU, float32 on a CPU.", "--precision", choices=PRECISIONS
     )
     compile: bool = False
     checkpoint: str | Path | None = option(

@@ -153,12 +153,7 @@ def test_what_is_refused(body: bytes, headers: dict[str, str], status: int, said
 
 @pytest.mark.parametrize(
     ("change", "options", "status"),
-    [
-        ({"covered": False}, {}, 422),
-        ({"matched": True}, {}, 422),
-        (None, {}, 200),
-        (None, {"require_face": True}, 422),
-    ],
+    [({"covered": False}, {}, 422), ({"matched": True}, {}, 422), (None, {}, 200), (None, {"require_face": True}, 422)],
 )
 def test_what_is_unsafe_is_not_given_out(change: dict[str, bool] | None, options: dict[str, bool], status: int) -> None:
     """`change`: of the face; None: there is none."""

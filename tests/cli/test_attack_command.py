@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import shlex
 import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
 
-import click
-import numpy as np
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -24,7 +21,7 @@ from ficgan.lab import bench as lab_bench
 from ficgan.lab import matrix, reversal
 from ficgan.lab.attacks import training
 from ficgan.lab.attacks.learned import read_header
-from ficgan.lab.matrix_config import MatrixConfig, load_attack
+from ficgan.lab.matrix_config import MatrixConfig
 from ficgan.lab.metrics.utility import Judges
 
 PEOPLE, EACH, SIDE = 24, 4, 32
@@ -206,9 +203,7 @@ def test_guesses_mirror_the_folder_and_overwrite_nothing(
         (("identity", "FACE", "OTHER"), "one name"),
     ],
 )
-def test_what_cannot_guess_says_why(
-    words: tuple[str, ...], said: str, faces: Path, tmp_path: Path
-) -> None:
+def test_what_cannot_guess_says_why(words: tuple[str, ...], said: str, faces: Path, tmp_path: Path) -> None:
     other = tmp_path / "other" / "000-0.png"
     other.parent.mkdir()
     other.write_bytes((faces / "000-0.png").read_bytes())

@@ -1,4 +1,4 @@
-"""Films in `ficgan-deid`, `analyse` and `render`, around a stand-in for the model: files, side-cars, options, progress."""
+"""Films in `ficgan-deid`, `analyse`, `render`, around a stand-in for the model: files, options, progress."""
 
 from __future__ import annotations
 
