@@ -165,7 +165,7 @@ def _read(value: Any, kind: type) -> Any:
         return _WORDS[value.lower()] if kind is bool else kind(value)
     if kind is str or isinstance(value, bool) != (kind is bool) or not isinstance(value, numbers.Real):
         raise ValueError
-    if kind is int and value != int(value):
+    if kind is int and value % 1:
         raise ValueError
     return kind(value)
 

@@ -24,6 +24,8 @@ from ficgan.errors import INTERRUPTED, FicganError, UsageError, memory_ran_out
 if TYPE_CHECKING:
     from tqdm import tqdm
 
+# Of `ficgan` and the commands with names of their own: help answers to -h as well.
+HELP = {"help_option_names": ["-h", "--help"]}
 EXIT_FAILED = 1
 EXIT_SOME_FAILED = 3
 

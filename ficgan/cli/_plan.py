@@ -127,8 +127,8 @@ def make_plan(inputs: Sequence[str], out: str | None, *, overwrite: bool = False
     Args:
         inputs: files and folders, of this machine or of stores; `camera:0`, addresses of streams and patterns of
             numbered images (`frames/%05d.png`). In folders only photos and films count, and links to folders, hidden
-            folders and projects of films are left out; a file named here is taken whatever its name, unless its
-            side-car proves that it is a result.
+            folders, projects of films and results are left out; a file named here is taken, unless its side-car proves
+            that it is a result.
         out: a folder, in which the trees are mirrored; a file, when there is one input and the name ends like an
             image's or a film's; None: beside the inputs, with `_anonymized` added to their names.
         overwrite: an output may replace its own input.
@@ -156,17 +156,14 @@ def make_plan(inputs: Sequence[str], out: str | None, *, overwrite: bool = False
                 f"{display_name(address)}: a camera, stream or sequence of images needs -o FILE, such as -o result.mp4"
             )
         plan.jobs.append(FileJob(Path(address), Path(out), film=True, address=address, place=Path(out).name))
-    by_name = {_real(place_of(name)) for name in paths if is_store(name) or not os.path.isdir(name)}
-    seen: set[str] = set()
+    named, seen = {_real(place_of(name)) for name in paths}, set[str]()
     for source, relative in _sources(paths, plan):
         real = _real(source)
         if real in seen:  # named twice, or named and in a folder as well
             plan.left_out[TWICE] += 1
             continue
         seen.add(real)
-        if isinstance(source, Path) and (
-            vouches_for(source) or (real not in by_name and _is_named_like_output(source))
-        ):
+        if isinstance(source, Path) and (vouches_for(source) or (real not in named and _is_named_like_output(source))):
             plan.left_out[OWN_OUTPUT] += 1
             continue
         film = is_film(source) if isinstance(source, Path) else source.suffix.lower() in FILM_SUFFIXES
@@ -279,10 +276,9 @@ def _is_left_out(folder: Path) -> bool:
 def _is_named_like_output(path: Path) -> bool:
     """Likely a result without side-car: its name says so, and its source lies beside it."""
     stem = path.stem.removesuffix(DEFAULT_SUFFIX)
-    if stem in ("", path.stem):
-        return False
-    siblings = map(Path, os.listdir(path.parent))
-    return any(other.stem == stem and other.suffix.lower() in MEDIA for other in siblings)
+    return stem != path.stem and any(
+        Path(name).stem == stem and Path(name).suffix.lower() in MEDIA for name in os.listdir(path.parent)
+    )
 
 
 def _check_outputs(plan: FilePlan, overwrite: bool) -> None:

@@ -32,7 +32,7 @@ def _set(data: Path, layout: str, labels: Path | None, people: int | None, align
     return {"data": data, "labels": labels, "limit_people": people, "aligned": aligned or None, **layouts}
 
 
-@click.group()
+@click.group("attack", context_settings=shared.HELP)
 @click.version_option(__version__, prog_name="ficgan-attack")
 def attack() -> None:
     """Train attackers on one's own anonymisation, try them on faces, judge them on people they never saw.

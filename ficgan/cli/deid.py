@@ -20,34 +20,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ficgan import __version__
+from ficgan.cli import _console as shared
 from ficgan.cli import _options as opts
-from ficgan.cli._console import (
-    DRY_RUN,
-    EXIT_SOME_FAILED,
-    FILE,
-    OVERWRITE,
-    TALK,
-    Progress,
-    count,
-    flag,
-    handle_errors,
-    named,
-    options,
-    path,
-    sentence,
-)
+from ficgan.cli import _work as working
+from ficgan.cli._console import EXIT_SOME_FAILED, Progress, handle_errors, named, path, sentence
 from ficgan.cli._plan import DEFAULT_SUFFIX, FileJob, FilePlan, make_plan, obstacle
-from ficgan.cli._work import (
-    Done,
-    FileSetup,
-    FileWork,
-    NewFilm,
-    by_cluster,
-    by_threads,
-    by_workers,
-    make_folder,
-    with_name,
-)
+from ficgan.cli._work import Done, FileSetup, FileWork, NewFilm, make_folder, with_name
 from ficgan.device import cpus
 from ficgan.errors import FicganError, InputError, TakenError, UsageError, memory_ran_out
 from ficgan.files import alone_in, file_digest, unreadable
@@ -81,70 +59,38 @@ def make_engine(**settings: Any) -> Any:
     return Deidentifier.from_pretrained(**settings)
 
 
-@click.command()
+@click.command(context_settings=shared.HELP)
 @click.argument("inputs", metavar="INPUT...", nargs=-1, type=click.Path())
-@options(
-    path("--files-from", "More inputs, one path a line; - reads them from stdin.", type=click.Path()),
-    path(
-        "-o",
-        "Folder for the results (trees are mirrored, names stay), or a file for a single input; also an address in a "
-        f"store, such as s3://bucket/folder.  [default: <stem>{DEFAULT_SUFFIX}<ext> beside each input]",
-        "--output",
-        "out",
-        type=click.Path(),
-    ),
-    opts.HIDE,
-    opts.FACE,
-    opts.SEARCH,
-    opts.DOUBT,
-    opts.VERIFY,
-    opts.PHOTOS_OUT,
-    path(
-        "--decisions",
-        "Photos: do what was decided in `ficgan ui` and exported there; photos that are not in it fail.",
-        type=FILE,
-    ),
-    named(
-        "--sidecar/--no-sidecar",
-        "Write <result>.json with the audit beside each result, and manifest.jsonl with a line a file in the output "
-        "folder.",
-        default=True,
-    ),
-    path(
-        "--sign",
-        "Put C2PA content credentials into each result that was changed, signed with this certificate and key (PEM); "
-        "needs the extra c2pa.",
-        metavar="CERT KEY",
-        nargs=2,
-    ),
-    OVERWRITE,
-    flag(
-        "--skip-existing",
-        "Leave results of an earlier run with the same options alone, and do the rest; this goes on where Ctrl-C or a "
-        "crash ended a run.",
-    ),
-    count(
-        "--jobs",
-        None,
-        "Worker processes, each with a model of its own: for many files.  [default: this process alone, photos in "
-        f"threads, one a processor, at most {MOST_THREADS}]",
-    ),
-    named("--cluster", "Work with --jobs actors of a Ray cluster: ray://HOST:PORT, or local for one of this machine."),
-    DRY_RUN,
-    opts.VIDEO_SEARCH,
-    opts.PEOPLE,
-    opts.VIDEO_SPANS,
-    opts.FALLBACK,
-    opts.VIDEO_OUT,
-    path(
-        "--project",
-        "Films: keep the analysis here, for review and `ficgan render`; it holds source faces.",
-        metavar="FOLDER",
-    ),
-    opts.sandbox(False),
-    opts.MODEL,
-    TALK,
+@path("--files-from", "More inputs, one path a line; - reads them from stdin.", type=click.Path())
+@path(
+    "-o",
+    "Folder for the results (trees are mirrored, names stay), or a file for a single input; also an address in a "
+    f"store, such as s3://bucket/folder.  [default: <stem>{DEFAULT_SUFFIX}<ext> beside each input]",
+    "--output",
+    "out",
+    type=click.Path(),
 )
+@shared.options(opts.HIDE, opts.FACE, opts.SEARCH, opts.DOUBT, opts.VERIFY, opts.PHOTOS_OUT)
+@path("--decisions", "Photos: do what was decided in `ficgan ui` and exported there; others fail.", type=shared.FILE)
+@named(
+    "--sidecar/--no-sidecar",
+    "Write <result>.json with the audit beside each result, and manifest.jsonl with a line a file in the folder.",
+    default=True,
+)
+@path(
+    "--sign",
+    "Put C2PA content credentials into each changed result, signed with this certificate and key (PEM); extra c2pa.",
+    metavar="CERT KEY",
+    nargs=2,
+)
+@shared.OVERWRITE
+@shared.flag("--skip-existing", "Leave results of an earlier run with the same options alone, and do the rest.")
+@shared.count("--jobs", None, "Worker processes, each with a model of its own.  [default: this process, with threads]")
+@named("--cluster", "Work with --jobs actors of a Ray cluster: ray://HOST:PORT, or local for one of this machine.")
+@shared.DRY_RUN
+@shared.options(opts.VIDEO_SEARCH, opts.PEOPLE, opts.VIDEO_SPANS, opts.FALLBACK, opts.VIDEO_OUT)
+@path("--project", "Films: keep the analysis here, for review and `ficgan render`; it holds source faces.")
+@shared.options(opts.sandbox(False), opts.MODEL, shared.TALK)
 @click.version_option(__version__, prog_name="ficgan-deid")
 @handle_errors
 def deid(
@@ -305,16 +251,16 @@ def _results(
     """The results of all files: of actors, of worker processes, or of this process, photos in threads."""
     films_first = sorted(ready, key=lambda job: workers > 1 and not job.film)  # they take longest
     if cluster:
-        yield from by_cluster(setup, films_first, workers, cluster)
+        yield from working.by_cluster(setup, films_first, workers, cluster)
     elif limits is not None or workers > 1:
-        yield from by_workers(setup, films_first, workers, limits)
+        yield from working.by_workers(setup, films_first, workers, limits)
     else:
         work = FileWork(setup)
         for film, group in groupby(ready, lambda job: job.film):
             if film:
                 yield from ((job, partial(work, job, run.frames(job))) for job in group)
             else:
-                with closing(by_threads(work, group, threads)) as results:
+                with closing(working.by_threads(work, group, threads)) as results:
                     yield from results
 
 

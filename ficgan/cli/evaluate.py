@@ -78,7 +78,7 @@ CATALOGUES: dict[str, Callable[[], Catalogue]] = {
 }
 
 
-@click.group("eval")
+@click.group("eval", context_settings=shared.HELP)
 @click.version_option(__version__, prog_name="ficgan-eval")
 def evaluate() -> None:
     """Compare anonymisers: what attackers achieve against them, and what they leave to work with."""

@@ -10,12 +10,12 @@ import sys
 import warnings
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from ficgan import __version__
-from ficgan.cli._console import flag, handle_errors, sentence
+from ficgan.cli._console import HELP, flag, handle_errors, sentence
 from ficgan.errors import FicganError
 
 if TYPE_CHECKING:
@@ -47,8 +47,6 @@ COMMANDS = {
 }
 # Other spellings of commands; not listed.
 ALIASES = {"analyze": "analyse"}
-# Of every command: its help answers to -h as well.
-HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 
 
 def _log_to_stderr() -> None:
@@ -100,7 +98,7 @@ def main() -> None:
 
 
 def _alias(name: str) -> Callable[[], None]:
-    return lambda: load(name).main(prog_name=f"ficgan-{name}", **HELP)
+    return lambda: load(name).main(prog_name=f"ficgan-{name}")
 
 
 deid_main, train_main, eval_main, attack_main = map(_alias, ("deid", "train", "eval", "attack"))

@@ -12,18 +12,7 @@ import click
 
 from ficgan import __version__
 from ficgan.cli import _console as shared
-from ficgan.cli._console import (
-    Finite,
-    Progress,
-    Summary,
-    count,
-    flag,
-    handle_errors,
-    many,
-    named,
-    path,
-    refuse_existing,
-)
+from ficgan.cli._console import Finite, Progress, Summary, count, flag, handle_errors, many, named, path
 from ficgan.cli._plan import mirrored
 from ficgan.errors import FicganError, InputError, UsageError
 
@@ -301,7 +290,7 @@ def make_head(out: Path, seed: int, expression: str, points: int, overwrite: boo
     from ficgan.pointcloud.heads import made_head
 
     marks = out.with_name(out.stem + ".landmarks.txt")
-    refuse_existing(out, marks, overwrite=overwrite)
+    shared.refuse_existing(out, marks, overwrite=overwrite)
     head = made_head(seed, expression=expression, points=points)
     write_cloud(out, head.cloud, overwrite=overwrite)
     with atomic_write(marks, overwrite=overwrite) as file:

@@ -15,28 +15,10 @@ from typing import Any
 import click
 
 from ficgan import __version__
+from ficgan.cli import _console as shared
 from ficgan.cli import _options as opts
 from ficgan.cli import deid as _deid
-from ficgan.cli._console import (
-    DRY_RUN,
-    EXIT_SOME_FAILED,
-    NEW_FILE,
-    OVERWRITE,
-    PATH,
-    QUIET,
-    TALK,
-    Progress,
-    Summary,
-    flag,
-    handle_errors,
-    named,
-    options,
-    output,
-    path,
-    printable,
-    refuse_existing,
-    reporting,
-)
+from ficgan.cli._console import NEW_FILE, PATH, Progress, Summary, handle_errors, named, options, output, printable
 from ficgan.cli._plan import FileJob
 from ficgan.cli._work import FileSetup, FileWork
 from ficgan.errors import InputError, UsageError
@@ -50,7 +32,7 @@ __all__ = ["analyse", "export", "purge", "render", "report"]
 @click.argument("film", type=click.Path())
 @output("Folder of the project.", kind=PATH)
 @options(opts.HIDE[:1], opts.SEARCH, opts.VIDEO_SEARCH, opts.PEOPLE, opts.VIDEO_SPANS, opts.FALLBACK, opts.MODEL)
-@options(OVERWRITE, TALK)
+@options(shared.OVERWRITE, shared.TALK)
 @handle_errors
 def analyse(film: str, out: Path, mode: str, overwrite: bool, **given: Any) -> None:
     """Find the faces of a film and write a project to decide on: tracks, people, thumbnails.
@@ -102,18 +84,9 @@ def analyse(film: str, out: Path, mode: str, overwrite: bool, **given: Any) -> N
 @click.argument("project", type=click.Path())
 @click.argument("film", type=click.Path())
 @output("The film to make.", kind=NEW_FILE)
-@options(
-    path("--decisions", "What the review page exported.", type=click.Path()),
-    opts.HIDE[1:],
-    opts.FACE,
-    opts.SEARCH,
-    opts.VERIFY,
-    opts.VIDEO_OUT,
-    opts.TAG,
-    OVERWRITE,
-    opts.MODEL,
-    TALK,
-)
+@shared.path("--decisions", "What the review page exported.", type=click.Path())
+@options(opts.HIDE[1:], opts.FACE, opts.SEARCH, opts.VERIFY, opts.VIDEO_OUT, opts.TAG, shared.OVERWRITE)
+@options(opts.MODEL, shared.TALK)
 @handle_errors
 def render(project: str, film: str, out: Path, decisions: str | None, overwrite: bool, **given: Any) -> None:
     """Apply a reviewed project to its film, exactly as it stands; <result>.json beside the result is the audit.
@@ -155,8 +128,8 @@ def render(project: str, film: str, out: Path, decisions: str | None, overwrite:
 
 @click.command()
 @click.argument("folders", metavar="FOLDER...", nargs=-1, type=PATH)
-@flag("--temporary", "Also what a killed --mode external left in the temporary folder.")
-@options(DRY_RUN, QUIET)
+@shared.flag("--temporary", "Also what a killed --mode external left in the temporary folder.")
+@options(shared.DRY_RUN, shared.QUIET)
 @handle_errors
 def purge(folders: tuple[Path, ...], temporary: bool, dry_run: bool, quiet: bool) -> None:
     """Remove project folders, remains of interrupted films (.NAME.ficgan-work) and of killed external modes.
@@ -203,7 +176,7 @@ def purge(folders: tuple[Path, ...], temporary: bool, dry_run: bool, quiet: bool
     }
     click.echo(json.dumps(summary))
     if summary["left"] or failed:
-        sys.exit(EXIT_SOME_FAILED)
+        sys.exit(shared.EXIT_SOME_FAILED)
 
 
 @click.command()
@@ -211,8 +184,8 @@ def purge(folders: tuple[Path, ...], temporary: bool, dry_run: bool, quiet: bool
 @output("The page.  [default: OUT/report.html]", kind=NEW_FILE, required=False)
 @named("--check/--no-check", "Compare each result with the sha256 of its side-car.", default=True)
 @named("--signed", "Make no page; say whether OUT is still what was signed: the sha256 on the page.", metavar="SHA256")
-@options(OVERWRITE)
-@reporting("file")
+@options(shared.OVERWRITE)
+@shared.reporting("file")
 def report(
     folder: Path, out: Path | None, check: bool, signed: str | None, overwrite: bool, report: Progress
 ) -> tuple[Summary, bool]:
@@ -231,7 +204,7 @@ def report(
         return _still_signed(folder, signed, report)
     place = folder / "report.html" if out is None else out
     found = read_folder(folder, check=check)
-    refuse_existing(place, overwrite=overwrite)
+    shared.refuse_existing(place, overwrite=overwrite)
     html = page(found, title=folder.resolve().name, made=datetime.now().astimezone(), version=__version__)
     with atomic_write(place, overwrite=overwrite) as file:
         file.write(html.encode())
@@ -277,8 +250,8 @@ def _still_signed(folder: Path, signed: str, report: Progress) -> tuple[Summary,
 @click.command()
 @click.argument("folders", metavar="FOLDER...", nargs=-1, required=True, type=PATH)
 @output("The file to write.", kind=NEW_FILE)
-@options(OVERWRITE)
-@reporting("file")
+@options(shared.OVERWRITE)
+@shared.reporting("file")
 def export(folders: tuple[Path, ...], out: Path, overwrite: bool, report: Progress) -> tuple[Summary, bool]:
     """Boxes of faces for annotation tools, as COCO (JSON).
 
@@ -290,7 +263,7 @@ def export(folders: tuple[Path, ...], out: Path, overwrite: bool, report: Progre
     from ficgan.records.boxes import Picture, coco, of_project, of_records
     from ficgan.video.project import PROJECT_FILE, Project
 
-    refuse_existing(out, overwrite=overwrite)
+    shared.refuse_existing(out, overwrite=overwrite)
     pictures: list[Picture] = []
     left_out: list[str] = []
     for folder in folders:

@@ -47,17 +47,9 @@ LEAST_TOKEN = 16
         default=0.0,
         show_default=False,
     ),
-    opts.HIDE,
-    opts.FACE,
-    opts.SEARCH,
-    opts.DOUBT,
-    opts.VERIFY,
-    opts.FALLBACK,
-    opts.PHOTOS_OUT[:2],
-    opts.sandbox(True),
-    opts.MODEL,
-    QUIET,
 )
+@options(opts.HIDE, opts.FACE, opts.SEARCH, opts.DOUBT, opts.VERIFY, opts.FALLBACK, opts.PHOTOS_OUT[:2])
+@options(opts.sandbox(True), opts.MODEL, QUIET)
 @handle_errors
 def serve(host: str, port: int, token_file: Path | None, quiet: bool, **given: Any) -> None:
     """Answer requests over HTTP: POST /photo takes a photo and gives the new one; GET /health.
@@ -168,10 +160,7 @@ def _bound(host: str, port: int) -> socket.socket:
         "--port", "Of 127.0.0.1.  [default: a free one]", type=click.IntRange(0, 65535), default=0, show_default=False
     ),
     named("--browser/--no-browser", "Open the page.", default=True),
-    opts.SEARCH[:2],
-    opts.SEARCH[3:],
-    opts.sandbox(True),
-    opts.MODEL[:4],
+    (*opts.SEARCH[:2], *opts.SEARCH[3:], opts.sandbox(True), *opts.MODEL[:4]),
 )
 @handle_errors
 def ui(

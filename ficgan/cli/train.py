@@ -98,7 +98,7 @@ def _alignment(text: str) -> Alignment:
         raise UsageError(f"--alignment {text}: is no template[:EYE_DISTANCE,EYE_Y] and not ffhq ({error})") from error
 
 
-@click.command()
+@click.command(context_settings=shared.HELP)
 @click.argument("config")
 @shared.KEY_VALUES
 @shared.options(_DATA, shared.output("Folder of the run; the same folder resumes it."), shared.FAST_DEVICE)

@@ -114,12 +114,13 @@ def test_collisions_are_found_before_any_work(tmp_path: Path, engine: StandIn) -
     assert second.read_bytes() == before and (tmp_path / "new/b.png").exists()
 
 
-def test_results_are_no_inputs_unless_they_are_named(tmp_path: Path, engine: StandIn) -> None:
-    photo(tmp_path / "in/a.png")
-    mine = photo(tmp_path / "in/a_anonymized.png", GREEN)
-    assert call(tmp_path / "in", "-o", tmp_path / "1")[0]["skipped"] == 1
-    call(tmp_path / "in", mine, "-o", tmp_path / "2")  # named and in a folder as well: named
-    assert files(tmp_path / "2") >= {"a.png", "a_anonymized.png"}
+def test_results_are_no_inputs(tmp_path: Path, engine: StandIn) -> None:
+    photo(tmp_path / "a.png")
+    call(tmp_path)
+    assert call(tmp_path, "-o", tmp_path / "1")[0]["skipped"] == 1
+    (tmp_path / "a_anonymized.png.json").unlink()
+    assert call(tmp_path, "-o", tmp_path / "2")[0]["skipped"] == 2  # by its name, and what is in 1
+    assert call(tmp_path / "a_anonymized.png", "-o", tmp_path / "3")[0]["written"] == 1
     photo(tmp_path / "x/a.png")
     for _ in range(2):  # an output folder inside the input
         summary, _ = call(tmp_path / "x", "-o", tmp_path / "x/out", "--overwrite", "--no-sidecar")
