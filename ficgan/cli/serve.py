@@ -16,7 +16,7 @@ import click
 from ficgan import __version__
 from ficgan.cli import _options as opts
 from ficgan.cli import deid as _deid
-from ficgan.cli._console import FILE, FOLDER, QUIET, Finite, count, handle_errors, named, options, path
+from ficgan.cli._console import FILE, FOLDER, QUIET, count, handle_errors, named, options, path
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.workers import Limits, Workers
 
@@ -40,13 +40,6 @@ LEAST_TOKEN = 16
     ),
     count("--max-bytes", 32 << 20, "Of a photo's file."),
     count("--jobs", 2, "Photos worked on at once; 16 requests may wait, more are refused with 503."),
-    named(
-        "--rate",
-        "Requests a minute and client; more are refused with 429.  [default: no limit]",
-        type=Finite(min=0),
-        default=0.0,
-        show_default=False,
-    ),
 )
 @options(opts.HIDE, opts.FACE, opts.SEARCH, opts.DOUBT, opts.VERIFY, opts.FALLBACK, opts.PHOTOS_OUT[:2])
 @options(opts.sandbox(True), opts.MODEL, QUIET)
@@ -76,9 +69,7 @@ def serve(host: str, port: int, token_file: Path | None, quiet: bool, **given: A
         from ficgan import service
     except ImportError as error:
         raise FicganError("`ficgan serve` needs Starlette and uvicorn: pip install 'ficgan[serve]'") from error
-    limits = service.ServiceLimits(
-        bytes=given["max_bytes"], pixels=opts.max_pixels(given), jobs=given["jobs"], rate=given["rate"]
-    )
+    limits = service.ServiceLimits(bytes=given["max_bytes"], pixels=opts.max_pixels(given), jobs=given["jobs"])
     setup = partial(
         service.photo_work,
         partial(_deid.make_engine, **settings, **opts.loaded(given)),

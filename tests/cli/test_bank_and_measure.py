@@ -139,6 +139,7 @@ def test_bank_of_an_appearance_model(portraits: Path, tmp_path: Path) -> None:
     assert again.exit_code == 2 and "--overwrite" in again.output
 
 
+@pytest.mark.slow
 def test_meshes_are_read_once_and_never_taken_for_those_of_other_faces(
     portraits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,6 +213,7 @@ def files(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return f"--checkpoint {checkpoint} --bank {tmp_path / 'b.safetensors'} --aligned {faces} --k 5".split()
 
 
+@pytest.mark.slow
 def test_bars_are_written_step_by_step_and_summed_up_in_a_line(files: list[str], tmp_path: Path) -> None:
     out = tmp_path / "out"
     more = ["-o", str(out), "--layer", "0", "--limit", "6"]

@@ -35,6 +35,7 @@ def test_exit_code_is_about_what_the_main_job_needs(monkeypatch: pytest.MonkeyPa
     assert found["sections"]["section"][0]["remedy"] == "reinstall ficgan"
 
 
+@pytest.mark.slow
 def test_everything_is_probed_and_a_probe_that_fails_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     def _devices() -> None:
         raise OSError("driver\nmismatch")

@@ -97,13 +97,10 @@ def test_bad_films_fail_each_in_a_sentence_and_stop_nobody(clip: Path, tmp_path:
     assert np.array_equal(frames(tmp_path / "out/z-good.mp4").shape, (45, 208, 288, 3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "words"),
-    [
-        pytest.param("camera:9", "camera", marks=pytest.mark.slow),
-        ("rtsp://me:secret@127.0.0.1:1/x", "cannot be opened"),
-        pytest.param("x/%05d.png", "no image", marks=pytest.mark.slow),
-    ],
+    [("camera:9", "camera"), ("rtsp://me:secret@127.0.0.1:1/x", "cannot be opened"), ("x/%05d.png", "no image")],
 )
 def test_what_cannot_be_opened_leaves_nothing(tmp_path: Path, source: str, words: str) -> None:
     if source == "camera:9" and Path("/dev/video9").exists():
@@ -123,7 +120,8 @@ def test_a_film_from_a_pipe(clip: Path, tmp_path: Path) -> None:
     assert len(frames(tmp_path / "b.mp4")) == 45
 
 
-@pytest.mark.parametrize("limit", [8_000, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", [8_000, 500])
 def test_a_full_disk(clip: Path, tmp_path: Path, limit: int) -> None:
     words = ("deid", clip, "-o", tmp_path / "out/b.mp4", "--mode", "solid", "--verify", "off")
     summary, said = run(*words, code=3, before=FULL.format(limit))

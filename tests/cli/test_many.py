@@ -288,6 +288,7 @@ def command(source: Path, out: Path, *words: str) -> list[str]:
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
 
 
+@pytest.mark.slow
 def test_worker_processes_do_what_one_process_does(tmp_path: Path) -> None:
     crops(tmp_path / "in", 3)
     (tmp_path / "in/0/broken.jpg").write_bytes(b"\xff\xd8\xff no photo")

@@ -62,7 +62,12 @@ def test_a_tree_becomes_a_tree_with_a_record_beside_each_result(tree: Path, tmp_
     assert len(read_cloud(out / "a/one.ply")) == record["points"]["written"]
 
 
-@pytest.mark.parametrize("method", list(CLOUD_ANONYMIZERS))
+QUICK = ("smooth-knn", "uniform-noise")
+
+
+@pytest.mark.parametrize(
+    "method", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CLOUD_ANONYMIZERS]
+)
 def test_every_method_and_what_is_said_of_it(tree: Path, tmp_path: Path, method: str) -> None:
     target = ("--target", tree / "b/two.ply") if method == "merge-2-faces" else ()
     words = ("--method", method, "--degree", 25, "--seed", 1, *target)
@@ -75,6 +80,7 @@ def test_every_method_and_what_is_said_of_it(tree: Path, tmp_path: Path, method:
     assert code == 0 and 0.3 < said["chamfer_mm"] < 20, err
 
 
+@pytest.mark.slow
 def test_draws_repeat_with_a_seed_and_scans_of_one_name_share_none(tree: Path, tmp_path: Path) -> None:
     def points(name: str, *more: object) -> np.ndarray:
         code, _, err = anonymise(tree / "a/one.ply", tmp_path / f"{name}.ply", "--degree", 9, *more)
@@ -143,6 +149,7 @@ def test_nothing_is_overwritten_unasked(tree: Path, tmp_path: Path) -> None:
         assert code == 2 and not (tmp_path / out).exists(), err
 
 
+@pytest.mark.slow
 def test_a_face_that_stays_as_it_is_is_refused_and_one_that_hardly_changes_is_counted(
     scans: Path, tmp_path: Path
 ) -> None:
@@ -209,6 +216,7 @@ def test_points_without_coordinates_are_told_and_recorded(scans: Path, tmp_path:
     assert json.loads((tmp_path / "out/one.xyz.json").read_text())["notes"] == [note]
 
 
+@pytest.mark.slow
 def test_pictures_of_every_kind(tree: Path, tmp_path: Path) -> None:
     for name, words, size in (
         ("front", (), (389, 515)),
@@ -225,6 +233,7 @@ def test_pictures_of_every_kind(tree: Path, tmp_path: Path) -> None:
     assert call("project", tree / "a/one.ply", "-o", tmp_path / "no.png", *wrong)[0] == 2
 
 
+@pytest.mark.slow
 def test_comparison_uses_the_record_and_sees_exchanged_scans(scans: Path, tmp_path: Path) -> None:
     out = tmp_path / "one.ply"
     words = ("--method", "tapering", "--degree", 12, "--rest", "keep")

@@ -89,6 +89,7 @@ def test_the_second_look_changes_no_find() -> None:
 # -- archives ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_bomb_in_an_archive_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
     import resource
 
