@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 import time
@@ -26,10 +25,11 @@ NOTICE = (
 _SET = (shared.DATA, shared.LAYOUT, shared.LABELS, shared.PEOPLE, shared.ALIGNED)
 
 
-def _set(data: Path, layout: str, labels: Path | None, people: int | None, aligned: bool) -> dict[str, Any]:
+def _of_set(given: dict[str, Any]) -> dict[str, Any]:
     """The options of a set as the library takes them; what is not given stays as in the configuration."""
-    layouts = {} if layout == "auto" else {"layout": layout}
-    return {"data": data, "labels": labels, "limit_people": people, "aligned": aligned or None, **layouts}
+    layout = None if given["layout"] == "auto" else given["layout"]
+    changed = {"layout": layout, "aligned": given["aligned"] or None, "limit_people": given.pop("people")}
+    return {**given, **changed}
 
 
 @click.group("attack", context_settings=shared.HELP)
@@ -62,14 +62,7 @@ def list_(what: str) -> None:
 @shared.options(shared.LICENCE, shared.FAST_DEVICE, shared.DRY_RUN)
 @shared.reporting("step")
 def train(
-    config: str,
-    overrides: tuple[str, ...],
-    out: Path,
-    licence: str,
-    device: str,
-    dry_run: bool,
-    report: Progress,
-    **given: Any,
+    config: str, overrides: tuple[str, ...], data: Path, out: Path, dry_run: bool, report: Progress, **given: Any
 ) -> Summary:
     """Train an attacker on pairs of clear faces and anonymised ones.
 
@@ -87,11 +80,11 @@ def train(
     from ficgan.device import resolve_device
     from ficgan.lab.attacking import WEIGHTS, train_attacker
 
-    resolve_device(device)
+    resolve_device(given["device"])
     report.info(NOTICE)
-    chosen = _set(**given) | ({"licence": licence} if licence else {})
+    given["licence"] = given["licence"] or None
     try:
-        trained = train_attacker(settings, chosen.pop("data"), out, device=device, progress=report, **chosen)
+        trained = train_attacker(settings, data, out, progress=report, **_of_set(given))
     except KeyboardInterrupt as stop:
         again = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
         raise type(stop)(f"go on with: {again}") from None
@@ -150,20 +143,7 @@ def run(
 @count("--jobs", 1, "Processes; each holds the network.")
 @shared.options(shared.FAST_DEVICE, shared.PAGES)
 @shared.reporting("task")
-def evaluate(
-    attacker: Path,
-    out: Path,
-    judges: tuple[str, ...],
-    methods: tuple[str, ...],
-    scenarios: tuple[str, ...],
-    resamples: int,
-    pictures: int,
-    jobs: int,
-    device: str,
-    pages: bool,
-    report: Progress,
-    **given: Any,
-) -> Summary:
+def evaluate(attacker: Path, data: Path, out: Path, pages: bool, report: Progress, **given: Any) -> Summary:
     """Judge a trained attacker on people it never saw.
 
     Beside it stand the clear faces (the ceiling), grey ones (chance), the anonymised ones as they are, and one mean
@@ -174,36 +154,14 @@ def evaluate(
     from ficgan.device import resolve_device
     from ficgan.lab.attacking import evaluate_attacker
 
-    resolve_device(device)
+    resolve_device(given["device"])
     report.info(NOTICE)
-    chosen = _set(**given)
-    results = evaluate_attacker(
-        attacker,
-        chosen.pop("data"),
-        out,
-        judges=judges,
-        methods=methods,
-        scenarios=scenarios,
-        resamples=resamples,
-        pictures=pictures,
-        jobs=min(jobs, os.cpu_count() or 1),
-        device=device,
-        progress=report,
-        **chosen,
-    )
+    results = evaluate_attacker(attacker, data, out, progress=report, **_of_set(given))
     files = [str(path.relative_to(out)) for path in write_pages(results, out)] if pages else []
-    reversals = [
-        {
-            "method": trial.method,
-            "scenario": trial.scenario,
-            "attacker": trial.attacker,
-            "judge": trial.recogniser,
-            "rank-1": figure.value,
-            "low": figure.low,
-            "high": figure.high,
-        }
-        for trial in results.trials
-        for figure in trial.figures
-        if figure.metric == "rank-1"
-    ]
+    reversals = []
+    for trial in results.trials:
+        names = {"method": trial.method, "scenario": trial.scenario, "attacker": trial.attacker}
+        for figure in (figure for figure in trial.figures if figure.metric == "rank-1"):
+            values = {"judge": trial.recogniser, "rank-1": figure.value, "low": figure.low, "high": figure.high}
+            reversals.append({**names, **values})
     return {"results": "results.json", "report": files, "reversed": reversals}

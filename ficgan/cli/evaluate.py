@@ -101,18 +101,7 @@ def list_(what: str) -> None:
 @shared.options(shared.JOBS, shared.PAGES, shared.DRY_RUN)
 @shared.reporting("task")
 def run(
-    config: str,
-    out: Path,
-    data: Path | None,
-    layout: str,
-    labels: Path | None,
-    people: int | None,
-    judges: tuple[str, ...],
-    attributes: Path | None,
-    jobs: int,
-    pages: bool,
-    dry_run: bool,
-    report: Progress,
+    config: str, out: Path, jobs: int, pages: bool, dry_run: bool, report: Progress, **given: Any
 ) -> Summary | tuple[Summary, bool]:
     """Run a matrix of sets, methods, scenarios and judges.
 
@@ -126,15 +115,14 @@ def run(
     from ficgan.lab.papers import with_data
 
     if config in configs.names("eval"):
-        if data is None:
+        if given["data"] is None:
             raise UsageError(f"{config} comes without faces; give --data")
-        given = {"layout": layout, "labels": labels, "people": people, "judges": judges, "attributes": attributes}
-        matrix = with_data(config, data, **given)  # type: ignore[arg-type]
-    elif data is not None or labels is not None or people is not None or layout != "auto":
+        matrix = with_data(config, **given)
+    elif any(given[name] is not None for name in ("data", "labels", "people")) or given["layout"] != "auto":
         raise UsageError(f"{config} names its own sets; --data, --layout, --labels and --people are for others")
     else:
-        change: dict[str, Any] = {"recognisers": list(judges)} if judges else {}
-        change |= {"attributes": str(attributes)} if attributes is not None else {}
+        change: dict[str, Any] = {"recognisers": list(given["judges"])} if given["judges"] else {}
+        change |= {"attributes": str(given["attributes"])} if given["attributes"] is not None else {}
         matrix = load_matrix(config).model_copy(update=change)
     if dry_run:
         check_paths(matrix)

@@ -146,7 +146,12 @@ def survey() -> None:
 @shared.output("New folder for pages, pictures and key.")
 @path("--data", "Face set, where no CONFIG names one.")
 @shared.options(shared.LAYOUT, shared.LABELS, shared.ALIGNED, shared.SIZE)
-@many("--methods", "Show faces anonymised like this  [default: the methods of CONFIG]", metavar="NAME:KEY=VALUE,…")
+@many(
+    "--method",
+    "Show faces anonymised like this  [default: the methods of CONFIG]",
+    "methods",
+    metavar="NAME:KEY=VALUE,…",
+)
 @many(
     "--reversed",
     "Show them reversed: pixelation:size=8@ridge, or LABEL@external:folder=PATH with crops that were reversed before",
@@ -175,7 +180,7 @@ def make(
     """Draw pairs, make their pictures, and write a page for each questionnaire.
 
     CONFIG: a matrix as for `ficgan eval run`, of which the first set and the methods are used; or --data and
-    --methods. Hand out what is in OUTPUT/pages, one page a participant, in turn; keep the rest, which says what is
+    --method. Hand out what is in OUTPUT/pages, one page a participant, in turn; keep the rest, which says what is
     what. Prints one line of JSON.
     """
     from ficgan.faces import get_detector
@@ -185,7 +190,7 @@ def make(
     rules = SurveyRules(pairs, questionnaires=questionnaires, seed=seed)
     source, known = _source(**faces)
     if not (methods or known or reversals):
-        raise UsageError("a survey needs methods; give --methods, --reversed, or a CONFIG that names some")
+        raise UsageError("a survey needs methods; give --method, --reversed, or a CONFIG that names some")
     by_title = {method.title: method for method in known}
     chosen = [by_title.get(text) or MethodConfig.model_validate(text) for text in methods] or known
     conditions = conditions_of(chosen, reversals, control=control, named=known)

@@ -92,9 +92,6 @@ def list_() -> None:
 @shared.reporting("scan")
 def anonymise(
     inputs: tuple[Path, ...],
-    out: Path,
-    overwrite: bool,
-    skip: bool,
     method: str,
     degree: int | None,
     settings: tuple[str, ...],
@@ -103,8 +100,8 @@ def anonymise(
     rest: Any,
     points: int,
     unit: str,
-    landmarks: Path | None,
     report: Progress,
+    **given: Any,
 ) -> tuple[Summary, bool]:
     """Replace the face of every scan: what lies within 14 cm of the nose tip.
 
@@ -123,7 +120,7 @@ def anonymise(
     target_marks = None if target is None else landmark_file_beside(target)
     writable = [suffix for suffix, form in FORMATS.items() if form.write]
     read_too = [file for file in (target, target_marks) if file is not None]
-    tasks = _plan(inputs, out, writable, report, "", landmarks, overwrite, skip, read_too)
+    tasks = _plan(inputs, writable, report, also_read=read_too, **given)
     face = None
     if target is not None:
         try:
@@ -136,7 +133,7 @@ def anonymise(
 
     def work(task: ScanTask) -> dict[str, Any]:
         record = _record(request, task, target, target_marks)
-        if task.there and (before := _same_result(task, record, refuse=not overwrite)):
+        if task.there and (before := _same_result(task, record, refuse=not given["overwrite"])):
             return {"skipped": True, **{key: before.get(key) for key in COUNTED}}
         notes: list[str] = []
         cloud = _read(task.source, unit, report, notes)
@@ -144,7 +141,7 @@ def anonymise(
         done = anonymise_scan(cloud, made, landmarks=marks, config=config, rest=rest, name=task.place)
         for warning in done.warnings:
             report.info(f"{task.source}: {warning}.")
-        _write(task, done.cloud, {**record, "notes": notes, **done.record}, unit, overwrite)
+        _write(task, done.cloud, {**record, "notes": notes, **done.record}, unit, given["overwrite"])
         return {"notes": notes, **done.record}
 
     summary, failed = _over_all(tasks, work, report, method=method, degree=degree)
@@ -163,16 +160,7 @@ def anonymise(
 @shared.options(_READ)
 @shared.reporting("scan")
 def project(
-    inputs: tuple[Path, ...],
-    out: Path,
-    overwrite: bool,
-    skip: bool,
-    view: str,
-    yaw: float,
-    views: bool,
-    unit: str,
-    landmarks: Path | None,
-    report: Progress,
+    inputs: tuple[Path, ...], view: str, yaw: float, views: bool, unit: str, report: Progress, **given: Any
 ) -> tuple[Summary, bool]:
     """Draw scans: PNG pictures of 389×515 pixels, without a display.
 
@@ -186,7 +174,7 @@ def project(
 
     if views and (view == "perspective" or yaw):
         raise UsageError("--views has its own view and angles; leave out --view and --yaw")
-    tasks = _plan(inputs, out, [".png"], report, ".png", landmarks, overwrite, skip)
+    tasks = _plan(inputs, [".png"], report, ending=".png", **given)
 
     def work(task: ScanTask) -> dict[str, Any]:
         if task.there:
@@ -200,7 +188,7 @@ def project(
         else:
             draw = projection.perspective if view == "perspective" else projection.project
             picture = draw(placed.cloud, yaw=yaw)
-        with atomic_write(task.output, overwrite=overwrite) as file:
+        with atomic_write(task.output, overwrite=given["overwrite"]) as file:
             Image.fromarray(picture).save(file, format="PNG")
         return {"points": len(cloud), "doubtful": placed.doubtful}
 
@@ -241,15 +229,7 @@ def compare(clear: Path, anonymised: Path, unit: str, landmarks: Path | None, re
 @shared.options(shared.OTHER_JUDGES, shared.JOBS, shared.DRY_RUN)
 @shared.reporting("task")
 def evaluate(
-    config: str,
-    overrides: tuple[str, ...],
-    out: Path,
-    scans: Path | None,
-    photos: Path | None,
-    judges: tuple[str, ...],
-    jobs: int,
-    dry_run: bool,
-    report: Progress,
+    config: str, overrides: tuple[str, ...], out: Path, jobs: int, dry_run: bool, report: Progress, **given: Any
 ) -> Summary:
     """Measure what the six methods hide and what they leave, at all degrees, in pictures and in 3D.
 
@@ -263,9 +243,9 @@ def evaluate(
     if "=" in config:
         config, overrides = "pointcloud-small", (config, *overrides)
     tree = CloudStudyConfig.read(config, overrides).model_dump(mode="json")
-    tree |= {"clouds": str(scans), "synthetic": None} if scans is not None else {}
-    tree |= {"photos": str(photos)} if photos is not None else {}
-    tree |= {"recognisers": list(judges)} if judges else {}
+    tree |= {"clouds": str(given["scans"]), "synthetic": None} if given["scans"] is not None else {}
+    tree |= {"photos": str(given["photos"])} if given["photos"] is not None else {}
+    tree |= {"recognisers": list(given["judges"])} if given["judges"] else {}
     study = CloudStudyConfig.parse(tree, where=config)
     if dry_run:
         return {**study.to_dict(), "dry_run": True}
@@ -320,13 +300,14 @@ class ScanTask:
 
 def _plan(
     inputs: Sequence[Path],
-    out: Path,
     suffixes: Collection[str],
     report: Progress,
-    ending: str,
+    *,
+    out: Path,
     landmarks: Path | None,
     overwrite: bool,
     skip: bool,
+    ending: str = "",
     also_read: Sequence[Path] = (),
 ) -> list[ScanTask]:
     """Which scan becomes which file; conflicts are found before any work.

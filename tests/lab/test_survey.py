@@ -369,7 +369,7 @@ def test_a_survey_is_made_answered_and_scored(
     out, consent = tmp_path / "survey", tmp_path / "consent.txt"
     consent.write_text("I agree <b>freely</b>.")
     data = ("--data", source.path, "--labels", source.labels, "--aligned", "--size", SIDE)
-    words = ("make", *data, "--pairs", 4, "--methods", "solid", "--consent", consent, "-o", out)
+    words = ("make", *data, "--pairs", 4, "--method", "solid", "--consent", consent, "-o", out)
     code, said, error = call(*words)
     told = json.loads(said)
     assert code == 0 and not error and told["questionnaires"] == 2 and told["questions"] == 10 and not told["notes"]
@@ -400,20 +400,20 @@ def test_a_matrix_names_set_and_methods(source: SetConfig, tmp_path: Path) -> No
     code, said, error = call("make", matrix, "-o", tmp_path / "out", *few)
     assert code == 0 and not error
     assert json.loads(said)["conditions"] == ["solid", "blocks", "blocks, reversed by ridge"]
-    code, said, _ = call("make", matrix, "-o", tmp_path / "out2", *few, "--methods", "solid")
+    code, said, _ = call("make", matrix, "-o", tmp_path / "out2", *few, "--method", "solid")
     assert json.loads(said)["conditions"] == ["solid", "blocks, reversed by ridge"]
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        ["--methods", "solid"],
+        ["--method", "solid"],
         ["fantomas"],
         ["nowhere.yaml"],
-        ["nowhere.yaml", "--data", "x", "--methods", "solid"],
+        ["nowhere.yaml", "--data", "x", "--method", "solid"],
         ["--data", "x"],
-        ["--data", "x", "--methods", "sollid"],
-        ["--data", "no-such-folder", "--methods", "solid", "--aligned"],
+        ["--data", "x", "--method", "sollid"],
+        ["--data", "no-such-folder", "--method", "solid", "--aligned"],
     ],
 )
 def test_mistakes_are_one_sentence(words: list[str], tmp_path: Path) -> None:
