@@ -137,12 +137,12 @@ class Workers:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def cancel(self) -> None:
-        """Make `is_cancelled` true for the tasks at work."""
+        """Make `is_cancelled` true for the running tasks."""
         for child in tuple(self._children):
             child.send(b"")
 
     def close(self) -> None:
-        """End all workers at once, also those at work."""
+        """End all workers at once, also busy ones."""
         self._closed = True
         for child in tuple(self._children):
             child.end()

@@ -78,7 +78,7 @@ def override(
 
 
 def check(model: type[M], tree: Any, *, where: str, see: str = "", error: type[FicganError] = UsageError) -> M:
-    """A tree as a model; of several problems a misspelt key is told before the one that is missing because of it.
+    """A tree as a model; of several problems a misspelt key is named before the one that is missing because of it.
 
     The model forbids unknown keys; it may hold models, optional ones, lists and dictionaries of them. `where` is what
     the message calls the tree, `see` a page of the documentation.
@@ -86,15 +86,15 @@ def check(model: type[M], tree: Any, *, where: str, see: str = "", error: type[F
     try:
         return model.model_validate(tree)
     except ValidationError as failed:
-        first = min(failed.errors(), key=lambda one: one["type"] != "extra_forbidden")
+        first = min(failed.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
     place = [part for part in first["loc"] if part != "[key]"]
     path = ".".join(map(str, place))
     if first["type"] == "extra_forbidden":
         raise error(f"{where}: unknown key {path!r}; {_meant(model, place, see)}")
     if first["type"] == "missing":
         raise error(f"{where}: {path} is missing; {f'see {see}' if see else 'add it'}")
-    said = first["msg"].removeprefix("Value error, ") + _given(first["type"], first["input"])
-    raise error(f"{where}: {path}: {said}" if path else f"{where}: {said}")
+    problem = first["msg"].removeprefix("Value error, ") + _given(first["type"], first["input"])
+    raise error(f"{where}: {path}: {problem}" if path else f"{where}: {problem}")
 
 
 def _text(path: Path) -> str:

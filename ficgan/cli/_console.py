@@ -369,8 +369,9 @@ def options(*added: Any) -> Callable[[F], F]:
     """A decorator that adds options, or groups of them, in the order given."""
 
     def add(command: F) -> F:
-        for option in reversed([one for item in added for one in (item if isinstance(item, tuple) else (item,))]):
-            command = option(command)
+        for group in reversed(added):
+            for option in reversed(group if isinstance(group, tuple) else (group,)):
+                command = option(command)
         return command
 
     return add
