@@ -21,11 +21,7 @@ from ficgan.errors import FicganError, InputError, UsageError
 
 CLI = Path(group.__file__).parent
 # Files, or functions of them, that may import ficgan.lab: those of the commands that evaluate.
-LAB = {
-    **dict.fromkeys(("attack.py", "evaluate.py", "people.py")),
-    "pointcloud.py": {"evaluate"},
-    "train.py": {"train_attributes"},
-}
+LAB = {**dict.fromkeys(("evaluate.py", "people.py")), "pointcloud.py": {"evaluate"}, "train.py": {"train_attributes"}}
 SHORT = "Error: not enough memory: allow more, run less at once (--jobs, --batch), or take smaller files\n"
 HELP = """
 import contextlib, io, json, os, sys, time
