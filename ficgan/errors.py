@@ -6,15 +6,25 @@ there is more to say.
 
 from __future__ import annotations
 
+import difflib
 import errno
 import re
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["INTERRUPTED", "FicganError", "InputError", "TakenError", "UsageError", "memory_ran_out", "stop_asked"]
+__all__ = [
+    "INTERRUPTED",
+    "FicganError",
+    "InputError",
+    "TakenError",
+    "UsageError",
+    "hint",
+    "memory_ran_out",
+    "stop_asked",
+]
 
 
 class FicganError(Exception):
@@ -37,6 +47,13 @@ class InputError(FicganError):
 
 class TakenError(InputError):
     """The output exists already, or another run is making it; it is left alone."""
+
+
+def hint(wrong: str, known: Iterable[str]) -> str:
+    """What to do about an unknown name: "did you mean X?", or "there are A, B, C"."""
+    names = list(known)
+    near = difflib.get_close_matches(wrong, names, n=1)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(names) or 'none'}"
 
 
 def memory_ran_out(error: BaseException) -> bool:

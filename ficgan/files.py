@@ -20,17 +20,7 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = [
-    "ModelInfo",
-    "alone_in",
-    "atomic_write",
-    "file_digest",
-    "file_header",
-    "lock",
-    "partial_file",
-    "remove_leftovers",
-    "unreadable",
-]
+__all__ = ["ModelInfo", "alone_in", "atomic_write", "file_digest", "file_header", "lock", "partial_file", "unreadable"]
 
 _LEFTOVER = re.compile(r"\.ficgan-[0-9a-f]{16}\.tmp")
 _swept: set[Path] = set()  # folders whose leftovers this process has removed
@@ -94,19 +84,14 @@ class ModelInfo:
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str], *, overwrite: bool = False, mode: int = 0o666) -> Iterator[BinaryIO]:
-    """Open a file that takes its name only when the block ends without an error.
+    """Open a file that takes its name only when the block ends without an error; its folder must exist.
 
     The bytes go to a temporary file in the same folder. It is synchronised to disk and then renamed. On any error,
     Ctrl-C included, the temporary file is removed and `path` is as it was.
 
     Args:
-        path: the file to write; its folder must exist.
-        overwrite: replace an existing file. Otherwise that is an error, also when it appears while the block runs.
+        overwrite: replace an existing file. Otherwise that is a TakenError, also when it appears while the block runs.
         mode: its permissions, less the umask; 0o600, whatever the umask, for what only its owner may read.
-
-    Raises:
-        TakenError: `path` exists already.
-        InputError: it cannot be written.
     """
     with _partial(Path(path), overwrite, mode) as (_, descriptor), os.fdopen(descriptor, "wb", closefd=False) as file:
         yield file
@@ -164,9 +149,8 @@ def _locked(temporary: Path, mode: int) -> int:
 def lock(file: int | IO[Any], *, wait: bool = True) -> bool:
     """Lock an open file or folder until it is closed; the lock of a killed process is free again.
 
-    Returns:
-        False where another process has locked it, and this one shall not wait. Where nothing can be locked (Windows,
-        some network drives), True.
+    False where another process has locked it, and this one shall not wait. Where nothing can be locked (Windows, some
+    network drives), True.
     """
     if fcntl is None:
         return True
@@ -192,12 +176,9 @@ def remove_leftovers(folder: Path) -> None:
 
 @contextmanager
 def alone_in(folder: Path, *, wait: bool = True) -> Iterator[None]:
-    """Be the only process in such a block for this folder. For files that belong together.
+    """Be the only process in such a block for this folder; a TakenError where another is, and this one shall not wait.
 
-    Where folders cannot be locked (Windows, some network drives) nothing is locked.
-
-    Raises:
-        TakenError: another process is, and this one shall not wait.
+    For files that belong together. Where folders cannot be locked (Windows, some network drives) nothing is.
     """
     descriptor = None
     with suppress(OSError):

@@ -6,15 +6,15 @@ A field with a flag is also an option of the commands. Nothing heavy is imported
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from ficgan.device import PRECISIONS
-from ficgan.errors import UsageError
+from ficgan.errors import UsageError, hint
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,28 +25,6 @@ if TYPE_CHECKING:
     from ficgan.policy import Policy
 
     Image = NDArray[np.uint8]
-
-__all__ = [
-    "KIND_PARTS",
-    "Box",
-    "Checking",
-    "Computing",
-    "Diversity",
-    "FilmEncoding",
-    "FilmPart",
-    "FilmSearch",
-    "Finding",
-    "Hiding",
-    "Identity",
-    "Link",
-    "Option",
-    "Publishing",
-    "Verify",
-    "check",
-    "grouped",
-    "option",
-    "options_of",
-]
 
 Diversity = float | Literal["auto"]
 Box = tuple[float, float, float, float]
@@ -63,7 +41,14 @@ T = TypeVar("T")
 
 
 class Option(NamedTuple):
-    """How a field is an option of the commands."""
+    """How a field is an option of the commands.
+
+    Args:
+        above: whether `low` itself is too small.
+        parse: reads a text; the message of its ValueError follows the text.
+        many: whether it may be repeated.
+        shown: the default, where the value itself says little.
+    """
 
     help: str
     flags: tuple[str, ...] = ()
@@ -71,15 +56,11 @@ class Option(NamedTuple):
     low: float | None = None
     high: float | None = None
     above: bool = False
-    """Whether `low` itself is too small."""
     choices: tuple[str, ...] = ()
     parse: Callable[[str], Any] | None = None
-    """Reads a text; the message of its ValueError follows the text."""
     metavar: str | None = None
     many: bool = False
-    """Whether it may be repeated."""
     shown: str = ""
-    """The default, where the value itself says little."""
     role: Role = "recorded"
 
 
@@ -92,28 +73,21 @@ def option(default: Any, help: str, *flags: str, **more: Any) -> Any:
 
 def options_of(group: type) -> Iterator[tuple[dataclasses.Field[Any], Option]]:
     """The fields of a group that are options of the commands."""
-    for one in dataclasses.fields(group):
-        if "option" in one.metadata:
-            yield one, one.metadata["option"]
+    for entry in dataclasses.fields(group):
+        if "option" in entry.metadata:
+            yield entry, entry.metadata["option"]
 
 
 def check(group: Any) -> None:
-    """Refuse what a group's declared limits and choices do not allow.
-
-    Raises:
-        UsageError: a value is out of its range, not finite, or none of the choices.
-        TypeError: a value is of another kind.
-    """
-    for one, limits in options_of(type(group)):
-        value = getattr(group, one.name)
+    """Refuse what a group's declared limits and choices do not allow; a value of another kind is a TypeError."""
+    for entry, limits in options_of(type(group)):
+        value, name = getattr(group, entry.name), entry.name
         if limits.choices and value not in limits.choices:
-            raise UsageError(f"{one.name} {value!r} is unknown; it is one of {', '.join(limits.choices)}")
+            raise UsageError(f"{name} {value!r} is unknown; it is one of {', '.join(limits.choices)}")
         if value is None or limits.low is None:
             continue
         if not math.isfinite(value) or value < limits.low or (limits.above and value == limits.low):
-            raise UsageError(
-                f"{one.name} is {value}; give a number {'above' if limits.above else 'from'} {limits.low:g}"
-            )
+            raise UsageError(f"{name} is {value}; give a number {'above' if limits.above else 'from'} {limits.low:g}")
 
 
 # -- values that are written as texts ---------------------------------------------------------------------------------
@@ -131,12 +105,10 @@ def parse_pair(form: str, separator: str) -> Callable[[str], tuple[int, int]]:
     """Reads two whole numbers from 1 on, such as 1280x720."""
 
     def parse(text: str) -> tuple[int, int]:
-        first, _, second = text.lower().partition(separator)
-        if not (first.isascii() and first.isdigit() and second.isascii() and second.isdigit()):
-            raise ValueError(f"is not of the form {form}")
-        if not (int(first) and int(second)):
+        found = re.fullmatch(rf"0*([1-9]\d*){separator}0*([1-9]\d*)", text.lower(), re.ASCII)
+        if found is None:
             raise ValueError(f"is not of the form {form}, with numbers from 1 on")
-        return int(first), int(second)
+        return int(found[1]), int(found[2])
 
     return parse
 
@@ -189,10 +161,10 @@ def parse_box(text: str) -> Box:
 
 def parse_time(text: str) -> float:
     """Seconds, or [H:]M:S."""
-    numbers = [number(part) for part in text.split(":")]
-    if len(numbers) > 3 or not all(math.isfinite(one) and one >= 0 for one in numbers):
+    parts = [number(part) for part in text.split(":")]
+    if len(parts) > 3 or not all(math.isfinite(part) and part >= 0 for part in parts):
         raise ValueError("is not a time; write seconds or [H:]M:S, such as 90 or 1:30")
-    return sum(one * 60**place for place, one in enumerate(reversed(numbers)))
+    return sum(part * 60**place for place, part in enumerate(reversed(parts)))
 
 
 def parse_span(text: str) -> tuple[float | None, float | None]:
@@ -221,16 +193,14 @@ class Hiding:
 
     mode: str | Anonymizer = option(
         "ficgan",
-        "What takes a face's place: ficgan, a new face; plain, one colour from beside the face, or solid, black; blur, "
-        "mosaic, which can be reversed; or another anonymiser, such as dp-pix:eps=1. `ficgan-eval list anonymizers` "
-        "lists them.",
+        "What takes a face's place: ficgan, a new face; plain, one colour from beside it; solid, black; blur, mosaic "
+        "(can be reversed); or another anonymiser of `ficgan-eval list anonymizers`, such as dp-pix:eps=1.",
         "--mode",
         metavar="NAME[:PARAMETER=VALUE,...]",
     )
     fallback: str = option(
         "plain",
-        "What covers a face that cannot be generated (too small, turned away, still recognised). plain: one colour "
-        "from beside the face; blur and mosaic can be reversed.",
+        "What covers a face that cannot be generated: too small, turned away, still recognised.",
         "--fallback",
         choices=("plain", "black", "blur", "mosaic"),
     )
@@ -239,8 +209,8 @@ class Hiding:
     )
     background: Faces | None = option(
         None,
-        "Other people's aligned faces, a folder, zip or tar, for the modes that need them (k-same-pixel, k-same-eigen, "
-        "average-face). Whose they are is said by labels in it, or by a folder per person.",
+        "Other people's aligned faces (folder, zip, tar; labels in it or a folder per person say whose they are), for "
+        "modes that need them.",
         "--background",
         metavar="FACES",
         role="file",
@@ -272,16 +242,12 @@ class Identity:
     """
 
     k: int = option(
-        3000,
-        "Number of people whose identity codes are averaged; small groups of --attributes need a smaller k.",
-        "--k",
-        low=2,
+        3000, "Number of people whose identity codes are averaged; small groups need a smaller k.", "--k", low=2
     )
     layer: int = option(
         0,
         "Layers 1…I keep the source's code, I+1…L take the k-same code: 0 is strongest, L−1 weakest. FIRST-LAST: only "
-        "these layers take it. The embedded model has L = 10: layers 1 and 2 hold light, 3 to 10 the face, coarse to "
-        "fine.",
+        "these take it. The embedded model has L = 10.",
         "--layer",
         metavar="I|FIRST-LAST",
         parse=parse_layer,
@@ -305,8 +271,8 @@ class Identity:
     )
     attributes: str | None = option(
         None,
-        "Average only people with these attributes (-NAME: without), such as 'Female' or, with --k 500, 'East "
-        "Asian,-Male'. `ficgan bank show` lists them with their counts; k = 3000 fits large groups only.",
+        "Average only people with these attributes (-NAME: without), such as 'East Asian,-Male' with --k 500; "
+        "`ficgan bank show` lists them with their counts.",
         "--attributes",
         metavar="LIST",
     )
@@ -320,8 +286,7 @@ class Identity:
     )
     keep_kind: str | Sequence[str] = option(
         ",".join(KIND_PARTS),
-        "What of the kind of person a new face keeps: ethnicity, gender, age, with commas, or none. It is read from "
-        "the face and kept as a group. The record says what was kept, not which group.",
+        "What of the kind of person a new face keeps: ethnicity, gender, age, with commas, or none.",
         "--keep-kind",
         metavar="LIST",
         parse=parse_kind,
@@ -377,8 +342,7 @@ class Finding:
     )
     thorough: bool = option(
         False,
-        "Search at all scales, in several passes, even where the first look is clear; takes about three times as long "
-        "on portraits.",
+        "Search at all scales, even where the first look is clear; takes three times as long on portraits.",
         "--thorough",
     )
     min_score: float | None = option(
@@ -463,16 +427,12 @@ class Computing:
 
     device: str = option(
         "cpu",
-        "cpu, cuda, cuda:N or auto; openvino, coreml or dml where that build of onnxruntime is installed. What is not "
-        "there is an error.",
+        "cpu, cuda, cuda:N or auto; openvino, coreml or dml where that build of onnxruntime is installed.",
         "--device",
         role="machine",
     )
     precision: str = option(
-        "auto",
-        "Of networks on crops; auto: bfloat16 where this machine is faster in it.",
-        "--precision",
-        choices=PRECISIONS,
+        "auto", "Of networks on crops; auto: bfloat16 on a GPU, float32 on a CPU.", "--precision", choices=PRECISIONS
     )
     compile: bool = False
     checkpoint: str | Path | None = option(
@@ -495,8 +455,7 @@ class Publishing:
     )
     keep_metadata: bool = option(
         False,
-        "Photos: keep of EXIF and XMP camera, exposure, time, place, captions and copyright. All else is left out: "
-        "previews, names of people, authors and owners, keywords, paths, serial numbers.",
+        "Photos: keep of EXIF and XMP camera, exposure, time, place, captions and copyright, and nothing else.",
         "-m",
         "--keep-metadata",
     )
@@ -515,11 +474,7 @@ class FilmSearch:
     """How films are searched, followed and checked: what the commands offer of `ficgan.video.VideoSettings`."""
 
     stride: int = option(
-        5,
-        "Films: the detector looks at every n-th frame, below 25 frames a second at more of them; the frames between "
-        "are interpolated.",
-        "--stride",
-        low=1,
+        5, "Films: the detector looks at every n-th frame; the frames between are interpolated.", "--stride", low=1
     )
     pad: float = option(
         0.4,
@@ -530,15 +485,14 @@ class FilmSearch:
     )
     link: Link = option(
         "file",
-        "One new face for a person in a file, in all photos and in all films of this run, or for each track of a film. "
-        "Photos are then worked on one by one, in their order.",
+        "One new face for a person in a file, in all files of this run (one by one), or for each track of a film.",
         "--link",
         choices=("none", "file", "job"),
     )
     verify: Verify = option(
         "sampled",
-        "Re-read each new face; one that still matches its source is retried, then covered. A finished film is looked "
-        "through by another detector: all of it, or about one frame a second.",
+        "Re-read each new face; one that matches its source is retried, then covered. Another detector looks through "
+        "finished films: all frames, or one a second.",
         "--verify",
         choices=("full", "sampled", "off"),
     )
@@ -599,15 +553,15 @@ def grouped(groups: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, A
     left, made = dict(fields), {}
 
     def taken(kind: type[T], given: T | None) -> T:
-        own = {one.name: left.pop(one.name) for one in dataclasses.fields(kind) if one.name in left}  # type: ignore[arg-type]
-        return dataclasses.replace(kind() if given is None else given, **own)  # type: ignore[type-var]
+        names = [entry.name for entry in dataclasses.fields(kind) if entry.name in left]  # type: ignore[arg-type]
+        changes = {name: left.pop(name) for name in names}
+        return dataclasses.replace(kind() if given is None else given, **changes)  # type: ignore[type-var]
 
     checking = groups.get("checking") or Checking()
     left["policy"] = taken(Policy, left.get("policy") or checking.policy)
     for kind in GROUPS:
         made[kind.__name__.lower()] = taken(kind, groups.get(kind.__name__.lower()))
     if left:
-        name, known = next(iter(left)), [one.name for kind in (*GROUPS, Policy) for one in dataclasses.fields(kind)]
-        near = difflib.get_close_matches(name, known, n=1)
-        raise UsageError(f"there is no option {name!r}; {f'did you mean {near[0]}?' if near else ', '.join(known)}")
+        name, known = next(iter(left)), [entry.name for kind in (*GROUPS, Policy) for entry in dataclasses.fields(kind)]
+        raise UsageError(f"there is no option {name!r}; {hint(name, known)}")
     return made

@@ -5,16 +5,16 @@ fields, made with `param`, are its parameters; a registry makes it from a name a
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import numbers
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
-from ficgan.errors import UsageError
+from ficgan.errors import UsageError, hint
 
 __all__ = ["Parametrised", "Registry", "param", "parse_spec"]
 
@@ -91,9 +91,7 @@ class Registry(Generic[C]):
     def __getitem__(self, name: str) -> type[C]:
         """The class of that name."""
         if name not in self._classes:
-            near = difflib.get_close_matches(name, self._classes, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(self)}"
-            raise UsageError(f"there is no {self._what} {name!r}; {hint}")
+            raise UsageError(f"there is no {self._what} {name!r}; {hint(name, self)}")
         return self._classes[name]
 
     def make(self, name: str, **given: Any) -> C:
@@ -112,9 +110,7 @@ class Registry(Generic[C]):
         for key, value in given.items():
             key = key.replace("-", "_")
             if key not in fields:
-                near = difflib.get_close_matches(key, fields, n=1)
-                hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(sorted(fields)) or 'none'}"
-                raise UsageError(f"{name} has no parameter {key!r}; {hint}")
+                raise UsageError(f"{name} has no parameter {key!r}; {hint(key, sorted(fields))}")
             if key in values:
                 raise UsageError(f"{name}: {key} is given twice; give it once")
             values[key] = _converted(name, key, value, hints[key], fields[key].metadata.get("secret", False))
@@ -146,6 +142,7 @@ def parse_spec(text: str) -> tuple[str, dict[str, str]]:
 
 
 _WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+_PLAIN = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 
 
 def _converted(name: str, key: str, value: Any, kind: Any, secret: bool) -> Any:
@@ -153,52 +150,24 @@ def _converted(name: str, key: str, value: Any, kind: Any, secret: bool) -> Any:
     kinds = typing.get_args(kind) if typing.get_origin(kind) in (types.UnionType, typing.Union) else (kind,)
     if value is None and types.NoneType in kinds:
         return None
-    kinds = tuple(one for one in kinds if one is not types.NoneType)
-    if not any(one in _READERS for one in kinds):
+    kinds = tuple(each for each in kinds if each is not types.NoneType)
+    if not any(each in _PLAIN for each in kinds):
         return value  # its choices are checked by the class
-    for one in kinds:
-        try:
-            return _READERS[one](value) if one in _READERS else value
-        except (TypeError, ValueError, KeyError, OverflowError):
-            continue
-    raise UsageError(f"{name}: {key} is {_shown(value, secret)}, and must be {_SAID[kinds[0]]}")
+    for each in kinds:
+        with suppress(TypeError, ValueError, KeyError, OverflowError):
+            return _read(value, each) if each in _PLAIN else value
+    raise UsageError(f"{name}: {key} is {_shown(value, secret)}, and must be {_PLAIN[kinds[0]]}")
 
 
-def _is_number(value: Any) -> bool:
-    """Also NumPy's numbers; True and False are none."""
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
-
-
-def _whole(value: Any) -> int:
+def _read(value: Any, kind: type) -> Any:
+    """A text, or a number of any library, as a plain type; ValueError and the like where it is not of that kind."""
     if isinstance(value, str):
-        return int(value)
-    if not _is_number(value) or value != int(value):
+        return _WORDS[value.lower()] if kind is bool else kind(value)
+    if kind is str or isinstance(value, bool) != (kind is bool) or not isinstance(value, numbers.Real):
         raise ValueError
-    return int(value)
-
-
-def _number(value: Any) -> float:
-    if not isinstance(value, str) and not _is_number(value):
+    if kind is int and value % 1:
         raise ValueError
-    return float(value)
-
-
-def _truth(value: Any) -> bool:
-    if isinstance(value, str):
-        return _WORDS[value.lower()]
-    if not isinstance(value, bool):
-        raise ValueError
-    return value
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError
-    return value
-
-
-_READERS: dict[Any, Callable[[Any], Any]] = {int: _whole, float: _number, bool: _truth, str: _text}
-_SAID = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    return kind(value)
 
 
 def _shown(value: Any, secret: bool) -> str:
@@ -207,8 +176,6 @@ def _shown(value: Any, secret: bool) -> str:
 
 
 def _span(low: float | None, high: float | None) -> str:
-    if low is None and high is None:
-        return "a finite number"
-    if high is None:
-        return f"at least {low}"
-    return f"at most {high}" if low is None else f"from {low} to {high}"
+    if low is None or high is None:
+        return "a finite number" if low is high else f"at least {low}" if high is None else f"at most {high}"
+    return f"from {low} to {high}"

@@ -6,9 +6,6 @@ import asyncio
 import base64
 import hmac
 import logging
-import math
-import time
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -25,13 +22,11 @@ if TYPE_CHECKING:
 
     from ficgan.policy import Result
 
-__all__ = ["RateLimit", "ServiceLimits", "make_app", "photo_work"]
+__all__ = ["ServiceLimits", "make_app", "photo_work"]
 
 log = logging.getLogger("ficgan.service")
 TYPES = {".jpg": "image/jpeg", ".tif": "image/tiff"}
 TYPES |= {f".{kind}": f"image/{kind}" for kind in ("png", "webp", "avif", "heic")}
-# Whose requests are counted at a time.
-MOST_CLIENTS = 10_000
 
 
 @dataclass(frozen=True)
@@ -43,7 +38,6 @@ class ServiceLimits:
         pixels: of a photo; larger ones are refused from their header.
         jobs: photos worked on at once.
         queue: requests that may wait for one of them; more are refused at once.
-        rate: requests a minute and client; 0: no limit.
         patience: seconds in which a request's body must have arrived.
     """
 
@@ -51,29 +45,7 @@ class ServiceLimits:
     pixels: int = 50_000_000
     jobs: int = 2
     queue: int = 16
-    rate: float = 0.0
     patience: float = 30.0
-
-
-class RateLimit:
-    """Requests a minute and client, as a bucket that fills evenly and holds those of ten seconds, one at least."""
-
-    def __init__(self, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._rate, self._clock = rate / 60, clock
-        self._most = max(1.0, rate / 6)
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
-
-    def wait(self, client: str) -> float:
-        """Seconds until a client may ask again; 0 takes a request out of its bucket."""
-        if self._rate <= 0:
-            return 0.0
-        now = self._clock()
-        left, since = self._left.pop(client, (self._most, now))
-        left = min(self._most, left + (now - since) * self._rate)
-        self._left[client] = (left - 1 if left >= 1 else left, now)
-        if len(self._left) > MOST_CLIENTS:
-            self._left.popitem(last=False)
-        return 0.0 if left >= 1 else (1 - left) / self._rate
 
 
 class Refusal(Exception):
@@ -84,14 +56,11 @@ class Refusal(Exception):
         self.status, self.headers = status, {name.replace("_", "-"): value for name, value in headers.items()}
 
 
-def photo_work(
-    make_engine: Callable[[], Callable[..., Result]], *, allow_recognised: bool = False, **options: Any
-) -> Callable[[bytes], dict[str, Any]]:
+def photo_work(make_engine: Callable[[], Callable[..., Result]], **options: Any) -> Callable[[bytes], dict[str, Any]]:
     """The setup of a worker, which turns a photo's file into a new one, its suffix, and the record of its faces.
 
     Args:
         make_engine: makes a `Deidentifier`, or a function with its signature.
-        allow_recognised: give out photos in which the gate still recognises a face; otherwise they are refused.
         options: of `new_photo`.
     """
     from ficgan.deidentify.publish import new_photo
@@ -100,7 +69,7 @@ def photo_work(
 
     def changed(data: bytes) -> dict[str, Any]:
         made = new_photo(engine, data, **options)
-        if made.reidentified and not allow_recognised:
+        if made.reidentified:
             faces = "1 face" if made.reidentified == 1 else f"{made.reidentified} faces"
             raise InputError(f"{faces} would still be recognised, so nothing is given out")
         record = {**made.audit, "size": made.size, "reidentified": made.reidentified, "notes": made.all_notes}
@@ -123,16 +92,11 @@ def make_app(
     from starlette.routing import Route
 
     pool = ThreadPoolExecutor(limits.jobs, thread_name_prefix="photo")
-    rates = RateLimit(limits.rate)
-    inside = 0
-    """Requests that are read, wait or are worked on."""
+    inside = 0  # requests that are read, wait or are worked on
 
     async def photo(request: Request) -> Response:
         nonlocal inside
         _check_sender(request, token)
-        client = request.client.host if request.client else "unknown"
-        if (seconds := rates.wait(client)) > 0:
-            raise Refusal(429, "too many requests; wait", Retry_After=str(math.ceil(seconds)))
         if inside >= limits.jobs + limits.queue:
             raise Refusal(503, "the service is busy; try again", Retry_After="1")
         inside += 1
@@ -145,12 +109,9 @@ def make_app(
         if "application/json" in request.headers.get("accept", ""):
             text = as_json({"type": kind, "image": base64.b64encode(made["data"]).decode(), "record": record})
             return Response(text, media_type="application/json", headers=_HEADERS)
-        counts = {
-            "Ficgan-Faces": str(len(made["actions"])),
-            "Ficgan-Reidentified": str(record["reidentified"]),
-            "Ficgan-Masked": str(made["actions"].count("masked")),
-        }
-        return Response(made["data"], media_type=kind, headers={**_HEADERS, **counts})
+        counts = {"Ficgan-Faces": len(made["actions"]), "Ficgan-Masked": made["actions"].count("masked")}
+        texts = {name: str(count) for name, count in counts.items()}
+        return Response(made["data"], media_type=kind, headers={**_HEADERS, **texts})
 
     async def health(request: Request) -> Response:
         waiting = max(0, inside - limits.jobs)

@@ -17,9 +17,9 @@ from ficgan.files import atomic_write, file_digest
 __all__ = ["Place", "StorePath", "digest_of", "is_store", "local_file", "new_local_file", "place_of", "write_file"]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://.*")
-_STREAMS = frozenset({"ftp", "http", "https", "mms", "mmsh", "mmst", "rist", "rtmp", "rtmps", "rtp", "rtsp", "rtsps"})
 # Schemes that FFmpeg reads; all others are taken for stores.
-_STREAMS |= {"srt", "tcp", "udp"}
+_STREAMS = {"ftp", "http", "https", "mms", "mmsh", "mmst", "rist", "rtmp", "rtmps", "rtp", "rtsp", "rtsps", "srt"}
+_STREAMS |= {"tcp", "udp"}
 
 
 def is_store(name: str) -> bool:
@@ -41,12 +41,7 @@ class StorePath:
 
     @classmethod
     def of(cls, url: str) -> StorePath:
-        """The place of an address.
-
-        Raises:
-            UsageError: fsspec knows no such store, or cannot open it.
-            FicganError: fsspec is missing.
-        """
+        """The place of an address; a UsageError where fsspec knows no such store, or cannot open it."""
         try:
             from fsspec.core import url_to_fs
         except ImportError:
@@ -123,7 +118,7 @@ class StorePath:
     def files(self) -> list[StorePath]:
         """All files below, sorted; hidden ones are left out."""
         found = (StorePath(self.fs, path) for path in sorted(self.fs.find(str(self._path))))
-        return [one for one in found if not any(part.startswith(".") for part in one.relative_to(self).parts)]
+        return [file for file in found if not any(part.startswith(".") for part in file.relative_to(self).parts)]
 
 
 # A file or folder, wherever it is.

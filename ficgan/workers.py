@@ -34,8 +34,8 @@ Setup = Callable[[], Callable[[Any], Any]]
 # Whether this system can hold a worker to limits.
 SUPPORTED = sys.platform in ("linux", "darwin")
 # Beginnings of the variables that a worker with limits is given: no keys, no tokens.
-_KEPT = ("PATH", "HOME", "LANG", "LC_", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR", "XDG_", "FICGAN_MODELS")
-_KEPT_TOO = ("INSIGHTFACE_HOME", "OMP_", "OPENBLAS_", "MKL_", "OPENCV_", "ORT_", "CUDA_", "NVIDIA_")
+_KEPT: tuple[str, ...] = ("PATH", "HOME", "LANG", "LC_", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR", "XDG_")
+_KEPT += ("FICGAN_MODELS", "INSIGHTFACE_HOME", "OMP_", "OPENBLAS_", "MKL_", "OPENCV_", "ORT_", "CUDA_", "NVIDIA_")
 # What a task may raise; anything else becomes a RuntimeError.
 _ERRORS: dict[str, type[Exception]] = {
     kind.__name__: kind for kind in (TakenError, InputError, UsageError, FicganError, MemoryError)
@@ -71,10 +71,7 @@ class Workers:
         setup: called in each worker; makes the function from a task to its result. Picklable, as tasks are. A result is
             what JSON holds, and bytes; tuples come back as lists.
         count: number of processes.
-        limits: None: none, and the whole environment.
-
-    Raises:
-        UsageError: this system knows no limits.
+        limits: None: none, and the whole environment. A UsageError where this system knows none.
     """
 
     def __init__(self, setup: Setup, count: int = 1, limits: Limits | None = None) -> None:
@@ -99,14 +96,12 @@ class Workers:
     def do(self, task: Any, progress: Callable[..., object] | None = None) -> Any:
         """The result of one task, by the next free worker; several threads may call this.
 
-        Args:
-            task: for the function that `setup` made.
-            progress: called with the arguments of each `report`.
+        An error of the task or of `setup` is raised here: those of ficgan, OSError and MemoryError keep their class,
+        others become RuntimeError. An InputError: the worker crashed, took too long or answered nonsense; another one
+        takes its place.
 
-        Raises:
-            InputError: the worker crashed, took too long or answered nonsense; another one takes its place.
-            Exception: what the task or `setup` raised. Errors of ficgan, OSError and MemoryError keep their class,
-                others become RuntimeError.
+        Args:
+            progress: called with the arguments of each `report`.
         """
         child = self._living(self._free.get())
         try:
@@ -117,9 +112,9 @@ class Workers:
     def _living(self, child: _Child) -> _Child:
         """The worker, or another one in its place where it is lost."""
         if child.is_lost and not self._closed:
-            lost, child = child, _Child(self._setup, self._limits)
+            self._children.discard(child)
+            child = _Child(self._setup, self._limits)
             self._children.add(child)
-            self._children.discard(lost)
         return child
 
     def run(self, tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
@@ -142,12 +137,12 @@ class Workers:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def cancel(self) -> None:
-        """Make `is_cancelled` true for the tasks at work."""
+        """Make `is_cancelled` true for the running tasks."""
         for child in tuple(self._children):
             child.send(b"")
 
     def close(self) -> None:
-        """End all workers at once, also those at work."""
+        """End all workers at once, also busy ones."""
         self._closed = True
         for child in tuple(self._children):
             child.end()
@@ -161,7 +156,7 @@ class _Child:
         self._ready = False
         self._failed: Exception | None = None
         self._answers: queue.Queue[Any] = queue.Queue(100)
-        kept = ("",) if limits is None else _KEPT + _KEPT_TOO
+        kept = ("",) if limits is None else _KEPT
         environment = {name: value for name, value in os.environ.items() if name.startswith(kept)}
         # The modules of this process, but after Python's own: no file of the caller's may replace one of those.
         begin = f"import sys; sys.dont_write_bytecode = {sys.dont_write_bytecode}; sys.path += sys.argv[1:]; "

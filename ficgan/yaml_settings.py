@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import difflib
-import types
 import typing
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from ficgan.errors import FicganError, UsageError
+from ficgan.errors import FicganError, UsageError, hint
 
 __all__ = ["Tree", "check", "hint", "override", "read_tree"]
 
@@ -79,7 +78,7 @@ def override(
 
 
 def check(model: type[M], tree: Any, *, where: str, see: str = "", error: type[FicganError] = UsageError) -> M:
-    """A tree as a model; of several problems a misspelt key is told before the one that is missing because of it.
+    """A tree as a model; of several problems a misspelt key is named before the one that is missing because of it.
 
     The model forbids unknown keys; it may hold models, optional ones, lists and dictionaries of them. `where` is what
     the message calls the tree, `see` a page of the documentation.
@@ -87,21 +86,15 @@ def check(model: type[M], tree: Any, *, where: str, see: str = "", error: type[F
     try:
         return model.model_validate(tree)
     except ValidationError as failed:
-        first = min(failed.errors(), key=lambda one: one["type"] != "extra_forbidden")
+        first = min(failed.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
     place = [part for part in first["loc"] if part != "[key]"]
     path = ".".join(map(str, place))
     if first["type"] == "extra_forbidden":
         raise error(f"{where}: unknown key {path!r}; {_meant(model, place, see)}")
     if first["type"] == "missing":
         raise error(f"{where}: {path} is missing; {f'see {see}' if see else 'add it'}")
-    said = first["msg"].removeprefix("Value error, ") + _given(first["type"], first["input"])
-    raise error(f"{where}: {path}: {said}" if path else f"{where}: {said}")
-
-
-def hint(wrong: str, known: Collection[str]) -> str:
-    """What to do about an unknown name: "did you mean X?", or "there are A, B, C"."""
-    near = difflib.get_close_matches(wrong, known, n=1)
-    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+    problem = first["msg"].removeprefix("Value error, ") + _given(first["type"], first["input"])
+    raise error(f"{where}: {path}: {problem}" if path else f"{where}: {problem}")
 
 
 def _text(path: Path) -> str:
@@ -117,22 +110,17 @@ def _reason(error: Exception) -> str:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
         return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
-    if isinstance(error, RecursionError):
-        return "nested too deeply"
-    if isinstance(error, yaml.reader.ReaderError):
-        return f"character {error.position + 1}: {error.reason}"
-    return "a date, number or tag that cannot be"
+    return "a character, date, number or tag that cannot be"
 
 
 def _with(node: Tree, parts: Sequence[str], value: Any, depth: int, opened: Callable[[str, Any], Any]) -> Tree:
     part = parts[depth]
     if depth == len(parts) - 1:
         return {**node, part: value}
-    below = opened(".".join(parts[: depth + 1]), node.get(part))
+    place = ".".join(parts[: depth + 1])
+    below = opened(place, node.get(part))
     if not isinstance(below, dict | None):
-        raise UsageError(
-            f"override {'.'.join(parts)!r}: {part!r} is a value, not a section; write {'.'.join(parts[: depth + 1])}=…"
-        )
+        raise UsageError(f"override {'.'.join(parts)!r}: {part!r} is a value, not a section; write {place}=…")
     return {**node, part: _with(below or {}, parts, value, depth + 1, opened)}
 
 
@@ -141,38 +129,34 @@ def _given(kind: str, value: Any) -> str:
     plain = value is None or isinstance(value, bool | int | float)
     if not (plain or (isinstance(value, str) and kind.endswith(("_parsing", "literal_error")))):
         return ""
-    text = repr(value)
-    return f" (got {text if len(text) <= 60 else text[:57] + '...'})"
+    return f" (got {repr(value)[:60]})"
 
 
 def _meant(model: type[BaseModel], place: Sequence[int | str], see: str) -> str:
     """What to write in place of an unknown key: the nearest one, in its section before others."""
     *section, wrong = map(str, place)
-    general = ["N" if part.isdigit() else part for part in section]
-    keys = list(_all_keys(model))
-    here = [leaf for *above, leaf in (key.split(".") for key in keys) if above == general]
-    for known in ({leaf: ".".join([*section, leaf]) for leaf in here}, {key.split(".")[-1]: key for key in keys[::-1]}):
+    keys, here = list(_keys(model)), tuple(part for part in section if not part.isdigit())
+    near_by = {key[-1]: ".".join([*section, key[-1]]) for key in keys if key[:-1] == here}
+    for known in (near_by, {key[-1]: ".".join(key) for key in reversed(keys)}):
         if near := difflib.get_close_matches(wrong, known, n=1):
             return f"did you mean {known[near[0]]!r}?"
-    return f"see {see}" if see else f"there are {', '.join(here or keys)}"
+    return f"see {see}" if see else f"there are {', '.join(near_by)}"
 
 
-def _all_keys(
-    model: type[BaseModel], prefix: str = "", above: frozenset[type[BaseModel]] = frozenset()
-) -> Iterator[str]:
-    """The dotted keys of all sections, N for any number in a list or key of a dictionary."""
+def _keys(
+    model: type[BaseModel], above: tuple[str, ...] = (), outer: tuple[Any, ...] = ()
+) -> Iterator[tuple[str, ...]]:
+    """The keys of all sections, each with those above it; numbers of lists and keys of dictionaries are left out."""
     for attribute, field in model.model_fields.items():
-        name = field.alias or attribute
-        yield prefix + name
-        for inner, many in _within(field.annotation):
-            if inner not in above | {model}:
-                yield from _all_keys(inner, f"{prefix}{name}." + "N." * many, above | {model})
+        key = (*above, field.alias or attribute)
+        yield key
+        for inner in _models(field.annotation):
+            if inner not in (*outer, model):
+                yield from _keys(inner, key, (*outer, model))
 
 
-def _within(annotation: Any, many: bool = False) -> Iterator[tuple[type[BaseModel], bool]]:
-    """The models an annotation speaks of, and whether there may be several, in a list or dictionary."""
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    """The models that an annotation holds."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation, many
-    one = typing.get_origin(annotation) in (typing.Union, types.UnionType, typing.Annotated)
-    for inner in typing.get_args(annotation):
-        yield from _within(inner, many or not one)
+        return [annotation]
+    return [model for inner in typing.get_args(annotation) for model in _models(inner)]

@@ -88,10 +88,7 @@ def test_backgrounds() -> None:
 
 @pytest.mark.parametrize(
     "mode",
-    [
-        *("dp-pxi", "keep", "dp-pix:esp=1", "ficgan:k=3", "blur:x=1", "external"),
-        *("external:folder=x", "fawkes"),
-    ],
+    [*("dp-pxi", "keep", "dp-pix:esp=1", "ficgan:k=3", "blur:x=1", "external"), *("external:folder=x", "fawkes")],
 )
 def test_what_cannot_be_is_refused_before_any_photo(mode: str) -> None:
     with pytest.raises(UsageError):

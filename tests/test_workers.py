@@ -102,6 +102,8 @@ def dead_setup() -> Callable[[Any], Any]:
 @pytest.fixture(scope="module")
 def pair() -> Iterator[Workers]:
     with Workers(setup, 2) as workers:
+        for child in workers._children:
+            child.wait()
         yield workers
 
 
@@ -187,7 +189,9 @@ def test_progress_and_cancelling(pair: Workers) -> None:
     assert pair.do(("echo", 1)) == [1]
 
 
-@pytest.mark.parametrize(("make", "kind"), [(no_setup, UsageError), (dead_setup, FicganError)])
+@pytest.mark.parametrize(
+    ("make", "kind"), [(no_setup, UsageError), pytest.param(dead_setup, FicganError, marks=pytest.mark.slow)]
+)
 def test_a_setup_that_fails(make: Any, kind: type[Exception]) -> None:
     with Workers(make) as workers:
         for ask in (workers.wait, lambda: workers.do(("echo", 1)), lambda: list(workers.run([("echo", 1)]))):

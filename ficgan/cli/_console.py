@@ -1,9 +1,10 @@
-"""What a command says on stderr, and how it ends: progress, messages, errors as one sentence, exit codes."""
+"""What all commands share: options, progress and messages on stderr, errors as one sentence, exit codes."""
 
 from __future__ import annotations
 
 import functools
 import json
+import math
 import os
 import re
 import signal
@@ -12,24 +13,29 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from types import TracebackType
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, Self, TypeVar
 
 import click
 
-from ficgan.errors import INTERRUPTED, FicganError, memory_ran_out
+from ficgan.device import cpus
+from ficgan.errors import INTERRUPTED, FicganError, UsageError, memory_ran_out
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-
+# Of `ficgan` and the commands with names of their own: help answers to -h as well.
+HELP = {"help_option_names": ["-h", "--help"]}
 EXIT_FAILED = 1
 EXIT_SOME_FAILED = 3
-EXIT_INTERRUPTED = INTERRUPTED
 
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+# What a command prints at its end, as one line of JSON.
+Summary = dict[str, Any]
 
+# -- errors and exit codes --------------------------------------------------------------------------------------------
 
 # Control characters, marks that turn the direction of text, and bytes of names that are not UTF-8.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -64,14 +70,16 @@ def handle_errors(command: Callable[P, R]) -> Callable[P, R]:
             with _sigterm_interrupts():
                 return command(*args, **kwargs)
         except (click.ClickException, click.exceptions.Exit):
-            raise  # click's own: it prints them and knows their exit codes
+            raise  # click prints them and knows their exit codes
         except FicganError as error:
             _fail(f"Error: {sentence(error)}", EXIT_FAILED if memory_ran_out(error) else error.exit_code)
         except (KeyboardInterrupt, click.Abort) as error:
-            said = " ".join(str(error).split())  # what training says of its state; Ctrl-C itself says nothing
-            _fail(f"Interrupted: {said}" if said else "Interrupted.", EXIT_INTERRUPTED)
+            advice = " ".join(str(error).split())  # how to go on; Ctrl-C itself has no text
+            _fail(f"Interrupted: {advice}" if advice else "Interrupted.", INTERRUPTED)
         except BrokenPipeError:
-            _silence_stdout()
+            # Python flushes stdout at exit, and would complain about the closed pipe once more.
+            with suppress(OSError, ValueError, AttributeError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise SystemExit(EXIT_FAILED) from None
         except Exception as error:
             if os.environ.get("FICGAN_DEBUG"):
@@ -98,8 +106,7 @@ def sentence(error: BaseException) -> str:
     if memory_ran_out(error):
         return "not enough memory: allow more, run less at once (--jobs, --batch), or take smaller files"
     if isinstance(error, OSError) and error.strerror:
-        where = f": {os.fspath(error.filename)!s}" if error.filename is not None else ""
-        return f"{error.strerror}{where}"
+        return f"{error.strerror}: {os.fspath(error.filename)!s}" if error.filename is not None else error.strerror
     named = f"{type(error).__name__}: {text}" if text else type(error).__name__
     if not isinstance(error, ImportError):
         return named
@@ -130,126 +137,94 @@ def _fail(message: str, code: int) -> NoReturn:
     raise SystemExit(code) from None
 
 
-def _silence_stdout() -> None:
-    """Point stdout at the null device, or the interpreter's flush at exit complains about the closed pipe once more."""
-    with suppress(OSError, ValueError, AttributeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def refuse_existing(*paths: Path | None, overwrite: bool) -> None:
+    """Check output files before any work."""
+    for path in filter(None, paths):
+        if path.exists() and not overwrite:
+            raise UsageError(f"{path} exists; give another name, or --overwrite")
+        if not path.parent.is_dir():
+            raise UsageError(f"{path.parent} is no folder; make it first")
 
 
-# Seconds between two lines about the frames of a film.
-_EVERY = 0.5
-# Seconds between two lines where nobody watches a terminal.
-_SELDOM = 60.0
+# -- progress ---------------------------------------------------------------------------------------------------------
 
-Mode = Literal["auto", "text", "jsonl", "none"]
-MODES: tuple[Mode, ...] = ("auto", "text", "jsonl", "none")
+# Seconds between two JSON lines about the frames of a film, and between two lines where nobody watches a terminal.
+_OFTEN, _SELDOM = 0.5, 60.0
+
+Mode = Literal["auto", "jsonl", "none"]
+MODES: tuple[Mode, ...] = ("auto", "jsonl", "none")
 
 
 class Progress:
     """Reports how far a command is; call it as `progress(done, total, stage)`, and `frames` within a film.
 
     Args:
-        mode: `auto`: a bar on a terminal, else a line a minute; `text`: a bar on a terminal, else a line per step;
-            `jsonl`: a JSON object per step and per message; `none`: messages only.
+        mode: `auto`: a bar on a terminal, else a line a minute; `jsonl`: a JSON object per step and per message;
+            `none`: messages only.
         unit: what is counted, in the singular.
         quiet: no progress and no messages but errors.
     """
 
     def __init__(self, mode: Mode = "auto", *, unit: str = "image", quiet: bool = False) -> None:
-        self._json = mode == "jsonl" and not quiet
-        terminal = sys.stderr.isatty()
-        self._wants_bar = mode in ("auto", "text") and terminal and not quiet
-        self._lines = mode == "text" and not terminal and not quiet
-        self._seldom = mode == "auto" and not terminal and not quiet
-        self._quiet = quiet
-        self._unit = unit
+        self._mode, self._unit, self._quiet = "none" if quiet else mode, unit, quiet
         self._bar: tqdm[Any] | None = None
         self._film_bar: tqdm[Any] | None = None
-        self._film: tuple[str, str] | None = None
-        self._said = 0.0
-        self._status = ""
-        self._ended = threading.Event()
+        self._film = ""
+        self._spoken = time.monotonic()
 
     def __enter__(self) -> Self:
-        if self._seldom:  # from a thread of its own, since a step may take hours
-            threading.Thread(target=self._line_a_minute, daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._ended.set()
+    def __exit__(self, *_: object) -> None:
         self._close_film()
         if self._bar is not None:
             self._bar.close()
-            self._bar = None
 
     def __call__(self, done: int, total: int, stage: str = "") -> None:
         """Step `done` of `total` is reached; `stage` says what was worked on."""
         self._close_film()
-        self._status = f"{done} of {total} done{f', {stage}' if stage else ''}" if done < total else ""
-        if self._json:
+        if self._mode == "jsonl":
             self._say_json({"done": done, "total": total, "unit": self._unit, "stage": stage})
-        elif self._lines:
-            click.echo(printable(f"{done}/{total} {stage}".rstrip()), err=True)
-        else:
-            self._show(done, total)
+        elif self._mode == "auto" and not sys.stderr.isatty():
+            if done < total:
+                self._line(f"{done} of {total} done{f', {stage}' if stage else ''}")
+        elif self._mode == "auto":
+            self._bar = self._bar or _new_bar(self._unit, total)
+            self._bar.total = total
+            self._bar.update(done - self._bar.n)
+            self._bar.refresh()
 
     def begin(self, total: int) -> None:
         """Show the bar before the first step: loading may take a while."""
-        self._status = f"0 of {total} done"
-        self._show(0, total)
-
-    def _show(self, done: int, total: int) -> None:
-        if not self._wants_bar:
-            return
-        if self._bar is None:
-            from tqdm import tqdm
-
-            self._bar = tqdm(total=total, unit=self._unit, file=sys.stderr, dynamic_ncols=True)
-        self._bar.total = total
-        self._bar.update(done - self._bar.n)
-        self._bar.refresh()
-
-    def _line_a_minute(self) -> None:
-        while not self._ended.wait(_SELDOM):
-            if self._status:
-                click.echo(printable(self._status), err=True)
+        if self._mode == "auto":
+            self(0, total)
 
     def frames(self, done: int, total: int | None, name: str, stage: str) -> None:
-        """Frame `done` of a film's `total` (None: nobody knows) is reached; lines come about twice a second."""
-        label = f"{name}: {stage}" if self._json else printable(f"{name}: {stage}")
-        self._status = f"{label}, frame {done}{'' if total is None else f' of {total}'}"
-        new = self._film != (name, stage)
-        if self._json or self._lines:
-            if not (new or done == total or time.monotonic() - self._said >= _EVERY):
-                return
-            self._film, self._said = (name, stage), time.monotonic()
-            if self._json:
+        """Frame `done` of a film's `total` (None: nobody knows) is reached."""
+        label = f"{name}: {stage}"
+        new, self._film = label != self._film, label
+        if self._mode == "jsonl":
+            if new or done == total or time.monotonic() - self._spoken >= _OFTEN:
+                self._spoken = time.monotonic()
                 self._say_json({"done": done, "total": total, "unit": "frame", "stage": label})
-            else:
-                click.echo(f"{label}: frame {done}{'' if total is None else f' of {total}'}", err=True)
-        elif self._wants_bar:
-            if new or self._film_bar is None:
-                from tqdm import tqdm
-
+        elif self._mode == "auto" and not sys.stderr.isatty():
+            self._line(f"{label}, frame {done}{'' if total is None else f' of {total}'}")
+        elif self._mode == "auto":
+            if new:
                 self._close_film()
-                self._film = (name, stage)
-                self._film_bar = tqdm(
-                    total=total,
-                    initial=done - 1,
-                    desc=label,
-                    unit="frame",
-                    file=sys.stderr,
-                    dynamic_ncols=True,
-                    leave=False,
-                    position=0 if self._bar is None else 1,
-                )
-            self._film_bar.total = total
-            self._film_bar.update(done - self._film_bar.n)
+                self._film = label
+                below = {"leave": False, "position": 0 if self._bar is None else 1}
+                self._film_bar = _new_bar("frame", total, desc=printable(label), initial=done - 1, **below)
+            if self._film_bar is not None:
+                self._film_bar.update(done - self._film_bar.n)
+
+    def _line(self, text: str) -> None:
+        if time.monotonic() - self._spoken >= _SELDOM:
+            self._spoken = time.monotonic()
+            click.echo(printable(text), err=True)
 
     def _close_film(self) -> None:
-        self._film = None
+        self._film = ""
         if self._film_bar is not None:
             self._film_bar.close()
             self._film_bar = None
@@ -262,17 +237,169 @@ class Progress:
         self._say("error", message)
 
     def _say(self, level: str, message: str) -> None:
-        if self._json:
+        if self._mode == "jsonl":
             self._say_json({"level": level, "message": message})
             return
-        text = printable(f"Error: {message}" if level == "error" else message)
         bars = [bar for bar in (self._film_bar, self._bar) if bar is not None]
         for bar in bars:
             bar.clear()  # or the line and the bar write over each other
-        click.echo(text, err=True)
+        click.echo(printable(f"Error: {message}" if level == "error" else message), err=True)
         for bar in reversed(bars):
             bar.refresh()
 
     @staticmethod
     def _say_json(event: dict[str, Any]) -> None:
         click.echo(json.dumps(event, ensure_ascii=False), err=True)
+
+
+def _new_bar(unit: str, total: int | None, **more: Any) -> tqdm[Any]:
+    from tqdm import tqdm
+
+    return tqdm(total=total, unit=unit, file=sys.stderr, dynamic_ncols=True, **more)
+
+
+# -- options ----------------------------------------------------------------------------------------------------------
+
+
+class Finite(click.FloatRange):
+    """A range of numbers to which NaN and infinity do not belong."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number", param, ctx)
+        return number
+
+
+class Parsed(click.ParamType):
+    """A text that a function turns into a value; the message of its ValueError follows the text."""
+
+    name = "text"
+
+    def __init__(self, parse: Callable[[str], Any]) -> None:
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._parse(value)
+        except ValueError as error:
+            self.fail(f"{value!r}: {error}" if isinstance(error, UsageError) else f"{value!r} {error}", param, ctx)
+
+
+PATH = click.Path(path_type=Path)
+FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+FOLDER = click.Path(path_type=Path, file_okay=False)
+NEW_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+def flag(name: str, help: str, *more: str) -> Any:
+    """An option that is there or not."""
+    return click.option(name, *more, is_flag=True, help=help)
+
+
+def named(name: str, help: str, *more: str, **settings: Any) -> Any:
+    """An option with a value; its default is shown."""
+    shown = settings.get("default") not in (None, (), "")
+    return click.option(name, *more, help=help, **{"show_default": shown, **settings})
+
+
+def count(name: str, default: int | None, help: str, *more: str, low: int = 1) -> Any:
+    """An option with a whole number from `low` on."""
+    return named(name, help, *more, default=default, type=click.IntRange(low))
+
+
+def path(name: str, help: str, *more: str, **settings: Any) -> Any:
+    """An option that names a file or folder."""
+    return click.option(name, *more, help=help, **{"type": PATH, **settings})
+
+
+def many(name: str, help: str, *more: str, **settings: Any) -> Any:
+    """An option that may be repeated."""
+    return named(name, f"{help}; repeatable.", *more, multiple=True, **settings)
+
+
+KEY_VALUES = click.argument("overrides", metavar="[KEY=VALUE]...", nargs=-1)
+LABELS = path("--labels", "Labels (CSV, or the set's own file or folder), where they do not lie beside the data.")
+SPLIT = named("--split", "Use only images of this split of the labels.")
+LICENCE = named("--licence", "Name and terms of the data; kept in what is made of it.", default="")
+DATA = path("--data", "Folder, zip or tar of faces, as it was downloaded.", required=True)
+LAYOUT = named("--layout", "How the data lies: celeba, ffhq, csv, folders, …", default="auto")
+ALIGNED = flag("--aligned", "The images are aligned as ficgan's own crops; nothing is detected.")
+SIZE = count("--size", None, "Side of the pictures, px.  [default: the paper's]", low=32)
+PEOPLE = count("--people", None, "At most so many people of the data; a split shrinks with them.", low=4)
+LIMIT = count("--limit", None, "At most so many images.", low=2)
+LAYERS = many("--layer", "Layer index i", "layers", type=click.IntRange(0))
+CHECKPOINT = path("--checkpoint", "Model; the embedded one if not given.")
+BANK = path("--bank", "Bank built with it.")
+ATTRIBUTES = path("--attributes", "Classifier of `ficgan train-attributes`.")
+DETECTOR = named("--detector", "What finds the faces: auto, insightface, yunet, centerface or dlib.", default="auto")
+THRESHOLD = named("--thresh", "Lowest score of a face.  [default: the detector's]", "-t", type=float)
+DEVICE = named("--device", "cpu, cuda, cuda:N or auto.", default="cpu")
+FAST_DEVICE = named("--device", "cpu, cuda, cuda:N or auto.", default="auto")
+SEED = count("--seed", 0, "Seed of everything random.", low=0)
+JUDGES = many(
+    "--judge",
+    "Recogniser that had no part in training: dlib, insightface, shape or onnx:PATH",
+    "judges",
+    default=("dlib",),
+)
+# In place of those that a configuration names.
+OTHER_JUDGES = many("--judge", "Recogniser in place of those of CONFIG: dlib, insightface, shape, onnx:PATH", "judges")
+JOBS = count("--jobs", min(8, cpus()), "Processes.")
+RESAMPLES = count("--resamples", 1000, "Samples of the bootstrap.")
+PAGES = click.option("--report/--no-report", "pages", default=True, show_default=True, help="Make pages and plots.")
+OVERWRITE = flag("--overwrite", "Replace existing files.")
+DRY_RUN = flag("--dry-run", "Check everything and say what would be done; do nothing.")
+SET = many("--set", "Another value of the configuration", "overrides", metavar="KEY=VALUE")
+QUIET = flag("--quiet", "Nothing on stderr but errors.")
+TALK = (
+    named(
+        "--progress",
+        "On stderr; auto: a bar on a terminal, else a line a minute.",
+        type=click.Choice(MODES),
+        default="auto",
+    ),
+    QUIET,
+)
+
+
+def options(*added: Any) -> Callable[[F], F]:
+    """A decorator that adds options, or groups of them, in the order given."""
+
+    def add(command: F) -> F:
+        for group in reversed(added):
+            for option in reversed(group if isinstance(group, tuple) else (group,)):
+                command = option(command)
+        return command
+
+    return add
+
+
+def output(help: str, *, kind: click.Path = FOLDER, required: bool = True) -> Any:
+    return click.option("-o", "--output", "--out", "out", required=required, type=kind, help=help)
+
+
+def reporting(unit: str) -> Callable[[Callable[..., Any]], Callable[..., None]]:
+    """Add --progress and --quiet, and give the command `report`, a `Progress`, in their place.
+
+    The command returns its summary, or (summary, whether something failed): it is printed with its seconds when the
+    bar is closed, and a failure makes the exit code 3. Errors are handled as `handle_errors` does.
+    """
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def run(*args: Any, progress: Any, quiet: bool, **values: Any) -> None:
+            started = time.monotonic()
+            with Progress(progress, unit=unit, quiet=quiet) as report:
+                done = command(*args, report=report, **values)
+            summary, failed = done if isinstance(done, tuple) else (done, False)
+            seconds = summary.pop("seconds", round(time.monotonic() - started, 2))
+            click.echo(json.dumps({**summary, "seconds": seconds}))
+            if failed:
+                raise SystemExit(EXIT_SOME_FAILED)
+
+        return options(TALK)(handle_errors(run))
+
+    return decorate

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -13,7 +14,8 @@ import click
 from click.core import ParameterSource
 
 from ficgan import options as declared
-from ficgan.cli._shared import Finite, Parsed
+from ficgan.cli._console import Finite, Parsed
+from ficgan.device import cpus
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.images import READABLE_SUFFIXES
 from ficgan.options import Option, options_of
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from ficgan.anonymizers import Anonymizer, Faces
     from ficgan.video.settings import EncodeOptions, Rules, VideoSettings
 
-
 # Longest side at which frames are searched with --thorough: that of any film.
 WHOLE_FRAMES = 1 << 14
 OWN_MODES = ("ficgan", "plain", "black", "solid", "blur", "mosaic")
@@ -38,57 +39,48 @@ LARGEST_FACE = 224
 
 
 def _check_mode(text: str) -> str:
-    try:
-        chosen_method(text)
-    except UsageError as error:
-        raise ValueError(str(error)) from None
+    chosen_method(text)
     return text
 
 
-def _type_of(name: str, one: Option) -> click.ParamType[Any]:
+def _type_of(name: str, option: Option) -> click.ParamType[Any]:
     if name == "mode":
-        return Parsed(_check_mode, whole=True)
-    if one.parse is not None:
-        return Parsed(one.parse)
-    if one.choices:
-        return _Cover(one.choices) if name == "fallback" else click.Choice(one.choices)
-    if one.kind is int:
-        low, high = (None if limit is None else int(limit) for limit in (one.low, one.high))
+        return Parsed(_check_mode)
+    if option.parse is not None:
+        return Parsed(option.parse)
+    if option.choices:
+        return click.Choice(option.choices)
+    if option.kind is int:
+        low, high = (None if limit is None else int(limit) for limit in (option.low, option.high))
         return click.IntRange(low, high)
-    if one.kind is float:
-        return Finite(one.low, one.high, min_open=one.above)
-    return click.Path(exists=name == "background") if one.role in ("file", "photos") else click.STRING
-
-
-class _Cover(click.Choice[str]):
-    """A cover; solid, the older word, is black."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return super().convert("black" if value == "solid" else value, param, ctx)
+    if option.kind is float:
+        return Finite(option.low, option.high, min_open=option.above)
+    return click.Path(exists=name == "background") if option.role in ("file", "photos") else click.STRING
 
 
 def of_group(group: type, *names: str, **changes: Any) -> tuple[Any, ...]:
     """The options of a group, or some of them, as decorators; `changes` of click's settings."""
     made = []
-    for field, one in options_of(group):
+    for field, option in options_of(group):
         if names and field.name not in names:
             continue
-        settings: dict[str, Any] = {"default": field.default, "help": one.help, "metavar": one.metavar}
+        settings: dict[str, Any] = {"default": field.default, "help": option.help, "metavar": option.metavar}
         if isinstance(field.default, bool):
-            settings |= {"is_flag": True, "show_default": "/" in one.flags[-1]}
+            settings |= {"is_flag": True, "show_default": "/" in option.flags[-1]}
         else:
-            shown = field.default not in (None, ()) and not one.shown
-            settings |= {"type": _type_of(field.name, one), "multiple": one.many, "show_default": shown}
-            if one.many:
+            shown = field.default not in (None, ()) and not option.shown
+            settings |= {"type": _type_of(field.name, option), "multiple": option.many, "show_default": shown}
+            if option.many:
                 settings["default"] = field.default or ()
-        if one.shown:
-            settings["help"] += f"  [default: {one.shown}]"
-        made.append(click.option(*one.flags, field.name, **{**settings, **changes}))
+        if option.shown:
+            settings["help"] += f"  [default: {option.shown}]"
+        made.append(click.option(*option.flags, field.name, **{**settings, **changes}))
     return tuple(made)
 
 
 # How a face is hidden.
 HIDE = of_group(declared.Hiding, "mode", "background")
+FALLBACK = of_group(declared.Hiding, "fallback")
 # Who takes a face's place.
 FACE = of_group(declared.Identity) + of_group(declared.Hiding, "mask_scale")
 # How faces are found and linked.
@@ -99,60 +91,50 @@ DOUBT = of_group(declared.Finding, "min_score", "strict")
 PEOPLE = of_group(declared.Finding, "keep", "only", "boxes")
 # How photos are written.
 PHOTOS_OUT = of_group(declared.Publishing, "require_face", "tag", "keep_metadata")
-TAG = of_group(declared.Publishing, "tag")[0]
+TAG = of_group(declared.Publishing, "tag")
 # The networks and the limits of the machine.
 MODEL = of_group(declared.Computing) + of_group(declared.Publishing, "max_megapixels")
+# How films are searched, followed, checked and written.
+VIDEO_SEARCH = of_group(declared.FilmSearch, "stride", "pad", "link") + of_group(declared.FilmPart, "start", "end")
+VIDEO_SPANS = of_group(declared.FilmPart, "spans")
+VERIFY = of_group(declared.FilmSearch, "verify")
+VIDEO_OUT = of_group(declared.FilmEncoding)
 
 
-NO_VERIFY = click.option("--no-verify", "verify", flag_value="off", help="The same as --verify off.")
-
-
-def film_check(what: str = "") -> tuple[Any, ...]:
-    """--verify and --no-verify; `what` is the help where it is not the usual one."""
-    return (*of_group(declared.FilmSearch, "verify", **({"help": what} if what else {})), NO_VERIFY)
-
-
-def fallback(default: str | None = "plain") -> Any:
-    """--fallback; None: as something else says."""
-    return of_group(declared.Hiding, "fallback", default=default, show_default=default is not None)[0]
-
-
-# The check and the cover of commands that take photos alone.
-STILLS = (
-    click.option(
-        "--verify/--no-verify",
-        default=True,
-        show_default=True,
-        help="Re-read each new face; one that still matches its source is retried, then covered.",
-    ),
-    fallback(),
-)
-
-
-def sandboxed(usual: bool) -> Any:
-    """--sandbox."""
+def sandbox(usual: bool) -> Any:
+    """--sandbox; usual where files come from strangers."""
     return click.option(
         "--sandbox/--no-sandbox",
-        default=usual,
+        default=usual and SUPPORTED,
         show_default=True,
         help="Hold the processes that work on files to limits: memory, time, no network, no writing elsewhere.",
     )
 
 
-# Where files come from strangers.
-SANDBOX = sandboxed(SUPPORTED)
-# How films are searched and followed.
-VIDEO_SEARCH = of_group(declared.FilmSearch, "stride", "pad", "link") + of_group(declared.FilmPart, "start", "end")
-# Who stays as they are in a film, and the fallback for others.
-VIDEO_PEOPLE = (*PEOPLE, *of_group(declared.FilmPart, "spans"), fallback())
-# How films are written.
-VIDEO_OUT = of_group(declared.FilmEncoding)
-
 # All that is declared, by name.
-OPTIONS: Mapping[str, Option] = {field.name: one for group in declared.COMMAND for field, one in options_of(group)}
+OPTIONS: Mapping[str, Option] = {
+    field.name: option for group in declared.COMMAND for field, option in options_of(group)
+}
 
 
 # -- what the library gets ---------------------------------------------------------------------------------------------
+
+
+def share_processors(photos: int = 1, *, mode: str = "ficgan") -> None:
+    """Divide the processors among the photos that are worked on at once. To be called before NumPy is loaded.
+
+    NumPy's own threads never help: its products are thin here, and OpenBLAS's threads wait in a busy loop, which took
+    two fifths of all processor time on two cores. An external mode runs a program of the user's, which finds the
+    environment as it was.
+    """
+    if mode.startswith("external"):
+        return
+    threads = {"OPENBLAS_NUM_THREADS": 1}
+    if photos > 1:
+        share = max(1, cpus() // photos)
+        threads |= {"OMP_NUM_THREADS": share, "OPENCV_FOR_THREADS_NUM": share}  # the first: of `onnx_session`
+    for name, number in threads.items():
+        os.environ.setdefault(name, str(number))
 
 
 def engine_settings(given: Mapping[str, Any], **more: Any) -> dict[str, Any]:
@@ -167,8 +149,8 @@ def engine_settings(given: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     plain = {
         field.name: given[field.name]
         for group in declared.GROUPS
-        for field, one in options_of(group)
-        if field.name in given and (one.role != "photos" and field.name not in ("exemplar", "background"))
+        for field, option in options_of(group)
+        if field.name in given and option.role != "photos" and field.name not in ("exemplar", "background")
     }
     if isinstance(plain["layer"], str):
         plain |= {"layer": 0, "band": plain["layer"]}
@@ -177,26 +159,24 @@ def engine_settings(given: Mapping[str, Any], **more: Any) -> dict[str, Any]:
 
 def typed(group: type, *, but: tuple[str, ...] = ()) -> list[str]:
     """The flags of a group that stand on the command line."""
-    context = click.get_current_context(silent=True)
-    if context is None:
-        return []
+    context = click.get_current_context()
     return [
-        one.flags[-1]
-        for field, one in options_of(group)
+        option.flags[-1]
+        for field, option in options_of(group)
         if field.name not in but and context.get_parameter_source(field.name) is ParameterSource.COMMANDLINE
     ]
 
 
 def recorded(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a side-car tells of the options: no seed, no key, no name and no folder of this machine."""
+    """The options as a side-car holds them: no seed, no key, no name and no folder of this machine."""
     return {
-        f"{name}_photos" if OPTIONS[name].role == "photos" else name: _told(name, value)
+        f"{name}_photos" if OPTIONS[name].role == "photos" else name: _shareable(name, value)
         for name, value in given.items()
         if name in OPTIONS and OPTIONS[name].role != "run"
     }
 
 
-def _told(name: str, value: Any) -> Any:
+def _shareable(name: str, value: Any) -> Any:
     role = OPTIONS[name].role
     if role in ("file", "secret"):
         return value is not None
@@ -215,12 +195,12 @@ def _told(name: str, value: Any) -> Any:
 
 def digest(given: Mapping[str, Any], **more: Any) -> str:
     """What tells runs apart whose results differ; without the seed and a method's key, which a hash would betray."""
-    told = {
-        name: _told(name, value) if name == "mode" else value
+    values = {
+        name: _shareable(name, value) if name == "mode" else value
         for name, value in given.items()
         if name in OPTIONS and OPTIONS[name].role in ("recorded", "file", "photos")
     }
-    return hashlib.sha256(json.dumps({**told, **more}, default=str, sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps({**values, **more}, default=str, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @lru_cache(maxsize=4)
@@ -234,7 +214,6 @@ def chosen_method(mode: str) -> Anonymizer | None:
 
 
 def _check_background(given: Mapping[str, Any]) -> None:
-    """A UsageError where the mode lacks the background that it needs, or has no use for one."""
     mode = str(given["mode"])
     method = chosen_method(mode)
     if given["background"] is None:
@@ -242,16 +221,6 @@ def _check_background(given: Mapping[str, Any]) -> None:
             raise UsageError(f"--mode {method.name} needs other people's aligned faces; give --background FACES")
     elif method is None or not method.traits.needs & {"background", "overlays"}:
         raise UsageError(f"--mode {mode.partition(':')[0]} has no use for --background; leave it out")
-
-
-def loaded(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The files that options name, as `Deidentifier.from_pretrained` takes them; read now."""
-    files: dict[str, Any] = {}
-    if given["exemplar"] is not None:
-        files["exemplar"] = photos([given["exemplar"]], "--exemplar", given)[0]
-    if given["background"] is not None:
-        files["background"] = read_background(given["background"])
-    return files
 
 
 def caution(mode: str) -> str | None:
@@ -293,6 +262,19 @@ def encode_options(given: Mapping[str, Any]) -> EncodeOptions:
     return EncodeOptions(**{name: given[name] for name in ("codec", "crf", "pixel_format", "audio", "tag")})
 
 
+# -- files that options name ------------------------------------------------------------------------------------------
+
+
+def loaded(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The files that options name, as `Deidentifier.from_pretrained` takes them; read now."""
+    files: dict[str, Any] = {}
+    if given["exemplar"] is not None:
+        files["exemplar"] = _photos([given["exemplar"]], "--exemplar", given)[0]
+    if given["background"] is not None:
+        files["background"] = read_background(given["background"])
+    return files
+
+
 def people(paths: tuple[str, ...], flag: str, given: Mapping[str, Any]) -> dict[str, NDArray[np.uint8]]:
     """Photos of people by name; a folder stands for all photos in it."""
     names: list[str] = []
@@ -304,11 +286,10 @@ def people(paths: tuple[str, ...], flag: str, given: Mapping[str, Any]) -> dict[
         if not inside:
             raise UsageError(f"{flag} {path}: the folder holds no photo")
         names += inside
-    return dict(zip(names, photos(names, flag, given), strict=True))
+    return dict(zip(names, _photos(names, flag, given), strict=True))
 
 
-def photos(paths: list[str], flag: str, given: Mapping[str, Any]) -> list[NDArray[np.uint8]]:
-    """Photos named by an option, H×W×3 uint8 RGB."""
+def _photos(paths: list[str], flag: str, given: Mapping[str, Any]) -> list[NDArray[np.uint8]]:
     from ficgan.images.read import read_image
 
     try:
@@ -325,8 +306,8 @@ def read_background(path: str) -> Faces:
     import numpy as np
 
     from ficgan.anonymizers import Faces
-    from ficgan.data import open_faces
-    from ficgan.data.dataset import check_alignment, decode_rgb
+    from ficgan.data import check_alignment, open_faces
+    from ficgan.data.dataset import decode_rgb
     from ficgan.data.labels import Labels
     from ficgan.faces import Alignment
 
@@ -344,5 +325,5 @@ def read_background(path: str) -> Faces:
     except FicganError as error:
         raise UsageError(f"--background {Path(path).name}: {error}") from error
     people = np.arange(len(images)) if people is None else people
-    told = people >= 0
-    return Faces(images[told], tuple(np.array(data.names)[told].tolist()), people=people[told].astype(np.int64))
+    shown = people >= 0
+    return Faces(images[shown], tuple(np.array(data.names)[shown].tolist()), people=people[shown].astype(np.int64))

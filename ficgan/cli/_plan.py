@@ -1,4 +1,4 @@
-"""What a command is given, and which file becomes which: settled, with every conflict found, before any work."""
+"""Which file becomes which: settled, with every conflict found, before any work."""
 
 from __future__ import annotations
 
@@ -28,6 +28,15 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://.*")
 _PATTERN = re.compile(r"%0?\d*d")
 _ANIMATED = frozenset({".gif", ".webp", ".png", ".apng"})
 
+DEFAULT_SUFFIX = "_anonymized"
+MEDIA = READABLE_SUFFIXES | FILM_SUFFIXES
+# Why files are left out.
+NOT_MEDIA = "neither photos nor films"
+HIDDEN = "hidden; name them to have them taken"
+OWN_OUTPUT = "results of an earlier run"
+TWICE = "named twice"
+FOLDER = "folders that are links, hidden, or projects of films; name them to have them searched"
+
 
 def is_address(name: str) -> bool:
     """Whether an input is a camera, a stream, or a pattern of numbered images: nothing beside which a result fits."""
@@ -43,75 +52,50 @@ def is_film(path: Path) -> bool:
 
 
 def mirrored(
-    inputs: Sequence[Path],
-    suffixes: Collection[str],
-    *,
-    what: str,
-    advice: str,
-    known: Collection[str] = (),
-    twins: list[tuple[Path, Path]] | None = None,
+    inputs: Sequence[Path], suffixes: Collection[str], *, what: str, but: tuple[str, ...] = ()
 ) -> list[tuple[Path, Path]]:
-    """Every file with its place below an output folder, in order; hidden ones are left out, one named twice counts
-    once.
+    """Every file with its place below an output folder, in order; a file counts once, hidden ones are left out.
 
     Args:
         inputs: files, which are taken whatever their name, and folders, which are searched.
         suffixes: endings that count in folders, in small letters.
         what: one of them, for messages, such as "image".
-        advice: end of a message about an unusable input, such as "give anonymised faces".
-        known: endings of names that are other files' companions, and so are no input.
-        twins: takes (file, other) for each file that is left out because a link makes it another that is taken.
+        but: endings of names that are no input.
     """
-    found: list[tuple[Path, Path]] = []
+    found: dict[Path, tuple[Path, Path]] = {}
     for given in inputs:
+        inside = [given]
         if given.is_dir():
             inside = [
-                (path, path.relative_to(given))
+                path
                 for path in sorted(given.rglob("*"))
                 if path.suffix.lower() in suffixes
                 and path.is_file()
                 and not any(part.startswith(".") for part in path.relative_to(given).parts)
-                and not path.name.endswith(tuple(known))
+                and not path.name.endswith(but)
             ]
-            if not inside:
-                raise UsageError(f"{given} holds no {what}; {advice}")
-            found += inside
-        elif given.exists():
-            found.append((given, Path(given.name)))
-        else:
-            raise UsageError(f"{given} does not exist; {advice}")
-    once: dict[Path, tuple[Path, Path]] = {}
-    for path, place in found:
-        first, _ = once.setdefault(path.resolve(), (path, place))
-        if twins is not None and first.absolute() != path.absolute():
-            twins.append((path, first))
-    return list(once.values())
-
-
-DEFAULT_SUFFIX = "_anonymized"
-MEDIA = READABLE_SUFFIXES | FILM_SUFFIXES
-
-NOT_MEDIA = ("file", "neither photos nor films")
-HIDDEN = ("file", "hidden; name them to have them taken")
-OWN_OUTPUT = ("file", "results of an earlier run")
-TWICE = ("file", "named twice")
-FOLDER = ("folder", "links, hidden, or projects of films; name them to have them searched")
+        if not inside or not given.exists():
+            raise UsageError(f"{given} {'holds no ' + what if given.exists() else 'does not exist'}; name a {what}")
+        for path in inside:
+            place = path.relative_to(given) if given.is_dir() else Path(path.name)
+            found.setdefault(path.resolve(), (path, place))
+    return list(found.values())
 
 
 @dataclass(frozen=True)
 class FileJob:
-    """One input and the file it becomes."""
+    """One input and the file it becomes.
+
+    Args:
+        address: of a camera, a stream or a sequence of images; empty for a file.
+        place: of the output below the output folder, for the side-car.
+    """
 
     source: Place
     output: Place
     film: bool = False
     address: str = ""
-    """Of a camera, a stream or a sequence of images; empty for a file."""
     place: str = ""
-    """Of the output below the output folder, for the side-car."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "place", self.place or self.output.name)
 
     @property
     def name(self) -> str:
@@ -125,61 +109,47 @@ class FileJob:
 
 @dataclass
 class FilePlan:
-    """What is to be done, what is left alone, and which inputs cannot even be listed."""
+    """What is to be done, what is left alone, and which inputs cannot even be listed.
+
+    Args:
+        folder: of the outputs; None where they lie beside their inputs or there is one.
+        left_out: how many files, by reason.
+        errors: what has no job: input, output where it would have one, and why.
+    """
 
     folder: Place | None = None
-    """Of the outputs; None where they lie beside their inputs or there is one."""
     jobs: list[FileJob] = field(default_factory=list)
-    left_out: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """How many, by noun and reason."""
+    left_out: Counter[str] = field(default_factory=Counter)
     errors: list[tuple[str, Place | None, str]] = field(default_factory=list)
-    """What has no job: input, output where it would have one, and why."""
-
-    @property
-    def notes(self) -> list[str]:
-        """A sentence for each kind of thing that is left out."""
-        return [
-            f"{number} {kind[0]}{'' if number == 1 else 's'} skipped: {kind[1]}."
-            for kind in (NOT_MEDIA, HIDDEN, OWN_OUTPUT, TWICE, FOLDER)
-            if (number := self.left_out[kind])
-        ]
 
 
-def make_plan(
-    inputs: Sequence[str],
-    out: str | None,
-    *,
-    suffix: str | None = None,
-    recursive: bool = True,
-    overwrite: bool = False,
-) -> FilePlan:
+def make_plan(inputs: Sequence[str], out: str | None, *, overwrite: bool = False) -> FilePlan:
     """Pair every input file with its output.
 
     Args:
         inputs: files and folders, of this machine or of stores; `camera:0`, addresses of streams and patterns of
             numbered images (`frames/%05d.png`). In folders only photos and films count, and links to folders, hidden
-            folders and projects of films are left out; a file named here is taken whatever its name, unless its
-            side-car proves that it is a result.
+            folders, projects of films and results are left out; a file named here is taken, unless its side-car proves
+            that it is a result.
         out: a folder, in which the trees are mirrored; a file, when there is one input and the name ends like an
-            image's or a film's; None: beside the inputs.
-        suffix: added to the stem; by default `_anonymized` beside the inputs and nothing in an output folder.
-        recursive: descend into subfolders.
+            image's or a film's; None: beside the inputs, with `_anonymized` added to their names.
         overwrite: an output may replace its own input.
 
     Inputs that would become one file, or overwrite another input, are errors of their own; the others go on. A
     UsageError where nothing can be done at all.
     """
-    if suffix is not None and (os.sep in suffix or "/" in suffix):
-        raise UsageError(f"--suffix {suffix!r}: holds a path separator; give only what is added to the names")
     to_file = out is not None and _is_file_name(inputs, out)
     folder = None if out is None or to_file else place_of(out)
     if isinstance(folder, Path):
-        _check_folder(folder)
-    lost = [name for name in inputs if not is_address(name) and not is_store(name) and not os.path.lexists(name)]
+        if folder.exists() and not folder.is_dir():
+            raise UsageError(f"{folder}: is a file, but a folder is needed for these inputs")
+        if (found := obstacle(folder)) is not None:
+            raise FicganError(f"{folder}: cannot be made or written to, because of {found}; choose another folder")
+    plan = FilePlan(folder)
+    paths = [name for name in inputs if not is_address(name)]
+    lost = [name for name in paths if not is_store(name) and not os.path.lexists(name)]
     if lost and len(lost) == len(inputs):
         raise UsageError(f"{lost[0]}: no such file; check the name")
-    plan = FilePlan(folder=folder)
-    added = suffix if suffix is not None else (DEFAULT_SUFFIX if out is None else "")
     for address in filter(is_address, inputs):
         if not to_file or out is None or Path(out).suffix.lower() not in WRITABLE_FILMS:
             from ficgan.video.read import display_name
@@ -187,41 +157,39 @@ def make_plan(
             raise UsageError(
                 f"{display_name(address)}: a camera, stream or sequence of images needs -o FILE, such as -o result.mp4"
             )
-        plan.jobs.append(FileJob(Path(address), Path(out), film=True, address=address))
-    inputs = [name for name in inputs if not is_address(name)]
-    named = {_real(place_of(name)) for name in inputs if is_store(name) or not os.path.isdir(name)}
-    seen: set[str] = set()
-    for source, relative in _sources(inputs, folder, recursive, plan):
+        plan.jobs.append(FileJob(Path(address), Path(out), film=True, address=address, place=Path(out).name))
+    named, seen = {_real(place_of(name)) for name in paths}, set[str]()
+    for source, relative in _sources(paths, plan):
         real = _real(source)
         if real in seen:  # named twice, or named and in a folder as well
             plan.left_out[TWICE] += 1
             continue
         seen.add(real)
-        if isinstance(source, Path) and (
-            vouches_for(source) or (real not in named and _is_named_like_output(source, suffix or DEFAULT_SUFFIX))
-        ):
+        if isinstance(source, Path) and (vouches_for(source) or (real not in named and _is_named_like_output(source))):
             plan.left_out[OWN_OUTPUT] += 1
             continue
         film = is_film(source) if isinstance(source, Path) else source.suffix.lower() in FILM_SUFFIXES
-        if to_file:
-            assert out is not None
-            output = place_of(out)
-            if output.suffix.lower() not in (WRITABLE_FILMS if film else WRITABLE_SUFFIXES):
-                kind, known = ("film", WRITABLE_FILMS) if film else ("photo", WRITABLE_SUFFIXES)
-                raise UsageError(f"{output}: a {kind} becomes no {output.suffix}; use {', '.join(sorted(known))}")
-        else:
-            ending = film_suffix(Path(source.name)) if film else output_suffix(source.name)
-            parent = source.parent if folder is None else folder / relative.parent
-            output = parent / (source.stem + added + ending)
-        place = output.name if to_file else (relative.parent / output.name).as_posix()
-        plan.jobs.append(FileJob(source, output, film, place=place))
+        plan.jobs.append(_job(source, relative, film, place_of(out) if to_file and out else None, folder))
     if not (plan.jobs or plan.errors or plan.left_out[OWN_OUTPUT] or plan.left_out[TWICE]):
-        raise UsageError(f"{', '.join(inputs)}: no photo or film is in there")
-    found = len(plan.jobs)
+        raise UsageError(f"{', '.join(paths)}: no photo or film is in there")
+    found_jobs = bool(plan.jobs)
     _check_outputs(plan, overwrite)
-    if found and not plan.jobs:
+    if found_jobs and not plan.jobs:
         raise UsageError("; ".join(why for *_, why in plan.errors))
     return plan
+
+
+def _job(source: Place, relative: PurePath, film: bool, file: Place | None, folder: Place | None) -> FileJob:
+    if file is not None:
+        writable = WRITABLE_FILMS if film else WRITABLE_SUFFIXES
+        if file.suffix.lower() not in writable:
+            kind = "film" if film else "photo"
+            raise UsageError(f"{file}: a {kind} becomes no {file.suffix}; use {', '.join(sorted(writable))}")
+        return FileJob(source, file, film, place=file.name)
+    ending = film_suffix(Path(source.name)) if film else output_suffix(source.name)
+    name = source.stem + (DEFAULT_SUFFIX if folder is None else "") + ending
+    parent = source.parent if folder is None else folder / relative.parent
+    return FileJob(source, parent / name, film, place=(relative.parent / name).as_posix())
 
 
 def _real(place: Place) -> str:
@@ -235,21 +203,12 @@ def _is_file_name(inputs: Sequence[str], out: str) -> bool:
         return False
     if len(inputs) != 1 or (not is_address(inputs[0]) and place_of(inputs[0]).is_dir()):
         if suffix in MEDIA:
-            many = f"{len(inputs)} inputs" if len(inputs) != 1 else "a folder"
-            raise UsageError(f"-o {out}: is the name of one file, but {many} cannot become one; name a folder")
+            raise UsageError(f"-o {out}: is the name of one file, but there may be several inputs; name a folder")
         return False
     if suffix in MEDIA - WRITABLE_SUFFIXES - WRITABLE_FILMS:
-        names = ".mp4, .mov, .mkv or .webm" if suffix in FILM_SUFFIXES else ".png, .jpg, .webp or .tif"
-        raise UsageError(f"{out}: {suffix} is only read; choose a name that ends in {names}")
+        names = WRITABLE_FILMS if suffix in FILM_SUFFIXES else WRITABLE_SUFFIXES
+        raise UsageError(f"{out}: {suffix} is only read; choose a name that ends in {', '.join(sorted(names))}")
     return suffix in WRITABLE_SUFFIXES | WRITABLE_FILMS
-
-
-def _check_folder(folder: Path) -> None:
-    """The folder exists or can be made; it is made only when there is something to put into it."""
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder}: is a file, but a folder is needed for these inputs")
-    if (found := obstacle(folder)) is not None:
-        raise FicganError(f"{folder}: cannot be made or written to, because of {found}; choose another output folder")
 
 
 def obstacle(folder: Place) -> Path | None:
@@ -261,65 +220,53 @@ def obstacle(folder: Place) -> Path | None:
     return None if folder.is_dir() and os.access(folder, os.W_OK | os.X_OK) else folder
 
 
-def _sources(
-    inputs: Sequence[str], folder: Place | None, recursive: bool, plan: FilePlan
-) -> Iterator[tuple[Place, PurePath]]:
+def _sources(inputs: Sequence[str], plan: FilePlan) -> Iterator[tuple[Place, PurePath]]:
+    """The files among and below the inputs, each with its place below its input."""
     for name in inputs:
         path = place_of(name)
         if isinstance(path, StorePath):
-            yield from _in_store(path, recursive, plan)
+            if plan.folder is None:
+                raise UsageError(f"{path}: is in a store; name a folder or an address for the results by -o")
+            files = path.files()
+            if not files or files == [path]:
+                yield path, PurePath(path.name)
+            else:
+                yield from _media(((file, file.relative_to(path)) for file in files), plan)
         elif path.is_dir():
-            yield from _in_folder(path, folder, recursive, plan)
+            yield from _media(_in_folder(path, plan), plan)
         else:
             yield path, Path(path.name)
 
 
-def _in_store(root: StorePath, recursive: bool, plan: FilePlan) -> Iterator[tuple[Place, PurePath]]:
-    if plan.folder is None:
-        raise UsageError(f"{root}: is in a store; name a folder or an address for the results by -o")
-    files = root.files()
-    if not files or files == [root]:
-        yield root, PurePath(root.name)
-        return
-    for file in files:
-        place = file.relative_to(root)
-        if not recursive and len(place.parts) > 1:
-            continue
-        if why := unread(str(file)):
-            plan.errors.append((str(file), None, why))
-        elif file.suffix.lower() in MEDIA:
-            yield file, place
-        else:
-            plan.left_out[NOT_MEDIA] += not _is_sidecar_name(place)
-
-
-def _in_folder(path: Path, folder: Place | None, recursive: bool, plan: FilePlan) -> Iterator[tuple[Place, PurePath]]:
-    outside = os.path.realpath(folder) if isinstance(folder, Path) else None
-    outside = None if outside == os.path.realpath(path) else outside
+def _in_folder(path: Path, plan: FilePlan) -> Iterator[tuple[Place, PurePath]]:
+    results = os.path.realpath(plan.folder) if isinstance(plan.folder, Path) else None
+    results = None if results == os.path.realpath(path) else results
 
     def cannot_list(error: OSError) -> None:
         plan.errors.append((str(error.filename), None, f"{error.filename}: cannot be listed ({error.strerror})"))
 
     for parent, folders, files in os.walk(path, onerror=cannot_list):
-        if recursive:
-            left_out = [child for child in folders if _is_left_out(Path(parent, child))]
-            plan.left_out[FOLDER] += len(left_out)
-            inside = set(folders) - set(left_out)
-            folders[:] = sorted(child for child in inside if os.path.realpath(Path(parent, child)) != outside)
-        else:
-            folders.clear()
-        for name in sorted(files):
-            file = Path(parent, name)
-            media = file.suffix.lower() in MEDIA
+        left_out = {child for child in folders if _is_left_out(Path(parent, child))}
+        plan.left_out[FOLDER] += len(left_out)
+        inside = sorted(set(folders) - left_out)
+        folders[:] = [child for child in inside if os.path.realpath(Path(parent, child)) != results]
+        yield from ((file, file.relative_to(path)) for file in (Path(parent, name) for name in sorted(files)))
+
+
+def _media(files: Iterator[tuple[Place, PurePath]], plan: FilePlan) -> Iterator[tuple[Place, PurePath]]:
+    """The photos and films among files of a folder; what else is there is counted, or is an error."""
+    for file, place in files:
+        is_media = file.suffix.lower() in MEDIA
+        if file.name.startswith("."):
             # `._x.jpg` beside `x.jpg` is what macOS leaves on foreign disks: no image, in spite of its name
-            if name.startswith("."):
-                plan.left_out[HIDDEN if media and not name.startswith("._") else NOT_MEDIA] += 1
-            elif why := unread(file):
-                plan.errors.append((str(file), None, why))
-            elif media:
-                yield file, file.relative_to(path)
-            else:
-                plan.left_out[NOT_MEDIA] += not _is_sidecar_name(file)
+            plan.left_out[HIDDEN if is_media and not file.name.startswith("._") else NOT_MEDIA] += 1
+        elif why := unread(str(file)):
+            plan.errors.append((str(file), None, why))
+        elif is_media:
+            yield file, place
+        else:
+            sidecar = place.suffix == ".json" and Path(place.stem).suffix.lower() in MEDIA
+            plan.left_out[NOT_MEDIA] += not (sidecar or place.name == MANIFEST)
 
 
 def _is_left_out(folder: Path) -> bool:
@@ -328,20 +275,12 @@ def _is_left_out(folder: Path) -> bool:
     return folder.name.startswith(".") or folder.is_symlink() or kind_of(folder) is not None
 
 
-def _is_sidecar_name(path: PurePath) -> bool:
-    return path.name == MANIFEST or (path.suffix == ".json" and Path(path.stem).suffix.lower() in MEDIA)
-
-
-def _is_named_like_output(path: Path, suffix: str) -> bool:
+def _is_named_like_output(path: Path) -> bool:
     """Likely a result without side-car: its name says so, and its source lies beside it."""
-    if not path.stem.endswith(suffix) or path.stem == suffix:
-        return False
-    stem = path.stem.removesuffix(suffix)
-    try:
-        siblings = os.listdir(path.parent)
-    except OSError:
-        return False
-    return any(Path(name).stem == stem and Path(name).suffix.lower() in MEDIA for name in siblings)
+    stem = path.stem.removesuffix(DEFAULT_SUFFIX)
+    return stem != path.stem and any(
+        Path(name).stem == stem and Path(name).suffix.lower() in MEDIA for name in os.listdir(path.parent)
+    )
 
 
 def _check_outputs(plan: FilePlan, overwrite: bool) -> None:
@@ -353,15 +292,12 @@ def _check_outputs(plan: FilePlan, overwrite: bool) -> None:
     left: list[FileJob] = []
     for job in plan.jobs:
         place, why = _real(job.output), ""
-        rivals = [other.name for other in places[place] if other is not job]
-        if rivals:
+        if rivals := [other.name for other in places[place] if other is not job]:
             why = f"{job.name} and {rivals[0]} would both become {job.output}; give each a run or a folder of its own"
         elif place in sources and sources[place] != job.source:
             why = f"{job.name} would overwrite the input {sources[place]}; choose another output folder"
         elif place in sources and not overwrite:
-            raise UsageError(
-                f"{job.source}: output and input are one file; use --overwrite, --suffix or another folder"
-            )
+            raise UsageError(f"{job.source}: output and input are one file; use --overwrite or another folder")
         if why:
             plan.errors.append((job.name, job.output, why))
         else:

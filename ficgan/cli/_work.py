@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from ficgan.video.rendered import VideoResult
     from ficgan.workers import Limits
 
-__all__ = ["Done", "FileSetup", "FileWork", "by_cluster", "by_threads", "by_workers"]
-
 # Seconds that an interruption waits for the photos in work; their threads die with the process.
 PATIENCE = 2.0
 Report = Callable[[int, int | None, str], None]
@@ -40,13 +38,14 @@ Done = tuple[FileJob, Callable[[], Any]]
 
 @dataclass(frozen=True)
 class FileSetup:
-    """What all files of a run share. It can be pickled; called, it loads the model.
+    """What all files of a run share. It can be pickled; called in a worker, it loads the model.
 
     Args:
         make_engine, engine: makes a `Deidentifier`, and of what.
         photo: of `new_photo`.
-        film: of `Deidentifier.process_video`.
-        recorded: options as side-cars tell them; None: there are no side-cars.
+        film: of `Deidentifier.process_video`, or of `render_video` where there is a project.
+        project: folder of a reviewed film.
+        recorded: options as side-cars hold them; None: there are no side-cars.
         decisions: what was decided on photos, by their hash; None: all are drawn alike.
         credentials: signs what has new faces or covers.
     """
@@ -55,15 +54,17 @@ class FileSetup:
     engine: Mapping[str, Any]
     photo: Mapping[str, Any] = field(default_factory=dict)
     film: Mapping[str, Any] = field(default_factory=dict)
+    project: str | None = None
     recorded: Mapping[str, Any] | None = None
     decisions: Mapping[str, PhotoDecisions] | None = None
     credentials: Credentials | None = None
 
     def __call__(self) -> Callable[[FileJob], dict[str, Any]]:
-        """Load the model; for a worker, whose results are plain."""
+        """Load the model; for a worker, whose results are plain data."""
         from ficgan.workers import report
 
-        work = self.here()
+        work = FileWork(self)
+        _ = work.draw
 
         def plain(job: FileJob) -> dict[str, Any]:
             made, seconds = work(job, report)
@@ -71,67 +72,64 @@ class FileSetup:
 
         return plain
 
-    def here(self) -> FileWork:
-        """Load the model for this process."""
-        return FileWork(self, self.make_engine(**self.engine))
-
 
 @dataclass(frozen=True, eq=False)
 class NewFilm:
-    """What became of a film, which is written. Plain data: it may come from another process."""
+    """What became of a film, which is written. Plain data: it may come from another process.
+
+    Args:
+        record: for the side-car.
+        problems: what somebody must look at before the film is published.
+    """
 
     input_sha256: str | None
     record: dict[str, Any] | None
-    """For the side-car."""
     counts: dict[str, int]
     notes: Sequence[str]
     problems: Sequence[str]
-    """What somebody must look at before the film is published."""
     has_audio: bool
 
 
 class FileWork:
-    """Turns one file after the other into its result: a film is written, a photo handed over.
+    """Turns one file after the other into its result: a film is written, a photo handed over."""
 
-    Args:
-        setup: of the run.
-        engine: a `Deidentifier`, or what is used like one.
-        process: makes a film; None: `process_video` of the engine.
-    """
+    def __init__(self, setup: FileSetup) -> None:
+        self._setup, self._engine = setup, setup.make_engine(**setup.engine)
 
-    def __init__(self, setup: FileSetup, engine: Any, process: Callable[..., VideoResult] | None = None) -> None:
-        self._setup, self.engine, self._process = setup, engine, process
-        self._draw = engine
-        if setup.decisions is not None:
-            from ficgan.deidentify.review import deciding
+    @cached_property
+    def draw(self) -> Any:
+        """What makes photos: the engine, or what does as was decided."""
+        if self._setup.decisions is None:
+            return self._engine
+        from ficgan.deidentify.review import deciding
 
-            self._draw = deciding(engine, setup.decisions)
+        return deciding(self._engine, self._setup.decisions)
 
     def __call__(self, job: FileJob, report: Report | None = None) -> tuple[NewPhoto | NewFilm, float]:
         """The result, and the seconds it took."""
         began = time.monotonic()
-        made = self._film(job, report) if job.film else self.photo(job)
+        made = self._film(job, report) if job.film else self._photo(job)
         return made, time.monotonic() - began
 
-    def photo(self, job: FileJob) -> NewPhoto:
-        """A photo with new faces, encoded; it is not written."""
+    def _photo(self, job: FileJob) -> NewPhoto:
         from ficgan.deidentify.publish import new_photo
 
         data = job.source.read_bytes() if isinstance(job.source, StorePath) else None
         signs, name = self._setup.credentials, str(job.source)
         try:
-            made = new_photo(self._draw, data, name, output=str(job.output), refuse=False, **self._setup.photo)
+            made = new_photo(self.draw, data, name, output=str(job.output), refuse=False, **self._setup.photo)
         except FicganError as error:  # such as a program of the user's that failed
-            raise InputError(named(name, str(error))) from error
+            raise InputError(with_name(name, str(error))) from error
         if signs is not None and made.data and set(made.actions) - {"kept"}:
             made = replace(made, data=signs.photo(made.data, job.output.suffix, made.actions))
         return made
 
     def _film(self, job: FileJob, report: Report | None) -> NewFilm:
-        setup = self._setup
+        setup, process = self._setup, self._engine.process_video
+        if setup.project is not None:
+            process = partial(self._engine.render_video, setup.project)
         with _folder_for(job.output), new_local_file(job.output) as output, local_file(job.source) as source:
             digest = file_digest(source) if not job.address and source.is_file() else None
-            process = self._process or self.engine.process_video
             result = process(job.address or source, output, progress=report, **setup.film)
             if setup.credentials is not None and result.tracks:
                 setup.credentials.film(output, result.faces)
@@ -149,13 +147,13 @@ class FileWork:
             "reidentified": result.reidentified or 0,
             "review": len(result.review),
         }
-        notes = [named(job.name, note) for note in result.notes]
+        notes = [with_name(job.name, note) for note in result.notes]
         return NewFilm(digest, record, counts, notes, list(_problems(job, result)), result.has_audio)
 
 
 def _problems(job: FileJob, result: VideoResult) -> Iterator[str]:
     for note in result.damage:
-        yield named(job.name, note)
+        yield with_name(job.name, note)
     if result.check is not None and result.check.findings:
         times = _times(finding.time for finding in result.check.findings)
         yield f"{job.output}: a source face is still recognised at {times}; do not publish it"
@@ -166,32 +164,28 @@ def _problems(job: FileJob, result: VideoResult) -> Iterator[str]:
 
 def _times(seconds: Iterable[float]) -> str:
     """75.25 → 1:15.25; each once."""
-    hundredths = [round(one * 100) for one in seconds]
-    return ", ".join(dict.fromkeys(f"{one // 6000}:{one % 6000 / 100:05.2f}" for one in hundredths))
+    hundredths = [round(second * 100) for second in seconds]
+    return ", ".join(dict.fromkeys(f"{time // 6000}:{time % 6000 / 100:05.2f}" for time in hundredths))
 
 
-def named(name: str, note: str) -> str:
+def with_name(name: str, note: str) -> str:
     """A note that begins with a name."""
     return note if note.startswith(f"{name}: ") else f"{name}: {note}"
 
 
 def make_folder(folder: Place) -> None:
     """A folder of this machine; stores have none."""
-    if not isinstance(folder, Path):
-        return
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be made ({error.strerror}); choose another output folder") from error
+    if isinstance(folder, Path):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{folder}: cannot be made ({error.strerror}); choose another output folder") from error
 
 
 @contextmanager
 def _folder_for(output: Place) -> Iterator[None]:
     """Make the folder of an output; folders that are new go again if the block fails and nothing is in them."""
-    if not isinstance(output, Path):
-        yield
-        return
-    new = [folder for folder in output.parents if not os.path.lexists(folder)]
+    new = [] if isinstance(output, StorePath) else [path for path in output.parents if not os.path.lexists(path)]
     make_folder(output.parent)
     try:
         yield
@@ -202,28 +196,27 @@ def _folder_for(output: Place) -> Iterator[None]:
         raise
 
 
+# -- who works --------------------------------------------------------------------------------------------------------
+
+
 def by_threads(work: Callable[[FileJob], Any], jobs: Iterable[FileJob], threads: int) -> Generator[Done, None, None]:
     """Results in the order of the files. At most `2 · threads` files are begun and not yet handed over.
 
     Close the iterator to stop: what is not begun is left. With one thread, it is the caller's.
     """
     if threads <= 1:
-        for job in jobs:
-            yield job, partial(work, job)
+        yield from ((job, partial(work, job)) for job in jobs)
         return
     tasks: queue.SimpleQueue[tuple[FileJob, Future[Any]] | None] = queue.SimpleQueue()
-    stopped = threading.Event()
 
     def serve() -> None:
-        while (task := tasks.get()) is not None and not stopped.is_set():
+        while (task := tasks.get()) is not None:
             job, future = task
-            try:
-                result = work(job)
-            except BaseException as error:
-                future.set_exception(error)
-            else:
-                future.set_result(result)
-            del task, job, future
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(work(job))
+                except BaseException as error:
+                    future.set_exception(error)
 
     pool = [threading.Thread(target=serve, daemon=True) for _ in range(threads)]
     for thread in pool:
@@ -231,15 +224,15 @@ def by_threads(work: Callable[[FileJob], Any], jobs: Iterable[FileJob], threads:
     begun: deque[tuple[FileJob, Future[Any]]] = deque()
     try:
         for job in jobs:
-            future: Future[Any] = Future()
-            begun.append((job, future))
-            tasks.put((job, future))
+            begun.append((job, Future()))
+            tasks.put(begun[-1])
             if len(begun) == 2 * threads:
                 yield _oldest(begun)
         while begun:
             yield _oldest(begun)
     finally:
-        stopped.set()
+        for _, future in begun:
+            future.cancel()
         for _ in pool:
             tasks.put(None)
         until = time.monotonic() + PATIENCE
@@ -260,21 +253,19 @@ def by_workers(setup: FileSetup, jobs: Sequence[FileJob], count: int, limits: Li
 
     with Workers(setup, min(count, len(jobs)), limits) as workers:
         for job, result in workers.run(jobs):
-            yield job, _giving(job, result)
+            yield job, partial(_given, job, result)
 
 
-def _giving(job: FileJob, result: Any) -> Callable[[], Any]:
+def _given(job: FileJob, result: Any) -> Any:
+    """What another process answered: a result, or an error that is raised."""
     from ficgan.deidentify.publish import NewPhoto
 
-    def give() -> Any:
-        if isinstance(result, FicganError) and not isinstance(result, TakenError):
-            raise InputError(named(job.name, str(result))) from result
-        if isinstance(result, BaseException):
-            raise result
-        made = NewFilm(**result["made"]) if result["film"] else NewPhoto(**result["made"])
-        return made, result["seconds"]
-
-    return give
+    if isinstance(result, FicganError) and not isinstance(result, TakenError):
+        raise InputError(with_name(job.name, str(result))) from result
+    if isinstance(result, BaseException):
+        raise result
+    made = NewFilm(**result["made"]) if result["film"] else NewPhoto(**result["made"])
+    return made, result["seconds"]
 
 
 class _Actor:
@@ -308,41 +299,32 @@ def by_cluster(setup: FileSetup, jobs: Sequence[FileJob], count: int, address: s
         raise FicganError("--cluster needs Ray: pip install 'ficgan[bulk]'; or use --jobs") from None
     ray: Any = ray_module
     handler = signal.getsignal(signal.SIGTERM)
-    here = {"num_cpus": count + 1, "object_store_memory": 512 << 20}
+    where = {"address": address}
+    if address == "local":
+        where = {"num_cpus": count + 1, "object_store_memory": 512 << 20}  # type: ignore[dict-item]
     try:
-        ray.init(
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level="ERROR",
-            **(here if address == "local" else {"address": address}),
-        )
+        ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR", **where)
         signal.signal(signal.SIGTERM, handler)  # Ray puts its own there, which ends the process at once
         kind = ray.remote(num_cpus=1, max_restarts=-1)(_Actor)
-        actors = [kind.remote(setup) for _ in range(min(count, len(jobs)))]
-        ray.get([actor.ready.remote() for actor in actors])
-    except Exception as error:  # Ray raises all kinds of them
-        ray.shutdown()
+        free = [kind.remote(setup) for _ in range(min(count, len(jobs)))]
+        ray.get([actor.ready.remote() for actor in free])
+        waiting, busy = deque(jobs), dict[Any, Any]()
+        while waiting or busy:
+            while waiting and free:
+                actor, job = free.pop(), waiting.popleft()
+                busy[actor.work.remote(job)] = actor, job
+            done = ray.wait(list(busy))[0][0]
+            actor, job = busy.pop(done)
+            free.append(actor)
+            try:
+                result = ray.get(done)
+            except ray.exceptions.RayError:
+                result = InputError("the worker process crashed on this file")
+            yield job, partial(_given, job, result)
+    except (ray.exceptions.RayError, ConnectionError, RuntimeError, ValueError) as error:
         cause = getattr(error, "cause", None)
         if isinstance(cause, FicganError):
             raise cause from error
         raise FicganError(f"--cluster {address}: cannot be used ({' '.join(str(error).split())})") from error
-    try:
-        waiting, busy = iter(jobs), {}
-
-        def give(actor: Any) -> None:
-            if (job := next(waiting, None)) is not None:
-                busy[actor.work.remote(job)] = actor, job
-
-        for actor in actors:
-            give(actor)
-        while busy:
-            for done in ray.wait(list(busy))[0]:
-                actor, job = busy.pop(done)
-                give(actor)
-                try:
-                    result = ray.get(done)
-                except ray.exceptions.RayError:
-                    result = InputError("the worker process crashed on this file")
-                yield job, _giving(job, result)
     finally:
         ray.shutdown()  # in order, before the interpreter takes its threads down

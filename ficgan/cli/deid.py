@@ -1,13 +1,17 @@
-"""`ficgan-deid`: replace the faces in photos and films by k-anonymous ones."""
+"""`ficgan-deid`: replace the faces in photos and films by k-anonymous ones. No input may stop the others."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import closing
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -16,28 +20,36 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ficgan import __version__
-from ficgan.cli import HELP
+from ficgan.cli import _console as shared
 from ficgan.cli import _options as opts
-from ficgan.cli._console import Progress, handle_errors
-from ficgan.cli._deid_run import DeidRun, finish
-from ficgan.cli._earlier import Earlier
-from ficgan.cli._plan import DEFAULT_SUFFIX, FileJob, make_plan
-from ficgan.cli._shared import TALK, options, share_processors
-from ficgan.cli._work import Done, FileSetup, FileWork, by_cluster, by_threads, by_workers, make_folder
+from ficgan.cli import _work as working
+from ficgan.cli._console import EXIT_SOME_FAILED, Progress, handle_errors, named, path, sentence
+from ficgan.cli._plan import DEFAULT_SUFFIX, FileJob, FilePlan, make_plan, obstacle
+from ficgan.cli._work import Done, FileSetup, FileWork, NewFilm, make_folder, with_name
 from ficgan.device import cpus
-from ficgan.errors import UsageError
-from ficgan.files import file_digest
+from ficgan.errors import FicganError, InputError, TakenError, UsageError, memory_ran_out
+from ficgan.files import alone_in, file_digest, unreadable
+from ficgan.images import disguised
 from ficgan.options import Identity
-from ficgan.records.sidecars import RunManifest
-from ficgan.stores import StorePath
+from ficgan.records.sidecars import RunManifest, as_json, long_name, own_sidecar, photo_record, sidecar_path
+from ficgan.stores import Place, StorePath, digest_of, write_file
 
 if TYPE_CHECKING:
+    from ficgan.deidentify.publish import NewPhoto
+    from ficgan.records.credentials import Credentials
     from ficgan.workers import Limits
 
-__all__ = ["deid", "make_engine"]
+__all__ = ["DeidRun", "deid", "make_engine"]
 
 # Photos worked on at once where the user names no number: each holds what its networks need.
 MOST_THREADS = 4
+# Counts that a run ends with.
+SUMMARY = (
+    *("inputs", "written", "failed", "faces", "masked", "uncovered"),
+    *("reidentified", "skipped", "no_face", "frames", "damaged", "review"),
+)
+# Counts above 0 that make the exit code 3.
+CHECKS = ("failed", "uncovered", "reidentified", "damaged", "review")
 
 
 def make_engine(**settings: Any) -> Any:
@@ -47,78 +59,47 @@ def make_engine(**settings: Any) -> Any:
     return Deidentifier.from_pretrained(**settings)
 
 
-@click.command(context_settings=HELP)
+@click.command(context_settings=shared.HELP)
 @click.argument("inputs", metavar="INPUT...", nargs=-1, type=click.Path())
-@click.option(
-    "--files-from", metavar="FILE", type=click.Path(), help="More inputs, one path a line; - reads them from stdin."
-)
-@click.option(
+@path("--files-from", "More inputs, one path a line; - reads them from stdin.", type=click.Path())
+@path(
     "-o",
+    "Folder for the results (trees are mirrored, names stay), or a file for a single input; also an address in a "
+    f"store, such as s3://bucket/folder.  [default: <stem>{DEFAULT_SUFFIX}<ext> beside each input]",
     "--output",
     "out",
-    metavar="OUT",
     type=click.Path(),
-    help="Folder for the results (trees are mirrored, names stay), or a file for a single input; also an address in a "
-    f"store, such as s3://bucket/folder.  [default: <stem>{DEFAULT_SUFFIX}<ext> beside each input]",
 )
-@options(opts.HIDE, opts.FACE, opts.SEARCH, opts.DOUBT, opts.film_check(), opts.PHOTOS_OUT)
-@click.option(
-    "--decisions",
-    metavar="FILE",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Photos: do what was decided in `ficgan ui` and exported there; photos that are not in it fail.",
-)
-@click.option(
+@shared.options(opts.HIDE, opts.FACE, opts.SEARCH, opts.DOUBT, opts.VERIFY, opts.PHOTOS_OUT)
+@path("--decisions", "Photos: do what was decided in `ficgan ui` and exported there; others fail.", type=shared.FILE)
+@named(
     "--sidecar/--no-sidecar",
+    "Write <result>.json with the audit beside each result, and manifest.jsonl with a line a file in the folder.",
     default=True,
-    show_default=True,
-    help="Write <result>.json with the audit beside each result, and manifest.jsonl with a line a file in the output "
-    "folder.",
 )
-@click.option(
+@path(
     "--sign",
+    "Put C2PA content credentials into each changed result, signed with this certificate and key (PEM); extra c2pa.",
     metavar="CERT KEY",
     nargs=2,
-    type=click.Path(),
-    help="Put C2PA content credentials into each result that was changed, signed with this certificate and key (PEM); "
-    "needs the extra c2pa.",
 )
-@click.option("--recursive/--no-recursive", default=True, show_default=True, help="Descend into subfolders.")
-@click.option("--suffix", help=f"Added to the stem of each result.  [default: {DEFAULT_SUFFIX}; none with -o]")
-@click.option("--overwrite", is_flag=True, help="Replace existing results, or the inputs themselves.")
-@click.option(
-    "--skip-existing",
-    is_flag=True,
-    help="Leave results of an earlier run with the same options alone, and do the rest; this goes on where Ctrl-C or a "
-    "crash ended a run.",
-)
-@click.option(
-    "--jobs",
-    metavar="N",
-    type=click.IntRange(min=1),
-    help="Worker processes, each with a model of its own: for many files.  [default: this process alone, photos in "
-    f"threads, one a processor, at most {MOST_THREADS}]",
-)
-@click.option(
-    "--cluster",
-    metavar="ADDRESS",
-    help="Work with --jobs actors of a Ray cluster: ray://HOST:PORT, or local for one of this machine.",
-)
-@click.option("--dry-run", is_flag=True, help="Say what would be written; load no model, write nothing.")
-@options(opts.VIDEO_SEARCH, opts.VIDEO_PEOPLE, opts.VIDEO_OUT)
-@options(opts.sandboxed(False), opts.MODEL, TALK)
+@shared.OVERWRITE
+@shared.flag("--skip-existing", "Leave results of an earlier run with the same options alone, and do the rest.")
+@shared.count("--jobs", None, "Worker processes, each with a model of its own.  [default: this process, with threads]")
+@named("--cluster", "Work with --jobs actors of a Ray cluster: ray://HOST:PORT, or local for one of this machine.")
+@shared.DRY_RUN
+@shared.options(opts.VIDEO_SEARCH, opts.PEOPLE, opts.VIDEO_SPANS, opts.FALLBACK, opts.VIDEO_OUT)
+@shared.options(opts.sandbox(False), opts.MODEL, shared.TALK)
 @click.version_option(__version__, prog_name="ficgan-deid")
 @handle_errors
 def deid(
     inputs: tuple[str, ...],
     files_from: str | None,
     out: str | None,
-    suffix: str | None,
-    recursive: bool,
     overwrite: bool,
     skip_existing: bool,
     sidecar: bool,
-    sign: tuple[str, str] | None,
+    sign: tuple[Path, Path] | None,
     decisions: Path | None,
     jobs: int | None,
     cluster: str | None,
@@ -144,36 +125,45 @@ def deid(
     inputs = (*inputs, *_listed(files_from))
     if not inputs:
         raise UsageError("nothing to work on; name photos, films or folders, or give --files-from FILE")
-    linked = given["link"] == "job" and given["mode"] == "ficgan"
+    external, in_order = given["mode"].startswith("external"), given["link"] == "job"
+    linked = in_order and given["mode"] == "ficgan"
     if linked and skip_existing and (given["seed"] is None or not sidecar):
-        raise UsageError(
-            "--link job goes on with --skip-existing only with the --seed of the run before, and with side-cars"
-        )
-    share_processors(mode=given["mode"])  # before NumPy is loaded, by what follows
-    decided, credentials = _decided(decisions, given), None
+        raise UsageError("--link job with --skip-existing needs the --seed of the run before, and side-cars")
+    if sandbox and external:
+        raise UsageError("--mode external runs a program of yours, which --sandbox forbids; leave one of the two out")
+    if cluster and (external or in_order):
+        raise UsageError("--link job and --mode external work on one file after the other; leave --cluster out")
+    opts.share_processors(mode=given["mode"])  # before NumPy is loaded, by what follows
+    decided = None if decisions is None else _decided(decisions, given)
+    credentials = None
     if sign:
         from ficgan.records.credentials import Credentials
 
-        credentials = Credentials(*map(Path, sign))
-    plan = make_plan(inputs, out, suffix=suffix, recursive=recursive, overwrite=overwrite)
+        credentials = Credentials(*sign)
+    plan = make_plan(inputs, out, overwrite=overwrite)
     films, photos = (sum(job.film is film for job in plan.jobs) for film in (True, False))
-    alone = given["mode"].startswith("external") or given["link"] == "job"
-    if sandbox and given["mode"].startswith("external"):
-        raise UsageError("--mode external runs a program of yours, which --sandbox forbids; leave one of the two out")
-    if alone and cluster:
-        raise UsageError("--link job and --mode external work on one file after the other; leave --cluster out")
-    jobs = 1 if alone else jobs
+    if films:
+        from ficgan.video.read import check_span
+
+        check_span(given["start"], given["end"])
+    jobs = 1 if external or in_order else jobs
     usual = min(cpus(), MOST_THREADS) if given["device"] == "cpu" else 2
-    threads = 1 if alone or jobs else max(1, min(usual, photos))
-    share_processors(jobs or (1 if films else threads), mode=given["mode"])
+    threads = 1 if jobs else max(1, min(usual, photos))
+    opts.share_processors(jobs or (1 if films else threads), mode=given["mode"])
     rules = opts.video_rules(given)
     recorded = opts.recorded(given) | ({"decisions": file_digest(decisions)} if decisions else {})
 
     def setup() -> FileSetup:
         """Reads what options name."""
         if photos:
-            settings.update(keep=rules.keep, only=rules.only, boxes=rules.boxes)
-            settings["link"] = "job" if given["link"] == "job" else "file"
+            settings.update(keep=rules.keep, only=rules.only, boxes=rules.boxes, link="job" if in_order else "file")
+        film = {
+            "settings": opts.video_settings(given),
+            "rules": rules,
+            "encode": opts.encode_options(given),
+            "overwrite": overwrite,
+            **{name: given[name] for name in ("start", "end")},
+        }
         return FileSetup(
             make_engine,
             {**settings, **opts.loaded(given)},
@@ -181,70 +171,54 @@ def deid(
                 "max_pixels": opts.max_pixels(given),
                 **{name: given[name] for name in ("tag", "keep_metadata", "require_face")},
             },
-            film=_film_options(given, rules, overwrite) if films else {},
+            film=film if films else {},
             recorded=recorded if sidecar else None,
             decisions=decided,
             credentials=credentials,
         )
 
-    if films:
-        from ficgan.video.read import check_span
-
-        check_span(given["start"], given["end"])
     with Progress(progress, unit="file" if films else "image", quiet=quiet) as report:
-        if plan.jobs and not films and any(given[name] for name in ("spans", "start", "end")):
-            report.info("There is no film among the inputs: what concerns films changes nothing; photos are redacted.")
         if warning := opts.caution(given["mode"]):
             report.info(f"Warning: {warning}")
         folder = plan.folder if sidecar and not dry_run else None
         key = opts.digest(given, sign=credentials is not None, decisions=recorded.get("decisions"))
         with RunManifest(folder, key) as manifest:
-            earlier = Earlier(manifest, sidecar, overwrite, skip_existing, recorded, credentials)
-            run = DeidRun(report, earlier, linked=linked)
+            run = DeidRun(report, manifest, sidecar, overwrite, skip_existing, recorded, credentials, linked)
 
             def work() -> None:
                 ready = run.begin(plan)
                 if dry_run:
                     for job in ready:
                         report.info(f"{job.name} -> {job.output}")
-                elif ready or earlier.seeded:
+                elif ready:
                     workers = jobs or (cpus() if cluster else 1)
-                    _work(run, ready, setup(), threads, workers, cluster, _limits(ready, given) if sandbox else None)
+                    limits = _limits(ready, given) if sandbox else None
+                    run.take(_results(run, ready, setup(), threads, workers, cluster, limits), len(ready))
 
-            finish(run, work, started, **({"dry_run": True} if dry_run else {}))
-
-
-def _work(
-    run: DeidRun,
-    ready: list[FileJob],
-    setup: FileSetup,
-    threads: int,
-    workers: int,
-    cluster: str | None,
-    limits: Limits | None,
-) -> None:
-    """Do what is ready, by whoever is asked to."""
-    here = None
-    if run.earlier.seeded:
-        here = setup.here()
-        draw = here.photo if limits is None else partial(_drawn, setup, limits)
-        ready = run.leave_other_seeds(draw, here.engine.seed_commitment, ready)
-    if not ready:
-        return
-    films_first = sorted(ready, key=lambda job: workers > 1 and not job.film)  # they take longest
-    if cluster:
-        results = by_cluster(setup, films_first, workers, cluster)
-    elif limits is not None or workers > 1:
-        results = by_workers(setup, films_first, workers, limits)
-    else:
-        # An engine that linked people has met some.
-        results = _here(run, setup.here() if here is None or run.linked else here, ready, threads)
-    run.take(results, len(ready))
+            run.finish(work, started, **({"dry_run": True} if dry_run else {}))
 
 
-def _drawn(setup: FileSetup, limits: Limits, job: FileJob) -> Any:
-    for _, outcome in by_workers(setup, [job], 1, limits):
-        return outcome()[0]
+def _listed(source: str | None) -> list[str]:
+    if source is None:
+        return []
+    try:
+        data = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
+    except OSError as error:
+        raise UsageError(f"--files-from {source}: cannot be read ({error.strerror})") from error
+    lines = data.removeprefix(b"\xef\xbb\xbf").splitlines()
+    return [os.fsdecode(line) for line in lines if line.strip()]
+
+
+def _decided(file: Path, given: Mapping[str, Any]) -> Any:
+    if given["mode"] != "ficgan":
+        raise UsageError("--decisions says for each face what happens to it; leave --mode out")
+    from ficgan.deidentify.review import read_decisions
+
+    decided = read_decisions(file)
+    others = opts.typed(Identity, but=("seed", "add", "keep_kind", "exemplar", "alpha"))
+    if others and any(photo.drawing is not None for photo in decided.values()):
+        raise UsageError(f"--decisions says how new faces are drawn; leave {', '.join(others)} out")
+    return decided
 
 
 def _limits(ready: list[FileJob], given: Mapping[str, Any]) -> Limits:
@@ -260,50 +234,320 @@ def _limits(ready: list[FileJob], given: Mapping[str, Any]) -> Limits:
     return Limits(folders=sorted(folders), network=any(job.address for job in films))
 
 
-def _here(run: DeidRun, work: FileWork, ready: list[FileJob], threads: int) -> Iterator[Done]:
-    """Films one by one, photos in threads."""
-    for film, group in groupby(ready, lambda job: job.film):
-        if film:
-            yield from ((job, partial(work, job, run.frames(job))) for job in group)
+def _results(
+    run: DeidRun,
+    ready: list[FileJob],
+    setup: FileSetup,
+    threads: int,
+    workers: int,
+    cluster: str | None,
+    limits: Limits | None,
+) -> Iterator[Done]:
+    """The results of all files: of actors, of worker processes, or of this process, photos in threads."""
+    films_first = sorted(ready, key=lambda job: workers > 1 and not job.film)  # they take longest
+    if cluster:
+        yield from working.by_cluster(setup, films_first, workers, cluster)
+    elif limits is not None or workers > 1:
+        yield from working.by_workers(setup, films_first, workers, limits)
+    else:
+        work = FileWork(setup)
+        for film, group in groupby(ready, lambda job: job.film):
+            if film:
+                yield from ((job, partial(work, job, run.frames(job))) for job in group)
+            else:
+                with closing(working.by_threads(work, group, threads)) as results:
+                    yield from results
+
+
+@dataclass(eq=False)
+class DeidRun:
+    """One call of the command: sees what earlier runs left, writes results, counts, and says what became of each file.
+
+    Args:
+        report: progress and messages.
+        manifest: of the output folder.
+        sidecar: whether results have side-cars.
+        overwrite: whether results are made again.
+        skip_existing: whether finished ones are left, and are no failures.
+        recorded: options as side-cars hold them.
+        credentials: sign results, which not every kind of file can hold.
+        linked: whether a person keeps one new face in all photos: finished ones are looked at again, for who is there.
+        counts: by the names of `SUMMARY`; "unread" are faces that no recogniser has read again.
+    """
+
+    report: Progress
+    manifest: RunManifest
+    sidecar: bool = True
+    overwrite: bool = False
+    skip_existing: bool = False
+    recorded: Mapping[str, Any] = field(default_factory=dict)
+    credentials: Credentials | None = None
+    linked: bool = False
+    counts: Counter[str] = field(default_factory=Counter)
+    _finished: set[FileJob] = field(default_factory=set)
+    _photos_left: int = 0
+    _warned_of_voices: bool = False
+
+    # -- before the work ----------------------------------------------------------------------------------------------
+
+    def begin(self, plan: FilePlan) -> list[FileJob]:
+        """The files that need work; what cannot begin is a failure, what is finished counts as skipped."""
+        self.counts.update(inputs=len(plan.jobs) + len(plan.errors), skipped=plan.left_out.total())
+        for name, output, message in plan.errors:
+            self._refuse(name, output, message)
+        for reason, number in plan.left_out.items():
+            if number:
+                self.report.info(f"{number} skipped: {reason}.")
+        if self.manifest.foreign:
+            self.report.info("The file manifest.jsonl in the output folder is another program's; it stays as it is.")
+        if not self.counts["inputs"]:
+            self.report.info("Nothing to do: neither photo nor film among the inputs.")
+        self.report.begin(len(plan.jobs))  # before the inputs are looked at: there may be a million
+        ready = [job for job in plan.jobs if self._is_ready(job)]
+        if self.linked and ready:
+            ready = [job for job in plan.jobs if job in {*ready, *self._finished}]
+        self._photos_left = sum(not job.film for job in ready)
+        self.report.begin(len(ready))
+        return ready
+
+    def _is_ready(self, job: FileJob) -> bool:
+        try:
+            if why := self._misfit(job):
+                raise InputError(why)
+            if self.skip_existing and self._is_made(job):
+                self.counts["skipped"] += 1
+                if self.linked and not job.film:
+                    self._finished.add(job)
+                return False
+            self.check_free(job)
+            if (found := obstacle(job.output.parent)) is not None:
+                raise InputError(f"{found}: cannot be written to; choose another output folder")
+        except InputError as error:
+            self._refuse(job.name, job.output, str(error))
+            return False
+        return True
+
+    def _misfit(self, job: FileJob) -> str:
+        """Why a file cannot become its result, by its name and first bytes; "" where it may."""
+        if job.address or not isinstance(job.source, Path):
+            return ""
+        if why := unreadable(job.source):
+            return f"{job.source}: {why}"
+        if self.credentials is not None and not self.credentials.takes(job.output.suffix):
+            return f"{job.output}: this kind of file holds no content credentials; choose another, or leave --sign out"
+        with job.source.open("rb") as file:
+            why = disguised(job.name, file, film=job.film)
+        return why or long_name(job.name, job.output.name, film=job.film, sidecar=self.sidecar)
+
+    def check_free(self, job: FileJob) -> None:
+        """An InputError where a file is in the way of a result."""
+        places = [job.output]
+        if self.sidecar and not (self.skip_existing and own_sidecar(job.output) is not None):
+            places.append(sidecar_path(job.output))
+        for place in () if self.overwrite else places:
+            if place.is_symlink() or place.exists():
+                advice = "use --skip-existing to do the rest, --overwrite to replace it"
+                raise TakenError(f"{job.name}: {place} exists already; {advice}")
+
+    def _is_made(self, job: FileJob) -> bool:
+        """Whether an earlier run made this result, of this very input where its side-car tells."""
+        if not job.output.is_file():
+            return False
+        with _alone(job.output.parent):
+            why = self._other(job)
+        if why:
+            raise InputError(f"{job.name}: {job.output} {why}; use --overwrite to replace it")
+        return True
+
+    def _other(self, job: FileJob) -> str:
+        """What is wrong with a result that is there; "" where it is this run's."""
+        if self.manifest.is_of_other_options(job.output):
+            return "was made with other options"
+        if not self.sidecar:
+            return ""
+        record = own_sidecar(job.output)
+        if record is None:
+            return "exists and its side-car does not"
+        here = isinstance(job.output, Path) or not self.manifest.tells_of(job.output)  # reading a store takes its time
+        if here and record.get("sha256") not in (None, digest_of(job.output)):
+            return "is not the file that its side-car tells of"
+        if here and not job.address and record.get("input_sha256") not in (None, digest_of(job.source)):
+            return "was made of another file"
+        mine, before = json.loads(as_json(self.recorded)), record.get("options")
+        before = before if isinstance(before, dict) else {}
+        if not mine.get("seed"):
+            before.pop("seed", None)  # any seed will do
+        other = sorted(name for name in mine.keys() & before.keys() - {"device"} if mine[name] != before[name])
+        return f"was made with other options ({', '.join(other)})" if other else ""
+
+    # -- what became of a file ----------------------------------------------------------------------------------------
+
+    def take(self, results: Iterable[Done], total: int) -> None:
+        """Write results as they come."""
+        for done, (job, outcome) in enumerate(results, 1):
+            if job in self._finished:
+                with suppress(Exception):  # its result is there; it failed to show people only
+                    outcome()
+            else:
+                self._settle(job, outcome)
+            self._photos_left -= not job.film
+            self.report(done, total, job.name)
+
+    def _settle(self, job: FileJob, outcome: Callable[[], tuple[NewPhoto | NewFilm, float]]) -> None:
+        """Write one result and its line in the manifest. One input must not end the others."""
+        before, message = self.counts.copy(), None
+        record: dict[str, Any] = {"seconds": None}
+        try:
+            made, seconds = outcome()
+            record = {"seconds": round(seconds, 3), "input_sha256": made.input_sha256}
+            self.film(job, made) if isinstance(made, NewFilm) else self._photo(job, made)
+        except TakenError as error:  # another run made it meanwhile, and says so in the manifest
+            self.counts = before
+            if self.skip_existing and job.output.is_file():
+                self.counts["skipped"] += 1
+            else:
+                self._refuse(job.name, job.output, str(error))
+            return
+        except Exception as error:
+            own = isinstance(error, FicganError) and not memory_ran_out(error)
+            message = str(error) if own else f"{job.name}: {sentence(error)}"
+            if not own:
+                self._tell_what_stays(job)
+        except BaseException:
+            self._tell_what_stays(job)
+            raise
+        if "input_sha256" not in record and not job.address and isinstance(job.source, Path):
+            with suppress(FicganError):
+                record["input_sha256"] = digest_of(job.source) if job.source.is_file() else None
+        if record.get("input_sha256") is None:  # cameras, streams and numbered images have none
+            record.pop("input_sha256", None)
+        counts = {name: self.counts[name] - before[name] for name in ("faces", "masked", "reidentified")}
+        state = "failed" if message else "written"
+        self.manifest.add(job.output, input=job.name, **record, state=state, **counts, error=message)
+        if message:
+            self._fail(message)
+
+    def _refuse(self, name: str, output: Place | None, message: str) -> None:
+        """An input that no work began on; where the result of an earlier run is there, it stays the last word."""
+        self._fail(message)
+        if output is None or not output.is_file():
+            self.manifest.add(output, input=name, state="failed", error=message)
+
+    def _fail(self, message: str) -> None:
+        self.counts["failed"] += 1
+        self.report.error(message)
+
+    def _photo(self, job: FileJob, made: NewPhoto) -> None:
+        self.counts.update(faces=len(made.actions), masked=made.actions.count("masked"), uncovered=made.uncovered)
+        for note in made.notes:
+            self.report.info(f"{job.source}: {note}")
+        if made.problem:
+            raise InputError(made.problem)
+        for note in made.audit.get("notes", ()):
+            self.report.info(with_name(str(job.source), note))
+        make_folder(job.output.parent)
+        self._save(job, made)
+        unread = len(made.actions) if made.audit.get("gate", "") is None else 0
+        self.counts.update(written=1, reidentified=made.reidentified, no_face=not made.actions, unread=unread)
+        if made.reidentified:
+            faces = f"{made.reidentified} face{'' if made.reidentified == 1 else 's'}"
+            self.report.error(f"{job.output}: {faces} still recognised; do not publish it")
+        if not made.actions:
+            self.report.info(f"{job.source}: no face found; written without a change to {job.output}")
+
+    def _save(self, job: FileJob, made: NewPhoto) -> None:
+        """Write the side-car and the result, or neither. A killed run leaves a side-car alone at most."""
+        with _alone(job.output.parent):
+            if self.sidecar:
+                record = as_json(photo_record(made, job.place, self.recorded), indent=1)
+                write_file(sidecar_path(job.output), record, overwrite=self._replaces_sidecar(job))
+            try:
+                write_file(job.output, made.data, overwrite=self.overwrite)
+            except BaseException:
+                if self.sidecar:
+                    sidecar_path(job.output).unlink(missing_ok=True)
+                raise
+            if not self.sidecar:
+                _remove_stale(job.output)
+
+    def film(self, job: FileJob, made: NewFilm) -> None:
+        """Count a film, which has taken its name already, and write its side-car."""
+        self.counts.update(made.counts)
+        if not self._warned_of_voices and made.has_audio:
+            self._warned_of_voices = True
+            self.report.info("The sound is copied, and a voice identifies, too; --audio drop leaves it out.")
+        for note in made.notes:
+            self.report.info(note)
+        for problem in made.problems:
+            self.report.error(problem)
+        if made.record is None:
+            _remove_stale(job.output)
         else:
-            with closing(by_threads(work, group, threads)) as results:
-                yield from results
+            side = sidecar_path(job.output)
+            try:
+                write_file(side, as_json(made.record, indent=1), overwrite=self._replaces_sidecar(job))
+            except (OSError, FicganError) as error:  # hours of work stay
+                _remove_stale(job.output)
+                message = f"{job.output}: is made, but {side.name} beside it is not: {sentence(error)}"
+                raise InputError(message) from error
+        self.counts["written"] += 1
+
+    def _replaces_sidecar(self, job: FileJob) -> bool:
+        """Whether a side-car may be written over: who goes on replaces that of a result which is gone."""
+        gone = job.film or not job.output.exists()  # a film itself is written by now
+        return self.overwrite or (self.skip_existing and gone and own_sidecar(job.output) is not None)
+
+    def _tell_what_stays(self, job: FileJob) -> None:
+        """Say what an interrupted film leaves, and how to go on or to be rid of it."""
+        if job.film and isinstance(job.output, Path):
+            from ficgan.folders import work_folder
+
+            work = work_folder(job.output)
+            if work.is_dir():
+                how = f"the same command goes on from what is in {work}; `ficgan purge {work}` removes it."
+                self.report.info(f"{job.name}: {how}")
+
+    def frames(self, job: FileJob) -> Callable[[int, int | None, str], None]:
+        """What tells of the progress of a film."""
+        return lambda done, total, stage: self.report.frames(done, total, job.name, stage)
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def finish(self, work: Callable[[], None], started: float, **more: Any) -> None:
+        """Do the work and print the final JSON, also when interrupted; SystemExit where something failed."""
+
+        def print_summary(**extra: Any) -> None:
+            click.echo(json.dumps({**self._summary(), "seconds": round(time.monotonic() - started, 3), **extra}))
+
+        try:
+            with contextlib.redirect_stdout(sys.stderr):  # what libraries print must not mix with the final JSON
+                work()
+        except KeyboardInterrupt:
+            print_summary(interrupted=True)
+            if self._photos_left:
+                raise KeyboardInterrupt("the same command with --skip-existing does the rest") from None
+            raise
+        print_summary(**more)
+        if any(self.counts[name] for name in CHECKS):
+            raise SystemExit(EXIT_SOME_FAILED)
+
+    def _summary(self) -> dict[str, int | None]:
+        """The counts; `reidentified` is None where faces were not read again (--verify off), or nothing was written."""
+        counts: dict[str, int | None] = {name: self.counts[name] for name in SUMMARY}
+        nothing = not self.counts["written"] and self.counts["failed"] > 0
+        return {**counts, "reidentified": None} if self.counts["unread"] or nothing else counts
 
 
-def _film_options(given: Mapping[str, Any], rules: Any, overwrite: bool) -> dict[str, Any]:
-    return {
-        "settings": opts.video_settings(given),
-        "rules": rules,
-        "encode": opts.encode_options(given),
-        "overwrite": overwrite,
-        **{name: given[name] for name in ("start", "end")},
-    }
+def _alone(folder: Place) -> AbstractContextManager[None]:
+    """A block in which no other run comes between a result and its side-car, in a folder of this machine."""
+    return alone_in(folder) if isinstance(folder, Path) else nullcontext()
 
 
-def _decided(file: Path | None, given: Mapping[str, Any]) -> Any:
-    """What was decided on photos; None where no file says so."""
-    if file is None:
-        return None
-    if given["mode"] != "ficgan":
-        raise UsageError("--decisions says for each face what happens to it; leave --mode out")
-    from ficgan.deidentify.review import read_decisions
-
-    decided = read_decisions(file)
-    others = opts.typed(Identity, but=("seed", "add", "keep_kind", "exemplar", "alpha"))
-    if others and any(photo.drawing is not None for photo in decided.values()):
-        raise UsageError(f"--decisions says how new faces are drawn; leave {', '.join(others)} out")
-    return decided
-
-
-def _listed(source: str | None) -> list[str]:
-    if source is None:
-        return []
-    try:
-        data = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
-    except OSError as error:
-        raise UsageError(f"--files-from {source}: cannot be read ({error.strerror})") from error
-    lines = data.removeprefix(b"\xef\xbb\xbf").splitlines()
-    return [os.fsdecode(line) for line in lines if line.strip()]
+def _remove_stale(output: Place) -> None:
+    """An earlier run's side-car speaks of a picture that is no longer there; a stranger's file stays."""
+    if own_sidecar(output) is not None:
+        with suppress(OSError):
+            sidecar_path(output).unlink()
 
 
 if __name__ == "__main__":

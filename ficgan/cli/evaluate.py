@@ -1,8 +1,11 @@
-"""`ficgan eval`: run a matrix, repeat a paper's evaluation, make the report."""
+"""`ficgan eval`: run a matrix, repeat a paper's evaluation, make the report; `ficgan measure`; `ficgan attack`."""
 
 from __future__ import annotations
 
 import json
+import shlex
+import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,15 +13,17 @@ from typing import Any
 import click
 
 from ficgan import __version__
-from ficgan.cli import HELP
-from ficgan.cli import _shared as shared
-from ficgan.cli._console import Progress, handle_errors
+from ficgan.cli import _console as shared
+from ficgan.cli._console import Parsed, Progress, Summary, count, flag, handle_errors, many, named, path
+from ficgan.cli._plan import mirrored
 from ficgan.cli.people import annotate, survey
+from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.options import parse_diversity
 
-__all__ = ["attackers", "configurations", "evaluate", "paper", "write_pages"]
+__all__ = ["NOTICE", "attack", "evaluate", "measure", "paper", "write_pages"]
 
+# Names, each with a line.
 Catalogue = Iterator[tuple[str, str]]
-"""Names, each with a line."""
 
 
 def anonymizers() -> Catalogue:
@@ -37,12 +42,13 @@ def anonymizers() -> Catalogue:
 
 
 def attackers() -> Catalogue:
-    from ficgan.lab.attacks import REVERSERS
+    from ficgan.lab.attacks import REVERSERS, Learned
 
     for name in REVERSERS:
         traits = REVERSERS[name].traits
-        against = ", ".join(sorted(traits.against)) or "any method"
-        yield name, f"{traits.title} (against {against}; knows {', '.join(sorted(traits.knowledge)) or 'nothing'})"
+        against, knows = (", ".join(sorted(words)) for words in (traits.against, traits.knowledge))
+        trained = " [to be trained]" if issubclass(REVERSERS[name], Learned) else ""
+        yield name, f"{traits.title} (against {against or 'any method'}; knows {knows or 'nothing'}){trained}"
 
 
 def scenarios() -> Catalogue:
@@ -76,7 +82,7 @@ CATALOGUES: dict[str, Callable[[], Catalogue]] = {
 }
 
 
-@click.group("eval", context_settings=HELP)
+@click.group("eval", context_settings=shared.HELP)
 @click.version_option(__version__, prog_name="ficgan-eval")
 def evaluate() -> None:
     """Compare anonymisers: what attackers achieve against them, and what they leave to work with."""
@@ -94,26 +100,34 @@ def list_(what: str) -> None:
 @evaluate.command()
 @click.argument("config", metavar="CONFIG")
 @shared.output("Folder for results.json, the report and the state of the run; an interrupted run is resumed from it.")
-@shared.JOBS
-@click.option("--data", type=shared.PATH, help="Face set, for a CONFIG that comes with ficgan.")
-@shared.options(shared.layout(), shared.LABELS)
-@click.option("--people", type=click.IntRange(2), help="At most so many people of --data.")
-@shared.judges_instead("dlib, insightface, shape, onnx:PATH, installed (one of another make, if there is one)")
-@click.option("--attributes", type=shared.PATH, help="Classifier of `ficgan train-attributes`.")
-@shared.options(shared.REPORT, shared.dry_run("Check the matrix and print what would be run; read no image."))
+@path("--data", "Face set, for a CONFIG that comes with ficgan.")
+@shared.options(shared.LAYOUT, shared.LABELS, shared.PEOPLE, shared.OTHER_JUDGES, shared.ATTRIBUTES)
+@shared.options(shared.JOBS, shared.PAGES, shared.DRY_RUN)
 @shared.reporting("task")
 def run(
-    out: Path, jobs: int, pages: bool, dry_run: bool, report: Progress, **chosen: Any
-) -> shared.Summary | tuple[shared.Summary, bool]:
+    config: str, out: Path, jobs: int, pages: bool, dry_run: bool, report: Progress, **given: Any
+) -> Summary | tuple[Summary, bool]:
     """Run a matrix of sets, methods, scenarios and judges.
 
     CONFIG: a YAML file, or the name of one that comes with ficgan (`ficgan eval list configs`), which takes --data.
     Finished tasks are kept in the output folder under a digest of everything they depend on: the same command resumes
     an interrupted run. Prints one line of JSON when done.
     """
+    from ficgan import configs
     from ficgan.lab.matrix import check_paths, run_matrix
+    from ficgan.lab.matrix_config import load_matrix
+    from ficgan.lab.papers import with_data
 
-    matrix = _matrix(**chosen)
+    if config in configs.names("eval"):
+        if given["data"] is None:
+            raise UsageError(f"{config} comes without faces; give --data")
+        matrix = with_data(config, **given)
+    elif any(given[name] is not None for name in ("data", "labels", "people")) or given["layout"] != "auto":
+        raise UsageError(f"{config} names its own sets; --data, --layout, --labels and --people are for others")
+    else:
+        change: dict[str, Any] = {"recognisers": list(given["judges"])} if given["judges"] else {}
+        change |= {"attributes": str(given["attributes"])} if given["attributes"] is not None else {}
+        matrix = load_matrix(config).model_copy(update=change)
     if dry_run:
         check_paths(matrix)
         tasks = len(matrix.sets) * (len(matrix.methods) + 1)
@@ -128,39 +142,6 @@ def run(
     return summary, bool(nothing)
 
 
-def _matrix(
-    config: str,
-    data: Path | None,
-    layout: str,
-    labels: Path | None,
-    people: int | None,
-    judges: tuple[str, ...],
-    attributes: Path | None,
-) -> Any:
-    from ficgan import configs
-    from ficgan.errors import UsageError
-    from ficgan.lab.matrix_config import load_matrix
-    from ficgan.lab.papers import with_data
-    from ficgan.yaml_settings import hint
-
-    presets = configs.names("eval")
-    if config not in presets and not Path(config).exists():
-        raise UsageError(f"there is no matrix named {config!r}, and no such file; {hint(config, presets)}")
-    if config in presets:
-        if data is None:
-            raise UsageError(f"{config} comes without faces; give --data")
-        return with_data(
-            config, data, layout=layout, labels=labels, people=people, judges=judges, attributes=attributes
-        )
-    if data is not None or labels is not None or people is not None or layout != "auto":
-        raise UsageError(f"{config} names its own sets; --data, --layout, --labels and --people are for others")
-    matrix = load_matrix(config)
-    change: dict[str, Any] = {"recognisers": list(judges)} if judges else {}
-    if attributes is not None:
-        change["attributes"] = str(attributes)
-    return matrix.model_copy(update=change)
-
-
 @evaluate.command()
 @click.argument("results", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
 @shared.output("[default: beside it]", required=False)
@@ -170,24 +151,21 @@ def report(results: tuple[Path, ...], out: Path | None) -> None:
 
     RESULTS: results.json of a run, or its folder; several are laid side by side.
     """
-    from ficgan.errors import InputError
     from ficgan.lab.report import merge
     from ficgan.lab.results import Results
 
-    files = [path / "results.json" if path.is_dir() else path for path in results]
-    for folder, file in zip(results, files, strict=True):
+    files = [place / "results.json" if place.is_dir() else place for place in results]
+    for file in files:
         if not file.exists():
-            raise InputError(f"{folder} holds no results.json; name the folder of an evaluation that has finished")
-    read = [Results.read(path) for path in files]
+            raise InputError(f"{file} does not exist; name the folder of an evaluation that has finished")
     folder = out or files[0].parent
-    written = write_pages(merge(read), folder, pictures=[path.parent for path in files])
+    merged = merge([Results.read(file) for file in files])
+    written = write_pages(merged, folder, pictures=[file.parent for file in files])
     click.echo(json.dumps({"report": [str(path.relative_to(folder)) for path in written]}))
 
 
 def write_pages(results: Any, out: Path, **more: Any) -> list[Path]:
     """The report of results, see `ficgan.lab.report.write_report`."""
-    from ficgan.errors import FicganError
-
     try:
         from ficgan.lab.report import write_report
     except ImportError as error:
@@ -196,20 +174,23 @@ def write_pages(results: Any, out: Path, **more: Any) -> list[Path]:
     return written
 
 
+# -- papers -----------------------------------------------------------------------------------------------------------
+
 _OUT = shared.output("Folder for paper.json, the report and the state of the run; an interrupted run is resumed.")
-_SET: tuple[Any, ...] = (
+_FACES = (
     shared.DATA,
-    shared.layout(),
+    shared.LAYOUT,
     shared.LABELS,
     shared.ALIGNED,
+    shared.SIZE,
     shared.DETECTOR,
-    click.option("--resamples", default=1000, show_default=True, type=click.IntRange(0), help="Of the bootstrap."),
+    shared.RESAMPLES,
     _OUT,
     shared.JUDGES,
 )
 
 
-@click.group(context_settings=HELP)
+@click.group()
 def paper() -> None:
     """Repeat a paper's evaluation, its published numbers beside one's own.
 
@@ -218,53 +199,30 @@ def paper() -> None:
 
 
 @paper.command()
-@shared.options(*_SET)
-@click.option(
-    "--scale",
-    "people",
-    type=click.IntRange(8),
-    metavar="PEOPLE",
-    help="Fewer people in all; the split shrinks with them.  [default: 5000, or as many as there are]",
-)
-@click.option("--size", type=click.IntRange(32), help="Side of the crops, px.  [default: 224]")
-@click.option(
-    "--only", multiple=True, metavar="METHOD", help="Only this method, repeatable; block permutation is always run."
-)
-@click.option(
+@shared.options(_FACES, shared.PEOPLE)
+@many("--only", "Only this method; block permutation is always run", metavar="METHOD")
+@many(
     "--method",
+    "A further method, such as Fawkes=fawkes:verifier=onnx:PATH or CIAGAN=external:folder=PATH",
     "extra",
-    multiple=True,
     metavar="LABEL=NAME:KEY=VALUE,…",
-    help="A further method, repeatable, such as Fawkes=fawkes:verifier=onnx:PATH, "
-    "DeepPrivacy=external:folder=PATH or CIAGAN=external:folder=PATH.",
 )
-@click.option(
+@named(
     "--config",
+    "fantomas: linear attackers. fantomas64 and fantomas-full: the learned ones, at 64 and at 224 px.",
     "preset",
     default="fantomas",
-    show_default=True,
-    help="fantomas: linear attackers. fantomas64 and fantomas-full: the learned ones, at 64 and at 224 px.",
 )
-@click.option(
-    "--general",
-    multiple=True,
-    metavar="REVERSER",
-    help="General attacker, repeatable, such as autoencoder, autoencoder:linear=none or pix2pix.  [default: "
-    "the configuration's]",
+@many("--general", "General attacker in place of the configuration's, such as pix2pix", metavar="REVERSER")
+@flag(
+    "--transfer", "Train the learning attackers on eight anonymisations each and try them on Gaussian Blur 29 (E4.1)."
 )
-@click.option(
-    "--transfer/--no-transfer",
-    default=False,
-    show_default=True,
-    help="Train the learning attackers on eight anonymisations each and try them on Gaussian Blur 29 (E4.1).",
-)
-@click.option(
+@path(
     "--learn-from",
+    "Another set of faces on which the general attackers are trained, too, for comparison (E4.2).",
     "other",
-    type=shared.PATH,
-    help="Another set of faces on which the general attackers are trained, too, for comparison (E4.2).",
 )
-@shared.options(shared.set_value("Another value of the matrix, such as utility=true or seed=1"), shared.JOBS)
+@shared.options(shared.SET, shared.JOBS)
 @shared.reporting("task")
 def fantomas(
     out: Path,
@@ -274,7 +232,7 @@ def fantomas(
     overrides: tuple[str, ...],
     report: Progress,
     **protocol: Any,
-) -> shared.Summary:
+) -> Summary:
     """Which anonymisations are reversible.
 
     Todt and others 2024 (Fantômas), experiments E1–E3: on CelebA in the paper, any set with identities will do.
@@ -297,66 +255,51 @@ def fantomas(
 
 
 @paper.command()
-@shared.options(*_SET)
-@click.option("--limit", type=click.IntRange(2), help="At most so many images, drawn with the seed.")
-@click.option("--size", default=256, show_default=True, type=click.IntRange(32), help="Side of the crops, px.")
-@click.option("--attributes", type=shared.PATH, help="Trained attribute classifier; else no attribute figures.")
-@click.option("--checkpoint", default="", help="Model; the embedded one if not given.")
-@click.option("--bank", default="", help="Bank built with it.")
-@click.option(
-    "--ablation",
-    "ablations",
-    multiple=True,
-    metavar="NAME=CHECKPOINT:BANK",
-    help="A model trained without one of the parts, for Table 2; repeatable.",
+@shared.options(_FACES, shared.LIMIT, shared.ATTRIBUTES, shared.CHECKPOINT, shared.BANK, shared.LAYERS)
+@many(
+    "--ablation", "A model trained without one of the parts, for Table 2", "ablations", metavar="NAME=CHECKPOINT:BANK"
 )
-@click.option("--layer", "layers", multiple=True, type=click.IntRange(0), help="i, repeatable.  [default: 0 to L−1]")
-@shared.set_value("Another number: part=test, skip=60000 (what the paper tests on of FFHQ), k, seed or device")
+@shared.SET
 @shared.reporting("setting")
 def ficgan(
     out: Path, ablations: tuple[str, ...], overrides: tuple[str, ...], report: Progress, **protocol: Any
-) -> shared.Summary:
+) -> Summary:
     """Identity against attributes, by layer.
 
     Jeong and others 2021 (FICGAN), Tables 1, 2 and A, Figures 4 and B: on FFHQ and CelebA-HQ in the paper, any faces
-    will do.
+    will do. Other numbers by --set: part=test, skip=60000 (what the paper tests on of FFHQ), k, seed or device.
     """
     from ficgan.lab.papers.ficgan import FicganPaper, draw_figure_4, ficgan_tables, run_ficgan
     from ficgan.yaml_settings import check
 
-    protocol |= {"ablations": [_ablation(text) for text in ablations], **_numbers(overrides)}
-    config = check(FicganPaper, protocol, where="paper ficgan")
-    run = run_ficgan(config, out, report)
+    for name in ("checkpoint", "bank"):
+        protocol[name] = str(protocol[name] or "")
+    given = {name: value for name, value in protocol.items() if value is not None}
+    given |= {"ablations": [_ablation(text) for text in ablations], **_numbers(overrides)}
+    run = run_ficgan(check(FicganPaper, given, where="paper ficgan"), out, report)
     return _finish(run.results, out, ficgan_tables(run), lambda: draw_figure_4(run, out / "figures"))
 
 
 @paper.command()
-@shared.options(*_SET)
-@click.option(
+@shared.options(_FACES, shared.PEOPLE)
+@named(
     "--parts",
+    "Only these parts: base, retrieval, fine-tuning, kernel, sweep, defences, ood.  [default: all]",
     default="",
     metavar="PART,…",
-    help="Only these parts: base, retrieval, fine-tuning, kernel, sweep, defences, ood.  [default: all]",
 )
-@click.option(
+@many(
     "--attacker",
+    "An attacker, such as Revelio=revelio:epochs=100 or GFP-GAN=external:folder=PATH; the one called Revelio is taken "
+    "in all parts  [default: autoencoder and revelio]",
     "attackers",
-    multiple=True,
     metavar="LABEL=NAME:KEY=VALUE,…",
-    help="An attacker, repeatable, such as Revelio=revelio:epochs=100 or GFP-GAN=external:folder=PATH; the "
-    "one called Revelio is taken in all parts.  [default: autoencoder and revelio]",
 )
-@click.option("--config", "preset", default="revelio", show_default=True, help="Attackers and numbers: revelio64, …")
-@click.option("--scale", "people", type=click.IntRange(4), metavar="PEOPLE", help="At most so many people.")
-@click.option("--size", type=click.IntRange(32), help="Side of the crops, px; blurs are scaled to it.  [default: 256]")
-@click.option("--probes", type=click.IntRange(1), help="Photos that are attacked, of each world.  [default: 97]")
-@click.option("--candidates", type=click.IntRange(1), help="Guesses at each face.  [default: 50]")
-@shared.set_value("Another number of the protocol, such as sweep=20, fine_tuned=10 or adapt_epochs=5")
-@click.option(
-    "--pictures",
-    type=click.IntRange(0),
-    help="Rows of the picture strips, which show real people; 0: none.  [default: 4]",
-)
+@named("--config", "Attackers and numbers: revelio64, …", "preset", default="revelio")
+@count("--probes", None, "Photos that are attacked, of each world.  [default: 97]")
+@count("--candidates", None, "Guesses at each face.  [default: 50]")
+@count("--pictures", None, "Rows of the picture strips, which show real people; 0: none.  [default: 4]", low=0)
+@shared.SET
 @shared.reporting("part")
 def revelio(
     out: Path,
@@ -367,11 +310,12 @@ def revelio(
     probes: int | None,
     report: Progress,
     **protocol: Any,
-) -> shared.Summary:
+) -> Summary:
     """Whether blurred faces are restored and named.
 
     Zhai and others (Revelio), Tables 1 to 7, Figures 4 to 7, 13 and 15: on CelebA-HQ in the paper, any set with
-    identities will do. For testing one's own blur, never for naming people in others' photos.
+    identities will do. For testing one's own blur, never for naming people in others' photos. Other numbers of the
+    protocol by --set, such as sweep=20, fine_tuned=10 or adapt_epochs=5.
     """
     from ficgan.lab.papers.revelio import RevelioPaper
     from ficgan.lab.papers.revelio_tables import draw_revelio, run_revelio
@@ -385,39 +329,24 @@ def revelio(
 
 
 @paper.command()
-@click.option("--images", type=shared.PATH, help="ImageNet's folder, or a folder, zip or tar of scenes.")
-@click.option("--annotations", type=shared.PATH, help="Face boxes, JSON; the paper's face_annotations_ILSVRC.json.")
-@click.option("--config", "file", type=shared.PATH, help="YAML file of a study; it may name images and annotations.")
-@shared.options(shared.set_value("A value of the study, such as epochs=10 or networks=[resnet18]"), _OUT)
+@path("--images", "ImageNet's folder, or a folder, zip or tar of scenes.")
+@path("--annotations", "Face boxes, JSON; the paper's face_annotations_ILSVRC.json.")
+@path("--config", "YAML file of a study; it may name images and annotations.", "file")
+@shared.options(shared.SET, _OUT)
 @shared.reporting("network")
-def obfuscation(
-    images: Path | None,
-    annotations: Path | None,
-    file: Path | None,
-    overrides: tuple[str, ...],
-    out: Path,
-    report: Progress,
-) -> shared.Summary:
+def obfuscation(out: Path, file: Path | None, overrides: tuple[str, ...], report: Progress, **given: Any) -> Summary:
     """What obfuscated faces cost a classifier.
 
     Yang and others 2022, Tables 3, 8 and 9, Figures 3 and 4: on ImageNet in the paper, any scenes with face boxes will
-    do.
+    do. Other numbers by --set, such as epochs=10 or networks=[resnet18].
     """
-    from ficgan.lab.study import run_obfuscation
+    from ficgan.lab.study import StudyConfig, run_obfuscation
 
-    config = _study(images, annotations, file, overrides)
-    results, tables = run_obfuscation(config, out, report)
-    return _finish(results, out, tables)
-
-
-def _study(images: Path | None, annotations: Path | None, file: Path | None, overrides: Sequence[str]) -> Any:
-    from ficgan.errors import UsageError
-    from ficgan.lab.study import StudyConfig
-
-    given = {key: str(path) for key, path in (("images", images), ("annotations", annotations)) if path is not None}
-    if file is None and len(given) < 2:
+    places = {key: str(place) for key, place in given.items() if place is not None}
+    if file is None and len(places) < 2:
         raise UsageError("a study needs images and boxes of their faces; give --images and --annotations, or --config")
-    return StudyConfig.read(file, overrides, **given)
+    results, tables = run_obfuscation(StudyConfig.read(file, overrides, **places), out, report)
+    return _finish(results, out, tables)
 
 
 def _numbers(overrides: Sequence[str]) -> dict[str, Any]:
@@ -427,8 +356,6 @@ def _numbers(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _ablation(text: str) -> tuple[str, str, str]:
-    from ficgan.errors import UsageError
-
     name, _, files = text.partition("=")
     checkpoint, _, bank = files.rpartition(":")
     if not (name.strip() and checkpoint and bank):
@@ -438,7 +365,7 @@ def _ablation(text: str) -> tuple[str, str, str]:
 
 def _finish(
     results: Any, out: Path, tables: list[dict[str, Any]], draw: Callable[[], list[Path]] | None = None
-) -> shared.Summary:
+) -> Summary:
     from ficgan.lab.pages import write_json
 
     results.write(out / "results.json")
@@ -456,3 +383,192 @@ def _finish(
 
 for group in (annotate, paper, survey):
     evaluate.add_command(group)
+
+
+# -- measure ----------------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@shared.options(shared.CHECKPOINT, shared.BANK)
+@path("--aligned", "Folder, zip or tar of aligned faces; repeatable.", multiple=True)
+@path("--photos", "Folder of photos; without -o each of another person.")
+@shared.options(shared.JUDGES, shared.LAYERS, shared.DETECTOR)
+@count("--k", 3000, "People averaged.", low=2)
+@named("--diversity", "ψ; auto: what the model does best with.", "psi", default="auto", type=Parsed(parse_diversity))
+@shared.options(shared.LIMIT, shared.DEVICE)
+@shared.output("Folder for bars.json and bars.md: the whole table, beside the average-face sticker.", required=False)
+@shared.ATTRIBUTES
+@shared.reporting("step")
+def measure(photos: Path | None, out: Path | None, report: Progress, **given: Any) -> Summary:
+    """Reconstruction, identity similarity and detection rate, as JSON. Retries and masking are off.
+
+    With -o every figure a default model is held to, met or missed, in a folder; docs/model.md says how to read it.
+    """
+    from ficgan.lab.bars import BarsConfig, run_bars
+
+    if not given["aligned"] and photos is None:
+        raise UsageError("nothing to measure on; give --aligned or --photos")
+    if out is None and given["attributes"] is not None:
+        raise UsageError("--attributes belongs to the whole table; give -o, too")
+    sheet = run_bars(BarsConfig(photos=photos, whole=out is not None, **given), report)
+    facts = sheet.facts
+    if out is None:
+        keys = ("set", "setting", "row", "judge", "value", "low", "high")
+        lines = [{key: line[key] for key in keys} for line in (row.to_dict() for row in sheet.lines)]
+        return {"checkpoint": facts["checkpoint"], "settings": facts["settings"], "lines": lines}
+    return {
+        "bars": [path.name for path in sheet.write(out)],
+        "checkpoint": facts["checkpoint"],
+        "verdicts": sheet.verdicts,
+        "missed": sheet.missed,
+        "left_out": len(sheet.left_out),
+        "seconds": facts["seconds"],
+    }
+
+
+# -- attack -----------------------------------------------------------------------------------------------------------
+
+NOTICE = (
+    "For testing one's own anonymisation. To process other people's faces so as to identify them may be unlawful; "
+    "nothing comes trained, and weights you train may hold the faces they learnt from: docs/ethics.md."
+)
+_ATTACKED = (shared.DATA, shared.LAYOUT, shared.LABELS, shared.PEOPLE, shared.ALIGNED)
+
+
+def _of_set(given: dict[str, Any]) -> dict[str, Any]:
+    """The options of a set as the library takes them; what is not given stays as in the configuration."""
+    layout = None if given["layout"] == "auto" else given["layout"]
+    changed = {"layout": layout, "aligned": given["aligned"] or None, "limit_people": given.pop("people")}
+    return {**given, **changed}
+
+
+@click.group("attack", context_settings=shared.HELP)
+@click.version_option(__version__, prog_name="ficgan-attack")
+def attack() -> None:
+    """Train attackers on one's own anonymisation, try them on faces, judge them on people they never saw.
+
+    Nothing comes trained. What may be attacked, and why: docs/ethics.md.
+    """
+
+
+@attack.command("list")
+@click.argument("what", type=click.Choice(["attackers", "configs"]), default="attackers")
+@handle_errors
+def list_attackers(what: str) -> None:
+    """List what there is, a line each: name, tab, title.
+
+    WHAT: attackers, or configs for `ficgan attack train`.
+    """
+    for name, title in attackers() if what == "attackers" else configurations("attack"):
+        click.echo(f"{name}\t{title}")
+
+
+@attack.command("train")
+@click.argument("config")
+@shared.options(shared.KEY_VALUES, _ATTACKED)
+@shared.output("Folder of the run; the same command resumes an interrupted run.")
+@shared.options(shared.LICENCE, shared.FAST_DEVICE, shared.DRY_RUN)
+@shared.reporting("step")
+def attack_train(
+    config: str, overrides: tuple[str, ...], data: Path, out: Path, dry_run: bool, report: Progress, **given: Any
+) -> Summary:
+    """Train an attacker on pairs of clear faces and anonymised ones.
+
+    CONFIG: a name of `ficgan attack list configs`, or a YAML file; KEY=VALUE changes it, such as attacker.epochs=20 or
+    anonymizer.kernel=9. People are divided; those to be tested on are never trained on, and RUN/manifest.json says who
+    was. Prints one line of JSON when done; RUN/attacker.safetensors is the attacker.
+    """
+    from ficgan.lab.matrix_config import load_attack, parameter_count
+
+    started = time.monotonic()
+    settings = load_attack(config, overrides)
+    if dry_run:
+        parameters = parameter_count(settings.learner())
+        return {**settings.shareable(), "network_parameters": parameters, "dry_run": True}
+    from ficgan.device import resolve_device
+    from ficgan.lab.attacking import WEIGHTS, train_attacker
+
+    resolve_device(given["device"])
+    report.info(NOTICE)
+    given["licence"] = given["licence"] or None
+    try:
+        trained = train_attacker(settings, data, out, progress=report, **_of_set(given))
+    except KeyboardInterrupt as stop:
+        again = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+        raise type(stop)(f"go on with: {again}") from None
+    record = {key: value for key, value in trained.record.items() if key != "plan"}
+    done = {"attacker": str(out / WEIGHTS), "name": trained.name, **record}
+    return {**done, "command_seconds": round(time.monotonic() - started, 1)}
+
+
+@attack.command("run")
+@click.argument("attacker")
+@click.argument("inputs", metavar="INPUT...", nargs=-1, required=True, type=shared.PATH)
+@shared.output("Folder for the guesses, PNG; nothing in it is overwritten.")
+@shared.options(shared.ALIGNED, shared.DETECTOR)
+@count("--candidates", 1, "Guesses at each face, NAME-01.png, …; for attackers that can give several.")
+@shared.FAST_DEVICE
+@shared.reporting("image")
+def attack_run(
+    attacker: str,
+    inputs: tuple[Path, ...],
+    out: Path,
+    aligned: bool,
+    detector: str,
+    candidates: int,
+    device: str,
+    report: Progress,
+) -> tuple[Summary, bool]:
+    """Guess the clear faces behind anonymised ones.
+
+    ATTACKER: attacker.safetensors of `ficgan attack train`, or NAME:PARAMETER=VALUE,… of one that learns nothing.
+    INPUT: images of anonymised faces, folders of them. Prints one line of JSON when done.
+    """
+    from ficgan.images import READABLE_SUFFIXES
+    from ficgan.lab.guessing import attacker_of, face_crops, guess_all
+
+    made = attacker_of(attacker, device=device)
+    if candidates > 1 and not made.traits.several:
+        raise UsageError(f"{made.name} has one guess at a face; leave out --candidates")
+    files = mirrored(inputs, READABLE_SUFFIXES, what="image")
+    crops = face_crops(getattr(made, "size", 224), aligned=aligned, detector=detector)
+    report.info(NOTICE)
+    guesses = guess_all(made, files, out, crops, candidates, report)
+    for why in guesses.failed:
+        report.error(why)
+    failed = len(guesses.failed)
+    counts = {"inputs": len(files), "faces": guesses.faces, "written": guesses.written, "failed": failed}
+    return {"attacker": made.name, **counts, "output": str(out)}, bool(failed)
+
+
+@attack.command("evaluate")
+@click.argument("attacker", type=shared.PATH)
+@shared.options(_ATTACKED, shared.output("Folder for results.json and the report; other results there are kept."))
+@shared.options(shared.JUDGES, shared.RESAMPLES)
+@many("--method", "Anonymiser that is attacked  [default: the one it was trained against]", "methods")
+@many("--scenario", "A further scenario, such as retrieval", "scenarios")
+@count("--pictures", 0, "Examples in the report; they show the faces of the set.", low=0)
+@count("--jobs", 1, "Processes; each holds the network.")
+@shared.options(shared.FAST_DEVICE, shared.PAGES)
+@shared.reporting("task")
+def attack_evaluate(attacker: Path, data: Path, out: Path, pages: bool, report: Progress, **given: Any) -> Summary:
+    """Judge a trained attacker on people it never saw.
+
+    Beside it stand the clear faces (the ceiling), grey ones (chance), the anonymised ones as they are, and one mean
+    face for everybody. The people whom the training kept out of its set are tested. If one of them is a person whom
+    the attacker learnt from, the command refuses. Prints one line of JSON when done.
+    """
+    from ficgan.device import resolve_device
+    from ficgan.lab.attacking import evaluate_attacker
+
+    resolve_device(given["device"])
+    report.info(NOTICE)
+    results = evaluate_attacker(attacker, data, out, progress=report, **_of_set(given))
+    files = [str(path.relative_to(out)) for path in write_pages(results, out)] if pages else []
+    reversals = []
+    for trial in results.trials:
+        names = {"method": trial.method, "scenario": trial.scenario, "attacker": trial.attacker}
+        for figure in (figure for figure in trial.figures if figure.metric == "rank-1"):
+            values = {"judge": trial.recogniser, "rank-1": figure.value, "low": figure.low, "high": figure.high}
+            reversals.append({**names, **values})
+    return {"results": "results.json", "report": files, "reversed": reversals}

@@ -10,13 +10,12 @@ import sys
 import warnings
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
 from ficgan import __version__
-from ficgan.cli import HELP
-from ficgan.cli._console import handle_errors, sentence
+from ficgan.cli._console import HELP, flag, handle_errors, sentence
 from ficgan.errors import FicganError
 
 if TYPE_CHECKING:
@@ -24,47 +23,39 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMANDS", "attack_main", "deid_main", "doctor", "eval_main", "main", "train_main"]
 
-
-class Entry(NamedTuple):
-    """Where a command is, and its help line in the list of commands."""
-
-    target: str
-    help: str
-
-
+# Where each command is, and its line in the list of commands.
 COMMANDS = {
-    "deid": Entry("ficgan.cli.deid:deid", "Replace the faces in photos and films by k-anonymous ones."),
-    "analyse": Entry("ficgan.cli.review:analyse", "Find the faces of a film and write a project to review."),
-    "render": Entry("ficgan.cli.review:render", "Apply a reviewed project to its film."),
-    "ui": Entry("ficgan.cli.serve:ui", "Review and redact photos and films in the browser."),
-    "purge": Entry("ficgan.cli.review:purge", "Remove project folders and remains of interrupted films."),
-    "report": Entry("ficgan.cli.review:report", "Make one page for a data protection officer from side-cars."),
-    "export": Entry("ficgan.cli.review:export", "Write the boxes of faces as COCO."),
-    "serve": Entry("ficgan.cli.serve:serve", "Answer requests over HTTP: photo in, photo and JSON out."),
-    "train": Entry("ficgan.cli.train:train", "Train the model."),
-    "align": Entry("ficgan.cli.train:align", "Turn raw photos into an aligned training set."),
-    "fit-appearance": Entry("ficgan.cli.train:fit_appearance", "Fit the linear appearance model to an aligned set."),
-    "bank": Entry("ficgan.cli.train:bank", "Build an identity bank from an aligned set."),
-    "train-verifier": Entry("ficgan.cli.train:train_verifier", "Train a face-verification network V."),
-    "train-attributes": Entry("ficgan.cli.measure:train_attributes", "Train the classifier that judges attributes."),
-    "measure": Entry("ficgan.cli.measure:measure", "Measure a model: first figures, or all its bars."),
-    "eval": Entry("ficgan.cli.evaluate:evaluate", "Compare anonymisers: attackers, metrics, one report."),
-    "attack": Entry("ficgan.cli.attack:attack", "Train attackers on one's own anonymisation, and try them."),
-    "pointcloud": Entry("ficgan.cli.pointcloud:pointcloud", "Anonymise faces in 3D scans, draw and measure them."),
-    "doctor": Entry("ficgan.cli.main:doctor", "Show what is installed, what works, and what is missing."),
+    "deid": ("deid:deid", "Replace the faces in photos and films by k-anonymous ones."),
+    "analyse": ("review:analyse", "Find the faces of a film and write a project to review."),
+    "render": ("review:render", "Apply a reviewed project to its film."),
+    "ui": ("serve:ui", "Review and redact photos and films in the browser."),
+    "purge": ("review:purge", "Remove project folders and remains of interrupted films."),
+    "report": ("review:report", "Make one page for a data protection officer from side-cars."),
+    "export": ("review:export", "Write the boxes of faces as COCO."),
+    "serve": ("serve:serve", "Answer requests over HTTP: photo in, photo and JSON out."),
+    "train": ("train:train", "Train the model."),
+    "align": ("train:align", "Turn raw photos into an aligned training set."),
+    "fit-appearance": ("train:fit_appearance", "Fit the linear appearance model to an aligned set."),
+    "bank": ("train:bank", "Build an identity bank from an aligned set."),
+    "train-verifier": ("train:train_verifier", "Train a face-verification network V."),
+    "train-attributes": ("train:train_attributes", "Train the classifier that judges attributes."),
+    "measure": ("evaluate:measure", "Measure a model: first figures, or all its bars."),
+    "eval": ("evaluate:evaluate", "Compare anonymisers: attackers, metrics, one report."),
+    "attack": ("evaluate:attack", "Train attackers on one's own anonymisation, and try them."),
+    "pointcloud": ("pointcloud:pointcloud", "Anonymise faces in 3D scans, draw and measure them."),
+    "doctor": ("main:doctor", "Show what is installed, what works, and what is missing."),
 }
-
-
 # Other spellings of commands; not listed.
 ALIASES = {"analyze": "analyse"}
-# debug, info or warning: how much of what the library does is told on stderr.
-LOG = "FICGAN_LOG"
 
 
 def _log_to_stderr() -> None:
-    """What the library logs under `ficgan` goes to stderr: warnings, of training also its progress."""
+    """What the library logs under `ficgan` goes to stderr: warnings, of training also its progress.
+
+    The variable FICGAN_LOG (debug, info or warning) says how much.
+    """
     logger = logging.getLogger("ficgan")
-    level = os.environ.get(LOG, "").upper()
+    level = os.environ.get("FICGAN_LOG", "").upper()
     logger.setLevel(level if level in ("DEBUG", "INFO", "WARNING", "ERROR") else "WARNING")
     logging.getLogger("ficgan.training").setLevel("DEBUG" if level == "DEBUG" else "INFO")
     if not any(type(handler) is logging.StreamHandler for handler in logger.handlers):
@@ -77,9 +68,9 @@ def _log_to_stderr() -> None:
 def load(name: str) -> click.Command:
     """The command called `name`, imported now."""
     _log_to_stderr()
-    module, _, attribute = COMMANDS[name].target.partition(":")
+    module, _, attribute = COMMANDS[name][0].partition(":")
     try:
-        command: click.Command = getattr(import_module(module), attribute)
+        command: click.Command = getattr(import_module(f"ficgan.cli.{module}"), attribute)
     except ImportError as error:
         raise FicganError(f"`ficgan {name}` cannot start: {sentence(error)}") from error
     return command
@@ -97,7 +88,7 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+            formatter.write_dl([(name, help) for name, (_, help) in COMMANDS.items()])
 
 
 @click.group(cls=LazyGroup, context_settings=HELP)
@@ -113,8 +104,8 @@ def _alias(name: str) -> Callable[[], None]:
 deid_main, train_main, eval_main, attack_main = map(_alias, ("deid", "train", "eval", "attack"))
 
 
-@click.command(context_settings=HELP)
-@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@click.command()
+@flag("--json", "Print the findings as JSON.", "as_json")
 @handle_errors
 def doctor(as_json: bool) -> None:
     """Show versions, devices, detectors, recognisers and the embedded model, and what to do about what is missing.
@@ -137,12 +128,9 @@ def describe(diagnosis: Diagnosis) -> str:
     for title, findings in diagnosis.sections.items():
         width = max((len(found.name) for found in findings), default=0)
         lines += [title, *(_line(found, width) for found in findings), ""]
-    if diagnosis.ok:
-        lines.append("ficgan deid can run here, on photos and on films.")
-    else:
-        names = ", ".join(found.name for found in diagnosis.blockers)
-        lines.append(f"ficgan deid cannot run here until this is repaired: {names}.")
-    return "\n".join(lines)
+    names = ", ".join(found.name for found in diagnosis.blockers)
+    verdict = f"cannot run here until this is repaired: {names}" if names else "can run here, on photos and on films"
+    return "\n".join([*lines, f"ficgan deid {verdict}."])
 
 
 def _line(found: DoctorFinding, width: int) -> str:

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
-from ficgan.cli import HELP
-from ficgan.cli import _shared as shared
-from ficgan.cli._console import EXIT_SOME_FAILED, Progress, handle_errors
+from ficgan.cli import _console as shared
+from ficgan.cli._console import EXIT_SOME_FAILED, Progress, Summary, count, handle_errors, many, path
+from ficgan.errors import InputError, UsageError
 
 __all__ = ["annotate", "survey"]
 
 
-@click.group(context_settings=HELP)
+@click.group()
 def annotate() -> None:
     """Annotate the faces of a set: detect, correct on review pages, collect, count errors before and after."""
 
@@ -21,11 +21,11 @@ def annotate() -> None:
 @annotate.command()
 @click.argument("images", type=shared.PATH)
 @shared.output("JSON of boxes; an interrupted run is resumed from it.", kind=shared.NEW_FILE)
-@shared.options(shared.DETECTOR, shared.THRESHOLD, shared.device(what="Where the detector computes."))
+@shared.options(shared.DETECTOR, shared.THRESHOLD, shared.DEVICE)
 @shared.reporting("image")
 def detect(
     images: Path, out: Path, detector: str, thresh: float | None, device: str, report: Progress
-) -> tuple[shared.Summary, bool]:
+) -> tuple[Summary, bool]:
     """Detect the faces in IMAGES (folder, tar or zip).
 
     Boxes are in pixels of the upright image, in the records of the released ImageNet annotations. Damaged images are
@@ -45,20 +45,18 @@ def detect(
 @click.argument("images", type=shared.PATH)
 @click.argument("boxes", type=shared.FILE)
 @shared.output("New folder.")
-@click.option("--gold", type=shared.FILE, help="Boxes of verified images among IMAGES; needed unless --gold-count 0.")
-@click.option("--batch", default=50, show_default=True, type=click.IntRange(1), help="Images of a page.")
-@click.option("--gold-count", default=3, show_default=True, type=click.IntRange(0), help="Gold ones among them.")
-@shared.seed("Seed of which gold images are shown, where, and how wrong.")
+@path("--gold", "Boxes of verified ones of the images; needed unless --gold-count 0.", type=shared.FILE)
+@count("--batch", 50, "Images of a page.")
+@count("--gold-count", 3, "Gold ones among them.", low=0)
 @shared.reporting("image")
 def page(
-    images: Path, boxes: Path, out: Path, gold: Path | None, batch: int, gold_count: int, seed: int, report: Progress
-) -> tuple[shared.Summary, bool]:
+    images: Path, boxes: Path, out: Path, gold: Path | None, batch: int, gold_count: int, report: Progress
+) -> tuple[Summary, bool]:
     """Make pages on which people correct BOXES (of `detect`, or any annotations) of IMAGES.
 
     Hand out what is in OUTPUT/pages; keep OUTPUT/key.json, which holds the truth. The pages judge gold images
     themselves: quality control, no security against somebody who reads their source.
     """
-    from ficgan.errors import InputError, UsageError
     from ficgan.lab.annotation import write_pages
     from ficgan.lab.annotation.boxes import ImageRecords, listed, read_records
 
@@ -68,7 +66,7 @@ def page(
     if not any(detected.find(blob.name) for blob in blobs):
         raise InputError(f"no record of {boxes} names an image of {images}; are they of the same set?")
     verified = read_records(gold) if gold else ImageRecords([])
-    key, failed = write_pages(out, blobs, detected, verified, size=batch, gold=gold_count, seed=seed, progress=report)
+    key, failed = write_pages(out, blobs, detected, verified, size=batch, gold=gold_count, progress=report)
     work = sum(image.truth is None for batch in key.batches for image in batch.images)
     summary = {"pages": str(out / "pages"), "key": str(out / "key.json"), "batches": len(key.batches), "images": work}
     return _end({**summary, "gold": len(key.verified), "failed": len(failed)}, failed, report)
@@ -77,19 +75,10 @@ def page(
 @annotate.command()
 @click.argument("key", type=shared.FILE)
 @click.argument("exports", nargs=-1, required=True, type=shared.FILE)
-@shared.output("JSON of corrected boxes; every change is told in OUTPUT with .log.json.", kind=shared.NEW_FILE)
-@click.option(
-    "--keep",
-    type=click.Choice(["half", "any"]),
-    default="half",
-    show_default=True,
-    help="Of several people's boxes: those of at least half of them, or all.",
-)
+@shared.output("JSON of corrected boxes; every change is listed in OUTPUT with .log.json.", kind=shared.NEW_FILE)
 @shared.reporting("export")
-def collect(
-    key: Path, exports: tuple[Path, ...], out: Path, keep: str, report: Progress
-) -> tuple[shared.Summary, bool]:
-    """Check EXPORTS of the pages against their KEY and merge them.
+def collect(key: Path, exports: tuple[Path, ...], out: Path, report: Progress) -> tuple[Summary, bool]:
+    """Check EXPORTS of the pages against their KEY and merge them; of several people's boxes, those of at least half.
 
     Work that failed the gold images, is of another batch, or is incomplete is refused and named, and makes the exit
     code 3, as do images that nobody looked at; these keep the detector's boxes, with "workers": 0.
@@ -100,9 +89,9 @@ def collect(
     from ficgan.lab.pages import write_json
 
     log = out.with_suffix(".log.json")
-    done = collect(read_key(key), exports, union=keep == "any")
+    done = collect(read_key(key), exports)
     write_records(out, done.records)
-    counting = [{"file": one.file, "batch": one.batch.id, "worker": one.worker} for one in done.accepted]
+    counting = [{"file": work.file, "batch": work.batch.id, "worker": work.worker} for work in done.accepted]
     write_json(log, {"accepted": counting, "refused": done.refused, "unseen": done.unseen, "log": done.log})
     counts = {"images": len(done.records), "unseen": len(done.unseen), "accepted": len(done.accepted)}
     unseen = [f"nobody looked at {name}; its boxes are the detector's" for name in done.unseen]
@@ -112,9 +101,9 @@ def collect(
 
 @annotate.command()
 @click.argument("truth", type=shared.FILE)
-@click.option("--before", required=True, type=shared.FILE, help="Boxes of the detector.")
-@click.option("--after", required=True, type=shared.FILE, help="Boxes after correction.")
-@click.option("--names", type=shared.FILE, help="JSON of category → name in the paper's table, such as a WordNet id's.")
+@path("--before", "Boxes of the detector.", type=shared.FILE, required=True)
+@path("--after", "Boxes after correction.", type=shared.FILE, required=True)
+@path("--names", "JSON of category → name in the paper's table, such as a WordNet id's.", type=shared.FILE)
 @shared.output("Write the counts as JSON.", kind=shared.NEW_FILE, required=False)
 @handle_errors
 def score(truth: Path, before: Path, after: Path, names: Path | None, out: Path | None) -> None:
@@ -122,7 +111,6 @@ def score(truth: Path, before: Path, after: Path, names: Path | None, out: Path 
 
     Categories are the labels of TRUTH, else the folders of its images (the paper's Table 1).
     """
-    from ficgan.errors import InputError
     from ficgan.lab.annotation.boxes import read_records
     from ficgan.lab.annotation.collected import score_annotations, score_text
     from ficgan.lab.pages import read_json, write_json
@@ -137,13 +125,13 @@ def score(truth: Path, before: Path, after: Path, names: Path | None, out: Path 
     click.echo(score_text(counted))
 
 
-def _end(summary: shared.Summary, problems: list[str], report: Progress) -> tuple[shared.Summary, bool]:
-    for sentence in problems:
-        report.error(sentence)
+def _end(summary: Summary, problems: list[str], report: Progress) -> tuple[Summary, bool]:
+    for problem in problems:
+        report.error(problem)
     return summary, bool(problems)
 
 
-@click.group(context_settings=HELP)
+@click.group()
 def survey() -> None:
     """Ask people whether two pictures, one of them anonymised or reversed, show the same person.
 
@@ -153,30 +141,18 @@ def survey() -> None:
 
 @survey.command()
 @shared.output("New folder for the page, pictures and key.")
-@shared.options(shared.DATA, shared.layout(), shared.LABELS)
-@click.option("--aligned", is_flag=True, help="--data is aligned as ficgan's own crops; nothing is detected.")
-@click.option("--size", default=224, show_default=True, type=click.IntRange(32), help="Side of the pictures, px.")
-@click.option(
-    "--methods", "--method", multiple=True, metavar="NAME:KEY=VALUE,…", help="Show faces anonymised so, repeatable."
-)
-@click.option(
+@shared.options(shared.DATA, shared.LAYOUT, shared.LABELS, shared.ALIGNED)
+@count("--size", 224, "Side of the pictures, px.", low=32)
+@many("--method", "Show faces anonymised like this", "methods", metavar="NAME:KEY=VALUE,…")
+@many(
     "--reversed",
+    "Show them reversed: pixelation:size=8@ridge, or METHOD@external:folder=PATH with crops that were reversed before",
     "reversals",
-    multiple=True,
     metavar="METHOD@ATTACKER",
-    help="Show them reversed, repeatable: pixelation:size=8@ridge, or METHOD@external:folder=PATH with "
-    "crops that were reversed before.",
 )
-@click.option(
-    "--pairs",
-    default=8,
-    show_default=True,
-    type=click.IntRange(2),
-    help="For each condition; a multiple of 4 if the set knows genders.",
-)
-@click.option("--consent", type=shared.FILE, help="Text that participants agree to.  [default: a placeholder]")
-@shared.DETECTOR
-@shared.seed("Seed of who is shown, and with whom.")
+@count("--pairs", 8, "For each condition; a multiple of 4 if the set knows genders.", low=2)
+@path("--consent", "Text that participants agree to.  [default: a placeholder]", type=shared.FILE)
+@shared.options(shared.DETECTOR, shared.SEED)
 @shared.reporting("condition")
 def make(
     out: Path,
@@ -192,12 +168,11 @@ def make(
     detector: str,
     seed: int,
     report: Progress,
-) -> shared.Summary:
+) -> Summary:
     """Draw pairs, make their pictures, and write the page.
 
     Hand out OUTPUT/page.html; keep the rest, which says what is what. Prints one line of JSON.
     """
-    from ficgan.errors import InputError
     from ficgan.faces import get_detector
     from ficgan.lab.matrix_config import SetConfig
     from ficgan.lab.survey import CONSENT, conditions_of, make_survey, write_survey
@@ -232,20 +207,17 @@ def make(
 @click.argument("folder", metavar="OUT", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.argument("answers", nargs=-1, required=True, type=shared.FILE)
 @shared.output("Write all figures, JSON.", kind=shared.NEW_FILE, required=False)
-@click.option(
-    "--judge", "judges", multiple=True, help="Recogniser on the same pictures: dlib, insightface, shape, onnx:PATH."
-)
-@shared.options(shared.RESAMPLES, shared.device(what="Where judges compute."))
+@many("--judge", "Recogniser on the same pictures: dlib, insightface, shape, onnx:PATH", "judges")
+@shared.RESAMPLES
 @handle_errors
 def score_survey(
-    folder: Path, answers: tuple[Path, ...], out: Path | None, judges: tuple[str, ...], resamples: int, device: str
+    folder: Path, answers: tuple[Path, ...], out: Path | None, judges: tuple[str, ...], resamples: int
 ) -> None:
     """Score ANSWERS, the files that participants saved, of the survey in OUT.
 
     Files that failed attention checks, are unfinished, damaged or a second try are named, count for nothing, and make
     the exit code 3.
     """
-    from ficgan.errors import InputError
     from ficgan.lab import readers
     from ficgan.lab.metrics import Bootstrap
     from ficgan.lab.pages import write_json
@@ -256,20 +228,18 @@ def score_survey(
         raise InputError(f"{out} exists already; choose another output")
     key = read_key(folder / "key.json")
     done = collect(key, answers)
-    judged = judge(key, folder / "images", readers.get_readers(judges, device)) if judges else []
+    judged = judge(key, folder / "images", readers.get_readers(judges, "cpu")) if judges else []
     scored = score_survey(key, done, judged, Bootstrap(resamples, key.seed))
     if out is not None:
         write_json(out, scored)
     click.echo(score_text(scored))
-    for sentence in done.refused:
-        click.echo(f"Error: {sentence}", err=True)
+    for reason in done.refused:
+        click.echo(f"Error: {reason}", err=True)
     if done.refused:
         raise SystemExit(EXIT_SOME_FAILED)
 
 
 def _text(path: Path) -> str:
-    from ficgan.errors import InputError
-
     try:
         text = path.read_text(encoding="utf-8-sig").strip()
     except (OSError, UnicodeDecodeError) as error:

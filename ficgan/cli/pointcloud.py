@@ -3,36 +3,48 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ficgan.cli import HELP
-from ficgan.cli import _shared as shared
-from ficgan.cli._console import Progress, handle_errors
-from ficgan.cli._shared import Finite
+from ficgan import __version__
+from ficgan.cli import _console as shared
+from ficgan.cli._console import Finite, Progress, Summary, count, flag, handle_errors, many, named, path
+from ficgan.cli._plan import mirrored
+from ficgan.errors import FicganError, InputError, UsageError
+
+if TYPE_CHECKING:
+    from ficgan.pointcloud import Cloud, CloudAnonymizer
+    from ficgan.pointcloud.face import FaceLandmarks
 
 __all__ = ["pointcloud"]
 
-_READ: tuple[Any, ...] = (
-    click.option("--unit", type=click.Choice(["m", "cm", "mm"]), default="m", show_default=True, help="Of the scans."),
-    click.option(
+TOOL = "ficgan pointcloud"
+# Keys of a record by which two results differ; `sha256` holds the digests of the files that are read.
+_COMPARED = ("method", "settings", "unit", "rest", "wanted", "seed", "sha256")
+# What a result may be said to be; both are counted, and make the exit code 3.
+COUNTED = ("doubtful", "hardly_changed")
+_INPUTS = click.argument("inputs", metavar="INPUT...", nargs=-1, required=True, type=shared.PATH)
+_READ = (
+    named("--unit", "Of the scans.", type=click.Choice(["m", "cm", "mm"]), default="m"),
+    path(
         "--landmarks",
-        type=shared.PATH,
-        help="5 or 68 points of the only INPUT, in m or mm.  [default: NAME_landmarks_mm.txt or NAME.landmarks.txt "
+        "5 or 68 points of the only INPUT, in m or mm.  [default: NAME_landmarks_mm.txt or NAME.landmarks.txt "
         "beside a scan; else the face is looked for]",
     ),
 )
-_OUT: tuple[Any, ...] = (
+_WRITE = (
     shared.output("Folder; or a file, for one INPUT.", kind=shared.PATH),
-    click.option("--overwrite", is_flag=True, help="Replace existing files; those that are read never."),
-    click.option("--skip-existing", "skip", is_flag=True, help="Skip scans whose results exist, to resume."),
+    shared.OVERWRITE,
+    flag("--skip-existing", "Skip scans whose results exist, to resume.", "skip"),
 )
-_INPUTS = click.argument("inputs", metavar="INPUT...", nargs=-1, required=True, type=shared.PATH)
+_POINTS = count("--points", 10_352, "Of the face; the degrees were chosen for the default.", low=500)
 
 
-@click.group("pointcloud", context_settings=HELP)
+@click.group("pointcloud")
 def pointcloud() -> None:
     """Anonymise faces in 3D scans, draw them, and measure what was achieved.
 
@@ -54,50 +66,32 @@ def list_() -> None:
 
 @pointcloud.command()
 @_INPUTS
-@shared.options(*_OUT)
-@click.option("--method", required=True, help="See `ficgan pointcloud list`.")
-@click.option("--degree", type=click.IntRange(1, 35), help="Strength: 1 changes least, 35 most.")
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="PARAMETER=VALUE",
-    help="In place of a degree, such as k=280; repeatable.",
-)
-@click.option(
+@shared.options(_WRITE)
+@named("--method", "See `ficgan pointcloud list`.", required=True)
+@named("--degree", "Strength: 1 changes least, 35 most.", type=click.IntRange(1, 35))
+@many("--set", "In place of a degree, such as k=280", "settings", metavar="PARAMETER=VALUE")
+@path(
     "--target",
-    type=shared.PATH,
-    help="Face to merge with, for merge-2-faces: a made head (make-head), or a scan of a person who consents, for high "
+    "Face to merge with, for merge-2-faces: a made head (make-head), or a scan of a person who consents, for high "
     "degrees show it nearly as it is.",
 )
-@click.option(
+@count(
     "--seed",
-    type=click.IntRange(min=0),
-    help="Same seed and file name, same result; who finds it takes noise back, and small ones are found by trying.  "
+    None,
+    "Same seed and file name, same result; who finds it takes noise back, and small ones are found by trying.  "
     "[default: chance, for every scan anew]",
+    low=0,
 )
-@click.option(
+@named(
     "--rest",
+    "Of the scan outside the face: what is near the head, all, or nothing.",
     type=click.Choice(["head", "keep", "drop"]),
     default="head",
-    show_default=True,
-    help="Of the scan outside the face: what is near the head, all, or nothing.",
 )
-@click.option(
-    "--points",
-    type=click.IntRange(500),
-    default=10_352,
-    show_default=True,
-    help="Of the face; the degrees were chosen for the default.",
-)
-@click.option("--pictures", is_flag=True, help="Also FILE.png beside every result FILE: its front view.")
-@shared.options(*_READ)
+@shared.options(_POINTS, _READ)
 @shared.reporting("scan")
 def anonymise(
     inputs: tuple[Path, ...],
-    out: Path,
-    overwrite: bool,
-    skip: bool,
     method: str,
     degree: int | None,
     settings: tuple[str, ...],
@@ -105,11 +99,10 @@ def anonymise(
     seed: int | None,
     rest: Any,
     points: int,
-    pictures: bool,
     unit: str,
-    landmarks: Path | None,
     report: Progress,
-) -> tuple[shared.Summary, bool]:
+    **given: Any,
+) -> tuple[Summary, bool]:
     """Replace the face of every scan: what lies within 14 cm of the nose tip.
 
     INPUT: scans, folders of them. The results lie in the scans' own frame and unit; FILE.json beside each result FILE,
@@ -118,57 +111,38 @@ def anonymise(
     of JSON; exits with 3 where a scan failed, its face is doubtful, or it is hardly changed. With --skip-existing a
     result that is not what this command would make is refused, or replaced if --overwrite is given, too.
     """
-    from ficgan.cli import pointcloud_run as run
-    from ficgan.errors import InputError
+    from ficgan.pointcloud.cloud import WRITERS
     from ficgan.pointcloud.face import landmark_file_beside
     from ficgan.pointcloud.frame import canonical
-    from ficgan.pointcloud.projection import project as draw
     from ficgan.pointcloud.scan import anonymise_scan, cautions, prepare
 
-    target_marks = target and landmark_file_beside(target)
-    tasks, same = run.plan(
-        inputs,
-        out,
-        run.WRITABLE,
-        report,
-        beside=(run.RECORD, *((".png",) if pictures else ())),
-        landmarks=landmarks,
-        overwrite=overwrite,
-        skip=skip,
-        also_read=(target, target_marks),
-    )
+    target_marks = None if target is None else landmark_file_beside(target)
+    read_too = [file for file in (target, target_marks) if file is not None]
+    tasks = _plan(inputs, list(WRITERS), report, also_read=read_too, **given)
     face = None
     if target is not None:
         try:
-            face = prepare(canonical(run.read_scan(target, unit, report), run.marks_of(target_marks)), points).inner
+            face = prepare(canonical(_read(target, unit, report), _marks(target_marks)), points).inner
         except InputError as error:
             raise InputError(f"the target {target} cannot be used: {error}") from error
-    made = run.method_of(method, degree, settings, seed, face)
-    request: dict[str, Any] = {
-        "method": method,
-        "degree": degree,
-        "settings": made.settings(),
-        "unit": unit,
-        "rest": rest,
-    }
-    request |= {"wanted": points, "seed": seed}
+    made = _method(method, degree, settings, seed, face)
+    request: dict[str, Any] = {"method": method, "degree": degree, "settings": made.settings(), "unit": unit}
+    request |= {"rest": rest, "wanted": points, **({} if seed is None else {"seed": seed})}
 
-    def work(task: Any) -> dict[str, Any]:
-        record = run.record_of(request, task, target)
-        if task.there and (there := run.same_as_wanted(task, record, refuse=not overwrite)):
-            return {"skipped": True, **{key: there.get(key) for key in run.COUNTED}}
+    def work(task: ScanTask) -> dict[str, Any]:
+        record = _record(request, task, target, target_marks)
+        if task.there and (before := _same_result(task, record, refuse=not given["overwrite"])):
+            return {"skipped": True, **{key: before.get(key) for key in COUNTED}}
         notes: list[str] = []
-        cloud, marks = run.read_scan(task.source, unit, report, notes), run.marks_of(task.landmarks)
+        cloud = _read(task.source, unit, report, notes)
+        marks = _marks(task.landmarks)
         done = anonymise_scan(cloud, made, landmarks=marks, points=points, rest=rest, name=task.place)
         for warning in done.warnings:
             report.info(f"{task.source}: {warning}.")
-        if pictures:  # first, so that a result without its picture is none of an interrupted run
-            again = overwrite or (skip and not task.output.exists())
-            run.write_png(task.beside(".png"), draw(done.canonical, **made.drawn_with()), again)
-        run.write_result(task, done.cloud, {**record, "notes": notes, **done.record}, unit=unit, overwrite=overwrite)
+        _write(task, done.cloud, {**record, "notes": notes, **done.record}, unit, given["overwrite"])
         return {"notes": notes, **done.record}
 
-    summary, failed = run.over_all(tasks, work, report, method=method, degree=degree, same_file=same)
+    summary, failed = _over_all(tasks, work, report, method=method, degree=degree)
     if any("notes" in result for result in summary["results"]):
         for caution in cautions(made):
             report.info(f"{caution}.")
@@ -177,76 +151,57 @@ def anonymise(
 
 @pointcloud.command()
 @_INPUTS
-@shared.options(*_OUT)
-@click.option("--yaw", type=Finite(), default=0.0, show_default=True, help="Degrees the head is turned.")
-@click.option(
-    "--order",
-    type=click.Choice(["y", "x"]),
-    default="y",
-    show_default=True,
-    help="What is drawn last: the highest points, as in the thesis, or the nearest.",
-)
-@click.option("--point-size", type=Finite(min=0, min_open=True), default=25.0, show_default=True, help="Points².")
-@shared.options(*_READ)
+@shared.options(_WRITE)
+@named("--yaw", "Degrees the head is turned.", type=Finite(), default=0.0)
+@shared.options(_READ)
 @shared.reporting("scan")
-def project(
-    inputs: tuple[Path, ...],
-    out: Path,
-    overwrite: bool,
-    skip: bool,
-    yaw: float,
-    order: Any,
-    point_size: float,
-    unit: str,
-    landmarks: Path | None,
-    report: Progress,
-) -> tuple[shared.Summary, bool]:
+def project(inputs: tuple[Path, ...], yaw: float, unit: str, report: Progress, **given: Any) -> tuple[Summary, bool]:
     """Draw scans: PNG pictures of 389×515 pixels, without a display.
 
     INPUT: scans, folders of them. Scans without colours are lit from their shape. Prints one line of JSON.
     """
-    from ficgan.cli import pointcloud_run as run
+    from PIL import Image
+
+    from ficgan.files import atomic_write
     from ficgan.pointcloud.frame import canonical
     from ficgan.pointcloud.projection import project as draw
 
-    tasks, same = run.plan(
-        inputs, out, [".png"], report, ending=".png", landmarks=landmarks, overwrite=overwrite, skip=skip
-    )
+    tasks = _plan(inputs, [".png"], report, ending=".png", **given)
 
-    def work(task: Any) -> dict[str, Any]:
+    def work(task: ScanTask) -> dict[str, Any]:
         if task.there:
             return {"skipped": True}
-        cloud = run.read_scan(task.source, unit, report)
-        placed = canonical(cloud, run.marks_of(task.landmarks))
+        cloud = _read(task.source, unit, report)
+        placed = canonical(cloud, _marks(task.landmarks))
         for doubt in placed.doubts:
             report.info(f"{task.source}: {doubt}.")
-        picture = draw(placed.cloud, yaw=yaw, order=order, point_size=point_size)
-        run.write_png(task.output, picture, overwrite)
+        picture = draw(placed.cloud, yaw=yaw)
+        with atomic_write(task.output, overwrite=given["overwrite"]) as file:
+            Image.fromarray(picture).save(file, format="PNG")
         return {"points": len(cloud), "doubtful": bool(placed.doubts)}
 
-    return run.over_all(tasks, work, report, same_file=same)
+    return _over_all(tasks, work, report)
 
 
 @pointcloud.command()
 @click.argument("clear", type=shared.PATH)
 @click.argument("anonymised", type=shared.PATH)
-@shared.options(*_READ)
+@shared.options(_READ)
 @shared.reporting("scan")
-def compare(clear: Path, anonymised: Path, unit: str, landmarks: Path | None, report: Progress) -> shared.Summary:
+def compare(clear: Path, anonymised: Path, unit: str, landmarks: Path | None, report: Progress) -> Summary:
     """Say how far an anonymised scan is from the clear one, in 3D; one line of JSON.
 
     Both must lie in one frame, as `anonymise` leaves them. Only the face is compared, with all points that it became
     (by the record beside the second, where there is one).
     """
-    from ficgan.cli import pointcloud_run as run
     from ficgan.pointcloud.face import landmark_file_beside
     from ficgan.pointcloud.scan import compare_scans
 
-    first, second = (run.read_scan(path, unit, report) for path in (clear, anonymised))
-    counts = (run.record_beside(anonymised) or {}).get("points", {})
+    first, second = (_read(file, unit, report) for file in (clear, anonymised))
+    counts = (_record_beside(anonymised) or {}).get("points", {})
     face = counts.get("anonymised") if counts.get("written") == len(second) else None
-    found = compare_scans(first, second, run.marks_of(landmarks or landmark_file_beside(clear)), face=face)
-    if run.record_beside(clear):
+    found = compare_scans(first, second, _marks(landmarks or landmark_file_beside(clear)), face=face)
+    if _record_beside(clear):
         found["warnings"].insert(0, f"{clear} is a result, by the record beside it: give the clear scan first")
     for warning in found["warnings"]:
         report.info(f"{anonymised}: {warning}.")
@@ -257,12 +212,13 @@ def compare(clear: Path, anonymised: Path, unit: str, landmarks: Path | None, re
 @click.argument("config", metavar="[CONFIG]", default="pointcloud-small")
 @shared.KEY_VALUES
 @shared.output("Folder for results.json, the report and the state of the run; an interrupted run is resumed from it.")
-@click.option("--scans", type=shared.PATH, help="Folder of scans named PERSON_EXPRESSION.ext.  [default: CONFIG's]")
-@click.option("--photos", type=shared.PATH, help="Folder with a folder of photos for each person the attacker knows.")
-@shared.judges_instead("dlib, insightface, onnx:PATH")
-@shared.options(shared.JOBS, shared.dry_run("Check and print the configuration; read no scan."))
+@path("--scans", "Folder of scans named PERSON_EXPRESSION.ext.  [default: CONFIG's]")
+@path("--photos", "Folder with a folder of photos for each person the attacker knows.")
+@shared.options(shared.OTHER_JUDGES, shared.JOBS, shared.DRY_RUN)
 @shared.reporting("task")
-def evaluate(out: Path, jobs: int, dry_run: bool, report: Progress, **chosen: Any) -> shared.Summary:
+def evaluate(
+    config: str, overrides: tuple[str, ...], out: Path, jobs: int, dry_run: bool, report: Progress, **given: Any
+) -> Summary:
     """Measure what the six methods hide and what they leave, at all degrees, in pictures and in 3D.
 
     CONFIG: a YAML file, or pointcloud (200 people × 6 methods × 35 degrees, hours) or pointcloud-small (minutes);
@@ -270,40 +226,29 @@ def evaluate(out: Path, jobs: int, dry_run: bool, report: Progress, **chosen: An
     """
     from ficgan.lab.clouds import run_cloud_study
     from ficgan.lab.clouds.report import write_cloud_report
-
-    study = _study(**chosen)
-    if dry_run:
-        return {**study.to_dict(), "dry_run": True}
-    results = run_cloud_study(study, out, jobs=jobs, progress=report)
-    files = [str(path.relative_to(out)) for path in write_cloud_report(results, out)]
-    return {"results": "results.json", "report": files, "trials": len(results.trials)}
-
-
-def _study(
-    config: str, overrides: tuple[str, ...], scans: Path | None, photos: Path | None, judges: tuple[str, ...]
-) -> Any:
     from ficgan.lab.clouds.sets import CloudStudyConfig
 
     if "=" in config:
         config, overrides = "pointcloud-small", (config, *overrides)
     tree = CloudStudyConfig.read(config, overrides).model_dump(mode="json")
-    if scans is not None:
-        tree |= {"clouds": str(scans), "synthetic": None}
-    if photos is not None:
-        tree["photos"] = str(photos)
-    if judges:
-        tree["recognisers"] = list(judges)
-    return CloudStudyConfig.parse(tree, where=config)
+    tree |= {"clouds": str(given["scans"]), "synthetic": None} if given["scans"] is not None else {}
+    tree |= {"photos": str(given["photos"])} if given["photos"] is not None else {}
+    tree |= {"recognisers": list(given["judges"])} if given["judges"] else {}
+    study = CloudStudyConfig.parse(tree, where=config)
+    if dry_run:
+        return {**study.to_dict(), "dry_run": True}
+    results = run_cloud_study(study, out, jobs=jobs, progress=report)
+    files = [str(file.relative_to(out)) for file in write_cloud_report(results, out)]
+    return {"results": "results.json", "report": files, "trials": len(results.trials)}
 
 
 @pointcloud.command("make-head")
-@shared.output("A file.", kind=shared.NEW_FILE)
-@shared.seed("Who it is.")
-@click.option("--points", type=click.IntRange(100), default=45_000, show_default=True, help="As a scanner would see.")
+@shared.options(shared.output("A file.", kind=shared.NEW_FILE), shared.SEED)
+@count("--points", 45_000, "As a scanner would see.", low=100)
 @shared.OVERWRITE
 @handle_errors
 def make_head(out: Path, seed: int, points: int, overwrite: bool) -> None:
-    """Write a made head, to try the other commands on: nobody's face.
+    """Write a made head, to try the other commands on: nobody's face. The seed says who it is.
 
     Its landmarks, five points, lie beside it in NAME.landmarks.txt.
     """
@@ -318,3 +263,201 @@ def make_head(out: Path, seed: int, points: int, overwrite: bool) -> None:
     with atomic_write(marks, overwrite=overwrite) as file:
         file.write("".join(f"{x:.6f} {y:.6f} {z:.6f}\n" for x, y, z in head.landmarks).encode())
     click.echo(json.dumps({"output": str(out), "landmarks": str(marks), "points": len(head.cloud), "seed": seed}))
+
+
+# -- which scan becomes which file ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ScanTask:
+    """One scan and the file it becomes.
+
+    Args:
+        place: of the scan in its tree; in one run no two are alike.
+        landmarks: the file of them, where there is one.
+        there: the result exists, and such are to be skipped.
+    """
+
+    source: Path
+    output: Path
+    place: str
+    landmarks: Path | None
+    there: bool
+
+
+def _plan(
+    inputs: Sequence[Path],
+    suffixes: Collection[str],
+    report: Progress,
+    *,
+    out: Path,
+    landmarks: Path | None,
+    overwrite: bool,
+    skip: bool,
+    ending: str = "",
+    also_read: Sequence[Path] = (),
+) -> list[ScanTask]:
+    """Which scan becomes which file; conflicts are found before any work.
+
+    Args:
+        out: a folder, which mirrors the trees; or a file for one scan, when its name ends like one.
+        suffixes: what a file's name may end in.
+        ending: of the files in a folder; as the scan's own, with a record beside it, where empty.
+        also_read: further files that must not be replaced.
+    """
+    from ficgan.pointcloud.cloud import READERS
+    from ficgan.pointcloud.face import LANDMARK_ENDINGS, landmark_file_beside
+
+    alone = len(inputs) == 1 and not inputs[0].is_dir()
+    if landmarks is not None and not alone:
+        raise UsageError("--landmarks are those of one scan; give one INPUT, or lay a file of them beside each scan")
+    files = mirrored(inputs, READERS.keys(), what="scan", but=tuple(LANDMARK_ENDINGS))
+    named_files = {file.resolve() for file in inputs}
+    own = [file for file, _ in files if file.resolve() not in named_files and _record_beside(file)]
+    if own:
+        report.info(f"{len(own)} results of an earlier run are left out, such as {own[0]}.")
+        files = [pair for pair in files if pair[0] not in own]
+    if not files:
+        raise UsageError("there are no scans but results of an earlier run; name one to have it taken")
+    single = not out.is_dir() and out.suffix.lower() in suffixes
+    if (single and not alone) or (not single and (out.is_file() or (alone and out.suffix and not out.is_dir()))):
+        raise UsageError(f"-o {out}: name a folder, or for one scan a file that ends in one of {', '.join(suffixes)}")
+    marks = {file: landmarks or landmark_file_beside(file) for file, _ in files}
+    kept = {file.resolve() for file in (*marks, *marks.values(), *also_read) if file is not None}
+    origin: dict[Path, Path] = {}
+    tasks = []
+    for source, place in files:
+        output = out if single else out / (place.with_suffix(ending) if ending else place)
+        if output.suffix.lower() not in suffixes:
+            raise UsageError(f"{source}: no scan is written to a file ending in {source.suffix}; give -o FILE.ply")
+        written = [output] if ending else [output, _record_file(output)]
+        for file in written:
+            if (first := origin.setdefault(file.resolve(), source)) != source:
+                raise UsageError(f"{first} and {source} would both become {file}; use two commands")
+            if file.resolve() in kept:
+                raise UsageError(f"{source} would overwrite an input, {file}; choose another output")
+            if file.exists() and not (overwrite or skip):
+                raise UsageError(f"{file} exists; give --overwrite, --skip-existing to do the others, or another -o")
+        there = skip and all(file.exists() for file in written)
+        tasks.append(ScanTask(source, output, str(place), marks[source], there))
+    return tasks
+
+
+def _over_all(
+    tasks: Sequence[ScanTask], work: Callable[[ScanTask], dict[str, Any]], report: Progress, **facts: Any
+) -> tuple[dict[str, Any], bool]:
+    """A summary of the facts and what `work` returned of each task, and whether the exit code is 3.
+
+    A scan that cannot be used is reported, and the others go on.
+    """
+    done: list[dict[str, Any]] = []
+    for number, task in enumerate(tasks):
+        report(number, len(tasks), str(task.source))
+        try:
+            task.output.parent.mkdir(parents=True, exist_ok=True)
+            done.append({"input": str(task.source), "output": str(task.output), **work(task)})
+        except InputError as error:
+            text = str(error) if str(task.source) in str(error) else f"{task.source}: {error}"
+            report.error(text)
+            done.append({"input": str(task.source), "error": text})
+        except OSError as error:
+            raise FicganError(f"{task.output} cannot be written ({error.strerror}); choose another output") from None
+    counts = {key: sum(bool(result.get(key)) for result in done) for key in ("error", *COUNTED, "skipped")}
+    if counts["skipped"]:
+        report.info(f"{counts['skipped']} skipped: the results exist.")
+    summary = {"scans": len(done) - counts["skipped"], "failed": counts.pop("error"), **counts}
+    return {**facts, **summary, "results": done}, any(summary[key] for key in ("failed", *COUNTED))
+
+
+def _read(file: Path, unit: str, report: Progress, notes: list[str] | None = None) -> Cloud:
+    """A scan; what could not be kept of it is printed, and added to `notes`."""
+    from ficgan.pointcloud.cloud import read_cloud
+
+    notes = [] if notes is None else notes
+    cloud = read_cloud(file, unit=unit, notes=notes)
+    for note in notes:
+        report.info(f"{file}: {note}.")
+    return cloud
+
+
+def _marks(landmarks: Path | None) -> FaceLandmarks | None:
+    from ficgan.pointcloud.face import read_landmarks
+
+    return None if landmarks is None else read_landmarks(landmarks)
+
+
+def _method(
+    name: str, degree: int | None, settings: Sequence[str], seed: int | None, target: Cloud | None
+) -> CloudAnonymizer:
+    """An anonymiser from a degree or PARAMETER=VALUE texts, with a target where it needs one."""
+    from ficgan.pointcloud import CLOUD_ANONYMIZERS
+    from ficgan.registry import parse_spec
+
+    cls = CLOUD_ANONYMIZERS[name]
+    given: dict[str, Any] = dict(parse_spec(f"{name}:{','.join(settings)}")[1]) if settings else {}
+    strength = cls.traits.strength
+    if "seed" in given:
+        raise UsageError("the seed is no setting of a method; give --seed")
+    if (degree is None) == (strength not in given):
+        raise UsageError(f"{name} needs either --degree or --set {strength}=VALUE")
+    if cls.traits.needs_target != (target is not None):
+        raise UsageError(f"{name} {'needs' if target is None else 'has no use for'} --target, a face to merge with")
+    if degree is not None:
+        given[strength] = getattr(cls.of_degree(degree), strength)
+    made = CLOUD_ANONYMIZERS.make(name, **given, seed=seed)
+    return made if target is None else made.with_target(target)
+
+
+# -- the record beside a result ---------------------------------------------------------------------------------------
+
+
+def _record_file(output: Path) -> Path:
+    return output.with_name(output.name + ".json")
+
+
+def _record_beside(scan: Path) -> dict[str, Any] | None:
+    """The record of ours beside a scan, which then is a result; or None."""
+    try:
+        record = json.loads(_record_file(scan).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) and record.get("tool") == TOOL else None
+
+
+def _record(request: dict[str, Any], task: ScanTask, target: Path | None, marks: Path | None) -> dict[str, Any]:
+    """What a result depends on, JSON-ready: the request, and digests of the files that are read for it."""
+    from ficgan.files import file_digest
+
+    files = {"source": task.source, "landmarks": task.landmarks, "target": target, "target landmarks": marks}
+    try:
+        digests = {name: file_digest(file) for name, file in files.items() if file is not None}
+    except FicganError as error:
+        raise InputError(str(error)) from None
+    return {**request, "sha256": digests}
+
+
+def _same_result(task: ScanTask, wanted: dict[str, Any], *, refuse: bool) -> dict[str, Any] | None:
+    """The record of a result that is there, if it is the wanted one; else None, or with `refuse` an InputError."""
+    record, wanted = _record_beside(task.output), json.loads(json.dumps(wanted))
+    other = [key for key in _COMPARED if (record or {}).get(key) != wanted.get(key)]
+    if record is not None and not other:
+        return record
+    if refuse:
+        why = "has no record that says how it was made" if record is None else f"was made with another {other[0]}"
+        raise InputError(f"{task.output} is there and {why}; choose another output, or add --overwrite to replace it")
+    return None
+
+
+def _write(task: ScanTask, cloud: Cloud, record: dict[str, Any], unit: str, overwrite: bool) -> None:
+    """A scan and the account of it: both are written, or none."""
+    from ficgan.files import atomic_write
+    from ficgan.pointcloud.cloud import write_cloud
+
+    text = json.dumps({"tool": TOOL, "version": __version__, "source": task.source.name, **record}, indent=1)
+    write_cloud(task.output, cloud, unit=unit, overwrite=overwrite)
+    try:
+        with atomic_write(_record_file(task.output), overwrite=overwrite) as file:
+            file.write(text.encode() + b"\n")
+    except BaseException:
+        task.output.unlink(missing_ok=True)
+        raise

@@ -9,63 +9,47 @@ import sys
 import tempfile
 import time
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ficgan import __version__
-from ficgan.cli import HELP
+from ficgan.cli import _console as shared
 from ficgan.cli import _options as opts
 from ficgan.cli import deid as _deid
-from ficgan.cli._console import EXIT_SOME_FAILED, Progress, handle_errors, printable
-from ficgan.cli._deid_run import DeidRun, finish
-from ficgan.cli._earlier import Earlier
+from ficgan.cli._console import NEW_FILE, PATH, Progress, Summary, handle_errors, named, options, output, printable
 from ficgan.cli._plan import FileJob
-from ficgan.cli._shared import (
-    NEW_FILE,
-    OVERWRITE,
-    TALK,
-    Summary,
-    options,
-    output,
-    refuse_existing,
-    reporting,
-    share_processors,
-)
 from ficgan.cli._work import FileSetup, FileWork
-from ficgan.errors import InputError
+from ficgan.errors import InputError, UsageError
+from ficgan.options import Identity, options_of
 from ficgan.records.sidecars import RunManifest
 
 __all__ = ["analyse", "export", "purge", "render", "report"]
 
 
-@click.command(context_settings=HELP)
+@click.command()
 @click.argument("film", type=click.Path())
-@click.option("-o", "--output", "folder", metavar="FOLDER", required=True, type=click.Path(), help="Of the project.")
-@options(opts.HIDE[:1], opts.SEARCH, opts.VIDEO_SEARCH, opts.VIDEO_PEOPLE, opts.MODEL)
-@click.option("--overwrite", is_flag=True, help="Replace a project in the folder.")
-@options(TALK)
+@output("Folder of the project.", kind=PATH)
+@options(opts.HIDE[:1], opts.SEARCH, opts.VIDEO_SEARCH, opts.PEOPLE, opts.VIDEO_SPANS, opts.FALLBACK, opts.MODEL)
+@options(shared.OVERWRITE, shared.TALK)
 @handle_errors
-def analyse(film: str, folder: str, mode: str, overwrite: bool, **given: Any) -> None:
+def analyse(film: str, out: Path, mode: str, overwrite: bool, **given: Any) -> None:
     """Find the faces of a film and write a project to decide on: tracks, people, thumbnails.
 
-    FOLDER gets project.json, tracks.safetensors and thumbs/. It holds source faces and is private; `ficgan purge`
-    removes it. Edit project.json, then `ficgan render FOLDER FILM -o OUT`. `ficgan ui` does both in the browser.
+    OUT gets project.json, tracks.jsonl and thumbs/. It holds source faces and is private; `ficgan purge` removes it.
+    Edit project.json, then `ficgan render OUT FILM -o NEW`. `ficgan ui` does both in the browser.
     """
-    share_processors()
-    from ficgan.anonymizers.modes import caution
+    opts.share_processors()
     from ficgan.images import disguised
 
     if Path(film).is_file():
         with open(film, "rb") as file:
             if why := disguised(film, file, film=True):
                 raise InputError(why)
-
     started = time.monotonic()
-    unused = click.command("face")(options(opts.FACE)(lambda **_: None)).make_context("face", []).params
-    given = {**unused, **given, "mode": mode, "verify": "sampled"}
+    usual = {field.name: field.default for field, _ in options_of(Identity)}
+    given = {**usual, "mask_scale": 1.0, **given, "mode": mode, "verify": "sampled"}
     settings, rules = opts.video_settings(given), opts.video_rules(given)
     with Progress(given["progress"], quiet=given["quiet"]) as report:
         with contextlib.redirect_stdout(sys.stderr):
@@ -73,7 +57,7 @@ def analyse(film: str, folder: str, mode: str, overwrite: bool, **given: Any) ->
             engine: Any = _deid.make_engine(**opts.engine_settings(given, mode="solid", verify=True))
             project = engine.analyse_video(
                 film,
-                folder,
+                out,
                 settings=settings,
                 rules=rules,
                 start=given["start"],
@@ -81,11 +65,11 @@ def analyse(film: str, folder: str, mode: str, overwrite: bool, **given: Any) ->
                 overwrite=overwrite,
                 progress=lambda done, total, stage: report.frames(done, total, film, stage),
             )
-        if warning := caution(mode):
+        if warning := opts.caution(mode):
             report.info(f"Warning: {warning}")
-        report.info(f"{folder} holds source faces; `ficgan purge {folder}` removes it when it is no longer needed.")
+        report.info(f"{out} holds source faces; `ficgan purge {out}` removes it when it is no longer needed.")
     summary = {
-        "project": str(folder),
+        "project": str(out),
         "frames": len(project.pts),
         "tracks": len(project.tracks),
         "people": len({track.person for track in project.tracks if track.person}),
@@ -96,77 +80,56 @@ def analyse(film: str, folder: str, mode: str, overwrite: bool, **given: Any) ->
     click.echo(json.dumps(summary))
 
 
-@click.command(context_settings=HELP)
+@click.command()
 @click.argument("project", type=click.Path())
 @click.argument("film", type=click.Path())
-@click.option("-o", "--output", "out", metavar="OUT", required=True, type=click.Path(), help="The film to make.")
-@click.option("--decisions", metavar="FILE", type=click.Path(), help="What the review page exported.")
-@click.option("--force", is_flag=True, help="Render a film that is not the one analysed.")
-@options(
-    opts.HIDE[1:],
-    opts.FACE,
-    opts.SEARCH,
-    opts.film_check("Look through the finished film with another detector: all of it, or about one frame a second."),
-    opts.VIDEO_OUT,
-    (opts.TAG,),
-    opts.fallback(default=None),
-)
-@click.option("--sidecar/--no-sidecar", default=True, show_default=True, help="Write <result>.json with the audit.")
-@click.option("--overwrite", is_flag=True, help="Replace an existing result.")
-@options(opts.MODEL, TALK)
+@output("The film to make.", kind=NEW_FILE)
+@shared.path("--decisions", "What the review page exported.", type=click.Path())
+@options(opts.HIDE[1:], opts.FACE, opts.SEARCH, opts.VERIFY, opts.VIDEO_OUT, opts.TAG, shared.OVERWRITE)
+@options(opts.MODEL, shared.TALK)
 @handle_errors
-def render(
-    project: str, film: str, out: str, decisions: str | None, force: bool, sidecar: bool, overwrite: bool, **given: Any
-) -> None:
-    """Apply a reviewed project to its film, exactly as it stands.
+def render(project: str, film: str, out: Path, decisions: str | None, overwrite: bool, **given: Any) -> None:
+    """Apply a reviewed project to its film, exactly as it stands; <result>.json beside the result is the audit.
 
     PROJECT is the folder that `ficgan analyse` made, FILM the film it was made of.
     """
-    share_processors()
-    started = time.monotonic()
-    given |= _as_analysed(project, given["fallback"])
-    settings = opts.engine_settings(given, mode="ficgan", verify=given["verify"] != "off") | opts.loaded(given)
-    film_options = {
-        "settings": opts.video_settings(given),
-        "encode": opts.encode_options(given),
-        "decisions": decisions,
-        "force": force,
-        "overwrite": overwrite,
-    }
-    with Progress(given["progress"], quiet=given["quiet"]) as report:
-        recorded = opts.recorded(given)
-        run = DeidRun(report, Earlier(RunManifest(), sidecar, overwrite))
-        run.counts["inputs"] = 1
-        job = FileJob(Path(film), Path(out), film=True)
-
-        def work() -> None:
-            run.earlier.check_free(job)
-            setup = FileSetup(_deid.make_engine, settings, film=film_options, recorded=recorded if sidecar else None)
-            engine: Any = _deid.make_engine(**settings)
-            once = FileWork(setup, engine, partial(engine.render_video, project))
-            run.one(job, once)
-
-        finish(run, work, started)
-
-
-def _as_analysed(folder: str, fallback: str | None) -> dict[str, Any]:
+    opts.share_processors()
     from ficgan.video.project import Project
     from ficgan.video.settings import VideoSettings
 
-    analysed, usual = Project.load(folder).settings, VideoSettings()
-    given = {name: analysed.get(name, getattr(usual, name)) for name in ("stride", "pad", "link", "mode", "fallback")}
+    started = time.monotonic()
+    analysed, usual = Project.load(project).settings, VideoSettings()
+    names = ("stride", "pad", "link", "mode", "fallback")
+    given |= {name: analysed.get(name, getattr(usual, name)) for name in names}
     try:
-        VideoSettings(**given)
+        settings = opts.video_settings(given)
     except TypeError:
-        raise InputError(f"{folder}: the settings in its project.json are damaged; analyse the film again") from None
-    return given if fallback is None else {**given, "fallback": fallback}
+        raise InputError(f"{project}: the settings in its project.json are damaged; analyse the film again") from None
+    engine = opts.engine_settings(given, mode="ficgan", verify=given["verify"] != "off") | opts.loaded(given)
+    film_options = {"settings": settings, "encode": opts.encode_options(given), "decisions": decisions}
+    with Progress(given["progress"], quiet=given["quiet"]) as report:
+        run = _deid.DeidRun(report, RunManifest(), overwrite=overwrite)
+        run.counts["inputs"] = 1
+        job = FileJob(Path(film), out, film=True, place=out.name)
+
+        def work() -> None:
+            run.check_free(job)
+            setup = FileSetup(
+                _deid.make_engine,
+                engine,
+                film={**film_options, "overwrite": overwrite},
+                project=project,
+                recorded=opts.recorded(given),
+            )
+            run.film(job, FileWork(setup)(job, run.frames(job))[0])  # type: ignore[arg-type]
+
+        run.finish(work, started)
 
 
-@click.command(context_settings=HELP)
-@click.argument("folders", metavar="FOLDER...", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--temporary", is_flag=True, help="Also what a killed --mode external left in the temporary folder.")
-@click.option("--dry-run", is_flag=True, help="Say what would be removed; remove nothing.")
-@options(TALK[1])
+@click.command()
+@click.argument("folders", metavar="FOLDER...", nargs=-1, type=PATH)
+@shared.flag("--temporary", "Also what a killed --mode external left in the temporary folder.")
+@options(shared.DRY_RUN, shared.QUIET)
 @handle_errors
 def purge(folders: tuple[Path, ...], temporary: bool, dry_run: bool, quiet: bool) -> None:
     """Remove project folders, remains of interrupted films (.NAME.ficgan-work) and of killed external modes.
@@ -181,57 +144,48 @@ def purge(folders: tuple[Path, ...], temporary: bool, dry_run: bool, quiet: bool
     from ficgan.folders import Removal, remove_folder
 
     if not folders and not temporary:
-        raise click.UsageError("Name a folder, or give --temporary.")
+        raise UsageError("name a folder, or give --temporary")
     if temporary:
         folders = (*folders, *sorted(Path(tempfile.gettempdir()).glob(f"{TEMPORARY_PREFIX}*")))
     started = time.monotonic()
     done: list[Removal] = []
-    left: list[Path] = []
     failed = 0
-
-    def report(text: str) -> None:
-        click.echo(printable(text), err=True)
-
     for folder in dict.fromkeys(folders):
         try:
             removal = remove_folder(folder, dry_run=dry_run)
         except InputError as error:
             failed += 1
-            report(f"Error: {error}")
+            click.echo(printable(f"Error: {error}"), err=True)
             continue
         done.append(removal)
-        left += removal.left
-        for path in removal.left:
-            report(f"Error: {path}: was not made by ficgan or cannot be removed; left, with its folder")
+        for left in removal.left:
+            message = f"Error: {left}: was not made by ficgan or cannot be removed; left, with its folder"
+            click.echo(printable(message), err=True)
         if not quiet:
             verb = "would remove" if dry_run else "removed"
-            report(f"{folder}: {verb} {removal.files} files, {removal.bytes} bytes")
+            click.echo(printable(f"{folder}: {verb} {removal.files} files, {removal.bytes} bytes"), err=True)
     summary = {
         "folders": len(done) + failed,
         "removed": 0 if dry_run else sum(not removal.left for removal in done),
         "failed": failed,
         "files": sum(removal.files for removal in done),
         "bytes": sum(removal.bytes for removal in done),
-        "left": [str(path) for path in left],
+        "left": [str(left) for removal in done for left in removal.left],
         "dry_run": dry_run,
         "seconds": round(time.monotonic() - started, 3),
     }
     click.echo(json.dumps(summary))
-    if left or failed:
-        sys.exit(EXIT_SOME_FAILED)
+    if summary["left"] or failed:
+        sys.exit(shared.EXIT_SOME_FAILED)
 
 
-@click.command(context_settings=HELP)
-@click.argument("folder", metavar="OUT", type=click.Path(path_type=Path))
-@click.option("-o", "--output", "out", type=NEW_FILE, help="The page.  [default: OUT/report.html]")
-@click.option(
-    "--check/--no-check", default=True, show_default=True, help="Compare each result with the sha256 of its side-car."
-)
-@click.option(
-    "--signed", metavar="SHA256", help="Make no page; say whether OUT is still what was signed: the sha256 on the page."
-)
-@options(OVERWRITE)
-@reporting("file")
+@click.command()
+@click.argument("folder", metavar="OUT", type=PATH)
+@output("The page.  [default: OUT/report.html]", kind=NEW_FILE, required=False)
+@named("--check/--no-check", "Compare each result with the sha256 of its side-car.", default=True)
+@named("--signed", "Make no page; say whether OUT is still what was signed: the sha256 on the page.", metavar="SHA256")
+@options(shared.OVERWRITE)
+@shared.reporting("file")
 def report(
     folder: Path, out: Path | None, check: bool, signed: str | None, overwrite: bool, report: Progress
 ) -> tuple[Summary, bool]:
@@ -250,7 +204,7 @@ def report(
         return _still_signed(folder, signed, report)
     place = folder / "report.html" if out is None else out
     found = read_folder(folder, check=check)
-    refuse_existing(place, overwrite=overwrite)
+    shared.refuse_existing(place, overwrite=overwrite)
     html = page(found, title=folder.resolve().name, made=datetime.now().astimezone(), version=__version__)
     with atomic_write(place, overwrite=overwrite) as file:
         file.write(html.encode())
@@ -275,7 +229,6 @@ def report(
 
 def _still_signed(folder: Path, signed: str, report: Progress) -> tuple[Summary, bool]:
     """Whether the records are those of a page with this sha256, and the results those of the records."""
-    from ficgan.errors import UsageError
     from ficgan.records import read_folder
 
     wanted = "".join(signed.split()).lower()
@@ -294,24 +247,23 @@ def _still_signed(folder: Path, signed: str, report: Progress) -> tuple[Summary,
     return summary, bool(changed) or not same
 
 
-@click.command(context_settings=HELP)
-@click.argument("folders", metavar="FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.command()
+@click.argument("folders", metavar="FOLDER...", nargs=-1, required=True, type=PATH)
 @output("The file to write.", kind=NEW_FILE)
-@options(OVERWRITE)
-@reporting("file")
+@options(shared.OVERWRITE)
+@shared.reporting("file")
 def export(folders: tuple[Path, ...], out: Path, overwrite: bool, report: Progress) -> tuple[Summary, bool]:
     """Boxes of faces for annotation tools, as COCO (JSON).
 
     FOLDER: results of `ficgan-deid` with their side-cars, or the project of a film. Photos have their five landmarks
     and what was done to each face; films a track for each person's appearance.
     """
-    from ficgan.errors import UsageError
     from ficgan.files import atomic_write
     from ficgan.records import read_folder
     from ficgan.records.boxes import Picture, coco, of_project, of_records
     from ficgan.video.project import PROJECT_FILE, Project
 
-    refuse_existing(out, overwrite=overwrite)
+    shared.refuse_existing(out, overwrite=overwrite)
     pictures: list[Picture] = []
     left_out: list[str] = []
     for folder in folders:

@@ -7,7 +7,6 @@ import ipaddress
 import os
 import secrets
 import socket
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,11 +14,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ficgan import __version__
-from ficgan.cli import HELP
 from ficgan.cli import _options as opts
 from ficgan.cli import deid as _deid
-from ficgan.cli._console import handle_errors
-from ficgan.cli._shared import TALK, Finite, options, share_processors
+from ficgan.cli._console import FILE, FOLDER, QUIET, count, handle_errors, named, options, path
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.workers import Limits, Workers
 
@@ -32,44 +29,22 @@ TOKEN = "FICGAN_TOKEN"
 LEAST_TOKEN = 16
 
 
-@click.command(context_settings=HELP)
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8750, show_default=True, help="0: any that is free.")
-@click.option(
-    "--token-file",
-    metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False),
-    help=f"Holds the bearer token that requests must name.  [default: the variable {TOKEN}, else none]",
+@click.command()
+@options(
+    named("--host", "Address to listen at.", default="127.0.0.1"),
+    named("--port", "0: any that is free.", type=click.IntRange(0, 65535), default=8750),
+    path(
+        "--token-file",
+        f"Holds the bearer token that requests must name.  [default: the variable {TOKEN}, else none]",
+        type=FILE,
+    ),
+    count("--max-bytes", 32 << 20, "Of a photo's file."),
+    count("--jobs", 2, "Photos worked on at once; 16 requests may wait, more are refused with 503."),
 )
-@click.option("--max-bytes", type=click.IntRange(min=1), default=32 << 20, show_default=True, help="Of a photo's file.")
-@click.option("--jobs", type=click.IntRange(min=1), default=2, show_default=True, help="Photos worked on at once.")
-@click.option(
-    "--queue",
-    type=click.IntRange(min=0),
-    default=16,
-    show_default=True,
-    help="Requests that may wait; more are refused with 503.",
-)
-@click.option(
-    "--rate",
-    type=Finite(min=0),
-    default=0.0,
-    help="Requests a minute and client; more are refused with 429.  [default: no limit]",
-)
-@click.option(
-    "--body-timeout",
-    metavar="SECONDS",
-    type=Finite(min=0, min_open=True),
-    default=30.0,
-    show_default=True,
-    help="In which a photo must have arrived.",
-)
-@options(opts.HIDE, opts.FACE, opts.SEARCH, opts.DOUBT, opts.STILLS)
-@options(opts.PHOTOS_OUT[:2])
-@click.option("--allow-recognised", is_flag=True, help="Give out photos in which the check still recognises a face.")
-@options(opts.SANDBOX, opts.MODEL, TALK[1])
+@options(opts.HIDE, opts.FACE, opts.SEARCH, opts.DOUBT, opts.VERIFY, opts.FALLBACK, opts.PHOTOS_OUT[:2])
+@options(opts.sandbox(True), opts.MODEL, QUIET)
 @handle_errors
-def serve(host: str, port: int, token_file: str | None, quiet: bool, **given: Any) -> None:
+def serve(host: str, port: int, token_file: Path | None, quiet: bool, **given: Any) -> None:
     """Answer requests over HTTP: POST /photo takes a photo and gives the new one; GET /health.
 
     \b
@@ -79,7 +54,7 @@ def serve(host: str, port: int, token_file: str | None, quiet: bool, **given: An
     Photos stay in memory and are gone after the answer; nothing of them is logged. Ends with Ctrl-C or
     SIGTERM, when the requests at work are answered; the exit code is 0.
     """
-    share_processors(mode=given["mode"])
+    opts.share_processors(mode=given["mode"])
     token = _token(token_file)
     if token is None and not _is_loopback(host):
         raise UsageError(
@@ -87,25 +62,19 @@ def serve(host: str, port: int, token_file: str | None, quiet: bool, **given: An
         )
     if given["sandbox"] and given["mode"].startswith("external"):
         raise UsageError(f"--mode {given['mode']} runs a program of yours, which workers may not; give --no-sandbox")
-    settings = opts.engine_settings(given, verify=given["verify"])
+    settings = opts.engine_settings(given, verify=given["verify"] != "off")
     try:
         import uvicorn
 
         from ficgan import service
     except ImportError as error:
         raise FicganError("`ficgan serve` needs Starlette and uvicorn: pip install 'ficgan[serve]'") from error
-    limits = service.ServiceLimits(
-        bytes=given["max_bytes"],
-        pixels=opts.max_pixels(given),
-        jobs=given["jobs"],
-        queue=given["queue"],
-        rate=given["rate"],
-        patience=given["body_timeout"],
-    )
+    limits = service.ServiceLimits(bytes=given["max_bytes"], pixels=opts.max_pixels(given), jobs=given["jobs"])
     setup = partial(
         service.photo_work,
         partial(_deid.make_engine, **settings, **opts.loaded(given)),
-        **{name: given[name] for name in ("tag", "require_face", "allow_recognised")},
+        tag=given["tag"],
+        require_face=given["require_face"],
         max_pixels=limits.pixels,
     )
     held = Limits() if given["sandbox"] else None
@@ -115,8 +84,7 @@ def serve(host: str, port: int, token_file: str | None, quiet: bool, **given: An
         listening.listen(128)
         name, number = listening.getsockname()[:2]
         if not quiet:
-            shown = f"[{name}]" if ":" in name else name
-            click.echo(f"Listening at http://{shown}:{number}/photo", err=True)
+            click.echo(f"Listening at http://{f'[{name}]' if ':' in name else name}:{number}/photo", err=True)
         config = uvicorn.Config(
             app,
             access_log=False,
@@ -132,70 +100,59 @@ def serve(host: str, port: int, token_file: str | None, quiet: bool, **given: An
             uvicorn.Server(config).run(sockets=[listening])
 
 
-def _token(file: str | None) -> str | None:
+def _token(file: Path | None) -> str | None:
     """The token, never from the command line, where other users could read it."""
-    if file is not None:
-        try:
-            token = Path(file).read_text("ascii").strip()
-        except (OSError, ValueError):
-            raise UsageError(f"--token-file {file}: cannot be read as a line of plain text") from None
-    else:
-        token = os.environ.get(TOKEN, "").strip()
-        if not token:
-            return None
+    try:
+        token = os.environ.get(TOKEN, "").strip() if file is None else file.read_text("ascii").strip()
+    except (OSError, ValueError):
+        raise UsageError(f"--token-file {file}: cannot be read as a line of plain text") from None
+    if file is None and not token:
+        return None
     if len(token) < LEAST_TOKEN or not token.isascii():
         raise UsageError(f"the token must have {LEAST_TOKEN} characters or more; `openssl rand -hex 16` makes one")
     return token
 
 
 def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
 
 
-@contextlib.contextmanager
-def _bound(host: str, port: int) -> Iterator[socket.socket]:
-    """A listening socket: an address in use is refused before the model is loaded."""
+def _bound(host: str, port: int) -> socket.socket:
+    """A bound socket: an address in use is refused before the model is loaded."""
     try:
         family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family, kind, number)
+        bound = socket.socket(family, kind, number)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
     except OSError as error:
-        raise UsageError(f"--host {host}: {error.strerror or error}") from error
-    with listening:
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind(address)
-        except OSError as error:
-            message = f"{host}:{port} cannot be listened at ({error.strerror}); choose another --port"
-            raise UsageError(message) from error
-        yield listening
+        raise UsageError(f"{host}:{port} cannot be listened at ({error.strerror}); choose another --port") from error
+    return bound
 
 
-@click.command(context_settings=HELP)
-@click.argument("folder", required=False, type=click.Path(path_type=Path, file_okay=False))
-@click.option(
-    "-o",
-    "--output",
-    "out",
-    metavar="OUT",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Folder for the results.  [default: FOLDER_anonymized; without FOLDER ./anonymized]",
+@click.command()
+@click.argument("folder", required=False, type=FOLDER)
+@options(
+    path(
+        "-o",
+        "Folder for the results.  [default: FOLDER_anonymized; without FOLDER ./anonymized]",
+        "--output",
+        "out",
+        type=FOLDER,
+    ),
+    path(
+        "--project",
+        "Private folder that keeps the review.  [default: FOLDER/.ficgan-ui; without FOLDER one of your user data]",
+        type=FOLDER,
+    ),
+    named(
+        "--port", "Of 127.0.0.1.  [default: a free one]", type=click.IntRange(0, 65535), default=0, show_default=False
+    ),
+    named("--browser/--no-browser", "Open the page.", default=True),
+    (*opts.SEARCH[:2], *opts.SEARCH[3:], opts.sandbox(True), *opts.MODEL[:4]),
 )
-@click.option(
-    "--project",
-    metavar="DIR",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Private folder that keeps the review.  [default: FOLDER/.ficgan-ui; without FOLDER one of your user data]",
-)
-@click.option(
-    "--port", metavar="N", type=click.IntRange(0, 65535), default=0, help="Of 127.0.0.1.  [default: a free one]"
-)
-@click.option("--browser/--no-browser", default=True, show_default=True, help="Open the page.")
-@options(opts.SEARCH[:2], opts.SEARCH[3:], opts.SANDBOX, opts.MODEL[:4])
 @handle_errors
 def ui(
     folder: Path | None, out: Path | None, project: Path | None, port: int, browser: bool, sandbox: bool, **given: Any
@@ -213,7 +170,7 @@ def ui(
         import uvicorn  # noqa: F401
     except ImportError as error:
         raise FicganError(f"`ficgan ui` needs {error.name}: pip install 'ficgan[ui]'") from None
-    share_processors()
+    opts.share_processors()
     from ficgan.ui import server
     from ficgan.ui.project import Review
     from ficgan.ui.session import Session

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,14 @@ import torch
 from click.testing import CliRunner
 from PIL import Image
 
-from ficgan.cli.measure import measure
+from ficgan.cli.evaluate import measure
 from ficgan.cli.train import bank
 from ficgan.config import ModelConfig
 from ficgan.data import open_faces
 from ficgan.faces import Alignment, MediaPipeMesh
 from ficgan.identity import IdentityBank, encode_faces
+from ficgan.lab.bars import bench as bars_bench
+from ficgan.lab.readers import Reader
 from ficgan.models import FICGAN, CheckpointHeader, load_checkpoint, save_checkpoint
 
 CONFIG = ModelConfig(
@@ -68,20 +72,6 @@ def test_bank_counts_people_not_pictures(checkpoint: Path, faces: Path, tmp_path
 
     again = CliRunner().invoke(bank, command)
     assert again.exit_code == 2 and "--overwrite" in again.output
-
-
-def test_bank_in_portions_is_the_same(
-    checkpoint: Path, faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    codes = []
-    for number, portion in enumerate((1024, 4)):  # six pictures: all at once, and four and two
-        monkeypatch.setattr("ficgan.cli.train._AT_ONCE", portion)
-        out = tmp_path / f"{number}.safetensors"
-        done = CliRunner().invoke(bank, ["build", str(checkpoint), "--data", str(faces), "-o", str(out)])
-        assert done.exit_code == 0, done.output
-        codes.append(IdentityBank.load(out).codes.astype(np.float32))
-    assert codes[0].shape == (6, 8)
-    np.testing.assert_allclose(codes[1], codes[0], atol=2e-3)
 
 
 def test_bank_without_identities_says_so(checkpoint: Path, faces: Path, tmp_path: Path) -> None:
@@ -149,6 +139,7 @@ def test_bank_of_an_appearance_model(portraits: Path, tmp_path: Path) -> None:
     assert again.exit_code == 2 and "--overwrite" in again.output
 
 
+@pytest.mark.slow
 def test_meshes_are_read_once_and_never_taken_for_those_of_other_faces(
     portraits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,32 +172,123 @@ def test_meshes_are_read_once_and_never_taken_for_those_of_other_faces(
     assert build("fourth").exit_code == 3
 
 
-def test_bank_of_an_appearance_model_refuses_faces_aligned_otherwise(portraits: Path, tmp_path: Path) -> None:
-    from ficgan import pretrained
+# -- measure ----------------------------------------------------------------------------------------------------------
 
-    folder = tmp_path / "faces"
-    folder.mkdir()
-    (folder / "0.png").write_bytes((portraits / "0.png").read_bytes())
-    (folder / "faces.csv").write_text("file,alignment\n0.png,ffhq\n")
-    command = ["build", str(pretrained.path("model")), "--data", str(folder), "-o", str(tmp_path / "b")]
-    done = CliRunner().invoke(bank, command)
-    assert done.exit_code == 2 and "aligned as ffhq" in done.stderr and "template(0.37,0.31)" in done.stderr
+
+@dataclass
+class Means:
+    """Reads the mean colour of the four quarters."""
+
+    name: str = "means"
+    metric: str = "cosine"
+    match_threshold: float = 0.5
+
+    def is_match(self, a: np.ndarray, b: np.ndarray) -> bool:
+        return not self.distance(a, b) >= self.match_threshold
+
+    def distance(self, a: np.ndarray, b: np.ndarray) -> float:
+        return 1 - float(a @ b / np.sqrt((a @ a) * (b @ b)))
+
+    def embed(self, image: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
+        half = image.shape[0] // 2
+        parts = [image[y : y + half, x : x + half].mean((0, 1)) for y in (0, half) for x in (0, half)]
+        return np.repeat(np.concatenate(parts)[None].astype(np.float32) - 120, len(landmarks), 0)
+
+
+@pytest.fixture
+def files(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Options that name a small model, its bank and eight faces."""
+    monkeypatch.delenv("FICGAN_MODELS", raising=False)
+    for room in ("deidentify.pipeline", "video.tools"):
+        monkeypatch.setattr(f"ficgan.{room}.get_recognizer", lambda name, **_: Means())
+    judge = Reader(Means(), "means", "means", "means-1")  # type: ignore[arg-type]
+    monkeypatch.setattr(bars_bench, "get_readers", lambda names, device="cpu": [judge])
+    monkeypatch.setattr(bars_bench, "detector_missing", lambda name: f"{name} is not here")
+    rng = np.random.default_rng(0)
+    IdentityBank.from_codes(rng.normal(size=(12, 8)), np.arange(12)).save(tmp_path / "b.safetensors")
+    faces = tmp_path / "people"
+    for person in range(8):
+        (faces / f"p{person}").mkdir(parents=True)
+        Image.fromarray(rng.integers(0, 256, (20, 20, 3), dtype=np.uint8)).save(faces / f"p{person}" / "0.png")
+    return f"--checkpoint {checkpoint} --bank {tmp_path / 'b.safetensors'} --aligned {faces} --k 5".split()
 
 
 @pytest.mark.slow
-def test_measure_of_the_embedded_model(portraits: Path) -> None:
-    """Faces that `ficgan align` made, and says so, are what it needs."""
-    done = CliRunner().invoke(measure, ["--aligned", str(portraits), "--layer", "0", "--k", "500", "--limit", "3"])
+def test_bars_are_written_step_by_step_and_summed_up_in_a_line(files: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    more = ["-o", str(out), "--layer", "0", "--limit", "6"]
+    more += ["--progress", "jsonl"]
+    done = CliRunner().invoke(measure, [*files, *more])
     assert done.exit_code == 0, done.output
-    report = json.loads(done.stdout.splitlines()[-1])
-    rows = {row["row"]: row["value"] for row in report["lines"]}
-    assert rows["rec-cosine"] > rows["id-cosine"] and rows["detected"] == 1 and rows["rec-mse"] < 0.05
+    assert done.stdout.count("\n") == 1
+    steps = [json.loads(line) for line in done.stderr.splitlines()]
+    assert any(step.get("stage", "").endswith("people: reconstruction") for step in steps)
+    assert steps[-1]["done"] == steps[-1]["total"]
+    told = json.loads(done.stdout)
+    assert told["bars"] == ["bars.json", "bars.md"]
+    written = json.loads((out / "bars.json").read_text(encoding="utf-8"))
+    assert {line["row"] for line in written["lines"]} >= {"id-cosine", "tar", "retried", "draws", "swap", "border"}
+    policy = {line["row"] for line in written["lines"] if line["setting"] == "i = 0, policy on"}
+    assert policy == {"id-cosine", "tar"}  # rows of identity alone, of the published pictures
+    assert written["verdicts"] == told["verdicts"] and written["checkpoint"] == told["checkpoint"]
+    assert written["sets"]["people"]["faces"] == 6 and written["settings"]["layers"] == [0]
+    missed = [line for line in written["lines"] if line["verdict"] == "missed"]
+    shown = [[one["set"], one["setting"], one["row"], one["judge"]] for one in missed]
+    assert told["missed"] == [", ".join(filter(None, one)) for one in shown] and missed
+    reasons = {one["what"]: one["why"] for one in written["left_out"]}
+    assert all("two images" in reasons[row] for row in ("parrot", "naive", "shape"))
+    assert reasons["memorised"] == "no training faces were given"
+    assert str(tmp_path) not in (out / "bars.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("options", ["--diversity much", "--diversity 2", "--k 1", "--layer -1", "--layer 9"])
-def test_measure_refuses_what_cannot_be(checkpoint: Path, faces: Path, tmp_path: Path, options: str) -> None:
-    IdentityBank.from_codes(np.eye(12, 8), np.arange(12)).save(tmp_path / "bank.safetensors")
-    files = ["--checkpoint", str(checkpoint), "--bank", str(tmp_path / "bank.safetensors"), "--aligned", str(faces)]
-    k = [] if "--k" in options else ["--k", "5"]
-    done = CliRunner().invoke(measure, [*files, *k, *options.split()])
-    assert done.exit_code == 2 and "Error: " in done.stderr and "Traceback" not in done.output
+def test_without_the_table_the_first_rows_are_a_line_of_json(files: list[str]) -> None:
+    done = CliRunner().invoke(measure, [*files, "--layer", "0", "--layer", "2", "--quiet"])
+    assert done.exit_code == 0, done.output
+    lines = json.loads(done.stdout)["lines"]
+    values = {(line["row"], line["setting"]): line["value"] for line in lines}
+    assert {"rec-mse", "rec-cosine", "id-cosine", "match", "detected"} <= {row for row, _ in values}
+    assert {setting for _, setting in values} == {"reconstruction", "i = 0", "i = 2"}
+    assert values["rec-mse", "reconstruction"] > 0 and -1 <= values["id-cosine", "i = 0"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--train", "x.tar"], "-o"),
+        (["--diversity", "2"], "--diversity"),
+        (["--k", "1"], "--k"),
+        (["-o", "out", "--layer", "9"], "9"),
+        (["-o", "out", "--k", "99"], "99"),
+        (["-o", "out", "--limit", "1"], "--limit"),
+    ],
+)
+def test_wrong_options_are_one_sentence(
+    files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(measure, [*files, *options])
+    assert not Path("out").exists()
+    assert done.exit_code == 2 and said in done.stderr and "Traceback" not in done.output and done.stdout == ""
+
+
+@pytest.mark.parametrize("option", ["--train", "--attributes", "--aligned"])
+def test_files_that_are_not_there_are_named(files: list[str], tmp_path: Path, option: str) -> None:
+    done = CliRunner().invoke(measure, [*files, "-o", str(tmp_path / "out"), option, "nowhere.zip"])
+    assert done.exit_code in (1, 2, 3) and "nowhere.zip" in done.stderr and done.stdout == ""
+    assert "Traceback" not in done.output and not (tmp_path / "out").exists()
+
+
+def test_the_network_that_trained_the_model_does_not_judge(
+    files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = tmp_path / "v.onnx"
+    trainer.write_bytes(b"v")
+    header = CheckpointHeader(
+        model=CONFIG,
+        alignment=Alignment().to_dict(),
+        data={"licence": "drawn"},
+        training={"verifier_sha256": hashlib.sha256(b"v").hexdigest()},
+    )
+    save_checkpoint(tmp_path / "model.safetensors", FICGAN(CONFIG), header)
+    done = CliRunner().invoke(measure, [*files, "-o", str(tmp_path / "out"), "--judge", f"onnx:{trainer}"])
+    assert done.exit_code == 2 and "trained against" in done.stderr

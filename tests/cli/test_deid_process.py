@@ -61,23 +61,13 @@ def start(folder: Path, where: str, *arguments: Any, threads: int = 1) -> subpro
         return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
 
-def test_subprocess(tmp_path: Path) -> None:
-    photo(tmp_path / "in/a.png")
-    process = start(tmp_path, "", tmp_path / "in", "-o", tmp_path / "out")
-    stdout, stderr = process.communicate(timeout=240)
-    assert process.returncode == 0 and stderr == ""
-    assert json.loads(stdout)["written"] == 1
-    process = start(tmp_path, "", tmp_path / "in", "-o", tmp_path / "out")
-    assert process.communicate(timeout=240) and process.returncode == 3
-
-
 @pytest.mark.parametrize(
     ("where", "sent", "threads"),
     [
-        ("engine", signal.SIGINT, 1),
+        ("engine", signal.SIGINT, 2),
         ("write", signal.SIGTERM, 1),
-        ("engine", signal.SIGTERM, 2),
-        ("write", signal.SIGINT, 2),
+        pytest.param("engine", signal.SIGTERM, 1, marks=pytest.mark.slow),
+        pytest.param("write", signal.SIGINT, 2, marks=pytest.mark.slow),
     ],
 )
 def test_interrupted(tmp_path: Path, where: str, sent: signal.Signals, threads: int) -> None:
@@ -98,6 +88,7 @@ def test_interrupted(tmp_path: Path, where: str, sent: signal.Signals, threads: 
     assert not done or files(tmp_path / "out") == done, "nothing half done is left"
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_quiet(tmp_path: Path) -> None:
     photo(tmp_path / "a.png")
     process = start(tmp_path, "", tmp_path / "a.png")

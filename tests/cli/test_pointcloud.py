@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from PIL import Image
 
 from ficgan.cli.main import main
-from ficgan.pointcloud import CLOUD_ANONYMIZERS, Cloud, read_cloud, write_cloud
+from ficgan.pointcloud import CLOUD_ANONYMIZERS, read_cloud, write_cloud
 
 SMALL = ("--method", "smooth-knn", "--points", 1000)
 
@@ -52,19 +52,22 @@ def scans(tree: Path, tmp_path: Path) -> Path:
 
 def test_a_tree_becomes_a_tree_with_a_record_beside_each_result(tree: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    code, said, err = anonymise(tree, out, "--degree", 20, "--pictures")
+    code, said, err = anonymise(tree, out, "--degree", 20)
     assert code == 0 and "Error" not in err and said["scans"] == 2 and said["failed"] == 0
     names = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
-    assert names == {f"{n}{e}" for n in ("a/one.ply", "b/two.ply") for e in ("", ".json", ".png")}
+    assert names == {f"{n}{e}" for n in ("a/one.ply", "b/two.ply") for e in ("", ".json")}
     record = json.loads((out / "a/one.ply.json").read_text())
     assert record["method"] == "uniform-noise" and record["degree"] == 20 and record["frame"] == "landmarks"
     assert record["settings"] == {"b": pytest.approx(0.0128)} and "seed" not in record
-    with Image.open(out / "a/one.ply.png") as picture:
-        assert picture.size == (389, 515)
     assert len(read_cloud(out / "a/one.ply")) == record["points"]["written"]
 
 
-@pytest.mark.parametrize("method", list(CLOUD_ANONYMIZERS))
+QUICK = ("smooth-knn", "uniform-noise")
+
+
+@pytest.mark.parametrize(
+    "method", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CLOUD_ANONYMIZERS]
+)
 def test_every_method_and_what_is_said_of_it(tree: Path, tmp_path: Path, method: str) -> None:
     target = ("--target", tree / "b/two.ply") if method == "merge-2-faces" else ()
     words = ("--method", method, "--degree", 25, "--seed", 1, *target)
@@ -77,6 +80,7 @@ def test_every_method_and_what_is_said_of_it(tree: Path, tmp_path: Path, method:
     assert code == 0 and 0.3 < said["chamfer_mm"] < 20, err
 
 
+@pytest.mark.slow
 def test_draws_repeat_with_a_seed_and_scans_of_one_name_share_none(tree: Path, tmp_path: Path) -> None:
     def points(name: str, *more: object) -> np.ndarray:
         code, _, err = anonymise(tree / "a/one.ply", tmp_path / f"{name}.ply", "--degree", 9, *more)
@@ -138,13 +142,14 @@ def test_nothing_is_overwritten_unasked(tree: Path, tmp_path: Path) -> None:
     code, _, err = anonymise(tree / "a", tmp_path, "--degree", 5, "--overwrite")
     assert code == 0 and (tmp_path / "one.ply").exists(), err
     (tmp_path / "mixed").mkdir()
-    for name in ("a.ply", "b.stl"):
+    for name in ("a.ply", "b.xyzrgb"):
         (tmp_path / "mixed" / name).write_bytes(b"")
     for inputs, out in ((tree, "y.ply"), (tree / "a/one.ply", "y.jpg"), (tmp_path / "mixed", "z")):
         code, _, err = anonymise(inputs, tmp_path / out, "--degree", 1)
         assert code == 2 and not (tmp_path / out).exists(), err
 
 
+@pytest.mark.slow
 def test_a_face_that_stays_as_it_is_is_refused_and_one_that_hardly_changes_is_counted(
     scans: Path, tmp_path: Path
 ) -> None:
@@ -162,14 +167,6 @@ def test_a_face_that_stays_as_it_is_is_refused_and_one_that_hardly_changes_is_co
     assert json.loads((tmp_path / "out/one.ply.json").read_text())["warnings"]
 
 
-def test_a_scan_of_the_wrong_scale_is_counted(tmp_path: Path) -> None:
-    head = tmp_path / "head.ply"
-    assert call("make-head", "-o", head, "--points", 6_000)[0] == 0
-    write_cloud(tmp_path / "large.ply", Cloud(2 * read_cloud(head).points))
-    code, said, err = anonymise(tmp_path / "large.ply", tmp_path / "out", "--degree", 5)
-    assert code == 3 and said["failed"] == 1 and "times as large" in err
-
-
 @pytest.mark.parametrize(
     ("words", "key"),
     [
@@ -177,11 +174,9 @@ def test_a_scan_of_the_wrong_scale_is_counted(tmp_path: Path) -> None:
         (("--method", "tapering", "--degree", "3", "--set", "r=1"), "--degree"),
         (("--method", "taperin", "--degree", "3"), "tapering"),
         (("--method", "tapering", "--set", "rr=3"), "r="),
-        (("--method", "tapering", "--set", "r=1", "--set", "q=1"), "q"),
         (("--method", "smooth-knn", "--set", "k=0"), "k"),
         (("--method", "merge-2-faces", "--degree", "3"), "--target"),
         (("--method", "tapering", "--degree", "3", "--target", "HEAD"), "--target"),
-        (("--method", "tapering", "--degree", "36"), "36"),
         (("--method", "uniform-noise", "--set", "b=.01", "--set", "seed=3"), "--seed"),
     ],
 )
@@ -203,26 +198,10 @@ def test_results_are_skipped_only_where_they_would_be_made_again(scans: Path, tm
     assert anonymise(scans, tmp_path / "out", *words)[0] == 3
 
 
-@pytest.mark.slow
-def test_another_target_is_another_result(scans: Path, tree: Path, tmp_path: Path) -> None:
-    target = tmp_path / "target.ply"
-    target.write_bytes((tree / "b/two.ply").read_bytes())
-    merge = ("--method", "merge-2-faces", "--degree", 20, "--target", target, "--seed", 3, "--skip-existing")
-    assert anonymise(scans, tmp_path / "out", *merge)[0] == 0
-    code, said, _ = anonymise(scans, tmp_path / "out", *merge)
-    assert code == 0 and said["skipped"] == 1
-    head = read_cloud(target)
-    write_cloud(target, Cloud(head.points + 1e-5, head.colors), overwrite=True)
-    assert anonymise(scans, tmp_path / "out", *merge)[0] == 3
-    before = (tmp_path / "out/one.ply").read_bytes()
-    code, said, _ = anonymise(scans, tmp_path / "out", *merge, "--overwrite")
-    assert code == 0 and said["scans"] == 1 and (tmp_path / "out/one.ply").read_bytes() != before
-
-
 def test_links_and_results_of_an_earlier_run_are_left_out(scans: Path, tmp_path: Path) -> None:
-    (scans / "link.ply").symlink_to("one.ply")
+    (scans / "two.ply").symlink_to("one.ply")
     code, said, err = anonymise(scans, tmp_path / "out", "--degree", 9)
-    assert code == 0 and said["scans"] == 1 and said["same_file"] == 1 and "link.ply" in err
+    assert code == 0 and said["scans"] == 1
     code, said, err = anonymise(tmp_path, tmp_path / "again", "--degree", 9)
     assert code == 0 and said["scans"] == 1 and "earlier run" in err
 
@@ -237,29 +216,24 @@ def test_points_without_coordinates_are_told_and_recorded(scans: Path, tmp_path:
     assert json.loads((tmp_path / "out/one.xyz.json").read_text())["notes"] == [note]
 
 
-def test_the_picture_shows_what_was_written(tree: Path, tmp_path: Path) -> None:
-    drawn = []
-    for rest in ("keep", "drop"):
-        words = ("--degree", 9, "--rest", rest, "--pictures", "--seed", 1)
-        assert anonymise(tree / "a", tmp_path / rest, *words)[0] == 0
-        with Image.open(tmp_path / rest / "one.ply.png") as picture:
-            drawn.append((np.asarray(picture) < 250).any(axis=2).sum())
-    assert drawn[1] < drawn[0]
-
-
+@pytest.mark.slow
 def test_pictures_of_every_kind(tree: Path, tmp_path: Path) -> None:
     for name, words, size in (
         ("front", (), (389, 515)),
         ("turned", ("--yaw", 30), (389, 515)),
-        ("nearest", ("--order", "x"), (389, 515)),
+        ("near", ("--view", "perspective"), (389, 515)),
+        ("row", ("--views",), (11 * 389, 515)),
     ):
         code, _, err = call("project", tree / "a/one.ply", "-o", tmp_path / f"{name}.png", *words)
         assert code == 0, err
         with Image.open(tmp_path / f"{name}.png") as picture:
             assert picture.size == size and np.asarray(picture).std() > 15
     assert call("project", tree, "-o", tmp_path / "tree")[0] == 0 and (tmp_path / "tree/b/two.png").exists()
+    wrong = ("--view", "perspective", "--views")
+    assert call("project", tree / "a/one.ply", "-o", tmp_path / "no.png", *wrong)[0] == 2
 
 
+@pytest.mark.slow
 def test_comparison_uses_the_record_and_sees_exchanged_scans(scans: Path, tmp_path: Path) -> None:
     out = tmp_path / "one.ply"
     words = ("--method", "tapering", "--degree", 12, "--rest", "keep")

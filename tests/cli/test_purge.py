@@ -62,10 +62,6 @@ def work(tmp_path: Path) -> Path:
     return folder
 
 
-def size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-
-
 def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
@@ -73,44 +69,17 @@ def files(folder: Path) -> set[str]:
 def test_projects_and_work_folders_go_away(project: Path, work: Path) -> None:
     neighbour = project.parent / "film.mp4"
     neighbour.write_bytes(b"the film")
-    total = size(project) + size(work)
-    summary, said = call(project, work, project)
-    assert summary == {
-        "folders": 2,
-        "removed": 2,
-        "failed": 0,
-        "files": 7 + 5,
-        "bytes": total,
-        "left": [],
-        "dry_run": False,
-        "seconds": summary["seconds"],
-    }
-    assert list(project.parent.iterdir()) == [neighbour]
-    assert "removed 7 files" in said
-    assert neighbour.read_bytes() == b"the film"
-
-
-def test_a_dry_run_removes_nothing(project: Path, work: Path) -> None:
     before = files(project.parent)
     summary, said = call("--dry-run", project, work)
     assert (summary["files"], summary["removed"], summary["dry_run"]) == (12, 0, True)
     assert files(project.parent) == before and "would remove 7 files" in said
+    summary, said = call(project, work, project)
+    counts = {"folders": 2, "removed": 2, "failed": 0, "files": 7 + 5, "left": [], "dry_run": False}
+    assert {name: summary[name] for name in counts} == counts and "removed 7 files" in said
+    assert list(project.parent.iterdir()) == [neighbour] and neighbour.read_bytes() == b"the film"
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "notes.txt",
-        "project.json.bak",
-        "thumbs/holiday.jpg",
-        "thumbs/track-1.jpg",
-        "tracks.jsonl~",
-        ".ficgan-folder2",
-        "ficgan-part-1.mkv",
-        "deep/project.json",
-        "Project.json",
-    ],
-)
+@pytest.mark.parametrize("name", ["project.json.bak", "thumbs/holiday.jpg", ".ficgan-folder2", "deep/project.json"])
 def test_files_of_others_stay(project: Path, name: str) -> None:
     (project / name).parent.mkdir(exist_ok=True)
     (project / name).write_bytes(b"mine")
@@ -126,12 +95,6 @@ def test_files_of_others_stay(project: Path, name: str) -> None:
     assert summary["removed"] == 1 and not project.exists()
 
 
-def test_decisions_that_are_not_ours_stay(project: Path) -> None:
-    (project / "decisions.json").write_text('{"mine": true}')
-    summary, _ = call(project, code=3)
-    assert summary["left"] == [str(project / "decisions.json")]
-
-
 def test_folders_without_the_marker_are_refused(project: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
@@ -143,9 +106,7 @@ def test_folders_without_the_marker_are_refused(project: Path, tmp_path: Path) -
     assert files(other) == {"project.json"} and not project.exists()
 
 
-@pytest.mark.parametrize(
-    "marker", [b"", b"{}", b"[]", b'{"schema": "other/1"}', b'{"schema": 5}', b"[" * 3000, b"\xff"]
-)
+@pytest.mark.parametrize("marker", [b"", b'{"schema": "other/1"}', b"[" * 3000, b"\xff"])
 def test_a_marker_of_something_else_is_none(project: Path, marker: bytes) -> None:
     (project / MARKER).write_bytes(marker)
     before = files(project)
@@ -170,13 +131,9 @@ def test_links_are_not_followed(project: Path, tmp_path: Path) -> None:
     link.symlink_to(project)
     _, said = call(link, code=3)
     assert "is a link" in said and link.is_symlink()
-
-
-def test_a_marker_that_is_a_link_is_none(project: Path, tmp_path: Path) -> None:
     (project / MARKER).rename(tmp_path / "marker")
     (project / MARKER).symlink_to(tmp_path / "marker")
-    _, said = call(project, code=3)
-    assert "was not made by ficgan" in said
+    assert "was not made by ficgan" in call(project, code=3)[1]
 
 
 def test_a_folder_in_use_is_left_alone(work: Path) -> None:
@@ -201,10 +158,7 @@ def test_what_cannot_be_removed_is_named(project: Path, monkeypatch: pytest.Monk
     assert files(project) == {MARKER, "thumbs", "thumbs/track-0001.jpg", "thumbs/track-0001-after.jpg"}
 
 
-def test_no_folder_is_a_usage_error() -> None:
-    call(code=2)
-
-
 def test_quiet_says_errors_only(project: Path, tmp_path: Path) -> None:
     assert call("--quiet", project)[1] == ""
     assert "no such folder" in call("--quiet", tmp_path / "x", code=3)[1]
+    call(code=2)

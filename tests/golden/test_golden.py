@@ -277,7 +277,7 @@ def study(name: str, world: Path, out: Path) -> Iterator[tuple[str, Entry]]:
 
 
 def measure(_: str, world: Path, out: Path) -> Iterator[tuple[str, Entry]]:
-    run(f"measure --bars --aligned {world}/people --limit 10 --layer 0 --detector yunet --quiet", world, out)
+    run(f"measure --aligned {world}/people --limit 10 --layer 0 --detector yunet --quiet", world, out)
     lines = json.loads((out / "bars.json").read_text())["lines"]
     figures = {
         " | ".join(filter(None, (one[key] for key in ("row", "setting", "judge")))): rounded(one["value"])

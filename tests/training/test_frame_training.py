@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ficgan import pretrained
-from ficgan.cli.train import write_bank
 from ficgan.config import Config, load_config
 from ficgan.data import open_faces
 from ficgan.deidentify import Deidentifier
@@ -33,6 +32,7 @@ from ficgan.models.frame import LOOK
 from ficgan.models.onnx import frame_to_onnx
 from ficgan.policy import Attempt
 from ficgan.training import train
+from ficgan.training.banks import build_bank
 from ficgan.training.frame import FrameLosses, FrameTask
 from ficgan.training.frame_faces import CodeMemory
 
@@ -276,7 +276,7 @@ def test_a_run_leaves_a_model_for_use(trained: Path) -> None:
 @pytest.mark.slow
 def test_its_file_makes_faces(faces: Path, trained: Path, tmp_path: Path) -> None:
     path, bank = trained / "network.safetensors", tmp_path / "bank.safetensors"
-    write_bank(path, open_faces([faces], resolution=128), bank, "made")
+    build_bank(path, open_faces([faces], resolution=128), bank, licence="made")
     photo = pytest.importorskip("skimage.data").astronaut()
     deid = Deidentifier.from_pretrained(path, bank, k=5, layer=0, seed=1, verify=False)
     assert isinstance(deid.model, FrameModel) and deid.model.network is not None

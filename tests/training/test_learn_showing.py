@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from ficgan import pretrained
-from ficgan.cli._console import Progress
-from ficgan.cli.train import show_kinds
 from ficgan.data import FaceData, open_faces
 from ficgan.identity import IdentityBank
 from ficgan.identity.kind import Kind
 from ficgan.training import showing as learning
+from ficgan.training.banks import with_showing
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +28,7 @@ def test_a_bank_learns_it(faces: FaceData, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(learning, "LEAST", 100)
     bank = replace(IdentityBank.load(pretrained.path("bank")), showing=None, stated=None)
     path = tmp_path / "bank.safetensors"
-    made = show_kinds(bank, path, pretrained.path("model"), faces, Progress("none"))
+    made = with_showing(bank, path, pretrained.path("model"), faces)
     assert made.showing is not None and IdentityBank.load(path).digest == made.digest != bank.digest
     size = made.codes.shape[1]
     fixed = ~made.showing.gains.any((0, 2))
@@ -45,5 +44,5 @@ def test_a_bank_learns_it(faces: FaceData, tmp_path: Path, monkeypatch: pytest.M
 def test_few_faces_teach_nothing(faces: FaceData, tmp_path: Path) -> None:
     bank = replace(IdentityBank.load(pretrained.path("bank")), showing=None, stated=None)
     path = tmp_path / "bank.safetensors"
-    made = show_kinds(bank, path, pretrained.path("model"), faces.subset([0, 1, 2]), Progress("none"))
+    made = with_showing(bank, path, pretrained.path("model"), faces.subset([0, 1, 2]))
     assert made.showing is None and not path.exists()

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import io
-import json
 import os
-import re
 import signal
 import stat
 import struct
@@ -16,17 +13,13 @@ import zipfile
 import zlib
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from PIL import Image
-from skimage.data import astronaut
 
 from ficgan.anonymizers import Faces
 from ficgan.anonymizers.external import MARKER, External
 from ficgan.cli._console import printable
-from ficgan.cli._plan import make_plan
 from ficgan.cli.review import purge
 from ficgan.config import ModelConfig
 from ficgan.data import open_faces
@@ -42,17 +35,6 @@ ROOT = Path(__file__).resolve().parents[2]
 SMALL = ModelConfig(
     resolution=16, id_dim=8, w_dim=8, spatial_channels=4, channel_base=64, channel_max=8, mapping_layers=1
 )
-
-
-def ficgan_deid(*arguments: object, **environment: str) -> subprocess.CompletedProcess[bytes]:
-    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
-    return subprocess.run(
-        [sys.executable, "-c", "from ficgan.cli.deid import deid; deid()", *(os.fsencode(str(a)) for a in arguments)],
-        capture_output=True,
-        timeout=240,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **environment},
-    )
 
 
 # -- photos: a second look at a lower threshold ------------------------------------------------------------------------
@@ -104,32 +86,10 @@ def test_the_second_look_changes_no_find() -> None:
     assert [face.score for face in faint] == [pytest.approx(0.25)]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("strict", [False, True])
-def test_the_command_names_or_covers_a_faint_face(strict: bool, tmp_path: Path) -> None:
-    """The embedded detector gives a face of 10 px, blurred, a score of .3; its threshold is .35."""
-    photo = np.full((240, 320, 3), 120, np.uint8)
-    soft = cv2.GaussianBlur(np.ascontiguousarray(astronaut()[:220, 110:330]), (0, 0), 10)
-    small = cv2.resize(soft, None, fx=0.1, fy=0.1, interpolation=cv2.INTER_AREA)
-    photo[60 : 60 + small.shape[0], 80 : 80 + small.shape[1]] = small
-    Image.fromarray(photo).save(tmp_path / "a.png")
-    done = ficgan_deid(tmp_path / "a.png", "-o", tmp_path / "out", *(["--strict"] if strict else []))
-    assert done.returncode == 0, done.stderr
-    record = json.loads((tmp_path / "out" / "a.png.json").read_text())
-    changed = (np.asarray(Image.open(tmp_path / "out" / "a.png")) != photo).any()
-    if strict:
-        assert changed and [face["action"] for face in record["faces"]] == ["masked"] and not record["possible_faces"]
-    else:
-        (place,) = record["possible_faces"]
-        x0, y0, x1, y1 = place["box"]
-        assert not changed and not record["faces"] and 0.2 < place["score"] < 0.35
-        assert 80 <= x0 < x1 <= 102 and 60 <= y0 < y1 <= 82
-        assert b"1 place may be a face and was left as found" in done.stderr and b"--strict" in done.stderr
-
-
 # -- archives ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_bomb_in_an_archive_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
     import resource
 
@@ -141,17 +101,6 @@ def test_a_bomb_in_an_archive_is_refused_before_it_is_unpacked(tmp_path: Path) -
     with pytest.raises(InputError, match="128 MiB"):
         decode_rgb(open_faces([bomb], resolution=8).blobs[0])
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10  # KiB: not the whole of it
-
-
-def test_a_zip_whose_member_has_no_name_is_read(tmp_path: Path) -> None:
-    """Found by tools/fuzz.py: an IndexError."""
-    buffer = io.BytesIO()
-    Image.new("RGB", (8, 8), (9, 90, 9)).save(buffer, "PNG")
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
-        archive.writestr("a.png", buffer.getvalue())
-        archive.writestr("b.png", buffer.getvalue())
-    (tmp_path / "a.zip").write_bytes((tmp_path / "a.zip").read_bytes().replace(b"b.png", b"\0.png"))
-    assert open_faces([tmp_path / "a.zip"], resolution=8).names == ("a.png",)
 
 
 def test_a_face_of_too_many_pixels_is_refused_from_its_header(tmp_path: Path) -> None:
@@ -202,46 +151,8 @@ def test_an_external_mode_leaves_nothing_and_its_marker_is_no_image() -> None:
     assert (made == faces.images).all() and MARKER.startswith(".")
 
 
-# -- damage that decoders hide -----------------------------------------------------------------------------------------
-
-
-# -- names -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_names_that_are_not_utf8_or_hold_escapes(tmp_path: Path) -> None:
-    names = [b"bad\xff.png", b"a\x1b[31m\nError: forged.png"]
-    picture = tmp_path / "plain.png"
-    Image.new("RGB", (32, 32), (90, 120, 90)).save(picture)
-    for name in names:
-        Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), name))).write_bytes(picture.read_bytes())
-    sources = [os.fsdecode(os.path.join(os.fsencode(tmp_path), name)) for name in names]
-    done = ficgan_deid(*sources, "-o", tmp_path / "out", "--mode", "solid", "--no-verify")
-    assert done.returncode == 0, done.stderr
-    assert b"\x1b" not in done.stderr and b"\xff" not in done.stderr and b"\\x1b[31m\\x0aError: forged" in done.stderr
-    assert not re.search(rb"^Error: forged", done.stderr, re.M)
-    out = os.fsencode(tmp_path / "out")
-    assert set(os.listdir(out)) == {*names, *(name + b".json" for name in names), b"manifest.jsonl"}
-    with open(os.path.join(out, names[0] + b".json"), "rb") as side:
-        assert os.fsencode(json.load(side)["output"]) == names[0]
-    again = ficgan_deid(*sources, "-o", tmp_path / "out", "--mode", "solid", "--no-verify", "--skip-existing")
-    assert again.returncode == 0 and json.loads(again.stdout)["skipped"] == 2
-
-
 def test_what_a_terminal_would_obey_is_escaped() -> None:
     assert printable("a\x1b[2J\r\n\x9b\u202eb\udcff é") == "a\\x1b[2J\\x0d\\x0a\\x9b\\u202eb\\xff é"
-
-
-@pytest.mark.slow
-def test_hidden_photos_are_called_hidden(tmp_path: Path) -> None:
-    for name in (".p.jpg", "q.jpg", "text.txt"):
-        (tmp_path / name).write_bytes(b"x")
-    plan = make_plan([str(tmp_path)], str(tmp_path / "out"))
-    assert len(plan.jobs) == 1 and plan.left_out.total() == 2
-    assert plan.notes == [
-        "1 file skipped: neither photos nor films.",
-        "1 file skipped: hidden; name them to have them taken.",
-    ]
 
 
 # -- models ------------------------------------------------------------------------------------------------------------
@@ -252,7 +163,7 @@ def checkpoint(path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("damage", ["nan", "zero", "resolution", "channels", "layers", "short"])
+@pytest.mark.parametrize("damage", ["nan", "zero", "resolution", "short"])
 def test_checkpoints_that_draw_nothing_are_refused_in_a_sentence(tmp_path: Path, damage: str) -> None:
     path = checkpoint(tmp_path / "m.safetensors")
     tensors, header = load_tensors(path, kind="model")
@@ -264,9 +175,7 @@ def test_checkpoints_that_draw_nothing_are_refused_in_a_sentence(tmp_path: Path,
     elif damage == "short":
         tensors.pop(name)
     else:
-        change = {"resolution": 65536, "channels": 2**40, "layers": 10**9}[damage]
-        key = {"resolution": "resolution", "channels": "channel_base", "layers": "mapping_layers"}[damage]
-        header["model"][key] = change
+        header["model"][damage] = 65536
     save_tensors(path, tensors, header, kind="model")
     with pytest.raises(FicganError, match=r"damaged|do not fit|all zero") as caught:
         load_checkpoint(path)
@@ -300,6 +209,3 @@ def test_a_gate_that_says_the_same_of_everything_is_refused(tmp_path: Path) -> N
 def test_a_short_seed_is_not_committed_to() -> None:
     assert [commitment(seed, "bank") for seed in (7, "7", -3, 2**50, "secret")] == [None] * 5
     assert len({commitment(seed, "bank") for seed in (2**64, 2**64 + 1, "a secret of many words")} - {None}) == 3
-
-
-# -- links -------------------------------------------------------------------------------------------------------------

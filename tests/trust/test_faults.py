@@ -93,7 +93,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
     rng = np.random.default_rng(0)
     for number in range(6):
         Image.fromarray(rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(faces / f"{number}.png")
-    solid = ["--mode", "solid", "--no-verify", "--quiet", "--overwrite"]
+    solid = ["--mode", "solid", "--verify", "off", "--quiet", "--overwrite"]
     training = [*SMALL, "schedule.total_kimg=0.04", "schedule.tick_kimg=0.004", "schedule.checkpoint_kimg=0.004"]
     return {
         "photo": Case(photos, lambda out: ["deid", photos, "-o", out, *solid], read_media),

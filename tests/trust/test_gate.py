@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,8 +18,6 @@ from ficgan.faces import get_recognizer
 from ficgan.faces.recognition import Gate, make_gate, matching, public_name
 from ficgan.video.film import process_film
 from ficgan.video.settings import VideoTools
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass
@@ -116,33 +110,3 @@ def test_films_are_cast_anew_until_no_recogniser_matches(tmp_path: Path) -> None
     assert audit["check"]["recognizer"] == "dlib, onnx:hard.onnx"
     told = json.dumps(audit)
     assert '"matched_by": ["onnx:hard.onnx"' in told and "/x/" not in told
-
-
-@pytest.mark.slow
-def test_the_command_takes_the_option_twice(tmp_path: Path, astronaut: np.ndarray, shared_models: Path) -> None:
-    from PIL import Image
-
-    Image.fromarray(astronaut).save(tmp_path / "a.png")
-    second = shared_models / "recognizer_a.onnx"
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "from ficgan.cli.deid import deid; deid()",
-            str(tmp_path / "a.png"),
-            "-o",
-            str(tmp_path / "out"),
-            "--recognizer",
-            "dlib",
-            "--recognizer",
-            f"onnx:{second}",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
-    )
-    assert done.returncode == 0, done.stderr
-    record = SimpleNamespace(**json.loads((tmp_path / "out" / "a.png.json").read_text()))
-    assert record.gate == "dlib, onnx:recognizer_a.onnx" == record.options["recognizer"]
-    assert str(shared_models) not in json.dumps(vars(record)) and record.faces[0]["distance"] >= 1.0

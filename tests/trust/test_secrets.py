@@ -33,6 +33,7 @@ from ficgan.faces import Face, get_detector, get_recognizer
 
 ROOT = Path(__file__).resolve().parents[2]
 SEED = 0x5EC2E7_0123456789ABCDEF_0FEDCBA9
+MAIN = "from ficgan.cli.main import main; main()"
 SCALES = (0.25, 0.3, 0.4, 0.5, 0.63, 0.75, 0.85, 1.0, 1.25, 1.5, 2.0)
 ALIKE = 0.9
 """Correlation from which a patch is the source's: smoothed by a pixel, scaled copies have .96 and more, and a new face
@@ -227,16 +228,7 @@ def test_runs_leave_no_secret(kind: str, secrets: Secrets, face: tuple[Any, Face
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     with Keeper([out, temporary], store) as keeper:
         done = subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                "from ficgan.cli.main import main; main()",
-                *command,
-                "-o",
-                str(out),
-                "--seed",
-                str(SEED),
-            ],
+            [sys.executable, "-c", MAIN, *command, "-o", str(out), "--seed", str(SEED)],
             capture_output=True,
             text=True,
             check=False,
@@ -273,7 +265,7 @@ def test_a_killed_film_leaves_its_faces_in_private_folders_and_purge_removes_the
     work = out / ".film.mp4.ficgan-work"
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     environment = {**os.environ, "PYTHONPATH": paths, "TMPDIR": str(temporary), "HOME": str(temporary)}
-    command = [sys.executable, "-c", "from ficgan.cli.main import main; main()"]
+    command = [sys.executable, "-c", MAIN]
     running = subprocess.Popen(
         [*command, "deid", str(given), "-o", str(out), "--seed", str(SEED)],
         cwd=temporary,
