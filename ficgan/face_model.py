@@ -29,8 +29,6 @@ from ficgan.policy import Attempt
 if TYPE_CHECKING:
     from ficgan.models import FICGAN
 
-__all__ = ["CropModel", "FaceModel", "FaceReading", "ModelInfo", "read_kinds"]
-
 Image = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 # Number of the draw from which on a new face may be of a neighbouring decade, and of the last one of photos, which

@@ -46,8 +46,6 @@ from ficgan.identity.kind import READING, UNKNOWN
 from ficgan.identity.ksame import k_same_layers, keyed_generator
 from ficgan.policy import Attempt
 
-__all__ = ["FrameModel"]
-
 # Presence of a large mesh under which a find may be no person: a dog's portrait reaches 13, people's 22 to 26. Some
 # turned heads lie below it, too, so it only warns. Small faces of people have 4 to 16, so it holds from so many pixels.
 DOUBTFUL_PRESENCE, DOUBTFUL_SIDE = 15.0, 96.0

@@ -11,21 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = [
-    "adversarial_discriminator",
-    "adversarial_generator",
-    "excess_detail",
-    "feature_distance",
-    "local_adversarial",
-    "manifold",
-    "negative",
-    "negative_hinge",
-    "positive",
-    "r1_penalty",
-    "reconstruction",
-    "structure",
-]
-
 
 def _cosine(a: Tensor, b: Tensor) -> Tensor:
     return F.cosine_similarity(a.float(), b.float(), dim=1)

@@ -30,10 +30,9 @@ from ficgan.cli._console import handle_errors
 from ficgan.data import check_alignment, open_faces
 from ficgan.errors import FicganError, UsageError
 from ficgan.faces import Alignment
-from ficgan.files import atomic_write
+from ficgan.files import atomic_write, file_digest
 from ficgan.identity import IdentityBank
 from ficgan.models import FICGAN, CheckpointHeader, Encoder, load_checkpoint
-from ficgan.models.io import file_digest
 from ficgan.models.layers import normalise_rms
 from ficgan.models.onnx import Graph, stage
 

@@ -23,8 +23,8 @@ _CELEBA = (
 CELEBA_ATTRIBUTES = tuple(_CELEBA.split())
 _PERSON, _SPLIT, ALIGNMENT = ("person", "identity"), "split", "alignment"
 _NOT_ATTRIBUTES = frozenset({"file", "shard", "source", "path", "face", "box", "score", _SPLIT, ALIGNMENT, *_PERSON})
+# One age under two names: "more than 70" is "70+".
 _OVER = re.compile(r"^(?:more than|over) (\d+)$")
-"""One age under two names: "more than 70" is "70+"."""
 _MOST_CATEGORIES = 32  # a text column with more values than this is a name or a note, not a category
 
 

@@ -15,18 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from ficgan.errors import InputError
 
-__all__ = [
-    "DetectAt",
-    "Face",
-    "FaceDetector",
-    "Image",
-    "PyramidDetector",
-    "Rows",
-    "SearchPlan",
-    "check_image",
-    "overlaps",
-]
-
 Image = NDArray[np.uint8]  # [H, W, 3] RGB
 # One row per face: x0, y0, x1, y1, score, then five (x, y) landmarks; float [N, 15].
 Rows = NDArray[np.floating]

@@ -24,8 +24,6 @@ from ficgan.faces.models import (
     wheel_file,
 )
 
-__all__ = ["DETECTORS", "Backend", "detector_missing", "get_detector"]
-
 
 class Backend(ABC):
     """One pass over an image whose sides are multiples of 32. It is made with the lowest score of a face and a device.

@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 from ficgan.faces.mesh import FACE_OVAL, LIPS_INNER
 from ficgan.frame.geometry import HI, LO, NUMBERS, FaceShape, Readings, Warp
 
-__all__ = ["AppearanceModel", "Moment", "frame_mask"]
-
 Floats = NDArray[np.float32]
 # Mean colour (3), log of the contrast, and how luminance rises to the right and downwards in units of it (2).
 LIGHT = 6

@@ -14,24 +14,6 @@ from ficgan.faces.blend import Paste, crop, invert, mix, nothing, transform_poin
 from ficgan.faces.mesh import FACE_OVAL
 from ficgan.frame.geometry import Warp
 
-__all__ = [
-    "GREY",
-    "Forehead",
-    "Look",
-    "detail_of",
-    "fine_detail",
-    "hair_over",
-    "matched_border",
-    "no_sharper",
-    "paste_texture",
-    "read_forehead",
-    "read_look",
-    "read_texture",
-    "sharpened",
-    "steadied",
-    "stretched",
-]
-
 Image = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 

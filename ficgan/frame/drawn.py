@@ -17,8 +17,6 @@ from ficgan.faces.mesh import LEFT_EYE, LEFT_IRIS, LIPS_INNER, MESH_POINTS, RIGH
 from ficgan.frame.compose import GREY
 from ficgan.frame.geometry import LO, Warp
 
-__all__ = ["EyeConfig", "MouthConfig", "read_gaze", "read_teeth", "teeth_of", "with_eyes", "with_teeth"]
-
 Image = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 # Of the pictures of teeth in a model's file: 1 in `teeth_of`.

@@ -20,8 +20,6 @@ from ficgan.files import ModelInfo, atomic_write
 from ficgan.frame.appearance import LIGHT, SMALL, AppearanceModel
 from ficgan.frame.geometry import LIDS, NUMBERS
 
-__all__ = ["DetailWriter", "FrameConfig", "FrameNetwork", "detail_conditions", "load_appearance", "save_appearance"]
-
 Floats = NDArray[np.float32]
 # Of the file, as its metadata says it.
 KIND = "appearance"

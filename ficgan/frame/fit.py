@@ -13,8 +13,6 @@ from ficgan.errors import InputError
 from ficgan.frame.appearance import LIGHT, AppearanceModel, frame_mask, layer_bands, look_features
 from ficgan.frame.geometry import HI, LO, FaceShape, Readings, expression_numbers, rigid_fit
 
-__all__ = ["FitConfig", "fit_appearance", "fit_shape", "ridge_map", "telling_map"]
-
 Floats = NDArray[np.float32]
 Progress = Callable[[str, int, int], None]
 

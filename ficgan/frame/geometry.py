@@ -17,19 +17,6 @@ from numpy.typing import NDArray
 
 from ficgan.faces.mesh import FACE_OVAL, MESH_POINTS
 
-__all__ = [
-    "HI",
-    "LO",
-    "NUMBERS",
-    "FaceShape",
-    "Pose",
-    "Readings",
-    "Warp",
-    "edge_distance",
-    "expression_numbers",
-    "rigid_fit",
-]
-
 Floats = NDArray[np.float32]
 
 # Corners of the part of the template's crop that the frame covers.

@@ -26,8 +26,6 @@ from ficgan.frame.geometry import LO, Readings, Warp
 if TYPE_CHECKING:
     from ficgan.data import FaceData, Labels
 
-__all__ = ["SIDE", "Learnt", "codes_of", "images_of", "kept_attributes", "learn", "lend", "meshes_of"]
-
 Floats = NDArray[np.float32]
 Progress = Callable[[str, int, int], None]
 Found = TypeVar("Found")

@@ -10,8 +10,6 @@ from torch import Tensor, nn
 
 from ficgan.frame.geometry import LO, Warp
 
-__all__ = ["Composite", "TorchWarp"]
-
 # Least area of a frame pixel, of its area in the mean face, that a step of Newton's method reckons with.
 _LEAST = 0.15
 # Distance in upright units beyond which the frame has no pixel for a place.

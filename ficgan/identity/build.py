@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from ficgan.models import FICGAN
 
-__all__ = ["average_people", "encode_faces", "majority"]
-
 
 def average_people(
     codes: NDArray[np.floating],

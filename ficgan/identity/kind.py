@@ -28,22 +28,6 @@ from ficgan.errors import FicganError, UsageError
 from ficgan.files import atomic_write
 from ficgan.identity.ksame import CAP_PERCENTILE, CHUNK, mean_of, rows
 
-__all__ = [
-    "AGES",
-    "ETHNICITIES",
-    "GENDERS",
-    "PARTS",
-    "UNKNOWN",
-    "Kind",
-    "KindCodes",
-    "KindGroup",
-    "KindReader",
-    "Showing",
-    "cells_of",
-    "kind_reader",
-    "parse_parts",
-]
-
 Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 

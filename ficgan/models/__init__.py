@@ -11,8 +11,8 @@ from ficgan.models.io import (
     save_tensors,
 )
 
+# What a run trains.
 Network = FICGAN | FrameFICGAN | DetailNetwork
-"""What a run trains."""
 
 __all__ = [
     "FICGAN",

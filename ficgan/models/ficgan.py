@@ -14,8 +14,6 @@ from ficgan import ops
 from ficgan.config import DiscriminatorConfig, ModelConfig
 from ficgan.models.layers import Conv2d, DownBlock, Linear, normalise_rms
 
-__all__ = ["FICGAN", "Codes", "Discriminator", "Encoder", "Generator", "MappingNetwork", "StyleLayer", "minibatch_std"]
-
 
 class Encoder(nn.Module):
     """Residual trunk from R×R to 4×4; the spatial code is read from the trunk, the identity code from a pooled branch.
@@ -199,10 +197,10 @@ class Generator(nn.Module):
 class Codes(NamedTuple):
     """What the encoder reads from an image."""
 
+    # Identity code [B,id_dim].
     z_id: Tensor
-    """Identity code [B,id_dim]."""
+    # Spatial code [B,C,4,4]: pose, background, light.
     z_non: Tensor
-    """Spatial code [B,C,4,4]: pose, background, light."""
 
 
 class FICGAN(nn.Module):

@@ -19,23 +19,11 @@ from ficgan.config import DiscriminatorConfig, FrameNetworkConfig, ModelConfig
 from ficgan.models.ficgan import MappingNetwork, StyleLayer
 from ficgan.models.layers import Conv2d, DownBlock, Linear
 
-__all__ = [
-    "LOOK",
-    "TOLD",
-    "DetailDiscriminator",
-    "DetailNetwork",
-    "FrameDiscriminator",
-    "FrameFICGAN",
-    "FrameOutput",
-    "even_look",
-    "local_mean",
-]
-
+# Side of the small copy of a texture that linear maps read; `ficgan.frame.appearance.SMALL` for torch.
 LOOK = 32
-"""Side of the small copy of a texture that linear maps read; `ficgan.frame.appearance.SMALL` for torch."""
 
+# Numbers that a detail network is told: the kind, and how much detail the photo has.
 TOLD = 10
-"""Numbers that a detail network is told: the kind, and how much detail the photo has."""
 
 Layer = TypeVar("Layer", Conv2d, Linear)
 
@@ -43,10 +31,10 @@ Layer = TypeVar("Layer", Conv2d, Linear)
 class FrameOutput(NamedTuple):
     """What the generator adds to the linear model."""
 
+    # [B,3,R,R], in units of the texture's contrast.
     texture: Tensor
-    """[B,3,R,R], in units of the texture's contrast."""
+    # [B,I], standard deviations of the shape's identity coefficients.
     shape: Tensor
-    """[B,I], standard deviations of the shape's identity coefficients."""
 
 
 class FrameEncoder(nn.Module):
@@ -174,8 +162,8 @@ class FrameFICGAN(nn.Module):
         return out
 
 
+# What a texture has above its mean over 5×5 pixels is multiplied by for the detail network.
 SHOWN = 8.0
-"""What a texture has above its mean over 5×5 pixels is multiplied by for the detail network."""
 
 
 class DetailNetwork(nn.Module):
@@ -253,10 +241,10 @@ def _zeroed(layer: Layer) -> Layer:
     return layer
 
 
+# What the finest detail is multiplied by for the discriminator: it is small, and weights grow slowly.
 _FINE = 3.0
-"""What the finest detail is multiplied by for the discriminator: it is small, and weights grow slowly."""
+# Of the logits of what is held by its spectral norm.
 _GAIN = 4.0
-"""Of the logits of what is held by its spectral norm."""
 
 
 class FrameDiscriminator(nn.Module):

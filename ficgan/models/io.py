@@ -20,25 +20,12 @@ from torch import Tensor, nn
 
 from ficgan.config import ModelConfig
 from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.files import atomic_write, file_digest
+from ficgan.files import atomic_write
 from ficgan.models.ficgan import FICGAN, Codes, StyleLayer
 from ficgan.models.layers import Conv2d, Linear
 
-__all__ = [
-    "BATCHES",
-    "SCHEMA",
-    "CheckpointHeader",
-    "InferenceModel",
-    "file_digest",
-    "load_checkpoint",
-    "load_tensors",
-    "save_checkpoint",
-    "save_tensors",
-    "write_safetensors",
-]
-
+# Version of the checkpoint layout; raised when a reader of the old one would misread the new one.
 SCHEMA = 1
-"""Version of the checkpoint layout; raised when a reader of the old one would misread the new one."""
 
 
 class CheckpointHeader(BaseModel):
@@ -48,12 +35,12 @@ class CheckpointHeader(BaseModel):
 
     schema_version: int = SCHEMA
     model: ModelConfig
+    # `Alignment.to_dict()` of the crops the model was trained on.
     alignment: dict[str, Any]
-    """`Alignment.to_dict()` of the crops the model was trained on."""
+    # Name, licence, fingerprint and number of images of the training data.
     data: dict[str, Any] = Field(default_factory=dict)
-    """Name, licence, fingerprint and number of images of the training data."""
+    # Images seen, configuration, figures.
     training: dict[str, Any] = Field(default_factory=dict)
-    """Images seen, configuration, figures."""
 
 
 def write_safetensors(path: str | Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
@@ -148,8 +135,8 @@ def load_checkpoint(path: str | Path, device: str | torch.device = "cpu") -> tup
     return model.to(device).eval().requires_grad_(False), header
 
 
+# Batch sizes a compiled model is made for; another size is filled up to the next, larger ones are cut.
 BATCHES = (1, 2, 4, 8, 16, 32)
-"""Batch sizes a compiled model is made for; another size is filled up to the next, larger ones are cut."""
 
 
 class InferenceModel(nn.Module):

@@ -14,11 +14,9 @@ from torch import Tensor, nn
 
 from ficgan import ops
 
-__all__ = ["Conv2d", "DownBlock", "Linear", "normalise_rms"]
-
 SQRT_HALF = math.sqrt(0.5)
+# Of leaky ReLUs below 0.
 SLOPE = 0.2
-"""Of leaky ReLUs below 0."""
 
 
 def normalise_rms(x: Tensor, dim: int = 1) -> Tensor:
@@ -87,8 +85,8 @@ class Conv2d(nn.Module):
         self.weight = nn.Parameter(torch.randn(out_channels, in_channels, kernel, kernel))
         self.bias = nn.Parameter(torch.zeros(out_channels)) if bias else None
         self.weight_gain = 1 / math.sqrt(in_channels * kernel * kernel)
+        # Of the output.
         self.gain = (math.sqrt(2) if activation == "lrelu" else 1.0) * gain
-        """Of the output."""
         self.register_buffer("taps", ops.setup_filter(), persistent=False)
 
     def fold(self, dtype: torch.dtype) -> None:

@@ -23,15 +23,13 @@ from ficgan.models.ficgan import Generator, StyleLayer
 from ficgan.models.frame import LOOK, SHOWN, TOLD, DetailNetwork, FrameFICGAN, FrameGenerator
 from ficgan.models.layers import Conv2d, DownBlock, Linear
 
-__all__ = ["OPSET", "Graph", "detail_to_onnx", "frame_to_onnx", "stage"]
-
+# The newest that the oldest onnxruntime and onnx in pyproject.toml read (1.17 and 1.15).
 OPSET, IR_VERSION = 20, 9
-"""The newest that the oldest onnxruntime and onnx in pyproject.toml read (1.17 and 1.15)."""
 
 LEAK, SQRT_2 = 0.2, math.sqrt(2)
 
+# Fewer are not worth 8 bits: colours, and filters of single channels.
 FEW_CHANNELS = 8
-"""Fewer are not worth 8 bits: colours, and filters of single channels."""
 
 
 class Graph:

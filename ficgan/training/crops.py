@@ -35,12 +35,10 @@ from ficgan.training.step import (
 )
 from ficgan.training.task import TrainingTask
 
-__all__ = ["CropTask", "decoded_images"]
-
+# Bytes of a decoded set that is kept in memory; a larger one is decoded to a file once and read from there.
 RESIDENT = 2**28
-"""Bytes of a decoded set that is kept in memory; a larger one is decoded to a file once and read from there."""
+# Images decoded at a time for that file.
 CHUNK = 256
-"""Images decoded at a time for that file."""
 
 
 class CropsJudged(NamedTuple):

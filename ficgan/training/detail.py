@@ -35,21 +35,19 @@ from ficgan.training.stats import Say, save_grid, unheard
 from ficgan.training.step import Weights
 from ficgan.training.task import TrainingTask
 
-__all__ = ["DetailTask"]
-
 Floats = NDArray[np.float32]
+# Without labels every so-many-th face is never trained on.
 HELD_OUT = 8
-"""Without labels every so-many-th face is never trained on."""
+# Held-out faces that a snapshot is judged on, and that its sheet shows.
 JUDGED, SHOWN = 48, 12
-"""Held-out faces that a snapshot is judged on, and that its sheet shows."""
+# Side in pixels of the mean that is the tone of a doubled texture; what is above it is detail.
 TONE = 17
-"""Side in pixels of the mean that is the tone of a doubled texture; what is above it is detail."""
+# The same of what D is shown beside detail: it is not to compare the brows of somebody drawn with those of a photo.
 LIGHT = 49
-"""The same of what D is shown beside detail: it is not to compare the brows of somebody drawn with those of a photo."""
+# Sides in pixels of the means between which bands of detail lie.
 BANDS = (3, 5, 9, 17)
-"""Sides in pixels of the means between which bands of detail lie."""
+# Identities of which each drawn face is a mean.
 K = 3000
-"""Identities of which each drawn face is a mean."""
 
 
 class _DetailBatch(NamedTuple):

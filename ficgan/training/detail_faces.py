@@ -22,13 +22,11 @@ from ficgan.training.stats import Say, unheard
 from ficgan.training.step import StoredRows
 from ficgan.training.task import read_once
 
-__all__ = ["DetailFaces"]
-
 Floats = NDArray[np.float32]
+# Least score of a mesh that is learnt from, and its most turn, radians.
 PRESENCE, MOST_YAW = 8.0, 0.3
-"""Least score of a mesh that is learnt from, and its most turn, radians."""
+# Difference in a texture, of 255, from which on something lies over the face that no new face has.
 COVERED = 24
-"""Difference in a texture, of 255, from which on something lies over the face that no new face has."""
 
 
 @dataclass(frozen=True, eq=False)

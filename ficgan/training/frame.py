@@ -36,17 +36,15 @@ from ficgan.training.stats import Say, save_grid, unheard
 from ficgan.training.step import Swap, Weights, in_layers, make_verify, plan_swap, with_reconstructions
 from ficgan.training.task import TrainingTask
 
-__all__ = ["FrameLosses", "FrameTask", "appearance_file", "sharpness_under"]
-
 Floats = NDArray[np.float32]
+# Every so-many-th face is never trained on.
 HELD_OUT = 32
-"""Every so-many-th face is never trained on."""
+# Of them a snapshot is judged on so many.
 JUDGED = 192
-"""Of them a snapshot is judged on so many."""
+# Penalty of regressions on embeddings and on small textures, of the mean square of what they read.
 _RIDGE = 0.01
-"""Penalty of regressions on embeddings and on small textures, of the mean square of what they read."""
+# Side of the grid of places whose fine detail is compared.
 _PLACES = 16
-"""Side of the grid of places whose fine detail is compared."""
 
 
 class FrameLosses(nn.Module):
@@ -552,10 +550,10 @@ class _HeldOutFaces(NamedTuple):
     batch: FrameBatch
     pictures: Tensor
     textures: Tensor
+    # Of the mixes.
     shape: Tensor
-    """Of the mixes."""
+    # Pictures and textures of the linear model alone.
     linear: tuple[Tensor, Tensor]
-    """Pictures and textures of the linear model alone."""
 
 
 def _embedded(recogniser: Recognizer, pictures: Tensor, points: Floats) -> Floats:

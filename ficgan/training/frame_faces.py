@@ -24,11 +24,9 @@ from ficgan.identity.ksame import draw_members, restore_variance
 from ficgan.training.step import StoredRows
 from ficgan.training.task import read_once
 
-__all__ = ["CodeMemory", "FrameBatch", "FrameFaces", "Mixes"]
-
 Floats = NDArray[np.float32]
+# Least score of a mesh that is learnt from.
 PRESENCE = 8.0
-"""Least score of a mesh that is learnt from."""
 
 
 @dataclass(frozen=True, eq=False)

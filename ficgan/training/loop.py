@@ -27,9 +27,8 @@ from ficgan.config import Config
 from ficgan.data import ResumableSampler
 from ficgan.device import resolve_device
 from ficgan.errors import FicganError, TakenError, UsageError, stop_asked
-from ficgan.files import alone_in, atomic_write
+from ficgan.files import alone_in, atomic_write, file_digest
 from ficgan.models import MappingNetwork
-from ficgan.models.io import file_digest
 from ficgan.training.crops import CropTask
 from ficgan.training.detail import DetailTask
 from ficgan.training.frame import FrameTask
@@ -37,8 +36,6 @@ from ficgan.training.state import TrainingState
 from ficgan.training.stats import Means, Reporter, duration, reading_lines, save_grid
 from ficgan.training.step import weights_at
 from ficgan.training.task import TrainingTask
-
-__all__ = ["Interrupted", "Team", "train"]
 
 STATE, START, NETWORK, CONFIG = "state.safetensors", "start.safetensors", "network.safetensors", "config.json"
 

@@ -13,14 +13,12 @@ from ficgan.frame_model import FrameModel
 from ficgan.identity.kind import CELLS, Kind, Showing, kind_reader
 from ficgan.policy import Attempt
 
-__all__ = ["learn_showing"]
-
+# Faces of a set in whose place new ones are made, and new ones without which nothing is learnt.
 FACES, LEAST = 600, 500
-"""Faces of a set in whose place new ones are made, and new ones without which nothing is learnt."""
+# k of the draws, at most an eighth of the bank's people.
 MOST_K = 3000
-"""k of the draws, at most an eighth of the bank's people."""
+# Faces that are made in, and for each of them the draws of its own kind, and of any.
 OWN, OTHERS = 3, 2
-"""Faces that are made in, and for each of them the draws of its own kind, and of any."""
 
 
 def learn_showing(

@@ -14,14 +14,12 @@ from ficgan.config import AugmentConfig, Config, EmaConfig
 from ficgan.errors import FicganError
 from ficgan.models import load_tensors, save_tensors
 
-__all__ = ["Augment", "Ema", "TrainingState", "below", "flip", "packed", "unpack"]
-
 KIND = "training state"
 
+# The networks that a run trains.
 M = TypeVar("M", bound=nn.Module)
-"""The networks that a run trains."""
+# Its discriminator.
 D = TypeVar("D", bound=nn.Module)
-"""Its discriminator."""
 
 
 class TrainingState(Generic[M, D]):
@@ -218,8 +216,8 @@ class Augment:
     def __init__(self, config: AugmentConfig) -> None:
         self.config = config
         self.p = 0.0
+        # Sum of r_t since p last moved, on the device; with `sign_steps` part of what a run resumes from.
         self.sign_sum = torch.zeros(())
-        """Sum of r_t since p last moved, on the device; with `sign_steps` part of what a run resumes from."""
         self.sign_steps = 0
         self._pipeline: tuple[float, nn.Module] | None = None
 

@@ -14,8 +14,6 @@ from torch import Tensor
 
 from ficgan.files import atomic_write
 
-__all__ = ["Means", "Reporter", "Say", "duration", "reading_lines", "save_grid", "unheard"]
-
 
 class Means:
     """Sums of named scalars, kept on their device until they are read."""
@@ -42,8 +40,8 @@ class Means:
         return dict(zip(names, (float(v) for v in values), strict=True))
 
 
+# Called as say(stage, done, total) while a set is read.
 Say = Callable[[str, int, int], None]
-"""Called as say(stage, done, total) while a set is read."""
 
 
 def unheard(stage: str, done: int, total: int) -> None:

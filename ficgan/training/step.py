@@ -22,19 +22,6 @@ from ficgan.faces.alignment import ARCFACE_POINTS, Alignment
 from ficgan.files import lock
 from ficgan.verification import AlignedInput, VAugment, Verifier, load_verifier
 
-__all__ = [
-    "StoredRows",
-    "Swap",
-    "Weights",
-    "in_layers",
-    "locked",
-    "make_verify",
-    "mixed_code",
-    "plan_swap",
-    "weights_at",
-    "with_reconstructions",
-]
-
 
 @dataclass(frozen=True)
 class Weights:
@@ -63,16 +50,16 @@ def _ramp(x: float, start: float, end: float) -> float:
 class Swap(NamedTuple):
     """Plan for one batch of B images; all tensors on the CPU."""
 
+    # int64 [B]: image whose identity is taken; the batch rolled, so never the image itself.
     target: Tensor
-    """int64 [B]: image whose identity is taken; the batch rolled, so never the image itself."""
+    # bool [B]: towards a mean of codes instead of the target.
     to_mean: Tensor
-    """bool [B]: towards a mean of codes instead of the target."""
+    # float [B,B]: row b holds the weights of the other codes in its mean (rows sum to 1, the diagonal is 0).
     members: Tensor
-    """float [B,B]: row b holds the weights of the other codes in its mean (rows sum to 1, the diagonal is 0)."""
+    # float [B]: share of the way from the running mean of all codes to that small mean.
     pull: Tensor
-    """float [B]: share of the way from the running mean of all codes to that small mean."""
+    # int64 [B]: i, the number of layers that keep the source's code (0 but for crossovers).
     kept: Tensor
-    """int64 [B]: i, the number of layers that keep the source's code (0 but for crossovers)."""
 
 
 def plan_swap(batch: int, num_layers: int, config: SwapConfig, rng: torch.Generator) -> Swap:

@@ -20,8 +20,6 @@ from ficgan.training.stats import Say, unheard
 from ficgan.training.step import Weights, locked
 from ficgan.verification import Verifier
 
-__all__ = ["TrainingTask", "read_once"]
-
 J = TypeVar("J")
 
 

@@ -86,7 +86,7 @@ class Transfer:
 
     def figure(self, network: str, seed: int, cell: Cell | None, classes: int) -> float:
         """The metric after fine-tuning a cell's network, or an untrained one; kept."""
-        from ficgan.models.io import file_digest
+        from ficgan.files import file_digest
 
         key = [*self.key, network, seed, file_digest(cell.path) if cell else None]
 
