@@ -415,7 +415,7 @@ def build(
 def _encoded(network: FICGAN, faces: FaceData, device: str, report: Progress) -> NDArray[np.float32]:
     import numpy as np
 
-    from ficgan.identity import encode_faces
+    from ficgan.models.io import encode_faces
 
     codes = np.empty((len(faces), network.config.w_dim), np.float32)
     for begin in range(0, len(faces), _AT_ONCE):
@@ -427,9 +427,8 @@ def _encoded(network: FICGAN, faces: FaceData, device: str, report: Progress) ->
 
 @bank.command(context_settings=HELP)
 @click.argument("path", required=False, type=shared.PATH)
-@click.option("--check", is_flag=True, help="Read all codes of a large bank, too, and refuse what its digest denies.")
 @handle_errors
-def show(path: Path | None, check: bool) -> None:
+def show(path: Path | None) -> None:
     """People, attributes and origin of the bank PATH, or of the embedded one, as JSON."""
     from ficgan import pretrained
     from ficgan.errors import FicganError
@@ -439,12 +438,9 @@ def show(path: Path | None, check: bool) -> None:
         loaded = IdentityBank.load(path if path is not None else pretrained.path("bank"))
     except (FileNotFoundError, KeyError):
         raise FicganError("this copy of ficgan holds no embedded bank; name a file") from None
-    if check:
-        loaded.verify()
     shown = {
         "people": len(loaded),
         "digest": loaded.digest,
-        "digest_verified": loaded.verified,
         "attributes": loaded.counts,
         "provenance": loaded.provenance,
     }
@@ -539,7 +535,7 @@ def show_kinds(bank: IdentityBank, out: Path, checkpoint: Path, faces: FaceData,
     if showing is None:
         report.info("Too few clear faces to learn how new ones show their kind: they show it by their group's mean.")
         return bank
-    return replace(bank, showing=showing, stated=None).save(out)
+    return replace(bank, showing=showing).save(out)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def load_face_model(
     Args:
         checkpoint: appearance model or network; None: the embedded one.
         bank: identity bank made with it; None: the embedded one (or, for another checkpoint, an error).
-        device: what computes: "cpu", "cuda", "cuda:N", "auto"; onnxruntime also on "openvino", "coreml", "dml".
+        device: what computes: "cpu", "cuda", "cuda:N", "auto".
         precision, compile: see `Computing`.
         controls: k, band, seed, alpha, attributes, add, swap, keep_kind, see `Identity`.
 

@@ -55,7 +55,7 @@ class Deidentifier:
     Args:
         model: with its bank and controls, see `load_face_model`; None where nothing is generated (other modes).
         identity, hiding, finding, checking: options; None: the usual ones.
-        device: what computes: "cpu", "cuda", "cuda:N", "auto"; onnxruntime also on "openvino", "coreml", "dml".
+        device: what computes: "cpu", "cuda", "cuda:N", "auto".
         info: of the model's checkpoint, for the audit.
         digests: sha256 of the checkpoint, for the audit.
     """

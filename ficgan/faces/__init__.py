@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ficgan.faces.alignment import ARCFACE_POINTS, Alignment, invert, similarity, transform_points
 from ficgan.faces.blend import Paste, blur_face, colour_beside, crop, mosaic_face, paste_back, plain_mask, solid_mask
-from ficgan.faces.detection import DetectAt, Face, FaceDetector
-from ficgan.faces.detectors import DETECTORS, detector_missing, get_detector
+from ficgan.faces.detection import DETECTORS, DetectAt, Face, FaceDetector, detector_missing, get_detector
 from ficgan.faces.mesh import (
     FACE_OVAL,
     GOOD_PRESENCE,

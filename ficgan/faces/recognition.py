@@ -14,9 +14,9 @@ from ficgan.errors import InputError, UsageError
 from ficgan.faces.alignment import ARCFACE_POINTS, Points, similarity
 from ficgan.faces.blend import crop
 from ficgan.faces.detection import FaceDetector, Image, check_image
-from ficgan.faces.models import embedded_file, first_line, insightface_file, missing_file, missing_pack, onnx_session
+from ficgan.faces.models import embedded_file, first_line, insightface_file, missing_pack, onnx_session
 
-RECOGNIZERS = ("dlib", "insightface")  # in the order in which "auto" prefers them; "onnx:PATH" besides
+RECOGNIZERS = ("dlib", "insightface")  # "onnx:PATH" besides
 
 Embeddings = NDArray[np.float32]
 Metric = Literal["cosine", "euclidean"]
@@ -58,8 +58,8 @@ def get_recognizer(name: str = "auto", *, match_threshold: float | None = None, 
     """A face recogniser; a UsageError where it is not available here.
 
     Args:
-        name: "dlib", "insightface", "onnx:PATH" (any ArcFace-style network, N×3×112×112), or "auto": dlib, else
-            insightface.
+        name: "dlib", "insightface", "onnx:PATH" (any ArcFace-style network, N×3×112×112), or "auto", which is
+            dlib.
         match_threshold: distance below which two faces count as one person; None for the back end's own: .6 Euclidean
             for dlib, .67 (a cosine of .33) for the others. A higher threshold calls more pairs a match.
         device: see `onnx_session`.
@@ -71,16 +71,10 @@ def get_recognizer(name: str = "auto", *, match_threshold: float | None = None, 
         if not path.is_file():
             raise UsageError(f"There is no recogniser at {path}: give onnx: followed by the path of an ONNX file.")
         return OnnxRecognizer(path, name=name, match_threshold=match_threshold, device=device)
-    if name == "auto":
-        usable = [recognizer for recognizer in RECOGNIZERS if recognizer_missing(recognizer) is None]
-        if not usable:
-            raise UsageError("No face recogniser is available here: install ficgan again.")
-        name = usable[0]
-    missing = recognizer_missing(name)
-    if missing:
-        raise UsageError(missing)
-    if name == "dlib":
+    if name in ("auto", "dlib"):
         return DlibRecognizer(match_threshold=match_threshold, device=device)
+    if missing := recognizer_missing(name):
+        raise UsageError(missing)
     pack = insightface_file(*INSIGHTFACE_FILES)
     assert pack is not None  # recognizer_missing() looked
     return OnnxRecognizer(pack, name="insightface", match_threshold=match_threshold, device=device)
@@ -162,7 +156,7 @@ INSIGHTFACE_FILES = ("w600k*.onnx", "glintr*.onnx")
 def recognizer_missing(name: str) -> str | None:
     """None where a recogniser is available here, else a sentence that says what to install or where to put a file."""
     if name == "dlib":
-        return missing_file("recogniser dlib", _GATE_FILE)
+        return None
     if name == "insightface":
         return missing_pack("recogniser insightface", *INSIGHTFACE_FILES)
     raise UsageError(f"Unknown face recogniser {name!r}: use auto, {', '.join(RECOGNIZERS)} or onnx:PATH.")

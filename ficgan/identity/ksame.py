@@ -1,5 +1,4 @@
-"""Manifold k-same: the mean of k identity codes, plain or with its variance restored; which style layers carry it, the
-exemplar, and what an audit says of them.
+"""Manifold k-same: the mean of k identity codes, plain or with its variance restored, and which style layers carry it.
 
 Sums of codes are exact. Every float16 is a whole multiple of 2⁻²⁴, and float64 holds such multiples exactly below 2²⁹.
 So a mean does not depend on the order, the pieces, the threads or the machine, as long as the absolute values add up
@@ -15,7 +14,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -187,7 +186,6 @@ def members_digest(bank_digest: str, index: NDArray[np.int64]) -> str:
     return hashlib.sha256(bank_digest.encode() + np.sort(index).astype("<i8").tobytes()).hexdigest()
 
 
-TARGETS = ("bank", "exemplar", "swap")
 W = TypeVar("W", "torch.Tensor", NDArray[np.float32])
 
 
@@ -247,23 +245,6 @@ def parse_band(text: str | tuple[int, int], num_layers: int) -> tuple[int, int]:
     return k_same_layers(num_layers, None, (text[0], text[1]))
 
 
-class CountedBank(Protocol):
-    """What the account of a draw says of a bank."""
-
-    @property
-    def provenance(self) -> dict[str, Any]: ...
-
-    @property
-    def digest(self) -> str: ...
-
-    @property
-    def verified(self) -> bool: ...
-
-    def eligible(self, attributes: str | None) -> int: ...
-
-    def __len__(self) -> int: ...
-
-
 def exemplar(w_m: W, w_t: W, alpha: float) -> W:
     """w_d = w_m + α·(w_t − w_m): k-same codes [B,512] moved towards the code of an exemplar of the user's (FICGAN, eq.
     5).
@@ -271,94 +252,3 @@ def exemplar(w_m: W, w_t: W, alpha: float) -> W:
     α = 1 is the exemplar itself: an identity swap, no longer k-anonymous. w_t is never of a bank member.
     """
     return w_m + alpha * (w_t - w_m)
-
-
-def audit(
-    bank: CountedBank,
-    *,
-    k: int,
-    psi: float | Sequence[float],
-    num_layers: int,
-    seed: int | str,
-    alpha: float | None = None,
-    layer: int | None = None,
-    band: tuple[int, int] | None = None,
-    attributes: str | None = None,
-    directions: Sequence[str] = (),
-    target: str = "bank",
-    kept: Sequence[str] = (),
-) -> dict[str, Any]:
-    """State, ready for JSON, what was drawn, which layers carry it, and what k does not cover.
-
-    Args:
-        psi: ψ of the draws, one or all that occurred.
-        seed: of the draws; only its commitment is stated.
-        alpha: share of the exemplar in eq. 5, None without one.
-        layer, band: as of `mix_layers`.
-        attributes: group drawn from.
-        directions: attribute directions added, such as "Female=0.7".
-        kept: parts of the source's kind that the new identity has, too; which kind it is stands nowhere.
-        target: where the new identity comes from: "bank", "exemplar" (eq. 5) or "swap" (w_t itself).
-    """
-    if target not in TARGETS:
-        raise UsageError(f"audit: unknown target {target!r}; use one of {', '.join(TARGETS)}")
-    first, last = k_same_layers(num_layers, layer, band)
-    new = list(range(first, last + 1))
-    source = [n for n in range(1, num_layers + 1) if n not in new]
-    swap = target == "swap"
-    return {
-        "k": None if swap else k,
-        "psi": None if swap else psi if isinstance(psi, int | float) else list(psi),
-        "psi_cap_percentile": CAP_PERCENTILE,
-        "alpha": alpha if target == "exemplar" else None,
-        "w_t": None if target == "bank" else "an image supplied by the user, not a member of the bank",
-        "target": target,
-        "attributes": attributes or None,
-        "directions": list(directions),
-        "keep_kind": list(kept),
-        "layers": {
-            "total": num_layers,
-            "k_same": [] if swap else new,
-            "exemplar": new if swap else [],
-            "source": source,
-        },
-        "bank": {
-            "people": len(bank),
-            "k_counts": "pictures" if bank.provenance.get("identities_known") is False else "people",
-            "eligible": bank.eligible(attributes),
-            "digest": bank.digest,
-            "digest_verified": bank.verified,
-            "provenance": bank.provenance,
-        },
-        "seed_commitment": commitment(seed, bank.digest),
-        "not_covered": _statement(new, source, target, alpha) + ("" if swap else _counted(bank)),
-    }
-
-
-def _statement(new: list[int], source: list[int], target: str, alpha: float | None) -> str:
-    layers = f"Style layers {_span(new)} carry"
-    if target == "swap":
-        carried = f"{layers} one person's code, the user's exemplar: this is no k-anonymity."
-    elif target == "exemplar" and alpha:
-        carried = (
-            f"{layers} a k-same code moved by alpha = {alpha:g} towards one person, the user's exemplar: k does not "
-            "protect that person."
-        )
-    else:
-        carried = f"{layers} a k-same code, which holds nothing of the source."
-    kept = f"the spatial code z_non and style layers {_span(source)} come" if source else "the spatial code z_non comes"
-    return f"{carried} Not covered by k: {kept} from the source and can leak its identity."
-
-
-def _counted(bank: CountedBank) -> str:
-    if bank.provenance.get("identities_known") is False:
-        return " k counts pictures, not people: the bank was built without identities."
-    unknown = bank.provenance.get("images_of_unknown_people")
-    return f" k counts people, but {unknown} pictures of unknown people as a person each." if unknown else ""
-
-
-def _span(layers: list[int]) -> str:
-    """[1, 2, 3, 7] → "1-3, 7"."""
-    starts = [n for n in layers if n - 1 not in layers]
-    ends = [n for n in layers if n + 1 not in layers]
-    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))

@@ -13,8 +13,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor, nn
 
@@ -136,6 +138,17 @@ def load_checkpoint(path: str | Path, device: str | torch.device = "cpu") -> tup
 
 
 # Batch sizes a compiled model is made for; another size is filled up to the next, larger ones are cut.
+@torch.inference_mode()
+def encode_faces(model: FICGAN, images: Tensor, *, batch: int = 64, device: str = "cpu") -> NDArray[np.float32]:
+    """Intermediate latents w, float32 [N,w_dim], of aligned faces uint8 [N,3,R,R], `batch` at once."""
+    found = np.empty((len(images), model.config.w_dim), np.float32)
+    for begin in range(0, len(images), batch):
+        x = images[begin : begin + batch].to(device).float().div_(127.5).sub_(1)
+        codes = model.encode(x.contiguous(memory_format=torch.channels_last))
+        found[begin : begin + batch] = model.map(codes.z_id).float().cpu().numpy()
+    return found
+
+
 BATCHES = (1, 2, 4, 8, 16, 32)
 
 

@@ -20,7 +20,7 @@ from ficgan.video.tools import FilmTask
 __all__ = ["CheckReport", "check_film", "check_frames", "independent_detector"]
 
 # Detectors for the check, the best first.
-_CHECKERS = ("insightface", "yunet", "centerface", "dlib")
+_CHECKERS = ("insightface", "yunet", "centerface")
 
 
 @dataclass

@@ -17,8 +17,9 @@ from ficgan.cli.train import bank
 from ficgan.config import ModelConfig
 from ficgan.data import open_faces
 from ficgan.faces import Alignment, MediaPipeMesh
-from ficgan.identity import IdentityBank, encode_faces
+from ficgan.identity import IdentityBank
 from ficgan.models import FICGAN, CheckpointHeader, load_checkpoint, save_checkpoint
+from ficgan.models.io import encode_faces
 
 CONFIG = ModelConfig(
     resolution=16, id_dim=8, w_dim=8, spatial_channels=4, channel_base=64, channel_max=8, mapping_layers=1

@@ -40,7 +40,7 @@ def test_options_reach_the_engine(tmp_path: Path, engine: StandIn) -> None:
         "--k 77 --layer 5-8 --alpha 0.3 --diversity 0.4 --seed 9 --attributes Female,-Eyeglasses --add Smiling=0.7"
         " --keep-kind gender,age"
     )
-    options += " --add Young=-1 -t 0.25 --mask-scale 1.2 --detector dlib --recognizer onnx:x --no-verify"
+    options += " --add Young=-1 -t 0.25 --mask-scale 1.2 --detector yunet --recognizer onnx:x --no-verify"
     options += " --device cuda:1 --precision float16 --checkpoint c --bank b"
     options += " --thorough --fallback solid --min-score 0.3 --strict --keep-box 0,0,9,9"
     photo(tmp_path / "friends/1.png")
@@ -62,7 +62,7 @@ def test_options_reach_the_engine(tmp_path: Path, engine: StandIn) -> None:
         "mode": "ficgan",
         "threshold": 0.25,
         "mask_scale": 1.2,
-        "detector": "dlib",
+        "detector": "yunet",
         "recognizer": ("onnx:x",),
         "verify": False,
         "device": "cuda:1",

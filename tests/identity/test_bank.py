@@ -38,7 +38,7 @@ def test_many_people_equal_one_sum(rng, monkeypatch):
     """In pieces of few people as in one; the bits are those of a plain sum in the order of the images."""
     codes, people = rng.normal(size=(4000, 5)).astype(np.float32), rng.integers(-1, 1500, 4000)
     whole = IdentityBank.from_codes(codes, people)
-    monkeypatch.setattr("ficgan.identity.build.CHUNK", 7)
+    monkeypatch.setattr("ficgan.identity.bank.CHUNK", 7)
     assert IdentityBank.from_codes(codes, people).digest == whole.digest
     known = np.unique(people[people >= 0])
     total = np.zeros((len(known), 5))

@@ -118,21 +118,6 @@ def test_a_draw_from_a_group_equals_a_plain_loop(data, n, psi, seed):
     np.testing.assert_allclose(drawn.w, w, rtol=1e-6, atol=1e-7)
 
 
-def test_a_draw_reads_its_members_only(monkeypatch):
-    """Of a bank too large for memory. The first draw with ψ > 0 also reads its group twice, for centre and spread."""
-    bank, read = make_bank(), []
-    whole = ksame.rows
-
-    def counted(codes, index=None):
-        read.append(len(codes) if index is None else len(index))
-        return whole(codes, index)
-
-    monkeypatch.setattr(ksame, "rows", counted)
-    for key in "abc":
-        bank.k_same(30, key, attributes="Female", psi=0.6)
-    assert read == [30, 200, 200, 30, 30]
-
-
 @pytest.mark.parametrize(
     ("k", "psi", "left"), [(20, 1.0, 1), pytest.param(200, 0.6, 1, marks=pytest.mark.slow), (300, 1.0, 0.5)]
 )
@@ -172,13 +157,6 @@ def test_repeats_and_differs():
     ]
     assert len({one.members_digest, *(d.members_digest for d in different)}) == 5
     assert all(not np.allclose(one.w, d.w) for d in different)
-
-
-def test_group_is_named_by_meaning_not_by_spelling():
-    bank = make_bank()
-    a = bank.k_same(20, "x", attributes="Female,-Eyeglasses")
-    b = bank.k_same(20, "x", attributes=" -eyeglasses , FEMALE ")
-    assert a.members_digest == b.members_digest
 
 
 def test_commitment_binds_seed_and_bank():

@@ -27,7 +27,7 @@ def faces(shared_data: Path) -> FaceData:
 @pytest.mark.slow
 def test_a_bank_learns_it(faces: FaceData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learning, "LEAST", 100)
-    bank = replace(IdentityBank.load(pretrained.path("bank")), showing=None, stated=None)
+    bank = replace(IdentityBank.load(pretrained.path("bank")), showing=None)
     path = tmp_path / "bank.safetensors"
     made = show_kinds(bank, path, pretrained.path("model"), faces, Progress("none"))
     assert made.showing is not None and IdentityBank.load(path).digest == made.digest != bank.digest
@@ -43,7 +43,7 @@ def test_a_bank_learns_it(faces: FaceData, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_few_faces_teach_nothing(faces: FaceData, tmp_path: Path) -> None:
-    bank = replace(IdentityBank.load(pretrained.path("bank")), showing=None, stated=None)
+    bank = replace(IdentityBank.load(pretrained.path("bank")), showing=None)
     path = tmp_path / "bank.safetensors"
     made = show_kinds(bank, path, pretrained.path("model"), faces.subset([0, 1, 2]), Progress("none"))
     assert made.showing is None and not path.exists()
