@@ -35,8 +35,7 @@ from ficgan.cli._console import handle_errors
 from ficgan.config import Config, load_config
 from ficgan.device import resolve_device
 from ficgan.models import FICGAN, InferenceModel, load_checkpoint
-from ficgan.models.ficgan import StyleLayer
-from ficgan.models.layers import Conv2d, Linear
+from ficgan.models.ficgan import Conv2d, Linear, StyleLayer
 
 Work = Callable[[], object]
 Rounds = list[dict[str, float]]

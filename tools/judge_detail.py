@@ -29,8 +29,8 @@ from ficgan.errors import UsageError
 from ficgan.faces import Alignment, Face, five_points, get_recognizer
 from ficgan.frame import read_texture, stretched
 from ficgan.frame.file import load_appearance
+from ficgan.frame.fit import images_of
 from ficgan.frame.geometry import HI, LO
-from ficgan.frame.learn import images_of
 from ficgan.frame_model import FrameModel
 from ficgan.identity import IdentityBank
 from ficgan.lab.metrics.pictures import SqueezeNet

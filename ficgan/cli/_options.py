@@ -327,8 +327,7 @@ def read_background(path: str) -> Faces:
 
     from ficgan.anonymizers import Faces
     from ficgan.data import open_faces
-    from ficgan.data.dataset import check_alignment, decode_rgb
-    from ficgan.data.labels import Labels
+    from ficgan.data.dataset import Labels, check_alignment, decode_rgb
     from ficgan.faces import Alignment
 
     labels = Path(path, "labels.csv")

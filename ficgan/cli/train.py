@@ -312,8 +312,7 @@ def fit_appearance(
     from ficgan.face_model import ModelInfo
     from ficgan.faces import Alignment, MediaPipeMesh
     from ficgan.frame.file import FrameConfig, load_appearance, save_appearance
-    from ficgan.frame.fit import FitConfig
-    from ficgan.frame.learn import SIDE, learn, lend
+    from ficgan.frame.fit import SIDE, FitConfig, learn, lend
 
     shared.refuse_existing(out, bank, overwrite=overwrite)
     faces = open_faces(data, resolution=SIDE, labels=labels)
@@ -382,7 +381,7 @@ def build(
     from ficgan.face_model import ModelInfo
     from ficgan.faces import Alignment
     from ficgan.files import file_header
-    from ficgan.frame.learn import SIDE
+    from ficgan.frame.fit import SIDE
 
     shared.refuse_existing(out, overwrite=overwrite)
     network = None
@@ -499,8 +498,7 @@ def write_bank(
     """Encode the clear faces of a set with an appearance model and write the bank of its people."""
     from ficgan.faces import MediaPipeMesh
     from ficgan.frame.file import load_appearance
-    from ficgan.frame.fit import FitConfig
-    from ficgan.frame.learn import codes_of
+    from ficgan.frame.fit import FitConfig, codes_of
 
     report = report or Progress("none", quiet=True)
     model, _, info, network = load_appearance(checkpoint)

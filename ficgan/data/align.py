@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ficgan.data.dataset import Blob, alignment_name, decode_rgb, list_blobs
-from ficgan.data.labels import ALIGNMENT
+from ficgan.data.dataset import ALIGNMENT, Blob, alignment_name, decode_rgb, list_blobs
 from ficgan.errors import InputError, UsageError
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from torch.nn.utils.parametrizations import spectral_norm
 
 from ficgan import ops
 from ficgan.config import DiscriminatorConfig, FrameNetworkConfig, ModelConfig
-from ficgan.models.ficgan import MappingNetwork, StyleLayer
-from ficgan.models.layers import Conv2d, DownBlock, Linear
+from ficgan.models.ficgan import Conv2d, DownBlock, Linear, MappingNetwork, StyleLayer
 
 # Side of the small copy of a texture that linear maps read; `ficgan.frame.appearance.SMALL` for torch.
 LOOK = 32

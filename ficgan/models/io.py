@@ -23,8 +23,7 @@ from torch import Tensor, nn
 from ficgan.config import ModelConfig
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.files import atomic_write
-from ficgan.models.ficgan import FICGAN, Codes, StyleLayer
-from ficgan.models.layers import Conv2d, Linear
+from ficgan.models.ficgan import FICGAN, Codes, Conv2d, Linear, StyleLayer
 
 # Version of the checkpoint layout; raised when a reader of the old one would misread the new one.
 SCHEMA = 1

@@ -19,9 +19,8 @@ from torch import Tensor, nn
 
 from ficgan import __version__
 from ficgan.errors import UsageError
-from ficgan.models.ficgan import Generator, StyleLayer
+from ficgan.models.ficgan import Conv2d, DownBlock, Generator, Linear, StyleLayer
 from ficgan.models.frame import LOOK, SHOWN, TOLD, DetailNetwork, FrameFICGAN, FrameGenerator
-from ficgan.models.layers import Conv2d, DownBlock, Linear
 
 # The newest that the oldest onnxruntime and onnx in pyproject.toml read (1.17 and 1.15).
 OPSET, IR_VERSION = 20, 9

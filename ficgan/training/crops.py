@@ -23,9 +23,10 @@ from ficgan.files import atomic_write
 from ficgan.models import FICGAN, CheckpointHeader, Discriminator, save_checkpoint
 from ficgan.training.state import TrainingState, flip
 from ficgan.training.stats import Say, save_grid, unheard
-from ficgan.training.step import (
+from ficgan.training.task import (
     StoredRows,
     Swap,
+    TrainingTask,
     Weights,
     locked,
     make_verify,
@@ -33,7 +34,6 @@ from ficgan.training.step import (
     plan_swap,
     with_reconstructions,
 )
-from ficgan.training.task import TrainingTask
 
 # Bytes of a decoded set that is kept in memory; a larger one is decoded to a file once and read from there.
 RESIDENT = 2**28

@@ -18,11 +18,10 @@ from ficgan.faces import FaceMesh
 from ficgan.frame import AppearanceModel, Moment, Readings, detail_of, read_texture
 from ficgan.frame.appearance import SLOPES
 from ficgan.frame.file import FrameConfig
-from ficgan.frame.learn import images_of, meshes_of
+from ficgan.frame.fit import images_of, meshes_of
 from ficgan.identity.kind import Kind, KindCodes, KindGroup, cells_of
 from ficgan.identity.ksame import draw_members, restore_variance
-from ficgan.training.step import StoredRows
-from ficgan.training.task import read_once
+from ficgan.training.task import StoredRows, read_once
 
 Floats = NDArray[np.float32]
 # Least score of a mesh that is learnt from.

@@ -34,8 +34,7 @@ from ficgan.training.detail import DetailTask
 from ficgan.training.frame import FrameTask
 from ficgan.training.state import TrainingState
 from ficgan.training.stats import Means, Reporter, duration, reading_lines, save_grid
-from ficgan.training.step import weights_at
-from ficgan.training.task import TrainingTask
+from ficgan.training.task import TrainingTask, weights_at
 
 STATE, START, NETWORK, CONFIG = "state.safetensors", "start.safetensors", "network.safetensors", "config.json"
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ficgan.data import FaceData
 from ficgan.faces import Alignment, Face, get_recognizer
-from ficgan.frame.learn import images_of
+from ficgan.frame.fit import images_of
 from ficgan.frame_model import FrameModel
 from ficgan.identity.kind import CELLS, Kind, Showing, kind_reader
 from ficgan.policy import Attempt

@@ -3,22 +3,185 @@
 from __future__ import annotations
 
 import json
+import os
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
+import numpy as np
 import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ficgan.config import Config
+from ficgan.config import Config, LossConfig, SwapConfig
 from ficgan.data import FaceData
-from ficgan.errors import UsageError
-from ficgan.files import atomic_write
+from ficgan.errors import FicganError, UsageError
+from ficgan.faces.alignment import ARCFACE_POINTS, Alignment
+from ficgan.files import atomic_write, lock
 from ficgan.training.state import D, M, TrainingState
 from ficgan.training.stats import Say, unheard
-from ficgan.training.step import Weights, locked
-from ficgan.verification import Verifier
+from ficgan.verification import AlignedInput, VAugment, Verifier, load_verifier
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Loss weights at a moment of the training."""
+
+    reconstruction: float
+    verification: float
+    adversarial: float
+
+
+def weights_at(config: LossConfig, kimg: float) -> Weights:
+    """λ1, λ2, λ3 after `kimg` thousand images."""
+    start, end = config.verification_ramp_kimg
+    adversarial = 0.0
+    if kimg >= config.adversarial_start_kimg:
+        adversarial = config.adversarial * _ramp(
+            kimg, config.adversarial_start_kimg, config.adversarial_start_kimg + config.adversarial_ramp_kimg
+        )
+    return Weights(config.reconstruction, config.verification * _ramp(kimg, start, end), adversarial)
+
+
+def _ramp(x: float, start: float, end: float) -> float:
+    return 1.0 if x >= end else max(0.0, (x - start) / (end - start))
+
+
+class Swap(NamedTuple):
+    """Plan for one batch of B images; all tensors on the CPU."""
+
+    # int64 [B]: image whose identity is taken; the batch rolled, so never the image itself.
+    target: Tensor
+    # bool [B]: towards a mean of codes instead of the target.
+    to_mean: Tensor
+    # float [B,B]: row b holds the weights of the other codes in its mean (rows sum to 1, the diagonal is 0).
+    members: Tensor
+    # float [B]: share of the way from the running mean of all codes to that small mean.
+    pull: Tensor
+    # int64 [B]: i, the number of layers that keep the source's code (0 but for crossovers).
+    kept: Tensor
+
+
+def plan_swap(batch: int, num_layers: int, config: SwapConfig, rng: torch.Generator) -> Swap:
+    roll = int(torch.randint(1, batch, (), generator=rng))
+    target = torch.arange(batch).roll(roll)
+    to_mean = torch.rand(batch, generator=rng) < config.mean_fraction
+    low, high = (min(size, batch - 1) for size in config.mean_of)
+    sizes = torch.randint(low, high + 1, (batch, 1), generator=rng)
+    # Nobody is in the mean that replaces them: the diagonal ranks last, and at most B − 1 are taken.
+    ranks = torch.rand(batch, batch, generator=rng).fill_diagonal_(2).argsort(1).argsort(1)
+    members = (ranks < sizes) / sizes
+    pull = torch.rand(batch, generator=rng)
+    crossed = torch.rand(batch, generator=rng) < config.crossover
+    kept = torch.randint(1, num_layers, (batch,), generator=rng) * crossed
+    return Swap(target, to_mean, members, pull, kept)
+
+
+def mixed_code(w: Tensor, w_mean: Tensor, plan: Swap, num_layers: int) -> Tensor:
+    """Codes of the mixed images: [B,D], or [B,L,D] when some layers keep the source's code.
+
+    `w` are the codes of the batch [B,D], `w_mean` [D] the running mean of all.
+    """
+    device, dtype = w.device, w.dtype
+    target = w[plan.target.to(device)]
+    small_mean = plan.members.to(device, dtype) @ w
+    centre = w_mean.to(dtype)
+    mean = centre + plan.pull.to(device, dtype)[:, None] * (small_mean - centre)
+    return in_layers(w, torch.where(plan.to_mean.to(device)[:, None], mean, target), plan, num_layers)
+
+
+def in_layers(w: Tensor, new: Tensor, plan: Swap, num_layers: int) -> Tensor:
+    """New codes [B,D], or [B,L,D] where some layers keep the source's code of w [B,D]."""
+    if not bool(plan.kept.any()):
+        return new
+    keeps = torch.arange(num_layers)[None] < plan.kept[:, None]  # [B,L]
+    return torch.where(keeps.to(w.device)[:, :, None], w[:, None], new[:, None])
+
+
+def with_reconstructions(w: Tensor, mixed: Tensor) -> Tensor:
+    """Codes of reconstructions, then of mixes, in one batch: [2B,D] or [2B,L,D], as `mixed` has it."""
+    return torch.cat([w if mixed.ndim == 2 else w[:, None].expand_as(mixed), mixed])
+
+
+def make_verify(config: Config, alignment: Alignment, device: torch.device, resolution: int) -> Verifier:
+    """The frozen verification network V of a configuration, on crops of a resolution.
+
+    `verifier.spec` "untrained" makes a small network with random weights, which only tests the software.
+    """
+    augment = VAugment() if config.verifier.augment else None
+    if config.verifier.spec != "untrained":
+        return load_verifier(
+            config.verifier.spec, alignment=alignment, resolution=resolution, augment=augment, device=str(device)
+        )
+    warnings.warn("verifier.spec=untrained: V has random weights; the model will not learn identity", stacklevel=2)
+    size = 32
+    points = (ARCFACE_POINTS + 0.5) * (size / 112) - 0.5
+    aligned = AlignedInput(alignment, resolution, points, (size, size), augment)
+    return Verifier(_Untrained(), aligned, mean=127.5, scale=128.0, name="untrained").to(device)
+
+
+class _Untrained(nn.Module):
+    """Three strided convolutions and a projection with fixed random weights: [B,3,32,32] → [B,64] and its maps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        rng = torch.Generator().manual_seed(0)
+        shapes = [(16, 3, 3, 3), (32, 16, 3, 3), (64, 32, 3, 3)]
+        self.kernels = nn.ParameterList(
+            nn.Parameter(torch.randn(shape, generator=rng) / (shape[1] * 9) ** 0.5) for shape in shapes
+        )
+
+    def forward(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        maps = []
+        for kernel in self.kernels:
+            x = F.leaky_relu(F.conv2d(x, kernel, stride=2, padding=1), 0.2)
+            maps.append(x)
+        return x.mean((2, 3)), maps
+
+
+class StoredRows:
+    """Rows of a .npy file in C order, read from disk when they are asked for.
+
+    A mapped file would count every page that was touched as memory of the process. These reads leave the pages to the
+    system's cache, so the process stays as small as a batch.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            mapped = np.load(path, mmap_mode="r")  # reads the header alone
+        except (OSError, ValueError) as error:
+            raise FicganError(f"{path} cannot be read ({error}); delete it, and it is made again") from None
+        self.path, self.shape, self.dtype = path, mapped.shape, mapped.dtype
+        self._begin, self._size = int(mapped.offset), int(mapped[:1].nbytes)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: int | np.integer[Any] | slice | NDArray[np.int64]) -> NDArray[Any]:
+        """One row, or several [B,…], as a new array."""
+        if isinstance(rows, int | np.integer):
+            return self[np.array([rows])][0]
+        wanted = np.arange(len(self))[rows]
+        found = np.empty((len(wanted), *self.shape[1:]), self.dtype)
+        with open(self.path, "rb", buffering=0) as file:
+            for into, row in zip(found, wanted.tolist(), strict=True):
+                if os.preadv(file.fileno(), [into.data], self._begin + row * self._size) != self._size:
+                    raise FicganError(f"{self.path} ends early; delete it, and it is made again")
+        return found
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Let one process at a time into the block; the lock of a killed process is free again."""
+    with open(path, "w") as file:
+        lock(file)
+        yield
+
 
 J = TypeVar("J")
 

@@ -30,7 +30,7 @@ from ficgan.models.onnx import detail_to_onnx
 from ficgan.training import train
 from ficgan.training.detail import DetailTask
 from ficgan.training.state import TrainingState
-from ficgan.training.step import weights_at
+from ficgan.training.task import weights_at
 
 DEVICE = torch.device("cpu")
 CONFIG = Path(__file__).resolve().parents[2] / "configs/detail.yaml"

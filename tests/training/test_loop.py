@@ -28,7 +28,7 @@ from ficgan.data import open_faces
 from ficgan.errors import FicganError
 from ficgan.models import load_checkpoint, load_tensors
 from ficgan.training import Interrupted, crops, train
-from ficgan.training.step import StoredRows
+from ficgan.training.task import StoredRows
 
 pytestmark = pytest.mark.filterwarnings("ignore:verifier.spec=untrained")
 

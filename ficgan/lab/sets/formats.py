@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.data.labels import Labels
+from ficgan.data.dataset import Labels
 from ficgan.errors import InputError, UsageError
 
 AGE_BANDS = ("0-2", "3-9", "10-19", "20-29", "30-39", "40-49", "50-59", "60-69", "more than 70")
