@@ -46,9 +46,9 @@ class FaceReading:
     Args:
         z_id: float32 [D], identity code.
         place: further data of the model, to put a new face in its place.
-        problem: why no face can be generated here; "" where it can.
-        note: for a person who looks at the result; "" for nothing.
-        doubt: why this may be no face of a person; "" where it is clear.
+        problem: why no face can be generated here.
+        note: for a person who looks at the result.
+        doubt: why this may be no face of a person.
         outline: [n,2], convex outline of the face in the photo, where a mesh of it was found.
         landmarks: [5,2] of the same mesh. A detector's may lie far off where a head is tilted.
     """
@@ -65,13 +65,7 @@ class FaceReading:
 def read_kinds(
     images: Sequence[Image], landmarks: Sequence[NDArray[Any]], known: NDArray[np.float32] | None = None
 ) -> list[Floats | None]:
-    """Readings [9] of the kinds of faces, see `KindReader`.
-
-    Args:
-        images: uint8 [H,W,3] RGB, one for each face.
-        landmarks: [5,2] of each.
-        known: [N,128], their embeddings by the embedded recogniser, where these are at hand.
-    """
+    """Readings [9] of the kinds of faces at landmarks [5,2], one an image; `known` [N,128] are dlib's embeddings."""
     if not len(images):
         return []
     embeddings = _dlib().embed_each(images, np.stack(landmarks)) if known is None else known
@@ -85,12 +79,6 @@ def _dlib() -> DlibRecognizer:
 
 class FaceModel(ABC):
     """The controls that hold for a whole job, as of `load_face_model`, and the bank whose identities are averaged.
-
-    Args:
-        bank: identity bank.
-        num_layers: L.
-        code_size: D of the model's codes; a bank with others is refused.
-        k, band, seed, alpha, attributes, add, swap, keep_kind: see `load_face_model`.
 
     Attributes:
         alignment, resolution: of the crops or the frame; its side in pixels.
@@ -230,9 +218,7 @@ class FaceModel(ABC):
         """The k-same draw of one face or person; the same key gives the same draw.
 
         Args:
-            key: of the face or person.
-            attempt: its diversity is the least.
-            psi: diversity ψ.
+            attempt, psi: the attempt's diversity is the least.
             z_id: [D], the source's code, for models that take the least like of several draws.
             kind: [9], reading of the source's kind, see `KindReader`; None: nothing of it is kept.
         """
@@ -275,9 +261,7 @@ class FaceModel(ABC):
         return key if attempt.draw == 0 else f"{key}#{attempt.draw}"
 
     def styles(self, z_id: Floats, draws: Sequence[KSameCode], attempt: Attempt) -> Floats:
-        """Rows of styles float32 [B,S] for identity codes [B,D] and a draw for each; a face that keeps its row keeps
-        its identity.
-        """
+        """Rows of styles float32 [B,S] for identity codes [B,D] and a draw for each."""
         return self.mixed(z_id, self.wanted(np.stack([draw.w for draw in draws])), attempt)
 
     def check_draws(self, attempt: Attempt, psi: float) -> None:

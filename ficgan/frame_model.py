@@ -59,16 +59,12 @@ LIGHT_BOUND = 0.5
 
 @dataclass(frozen=True, eq=False)
 class _Place:
-    """Data of a source face that the new face is made with.
+    """What a new face is made with in the place of a source.
 
     Args:
-        moment: of this one face.
         texture: uint8 [R,R,3] of the source.
-        look: of the photo.
-        gaze: float32 [2] of `read_gaze`.
-        mouth: float32 [6] of `read_teeth`.
+        gaze, mouth: float32 [2] of `read_gaze`, [6] of `read_teeth`.
         hair: float32 [R,R], how much of each pixel is hair before the forehead and stays.
-        forehead: bare skin above the mask.
     """
 
     moment: Moment
@@ -82,7 +78,7 @@ class _Place:
 
 @dataclass(frozen=True, eq=False)
 class _Row:
-    """A row of styles, taken apart.
+    """A row of styles, taken apart: a face that keeps its row keeps its identity.
 
     Args:
         code: float32 [D] of the linear model, mixed.
@@ -113,9 +109,8 @@ class _NewFace:
 
     Args:
         texture: float32 [R,R,3] in [0,1], or [2R,2R,3] of a large face.
-        points: float64 [468,3] of the published mesh, upright units.
-        grid: float32 [R,R,2], where the frame's pixels lie.
-        hair: float32 [R,R], what of the source stays.
+        points, grid: [468,3] of the published mesh, and [R,R,2] where the frame's pixels lie; upright units.
+        hair: float32 [R,R], how much of the source stays.
         new: whether it is another face than the source's.
     """
 
@@ -129,10 +124,7 @@ class _NewFace:
 class FrameModel(FaceModel):
     """The linear appearance model, and the network that adds to it where there is one; a mesh reads the faces.
 
-    An identity code z_id is the linear model's code, the attributes that stay, and the network's w; the intermediate
-    latent is the same. A row of styles is the mixed code, the attributes given, the network's own and new w, the noise
-    on the numbers of expression, which synthetic face lends its pores and lashes, the first and last layer that are
-    new, and whether hair before the forehead is drawn over: a face that keeps its row keeps all of them.
+    z_id and the intermediate latent are the linear model's code, the attributes that stay, and the network's w.
     """
 
     AUTO_PSI = (1.0, 1.0)

@@ -79,10 +79,7 @@ class Alignment:
         return True
 
     def face_square(self, size: int) -> Matrix:
-        """The similarity [2, 3] from a crop to the square, hairline to chin, that the default template would have cut.
-
-        Both have this side. It is the identity for the default template; `paste_back` lays its oval into that square.
-        """
+        """The similarity [2, 3] from a crop to the square, hairline to chin, that the default template would cut."""
         return similarity(self.points(size), Alignment().points(size))
 
     def to_dict(self) -> dict[str, Any]:
@@ -103,11 +100,10 @@ class Alignment:
 
 
 def similarity(src: ArrayLike, dst: ArrayLike) -> Matrix:
-    """The least-squares similarity float64 [2, 3] (no reflection) of points [N, 2], N ≥ 2, to others (Umeyama 1991,
-    eqs. 40–42).
+    """The least-squares similarity float64 [2, 3] (no reflection) of points [N, 2], N ≥ 2, to others (Umeyama 1991).
 
-    In the plane a similarity is z → a z + b over the complex numbers, where the least-squares solution is linear and a
-    reflection cannot arise. An InputError where points are not finite, coincide, or fit only mirrored.
+    In the plane it is z → a z + b over the complex numbers, where a reflection cannot arise. An InputError where points
+    are not finite, coincide, or fit only mirrored.
     """
     p, q = _as_points(src), _as_points(dst)
     if p.shape != q.shape or len(p) < 2:

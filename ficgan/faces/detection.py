@@ -95,13 +95,11 @@ class SearchPlan:
 
 
 class PyramidDetector:
-    """A `FaceDetector` made of a search at a single scale.
+    """A `FaceDetector` made of a search at a single scale, which gets sides that are multiples of 32.
 
     Args:
-        search: finds faces in one image at its own scale; sides come as multiples of 32, coordinates go back in pixels.
         threshold: lowest score of a face.
-        scale: one factor to search at, or None for the plan's.
-        plan: how photos are searched.
+        scale: one factor to search at, or None for several looks.
         thorough: all looks at every photo; False: one, and the others where it shows a reason.
     """
 
@@ -236,10 +234,7 @@ class PyramidDetector:
 
 @dataclass
 class DetectAt:
-    """A detector that sees every picture scaled to fit `size`, width and height in px, its proportions kept.
-
-    `enlarge`: whether a smaller picture is enlarged to it.
-    """
+    """A detector that sees pictures scaled to fit `size`, width and height in px; smaller ones with `enlarge`."""
 
     detector: FaceDetector
     size: tuple[int, int]
@@ -307,8 +302,7 @@ def overlaps(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
 def suppress(rows: Rows) -> Rows:
     """Greedy non-maximum suppression of rows [N, 15]: those that stay, best score first.
 
-    A box goes when it overlaps a better one by IoU .4, or when .6 of the smaller of the two lies in the other: scales
-    and tiles often report one face with boxes of different size.
+    Scales and tiles often report one face with boxes of different size, so containment counts, too.
     """
     rows = rows[np.argsort(-rows[:, 4], kind="stable")]
     area = (rows[:, 2] - rows[:, 0]) * (rows[:, 3] - rows[:, 1])
@@ -349,12 +343,10 @@ class Backend(ABC):
 
 
 class CenterFace(Backend):
-    """An anchor-free detector, embedded as ONNX.
+    """An anchor-free detector, embedded as ONNX: Xu et al., CenterFace, 2019 (section 3).
 
     It reads RGB 0..255 and gives, at stride 4, a heat map of centres, the logarithm of the box's size, the centre's
     offset within its cell, and five landmarks relative to the box.
-
-    Source: Xu et al., CenterFace: Joint Face Detection and Alignment Using Face as Point, 2019 (section 3).
     """
 
     FILE = "detector.onnx"  # in pretrained/; tools/make_networks.py
@@ -389,12 +381,10 @@ class CenterFace(Backend):
 
 
 class Scrfd(Backend):
-    """The detector of the insightface model packs, from a pack that is already on the disk.
+    """The detector of insightface's packs: Guo et al., Sample and Computation Redistribution, 2021.
 
-    The network reads (RGB - 127.5) / 128 and gives, at strides 8, 16 and 32 with two anchors a cell, scores, distances
-    from the cell's origin to the four sides of the box, and five landmarks relative to it, all in strides.
-
-    Source: Guo et al., Sample and Computation Redistribution for Efficient Face Detection, 2021.
+    It reads (RGB - 127.5) / 128 and gives, at strides 8, 16 and 32 with two anchors a cell, scores, distances from the
+    cell's origin to the four sides of the box, and five landmarks relative to it, all in strides.
     """
 
     FILES = ("det_*.onnx", "scrfd*kps*.onnx")
@@ -439,10 +429,7 @@ class Scrfd(Backend):
 
 
 class YuNet(Backend):
-    """A small, fast detector, run by OpenCV (`cv2.FaceDetectorYN`); the second one that films are checked with.
-
-    OpenCV's network keeps the size and the buffers of its input, so each thread has one of its own.
-    """
+    """A small, fast detector, run by OpenCV; films are checked with it. Each thread has a network of its own."""
 
     FILE = "yunet.onnx"  # in pretrained/, as it was published
     OPENING = threading.Lock()  # the level of OpenCV's messages is one for all threads

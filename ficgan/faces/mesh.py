@@ -74,10 +74,9 @@ class Mesh:
     """The mesh of one face of a photo.
 
     Args:
-        points: float32 [478, 3], x and y in pixels of the photo (pixel centres at integers), z in the same unit with 0
-            at the middle of the head; smaller is nearer. The first 468 are the face, the others the irises.
-        presence: How sure the network is that this is a face, and how accurate the points are; `GOOD_PRESENCE` or more
-            is a face that can be relied on.
+        points: float32 [478, 3], x and y in pixels of the photo, z in the same unit with 0 at the middle of the head;
+            smaller is nearer. The first 468 are the face, the others the irises.
+        presence: how sure the network is that this is a face, and how accurate the points are, see `GOOD_PRESENCE`.
     """
 
     points: NDArray[np.float32]
@@ -121,11 +120,7 @@ class MediaPipeMesh:
         return session
 
     def read(self, crops: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Meshes of crops uint8 [B, 256, 256, 3] RGB, each as if it were alone; B may be 0.
-
-        The faces are upright with the eyes at about (92, 91) and (163, 91). Returns points float32 [B, 478, 3] in
-        pixels of the crop, pixel centres at integers, and presence float32 [B].
-        """
+        """Points [B, 478, 3] in crop pixels and presence [B] of upright RGB crops uint8 [B, 256, 256, 3]."""
         if not isinstance(crops, np.ndarray) or crops.dtype != np.uint8 or crops.shape[1:] != (MESH_SIDE, MESH_SIDE, 3):
             what = f"{crops.dtype} {crops.shape}" if isinstance(crops, np.ndarray) else type(crops).__name__
             raise InputError(f"A face mesh is read from uint8 crops of shape [B, 256, 256, 3] in RGB, got {what}.")
@@ -139,11 +134,7 @@ class MediaPipeMesh:
 
 
 def find_meshes(mesh: FaceMesh, photo: Image, faces: Sequence[Face] | ArrayLike) -> list[Mesh]:
-    """The meshes of the faces of a photo [H, W, 3], in order.
-
-    `faces` are what a detector found, or its landmarks [N, 5, 2] in pixels. Where a face is none, the presence says so
-    and the points mean nothing.
-    """
+    """The meshes of the faces of a photo [H, W, 3], found by a detector or given by landmarks [N, 5, 2], in order."""
     photo = check_image(photo)
     matrices = [similarity(landmark, _TEMPLATE) for landmark in _landmarks(faces)]
     points, presence = _read(mesh, photo, matrices)
@@ -179,11 +170,7 @@ def _embedded() -> FaceMesh:
 
 
 def five_points(points: ArrayLike) -> NDArray[Any]:
-    """The five landmarks [..., 5, 2] that a detector would have found, from meshes [..., 468 or more, 2 or more].
-
-    Their order is that of `Face.landmarks`: middles of both eyes (of the lids, wherever they look), nose tip, mouth
-    corners.
-    """
+    """The five landmarks [..., 5, 2] of meshes [..., ≥468, ≥2], as in `Face.landmarks`; eyes by their lids."""
     points = _mesh_points(points)
     eyes = [points[..., eye, :2].mean(-2) for eye in (LEFT_EYE, RIGHT_EYE)]
     return np.stack([*eyes, points[..., NOSE_TIP, :2], *(points[..., corner, :2] for corner in MOUTH_CORNERS)], axis=-2)

@@ -59,11 +59,7 @@ def embedded_file(name: str) -> Path:
 
 
 def insightface_file(*patterns: str) -> Path | None:
-    """A file of an insightface model pack that is already on the disk, or None.
-
-    Packs are folders such as `buffalo_l`, looked for in the model folders and in insightface's own folder
-    ($INSIGHTFACE_HOME, else ~/.insightface), there under `models`.
-    """
+    """A file of an insightface model pack in the model folders or in $INSIGHTFACE_HOME/models, or None."""
     home = Path(os.environ.get("INSIGHTFACE_HOME", "~/.insightface")).expanduser()
     for root in (*model_folders(), home / "models"):
         for pack in _INSIGHTFACE_PACKS:
@@ -114,10 +110,7 @@ def onnx_session(model: Path | bytes, device: str = "cpu") -> Any:
 
 @cache
 def _share_memory() -> None:
-    """Give all networks one arena, which grows by what is asked for.
-
-    By default each has its own, which doubles. With two photos in work that takes 70 MiB more.
-    """
+    """Give all networks one arena, which grows by what is asked for: arenas that double take 70 MiB more."""
     import onnxruntime as ort
 
     memory = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)

@@ -32,10 +32,7 @@ _COSINE_MATCH = 1.0 - 0.33  # ArcFace-style networks reach FAR 1e-3 near a cosin
 
 @runtime_checkable
 class Recognizer(Protocol):
-    """Gives faces embeddings that are near for one person and far for two.
-
-    `match_threshold` and `distance` are in the same unit: the Euclidean distance, or 1 - cosine.
-    """
+    """Embeddings that are near for one person and far for two; `distance` is Euclidean, or 1 - cosine."""
 
     name: str
     metric: Metric
@@ -83,8 +80,7 @@ def get_recognizer(name: str = "auto", *, match_threshold: float | None = None, 
 class Gate:
     """Several recognisers as one: a face passes only where none of them takes it for its source.
 
-    Embeddings stand side by side. The distance is the least of all, each in units of that recogniser's own threshold,
-    so that 1 is where one of them begins to match.
+    The distance is the least of all, in units of each one's threshold.
     """
 
     metric: Metric = "euclidean"
@@ -228,9 +224,7 @@ class DlibRecognizer(_Embedder):
 class OnnxRecognizer(_Embedder):
     """Any ArcFace-style ONNX network: N×3×112×112 RGB in the public five-point template, one embedding out.
 
-    Args:
-        match_threshold: distance (1 - cosine) below which two faces count as one person.
-        normalise: feed (RGB - 127.5) / 127.5; False feeds 0..255; None looks whether the network normalises by itself.
+    `normalise`: feed (RGB - 127.5) / 127.5 and not 0..255; None looks whether the network normalises by itself.
     """
 
     metric: Metric = "cosine"

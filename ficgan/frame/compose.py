@@ -54,18 +54,13 @@ def read_texture(
     finer: int = 1,
     grid: Floats | None = None,
 ) -> Image:
-    """A face of a photo in the frame; what a turned head hides is the mirrored other side.
+    """A face of a photo in the frame, uint8 [finer·R,finer·R,3]; what a turned head hides is the mirrored other side.
 
     Args:
-        photo: uint8 [H,W,3] RGB.
         upright: float64 [2,3], photo → upright units.
         points: [468,3] the mesh in upright units.
-        warp: of the frame.
         finer: samples per pixel of the frame's grid, in each direction.
         grid: [R,R,2] of `warp.to_upright`, where it is known already.
-
-    Returns:
-        uint8 [finer·R,finer·R,3].
     """
     import cv2
 
@@ -117,13 +112,13 @@ def _extent(field: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
 
 @dataclass(frozen=True)
 class Look:
-    """Sharpness and noise of a photo in and around a face.
+    """Sharpness and noise of a photo in and around a face, as standard deviations in [0,1].
 
     Args:
-        detail: standard deviation of the fine detail of the source's texture in the frame, [0,1].
-        grain: standard deviation of the noise around the face, [0,1], photo pixels.
+        detail: of the fine detail of the source's texture in the frame.
+        grain: of the noise around the face, photo pixels.
         coarse: noise that is left after averaging 2×2 pixels, of what white noise would leave; 1 … 2.
-        fine: standard deviation of detail that only a texture of twice the size holds, [0,1]; 0 for small faces.
+        fine: of detail that only a texture of twice the size holds; 0 for small faces.
     """
 
     detail: float
@@ -133,9 +128,7 @@ class Look:
 
 
 def read_look(photo: Image, upright: NDArray[np.float64], texture: Image, mask: Floats) -> Look:
-    """Sharpness of the source's texture and grain of its surroundings.
-
-    The noise is the median of a high-pass filter over what lies around the face, which edges hardly move.
+    """Sharpness of the source's texture, and grain as the median of a high-pass filter over what lies around the face.
 
     Source: Immerkær 1996, with a median in place of the mean.
     """
@@ -160,15 +153,9 @@ def read_look(photo: Image, upright: NDArray[np.float64], texture: Image, mask: 
 
 
 def matched_border(made: Floats, source: Image, mask: Floats) -> Floats:
-    """A texture whose skin and border have the source's colours, the border's difference fading smoothly inwards.
+    """A texture [R,R,3] whose skin and border have the source's colours, the border's difference fading inwards.
 
-    Args:
-        made: float32 [R,R,3] in [0,1].
-        source: uint8 [R,R,3].
-        mask: [R,R], what will be replaced.
-
-    What lies there and differs both from the face beside it and more than light would, such as hair, a hat or a hand,
-    counts little.
+    Hair, a hat or a hand over the border counts little: it differs from the face beside it, and more than light would.
     """
     import cv2
 
@@ -202,14 +189,10 @@ def matched_border(made: Floats, source: Image, mask: Floats) -> Floats:
 
 
 def hair_over(source: Image, expected: Floats, mask: Floats, brow: int) -> Floats:
-    """Share of each pixel that is hair or a hat before the forehead, which stays: float32 [R,R] in [0,1].
-
-    Hair that lies on the forehead goes on above it. So only what reaches the upper edge of the mask counts.
+    """Share of each pixel [R,R] that is hair or a hat before the forehead and stays: it reaches the mask's upper edge.
 
     Args:
-        source: uint8 [R,R,3].
         expected: float32 [R,R,3] in [0,1], an average face in the light of the source.
-        mask: float32 [R,R], what will be replaced.
         brow: row of the frame above which this is looked for.
     """
     import cv2
@@ -229,12 +212,7 @@ def hair_over(source: Image, expected: Floats, mask: Floats, brow: int) -> Float
 
 
 def sharpened(texture: Floats, gains: Sequence[float]) -> Floats:
-    """A texture [R,R,3] whose bands of fine detail are raised: an average of faces has less of them than a face.
-
-    Args:
-        texture: float32.
-        gains: of the bands between blurs of standard deviation 0, .7, 1.4, 2.8, … pixels, the finest first.
-    """
+    """A texture whose bands of fine detail, between blurs of deviation 0, .7, 1.4, … pixels, are raised."""
     import cv2
 
     out, finer = texture.copy(), texture
@@ -291,17 +269,13 @@ def paste_texture(
     grid: Floats | None = None,
     forehead: Forehead | None = None,
 ) -> Paste:
-    """Lay a texture of the frame onto a photo.
+    """Lay a texture of the frame, float32 [R,R,3] in [0,1] or of several times the size, onto a photo.
 
     Args:
-        photo: uint8 [H,W,3] RGB; not changed.
         upright: float64 [2,3], photo → upright units.
         points: [468,3] of the published mesh, upright units.
-        texture: float32 [R,R,3] in [0,1], or one of several times the size.
         mask: float32 [R,R], weight of the texture.
-        warp: of the frame.
-        look: grain to add; None: none.
-        seed: of the grain.
+        look, seed: grain to add, None: none; and its seed.
         grid: [R,R,2] of `warp.to_upright`, where it is known already.
         forehead: skin above the mask that is laid on, too.
     """
@@ -403,13 +377,7 @@ class Forehead:
 
 
 def read_forehead(photo: NDArray[np.uint8], upright: NDArray[np.float64], points: NDArray[np.float64]) -> Forehead:
-    """The bare forehead of a face; its weight is 0 where hair or a hat begins at the mask.
-
-    Args:
-        photo: uint8 [H,W,3] RGB.
-        upright: float64 [2,3], photo → upright units.
-        points: [468,3], the mesh in upright units.
-    """
+    """The bare forehead of a face, arguments as of `read_texture`; 0 where hair or a hat begins at the mask."""
     import cv2
 
     matrix = np.column_stack([upright[:, :2], upright[:, 2] + HEAD_SHIFT])

@@ -82,13 +82,9 @@ class _Eye:
 
 
 def read_gaze(points: NDArray[Any]) -> Floats:
-    """Gaze: offset of the irises to the right and downwards from where they are when the face looks ahead.
+    """Offset of the irises [2] to the right and downwards from where they are when the face looks ahead, in eye widths.
 
-    Args:
-        points: [478,≥2] of the mesh, photo pixels.
-
-    Returns:
-        float32 [2] in widths of the eye, the mean of both eyes; 0 for a mesh without irises.
+    The mean of both eyes of a mesh [478,≥2]; 0 for a mesh without irises.
     """
     found = []
     if len(points) == MESH_POINTS:
@@ -109,7 +105,7 @@ def with_eyes(
     warp: Warp,
     grid: Floats | None = None,
 ) -> Floats:
-    """A texture whose eyes look somewhere. The mean of people who look elsewhere has grey and blurred irises.
+    """A texture whose eyes look somewhere; the mean of people who look elsewhere has grey and blurred irises.
 
     Light and colour are those of the texture's own eyes; shape and size of an iris are everybody's.
 
@@ -119,7 +115,6 @@ def with_eyes(
         gaze: float32 [2] of `read_gaze`.
         yaw: of the head, radians.
         front: [468,2], where the mesh's points lie in the frame.
-        warp: of the frame.
         grid: [R,R,2] of `warp.to_upright`, where it is known already.
     """
     out = texture.copy()
@@ -238,11 +233,7 @@ MOUTH = MouthConfig()
 
 @dataclass(frozen=True, eq=False)
 class _Mouth:
-    """The inside of a mouth: the left corner, unit vectors across and down, its width, both lips' edges.
-
-    Args:
-        upper, lower: float64 [n,2], their points across and down, in widths, from left to right.
-    """
+    """The inside of a mouth: left corner, unit vectors across and down, width, and both lips' edges [n,2] in widths."""
 
     corner: NDArray[np.float64]
     across: NDArray[np.float64]
@@ -289,15 +280,7 @@ def _rising(lip: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def teeth_of(photo: Image, points: NDArray[Any]) -> tuple[Floats, float]:
-    """The inside of a photo's mouth: where it is bright, float32 [rows,columns], and its opening in widths.
-
-    Args:
-        photo: uint8 [H,W,3].
-        points: [≥468,≥2] of the mesh, photo pixels.
-
-    Returns:
-        0 is the dark behind the teeth and 1 the teeth.
-    """
+    """The inside of a photo's mouth: float32 [rows,columns], 0 the dark and 1 the teeth; and its opening in widths."""
     import cv2
 
     mouth = _Mouth.of(points)
@@ -317,7 +300,6 @@ def read_teeth(texture: Image, mask: Floats, front: Floats, warp: Warp) -> Float
         texture: uint8 [R,R,3] of the source in the frame.
         mask: float32 [R,R] of the face, whose luminance is the skin's.
         front: [468,2], where the mesh's points lie in the frame.
-        warp: of the frame.
     """
     window, inside, _ = _opening((front[LIPS_INNER] - LO) / warp.step)
     colours = texture[window][inside > 0.6].astype(np.float32) / 255
@@ -352,17 +334,11 @@ def with_teeth(
     warp: Warp,
     grid: Floats | None = None,
 ) -> Floats:
-    """A texture with teeth, or a hollow, between open lips. A mean of many people has a pink or grey blur there.
+    """A texture with teeth, or a hollow, between open lips, where a mean of many people has a pink or grey blur.
 
-    Args:
-        texture: float32 [R,R,3] in [0,1], or of twice the size.
-        points: [468,3] of the published mesh, upright units.
+    Args as of `with_eyes`, and:
         seen: float32 [6] of `read_teeth`.
-        teeth: uint8 [rows,columns] of a synthetic face: what `teeth_of` gives, in units of 1 / `TEETH_UNIT`.
-        opening: of that face.
-        front: [468,2], where the mesh's points lie in the frame.
-        warp: of the frame.
-        grid: [R,R,2] of `warp.to_upright`, where it is known already.
+        teeth, opening: uint8 [rows,columns] of a synthetic face, `teeth_of` in units of 1 / `TEETH_UNIT`; its opening.
     """
     import cv2
 

@@ -111,15 +111,7 @@ class FrameConfig:
 
 @dataclass(frozen=True, eq=False)
 class FrameNetwork:
-    """The networks that read and write faces, as ONNX files in memory.
-
-    Args:
-        reader: texture, code → w.
-        writer: w, moment, linear → texture, shape.
-        w_dim: length of w.
-        num_layers: L.
-        device: of the sessions, see `onnx_session`.
-    """
+    """Networks that read (texture, code → w) and write (w, moment, linear → texture, shape) faces, ONNX in memory."""
 
     reader: bytes
     writer: bytes
@@ -128,26 +120,15 @@ class FrameNetwork:
     device: str = "cpu"
 
     def read(self, textures: NDArray[np.uint8], codes: Floats) -> Floats:
-        """w [B,w_dim] of source faces.
-
-        Args:
-            textures: uint8 [B,R,R,3] in the frame.
-            codes: float32 [B,C], identity codes of the linear model.
-        """
+        """w [B,w_dim] of textures uint8 [B,R,R,3] and identity codes of the linear model [B,C]."""
         x = textures.astype(np.float32).transpose(0, 3, 1, 2) / np.float32(127.5) - 1
         w: Floats = self._sessions[0].run(["w"], {"texture": x, "code": codes})[0]
         return w
 
     def write(self, w: Floats, moment: Floats, linear: Floats) -> tuple[Floats, Floats]:
-        """Texture and shape that are added to the linear model.
+        """Texture [B,R,R,3], of the contrast, and shape [B,I], deviations, to be added to the linear model's in [0,1].
 
-        Args:
-            w: float32 [B,L,w_dim].
-            moment: float32 [B,M], see `AppearanceModel.moment_vector`.
-            linear: float32 [B,R,R,3] in [0,1], texture of the linear model.
-
-        Returns:
-            Texture [B,R,R,3], in units of the linear model's contrast, and shape [B,I], in standard deviations.
+        `w` is [B,L,w_dim], `moment` [B,M] of `AppearanceModel.moment_vector`.
         """
         x = np.ascontiguousarray(linear.transpose(0, 3, 1, 2) * 2 - 1, np.float32)
         given = {"w": w, "moment": moment, "linear": x}
@@ -161,25 +142,15 @@ class FrameNetwork:
 
 @dataclass(frozen=True, eq=False)
 class DetailWriter:
-    """Makes the detail of a face of twice the frame's size.
-
-    Args:
-        network: texture, told, noise → detail; the ONNX file in memory.
-        device: "cpu", "cuda" and others that onnxruntime has.
-    """
+    """Makes the detail of a face of twice the frame's size by a network, an ONNX file in memory."""
 
     network: bytes
     device: str = "cpu"
 
     def write(self, texture: Floats, kind: Floats, fine: float, seed: int) -> Floats:
-        """Colours [2R,2R,3] to be added to a texture [R,R,3] in [0,1], doubled. They leave its tone as it is.
+        """Colours [2R,2R,3] to be added to a texture [R,R,3] in [0,1], doubled; they leave its tone as it is.
 
-        Args:
-            texture: float32.
-            kind: float32 [9]: shares of the ethnicities Black, East Asian, Indian, Latino_Hispanic, Middle Eastern,
-                Southeast Asian and White; P(male); age in years.
-            fine: standard deviation of the detail that the photo has.
-            seed: of what skin has at random.
+        `kind` is a reading [9] of `KindReader`, `fine` the deviation of the photo's detail, `seed` of skin's chance.
         """
         import cv2
 
@@ -215,19 +186,7 @@ def save_appearance(
     overwrite: bool = False,
     network: FrameNetwork | None = None,
 ) -> None:
-    """Write a model as safetensors with a JSON header, whole or not at all.
-
-    Args:
-        path: the file.
-        model: linear model.
-        config: numbers of making faces.
-        info: alignment, data and training record.
-        overwrite: whether an existing file is replaced.
-        network: adds to the model.
-
-    Raises:
-        InputError: the file exists, or cannot be written.
-    """
+    """Write a model as safetensors with a JSON header, whole or not at all."""
     from safetensors.numpy import save
 
     header: dict[str, Any] = {
@@ -252,11 +211,7 @@ def save_appearance(
 
 
 def load_appearance(path: str | Path) -> tuple[AppearanceModel, FrameConfig, ModelInfo, FrameNetwork | None]:
-    """Read a file of `save_appearance`; the network is None where it holds none.
-
-    Raises:
-        FicganError: missing, damaged, of another kind or newer.
-    """
+    """Read a file of `save_appearance`, or raise a FicganError; the network is None where it holds none."""
     from safetensors import SafetensorError, safe_open
 
     path = Path(path)

@@ -36,17 +36,15 @@ class FitConfig:
 
     Args:
         size: side R of the textures.
-        shapes: identity coefficients of the shape.
+        shapes, textures: identity coefficients of shape and texture.
         lights: coefficients of shadows and reflections: the smooth part of the residual texture.
-        textures: identity coefficients of the texture.
         layers: L, bands of coefficients: first the light, then shape and texture from coarse to fine.
         ridge: penalty of the map that predicts the texture.
         trim: share of the faces, within each group and brightness, that the components do not learn from: the ones
             explained worst, which wear glasses or have a hand before their face.
         presence: least score of a mesh.
-        sample: most faces that the appearance is fitted to; more of them change it little and cost time and memory.
+        sample, seed: most faces that the appearance is fitted to, by chance; more change it little.
         smooth: standard deviation of the blur that tells light from detail, frame units.
-        seed: of the sample.
     """
 
     size: int = 128
@@ -63,12 +61,7 @@ class FitConfig:
 
 
 def fit_shape(points: NDArray[Any], config: FitConfig) -> FaceShape:
-    """The geometry of faces.
-
-    Args:
-        points: [N,≥468,3] meshes of clear faces, pixels of aligned 128² crops.
-        config: numbers.
-    """
+    """The geometry of faces, from meshes [N,≥468,3] of clear faces in pixels of aligned 128² crops."""
     mesh = np.asarray(points, np.float64)[:, :468]
     mean = mesh.mean(0)
     for _ in range(4):
@@ -106,17 +99,10 @@ def fit_appearance(
     """The appearance model.
 
     Args:
-        shape: of `fit_shape`.
         read: of the N faces.
         textures: uint8 [N,R,R,3].
         groups: N names; every group is trimmed by the same share, so that none is left out.
         kept: float [N,A], attributes that shall stay, by label; NaN where unknown.
-        names: of the attributes.
-        config: numbers.
-        progress: called as progress(stage, done, total).
-
-    Raises:
-        InputError: too few faces.
     """
     count, wanted = len(textures), config.lights + config.textures
     if count < 4 * wanted:
@@ -225,10 +211,7 @@ def _smoothed(half: AppearanceModel, data: Floats, weight: Floats, config: FitCo
 
 
 def _principal(data: Floats, number: int, rng: np.random.Generator) -> Floats:
-    """Principal axes [M,T] of rows [N,M].
-
-    Source: Halko, Martinsson & Tropp 2011, algorithm 4.4 with two rounds of power iteration.
-    """
+    """Principal axes [M,T] of rows [N,M]; Halko, Martinsson & Tropp 2011, algorithm 4.4 with two power iterations."""
     probe = rng.standard_normal((min(number + 30, len(data)), len(data))).astype(np.float32) @ data
     for _ in range(2):
         basis, _r = np.linalg.qr(probe.T)
@@ -279,22 +262,17 @@ def _chunks(count: int, size: int = 512) -> list[slice]:
 
 
 def telling_map(codes: Floats, embeddings: Floats, lights: slice, gain: float, ridge: float = 0.01) -> Floats:
-    """Map to the part of a code that tells people apart, strengthened: M = g·C^½ Σ^−½.
+    """Map [D,D] to the part of a code that tells people apart, strengthened: M = g·C^½ Σ^−½.
 
-    Σ is the covariance of the codes, C that of the part of them that a recogniser's embedding explains. Codes drawn
-    with covariance Σ then have g²·C: they vary as people do in what a recogniser sees, and in nothing else. Each half
-    of the faces is regressed on the embedding. C is the covariance between what the two maps explain, so that chance
-    does not add to it.
+    Σ is the covariance of the codes [N,D], C that of the part of them that a recogniser's embedding [N,E] explains.
+    Codes drawn with covariance Σ then have g²·C: they vary as people do in what a recogniser sees, and in nothing else.
+    Each half of the faces is regressed on the embedding, and C is the covariance between what the two maps explain:
+    without chance.
 
     Args:
-        codes: float32 [N,D].
-        embeddings: float32 [N,E] of the same faces.
         lights: coefficients that stay as they are.
         gain: g.
         ridge: penalty of the regressions and of the root, of the mean variance.
-
-    Returns:
-        float32 [D,D].
     """
     kept = np.delete(np.arange(codes.shape[1]), lights)
     x, seen = codes[:, kept].astype(np.float64), embeddings.astype(np.float64)
@@ -341,15 +319,7 @@ _AGE = re.compile(r"(\d+)\s*-\s*(\d+)|(?:more than|over|\+)?\s*(\d+)\s*\+?")
 
 @dataclass(frozen=True, eq=False)
 class Learnt:
-    """A fitted model, and what it was fitted to.
-
-    Args:
-        model: the model.
-        record: of the data, JSON-ready.
-        rows: int64 [M], the clear ones of the set's faces.
-        read: of their M meshes.
-        textures: uint8 [M,R,R,3].
-    """
+    """A fitted model, a record of the data, and the M clear faces: rows, readings, textures uint8 [M,R,R,3]."""
 
     model: AppearanceModel
     record: dict[str, Any]
@@ -366,18 +336,7 @@ class Learnt:
 def learn(
     data: FaceData, mesh: FaceMesh, config: FitConfig, progress: Progress | None = None, meshes: Path | None = None
 ) -> Learnt:
-    """Fit geometry and appearance.
-
-    Args:
-        data: aligned faces at 128² by the default template, with labels where there are any.
-        mesh: reads them.
-        config: numbers.
-        progress: called as progress(stage, done, total).
-        meshes: file of `meshes_of`.
-
-    Raises:
-        InputError: too few clear faces; or the file of meshes is of other faces.
-    """
+    """Fit geometry and appearance to aligned faces at 128² by the default template, with labels where there are any."""
     say = progress or (lambda stage, done, total: None)
     points, presence = meshes_of(data, mesh, say, meshes)
     clear = np.flatnonzero(presence >= config.presence)
@@ -402,13 +361,9 @@ def learn(
 
 
 def lend(model: AppearanceModel, data: FaceData, mesh: FaceMesh, number: int = 36) -> AppearanceModel:
-    """The model with the fine detail of synthetic faces.
+    """The model with the fine detail of aligned faces of nobody, of at least twice the frame's size.
 
-    Args:
-        model: fitted.
-        data: aligned faces of nobody, of at least twice the frame's size.
-        mesh: reads them.
-        number: most faces that lend theirs; those whose detail is most ordinary are taken: no glasses, no wrinkles.
+    Of them `number` lend theirs, those whose detail is most ordinary: no glasses, no wrinkles.
     """
     details, looks, mouths = [], [], []
     for image in images_of(data):
@@ -545,19 +500,9 @@ def _groups(labels: Labels | None, count: int) -> Sequence[str]:
 def meshes_of(
     data: FaceData, mesh: FaceMesh, progress: Progress | None = None, kept: Path | None = None
 ) -> tuple[Floats, Floats]:
-    """The mesh of every face of a set.
+    """Points float32 [N,478,3] in pixels of the crops, and presence float32 [N], of aligned faces at 128².
 
-    Args:
-        data: aligned faces at 128² by the default template.
-        mesh: reads them; that takes most of the time of a fit.
-        progress: called as progress(stage, done, total).
-        kept: a safetensors file that the meshes are taken from; where there is none, they are read and written there.
-
-    Returns:
-        Points float32 [N,478,3] in pixels of the crops, and presence float32 [N].
-
-    Raises:
-        InputError: the file holds the meshes of other faces or of another mesh, or is no such file.
+    `kept` is a safetensors file that the meshes are taken from, or else written to; reading takes most of a fit's time.
     """
     from safetensors import SafetensorError, safe_open
     from safetensors.numpy import save

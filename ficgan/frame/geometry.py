@@ -38,10 +38,7 @@ _RIM = 7.0
 class Pose:
     """Similarity in space that brings the mean face onto each mesh: point = scale · R · mean + shift.
 
-    Args:
-        scale: float64 [B], photo pixels per frame unit.
-        rotation: float64 [B,3,3].
-        shift: float64 [B,3].
+    Args: scale float64 [B], photo pixels per frame unit; rotation [B,3,3]; shift [B,3].
     """
 
     scale: NDArray[np.float64]
@@ -75,14 +72,7 @@ class Pose:
 
 
 def rigid_fit(mean: NDArray[Any], points: NDArray[Any]) -> Pose:
-    """The least-squares similarity from one mesh to each of several.
-
-    Args:
-        mean: [N,3].
-        points: [B,N,3].
-
-    Source: Umeyama 1991, eqs. 40-42.
-    """
+    """The least-squares similarity from one mesh [N,3] to each of several [B,N,3] (Umeyama 1991, eqs. 40-42)."""
     a = np.asarray(mean, np.float64)
     b = np.asarray(points, np.float64)
     a0, b0 = a.mean(0), b.mean(1)
@@ -123,11 +113,9 @@ class Readings:
     """Readings of the shape of B faces.
 
     Args:
-        pose: of the heads.
         upright: float64 [B,2,3], photo → upright frame units.
         points: float64 [B,468,3] the mesh in upright units.
-        numbers: float32 [B,6], see NUMBERS, in standard deviations from the usual.
-        identity: float32 [B,I] what is left of the shape, in standard deviations.
+        numbers, identity: float32 [B,6] of NUMBERS, [B,I] what is left of the shape; in standard deviations.
     """
 
     pose: Pose
@@ -144,15 +132,14 @@ class Readings:
 
 @dataclass(frozen=True, eq=False)
 class FaceShape:
-    """Constants of the geometry of faces, kept in a model's file.
+    """Constants of the geometry of faces, kept in a model's file; all float32.
 
     Args:
-        mean: float32 [468,3], the mean mesh.
-        front: float32 [468,2], where its points lie in the frame.
-        number_mean, number_sd: float32 [6] of `expression_numbers`.
-        pose_sd: float32 [2], of yaw and pitch, radians.
-        moves: float32 [1+6+4,468,3], what 1, each number and each pose term adds to the mean mesh.
-        basis: float32 [I,468,3], what one standard deviation of each identity coefficient adds.
+        mean, front: [468,3], the mean mesh; [468,2], where its points lie in the frame.
+        number_mean, number_sd: [6] of `expression_numbers`.
+        pose_sd: [2], of yaw and pitch, radians.
+        moves: [1+6+4,468,3], what 1, each number and each pose term adds to the mean mesh.
+        basis: [I,468,3], what one standard deviation of each identity coefficient adds.
     """
 
     mean: Floats
@@ -186,16 +173,9 @@ class FaceShape:
         return Readings(pose, upright, placed, numbers.astype(np.float32), identity.astype(np.float32))
 
     def publish(self, read: Readings, numbers: NDArray[Any], identity: NDArray[Any], *, rim: float = 1.0) -> Any:
-        """The mesh that is published: the mean face posed as the source, moved by a few numbers.
+        """The mesh that is published, float64 [B,468,3] in upright units: the mean face posed as the source.
 
-        Args:
-            read: of the source faces.
-            numbers: [B,6], of expression, as published.
-            identity: [B,I], of the new identity.
-            rim: how far the outline stays the source's own, where it meets the head; 0 … 1.
-
-        Returns:
-            float64 [B,468,3], upright units.
+        It is moved by `numbers` [B,6] and `identity` [B,I]; `rim` is how far the outline stays the source's, 0 … 1.
         """
         mesh = self._moved(read.pose, numbers)
         mesh = mesh + np.einsum("bi,inj->bnj", np.asarray(identity, np.float64), self.basis)
@@ -239,16 +219,10 @@ class FaceShape:
 
 
 class Warp:
-    """Thin-plate spline between frame and upright coordinates, as a matrix: grid + W (points − front).
+    """Thin-plate spline between frame and upright coordinates, as a matrix: grid + W (points − front) (Bookstein 1989).
 
     Centres are every second point of the mesh and all of its outline; anchors around the frame stay where they are.
-
-    Args:
-        front: [468,2], where the points lie in the frame.
-        size: side R of the grid.
-        smooth: how far the spline may miss the points, against the mesh's own noise.
-
-    Source: Bookstein 1989.
+    `smooth` is how far the spline may miss the points, against the mesh's own noise.
     """
 
     def __init__(self, front: NDArray[Any], size: int, *, smooth: float = 10.0) -> None:
@@ -291,17 +265,14 @@ class Warp:
     def to_frame(
         self, upright: Floats, wanted: Floats, depth: Floats | None = None, *, steps: int = 5
     ) -> tuple[Floats, Floats]:
-        """The inverse of `to_upright` for one face.
+        """The inverse of `to_upright` for one face, by Newton's method.
 
         Args:
             upright: [R,R,2] of `to_upright`.
             wanted: [h,w,2] upright coordinates on a regular grid.
             depth: [R,R] of `depth`; where the turned face covers itself, the nearer part is seen.
-            steps: of Newton's method.
 
-        Returns:
-            float32 [h,w,2], pixels of the R×R frame; and [h,w], 1 where the frame has such a
-            pixel, falling to 0 where the nearest lies a unit away.
+        Returns [h,w,2], pixels of the frame; and [h,w], 1 where it has such a pixel, falling to 0 a unit away.
         """
         import cv2
 
@@ -328,12 +299,7 @@ class Warp:
         return float(weight[det < 0.05].sum() / max(float(weight.sum()), 1e-9))
 
     def seen(self, upright: Floats) -> Floats:
-        """Visibility in a photo of each pixel of the frame [R,R]: 0 where the turned face hides it, 1 from half of
-        the area that it has from the front.
-
-        Args:
-            upright: [R,R,2] of `to_upright`.
-        """
+        """Visibility of each pixel of the frame [R,R] in a photo: 0 hidden, 1 from half of its area on."""
         import cv2
 
         j = _jacobian(upright)

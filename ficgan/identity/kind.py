@@ -87,11 +87,7 @@ class KindConfig:
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """A group of people.
-
-    Args:
-        ethnicity, gender, age: bool [7], [2], [9], what belongs to the group; all where a part is not kept.
-    """
+    """A group of people: bool [7], [2], [9], which belong to it; all where a part is not kept."""
 
     ethnicity: Mask
     gender: Mask
@@ -139,11 +135,7 @@ class Kind:
         return "/".join("".join(map(str, np.flatnonzero(part))) for part in (self.ethnicity, self.gender, self.age))
 
     def within(self, wanted: Mapping[str, bool]) -> Kind:
-        """The kind with what attributes ask for: what they name replaces the source's own, what they exclude goes.
-
-        Args:
-            wanted: attribute names, True where a person must have it and False where not.
-        """
+        """The kind with what attributes ask for (True) and exclude (False); what they name replaces the source's."""
         parts = []
         for names, mask in zip((ETHNICITIES, GENDERS, AGES), (self.ethnicity, self.gender, self.age), strict=True):
             asked = np.array([wanted.get(name, None) for name in names], object)
@@ -173,10 +165,7 @@ class Kind:
 
     @cached_property
     def moves(self) -> Floats:
-        """float32 [126,126], to which cells of the kind a person of each cell is moved: rows sum to one.
-
-        Of each part a person keeps what belongs to the kind; what does not is shared out evenly over the kind.
-        """
+        """float32 [126,126], to which cells of the kind, in equal shares, a person of each cell is moved."""
         parts = [
             np.where(mask[:, None], np.eye(len(mask)), mask / mask.sum())
             for mask in (self.ethnicity, self.gender, self.age)
@@ -185,12 +174,7 @@ class Kind:
 
 
 def cells_of(attributes: NDArray[np.uint8], names: Sequence[str]) -> NDArray[np.int64] | None:
-    """The cell of each person of an attribute table, int64 [N], −1 where a label is missing.
-
-    Args:
-        attributes: uint8 [N,A].
-        names: A names; None is returned where one of the groups' names is missing.
-    """
+    """Cells int64 [N] of people of an attribute table [N,A], −1 where a label is missing; None without the names."""
     column = {name: index for index, name in enumerate(names)}
     parts = []
     for group in (ETHNICITIES, GENDERS, AGES):
@@ -204,13 +188,7 @@ def cells_of(attributes: NDArray[np.uint8], names: Sequence[str]) -> NDArray[np.
 
 @dataclass(frozen=True, eq=False)
 class KindCodes:
-    """Codes of people of known kinds, from which the members of a kind are drawn.
-
-    Args:
-        codes: float [N,D].
-        cell: int [N] of `cells_of`.
-        config: numbers.
-    """
+    """Codes [N,D] of people of known kinds (cell [N] of `cells_of`), from which the members of a kind are drawn."""
 
     codes: NDArray[Any]
     cell: NDArray[np.int64]
@@ -276,8 +254,7 @@ class KindGroup:
     """The people that a new identity of a kind is drawn from, each moved to the kind.
 
     Args:
-        known: their codes.
-        kind: the kind.
+        known: codes of all.
         index: int64 [M], who they are.
         people: how many of them belong to the kind itself.
         widened: part that was widened last, see `Kind.widenings`; "" for nothing.
@@ -291,11 +268,7 @@ class KindGroup:
 
     @property
     def record(self) -> dict[str, Any]:
-        """For a record: enough to judge the draw by, and not which group it was.
-
-        The exact number of people would name the group to anyone who has the bank, so the power of two below it stands
-        for it.
-        """
+        """For a record: the power of two below the number of people, as the number itself would name the group."""
         return {"people_at_least": 1 << max(self.people.bit_length() - 1, 0), "widened": self.widened}
 
     @cached_property
@@ -312,9 +285,7 @@ class KindGroup:
 
     @cached_property
     def spread(self) -> tuple[NDArray[np.float64], float]:
-        """Centre [D] of their moved codes, and the distance from it within which CAP_PERCENTILE per cent lie, by some
-        of them.
-        """
+        """Centre [D] of their moved codes, and the distance within which CAP_PERCENTILE per cent of some lie."""
         known, index = self.known, self.index
         centre = mean_of(known.codes, index) + self.moved(index)
         some = index[:: max(1, len(index) // CHUNK)]
@@ -336,13 +307,7 @@ def _features() -> NDArray[np.float64]:
 
 @dataclass(frozen=True, eq=False)
 class KindReader:
-    """Reads the kind of a person from the embedding of the gate: a small network of three layers.
-
-    Args:
-        mean, scale: float32 [E], of the embeddings.
-        weights: float32 [E,H], [H,H], [H,17], the last for seven ethnic groups, gender and nine ages.
-        biases: float32 [H], [H], [17].
-    """
+    """Reads the kind of a person from the gate's embedding: three layers, the last of 7 + 1 + 9 outputs."""
 
     mean: Floats
     scale: Floats
@@ -435,12 +400,10 @@ class Showing:
         people: KindCodes,
         free: Mask,
     ) -> Showing:
-        """Learn it from faces that were made.
+        """Learn it from N faces that were made.
 
         Args:
-            codes: float [N,D] of new faces.
-            kinds: float32 [N,9], the groups that they were drawn for, in the form of a reading.
-            found: float32 [N,9], how the reader reads the new faces.
+            codes, kinds, found: [N,D] of the new faces, [N,9] the groups they were drawn for and how they are read.
             own_kinds, own: float32 [M,9], groups and readings of the clear faces in whose place they stand.
             people: codes of real people, for the directions in which they differ.
             free: bool [D], which numbers may be moved.
@@ -494,11 +457,7 @@ def _softmax(x: NDArray[Any]) -> NDArray[Any]:
 
 
 def parse_parts(text: str | Sequence[str]) -> tuple[str, ...]:
-    """Parts of a kind from "ethnicity,gender,age", a subset, or "none".
-
-    Raises:
-        UsageError: another word.
-    """
+    """Parts of a kind from "ethnicity,gender,age", a subset, or "none"."""
     words = [word.strip() for word in text.split(",")] if isinstance(text, str) else list(text)
     if words in (["none"], []):
         return ()

@@ -37,12 +37,11 @@ class KSameCode:
     """One k-same draw and what an audit needs to know of it.
 
     Args:
-        w: [512] the code w_m, or the one with its variance restored.
+        w: [D] the code w_m, or the one with its variance restored.
         psi: share of the population's spread that was restored; 0 is the paper's mean.
         commitment: hash that binds the seed, see `commitment`; None for a short seed.
         members_digest: sha256 of the bank's digest and the members' indices.
-        attributes: the group the draw was restricted to.
-        kind: record of the source's kind; None where nothing of it was kept, see `KindGroup.record`.
+        kind: record of the source's kind, see `KindGroup.record`; None where nothing of it was kept.
     """
 
     w: NDArray[np.float32]
@@ -70,10 +69,7 @@ def mean_of(codes: NDArray[np.floating], index: NDArray[np.int64] | None = None)
 
 
 def means_of(codes: NDArray[np.floating], draws: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
-    """Mean of the rows of codes [N,D] that each of n draws has chosen, accumulated in float64: float64 [n,D].
-
-    A row that several draws share is read once.
-    """
+    """Mean of the rows of codes [N,D] that each of n draws has chosen, in float64: [n,D]; shared rows are read once."""
     member = np.zeros((len(draws), len(codes)), bool)
     for number, index in enumerate(draws):
         member[number, index] = True
@@ -164,9 +160,8 @@ SHORT_SEED = 56
 def commitment(seed: int | str, bank_digest: str) -> str | None:
     """Hash that binds the seed of the draws without stating it; None for a short seed.
 
-    Who knows the seed can check that an audit was made with it; nobody can find another seed that fits. The hash must
-    repeat, so it has no random salt, and a short seed could be found by trying (each trial costs some 50 ms): below
-    56 bits, or 16 characters where it is no number, none is stated.
+    The hash must repeat, so it has no random salt, and a short seed could be found by trying (each trial costs some 50
+    ms): below 56 bits, or 16 characters where it is no number, none is stated.
     """
     text = str(seed).strip()
     if int(text).bit_length() <= SHORT_SEED if text.lstrip("+-").isdecimal() else len(text) < 16:
@@ -197,11 +192,9 @@ def mix_layers(
     layer: int | None = None,
     band: tuple[int, int] | None = None,
 ) -> torch.Tensor:
-    """Give every style layer the source's code or the k-same code: [B,L,512], entry [:, n − 1] is style layer n.
+    """Give every style layer the source's code or the k-same code [B,D]: [B,L,D], entry [:, n − 1] is style layer n.
 
     Args:
-        w_s, w_m: [B,512] codes of the source faces, and those that replace them.
-        num_layers: L of the checkpoint.
         layer: i in 0 … L − 1: layers 1 … i keep w_s, i + 1 … L take w_m. 0 is the strongest.
         band: (first, last), 1 ≤ first ≤ last ≤ L: exactly these layers take w_m.
 
@@ -246,9 +239,5 @@ def parse_band(text: str | tuple[int, int], num_layers: int) -> tuple[int, int]:
 
 
 def exemplar(w_m: W, w_t: W, alpha: float) -> W:
-    """w_d = w_m + α·(w_t − w_m): k-same codes [B,512] moved towards the code of an exemplar of the user's (FICGAN, eq.
-    5).
-
-    α = 1 is the exemplar itself: an identity swap, no longer k-anonymous. w_t is never of a bank member.
-    """
+    """w_d = w_m + α·(w_t − w_m): codes [B,D] moved towards an exemplar's (FICGAN, eq. 5); α = 1 is its own."""
     return w_m + alpha * (w_t - w_m)

@@ -167,10 +167,7 @@ class Encoder(nn.Module):
 
 
 class MappingNetwork(nn.Module):
-    """MLP on the normalised identity code, with a running mean of its outputs.
-
-    Source: FICGAN, "Generator": "a series of multi-layer perceptrons".
-    """
+    """MLP on the normalised identity code, with a running mean of its outputs (FICGAN, "Generator")."""
 
     w_mean: Tensor
 
@@ -255,7 +252,7 @@ class StyleLayer(nn.Module):
 
 
 class Generator(nn.Module):
-    """Synthesis network with L = 2·(log2 R − 2) style layers and a sum of RGB outputs, one for each resolution.
+    """L = 2·(log2 R − 2) style layers, and a sum of RGB outputs, one for each resolution.
 
     Source: FICGAN, "Generator"; StyleGAN for the style layers; StyleGAN2 for the summed RGB outputs.
     """
@@ -350,9 +347,7 @@ class FICGAN(nn.Module):
 def minibatch_std(x: Tensor, group: int) -> Tensor:
     """Append to features [B,C,H,W] a channel: their standard deviation over groups of images, one mean for each group.
 
-    `group` images; the largest divisor of B that is not above it is used.
-
-    Source: Karras et al. 2018, section 3.
+    The largest divisor of B up to `group` is a group's size. Source: Karras et al. 2018, section 3.
     """
     batch, _, height, width = x.shape
     size = next(size for size in range(min(group, batch), 0, -1) if batch % size == 0)
@@ -380,15 +375,10 @@ class Discriminator(nn.Module):
         self.head = Linear(channels, 1)
 
     def forward(self, x: Tensor, *, features: bool = False, parts: int = 1) -> Tensor | tuple[Tensor, list[Tensor]]:
-        """Score images [B,3,R,R] in [−1, 1].
+        """Logits [B] of images [B,3,R,R], higher for real; with `features` also the output of each down-block.
 
-        Args:
-            features: also return the output of each down-block, for feature matching.
-            parts: equal parts of the batch (real, reconstructed, mixed) whose deviations are taken apart: a group that
-                holds several kinds would hide the collapse of one.
-
-        Returns:
-            Logits [B], higher for real; with `features` a pair of logits and maps.
+        `parts` are equal parts of the batch (real, reconstructed, mixed) whose deviations are taken apart: a group that
+        holds several kinds would hide the collapse of one.
         """
         maps = []
         x = self.from_rgb(x)

@@ -59,10 +59,7 @@ def write_safetensors(path: str | Path, tensors: Mapping[str, Tensor], metadata:
 
 
 def save_tensors(path: str | Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], *, kind: str) -> None:
-    """Write tensors and a JSON header as one safetensors file, whole or not at all.
-
-    `kind` is what the file is ("model", "training-state", …); it is checked when it is read.
-    """
+    """Write tensors and a JSON header as one safetensors file of a kind ("model", …), whole or not at all."""
     header = {"format": "ficgan", "kind": kind, "header": json.dumps(metadata, sort_keys=True)}
     write_safetensors(path, tensors, header)
 
@@ -154,15 +151,13 @@ BATCHES = (1, 2, 4, 8, 16, 32)
 class InferenceModel(nn.Module):
     """A trained model for use only: no gradients, no training state.
 
-    What is constant is computed once: the gains of weights, activations and residual sums, the kernel norms of
-    demodulation. What depends on w alone (`styles`) is apart from what depends on the picture (`synthesise`), so a
-    face which keeps its w over a film has its styles computed once. The mapping network and the styles stay in float32.
+    The gains of weights, activations and residual sums and the kernel norms of demodulation are computed once. What
+    depends on w alone (`styles`) is apart from what depends on the picture (`synthesise`), so a face which keeps its w
+    over a film has its styles computed once. The mapping network and the styles stay in float32.
 
     Args:
-        model: the trained networks; not changed.
         dtype: of features and convolution weights: float32, bfloat16 or float16.
-        compile: let torch.compile fuse what is left; on a GPU its graphs are replayed (CUDA graphs). The first call
-            of each batch size takes up to a minute; on a CPU a C++ compiler must be installed.
+        compile: let torch.compile fuse what is left; the first call of each batch size takes up to a minute.
     """
 
     def __init__(

@@ -103,10 +103,7 @@ class Graph:
         return self.node("LeakyRelu", x, name=name, alpha=LEAK)
 
     def conv(self, layer: Conv2d, x: str, name: str, order: Sequence[int] | None = None) -> str:
-        """`Conv2d`. act(x + b)·g = act(g·x + g·b): every gain goes into weight and bias.
-
-        `order` says which channel of the module each channel of `x` is, where they differ.
-        """
+        """`Conv2d`, every gain in weight and bias; `order` says which channel of the module each channel of `x` is."""
         if layer.down:
             x = self.downsample(x, layer.weight.shape[1], layer.taps, f"{name}/down")
         kernel = layer.weight if order is None else layer.weight[:, list(order)]
@@ -143,10 +140,7 @@ class Graph:
         return self.node("Conv", x, weight, name=name, pads=[1] * 4, strides=[2, 2], group=channels)
 
     def upsample(self, x: str, side: int, taps: Tensor, name: str, *, features: bool = True) -> str:
-        """`ops.upsample2d` with the taps 1 3 3 1 of maps [B,C,side,side], as bilinear doubling.
-
-        That repeats the outermost samples where the filter meets zeros: there it gives x, wanted is 3/4 of it.
-        """
+        """`ops.upsample2d` with the taps 1 3 3 1 as bilinear doubling, whose repeated border samples count 3/4."""
         check_taps(taps)
         edge = torch.ones(2 * side)
         edge[0] = edge[-1] = 0.75
@@ -164,14 +158,10 @@ def check_taps(taps: Tensor) -> None:
 
 
 def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]:
-    """A network in the canonical frame, as what reads a face and what writes one; the weights are copied.
+    """A network in the canonical frame, as what reads a face and what writes one; the weights are copied, in 8 bits.
 
-    It computes in float32: feature maps of 8 bits cost half of the detail that it draws.
-
-    Returns:
-        texture [B,3,R,R] in [−1, 1], code [B,C] → w [B,w_dim]; and
-        w [B,L,w_dim], moment [B,M], linear [B,3,R,R] → texture [B,3,R,R], shape [B,I].
-        Weights are kept in 8 bits.
+    It computes in float32: feature maps of 8 bits cost half of the detail that it draws. Texture [B,3,R,R] in [−1, 1]
+    and code [B,C] → w [B,w_dim]; w [B,L,w_dim], moment [B,M] and linear [B,3,R,R] → texture [B,3,R,R] and shape [B,I].
     """
     config, encoder, generator = model.config, model.encoder, model.generator
     frame = config.frame
@@ -221,8 +211,7 @@ def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]
 def detail_to_onnx(model: DetailNetwork) -> onnx.ModelProto:
     """A detail network but for the means that it takes off at the end, its weights in 8 bits and its map in 16.
 
-    Returns:
-        texture [B,3,R,R], told [B,10], noise [B,16,R/2,R/2] → detail [B,12,R,R], 2×2 pixels of each colour.
+    Texture [B,3,R,R], told [B,10], noise [B,16,R/2,R/2] → detail [B,12,R,R], 2×2 pixels of each colour.
     """
     side = model.size // 2
     g = Graph("detail")
@@ -268,10 +257,7 @@ def _even_look(g: Graph, side: int) -> str:
 
 
 def in_bytes(model: onnx.ModelProto, least: int = 1024) -> onnx.ModelProto:
-    """A model whose weights of `least` numbers and more are kept in 8 bits, and computed with in float32.
-
-    Each output channel has a step of its own, its largest weight over 127.
-    """
+    """Keep weights of `least` numbers and more in 8 bits, with a step an output channel; floats compute."""
     graph, steps, casts = model.graph, [], []
     for stored in graph.initializer:
         value = numpy_helper.to_array(stored)

@@ -225,11 +225,7 @@ class CropTask(TrainingTask[FICGAN, Discriminator, CropsJudged]):
 
 
 def decoded_images(faces: FaceData, folder: Path, say: Say = unheard) -> Tensor | StoredRows:
-    """All images of a set, decoded, uint8 [N,3,R,R]: in memory, or on disk where they are many.
-
-    The file in `folder` is named by the set's fingerprint and written once, whole or not at all. Several processes may
-    call this at a time.
-    """
+    """All images of a set, uint8 [N,3,R,R]: in memory, or where they are many in a file that is written once."""
     shape = (len(faces), 3, faces.resolution, faces.resolution)
     if np.prod(shape) <= RESIDENT:
         return faces.resident()
@@ -254,8 +250,8 @@ def decoded_images(faces: FaceData, folder: Path, say: Say = unheard) -> Tensor 
 def snapshot(model: FICGAN, faces: Tensor, path: Path) -> None:
     """Write one picture of faces [B,3,R,R] in [−1, 1]; a column for each.
 
-    Rows: source, reconstruction, swap with the next face, then the mean code in all layers (i = 0) and i = ¼L, ½L, ¾L,
-    L − 1.
+    Rows: source, reconstruction, swap with the next face, then the mean code in layers from i = 0, ¼L, ½L, ¾L, L − 1
+    on.
     """
     num_layers = model.num_layers
     codes = model.encode(faces)

@@ -52,7 +52,7 @@ class DetailFaces:
         photos: rows uint8 [2R,2R,3], the faces in the frame.
         made: rows uint8 [1+D,R,R,3]: its reconstruction, and D drawn faces in its place.
         seen: rows uint8 [R,R], 255 where the photo shows what a new face may have; not hair, nor what covers the face.
-        kinds: float32 [N,9], see `DetailWriter`.
+        kinds: float32 [N,9], readings of `KindReader`.
     """
 
     rows: NDArray[np.int64]
@@ -65,15 +65,7 @@ class DetailFaces:
     def prepare(
         cls, data: FaceData, model: FrameModel, draws: int, folder: Path, key: str, say: Say = unheard
     ) -> DetailFaces:
-        """Read the clear faces of a set, or take what an earlier run has left in `folder`.
-
-        Args:
-            data: aligned faces of twice the frame's size.
-            model: makes faces in their place.
-            draws: D.
-            key: of the model; with it the arrays of others are not taken.
-            say: called as say(stage, done, total).
-        """
+        """Read the clear faces of a set of twice the frame's size, or take what an earlier run has left."""
         digest = hashlib.sha256(f"{key}/{data.fingerprint}/{draws}".encode()).hexdigest()
         read_once(folder, digest, lambda: _read_faces(data, model, draws, folder, say))
         photos, made, seen = (StoredRows(folder / f"{name}.npy") for name in ("photos", "made", "seen"))
@@ -350,9 +342,7 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
 
     @torch.no_grad()
     def snapshot(self, model: DetailNetwork, path: Path) -> None:
-        """Write a sheet of held-out faces: photo | reconstruction, doubled | with detail | a draw, doubled | with
-        detail.
-        """
+        """Write a sheet of held-out faces: photo | reconstruction | with detail | a draw | with detail."""
         rows = self._shown()
         columns = [torch.from_numpy(self.set.photos[rows]).permute(0, 3, 1, 2).float() / 127.5 - 1]
         for made in (0, 1):
@@ -370,11 +360,10 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
 
     @torch.no_grad()
     def judge(self, model: DetailNetwork) -> dict[str, float]:
-        """Figures of held-out faces' reconstructions, with the network's detail and with none.
+        """Figures of held-out faces' reconstructions, with the network's detail and with none (`_none`).
 
-        Returns:
-            `l1`: mean difference under the mask, `energy`: difference in the logarithm of the local strength of detail,
-            `sharpness`: variance of the Laplacian, of the photo's; `sharpness_drawn` of drawn faces.
+        `l1`: mean difference under the mask; `energy`: difference in the logarithm of the local strength of detail;
+        `sharpness`: variance of the Laplacian, of the photo's; `sharpness_drawn` of drawn faces.
         """
         out: dict[str, float] = {}
         for made, end in ((0, ""), (1, "_drawn")):

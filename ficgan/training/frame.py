@@ -96,9 +96,9 @@ class FrameLosses(nn.Module):
         self.register_buffer("trust", torch.tensor(np.r_[trust, np.ones(len(looks))], dtype=torch.float32))
 
     def keep(self, textures: Tensor, shape: Tensor, wanted: Tensor) -> Tensor:
-        """Squared error [B] of expression and attributes, `wanted` [B,6+A], as the textures show them.
+        """Squared error [B] of expression and attributes, `wanted` [B,6+A], as textures [B,3,R,R] in [−1, 1] show them.
 
-        `textures` [B,3,R,R] in [−1, 1]; `shape` [B,I], coefficients of the published shape.
+        `shape` [B,I] are coefficients of the published shape.
         """
         found = even_look(textures) @ self.readers.t()
         numbers = wanted.shape[1] - len(self.looks)
@@ -193,10 +193,7 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
         return len(self.rows)
 
     def prepare(self, out: Path, models: Sequence[FrameFICGAN], say: Say = unheard) -> None:
-        """As `TrainingTask.prepare` says; where E is untrained its linear part is fitted.
-
-        The last of `models` says the codes that means are drawn from.
-        """
+        """As of `TrainingTask`; an untrained E gets its linear part fitted, and the last model says the codes."""
         key = f"{_digest(self.model)}/{self.verify.name}/{PRESENCE}"
         mesh = MediaPipeMesh(device="cpu")
         self.set = FrameFaces.prepare(self.faces, self.model, mesh, self.verify, out / "faces", key, say)
@@ -371,10 +368,7 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
         return np.split(codes, [size, size + len(self.model.names)], -1)
 
     def _published(self, model: FrameFICGAN, batch: FrameBatch, w: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Composites [2B,3,S,S], textures [2B,3,R,R], what moves the shape [2B,I], and the fine detail [2B,3,R,R].
-
-        Of a mix no gradient but the fine detail's own reaches what is finer than `loss.coarse`.
-        """
+        """Composites [2B,3,S,S], textures [2B,3,R,R], moves of the shape [2B,I], and the fine detail [2B,3,R,R]."""
         out = model.generate(w, batch.moment, batch.linear)
         added = torch.lerp(out.texture, out.texture.mean(1, keepdim=True), batch.grey)
         side = self.config.loss.coarse or self.config.model.resolution
@@ -464,13 +458,11 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
     def judge(self, model: FrameFICGAN) -> dict[str, float]:
         """Figures of the averaged model on held-out faces, by a recogniser that no loss knows.
 
-        Returns:
-            `match`: share of mixes (i = 0) that the recogniser takes for their source, `distance` and `distance_rec`:
-            mean distance of mixes and reconstructions to it, `sharpness`: variance of the mixes' Laplacian of the
-            sources', `mse`: of reconstructions in [−1, 1], `keep`: see `FrameLosses.keep`. Of faces that take another
-            one's identity: `swap_match`, share that is taken for that one, `swap_source`, share that is taken for its
-            source. `ethnicity` and `gender`: share of mixes that are read as their sources are, `age`: mean difference
-            in years. The linear model's have `_linear` at their end.
+        `match`: share of mixes (i = 0) that are taken for their source; `distance`, `distance_rec`: of mixes and
+        reconstructions to it; `sharpness`: variance of the mixes' Laplacian, of the sources'; `mse`: of
+        reconstructions; `keep`: see `FrameLosses.keep`. Of faces that take another one's identity: `swap_match`, share
+        that is taken for that one, `swap_source`, for its source. `ethnicity`, `gender`: share of mixes that are read
+        as their sources, `age`: mean difference in years. The linear model's end in `_linear`.
         """
         recogniser = get_recognizer("dlib")
         points = Alignment().points(SIDE).astype(np.float32)[None]

@@ -33,11 +33,8 @@ class FrameFaces:
     """A training set as the frame sees it; images and textures stay on disk.
 
     Args:
-        images: rows uint8 [S,S,3], aligned crops.
-        textures: rows uint8 [R,R,3].
-        read: of their meshes.
-        codes: float32 [N,D] of the linear model.
-        detail: float32 [N] of `detail_of`.
+        images, textures: rows uint8 [S,S,3] of aligned crops, and [R,R,3].
+        codes, detail: float32 [N,D] of the linear model, [N] of `detail_of`.
         identity: float32 [N,E], embeddings of V.
         cell: int64 [N] of `cells_of`, the kinds by the labels; −1 where they are unknown.
     """
@@ -66,13 +63,7 @@ class FrameFaces:
         key: str,
         say: Any = lambda stage, done, total: None,
     ) -> FrameFaces:
-        """Read the clear faces of a set, or take what an earlier run has left in `folder`.
-
-        Args:
-            verify: V, on crops in [−1, 1].
-            key: of model, mesh and V; with it the arrays of others are not taken.
-            say: called as say(stage, done, total).
-        """
+        """Read the clear faces of a set, or take what an earlier run with this `key` (model, mesh, V) has left."""
         digest = hashlib.sha256(f"{key}/{data.fingerprint}/{model.size}".encode()).hexdigest()
         read_once(folder, digest, lambda: _read_faces(data, model, mesh, verify, folder, say))
         names = ("points", "light", "kept", "grey", "codes", "detail", "identity", "rows")
@@ -174,9 +165,7 @@ class Mixes:
     def batch(
         self, rows: NDArray[np.int64], new: Floats, given: Floats, first: NDArray[np.int64], rng: np.random.Generator
     ) -> FrameBatch:
-        """Rows [B] of the set, each of which takes another code `new` [B,D] with its attributes `given` [B,A] from
-        layer `first` [B] (from 1) on.
-        """
+        """Rows [B] of the set with codes `new` [B,D] and attributes `given` [B,A] from layer `first` [B] (≥ 1) on."""
         faces, model, config = self.faces, self.faces.model, self.config
         own, moment = faces.codes[rows], faces.moment.take(rows)
         moment = replace(moment, numbers=np.clip(moment.numbers, -config.limit, config.limit))
@@ -241,10 +230,7 @@ class Mixes:
 
 
 class CodeMemory:
-    """The codes of the `size` faces seen last, from which k-same means are drawn as a bank draws them.
-
-    Half of `psi` to `psi` of their variance is given back to the means.
-    """
+    """The codes of the `size` faces seen last, from which k-same means are drawn, at ½ψ to ψ, as a bank draws them."""
 
     def __init__(self, size: int = 4096, k: int = 1024, psi: float = 1.0) -> None:
         self.size, self.k, self.psi = size, k, psi

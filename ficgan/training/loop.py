@@ -55,22 +55,16 @@ def train(
     progress: str = "auto",
     max_seconds: float | None = None,
 ) -> Path:
-    """Train, or resume training.
+    """Train, or resume training; returns the path of the averaged model.
 
     Args:
         config: of the run; a resumed run must have the same networks.
         data: folders, zips or tars of aligned faces.
-        out: folder of the run, made if needed.
         start: state file of another run whose weights to begin from (ignored when this run has a state already).
         split, labels: use only images whose row in the label file has this split.
         max_seconds: save and return after so many seconds; the same call resumes.
 
-    Returns:
-        Path of the averaged model.
-
-    Raises:
-        UsageError, InputError, FicganError: with one sentence.
-        Interrupted: Ctrl-C or SIGTERM, after saving.
+    Raises Interrupted at Ctrl-C or SIGTERM, after saving.
     """
     out = Path(out)
     team = Team(device)
@@ -254,10 +248,7 @@ class TrainingRun:
         return torch.autocast(self.team.device.type, torch.bfloat16, enabled=self.config.precision == "bf16")
 
     def _compile(self) -> Any:
-        """Compile E, G and V in place; returns the compiled discriminator, which shares its weights with the plain one.
-
-        The R1 step keeps the plain one: a compiled module has no second derivative.
-        """
+        """Compile E, G and V in place, and return a compiled D; R1 needs the plain one's second derivative."""
         if not self.config.compile:
             return self.state.discriminator
         for module in self.state.model.children():

@@ -170,10 +170,7 @@ def _adam(module: nn.Module, config: Config, lr: float, interval: int | None) ->
 
 
 def decay(config: EmaConfig, batch: int, images: int) -> float:
-    """Share of the old average that a step of `batch` images keeps.
-
-    ½^(batch / half-life), the half-life being at most `ramp` × the images seen.
-    """
+    """Share of the old average that a step of `batch` images keeps: ½^(batch / half-life)."""
     half_life = config.half_life_kimg * 1000
     if config.ramp > 0:
         half_life = min(half_life, images * config.ramp)
@@ -207,10 +204,8 @@ def flip(x: Tensor, rng: torch.Generator) -> Tensor:
 class Augment:
     """Random geometry and colour (kornia), each with probability p; p follows the discriminator's r_t.
 
-    Without `config.adaptive` it hands images through. Its random numbers come from torch's own generator, which the
-    loop seeds at every step.
-
-    Source: Karras et al. 2020, "Training GANs with limited data", section 3.2, with a kornia pipeline.
+    Without `config.adaptive` it hands images through. Source: Karras et al. 2020, "Training GANs with limited data",
+    3.2.
     """
 
     def __init__(self, config: AugmentConfig) -> None:
@@ -226,10 +221,7 @@ class Augment:
         return self.config.adaptive and self.p > 0
 
     def observe(self, r_t: Tensor, batch: int, kimg: float) -> None:
-        """Count one discriminator step; every `interval` of them p moves towards the point where r_t meets the target.
-
-        `r_t` is the mean sign of the logits for the step's real images.
-        """
+        """Count one discriminator step with r_t, the mean sign of real logits; p follows every `interval` steps."""
         if not self.config.adaptive or kimg < self.config.start_kimg:
             return
         self.sign_sum, self.sign_steps = self.sign_sum.to(r_t.device) + r_t, self.sign_steps + 1

@@ -83,10 +83,7 @@ def plan_swap(batch: int, num_layers: int, config: SwapConfig, rng: torch.Genera
 
 
 def mixed_code(w: Tensor, w_mean: Tensor, plan: Swap, num_layers: int) -> Tensor:
-    """Codes of the mixed images: [B,D], or [B,L,D] when some layers keep the source's code.
-
-    `w` are the codes of the batch [B,D], `w_mean` [D] the running mean of all.
-    """
+    """Codes of the mixed images, as `in_layers` gives them, of codes w [B,D] and the running mean of all w_mean [D]."""
     device, dtype = w.device, w.dtype
     target = w[plan.target.to(device)]
     small_mean = plan.members.to(device, dtype) @ w
@@ -109,10 +106,7 @@ def with_reconstructions(w: Tensor, mixed: Tensor) -> Tensor:
 
 
 def make_verify(config: Config, alignment: Alignment, device: torch.device, resolution: int) -> Verifier:
-    """The frozen verification network V of a configuration, on crops of a resolution.
-
-    `verifier.spec` "untrained" makes a small network with random weights, which only tests the software.
-    """
+    """The frozen V of a configuration on crops of a resolution; "untrained" has random weights, for tests alone."""
     augment = VAugment() if config.verifier.augment else None
     if config.verifier.spec != "untrained":
         return load_verifier(
@@ -145,11 +139,7 @@ class _Untrained(nn.Module):
 
 
 class StoredRows:
-    """Rows of a .npy file in C order, read from disk when they are asked for.
-
-    A mapped file would count every page that was touched as memory of the process. These reads leave the pages to the
-    system's cache, so the process stays as small as a batch.
-    """
+    """Rows of a .npy file, read when they are asked for: a mapped file would count as memory of the process."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -187,13 +177,7 @@ J = TypeVar("J")
 
 
 class TrainingTask(ABC, Generic[M, D, J]):
-    """One kind of training: of networks M that a discriminator D judges by what J holds.
-
-    Args:
-        config: of the run.
-        data: folders, zips or tars of aligned faces.
-        labels, split: only images whose row in the label file has this split are trained on.
-    """
+    """One kind of training: of networks M that a discriminator D judges by what J holds."""
 
     faces: FaceData
     verify: Verifier
@@ -241,12 +225,10 @@ class TrainingTask(ABC, Generic[M, D, J]):
         Args:
             judge: D, perhaps compiled, whose parameters do not require gradients.
             indices: int64 [B], of the faces that are trained on.
-            weights: λ at this moment.
             share: factor on the loss, 1/rounds.
             rng: CPU generator of all that is random here.
 
-        Returns:
-            What D will judge, without graphs, and batch means of all terms.
+        Returns what D will judge, without graphs, and batch means of all terms.
         """
 
     @abstractmethod
@@ -255,10 +237,7 @@ class TrainingTask(ABC, Generic[M, D, J]):
 
     @abstractmethod
     def r1_step(self, state: TrainingState[M, D], made: J, weight: float, share: float) -> dict[str, Tensor]:
-        """Accumulate the gradients of R1 for one round, in float32 and outside of any compilation.
-
-        `weight` is γ times the interval of lazy regularisation. Returns the mean penalty, unweighted.
-        """
+        """Accumulate R1's gradients, in float32 and uncompiled, at γ times its interval; returns its plain mean."""
 
     @abstractmethod
     def save(self, path: Path, model: M, training: dict[str, Any]) -> None:
@@ -295,10 +274,7 @@ class TrainingTask(ABC, Generic[M, D, J]):
 
 
 def read_once(folder: Path, digest: str, read: Callable[[], None]) -> None:
-    """Call `read`, which writes arrays into a folder, unless an earlier call has done so for the same digest.
-
-    Of several processes the first one reads; the others wait and find the arrays.
-    """
+    """Call `read`, which writes arrays into a folder, unless an earlier call has done so for the same digest."""
     record = folder / "faces.json"
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / ".lock"):

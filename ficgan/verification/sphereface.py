@@ -99,9 +99,7 @@ def angular_margin_loss(embeddings: Tensor, weight: Tensor, people: Tensor, *, w
     + ψ(θ_y)) / (1 + λ), ψ(θ) = (−1)^k cos(4θ) − 2k for θ in [kπ/4, (k+1)π/4].
 
     Args:
-        embeddings: [B, D], not normalised.
-        weight: [P, D], one row per person, normalised here.
-        people: int64 [B], 0..P−1.
+        embeddings, weight: [B, D], not normalised; [P, D], one row per person, normalised here.
         weight_of_softmax: λ ≥ 0; annealed from large (plain softmax) to small (the full margin).
     """
     norm = embeddings.norm(dim=1, keepdim=True)

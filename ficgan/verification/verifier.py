@@ -50,8 +50,7 @@ class VAugment:
 class AlignedInput(nn.Module):
     """Carries crops of a checkpoint to the crops a recogniser was trained on; differentiable, always float32.
 
-    What lies outside the checkpoint's crop is black: stretching it instead makes strangers look alike (mean cosine
-    .58).
+    What lies outside the checkpoint's crop is black: stretching it makes strangers look alike (mean cosine .58).
 
     Args:
         resolution: side R of the checkpoint's crops, pixels.
@@ -163,10 +162,9 @@ class Verifier(nn.Module):
     def forward(
         self, x: Tensor, *, taps: bool = False, generator: torch.Generator | None = None
     ) -> Tensor | tuple[Tensor, list[Tensor]]:
-        """Embeddings of faces; the gradient flows to `x` and to nothing else. Always float32, also under autocast.
+        """Embeddings of crops [B, 3, R, R] in [−1, 1]; the gradient flows to them alone. float32, also under autocast.
 
         Args:
-            x: [B, 3, R, R], RGB in [−1, 1], aligned as the checkpoint's crops.
             taps: also return up to three early feature maps [B, C, h, w], finest first, from the same pass.
             generator: draws the augmentation, where V has one; without it, none is applied.
         """
@@ -216,10 +214,7 @@ def load_onnx(path: Path) -> tuple[nn.Module, tuple[int, int], float, float]:
 
 
 def optimise(graph: fx.GraphModule, size: tuple[int, int]) -> fx.GraphModule:
-    """The same function with constants folded, activations in place and feature maps as a second output.
-
-    x [B, 3, h, w] → (embeddings [B, D], maps: the narrowest late activation at strides 2, 4 and 8).
-    """
+    """The same function with constants folded and activations in place, and feature maps as a second output."""
     _fold_affine(graph)
     _activations(graph)
     graph.graph.eliminate_dead_code()
