@@ -7,7 +7,6 @@ import operator
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -256,10 +255,10 @@ def _replace(graph: fx.GraphModule, node: fx.Node, module: nn.Module, source: fx
 def _fold_affine(graph: fx.GraphModule) -> None:
     for node in list(graph.graph.nodes):
         module = _module(graph, node)
-        source = next((arg for arg in node.args if isinstance(_node_module(graph, arg), nn.Conv2d)), None)
-        if module is None or not isinstance(source, fx.Node) or len(source.users) != 1:
+        sources = [arg for arg in node.args if isinstance(arg, fx.Node) and isinstance(_module(graph, arg), nn.Conv2d)]
+        if module is None or not sources or len(sources[0].users) != 1:
             continue
-        conv = _module(graph, source)
+        source, conv = sources[0], _module(graph, sources[0])
         assert isinstance(conv, nn.Conv2d)
         if isinstance(module, nn.BatchNorm2d):
             fused: nn.Conv2d | None = fuse_conv_bn_eval(conv, module)
@@ -272,10 +271,6 @@ def _fold_affine(graph: fx.GraphModule) -> None:
             new = next(n for n in graph.graph.nodes if n.target == f"own_{source.name}")
             node.replace_all_uses_with(new)
             graph.graph.erase_node(node)
-
-
-def _node_module(graph: fx.GraphModule, arg: object) -> nn.Module | None:
-    return _module(graph, arg) if isinstance(arg, fx.Node) else None
 
 
 def _folded(
@@ -316,7 +311,7 @@ def _activations(graph: fx.GraphModule) -> None:
             continue
         inplace = len(source.users) == 1 and isinstance(_module(graph, source), nn.Conv2d)
         if isinstance(module, nn.ReLU6) and inplace:
-            _replace(graph, node, _ClampInPlace(module.min_val, module.max_val), source)
+            _replace(graph, node, nn.Hardtanh(module.min_val, module.max_val, inplace=True), source)
         elif isinstance(module, nn.ReLU) and inplace:
             _replace(graph, node, nn.ReLU(inplace=True), source)
         elif type(module).__name__ == "OnnxPReLU":
@@ -351,32 +346,3 @@ def _add_taps(graph: fx.GraphModule, size: tuple[int, int]) -> None:
 
 def _overwritten(graph: fx.GraphModule, node: fx.Node) -> bool:
     return any(getattr(_module(graph, user), "inplace", False) for user in node.users)
-
-
-class _ClampInPlace(nn.Module):
-    inplace = True
-
-    def __init__(self, low: float, high: float) -> None:
-        super().__init__()
-        self.low, self.high = low, high
-
-    def forward(self, x: Tensor) -> Tensor:
-        if torch.compiler.is_compiling():
-            return x.clamp(self.low, self.high)
-        return _Clamp.apply(x, self.low, self.high)
-
-
-class _Clamp(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, low: float, high: float) -> Tensor:
-        x.clamp_(low, high)
-        ctx.mark_dirty(x)
-        ctx.save_for_backward(x)
-        ctx.bounds = (low, high)
-        return x
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        (y,) = ctx.saved_tensors
-        low, high = ctx.bounds
-        return torch.ops.aten.hardtanh_backward(gradient, y, low, high), None, None

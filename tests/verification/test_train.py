@@ -22,8 +22,14 @@ from ficgan.cli.train import train_verifier
 from ficgan.data import open_faces
 from ficgan.errors import InputError
 from ficgan.faces.alignment import Alignment
-from ficgan.verification import AngularMarginHead, angular_margin_loss, load_verifier
-from ficgan.verification.sphereface import VerifierTrainer, VerifierTraining, annealed, margin, verification_accuracy
+from ficgan.verification import load_verifier
+from ficgan.verification.sphereface import (
+    VerifierTrainer,
+    VerifierTraining,
+    angular_margin_loss,
+    margin,
+    verification_accuracy,
+)
 
 
 def psi(theta: np.ndarray) -> np.ndarray:
@@ -76,15 +82,15 @@ def test_gradients() -> None:
 
 
 def test_without_the_margin_it_is_softmax_on_normalised_weights() -> None:
-    head = AngularMarginHead(5, 7)
-    x, y = torch.randn(4, 5), torch.tensor([0, 1, 2, 6])
-    plain = torch.nn.functional.cross_entropy(x @ torch.nn.functional.normalize(head.weight).T, y)
-    torch.testing.assert_close(head(x, y, 1e9), plain, rtol=1e-5, atol=1e-6)
-    assert head(x, y, 0.0) > plain
+    x, w, y = torch.randn(4, 5), torch.randn(7, 5), torch.tensor([0, 1, 2, 6])
+    plain = torch.nn.functional.cross_entropy(x @ torch.nn.functional.normalize(w).T, y)
+    near, full = (angular_margin_loss(x, w, y, weight_of_softmax=balance) for balance in (1e9, 0.0))
+    torch.testing.assert_close(near, plain, rtol=1e-5, atol=1e-6)
+    assert full > plain
 
 
 def test_annealing() -> None:
-    values = [annealed(step) for step in range(0, 5000, 100)]
+    values = [VerifierTraining().balance(step) for step in range(0, 5000, 100)]
     assert values[0] == 1000 and values[-1] == 5 and values == sorted(values, reverse=True)
 
 
@@ -149,17 +155,16 @@ def test_held_out_people_are_never_trained_on(people: Path) -> None:
     assert sorted(set(run.train_people.tolist())) == list(range(12))
 
 
-@pytest.mark.parametrize("stop", [0, 3])
-def test_a_resumed_run_equals_an_uninterrupted_one(people: Path, tmp_path: Path, stop: int) -> None:
+def test_a_resumed_run_equals_an_uninterrupted_one(people: Path, tmp_path: Path, stop: int = 2) -> None:
     whole = trainer(people)
-    losses = [whole.advance() for _ in range(6)]
+    losses = [whole.advance() for _ in range(4)]
     first = trainer(people)
     for _ in range(stop):
         first.advance()
     first.save_state(tmp_path / "s.safetensors")
     second = trainer(people)
     second.load_state(tmp_path / "s.safetensors")
-    assert second.step == stop and [second.advance() for _ in range(6 - stop)] == losses[stop:]
+    assert second.step == stop and [second.advance() for _ in range(4 - stop)] == losses[stop:]
     assert all(torch.equal(value, second._tensors()[name]) for name, value in whole._tensors().items())
 
 
