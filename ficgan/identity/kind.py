@@ -16,7 +16,7 @@ closed form of `Showing` is the best linear estimate of a code of which a readin
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -60,29 +60,18 @@ _NEIGHBOURS = {
 }
 
 
-@dataclass(frozen=True)
-class KindConfig:
-    """Numbers of reading and keeping a kind.
-
-    Args:
-        unsure_ethnicity: share of the first ethnic group below which the second one counts, too.
-        unsure_gender: how far P(male) may lie from one half for the person to be of both.
-        clear: how clearly a new face shows its kind, in differences of the mean codes.
-        shown: how clearly `Showing` shows ethnic group, gender and age, in those of ordinary people.
-        ridge: penalty of the map from cells to mean codes, people.
-        reads, wanted, gains: penalties of the maps of `Showing`: of codes in standard deviations, of kinds, and share
-            of a reading's variance. By 80 training portraits: gains .1, from means shown once as clearly, keeps looks
-            for .857 and not .818, and gloom is larger by .07.
-    """
-
-    unsure_ethnicity: float = 0.5
-    unsure_gender: float = 0.1
-    clear: float = 2.0
-    shown: tuple[float, float, float] = (1.0, 1.3, 1.4)
-    ridge: float = 20.0
-    reads: float = 400.0
-    wanted: float = 2.0
-    gains: float = 1.5
+# Share of the first ethnic group below which the second one counts, too, and how far P(male) may lie from one half for
+# the person to be of both genders.
+_UNSURE_ETHNICITY, _UNSURE_GENDER = 0.5, 0.1
+# How clearly a new face shows its kind, in differences of the mean codes.
+CLEAR = 2.0
+# How clearly `Showing` shows ethnic group, gender and age, in differences of ordinary people.
+_SHOWN = (1.0, 1.3, 1.4)
+# Penalty of the map from cells to mean codes, people.
+_RIDGE = 20.0
+# Penalties of the maps of `Showing`: of codes in standard deviations, of kinds, and share of a reading's variance. By
+# 80 portraits: gains .1, from means shown once as clearly, keeps looks for .857 and not .818; gloom is larger by .07.
+_READS, _WANTED, _GAINS = 400.0, 2.0, 1.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,15 +83,14 @@ class Kind:
     age: Mask
 
     @classmethod
-    def of(cls, reading: Floats, parts: Sequence[str] = PARTS, config: KindConfig | None = None) -> Kind:
+    def of(cls, reading: Floats, parts: Sequence[str] = PARTS) -> Kind:
         """The group of a reading [9] of `KindReader`: two ethnic groups, or both genders, where it is unsure."""
-        config = config or KindConfig()
         shares, male, years = reading[: len(ETHNICITIES)], float(reading[-2]), float(reading[-1])
         first, second = np.argsort(shares)[::-1][:2]
         ethnicity = np.arange(len(ETHNICITIES)) == first
-        if shares[first] < config.unsure_ethnicity:
+        if shares[first] < _UNSURE_ETHNICITY:
             ethnicity[second] = True
-        gender = np.array([male < 0.5 + config.unsure_gender, male > 0.5 - config.unsure_gender])
+        gender = np.array([male < 0.5 + _UNSURE_GENDER, male > 0.5 - _UNSURE_GENDER])
         age = np.arange(len(AGES)) == np.abs(YEARS - years).argmin()
         masks = dict(zip(PARTS, (ethnicity, gender, age), strict=True))
         return cls(**{part: mask if part in parts else np.ones_like(mask) for part, mask in masks.items()})
@@ -192,7 +180,6 @@ class KindCodes:
 
     codes: NDArray[Any]
     cell: NDArray[np.int64]
-    config: KindConfig = field(default_factory=KindConfig)
 
     def members(self, kind: Kind, eligible: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
         """int64 [M], ascending, who belongs to a kind, of all or of the eligible ones."""
@@ -223,7 +210,7 @@ class KindCodes:
         """Mean codes [126,D] of the cells, smoothed: ethnic group × gender, and age by each of the two."""
         sums, people = self.sums
         features = _features()
-        penalty = self.config.ridge * np.eye(features.shape[1])
+        penalty = _RIDGE * np.eye(features.shape[1])
         penalty[0, 0] = 1e-9
         square = features.T @ (people[:, None] * features) + penalty
         return np.asarray(features @ np.linalg.solve(square, features.T @ sums))
@@ -246,7 +233,7 @@ class KindCodes:
     def mean(self, kind: Kind) -> NDArray[np.float64]:
         """The same as clear as a new identity shows it."""
         middle = self.means.mean(0)
-        return np.asarray(middle + self.config.clear * (self.usual(kind) - middle))
+        return np.asarray(middle + CLEAR * (self.usual(kind) - middle))
 
 
 @dataclass(frozen=True, eq=False)
@@ -330,8 +317,8 @@ class KindReader:
         """Write it as safetensors, in 16 bits."""
         from safetensors.numpy import save
 
-        arrays = {f"weight.{n}": one for n, one in enumerate(self.weights)}
-        arrays |= {f"bias.{n}": one for n, one in enumerate(self.biases)} | {"mean": self.mean, "scale": self.scale}
+        arrays = {f"weight.{n}": weight for n, weight in enumerate(self.weights)}
+        arrays |= {f"bias.{n}": bias for n, bias in enumerate(self.biases)} | {"mean": self.mean, "scale": self.scale}
         small = {name: np.ascontiguousarray(array, np.float16) for name, array in arrays.items()}
         with atomic_write(path, overwrite=True) as file:
             file.write(save(small, metadata={"format": "ficgan", "kind": "kind-reader"}))
@@ -408,23 +395,22 @@ class Showing:
             people: codes of real people, for the directions in which they differ.
             free: bool [D], which numbers may be moved.
         """
-        config = people.config
         z, terms, y, size = codes[:, free].astype(np.float64), _terms(kinds), logits(found), int(free.sum())
         mean, scale = z.mean(0), z.std(0) + 1e-6
         x = np.concatenate([(z - mean) / scale, terms[:, 1:]], 1)
         middle = x.mean(0)
-        solved = _ridge(x - middle, y - y.mean(0), config.reads)
+        solved = _ridge(x - middle, y - y.mean(0), _READS)
         reads = solved[:size] / scale[:, None]
         alone = np.vstack([y.mean(0) - middle @ solved - mean @ reads, solved[size:]])
         target, t = logits(own), _terms(own_kinds)
-        shown = np.repeat(config.shown, (len(ETHNICITIES), 1, 1))
-        slopes = _ridge(t[:, 1:], target - target.mean(0), config.wanted) * shown
+        shown = np.repeat(_SHOWN, (len(ETHNICITIES), 1, 1))
+        slopes = _ridge(t[:, 1:], target - target.mean(0), _WANTED) * shown
         wanted = np.vstack([target.mean(0), slopes]) - alone
         gains = np.zeros((3, len(free), READING))
         for gain, apart in zip(gains, people.apart(free), strict=True):
             shared = apart.T @ (apart @ reads) / len(apart)
             spread = reads.T @ shared
-            gain[free] = shared @ np.linalg.pinv(spread + config.gains * np.diag(np.diag(spread)))
+            gain[free] = shared @ np.linalg.pinv(spread + _GAINS * np.diag(np.diag(spread)))
         whole = np.zeros((READING, len(free)))
         whole[:, free] = reads.T
         return cls(whole.astype(np.float32), wanted.T.astype(np.float32), gains.astype(np.float32))

@@ -13,6 +13,7 @@ from ficgan.identity import IdentityBank
 from ficgan.identity.kind import (
     AGES,
     CELLS,
+    CLEAR,
     ETHNICITIES,
     GENDERS,
     PARTS,
@@ -129,7 +130,7 @@ def test_a_draw_is_of_its_kind_and_tells_nothing_else(bank: IdentityBank) -> Non
     assert known is not None
     for name, kind in of.items():
         np.testing.assert_allclose(w[name], known.mean(kind), atol=0.25)
-    clear = known.config.clear
+    clear = CLEAR
     np.testing.assert_allclose((w["man"] - w["woman"])[1], 4 * clear, rtol=0.15)
     np.testing.assert_allclose((w["man"] - w["black"])[0], 4 * clear, rtol=0.15)
     np.testing.assert_allclose((w["man"] - w["child"])[2], 6 * clear, rtol=0.15)

@@ -91,12 +91,10 @@ def test_on_the_gpu(modulation: str, compiled: bool) -> None:
 
 
 def test_precisions_by_name() -> None:
-    assert device.resolve_precision("float32", "cpu") == torch.float32
     assert device.resolve_precision("bfloat16", "cpu") == torch.bfloat16
-    with pytest.raises(UsageError, match="float16 needs a GPU"):
-        device.resolve_precision("float16", "cpu")
-    with pytest.raises(UsageError, match="one of auto, float32"):
-        device.resolve_precision("half", "cpu")
+    for name in ("float16", "half"):
+        with pytest.raises(UsageError):
+            device.resolve_precision(name, "cpu")
 
 
 @pytest.mark.parametrize(

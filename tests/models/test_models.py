@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -34,15 +32,10 @@ def _seed() -> None:
     torch.manual_seed(0)
 
 
-@pytest.mark.parametrize("resolution", [8, 16, 32, 256])
-def test_number_of_style_layers(resolution: int) -> None:
-    log2 = resolution.bit_length() - 1
-    assert ModelConfig(resolution=resolution).num_layers == 2 * (log2 - 2)
-
-
 def test_the_paper_has_twelve_layers_and_its_sizes() -> None:
     config = ModelConfig()
     assert (config.resolution, config.num_layers, config.id_dim, config.spatial_channels) == (256, 12, 512, 512)
+    assert ModelConfig(resolution=8).num_layers == 2
 
 
 @pytest.mark.parametrize("modulation", ["adain", "demodulate"])
@@ -56,14 +49,6 @@ def test_shapes(modulation: str, batch: int) -> None:
     assert w.shape == (batch, 20)
     assert model.generate(w, codes.z_non).shape == x.shape == model(x).shape
     assert model.num_layers == 6 == len(model.generator.layers)
-
-
-@pytest.mark.parametrize("modulation", ["adain", "demodulate"])
-def test_one_code_for_all_layers_or_one_for_each(modulation: str) -> None:
-    model = FICGAN(small(modulation=modulation))
-    w, z_non = torch.randn(2, 20), torch.randn(2, 6, 4, 4)
-    each = w[:, None].expand(-1, model.num_layers, -1)
-    torch.testing.assert_close(model.generate(w, z_non), model.generate(each, z_non))
 
 
 @pytest.mark.parametrize("modulation", ["adain", "demodulate"])
@@ -104,13 +89,6 @@ def test_adain_sets_mean_and_deviation() -> None:
 def test_normalised_spatial_code() -> None:
     z_non = FICGAN(small(spatial_norm=True)).encode(torch.randn(4, 3, 32, 32)).z_non
     torch.testing.assert_close(z_non.square().mean(1), torch.ones(4, 4, 4), rtol=1e-4, atol=1e-4)
-
-
-def test_faces_with_different_codes_share_a_batch() -> None:
-    model = FICGAN(small(modulation="demodulate")).eval()
-    w, z_non = torch.randn(3, 20), torch.randn(3, 6, 4, 4)
-    single = torch.cat([model.generate(w[i : i + 1], z_non[i : i + 1]) for i in range(3)])
-    torch.testing.assert_close(model.generate(w, z_non), single, rtol=1e-4, atol=1e-4)
 
 
 def test_minibatch_std_of_a_loop() -> None:
@@ -155,15 +133,10 @@ def test_r1_reaches_the_weights() -> None:
         return r1_penalty(discriminator(real), real).sum()
 
     (gradient,) = torch.autograd.grad(penalty(), weight)
-    with torch.no_grad():
-        weight[0, 0, 1, 1] += 1e-5
-        above = penalty_value(penalty)
-        weight[0, 0, 1, 1] -= 2e-5
-        below = penalty_value(penalty)
-    assert gradient[0, 0, 1, 1].item() == pytest.approx((above - below) / 2e-5, rel=1e-4)
+    values = []
+    for step in (1e-5, -2e-5):
+        with torch.no_grad():
+            weight[0, 0, 1, 1] += step
+        values.append(penalty().item())
+    assert gradient[0, 0, 1, 1].item() == pytest.approx((values[0] - values[1]) / 2e-5, rel=1e-4)
     assert gradient[0, 0, 1, 1].abs() > 1e-6
-
-
-def penalty_value(penalty: Callable[[], torch.Tensor]) -> float:
-    with torch.enable_grad():
-        return penalty().item()
