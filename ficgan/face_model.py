@@ -317,16 +317,13 @@ class CropModel(FaceModel):
         *,
         device: str = "cpu",
         precision: str = "auto",
-        compile: bool = False,
         **controls: Any,
     ) -> None:
         from ficgan.models import InferenceModel
 
         super().__init__(bank, model.num_layers, model.config.w_dim, **controls)
         self.device = resolve_device(device)
-        self.networks = InferenceModel(
-            model, device=self.device, dtype=resolve_precision(precision, self.device), compile=compile
-        )
+        self.networks = InferenceModel(model, device=self.device, dtype=resolve_precision(precision, self.device))
         self.resolution, self.alignment = model.resolution, Alignment.from_dict(info.alignment)
         self._square = self.alignment.face_square(self.resolution)
 

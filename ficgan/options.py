@@ -458,7 +458,6 @@ class Computing:
 
     Args:
         checkpoint: appearance model or network; one of your own needs its own bank.
-        compile: let torch.compile fuse networks on crops; pays over many faces only.
     """
 
     device: str = option("cpu", "cpu, cuda, cuda:N or auto. What is not there is an error.", "--device", role="machine")
@@ -468,7 +467,6 @@ class Computing:
         "--precision",
         choices=PRECISIONS,
     )
-    compile: bool = False
     checkpoint: str | Path | None = option(
         None, "Model.", "--checkpoint", metavar="FILE", shown="the embedded one", role="file"
     )

@@ -140,7 +140,7 @@ def networks(options: argparse.Namespace, device: torch.device) -> None:
     table("precision", "batch", "ms/new face", "ms/known face", "floor ms/face", "ratio", "ratio known")
     for precision in options.precision:
         dtype = getattr(torch, precision)
-        fast = InferenceModel(model, device=str(device), dtype=dtype, compile=options.compile)
+        fast = InferenceModel(model, device=str(device), dtype=dtype)
         for batch in options.batch:
             x = torch.rand(batch, 3, model.resolution, model.resolution, device=device) * 2 - 1
             x = x.contiguous(memory_format=torch.channels_last)

@@ -35,9 +35,6 @@ _OVERRIDE = re.compile(r"[A-Za-z_][\w.]*=")
 _AT_ONCE = 1024
 _STATE, _NETWORK = "state.safetensors", "verifier.safetensors"
 _FACES = click.argument("data", nargs=-1, required=True, type=shared.PATH)
-_MESHES = click.option(
-    "--meshes", type=shared.PATH, help="Meshes of DATA: taken from this file, or read and written there if it is none."
-)
 _ALIGNMENT = click.option(
     "--alignment",
     metavar="template[:EYE_DISTANCE,EYE_Y]|ffhq",
@@ -285,7 +282,6 @@ def _alignment(text: str) -> Alignment:
 @click.option("--size", default=128, show_default=True, help="Side of the frame, pixels.")
 @shared.output("Model to write (.safetensors).", kind=shared.PATH)
 @click.option("--bank", type=shared.PATH, help="Write an identity bank of the same faces, too.")
-@_MESHES
 @click.option("--detail", type=shared.PATH, help="Synthetic faces, 256², that lend pores and lashes to large faces.")
 @shared.OVERWRITE
 @shared.reporting("face")
@@ -297,15 +293,14 @@ def fit_appearance(
     size: int,
     out: Path,
     bank: Path | None,
-    meshes: Path | None,
     detail: Path | None,
     overwrite: bool,
     report: Progress,
 ) -> shared.Summary:
     """Fit the linear appearance model to DATA: folders, zips or tars of faces aligned by `ficgan align`, 128².
 
-    Reading the meshes of 20,000 faces takes minutes; with --meshes they are read once. The labels say which people
-    are men or women and how old they are, so that a new face can keep both.
+    Reading the meshes of 20,000 faces takes minutes. The labels say which people are men or women and how old they
+    are, so that a new face can keep both.
     """
     from ficgan.data import check_alignment, check_size, open_faces
     from ficgan.errors import UsageError
@@ -326,7 +321,7 @@ def fit_appearance(
         check_size(fine)
     began = time.monotonic()
     mesh, config = MediaPipeMesh(), FitConfig(size=size)
-    learnt = learn(faces, mesh, config, lambda stage, done, total: report(done, total, stage), meshes)
+    learnt = learn(faces, mesh, config, lambda stage, done, total: report(done, total, stage))
     model, record = learnt.model, learnt.record
     if fine is not None:
         model = lend(model, fine, mesh)
@@ -356,7 +351,6 @@ def bank() -> None:
 @click.option("--labels", type=shared.PATH, help="CSV: file, person (or identity), attributes.")
 @click.option("--split", help="Use only images of this split.")
 @click.option("--licence", default="", help="Licence of the data.  [default: the model's, if of its training data]")
-@_MESHES
 @shared.output("Bank to write (.safetensors).", kind=shared.PATH)
 @shared.options(shared.device(what="cpu, cuda or cuda:N."), shared.OVERWRITE)
 @shared.reporting("face")
@@ -366,7 +360,6 @@ def build(
     labels: Path | None,
     split: str | None,
     licence: str,
-    meshes: Path | None,
     out: Path,
     device: str,
     overwrite: bool,
@@ -377,7 +370,6 @@ def build(
     Who is who comes from --labels; without it, and for people it does not know, each picture counts as a person.
     """
     from ficgan.data import check_alignment, open_faces
-    from ficgan.errors import UsageError
     from ficgan.face_model import ModelInfo
     from ficgan.faces import Alignment
     from ficgan.files import file_header
@@ -395,9 +387,7 @@ def build(
     faces = open_faces(data, resolution=resolution, labels=labels, split=split)
     check_alignment(faces, Alignment.from_dict(info.alignment), str(checkpoint))
     if network is None:
-        made = write_bank(checkpoint, faces, out, licence, device, report, meshes)
-    elif meshes is not None:
-        raise UsageError(f"--meshes is for models in the canonical frame; {checkpoint} works on crops")
+        made = write_bank(checkpoint, faces, out, licence, device, report)
     else:
         made = save_bank(out, checkpoint, info, faces, _encoded(network, faces, device, report), licence)
     if not made.provenance["identities_known"]:
@@ -487,13 +477,7 @@ def save_bank(
 
 
 def write_bank(
-    checkpoint: Path,
-    faces: FaceData,
-    out: Path,
-    licence: str,
-    device: str = "cpu",
-    report: Progress | None = None,
-    meshes: Path | None = None,
+    checkpoint: Path, faces: FaceData, out: Path, licence: str, device: str = "cpu", report: Progress | None = None
 ) -> IdentityBank:
     """Encode the clear faces of a set with an appearance model and write the bank of its people."""
     from ficgan.faces import MediaPipeMesh
@@ -504,13 +488,7 @@ def write_bank(
     model, _, info, network = load_appearance(checkpoint)
     presence = info.training.get("fit", {}).get("presence", FitConfig().presence)
     codes, rows = codes_of(
-        model,
-        faces,
-        MediaPipeMesh(device),
-        presence,
-        network,
-        lambda stage, done, total: report(done, total, stage),
-        meshes,
+        model, faces, MediaPipeMesh(device), presence, network, lambda stage, done, total: report(done, total, stage)
     )
     if len(rows) < len(faces):
         report.info(f"{len(faces) - len(rows)} of {len(faces)} faces are not clear enough and left out.")

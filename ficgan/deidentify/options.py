@@ -33,7 +33,6 @@ def load_face_model(
     *,
     device: str = "cpu",
     precision: str = "auto",
-    compile: bool = False,
     **controls: Any,
 ) -> tuple[FaceModel, ModelInfo, str]:
     """The embedded default model, or the given files, ready for use.
@@ -42,7 +41,7 @@ def load_face_model(
         checkpoint: appearance model or network; None: the embedded one.
         bank: identity bank made with it; None: the embedded one (or, for another checkpoint, an error).
         device: what computes: "cpu", "cuda", "cuda:N", "auto".
-        precision, compile: see `Computing`.
+        precision: see `Computing`.
         controls: k, band, seed, alpha, attributes, add, swap, keep_kind, see `Identity`.
 
     Returns:
@@ -65,8 +64,8 @@ def load_face_model(
         if file.parent == pretrained.FOLDER and (wrong := pretrained.check(file.name)):
             raise FicganError(f"the embedded file {file.name} is {wrong}: install ficgan again")
     kind = file_header(checkpoint)[0]
-    if kind == "appearance" and (compile or precision not in ("auto", "float32")):
-        raise UsageError(f"{checkpoint.name} computes in float32; precision and compile are for networks on crops")
+    if kind == "appearance" and precision not in ("auto", "float32"):
+        raise UsageError(f"{checkpoint.name} computes in float32; precision is for networks on crops")
     if kind == "appearance":
         check_onnx_device(device)
     loaded, digest = IdentityBank.load(bank), file_digest(checkpoint)
@@ -93,7 +92,7 @@ def load_face_model(
 
     trained, header = load_checkpoint(checkpoint)
     info = ModelInfo(header.alignment, header.data, header.training)
-    crops = CropModel(trained, info, loaded, device=device, precision=precision, compile=compile, **controls)
+    crops = CropModel(trained, info, loaded, device=device, precision=precision, **controls)
     return crops, info, digest
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -333,12 +331,10 @@ class Learnt:
         return np.stack([_banked(model, self.textures[row], self.read.take([row]))[0] for row in rows])
 
 
-def learn(
-    data: FaceData, mesh: FaceMesh, config: FitConfig, progress: Progress | None = None, meshes: Path | None = None
-) -> Learnt:
+def learn(data: FaceData, mesh: FaceMesh, config: FitConfig, progress: Progress | None = None) -> Learnt:
     """Fit geometry and appearance to aligned faces at 128² by the default template, with labels where there are any."""
     say = progress or (lambda stage, done, total: None)
-    points, presence = meshes_of(data, mesh, say, meshes)
+    points, presence = meshes_of(data, mesh, say)
     clear = np.flatnonzero(presence >= config.presence)
     needed = 4 * (config.lights + config.textures)
     if len(clear) < needed:
@@ -427,14 +423,13 @@ def codes_of(
     presence: float,
     network: FrameNetwork | None = None,
     progress: Progress | None = None,
-    meshes: Path | None = None,
 ) -> tuple[Floats, NDArray[np.int64]]:
     """Codes as a bank holds them, attributes and the network's w [M,D+A+W] of a set's clear faces; their rows [M].
 
     Faces with much before them (glasses, hands) are left out: a mean of old people would wear spectacles.
     """
     say = progress or (lambda stage, done, total: None)
-    points, sure = meshes_of(data, mesh, say, meshes)
+    points, sure = meshes_of(data, mesh, say)
     clear = np.flatnonzero(sure >= presence)
     if not len(clear):
         raise InputError(f"none of the {len(data)} faces is clear enough: give larger, sharper, frontal ones")
@@ -497,28 +492,8 @@ def _groups(labels: Labels | None, count: int) -> Sequence[str]:
     return [labels.attribute_names[rows[one.argmax()]] if one.any() else "" for one in table]
 
 
-def meshes_of(
-    data: FaceData, mesh: FaceMesh, progress: Progress | None = None, kept: Path | None = None
-) -> tuple[Floats, Floats]:
-    """Points float32 [N,478,3] in pixels of the crops, and presence float32 [N], of aligned faces at 128².
-
-    `kept` is a safetensors file that the meshes are taken from, or else written to; reading takes most of a fit's time.
-    """
-    from safetensors import SafetensorError, safe_open
-    from safetensors.numpy import save
-
-    from ficgan.files import atomic_write
-
-    header = {"ficgan": json.dumps({"meshes": mesh.name, "faces": data.fingerprint})}
-    if kept is not None and kept.exists():
-        try:
-            with safe_open(kept, "np") as file:
-                fits = file.metadata() == header
-                if fits:
-                    return file.get_tensor("points"), file.get_tensor("presence")
-        except (SafetensorError, OSError) as error:
-            raise InputError(f"{kept} holds no meshes ({error}): name another file.") from None
-        raise InputError(f"{kept} holds the meshes of other faces, or of another network: name another file.")
+def meshes_of(data: FaceData, mesh: FaceMesh, progress: Progress | None = None) -> tuple[Floats, Floats]:
+    """Points float32 [N,478,3] in pixels of the crops, and presence float32 [N], of aligned faces at 128²."""
     template = Alignment().points(SIDE)[None]
 
     def read(row: int, image: NDArray[np.uint8]) -> tuple[Floats, float]:
@@ -526,11 +501,7 @@ def meshes_of(
         return found.points, found.presence
 
     found = [one for _, one in _each(data, read, "reading meshes", progress or (lambda stage, done, total: None))]
-    points, presence = np.stack([one[0] for one in found]), np.array([one[1] for one in found], np.float32)
-    if kept is not None:
-        with atomic_write(kept) as file:
-            file.write(save({"points": points, "presence": presence}, header))
-    return points, presence
+    return np.stack([points for points, _ in found]), np.array([presence for _, presence in found], np.float32)
 
 
 def _each(

@@ -9,19 +9,18 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor, nn
 
 from ficgan.config import ModelConfig
-from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.errors import FicganError, InputError
 from ficgan.files import atomic_write
 from ficgan.models.ficgan import FICGAN, Codes, Conv2d, Linear, StyleLayer
 
@@ -126,7 +125,6 @@ def load_checkpoint(path: str | Path, device: str | torch.device = "cpu") -> tup
     return model.to(device).eval().requires_grad_(False), header
 
 
-# Batch sizes a compiled model is made for; another size is filled up to the next, larger ones are cut.
 @torch.inference_mode()
 def encode_faces(model: FICGAN, images: Tensor, *, batch: int = 64, device: str = "cpu") -> NDArray[np.float32]:
     """Intermediate latents w, float32 [N,w_dim], of aligned faces uint8 [N,3,R,R], `batch` at once."""
@@ -138,26 +136,18 @@ def encode_faces(model: FICGAN, images: Tensor, *, batch: int = 64, device: str 
     return found
 
 
-BATCHES = (1, 2, 4, 8, 16, 32)
-
-
 class InferenceModel(nn.Module):
     """A trained model for use only: no gradients, no training state.
 
     The gains of weights, activations and residual sums and the kernel norms of demodulation are computed once. What
     depends on w alone (`styles`) is apart from what depends on the picture (`synthesise`), so a face which keeps its w
-    over a film has its styles computed once. The mapping network and the styles stay in float32.
-
-    Args:
-        dtype: of features and convolution weights: float32, bfloat16 or float16.
-        compile: let torch.compile fuse what is left; the first call of each batch size takes up to a minute.
+    over a film has its styles computed once. `dtype` is of features and convolution weights; the mapping network and
+    the styles stay in float32.
     """
 
-    def __init__(
-        self, model: FICGAN, *, device: str = "cpu", dtype: torch.dtype = torch.float32, compile: bool = False
-    ) -> None:
+    def __init__(self, model: FICGAN, *, device: str = "cpu", dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
-        self.config, self.device, self.dtype, self.compiled = model.config, device, dtype, compile
+        self.config, self.device, self.dtype = model.config, device, dtype
         self.num_layers, self.resolution = model.num_layers, model.resolution
         self.model = copy.deepcopy(model).eval().requires_grad_(False)
         with torch.no_grad():
@@ -169,23 +159,12 @@ class InferenceModel(nn.Module):
         self.to(device)
         layers = [layer for layer in self.model.generator.layers if isinstance(layer, StyleLayer)]
         self._widths = [layer.affine.bias.numel() for layer in layers]
-        parts: tuple[Callable[..., Any], ...] = (self.model.encoder, self._rows, self._images)
-        if compile:
-            mode = "reduce-overhead" if device.startswith("cuda") else "default"
-            parts = tuple(torch.compile(part, mode=mode, dynamic=False) for part in parts)
-        self._parts = parts
-
-    def _rows(self, w: Tensor) -> Tensor:
-        return torch.cat(self.model.generator.styles(w), dim=1)
-
-    def _images(self, styles: Tensor, z_non: Tensor) -> Tensor:
-        return self.model.generator.synthesise(list(styles.split(self._widths, dim=1)), z_non)
 
     @torch.inference_mode()
     def encode(self, x: Tensor) -> Codes:
         """Codes of images [B,3,R,R] in [−1, 1], any floating type; z_id is float32, z_non of the model's type."""
         x = x.to(device=self.device, dtype=self.dtype).contiguous(memory_format=torch.channels_last)
-        return Codes(*self._run(self._parts[0], x))
+        return self.model.encode(x)
 
     @torch.inference_mode()
     def map(self, z_id: Tensor) -> Tensor:
@@ -196,12 +175,13 @@ class InferenceModel(nn.Module):
     def styles(self, w: Tensor) -> Tensor:
         """All that the style layers need of w, [B,w_dim] or [B,L,w_dim]: [B,S] float32, one row a face."""
         w = w if w.ndim == 3 else w.unsqueeze(1).expand(-1, self.num_layers, -1)
-        return self._run(self._parts[1], w.to(device=self.device, dtype=torch.float32).contiguous())[0]
+        w = w.to(device=self.device, dtype=torch.float32).contiguous()
+        return torch.cat(self.model.generator.styles(w), dim=1)
 
     @torch.inference_mode()
     def synthesise(self, styles: Tensor, z_non: Tensor) -> Tensor:
         """Images [B,3,R,R] in about [−1, 1] from rows of `styles` [B,S] and spatial codes [B,C,4,4]."""
-        return self._run(self._parts[2], styles, z_non.to(self.dtype))[0]
+        return self.model.generator.synthesise(list(styles.split(self._widths, dim=1)), z_non.to(self.dtype))
 
     def generate(self, w: Tensor, z_non: Tensor) -> Tensor:
         """Images [B,3,R,R] in about [−1, 1] from w [B,w_dim] or [B,L,w_dim] and z_non [B,C,4,4]."""
@@ -218,29 +198,3 @@ class InferenceModel(nn.Module):
         for name, value in self.model.named_parameters():
             total.update(f"{name} {value.double().sum().item()!r} {value.double().square().sum().item()!r}".encode())
         return total.hexdigest()[:16]
-
-    def _run(self, part: Callable[..., Any], *inputs: Tensor) -> tuple[Tensor, ...]:
-        if not self.compiled:
-            return _tuple(part(*inputs))
-        # Few sizes, each compiled once. A replayed graph writes where it wrote before, so results are copied out.
-        count, outputs = len(inputs[0]), []
-        for begin in range(0, max(count, 1), BATCHES[-1]):
-            chunk = [x[begin : begin + BATCHES[-1]] for x in inputs]
-            size = len(chunk[0])
-            filled = next(batch for batch in BATCHES if batch >= size)
-            chunk = [F.pad(x, [0, 0] * (x.ndim - 1) + [0, filled - size]) if filled > size else x for x in chunk]
-            outputs.append(tuple(y[:size].clone() for y in self._call(part, chunk)))
-        return tuple(torch.cat(ys) for ys in zip(*outputs, strict=True)) if len(outputs) > 1 else outputs[0]
-
-    def _call(self, part: Callable[..., Any], inputs: list[Tensor]) -> tuple[Tensor, ...]:
-        try:
-            return _tuple(part(*inputs))
-        except Exception as error:  # the compiler's own errors come in many classes
-            if "compiler" not in str(error).lower():
-                raise
-            reason = str(error).splitlines()[0]
-            raise UsageError(f"the model cannot be compiled here ({reason}); leave compile out") from error
-
-
-def _tuple(result: Any) -> tuple[Tensor, ...]:
-    return result if isinstance(result, tuple) else (result,)

@@ -12,19 +12,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.lib.format import write_array_header_1_0
-from torch import Tensor, nn
+from numpy.typing import NDArray
+from torch import Tensor
 
 from ficgan import losses
 from ficgan.config import Config
 from ficgan.data import FaceData, check_alignment, open_faces
-from ficgan.errors import FicganError
 from ficgan.faces.alignment import Alignment
 from ficgan.files import atomic_write
 from ficgan.models import FICGAN, CheckpointHeader, Discriminator, save_checkpoint
 from ficgan.training.state import TrainingState, flip
 from ficgan.training.stats import Say, save_grid, unheard
 from ficgan.training.task import (
-    StoredRows,
     Swap,
     TrainingTask,
     Weights,
@@ -34,6 +33,7 @@ from ficgan.training.task import (
     plan_swap,
     with_reconstructions,
 )
+from ficgan.verification import Verifier
 
 # Bytes of a decoded set that is kept in memory; a larger one is decoded to a file once and read from there.
 RESIDENT = 2**28
@@ -52,6 +52,8 @@ class CropsJudged(NamedTuple):
 class CropTask(TrainingTask[FICGAN, Discriminator, CropsJudged]):
     """Data, V and pictures of a run on aligned crops."""
 
+    verify: Verifier
+
     def open(self, data: Sequence[Path | str], labels: Path | str | None, split: str | None) -> None:
         config = self.config
         self.alignment = Alignment(**config.alignment.model_dump())
@@ -59,15 +61,6 @@ class CropTask(TrainingTask[FICGAN, Discriminator, CropsJudged]):
         self.faces = open_faces(data, resolution=config.model.resolution, labels=labels, split=split)
         self.require_batch(len(self.faces))
         check_alignment(self.faces, self.alignment)
-
-    def running_means(self, model: FICGAN) -> list[Tensor]:
-        return [model.mapping.w_mean]
-
-    def frozen(self) -> list[nn.Module]:
-        return [self.verify.network]
-
-    def described(self, model: FICGAN) -> str:
-        return f"L = {model.num_layers} style layers, V = {self.config.verifier.spec}"
 
     @staticmethod
     def networks(config: Config) -> tuple[FICGAN, Discriminator]:
@@ -224,7 +217,7 @@ class CropTask(TrainingTask[FICGAN, Discriminator, CropsJudged]):
         return x.contiguous(memory_format=torch.channels_last)
 
 
-def decoded_images(faces: FaceData, folder: Path, say: Say = unheard) -> Tensor | StoredRows:
+def decoded_images(faces: FaceData, folder: Path, say: Say = unheard) -> Tensor | NDArray[np.uint8]:
     """All images of a set, uint8 [N,3,R,R]: in memory, or where they are many in a file that is written once."""
     shape = (len(faces), 3, faces.resolution, faces.resolution)
     if np.prod(shape) <= RESIDENT:
@@ -232,18 +225,13 @@ def decoded_images(faces: FaceData, folder: Path, say: Say = unheard) -> Tensor 
     path = folder / f"images-{faces.resolution}-{faces.fingerprint[:16]}.npy"
     with locked(folder / ".images.lock"):
         if not path.exists():
-            try:
-                with atomic_write(path) as file:
-                    header = {"descr": "|u1", "fortran_order": False, "shape": shape}
-                    write_array_header_1_0(file, header)
-                    for begin in range(0, len(faces), CHUNK):
-                        end = min(begin + CHUNK, len(faces))
-                        file.write(faces.subset(range(begin, end)).resident().numpy().data)
-                        say("decoding images", end, len(faces))
-            except OSError as error:
-                needed = f"it needs {np.prod(shape) / 2**30:.1f} GiB"
-                raise FicganError(f"{path} cannot be written ({error.strerror}); {needed}") from None
-    return StoredRows(path)
+            with atomic_write(path) as file:
+                write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
+                for begin in range(0, len(faces), CHUNK):
+                    end = min(begin + CHUNK, len(faces))
+                    file.write(faces.subset(range(begin, end)).resident().numpy().data)
+                    say("decoding images", end, len(faces))
+    return np.load(path, mmap_mode="r")
 
 
 @torch.no_grad()

@@ -34,7 +34,7 @@ from ficgan.policy import Attempt
 from ficgan.training.frame import appearance_file, sharpness_under
 from ficgan.training.state import TrainingState
 from ficgan.training.stats import Say, save_grid, unheard
-from ficgan.training.task import StoredRows, TrainingTask, Weights, read_once
+from ficgan.training.task import TrainingTask, Weights, read_once
 
 Floats = NDArray[np.float32]
 # Least score of a mesh that is learnt from, and its most turn, radians.
@@ -56,9 +56,9 @@ class DetailFaces:
     """
 
     rows: NDArray[np.int64]
-    photos: StoredRows
-    made: StoredRows
-    seen: StoredRows
+    photos: NDArray[np.uint8]
+    made: NDArray[np.uint8]
+    seen: NDArray[np.uint8]
     kinds: Floats
 
     @classmethod
@@ -68,7 +68,7 @@ class DetailFaces:
         """Read the clear faces of a set of twice the frame's size, or take what an earlier run has left."""
         digest = hashlib.sha256(f"{key}/{data.fingerprint}/{draws}".encode()).hexdigest()
         read_once(folder, digest, lambda: _read_faces(data, model, draws, folder, say))
-        photos, made, seen = (StoredRows(folder / f"{name}.npy") for name in ("photos", "made", "seen"))
+        photos, made, seen = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("photos", "made", "seen"))
         return cls(np.load(folder / "rows.npy"), photos, made, seen, kind_reader().read(np.load(folder / "gate.npy")))
 
 
@@ -188,9 +188,6 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
 
     def __len__(self) -> int:
         return len(self.rows)
-
-    def described(self, model: DetailNetwork) -> str:
-        return "detail"
 
     def prepare(self, out: Path, models: Sequence[DetailNetwork], say: Say = unheard) -> None:
         """As `TrainingTask.prepare` says; faces of another split are held out."""

@@ -33,6 +33,7 @@ from ficgan.training.frame_faces import PRESENCE, CodeMemory, FrameBatch, FrameF
 from ficgan.training.state import TrainingState
 from ficgan.training.stats import Say, save_grid, unheard
 from ficgan.training.task import Swap, TrainingTask, Weights, in_layers, make_verify, plan_swap, with_reconstructions
+from ficgan.verification import Verifier
 
 Floats = NDArray[np.float32]
 # Every so-many-th face is never trained on.
@@ -41,6 +42,20 @@ HELD_OUT = 32
 JUDGED = 192
 # Penalty of regressions on embeddings and on small textures, of the mean square of what they read.
 _RIDGE = 0.01
+# Terms of the total loss, beside those that λ1 to λ3 weigh, by the names of their factors.
+_FACTORS = (
+    "perceptual",
+    "structure",
+    "keep",
+    "kind",
+    "shape",
+    "colour",
+    "anchor",
+    "manifold",
+    "beside",
+    "excess",
+    "code",
+)
 # Side of the grid of places whose fine detail is compared.
 _PLACES = 16
 
@@ -152,6 +167,8 @@ class FrameJudged(NamedTuple):
 class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
     """Data, V and pictures of a run in the canonical frame, on the linear model that `config.model.frame` names."""
 
+    verify: Verifier
+
     def open(self, data: Sequence[Path | str], labels: Path | str | None, split: str | None) -> None:
         config = self.config
         assert config.model.frame is not None
@@ -167,23 +184,15 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
     def _check_sizes(self) -> None:
         wanted, model = self.config.model, self.model
         assert wanted.frame is not None
-        for key, asked, has in (
-            ("resolution", wanted.resolution, model.size),
-            ("frame.code_dim", wanted.frame.code_dim, model.code_size - model.lights + len(model.names)),
-            ("frame.shape_dim", wanted.frame.shape_dim, len(model.shape.basis)),
-            ("frame.moment_dim", wanted.frame.moment_dim, model.moment_size),
-        ):
+        needed = {
+            "resolution": (wanted.resolution, model.size),
+            "frame.code_dim": (wanted.frame.code_dim, model.code_size - model.lights + len(model.names)),
+            "frame.shape_dim": (wanted.frame.shape_dim, len(model.shape.basis)),
+            "frame.moment_dim": (wanted.frame.moment_dim, model.moment_size),
+        }
+        for key, (asked, has) in needed.items():
             if asked != has:
                 raise UsageError(f"model.{key} is {asked}, and {self.path} needs {has}: set it so")
-
-    def running_means(self, model: FrameFICGAN) -> list[Tensor]:
-        return [model.mapping.w_mean]
-
-    def frozen(self) -> list[nn.Module]:
-        return [self.verify.network]
-
-    def described(self, model: FrameFICGAN) -> str:
-        return f"L = {model.num_layers} style layers, V = {self.config.verifier.spec}"
 
     @staticmethod
     def networks(config: Config) -> tuple[FrameFICGAN, FrameDiscriminator]:
@@ -221,7 +230,10 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
             self._fit(untrained, say)
         with torch.no_grad():
             for begin in range(0, min(self.memory.size, len(self.rows)), 64):
-                self._remember(models[-1], self.rows[begin : begin + 64])
+                rows = self.rows[begin : begin + 64]
+                self._remember(
+                    rows, models[-1].map(models[-1].encode(self.mixes.textures(rows), self.mixes.identity(rows)))
+                )
 
     @torch.no_grad()
     def _fit(self, readers: Sequence[Linear], say: Say) -> None:
@@ -241,12 +253,7 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
             reader.weight.copy_(found[:, :-1] / reader.weight_gain)
             reader.bias.copy_(found[:, -1] / reader.bias_gain)
 
-    @torch.no_grad()
-    def _remember(self, model: FrameFICGAN, rows: NDArray[np.int64]) -> None:
-        w = model.map(model.encode(self.mixes.textures(rows), self.mixes.identity(rows)))
-        self._add(rows, w)
-
-    def _add(self, rows: NDArray[np.int64], w: Tensor) -> None:
+    def _remember(self, rows: NDArray[np.int64], w: Tensor) -> None:
         codes = np.concatenate([self.set.banked(rows), w.float().cpu().numpy()], 1)
         self.memory.add(codes, self.set.cell[rows])
 
@@ -267,7 +274,7 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
         z_id = model.encode(batch.texture, batch.code)
         w = model.map(z_id)
         model.mapping.track_mean(w)
-        self._add(rows, w.detach())
+        self._remember(rows, w.detach())
         new = torch.where(plan.to_mean[:, None].to(w.device), w_mean.to(w.dtype), w[plan.target.to(w.device)])
         per_layer = with_reconstructions(w, in_layers(w, new, plan, model.num_layers))
         fakes, textures, shape, fine = self._published(model, batch, per_layer)
@@ -279,21 +286,10 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
         terms["excess"] = losses.excess_detail(fine_rec, fine_mix, _PLACES).mean()
         rec_texture, mix_texture = textures.chunk(2)
         factors = config.loss
-        total = (
-            weights.reconstruction * terms["rec"]
-            + factors.perceptual * terms["perceptual"]
-            + factors.structure * terms["structure"]
-            + factors.keep * terms["keep"]
-            + factors.kind * terms["kind"]
-            + factors.shape * terms["shape"]
-            + factors.colour * terms["colour"]
-            + factors.anchor * terms["anchor"]
-            + factors.manifold * terms["manifold"]
-            + factors.beside * terms["beside"]
-            + factors.excess * terms["excess"]
-            + factors.code * terms["code"]
-            + weights.verification * (factors.positive * terms["pos"] + factors.negative * terms["neg"])
-        )
+        total = weights.reconstruction * terms["rec"]
+        for name in _FACTORS:
+            total = total + getattr(factors, name) * terms[name]
+        total = total + weights.verification * (factors.positive * terms["pos"] + factors.negative * terms["neg"])
         if weights.adversarial > 0:
             for name, texture, seen in (("adv_rec", rec_texture, maps_rec), ("adv_mix", mix_texture, maps_mix)):
                 logits = judge(texture, self.composite.mask, seen)
@@ -508,30 +504,23 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
     def _held_out(
         self, model: FrameFICGAN, rows: NDArray[np.int64], kept: int, rng: np.random.Generator, *, swap: bool = False
     ) -> _HeldOutFaces:
-        batch, w = self._drawn(model, rows, kept, rng, swap=swap)
-        pictures, textures, shape, _ = self._published(model, batch, w)
-        source, upright = torch.cat([batch.source] * 2), torch.cat([batch.upright] * 2)
-        plain = self.composite(source, batch.linear, batch.points, upright)
-        return _HeldOutFaces(batch, pictures, textures, batch.shape + shape[len(rows) :], (plain, batch.linear))
-
-    def _drawn(
-        self, model: FrameFICGAN, rows: NDArray[np.int64], kept: int, rng: np.random.Generator, *, swap: bool = False
-    ) -> tuple[FrameBatch, Tensor]:
-        """Faces and their w [2B,L,w_dim]: k-same draws from layer `kept` + 1 on, with `swap` the row before."""
+        """Reconstructions, and mixes with a k-same draw (`swap`: the row before) from layer `kept` + 1 on."""
         new, given_new, w_new = self._split(np.stack([self.memory.draw(rng, int(self.set.cell[row])) for row in rows]))
         if swap:
             new, given_new = self.set.codes[np.roll(rows, 1)], self.set.moment.kept[np.roll(rows, 1)]
         batch = self.mixes.batch(rows, new, given_new, np.full(len(rows), kept + 1), rng)
         w = model.map(model.encode(batch.texture, batch.code))
         given = w.roll(1, 0) if swap else torch.from_numpy(w_new).to(w)
-        layered = given[:, None].repeat(1, model.num_layers, 1)
-        layered[:, :kept] = w[:, None]
-        own = w[:, None].expand(-1, model.num_layers, -1)
-        return batch, torch.cat([own, layered])
+        own = w[:, None].repeat(1, model.num_layers, 1)
+        mixed = torch.cat([own[:, :kept], given[:, None].repeat(1, model.num_layers - kept, 1)], 1)
+        pictures, textures, shape, _ = self._published(model, batch, torch.cat([own, mixed]))
+        source, upright = torch.cat([batch.source] * 2), torch.cat([batch.upright] * 2)
+        plain = self.composite(source, batch.linear, batch.points, upright)
+        return _HeldOutFaces(batch, pictures, textures, batch.shape + shape[len(rows) :], (plain, batch.linear))
 
     def reals(self) -> Tensor:
         side = min(8, int(len(self.set) ** 0.5))
-        return self.mixes.picture(self.set.images[: side * side]).unflatten(0, (side, side))
+        return self.mixes.picture(np.array(self.set.images[: side * side])).unflatten(0, (side, side))
 
 
 class _HeldOutFaces(NamedTuple):

@@ -21,7 +21,7 @@ from ficgan.frame.file import FrameConfig
 from ficgan.frame.fit import images_of, meshes_of
 from ficgan.identity.kind import Kind, KindCodes, KindGroup, cells_of
 from ficgan.identity.ksame import draw_members, restore_variance
-from ficgan.training.task import StoredRows, read_once
+from ficgan.training.task import read_once
 
 Floats = NDArray[np.float32]
 # Least score of a mesh that is learnt from.
@@ -40,8 +40,8 @@ class FrameFaces:
     """
 
     model: AppearanceModel
-    images: StoredRows
-    textures: StoredRows
+    images: NDArray[np.uint8]
+    textures: NDArray[np.uint8]
     read: Readings
     codes: Floats
     moment: Moment
@@ -70,7 +70,7 @@ class FrameFaces:
         points, light, kept, grey, codes, detail, identity, rows = (np.load(folder / f"{name}.npy") for name in names)
         labels = None if data.labels is None else data.labels.take(rows)
         cell = None if labels is None else cells_of(labels.attributes, labels.attribute_names)
-        images, textures = (StoredRows(folder / f"{name}.npy") for name in ("images", "textures"))
+        images, textures = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("images", "textures"))
         read = model.shape.read(points)
         moment = Moment(read, read.numbers, light, kept, grey)
         cell = np.full(len(codes), -1) if cell is None else cell

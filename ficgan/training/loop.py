@@ -200,8 +200,9 @@ class TrainingRun:
             kept.append(made)
             self.means.add(terms)
         self._apply("g", state.optimizer_g, state.model)
-        for mean in self.task.running_means(state.model):
-            team.average(mean)
+        for module in state.model.modules():
+            if isinstance(module, MappingNetwork):
+                team.average(module.w_mean)
         state.discriminator.requires_grad_(True)
 
         if weights.adversarial > 0:
@@ -254,8 +255,8 @@ class TrainingRun:
         for module in self.state.model.children():
             if not isinstance(module, MappingNetwork):
                 module.compile()
-        for module in self.task.frozen():
-            module.compile()
+        if self.task.verify is not None:
+            self.task.verify.network.compile()
         return torch.compile(self.state.discriminator)
 
     # -- files and signals ------------------------------------------------------------------------------------------
@@ -307,15 +308,12 @@ class TrainingRun:
         }
 
     def _summary(self) -> str:
-        state = self.state
-        modules = [*state.model.named_children(), ("discriminator", state.discriminator)]
-        lines = [
-            f"{self.config.name}: {self.config.model.resolution}², {self.task.described(state.model)}, "
-            f"{len(self.task)} images, on {self.team.device}"
-        ]
-        lines += [
-            f"  {name:<14}{sum(p.numel() for p in m.parameters()) / 1e6:8.2f} M parameters" for name, m in modules
-        ]
+        state, config = self.state, self.config
+        layers = "detail" if config.model.detail else f"L = {config.model.num_layers} style layers"
+        images = f"{len(self.task)} images, on {self.team.device}"
+        lines = [f"{config.name}: {config.model.resolution}², {layers}, V = {config.verifier.spec}, {images}"]
+        for name, module in [*state.model.named_children(), ("discriminator", state.discriminator)]:
+            lines.append(f"  {name:<14}{sum(p.numel() for p in module.parameters()) / 1e6:8.2f} M parameters")
         if state.step:
             lines.append(f"resuming at {state.images / 1000:.1f} kimg after {duration(state.seconds)}")
         return "\n".join(lines)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -12,15 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ficgan.config import Config, LossConfig, SwapConfig
 from ficgan.data import FaceData
-from ficgan.errors import FicganError, UsageError
+from ficgan.errors import UsageError
 from ficgan.faces.alignment import ARCFACE_POINTS, Alignment
 from ficgan.files import atomic_write, lock
 from ficgan.training.state import D, M, TrainingState
@@ -138,33 +135,6 @@ class _Untrained(nn.Module):
         return x.mean((2, 3)), maps
 
 
-class StoredRows:
-    """Rows of a .npy file, read when they are asked for: a mapped file would count as memory of the process."""
-
-    def __init__(self, path: Path) -> None:
-        try:
-            mapped = np.load(path, mmap_mode="r")  # reads the header alone
-        except (OSError, ValueError) as error:
-            raise FicganError(f"{path} cannot be read ({error}); delete it, and it is made again") from None
-        self.path, self.shape, self.dtype = path, mapped.shape, mapped.dtype
-        self._begin, self._size = int(mapped.offset), int(mapped[:1].nbytes)
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, rows: int | np.integer[Any] | slice | NDArray[np.int64]) -> NDArray[Any]:
-        """One row, or several [B,…], as a new array."""
-        if isinstance(rows, int | np.integer):
-            return self[np.array([rows])][0]
-        wanted = np.arange(len(self))[rows]
-        found = np.empty((len(wanted), *self.shape[1:]), self.dtype)
-        with open(self.path, "rb", buffering=0) as file:
-            for into, row in zip(found, wanted.tolist(), strict=True):
-                if os.preadv(file.fileno(), [into.data], self._begin + row * self._size) != self._size:
-                    raise FicganError(f"{self.path} ends early; delete it, and it is made again")
-        return found
-
-
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Let one process at a time into the block; the lock of a killed process is free again."""
@@ -180,7 +150,7 @@ class TrainingTask(ABC, Generic[M, D, J]):
     """One kind of training: of networks M that a discriminator D judges by what J holds."""
 
     faces: FaceData
-    verify: Verifier
+    verify: Verifier | None = None
 
     def __init__(
         self,
@@ -254,18 +224,6 @@ class TrainingTask(ABC, Generic[M, D, J]):
     def judge(self, model: M) -> dict[str, float]:
         """Figures of the averaged model on held-out faces, where there are some."""
         return {}
-
-    def running_means(self, model: M) -> list[Tensor]:
-        """Buffers of the model that follow its batches, to be averaged over all processes."""
-        return []
-
-    def frozen(self) -> list[nn.Module]:
-        """Networks beside the trained ones that may be compiled."""
-        return []
-
-    @abstractmethod
-    def described(self, model: M) -> str:
-        """The kind of network, for a line about the run."""
 
     def require_batch(self, count: int) -> None:
         """Refuse a set of fewer than one batch."""

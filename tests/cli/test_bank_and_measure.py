@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -148,38 +147,6 @@ def test_bank_of_an_appearance_model(portraits: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(linear[3], codes[6], atol=0.01)
     again = CliRunner().invoke(bank, ["build", str(model), "--data", str(portraits), "-o", str(out)])
     assert again.exit_code == 2 and "--overwrite" in again.output
-
-
-def test_meshes_are_read_once_and_never_taken_for_those_of_other_faces(
-    portraits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from ficgan import pretrained
-    from ficgan.frame import learn
-
-    kept, command = tmp_path / "meshes.safetensors", ["build", str(pretrained.path("model")), "--data", str(portraits)]
-
-    def build(name: str, *more: str) -> Any:
-        return CliRunner().invoke(bank, [*command, "-o", str(tmp_path / name), *more, "--meshes", str(kept)])
-
-    assert build("first").exit_code == 0
-    crop = np.asarray(Image.open(portraits / "3.png"))
-    found = learn.find_meshes(MediaPipeMesh(), crop, Alignment().points(128)[None])
-    points, presence = learn.meshes_of(open_faces([portraits], resolution=128), MediaPipeMesh(), None, kept)
-    np.testing.assert_array_equal(points[3], found[0].points)
-    assert presence[3] == np.float32(found[0].presence) and points.shape == (8, 478, 3)
-
-    def refuse(*given: object) -> None:
-        raise AssertionError("a mesh was read again")
-
-    monkeypatch.setattr(learn, "find_meshes", refuse)
-    assert build("second").exit_code == 0
-    one, two = (IdentityBank.load(tmp_path / name) for name in ("first", "second"))
-    np.testing.assert_array_equal(one.codes, two.codes)
-    (portraits / "7.png").unlink()
-    refused = build("third")
-    assert refused.exit_code == 3 and "other faces" in refused.stderr and not (tmp_path / "third").exists()
-    kept.write_bytes(b"nothing")
-    assert build("fourth").exit_code == 3
 
 
 def test_bank_of_an_appearance_model_refuses_faces_aligned_otherwise(portraits: Path, tmp_path: Path) -> None:
