@@ -17,30 +17,12 @@ from ficgan.face_model import NO_FACE, FaceModel, FaceReading, Floats, Image
 from ficgan.faces import Alignment, Face, FaceMesh, MediaPipeMesh, Mesh, Paste, find_meshes, five_points
 from ficgan.faces.alignment import SmoothConfig, smooth_middle
 from ficgan.faces.mesh import LEFT_EYE, RIGHT_EYE
-from ficgan.frame import (
-    NUMBERS,
-    AppearanceModel,
-    Look,
-    Moment,
-    fine_detail,
-    frame_mask,
-    hair_over,
-    matched_border,
-    no_sharper,
-    paste_texture,
-    read_gaze,
-    read_look,
-    read_teeth,
-    read_texture,
-    sharpened,
-    stretched,
-    with_eyes,
-    with_teeth,
-)
-from ficgan.frame.appearance import COVERED, SLOPES
-from ficgan.frame.compose import Forehead, read_forehead, steadied
+from ficgan.frame import compose
+from ficgan.frame.appearance import COVERED, SLOPES, AppearanceModel, Moment, frame_mask
+from ficgan.frame.compose import Forehead, Look
+from ficgan.frame.drawn import read_gaze, read_teeth, with_eyes, with_teeth
 from ficgan.frame.file import DetailWriter, FrameConfig, FrameNetwork
-from ficgan.frame.geometry import LO
+from ficgan.frame.geometry import LO, NUMBERS
 from ficgan.identity import IdentityBank, KSameCode
 from ficgan.identity.kind import READING, UNKNOWN
 from ficgan.identity.ksame import k_same_layers, keyed_generator
@@ -193,7 +175,7 @@ class FrameModel(FaceModel):
         place: _Place = reading.place
         moment, mouth = replace(place.moment, light=light[None]), np.mean([near.mouth for near in places], 0)
         look = Look(*looks.mean(0).tolist())
-        forehead = steadied([near.forehead for near in places], row)
+        forehead = compose.steadied([near.forehead for near in places], row)
         place = replace(place, moment=moment, look=look, mouth=mouth.astype(np.float32), forehead=forehead)
         return replace(reading, place=place)
 
@@ -212,14 +194,14 @@ class FrameModel(FaceModel):
         grid = model.warp.to_upright(read.points)[0]
         if model.warp.folded(grid, model.mask) > config.most_folded:
             return FaceReading(nothing, problem="too much of the face is turned away")
-        texture = read_texture(photo, read.upright[0], read.points[0], model.warp, grid=grid)
+        texture = compose.read_texture(photo, read.upright[0], read.points[0], model.warp, grid=grid)
         bare, covered = model.uncovered(texture, read)
         code, moment = model.encode(bare[None], read)
         moment = replace(moment, numbers=np.clip(moment.numbers, -config.limit, config.limit))
-        look = read_look(photo, read.upright[0], bare, model.mask)
+        look = compose.read_look(photo, read.upright[0], bare, model.mask)
         if self._adds_detail and float(read.pose.scale[0]) * float(model.warp.step.min()) > 1.1:
-            double = read_texture(photo, read.upright[0], read.points[0], model.warp, finer=2, grid=grid)
-            look = replace(look, fine=float(fine_detail(double, model.fine_pixels).std()))
+            double = compose.read_texture(photo, read.upright[0], read.points[0], model.warp, finer=2, grid=grid)
+            look = replace(look, fine=float(compose.fine_detail(double, model.fine_pixels).std()))
         z_id = np.concatenate([code[0], moment.kept[0]])
         if self.network is not None:
             w = self.network.read(bare[None], model.identity_code(code, moment.kept))
@@ -228,7 +210,7 @@ class FrameModel(FaceModel):
         weak = mesh.presence < DOUBTFUL_PRESENCE and np.ptp(mesh.points[:, :2], axis=0).min() >= DOUBTFUL_SIDE
         doubt = f"its shape is hardly that of a person ({mesh.presence:.0f} of usually 22 to 26)" if weak else ""
         mouth = read_teeth(bare, model.mask, model.shape.front, model.warp)
-        forehead = read_forehead(photo, read.upright[0], read.points[0])
+        forehead = compose.read_forehead(photo, read.upright[0], read.points[0])
         place = _Place(moment, bare, look, read_gaze(mesh.points), mouth, forehead, self._hair(texture, moment))
         hull: Any = cv2.convexHull(np.ascontiguousarray(mesh.points[:, :2], np.float32))
         return FaceReading(z_id, place, "", note, doubt, hull[:, 0], five_points(mesh.points))
@@ -239,7 +221,7 @@ class FrameModel(FaceModel):
         skin.reshape(-1, 3)[model.pixels] = model.decode(np.zeros((1, model.code_size), np.float32), moment)[0]
         brow = float(model.shape.front[[105, 334], 1].min())
         row = int((brow - LO[1]) / model.warp.step[1])
-        return hair_over(texture, skin, self._mask(1.0), row)
+        return compose.hair_over(texture, skin, self._mask(1.0), row)
 
     @property
     def _adds_detail(self) -> bool:
@@ -366,9 +348,9 @@ class FrameModel(FaceModel):
         if self.detail is not None:
             made = self._drawn(row, place, made)
             added = self.detail.write(made.texture, row.kind, fine, row.lender)
-            return replace(made, texture=stretched(made.texture, 2) + model.fine_mask[..., None] * added)
+            return replace(made, texture=compose.stretched(made.texture, 2) + model.fine_mask[..., None] * added)
         lent = np.float32(fine / max(model.detail_sd, 1e-6)) * model.detail(row.lender)
-        return self._drawn(row, place, replace(made, texture=stretched(made.texture, 2) + lent[..., None]))
+        return self._drawn(row, place, replace(made, texture=compose.stretched(made.texture, 2) + lent[..., None]))
 
     def _lends(self, place: _Place) -> bool:
         return bool(place.look.fine) and self._adds_detail
@@ -398,10 +380,10 @@ class FrameModel(FaceModel):
         points = model.shape.publish(moment.read, moment.numbers, bent[None], rim=rim)[0]
         # A mean of many people needs sharpening, but less where a network draws, and where real detail is added.
         power = 0.5 ** (self._lends(place) + (self.network is not None))
-        texture = sharpened(texture, np.power(config.gains, power).tolist())
-        texture = no_sharper(texture, model.mask, 1.15 * place.look.detail)
+        texture = compose.sharpened(texture, np.power(config.gains, power).tolist())
+        texture = compose.no_sharper(texture, model.mask, 1.15 * place.look.detail)
         hair = 0.0 if row.bare else place.hair
-        texture = matched_border(texture, place.texture, self._mask(1.0) * (1 - hair))
+        texture = compose.matched_border(texture, place.texture, self._mask(1.0) * (1 - hair))
         return _NewFace(texture, points, model.warp.to_upright(points[None])[0], hair, taken is not None)
 
     def _taken(self, row: _Row) -> NDArray[np.bool_] | None:
@@ -442,7 +424,7 @@ class FrameModel(FaceModel):
     def paste(self, photo: Image, reading: FaceReading, made: Any, *, mask_scale: float = 1.0) -> Paste:
         place: _Place = reading.place
         seed = int.from_bytes(hashlib.blake2b(np.ascontiguousarray(made.points).tobytes(), digest_size=8).digest())
-        return paste_texture(
+        return compose.paste_texture(
             photo,
             place.moment.read.upright[0],
             made.points,

@@ -19,7 +19,8 @@ from ficgan import pretrained
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.face_model import ModelInfo, read_kinds
-from ficgan.faces import LIPS_OUTER, Face, MediaPipeMesh, get_detector
+from ficgan.faces import Face, MediaPipeMesh, get_detector
+from ficgan.faces.mesh import LIPS_OUTER
 from ficgan.files import file_digest, file_header
 from ficgan.frame.compose import GREY
 from ficgan.frame.file import FrameConfig, load_appearance, save_appearance

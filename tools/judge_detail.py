@@ -27,7 +27,7 @@ from ficgan.cli._console import handle_errors
 from ficgan.data import FaceData, open_faces
 from ficgan.errors import UsageError
 from ficgan.faces import Alignment, Face, five_points, get_recognizer
-from ficgan.frame import read_texture, stretched
+from ficgan.frame.compose import read_texture, stretched
 from ficgan.frame.file import load_appearance
 from ficgan.frame.fit import images_of
 from ficgan.frame.geometry import HI, LO

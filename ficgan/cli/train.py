@@ -500,7 +500,7 @@ def show_kinds(bank: IdentityBank, out: Path, checkpoint: Path, faces: FaceData,
     """A bank of a model in the frame that knows how its new faces show their kind, written to `out`."""
     from ficgan.frame.file import load_appearance
     from ficgan.frame_model import FrameModel
-    from ficgan.training.showing import MOST_K, learn_showing
+    from ficgan.training.frame_faces import MOST_K, learn_showing
 
     if bank.kinds is None:
         return bank

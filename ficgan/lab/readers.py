@@ -21,7 +21,7 @@ from ficgan.faces.alignment import ARCFACE_POINTS
 from ficgan.faces.models import insightface_file, model_folders
 from ficgan.faces.recognition import INSIGHTFACE_FILES
 from ficgan.files import file_digest
-from ficgan.frame import NUMBERS, FaceShape, rigid_fit
+from ficgan.frame.geometry import NUMBERS, FaceShape, rigid_fit
 
 if TYPE_CHECKING:
     import torch

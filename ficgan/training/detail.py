@@ -21,7 +21,7 @@ from ficgan.data import FaceData, check_alignment, check_size, open_faces
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, Face, get_recognizer
 from ficgan.files import file_digest
-from ficgan.frame import fine_detail, read_texture, stretched
+from ficgan.frame.compose import fine_detail, read_texture, stretched
 from ficgan.frame.file import detail_conditions, load_appearance, save_appearance
 from ficgan.frame.fit import images_of
 from ficgan.frame_model import FrameModel

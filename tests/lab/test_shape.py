@@ -16,7 +16,7 @@ from ficgan import pretrained
 from ficgan.anonymizers import Faces
 from ficgan.errors import InputError
 from ficgan.faces import Mesh
-from ficgan.frame import FaceShape
+from ficgan.frame.geometry import FaceShape
 from ficgan.lab import probe as probes
 from ficgan.lab import readers
 from ficgan.lab.bars import privacy

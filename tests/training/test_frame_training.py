@@ -24,7 +24,8 @@ from ficgan.data import open_faces
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import UsageError
 from ficgan.faces import Alignment, Face, MediaPipeMesh, crop, get_detector
-from ficgan.frame import appearance, detail_of, paste_texture
+from ficgan.frame import appearance
+from ficgan.frame.compose import detail_of, paste_texture
 from ficgan.frame.file import FrameNetwork, load_appearance
 from ficgan.frame_model import FrameModel
 from ficgan.identity import IdentityBank

@@ -14,7 +14,7 @@ from ficgan.cli.train import show_kinds
 from ficgan.data import FaceData, open_faces
 from ficgan.identity import IdentityBank
 from ficgan.identity.kind import Kind
-from ficgan.training import showing as learning
+from ficgan.training import frame_faces as learning
 
 pytestmark = pytest.mark.slow
 
