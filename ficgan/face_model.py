@@ -125,8 +125,7 @@ class FaceModel(ABC):
 
     @property
     @abstractmethod
-    def precision(self) -> str:
-        """Floating type that is computed in."""
+    def precision(self) -> str: ...
 
     @abstractmethod
     def digest(self) -> str:
@@ -189,7 +188,6 @@ class FaceModel(ABC):
     # -- what all have ------------------------------------------------------------------------------------------------
 
     def aim_at(self, photo: Image, face: Face) -> None:
-        """Take a face as the exemplar."""
         reading = self.see([(photo, face)])[0]
         if reading.problem:
             raise InputError(f"the exemplar's face cannot be used: {reading.problem}; give a clearer photo")
@@ -197,12 +195,10 @@ class FaceModel(ABC):
         self.swap = self.swap or self.alpha >= 1  # w_m + 1·(w_t − w_m) is w_t: nothing of the bank is left
 
     def check_layer(self, layer: int) -> int:
-        """`layer`, or a UsageError that states L."""
         k_same_layers(self.num_layers, layer, None)
         return layer
 
     def auto_psi(self, faces: int) -> float:
-        """ψ where the user leaves it to the model."""
         return self.AUTO_PSI[min(faces, 2) - 1 if faces else 0]
 
     def identity(self) -> list[Any]:
@@ -257,7 +253,6 @@ class FaceModel(ABC):
         return self.keeps_kind and attempt.draw == _NO_KIND
 
     def key(self, key: str, attempt: Attempt) -> str:
-        """Key of a draw: another one for each draw of the ladder."""
         return key if attempt.draw == 0 else f"{key}#{attempt.draw}"
 
     def styles(self, z_id: Floats, draws: Sequence[KSameCode], attempt: Attempt) -> Floats:
@@ -289,7 +284,6 @@ class FaceModel(ABC):
         return np.array(w, np.float32)
 
     def account(self, *, layer: int, psi: Sequence[float]) -> dict[str, Any]:
-        """JSON-ready account of the k-same draws, see `audit`."""
         return audit(
             self.bank,
             k=self.k,

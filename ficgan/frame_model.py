@@ -282,7 +282,6 @@ class FrameModel(FaceModel):
         return record
 
     def _telling(self, z_id: Floats) -> Floats:
-        """A source's code [D] as the bank has those of its people."""
         size = self.model.code_size
         return np.concatenate([self.model.banked(z_id[None, :size])[0], z_id[size:]])
 

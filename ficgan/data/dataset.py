@@ -98,7 +98,6 @@ class Labels:
         return cls(tuple(names), _numbered(folders), np.zeros((len(names), 0), np.uint8), ())
 
     def take(self, rows: Sequence[int] | np.ndarray) -> Labels:
-        """The labels of the images at `rows`, in that order."""
         index = np.asarray(rows, dtype=np.int64)
 
         def taken(texts: tuple[str, ...] | None) -> tuple[str, ...] | None:
@@ -276,7 +275,6 @@ class Blob:
 
 @lru_cache(maxsize=64)
 def _opened(path: Path, process: int) -> zipfile.ZipFile:
-    """A zip, open for reading by all threads of one process."""
     return zipfile.ZipFile(path)
 
 
@@ -368,7 +366,6 @@ class FaceData:
         return images
 
     def subset(self, indices: Sequence[int] | np.ndarray) -> FaceData:
-        """The images at `indices`, in that order, with their labels."""
         chosen = [int(i) for i in indices]
         labels = None if self.labels is None else self.labels.take(chosen)
         blobs, names = tuple(self.blobs[i] for i in chosen), tuple(self.names[i] for i in chosen)

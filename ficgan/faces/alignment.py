@@ -50,10 +50,8 @@ class Alignment:
     def __post_init__(self) -> None:
         if self.kind not in get_args(AlignmentKind):
             raise UsageError(f"Unknown alignment kind {self.kind!r}: use one of {', '.join(get_args(AlignmentKind))}.")
-        for name in ("eye_distance", "eye_y"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 < value < 1.0:
-                raise UsageError(f"Alignment {name} is {value!r}: give a fraction of the crop's side between 0 and 1.")
+        if not 0.0 < min(self.eye_distance, self.eye_y) <= max(self.eye_distance, self.eye_y) < 1.0:
+            raise UsageError("An alignment's eye_distance and eye_y are fractions of the crop's side between 0 and 1.")
 
     def points(self, size: int) -> Points:
         """Landmarks of an ordinary frontal face in a crop of this side: float64 [5, 2], pixels."""
@@ -91,12 +89,10 @@ class Alignment:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Alignment:
         """The alignment described by `to_dict`."""
-        unknown = sorted(set(values) - {"kind", "eye_distance", "eye_y"})
-        if unknown:
-            raise UsageError(f"Unknown alignment key {unknown[0]!r}: an alignment has kind, eye_distance and eye_y.")
-        if "kind" not in values:
-            raise UsageError("The alignment has no kind: give kind 'template', 'ffhq' or 'canonical'.")
-        return cls(**values)
+        try:
+            return cls(values["kind"], **{name: value for name, value in values.items() if name != "kind"})
+        except (KeyError, TypeError) as error:
+            raise UsageError(f"An alignment has kind, eye_distance and eye_y ({error}).") from None
 
 
 def similarity(src: ArrayLike, dst: ArrayLike) -> Matrix:
@@ -179,9 +175,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class SmoothConfig:
-    """Numbers of smoothing: `reach`, seconds of the window on either side; `bound`, how far a point may be moved, in
-    eye distances.
-    """
+    """Seconds of the window on either side, and how far a point may be moved, in eye distances."""
 
     reach: float = 0.16
     bound: float = 0.1

@@ -109,13 +109,7 @@ def crop(image: Image, matrix: ArrayLike, size: int) -> Image:
 
 
 def paste_back(
-    image: Image,
-    crop: Image,
-    matrix: ArrayLike,
-    *,
-    mask_scale: float = 1.0,
-    colour_match: bool = True,
-    face_square: ArrayLike | None = None,
+    image: Image, crop: Image, matrix: ArrayLike, *, mask_scale: float = 1.0, face_square: ArrayLike | None = None
 ) -> Paste:
     """An aligned crop [S, S, 3] pasted into the photo it came from, in the photo's colours; the photo is not changed.
 
@@ -140,7 +134,7 @@ def paste_back(
     square = np.vstack([np.eye(2, 3) if face_square is None else np.asarray(face_square, np.float64), [0, 0, 1]])
     shape = (y1 - y0, x1 - x0)
     weight = oval((square @ np.vstack([local, [0, 0, 1]]))[:2], shape, size, mask_scale)
-    target = _matched(crop, image, matrix, square[:2], mask_scale) if colour_match else crop
+    target = _matched(crop, image, matrix, square[:2], mask_scale)
     grow = math.sqrt(abs(np.linalg.det(inverse[:, :2])))
     if grow < 1.0:
         target, outward = _reduced(target, invert(local), 1.0 / grow)

@@ -28,7 +28,6 @@ def model_folders() -> list[Path]:
 
 
 def find_model(*patterns: str) -> Path | None:
-    """The first file of the model folders that matches one of the patterns, or None."""
     for folder in model_folders():
         for pattern in patterns:
             for path in sorted(folder.glob(pattern)) if folder.is_dir() else ():
@@ -134,7 +133,6 @@ def shrinking_run() -> Any:
 
 
 def check_onnx_device(device: str) -> str:
-    """The device, if onnxruntime knows it and has it here."""
     if device != "cpu":  # which onnxruntime always has
         import onnxruntime as ort
 
@@ -157,5 +155,4 @@ def _providers(device: str, available: list[str]) -> list[Any]:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of a library's error, or its kind."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

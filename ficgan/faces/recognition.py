@@ -42,9 +42,7 @@ class Recognizer(Protocol):
         """Embeddings float32 [N, D] of the faces at landmarks [N, 5, 2] of an H×W×3 uint8 RGB image, in one batch."""
         ...
 
-    def distance(self, a: ArrayLike, b: ArrayLike) -> float:
-        """Distance of two embeddings [D]."""
-        ...
+    def distance(self, a: ArrayLike, b: ArrayLike) -> float: ...
 
     def is_match(self, a: ArrayLike, b: ArrayLike) -> bool:
         """Whether two embeddings [D] count as one person: their distance is below `match_threshold`."""
@@ -92,7 +90,6 @@ class Gate:
         self._ends: list[int] = []
 
     def embed(self, image: Image, landmarks: ArrayLike) -> Embeddings:
-        """Embeddings [N, sum of all D] of the faces at landmarks [N, 5, 2]."""
         parts = [recognizer.embed(image, landmarks) for recognizer in self.recognizers]
         if parts[0].size:
             self._ends = np.cumsum([part.shape[1] for part in parts])[:-1].tolist()
@@ -107,11 +104,9 @@ class Gate:
         return float(np.min([one.distance(x, y) / max(one.match_threshold, 1e-9) for one, x, y in self._pairs(a, b)]))
 
     def is_match(self, a: ArrayLike, b: ArrayLike) -> bool:
-        """Whether any recogniser takes the two for one person."""
         return bool(self.matching(a, b))
 
     def matching(self, a: ArrayLike, b: ArrayLike) -> list[str]:
-        """The recognisers that take the two for one person."""
         return [public_name(one) for one, x, y in self._pairs(a, b) if one.is_match(x, y)]
 
 
@@ -206,8 +201,6 @@ class _Embedder:
 
 
 class DlibRecognizer(_Embedder):
-    """dlib's 128-d network, embedded as ONNX and equal to dlib within 1e-4; Euclidean distance."""
-
     metric: Metric = "euclidean"
 
     def __init__(self, *, match_threshold: float | None = None, device: str = "cpu"):
@@ -222,30 +215,18 @@ class DlibRecognizer(_Embedder):
 
 
 class OnnxRecognizer(_Embedder):
-    """Any ArcFace-style ONNX network: N×3×112×112 RGB in the public five-point template, one embedding out.
-
-    `normalise`: feed (RGB - 127.5) / 127.5 and not 0..255; None looks whether the network normalises by itself.
-    """
+    """Any ArcFace-style ONNX network: N×3×112×112 RGB in the public five-point template, one embedding out."""
 
     metric: Metric = "cosine"
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        name: str,
-        match_threshold: float | None = None,
-        normalise: bool | None = None,
-        device: str = "cpu",
-    ):
+    def __init__(self, path: Path, *, name: str, match_threshold: float | None = None, device: str = "cpu"):
         session = onnx_session(path, device)
         entry = session.get_inputs()[0]
         batch, *shape = entry.shape
         sides = [112 if isinstance(side, str) or side is None else side for side in shape[1:]]
         if len(session.get_inputs()) != 1 or shape[:1] != [3] or sides != [112, 112]:
             raise InputError(f"{path} is no face recogniser: its input is {entry.shape} and must be N×3×112×112.")
-        if normalise is None:
-            normalise = not _normalises(path)
+        normalise = not _normalises(path)
 
         def run(crops: NDArray[np.uint8]) -> NDArray[Any]:
             x = crops.astype(np.float32).transpose(0, 3, 1, 2)  # [N, 3, 112, 112]

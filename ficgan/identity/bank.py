@@ -208,7 +208,6 @@ class IdentityBank:
         return np.flatnonzero(keep).astype(np.int64)
 
     def eligible(self, attributes: str | None) -> int:
-        """Number of people of an attribute group; see `query`."""
         return self._group(attributes).size
 
     def direction(self, name: str) -> NDArray[np.float32]:
@@ -373,7 +372,6 @@ class _DrawGroup:
 
 
 def fold(name: str) -> str:
-    """The form in which attribute names are compared."""
     return name.strip().casefold().replace(" ", "_")
 
 
@@ -390,7 +388,6 @@ def parse_direction(text: str) -> tuple[str, float]:
 
 
 def _whole(codes: NDArray[np.uint8], scale: NDArray[np.float32]) -> NDArray[np.float16]:
-    """Codes of 8 bits as float16."""
     if codes.ndim != 2 or not codes.size or scale.shape != (2, codes.shape[1]):
         raise ValueError(f"its codes {list(codes.shape)} and scale {list(scale.shape)} do not fit")
     low, step = scale
@@ -405,7 +402,6 @@ def _whole(codes: NDArray[np.uint8], scale: NDArray[np.float32]) -> NDArray[np.f
 
 
 def _owners(who: NDArray[Any]) -> tuple[NDArray[np.int64], int]:
-    """Number of each image's person [M], and how many images are of somebody unknown."""
     unknown = who < 0 if np.issubdtype(who.dtype, np.number) else who == ""
     owner = np.empty(len(who), np.int64)
     known, owner[~unknown] = np.unique(who[~unknown], return_inverse=True)

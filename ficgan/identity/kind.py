@@ -97,12 +97,10 @@ class Kind:
 
     @classmethod
     def of_cell(cls, cell: int) -> Kind:
-        """The group of one cell."""
         return cls(*(np.arange(size) == at for size, at in zip(_SHAPE, np.unravel_index(cell, _SHAPE), strict=True)))
 
     @classmethod
     def everybody(cls) -> Kind:
-        """The group that nothing is kept of."""
         return cls(*(np.ones(size, bool) for size in _SHAPE))
 
     @property
@@ -314,7 +312,6 @@ class KindReader:
         return np.concatenate([shares, male[:, None], age[:, None]], 1).astype(np.float32)
 
     def save(self, path: str | Path) -> None:
-        """Write it as safetensors, in 16 bits."""
         from safetensors.numpy import save
 
         arrays = {f"weight.{n}": weight for n, weight in enumerate(self.weights)}
@@ -325,7 +322,6 @@ class KindReader:
 
     @classmethod
     def load(cls, path: str | Path) -> KindReader:
-        """Read a file of `save`; a FicganError where it is none."""
         from safetensors import SafetensorError, safe_open
 
         try:
@@ -339,7 +335,6 @@ class KindReader:
 
 @lru_cache(maxsize=1)
 def kind_reader() -> KindReader:
-    """The embedded reader."""
     from ficgan import pretrained
 
     return KindReader.load(pretrained.path("kind"))

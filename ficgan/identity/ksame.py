@@ -88,7 +88,6 @@ def distances_to(
 
 
 def check_k(k: int, eligible: int, total: int, attributes: str | None) -> None:
-    """Refuse a k below 2, or above the `eligible` people with these attributes of the `total` in the bank."""
     if isinstance(k, bool) or int(k) != k or k < 2:
         raise UsageError(f"k is {k}; k-anonymity needs a whole number of at least 2")
     if k > total:
@@ -99,7 +98,6 @@ def check_k(k: int, eligible: int, total: int, attributes: str | None) -> None:
 
 
 def check_psi(psi: float) -> float:
-    """ψ as a float ≥ 0, or a UsageError."""
     if not (math.isfinite(psi) and psi >= 0):
         raise UsageError(f"psi is {psi}; give a number from 0 (the plain mean) to 1 (the spread of real people)")
     return float(psi)

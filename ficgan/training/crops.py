@@ -21,7 +21,7 @@ from ficgan.data import FaceData, check_alignment, open_faces
 from ficgan.faces.alignment import Alignment
 from ficgan.files import atomic_write
 from ficgan.models import FICGAN, CheckpointHeader, Discriminator, save_checkpoint
-from ficgan.training.state import TrainingState, flip
+from ficgan.training.state import TrainingState
 from ficgan.training.stats import Say, save_grid, unheard
 from ficgan.training.task import (
     Swap,
@@ -42,8 +42,6 @@ CHUNK = 256
 
 
 class CropsJudged(NamedTuple):
-    """What D judges after a generator step, without its graph: images [B,3,R,R]."""
-
     real: Tensor
     rec: Tensor
     mix: Tensor
@@ -87,7 +85,8 @@ class CropTask(TrainingTask[FICGAN, Discriminator, CropsJudged]):
         config, model = self.config.loss, state.model
         x = self._to_float(self._rows(indices))
         if self.config.augment.flip:
-            x = flip(x, rng)
+            mirrored = torch.rand(len(x), generator=rng) < 0.5
+            x = torch.where(mirrored.to(x.device)[:, None, None, None], x.flip(3), x)
         plan = plan_swap(len(x), model.num_layers, self.config.swap, rng)
         codes = model.encode(x)
         w = model.map(codes.z_id)

@@ -190,7 +190,6 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
         return len(self.rows)
 
     def prepare(self, out: Path, models: Sequence[DetailNetwork], say: Say = unheard) -> None:
-        """As `TrainingTask.prepare` says; faces of another split are held out."""
         makes = FrameModel(self.model, self.frame, IdentityBank.load(self.bank), network=self.network, k=K, seed=0)
         key = f"{file_digest(self.path)}/{file_digest(self.bank)}/{K}"
         self.set = DetailFaces.prepare(self.faces, makes, self.detail.draws, out / "faces", key, say)

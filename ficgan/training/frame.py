@@ -42,20 +42,8 @@ HELD_OUT = 32
 JUDGED = 192
 # Penalty of regressions on embeddings and on small textures, of the mean square of what they read.
 _RIDGE = 0.01
-# Terms of the total loss, beside those that λ1 to λ3 weigh, by the names of their factors.
-_FACTORS = (
-    "perceptual",
-    "structure",
-    "keep",
-    "kind",
-    "shape",
-    "colour",
-    "anchor",
-    "manifold",
-    "beside",
-    "excess",
-    "code",
-)
+# Terms of the total loss beside those of λ1 to λ3, by the names of their factors.
+_FACTORS = ("perceptual", "structure", "keep", "kind", "shape", "colour", "anchor", "manifold", "beside", "excess")
 # Side of the grid of places whose fine detail is compared.
 _PLACES = 16
 
@@ -287,7 +275,7 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
         rec_texture, mix_texture = textures.chunk(2)
         factors = config.loss
         total = weights.reconstruction * terms["rec"]
-        for name in _FACTORS:
+        for name in (*_FACTORS, "code"):
             total = total + getattr(factors, name) * terms[name]
         total = total + weights.verification * (factors.positive * terms["pos"] + factors.negative * terms["neg"])
         if weights.adversarial > 0:

@@ -81,7 +81,6 @@ class FrameFaces:
         return cls(model, images, textures, read, codes, moment, detail, identity, cell)
 
     def banked(self, rows: NDArray[np.int64]) -> Floats:
-        """Codes and attributes [B,D+A] as a bank holds them."""
         return np.concatenate([self.model.banked(self.codes[rows]), self.moment.kept[rows]], 1)
 
 
@@ -211,11 +210,9 @@ class Mixes:
         )
 
     def textures(self, rows: NDArray[np.int64]) -> Tensor:
-        """Textures [B,3,R,R] of rows in [−1, 1]."""
         return self.picture(self.faces.textures[rows])
 
     def identity(self, rows: NDArray[np.int64]) -> Tensor:
-        """Identity codes of the linear model [B,C]."""
         faces = self.faces
         return self._tensor(faces.model.identity_code(faces.codes[rows], faces.moment.kept[rows]))
 

@@ -107,10 +107,7 @@ class TrainingRun:
         elif start is not None:
             self.state.begin_from(Path(start))
         team.share([self.state.model, self.state.discriminator, self.state.ema.model])
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FicganError(f"{out} cannot be made: {error.strerror}") from None
+        out.mkdir(parents=True, exist_ok=True)
         self.task.prepare(out, [self.state.model, self.state.ema.model], reading_lines(self.progress))
         self.sampler = ResumableSampler(
             len(self.task), config.optimizer.batch, config.seed, rank=team.rank, world=team.world
@@ -120,7 +117,6 @@ class TrainingRun:
         self.judge = self._compile()
 
     def run(self, max_seconds: float | None) -> Path:
-        """Train to the end, or as `train` says."""
         try:
             with alone_in(self.out, wait=False) if self.team.first else nullcontext():
                 return self._run(max_seconds)
@@ -139,7 +135,8 @@ class TrainingRun:
                 file.write(json.dumps(config.model_dump(mode="json"), indent=2).encode() + b"\n")
             if not (self.out / "reals.png").exists():
                 save_grid(self.task.reals(), self.out / "reals.png")
-            self._save_missing()
+            if state.images >= self.total:  # an error or a kill may have left only the state
+                self._save_model(grid=True)
         began = tick_began = saved_at = time.monotonic()
         tick_images = state.images
         try:
@@ -168,7 +165,8 @@ class TrainingRun:
                         grid = last or _crossed(state.images, batch, schedule.snapshot_kimg)
                         if team.any(last or stop or due or late or grid):
                             if team.first:
-                                self._save(grid=grid)
+                                state.save(self.out / STATE)
+                                self._save_model(grid=grid)
                             saved_at = time.monotonic()
                     if stop and not last:
                         if interrupted:
@@ -261,33 +259,14 @@ class TrainingRun:
 
     # -- files and signals ------------------------------------------------------------------------------------------
 
-    def _save(self, *, grid: bool) -> None:
-        self.state.save(self.out / STATE)
-        self._save_model(grid=grid)
-
-    def _save_missing(self) -> None:
-        """Write the models of the moment at which the run resumes, where an error or a kill left only the state."""
-        if not self.state.images:
-            return
-        every = self.config.schedule.snapshot_kimg
-        grid = self.state.images >= self.total or _crossed(self.state.images, self.config.optimizer.batch, every)
-        files = [NETWORK, START, *self._snapshot_names()] if grid else [NETWORK]
-        saved = (self.out / STATE).stat().st_mtime_ns if (self.out / STATE).exists() else 0
-        if any(not (self.out / name).exists() or (self.out / name).stat().st_mtime_ns < saved for name in files):
-            self._save_model(grid=grid)
-
-    def _snapshot_names(self) -> tuple[str, str]:
-        stamp = f"{round(self.state.kimg):06d}"
-        return f"network-{stamp}.safetensors", f"grid-{stamp}.png"
-
     def _save_model(self, *, grid: bool) -> None:
         model, training = self.state.ema.model, self._record()
         self.task.save(self.out / NETWORK, model, training)
         if grid:
             self.state.save_start(self.out / START)
-            network, picture = self._snapshot_names()
-            self.task.save(self.out / network, model, training)
-            self.task.snapshot(model, self.out / picture)
+            stamp = f"{round(self.state.kimg):06d}"
+            self.task.save(self.out / f"network-{stamp}.safetensors", model, training)
+            self.task.snapshot(model, self.out / f"grid-{stamp}.png")
             if figures := self.task.judge(model):
                 record = {"kimg": self.state.kimg, **{name: round(value, 5) for name, value in figures.items()}}
                 line = json.dumps(record) + "\n"
@@ -367,7 +346,6 @@ class Team:
         return self.rank == 0
 
     def share(self, modules: Iterable[nn.Module]) -> None:
-        """Copy the first process's parameters and buffers to all."""
         if self.world > 1:
             for module in modules:
                 for tensor in [*module.parameters(), *module.buffers()]:
@@ -386,7 +364,6 @@ class Team:
             parameter.grad.copy_(mean.view_as(parameter))
 
     def average(self, tensor: Tensor) -> Tensor:
-        """Mean of a tensor over all processes, in place."""
         if self.world > 1:
             dist.all_reduce(tensor)
             tensor /= self.world

@@ -27,15 +27,12 @@ from ficgan.verification import AlignedInput, VAugment, Verifier, load_verifier
 
 @dataclass(frozen=True)
 class Weights:
-    """Loss weights at a moment of the training."""
-
     reconstruction: float
     verification: float
     adversarial: float
 
 
 def weights_at(config: LossConfig, kimg: float) -> Weights:
-    """λ1, λ2, λ3 after `kimg` thousand images."""
     start, end = config.verification_ramp_kimg
     adversarial = 0.0
     if kimg >= config.adversarial_start_kimg:
@@ -137,7 +134,6 @@ class _Untrained(nn.Module):
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Let one process at a time into the block; the lock of a killed process is free again."""
     with open(path, "w") as file:
         lock(file)
         yield
@@ -169,12 +165,10 @@ class TrainingTask(ABC, Generic[M, D, J]):
 
     @staticmethod
     @abstractmethod
-    def networks(config: Config) -> tuple[M, D]:
-        """Untrained networks."""
+    def networks(config: Config) -> tuple[M, D]: ...
 
     @abstractmethod
-    def __len__(self) -> int:
-        """Faces that are trained on."""
+    def __len__(self) -> int: ...
 
     @abstractmethod
     def prepare(self, out: Path, models: Sequence[M], say: Say = unheard) -> None:
@@ -226,7 +220,6 @@ class TrainingTask(ABC, Generic[M, D, J]):
         return {}
 
     def require_batch(self, count: int) -> None:
-        """Refuse a set of fewer than one batch."""
         if count < self.config.optimizer.batch:
             raise UsageError(f"{count} clear faces are fewer than one batch of {self.config.optimizer.batch}")
 

@@ -134,7 +134,6 @@ def save_whole(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, A
 
 
 def load_whole(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and header of a file of `save_whole`, or an InputError."""
     try:
         with safe_open(str(path), framework="pt") as file:
             header = json.loads((file.metadata() or {}).get("ficgan", "{}"))
@@ -144,7 +143,6 @@ def load_whole(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def load_sphereface(path: Path) -> SphereFace20:
-    """A network of `save_sphereface`, or an InputError."""
     state, header = load_whole(path)
     if header.get("kind") != _KIND:
         raise InputError(f"{path} holds no SphereFace-20; give a file made by `ficgan train-verifier`.")
@@ -192,7 +190,6 @@ class VerifierTraining:
         return max(self.least, self.base * (1 + self.gamma * step) ** -1)
 
     def rate(self, step: int) -> float:
-        """Learning rate at a step."""
         return self.learning_rate * 0.1 ** ((7 * step >= 4 * self.steps) + (7 * step >= 6 * self.steps))
 
 
@@ -236,7 +233,6 @@ class VerifierTrainer:
         self.step = 0
 
     def load_images(self) -> None:
-        """Decode all images once into RAM."""
         self.images = self.data.resident()
 
     def advance(self) -> float:
