@@ -16,7 +16,7 @@ from ficgan.frame.fit import FitConfig, fit_appearance, fit_shape, telling_map
 from ficgan.frame.geometry import FaceShape, Readings
 
 Floats = NDArray[np.float32]
-SIZE, SHADOWS, DETAILS, PEOPLE = 40, 2, 48, 500
+SIZE, SHADOWS, DETAILS, PEOPLE = 40, 2, 24, 300
 CONFIG = FitConfig(size=SIZE, shapes=6, lights=SHADOWS, textures=DETAILS + 2, layers=4, ridge=0.1, trim=0.0)
 
 

@@ -15,12 +15,12 @@ import torch
 import torch.nn.functional as F
 from judge_detail import judge
 from PIL import Image
+from small import astronauts
 
 from ficgan import pretrained
 from ficgan.config import Config, load_config
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import InputError, UsageError
-from ficgan.faces import Alignment, crop, get_detector
 from ficgan.files import file_digest
 from ficgan.frame.file import DetailWriter, detail_conditions, load_appearance
 from ficgan.identity import IdentityBank
@@ -67,15 +67,7 @@ def network(seed: int = 0) -> DetailNetwork:
 
 @pytest.fixture(scope="module")
 def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twelve pictures of the astronaut's face at 256², each lit and turned a little otherwise."""
-    photo = pytest.importorskip("skimage.data").astronaut()
-    face = get_detector("auto").detect(photo)[0]
-    folder, rng = tmp_path_factory.mktemp("faces"), np.random.default_rng(0)
-    for number in range(12):
-        moved = face.landmarks + rng.normal(0, 1.5, (5, 2)).astype(np.float32)
-        one = crop(photo, Alignment().matrix(moved, 256), 256).astype(float) * rng.uniform(0.6, 1.1)
-        Image.fromarray(np.clip(one, 0, 255).astype(np.uint8)).save(folder / f"{number:02d}.png")
-    return folder
+    return astronauts(tmp_path_factory.mktemp("faces"), 12, 256)
 
 
 @pytest.fixture(scope="module")
@@ -89,8 +81,7 @@ def trained(faces: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("side", [3, 5, 17])
-def test_running_sums_are_the_mean_of_the_pixels_there_are(side: int) -> None:
+def test_running_sums_are_the_mean_of_the_pixels_there_are(side: int = 5) -> None:
     x = torch.rand(2, 3, 20, 31)
     wanted = F.avg_pool2d(x, side, 1, side // 2, count_include_pad=False)
     torch.testing.assert_close(local_mean(x, side), wanted, atol=2e-6, rtol=0)
