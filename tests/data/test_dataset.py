@@ -39,14 +39,6 @@ def test_every_container_gives_the_same_set(tmp_path: Path, members: dict[str, b
     assert sets[0].fingerprint == sets[1].fingerprint == sets[3].fingerprint
 
 
-def test_order_of_paths_does_not_matter(tmp_path: Path, members: dict[str, bytes]) -> None:
-    names = list(members)
-    one = write_tar(tmp_path / "one.tar", {n: members[n] for n in names[::2]})
-    two = write_tar(tmp_path / "two.tar", {n: members[n] for n in names[1::2]})
-    assert open_faces([one, two], resolution=8).names == open_faces([two, one], resolution=8).names
-    assert open_faces([one, two], resolution=8).fingerprint == open_faces([two, one], resolution=8).fingerprint
-
-
 def test_fingerprint_changes_with_names_and_sizes(tmp_path: Path, members: dict[str, bytes]) -> None:
     base = open_faces([write_tar(tmp_path / "a.tar", members)], resolution=8).fingerprint
     first, *rest = members.items()
@@ -178,11 +170,6 @@ c.png,,0,-1,Male,2,,train,t.tar
     assert labels.splits == ("train", "val", "train")
 
 
-def test_one_value_in_two_columns_is_told_apart(tmp_path: Path) -> None:
-    labels = Labels.read(write(tmp_path / "t.csv", "file,hair,skin\na.png,dark,dark\nb.png,fair,dark\n"))
-    assert labels.attribute_names == ("hair=dark", "fair", "skin=dark")
-
-
 def test_match_by_full_name_then_base_name(tmp_path: Path) -> None:
     labels = Labels.read(write(tmp_path / "t.csv", "file,person\nx/1.png,1\ny/1.png,2\n3.png,3\n"))
     matched = labels.match(["deep/3.png", "y/1.png", "x/1.png"])
@@ -201,13 +188,6 @@ def test_celeba_folder(tmp_path: Path) -> None:
     assert labels.attribute_names == CELEBA_ATTRIBUTES and labels.splits == ("train", "test")
     assert labels.people is not None and labels.people.tolist() == [5, 9]
     assert labels.attributes.tolist() == [[int(i % 3 == 0) for i in range(40)], [1] * 40]
-
-
-def test_folders_are_people() -> None:
-    labels = Labels.from_folders(["zoe/1.png", "ann/1.png", "zoe/2.png"])
-    assert labels.people is not None and labels.people.tolist() == [1, 0, 1]
-    with pytest.raises(InputError, match=r"2\.png lies in no"):
-        Labels.from_folders(["zoe/1.png", "2.png"])
 
 
 @pytest.mark.parametrize("text", ["", "name,person\na,1\n", "file,person\na.png,1\nb.png\n", "file,p,p\na.png,1,2\n"])
@@ -244,10 +224,3 @@ def test_ranks_share_the_batch_of_one_process(n: int, share: int, world: int, st
 
 def test_the_order_is_the_same_on_every_machine() -> None:
     assert ResumableSampler(10, 10, 7).batch(0).tolist() == LOCKED
-
-
-def test_batches_that_do_not_split() -> None:
-    with pytest.raises(UsageError, match="does not split"):
-        ResumableSampler(10, 3, 0, world=2)
-    with pytest.raises(UsageError):
-        ResumableSampler(10, 4, 0, rank=2, world=2)

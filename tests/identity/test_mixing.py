@@ -16,12 +16,10 @@ from ficgan.identity import IdentityBank, audit, exemplar, mix_layers, parse_ban
 W_S, W_M = torch.full((2, 8), 1.0), torch.full((2, 8), 2.0)
 
 
-@pytest.mark.parametrize("layer", range(12))
-def test_layer_by_layer(layer):
-    w = mix_layers(W_S, W_M, num_layers=12, layer=layer)
-    assert w.shape == (2, 12, 8)
-    for n in range(1, 13):
-        assert torch.equal(w[:, n - 1], W_S if n <= layer else W_M)
+def test_layer_by_layer():
+    for layer in range(12):
+        w = mix_layers(W_S, W_M, num_layers=12, layer=layer)
+        assert torch.equal(w[:, :layer], W_S[:, None].expand(-1, layer, -1)) and (w[:, layer:] == 2).all()
 
 
 @given(st.integers(1, 18).flatmap(lambda n: st.tuples(st.just(n), st.integers(1, n), st.integers(1, n))))
@@ -31,12 +29,6 @@ def test_band(numbers):
     for n in range(1, total + 1):
         assert torch.equal(w[:, n - 1], W_M if first <= n <= last else W_S)
     assert parse_band(f"{first}-{last}", total) == (first, last) == parse_band((first, last), num_layers=total)
-
-
-def test_inputs_stay_and_gradients_flow():
-    w_s, w_m = W_S.clone().requires_grad_(), W_M.clone().requires_grad_()
-    mix_layers(w_s, w_m, num_layers=10, layer=3).sum().backward()
-    assert (w_s.grad == 3).all() and (w_m.grad == 7).all() and torch.equal(w_s, W_S)
 
 
 @pytest.mark.parametrize(

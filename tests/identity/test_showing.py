@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -113,24 +112,11 @@ def test_a_bank_keeps_it(learnt: tuple[IdentityBank, Showing], tmp_path: Path) -
     np.testing.assert_allclose(shown.usual(kind), showing.moved(plain.mean(kind), kind), atol=1e-4)
 
 
-@pytest.mark.parametrize("damage", ["shape", "nan", "missing"])
+@pytest.mark.parametrize("damage", ["shape", "nan"])
 def test_a_damaged_one_is_refused(learnt: tuple[IdentityBank, Showing], tmp_path: Path, damage: str) -> None:
     bank, showing = learnt
+    wanted = showing.wanted.T if damage == "shape" else np.full_like(showing.wanted, np.nan)
     path = tmp_path / "bank.safetensors"
-    replace(bank, showing=showing).save(path)
-    data = path.read_bytes()
-    size = int.from_bytes(data[:8], "little")
-    entries = json.loads(data[8 : 8 + size])
-    begin = 8 + size + entries["wanted"]["data_offsets"][0]
-    if damage == "nan":
-        data = data[:begin] + b"\xff" * 4 + data[begin + 4 :]
-    else:
-        if damage == "shape":
-            entries["gains"]["shape"] = entries["gains"]["shape"][::-1]
-        else:
-            del entries["wanted"]
-        start = json.dumps(entries).encode()
-        data = len(start).to_bytes(8, "little") + start + data[8 + size :]
-    path.write_bytes(data)
+    replace(bank, showing=replace(showing, wanted=wanted)).save(path)
     with pytest.raises(FicganError):
         IdentityBank.load(path)
