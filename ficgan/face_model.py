@@ -44,13 +44,10 @@ class FaceReading:
     """One source face as a model reads it.
 
     Args:
-        z_id: float32 [D], identity code.
         place: further data of the model, to put a new face in its place.
-        problem: why no face can be generated here.
-        note: for a person who looks at the result.
+        problem, note: why no face can be generated here; a remark for a person who looks at the result.
         doubt: why this may be no face of a person.
-        outline: [n,2], convex outline of the face in the photo, where a mesh of it was found.
-        landmarks: [5,2] of the same mesh. A detector's may lie far off where a head is tilted.
+        outline, landmarks: [n,2] and [5,2] of a mesh, where one was found; a detector's may lie far off.
     """
 
     z_id: Floats
@@ -80,11 +77,8 @@ def _dlib() -> DlibRecognizer:
 class FaceModel(ABC):
     """The controls that hold for a whole job, as of `load_face_model`, and the bank whose identities are averaged.
 
-    Attributes:
-        alignment, resolution: of the crops or the frame; its side in pixels.
-        AUTO_PSI: ψ of `psi="auto"` for a person alone in a photo, and for several or in films, who must not become
-            clones.
-        target: [D], intermediate code of the exemplar, see `aim_at`.
+    `AUTO_PSI` is ψ of `psi="auto"` for one person in a photo, and for several or in films, who must not be clones;
+    `target` [D] the intermediate code of the exemplar, see `aim_at`.
     """
 
     alignment: Alignment
@@ -120,8 +114,6 @@ class FaceModel(ABC):
         for name, amount in map(parse_direction, add):
             self.shift = self.shift + (bank.direction(name) * amount).astype(np.float32)
         self.target: Floats | None = None
-
-    # -- what a model does --------------------------------------------------------------------------------------------
 
     @property
     @abstractmethod
@@ -184,8 +176,6 @@ class FaceModel(ABC):
     @abstractmethod
     def layer_codes(self, z_id: Floats, layers: Sequence[int]) -> Floats:
         """Parts [B,…] of the sources' codes [B,D] that style layers (numbered from 1) take."""
-
-    # -- what all have ------------------------------------------------------------------------------------------------
 
     def aim_at(self, photo: Image, face: Face) -> None:
         reading = self.see([(photo, face)])[0]

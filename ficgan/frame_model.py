@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.face_model import NO_FACE, FaceModel, FaceReading, Floats, Image
-from ficgan.faces import Alignment, Face, FaceMesh, MediaPipeMesh, Mesh, Paste, find_meshes, five_points
+from ficgan.faces import Alignment, Face, MediaPipeMesh, Mesh, Paste, find_meshes, five_points
 from ficgan.faces.alignment import SmoothConfig, smooth_middle
 from ficgan.faces.mesh import LEFT_EYE, RIGHT_EYE
 from ficgan.frame import compose
@@ -63,11 +63,9 @@ class _Row:
     """A row of styles, taken apart: a face that keeps its row keeps its identity.
 
     Args:
-        code: float32 [D] of the linear model, mixed.
-        given: float32 [A], attributes that the new face shall have.
+        code, given: float32 [D] of the linear model, mixed; [A], attributes that the new face shall have.
         own, new: float32 [W], the network's w of the source and of the draw.
-        noise: float32 [6] on the numbers of expression.
-        kind: float32 [9], the group that the new face is of, in the form of a reading.
+        noise, kind: float32 [6] on the numbers of expression; [9], the group of the new face, as a reading.
         lender: number of the synthetic face that lends its detail, or seed of what the detail network makes.
         first, last: layers that are new; none where last < first.
         bare: whether hair before the forehead is drawn over.
@@ -118,7 +116,7 @@ class FrameModel(FaceModel):
         bank: IdentityBank,
         *,
         network: FrameNetwork | None = None,
-        mesh: FaceMesh | None = None,
+        mesh: MediaPipeMesh | None = None,
         sha256: str = "",
         device: str = "cpu",
         **controls: Any,
@@ -126,9 +124,9 @@ class FrameModel(FaceModel):
         self.model, self.config, self.network, self.device = model, config, network, device
         super().__init__(bank, model.num_layers, self.code_size, **controls)
         # With --device cuda the mesh takes the best provider that onnxruntime has, as the detector does.
-        self.mesh: FaceMesh = mesh or MediaPipeMesh(device="cpu" if device == "cpu" else "auto")
+        self.mesh: MediaPipeMesh = mesh or MediaPipeMesh(device="cpu" if device == "cpu" else "auto")
         self.resolution, self.alignment = model.size, Alignment("canonical")
-        self._sha256 = sha256
+        self._sha256, self._masks = sha256, dict[float, Floats]()
 
     @property
     def precision(self) -> str:
@@ -136,8 +134,6 @@ class FrameModel(FaceModel):
 
     def digest(self) -> str:
         return self._sha256[:16]
-
-    # -- reading ------------------------------------------------------------------------------------------------------
 
     def see(self, pairs: Sequence[tuple[Image, Face]], found: Sequence[Mesh | None] | None = None) -> list[FaceReading]:
         meshes = self.find(pairs) if found is None else found
@@ -245,8 +241,6 @@ class FrameModel(FaceModel):
     def latent(self, z_id: Floats) -> Floats:
         return z_id
 
-    # -- new identities -----------------------------------------------------------------------------------------------
-
     def draw(
         self, key: str, attempt: Attempt, psi: float, z_id: Floats | None = None, kind: Floats | None = None
     ) -> KSameCode:
@@ -328,8 +322,6 @@ class FrameModel(FaceModel):
         near = np.argsort(np.square(apart).sum(1), kind="stable")[:6]
         return int(near[int(u * len(near)) % len(near)])
 
-    # -- pictures -----------------------------------------------------------------------------------------------------
-
     def render(self, styles: Floats, readings: Sequence[FaceReading]) -> list[Any]:
         return [self._made(self._parts(row), reading.place) for row, reading in zip(styles, readings, strict=True)]
 
@@ -341,7 +333,7 @@ class FrameModel(FaceModel):
     def _made(self, row: _Row, place: _Place) -> _NewFace:
         """A face of the linear model and the network, with the sharpness and the colours of its surroundings."""
         made, config, model = self._plain(row, place), self.config, self.model
-        if not self._lends(place):
+        if not place.look.fine:
             return self._drawn(row, place, made)
         fine = min(place.look.fine, config.detail * model.detail_sd)
         if self.detail is not None:
@@ -350,9 +342,6 @@ class FrameModel(FaceModel):
             return replace(made, texture=compose.stretched(made.texture, 2) + model.fine_mask[..., None] * added)
         lent = np.float32(fine / max(model.detail_sd, 1e-6)) * model.detail(row.lender)
         return self._drawn(row, place, replace(made, texture=compose.stretched(made.texture, 2) + lent[..., None]))
-
-    def _lends(self, place: _Place) -> bool:
-        return bool(place.look.fine) and self._adds_detail
 
     def _plain(self, row: _Row, place: _Place) -> _NewFace:
         """A face at the frame's size, before eyes and teeth are drawn and detail is added."""
@@ -378,7 +367,7 @@ class FrameModel(FaceModel):
         rim = config.rim if taken is not None else 1.0
         points = model.shape.publish(moment.read, moment.numbers, bent[None], rim=rim)[0]
         # A mean of many people needs sharpening, but less where a network draws, and where real detail is added.
-        power = 0.5 ** (self._lends(place) + (self.network is not None))
+        power = 0.5 ** (bool(place.look.fine) + (self.network is not None))
         texture = compose.sharpened(texture, np.power(config.gains, power).tolist())
         texture = compose.no_sharper(texture, model.mask, 1.15 * place.look.detail)
         hair = 0.0 if row.bare else place.hair
@@ -464,12 +453,11 @@ class FrameModel(FaceModel):
         return z_id[:, : self.model.code_size][:, take]
 
     def _mask(self, scale: float) -> Floats:
-        return self._masks(round(max(self.config.inset + 50 * (1 - scale), 0.0), 2))
-
-    @cached_property
-    def _masks(self) -> Any:
-        front, size, feather = self.model.shape.front, self.model.size, self.config.feather
-        return lru_cache(maxsize=8)(lambda inset: frame_mask(front, size, inset=inset, feather=feather))
+        inset = round(max(self.config.inset + 50 * (1 - scale), 0.0), 2)
+        if inset not in self._masks:
+            front, size = self.model.shape.front, self.model.size
+            self._masks[inset] = frame_mask(front, size, inset=inset, feather=self.config.feather)
+        return self._masks[inset]
 
 
 def _with_blinks(points: NDArray[Any], smooth: NDArray[np.float64]) -> NDArray[np.float64]:

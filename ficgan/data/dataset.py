@@ -49,14 +49,9 @@ _MOST_CATEGORIES = 32  # a text column with more values than this is a name or a
 
 @dataclass(frozen=True)
 class Labels:
-    """Labels of N images.
+    """Labels of N images: people int64 [N], −1 where unknown; attributes uint8 [N,A], 0 or 1.
 
-    Args:
-        people: int64 [N], one number per person, −1 where unknown; None when the file names no people.
-        attributes: uint8 [N, A], 0 or 1.
-        attribute_columns: A names of the columns they came from: of the attributes of one column an image has one at
-            most. Empty: each is a column of its own.
-        alignments: N names such as "ffhq", or None; see `alignment_name`.
+    Of the attributes of one of `attribute_columns` an image has one at most. Empty: each is a column of its own.
     """
 
     files: tuple[str, ...]
@@ -227,15 +222,7 @@ _DAMAGED = (OSError, ValueError, EOFError, RuntimeError, zlib.error, tarfile.Tar
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """One image's encoded bytes.
-
-    Args:
-        name: as the set calls it: composed Unicode, forward slashes.
-        source: the file itself, or the archive that holds it.
-        size: encoded bytes; in a zip, packed.
-        offset: where the bytes begin in a tar.
-        member, crc: name in a zip, and the checksum of the unpacked bytes.
-    """
+    """One image's encoded bytes: a file, or by its offset in a tar, or by its member's name and checksum in a zip."""
 
     name: str
     source: Path
@@ -327,12 +314,9 @@ def _clean(name: str) -> str:
 
 @dataclass(frozen=True)
 class FaceData:
-    """N face images, opened by `open_faces`; decoded when asked for.
+    """N face images, opened by `open_faces`, decoded when asked for; names are sorted by code point.
 
-    Args:
-        names: N unique names, sorted by code point: the order is the same on every machine.
-        labels: of these N images, in this order.
-        alignment: how the faces are aligned, as `alignment_name` says it; None where no table says.
+    `alignment` is how the faces are aligned, as `alignment_name` says it; None where no table says.
     """
 
     blobs: tuple[Blob, ...]
@@ -375,13 +359,9 @@ class FaceData:
 def open_faces(
     paths: Sequence[Path | str], *, resolution: int, labels: Path | str | None = None, split: str | None = None
 ) -> FaceData:
-    """Open folders (recursive), zips and tars of face images as one set.
+    """Open folders (recursive), zips and tars of face images as one set; their order does not matter.
 
-    Args:
-        paths: one or more folders or archives; their order does not matter.
-        resolution: side of the decoded squares, pixels.
-        labels: see `Labels.read`.
-        split: keep only images whose label row has this `split`.
+    `resolution` is the side of the decoded squares; `split` keeps only images whose label row has it.
     """
     if resolution < 1:
         raise UsageError(f"resolution {resolution} is not a size; give the side of the squares in pixels, such as 256.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ficgan.faces.alignment import ARCFACE_POINTS, Alignment, invert, similarity, transform_points
 from ficgan.faces.blend import Paste, blur_face, colour_beside, crop, mosaic_face, paste_back, plain_mask, solid_mask
 from ficgan.faces.detection import DETECTORS, DetectAt, Face, FaceDetector, detector_missing, get_detector
-from ficgan.faces.mesh import FaceMesh, MediaPipeMesh, Mesh, find_meshes, five_points
+from ficgan.faces.mesh import MediaPipeMesh, Mesh, find_meshes, five_points
 from ficgan.faces.recognition import (
     RECOGNIZERS,
     DlibRecognizer,
@@ -26,7 +26,6 @@ __all__ = [
     "DlibRecognizer",
     "Face",
     "FaceDetector",
-    "FaceMesh",
     "MediaPipeMesh",
     "Mesh",
     "Paste",

@@ -34,13 +34,10 @@ _FACE: Points = np.array([[-0.5, 0.0], [0.5, 0.0], [0.0, 0.56], [-0.415, 1.02], 
 
 @dataclass(frozen=True)
 class Alignment:
-    """Placement of faces in the square crops of a model.
+    """Placement of faces in the square crops of a model; eyes as fractions of the crop's side (template only).
 
-    Args:
-        kind: "template", a least-squares similarity to five points; "ffhq", the oriented square of FFHQ (Karras et
-            al.); or "canonical", the frame of `ficgan.frame`: its crops are the default template's, and a mesh does the
-            rest.
-        eye_distance, eye_y: of the eyes, as fractions of the crop's side in (0, 1); template only.
+    "template" is a least-squares similarity to five points; "ffhq" the oriented square of FFHQ (Karras et al.);
+    "canonical" the frame of `ficgan.frame`: its crops are the default template's, and a mesh does the rest.
     """
 
     kind: AlignmentKind = "template"

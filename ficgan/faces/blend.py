@@ -113,11 +113,8 @@ def paste_back(
 ) -> Paste:
     """An aligned crop [S, S, 3] pasted into the photo it came from, in the photo's colours; the photo is not changed.
 
-    Args:
-        matrix: [2, 3], photo → crop.
-        mask_scale: size of the pasted oval; 1 covers hairline to chin and both cheeks. The crop's own border limits it.
-        face_square: [2, 3], from the crop to the square in which the oval lies, see `Alignment.face_square`; None: the
-            crop is that square.
+    `mask_scale` is the size of the pasted oval: 1 covers hairline to chin and both cheeks. It lies in the square that
+    `face_square` [2, 3] brings the crop to, see `Alignment.face_square`.
     """
     import cv2
 
@@ -240,9 +237,6 @@ def _reduced(region: Image, matrix: Matrix, shrink: float) -> tuple[Image, Matri
 
 def _translation(x: float, y: float) -> NDArray[np.float64]:
     return np.array([[1.0, 0.0, x], [0.0, 1.0, y], [0.0, 0.0, 1.0]])
-
-
-# --- covers -----------------------------------------------------------------------------------------------------------
 
 
 def plain_mask(image: Image, face: Face, *, colour: Colour | None = None, mask_scale: float = 1.0) -> Paste:

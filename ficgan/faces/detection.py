@@ -44,8 +44,8 @@ class Face:
 
     Args:
         box: float32 [4], x0, y0, x1, y1 in pixels, inside the photo.
-        landmarks: float32 [5, 2], (x, y) in pixels: eye on the viewer's left, eye on the viewer's right, nose tip,
-            mouth corner left, mouth corner right. They may lie outside the photo where the face does.
+        landmarks: float32 [5, 2], (x, y) in pixels: eyes, nose tip, mouth corners, from the viewer's left; perhaps
+            outside.
         score: the detector's confidence; comparable within one detector only.
     """
 
@@ -77,14 +77,11 @@ def check_image(image: object) -> Image:
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """What a search at several scales must know of a network.
+    """What a search at several scales must know of a network; larger faces than `overlap` come from the coarse look.
 
     Args:
-        tile, overlap: side of what is searched at once, and the overlap of tiles, pixels; larger faces come from the
-            coarse look.
         refine_face: height in the photo from which on landmarks come from a second look at a favourable size.
-        faint, film_faint: share of the threshold above which a weaker find is a place that may be a face, in photos and
-            in films; 1: none is.
+        faint, film_faint: share of the threshold above which a weaker find may be a face, in photos and in films.
     """
 
     tile: int = 1536
@@ -97,10 +94,7 @@ class SearchPlan:
 class PyramidDetector:
     """A `FaceDetector` made of a search at a single scale, which gets sides that are multiples of 32.
 
-    Args:
-        threshold: lowest score of a face.
-        scale: one factor to search at, or None for several looks.
-        thorough: all looks at every photo; False: one, and the others where it shows a reason.
+    `scale` is one factor to search at, None: several. `thorough`: all looks, and not only those that have a reason.
     """
 
     def __init__(
@@ -320,9 +314,6 @@ def suppress(rows: Rows) -> Rows:
     return rows[alive]
 
 
-# -- the networks -----------------------------------------------------------------------------------------------------
-
-
 class Backend(ABC):
     """One look at an image whose sides are multiples of 32; `threshold` is the score where the user names none."""
 
@@ -482,10 +473,8 @@ def get_detector(
         threshold: lowest score of a face; None for the network's own, measured value.
         scale: factor by which the photo is resized before it is searched, in one look; or width and height, pixels,
             that it is made to fit; None (recommended): several looks.
-        device: see `onnx_session`; yunet runs on the CPU only.
-        thorough: search every photo at all scales, as all but CenterFace always do. False: once, and at the others
-            where that shows small or doubtful faces, or none. It finds as many of 429 annotated faces, in a quarter of
-            the time on portraits.
+        thorough: search every photo at all scales, as all but CenterFace always do; else it finds as many of 429
+            annotated faces, in a quarter of the time on portraits.
     """
     name = "centerface" if name == "auto" else name
     if threshold is not None and not math.isfinite(threshold):

@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,10 +28,8 @@ Indices = NDArray[np.intp]
 
 MESH_SIDE = 256  # of the crops that a mesh is read from
 MESH_POINTS = 468  # of the face; ten more lie on the irises
-# Measured: faces that look at the camera 10 to 30, small ones less (eyes nearer than 6 pixels: mostly below 8); what is
-# no face -36 to 6, one dog's portrait 13. It says how accurate a mesh is, too: points differ from those of the mirrored
-# photo by .02 of the eye distance at 15, .04 at 6, .1 and more below 0. Most faces whose nose lies .3 of the eye
-# distance beside the middle are below 8, all at .4.
+# Faces that look at the camera have 10 to 30, what is no face -36 to 6 (one dog's portrait 13). Points differ, at 15,
+# from those of the mirrored photo by .02 of the eye distance, at 6 by .04, below 0 by .1 and more.
 GOOD_PRESENCE = 8.0
 
 
@@ -79,17 +77,6 @@ class Mesh:
     presence: float
 
 
-@runtime_checkable
-class FaceMesh(Protocol):
-    """Reads meshes from upright crops of faces."""
-
-    name: str
-
-    def read(self, crops: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Points float32 [B, 478, 3] in crop pixels and presence float32 [B] of RGB crops uint8 [B, 256, 256, 3]."""
-        ...
-
-
 class MediaPipeMesh:
     """MediaPipe's face mesh, embedded; it is opened when it is first needed."""
 
@@ -103,7 +90,7 @@ class MediaPipeMesh:
         return onnx_session(embedded_file("face_mesh.onnx"), self.device)
 
     def read(self, crops: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """As of `FaceMesh`; B may be 0."""
+        """Points float32 [B, 478, 3] in crop pixels and presence [B] of RGB crops uint8 [B, 256, 256, 3]."""
         if not len(crops):
             return np.zeros((0, MESH_POINTS + 10, 3), np.float32), np.zeros(0, np.float32)
         points, presence = self._session.run(["landmarks", "presence"], {"image": np.ascontiguousarray(crops)})
@@ -112,7 +99,7 @@ class MediaPipeMesh:
         return points, presence
 
 
-def find_meshes(mesh: FaceMesh, photo: Image, faces: Sequence[Face] | ArrayLike) -> list[Mesh]:
+def find_meshes(mesh: MediaPipeMesh, photo: Image, faces: Sequence[Face] | ArrayLike) -> list[Mesh]:
     """The meshes of the faces of a photo [H, W, 3], found by a detector or given by landmarks [N, 5, 2], in order."""
     photo = check_image(photo)
     matrices = [similarity(landmark, _TEMPLATE) for landmark in _landmarks(faces)]
@@ -144,7 +131,7 @@ def read_landmarks(photo: Image, faces: Sequence[Face]) -> NDArray[np.float32]:
 
 
 @lru_cache(maxsize=1)
-def _embedded() -> FaceMesh:
+def _embedded() -> MediaPipeMesh:
     return MediaPipeMesh()
 
 
@@ -167,7 +154,7 @@ def _landmarks(faces: Sequence[Face] | ArrayLike) -> NDArray[np.float64]:
     return marks
 
 
-def _read(mesh: FaceMesh, photo: Image, matrices: list[Matrix]) -> tuple[NDArray[Any], NDArray[Any]]:
+def _read(mesh: MediaPipeMesh, photo: Image, matrices: list[Matrix]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Points in crop pixels and presence, the crops cut and read some at a time."""
     points, presence = [np.zeros((0, MESH_POINTS + 10, 3), np.float32)], [np.zeros(0, np.float32)]
     for start in range(0, len(matrices), _BATCH):

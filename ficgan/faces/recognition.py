@@ -53,11 +53,9 @@ def get_recognizer(name: str = "auto", *, match_threshold: float | None = None, 
     """A face recogniser; a UsageError where it is not available here.
 
     Args:
-        name: "dlib", "insightface", "onnx:PATH" (any ArcFace-style network, N×3×112×112), or "auto", which is
-            dlib.
-        match_threshold: distance below which two faces count as one person; None for the back end's own: .6 Euclidean
-            for dlib, .67 (a cosine of .33) for the others. A higher threshold calls more pairs a match.
-        device: see `onnx_session`.
+        name: "insightface", "onnx:PATH" (any ArcFace-style network, N×3×112×112), or "dlib", which is "auto".
+        match_threshold: distance below which two faces count as one person; None: .6 Euclidean for dlib, .67 (a cosine
+            of .33) for the others.
     """
     if match_threshold is not None and not (math.isfinite(match_threshold) and match_threshold >= 0):
         raise UsageError(f"The match threshold is {match_threshold}: give a distance of 0 or more.")

@@ -166,8 +166,6 @@ class AppearanceModel:
         out[self.fine_pixels] = self.details[number].astype(np.float32) * np.float32(self.detail_scale)
         return out.reshape(2 * self.size, 2 * self.size)
 
-    # -- reading ------------------------------------------------------------------------------------------------------
-
     def encode(self, textures: NDArray[np.uint8], read: Readings) -> tuple[Floats, Moment]:
         """Identity codes [B,D] and the moment of faces, of textures uint8 [B,R,R,3] and readings of their meshes."""
         seen = self.seen(textures)
@@ -267,8 +265,6 @@ class AppearanceModel:
         """Codes [B,D] as banks hold them: the part that tells people apart, where the model knows it."""
         return (codes @ self.telling.T).astype(np.float32) if self.telling.size else codes
 
-    # -- writing ------------------------------------------------------------------------------------------------------
-
     def decode(self, codes: Floats, moment: Moment, taken: NDArray[np.bool_] | None = None) -> Floats:
         """Textures float32 [B,P,3], about [0,1], of codes [B,D] in a moment.
 
@@ -334,8 +330,6 @@ class AppearanceModel:
         turned = [turn[:, 0] * light[:, j] for j in range(1, light.shape[1])]
         columns = [np.ones(len(base)), *base.T, *np.asarray(light).T, *squares, *lit, *turned]
         return np.stack(columns, 1).astype(np.float32)
-
-    # -- file ---------------------------------------------------------------------------------------------------------
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Arrays of a file, the large ones in 8 bits a number and one scale a row."""

@@ -16,6 +16,7 @@ from ficgan.frame.geometry import Warp
 
 Image = NDArray[np.uint8]
 Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
 
 # Side of the grid on which the warp is inverted; it is smooth, so a larger patch only interpolates it.
 _COARSE = 96
@@ -46,13 +47,7 @@ _BLUR_COARSE = 4
 
 
 def read_texture(
-    photo: Image,
-    upright: NDArray[np.float64],
-    points: NDArray[np.float64],
-    warp: Warp,
-    *,
-    finer: int = 1,
-    grid: Floats | None = None,
+    photo: Image, upright: Doubles, points: Doubles, warp: Warp, *, finer: int = 1, grid: Floats | None = None
 ) -> Image:
     """A face of a photo in the frame, uint8 [finer·R,finer·R,3]; what a turned head hides is the mirrored other side.
 
@@ -127,7 +122,7 @@ class Look:
     fine: float = 0.0
 
 
-def read_look(photo: Image, upright: NDArray[np.float64], texture: Image, mask: Floats) -> Look:
+def read_look(photo: Image, upright: Doubles, texture: Image, mask: Floats) -> Look:
     """Sharpness of the source's texture, and grain as the median of a high-pass filter over what lies around the face.
 
     Source: Immerkær 1996, with a median in place of the mean.
@@ -258,8 +253,8 @@ def no_sharper(texture: Floats, mask: Floats, detail: float) -> Floats:
 
 def paste_texture(
     photo: Image,
-    upright: NDArray[np.float64],
-    points: NDArray[np.float64],
+    upright: Doubles,
+    points: Doubles,
     texture: Floats,
     mask: Floats,
     warp: Warp,
@@ -272,11 +267,9 @@ def paste_texture(
     """Lay a texture of the frame, float32 [R,R,3] in [0,1] or of several times the size, onto a photo.
 
     Args:
-        upright: float64 [2,3], photo → upright units.
         points: [468,3] of the published mesh, upright units.
         mask: float32 [R,R], weight of the texture.
         look, seed: grain to add, None: none; and its seed.
-        grid: [R,R,2] of `warp.to_upright`, where it is known already.
         forehead: skin above the mask that is laid on, too.
     """
     import cv2
@@ -358,9 +351,6 @@ def _grain(shape: tuple[int, int], look: Look, seed: int) -> Floats:
     return np.float32(min(look.grain, 0.03)) * noise
 
 
-# -- the forehead above the mask: skin that goes on up to the hairline is made anew, too ------------------------------
-
-
 @dataclass(frozen=True, eq=False)
 class Forehead:
     """Skin above the mask, in a picture of the head brought upright.
@@ -371,12 +361,12 @@ class Forehead:
         weight: float32 [S,S] in [0,1], how much of each pixel it is; it fades out under the mask's upper edge.
     """
 
-    matrix: NDArray[np.float64]
+    matrix: Doubles
     fill: Floats
     weight: Floats
 
 
-def read_forehead(photo: NDArray[np.uint8], upright: NDArray[np.float64], points: NDArray[np.float64]) -> Forehead:
+def read_forehead(photo: NDArray[np.uint8], upright: Doubles, points: Doubles) -> Forehead:
     """The bare forehead of a face, arguments as of `read_texture`; 0 where hair or a hat begins at the mask."""
     import cv2
 

@@ -19,6 +19,7 @@ from ficgan.frame.geometry import LO, Warp
 
 Image = NDArray[np.uint8]
 Floats = NDArray[np.float32]
+Array = NDArray[Any]
 # Of the pictures of teeth in a model's file: 1 in `teeth_of`.
 TEETH_UNIT = 200
 
@@ -49,7 +50,7 @@ class _Eye:
     lids: NDArray[np.float64]
 
     @classmethod
-    def of(cls, points: NDArray[Any], contour: NDArray[np.int64]) -> _Eye:
+    def of(cls, points: Array, contour: NDArray[np.int64]) -> _Eye:
         """From the mesh [≥468,≥2] and the closed contour that begins in the left corner."""
         left, upper, right, lower = np.asarray(points, np.float64)[contour[[0, 4, 8, 12]], :2]
         width = max(float(np.linalg.norm(right - left)), 1e-6)
@@ -57,7 +58,7 @@ class _Eye:
         return cls((left + right) / 2, across, np.array([-across[1], across[0]]), width, (upper + lower) / 2)
 
 
-def read_gaze(points: NDArray[Any]) -> Floats:
+def read_gaze(points: Array) -> Floats:
     """Offset of the irises [2] to the right and downwards from where they are when the face looks ahead, in eye widths.
 
     The mean of both eyes of a mesh [478,≥2]; 0 for a mesh without irises.
@@ -73,25 +74,13 @@ def read_gaze(points: NDArray[Any]) -> Floats:
 
 
 def with_eyes(
-    texture: Floats,
-    points: NDArray[Any],
-    gaze: Floats,
-    yaw: float,
-    front: Floats,
-    warp: Warp,
-    grid: Floats | None = None,
+    texture: Floats, points: Array, gaze: Floats, yaw: float, front: Floats, warp: Warp, grid: Floats | None = None
 ) -> Floats:
-    """A texture whose eyes look somewhere; the mean of people who look elsewhere has grey and blurred irises.
+    """A texture [R,R,3] whose eyes look somewhere; the mean of people who look elsewhere has grey and blurred irises.
 
-    Light and colour are those of the texture's own eyes; shape and size of an iris are everybody's.
-
-    Args:
-        texture: float32 [R,R,3] in [0,1], or of twice the size.
-        points: [468,3] of the published mesh, upright units.
-        gaze: float32 [2] of `read_gaze`.
-        yaw: of the head, radians.
-        front: [468,2], where the mesh's points lie in the frame.
-        grid: [R,R,2] of `warp.to_upright`, where it is known already.
+    Light and colour are those of the texture's own eyes; shape and size of an iris are everybody's. `points` [468,3]
+    are of the published mesh in upright units, `gaze` [2] of `read_gaze`, `yaw` radians, `front` [468,2] places in the
+    frame.
     """
     out = texture.copy()
     step = warp.step * (warp.size - 1) / (len(texture) - 1)  # frame units a pixel
@@ -137,7 +126,7 @@ def _mean(image: Floats, weight: Floats) -> Floats:
     return np.maximum(out, 0.02)
 
 
-def _opening(outline: NDArray[Any]) -> tuple[tuple[slice, slice], Floats, Floats]:
+def _opening(outline: Array) -> tuple[tuple[slice, slice], Floats, Floats]:
     """Rows and columns around a polygon [N,2], how much of each pixel lies inside it, and how many pixels deep."""
     import cv2
 
@@ -159,10 +148,10 @@ def _places(grid: Floats, window: tuple[slice, slice], side: int) -> Floats:
     return out
 
 
-def _smooth(x: NDArray[Any], low: float, high: float) -> NDArray[Any]:
+def _smooth(x: Array, low: float, high: float) -> Array:
     """0 below low, 1 above high, a cubic between them."""
     t = np.clip((x - low) / (high - low), 0, 1)
-    out: NDArray[Any] = t * t * (3 - 2 * t)
+    out: Array = t * t * (3 - 2 * t)
     return out
 
 
@@ -200,7 +189,7 @@ class _Mouth:
     lower: NDArray[np.float64]
 
     @classmethod
-    def of(cls, points: NDArray[Any]) -> _Mouth:
+    def of(cls, points: Array) -> _Mouth:
         """From the mesh [≥468,≥2]."""
         ring = np.asarray(points, np.float64)[LIPS_INNER, :2]
         left, right = ring[0], ring[10]
@@ -216,7 +205,7 @@ class _Mouth:
         """Of the lips in the middle, in widths."""
         return float(self.lower[5, 1] - self.upper[5, 1])
 
-    def place(self, points: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    def place(self, points: Array) -> tuple[Array, Array]:
         """Position of points [...,2]: across, 0 … 1 between the corners, and down, 0 … 1 between the lips."""
         flat = (points - self.corner) @ np.stack([self.across, self.down], 1) / self.width
         top, bottom = (np.interp(flat[..., 0], lip[:, 0], lip[:, 1]) for lip in (self.upper, self.lower))
@@ -236,7 +225,7 @@ def _rising(lip: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.column_stack([np.maximum.accumulate(lip[:, 0]), lip[:, 1]])
 
 
-def teeth_of(photo: Image, points: NDArray[Any]) -> tuple[Floats, float]:
+def teeth_of(photo: Image, points: Array) -> tuple[Floats, float]:
     """The inside of a photo's mouth: float32 [rows,columns], 0 the dark and 1 the teeth; and its opening in widths."""
     import cv2
 
@@ -248,15 +237,10 @@ def teeth_of(photo: Image, points: NDArray[Any]) -> tuple[Floats, float]:
 
 
 def read_teeth(texture: Image, mask: Floats, front: Floats, warp: Warp) -> Floats:
-    """Colours and content between the lips of a source: float32 [6].
+    """Colours and content between the lips of a source's texture uint8 [R,R,3], under the mask [R,R] of the face: [6].
 
     RGB of the brightest there, luminance of the darkest, and how sure it is, 0 … 1, that the brightest are teeth, and
     that the darkest is the hollow of the mouth.
-
-    Args:
-        texture: uint8 [R,R,3] of the source in the frame.
-        mask: float32 [R,R] of the face, whose luminance is the skin's.
-        front: [468,2], where the mesh's points lie in the frame.
     """
     window, inside, _ = _opening((front[LIPS_INNER] - LO) / warp.step)
     colours = texture[window][inside > 0.6].astype(np.float32) / 255
@@ -276,16 +260,16 @@ def read_teeth(texture: Image, mask: Floats, front: Floats, warp: Warp) -> Float
     return np.array([*bright, dark, sure[0] * (1 - sure[2]), 1 - sure[1]], np.float32)
 
 
-def _redness(colour: NDArray[Any]) -> float:
+def _redness(colour: Array) -> float:
     """Excess of red over green and blue in a colour [3], divided by its luminance."""
     return float((colour[0] - (colour[1] + colour[2]) / 2) / max(float(colour @ GREY), 0.02))
 
 
 def with_teeth(
     texture: Floats,
-    points: NDArray[Any],
+    points: Array,
     seen: Floats,
-    teeth: NDArray[Any],
+    teeth: Array,
     opening: float,
     front: Floats,
     warp: Warp,
@@ -293,9 +277,8 @@ def with_teeth(
 ) -> Floats:
     """A texture with teeth, or a hollow, between open lips, where a mean of many people has a pink or grey blur.
 
-    Args as of `with_eyes`, and:
-        seen: float32 [6] of `read_teeth`.
-        teeth, opening: uint8 [rows,columns] of a synthetic face, `teeth_of` in units of 1 / `TEETH_UNIT`; its opening.
+    Arguments as of `with_eyes`; `seen` [6] is of `read_teeth`; `teeth`, `opening` of a synthetic face, see
+    `TEETH_UNIT`.
     """
     import cv2
 

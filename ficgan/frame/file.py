@@ -33,36 +33,27 @@ _SIDE = 8.0
 
 @dataclass(frozen=True)
 class FrameConfig:
-    """Numbers of making faces in the frame; part of the model's file.
+    """Numbers of making faces in the frame; part of the model's file. Numbers of expression are in standard deviations.
 
     Args:
         presence: least score of a mesh that a face is made for.
         most_yaw: radians; a head turned further gets no new face.
         most_folded: share of the mask that the source's own turn may hide.
-        jitter: standard deviation of the noise on each number of expression (see NUMBERS), one draw a person. What a
-            recogniser of shapes could tell people by gets more.
+        jitter: noise on each number of expression (see NUMBERS), one draw a person; most where it tells people apart.
         shown: share of each number of expression that is published.
-        closing: lids at which eyes begin to close, at which they are closed, and where closed ones are published, in
-            standard deviations. Damped and with noise, a closed eye would open and a blink stay half open.
-        smile: what reads a smile from the numbers of expression: 1,500 training faces, logit of P(Smiling), r = .83.
-        smiling: what a smile adds to the numbers.
+        closing: lids at which eyes begin to close, at which they are closed, and where closed ones are published.
+        smile, smiling: what reads a smile from the numbers (1,500 faces, r = .83), and what it adds to them.
         smile_shown: share of it that is published where there is less of a smile than usual, and where there is more.
-        smile_jitter: share of the numbers' noise that is put on it. Most of a smile is two numbers that need much
-            noise; together they are one that needs less.
-        slopes: share of the slopes of light that is published.
-        shapes: share of a drawn shape that is published: all of it would bend faces.
+        smile_jitter: share of the numbers' noise that is put on it: together they need less.
+        slopes, shapes: share of the slopes of light, and of a drawn shape, that is published: all would bend faces.
         rim: how far the outline of the face stays the source's own; it meets the head, and tells people apart.
-        choices: of so many k-same draws the one whose code is least like the source's is taken. Who knows the seed
-            learns at most log2(choices) bits of the source from that.
-        retry_choices: the same for a face that the gate still recognised.
-        limit: numbers of expression beyond it, in standard deviations, are cut: the model has not seen them.
+        choices, retry_choices: of so many k-same draws the one least like the source's is taken, at first and later.
+        limit: numbers of expression beyond it are cut: the model has not seen them.
         kept: how clearly a new face shows each attribute that stays (gender, age); 1 is as clearly as the source.
-        sided: how far each of them is pushed to the side it is read on. Gender has two; a mean of many people in
-            between looks like either, mostly like a man.
+        sided: how far each is pushed to the side it is read on: a mean in between looks mostly like a man.
         gains: of the bands of fine detail, see `sharpened`.
         detail: most fine detail that a large face gets, as a share of what the synthetic faces have of it.
-        inset: frame units by which the mask is drawn in from the outline of the face.
-        feather: width of its edge.
+        inset, feather: frame units by which the mask is drawn in from the outline, and width of its edge.
     """
 
     presence: float = 0.0

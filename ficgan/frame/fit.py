@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ficgan.device import cpus
 from ficgan.errors import InputError
-from ficgan.faces import Alignment, FaceMesh, find_meshes
+from ficgan.faces import Alignment, MediaPipeMesh, find_meshes
 from ficgan.frame.appearance import LIGHT, AppearanceModel, frame_mask, layer_bands, look_features
 from ficgan.frame.compose import fine_detail, read_texture
 from ficgan.frame.drawn import TEETH_UNIT, read_teeth, teeth_of
@@ -302,8 +302,6 @@ def _power(symmetric: NDArray[np.float64], exponent: float) -> NDArray[np.float6
     return np.asarray((vectors * np.maximum(values, 0) ** exponent) @ vectors.T)
 
 
-Floats = NDArray[np.float32]
-Progress = Callable[[str, int, int], None]
 Found = TypeVar("Found")
 # Of the aligned crops, pixels: a frame unit is a 128th of the template's crop.
 SIDE = 128
@@ -331,7 +329,7 @@ class Learnt:
         return np.stack([_banked(model, self.textures[row], self.read.take([row]))[0] for row in rows])
 
 
-def learn(data: FaceData, mesh: FaceMesh, config: FitConfig, progress: Progress | None = None) -> Learnt:
+def learn(data: FaceData, mesh: MediaPipeMesh, config: FitConfig, progress: Progress | None = None) -> Learnt:
     """Fit geometry and appearance to aligned faces at 128² by the default template, with labels where there are any."""
     say = progress or (lambda stage, done, total: None)
     points, presence = meshes_of(data, mesh, say)
@@ -356,7 +354,7 @@ def learn(data: FaceData, mesh: FaceMesh, config: FitConfig, progress: Progress 
     return Learnt(model, record, clear, read, textures)
 
 
-def lend(model: AppearanceModel, data: FaceData, mesh: FaceMesh, number: int = 36) -> AppearanceModel:
+def lend(model: AppearanceModel, data: FaceData, mesh: MediaPipeMesh, number: int = 36) -> AppearanceModel:
     """The model with the fine detail of aligned faces of nobody, of at least twice the frame's size.
 
     Of them `number` lend theirs, those whose detail is most ordinary: no glasses, no wrinkles.
@@ -419,7 +417,7 @@ def _around_eyes(model: AppearanceModel) -> NDArray[np.bool_]:
 def codes_of(
     model: AppearanceModel,
     data: FaceData,
-    mesh: FaceMesh,
+    mesh: MediaPipeMesh,
     presence: float,
     network: FrameNetwork | None = None,
     progress: Progress | None = None,
@@ -492,7 +490,7 @@ def _groups(labels: Labels | None, count: int) -> Sequence[str]:
     return [labels.attribute_names[rows[one.argmax()]] if one.any() else "" for one in table]
 
 
-def meshes_of(data: FaceData, mesh: FaceMesh, progress: Progress | None = None) -> tuple[Floats, Floats]:
+def meshes_of(data: FaceData, mesh: MediaPipeMesh, progress: Progress | None = None) -> tuple[Floats, Floats]:
     """Points float32 [N,478,3] in pixels of the crops, and presence float32 [N], of aligned faces at 128²."""
     template = Alignment().points(SIDE)[None]
 

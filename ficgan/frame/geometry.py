@@ -187,7 +187,10 @@ class FaceShape:
     @cached_property
     def rim(self) -> Floats:
         """float32 [468]: 1 on the outline of the face, 0 well inside."""
-        distance = edge_distance(self.front, self.front[FACE_OVAL])
+        import cv2
+
+        outline = self.front[FACE_OVAL].reshape(-1, 1, 2)
+        distance = np.array([cv2.pointPolygonTest(outline, (float(x), float(y)), True) for x, y in self.front])
         distance[FACE_OVAL] = 0
         return np.exp(-np.square(np.maximum(distance, 0) / _RIM)).astype(np.float32)
 
@@ -267,12 +270,9 @@ class Warp:
     ) -> tuple[Floats, Floats]:
         """The inverse of `to_upright` for one face, by Newton's method.
 
-        Args:
-            upright: [R,R,2] of `to_upright`.
-            wanted: [h,w,2] upright coordinates on a regular grid.
-            depth: [R,R] of `depth`; where the turned face covers itself, the nearer part is seen.
-
-        Returns [h,w,2], pixels of the frame; and [h,w], 1 where it has such a pixel, falling to 0 a unit away.
+        Of upright coordinates `wanted` [h,w,2] on a regular grid: pixels [h,w,2] of the frame; and [h,w], 1 where it
+        has such a pixel, falling to 0 a unit away. With `depth` [R,R], the nearer part is seen where the turned face
+        covers itself.
         """
         import cv2
 
@@ -336,14 +336,6 @@ class Warp:
         near = cv2.dilate(seen, np.ones((5, 5), np.uint8)) > 0
         filled = guess.reshape(-1, 2)[table[label]]
         return np.where(near[..., None], filled, guess).astype(np.float32)
-
-
-def edge_distance(points: NDArray[Any], outline: NDArray[Any]) -> NDArray[np.float64]:
-    """Distance of points [N,2] from a polygon [M,2]: float64 [N], positive inside."""
-    import cv2
-
-    polygon = np.asarray(outline, np.float32).reshape(-1, 1, 2)
-    return np.array([cv2.pointPolygonTest(polygon, (float(x), float(y)), True) for x, y in points])
 
 
 def _spline(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:

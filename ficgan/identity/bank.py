@@ -38,7 +38,6 @@ class IdentityBank:
     Args:
         codes: float16 [N,D], the intermediate latent w of each person.
         attributes: uint8 [N,A], 1 where a person has the attribute.
-        names: A attribute names, different from each other.
         provenance: where the codes come from (JSON): `checkpoint` digest, `data` name and licence, counts of images.
         showing: how new faces of a kind show it; None where nobody has looked.
     """
@@ -83,8 +82,6 @@ class IdentityBank:
     def counts(self) -> dict[str, int]:
         return dict(zip(self.names, self.attributes.sum(0, dtype=np.int64).tolist(), strict=True))
 
-    # -- from images, and the file ------------------------------------------------------------------------------------
-
     @classmethod
     def from_codes(
         cls,
@@ -96,15 +93,12 @@ class IdentityBank:
         *,
         columns: Sequence[str] = (),
     ) -> IdentityBank:
-        """Average the codes of every person's images, so that k counts people and not pictures.
+        """Average the codes [M,D] of every person's images, so that k counts people and not pictures.
 
         Args:
-            codes: float [M,D], one per image.
             people: [M] who is in the image: numbers or strings. A negative number or "" is somebody unknown, who counts
                 as a person of their own; None: all are unknown. Known people come first, in ascending order.
             attributes: [M,A], not 0 where an image shows the attribute; see `majority`.
-            names: A attribute names.
-            provenance: where the codes come from; the counts of images and people are added.
             columns: A names, alike for attributes that exclude each other, such as Female and Male.
         """
         who = np.full(len(codes), -1) if people is None else np.asarray(people)
@@ -195,8 +189,6 @@ class IdentityBank:
             raise FicganError(f"{path} is a damaged bank ({error}); fetch or build it again") from None
         return bank
 
-    # -- groups of people ---------------------------------------------------------------------------------------------
-
     def query(self, text: str) -> NDArray[np.int64]:
         """People of an attribute group: int64 [M], ascending indices; may be empty.
 
@@ -236,38 +228,9 @@ class IdentityBank:
         mean = self.kinds.mean(kind)
         return mean if self.showing is None else self.showing.moved(mean, kind)
 
-    # -- draws --------------------------------------------------------------------------------------------------------
-
-    def k_same(
-        self,
-        k: int,
-        key: str,
-        *,
-        seed: int | str = 0,
-        attributes: str | None = None,
-        psi: float = 0.0,
-        kind: Kind | None = None,
-    ) -> KSameCode:
-        """Draw k people for one face and average them.
-
-        ψ = 0 is the paper's mean w_m of the k. ψ > 0 restores the variance that averaging took away,
-        w = w̄ + ψ·√k·(w_m − w̄), where w̄ is the mean of everybody who could have been drawn; see `restore_variance`.
-
-        Args:
-            k: people to average, 2 … the number of those who have the attributes.
-            key: of the person, track or file; the same key gives the same face, others another one.
-            seed: of all draws; a long one where the draws must stay secret.
-            attributes: group to draw from, such as "Female,-White"; None is the whole bank.
-            psi: ψ ≥ 0; at 1 the codes spread as real people do.
-            kind: group of people that the new identity belongs to; see `ficgan.identity.kind`. Where the bank holds
-                fewer than 2k of them it is widened, and members of other groups are moved by attribute vectors.
-
-        Raises:
-            UsageError: k too small or too large for the group, ψ out of range, or an unknown attribute.
-
-        Source: FICGAN, "Manifold k-Same Algorithm" and "Controllability on Facial Attributes" (w'_m).
-        """
-        return self.k_same_of_each(k, [key], seed=seed, attributes=attributes, psi=psi, kind=kind)[0]
+    def k_same(self, k: int, key: str, **options: Any) -> KSameCode:
+        """The draw of one key, see `k_same_of_each`."""
+        return self.k_same_of_each(k, [key], **options)[0]
 
     def k_same_of_each(
         self,
@@ -279,7 +242,19 @@ class IdentityBank:
         psi: float = 0.0,
         kind: Kind | None = None,
     ) -> list[KSameCode]:
-        """The draws of several keys, each as `k_same` makes it, in much less time than one by one."""
+        """Draw k people for each of several keys and average them: a key always gives the same face.
+
+        ψ = 0 is the paper's mean w_m of the k. ψ > 0 restores the variance that averaging took away,
+        w = w̄ + ψ·√k·(w_m − w̄), where w̄ is the mean of everybody who could have been drawn; see `restore_variance`.
+
+        Args:
+            seed: of all draws; a long one where the draws must stay secret.
+            attributes: group to draw from, such as "Female,-White"; None is the whole bank.
+            kind: group that the new identity belongs to; see `ficgan.identity.kind`. Where the bank holds fewer than 2k
+                of them it is widened, and members of other groups are moved by attribute vectors.
+
+        Source: FICGAN, "Manifold k-Same Algorithm" and "Controllability on Facial Attributes" (w'_m).
+        """
         psi = ksame.check_psi(psi)
         group = self._group(attributes) if kind is None else self._kind_group(attributes, kind, k)
         whom = attributes if kind is None else f"{attributes or 'the source'} and the kind that is kept"
@@ -398,9 +373,6 @@ def _whole(codes: NDArray[np.uint8], scale: NDArray[np.float32]) -> NDArray[np.f
     return whole
 
 
-# -- from images to people ---------------------------------------------------------------------------------------------
-
-
 def _owners(who: NDArray[Any]) -> tuple[NDArray[np.int64], int]:
     unknown = who < 0 if np.issubdtype(who.dtype, np.number) else who == ""
     owner = np.empty(len(who), np.int64)
@@ -460,9 +432,6 @@ def majority(
     return has
 
 
-# -- what is said of a draw --------------------------------------------------------------------------------------------
-
-
 def audit(
     bank: IdentityBank,
     *,
@@ -485,8 +454,6 @@ def audit(
         seed: of the draws; only its commitment is stated.
         alpha: share of the exemplar in eq. 5, None without one.
         layer, band: as of `mix_layers`.
-        attributes: group drawn from.
-        directions: attribute directions added, such as "Female=0.7".
         kept: parts of the source's kind that the new identity has, too; which kind it is stands nowhere.
         target: where the new identity comes from: "bank", "exemplar" (eq. 5) or "swap" (w_t itself).
     """

@@ -29,6 +29,7 @@ from ficgan.files import atomic_write
 from ficgan.identity.ksame import CAP_PERCENTILE, CHUNK, mean_of, rows
 
 Floats = NDArray[np.float32]
+Array = NDArray[Any]
 Mask = NDArray[np.bool_]
 
 ETHNICITIES = ("Black", "East Asian", "Indian", "Latino_Hispanic", "Middle Eastern", "Southeast Asian", "White")
@@ -176,7 +177,7 @@ def cells_of(attributes: NDArray[np.uint8], names: Sequence[str]) -> NDArray[np.
 class KindCodes:
     """Codes [N,D] of people of known kinds (cell [N] of `cells_of`), from which the members of a kind are drawn."""
 
-    codes: NDArray[Any]
+    codes: Array
     cell: NDArray[np.int64]
 
     def members(self, kind: Kind, eligible: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
@@ -236,13 +237,9 @@ class KindCodes:
 
 @dataclass(frozen=True, eq=False)
 class KindGroup:
-    """The people that a new identity of a kind is drawn from, each moved to the kind.
+    """The people (index [M]) that a new identity of a kind is drawn from, each moved to the kind.
 
-    Args:
-        known: codes of all.
-        index: int64 [M], who they are.
-        people: how many of them belong to the kind itself.
-        widened: part that was widened last, see `Kind.widenings`; "" for nothing.
+    `people` of them belong to the kind itself; `widened` is the part that was widened last, see `Kind.widenings`.
     """
 
     known: KindCodes
@@ -361,7 +358,7 @@ class Showing:
             if array.shape != shape or not np.isfinite(array).all():
                 raise ValueError(f"its {name} {list(array.shape)} should be {list(shape)}, and finite")
 
-    def moved(self, w: NDArray[Any], kind: Kind) -> Floats:
+    def moved(self, w: Array, kind: Kind) -> Floats:
         """The code [D] of a face that shows its kind. What is not kept of a kind stays as it was drawn."""
         reading = kind.reading
         missing = self.wanted @ _terms(reading[None])[0] - self.reads @ w
@@ -373,14 +370,7 @@ class Showing:
 
     @classmethod
     def fit(
-        cls,
-        codes: NDArray[Any],
-        kinds: Floats,
-        found: Floats,
-        own_kinds: Floats,
-        own: Floats,
-        people: KindCodes,
-        free: Mask,
+        cls, codes: Array, kinds: Floats, found: Floats, own_kinds: Floats, own: Floats, people: KindCodes, free: Mask
     ) -> Showing:
         """Learn it from N faces that were made.
 
@@ -411,7 +401,7 @@ class Showing:
         return cls(whole.astype(np.float32), wanted.T.astype(np.float32), gains.astype(np.float32))
 
 
-def logits(readings: NDArray[Any]) -> NDArray[np.float64]:
+def logits(readings: Array) -> NDArray[np.float64]:
     """Readings [N,9] as numbers that add up: log shares less their mean, logit of P(male), age in years."""
     groups = len(ETHNICITIES)
     shares = np.log(np.clip(readings[:, :groups].astype(np.float64), 1e-6, 1))
@@ -419,7 +409,7 @@ def logits(readings: NDArray[Any]) -> NDArray[np.float64]:
     return np.concatenate([shares - shares.mean(1, keepdims=True), np.log(male / (1 - male)), readings[:, -1:]], 1)
 
 
-def _terms(kinds: NDArray[Any]) -> NDArray[np.float64]:
+def _terms(kinds: Array) -> NDArray[np.float64]:
     """[N,TERMS] of kinds in the form of readings [N,9]; a boy is read as a man less clearly than his father."""
     groups = len(ETHNICITIES)
     shares, male = kinds[:, :groups] - 1 / groups, kinds[:, groups : groups + 1] - 0.5
@@ -432,7 +422,7 @@ def _ridge(x: NDArray[np.float64], y: NDArray[np.float64], penalty: float) -> ND
     return np.asarray(np.linalg.solve(x.T @ x + penalty * np.eye(x.shape[1]), x.T @ y), np.float64)
 
 
-def _softmax(x: NDArray[Any]) -> NDArray[Any]:
+def _softmax(x: Array) -> Array:
     y = np.exp(x - x.max(1, keepdims=True))
     return np.asarray(y / y.sum(1, keepdims=True))
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ficgan.errors import UsageError
 
 if TYPE_CHECKING:
-    import torch
+    from torch import Tensor
 
 
 # No restored code lies farther from the centre than this percentage of the real ones.
@@ -179,17 +179,12 @@ def members_digest(bank_digest: str, index: NDArray[np.int64]) -> str:
     return hashlib.sha256(bank_digest.encode() + np.sort(index).astype("<i8").tobytes()).hexdigest()
 
 
-W = TypeVar("W", "torch.Tensor", NDArray[np.float32])
+W = TypeVar("W", "Tensor", NDArray[np.float32])
 
 
 def mix_layers(
-    w_s: torch.Tensor,
-    w_m: torch.Tensor,
-    *,
-    num_layers: int,
-    layer: int | None = None,
-    band: tuple[int, int] | None = None,
-) -> torch.Tensor:
+    w_s: Tensor, w_m: Tensor, *, num_layers: int, layer: int | None = None, band: tuple[int, int] | None = None
+) -> Tensor:
     """Give every style layer the source's code or the k-same code [B,D]: [B,L,D], entry [:, n − 1] is style layer n.
 
     Args:

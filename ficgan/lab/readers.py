@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from ficgan import configs, pretrained
 from ficgan.anonymizers import Faces
 from ficgan.errors import InputError, UsageError
-from ficgan.faces import FaceMesh, MediaPipeMesh, Recognizer, crop, find_meshes, get_recognizer, similarity
+from ficgan.faces import MediaPipeMesh, Recognizer, crop, find_meshes, get_recognizer, similarity
 from ficgan.faces.alignment import ARCFACE_POINTS
 from ficgan.faces.models import insightface_file, model_folders
 from ficgan.faces.recognition import INSIGHTFACE_FILES
@@ -174,9 +174,9 @@ class ShapeRecognizer:
     metric: Literal["cosine", "euclidean"] = "cosine"
 
     def __init__(
-        self, mesh: FaceMesh | None = None, *, device: str = "cpu", match_threshold: float | None = None
+        self, mesh: MediaPipeMesh | None = None, *, device: str = "cpu", match_threshold: float | None = None
     ) -> None:
-        self.mesh: FaceMesh = mesh or MediaPipeMesh(device="cpu" if device == "cpu" else "auto")
+        self.mesh: MediaPipeMesh = mesh or MediaPipeMesh(device="cpu" if device == "cpu" else "auto")
         self.match_threshold = _MATCH if match_threshold is None else match_threshold
 
     @property

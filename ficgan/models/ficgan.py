@@ -194,10 +194,9 @@ class MappingNetwork(nn.Module):
 class StyleLayer(nn.Module):
     """3×3 convolution whose feature statistics are set by w, optionally with ×2 upsampling.
 
-    - `adain` (the paper): convolve, bias, leaky ReLU, then instance-normalise and scale and shift by the style.
-    - `demodulate` (StyleGAN2): scale the input channels by the style, convolve, divide by the norm the scaled kernel
-      has, bias, leaky ReLU. Activations are scaled rather than weights, so that faces with different w share one
-      convolution.
+    `adain` (the paper) instance-normalises and scales and shifts by the style after bias and leaky ReLU; `demodulate`
+    (StyleGAN2) scales the input channels and divides by the norm the scaled kernel has: activations rather than weights
+    are scaled, so that faces with different w share one convolution.
     """
 
     taps: Tensor

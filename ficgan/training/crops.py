@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.lib.format import write_array_header_1_0
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Generator, Tensor
 
 from ficgan import losses
 from ficgan.config import Config
@@ -35,6 +35,8 @@ from ficgan.training.task import (
 )
 from ficgan.verification import Verifier
 
+_State = TrainingState[FICGAN, Discriminator]
+Terms = dict[str, Tensor]
 # Bytes of a decoded set that is kept in memory; a larger one is decoded to a file once and read from there.
 RESIDENT = 2**28
 # Images decoded at a time for that file.
@@ -73,13 +75,7 @@ class CropTask(TrainingTask[FICGAN, Discriminator, CropsJudged]):
             self.images = self.images.to(self.device)
 
     def generator_step(
-        self,
-        state: TrainingState[FICGAN, Discriminator],
-        judge: Discriminator,
-        indices: Tensor,
-        weights: Weights,
-        share: float,
-        rng: torch.Generator,
+        self, state: _State, judge: Discriminator, indices: Tensor, weights: Weights, share: float, rng: Generator
     ) -> tuple[CropsJudged, dict[str, Tensor]]:
         """As `TrainingTask.generator_step` says. Source: FICGAN, "Total Loss"."""
         config, model = self.config.loss, state.model
@@ -108,7 +104,7 @@ class CropTask(TrainingTask[FICGAN, Discriminator, CropsJudged]):
         needs_v = weights.verification > 0 and (config.positive > 0 or config.negative > 0)
         if needs_v or config.perceptual:
             factor = weights.verification if needs_v else 0.0
-            total = total + self._verification(x, x_rec, x_mix, plan, factor, model.num_layers, rng, terms)
+            total = total + self._verification(x, x_rec, x_mix, plan, factor, rng, terms)
         if weights.adversarial > 0:
             judged = judge(state.augment(images), features=bool(config.feature_matching), parts=2)
             logits, maps = judged if isinstance(judged, tuple) else (judged, [])
@@ -133,22 +129,18 @@ class CropTask(TrainingTask[FICGAN, Discriminator, CropsJudged]):
         x_mix: Tensor,
         plan: Swap,
         factor: float,
-        num_layers: int,
-        rng: torch.Generator,
+        rng: Generator,
         terms: dict[str, Tensor],
     ) -> Tensor:
         config, total = self.config.loss, x.new_zeros(())
-        taps = config.perceptual > 0
         with torch.no_grad():
-            out = self.verify(x, taps=taps)
-        v_source, maps = out if isinstance(out, tuple) else (out, [])
+            v_source, maps = self.verify.read((x, None))
         if factor > 0:
             # Varied, or G would learn textures that only V sees.
-            mixed = self.verify(x_mix, generator=rng if self.config.verifier.augment else None)
-            v_mix = mixed[0] if isinstance(mixed, tuple) else mixed
+            v_mix = self.verify(x_mix, generator=rng if self.config.verifier.augment else None)
             v_target = v_source[plan.target.to(x.device)]
             # Layers that keep the source's code owe the target only what is left.
-            owed = 1 - plan.kept.to(x.device, torch.float32) / num_layers
+            owed = 1 - plan.kept.to(x.device, torch.float32) / self.config.model.num_layers
             if config.negative:
                 if config.negative_form == "hinge":
                     swapped = (~plan.to_mean).to(x.device)
@@ -163,15 +155,13 @@ class CropTask(TrainingTask[FICGAN, Discriminator, CropsJudged]):
                 if not bool(plan.to_mean.all()):  # known on the CPU: no wait for the GPU
                     terms["pos"] = (positive * aimed).sum() / aimed.sum()
                 total = total + factor * config.positive * (positive * aimed).mean()
-        if taps:
-            rec = self.verify(x_rec, taps=True)
-            assert isinstance(rec, tuple)
-            terms["perceptual"] = losses.feature_distance(maps, rec[1])
+        if config.perceptual:
+            terms["perceptual"] = losses.feature_distance(maps, self.verify.read((x_rec, None))[1])
             total = total + config.perceptual * terms["perceptual"]
         return total
 
     def discriminator_step(
-        self, state: TrainingState[FICGAN, Discriminator], judge: Discriminator, made: CropsJudged, share: float
+        self, state: _State, judge: Discriminator, made: CropsJudged, share: float
     ) -> dict[str, Tensor]:
         logits = judge(state.augment(torch.cat(made)), parts=3)
         assert isinstance(logits, Tensor)
@@ -181,9 +171,7 @@ class CropTask(TrainingTask[FICGAN, Discriminator, CropsJudged]):
         means = {"d_real": real, "d_rec": rec, "d_mix": mix, "r_t": real.detach().sign()}
         return {"d": loss.detach(), **{name: value.detach().mean() for name, value in means.items()}}
 
-    def r1_step(
-        self, state: TrainingState[FICGAN, Discriminator], made: CropsJudged, weight: float, share: float
-    ) -> dict[str, Tensor]:
+    def r1_step(self, state: _State, made: CropsJudged, weight: float, share: float) -> dict[str, Tensor]:
         with torch.autocast(self.device.type, enabled=False):
             real = state.augment(made.real).detach().requires_grad_(True)
             logits = state.discriminator(real)

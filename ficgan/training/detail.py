@@ -13,7 +13,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Generator, Tensor
 
 from ficgan import losses, pretrained
 from ficgan.config import Config
@@ -36,6 +36,7 @@ from ficgan.training.state import TrainingState
 from ficgan.training.stats import Say, save_grid, unheard
 from ficgan.training.task import TrainingTask, Weights, read_once
 
+_State = TrainingState[DetailNetwork, DetailDiscriminator]
 Floats = NDArray[np.float32]
 # Least score of a mesh that is learnt from, and its most turn, radians.
 PRESENCE, MOST_YAW = 8.0, 0.3
@@ -114,7 +115,6 @@ def _read_faces(data: FaceData, model: FrameModel, draws: int, folder: Path, say
         array.flush()
 
 
-Floats = NDArray[np.float32]
 # Without labels every so-many-th face is never trained on.
 HELD_OUT = 8
 # Held-out faces that a snapshot is judged on, and that its sheet shows.
@@ -130,15 +130,13 @@ K = 3000
 
 
 class _DetailBatch(NamedTuple):
-    """Faces [B] as the product has them before detail is added, and what is to be learnt from.
+    """Faces [B] as the product has them before detail is added, and what is to be learnt from; images are 2R wide.
 
     Args:
-        texture: [B,3,R,R] in [−1, 1].
-        base: [B,3,2R,2R], the same, doubled, in [0, 1].
-        light: [B,3,2R,2R], of it what D sees.
-        before: [B,3,2R,2R], what it has above its tone.
-        detail: [B,3,2R,2R], what the photo has above its own.
-        told: [B,10], see `ficgan.frame.file.detail_conditions`.
+        texture, base: [B,3,R,R] in [−1, 1]; the same, doubled, in [0, 1].
+        light, before: of it what D sees, and what it has above its tone.
+        detail: what the photo has above its own tone.
+        told: [B,10], see `detail_conditions`.
         mask: [B,1,2R,2R], what counts.
         unsharp, own: [B], 1 where `texture` is an unsharp copy of the photo, and where it is its reconstruction.
     """
@@ -202,13 +200,7 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
         self.require_batch(len(self.rows))
 
     def generator_step(
-        self,
-        state: TrainingState[DetailNetwork, DetailDiscriminator],
-        judge: DetailDiscriminator,
-        indices: Tensor,
-        weights: Weights,
-        share: float,
-        rng: torch.Generator,
+        self, state: _State, judge: DetailDiscriminator, indices: Tensor, weights: Weights, share: float, rng: Generator
     ) -> tuple[_DetailJudged, dict[str, Tensor]]:
         drawn = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
         batch = self._batch(self.rows[indices.numpy()], drawn)
@@ -233,11 +225,7 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
         return made._replace(fake=made.fake.detach()), {name: term.detach() for name, term in terms.items()}
 
     def discriminator_step(
-        self,
-        state: TrainingState[DetailNetwork, DetailDiscriminator],
-        judge: DetailDiscriminator,
-        made: _DetailJudged,
-        share: float,
+        self, state: _State, judge: DetailDiscriminator, made: _DetailJudged, share: float
     ) -> dict[str, Tensor]:
         real, fake = (judge(one, made.mask, made.told) for one in (made.real, made.fake))
         loss = self._adversarial(real, made.mask, real=True) + self._adversarial(fake, made.mask, real=False)
@@ -245,9 +233,7 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
         right = ((real[0] > 0).float().mean() + (fake[0] < 0).float().mean()) / 2
         return {"d": loss.detach(), "d_right": right.detach(), "r_t": real[0].detach().sign().mean()}
 
-    def r1_step(
-        self, state: TrainingState[DetailNetwork, DetailDiscriminator], made: _DetailJudged, weight: float, share: float
-    ) -> dict[str, Tensor]:
+    def r1_step(self, state: _State, made: _DetailJudged, weight: float, share: float) -> dict[str, Tensor]:
         with torch.autocast(self.device.type, enabled=False):
             real = made.real.detach().requires_grad_(True)
             (logits,) = state.discriminator(real, made.mask, made.told)
@@ -266,7 +252,7 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
         smooth = F.interpolate(F.avg_pool2d(detail, 2), scale_factor=2.0, mode="bilinear")
         return torch.cat([2 * light - 1, 4 * detail, 12 * (detail - smooth)], 1)
 
-    def _added(self, model: DetailNetwork, batch: _DetailBatch, rng: torch.Generator) -> Tensor:
+    def _added(self, model: DetailNetwork, batch: _DetailBatch, rng: Generator) -> Tensor:
         noise = torch.randn(len(batch.texture), 16, model.size // 2, model.size // 2, generator=rng).to(batch.texture)
         added: Tensor = model(batch.texture, batch.told, noise)
         return added.float() * self.mask
@@ -294,29 +280,24 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
             if rng.random() < 0.6:
                 pair = _in_other_light(pair, rng)
             pictures.append((*pair, seen, kind, self._fine(pair[0]), unsharp, not (unsharp or hidden)))
-        return self._of(*zip(*pictures, strict=True))
+        return self._of(pictures)
 
     def plain(self, rows: NDArray[np.int64], made: int) -> _DetailBatch:
         """Rows as they are, with their reconstructions (`made` 0) or the faces drawn in their place (1 …) as inputs."""
-        photos = [self.set.photos[row].astype(np.float32) / np.float32(255) for row in rows]
-        small = [self.set.made[row][made].astype(np.float32) / np.float32(255) for row in rows]
-        seen, none = [self.set.seen[row] for row in rows], [False] * len(rows)
-        return self._of(photos, small, seen, list(self.set.kinds[rows]), list(map(self._fine, photos)), none, none)
+        pictures = []
+        for row in rows:
+            photo, small = self.set.photos[row], self.set.made[row][made]
+            pair = [image.astype(np.float32) / np.float32(255) for image in (photo, small)]
+            pictures.append((*pair, self.set.seen[row], self.set.kinds[row], self._fine(pair[0]), False, False))
+        return self._of(pictures)
 
     def _fine(self, photo: Floats) -> float:
         """How much detail a doubled texture [2R,2R,3] in [0, 1] has, as the product reads it of a photo."""
         return float(fine_detail(255 * photo, self.model.fine_pixels).std())
 
-    def _of(
-        self,
-        photos: Sequence[Floats],
-        small: Sequence[Floats],
-        seen: Sequence[NDArray[np.uint8]],
-        kinds: Sequence[Floats],
-        fine: Sequence[float],
-        unsharp: Sequence[bool],
-        own: Sequence[bool],
-    ) -> _DetailBatch:
+    def _of(self, pictures: Sequence[tuple[Any, ...]]) -> _DetailBatch:
+        """Of each face: photo, small picture, what is seen, kind, strength of detail, unsharp, own."""
+        photos, small, seen, kinds, fine, unsharp, own = zip(*pictures, strict=True)
         base = np.stack([stretched(one, 2) for one in small])
         before, detail = (np.stack([one - cv2.blur(one, (TONE, TONE)) for one in part]) for part in (base, photos))
         light = np.stack([cv2.blur(one, (LIGHT, LIGHT)) for one in base])

@@ -13,13 +13,13 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from ficgan import losses
 from ficgan.config import Config
 from ficgan.data import check_alignment, open_faces
 from ficgan.errors import UsageError
-from ficgan.faces import Alignment, MediaPipeMesh, Recognizer, get_recognizer
+from ficgan.faces import Alignment, Recognizer, get_recognizer
 from ficgan.frame.appearance import SMALL, AppearanceModel, look_features
 from ficgan.frame.file import FrameNetwork, load_appearance, save_appearance
 from ficgan.frame.fit import SIDE, ridge_map, telling_map
@@ -35,7 +35,9 @@ from ficgan.training.stats import Say, save_grid, unheard
 from ficgan.training.task import Swap, TrainingTask, Weights, in_layers, make_verify, plan_swap, with_reconstructions
 from ficgan.verification import Verifier
 
+_State = TrainingState[FrameFICGAN, FrameDiscriminator]
 Floats = NDArray[np.float32]
+Rows = NDArray[np.int64]
 # Every so-many-th face is never trained on.
 HELD_OUT = 32
 # Of them a snapshot is judged on so many.
@@ -84,19 +86,17 @@ class FrameLosses(nn.Module):
         variance, axes = np.linalg.eigh(known.T @ known / len(known))
         variance, axes = variance[::-1][:code_size], axes[:, ::-1][:, :code_size]
         axes = np.pad(axes / np.sqrt(variance.mean()), ((0, 0), (0, code_size - axes.shape[1])))
-        self.register_buffer("axes", torch.tensor(axes, dtype=torch.float32))
         labelled = faces.cell >= 0
         sides = np.zeros((known.shape[1], len(_cell_signs()[0])))
         if labelled.any():
             sides = ridge_map(known[labelled], _cell_signs()[faces.cell[labelled]], _RIDGE)
         shown = KindCodes(known @ sides, faces.cell).means
         kinds = shown.mean(0) + gain * (shown - shown.mean(0))
-        self.register_buffer("kinds", torch.tensor(np.vstack([kinds, np.zeros_like(kinds[:1])]), dtype=torch.float32))
-        self.register_buffer("sides", torch.tensor(sides, dtype=torch.float32))
-        self.register_buffer("middle", torch.tensor(middle, dtype=torch.float32))
-        self.register_buffer("readers", torch.tensor(np.vstack([maps[1].T, looks[:, :pixels]]), dtype=torch.float32))
-        self.register_buffer("looks", torch.tensor(looks[:, pixels:], dtype=torch.float32))
-        self.register_buffer("trust", torch.tensor(np.r_[trust, np.ones(len(looks))], dtype=torch.float32))
+        readers, kinds = np.vstack([maps[1].T, looks[:, :pixels]]), np.vstack([kinds, np.zeros_like(kinds[:1])])
+        buffers = {"axes": axes, "kinds": kinds, "sides": sides, "middle": middle, "readers": readers}
+        buffers |= {"looks": looks[:, pixels:], "trust": np.r_[trust, np.ones(len(looks))]}
+        for name, value in buffers.items():
+            self.register_buffer(name, torch.tensor(value, dtype=torch.float32))
 
     def keep(self, textures: Tensor, shape: Tensor, wanted: Tensor) -> Tensor:
         """Squared error [B] of expression and attributes, `wanted` [B,6+A], as textures [B,3,R,R] in [−1, 1] show them.
@@ -192,8 +192,7 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
     def prepare(self, out: Path, models: Sequence[FrameFICGAN], say: Say = unheard) -> None:
         """As of `TrainingTask`; an untrained E gets its linear part fitted, and the last model says the codes."""
         key = f"{_digest(self.model)}/{self.verify.name}/{PRESENCE}"
-        mesh = MediaPipeMesh(device="cpu")
-        self.set = FrameFaces.prepare(self.faces, self.model, mesh, self.verify, out / "faces", key, say)
+        self.set = FrameFaces.prepare(self.faces, self.model, self.verify, out / "faces", key, say)
         every = np.arange(len(self.set))
         held_out = every % HELD_OUT == HELD_OUT - 1  # never trained on: snapshots are judged on them
         self.rows, self.held_out = every[~held_out], every[held_out]
@@ -241,18 +240,12 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
             reader.weight.copy_(found[:, :-1] / reader.weight_gain)
             reader.bias.copy_(found[:, -1] / reader.bias_gain)
 
-    def _remember(self, rows: NDArray[np.int64], w: Tensor) -> None:
+    def _remember(self, rows: Rows, w: Tensor) -> None:
         codes = np.concatenate([self.set.banked(rows), w.float().cpu().numpy()], 1)
         self.memory.add(codes, self.set.cell[rows])
 
     def generator_step(
-        self,
-        state: TrainingState[FrameFICGAN, FrameDiscriminator],
-        judge: FrameDiscriminator,
-        indices: Tensor,
-        weights: Weights,
-        share: float,
-        rng: torch.Generator,
+        self, state: _State, judge: FrameDiscriminator, indices: Tensor, weights: Weights, share: float, rng: Generator
     ) -> tuple[FrameJudged, dict[str, Tensor]]:
         """As `TrainingTask.generator_step` says. Source: FICGAN, "Total Loss", on composites."""
         config, model, rows = self.config, state.model, self.rows[indices.numpy()]
@@ -266,8 +259,7 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
         new = torch.where(plan.to_mean[:, None].to(w.device), w_mean.to(w.dtype), w[plan.target.to(w.device)])
         per_layer = with_reconstructions(w, in_layers(w, new, plan, model.num_layers))
         fakes, textures, shape, fine = self._published(model, batch, per_layer)
-        x_rec, x_mix = fakes.chunk(2)
-        terms, maps_rec, maps_mix, maps_real = self._terms(rows, batch, plan, textures, shape, x_rec, x_mix, rng)
+        terms, maps_rec, maps_mix, maps_real = self._terms(rows, batch, plan, textures, shape, fakes, rng)
         fine_rec, fine_mix = fine.chunk(2)
         learned = z_id[:, batch.code.shape[1] :].float()
         terms["code"] = (learned - self.losses.seen(batch.identity)).square().mean()
@@ -294,11 +286,7 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
         return made, detached_terms
 
     def discriminator_step(
-        self,
-        state: TrainingState[FrameFICGAN, FrameDiscriminator],
-        judge: FrameDiscriminator,
-        made: FrameJudged,
-        share: float,
+        self, state: _State, judge: FrameDiscriminator, made: FrameJudged, share: float
     ) -> dict[str, Tensor]:
         mask = self.composite.mask
         real = judge(made.real, mask, made.real_maps)
@@ -313,9 +301,7 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
             terms[f"d_{number}"] = ((a > 0).float().mean() + (b < 0).float().mean()).detach() / 2
         return terms
 
-    def r1_step(
-        self, state: TrainingState[FrameFICGAN, FrameDiscriminator], made: FrameJudged, weight: float, share: float
-    ) -> dict[str, Tensor]:
+    def r1_step(self, state: _State, made: FrameJudged, weight: float, share: float) -> dict[str, Tensor]:
         """As `TrainingTask.r1_step` says, of patches: the judges of V's maps are held by their spectral norm."""
         if state.discriminator.patches is None:
             return {}
@@ -336,7 +322,7 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
             weights[0] = F.adaptive_avg_pool2d(self.composite.mask, (height, width))
         return weights
 
-    def _mix(self, rows: NDArray[np.int64], plan: Swap, rng: np.random.Generator) -> tuple[FrameBatch, Tensor]:
+    def _mix(self, rows: Rows, plan: Swap, rng: np.random.Generator) -> tuple[FrameBatch, Tensor]:
         """The batch as the linear model has it, and w of those that go towards a mean [B,w_dim]."""
         others = rows[plan.target.numpy()]
         new, given = self.set.codes[others], self.set.moment.kept[others]
@@ -367,17 +353,9 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
         return self.composite(source, textures, points, upright), textures, out.shape, fine
 
     def _terms(
-        self,
-        rows: NDArray[np.int64],
-        batch: FrameBatch,
-        plan: Swap,
-        textures: Tensor,
-        shape: Tensor,
-        x_rec: Tensor,
-        x_mix: Tensor,
-        rng: torch.Generator,
+        self, rows: Rows, batch: FrameBatch, plan: Swap, textures: Tensor, shape: Tensor, fakes: Tensor, rng: Generator
     ) -> tuple[dict[str, Tensor], list[Tensor], list[Tensor], list[Tensor]]:
-        factors, count = self.config.loss, len(x_rec)
+        factors, (x_rec, x_mix), count = self.config.loss, fakes.chunk(2), len(rows)
         mask = self.composite.mask
         rec, mix = textures.chunk(2)
         apart = (rec - batch.texture).abs() * mask
@@ -490,7 +468,7 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
         return {name: float(np.exp(mean)) if name.startswith("sharp") else mean for name, mean in means.items()}
 
     def _held_out(
-        self, model: FrameFICGAN, rows: NDArray[np.int64], kept: int, rng: np.random.Generator, *, swap: bool = False
+        self, model: FrameFICGAN, rows: Rows, kept: int, rng: np.random.Generator, *, swap: bool = False
     ) -> _HeldOutFaces:
         """Reconstructions, and mixes with a k-same draw (`swap`: the row before) from layer `kept` + 1 on."""
         new, given_new, w_new = self._split(np.stack([self.memory.draw(rng, int(self.set.cell[row])) for row in rows]))

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ficgan.data import FaceData
 from ficgan.errors import InputError
-from ficgan.faces import Alignment, Face, FaceMesh, get_recognizer
+from ficgan.faces import Alignment, Face, MediaPipeMesh, get_recognizer
 from ficgan.frame.appearance import SLOPES, AppearanceModel, Moment
 from ficgan.frame.compose import detail_of, read_texture
 from ficgan.frame.file import FrameConfig
@@ -25,6 +25,7 @@ from ficgan.frame_model import FrameModel
 from ficgan.identity.kind import CELLS, Kind, KindCodes, KindGroup, Showing, cells_of, kind_reader
 from ficgan.identity.ksame import draw_members, restore_variance
 from ficgan.policy import Attempt
+from ficgan.training.stats import Say
 from ficgan.training.task import read_once
 
 Floats = NDArray[np.float32]
@@ -58,18 +59,11 @@ class FrameFaces:
 
     @classmethod
     def prepare(
-        cls,
-        data: FaceData,
-        model: AppearanceModel,
-        mesh: FaceMesh,
-        verify: nn.Module,
-        folder: Path,
-        key: str,
-        say: Any = lambda stage, done, total: None,
+        cls, data: FaceData, model: AppearanceModel, verify: nn.Module, folder: Path, key: str, say: Say
     ) -> FrameFaces:
         """Read the clear faces of a set, or take what an earlier run with this `key` (model, mesh, V) has left."""
         digest = hashlib.sha256(f"{key}/{data.fingerprint}/{model.size}".encode()).hexdigest()
-        read_once(folder, digest, lambda: _read_faces(data, model, mesh, verify, folder, say))
+        read_once(folder, digest, lambda: _read_faces(data, model, verify, folder, say))
         names = ("points", "light", "kept", "grey", "codes", "detail", "identity", "rows")
         points, light, kept, grey, codes, detail, identity, rows = (np.load(folder / f"{name}.npy") for name in names)
         labels = None if data.labels is None else data.labels.take(rows)
@@ -84,10 +78,8 @@ class FrameFaces:
         return np.concatenate([self.model.banked(self.codes[rows]), self.moment.kept[rows]], 1)
 
 
-def _read_faces(
-    data: FaceData, model: AppearanceModel, mesh: FaceMesh, verify: nn.Module, folder: Path, say: Any
-) -> None:
-    points, presence = meshes_of(data, mesh, say)
+def _read_faces(data: FaceData, model: AppearanceModel, verify: nn.Module, folder: Path, say: Say) -> None:
+    points, presence = meshes_of(data, MediaPipeMesh(), say)
     clear = np.flatnonzero(presence >= PRESENCE)
     side, count = data.resolution, len(clear)
     if not count:
@@ -129,14 +121,11 @@ class FrameBatch:
     """One batch on the device; rec and mix are what the linear model makes of it.
 
     Args:
-        source: crops [B,3,S,S] in [−1, 1].
-        texture: of the sources [B,3,R,R] in [−1, 1].
-        identity: V of the sources [B,E].
-        code: identity code of the linear model [B,C].
+        source, texture: crops [B,3,S,S], and their textures [B,3,R,R], in [−1, 1].
+        identity, code: V of the sources [B,E], and the linear model's identity code [B,C].
         upright: [B,2,3], crop → upright.
         linear: textures of the linear model [2B,3,R,R] in [−1, 1]: reconstructions, then mixes.
-        contrast: [2B,1,1,1], what a unit of the network's texture is worth.
-        grey: [2B,1,1,1], 1 where the photo has no colours.
+        contrast, grey: [2B,1,1,1], what a unit of the network's texture is worth; 1 where the photo has no colours.
         moment: [2B,M].
         points: [2B,468,2], meshes that the linear model publishes.
         moves: [2B,I,468,2], what a standard deviation of each coefficient of the shape adds to them.

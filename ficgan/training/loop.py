@@ -58,8 +58,6 @@ def train(
     """Train, or resume training; returns the path of the averaged model.
 
     Args:
-        config: of the run; a resumed run must have the same networks.
-        data: folders, zips or tars of aligned faces.
         start: state file of another run whose weights to begin from (ignored when this run has a state already).
         split, labels: use only images whose row in the label file has this split.
         max_seconds: save and return after so many seconds; the same call resumes.
@@ -177,8 +175,6 @@ class TrainingRun:
                 reporter.close()
         return self.out / NETWORK
 
-    # -- one step ---------------------------------------------------------------------------------------------------
-
     def _step(self) -> None:
         """One optimiser step of G, then one of D where it takes part."""
         config, state, team = self.config, self.state, self.team
@@ -256,8 +252,6 @@ class TrainingRun:
         if self.task.verify is not None:
             self.task.verify.network.compile()
         return torch.compile(self.state.discriminator)
-
-    # -- files and signals ------------------------------------------------------------------------------------------
 
     def _save_model(self, *, grid: bool) -> None:
         model, training = self.state.ema.model, self._record()

@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from ficgan.config import Config, LossConfig, SwapConfig
 from ficgan.data import FaceData
@@ -61,7 +61,7 @@ class Swap(NamedTuple):
     kept: Tensor
 
 
-def plan_swap(batch: int, num_layers: int, config: SwapConfig, rng: torch.Generator) -> Swap:
+def plan_swap(batch: int, num_layers: int, config: SwapConfig, rng: Generator) -> Swap:
     roll = int(torch.randint(1, batch, (), generator=rng))
     target = torch.arange(batch).roll(roll)
     to_mean = torch.rand(batch, generator=rng) < config.mean_fraction
@@ -140,6 +140,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 J = TypeVar("J")
+Paths = Sequence[Path | str]
 
 
 class TrainingTask(ABC, Generic[M, D, J]):
@@ -149,18 +150,13 @@ class TrainingTask(ABC, Generic[M, D, J]):
     verify: Verifier | None = None
 
     def __init__(
-        self,
-        config: Config,
-        data: Sequence[Path | str],
-        labels: Path | str | None,
-        split: str | None,
-        device: torch.device,
+        self, config: Config, data: Paths, labels: Path | str | None, split: str | None, device: torch.device
     ) -> None:
         self.config, self.device = config, device
         self.open(data, labels, split)
 
     @abstractmethod
-    def open(self, data: Sequence[Path | str], labels: Path | str | None, split: str | None) -> None:
+    def open(self, data: Paths, labels: Path | str | None, split: str | None) -> None:
         """Open models, V and `faces`, so that a mistake is found at once; no file is written."""
 
     @staticmethod
@@ -176,13 +172,7 @@ class TrainingTask(ABC, Generic[M, D, J]):
 
     @abstractmethod
     def generator_step(
-        self,
-        state: TrainingState[M, D],
-        judge: D,
-        indices: Tensor,
-        weights: Weights,
-        share: float,
-        rng: torch.Generator,
+        self, state: TrainingState[M, D], judge: D, indices: Tensor, weights: Weights, share: float, rng: Generator
     ) -> tuple[J, dict[str, Tensor]]:
         """Accumulate the gradients of the total loss for one round.
 

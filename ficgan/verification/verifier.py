@@ -19,6 +19,8 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from ficgan.errors import InputError
 from ficgan.faces.alignment import Alignment, similarity
 
+# Height and width.
+Size = tuple[int, int]
 # Luma of BT.601: the axis about which saturation turns.
 _LUMA = (0.299, 0.587, 0.114)
 
@@ -27,13 +29,8 @@ _LUMA = (0.299, 0.587, 0.114)
 class VAugment:
     """How far a face is varied at random before V sees it, so that G cannot please V with one fixed pattern.
 
-    Args:
-        shift: largest shift, fraction of the crop's side.
-        scale: largest relative change of scale.
-        rotation: largest rotation, degrees.
-        blur: largest weight of a 3×3 binomial blur, 0..1.
-        noise: largest standard deviation of Gaussian noise, grey levels of 255.
-        brightness, contrast, saturation: largest relative change of colour.
+    Largest shift (of the side), scale, rotation (degrees), weight of a 3×3 blur, noise (grey levels), changes of
+    colour.
     """
 
     shift: float = 0.05
@@ -52,21 +49,14 @@ class AlignedInput(nn.Module):
     What lies outside the checkpoint's crop is black: stretching it makes strangers look alike (mean cosine .58).
 
     Args:
-        resolution: side R of the checkpoint's crops, pixels.
         points: [5, 2] where the recogniser expects them, pixels (x, y), centres at integers.
-        size: (height, width) of the recogniser's input.
         augment: random variation, applied when `forward` is given a generator.
     """
 
     theta: Tensor
 
     def __init__(
-        self,
-        alignment: Alignment,
-        resolution: int,
-        points: ArrayLike,
-        size: tuple[int, int],
-        augment: VAugment | None = None,
+        self, alignment: Alignment, resolution: int, points: ArrayLike, size: Size, augment: VAugment | None = None
     ) -> None:
         super().__init__()
         self.size, self.augment, self.resolution = size, augment, resolution
@@ -109,7 +99,7 @@ class AlignedInput(nn.Module):
         return theta @ vary
 
 
-def _theta(matrix: NDArray[np.float64], resolution: int, size: tuple[int, int]) -> NDArray[np.float64]:
+def _theta(matrix: NDArray[np.float64], resolution: int, size: Size) -> NDArray[np.float64]:
     """`F.affine_grid`'s matrix (output → input, coordinates −1..1) of a pixel matrix (input → output)."""
 
     def normalise(width: int, height: int) -> NDArray[np.float64]:
@@ -158,20 +148,15 @@ class Verifier(nn.Module):
         """V stays frozen and in evaluation mode, whatever is asked of the module that holds it."""
         return super().train(False)
 
-    def forward(
-        self, x: Tensor, *, taps: bool = False, generator: torch.Generator | None = None
-    ) -> Tensor | tuple[Tensor, list[Tensor]]:
+    def forward(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Embeddings of crops [B, 3, R, R] in [−1, 1]; the gradient flows to them alone. float32, also under autocast.
 
-        Args:
-            taps: also return up to three early feature maps [B, C, h, w], finest first, from the same pass.
-            generator: draws the augmentation, where V has one; without it, none is applied.
+        `generator` draws the augmentation, where V has one; without it, none is applied.
         """
-        embedding, maps = self.read((x, generator))
-        return (embedding, maps) if taps else embedding
+        return self.read((x, generator))[0]
 
     def read(self, *parts: tuple[Tensor, torch.Generator | None]) -> tuple[Tensor, list[Tensor]]:
-        """Embeddings and early feature maps of several batches in one pass, each varied by its own generator."""
+        """Embeddings and up to three early feature maps, finest first, of batches, each with its generator."""
         with torch.autocast(device_type=parts[0][0].device.type, enabled=False):
             y = torch.cat([self.aligned(x, generator) for x, generator in parts])
             if (self.mean, self.scale) != (0.0, 1.0):
@@ -183,7 +168,7 @@ class Verifier(nn.Module):
 TAP_SIZES = (56, 28, 14)  # at 112 px: strides 2, 4 and 8
 
 
-def load_onnx(path: Path) -> tuple[nn.Module, tuple[int, int], float, float]:
+def load_onnx(path: Path) -> tuple[nn.Module, Size, float, float]:
     """A recogniser's network returning (embeddings, maps); (height, width) of its input; its mean and scale."""
     import onnx
     import onnx2torch
@@ -212,7 +197,7 @@ def load_onnx(path: Path) -> tuple[nn.Module, tuple[int, int], float, float]:
     return network, size, mean, scale
 
 
-def optimise(graph: fx.GraphModule, size: tuple[int, int]) -> fx.GraphModule:
+def optimise(graph: fx.GraphModule, size: Size) -> fx.GraphModule:
     """The same function with constants folded and activations in place, and feature maps as a second output."""
     _fold_affine(graph)
     _activations(graph)
@@ -322,7 +307,7 @@ def _activations(graph: fx.GraphModule) -> None:
                 _replace(graph, node, own, source)
 
 
-def _add_taps(graph: fx.GraphModule, size: tuple[int, int]) -> None:
+def _add_taps(graph: fx.GraphModule, size: Size) -> None:
     device = next((p.device for p in graph.parameters()), torch.device("cpu"))
     with torch.no_grad():
         ShapeProp(graph).propagate(torch.zeros(2, 3, *size, device=device))

@@ -12,7 +12,6 @@ from ficgan.errors import InputError, UsageError
 from ficgan.faces import (
     Alignment,
     Face,
-    FaceMesh,
     MediaPipeMesh,
     Mesh,
     crop,
@@ -37,7 +36,7 @@ def mesh() -> MediaPipeMesh:
 
 
 @pytest.fixture(scope="module")
-def found(mesh: FaceMesh, astronaut: Image) -> Mesh:
+def found(mesh: MediaPipeMesh, astronaut: Image) -> Mesh:
     return find_meshes(mesh, astronaut, MARKS[None])[0]
 
 
@@ -63,7 +62,7 @@ def apart(points: ArrayLike, wanted: ArrayLike) -> float:
     return float(np.linalg.norm(gap, axis=1).mean() / EYES)
 
 
-def test_the_astronaut(mesh: FaceMesh, astronaut: Image, found: Mesh) -> None:
+def test_the_astronaut(mesh: MediaPipeMesh, astronaut: Image, found: Mesh) -> None:
     (again,) = find_meshes(mesh, astronaut, [Face(np.zeros(4, np.float32), MARKS.astype(np.float32), 1.0)])
     assert found.points.shape == (478, 3) and found.points.dtype == np.float32 and isinstance(found.presence, float)
     np.testing.assert_allclose(again.points, found.points, atol=1e-3)
@@ -76,7 +75,7 @@ def test_the_astronaut(mesh: FaceMesh, astronaut: Image, found: Mesh) -> None:
     ("angle", "scale", "shift"), [(0, 2.6, (-90, 30)), (0, 0.6, (40, 50)), (-37, 1.3, (9, 4)), (180, 1, (0, 0))]
 )
 def test_mesh_follows_the_face(
-    mesh: FaceMesh, astronaut: Image, found: Mesh, angle: float, scale: float, shift: tuple[float, float]
+    mesh: MediaPipeMesh, astronaut: Image, found: Mesh, angle: float, scale: float, shift: tuple[float, float]
 ) -> None:
     turn = scale * np.exp(1j * np.deg2rad(angle))
     linear = np.array([[turn.real, -turn.imag], [turn.imag, turn.real]])
@@ -96,7 +95,7 @@ def test_mesh_follows_the_face(
     ("angle", "scale", "shift"), [(30, 1, 0), (-30, 1.3, 0.2), (0, 1.5, 0), (0, 0.65, 0), (0, 1, 0.5)]
 )
 def test_bad_landmarks_are_mended_by_a_second_look(
-    mesh: FaceMesh, astronaut: Image, found: Mesh, angle: float, scale: float, shift: float
+    mesh: MediaPipeMesh, astronaut: Image, found: Mesh, angle: float, scale: float, shift: float
 ) -> None:
     turn = scale * np.exp(1j * np.deg2rad(angle))
     offset = MARKS - MARKS.mean(0)
@@ -136,7 +135,7 @@ def test_a_crowd_is_read_in_small_batches_and_in_order() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["yunet", "centerface"])
 def test_agrees_with_five_point_detectors(
-    mesh: FaceMesh, name: str, shared_data: Path, shared_models: Path, monkeypatch: pytest.MonkeyPatch
+    mesh: MediaPipeMesh, name: str, shared_data: Path, shared_models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """About as well as detectors with each other, on portraits and on people in groups."""
     monkeypatch.setenv("FICGAN_MODELS", str(shared_models))

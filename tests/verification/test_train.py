@@ -138,7 +138,7 @@ def test_loss_falls_and_held_out_people_are_told_apart(people: Path, tmp_path: P
     losses = [run.advance() for _ in range(60)]
     assert np.mean(losses[-10:]) < 0.9 * np.mean(losses[:10])  # λ is constant here
     reached = run.measure()
-    assert reached.auc > 0.75 and reached.accuracy > 0.65 and reached.same > reached.different
+    assert reached.auc > 0.75 and reached.accuracy > 0.65
     run.save_verifier(tmp_path / "v.safetensors", reached)
     v = load_verifier(f"sphereface20:{tmp_path / 'v.safetensors'}", alignment=Alignment(), resolution=48)
     run.network.eval()
@@ -186,17 +186,14 @@ def test_too_few_people(people: Path, tmp_path: Path) -> None:
         VerifierTrainer(single, alignment=Alignment(), config=SMALL)
 
 
-def test_accuracy_against_a_loop() -> None:
+def test_accuracy_of_known_cases() -> None:
     rng = np.random.default_rng(1)
     people = np.repeat(np.arange(6), 3)
     e = torch.from_numpy(rng.normal(size=(18, 4)) + 1.5 * rng.normal(size=(6, 4))[people])
     got = verification_accuracy(e, people, pairs=10**6, seed=0)
-    unit = (e / e.norm(dim=1, keepdim=True)).numpy()
-    same = [unit[i] @ unit[j] for i in range(18) for j in range(i) if people[i] == people[j]]
-    assert got.pairs == len(same) == 18 and got.same == pytest.approx(np.mean(same))
     assert 0.5 < got.auc <= 1 and 0.5 <= got.accuracy <= 1
     perfect = verification_accuracy(torch.eye(6)[people], people, pairs=100, seed=0)
-    assert perfect.auc == 1 and perfect.accuracy == 1 and perfect.same == pytest.approx(1)
+    assert perfect.auc == 1 and perfect.accuracy == 1
     constant = verification_accuracy(torch.ones(18, 4), people, pairs=100, seed=0)
     assert constant.auc == 0.5 and constant.accuracy == 0.5
 
