@@ -113,7 +113,7 @@ class IdentityBank:
             codes, who, table = codes[~chained], who[~chained], table[~chained]
             owner, unknown = _owners(who)
         per_person = np.bincount(owner)
-        record = {"images_of_chains": int(chained.sum())} if chained.any() else {}
+        record: dict[str, Any] = {"images_of_chains": int(chained.sum())} if chained.any() else {}
         record |= {
             "images": len(codes),
             "people": len(per_person),

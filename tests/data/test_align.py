@@ -189,14 +189,3 @@ def test_person_folders_become_people(tmp_path: Path, painted: Painted) -> None:
     assert data.names == ("ann/1.webp", "ann/2.webp", "bob/1.webp", "stray.webp")
     assert data.labels is not None and data.labels.people is not None
     assert data.labels.people.tolist() == [0, 0, 1, -1]
-
-
-@pytest.mark.slow
-def test_a_real_detector_on_real_photos(tmp_path: Path, shared_data: Path) -> None:
-    result = run(
-        shared_data / "london/001_neutral.jpg", "-o", tmp_path / "o.tar", "--resolution", 64, "--detector", "centerface"
-    )
-    assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout)["written"] == 1
-    data = open_faces([tmp_path / "o.tar"], resolution=64)
-    assert data.resident().float().std() > 20

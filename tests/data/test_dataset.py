@@ -120,7 +120,7 @@ def test_paths_that_cannot_be_used(tmp_path: Path, members: dict[str, bytes]) ->
 
 
 def test_system_files_are_not_images(tmp_path: Path, rng: np.random.Generator) -> None:
-    junk = {"._a.png": b"x", "__MACOSX/a.png": b"x", "a.png": encoded(rng), ".thumbs/.b.jpg": b"x"}
+    junk = {"._a.png": b"x", "__MACOSX/a.png": b"x", "a.png": encoded(rng)}
     assert open_faces([write_zip(tmp_path / "a.zip", junk)], resolution=8).names == ("a.png",)
 
 
@@ -137,16 +137,6 @@ def test_labels_and_split_follow_the_images(tmp_path: Path, members: dict[str, b
     assert torch.equal(val.load(1), data.load(5))
     with pytest.raises(InputError, match="it has train, val"):
         open_faces([source], resolution=8, labels=table, split="test")
-
-
-def test_shared_faces_open_with_their_labels(shared_data: Path) -> None:
-    data = open_faces([shared_data / "faces128-val.tar"], resolution=128, labels=shared_data / "faces128.csv")
-    assert len(data) == 1194 and data.labels is not None
-    assert {"Female", "Male", "20-29", "White"} <= set(data.labels.attribute_names)
-    female, male = (data.labels.attribute_names.index(name) for name in ("Female", "Male"))
-    assert (data.labels.attributes[:, female] + data.labels.attributes[:, male] == 1).all()
-    assert "yaw" not in data.labels.attribute_names and not any(".tar" in n for n in data.labels.attribute_names)
-    assert data.load(3).shape == (3, 128, 128)
 
 
 def write(path: Path, text: str) -> Path:

@@ -107,25 +107,19 @@ def test_auto_is_dlib_and_a_batch_equals_single_faces(chips: np.ndarray, astrona
 
 
 def test_bad_input(tmp_path: Path) -> None:
-    recognizer = get_recognizer("dlib")
-    image = np.zeros((20, 20, 3), np.uint8)
-    for marks in (np.zeros((1, 5, 2)), np.zeros((5, 2)), np.full((1, 5, 2), np.nan)):
-        with pytest.raises(InputError):
-            recognizer.embed(image, marks)
-    with pytest.raises(InputError):
-        recognizer.embed(np.zeros((20, 20)), MARKS[None])  # type: ignore[arg-type]
-    for name in ("arcface", f"onnx:{tmp_path / 'none.onnx'}"):
-        with pytest.raises(UsageError):
-            get_recognizer(name)
-    with pytest.raises(UsageError):
-        get_recognizer("dlib", match_threshold=-1)
-    with pytest.raises(UsageError):
-        get_recognizer("dlib", device="cuda")
+    recognizer, image = get_recognizer("dlib"), np.zeros((20, 20, 3), np.uint8)
     (tmp_path / "bad.onnx").write_bytes(b"no network")
-    with pytest.raises(InputError, match=r"bad\.onnx"):
-        get_recognizer(f"onnx:{tmp_path / 'bad.onnx'}")
-    with pytest.raises(InputError, match="112"):
-        get_recognizer(f"onnx:{tiny_network(tmp_path / 'small.onnx', side=64)}")
+    small = tiny_network(tmp_path / "small.onnx", side=64)
+    for call in (
+        *(lambda m=m: recognizer.embed(image, m) for m in (np.zeros((5, 2)), np.full((1, 5, 2), np.nan))),
+        lambda: recognizer.embed(np.zeros((20, 20)), MARKS[None]),  # type: ignore[arg-type]
+        *(lambda path=path: get_recognizer(f"onnx:{path}") for path in (tmp_path / "bad.onnx", small)),
+    ):
+        with pytest.raises(InputError):
+            call()
+    for name, more in (("arcface", {}), ("onnx:none.onnx", {}), ("dlib", {"match_threshold": -1})):
+        with pytest.raises(UsageError):
+            get_recognizer(name, **more)  # type: ignore[arg-type]
 
 
 def test_insightface_pack_is_used_from_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,13 +78,10 @@ def test_audit_is_honest():
 
 
 def test_audit_says_what_k_counts():
-    def said(people):
-        bank = IdentityBank.from_codes(np.eye(6), people)
-        return audit(bank, k=3, psi=0.0, num_layers=8, layer=4, seed=7)
-
-    known, pictures, mixed = said([1, 2, 3, 4, 5, 6]), said(None), said([1, 2, 3, 4, -1, -1])
-    assert known["bank"]["k_counts"] == mixed["bank"]["k_counts"] == "people"
-    assert "k counts" not in known["not_covered"]
-    assert pictures["bank"]["k_counts"] == "pictures"
-    assert "k counts pictures, not people" in pictures["not_covered"]
-    assert "2 pictures of unknown people" in mixed["not_covered"]
+    for people, words in (
+        ([1, 2, 3, 4, 5, 6], ""),
+        (None, "pictures, not people"),
+        ([1, 2, 3, 4, -1, -1], "2 pictures"),
+    ):
+        said = audit(IdentityBank.from_codes(np.eye(6), people), k=3, psi=0.0, num_layers=8, layer=4, seed=7)
+        assert ("k counts" in said["not_covered"]) == bool(words) and words in said["not_covered"]

@@ -97,10 +97,6 @@ def test_minibatch_std_of_a_loop() -> None:
 
 def test_the_collapse_of_one_kind_shows_in_its_own_deviation() -> None:
     """Real and generated images judged in one pass do not share a group."""
-    x = torch.randn(12, 3, 2, 2)
-    x[8:] = x[8]  # the last third is one image
-    apart = torch.cat([minibatch_std(part, 4) for part in x.chunk(3)])[:, 3, 0, 0]
-    assert apart[8:].max() < 1e-3 and apart[:8].min() > 0.1
     discriminator = Discriminator(DiscriminatorConfig(channel_base=64, channel_max=4), 8)
     images = torch.randn(12, 3, 8, 8)
     torch.testing.assert_close(

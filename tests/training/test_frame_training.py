@@ -22,7 +22,6 @@ from ficgan.cli.train import write_bank
 from ficgan.config import Config, load_config
 from ficgan.data import open_faces
 from ficgan.deidentify import Deidentifier
-from ficgan.errors import UsageError
 from ficgan.faces import Alignment, Face, MediaPipeMesh
 from ficgan.frame import appearance
 from ficgan.frame.compose import paste_texture
@@ -300,9 +299,3 @@ def test_e_begins_as_the_best_linear_reader_of_what_v_sees(task: tuple[FrameTask
     best = look @ (look.T @ np.linalg.solve(look @ look.T + penalty * np.eye(len(rows)), wanted))
     np.testing.assert_allclose(learned, best, atol=0.05 * np.abs(wanted).max())
     assert np.square(learned - wanted).mean() < 0.8 * np.square(wanted).mean()
-
-
-@pytest.mark.slow
-def test_sizes_that_do_not_fit_are_named(faces: Path) -> None:
-    with pytest.raises(UsageError, match=r"model\.frame\.code_dim is 10, .* needs 158"):
-        FrameTask(small("model.frame.code_dim=10"), [faces], None, None, torch.device("cpu"))

@@ -167,14 +167,6 @@ def test_precision_stays(verifier: Verifier) -> None:
         assert torch.equal(plain, verifier(x)) and plain.dtype == torch.float32
 
 
-def test_colour_order_and_range_of_an_onnx_model(recogniser: Path) -> None:
-    """Such a model takes RGB grey levels 0..255: as onnxruntime does on the aligned crop."""
-    v = load_verifier(f"onnx:{recogniser}", alignment=Alignment(), resolution=64)
-    x = torch.rand(2, 3, 64, 64) * 2 - 1
-    expected = runtime(recogniser, v.aligned(x))
-    np.testing.assert_allclose(v(x).detach().numpy(), expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
-
-
 def test_sphereface_is_twenty_layers_of_the_paper() -> None:
     network = SphereFace20()
     assert sum(isinstance(m, nn.Conv2d) for m in network.modules()) == 20  # the paper counts the convolutions
@@ -234,7 +226,7 @@ def test_equals_warp_affine_with_zero_padding(rng, alignment, points, size, side
 
 
 @pytest.mark.parametrize("alignment", ALIGNMENTS)
-@pytest.mark.parametrize("side", [64, 128, 256, 512])
+@pytest.mark.parametrize("side", [64, 512])
 def test_template_points_meet(alignment: Alignment, side: int) -> None:
     """A spot at a landmark of the crop arrives where the similarity says, at any size (so also through pooling)."""
     aligned = AlignedInput(alignment, side, ARCFACE_POINTS, (112, 112))
