@@ -9,18 +9,7 @@ import pytest
 from numpy.typing import ArrayLike, NDArray
 
 from ficgan.errors import InputError, UsageError
-from ficgan.faces import (
-    Alignment,
-    Face,
-    MediaPipeMesh,
-    Mesh,
-    crop,
-    find_meshes,
-    five_points,
-    get_detector,
-    similarity,
-    transform_points,
-)
+from ficgan.faces import Alignment, Face, MediaPipeMesh, Mesh, find_meshes, five_points, get_detector, transform_points
 from ficgan.faces.mesh import _TEMPLATE, GOOD_PRESENCE, LEFT_EYE, RIGHT_EYE
 
 Image = NDArray[np.uint8]
@@ -156,24 +145,6 @@ def test_agrees_with_five_point_detectors(
         assert len(gaps) >= 3
         assert np.median(gaps, axis=0).max() < middle and np.quantile(gaps, 0.95) < most
         assert np.quantile(presence, 0.1) >= least
-
-
-@pytest.mark.slow
-def test_embedded_network_is_the_original_one(
-    mesh: MediaPipeMesh, astronaut: Image, shared_models: Path, rng: np.random.Generator
-) -> None:
-    """tools/make_mesh.py changed its speed and size, not what it says."""
-    from ficgan import pretrained
-    from ficgan.faces.models import onnx_session
-
-    assert (pretrained.FOLDER / "face_mesh.onnx").stat().st_size <= 3e6
-    crops = [crop(astronaut, similarity(MARKS + rng.normal(0, 3, (5, 2)), _TEMPLATE), 256) for _ in range(2)]
-    crops.append(rng.integers(0, 256, (256, 256, 3), dtype=np.uint8))
-    original = onnx_session(shared_models / "face_mesh.onnx")
-    wanted = original.run(["landmarks", "presence"], {"image": np.stack(crops).astype(np.float32) / 255})
-    points, presence = mesh.read(np.stack(crops))
-    np.testing.assert_allclose(points, wanted[0] - (0.5, 0.5, 0), atol=0.01)
-    np.testing.assert_allclose(presence, wanted[1], atol=0.01)
 
 
 def test_refuses_what_cannot_be_read(mesh: MediaPipeMesh, astronaut: Image) -> None:

@@ -11,7 +11,7 @@ import pytest
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, get_detector, get_recognizer
 from ficgan.faces.models import wheel_file
-from ficgan.faces.recognition import DlibRecognizer, OnnxRecognizer
+from ficgan.faces.recognition import DlibRecognizer
 
 MARKS = Alignment().points(100) + np.array([20, 10])
 
@@ -120,18 +120,6 @@ def test_bad_input(tmp_path: Path) -> None:
     for name, more in (("arcface", {}), ("onnx:none.onnx", {}), ("dlib", {"match_threshold": -1})):
         with pytest.raises(UsageError):
             get_recognizer(name, **more)  # type: ignore[arg-type]
-
-
-def test_insightface_pack_is_used_from_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("INSIGHTFACE_HOME", str(tmp_path / "none"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "none"))
-    monkeypatch.setenv("FICGAN_MODELS", str(tmp_path))
-    with pytest.raises(UsageError, match="buffalo_l"):
-        get_recognizer("insightface")
-    (tmp_path / "buffalo_l").mkdir()
-    tiny_network(tmp_path / "buffalo_l" / "w600k_r50.onnx")
-    recognizer = get_recognizer("insightface")
-    assert isinstance(recognizer, OnnxRecognizer) and recognizer.name == "insightface"
 
 
 @pytest.mark.slow

@@ -82,17 +82,6 @@ def test_children_and_women_grow_no_beard(learnt: tuple[IdentityBank, Showing]) 
     assert abs(grown["woman"]) < 1e-3 and abs(grown["boy"]) < 1e-3 < abs(grown["man"])
 
 
-@pytest.mark.parametrize(("part", "rows"), [("ethnicity", slice(0, 7)), ("gender", 7), ("age", 8)])
-def test_what_is_not_kept_is_not_moved(learnt: tuple[IdentityBank, Showing], part: str, rows: slice | int) -> None:
-    _, showing = learnt
-    kind = Kind.of_cell(5)
-    loose = replace(kind, **{part: np.ones_like(getattr(kind, part))})
-    code = np.random.default_rng(5).normal(0, 1, SIZE)
-    apart = showing.reads @ (showing.moved(code, loose) - code)
-    whole = showing.reads @ (showing.moved(code, kind) - code)
-    assert np.abs(apart[rows]).max() < 0.5 * np.abs(whole[rows]).max()
-
-
 def test_a_bank_keeps_it(learnt: tuple[IdentityBank, Showing], tmp_path: Path) -> None:
     bank, showing = learnt
     shown = replace(bank, showing=showing)

@@ -160,13 +160,6 @@ def test_gradient_points_the_right_way(verifier: Verifier) -> None:
     assert float(ahead - back) / 0.04 == pytest.approx(length, rel=0.03)
 
 
-def test_precision_stays(verifier: Verifier) -> None:
-    x = torch.rand(2, 3, 64, 64)
-    plain = verifier(x)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(plain, verifier(x)) and plain.dtype == torch.float32
-
-
 def test_sphereface_is_twenty_layers_of_the_paper() -> None:
     network = SphereFace20()
     assert sum(isinstance(m, nn.Conv2d) for m in network.modules()) == 20  # the paper counts the convolutions
