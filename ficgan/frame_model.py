@@ -85,13 +85,9 @@ class _Row:
 
 @dataclass(frozen=True, eq=False)
 class _NewFace:
-    """A face in the frame.
+    """A face in the frame: texture [R,R,3] in [0,1], or [2R,2R,3] of a large one, and its mesh in upright units.
 
-    Args:
-        texture: float32 [R,R,3] in [0,1], or [2R,2R,3] of a large face.
-        points, grid: [468,3] of the published mesh, and [R,R,2] where the frame's pixels lie; upright units.
-        hair: float32 [R,R], how much of the source stays.
-        new: whether it is another face than the source's.
+    `hair` [R,R] is how much of the source stays; `new`, whether it is another face than the source's.
     """
 
     texture: Floats

@@ -36,12 +36,9 @@ _SIGMA = 4.0
 
 @dataclass(frozen=True, eq=False)
 class Paste:
-    """The replacement of a face: a patch of a photo, to be put into it or into a copy.
+    """The replacement of a face: a patch of a photo that begins at (x0, y0), to be put into it or into a copy.
 
-    Args:
-        x0, y0: where the patch begins.
-        pixels: uint8 [h, w, 3], the photo's region with the face replaced; where its weight is 0, the photo's own.
-        weight: float32 [h, w] in [0, 1], how much of each pixel was replaced.
+    `weight` [h, w] in [0, 1] says how much of each pixel was replaced; where it is 0, `pixels` are the photo's own.
     """
 
     photo: Image

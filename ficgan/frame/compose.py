@@ -110,10 +110,9 @@ class Look:
     """Sharpness and noise of a photo in and around a face, as standard deviations in [0,1].
 
     Args:
-        detail: of the fine detail of the source's texture in the frame.
+        detail, fine: of the source's texture in the frame, and of what only twice the size holds; 0 for small faces.
         grain: of the noise around the face, photo pixels.
         coarse: noise that is left after averaging 2×2 pixels, of what white noise would leave; 1 … 2.
-        fine: of detail that only a texture of twice the size holds; 0 for small faces.
     """
 
     detail: float
@@ -353,12 +352,10 @@ def _grain(shape: tuple[int, int], look: Look, seed: int) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Forehead:
-    """Skin above the mask, in a picture of the head brought upright.
+    """Skin above the mask, in a picture of the head brought upright by `matrix` [2,3].
 
-    Args:
-        matrix: float64 [2,3], photo → picture.
-        fill: float32 [S,S,3] in [0,1], the skin without what is anybody's: smooth, in the light of the source.
-        weight: float32 [S,S] in [0,1], how much of each pixel it is; it fades out under the mask's upper edge.
+    `fill` [S,S,3] in [0,1] is the skin without what is anybody's: smooth, in the light of the source. `weight` [S,S]
+    fades out under the mask's upper edge.
     """
 
     matrix: Doubles

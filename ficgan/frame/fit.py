@@ -34,12 +34,11 @@ class FitConfig:
 
     Args:
         size: side R of the textures.
-        shapes, textures: identity coefficients of shape and texture.
-        lights: coefficients of shadows and reflections: the smooth part of the residual texture.
+        shapes, textures, lights: coefficients of shape, of texture, and of its smooth part, which is shadows.
         layers: L, bands of coefficients: first the light, then shape and texture from coarse to fine.
         ridge: penalty of the map that predicts the texture.
-        trim: share of the faces, within each group and brightness, that the components do not learn from: the ones
-            explained worst, which wear glasses or have a hand before their face.
+        trim: share of the faces, within each group and brightness, that components do not learn from: the worst
+            explained.
         presence: least score of a mesh.
         sample, seed: most faces that the appearance is fitted to, by chance; more change it little.
         smooth: standard deviation of the blur that tells light from detail, frame units.

@@ -136,8 +136,7 @@ class FaceShape:
 
     Args:
         mean, front: [468,3], the mean mesh; [468,2], where its points lie in the frame.
-        number_mean, number_sd: [6] of `expression_numbers`.
-        pose_sd: [2], of yaw and pitch, radians.
+        number_mean, number_sd, pose_sd: [6] of `expression_numbers`; [2], of yaw and pitch, radians.
         moves: [1+6+4,468,3], what 1, each number and each pose term adds to the mean mesh.
         basis: [I,468,3], what one standard deviation of each identity coefficient adds.
     """

@@ -37,8 +37,7 @@ class KSameCode:
     """One k-same draw and what an audit needs to know of it.
 
     Args:
-        w: [D] the code w_m, or the one with its variance restored.
-        psi: share of the population's spread that was restored; 0 is the paper's mean.
+        w: [D] the code w_m, or the one with its variance restored to the share `psi`.
         commitment: hash that binds the seed, see `commitment`; None for a short seed.
         members_digest: sha256 of the bank's digest and the members' indices.
         kind: record of the source's kind, see `KindGroup.record`; None where nothing of it was kept.

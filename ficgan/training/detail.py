@@ -46,10 +46,9 @@ COVERED = 24
 
 @dataclass(frozen=True, eq=False)
 class DetailFaces:
-    """A training set; pictures stay on disk, in the order of the set.
+    """A training set; pictures stay on disk, in the order of the set. `rows` [M] are its clear faces.
 
     Args:
-        rows: int64 [M], faces of the set that are clear.
         photos: rows uint8 [2R,2R,3], the faces in the frame.
         made: rows uint8 [1+D,R,R,3]: its reconstruction, and D drawn faces in its place.
         seen: rows uint8 [R,R], 255 where the photo shows what a new face may have; not hair, nor what covers the face.
