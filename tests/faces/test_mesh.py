@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from numpy.typing import ArrayLike, NDArray
 
 from ficgan.errors import InputError, UsageError
-from ficgan.faces import Alignment, Face, MediaPipeMesh, Mesh, find_meshes, five_points, get_detector, transform_points
+from ficgan.faces import Alignment, Face, MediaPipeMesh, Mesh, find_meshes, five_points, transform_points
 from ficgan.faces.mesh import _TEMPLATE, GOOD_PRESENCE, LEFT_EYE, RIGHT_EYE
 
 Image = NDArray[np.uint8]
@@ -27,13 +25,6 @@ def mesh() -> MediaPipeMesh:
 @pytest.fixture(scope="module")
 def found(mesh: MediaPipeMesh, astronaut: Image) -> Mesh:
     return find_meshes(mesh, astronaut, MARKS[None])[0]
-
-
-def opened(path: Path) -> Image:
-    from PIL import Image as Pillow
-
-    with Pillow.open(path) as picture:
-        return np.array(picture.convert("RGB"))
 
 
 def moved(photo: Image, matrix: ArrayLike, size: tuple[int, int]) -> Image:
@@ -119,32 +110,6 @@ def test_a_crowd_is_read_in_small_batches_and_in_order() -> None:
     assert sum(grey.batches) == 38 + sum(value < GOOD_PRESENCE for value in bright)  # a second look at the dark ones
     np.testing.assert_allclose([five_points(face.points) for face in meshes], marks, atol=1e-3)
     assert find_meshes(grey, photo, []) == [] and find_meshes(grey, photo, np.zeros((0, 5, 2))) == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["yunet", "centerface"])
-def test_agrees_with_five_point_detectors(
-    mesh: MediaPipeMesh, name: str, shared_data: Path, shared_models: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """About as well as detectors with each other, on portraits and on people in groups."""
-    monkeypatch.setenv("FICGAN_MODELS", str(shared_models))
-    detector = get_detector(name)
-    portraits = sorted((shared_data / "london").glob("*.jpg"))[5::70]
-    groups = sorted((shared_data / "photos" / "groups").iterdir())[:2]
-    assert len(portraits) == 3 and len(groups) == 2
-    for paths, middle, most, least in ((portraits, 0.1, 0.15, 18.0), (groups, 0.16, 0.3, GOOD_PRESENCE)):
-        gaps, presence = [], []
-        for path in paths:
-            photo = opened(path)
-            # Where the eyes are less than 12 pixels apart, detectors guess.
-            faces = [one for one in detector.detect(photo) if np.ptp(one.landmarks[:2, 0]) >= 12]
-            for face, one in zip(faces, find_meshes(mesh, photo, faces), strict=True):
-                scale = np.linalg.norm(face.landmarks[1] - face.landmarks[0])
-                gaps.append(np.linalg.norm(five_points(one.points) - face.landmarks, axis=1) / scale)
-                presence.append(one.presence)
-        assert len(gaps) >= 3
-        assert np.median(gaps, axis=0).max() < middle and np.quantile(gaps, 0.95) < most
-        assert np.quantile(presence, 0.1) >= least
 
 
 def test_refuses_what_cannot_be_read(mesh: MediaPipeMesh, astronaut: Image) -> None:

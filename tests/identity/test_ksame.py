@@ -16,15 +16,7 @@ from hypothesis.extra import numpy as hnp
 
 from ficgan.errors import UsageError
 from ficgan.identity import IdentityBank, ksame
-from ficgan.identity.ksame import (
-    commitment,
-    distances_to,
-    draw_members,
-    keyed_generator,
-    mean_of,
-    members_digest,
-    restore_variance,
-)
+from ficgan.identity.ksame import commitment, distances_to, draw_members, keyed_generator, mean_of, members_digest
 
 
 def make_bank(n: int = 400, d: int = 16, seed: int = 0) -> IdentityBank:
@@ -51,13 +43,6 @@ def test_every_set_is_equally_likely(k):
     expected, degrees = trials / len(sets), len(sets) - 1
     chi2 = sum((seen[s] - expected) ** 2 / expected for s in sets)
     assert set(seen) == set(sets) and chi2 < degrees + 5 * math.sqrt(2 * degrees)  # five standard deviations
-
-
-def test_the_draw_never_changes():
-    """Raw Philox output is stable across NumPy versions; a change here would break every audit made so far."""
-    members = draw_members(1000, 5, np.random.Generator(np.random.Philox(key=7)))
-    raw = np.random.Philox(key=7).random_raw(5) % 1000
-    assert members.tolist() == sorted(raw.tolist())
 
 
 @pytest.mark.parametrize(
@@ -128,16 +113,6 @@ def test_restored_variance(k, psi, left):
     # The total variance of 16 dimensions is known to about 3 % from 800 draws; the cap takes a little off the tails.
     assert expected * 0.85 < w.var(0).sum() < expected * 1.09
     np.testing.assert_allclose(w.mean(0), population.mean(0), atol=5 * psi * 2 / math.sqrt(trials))
-
-
-def test_norm_is_capped():
-    bank = make_bank()
-    centre = bank.codes.astype(np.float64).mean(0)
-    cap = np.percentile(np.linalg.norm(bank.codes.astype(np.float64) - centre, axis=1), 95)
-    far = [np.linalg.norm(bank.k_same(50, str(t), psi=5.0).w - centre) for t in range(30)]
-    np.testing.assert_allclose(far, cap, rtol=1e-4)
-    w = restore_variance(np.array([3.0, 4.0]), np.zeros(2), 4, 1.0, 2.0, 1000)
-    np.testing.assert_allclose(w, [1.2, 1.6], rtol=1e-6)
 
 
 def test_repeats_and_differs():
