@@ -29,8 +29,6 @@ from ficgan.policy import Attempt
 if TYPE_CHECKING:
     from ficgan.models import FICGAN
 
-__all__ = ["CropModel", "FaceModel", "FaceReading", "ModelInfo", "read_kinds"]
-
 Image = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 # Number of the draw from which on a new face may be of a neighbouring decade, and of the last one of photos, which
@@ -46,13 +44,10 @@ class FaceReading:
     """One source face as a model reads it.
 
     Args:
-        z_id: float32 [D], identity code.
         place: further data of the model, to put a new face in its place.
-        problem: why no face can be generated here; "" where it can.
-        note: for a person who looks at the result; "" for nothing.
-        doubt: why this may be no face of a person; "" where it is clear.
-        outline: [n,2], convex outline of the face in the photo, where a mesh of it was found.
-        landmarks: [5,2] of the same mesh. A detector's may lie far off where a head is tilted.
+        problem, note: why no face can be generated here; a remark for a person who looks at the result.
+        doubt: why this may be no face of a person.
+        outline, landmarks: [n,2] and [5,2] of a mesh, where one was found; a detector's may lie far off.
     """
 
     z_id: Floats
@@ -67,13 +62,7 @@ class FaceReading:
 def read_kinds(
     images: Sequence[Image], landmarks: Sequence[NDArray[Any]], known: NDArray[np.float32] | None = None
 ) -> list[Floats | None]:
-    """Readings [9] of the kinds of faces, see `KindReader`.
-
-    Args:
-        images: uint8 [H,W,3] RGB, one for each face.
-        landmarks: [5,2] of each.
-        known: [N,128], their embeddings by the embedded recogniser, where these are at hand.
-    """
+    """Readings [9] of the kinds of faces at landmarks [5,2], one an image; `known` [N,128] are dlib's embeddings."""
     if not len(images):
         return []
     embeddings = _dlib().embed_each(images, np.stack(landmarks)) if known is None else known
@@ -88,17 +77,8 @@ def _dlib() -> DlibRecognizer:
 class FaceModel(ABC):
     """The controls that hold for a whole job, as of `load_face_model`, and the bank whose identities are averaged.
 
-    Args:
-        bank: identity bank.
-        num_layers: L.
-        code_size: D of the model's codes; a bank with others is refused.
-        k, band, seed, alpha, attributes, add, swap, keep_kind: see `load_face_model`.
-
-    Attributes:
-        alignment, resolution: of the crops or the frame; its side in pixels.
-        AUTO_PSI: ψ of `psi="auto"` for a person alone in a photo, and for several or in films, who must not become
-            clones.
-        target: [D], intermediate code of the exemplar, see `aim_at`.
+    `AUTO_PSI` is ψ of `psi="auto"` for one person in a photo, and for several or in films, who must not be clones;
+    `target` [D] the intermediate code of the exemplar, see `aim_at`.
     """
 
     alignment: Alignment
@@ -135,12 +115,9 @@ class FaceModel(ABC):
             self.shift = self.shift + (bank.direction(name) * amount).astype(np.float32)
         self.target: Floats | None = None
 
-    # -- what a model does --------------------------------------------------------------------------------------------
-
     @property
     @abstractmethod
-    def precision(self) -> str:
-        """Floating type that is computed in."""
+    def precision(self) -> str: ...
 
     @abstractmethod
     def digest(self) -> str:
@@ -200,10 +177,7 @@ class FaceModel(ABC):
     def layer_codes(self, z_id: Floats, layers: Sequence[int]) -> Floats:
         """Parts [B,…] of the sources' codes [B,D] that style layers (numbered from 1) take."""
 
-    # -- what all have ------------------------------------------------------------------------------------------------
-
     def aim_at(self, photo: Image, face: Face) -> None:
-        """Take a face as the exemplar."""
         reading = self.see([(photo, face)])[0]
         if reading.problem:
             raise InputError(f"the exemplar's face cannot be used: {reading.problem}; give a clearer photo")
@@ -211,12 +185,10 @@ class FaceModel(ABC):
         self.swap = self.swap or self.alpha >= 1  # w_m + 1·(w_t − w_m) is w_t: nothing of the bank is left
 
     def check_layer(self, layer: int) -> int:
-        """`layer`, or a UsageError that states L."""
         k_same_layers(self.num_layers, layer, None)
         return layer
 
     def auto_psi(self, faces: int) -> float:
-        """ψ where the user leaves it to the model."""
         return self.AUTO_PSI[min(faces, 2) - 1 if faces else 0]
 
     def identity(self) -> list[Any]:
@@ -232,9 +204,7 @@ class FaceModel(ABC):
         """The k-same draw of one face or person; the same key gives the same draw.
 
         Args:
-            key: of the face or person.
-            attempt: its diversity is the least.
-            psi: diversity ψ.
+            attempt, psi: the attempt's diversity is the least.
             z_id: [D], the source's code, for models that take the least like of several draws.
             kind: [9], reading of the source's kind, see `KindReader`; None: nothing of it is kept.
         """
@@ -273,13 +243,10 @@ class FaceModel(ABC):
         return self.keeps_kind and attempt.draw == _NO_KIND
 
     def key(self, key: str, attempt: Attempt) -> str:
-        """Key of a draw: another one for each draw of the ladder."""
         return key if attempt.draw == 0 else f"{key}#{attempt.draw}"
 
     def styles(self, z_id: Floats, draws: Sequence[KSameCode], attempt: Attempt) -> Floats:
-        """Rows of styles float32 [B,S] for identity codes [B,D] and a draw for each; a face that keeps its row keeps
-        its identity.
-        """
+        """Rows of styles float32 [B,S] for identity codes [B,D] and a draw for each."""
         return self.mixed(z_id, self.wanted(np.stack([draw.w for draw in draws])), attempt)
 
     def check_draws(self, attempt: Attempt, psi: float) -> None:
@@ -307,7 +274,6 @@ class FaceModel(ABC):
         return np.array(w, np.float32)
 
     def account(self, *, layer: int, psi: Sequence[float]) -> dict[str, Any]:
-        """JSON-ready account of the k-same draws, see `audit`."""
         return audit(
             self.bank,
             k=self.k,
@@ -335,16 +301,13 @@ class CropModel(FaceModel):
         *,
         device: str = "cpu",
         precision: str = "auto",
-        compile: bool = False,
         **controls: Any,
     ) -> None:
         from ficgan.models import InferenceModel
 
         super().__init__(bank, model.num_layers, model.config.w_dim, **controls)
         self.device = resolve_device(device)
-        self.networks = InferenceModel(
-            model, device=self.device, dtype=resolve_precision(precision, self.device), compile=compile
-        )
+        self.networks = InferenceModel(model, device=self.device, dtype=resolve_precision(precision, self.device))
         self.resolution, self.alignment = model.resolution, Alignment.from_dict(info.alignment)
         self._square = self.alignment.face_square(self.resolution)
 

@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -14,39 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.face_model import NO_FACE, FaceModel, FaceReading, Floats, Image
-from ficgan.faces import Alignment, Face, FaceMesh, MediaPipeMesh, Mesh, Paste, find_meshes, five_points
+from ficgan.faces import Alignment, Face, MediaPipeMesh, Mesh, Paste, find_meshes, five_points
 from ficgan.faces.alignment import SmoothConfig, smooth_middle
 from ficgan.faces.mesh import LEFT_EYE, RIGHT_EYE
-from ficgan.frame import (
-    NUMBERS,
-    AppearanceModel,
-    Look,
-    Moment,
-    fine_detail,
-    frame_mask,
-    hair_over,
-    matched_border,
-    no_sharper,
-    paste_texture,
-    read_gaze,
-    read_look,
-    read_teeth,
-    read_texture,
-    sharpened,
-    stretched,
-    with_eyes,
-    with_teeth,
-)
-from ficgan.frame.appearance import COVERED, SLOPES
-from ficgan.frame.compose import Forehead, read_forehead, steadied
+from ficgan.frame import compose
+from ficgan.frame.appearance import COVERED, SLOPES, AppearanceModel, Moment, frame_mask
+from ficgan.frame.compose import Forehead, Look
+from ficgan.frame.drawn import read_gaze, read_teeth, with_eyes, with_teeth
 from ficgan.frame.file import DetailWriter, FrameConfig, FrameNetwork
-from ficgan.frame.geometry import LO
+from ficgan.frame.geometry import LO, NUMBERS
 from ficgan.identity import IdentityBank, KSameCode
 from ficgan.identity.kind import READING, UNKNOWN
 from ficgan.identity.ksame import k_same_layers, keyed_generator
 from ficgan.policy import Attempt
-
-__all__ = ["FrameModel"]
 
 # Presence of a large mesh under which a find may be no person: a dog's portrait reaches 13, people's 22 to 26. Some
 # turned heads lie below it, too, so it only warns. Small faces of people have 4 to 16, so it holds from so many pixels.
@@ -61,16 +41,12 @@ LIGHT_BOUND = 0.5
 
 @dataclass(frozen=True, eq=False)
 class _Place:
-    """Data of a source face that the new face is made with.
+    """What a new face is made with in the place of a source.
 
     Args:
-        moment: of this one face.
         texture: uint8 [R,R,3] of the source.
-        look: of the photo.
-        gaze: float32 [2] of `read_gaze`.
-        mouth: float32 [6] of `read_teeth`.
+        gaze, mouth: float32 [2] of `read_gaze`, [6] of `read_teeth`.
         hair: float32 [R,R], how much of each pixel is hair before the forehead and stays.
-        forehead: bare skin above the mask.
     """
 
     moment: Moment
@@ -84,14 +60,12 @@ class _Place:
 
 @dataclass(frozen=True, eq=False)
 class _Row:
-    """A row of styles, taken apart.
+    """A row of styles, taken apart: a face that keeps its row keeps its identity.
 
     Args:
-        code: float32 [D] of the linear model, mixed.
-        given: float32 [A], attributes that the new face shall have.
+        code, given: float32 [D] of the linear model, mixed; [A], attributes that the new face shall have.
         own, new: float32 [W], the network's w of the source and of the draw.
-        noise: float32 [6] on the numbers of expression.
-        kind: float32 [9], the group that the new face is of, in the form of a reading.
+        noise, kind: float32 [6] on the numbers of expression; [9], the group of the new face, as a reading.
         lender: number of the synthetic face that lends its detail, or seed of what the detail network makes.
         first, last: layers that are new; none where last < first.
         bare: whether hair before the forehead is drawn over.
@@ -111,14 +85,9 @@ class _Row:
 
 @dataclass(frozen=True, eq=False)
 class _NewFace:
-    """A face in the frame.
+    """A face in the frame: texture [R,R,3] in [0,1], or [2R,2R,3] of a large one, and its mesh in upright units.
 
-    Args:
-        texture: float32 [R,R,3] in [0,1], or [2R,2R,3] of a large face.
-        points: float64 [468,3] of the published mesh, upright units.
-        grid: float32 [R,R,2], where the frame's pixels lie.
-        hair: float32 [R,R], what of the source stays.
-        new: whether it is another face than the source's.
+    `hair` [R,R] is how much of the source stays; `new`, whether it is another face than the source's.
     """
 
     texture: Floats
@@ -131,10 +100,7 @@ class _NewFace:
 class FrameModel(FaceModel):
     """The linear appearance model, and the network that adds to it where there is one; a mesh reads the faces.
 
-    An identity code z_id is the linear model's code, the attributes that stay, and the network's w; the intermediate
-    latent is the same. A row of styles is the mixed code, the attributes given, the network's own and new w, the noise
-    on the numbers of expression, which synthetic face lends its pores and lashes, the first and last layer that are
-    new, and whether hair before the forehead is drawn over: a face that keeps its row keeps all of them.
+    z_id and the intermediate latent are the linear model's code, the attributes that stay, and the network's w.
     """
 
     AUTO_PSI = (1.0, 1.0)
@@ -146,7 +112,7 @@ class FrameModel(FaceModel):
         bank: IdentityBank,
         *,
         network: FrameNetwork | None = None,
-        mesh: FaceMesh | None = None,
+        mesh: MediaPipeMesh | None = None,
         sha256: str = "",
         device: str = "cpu",
         **controls: Any,
@@ -154,9 +120,9 @@ class FrameModel(FaceModel):
         self.model, self.config, self.network, self.device = model, config, network, device
         super().__init__(bank, model.num_layers, self.code_size, **controls)
         # With --device cuda the mesh takes the best provider that onnxruntime has, as the detector does.
-        self.mesh: FaceMesh = mesh or MediaPipeMesh(device="cpu" if device == "cpu" else "auto")
+        self.mesh: MediaPipeMesh = mesh or MediaPipeMesh(device="cpu" if device == "cpu" else "auto")
         self.resolution, self.alignment = model.size, Alignment("canonical")
-        self._sha256 = sha256
+        self._sha256, self._masks = sha256, dict[float, Floats]()
 
     @property
     def precision(self) -> str:
@@ -164,8 +130,6 @@ class FrameModel(FaceModel):
 
     def digest(self) -> str:
         return self._sha256[:16]
-
-    # -- reading ------------------------------------------------------------------------------------------------------
 
     def see(self, pairs: Sequence[tuple[Image, Face]], found: Sequence[Mesh | None] | None = None) -> list[FaceReading]:
         meshes = self.find(pairs) if found is None else found
@@ -203,7 +167,7 @@ class FrameModel(FaceModel):
         place: _Place = reading.place
         moment, mouth = replace(place.moment, light=light[None]), np.mean([near.mouth for near in places], 0)
         look = Look(*looks.mean(0).tolist())
-        forehead = steadied([near.forehead for near in places], row)
+        forehead = compose.steadied([near.forehead for near in places], row)
         place = replace(place, moment=moment, look=look, mouth=mouth.astype(np.float32), forehead=forehead)
         return replace(reading, place=place)
 
@@ -222,14 +186,14 @@ class FrameModel(FaceModel):
         grid = model.warp.to_upright(read.points)[0]
         if model.warp.folded(grid, model.mask) > config.most_folded:
             return FaceReading(nothing, problem="too much of the face is turned away")
-        texture = read_texture(photo, read.upright[0], read.points[0], model.warp, grid=grid)
+        texture = compose.read_texture(photo, read.upright[0], read.points[0], model.warp, grid=grid)
         bare, covered = model.uncovered(texture, read)
         code, moment = model.encode(bare[None], read)
         moment = replace(moment, numbers=np.clip(moment.numbers, -config.limit, config.limit))
-        look = read_look(photo, read.upright[0], bare, model.mask)
+        look = compose.read_look(photo, read.upright[0], bare, model.mask)
         if self._adds_detail and float(read.pose.scale[0]) * float(model.warp.step.min()) > 1.1:
-            double = read_texture(photo, read.upright[0], read.points[0], model.warp, finer=2, grid=grid)
-            look = replace(look, fine=float(fine_detail(double, model.fine_pixels).std()))
+            double = compose.read_texture(photo, read.upright[0], read.points[0], model.warp, finer=2, grid=grid)
+            look = replace(look, fine=float(compose.fine_detail(double, model.fine_pixels).std()))
         z_id = np.concatenate([code[0], moment.kept[0]])
         if self.network is not None:
             w = self.network.read(bare[None], model.identity_code(code, moment.kept))
@@ -238,7 +202,7 @@ class FrameModel(FaceModel):
         weak = mesh.presence < DOUBTFUL_PRESENCE and np.ptp(mesh.points[:, :2], axis=0).min() >= DOUBTFUL_SIDE
         doubt = f"its shape is hardly that of a person ({mesh.presence:.0f} of usually 22 to 26)" if weak else ""
         mouth = read_teeth(bare, model.mask, model.shape.front, model.warp)
-        forehead = read_forehead(photo, read.upright[0], read.points[0])
+        forehead = compose.read_forehead(photo, read.upright[0], read.points[0])
         place = _Place(moment, bare, look, read_gaze(mesh.points), mouth, forehead, self._hair(texture, moment))
         hull: Any = cv2.convexHull(np.ascontiguousarray(mesh.points[:, :2], np.float32))
         return FaceReading(z_id, place, "", note, doubt, hull[:, 0], five_points(mesh.points))
@@ -249,7 +213,7 @@ class FrameModel(FaceModel):
         skin.reshape(-1, 3)[model.pixels] = model.decode(np.zeros((1, model.code_size), np.float32), moment)[0]
         brow = float(model.shape.front[[105, 334], 1].min())
         row = int((brow - LO[1]) / model.warp.step[1])
-        return hair_over(texture, skin, self._mask(1.0), row)
+        return compose.hair_over(texture, skin, self._mask(1.0), row)
 
     @property
     def _adds_detail(self) -> bool:
@@ -272,8 +236,6 @@ class FrameModel(FaceModel):
 
     def latent(self, z_id: Floats) -> Floats:
         return z_id
-
-    # -- new identities -----------------------------------------------------------------------------------------------
 
     def draw(
         self, key: str, attempt: Attempt, psi: float, z_id: Floats | None = None, kind: Floats | None = None
@@ -310,7 +272,6 @@ class FrameModel(FaceModel):
         return record
 
     def _telling(self, z_id: Floats) -> Floats:
-        """A source's code [D] as the bank has those of its people."""
         size = self.model.code_size
         return np.concatenate([self.model.banked(z_id[None, :size])[0], z_id[size:]])
 
@@ -357,8 +318,6 @@ class FrameModel(FaceModel):
         near = np.argsort(np.square(apart).sum(1), kind="stable")[:6]
         return int(near[int(u * len(near)) % len(near)])
 
-    # -- pictures -----------------------------------------------------------------------------------------------------
-
     def render(self, styles: Floats, readings: Sequence[FaceReading]) -> list[Any]:
         return [self._made(self._parts(row), reading.place) for row, reading in zip(styles, readings, strict=True)]
 
@@ -370,18 +329,15 @@ class FrameModel(FaceModel):
     def _made(self, row: _Row, place: _Place) -> _NewFace:
         """A face of the linear model and the network, with the sharpness and the colours of its surroundings."""
         made, config, model = self._plain(row, place), self.config, self.model
-        if not self._lends(place):
+        if not place.look.fine:
             return self._drawn(row, place, made)
         fine = min(place.look.fine, config.detail * model.detail_sd)
         if self.detail is not None:
             made = self._drawn(row, place, made)
             added = self.detail.write(made.texture, row.kind, fine, row.lender)
-            return replace(made, texture=stretched(made.texture, 2) + model.fine_mask[..., None] * added)
+            return replace(made, texture=compose.stretched(made.texture, 2) + model.fine_mask[..., None] * added)
         lent = np.float32(fine / max(model.detail_sd, 1e-6)) * model.detail(row.lender)
-        return self._drawn(row, place, replace(made, texture=stretched(made.texture, 2) + lent[..., None]))
-
-    def _lends(self, place: _Place) -> bool:
-        return bool(place.look.fine) and self._adds_detail
+        return self._drawn(row, place, replace(made, texture=compose.stretched(made.texture, 2) + lent[..., None]))
 
     def _plain(self, row: _Row, place: _Place) -> _NewFace:
         """A face at the frame's size, before eyes and teeth are drawn and detail is added."""
@@ -407,11 +363,11 @@ class FrameModel(FaceModel):
         rim = config.rim if taken is not None else 1.0
         points = model.shape.publish(moment.read, moment.numbers, bent[None], rim=rim)[0]
         # A mean of many people needs sharpening, but less where a network draws, and where real detail is added.
-        power = 0.5 ** (self._lends(place) + (self.network is not None))
-        texture = sharpened(texture, np.power(config.gains, power).tolist())
-        texture = no_sharper(texture, model.mask, 1.15 * place.look.detail)
+        power = 0.5 ** (bool(place.look.fine) + (self.network is not None))
+        texture = compose.sharpened(texture, np.power(config.gains, power).tolist())
+        texture = compose.no_sharper(texture, model.mask, 1.15 * place.look.detail)
         hair = 0.0 if row.bare else place.hair
-        texture = matched_border(texture, place.texture, self._mask(1.0) * (1 - hair))
+        texture = compose.matched_border(texture, place.texture, self._mask(1.0) * (1 - hair))
         return _NewFace(texture, points, model.warp.to_upright(points[None])[0], hair, taken is not None)
 
     def _taken(self, row: _Row) -> NDArray[np.bool_] | None:
@@ -452,7 +408,7 @@ class FrameModel(FaceModel):
     def paste(self, photo: Image, reading: FaceReading, made: Any, *, mask_scale: float = 1.0) -> Paste:
         place: _Place = reading.place
         seed = int.from_bytes(hashlib.blake2b(np.ascontiguousarray(made.points).tobytes(), digest_size=8).digest())
-        return paste_texture(
+        return compose.paste_texture(
             photo,
             place.moment.read.upright[0],
             made.points,
@@ -493,12 +449,11 @@ class FrameModel(FaceModel):
         return z_id[:, : self.model.code_size][:, take]
 
     def _mask(self, scale: float) -> Floats:
-        return self._masks(round(max(self.config.inset + 50 * (1 - scale), 0.0), 2))
-
-    @cached_property
-    def _masks(self) -> Any:
-        front, size, feather = self.model.shape.front, self.model.size, self.config.feather
-        return lru_cache(maxsize=8)(lambda inset: frame_mask(front, size, inset=inset, feather=feather))
+        inset = round(max(self.config.inset + 50 * (1 - scale), 0.0), 2)
+        if inset not in self._masks:
+            front, size = self.model.shape.front, self.model.size
+            self._masks[inset] = frame_mask(front, size, inset=inset, feather=self.config.feather)
+        return self._masks[inset]
 
 
 def _with_blinks(points: NDArray[Any], smooth: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -11,21 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = [
-    "adversarial_discriminator",
-    "adversarial_generator",
-    "excess_detail",
-    "feature_distance",
-    "local_adversarial",
-    "manifold",
-    "negative",
-    "negative_hinge",
-    "positive",
-    "r1_penalty",
-    "reconstruction",
-    "structure",
-]
-
 
 def _cosine(a: Tensor, b: Tensor) -> Tensor:
     return F.cosine_similarity(a.float(), b.float(), dim=1)
@@ -41,9 +26,8 @@ def negative_hinge(
 ) -> Tensor:
     """Eq. 1 with a floor: max(0, cos(s, mix) − max(margin, cos(s, t))), [B] of embeddings [B,D].
 
-    Strangers have a cosine near 0; below that eq. 1 goes on towards −1 and contradicts eq. 2 when source and target
-    look alike. Where `has_target` [B] is False (a mix towards a mean of codes) the floor is `margin`; None: all have
-    one.
+    Strangers have a cosine near 0; below that eq. 1 contradicts eq. 2 when source and target look alike. Where
+    `has_target` [B] is False (a mix towards a mean of codes) the floor is `margin`.
     """
     floor = _cosine(v_source, v_target).clamp_min(margin).detach()
     if has_target is not None:
@@ -78,13 +62,7 @@ def adversarial_generator(logits_fake: Tensor) -> Tensor:
 
 
 def local_adversarial(logits: Sequence[Tensor], weights: Sequence[Tensor], *, real: bool) -> Tensor:
-    """Eqs. 4 and 5 on maps of logits: −log σ of them (or of their negative) [B], mean over places and judges.
-
-    Args:
-        logits: maps [B,1,h,w], one per judge.
-        weights: [1,1,h,w] or [B,1,h,w] of the places of each.
-        real: whether they are to be taken for real.
-    """
+    """Eqs. 4 and 5 on maps of logits [B,1,h,w], one per judge, under weights of their places: their mean [B]."""
     sign = -1.0 if real else 1.0
     pairs = zip(logits, weights, strict=True)
     means = [(F.softplus(sign * one.float()) * weight).sum((1, 2, 3)) / weight.sum((1, 2, 3)) for one, weight in pairs]
@@ -92,10 +70,7 @@ def local_adversarial(logits: Sequence[Tensor], weights: Sequence[Tensor], *, re
 
 
 def adversarial_discriminator(logits_real: Tensor, logits_rec: Tensor, logits_mix: Tensor) -> Tensor:
-    """−log σ(D(x)) − ½·log(1 − σ(D(x_rec))) − ½·log(1 − σ(D(x_mix))), the mean over logits of any shapes.
-
-    The two halves keep real and generated images in balance (Swapping Autoencoder); the paper does not say.
-    """
+    """−log σ(D(x)) − ½·log(1 − σ(D(x_rec))) − ½·log(1 − σ(D(x_mix))): the halves balance real and generated images."""
     real = F.softplus(-logits_real.float()).mean()
     rec = F.softplus(logits_rec.float()).mean()
     mix = F.softplus(logits_mix.float()).mean()
@@ -123,11 +98,8 @@ def structure(x_source: Tensor, x_mix: Tensor, size: int) -> Tensor:
 def manifold(change: Tensor, components: Tensor, coefficients: Tensor) -> tuple[Tensor, Tensor]:
     """Split a change of textures [B,P] into what a linear model can express and the rest.
 
-    Args:
-        components: [T,P], what one standard deviation of each component adds.
-        coefficients: [P,T], their pseudo-inverse.
-
-    Returns [B], the mean square over the components of what is beyond one standard deviation, and the rest [B,P].
+    `components` [T,P] are what a standard deviation of each adds, `coefficients` [P,T] their pseudo-inverse. Returns
+    [B], the mean square over the components of what is beyond one standard deviation, and the rest [B,P].
     """
     steps = change @ coefficients  # in standard deviations
     return (steps.abs() - 1).relu().square().mean(1), change - steps @ components

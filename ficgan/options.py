@@ -327,7 +327,7 @@ class Finding:
     """
 
     detector: FaceDetector | str = option(
-        "auto", "What finds the faces: auto, insightface, yunet, centerface or dlib.", "--detector"
+        "auto", "What finds the faces: auto, insightface, yunet or centerface.", "--detector"
     )
     threshold: float | None = option(
         None, "Detection threshold, 0 to 1.", "-t", "--thresh", kind=float, low=0, high=1, shown="the detector's"
@@ -422,19 +422,12 @@ class Computing:
 
     Args:
         checkpoint: appearance model or network; one of your own needs its own bank.
-        compile: let torch.compile fuse networks on crops; pays over many faces only.
     """
 
-    device: str = option(
-        "cpu",
-        "cpu, cuda, cuda:N or auto; openvino, coreml or dml where that build of onnxruntime is installed.",
-        "--device",
-        role="machine",
-    )
+    device: str = option("cpu", "cpu, cuda, cuda:N or auto. What is not there is an error.", "--device", role="machine")
     precision: str = option(
         "auto", "Of networks on crops; auto: bfloat16 on a GPU, float32 on a CPU.", "--precision", choices=PRECISIONS
     )
-    compile: bool = False
     checkpoint: str | Path | None = option(
         None, "Model.", "--checkpoint", metavar="FILE", shown="the embedded one", role="file"
     )

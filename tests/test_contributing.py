@@ -80,7 +80,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     follow(made, "A new attacker")
     text, blocks = section("A new detector")
     (entry,) = re.findall(r"`(\"\w+\": \w+)`", text)
-    made.add("ficgan/faces/detectors.py", f"{blocks['python'][0]}\nDETECTORS.update({{{entry}}})\n")
+    made.add("ficgan/faces/detection.py", f"{blocks['python'][0]}\nDETECTORS.update({{{entry}}})\n")
     return made
 
 

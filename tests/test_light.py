@@ -148,10 +148,7 @@ def test_photos_share_the_processors(command: list[str], threads: str, media: Pa
     assert done.stderr.splitlines()[-1:] == [threads.replace("SHARE", str(share))], done.stderr
 
 
-@pytest.mark.parametrize(
-    ("device", "provider"),
-    [("cuda:1", ("CUDAExecutionProvider", {"device_id": 1})), ("openvino", "OpenVINOExecutionProvider")],
-)
+@pytest.mark.parametrize(("device", "provider"), [("cuda:1", ("CUDAExecutionProvider", {"device_id": 1}))])
 def test_every_network_runs_where_the_device_says(
     device: str, provider: object, media: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,7 +29,6 @@ def test_every_tool_finds_what_it_imports(name: str) -> None:
     [
         "bench networks --checkpoint none",
         "bench train --config none",
-        "export_onnx --checkpoint none -o out",
         "guessing_attack none",
         "make_mesh none",
         "make_networks gate none",

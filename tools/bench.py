@@ -45,8 +45,7 @@ from ficgan.config import Config, load_config
 from ficgan.device import resolve_device
 from ficgan.errors import FicganError
 from ficgan.models import FICGAN, InferenceModel, load_checkpoint
-from ficgan.models.ficgan import StyleLayer
-from ficgan.models.layers import Conv2d, Linear
+from ficgan.models.ficgan import Conv2d, Linear, StyleLayer
 
 Work = Callable[[], object]
 Rounds = list[dict[str, float]]
@@ -151,7 +150,7 @@ def networks(options: argparse.Namespace, device: torch.device) -> None:
     table("precision", "batch", "ms/new face", "ms/known face", "floor ms/face", "ratio", "ratio known")
     for precision in options.precision:
         dtype = getattr(torch, precision)
-        fast = InferenceModel(model, device=str(device), dtype=dtype, compile=options.compile)
+        fast = InferenceModel(model, device=str(device), dtype=dtype)
         for batch in options.batch:
             x = torch.rand(batch, 3, model.resolution, model.resolution, device=device) * 2 - 1
             x = x.contiguous(memory_format=torch.channels_last)

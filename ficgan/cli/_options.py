@@ -306,9 +306,8 @@ def read_background(path: str) -> Faces:
     import numpy as np
 
     from ficgan.anonymizers import Faces
-    from ficgan.data import check_alignment, open_faces
-    from ficgan.data.dataset import decode_rgb
-    from ficgan.data.labels import Labels
+    from ficgan.data import open_faces
+    from ficgan.data.dataset import Labels, check_alignment, decode_rgb
     from ficgan.faces import Alignment
 
     labels = Path(path, "labels.csv")

@@ -25,7 +25,6 @@ __all__ = ["align", "bank", "fit_appearance", "train", "train_attributes", "trai
 
 _FACES = click.argument("data", nargs=-1, required=True, type=shared.PATH)
 _DATA = path("--data", "Folder, zip or tar of aligned faces; repeatable.", multiple=True, required=True)
-_MESHES = path("--meshes", "Meshes of the faces: taken from this file, or read and written there if it is none.")
 _ALIGNMENT = named(
     "--alignment",
     "How crops lie: by a template of five points, whose eyes have this distance and height as shares of the side "
@@ -255,7 +254,6 @@ def train_attributes(
 @count("--size", 128, "Side of the frame, pixels.", low=32)
 @shared.output("Model to write (.safetensors).", kind=shared.NEW_FILE)
 @path("--bank", "Write an identity bank of the same faces, too.")
-@_MESHES
 @path("--detail", "Synthetic faces, 256², that lend pores and lashes to large faces.")
 @shared.OVERWRITE
 @shared.reporting("face")
@@ -267,22 +265,20 @@ def fit_appearance(
     size: int,
     out: Path,
     bank: Path | None,
-    meshes: Path | None,
     detail: Path | None,
     overwrite: bool,
     report: Progress,
 ) -> Summary:
     """Fit the linear appearance model to DATA: folders, zips or tars of faces aligned by `ficgan align`, 128².
 
-    Reading the meshes of 20,000 faces takes minutes; with --meshes they are read once. The labels say which people
-    are men or women and how old they are, so that a new face can keep both.
+    Reading the meshes of 20,000 faces takes minutes. The labels say which people are men or women and how old they
+    are, so that a new face can keep both.
     """
     from ficgan.data import check_alignment, check_size, open_faces
     from ficgan.faces import Alignment, MediaPipeMesh
     from ficgan.files import ModelInfo
     from ficgan.frame.file import FrameConfig, load_appearance, save_appearance
-    from ficgan.frame.fit import FitConfig
-    from ficgan.frame.learn import SIDE, learn, lend
+    from ficgan.frame.fit import SIDE, FitConfig, learn, lend
 
     refuse_existing(out, bank, overwrite=overwrite)
     faces = open_faces(data, resolution=SIDE, labels=labels, split=split)
@@ -292,7 +288,7 @@ def fit_appearance(
         check_size(fine)
     began = time.monotonic()
     mesh, config, say = MediaPipeMesh(), FitConfig(size=size), _stages(report)
-    learnt = learn(faces, mesh, config, say, meshes)
+    learnt = learn(faces, mesh, config, say)
     model, record = learnt.model, learnt.record
     if fine is not None:
         model = lend(model, fine, mesh)
@@ -324,7 +320,7 @@ def bank() -> None:
 
 @bank.command()
 @click.argument("checkpoint", type=shared.PATH)
-@shared.options(_DATA, shared.LABELS, shared.SPLIT, shared.LICENCE, _MESHES)
+@shared.options(_DATA, shared.LABELS, shared.SPLIT, shared.LICENCE)
 @shared.output("Bank to write (.safetensors).", kind=shared.NEW_FILE)
 @shared.options(shared.DEVICE, shared.OVERWRITE)
 @shared.reporting("face")
@@ -344,7 +340,7 @@ def build(
     """
     from ficgan.data import open_faces
     from ficgan.files import file_header
-    from ficgan.frame.learn import SIDE
+    from ficgan.frame.fit import SIDE
     from ficgan.training.banks import build_bank
 
     refuse_existing(out, overwrite=overwrite)
@@ -365,9 +361,8 @@ def build(
 
 @bank.command()
 @click.argument("file", required=False, type=shared.PATH)
-@flag("--check", "Read all codes of a large bank, too, and refuse what its digest denies.")
 @handle_errors
-def show(file: Path | None, check: bool) -> None:
+def show(file: Path | None) -> None:
     """People, attributes and origin of the bank FILE, or of the embedded one, as JSON."""
     from ficgan import pretrained
     from ficgan.identity import IdentityBank
@@ -376,12 +371,9 @@ def show(file: Path | None, check: bool) -> None:
         loaded: IdentityBank = IdentityBank.load(file if file is not None else pretrained.path("bank"))
     except (FileNotFoundError, KeyError):
         raise FicganError("this copy of ficgan holds no embedded bank; name a file") from None
-    if check:
-        loaded.verify()
     shown = {
         "people": len(loaded),
         "digest": loaded.digest,
-        "digest_verified": loaded.verified,
         "attributes": loaded.counts,
         "provenance": loaded.provenance,
     }

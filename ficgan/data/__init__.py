@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from ficgan.data.dataset import FaceData, ResumableSampler, alignment_name, check_alignment, check_size, open_faces
-from ficgan.data.labels import CELEBA_ATTRIBUTES, Labels
+from ficgan.data.dataset import (
+    CELEBA_ATTRIBUTES,
+    FaceData,
+    Labels,
+    ResumableSampler,
+    alignment_name,
+    check_alignment,
+    check_size,
+    open_faces,
+)
 
 __all__ = [
     "CELEBA_ATTRIBUTES",

@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ficgan.data.dataset import Blob, alignment_name, decode_rgb, list_blobs
-from ficgan.data.labels import ALIGNMENT
-from ficgan.errors import InputError, UsageError
+from ficgan.data.dataset import ALIGNMENT, Blob, alignment_name, decode_rgb, list_blobs
+from ficgan.errors import InputError
 
 if TYPE_CHECKING:
     from ficgan.faces import Alignment, Face, FaceDetector
@@ -30,13 +29,7 @@ Put = Callable[[str, bytes], None]
 
 @dataclass
 class AlignReport:
-    """How many photos were read and crops written, and why others were not.
-
-    Attributes:
-        without_face: photos without a face, or with none large enough.
-        too_small: faces left out for their size.
-        failed: (photo, reason) of photos that could not be used.
-    """
+    """How many photos were read and crops written, and why others were not; `failed` are (photo, reason)."""
 
     photos: int = 0
     written: int = 0
@@ -80,16 +73,11 @@ def align_photos(
 
     Args:
         out: a .tar, with its table beside it as .csv, or else a folder, with `faces.csv` in it; whole or not at all.
-        resolution: side of the crops, pixels.
-        every_face: all faces of a photo instead of its largest.
         min_size: smallest side of a face's box to be used, pixels.
         person_folders: each folder shows one person: the table gets a `person` column, empty for photos in no folder.
-        format: "webp" (quality 95) or "png" (lossless).
     """
     from ficgan.faces import crop
 
-    if format not in ("webp", "png"):
-        raise UsageError(f"Format {format!r} is not offered; write webp or png.")
     report = AlignReport()
     placed = alignment_name(alignment)
     rows: list[tuple[object, ...]] = []

@@ -6,30 +6,210 @@ import csv
 import hashlib
 import io
 import os
+import re
 import tarfile
 import unicodedata
 import warnings
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import islice, pairwise
-from pathlib import Path
+from itertools import pairwise
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
 from PIL import Image, ImageOps
 
-from ficgan.data.labels import ALIGNMENT, Labels
-from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.errors import InputError, UsageError
 from ficgan.images import MAX_PIXELS
 
 if TYPE_CHECKING:
     from ficgan.faces import Alignment
+
+
+_CELEBA = (
+    "5_o_Clock_Shadow Arched_Eyebrows Attractive Bags_Under_Eyes Bald Bangs Big_Lips Big_Nose Black_Hair Blond_Hair "
+    "Blurry Brown_Hair Bushy_Eyebrows Chubby Double_Chin Eyeglasses Goatee Gray_Hair Heavy_Makeup High_Cheekbones Male "
+    "Mouth_Slightly_Open Mustache Narrow_Eyes No_Beard Oval_Face Pale_Skin Pointy_Nose Receding_Hairline Rosy_Cheeks "
+    "Sideburns Smiling Straight_Hair Wavy_Hair Wearing_Earrings Wearing_Hat Wearing_Lipstick Wearing_Necklace "
+    "Wearing_Necktie Young"
+)
+CELEBA_ATTRIBUTES = tuple(_CELEBA.split())
+_PERSON, _SPLIT, ALIGNMENT = ("person", "identity"), "split", "alignment"
+_NOT_ATTRIBUTES = frozenset({"file", "shard", "source", "path", "face", "box", "score", _SPLIT, ALIGNMENT, *_PERSON})
+# One age under two names: "more than 70" is "70+".
+_OVER = re.compile(r"^(?:more than|over) (\d+)$")
+_MOST_CATEGORIES = 32  # a text column with more values than this is a name or a note, not a category
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Labels of N images: people int64 [N], −1 where unknown; attributes uint8 [N,A], 0 or 1.
+
+    Of the attributes of one of `attribute_columns` an image has one at most. Empty: each is a column of its own.
+    """
+
+    files: tuple[str, ...]
+    people: np.ndarray | None
+    attributes: np.ndarray
+    attribute_names: tuple[str, ...]
+    splits: tuple[str, ...] | None = None
+    attribute_columns: tuple[str, ...] = ()
+    alignments: tuple[str, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    @classmethod
+    def read(cls, path: Path | str) -> Labels:
+        """Read a CSV with a `file` column, one of CelebA's text files, or a folder that holds those.
+
+        In a CSV, `person` or `identity` gives `people`; a column of 0/1 or −1/1 is one attribute; a column of a few
+        texts is one attribute per text, named by it ("Female", "20-29"); other numbers are ignored.
+        """
+        path = Path(path)
+        try:
+            if path.is_dir():
+                return _celeba_folder(path)
+            text = path.read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"Labels {path} cannot be read ({error}); name a CSV with a file column.") from error
+        if path.suffix.lower() == ".txt":
+            return _celeba_text(text, path)
+        return _csv(text, path)
+
+    @classmethod
+    def from_folders(cls, names: Sequence[str]) -> Labels:
+        """Labels of a folder per person; InputError for an image in none."""
+        folders = [str(PurePosixPath(name).parent) for name in names]
+        if "." in folders:
+            stray = names[folders.index(".")]
+            raise InputError(f"{stray} lies in no person's folder; sort images into one folder per person.")
+        return cls(tuple(names), _numbered(folders), np.zeros((len(names), 0), np.uint8), ())
+
+    def take(self, rows: Sequence[int] | np.ndarray) -> Labels:
+        index = np.asarray(rows, dtype=np.int64)
+
+        def taken(texts: tuple[str, ...] | None) -> tuple[str, ...] | None:
+            return None if texts is None else tuple(texts[i] for i in index)
+
+        return replace(
+            self,
+            files=tuple(self.files[i] for i in index),
+            people=None if self.people is None else self.people[index],
+            attributes=self.attributes[index],
+            splits=taken(self.splits),
+            alignments=taken(self.alignments),
+        )
+
+    def match(self, names: Sequence[str], *, source: str = "The label file") -> Labels:
+        """The labels of the images called `names`, in that order: by full name, else by a single base name."""
+        full = {file: row for row, file in enumerate(self.files)}
+        base = {PurePosixPath(file).name: row for row, file in enumerate(self.files)}
+        repeated = {name for name, count in Counter(PurePosixPath(f).name for f in self.files).items() if count > 1}
+        rows, missing = [], []
+        for name in names:
+            row = full.get(name)
+            if row is None and (stem := PurePosixPath(name).name) not in repeated:
+                row = base.get(stem)
+            missing.append(name) if row is None else rows.append(row)
+        if missing:
+            raise InputError(
+                f"{source} has no single row for {len(missing)} of {len(names)} images, such as {missing[0]}; "
+                "add rows, or name only the data it describes."
+            )
+        return self.take(rows)
+
+
+def _csv(text: str, path: Path) -> Labels:
+    rows = [row for row in csv.reader(text.splitlines()) if row]
+    if not rows or "file" not in rows[0]:
+        raise InputError(f"Labels {path} has no file column; its first line must name the columns.")
+    header, body = [name.strip() for name in rows[0]], rows[1:]
+    bad = next((number for number, row in enumerate(body, 2) if len(row) != len(header)), None)
+    if not body or bad is not None:
+        raise InputError(f"Labels {path} line {bad or 2} has not the {len(header)} columns of its first line; mend it.")
+    if len(set(header)) < len(header):
+        raise InputError(f"Labels {path} names a column more than once; rename one.")
+    columns = {name: [row[i].strip() for row in body] for i, name in enumerate(header)}
+    person = next((name for name in _PERSON if name in columns), None)
+    table: list[tuple[str, str, np.ndarray]] = []
+    for name, cells in columns.items():
+        if name not in _NOT_ATTRIBUTES:
+            table += _attributes_of(name, cells)
+    count = Counter(value for _, value, _ in table)
+    names = tuple(value if count[value] == 1 else f"{column}={value}" for column, value, _ in table)
+    matrix = np.stack([v for *_, v in table], 1) if table else np.zeros((len(body), 0), np.uint8)
+    people = None if person is None else _numbered(columns[person])
+    splits = tuple(columns[_SPLIT]) if _SPLIT in columns else None
+    alignments = tuple(columns[ALIGNMENT]) if ALIGNMENT in columns else None
+    return Labels(
+        tuple(columns["file"]), people, matrix, names, splits, tuple(column for column, *_ in table), alignments
+    )
+
+
+def _attributes_of(column: str, cells: Sequence[str]) -> list[tuple[str, str, np.ndarray]]:
+    """(column, attribute name, uint8 [N]) for each attribute a column holds: one, several or none."""
+    cells = [_OVER.sub(r"\1+", cell) for cell in cells]
+    values = sorted(set(cells) - {""})
+    if values and set(values) <= {"-1", "0", "1", "-1.0", "0.0", "1.0"}:
+        return [(column, column, np.array([cell in ("1", "1.0") for cell in cells], np.uint8))]
+    if not values or len(values) > _MOST_CATEGORIES or all(map(_is_number, values)):
+        return []
+    return [(column, value, np.array([cell == value for cell in cells], np.uint8)) for value in values]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _numbered(cells: Iterable[str]) -> np.ndarray:
+    cells = list(cells)
+    try:
+        return np.array([int(cell) if cell else -1 for cell in cells], np.int64)
+    except (ValueError, OverflowError):  # names, also numbers that no array holds
+        number = {name: i for i, name in enumerate(sorted(set(cells) - {""}))}
+        return np.array([number.get(cell, -1) for cell in cells], np.int64)
+
+
+def _celeba_text(text: str, path: Path) -> Labels:
+    rows = [line.split() for line in text.splitlines() if line.strip()]
+    try:
+        if len(rows) > 2 and len(rows[0]) == 1:  # count, names, then a row of ±1 per file
+            names, body = tuple(rows[1]), rows[2:]
+            matrix = np.array([[int(v) > 0 for v in row[1:]] for row in body], np.uint8)
+            if matrix.shape != (len(body), len(names)):
+                raise ValueError(f"{matrix.shape[-1]} values for {len(names)} names")
+            return Labels(tuple(row[0] for row in body), None, matrix, names)
+        numbers = np.array([int(value) for _, value in rows], np.int64)
+    except ValueError as error:
+        raise InputError(f"Labels {path} is not one of CelebA's text files ({error}); give a CSV instead.") from error
+    files, none = tuple(row[0] for row in rows), np.zeros((len(rows), 0), np.uint8)
+    if "partition" in path.name:
+        return Labels(files, None, none, (), tuple(("train", "val", "test")[n] for n in numbers))
+    return Labels(files, numbers, none, ())
+
+
+def _celeba_folder(folder: Path) -> Labels:
+    known = ("list_attr_celeba.txt", "identity_CelebA.txt", "list_eval_partition.txt")
+    parts = [Labels.read(folder / name) for name in known if (folder / name).is_file()]
+    if not parts:
+        raise InputError(f"Labels folder {folder} has none of {', '.join(known)}; give a CSV or CelebA's Anno folder.")
+    merged, *others = (part.match(parts[0].files, source=str(folder)) for part in parts)
+    for part in others:
+        people = merged.people if part.people is None else part.people
+        merged = replace(merged, people=people, splits=part.splits or merged.splits)
+    return merged
+
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -42,16 +222,7 @@ _DAMAGED = (OSError, ValueError, EOFError, RuntimeError, zlib.error, tarfile.Tar
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """One image's encoded bytes.
-
-    Args:
-        name: as the set calls it: composed Unicode, forward slashes.
-        source: the file itself, or the archive that holds it.
-        size: encoded bytes; in a zip, packed.
-        offset: where the bytes begin in a tar.
-        member: name in a zip.
-        crc: checksum of the unpacked bytes, where a zip says it.
-    """
+    """One image's encoded bytes: a file, or by its offset in a tar, or by its member's name and checksum in a zip."""
 
     name: str
     source: Path
@@ -91,7 +262,6 @@ class Blob:
 
 @lru_cache(maxsize=64)
 def _opened(path: Path, process: int) -> zipfile.ZipFile:
-    """A zip, open for reading by all threads of one process."""
     return zipfile.ZipFile(path)
 
 
@@ -123,12 +293,11 @@ def list_blobs(path: Path) -> list[Blob]:
                     if member.isreg() and _is_image(member.name)
                 ]
     except _DAMAGED as error:
-        raise InputError(
-            f"{path} is not a readable folder, zip or tar ({error}); a packed tar is to be unpacked."
-        ) from (error)
+        raise InputError(f"{path} is not a readable folder, zip or tar ({error}); unpack a packed tar.") from error
     if not blobs:
-        kinds = " ".join(sorted(IMAGE_SUFFIXES))
-        raise InputError(f"{path} holds no image; it needs files that end in one of {kinds}.")
+        raise InputError(
+            f"{path} holds no image; it needs files that end in one of {' '.join(sorted(IMAGE_SUFFIXES))}."
+        )
     return blobs
 
 
@@ -145,20 +314,15 @@ def _clean(name: str) -> str:
 
 @dataclass(frozen=True)
 class FaceData:
-    """N face images, opened by `open_faces`; cheap to hold, decoded when asked for.
+    """N face images, opened by `open_faces`, decoded when asked for; names are sorted by code point.
 
-    Attributes:
-        names: N unique names, sorted by code point: the order is the same on every machine.
-        labels: what the label file says about these N images, in this order, or None.
-        skipped: (name, reason) of images left out as damaged.
-        alignment: how the faces are aligned, as `alignment_name` says it; None where no table says.
+    `alignment` is how the faces are aligned, as `alignment_name` says it; None where no table says.
     """
 
     blobs: tuple[Blob, ...]
     names: tuple[str, ...]
     resolution: int
     labels: Labels | None = None
-    skipped: tuple[tuple[str, str], ...] = ()
     alignment: str | None = None
 
     def __len__(self) -> int:
@@ -178,19 +342,14 @@ class FaceData:
 
     def resident(self) -> torch.Tensor:
         """All images, decoded once by several threads: uint8 [N, 3, R, R] in RAM."""
-        try:
-            images = torch.empty(len(self), 3, self.resolution, self.resolution, dtype=torch.uint8)
-        except RuntimeError as error:  # what torch raises where memory is short
-            size = len(self) * 3 * self.resolution**2 / 2**30
-            raise FicganError(
-                f"{len(self)} images need {size:.1f} GiB of memory; take fewer or smaller ones."
-            ) from error
-        for index, image in enumerate(_parallel(self.load, range(len(self)))):
-            images[index] = image
+        images = torch.empty(len(self), 3, self.resolution, self.resolution, dtype=torch.uint8)
+        with ThreadPoolExecutor(min(16, os.cpu_count() or 1), thread_name_prefix="decode") as pool:
+            for begin in range(0, len(self), 256):
+                for index, image in enumerate(pool.map(self.load, range(begin, min(begin + 256, len(self)))), begin):
+                    images[index] = image
         return images
 
     def subset(self, indices: Sequence[int] | np.ndarray) -> FaceData:
-        """The images at `indices`, in that order, with their labels."""
         chosen = [int(i) for i in indices]
         labels = None if self.labels is None else self.labels.take(chosen)
         blobs, names = tuple(self.blobs[i] for i in chosen), tuple(self.names[i] for i in chosen)
@@ -198,22 +357,11 @@ class FaceData:
 
 
 def open_faces(
-    paths: Sequence[Path | str],
-    *,
-    resolution: int,
-    labels: Path | str | None = None,
-    split: str | None = None,
-    skip_damaged: bool = False,
+    paths: Sequence[Path | str], *, resolution: int, labels: Path | str | None = None, split: str | None = None
 ) -> FaceData:
-    """Open folders (recursive), zips and tars of face images as one set.
+    """Open folders (recursive), zips and tars of face images as one set; their order does not matter.
 
-    Args:
-        paths: one or more folders or archives; their order does not matter.
-        resolution: side of the decoded squares, pixels.
-        labels: a CSV with a `file` column, or CelebA's text files; see `Labels.read`.
-        split: keep only images whose label row has this `split`.
-        skip_damaged: decode everything once now and leave out what fails (listed in `.skipped`);
-            otherwise a damaged image is an error when it is loaded.
+    `resolution` is the side of the decoded squares; `split` keeps only images whose label row has it.
     """
     if resolution < 1:
         raise UsageError(f"resolution {resolution} is not a size; give the side of the squares in pixels, such as 256.")
@@ -236,8 +384,7 @@ def open_faces(
             data = data.subset(chosen)
         if data.labels is not None and data.labels.alignments is not None:
             names = set(data.labels.alignments) - {""}
-    data = replace(data, alignment=agreed(names))
-    return _without_damaged(data) if skip_damaged else data
+    return replace(data, alignment=agreed(names))
 
 
 def check_size(data: FaceData) -> None:
@@ -300,34 +447,8 @@ def _root(blob: Blob, sources: Sequence[Path]) -> Path:
     return max((s for s in sources if s in blob.source.parents), key=lambda s: len(s.parts), default=blob.source.parent)
 
 
-def _without_damaged(data: FaceData) -> FaceData:
-    def trial(blob: Blob) -> str | None:
-        try:
-            decode(blob, data.resolution)
-        except InputError as error:
-            return str(error)
-        return None
-
-    reasons = list(_parallel(trial, data.blobs))
-    good = [i for i, reason in enumerate(reasons) if reason is None]
-    if not good:
-        raise InputError(f"None of the {len(data)} images can be read; the first: {reasons[0]}")
-    skipped = tuple((data.names[i], reason) for i, reason in enumerate(reasons) if reason is not None)
-    return replace(data.subset(good), skipped=skipped)
-
-
-def _parallel(work: Callable[[In], Out], items: Iterable[In]) -> Iterable[Out]:
-    items = iter(items)
-    with ThreadPoolExecutor(min(16, os.cpu_count() or 1), thread_name_prefix="decode") as pool:
-        while chunk := list(islice(items, 256)):
-            yield from pool.map(work, chunk)
-
-
 def alignment_name(alignment: Alignment) -> str:
-    """`ffhq`, or `template(0.37,0.31)`: eye distance and height of the eyes as fractions of the crop's side.
-
-    Crops for the canonical frame are the default template's, and called so.
-    """
+    """`ffhq`, or `template(EYE_DISTANCE,EYE_Y)`; crops for the frame are the default template's."""
     if alignment.kind == "ffhq":
         return "ffhq"
     return f"template({alignment.eye_distance:g},{alignment.eye_y:g})"
@@ -368,10 +489,10 @@ def agreed(names: set[str]) -> str | None:
 
 
 class ResumableSampler:
-    """Batches of image indices; each epoch is a permutation of all n images, none repeated.
+    """Batches of image indices; each epoch is a permutation of all n images.
 
-    The stream of indices depends on (n, seed) only; step t takes the `batch_size` positions from t·batch_size on, and
-    each rank its own equal share. So a run resumes at any step, on any number of processes, exactly.
+    The stream depends on (n, seed) only; step t takes the `batch_size` positions from t·batch_size on, and each rank
+    its equal share. So a run resumes at any step, on any number of processes, exactly.
     """
 
     def __init__(self, n: int, batch_size: int, seed: int, *, rank: int = 0, world: int = 1) -> None:

@@ -60,7 +60,7 @@ class Deidentifier:
     Args:
         model: with its bank and controls, see `load_face_model`; None where nothing is generated (other modes).
         identity, hiding, finding, checking: options; None: the usual ones.
-        device: what computes: "cpu", "cuda", "cuda:N", "auto"; onnxruntime also on "openvino", "coreml", "dml".
+        device: what computes: "cpu", "cuda", "cuda:N", "auto".
         info: of the model's checkpoint, for the audit.
         digests: sha256 of the checkpoint, for the audit.
     """
@@ -429,7 +429,6 @@ def load_face_model(
     *,
     device: str = "cpu",
     precision: str = "auto",
-    compile: bool = False,
     **controls: Any,
 ) -> tuple[FaceModel, ModelInfo, str]:
     """The embedded default model, or the given files, ready for use.
@@ -437,8 +436,8 @@ def load_face_model(
     Args:
         checkpoint: appearance model or network; None: the embedded one.
         bank: identity bank made with it; None: the embedded one (or, for another checkpoint, an error).
-        device: what computes: "cpu", "cuda", "cuda:N", "auto"; onnxruntime also on "openvino", "coreml", "dml".
-        precision, compile: see `Computing`.
+        device: what computes: "cpu", "cuda", "cuda:N", "auto".
+        precision: see `Computing`.
         controls: k, band, seed, alpha, attributes, add, swap, keep_kind, see `Identity`.
 
     Returns:
@@ -461,8 +460,8 @@ def load_face_model(
         if file.parent == pretrained.FOLDER and (wrong := pretrained.check(file.name)):
             raise FicganError(f"the embedded file {file.name} is {wrong}: install ficgan again")
     kind = file_header(checkpoint)[0]
-    if kind == "appearance" and (compile or precision not in ("auto", "float32")):
-        raise UsageError(f"{checkpoint.name} computes in float32; precision and compile are for networks on crops")
+    if kind == "appearance" and precision not in ("auto", "float32"):
+        raise UsageError(f"{checkpoint.name} computes in float32; precision is for networks on crops")
     if kind == "appearance":
         check_onnx_device(device)
     loaded, digest = IdentityBank.load(bank), file_digest(checkpoint)
@@ -489,7 +488,7 @@ def load_face_model(
 
     trained, header = load_checkpoint(checkpoint)
     info = ModelInfo(header.alignment, header.data, header.training)
-    crops = CropModel(trained, info, loaded, device=device, precision=precision, compile=compile, **controls)
+    crops = CropModel(trained, info, loaded, device=device, precision=precision, **controls)
     return crops, info, digest
 
 

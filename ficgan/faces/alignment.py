@@ -34,13 +34,10 @@ _FACE: Points = np.array([[-0.5, 0.0], [0.5, 0.0], [0.0, 0.56], [-0.415, 1.02], 
 
 @dataclass(frozen=True)
 class Alignment:
-    """Placement of faces in the square crops of a model.
+    """Placement of faces in the square crops of a model; eyes as fractions of the crop's side (template only).
 
-    Args:
-        kind: "template", a least-squares similarity to five points; "ffhq", the oriented square of FFHQ (Karras et
-            al.); or "canonical", the frame of `ficgan.frame`: its crops are the default template's, and a mesh does the
-            rest.
-        eye_distance, eye_y: of the eyes, as fractions of the crop's side in (0, 1); template only.
+    "template" is a least-squares similarity to five points; "ffhq" the oriented square of FFHQ (Karras et al.);
+    "canonical" the frame of `ficgan.frame`: its crops are the default template's, and a mesh does the rest.
     """
 
     kind: AlignmentKind = "template"
@@ -50,10 +47,8 @@ class Alignment:
     def __post_init__(self) -> None:
         if self.kind not in get_args(AlignmentKind):
             raise UsageError(f"Unknown alignment kind {self.kind!r}: use one of {', '.join(get_args(AlignmentKind))}.")
-        for name in ("eye_distance", "eye_y"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 < value < 1.0:
-                raise UsageError(f"Alignment {name} is {value!r}: give a fraction of the crop's side between 0 and 1.")
+        if not 0.0 < min(self.eye_distance, self.eye_y) <= max(self.eye_distance, self.eye_y) < 1.0:
+            raise UsageError("An alignment's eye_distance and eye_y are fractions of the crop's side between 0 and 1.")
 
     def points(self, size: int) -> Points:
         """Landmarks of an ordinary frontal face in a crop of this side: float64 [5, 2], pixels."""
@@ -79,10 +74,7 @@ class Alignment:
         return True
 
     def face_square(self, size: int) -> Matrix:
-        """The similarity [2, 3] from a crop to the square, hairline to chin, that the default template would have cut.
-
-        Both have this side. It is the identity for the default template; `paste_back` lays its oval into that square.
-        """
+        """The similarity [2, 3] from a crop to the square, hairline to chin, that the default template would cut."""
         return similarity(self.points(size), Alignment().points(size))
 
     def to_dict(self) -> dict[str, Any]:
@@ -94,20 +86,17 @@ class Alignment:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Alignment:
         """The alignment described by `to_dict`."""
-        unknown = sorted(set(values) - {"kind", "eye_distance", "eye_y"})
-        if unknown:
-            raise UsageError(f"Unknown alignment key {unknown[0]!r}: an alignment has kind, eye_distance and eye_y.")
-        if "kind" not in values:
-            raise UsageError("The alignment has no kind: give kind 'template', 'ffhq' or 'canonical'.")
-        return cls(**values)
+        try:
+            return cls(values["kind"], **{name: value for name, value in values.items() if name != "kind"})
+        except (KeyError, TypeError) as error:
+            raise UsageError(f"An alignment has kind, eye_distance and eye_y ({error}).") from None
 
 
 def similarity(src: ArrayLike, dst: ArrayLike) -> Matrix:
-    """The least-squares similarity float64 [2, 3] (no reflection) of points [N, 2], N ≥ 2, to others (Umeyama 1991,
-    eqs. 40–42).
+    """The least-squares similarity float64 [2, 3] (no reflection) of points [N, 2], N ≥ 2, to others (Umeyama 1991).
 
-    In the plane a similarity is z → a z + b over the complex numbers, where the least-squares solution is linear and a
-    reflection cannot arise. An InputError where points are not finite, coincide, or fit only mirrored.
+    In the plane it is z → a z + b over the complex numbers, where a reflection cannot arise. An InputError where points
+    are not finite, coincide, or fit only mirrored.
     """
     p, q = _as_points(src), _as_points(dst)
     if p.shape != q.shape or len(p) < 2:
@@ -183,9 +172,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class SmoothConfig:
-    """Numbers of smoothing: `reach`, seconds of the window on either side; `bound`, how far a point may be moved, in
-    eye distances.
-    """
+    """Seconds of the window on either side, and how far a point may be moved, in eye distances."""
 
     reach: float = 0.16
     bound: float = 0.1

@@ -36,13 +36,9 @@ _SIGMA = 4.0
 
 @dataclass(frozen=True, eq=False)
 class Paste:
-    """The replacement of a face: a patch of a photo, to be put into it or into a copy.
+    """The replacement of a face: a patch of a photo that begins at (x0, y0), to be put into it or into a copy.
 
-    Args:
-        photo: uint8 [H, W, 3], RGB, the photo it was made for.
-        x0, y0: where the patch begins.
-        pixels: uint8 [h, w, 3], the photo's region with the face replaced; where its weight is 0, the photo's own.
-        weight: float32 [h, w] in [0, 1], how much of each pixel was replaced.
+    `weight` [h, w] in [0, 1] says how much of each pixel was replaced; where it is 0, `pixels` are the photo's own.
     """
 
     photo: Image
@@ -88,11 +84,7 @@ def mix(photo: Image, x0: int, y0: int, new: Image, weight: Mask) -> Paste:
 
 
 def crop(image: Image, matrix: ArrayLike, size: int) -> Image:
-    """The square of a photo, [size, size, 3], that a similarity [2, 3] brings upright, without aliasing where it
-    shrinks.
-
-    Beyond the photo's border its edge pixels are repeated.
-    """
+    """The square [size, size, 3] that a similarity [2, 3] brings upright, edge pixels repeated beyond the border."""
     import cv2
 
     image = check_image(image)
@@ -114,22 +106,12 @@ def crop(image: Image, matrix: ArrayLike, size: int) -> Image:
 
 
 def paste_back(
-    image: Image,
-    crop: Image,
-    matrix: ArrayLike,
-    *,
-    mask_scale: float = 1.0,
-    colour_match: bool = True,
-    face_square: ArrayLike | None = None,
+    image: Image, crop: Image, matrix: ArrayLike, *, mask_scale: float = 1.0, face_square: ArrayLike | None = None
 ) -> Paste:
-    """An aligned crop [S, S, 3] pasted into the photo it came from; the photo is not changed.
+    """An aligned crop [S, S, 3] pasted into the photo it came from, in the photo's colours; the photo is not changed.
 
-    Args:
-        matrix: [2, 3], photo → crop.
-        mask_scale: size of the pasted oval; 1 covers hairline to chin and both cheeks. The crop's own border limits it.
-        colour_match: give the crop the mean and spread of colour that the photo has under the mask.
-        face_square: [2, 3], from the crop to the square in which the oval lies, see `Alignment.face_square`; None: the
-            crop is that square.
+    `mask_scale` is the size of the pasted oval: 1 covers hairline to chin and both cheeks. It lies in the square that
+    `face_square` [2, 3] brings the crop to, see `Alignment.face_square`.
     """
     import cv2
 
@@ -146,7 +128,7 @@ def paste_back(
     square = np.vstack([np.eye(2, 3) if face_square is None else np.asarray(face_square, np.float64), [0, 0, 1]])
     shape = (y1 - y0, x1 - x0)
     weight = oval((square @ np.vstack([local, [0, 0, 1]]))[:2], shape, size, mask_scale)
-    target = _matched(crop, image, matrix, square[:2], mask_scale) if colour_match else crop
+    target = _matched(crop, image, matrix, square[:2], mask_scale)
     grow = math.sqrt(abs(np.linalg.det(inverse[:, :2])))
     if grow < 1.0:
         target, outward = _reduced(target, invert(local), 1.0 / grow)
@@ -169,15 +151,9 @@ def nothing(image: Image) -> Paste:
 
 
 def oval(matrix: ArrayLike, shape: tuple[int, int], size: int, mask_scale: float) -> Mask:
-    """The weight of a crop in a region of the photo.
+    """The weight [h, w] of a crop of side `size` in a region of the photo: 1 deep inside, exactly 0 from the border on.
 
-    Args:
-        matrix: [2, 3], region → crop.
-        shape: height and width of the region.
-        size: side of the crop in pixels.
-        mask_scale: size of the oval; 1 touches the crop's sides.
-
-    Returns float32 [h, w]: 1 deep inside, falling smoothly to exactly 0 on the oval's and the crop's border and beyond.
+    `matrix` [2, 3] brings the region to the crop; an oval of `mask_scale` 1 touches the crop's sides.
     """
     m = np.asarray(matrix, dtype=np.float64) / size
     rows, columns = np.mgrid[: shape[0], : shape[1]].astype(np.float32)
@@ -195,8 +171,7 @@ def oval(matrix: ArrayLike, shape: tuple[int, int], size: int, mask_scale: float
 def match_colour(crop: Image, reference: Image, weight: Mask) -> Image:
     """A crop with the weighted mean and spread of another crop's colours, in CIE L*a*b*; all are [S, S, 3] and [S, S].
 
-    Source: Reinhard et al., Color Transfer between Images, 2001, with the 5 % brightest and darkest pixels left out
-    (glints, hair, glasses) and the change of spread limited to a factor of 1.3.
+    Source: Reinhard et al. 2001, without the 5 % brightest and darkest pixels, the spread changed by 1.3 at most.
     """
     import cv2
 
@@ -261,9 +236,6 @@ def _translation(x: float, y: float) -> NDArray[np.float64]:
     return np.array([[1.0, 0.0, x], [0.0, 1.0, y], [0.0, 0.0, 1.0]])
 
 
-# --- covers -----------------------------------------------------------------------------------------------------------
-
-
 def plain_mask(image: Image, face: Face, *, colour: Colour | None = None, mask_scale: float = 1.0) -> Paste:
     """As `solid_mask`, in the shape of a head and an RGB colour; None: that of `colour_beside` the face."""
     colour = colour_beside([(image, face)]) if colour is None else colour
@@ -271,11 +243,7 @@ def plain_mask(image: Image, face: Face, *, colour: Colour | None = None, mask_s
 
 
 def colour_beside(views: Iterable[tuple[Image, Face]]) -> Colour:
-    """The median RGB colour of the skin of neck or ears, or else of what lies below; the face's box does not count.
-
-    Args:
-        views: photos or frames, uint8 [H, W, 3], each with the place of the face in it.
-    """
+    """The median RGB colour of the skin of neck or ears beside a face in several photos, or else of what lies below."""
     parts = [_beside(image, face) for image, face in views]
     neck, ears = (np.concatenate([np.zeros((0, 3), np.uint8), *part]) for part in zip(*parts, strict=True))
     near = np.concatenate([neck, ears])
@@ -313,10 +281,7 @@ def _beside(image: Image, face: Face) -> tuple[Image, Image]:
 
 
 def _like_skin(pixels: Image) -> NDArray[np.bool_]:
-    """[n] whether RGB pixels [n, 3] have the hue of skin.
-
-    Source: Chai and Ngan, Face Segmentation Using Skin-Color Map in Videophone Applications, 1999.
-    """
+    """[n] whether RGB pixels [n, 3] have the hue of skin (Chai and Ngan 1999)."""
     red, green, blue = pixels.astype(np.float32).T
     cb = 128 - 0.168736 * red - 0.331264 * green + 0.5 * blue
     cr = 128 + 0.5 * red - 0.418688 * green - 0.081312 * blue
@@ -324,12 +289,7 @@ def _like_skin(pixels: Image) -> NDArray[np.bool_]:
 
 
 def solid_mask(image: Image, face: Face, *, mask_scale: float = 1.0) -> Paste:
-    """A photo [H, W, 3] with a face covered in black; where the patch's mask is 0 it is bit-identical.
-
-    Args:
-        face: its box counts, made wider where landmarks lie beyond it: turned and cut faces have such.
-        mask_scale: size of the cover; 1 is 1.3 times the box, all of it fully covered.
-    """
+    """A photo [H, W, 3] with a face covered in black: the box and landmarks beyond it, times 1.3 and `mask_scale`."""
     return _cover(image, face, lambda region, side: np.zeros_like(region), mask_scale)
 
 

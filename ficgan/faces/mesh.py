@@ -13,8 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,10 +28,8 @@ Indices = NDArray[np.intp]
 
 MESH_SIDE = 256  # of the crops that a mesh is read from
 MESH_POINTS = 468  # of the face; ten more lie on the irises
-# Measured: faces that look at the camera 10 to 30, small ones less (eyes nearer than 6 pixels: mostly below 8); what is
-# no face -36 to 6, one dog's portrait 13. It says how accurate a mesh is, too: points differ from those of the mirrored
-# photo by .02 of the eye distance at 15, .04 at 6, .1 and more below 0. Most faces whose nose lies .3 of the eye
-# distance beside the middle are below 8, all at .4.
+# Faces that look at the camera have 10 to 30, what is no face -36 to 6 (one dog's portrait 13). Points differ, at 15,
+# from those of the mirrored photo by .02 of the eye distance, at 6 by .04, below 0 by .1 and more.
 GOOD_PRESENCE = 8.0
 
 
@@ -52,8 +49,6 @@ LIPS_INNER = _indices(*(78, 191, 80, 81, 82, 13, 312, 311, 310, 415, 308, 324, 3
 # Left and right are the viewer's, as in `Face.landmarks`.
 LEFT_EYE = _indices(33, 246, 161, 160, 159, 158, 157, 173, 133, 155, 154, 153, 145, 144, 163, 7)
 RIGHT_EYE = _indices(362, 398, 384, 385, 386, 387, 388, 466, 263, 249, 390, 373, 374, 380, 381, 382)
-LEFT_BROW = _indices(70, 63, 105, 66, 107, 55, 65, 52, 53, 46)
-RIGHT_BROW = _indices(336, 296, 334, 293, 300, 276, 283, 282, 295, 285)
 # The middle of the iris, then four points on its rim.
 LEFT_IRIS = _indices(468, 469, 470, 471, 472)
 RIGHT_IRIS = _indices(473, 474, 475, 476, 477)
@@ -66,7 +61,6 @@ _TEMPLATE = ((Alignment().points(MESH_SIDE) + 0.5) / MESH_SIDE + _BORDER) / (1 +
 _BATCH = 8  # faces; 16 take a quarter longer each, whose activations fit no cache
 # Beyond these the first crop was not the one that the network knows, and a second is cut.
 _ROLL, _SCALE = math.radians(10.0), math.log(1.2)
-_FILE = "face_mesh.onnx"
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,76 +68,39 @@ class Mesh:
     """The mesh of one face of a photo.
 
     Args:
-        points: float32 [478, 3], x and y in pixels of the photo (pixel centres at integers), z in the same unit with 0
-            at the middle of the head; smaller is nearer. The first 468 are the face, the others the irises.
-        presence: How sure the network is that this is a face, and how accurate the points are; `GOOD_PRESENCE` or more
-            is a face that can be relied on.
+        points: float32 [478, 3], x and y in pixels of the photo, z in the same unit with 0 at the middle of the head;
+            smaller is nearer. The first 468 are the face, the others the irises.
+        presence: how sure the network is that this is a face, and how accurate the points are, see `GOOD_PRESENCE`.
     """
 
     points: NDArray[np.float32]
     presence: float
 
 
-@runtime_checkable
-class FaceMesh(Protocol):
-    """Reads meshes from upright crops of faces."""
-
-    name: str
-
-    def read(self, crops: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Points float32 [B, 478, 3] in crop pixels and presence float32 [B] of RGB crops uint8 [B, 256, 256, 3]."""
-        ...
-
-
 class MediaPipeMesh:
-    """MediaPipe's face mesh, whose file is embedded (or is at `path`); it is opened when it is first needed."""
+    """MediaPipe's face mesh, embedded; it is opened when it is first needed."""
 
     name = "mediapipe"
 
-    def __init__(self, device: str = "cpu", *, path: Path | None = None):
+    def __init__(self, device: str = "cpu"):
         self.device = device
-        self.path = path
 
     @cached_property
     def _session(self) -> Any:
-        # Looked up like a file of any other wheel: the embedded files are a package of their own.
-        path = self.path or embedded_file(_FILE)
-        if not path.is_file():
-            raise InputError(f"There is no face mesh at {path}: install ficgan with its embedded files.")
-        session = onnx_session(path, self.device)
-        inputs, outputs = session.get_inputs(), {output.name: output.shape[1:] for output in session.get_outputs()}
-        wanted = [("image", "tensor(uint8)", [MESH_SIDE, MESH_SIDE, 3])]
-        if [(one.name, one.type, one.shape[1:]) for one in inputs] != wanted or outputs != {
-            "landmarks": [MESH_POINTS + 10, 3],
-            "presence": [],
-        }:
-            raise InputError(f"{path} is no face mesh: make one with tools/make_mesh.py.")
-        return session
+        return onnx_session(embedded_file("face_mesh.onnx"), self.device)
 
     def read(self, crops: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Meshes of crops uint8 [B, 256, 256, 3] RGB, each as if it were alone; B may be 0.
-
-        The faces are upright with the eyes at about (92, 91) and (163, 91). Returns points float32 [B, 478, 3] in
-        pixels of the crop, pixel centres at integers, and presence float32 [B].
-        """
-        if not isinstance(crops, np.ndarray) or crops.dtype != np.uint8 or crops.shape[1:] != (MESH_SIDE, MESH_SIDE, 3):
-            what = f"{crops.dtype} {crops.shape}" if isinstance(crops, np.ndarray) else type(crops).__name__
-            raise InputError(f"A face mesh is read from uint8 crops of shape [B, 256, 256, 3] in RGB, got {what}.")
+        """Points float32 [B, 478, 3] in crop pixels and presence [B] of RGB crops uint8 [B, 256, 256, 3]."""
         if not len(crops):
             return np.zeros((0, MESH_POINTS + 10, 3), np.float32), np.zeros(0, np.float32)
-        feed = {"image": np.ascontiguousarray(crops)}
-        points, presence = self._session.run(["landmarks", "presence"], feed)
+        points, presence = self._session.run(["landmarks", "presence"], {"image": np.ascontiguousarray(crops)})
         # Its pixels reach from 0 to 1, ours from -.5 to .5: on mirrored faces x + x' is 255.8, not 255.
         points[..., :2] -= 0.5
         return points, presence
 
 
-def find_meshes(mesh: FaceMesh, photo: Image, faces: Sequence[Face] | ArrayLike) -> list[Mesh]:
-    """The meshes of the faces of a photo [H, W, 3], in order.
-
-    `faces` are what a detector found, or its landmarks [N, 5, 2] in pixels. Where a face is none, the presence says so
-    and the points mean nothing.
-    """
+def find_meshes(mesh: MediaPipeMesh, photo: Image, faces: Sequence[Face] | ArrayLike) -> list[Mesh]:
+    """The meshes of the faces of a photo [H, W, 3], found by a detector or given by landmarks [N, 5, 2], in order."""
     photo = check_image(photo)
     matrices = [similarity(landmark, _TEMPLATE) for landmark in _landmarks(faces)]
     points, presence = _read(mesh, photo, matrices)
@@ -174,17 +131,13 @@ def read_landmarks(photo: Image, faces: Sequence[Face]) -> NDArray[np.float32]:
 
 
 @lru_cache(maxsize=1)
-def _embedded() -> FaceMesh:
+def _embedded() -> MediaPipeMesh:
     return MediaPipeMesh()
 
 
 def five_points(points: ArrayLike) -> NDArray[Any]:
-    """The five landmarks [..., 5, 2] that a detector would have found, from meshes [..., 468 or more, 2 or more].
-
-    Their order is that of `Face.landmarks`: middles of both eyes (of the lids, wherever they look), nose tip, mouth
-    corners.
-    """
-    points = _mesh_points(points)
+    """The five landmarks [..., 5, 2] of meshes [..., ≥468, ≥2], as in `Face.landmarks`; eyes by their lids."""
+    points = np.asarray(points)
     eyes = [points[..., eye, :2].mean(-2) for eye in (LEFT_EYE, RIGHT_EYE)]
     return np.stack([*eyes, points[..., NOSE_TIP, :2], *(points[..., corner, :2] for corner in MOUTH_CORNERS)], axis=-2)
 
@@ -201,14 +154,7 @@ def _landmarks(faces: Sequence[Face] | ArrayLike) -> NDArray[np.float64]:
     return marks
 
 
-def _mesh_points(points: ArrayLike) -> NDArray[Any]:
-    points = np.asarray(points)
-    if points.ndim < 2 or points.shape[-2] < MESH_POINTS or points.shape[-1] < 2:
-        raise InputError(f"A mesh has 468 or 478 points of two or three numbers, got shape {points.shape}.")
-    return points
-
-
-def _read(mesh: FaceMesh, photo: Image, matrices: list[Matrix]) -> tuple[NDArray[Any], NDArray[Any]]:
+def _read(mesh: MediaPipeMesh, photo: Image, matrices: list[Matrix]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Points in crop pixels and presence, the crops cut and read some at a time."""
     points, presence = [np.zeros((0, MESH_POINTS + 10, 3), np.float32)], [np.zeros(0, np.float32)]
     for start in range(0, len(matrices), _BATCH):

@@ -14,14 +14,7 @@ from typing import Any
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.files import file_digest
 
-_CPU = "CPUExecutionProvider"
-# The provider of onnxruntime for a device, and the build of onnxruntime that has it.
-_PROVIDERS = {
-    "cuda": ("CUDAExecutionProvider", "onnxruntime-gpu"),
-    "openvino": ("OpenVINOExecutionProvider", "onnxruntime-openvino"),
-    "coreml": ("CoreMLExecutionProvider", "onnxruntime's build for macOS"),
-    "dml": ("DmlExecutionProvider", "onnxruntime-directml"),
-}
+_CPU, _CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 # Packs of insightface in the order of preference; `antelopev2` and `buffalo_l` hold the strongest recognisers.
 _INSIGHTFACE_PACKS = ("buffalo_l", "antelopev2", "buffalo_m", "buffalo_s", "buffalo_sc")
 
@@ -35,7 +28,6 @@ def model_folders() -> list[Path]:
 
 
 def find_model(*patterns: str) -> Path | None:
-    """The first file of the model folders that matches one of the patterns, or None."""
     for folder in model_folders():
         for pattern in patterns:
             for path in sorted(folder.glob(pattern)) if folder.is_dir() else ():
@@ -66,11 +58,7 @@ def embedded_file(name: str) -> Path:
 
 
 def insightface_file(*patterns: str) -> Path | None:
-    """A file of an insightface model pack that is already on the disk, or None.
-
-    Packs are folders such as `buffalo_l`, looked for in the model folders and in insightface's own folder
-    ($INSIGHTFACE_HOME, else ~/.insightface), there under `models`.
-    """
+    """A file of an insightface model pack in the model folders or in $INSIGHTFACE_HOME/models, or None."""
     home = Path(os.environ.get("INSIGHTFACE_HOME", "~/.insightface")).expanduser()
     for root in (*model_folders(), home / "models"):
         for pack in _INSIGHTFACE_PACKS:
@@ -80,14 +68,8 @@ def insightface_file(*patterns: str) -> Path | None:
     return None
 
 
-def missing_file(user: str, name: str) -> str | None:
-    """None where an embedded file is there; else a sentence that says what to do."""
-    found = wheel_file("ficgan.pretrained", name)
-    return None if found else f"The {user} needs the embedded file {name}: install ficgan again."
-
-
 def missing_pack(user: str, *patterns: str) -> str | None:
-    """None where a pack of insightface holds a file; else a sentence that says what to do."""
+    """None where a pack of insightface holds a file; else which pack belongs where."""
     if insightface_file(*patterns):
         return None
     return (
@@ -97,12 +79,10 @@ def missing_pack(user: str, *patterns: str) -> str | None:
 
 
 def onnx_session(model: Path | bytes, device: str = "cpu") -> Any:
-    """An onnxruntime session on exactly the device asked for; a UsageError where it cannot be had.
+    """An onnxruntime session of a file or a serialised model; a UsageError where the device cannot be had.
 
     Args:
-        model: path of an ONNX file, or a serialised model.
-        device: "cpu", "cuda", "cuda:N", "openvino", "coreml", "dml", or "auto" (CUDA where onnxruntime has it, else the
-            CPU).
+        device: "cpu", "cuda", "cuda:N", or "auto" (CUDA where onnxruntime has it, else the CPU).
     """
     import onnxruntime as ort
 
@@ -121,19 +101,15 @@ def onnx_session(model: Path | bytes, device: str = "cpu") -> Any:
     except Exception as error:  # onnxruntime raises many private classes; none of them helps a user
         name = "the model" if isinstance(model, bytes) else model
         raise InputError(f"Cannot open {name} as an ONNX model ({first_line(error)}): check the file.") from error
-    used, wanted = session.get_providers(), providers[0] if isinstance(providers[0], str) else providers[0][0]
-    if wanted not in used:  # it is advertised, and its libraries are not there
-        raise UsageError(f"Device {device!r} was asked for, but onnxruntime fell back to {used[0]}: use device 'cpu'.")
+    if len(providers) > 1 and _CUDA not in session.get_providers():  # it is advertised, and its libraries are not there
+        raise UsageError(f"Device {device!r} was asked for, but onnxruntime fell back to the CPU: use device 'cpu'.")
     _trim_heap()
     return session
 
 
 @cache
 def _share_memory() -> None:
-    """Give all networks one arena, which grows by what is asked for.
-
-    By default each has its own, which doubles. With two photos in work that takes 70 MiB more.
-    """
+    """Give all networks one arena, which grows by what is asked for: arenas that double take 70 MiB more."""
     import onnxruntime as ort
 
     memory = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
@@ -157,40 +133,26 @@ def shrinking_run() -> Any:
 
 
 def check_onnx_device(device: str) -> str:
-    """The device, if onnxruntime knows it and has it here; "auto" is the first GPU that it has, or the CPU."""
-    if device == "cpu":  # what onnxruntime always has
-        return device
-    import onnxruntime as ort
+    if device != "cpu":  # which onnxruntime always has
+        import onnxruntime as ort
 
-    _providers(device, ort.get_available_providers())
+        _providers(device, ort.get_available_providers())
     return device
-
-
-def require_cpu(name: str, device: str) -> None:
-    """Raise UsageError when a back end that only runs on the CPU is asked for another device."""
-    if device not in ("cpu", "auto"):
-        _providers(device, [*(provider for provider, _ in _PROVIDERS.values()), _CPU])  # an unknown device is named so
-        raise UsageError(f"{name} runs on the CPU only, not on {device!r}: use device 'cpu' or another back end.")
 
 
 def _providers(device: str, available: list[str]) -> list[Any]:
     kind, _, index = device.partition(":")
-    if kind not in ("cpu", "auto", *_PROVIDERS) or (index and not (kind == "cuda" and index.isdigit())):
-        names = ", ".join(f"'{name}'" for name in ("cpu", "cuda", "cuda:N", "openvino", "coreml", "dml"))
-        raise UsageError(f"Unknown device {device!r}: use {names} or 'auto'.")
-    if kind == "auto":
-        kind = "cuda" if _PROVIDERS["cuda"][0] in available else "cpu"
-    if kind == "cpu":
+    if kind not in ("cpu", "auto", "cuda") or (index and not (kind == "cuda" and index.isdigit())):
+        raise UsageError(f"Unknown device {device!r}: use 'cpu', 'cuda', 'cuda:N' or 'auto'.")
+    if kind == "cpu" or (kind == "auto" and _CUDA not in available):
         return [_CPU]
-    provider, build = _PROVIDERS[kind]
-    if provider not in available:
+    if _CUDA not in available:
         raise UsageError(
-            f"Device {device!r} was asked for, but this onnxruntime has no {provider}: install {build} in place of "
-            "onnxruntime, or use 'cpu'."
+            f"Device {device!r} was asked for, but this onnxruntime has no {_CUDA}: install onnxruntime-gpu in place "
+            "of onnxruntime, or use 'cpu'."
         )
-    return [(provider, {"device_id": int(index or 0)}) if kind == "cuda" else provider, _CPU]
+    return [(_CUDA, {"device_id": int(index or 0)}), _CPU]
 
 
 def first_line(error: Exception) -> str:
-    """The first line of a library's error, or its kind."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -14,9 +14,9 @@ from ficgan.errors import InputError, UsageError
 from ficgan.faces.alignment import ARCFACE_POINTS, Points, similarity
 from ficgan.faces.blend import crop
 from ficgan.faces.detection import FaceDetector, Image, check_image
-from ficgan.faces.models import embedded_file, first_line, insightface_file, missing_file, missing_pack, onnx_session
+from ficgan.faces.models import embedded_file, first_line, insightface_file, missing_pack, onnx_session
 
-RECOGNIZERS = ("dlib", "insightface")  # in the order in which "auto" prefers them; "onnx:PATH" besides
+RECOGNIZERS = ("dlib", "insightface")  # "onnx:PATH" besides
 
 Embeddings = NDArray[np.float32]
 Metric = Literal["cosine", "euclidean"]
@@ -32,10 +32,7 @@ _COSINE_MATCH = 1.0 - 0.33  # ArcFace-style networks reach FAR 1e-3 near a cosin
 
 @runtime_checkable
 class Recognizer(Protocol):
-    """Gives faces embeddings that are near for one person and far for two.
-
-    `match_threshold` and `distance` are in the same unit: the Euclidean distance, or 1 - cosine.
-    """
+    """Embeddings that are near for one person and far for two; `distance` is Euclidean, or 1 - cosine."""
 
     name: str
     metric: Metric
@@ -45,9 +42,7 @@ class Recognizer(Protocol):
         """Embeddings float32 [N, D] of the faces at landmarks [N, 5, 2] of an H×W×3 uint8 RGB image, in one batch."""
         ...
 
-    def distance(self, a: ArrayLike, b: ArrayLike) -> float:
-        """Distance of two embeddings [D]."""
-        ...
+    def distance(self, a: ArrayLike, b: ArrayLike) -> float: ...
 
     def is_match(self, a: ArrayLike, b: ArrayLike) -> bool:
         """Whether two embeddings [D] count as one person: their distance is below `match_threshold`."""
@@ -58,11 +53,9 @@ def get_recognizer(name: str = "auto", *, match_threshold: float | None = None, 
     """A face recogniser; a UsageError where it is not available here.
 
     Args:
-        name: "dlib", "insightface", "onnx:PATH" (any ArcFace-style network, N×3×112×112), or "auto": dlib, else
-            insightface.
-        match_threshold: distance below which two faces count as one person; None for the back end's own: .6 Euclidean
-            for dlib, .67 (a cosine of .33) for the others. A higher threshold calls more pairs a match.
-        device: see `onnx_session`.
+        name: "insightface", "onnx:PATH" (any ArcFace-style network, N×3×112×112), or "dlib", which is "auto".
+        match_threshold: distance below which two faces count as one person; None: .6 Euclidean for dlib, .67 (a cosine
+            of .33) for the others.
     """
     if match_threshold is not None and not (math.isfinite(match_threshold) and match_threshold >= 0):
         raise UsageError(f"The match threshold is {match_threshold}: give a distance of 0 or more.")
@@ -71,16 +64,10 @@ def get_recognizer(name: str = "auto", *, match_threshold: float | None = None, 
         if not path.is_file():
             raise UsageError(f"There is no recogniser at {path}: give onnx: followed by the path of an ONNX file.")
         return OnnxRecognizer(path, name=name, match_threshold=match_threshold, device=device)
-    if name == "auto":
-        usable = [recognizer for recognizer in RECOGNIZERS if recognizer_missing(recognizer) is None]
-        if not usable:
-            raise UsageError("No face recogniser is available here: install ficgan again.")
-        name = usable[0]
-    missing = recognizer_missing(name)
-    if missing:
-        raise UsageError(missing)
-    if name == "dlib":
+    if name in ("auto", "dlib"):
         return DlibRecognizer(match_threshold=match_threshold, device=device)
+    if missing := recognizer_missing(name):
+        raise UsageError(missing)
     pack = insightface_file(*INSIGHTFACE_FILES)
     assert pack is not None  # recognizer_missing() looked
     return OnnxRecognizer(pack, name="insightface", match_threshold=match_threshold, device=device)
@@ -89,8 +76,7 @@ def get_recognizer(name: str = "auto", *, match_threshold: float | None = None, 
 class Gate:
     """Several recognisers as one: a face passes only where none of them takes it for its source.
 
-    Embeddings stand side by side. The distance is the least of all, each in units of that recogniser's own threshold,
-    so that 1 is where one of them begins to match.
+    The distance is the least of all, in units of each one's threshold.
     """
 
     metric: Metric = "euclidean"
@@ -102,7 +88,6 @@ class Gate:
         self._ends: list[int] = []
 
     def embed(self, image: Image, landmarks: ArrayLike) -> Embeddings:
-        """Embeddings [N, sum of all D] of the faces at landmarks [N, 5, 2]."""
         parts = [recognizer.embed(image, landmarks) for recognizer in self.recognizers]
         if parts[0].size:
             self._ends = np.cumsum([part.shape[1] for part in parts])[:-1].tolist()
@@ -117,11 +102,9 @@ class Gate:
         return float(np.min([one.distance(x, y) / max(one.match_threshold, 1e-9) for one, x, y in self._pairs(a, b)]))
 
     def is_match(self, a: ArrayLike, b: ArrayLike) -> bool:
-        """Whether any recogniser takes the two for one person."""
         return bool(self.matching(a, b))
 
     def matching(self, a: ArrayLike, b: ArrayLike) -> list[str]:
-        """The recognisers that take the two for one person."""
         return [public_name(one) for one, x, y in self._pairs(a, b) if one.is_match(x, y)]
 
 
@@ -162,7 +145,7 @@ INSIGHTFACE_FILES = ("w600k*.onnx", "glintr*.onnx")
 def recognizer_missing(name: str) -> str | None:
     """None where a recogniser is available here, else a sentence that says what to install or where to put a file."""
     if name == "dlib":
-        return missing_file("recogniser dlib", _GATE_FILE)
+        return None
     if name == "insightface":
         return missing_pack("recogniser insightface", *INSIGHTFACE_FILES)
     raise UsageError(f"Unknown face recogniser {name!r}: use auto, {', '.join(RECOGNIZERS)} or onnx:PATH.")
@@ -216,8 +199,6 @@ class _Embedder:
 
 
 class DlibRecognizer(_Embedder):
-    """dlib's 128-d network, embedded as ONNX and equal to dlib within 1e-4; Euclidean distance."""
-
     metric: Metric = "euclidean"
 
     def __init__(self, *, match_threshold: float | None = None, device: str = "cpu"):
@@ -232,32 +213,18 @@ class DlibRecognizer(_Embedder):
 
 
 class OnnxRecognizer(_Embedder):
-    """Any ArcFace-style ONNX network: N×3×112×112 RGB in the public five-point template, one embedding out.
-
-    Args:
-        match_threshold: distance (1 - cosine) below which two faces count as one person.
-        normalise: feed (RGB - 127.5) / 127.5; False feeds 0..255; None looks whether the network normalises by itself.
-    """
+    """Any ArcFace-style ONNX network: N×3×112×112 RGB in the public five-point template, one embedding out."""
 
     metric: Metric = "cosine"
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        name: str,
-        match_threshold: float | None = None,
-        normalise: bool | None = None,
-        device: str = "cpu",
-    ):
+    def __init__(self, path: Path, *, name: str, match_threshold: float | None = None, device: str = "cpu"):
         session = onnx_session(path, device)
         entry = session.get_inputs()[0]
         batch, *shape = entry.shape
         sides = [112 if isinstance(side, str) or side is None else side for side in shape[1:]]
         if len(session.get_inputs()) != 1 or shape[:1] != [3] or sides != [112, 112]:
             raise InputError(f"{path} is no face recogniser: its input is {entry.shape} and must be N×3×112×112.")
-        if normalise is None:
-            normalise = not _normalises(path)
+        normalise = not _normalises(path)
 
         def run(crops: NDArray[np.uint8]) -> NDArray[Any]:
             x = crops.astype(np.float32).transpose(0, 3, 1, 2)  # [N, 3, 112, 112]

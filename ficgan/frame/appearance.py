@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 from ficgan.faces.mesh import FACE_OVAL, LIPS_INNER
 from ficgan.frame.geometry import HI, LO, NUMBERS, FaceShape, Readings, Warp
 
-__all__ = ["AppearanceModel", "Moment", "frame_mask"]
-
 Floats = NDArray[np.float32]
 # Mean colour (3), log of the contrast, and how luminance rises to the right and downwards in units of it (2).
 LIGHT = 6
@@ -49,8 +47,7 @@ class Moment:
     Args:
         read: shape of the sources.
         numbers: float32 [B,6] of expression.
-        light: float32 [B,6], in standard deviations.
-        kept: float32 [B,A], attributes that stay, in standard deviations.
+        light, kept: float32 [B,6], and [B,A] attributes that stay, in standard deviations.
         grey: float32 [B], 1 for photos without colour, 0 for others.
     """
 
@@ -67,30 +64,25 @@ class Moment:
 
 @dataclass(frozen=True, eq=False)
 class AppearanceModel:
-    """The fitted arrays; see `ficgan.frame.fit`.
+    """The fitted arrays; see `ficgan.frame.fit`. P pixels of the frame lie under the mask.
 
     Args:
-        shape: geometry of faces.
         size: side R of the textures.
         light_mean, light_sd: float32 [6].
         predict: float32 [F,3P], texture less its mean colour, in units of its contrast, from the features of the
-            moment; P pixels of the frame lie under the mask.
+            moment.
         components: float32 [T,3P], what one standard deviation of each texture coefficient adds.
         reader: float32 [3P,T], reads these coefficients from what is not predicted.
         looks: float32 [A,3·32²+I+6+1], reads what shall stay from a small texture and the shape.
-        attributes: float32 [A,D], reads the same from a code, less well.
-        give: float32 [D,A], what must be added to a code to raise each of them by one.
+        attributes, give: float32 [A,D], reads the same from a code, less well; [D,A], what raises each by one.
         bands: int [L,D], 1 where a style layer holds a coefficient of the code; shape first.
         names: of the attributes that stay.
-        lights: how many coefficients, those after the shape's, are of shadows and reflections: nobody's identity, so a
-            new code has none of them.
+        lights: how many coefficients, those after the shape's, are of shadows and reflections: a new code has none.
         details: int8 [S,Q], luminance of synthetic faces at twice the size that no average has: pores, lashes, brows.
         lenders: float32 [S,A], their attributes.
-        detail_scale: what one step of `details` is worth.
-        detail_network: uint8, the ONNX file of the network that makes such detail; empty where there is none.
-        teeth: uint8 [M,rows,columns] of `teeth_of`, of synthetic faces that show theirs; see `TEETH_UNIT`.
-        teeth_openings: float32 [M], of these mouths, in widths.
-        telling: float32 [D,D] of `ficgan.frame.fit.telling_map`, makes of a code what a bank holds of it; empty: all.
+        detail_network: the ONNX file of the network that makes such detail; empty where there is none.
+        teeth, teeth_openings: uint8 [M,rows,columns] of `teeth_of`, of synthetic faces, see `TEETH_UNIT`; float32 [M].
+        telling: float32 [D,D] of `telling_map`, makes of a code what a bank holds of it; empty: all.
         usual: float32 [32,32], how far a small texture usually is from what the model makes of it, in units of the
             contrast; what is much farther is no face: glasses, a hand, paint.
     """
@@ -174,18 +166,8 @@ class AppearanceModel:
         out[self.fine_pixels] = self.details[number].astype(np.float32) * np.float32(self.detail_scale)
         return out.reshape(2 * self.size, 2 * self.size)
 
-    # -- reading ------------------------------------------------------------------------------------------------------
-
     def encode(self, textures: NDArray[np.uint8], read: Readings) -> tuple[Floats, Moment]:
-        """Identity codes and the moment of faces.
-
-        Args:
-            textures: uint8 [B,R,R,3] in the frame.
-            read: of their meshes.
-
-        Returns:
-            float32 [B,D] and what stays.
-        """
+        """Identity codes [B,D] and the moment of faces, of textures uint8 [B,R,R,3] and readings of their meshes."""
         seen = self.seen(textures)
         raw = self.read_light(seen)
         light = (raw - self.light_mean) / self.light_sd
@@ -198,10 +180,9 @@ class AppearanceModel:
         return code, Moment(read, read.numbers, light.astype(np.float32), kept, grey.astype(np.float32))
 
     def missed(self, textures: NDArray[np.uint8], code: Floats, moment: Moment) -> tuple[Floats, Floats]:
-        """Errors of the model's reconstructions, on small textures, and the reconstructions.
+        """Errors of the model's reconstructions on small textures, in units of the contrast, and the reconstructions.
 
-        Returns:
-            float32 [B,32,32], root mean square over the colours in units of the contrast; float32 [B,R,R,3] in [0,1].
+        Returns float32 [B,32,32], root mean square over the colours, and float32 [B,R,R,3] in [0,1].
         """
         import cv2
 
@@ -214,10 +195,9 @@ class AppearanceModel:
         return np.sqrt(np.square(small).mean(3)), made
 
     def uncovered(self, texture: NDArray[np.uint8], read: Readings) -> tuple[NDArray[np.uint8], float]:
-        """A texture [R,R,3] without what lies over the face, and the share of the face that it covers.
+        """A texture [R,R,3] without what lies over the face (glasses, a hand, paint, hair), and the share it covers.
 
-        What the model cannot explain (glasses, a hand, paint, hair) is replaced by what it expects there, so that the
-        light is not read from it.
+        The model's expectation takes its place, so that the light is not read from it.
         """
         import cv2
 
@@ -270,12 +250,7 @@ class AppearanceModel:
         return weight.astype(np.float32), sides[0], sides[1]
 
     def moment_vector(self, moment: Moment, detail: NDArray[Any]) -> Floats:
-        """The moment as input of a network: float32 [B,18] of about unit spread.
-
-        Args:
-            moment: of B faces, as it is published.
-            detail: [B] of `detail_of`, which says how sharp the photo is.
-        """
+        """The moment as input of a network: float32 [B,18] of about unit spread; `detail` [B] is of `detail_of`."""
         sharp: NDArray[Any] = np.log(np.maximum(detail, 1e-3) / _USUAL_DETAIL) / 0.5
         turn, light = self.shape.turn(moment.read.pose), np.clip(moment.light, -_MOST_LIGHT, _MOST_LIGHT)
         columns: list[NDArray[Any]] = [moment.numbers, turn, light, moment.kept, moment.grey[:, None], sharp[:, None]]
@@ -290,19 +265,10 @@ class AppearanceModel:
         """Codes [B,D] as banks hold them: the part that tells people apart, where the model knows it."""
         return (codes @ self.telling.T).astype(np.float32) if self.telling.size else codes
 
-    # -- writing ------------------------------------------------------------------------------------------------------
-
     def decode(self, codes: Floats, moment: Moment, taken: NDArray[np.bool_] | None = None) -> Floats:
-        """Textures of codes in a moment.
+        """Textures float32 [B,P,3], about [0,1], of codes [B,D] in a moment.
 
-        Args:
-            codes: float32 [B,D].
-            moment: of the B faces.
-            taken: bool [D] or [B,D], the coefficients that are of another face than the moment, which are written
-                muted; None: none of them.
-
-        Returns:
-            float32 [B,P,3], about [0,1].
+        `taken`, bool [D] or [B,D]: the coefficients that are of another face than the moment, which are written muted.
         """
         shape = len(self.shape.basis)
         features = self.features(moment.numbers, self.shape.turn(moment.read.pose), moment.light)
@@ -321,11 +287,7 @@ class AppearanceModel:
         return made
 
     def _muted(self, textures: Floats) -> Floats:
-        """Textures [B,P,3] of components that tell identities apart, as they are written for another one.
-
-        Colours of what is no light are muted, or a draw has blue lips; and the forehead, where components know hair
-        rather than skin, is kept calm.
-        """
+        """Textures [B,P,3] of components as they are written for another one: less colourful, the forehead calm."""
         grey = textures.mean(2, keepdims=True)
         return self._calm * (grey + np.float32(_COLOUR) * (textures - grey))
 
@@ -347,14 +309,7 @@ class AppearanceModel:
         return np.asarray(self.bands[first - 1 : last].any(0))
 
     def mixed(self, own: Floats, new: Floats, take: NDArray[np.bool_], kept: Floats | None) -> Floats:
-        """Codes of which some coefficients are the new ones.
-
-        Args:
-            own: float32 [B,D] of the sources.
-            new: float32 [B,D] in their place.
-            take: bool [D] or [B,D], see `taken`.
-            kept: float32 [B,A], attributes that the result has; None: those of the new code.
-        """
+        """Codes [B,D] whose coefficients `take` (bool [D] or [B,D]) are of `new`, with attributes `kept` [B,A]."""
         shape = len(self.shape.basis)
         new = new.copy()
         new[:, shape : shape + self.lights] = 0
@@ -375,8 +330,6 @@ class AppearanceModel:
         turned = [turn[:, 0] * light[:, j] for j in range(1, light.shape[1])]
         columns = [np.ones(len(base)), *base.T, *np.asarray(light).T, *squares, *lit, *turned]
         return np.stack(columns, 1).astype(np.float32)
-
-    # -- file ---------------------------------------------------------------------------------------------------------
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Arrays of a file, the large ones in 8 bits a number and one scale a row."""
@@ -438,8 +391,8 @@ class AppearanceModel:
 def layer_bands(layers: int, shapes: int, lights: int, textures: int) -> NDArray[np.int64]:
     """[L,D]: which of L layers holds which coefficient.
 
-    The first quarter of the layers holds the light, which is nobody's identity; the others share out shape and texture,
-    the coarse ones first, more of them the finer they are.
+    The first quarter of the layers holds the light; the others share out shape and texture, the coarse ones first, more
+    of them the finer they are.
     """
     light = max(1, layers // 4)
     out = np.zeros((layers, shapes + lights + textures), np.int64)
@@ -465,14 +418,7 @@ def look_features(textures: NDArray[np.uint8], read: Readings) -> Floats:
 
 
 def frame_mask(front: NDArray[Any], size: int, *, inset: float = 0.0, feather: float = 1.5) -> Floats:
-    """Soft mask [R,R] of the face's outline in the frame.
-
-    Args:
-        front: [468,2], where the mesh's points lie in the frame.
-        size: R.
-        inset: frame units by which it is drawn in.
-        feather: standard deviation of its edge, frame units.
-    """
+    """Soft mask [R,R] of the face's outline; `front` [468,2] are the mesh's places, inset and feather frame units."""
     import cv2
 
     scale = (size - 1) / (np.array(HI) - LO)

@@ -14,26 +14,9 @@ from ficgan.faces.blend import Paste, crop, invert, mix, nothing, transform_poin
 from ficgan.faces.mesh import FACE_OVAL
 from ficgan.frame.geometry import Warp
 
-__all__ = [
-    "GREY",
-    "Forehead",
-    "Look",
-    "detail_of",
-    "fine_detail",
-    "hair_over",
-    "matched_border",
-    "no_sharper",
-    "paste_texture",
-    "read_forehead",
-    "read_look",
-    "read_texture",
-    "sharpened",
-    "steadied",
-    "stretched",
-]
-
 Image = NDArray[np.uint8]
 Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
 
 # Side of the grid on which the warp is inverted; it is smooth, so a larger patch only interpolates it.
 _COARSE = 96
@@ -64,26 +47,15 @@ _BLUR_COARSE = 4
 
 
 def read_texture(
-    photo: Image,
-    upright: NDArray[np.float64],
-    points: NDArray[np.float64],
-    warp: Warp,
-    *,
-    finer: int = 1,
-    grid: Floats | None = None,
+    photo: Image, upright: Doubles, points: Doubles, warp: Warp, *, finer: int = 1, grid: Floats | None = None
 ) -> Image:
-    """A face of a photo in the frame; what a turned head hides is the mirrored other side.
+    """A face of a photo in the frame, uint8 [finer·R,finer·R,3]; what a turned head hides is the mirrored other side.
 
     Args:
-        photo: uint8 [H,W,3] RGB.
         upright: float64 [2,3], photo → upright units.
         points: [468,3] the mesh in upright units.
-        warp: of the frame.
         finer: samples per pixel of the frame's grid, in each direction.
         grid: [R,R,2] of `warp.to_upright`, where it is known already.
-
-    Returns:
-        uint8 [finer·R,finer·R,3].
     """
     import cv2
 
@@ -135,13 +107,12 @@ def _extent(field: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
 
 @dataclass(frozen=True)
 class Look:
-    """Sharpness and noise of a photo in and around a face.
+    """Sharpness and noise of a photo in and around a face, as standard deviations in [0,1].
 
     Args:
-        detail: standard deviation of the fine detail of the source's texture in the frame, [0,1].
-        grain: standard deviation of the noise around the face, [0,1], photo pixels.
+        detail, fine: of the source's texture in the frame, and of what only twice the size holds; 0 for small faces.
+        grain: of the noise around the face, photo pixels.
         coarse: noise that is left after averaging 2×2 pixels, of what white noise would leave; 1 … 2.
-        fine: standard deviation of detail that only a texture of twice the size holds, [0,1]; 0 for small faces.
     """
 
     detail: float
@@ -150,10 +121,8 @@ class Look:
     fine: float = 0.0
 
 
-def read_look(photo: Image, upright: NDArray[np.float64], texture: Image, mask: Floats) -> Look:
-    """Sharpness of the source's texture and grain of its surroundings.
-
-    The noise is the median of a high-pass filter over what lies around the face, which edges hardly move.
+def read_look(photo: Image, upright: Doubles, texture: Image, mask: Floats) -> Look:
+    """Sharpness of the source's texture, and grain as the median of a high-pass filter over what lies around the face.
 
     Source: Immerkær 1996, with a median in place of the mean.
     """
@@ -178,15 +147,9 @@ def read_look(photo: Image, upright: NDArray[np.float64], texture: Image, mask: 
 
 
 def matched_border(made: Floats, source: Image, mask: Floats) -> Floats:
-    """A texture whose skin and border have the source's colours, the border's difference fading smoothly inwards.
+    """A texture [R,R,3] whose skin and border have the source's colours, the border's difference fading inwards.
 
-    Args:
-        made: float32 [R,R,3] in [0,1].
-        source: uint8 [R,R,3].
-        mask: [R,R], what will be replaced.
-
-    What lies there and differs both from the face beside it and more than light would, such as hair, a hat or a hand,
-    counts little.
+    Hair, a hat or a hand over the border counts little: it differs from the face beside it, and more than light would.
     """
     import cv2
 
@@ -220,14 +183,10 @@ def matched_border(made: Floats, source: Image, mask: Floats) -> Floats:
 
 
 def hair_over(source: Image, expected: Floats, mask: Floats, brow: int) -> Floats:
-    """Share of each pixel that is hair or a hat before the forehead, which stays: float32 [R,R] in [0,1].
-
-    Hair that lies on the forehead goes on above it. So only what reaches the upper edge of the mask counts.
+    """Share of each pixel [R,R] that is hair or a hat before the forehead and stays: it reaches the mask's upper edge.
 
     Args:
-        source: uint8 [R,R,3].
         expected: float32 [R,R,3] in [0,1], an average face in the light of the source.
-        mask: float32 [R,R], what will be replaced.
         brow: row of the frame above which this is looked for.
     """
     import cv2
@@ -247,12 +206,7 @@ def hair_over(source: Image, expected: Floats, mask: Floats, brow: int) -> Float
 
 
 def sharpened(texture: Floats, gains: Sequence[float]) -> Floats:
-    """A texture [R,R,3] whose bands of fine detail are raised: an average of faces has less of them than a face.
-
-    Args:
-        texture: float32.
-        gains: of the bands between blurs of standard deviation 0, .7, 1.4, 2.8, … pixels, the finest first.
-    """
+    """A texture whose bands of fine detail, between blurs of deviation 0, .7, 1.4, … pixels, are raised."""
     import cv2
 
     out, finer = texture.copy(), texture
@@ -298,8 +252,8 @@ def no_sharper(texture: Floats, mask: Floats, detail: float) -> Floats:
 
 def paste_texture(
     photo: Image,
-    upright: NDArray[np.float64],
-    points: NDArray[np.float64],
+    upright: Doubles,
+    points: Doubles,
     texture: Floats,
     mask: Floats,
     warp: Warp,
@@ -309,18 +263,12 @@ def paste_texture(
     grid: Floats | None = None,
     forehead: Forehead | None = None,
 ) -> Paste:
-    """Lay a texture of the frame onto a photo.
+    """Lay a texture of the frame, float32 [R,R,3] in [0,1] or of several times the size, onto a photo.
 
     Args:
-        photo: uint8 [H,W,3] RGB; not changed.
-        upright: float64 [2,3], photo → upright units.
         points: [468,3] of the published mesh, upright units.
-        texture: float32 [R,R,3] in [0,1], or one of several times the size.
         mask: float32 [R,R], weight of the texture.
-        warp: of the frame.
-        look: grain to add; None: none.
-        seed: of the grain.
-        grid: [R,R,2] of `warp.to_upright`, where it is known already.
+        look, seed: grain to add, None: none; and its seed.
         forehead: skin above the mask that is laid on, too.
     """
     import cv2
@@ -402,32 +350,21 @@ def _grain(shape: tuple[int, int], look: Look, seed: int) -> Floats:
     return np.float32(min(look.grain, 0.03)) * noise
 
 
-# -- the forehead above the mask: skin that goes on up to the hairline is made anew, too ------------------------------
-
-
 @dataclass(frozen=True, eq=False)
 class Forehead:
-    """Skin above the mask, in a picture of the head brought upright.
+    """Skin above the mask, in a picture of the head brought upright by `matrix` [2,3].
 
-    Args:
-        matrix: float64 [2,3], photo → picture.
-        fill: float32 [S,S,3] in [0,1], the skin without what is anybody's: smooth, in the light of the source.
-        weight: float32 [S,S] in [0,1], how much of each pixel it is; it fades out under the mask's upper edge.
+    `fill` [S,S,3] in [0,1] is the skin without what is anybody's: smooth, in the light of the source. `weight` [S,S]
+    fades out under the mask's upper edge.
     """
 
-    matrix: NDArray[np.float64]
+    matrix: Doubles
     fill: Floats
     weight: Floats
 
 
-def read_forehead(photo: NDArray[np.uint8], upright: NDArray[np.float64], points: NDArray[np.float64]) -> Forehead:
-    """The bare forehead of a face; its weight is 0 where hair or a hat begins at the mask.
-
-    Args:
-        photo: uint8 [H,W,3] RGB.
-        upright: float64 [2,3], photo → upright units.
-        points: [468,3], the mesh in upright units.
-    """
+def read_forehead(photo: NDArray[np.uint8], upright: Doubles, points: Doubles) -> Forehead:
+    """The bare forehead of a face, arguments as of `read_texture`; 0 where hair or a hat begins at the mask."""
     import cv2
 
     matrix = np.column_stack([upright[:, :2], upright[:, 2] + HEAD_SHIFT])

@@ -17,51 +17,26 @@ from ficgan.faces.mesh import LEFT_EYE, LEFT_IRIS, LIPS_INNER, MESH_POINTS, RIGH
 from ficgan.frame.compose import GREY
 from ficgan.frame.geometry import LO, Warp
 
-__all__ = ["EyeConfig", "MouthConfig", "read_gaze", "read_teeth", "teeth_of", "with_eyes", "with_teeth"]
-
 Image = NDArray[np.uint8]
 Floats = NDArray[np.float32]
+Array = NDArray[Any]
 # Of the pictures of teeth in a model's file: 1 in `teeth_of`.
 TEETH_UNIT = 200
 
 
-@dataclass(frozen=True)
-class EyeConfig:
-    """Numbers of drawing eyes. Lengths of the face are in widths of the eye, those of the iris in its radii.
-
-    Args:
-        radius: of the iris; the mean of 13,445 FairFace crops, of which most lie within .02.
-        ahead: how far the irises are outside of the middle of the eyes when they look ahead; from the same crops.
-        most: farthest that the irises are moved.
-        white: luminance of the white, of what the texture has beside the iris: 1.06 in synthetic faces, 1.09 in photos.
-        iris, contrast: the iris is `iris`·(the texture's iris ÷ its eye)^`contrast` of the white. In 521 photos that
-            follows the real one with r = .7 to .8; pixels as small as the frame's blur it, so it is drawn darker.
-        pupil: luminance of the pupil, of the iris.
-        tint: RGB of the iris, of the eye's.
-        pupil_radius: of the pupil.
-        rim: how much darker the iris is at its rim.
-        shadow, shadow_depth: how much darker the white is at the lids, and to which depth.
-        glint, glint_radius, glint_at: share of white in the reflection of a lamp, its size and its place.
-    """
-
-    radius: float = 0.217
-    ahead: float = 0.04
-    most: float = 0.2
-    white: float = 1.1
-    iris: float = 0.5
-    contrast: float = 1.35
-    pupil: float = 0.25
-    tint: tuple[float, float, float] = (1.04, 0.99, 0.96)
-    pupil_radius: float = 0.42
-    rim: float = 0.45
-    shadow: float = 0.28
-    shadow_depth: float = 0.09
-    glint: float = 0.6
-    glint_radius: float = 0.15
-    glint_at: tuple[float, float] = (-0.25, -0.35)
-
-
-EYE = EyeConfig()
+# Eyes: radius of the iris (the mean of 13,445 FairFace crops), how far the irises are outside of the middle of the eyes
+# when they look ahead, and the farthest that they are moved; in widths of the eye.
+_RADIUS, _AHEAD, _MOST = 0.217, 0.04, 0.2
+# Luminance of the white, of what the texture has beside the iris: 1.06 in synthetic faces, 1.09 in photos.
+_WHITE = 1.1
+# The iris is _IRIS·(the texture's iris ÷ its eye)^_CONTRAST of the white: in 521 photos that follows the real one with
+# r = .7 to .8. Its colour, of the eye's, and how much darker its rim is.
+_IRIS, _CONTRAST, _TINT, _RIM = 0.5, 1.35, (1.04, 0.99, 0.96), 0.45
+# The pupil: luminance, of the iris, and radius, of the iris's.
+_PUPIL, _PUPIL_RADIUS = 0.25, 0.42
+# How much darker the white is at the lids, and to which depth; the reflection of a lamp: share of white, size, place.
+_SHADOW, _SHADOW_DEPTH = 0.28, 0.09
+_GLINT, _GLINT_RADIUS, _GLINT_AT = 0.6, 0.15, (-0.25, -0.35)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +50,7 @@ class _Eye:
     lids: NDArray[np.float64]
 
     @classmethod
-    def of(cls, points: NDArray[Any], contour: NDArray[np.int64]) -> _Eye:
+    def of(cls, points: Array, contour: NDArray[np.int64]) -> _Eye:
         """From the mesh [≥468,≥2] and the closed contour that begins in the left corner."""
         left, upper, right, lower = np.asarray(points, np.float64)[contour[[0, 4, 8, 12]], :2]
         width = max(float(np.linalg.norm(right - left)), 1e-6)
@@ -83,46 +58,29 @@ class _Eye:
         return cls((left + right) / 2, across, np.array([-across[1], across[0]]), width, (upper + lower) / 2)
 
 
-def read_gaze(points: NDArray[Any]) -> Floats:
-    """Gaze: offset of the irises to the right and downwards from where they are when the face looks ahead.
+def read_gaze(points: Array) -> Floats:
+    """Offset of the irises [2] to the right and downwards from where they are when the face looks ahead, in eye widths.
 
-    Args:
-        points: [478,≥2] of the mesh, photo pixels.
-
-    Returns:
-        float32 [2] in widths of the eye, the mean of both eyes; 0 for a mesh without irises.
+    The mean of both eyes of a mesh [478,≥2]; 0 for a mesh without irises.
     """
     found = []
     if len(points) == MESH_POINTS:
         return np.zeros(2, np.float32)
     for contour, iris, side in ((LEFT_EYE, LEFT_IRIS, -1), (RIGHT_EYE, RIGHT_IRIS, 1)):
         eye, at = _Eye.of(points, contour), np.asarray(points[iris[0], :2], np.float64)
-        sideways = (at - eye.middle) @ eye.across / eye.width - side * EYE.ahead
+        sideways = (at - eye.middle) @ eye.across / eye.width - side * _AHEAD
         found.append((sideways, (at - eye.lids) @ eye.down / eye.width))
-    return np.clip(np.mean(found, axis=0), -EYE.most, EYE.most).astype(np.float32)
+    return np.clip(np.mean(found, axis=0), -_MOST, _MOST).astype(np.float32)
 
 
 def with_eyes(
-    texture: Floats,
-    points: NDArray[Any],
-    gaze: Floats,
-    yaw: float,
-    front: Floats,
-    warp: Warp,
-    grid: Floats | None = None,
+    texture: Floats, points: Array, gaze: Floats, yaw: float, front: Floats, warp: Warp, grid: Floats | None = None
 ) -> Floats:
-    """A texture whose eyes look somewhere. The mean of people who look elsewhere has grey and blurred irises.
+    """A texture [R,R,3] whose eyes look somewhere; the mean of people who look elsewhere has grey and blurred irises.
 
-    Light and colour are those of the texture's own eyes; shape and size of an iris are everybody's.
-
-    Args:
-        texture: float32 [R,R,3] in [0,1], or of twice the size.
-        points: [468,3] of the published mesh, upright units.
-        gaze: float32 [2] of `read_gaze`.
-        yaw: of the head, radians.
-        front: [468,2], where the mesh's points lie in the frame.
-        warp: of the frame.
-        grid: [R,R,2] of `warp.to_upright`, where it is known already.
+    Light and colour are those of the texture's own eyes; shape and size of an iris are everybody's. `points` [468,3]
+    are of the published mesh in upright units, `gaze` [2] of `read_gaze`, `yaw` radians, `front` [468,2] places in the
+    frame.
     """
     out = texture.copy()
     step = warp.step * (warp.size - 1) / (len(texture) - 1)  # frame units a pixel
@@ -134,9 +92,9 @@ def with_eyes(
         old, place = texture[window], _places(grid, window, len(texture))
         depth *= float(step[0]) / float(np.ptp(front[contour, 0]))
         share = (inside * _smooth(depth, 0.01, 0.05))[..., None]  # the line of the lashes stays
-        ahead = eye.middle + side * EYE.ahead * eye.width * eye.across
+        ahead = eye.middle + side * _AHEAD * eye.width * eye.across
         ahead = ahead + ((eye.lids - ahead) @ eye.down) * eye.down
-        width = eye.width * EYE.radius
+        width = eye.width * _RADIUS
         height = width / max(math.cos(yaw), 0.7)  # a turned eye is narrow, not low
         dx, dy = (place - ahead) @ eye.across / width, (place - ahead) @ eye.down / height
         usual = np.hypot(dx, dy)[..., None]
@@ -144,19 +102,19 @@ def with_eyes(
         darkness.append(min(float(within.mean() / mean.mean()), 1.0))
         dx, dy = dx - gaze[0] * eye.width / width, dy - gaze[1] * eye.width / height
         corner = np.abs((place - eye.middle) @ eye.across) / eye.width * 2
-        shadow = EYE.shadow * (1 - _smooth(depth, 0, EYE.shadow_depth)) + 0.18 * _smooth(corner, 0.5, 1)
-        drawn.append((window, share, EYE.white * beside, shadow, mean / mean.mean(), dx, dy, step.mean() / width))
-    iris = EYE.iris * np.mean(darkness) ** EYE.contrast  # both eyes have one colour
+        shadow = _SHADOW * (1 - _smooth(depth, 0, _SHADOW_DEPTH)) + 0.18 * _smooth(corner, 0.5, 1)
+        drawn.append((window, share, _WHITE * beside, shadow, mean / mean.mean(), dx, dy, step.mean() / width))
+    iris = _IRIS * np.mean(darkness) ** _CONTRAST  # both eyes have one colour
     for window, share, white, shadow, colour, dx, dy, pixel in drawn:
         rho, soft = np.hypot(dx, dy), max(0.12, 0.6 * pixel)
-        fibres = (1 + 0.25 * _smooth(rho, 0.35, 0.8)) * (1 - EYE.rim * _smooth(rho, 0.7, 1))
+        fibres = (1 + 0.25 * _smooth(rho, 0.35, 0.8)) * (1 - _RIM * _smooth(rho, 0.7, 1))
         fibres *= 1 + 0.25 * np.clip(dy, -1, 1)  # light comes from above, and leaves the eye below
-        fibres *= 1 - (1 - EYE.pupil) * (1 - _smooth(rho, EYE.pupil_radius - soft, EYE.pupil_radius + soft))
+        fibres *= 1 - (1 - _PUPIL) * (1 - _smooth(rho, _PUPIL_RADIUS - soft, _PUPIL_RADIUS + soft))
         disc = (1 - _smooth(rho, 1 - soft, 1 + soft))[..., None]
         new = white * (1 - shadow)[..., None]
-        new += disc * (iris * white.mean() * np.array(EYE.tint) * colour * fibres[..., None] - new)
-        apart = np.square(dx - EYE.glint_at[0]) + np.square(dy - EYE.glint_at[1])
-        glint = EYE.glint * np.exp(-apart / (2 * max(EYE.glint_radius, 0.45 * pixel) ** 2))
+        new += disc * (iris * white.mean() * np.array(_TINT) * colour * fibres[..., None] - new)
+        apart = np.square(dx - _GLINT_AT[0]) + np.square(dy - _GLINT_AT[1])
+        glint = _GLINT * np.exp(-apart / (2 * max(_GLINT_RADIUS, 0.45 * pixel) ** 2))
         new += glint[..., None] * (1.3 * white - new)
         out[window] += (share * (new - out[window])).astype(np.float32)
     return out
@@ -168,7 +126,7 @@ def _mean(image: Floats, weight: Floats) -> Floats:
     return np.maximum(out, 0.02)
 
 
-def _opening(outline: NDArray[Any]) -> tuple[tuple[slice, slice], Floats, Floats]:
+def _opening(outline: Array) -> tuple[tuple[slice, slice], Floats, Floats]:
     """Rows and columns around a polygon [N,2], how much of each pixel lies inside it, and how many pixels deep."""
     import cv2
 
@@ -190,61 +148,38 @@ def _places(grid: Floats, window: tuple[slice, slice], side: int) -> Floats:
     return out
 
 
-def _smooth(x: NDArray[Any], low: float, high: float) -> NDArray[Any]:
+def _smooth(x: Array, low: float, high: float) -> Array:
     """0 below low, 1 above high, a cubic between them."""
     t = np.clip((x - low) / (high - low), 0, 1)
-    out: NDArray[Any] = t * t * (3 - 2 * t)
+    out: Array = t * t * (3 - 2 * t)
     return out
 
 
-@dataclass(frozen=True)
-class MouthConfig:
-    """Numbers of drawing the inside of a mouth. Lengths are in widths of the mouth between its inner corners.
-
-    Args:
-        rows, columns: of the picture of a synthetic face's teeth.
-        open: openings between which the drawing fades in; lips that touch have noise of about the first.
-        stretch: how much longer than the lender's own the teeth may become; a mouth that is open wider is dark below.
-        least: share of the lender's opening, from the upper lip down, that a nearly closed mouth shows.
-        bright, dark: shares of the pixels inside whose mean is the colour of teeth, and that of what lies behind them.
-        teeth: luminance of the brightest pixels, of the skin's, between which there are teeth to be seen.
-        hollow: luminance of the darkest, of the skin's, between which there is no hollow to be seen.
-        redness: of the brightest pixels, of the skin's, between which they are lips and no teeth. In 60 synthetic and
-            40 other photos nearly all open mouths had less than .8, and most closed ones more than 1.
-        least_redness: of skin; that of a photo without colours is nothing to compare with.
-        gaps: how dark gaps between teeth stay, of the lender's: in a half-open mouth whole ones look like braces.
-        red: RGB of what lies behind the teeth, at luminance 1.
-        colour: share of their colour that the brightest pixels keep.
-        edge: depth in widths over which the lips' own line gives way to the drawing.
-    """
-
-    rows: int = 32
-    columns: int = 80
-    open: tuple[float, float] = (0.03, 0.09)
-    stretch: float = 1.3
-    least: float = 0.35
-    bright: float = 0.3
-    dark: float = 0.15
-    teeth: tuple[float, float] = (0.65, 0.95)
-    hollow: tuple[float, float] = (0.3, 0.55)
-    redness: tuple[float, float] = (0.75, 1.0)
-    least_redness: float = 0.1
-    gaps: float = 0.65
-    red: tuple[float, float, float] = (1.35, 0.88, 0.85)
-    edge: float = 0.025
-    colour: float = 0.8
-
-
-MOUTH = MouthConfig()
+# Mouths: rows and columns of the picture of a synthetic face's teeth.
+_ROWS, _COLUMNS = 32, 80
+# Openings, in widths of the mouth, between which the drawing fades in; touching lips have noise of the first.
+_OPEN = (0.03, 0.09)
+# How much longer than the lender's own the teeth may become (a mouth that is open wider is dark below), and the least
+# share of the lender's opening, from the upper lip down, that is shown.
+_STRETCH, _LEAST = 1.3, 0.35
+# Shares of the pixels inside whose mean is the colour of teeth, and that of what lies behind them.
+_BRIGHT, _DARK = 0.3, 0.15
+# Of the skin's: luminances of the brightest pixels between which there are teeth, of the darkest between which there is
+# no hollow, and redness of the brightest between which they are lips. In 100 photos most open mouths had less than .8.
+_TEETH, _HOLLOW, _REDNESS = (0.65, 0.95), (0.3, 0.55), (0.75, 1.0)
+# Least redness of skin; that of a photo without colours is nothing to compare with.
+_LEAST_REDNESS = 0.1
+# How dark gaps between teeth stay, of the lender's: in a half-open mouth whole ones look like braces.
+_GAPS = 0.65
+# RGB of what lies behind the teeth, at luminance 1; share of their colour that the brightest pixels keep.
+_RED, _COLOUR = (1.35, 0.88, 0.85), 0.8
+# Depth in widths over which the lips' own line gives way to the drawing.
+_EDGE = 0.025
 
 
 @dataclass(frozen=True, eq=False)
 class _Mouth:
-    """The inside of a mouth: the left corner, unit vectors across and down, its width, both lips' edges.
-
-    Args:
-        upper, lower: float64 [n,2], their points across and down, in widths, from left to right.
-    """
+    """The inside of a mouth: left corner, unit vectors across and down, width, and both lips' edges [n,2] in widths."""
 
     corner: NDArray[np.float64]
     across: NDArray[np.float64]
@@ -254,7 +189,7 @@ class _Mouth:
     lower: NDArray[np.float64]
 
     @classmethod
-    def of(cls, points: NDArray[Any]) -> _Mouth:
+    def of(cls, points: Array) -> _Mouth:
         """From the mesh [≥468,≥2]."""
         ring = np.asarray(points, np.float64)[LIPS_INNER, :2]
         left, right = ring[0], ring[10]
@@ -270,7 +205,7 @@ class _Mouth:
         """Of the lips in the middle, in widths."""
         return float(self.lower[5, 1] - self.upper[5, 1])
 
-    def place(self, points: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    def place(self, points: Array) -> tuple[Array, Array]:
         """Position of points [...,2]: across, 0 … 1 between the corners, and down, 0 … 1 between the lips."""
         flat = (points - self.corner) @ np.stack([self.across, self.down], 1) / self.width
         top, bottom = (np.interp(flat[..., 0], lip[:, 0], lip[:, 1]) for lip in (self.upper, self.lower))
@@ -290,105 +225,84 @@ def _rising(lip: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.column_stack([np.maximum.accumulate(lip[:, 0]), lip[:, 1]])
 
 
-def teeth_of(photo: Image, points: NDArray[Any]) -> tuple[Floats, float]:
-    """The inside of a photo's mouth: where it is bright, float32 [rows,columns], and its opening in widths.
-
-    Args:
-        photo: uint8 [H,W,3].
-        points: [≥468,≥2] of the mesh, photo pixels.
-
-    Returns:
-        0 is the dark behind the teeth and 1 the teeth.
-    """
+def teeth_of(photo: Image, points: Array) -> tuple[Floats, float]:
+    """The inside of a photo's mouth: float32 [rows,columns], 0 the dark and 1 the teeth; and its opening in widths."""
     import cv2
 
     mouth = _Mouth.of(points)
-    at = mouth.grid(MOUTH.rows, MOUTH.columns)
+    at = mouth.grid(_ROWS, _COLUMNS)
     grey: Any = cv2.remap(photo, at[..., 0], at[..., 1], cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE) @ GREY
-    low, high = np.quantile(grey, (MOUTH.dark, 1 - MOUTH.bright / 2))
+    low, high = np.quantile(grey, (_DARK, 1 - _BRIGHT / 2))
     return np.clip((grey - low) / max(float(high - low), 1e-6), 0, 1.25).astype(np.float32), mouth.opening
 
 
 def read_teeth(texture: Image, mask: Floats, front: Floats, warp: Warp) -> Floats:
-    """Colours and content between the lips of a source: float32 [6].
+    """Colours and content between the lips of a source's texture uint8 [R,R,3], under the mask [R,R] of the face: [6].
 
     RGB of the brightest there, luminance of the darkest, and how sure it is, 0 … 1, that the brightest are teeth, and
     that the darkest is the hollow of the mouth.
-
-    Args:
-        texture: uint8 [R,R,3] of the source in the frame.
-        mask: float32 [R,R] of the face, whose luminance is the skin's.
-        front: [468,2], where the mesh's points lie in the frame.
-        warp: of the frame.
     """
     window, inside, _ = _opening((front[LIPS_INNER] - LO) / warp.step)
     colours = texture[window][inside > 0.6].astype(np.float32) / 255
     if not len(colours):
         return np.zeros(6, np.float32)
     grey, skin = colours @ GREY, np.average(texture.reshape(-1, 3), axis=0, weights=mask.ravel()) / 255
-    low, high = np.quantile(grey, (MOUTH.dark, 1 - MOUTH.bright))
+    low, high = np.quantile(grey, (_DARK, 1 - _BRIGHT))
     bright, dark = colours[grey >= high].mean(0), float(grey[grey <= low].mean())
     level = float(bright @ GREY)
-    reddish = _redness(bright) / max(_redness(skin), MOUTH.least_redness)
+    reddish = _redness(bright) / max(_redness(skin), _LEAST_REDNESS)
     # Among the brightest are pixels of the lips: what is red is no tooth, but warm light is.
-    bright = level + MOUTH.colour * (bright - level)
+    bright = level + _COLOUR * (bright - level)
     sure = _smooth(
         np.array([*(np.array([level, dark]) / max(float(skin @ GREY), 0.02)), reddish]),
-        *np.transpose([MOUTH.teeth, MOUTH.hollow, MOUTH.redness]),
+        *np.transpose([_TEETH, _HOLLOW, _REDNESS]),
     )
     return np.array([*bright, dark, sure[0] * (1 - sure[2]), 1 - sure[1]], np.float32)
 
 
-def _redness(colour: NDArray[Any]) -> float:
+def _redness(colour: Array) -> float:
     """Excess of red over green and blue in a colour [3], divided by its luminance."""
     return float((colour[0] - (colour[1] + colour[2]) / 2) / max(float(colour @ GREY), 0.02))
 
 
 def with_teeth(
     texture: Floats,
-    points: NDArray[Any],
+    points: Array,
     seen: Floats,
-    teeth: NDArray[Any],
+    teeth: Array,
     opening: float,
     front: Floats,
     warp: Warp,
     grid: Floats | None = None,
 ) -> Floats:
-    """A texture with teeth, or a hollow, between open lips. A mean of many people has a pink or grey blur there.
+    """A texture with teeth, or a hollow, between open lips, where a mean of many people has a pink or grey blur.
 
-    Args:
-        texture: float32 [R,R,3] in [0,1], or of twice the size.
-        points: [468,3] of the published mesh, upright units.
-        seen: float32 [6] of `read_teeth`.
-        teeth: uint8 [rows,columns] of a synthetic face: what `teeth_of` gives, in units of 1 / `TEETH_UNIT`.
-        opening: of that face.
-        front: [468,2], where the mesh's points lie in the frame.
-        warp: of the frame.
-        grid: [R,R,2] of `warp.to_upright`, where it is known already.
+    Arguments as of `with_eyes`; `seen` [6] is of `read_teeth`; `teeth`, `opening` of a synthetic face, see
+    `TEETH_UNIT`.
     """
     import cv2
 
     out, mouth = texture.copy(), _Mouth.of(points)
-    share = float(seen[4:].max()) * float(_smooth(np.array(mouth.opening), *MOUTH.open))
+    share = float(seen[4:].max()) * float(_smooth(np.array(mouth.opening), *_OPEN))
     if share == 0:
         return out
     step = warp.step * (warp.size - 1) / (len(texture) - 1)
     window, inside, depth = _opening((front[LIPS_INNER] - LO) / step)
     depth *= float(step[0]) / float(np.ptp(front[LIPS_INNER, 0]))
-    weight = share * (inside * _smooth(depth, 0, MOUTH.edge))[..., None]
+    weight = share * (inside * _smooth(depth, 0, _EDGE))[..., None]
     grid = warp.to_upright(points[None])[0] if grid is None else grid
     u, v = mouth.place(_places(grid, window, len(texture)))
     ratio = mouth.opening / max(opening, 1e-3)
-    part = max(min(ratio, 1.0), ratio / MOUTH.stretch, MOUTH.least)  # teeth hang from the upper lip
+    part = max(min(ratio, 1.0), ratio / _STRETCH, _LEAST)  # teeth hang from the upper lip
     down = v * part
     rows, columns = teeth.shape
     lent = teeth.astype(np.float32) / np.float32(TEETH_UNIT)
     without = cv2.morphologyEx(lent, cv2.MORPH_CLOSE, np.ones((1, max(columns // 16, 1)), np.uint8))
-    lent = without + np.float32(MOUTH.gaps) * (lent - without)
+    lent = without + np.float32(_GAPS) * (lent - without)
     at = (u * columns - 0.5).astype(np.float32), (np.minimum(down, 1) * rows - 0.5).astype(np.float32)
     tooth: Any = cv2.remap(lent, *at, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
     tooth = np.clip(tooth, 0, 1.25) * (1 - _smooth(down, 0.75, 1) if part > 1 else 1)
-    dark = seen[3] * np.array(MOUTH.red, np.float32)
+    dark = seen[3] * np.array(_RED, np.float32)
     new = dark + seen[4] * tooth[..., None] * (seen[:3] - dark)
     out[window] += (weight * (np.minimum(new, 1) - out[window])).astype(np.float32)
     return out

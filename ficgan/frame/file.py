@@ -20,8 +20,6 @@ from ficgan.files import ModelInfo, atomic_write
 from ficgan.frame.appearance import LIGHT, SMALL, AppearanceModel
 from ficgan.frame.geometry import LIDS, NUMBERS
 
-__all__ = ["DetailWriter", "FrameConfig", "FrameNetwork", "detail_conditions", "load_appearance", "save_appearance"]
-
 Floats = NDArray[np.float32]
 # Of the file, as its metadata says it.
 KIND = "appearance"
@@ -35,36 +33,27 @@ _SIDE = 8.0
 
 @dataclass(frozen=True)
 class FrameConfig:
-    """Numbers of making faces in the frame; part of the model's file.
+    """Numbers of making faces in the frame; part of the model's file. Numbers of expression are in standard deviations.
 
     Args:
         presence: least score of a mesh that a face is made for.
         most_yaw: radians; a head turned further gets no new face.
         most_folded: share of the mask that the source's own turn may hide.
-        jitter: standard deviation of the noise on each number of expression (see NUMBERS), one draw a person. What a
-            recogniser of shapes could tell people by gets more.
+        jitter: noise on each number of expression (see NUMBERS), one draw a person; most where it tells people apart.
         shown: share of each number of expression that is published.
-        closing: lids at which eyes begin to close, at which they are closed, and where closed ones are published, in
-            standard deviations. Damped and with noise, a closed eye would open and a blink stay half open.
-        smile: what reads a smile from the numbers of expression: 1,500 training faces, logit of P(Smiling), r = .83.
-        smiling: what a smile adds to the numbers.
+        closing: lids at which eyes begin to close, at which they are closed, and where closed ones are published.
+        smile, smiling: what reads a smile from the numbers (1,500 faces, r = .83), and what it adds to them.
         smile_shown: share of it that is published where there is less of a smile than usual, and where there is more.
-        smile_jitter: share of the numbers' noise that is put on it. Most of a smile is two numbers that need much
-            noise; together they are one that needs less.
-        slopes: share of the slopes of light that is published.
-        shapes: share of a drawn shape that is published: all of it would bend faces.
+        smile_jitter: share of the numbers' noise that is put on it: together they need less.
+        slopes, shapes: share of the slopes of light, and of a drawn shape, that is published: all would bend faces.
         rim: how far the outline of the face stays the source's own; it meets the head, and tells people apart.
-        choices: of so many k-same draws the one whose code is least like the source's is taken. Who knows the seed
-            learns at most log2(choices) bits of the source from that.
-        retry_choices: the same for a face that the gate still recognised.
-        limit: numbers of expression beyond it, in standard deviations, are cut: the model has not seen them.
+        choices, retry_choices: of so many k-same draws the one least like the source's is taken, at first and later.
+        limit: numbers of expression beyond it are cut: the model has not seen them.
         kept: how clearly a new face shows each attribute that stays (gender, age); 1 is as clearly as the source.
-        sided: how far each of them is pushed to the side it is read on. Gender has two; a mean of many people in
-            between looks like either, mostly like a man.
+        sided: how far each is pushed to the side it is read on: a mean in between looks mostly like a man.
         gains: of the bands of fine detail, see `sharpened`.
         detail: most fine detail that a large face gets, as a share of what the synthetic faces have of it.
-        inset: frame units by which the mask is drawn in from the outline of the face.
-        feather: width of its edge.
+        inset, feather: frame units by which the mask is drawn in from the outline, and width of its edge.
     """
 
     presence: float = 0.0
@@ -113,15 +102,7 @@ class FrameConfig:
 
 @dataclass(frozen=True, eq=False)
 class FrameNetwork:
-    """The networks that read and write faces, as ONNX files in memory.
-
-    Args:
-        reader: texture, code → w.
-        writer: w, moment, linear → texture, shape.
-        w_dim: length of w.
-        num_layers: L.
-        device: of the sessions, see `onnx_session`.
-    """
+    """Networks that read (texture, code → w) and write (w, moment, linear → texture, shape) faces, ONNX in memory."""
 
     reader: bytes
     writer: bytes
@@ -130,26 +111,15 @@ class FrameNetwork:
     device: str = "cpu"
 
     def read(self, textures: NDArray[np.uint8], codes: Floats) -> Floats:
-        """w [B,w_dim] of source faces.
-
-        Args:
-            textures: uint8 [B,R,R,3] in the frame.
-            codes: float32 [B,C], identity codes of the linear model.
-        """
+        """w [B,w_dim] of textures uint8 [B,R,R,3] and identity codes of the linear model [B,C]."""
         x = textures.astype(np.float32).transpose(0, 3, 1, 2) / np.float32(127.5) - 1
         w: Floats = self._sessions[0].run(["w"], {"texture": x, "code": codes})[0]
         return w
 
     def write(self, w: Floats, moment: Floats, linear: Floats) -> tuple[Floats, Floats]:
-        """Texture and shape that are added to the linear model.
+        """Texture [B,R,R,3], of the contrast, and shape [B,I], deviations, to be added to the linear model's in [0,1].
 
-        Args:
-            w: float32 [B,L,w_dim].
-            moment: float32 [B,M], see `AppearanceModel.moment_vector`.
-            linear: float32 [B,R,R,3] in [0,1], texture of the linear model.
-
-        Returns:
-            Texture [B,R,R,3], in units of the linear model's contrast, and shape [B,I], in standard deviations.
+        `w` is [B,L,w_dim], `moment` [B,M] of `AppearanceModel.moment_vector`.
         """
         x = np.ascontiguousarray(linear.transpose(0, 3, 1, 2) * 2 - 1, np.float32)
         given = {"w": w, "moment": moment, "linear": x}
@@ -163,25 +133,15 @@ class FrameNetwork:
 
 @dataclass(frozen=True, eq=False)
 class DetailWriter:
-    """Makes the detail of a face of twice the frame's size.
-
-    Args:
-        network: texture, told, noise → detail; the ONNX file in memory.
-        device: "cpu", "cuda" and others that onnxruntime has.
-    """
+    """Makes the detail of a face of twice the frame's size by a network, an ONNX file in memory."""
 
     network: bytes
     device: str = "cpu"
 
     def write(self, texture: Floats, kind: Floats, fine: float, seed: int) -> Floats:
-        """Colours [2R,2R,3] to be added to a texture [R,R,3] in [0,1], doubled. They leave its tone as it is.
+        """Colours [2R,2R,3] to be added to a texture [R,R,3] in [0,1], doubled; they leave its tone as it is.
 
-        Args:
-            texture: float32.
-            kind: float32 [9]: shares of the ethnicities Black, East Asian, Indian, Latino_Hispanic, Middle Eastern,
-                Southeast Asian and White; P(male); age in years.
-            fine: standard deviation of the detail that the photo has.
-            seed: of what skin has at random.
+        `kind` is a reading [9] of `KindReader`, `fine` the deviation of the photo's detail, `seed` of skin's chance.
         """
         import cv2
 
@@ -217,19 +177,7 @@ def save_appearance(
     overwrite: bool = False,
     network: FrameNetwork | None = None,
 ) -> None:
-    """Write a model as safetensors with a JSON header, whole or not at all.
-
-    Args:
-        path: the file.
-        model: linear model.
-        config: numbers of making faces.
-        info: alignment, data and training record.
-        overwrite: whether an existing file is replaced.
-        network: adds to the model.
-
-    Raises:
-        InputError: the file exists, or cannot be written.
-    """
+    """Write a model as safetensors with a JSON header, whole or not at all."""
     from safetensors.numpy import save
 
     header: dict[str, Any] = {
@@ -254,11 +202,7 @@ def save_appearance(
 
 
 def load_appearance(path: str | Path) -> tuple[AppearanceModel, FrameConfig, ModelInfo, FrameNetwork | None]:
-    """Read a file of `save_appearance`; the network is None where it holds none.
-
-    Raises:
-        FicganError: missing, damaged, of another kind or newer.
-    """
+    """Read a file of `save_appearance`, or raise a FicganError; the network is None where it holds none."""
     from safetensors import SafetensorError, safe_open
 
     path = Path(path)

@@ -17,19 +17,6 @@ from numpy.typing import NDArray
 
 from ficgan.faces.mesh import FACE_OVAL, MESH_POINTS
 
-__all__ = [
-    "HI",
-    "LO",
-    "NUMBERS",
-    "FaceShape",
-    "Pose",
-    "Readings",
-    "Warp",
-    "edge_distance",
-    "expression_numbers",
-    "rigid_fit",
-]
-
 Floats = NDArray[np.float32]
 
 # Corners of the part of the template's crop that the frame covers.
@@ -51,10 +38,7 @@ _RIM = 7.0
 class Pose:
     """Similarity in space that brings the mean face onto each mesh: point = scale · R · mean + shift.
 
-    Args:
-        scale: float64 [B], photo pixels per frame unit.
-        rotation: float64 [B,3,3].
-        shift: float64 [B,3].
+    Args: scale float64 [B], photo pixels per frame unit; rotation [B,3,3]; shift [B,3].
     """
 
     scale: NDArray[np.float64]
@@ -88,14 +72,7 @@ class Pose:
 
 
 def rigid_fit(mean: NDArray[Any], points: NDArray[Any]) -> Pose:
-    """The least-squares similarity from one mesh to each of several.
-
-    Args:
-        mean: [N,3].
-        points: [B,N,3].
-
-    Source: Umeyama 1991, eqs. 40-42.
-    """
+    """The least-squares similarity from one mesh [N,3] to each of several [B,N,3] (Umeyama 1991, eqs. 40-42)."""
     a = np.asarray(mean, np.float64)
     b = np.asarray(points, np.float64)
     a0, b0 = a.mean(0), b.mean(1)
@@ -136,11 +113,9 @@ class Readings:
     """Readings of the shape of B faces.
 
     Args:
-        pose: of the heads.
         upright: float64 [B,2,3], photo → upright frame units.
         points: float64 [B,468,3] the mesh in upright units.
-        numbers: float32 [B,6], see NUMBERS, in standard deviations from the usual.
-        identity: float32 [B,I] what is left of the shape, in standard deviations.
+        numbers, identity: float32 [B,6] of NUMBERS, [B,I] what is left of the shape; in standard deviations.
     """
 
     pose: Pose
@@ -157,15 +132,13 @@ class Readings:
 
 @dataclass(frozen=True, eq=False)
 class FaceShape:
-    """Constants of the geometry of faces, kept in a model's file.
+    """Constants of the geometry of faces, kept in a model's file; all float32.
 
     Args:
-        mean: float32 [468,3], the mean mesh.
-        front: float32 [468,2], where its points lie in the frame.
-        number_mean, number_sd: float32 [6] of `expression_numbers`.
-        pose_sd: float32 [2], of yaw and pitch, radians.
-        moves: float32 [1+6+4,468,3], what 1, each number and each pose term adds to the mean mesh.
-        basis: float32 [I,468,3], what one standard deviation of each identity coefficient adds.
+        mean, front: [468,3], the mean mesh; [468,2], where its points lie in the frame.
+        number_mean, number_sd, pose_sd: [6] of `expression_numbers`; [2], of yaw and pitch, radians.
+        moves: [1+6+4,468,3], what 1, each number and each pose term adds to the mean mesh.
+        basis: [I,468,3], what one standard deviation of each identity coefficient adds.
     """
 
     mean: Floats
@@ -199,16 +172,9 @@ class FaceShape:
         return Readings(pose, upright, placed, numbers.astype(np.float32), identity.astype(np.float32))
 
     def publish(self, read: Readings, numbers: NDArray[Any], identity: NDArray[Any], *, rim: float = 1.0) -> Any:
-        """The mesh that is published: the mean face posed as the source, moved by a few numbers.
+        """The mesh that is published, float64 [B,468,3] in upright units: the mean face posed as the source.
 
-        Args:
-            read: of the source faces.
-            numbers: [B,6], of expression, as published.
-            identity: [B,I], of the new identity.
-            rim: how far the outline stays the source's own, where it meets the head; 0 … 1.
-
-        Returns:
-            float64 [B,468,3], upright units.
+        It is moved by `numbers` [B,6] and `identity` [B,I]; `rim` is how far the outline stays the source's, 0 … 1.
         """
         mesh = self._moved(read.pose, numbers)
         mesh = mesh + np.einsum("bi,inj->bnj", np.asarray(identity, np.float64), self.basis)
@@ -220,7 +186,10 @@ class FaceShape:
     @cached_property
     def rim(self) -> Floats:
         """float32 [468]: 1 on the outline of the face, 0 well inside."""
-        distance = edge_distance(self.front, self.front[FACE_OVAL])
+        import cv2
+
+        outline = self.front[FACE_OVAL].reshape(-1, 1, 2)
+        distance = np.array([cv2.pointPolygonTest(outline, (float(x), float(y)), True) for x, y in self.front])
         distance[FACE_OVAL] = 0
         return np.exp(-np.square(np.maximum(distance, 0) / _RIM)).astype(np.float32)
 
@@ -252,16 +221,10 @@ class FaceShape:
 
 
 class Warp:
-    """Thin-plate spline between frame and upright coordinates, as a matrix: grid + W (points − front).
+    """Thin-plate spline between frame and upright coordinates, as a matrix: grid + W (points − front) (Bookstein 1989).
 
     Centres are every second point of the mesh and all of its outline; anchors around the frame stay where they are.
-
-    Args:
-        front: [468,2], where the points lie in the frame.
-        size: side R of the grid.
-        smooth: how far the spline may miss the points, against the mesh's own noise.
-
-    Source: Bookstein 1989.
+    `smooth` is how far the spline may miss the points, against the mesh's own noise.
     """
 
     def __init__(self, front: NDArray[Any], size: int, *, smooth: float = 10.0) -> None:
@@ -304,17 +267,11 @@ class Warp:
     def to_frame(
         self, upright: Floats, wanted: Floats, depth: Floats | None = None, *, steps: int = 5
     ) -> tuple[Floats, Floats]:
-        """The inverse of `to_upright` for one face.
+        """The inverse of `to_upright` for one face, by Newton's method.
 
-        Args:
-            upright: [R,R,2] of `to_upright`.
-            wanted: [h,w,2] upright coordinates on a regular grid.
-            depth: [R,R] of `depth`; where the turned face covers itself, the nearer part is seen.
-            steps: of Newton's method.
-
-        Returns:
-            float32 [h,w,2], pixels of the R×R frame; and [h,w], 1 where the frame has such a
-            pixel, falling to 0 where the nearest lies a unit away.
+        Of upright coordinates `wanted` [h,w,2] on a regular grid: pixels [h,w,2] of the frame; and [h,w], 1 where it
+        has such a pixel, falling to 0 a unit away. With `depth` [R,R], the nearer part is seen where the turned face
+        covers itself.
         """
         import cv2
 
@@ -341,12 +298,7 @@ class Warp:
         return float(weight[det < 0.05].sum() / max(float(weight.sum()), 1e-9))
 
     def seen(self, upright: Floats) -> Floats:
-        """Visibility in a photo of each pixel of the frame [R,R]: 0 where the turned face hides it, 1 from half of
-        the area that it has from the front.
-
-        Args:
-            upright: [R,R,2] of `to_upright`.
-        """
+        """Visibility of each pixel of the frame [R,R] in a photo: 0 hidden, 1 from half of its area on."""
         import cv2
 
         j = _jacobian(upright)
@@ -383,14 +335,6 @@ class Warp:
         near = cv2.dilate(seen, np.ones((5, 5), np.uint8)) > 0
         filled = guess.reshape(-1, 2)[table[label]]
         return np.where(near[..., None], filled, guess).astype(np.float32)
-
-
-def edge_distance(points: NDArray[Any], outline: NDArray[Any]) -> NDArray[np.float64]:
-    """Distance of points [N,2] from a polygon [M,2]: float64 [N], positive inside."""
-    import cv2
-
-    polygon = np.asarray(outline, np.float32).reshape(-1, 1, 2)
-    return np.array([cv2.pointPolygonTest(polygon, (float(x), float(y)), True) for x, y in points])
 
 
 def _spline(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -10,8 +10,6 @@ from torch import Tensor, nn
 
 from ficgan.frame.geometry import LO, Warp
 
-__all__ = ["Composite", "TorchWarp"]
-
 # Least area of a frame pixel, of its area in the mean face, that a step of Newton's method reckons with.
 _LEAST = 0.15
 # Distance in upright units beyond which the frame has no pixel for a place.
@@ -19,11 +17,7 @@ _MISS = 0.5
 
 
 class TorchWarp(nn.Module):
-    """Warp between frame and upright coordinates, batched and differentiable.
-
-    Args:
-        warp: whose matrix it takes over.
-    """
+    """The warp between frame and upright coordinates, batched and differentiable."""
 
     matrix: Tensor
     grid: Tensor
@@ -41,14 +35,7 @@ class TorchWarp(nn.Module):
         self.register_buffer("rows", torch.as_tensor(warp.rows), persistent=False)
 
     def to_upright(self, points: Tensor) -> Tensor:
-        """Positions of the frame's pixels; as exact under autocast.
-
-        Args:
-            points: [B,468,≥2] meshes, upright units.
-
-        Returns:
-            [B,R,R,2], upright units.
-        """
+        """Positions [B,R,R,2] of the frame's pixels for meshes [B,468,≥2], upright units; as exact under autocast."""
         with torch.autocast(points.device.type, enabled=False):
             moved = points[:, self.rows, :2] - self.front
             # One product for the whole batch: a batched one would copy the matrix for every face.
@@ -56,19 +43,12 @@ class TorchWarp(nn.Module):
             return self.grid + flat.unflatten(1, (-1, 2)).movedim(1, 0).unflatten(1, (self.size, self.size))
 
     def to_frame(self, upright: Tensor, wanted: Tensor, steps: int = 5) -> Tensor:
-        """The inverse of `to_upright`, by Newton's method.
+        """The inverse of `to_upright`: pixels [B,h,w,2] of the frame, perhaps outside it, of upright places [B,h,w,2].
 
-        The places are searched without gradients. One more step from there, with constant derivatives, has the
-        gradients of the inverse: p = s + J⁻¹ (wanted − upright(s)), by the implicit function theorem. Where the frame
-        has no such pixel they are 0, and near a fold they are bounded. Which side of a fold is seen is not asked.
-
-        Args:
-            upright: [B,R,R,2] of `to_upright`, upright units.
-            wanted: [B,h,w,2], upright units.
-            steps: of Newton's method.
-
-        Returns:
-            [B,h,w,2], pixels of the R×R frame, which may lie outside it.
+        The places are searched by Newton's method without gradients. One more step from there, with constant
+        derivatives, has the gradients of the inverse: p = s + J⁻¹ (wanted − upright(s)), by the implicit function
+        theorem. Where the frame has no such pixel they are 0, and near a fold they are bounded. Which side of a fold is
+        seen is not asked.
         """
         last = self.size - 1
         with torch.no_grad():
@@ -88,15 +68,7 @@ class TorchWarp(nn.Module):
 
     @staticmethod
     def sample(images: Tensor, at: Tensor) -> Tensor:
-        """Bilinear samples of images, whose border goes on outside.
-
-        Args:
-            images: [B,C,H,W].
-            at: [B,h,w,2], pixels (x, y), centres at integers.
-
-        Returns:
-            [B,C,h,w].
-        """
+        """Bilinear samples [B,C,h,w] of images [B,C,H,W], whose border goes on outside, at pixels [B,h,w,2] (x, y)."""
         height, width = images.shape[2:]
         place = 2 * at / at.new_tensor([max(width - 1, 1), max(height - 1, 1)]) - 1
         return F.grid_sample(images, place, mode="bilinear", padding_mode="border", align_corners=True)
@@ -116,13 +88,9 @@ class TorchWarp(nn.Module):
 
 
 class Composite(nn.Module):
-    """Textures laid onto aligned crops, differentiable in texture and shape.
+    """Textures laid onto aligned crops of side S, differentiable in texture and shape.
 
-    Args:
-        warp: of the frame.
-        mask: float32 [R,R], weight of the texture.
-        side: S of the crops, pixels.
-        coarse: the warp is inverted on every so-many-th pixel; it is smooth.
+    The warp is inverted on every `coarse`-th pixel, since it is smooth; `mask` [R,R] weighs the texture.
     """
 
     mask: Tensor
@@ -137,16 +105,9 @@ class Composite(nn.Module):
         self.register_buffer("places", torch.stack([x, y, torch.ones_like(x)], 2), persistent=False)
 
     def forward(self, source: Tensor, textures: Tensor, points: Tensor, upright: Tensor) -> Tensor:
-        """Crops with the new faces.
+        """Crops [B,3,S,S] with the textures [B,3,R,R] on them, in the crops' units.
 
-        Args:
-            source: crops [B,3,S,S].
-            textures: [B,3,R,R] in the crops' units.
-            points: [B,468,≥2] of the published meshes, upright units.
-            upright: [B,2,3], crop → upright units.
-
-        Returns:
-            [B,3,S,S].
+        `points` [B,468,≥2] are the published meshes in upright units, `upright` [B,2,3] brings crops there.
         """
         with torch.autocast(source.device.type, enabled=False):
             there = self.warp.to_upright(points.float())

@@ -6,12 +6,11 @@ import difflib
 import hashlib
 import json
 import math
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,35 +18,27 @@ from numpy.typing import ArrayLike, NDArray
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.files import atomic_write
 from ficgan.identity import ksame
-from ficgan.identity.build import average_people
-from ficgan.identity.kind import Kind, KindCodes, KindGroup, Showing, cells_of
-from ficgan.identity.ksame import CHUNK, KSameCode, distances_to, mean_of, means_of
+from ficgan.identity.kind import ETHNICITIES, GENDERS, Kind, KindCodes, KindGroup, Showing, cells_of
+from ficgan.identity.ksame import CAP_PERCENTILE, CHUNK, KSameCode, distances_to, mean_of, means_of
 
 # Version of the file layout: 1 holds codes in 16 bits, 2 in 8, 3 in either and `Showing`.
 SCHEMA = 3
-# Attribute groups remembered at once; at a million codes each takes up to 8 MB.
+# Attribute groups remembered at once.
 GROUPS = 32
-# Numbers of a bank that is kept as float32 (32 MiB).
+# Numbers of a bank that is kept as float32 (32 MiB): half of a draw's time would go into widening them.
 _SMALL = 1 << 23
-# Files up to this many bytes are read whole (some 60 ms with their digest); larger ones are mapped: of a million codes
-# (1 GB) a draw needs a few MB.
-IN_MEMORY = 64 * 2**20
+# Pictures from which on a person may be a chain of look-alikes, and the share of them that must agree on who it is.
+_CHAIN, _AGREE = 20, 0.7
 
 
 @dataclass(frozen=True, eq=False)
 class IdentityBank:
-    """Identity codes of N different people.
-
-    The digest of the bank goes into the key of every draw and into every audit. A file states its digest. `load` reads
-    a small file whole and checks it; a larger one (`IN_MEMORY`) is mapped, and its digest is believed until `verify`
-    (`ficgan bank show --check`) is called. `verified`, and every audit, state whether it was.
+    """Identity codes of N different people; its digest goes into the key of every draw and into every audit.
 
     Args:
-        codes: float16 [N,D], the intermediate latent w of each person (D is 512).
+        codes: float16 [N,D], the intermediate latent w of each person.
         attributes: uint8 [N,A], 1 where a person has the attribute.
-        names: A attribute names, different from each other.
         provenance: where the codes come from (JSON): `checkpoint` digest, `data` name and licence, counts of images.
-        stated: digest that a file states of these codes, which are then not read. None: it is computed.
         showing: how new faces of a kind show it; None where nobody has looked.
     """
 
@@ -55,23 +46,19 @@ class IdentityBank:
     attributes: NDArray[np.uint8]
     names: tuple[str, ...] = ()
     provenance: dict[str, Any] = field(default_factory=dict)
-    stated: str | None = None
     showing: Showing | None = None
-    _checked: set[str] = field(default_factory=set, init=False, repr=False)  # the digest, once it was compared
     _groups: dict[str, _DrawGroup] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.codes.dtype != np.float16 or self.codes.ndim != 2 or not self.codes.size:
             raise UsageError(f"bank codes are {self.codes.dtype} {list(self.codes.shape)}; they must be float16 [N,D]")
-        if self.attributes.dtype != np.uint8 or self.attributes.shape != (len(self.codes), len(self.names)):
-            shape = list(self.attributes.shape)
-            raise UsageError(
-                f"the attribute table is {self.attributes.dtype} {shape}; {len(self.codes)} people and "
-                f"{len(self.names)} names need uint8 [{len(self.codes)},{len(self.names)}]"
-            )
+        wanted = (len(self.codes), len(self.names))
+        if self.attributes.dtype != np.uint8 or self.attributes.shape != wanted:
+            found = f"{self.attributes.dtype} {list(self.attributes.shape)}"
+            raise UsageError(f"the attribute table is {found}; it must be uint8 {list(wanted)}")
         if len({fold(name) for name in self.names}) < len(self.names):
             raise UsageError("two attributes of the bank have the same name; upper and lower case do not count")
-        if self.stated is None and not self._finite():
+        if not np.isfinite(self.codes).all():
             raise UsageError("bank codes are not finite; check the checkpoint they were made with")
 
     def __len__(self) -> int:
@@ -79,32 +66,11 @@ class IdentityBank:
 
     @cached_property
     def _at_hand(self) -> NDArray[np.floating]:
-        """The codes; of a small bank widened once, since half of a draw's time would go into that."""
         return self.codes.astype(np.float32) if self.codes.size <= _SMALL else self.codes
 
     @cached_property
     def digest(self) -> str:
         """sha256, hexadecimal, over shapes, codes, attributes, names and `showing`; provenance is no part of it."""
-        return self.stated or self._computed_digest()
-
-    @property
-    def verified(self) -> bool:
-        """Whether the digest was computed from these codes, and not only read."""
-        return self.stated is None or self.digest in self._checked
-
-    def verify(self) -> None:
-        """Read all codes: a FicganError where one is not finite, or they do not have the stated digest."""
-        self._checked.clear()  # the file may have changed since
-        if not self._finite():
-            raise FicganError("the bank has codes that are not finite; fetch or build it again")
-        if self._computed_digest() != self.digest:
-            raise FicganError("the codes of the bank do not have the digest it states; fetch or build it again")
-        self._checked.add(self.digest)
-
-    def _finite(self) -> bool:
-        return all(np.isfinite(self.codes[begin : begin + CHUNK]).all() for begin in range(0, len(self), CHUNK))
-
-    def _computed_digest(self) -> str:
         state = hashlib.sha256(repr((self.codes.shape, self.names)).encode())
         state.update(np.ascontiguousarray(self.codes, "<f2").data)
         state.update(np.ascontiguousarray(self.attributes).data)
@@ -127,42 +93,52 @@ class IdentityBank:
         *,
         columns: Sequence[str] = (),
     ) -> IdentityBank:
-        """Average the codes of every person's images, so that k counts people and not pictures.
+        """Average the codes [M,D] of every person's images, so that k counts people and not pictures.
 
         Args:
-            codes: float [M,D], one per image.
             people: [M] who is in the image: numbers or strings. A negative number or "" is somebody unknown, who counts
                 as a person of their own; None: all are unknown. Known people come first, in ascending order.
             attributes: [M,A], not 0 where an image shows the attribute; see `majority`.
-            names: A attribute names.
-            provenance: where the codes come from; the counts of images and people are added.
             columns: A names, alike for attributes that exclude each other, such as Female and Male.
         """
-        means, table, record = average_people(codes, people, attributes, names, columns)
-        return cls(means, table, tuple(names), {**(provenance or {}), **record})
+        who = np.full(len(codes), -1) if people is None else np.asarray(people)
+        table = np.zeros((len(codes), 0), np.uint8) if attributes is None else np.asarray(attributes)
+        if codes.ndim != 2 or not codes.size or not len(codes) == len(who) == len(table) or table.ndim != 2:
+            shapes = f"codes {list(codes.shape)}, people [{len(who)}] and attributes {list(table.shape)}"
+            raise UsageError(f"{shapes} do not belong together; give one row each per image")
+        if columns and len(columns) != table.shape[1]:
+            raise UsageError(f"{len(columns)} columns were named for {table.shape[1]} attributes; name one for each")
+        owner, unknown = _owners(who)
+        if (chained := _chains(owner, table, names)).any():
+            codes, who, table = codes[~chained], who[~chained], table[~chained]
+            owner, unknown = _owners(who)
+        per_person = np.bincount(owner)
+        record: dict[str, Any] = {"images_of_chains": int(chained.sum())} if chained.any() else {}
+        record |= {
+            "images": len(codes),
+            "people": len(per_person),
+            "images_per_person": [int(per_person.min()), int(per_person.max())],
+            "identities_known": unknown < len(codes),
+            "images_of_unknown_people": unknown,
+        }
+        attributes = majority(table, owner, len(per_person), columns)
+        return cls(_means(codes, owner, per_person), attributes, tuple(names), {**(provenance or {}), **record})
 
     def save(self, path: str | Path, *, small: bool = False) -> IdentityBank:
-        """Write the bank as safetensors with a JSON header, whole or not at all; it is verified before.
+        """Write the bank as safetensors with a JSON header, whole or not at all; returns it as the file has it.
 
-        Args:
-            path: the file; replaced.
-            small: keep codes in 8 bits, each number in 255 equal steps of its range over all people. The digest is
-                then another one.
-
-        Returns:
-            The bank as the file has it.
+        `small` keeps codes in 8 bits, each number in 255 equal steps of its range over all people; the digest is then
+        another one.
         """
         from safetensors.numpy import save
 
-        if not self.verified:
-            self.verify()
         bank, arrays = self, dict[str, NDArray[Any]](codes=self.codes, attributes=self.attributes)
         if small:
             low = self.codes.min(0).astype(np.float32)
             step = np.maximum((self.codes.max(0).astype(np.float32) - low) / 255, 1e-12)
             arrays["scale"] = np.stack([low, step])
             arrays["codes"] = np.rint((self.codes.astype(np.float32) - low) / step).astype(np.uint8)
-            bank = replace(self, codes=_whole(arrays["codes"], arrays["scale"]), stated=None)
+            bank = replace(self, codes=_whole(arrays["codes"], arrays["scale"]))
         arrays |= {} if self.showing is None else vars(self.showing)
         version = 3 if self.showing else 2 if small else 1
         header = {"schema_version": version, "names": list(self.names), "digest": bank.digest}
@@ -174,47 +150,41 @@ class IdentityBank:
         try:
             with atomic_write(path, overwrite=True) as file:
                 file.write(data)
-        except (InputError, OSError) as error:
-            raise FicganError(str(error) if isinstance(error, InputError) else f"{path}: {error.strerror}") from None
+        except InputError as error:
+            raise FicganError(str(error)) from None
         return bank
 
     @classmethod
     def load(cls, path: str | Path) -> IdentityBank:
-        """Open a bank: a small file is read and its digest computed, a large one mapped and its digest believed.
-
-        To replace a bank that may be in use, move the new file to its name, as `save` does. Overwriting it in place
-        changes it under its users, and cutting it ends their process.
-        """
-        from safetensors import SafetensorError
+        """Read a bank, and refuse codes that do not have the digest which the file states."""
+        from safetensors import SafetensorError, safe_open
 
         path = Path(path)
         if not path.is_file():
             raise FicganError(f"{path} does not exist or is not a file; give the path of a ficgan bank (.safetensors)")
         try:
-            arrays, metadata, mapped = _read(path)
-            if metadata.get("format") != "ficgan":
-                raise FicganError(f"{path} was not written by ficgan; give a ficgan bank")
-            if metadata.get("kind") != "bank":
-                raise FicganError(f"{path} holds a ficgan {metadata.get('kind')}, not a bank; give a ficgan bank")
+            with safe_open(str(path), framework="numpy") as file:
+                metadata = file.metadata() or {}
+                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no dictionary)
+            if (metadata.get("format"), metadata.get("kind")) != ("ficgan", "bank"):
+                raise FicganError(f"{path} is no bank of ficgan; give the path of a ficgan bank")
             header = json.loads(metadata["header"])
-            version, stated, showing = header.get("schema_version"), header["digest"], None
+            version, showing = header.get("schema_version"), None
             if not isinstance(version, int) or version > SCHEMA:
                 raise FicganError(f"{path} has schema {version}, this ficgan reads up to {SCHEMA}; upgrade ficgan")
-            if not re.fullmatch("[0-9a-f]{64}", stated):
-                raise ValueError(f"its digest is {stated!r}")
             codes = arrays["codes"]
             if "scale" in arrays:
-                codes, mapped = _whole(codes, arrays["scale"]), False
+                codes = _whole(codes, arrays["scale"])
             if "reads" in arrays:
                 showing = Showing(*(arrays[name] for name in ("reads", "wanted", "gains")))
                 showing.check(codes.shape[-1])
-            bank = cls(codes, arrays["attributes"], tuple(header["names"]), dict(header["provenance"]), stated, showing)
-            if not mapped:
-                bank.verify()
-        except FicganError as error:
-            if str(error).startswith(str(path)):
-                raise
-            raise FicganError(f"{path} is damaged: {error}") from None
+            for array in (codes, arrays["attributes"]):
+                array.flags.writeable = False
+            bank = cls(codes, arrays["attributes"], tuple(header["names"]), dict(header["provenance"]), showing)
+            if bank.digest != header["digest"]:
+                raise ValueError("its codes do not have the digest that it states")
+        except UsageError as error:
+            raise FicganError(f"{path} is a damaged bank ({error}); fetch or build it again") from None
         except (OSError, SafetensorError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
             raise FicganError(f"{path} is a damaged bank ({error}); fetch or build it again") from None
         return bank
@@ -224,10 +194,12 @@ class IdentityBank:
 
         In "Female,-White" the comma is and, a leading minus is not; case does not matter; "" is everybody.
         """
-        return self._members(self._wanted(text))
+        keep = np.ones(len(self), bool)
+        for index, present in self._wanted(text).items():
+            keep &= (self.attributes[:, index] != 0) == present
+        return np.flatnonzero(keep).astype(np.int64)
 
     def eligible(self, attributes: str | None) -> int:
-        """Number of people of an attribute group; see `query`."""
         return self._group(attributes).size
 
     def direction(self, name: str) -> NDArray[np.float32]:
@@ -236,42 +208,29 @@ class IdentityBank:
         column = self.attributes[:, index] != 0
         with_it, without = np.flatnonzero(column), np.flatnonzero(~column)
         if not len(with_it) or not len(without):
-            raise UsageError(
-                f"{self.names[index]} has no direction in this bank: {len(with_it)} of {len(column)} people have it"
-            )
+            have = f"{len(with_it)} of {len(column)} people have it"
+            raise UsageError(f"{self.names[index]} has no direction in this bank: {have}")
         return (mean_of(self.codes, with_it) - mean_of(self.codes, without)).astype(np.float32)
 
-    def k_same(
-        self,
-        k: int,
-        key: str,
-        *,
-        seed: int | str = 0,
-        attributes: str | None = None,
-        psi: float = 0.0,
-        kind: Kind | None = None,
-    ) -> KSameCode:
-        """Draw k people for one face and average them.
+    @cached_property
+    def kinds(self) -> KindCodes | None:
+        """Its people by their kinds; None where the table of attributes does not know these."""
+        cell = cells_of(self.attributes, self.names)
+        return None if cell is None else KindCodes(self._at_hand, cell)
 
-        ψ = 0 is the paper's mean w_m of the k. ψ > 0 restores the variance that averaging took away,
-        w = w̄ + ψ·√k·(w_m − w̄), where w̄ is the mean of everybody who could have been drawn; see `restore_variance`.
+    def kind_within(self, kind: Kind, attributes: str | None) -> Kind:
+        """A kind with what the attributes of a draw change of it."""
+        return kind.within({self.names[index]: there for index, there in self._wanted(attributes or "").items()})
 
-        Args:
-            k: people to average, 2 … the number of those who have the attributes.
-            key: of the person, track or file; the same key gives the same face, others another one.
-            seed: of all draws; a long one where the draws must stay secret.
-            attributes: group to draw from, such as "Female,-White"; None is the whole bank.
-            psi: ψ ≥ 0; at 1 the codes spread as real people do.
-            kind: group of people that the new identity belongs to; see `ficgan.identity.kind`. Where the bank holds
-                fewer than 2k of them it is widened, and members of other groups are moved by attribute vectors.
+    def usual(self, kind: Kind) -> NDArray[Any]:
+        """Code [D] that the draws of a kind have in common."""
+        assert self.kinds is not None
+        mean = self.kinds.mean(kind)
+        return mean if self.showing is None else self.showing.moved(mean, kind)
 
-        Raises:
-            UsageError: k too small or too large for the group, ψ out of range, or an unknown attribute.
-            FicganError: a code drawn is not finite, which only a damaged file that was not verified can have.
-
-        Source: FICGAN, "Manifold k-Same Algorithm" and "Controllability on Facial Attributes" (w'_m).
-        """
-        return self.k_same_of_each(k, [key], seed=seed, attributes=attributes, psi=psi, kind=kind)[0]
+    def k_same(self, k: int, key: str, **options: Any) -> KSameCode:
+        """The draw of one key, see `k_same_of_each`."""
+        return self.k_same_of_each(k, [key], **options)[0]
 
     def k_same_of_each(
         self,
@@ -283,7 +242,19 @@ class IdentityBank:
         psi: float = 0.0,
         kind: Kind | None = None,
     ) -> list[KSameCode]:
-        """The draws of several keys, each as `k_same` makes it, in much less time than one by one."""
+        """Draw k people for each of several keys and average them: a key always gives the same face.
+
+        ψ = 0 is the paper's mean w_m of the k. ψ > 0 restores the variance that averaging took away,
+        w = w̄ + ψ·√k·(w_m − w̄), where w̄ is the mean of everybody who could have been drawn; see `restore_variance`.
+
+        Args:
+            seed: of all draws; a long one where the draws must stay secret.
+            attributes: group to draw from, such as "Female,-White"; None is the whole bank.
+            kind: group that the new identity belongs to; see `ficgan.identity.kind`. Where the bank holds fewer than 2k
+                of them it is widened, and members of other groups are moved by attribute vectors.
+
+        Source: FICGAN, "Manifold k-Same Algorithm" and "Controllability on Facial Attributes" (w'_m).
+        """
         psi = ksame.check_psi(psi)
         group = self._group(attributes) if kind is None else self._kind_group(attributes, kind, k)
         whom = attributes if kind is None else f"{attributes or 'the source'} and the kind that is kept"
@@ -293,11 +264,8 @@ class IdentityBank:
             rng = ksame.keyed_generator(seed, self.digest, key, k, group.name)
             chosen = ksame.draw_members(group.size, k, rng)
             draws.append(chosen if group.index is None else group.index[chosen])
-        means = means_of(self._at_hand, draws)
-        if not np.isfinite(means).all():
-            raise FicganError("the bank is damaged: it has codes that are not finite; fetch or build it again")
         promise, found = ksame.commitment(seed, self.digest), []
-        for w_m, chosen in zip(means, draws, strict=True):
+        for w_m, chosen in zip(means_of(self._at_hand, draws), draws, strict=True):
             if group.of_kind is not None:
                 w_m = w_m + group.of_kind.moved(chosen)
             centre, cap = group.spread if psi > 0 else (w_m, math.inf)
@@ -312,55 +280,33 @@ class IdentityBank:
     def _group(self, attributes: str | None) -> _DrawGroup:
         wanted = self._wanted(attributes or "")
         name = ",".join(sorted(("" if present else "-") + self.names[i] for i, present in wanted.items()))
-        return self._kept(name, lambda: _DrawGroup(name, self._members(wanted) if wanted else None, self._at_hand))
-
-    def _kept(self, name: str, make: Callable[[], _DrawGroup]) -> _DrawGroup:
-        group = self._groups.get(name)
-        if group is None:
-            group = make()
-            for oldest in list(self._groups)[: 1 - GROUPS]:
-                self._groups.pop(oldest, None)
-            self._groups[name] = group
-        return group
+        if name not in self._groups:
+            index = self.query(attributes or "") if wanted else None
+            self._remember(_DrawGroup(name, index, self._at_hand))
+        return self._groups[name]
 
     def _kind_group(self, attributes: str | None, kind: Kind, k: int) -> _DrawGroup:
         """The people of a kind, or of the least widened one that holds 2k of them."""
-        known = self.kinds
-        if known is None:
+        if self.kinds is None:
             raise UsageError("this bank does not know its people's ethnic group, gender and decade: keep no kind")
-        kind = self.kind_within(kind, attributes)
-        name = f"{self._group(attributes).name}|{kind.name}|{k}"
+        kind, group = self.kind_within(kind, attributes), self._group(attributes)
+        name = f"{group.name}|{kind.name}|{k}"
+        if name not in self._groups:
+            found = self.kinds.group(kind, 2 * k, group.index)
+            self._remember(_DrawGroup(name, found.index, self._at_hand, found))
+        return self._groups[name]
 
-        def made() -> _DrawGroup:
-            found = known.group(kind, 2 * k, self._group(attributes).index)
-            return _DrawGroup(name, found.index, self._at_hand, found)
-
-        return self._kept(name, made)
-
-    def kind_within(self, kind: Kind, attributes: str | None) -> Kind:
-        """A kind with what the attributes of a draw change of it."""
-        return kind.within({self.names[index]: there for index, there in self._wanted(attributes or "").items()})
-
-    @cached_property
-    def kinds(self) -> KindCodes | None:
-        """Its people by their kinds; None where the table of attributes does not know these."""
-        cell = cells_of(self.attributes, self.names)
-        return None if cell is None else KindCodes(self._at_hand, cell)
-
-    def usual(self, kind: Kind) -> NDArray[Any]:
-        """Code [D] that the draws of a kind have in common."""
-        assert self.kinds is not None
-        mean = self.kinds.mean(kind)
-        return mean if self.showing is None else self.showing.moved(mean, kind)
+    def _remember(self, group: _DrawGroup) -> None:
+        for oldest in list(self._groups)[: 1 - GROUPS]:
+            self._groups.pop(oldest, None)
+        self._groups[group.name] = group
 
     def _index(self, name: str) -> int:
         known = {fold(n): i for i, n in enumerate(self.names)}
         if fold(name) in known:
             return known[fold(name)]
         if not self.names:
-            raise UsageError(
-                f"attribute {name!r} was asked for, but this bank has no attribute table; build one with labels"
-            )
+            raise UsageError(f"attribute {name!r}: this bank has no attribute table; build one with labels")
         near = difflib.get_close_matches(fold(name), known, n=1, cutoff=0.6)
         guess = f"did you mean {self.names[known[near[0]]]}? This" if near else "this"
         listed = ", ".join(f"{n} ({number})" for n, number in self.counts.items())
@@ -374,26 +320,22 @@ class IdentityBank:
                 raise UsageError(f"attributes {text!r} has an empty name; write for example Female,-White")
             index = self._index(name)
             if wanted.setdefault(index, present) != present:
-                raise UsageError(
-                    f"attributes {text!r} wants {self.names[index]} both there and not there; nobody has that"
-                )
+                raise UsageError(f"attributes {text!r} wants {self.names[index]} both there and not there")
         return wanted
 
-    def _members(self, wanted: dict[int, bool]) -> NDArray[np.int64]:
-        keep = np.ones(len(self), bool)
-        for index, present in wanted.items():
-            keep &= (self.attributes[:, index] != 0) == present
-        return np.flatnonzero(keep).astype(np.int64)
 
-
+@dataclass(frozen=True, eq=False)
 class _DrawGroup:
-    """People to draw from, and how they spread; computed once per bank. `of_kind` are those of a kind, moved to it."""
+    """People to draw from; `index` None: all. `of_kind` are those of a kind, moved to it."""
 
-    def __init__(
-        self, name: str, index: NDArray[np.int64] | None, codes: NDArray[np.floating], of_kind: KindGroup | None = None
-    ) -> None:
-        self.name, self.index, self.codes, self.of_kind = name, index, codes, of_kind
-        self.size = len(codes) if index is None else len(index)
+    name: str
+    index: NDArray[np.int64] | None
+    codes: NDArray[np.floating]
+    of_kind: KindGroup | None = None
+
+    @property
+    def size(self) -> int:
+        return len(self.codes) if self.index is None else len(self.index)
 
     @cached_property
     def spread(self) -> tuple[NDArray[np.float64], float]:
@@ -401,12 +343,10 @@ class _DrawGroup:
         if self.of_kind is not None:
             return self.of_kind.spread
         centre = mean_of(self.codes, self.index)
-        cap = np.percentile(distances_to(centre, self.codes, self.index), ksame.CAP_PERCENTILE)
-        return centre, float(cap)
+        return centre, float(np.percentile(distances_to(centre, self.codes, self.index), CAP_PERCENTILE))
 
 
 def fold(name: str) -> str:
-    """The form in which attribute names are compared."""
     return name.strip().casefold().replace(" ", "_")
 
 
@@ -422,35 +362,158 @@ def parse_direction(text: str) -> tuple[str, float]:
     return name.strip(), value
 
 
-def _read(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str], bool]:
-    """Read-only arrays and metadata of a safetensors file, and whether the arrays are mapped."""
-    from safetensors import safe_open
-
-    with safe_open(str(path), framework="numpy") as file:  # refuses a file whose header does not fit its length
-        metadata, mapped = file.metadata() or {}, path.stat().st_size > IN_MEMORY
-        arrays = {} if mapped else {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    if mapped:  # the library copies what it reads
-        with path.open("rb") as source:
-            start = 8 + int.from_bytes(source.read(8), "little")
-            entries = json.loads(source.read(start - 8))
-        entries.pop("__metadata__", None)
-        for name, entry in entries.items():
-            kind, shape = np.dtype({"F16": "<f2", "F32": "<f4", "U8": "u1"}[entry["dtype"]]), tuple(entry["shape"])
-            place = start + entry["data_offsets"][0]
-            arrays[name] = np.memmap(path, kind, "r", place, shape) if math.prod(shape) else np.empty(shape, kind)
-    for array in arrays.values():
-        array.flags.writeable = False
-    return arrays, metadata, mapped
-
-
 def _whole(codes: NDArray[np.uint8], scale: NDArray[np.float32]) -> NDArray[np.float16]:
-    """Codes of 8 bits as float16, read-only."""
-    if codes.ndim != 2 or not codes.size or scale.shape != (2, codes.shape[1]) or not np.isfinite(scale).all():
-        raise ValueError(f"its codes {list(codes.shape)} and scale {list(scale.shape)} do not fit, or are not finite")
+    if codes.ndim != 2 or not codes.size or scale.shape != (2, codes.shape[1]):
+        raise ValueError(f"its codes {list(codes.shape)} and scale {list(scale.shape)} do not fit")
     low, step = scale
     whole = np.empty(codes.shape, np.float16)
-    with np.errstate(over="ignore"):  # a damaged scale; whoever opens the bank looks for what is not finite
+    with np.errstate(over="ignore", invalid="ignore"):  # a damaged scale; the bank refuses what is not finite
         for begin in range(0, len(codes), CHUNK):
             whole[begin : begin + CHUNK] = codes[begin : begin + CHUNK] * step + low
-    whole.flags.writeable = False
     return whole
+
+
+def _owners(who: NDArray[Any]) -> tuple[NDArray[np.int64], int]:
+    unknown = who < 0 if np.issubdtype(who.dtype, np.number) else who == ""
+    owner = np.empty(len(who), np.int64)
+    known, owner[~unknown] = np.unique(who[~unknown], return_inverse=True)
+    owner[unknown] = len(known) + np.arange(unknown.sum())
+    return owner, int(unknown.sum())
+
+
+def _chains(owner: NDArray[np.int64], table: NDArray[Any], names: Sequence[str]) -> NDArray[np.bool_]:
+    """Images [M] of people whose pictures disagree about ethnic group or gender: a recogniser joined look-alikes."""
+    odd = np.zeros(owner.max() + 1, bool)
+    pictures = np.bincount(owner)
+    for group in (ETHNICITIES, GENDERS):
+        index = [names.index(name) for name in group if name in names]
+        if len(index) == len(group):
+            shown = np.stack([np.bincount(owner[table[:, i] != 0], minlength=len(odd)) for i in index], 1)
+            odd |= (pictures >= _CHAIN) & (shown.max(1) < _AGREE * pictures)
+    return np.asarray(odd[owner])
+
+
+def _means(codes: NDArray[np.floating], owner: NDArray[np.int64], per_person: NDArray[np.int64]) -> NDArray[np.float16]:
+    order = np.argsort(owner, kind="stable")
+    ends = np.cumsum(per_person)
+    means = np.empty((len(per_person), codes.shape[1]), np.float16)
+    for first in range(0, len(means), CHUNK):
+        people = slice(first, first + CHUNK)
+        starts = ends[people] - per_person[people]
+        images = order[starts[0] : ends[people][-1]]
+        total = np.add.reduceat(codes[images].astype(np.float64), starts - starts[0], axis=0)
+        mean = total / per_person[people, None]
+        if not np.abs(mean).max() <= np.finfo(np.float16).max:  # also false for NaN
+            raise UsageError("some codes are not finite or too large for float16; check the checkpoint that made them")
+        means[people] = mean
+    return means
+
+
+def majority(
+    values: NDArray[np.uint8], owner: NDArray[np.int64], people: int, columns: Sequence[str] = ()
+) -> NDArray[np.uint8]:
+    """Attributes uint8 [N,A] of N people from those of M images [M,A]; `owner` [M] says whose each image is.
+
+    A person has an attribute that more than half of the images show. Of attributes of one column (Female and Male, the
+    ages), a person has the one that most images show, and none where two are level.
+    """
+    pictures = np.bincount(owner, minlength=people)
+    has = np.zeros((people, values.shape[1]), np.uint8)
+    together: dict[str, list[int]] = {}
+    for index, column in enumerate(columns or map(str, range(values.shape[1]))):
+        together.setdefault(column, []).append(index)
+    for group in together.values():
+        shown = np.stack([np.bincount(owner[values[:, i] != 0], minlength=people) for i in group], 1)
+        if len(group) == 1:
+            has[:, group] = 2 * shown > pictures[:, None]
+        else:
+            most = shown.max(1, keepdims=True)
+            has[:, group] = (shown == most) & (most > 0) & ((shown == most).sum(1, keepdims=True) == 1)
+    return has
+
+
+def audit(
+    bank: IdentityBank,
+    *,
+    k: int,
+    psi: float | Sequence[float],
+    num_layers: int,
+    seed: int | str,
+    alpha: float | None = None,
+    layer: int | None = None,
+    band: tuple[int, int] | None = None,
+    attributes: str | None = None,
+    directions: Sequence[str] = (),
+    target: Literal["bank", "exemplar", "swap"] = "bank",
+    kept: Sequence[str] = (),
+) -> dict[str, Any]:
+    """State, ready for JSON, what was drawn, which layers carry it, and what k does not cover.
+
+    Args:
+        psi: ψ of the draws, one or all that occurred.
+        seed: of the draws; only its commitment is stated.
+        alpha: share of the exemplar in eq. 5, None without one.
+        layer, band: as of `mix_layers`.
+        kept: parts of the source's kind that the new identity has, too; which kind it is stands nowhere.
+        target: where the new identity comes from: "bank", "exemplar" (eq. 5) or "swap" (w_t itself).
+    """
+    first, last = ksame.k_same_layers(num_layers, layer, band)
+    new = list(range(first, last + 1))
+    source = [n for n in range(1, num_layers + 1) if n not in new]
+    swap = target == "swap"
+    return {
+        "k": None if swap else k,
+        "psi": None if swap else psi if isinstance(psi, int | float) else list(psi),
+        "psi_cap_percentile": CAP_PERCENTILE,
+        "alpha": alpha if target == "exemplar" else None,
+        "w_t": None if target == "bank" else "an image supplied by the user, not a member of the bank",
+        "target": target,
+        "attributes": attributes or None,
+        "directions": list(directions),
+        "keep_kind": list(kept),
+        "layers": {
+            "total": num_layers,
+            "k_same": [] if swap else new,
+            "exemplar": new if swap else [],
+            "source": source,
+        },
+        "bank": {
+            "people": len(bank),
+            "k_counts": "pictures" if bank.provenance.get("identities_known") is False else "people",
+            "eligible": bank.eligible(attributes),
+            "digest": bank.digest,
+            "digest_verified": True,  # a bank is checked when it is opened
+            "provenance": bank.provenance,
+        },
+        "seed_commitment": ksame.commitment(seed, bank.digest),
+        "not_covered": _statement(new, source, target, alpha) + ("" if swap else _counted(bank)),
+    }
+
+
+def _statement(new: list[int], source: list[int], target: str, alpha: float | None) -> str:
+    layers = f"Style layers {_span(new)} carry"
+    if target == "swap":
+        carried = f"{layers} one person's code, the user's exemplar: this is no k-anonymity."
+    elif target == "exemplar" and alpha:
+        carried = (
+            f"{layers} a k-same code moved by alpha = {alpha:g} towards one person, the user's exemplar: k does not "
+            "protect that person."
+        )
+    else:
+        carried = f"{layers} a k-same code, which holds nothing of the source."
+    kept = f"the spatial code z_non and style layers {_span(source)} come" if source else "the spatial code z_non comes"
+    return f"{carried} Not covered by k: {kept} from the source and can leak its identity."
+
+
+def _counted(bank: IdentityBank) -> str:
+    if bank.provenance.get("identities_known") is False:
+        return " k counts pictures, not people: the bank was built without identities."
+    unknown = bank.provenance.get("images_of_unknown_people")
+    return f" k counts people, but {unknown} pictures of unknown people as a person each." if unknown else ""
+
+
+def _span(layers: list[int]) -> str:
+    """[1, 2, 3, 7] → "1-3, 7"."""
+    starts = [n for n in layers if n - 1 not in layers]
+    ends = [n for n in layers if n + 1 not in layers]
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))

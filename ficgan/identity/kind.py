@@ -16,7 +16,7 @@ closed form of `Showing` is the best linear estimate of a code of which a readin
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -28,23 +28,8 @@ from ficgan.errors import FicganError, UsageError
 from ficgan.files import atomic_write
 from ficgan.identity.ksame import CAP_PERCENTILE, CHUNK, mean_of, rows
 
-__all__ = [
-    "AGES",
-    "ETHNICITIES",
-    "GENDERS",
-    "PARTS",
-    "UNKNOWN",
-    "Kind",
-    "KindCodes",
-    "KindGroup",
-    "KindReader",
-    "Showing",
-    "cells_of",
-    "kind_reader",
-    "parse_parts",
-]
-
 Floats = NDArray[np.float32]
+Array = NDArray[Any]
 Mask = NDArray[np.bool_]
 
 ETHNICITIES = ("Black", "East Asian", "Indian", "Latino_Hispanic", "Middle Eastern", "Southeast Asian", "White")
@@ -76,65 +61,47 @@ _NEIGHBOURS = {
 }
 
 
-@dataclass(frozen=True)
-class KindConfig:
-    """Numbers of reading and keeping a kind.
-
-    Args:
-        unsure_ethnicity: share of the first ethnic group below which the second one counts, too.
-        unsure_gender: how far P(male) may lie from one half for the person to be of both.
-        clear: how clearly a new face shows its kind, in differences of the mean codes.
-        shown: how clearly `Showing` shows ethnic group, gender and age, in those of ordinary people.
-        ridge: penalty of the map from cells to mean codes, people.
-        reads, wanted, gains: penalties of the maps of `Showing`: of codes in standard deviations, of kinds, and share
-            of a reading's variance. By 80 training portraits: gains .1, from means shown once as clearly, keeps looks
-            for .857 and not .818, and gloom is larger by .07.
-    """
-
-    unsure_ethnicity: float = 0.5
-    unsure_gender: float = 0.1
-    clear: float = 2.0
-    shown: tuple[float, float, float] = (1.0, 1.3, 1.4)
-    ridge: float = 20.0
-    reads: float = 400.0
-    wanted: float = 2.0
-    gains: float = 1.5
+# Share of the first ethnic group below which the second one counts, too, and how far P(male) may lie from one half for
+# the person to be of both genders.
+_UNSURE_ETHNICITY, _UNSURE_GENDER = 0.5, 0.1
+# How clearly a new face shows its kind, in differences of the mean codes.
+CLEAR = 2.0
+# How clearly `Showing` shows ethnic group, gender and age, in differences of ordinary people.
+_SHOWN = (1.0, 1.3, 1.4)
+# Penalty of the map from cells to mean codes, people.
+_RIDGE = 20.0
+# Penalties of the maps of `Showing`: of codes in standard deviations, of kinds, and share of a reading's variance. By
+# 80 portraits: gains .1, from means shown once as clearly, keeps looks for .857 and not .818; gloom is larger by .07.
+_READS, _WANTED, _GAINS = 400.0, 2.0, 1.5
 
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """A group of people.
-
-    Args:
-        ethnicity, gender, age: bool [7], [2], [9], what belongs to the group; all where a part is not kept.
-    """
+    """A group of people: bool [7], [2], [9], which belong to it; all where a part is not kept."""
 
     ethnicity: Mask
     gender: Mask
     age: Mask
 
     @classmethod
-    def of(cls, reading: Floats, parts: Sequence[str] = PARTS, config: KindConfig | None = None) -> Kind:
+    def of(cls, reading: Floats, parts: Sequence[str] = PARTS) -> Kind:
         """The group of a reading [9] of `KindReader`: two ethnic groups, or both genders, where it is unsure."""
-        config = config or KindConfig()
         shares, male, years = reading[: len(ETHNICITIES)], float(reading[-2]), float(reading[-1])
         first, second = np.argsort(shares)[::-1][:2]
         ethnicity = np.arange(len(ETHNICITIES)) == first
-        if shares[first] < config.unsure_ethnicity:
+        if shares[first] < _UNSURE_ETHNICITY:
             ethnicity[second] = True
-        gender = np.array([male < 0.5 + config.unsure_gender, male > 0.5 - config.unsure_gender])
+        gender = np.array([male < 0.5 + _UNSURE_GENDER, male > 0.5 - _UNSURE_GENDER])
         age = np.arange(len(AGES)) == np.abs(YEARS - years).argmin()
         masks = dict(zip(PARTS, (ethnicity, gender, age), strict=True))
         return cls(**{part: mask if part in parts else np.ones_like(mask) for part, mask in masks.items()})
 
     @classmethod
     def of_cell(cls, cell: int) -> Kind:
-        """The group of one cell."""
         return cls(*(np.arange(size) == at for size, at in zip(_SHAPE, np.unravel_index(cell, _SHAPE), strict=True)))
 
     @classmethod
     def everybody(cls) -> Kind:
-        """The group that nothing is kept of."""
         return cls(*(np.ones(size, bool) for size in _SHAPE))
 
     @property
@@ -155,11 +122,7 @@ class Kind:
         return "/".join("".join(map(str, np.flatnonzero(part))) for part in (self.ethnicity, self.gender, self.age))
 
     def within(self, wanted: Mapping[str, bool]) -> Kind:
-        """The kind with what attributes ask for: what they name replaces the source's own, what they exclude goes.
-
-        Args:
-            wanted: attribute names, True where a person must have it and False where not.
-        """
+        """The kind with what attributes ask for (True) and exclude (False); what they name replaces the source's."""
         parts = []
         for names, mask in zip((ETHNICITIES, GENDERS, AGES), (self.ethnicity, self.gender, self.age), strict=True):
             asked = np.array([wanted.get(name, None) for name in names], object)
@@ -189,10 +152,7 @@ class Kind:
 
     @cached_property
     def moves(self) -> Floats:
-        """float32 [126,126], to which cells of the kind a person of each cell is moved: rows sum to one.
-
-        Of each part a person keeps what belongs to the kind; what does not is shared out evenly over the kind.
-        """
+        """float32 [126,126], to which cells of the kind, in equal shares, a person of each cell is moved."""
         parts = [
             np.where(mask[:, None], np.eye(len(mask)), mask / mask.sum())
             for mask in (self.ethnicity, self.gender, self.age)
@@ -201,12 +161,7 @@ class Kind:
 
 
 def cells_of(attributes: NDArray[np.uint8], names: Sequence[str]) -> NDArray[np.int64] | None:
-    """The cell of each person of an attribute table, int64 [N], −1 where a label is missing.
-
-    Args:
-        attributes: uint8 [N,A].
-        names: A names; None is returned where one of the groups' names is missing.
-    """
+    """Cells int64 [N] of people of an attribute table [N,A], −1 where a label is missing; None without the names."""
     column = {name: index for index, name in enumerate(names)}
     parts = []
     for group in (ETHNICITIES, GENDERS, AGES):
@@ -220,17 +175,10 @@ def cells_of(attributes: NDArray[np.uint8], names: Sequence[str]) -> NDArray[np.
 
 @dataclass(frozen=True, eq=False)
 class KindCodes:
-    """Codes of people of known kinds, from which the members of a kind are drawn.
+    """Codes [N,D] of people of known kinds (cell [N] of `cells_of`), from which the members of a kind are drawn."""
 
-    Args:
-        codes: float [N,D].
-        cell: int [N] of `cells_of`.
-        config: numbers.
-    """
-
-    codes: NDArray[Any]
+    codes: Array
     cell: NDArray[np.int64]
-    config: KindConfig = field(default_factory=KindConfig)
 
     def members(self, kind: Kind, eligible: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
         """int64 [M], ascending, who belongs to a kind, of all or of the eligible ones."""
@@ -261,7 +209,7 @@ class KindCodes:
         """Mean codes [126,D] of the cells, smoothed: ethnic group × gender, and age by each of the two."""
         sums, people = self.sums
         features = _features()
-        penalty = self.config.ridge * np.eye(features.shape[1])
+        penalty = _RIDGE * np.eye(features.shape[1])
         penalty[0, 0] = 1e-9
         square = features.T @ (people[:, None] * features) + penalty
         return np.asarray(features @ np.linalg.solve(square, features.T @ sums))
@@ -284,19 +232,14 @@ class KindCodes:
     def mean(self, kind: Kind) -> NDArray[np.float64]:
         """The same as clear as a new identity shows it."""
         middle = self.means.mean(0)
-        return np.asarray(middle + self.config.clear * (self.usual(kind) - middle))
+        return np.asarray(middle + CLEAR * (self.usual(kind) - middle))
 
 
 @dataclass(frozen=True, eq=False)
 class KindGroup:
-    """The people that a new identity of a kind is drawn from, each moved to the kind.
+    """The people (index [M]) that a new identity of a kind is drawn from, each moved to the kind.
 
-    Args:
-        known: their codes.
-        kind: the kind.
-        index: int64 [M], who they are.
-        people: how many of them belong to the kind itself.
-        widened: part that was widened last, see `Kind.widenings`; "" for nothing.
+    `people` of them belong to the kind itself; `widened` is the part that was widened last, see `Kind.widenings`.
     """
 
     known: KindCodes
@@ -307,11 +250,7 @@ class KindGroup:
 
     @property
     def record(self) -> dict[str, Any]:
-        """For a record: enough to judge the draw by, and not which group it was.
-
-        The exact number of people would name the group to anyone who has the bank, so the power of two below it stands
-        for it.
-        """
+        """For a record: the power of two below the number of people, as the number itself would name the group."""
         return {"people_at_least": 1 << max(self.people.bit_length() - 1, 0), "widened": self.widened}
 
     @cached_property
@@ -328,9 +267,7 @@ class KindGroup:
 
     @cached_property
     def spread(self) -> tuple[NDArray[np.float64], float]:
-        """Centre [D] of their moved codes, and the distance from it within which CAP_PERCENTILE per cent lie, by some
-        of them.
-        """
+        """Centre [D] of their moved codes, and the distance within which CAP_PERCENTILE per cent of some lie."""
         known, index = self.known, self.index
         centre = mean_of(known.codes, index) + self.moved(index)
         some = index[:: max(1, len(index) // CHUNK)]
@@ -352,13 +289,7 @@ def _features() -> NDArray[np.float64]:
 
 @dataclass(frozen=True, eq=False)
 class KindReader:
-    """Reads the kind of a person from the embedding of the gate: a small network of three layers.
-
-    Args:
-        mean, scale: float32 [E], of the embeddings.
-        weights: float32 [E,H], [H,H], [H,17], the last for seven ethnic groups, gender and nine ages.
-        biases: float32 [H], [H], [17].
-    """
+    """Reads the kind of a person from the gate's embedding: three layers, the last of 7 + 1 + 9 outputs."""
 
     mean: Floats
     scale: Floats
@@ -378,18 +309,16 @@ class KindReader:
         return np.concatenate([shares, male[:, None], age[:, None]], 1).astype(np.float32)
 
     def save(self, path: str | Path) -> None:
-        """Write it as safetensors, in 16 bits."""
         from safetensors.numpy import save
 
-        arrays = {f"weight.{n}": one for n, one in enumerate(self.weights)}
-        arrays |= {f"bias.{n}": one for n, one in enumerate(self.biases)} | {"mean": self.mean, "scale": self.scale}
+        arrays = {f"weight.{n}": weight for n, weight in enumerate(self.weights)}
+        arrays |= {f"bias.{n}": bias for n, bias in enumerate(self.biases)} | {"mean": self.mean, "scale": self.scale}
         small = {name: np.ascontiguousarray(array, np.float16) for name, array in arrays.items()}
         with atomic_write(path, overwrite=True) as file:
             file.write(save(small, metadata={"format": "ficgan", "kind": "kind-reader"}))
 
     @classmethod
     def load(cls, path: str | Path) -> KindReader:
-        """Read a file of `save`; a FicganError where it is none."""
         from safetensors import SafetensorError, safe_open
 
         try:
@@ -403,7 +332,6 @@ class KindReader:
 
 @lru_cache(maxsize=1)
 def kind_reader() -> KindReader:
-    """The embedded reader."""
     from ficgan import pretrained
 
     return KindReader.load(pretrained.path("kind"))
@@ -430,7 +358,7 @@ class Showing:
             if array.shape != shape or not np.isfinite(array).all():
                 raise ValueError(f"its {name} {list(array.shape)} should be {list(shape)}, and finite")
 
-    def moved(self, w: NDArray[Any], kind: Kind) -> Floats:
+    def moved(self, w: Array, kind: Kind) -> Floats:
         """The code [D] of a face that shows its kind. What is not kept of a kind stays as it was drawn."""
         reading = kind.reading
         missing = self.wanted @ _terms(reading[None])[0] - self.reads @ w
@@ -442,48 +370,38 @@ class Showing:
 
     @classmethod
     def fit(
-        cls,
-        codes: NDArray[Any],
-        kinds: Floats,
-        found: Floats,
-        own_kinds: Floats,
-        own: Floats,
-        people: KindCodes,
-        free: Mask,
+        cls, codes: Array, kinds: Floats, found: Floats, own_kinds: Floats, own: Floats, people: KindCodes, free: Mask
     ) -> Showing:
-        """Learn it from faces that were made.
+        """Learn it from N faces that were made.
 
         Args:
-            codes: float [N,D] of new faces.
-            kinds: float32 [N,9], the groups that they were drawn for, in the form of a reading.
-            found: float32 [N,9], how the reader reads the new faces.
+            codes, kinds, found: [N,D] of the new faces, [N,9] the groups they were drawn for and how they are read.
             own_kinds, own: float32 [M,9], groups and readings of the clear faces in whose place they stand.
             people: codes of real people, for the directions in which they differ.
             free: bool [D], which numbers may be moved.
         """
-        config = people.config
         z, terms, y, size = codes[:, free].astype(np.float64), _terms(kinds), logits(found), int(free.sum())
         mean, scale = z.mean(0), z.std(0) + 1e-6
         x = np.concatenate([(z - mean) / scale, terms[:, 1:]], 1)
         middle = x.mean(0)
-        solved = _ridge(x - middle, y - y.mean(0), config.reads)
+        solved = _ridge(x - middle, y - y.mean(0), _READS)
         reads = solved[:size] / scale[:, None]
         alone = np.vstack([y.mean(0) - middle @ solved - mean @ reads, solved[size:]])
         target, t = logits(own), _terms(own_kinds)
-        shown = np.repeat(config.shown, (len(ETHNICITIES), 1, 1))
-        slopes = _ridge(t[:, 1:], target - target.mean(0), config.wanted) * shown
+        shown = np.repeat(_SHOWN, (len(ETHNICITIES), 1, 1))
+        slopes = _ridge(t[:, 1:], target - target.mean(0), _WANTED) * shown
         wanted = np.vstack([target.mean(0), slopes]) - alone
         gains = np.zeros((3, len(free), READING))
         for gain, apart in zip(gains, people.apart(free), strict=True):
             shared = apart.T @ (apart @ reads) / len(apart)
             spread = reads.T @ shared
-            gain[free] = shared @ np.linalg.pinv(spread + config.gains * np.diag(np.diag(spread)))
+            gain[free] = shared @ np.linalg.pinv(spread + _GAINS * np.diag(np.diag(spread)))
         whole = np.zeros((READING, len(free)))
         whole[:, free] = reads.T
         return cls(whole.astype(np.float32), wanted.T.astype(np.float32), gains.astype(np.float32))
 
 
-def logits(readings: NDArray[Any]) -> NDArray[np.float64]:
+def logits(readings: Array) -> NDArray[np.float64]:
     """Readings [N,9] as numbers that add up: log shares less their mean, logit of P(male), age in years."""
     groups = len(ETHNICITIES)
     shares = np.log(np.clip(readings[:, :groups].astype(np.float64), 1e-6, 1))
@@ -491,7 +409,7 @@ def logits(readings: NDArray[Any]) -> NDArray[np.float64]:
     return np.concatenate([shares - shares.mean(1, keepdims=True), np.log(male / (1 - male)), readings[:, -1:]], 1)
 
 
-def _terms(kinds: NDArray[Any]) -> NDArray[np.float64]:
+def _terms(kinds: Array) -> NDArray[np.float64]:
     """[N,TERMS] of kinds in the form of readings [N,9]; a boy is read as a man less clearly than his father."""
     groups = len(ETHNICITIES)
     shares, male = kinds[:, :groups] - 1 / groups, kinds[:, groups : groups + 1] - 0.5
@@ -504,17 +422,13 @@ def _ridge(x: NDArray[np.float64], y: NDArray[np.float64], penalty: float) -> ND
     return np.asarray(np.linalg.solve(x.T @ x + penalty * np.eye(x.shape[1]), x.T @ y), np.float64)
 
 
-def _softmax(x: NDArray[Any]) -> NDArray[Any]:
+def _softmax(x: Array) -> Array:
     y = np.exp(x - x.max(1, keepdims=True))
     return np.asarray(y / y.sum(1, keepdims=True))
 
 
 def parse_parts(text: str | Sequence[str]) -> tuple[str, ...]:
-    """Parts of a kind from "ethnicity,gender,age", a subset, or "none".
-
-    Raises:
-        UsageError: another word.
-    """
+    """Parts of a kind from "ethnicity,gender,age", a subset, or "none"."""
     words = [word.strip() for word in text.split(",")] if isinstance(text, str) else list(text)
     if words in (["none"], []):
         return ()

@@ -1,5 +1,4 @@
-"""Manifold k-same: the mean of k identity codes, plain or with its variance restored; which style layers carry it, the
-exemplar, and what an audit says of them.
+"""Manifold k-same: the mean of k identity codes, plain or with its variance restored, and which style layers carry it.
 
 Sums of codes are exact. Every float16 is a whole multiple of 2⁻²⁴, and float64 holds such multiples exactly below 2²⁹.
 So a mean does not depend on the order, the pieces, the threads or the machine, as long as the absolute values add up
@@ -15,7 +14,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 from ficgan.errors import UsageError
 
 if TYPE_CHECKING:
-    import torch
+    from torch import Tensor
 
 
 # No restored code lies farther from the centre than this percentage of the real ones.
@@ -38,12 +37,10 @@ class KSameCode:
     """One k-same draw and what an audit needs to know of it.
 
     Args:
-        w: [512] the code w_m, or the one with its variance restored.
-        psi: share of the population's spread that was restored; 0 is the paper's mean.
+        w: [D] the code w_m, or the one with its variance restored to the share `psi`.
         commitment: hash that binds the seed, see `commitment`; None for a short seed.
         members_digest: sha256 of the bank's digest and the members' indices.
-        attributes: the group the draw was restricted to.
-        kind: record of the source's kind; None where nothing of it was kept, see `KindGroup.record`.
+        kind: record of the source's kind, see `KindGroup.record`; None where nothing of it was kept.
     """
 
     w: NDArray[np.float32]
@@ -71,10 +68,7 @@ def mean_of(codes: NDArray[np.floating], index: NDArray[np.int64] | None = None)
 
 
 def means_of(codes: NDArray[np.floating], draws: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
-    """Mean of the rows of codes [N,D] that each of n draws has chosen, accumulated in float64: float64 [n,D].
-
-    A row that several draws share is read once.
-    """
+    """Mean of the rows of codes [N,D] that each of n draws has chosen, in float64: [n,D]; shared rows are read once."""
     member = np.zeros((len(draws), len(codes)), bool)
     for number, index in enumerate(draws):
         member[number, index] = True
@@ -93,7 +87,6 @@ def distances_to(
 
 
 def check_k(k: int, eligible: int, total: int, attributes: str | None) -> None:
-    """Refuse a k below 2, or above the `eligible` people with these attributes of the `total` in the bank."""
     if isinstance(k, bool) or int(k) != k or k < 2:
         raise UsageError(f"k is {k}; k-anonymity needs a whole number of at least 2")
     if k > total:
@@ -104,7 +97,6 @@ def check_k(k: int, eligible: int, total: int, attributes: str | None) -> None:
 
 
 def check_psi(psi: float) -> float:
-    """ψ as a float ≥ 0, or a UsageError."""
     if not (math.isfinite(psi) and psi >= 0):
         raise UsageError(f"psi is {psi}; give a number from 0 (the plain mean) to 1 (the spread of real people)")
     return float(psi)
@@ -165,9 +157,8 @@ SHORT_SEED = 56
 def commitment(seed: int | str, bank_digest: str) -> str | None:
     """Hash that binds the seed of the draws without stating it; None for a short seed.
 
-    Who knows the seed can check that an audit was made with it; nobody can find another seed that fits. The hash must
-    repeat, so it has no random salt, and a short seed could be found by trying (each trial costs some 50 ms): below
-    56 bits, or 16 characters where it is no number, none is stated.
+    The hash must repeat, so it has no random salt, and a short seed could be found by trying (each trial costs some 50
+    ms): below 56 bits, or 16 characters where it is no number, none is stated.
     """
     text = str(seed).strip()
     if int(text).bit_length() <= SHORT_SEED if text.lstrip("+-").isdecimal() else len(text) < 16:
@@ -187,23 +178,15 @@ def members_digest(bank_digest: str, index: NDArray[np.int64]) -> str:
     return hashlib.sha256(bank_digest.encode() + np.sort(index).astype("<i8").tobytes()).hexdigest()
 
 
-TARGETS = ("bank", "exemplar", "swap")
-W = TypeVar("W", "torch.Tensor", NDArray[np.float32])
+W = TypeVar("W", "Tensor", NDArray[np.float32])
 
 
 def mix_layers(
-    w_s: torch.Tensor,
-    w_m: torch.Tensor,
-    *,
-    num_layers: int,
-    layer: int | None = None,
-    band: tuple[int, int] | None = None,
-) -> torch.Tensor:
-    """Give every style layer the source's code or the k-same code: [B,L,512], entry [:, n − 1] is style layer n.
+    w_s: Tensor, w_m: Tensor, *, num_layers: int, layer: int | None = None, band: tuple[int, int] | None = None
+) -> Tensor:
+    """Give every style layer the source's code or the k-same code [B,D]: [B,L,D], entry [:, n − 1] is style layer n.
 
     Args:
-        w_s, w_m: [B,512] codes of the source faces, and those that replace them.
-        num_layers: L of the checkpoint.
         layer: i in 0 … L − 1: layers 1 … i keep w_s, i + 1 … L take w_m. 0 is the strongest.
         band: (first, last), 1 ≤ first ≤ last ≤ L: exactly these layers take w_m.
 
@@ -247,118 +230,6 @@ def parse_band(text: str | tuple[int, int], num_layers: int) -> tuple[int, int]:
     return k_same_layers(num_layers, None, (text[0], text[1]))
 
 
-class CountedBank(Protocol):
-    """What the account of a draw says of a bank."""
-
-    @property
-    def provenance(self) -> dict[str, Any]: ...
-
-    @property
-    def digest(self) -> str: ...
-
-    @property
-    def verified(self) -> bool: ...
-
-    def eligible(self, attributes: str | None) -> int: ...
-
-    def __len__(self) -> int: ...
-
-
 def exemplar(w_m: W, w_t: W, alpha: float) -> W:
-    """w_d = w_m + α·(w_t − w_m): k-same codes [B,512] moved towards the code of an exemplar of the user's (FICGAN, eq.
-    5).
-
-    α = 1 is the exemplar itself: an identity swap, no longer k-anonymous. w_t is never of a bank member.
-    """
+    """w_d = w_m + α·(w_t − w_m): codes [B,D] moved towards an exemplar's (FICGAN, eq. 5); α = 1 is its own."""
     return w_m + alpha * (w_t - w_m)
-
-
-def audit(
-    bank: CountedBank,
-    *,
-    k: int,
-    psi: float | Sequence[float],
-    num_layers: int,
-    seed: int | str,
-    alpha: float | None = None,
-    layer: int | None = None,
-    band: tuple[int, int] | None = None,
-    attributes: str | None = None,
-    directions: Sequence[str] = (),
-    target: str = "bank",
-    kept: Sequence[str] = (),
-) -> dict[str, Any]:
-    """State, ready for JSON, what was drawn, which layers carry it, and what k does not cover.
-
-    Args:
-        psi: ψ of the draws, one or all that occurred.
-        seed: of the draws; only its commitment is stated.
-        alpha: share of the exemplar in eq. 5, None without one.
-        layer, band: as of `mix_layers`.
-        attributes: group drawn from.
-        directions: attribute directions added, such as "Female=0.7".
-        kept: parts of the source's kind that the new identity has, too; which kind it is stands nowhere.
-        target: where the new identity comes from: "bank", "exemplar" (eq. 5) or "swap" (w_t itself).
-    """
-    if target not in TARGETS:
-        raise UsageError(f"audit: unknown target {target!r}; use one of {', '.join(TARGETS)}")
-    first, last = k_same_layers(num_layers, layer, band)
-    new = list(range(first, last + 1))
-    source = [n for n in range(1, num_layers + 1) if n not in new]
-    swap = target == "swap"
-    return {
-        "k": None if swap else k,
-        "psi": None if swap else psi if isinstance(psi, int | float) else list(psi),
-        "psi_cap_percentile": CAP_PERCENTILE,
-        "alpha": alpha if target == "exemplar" else None,
-        "w_t": None if target == "bank" else "an image supplied by the user, not a member of the bank",
-        "target": target,
-        "attributes": attributes or None,
-        "directions": list(directions),
-        "keep_kind": list(kept),
-        "layers": {
-            "total": num_layers,
-            "k_same": [] if swap else new,
-            "exemplar": new if swap else [],
-            "source": source,
-        },
-        "bank": {
-            "people": len(bank),
-            "k_counts": "pictures" if bank.provenance.get("identities_known") is False else "people",
-            "eligible": bank.eligible(attributes),
-            "digest": bank.digest,
-            "digest_verified": bank.verified,
-            "provenance": bank.provenance,
-        },
-        "seed_commitment": commitment(seed, bank.digest),
-        "not_covered": _statement(new, source, target, alpha) + ("" if swap else _counted(bank)),
-    }
-
-
-def _statement(new: list[int], source: list[int], target: str, alpha: float | None) -> str:
-    layers = f"Style layers {_span(new)} carry"
-    if target == "swap":
-        carried = f"{layers} one person's code, the user's exemplar: this is no k-anonymity."
-    elif target == "exemplar" and alpha:
-        carried = (
-            f"{layers} a k-same code moved by alpha = {alpha:g} towards one person, the user's exemplar: k does not "
-            "protect that person."
-        )
-    else:
-        carried = f"{layers} a k-same code, which holds nothing of the source."
-    kept = f"the spatial code z_non and style layers {_span(source)} come" if source else "the spatial code z_non comes"
-    return f"{carried} Not covered by k: {kept} from the source and can leak its identity."
-
-
-def _counted(bank: CountedBank) -> str:
-    if bank.provenance.get("identities_known") is False:
-        return " k counts pictures, not people: the bank was built without identities."
-    unknown = bank.provenance.get("images_of_unknown_people")
-    return f" k counts people, but {unknown} pictures of unknown people as a person each." if unknown else ""
-
-
-def _span(layers: list[int]) -> str:
-    """[1, 2, 3, 7] → "1-3, 7"."""
-    starts = [n for n in layers if n - 1 not in layers]
-    ends = [n for n in layers if n + 1 not in layers]
-    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))

@@ -16,11 +16,11 @@ from numpy.typing import ArrayLike, NDArray
 from ficgan import configs, pretrained
 from ficgan.anonymizers import Faces
 from ficgan.errors import InputError, UsageError
-from ficgan.faces import FaceMesh, MediaPipeMesh, Recognizer, find_meshes, get_recognizer
+from ficgan.faces import MediaPipeMesh, Recognizer, find_meshes, get_recognizer
 from ficgan.faces.models import insightface_file, model_folders
 from ficgan.faces.recognition import INSIGHTFACE_FILES
 from ficgan.files import file_digest
-from ficgan.frame import NUMBERS, FaceShape, rigid_fit
+from ficgan.frame.geometry import NUMBERS, FaceShape, rigid_fit
 
 if TYPE_CHECKING:
     pass
@@ -166,9 +166,9 @@ class ShapeRecognizer:
     metric: Literal["cosine", "euclidean"] = "cosine"
 
     def __init__(
-        self, mesh: FaceMesh | None = None, *, device: str = "cpu", match_threshold: float | None = None
+        self, mesh: MediaPipeMesh | None = None, *, device: str = "cpu", match_threshold: float | None = None
     ) -> None:
-        self.mesh: FaceMesh = mesh or MediaPipeMesh(device="cpu" if device == "cpu" else "auto")
+        self.mesh: MediaPipeMesh = mesh or MediaPipeMesh(device="cpu" if device == "cpu" else "auto")
         self.match_threshold = _MATCH if match_threshold is None else match_threshold
 
     @property

@@ -1,6 +1,6 @@
 """The networks of FICGAN and their checkpoints."""
 
-from ficgan.models.ficgan import FICGAN, Codes, Discriminator, Encoder, Generator, MappingNetwork
+from ficgan.models.ficgan import FICGAN, Discriminator, MappingNetwork
 from ficgan.models.frame import DetailDiscriminator, DetailNetwork, FrameDiscriminator, FrameFICGAN
 from ficgan.models.io import (
     CheckpointHeader,
@@ -11,23 +11,17 @@ from ficgan.models.io import (
     save_tensors,
 )
 
-Network = FICGAN | FrameFICGAN | DetailNetwork
-"""What a run trains."""
-
+# What a run trains.
 __all__ = [
     "FICGAN",
     "CheckpointHeader",
-    "Codes",
     "DetailDiscriminator",
     "DetailNetwork",
     "Discriminator",
-    "Encoder",
     "FrameDiscriminator",
     "FrameFICGAN",
-    "Generator",
     "InferenceModel",
     "MappingNetwork",
-    "Network",
     "load_checkpoint",
     "load_tensors",
     "save_checkpoint",

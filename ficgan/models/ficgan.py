@@ -12,9 +12,115 @@ from torch import Tensor, nn
 
 from ficgan import ops
 from ficgan.config import DiscriminatorConfig, ModelConfig
-from ficgan.models.layers import Conv2d, DownBlock, Linear, normalise_rms
 
-__all__ = ["FICGAN", "Codes", "Discriminator", "Encoder", "Generator", "MappingNetwork", "StyleLayer", "minibatch_std"]
+SQRT_HALF = math.sqrt(0.5)
+# Of leaky ReLUs below 0.
+SLOPE = 0.2
+
+
+def normalise_rms(x: Tensor, dim: int = 1) -> Tensor:
+    """Scale x to a root mean square of 1 along `dim`."""
+    return x * (x.float().square().mean(dim, keepdim=True) + 1e-8).rsqrt().to(x.dtype)
+
+
+class Linear(nn.Module):
+    """Equalised linear layer, optionally with a leaky ReLU; `lr_multiplier` is relative to the other layers."""
+
+    folded = False
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        activation: str = "linear",
+        bias_init: float = 0.0,
+        lr_multiplier: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.activation = activation
+        self.weight = nn.Parameter(torch.randn(out_features, in_features) / lr_multiplier)
+        self.bias = nn.Parameter(torch.full((out_features,), bias_init / lr_multiplier))
+        self.weight_gain = lr_multiplier / math.sqrt(in_features)
+        self.bias_gain = lr_multiplier
+
+    def fold(self) -> None:
+        """Multiply all gains into weight and bias, for use without training; it then computes in float32."""
+        gain = math.sqrt(2) if self.activation == "lrelu" else 1.0
+        self.weight = nn.Parameter(self.weight.float() * (self.weight_gain * gain), requires_grad=False)
+        self.bias = nn.Parameter(self.bias.float() * (self.bias_gain * gain), requires_grad=False)
+        self.folded = True
+
+    def forward(self, x: Tensor) -> Tensor:  # [B,in] → [B,out]
+        if self.folded:
+            y = F.linear(x.float(), self.weight, self.bias)
+            return F.leaky_relu_(y, SLOPE) if self.activation == "lrelu" else y
+        weight = (self.weight * self.weight_gain).to(x.dtype)
+        bias = (self.bias * self.bias_gain).to(x.dtype)
+        if self.activation == "linear":
+            return F.linear(x, weight, bias)
+        return ops.bias_act(F.linear(x, weight), bias, act=self.activation)
+
+
+class Conv2d(nn.Module):
+    """Equalised convolution, odd kernel; `down` filters with (1,3,3,1) and keeps every second pixel before it."""
+
+    taps: Tensor
+    folded = False
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel: int,
+        *,
+        down: bool = False,
+        activation: str = "lrelu",
+        bias: bool = True,
+        gain: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.kernel, self.down, self.activation = kernel, down, activation
+        self.weight = nn.Parameter(torch.randn(out_channels, in_channels, kernel, kernel))
+        self.bias = nn.Parameter(torch.zeros(out_channels)) if bias else None
+        self.weight_gain = 1 / math.sqrt(in_channels * kernel * kernel)
+        # Of the output.
+        self.gain = (math.sqrt(2) if activation == "lrelu" else 1.0) * gain
+        self.register_buffer("taps", ops.setup_filter(), persistent=False)
+
+    def fold(self, dtype: torch.dtype) -> None:
+        """Multiply all gains into weight and bias, for use without training; `dtype` is that of the features."""
+        weight = (self.weight.float() * (self.weight_gain * self.gain)).to(dtype)
+        self.weight = nn.Parameter(weight.contiguous(memory_format=torch.channels_last), requires_grad=False)
+        if self.bias is not None:
+            self.bias = nn.Parameter((self.bias.float() * self.gain).to(dtype), requires_grad=False)
+        self.folded = True
+
+    def forward(self, x: Tensor) -> Tensor:  # [B,in,H,W] → [B,out,H,W] or [B,out,H/2,W/2]
+        if self.down:
+            x = ops.downsample2d(x, self.taps)
+        padding = self.kernel // 2
+        if self.folded and not x.is_cuda:
+            y = F.conv2d(x, self.weight, self.bias, padding=padding)
+            return F.leaky_relu_(y, SLOPE) if self.activation == "lrelu" else y
+        if self.folded:  # cuDNN would add the bias in a pass of its own; the compiled op does both in one
+            return ops.bias_act(F.conv2d(x, self.weight, padding=padding), self.bias, act=self.activation, gain=1.0)
+        weight = (self.weight * self.weight_gain).to(x.dtype)
+        bias = None if self.bias is None else self.bias.to(x.dtype)
+        return ops.bias_act(F.conv2d(x, weight, padding=padding), bias, act=self.activation, gain=self.gain)
+
+
+class DownBlock(nn.Module):
+    """Residual block that halves the resolution: (3×3, 3×3 ↓2) + (1×1 ↓2), over √2 (Karras et al. 2020, appendix B)."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.conv0 = Conv2d(in_channels, in_channels, 3)
+        self.conv1 = Conv2d(in_channels, out_channels, 3, down=True, gain=SQRT_HALF)
+        self.skip = Conv2d(in_channels, out_channels, 1, down=True, activation="linear", bias=False, gain=SQRT_HALF)
+
+    def forward(self, x: Tensor) -> Tensor:  # [B,in,H,W] → [B,out,H/2,W/2]
+        return self.conv1(self.conv0(x)) + self.skip(x)
 
 
 class Encoder(nn.Module):
@@ -61,10 +167,7 @@ class Encoder(nn.Module):
 
 
 class MappingNetwork(nn.Module):
-    """MLP on the normalised identity code, with a running mean of its outputs.
-
-    Source: FICGAN, "Generator": "a series of multi-layer perceptrons".
-    """
+    """MLP on the normalised identity code, with a running mean of its outputs (FICGAN, "Generator")."""
 
     w_mean: Tensor
 
@@ -91,10 +194,9 @@ class MappingNetwork(nn.Module):
 class StyleLayer(nn.Module):
     """3×3 convolution whose feature statistics are set by w, optionally with ×2 upsampling.
 
-    - `adain` (the paper): convolve, bias, leaky ReLU, then instance-normalise and scale and shift by the style.
-    - `demodulate` (StyleGAN2): scale the input channels by the style, convolve, divide by the norm the scaled kernel
-      has, bias, leaky ReLU. Activations are scaled rather than weights, so that faces with different w share one
-      convolution.
+    `adain` (the paper) instance-normalises and scales and shifts by the style after bias and leaky ReLU; `demodulate`
+    (StyleGAN2) scales the input channels and divides by the norm the scaled kernel has: activations rather than weights
+    are scaled, so that faces with different w share one convolution.
     """
 
     taps: Tensor
@@ -149,7 +251,7 @@ class StyleLayer(nn.Module):
 
 
 class Generator(nn.Module):
-    """Synthesis network with L = 2·(log2 R − 2) style layers and a sum of RGB outputs, one for each resolution.
+    """L = 2·(log2 R − 2) style layers, and a sum of RGB outputs, one for each resolution.
 
     Source: FICGAN, "Generator"; StyleGAN for the style layers; StyleGAN2 for the summed RGB outputs.
     """
@@ -199,10 +301,10 @@ class Generator(nn.Module):
 class Codes(NamedTuple):
     """What the encoder reads from an image."""
 
+    # Identity code [B,id_dim].
     z_id: Tensor
-    """Identity code [B,id_dim]."""
+    # Spatial code [B,C,4,4]: pose, background, light.
     z_non: Tensor
-    """Spatial code [B,C,4,4]: pose, background, light."""
 
 
 class FICGAN(nn.Module):
@@ -244,9 +346,7 @@ class FICGAN(nn.Module):
 def minibatch_std(x: Tensor, group: int) -> Tensor:
     """Append to features [B,C,H,W] a channel: their standard deviation over groups of images, one mean for each group.
 
-    `group` images; the largest divisor of B that is not above it is used.
-
-    Source: Karras et al. 2018, section 3.
+    The largest divisor of B up to `group` is a group's size. Source: Karras et al. 2018, section 3.
     """
     batch, _, height, width = x.shape
     size = next(size for size in range(min(group, batch), 0, -1) if batch % size == 0)
@@ -274,15 +374,10 @@ class Discriminator(nn.Module):
         self.head = Linear(channels, 1)
 
     def forward(self, x: Tensor, *, features: bool = False, parts: int = 1) -> Tensor | tuple[Tensor, list[Tensor]]:
-        """Score images [B,3,R,R] in [−1, 1].
+        """Logits [B] of images [B,3,R,R], higher for real; with `features` also the output of each down-block.
 
-        Args:
-            features: also return the output of each down-block, for feature matching.
-            parts: equal parts of the batch (real, reconstructed, mixed) whose deviations are taken apart: a group that
-                holds several kinds would hide the collapse of one.
-
-        Returns:
-            Logits [B], higher for real; with `features` a pair of logits and maps.
+        `parts` are equal parts of the batch (real, reconstructed, mixed) whose deviations are taken apart: a group that
+        holds several kinds would hide the collapse of one.
         """
         maps = []
         x = self.from_rgb(x)

@@ -16,26 +16,13 @@ from torch.nn.utils.parametrizations import spectral_norm
 
 from ficgan import ops
 from ficgan.config import DiscriminatorConfig, FrameNetworkConfig, ModelConfig
-from ficgan.models.ficgan import MappingNetwork, StyleLayer
-from ficgan.models.layers import Conv2d, DownBlock, Linear
+from ficgan.models.ficgan import Conv2d, DownBlock, Linear, MappingNetwork, StyleLayer
 
-__all__ = [
-    "LOOK",
-    "TOLD",
-    "DetailDiscriminator",
-    "DetailNetwork",
-    "FrameDiscriminator",
-    "FrameFICGAN",
-    "FrameOutput",
-    "even_look",
-    "local_mean",
-]
-
+# Side of the small copy of a texture that linear maps read; `ficgan.frame.appearance.SMALL` for torch.
 LOOK = 32
-"""Side of the small copy of a texture that linear maps read; `ficgan.frame.appearance.SMALL` for torch."""
 
+# Numbers that a detail network is told: the kind, and how much detail the photo has.
 TOLD = 10
-"""Numbers that a detail network is told: the kind, and how much detail the photo has."""
 
 Layer = TypeVar("Layer", Conv2d, Linear)
 
@@ -43,10 +30,10 @@ Layer = TypeVar("Layer", Conv2d, Linear)
 class FrameOutput(NamedTuple):
     """What the generator adds to the linear model."""
 
+    # [B,3,R,R], in units of the texture's contrast.
     texture: Tensor
-    """[B,3,R,R], in units of the texture's contrast."""
+    # [B,I], standard deviations of the shape's identity coefficients.
     shape: Tensor
-    """[B,I], standard deviations of the shape's identity coefficients."""
 
 
 class FrameEncoder(nn.Module):
@@ -82,9 +69,7 @@ class FrameGenerator(nn.Module):
     """Synthesis network with L = 2·(log2 R − 2) style layers, given the linear model's texture.
 
     It starts from a constant. In the frame z_non is the moment, a few numbers of known meaning: nothing else of the
-    source reaches the network beside its code.
-
-    Source: FICGAN, "Generator" and Table 2, "w/o spatial code"; StyleGAN2 for the constant and the summed RGB outputs.
+    source reaches the network beside its code (FICGAN, Table 2, "w/o spatial code").
     """
 
     taps: Tensor
@@ -112,10 +97,7 @@ class FrameGenerator(nn.Module):
         return len(self.layers)
 
     def forward(self, w: Tensor, moment: Tensor, linear: Tensor) -> FrameOutput:
-        """What is added to the linear model, from w [B,w_dim] or [B,L,w_dim] and the moment [B,M].
-
-        `linear` [B,3,R,R] in [−1, 1] is the linear model's texture.
-        """
+        """What is added to the linear model's texture [B,3,R,R], from w [B,w_dim] or [B,L,w_dim] and moment [B,M]."""
         per_layer = w.unbind(1) if w.ndim == 3 else [w] * self.num_layers
         told = [torch.cat([one, moment.to(one.dtype)], 1) for one in per_layer]
         smaller = [linear]
@@ -156,10 +138,7 @@ class FrameFICGAN(nn.Module):
         return self.config.resolution
 
     def encode(self, textures: Tensor, code: Tensor) -> Tensor:
-        """z_id [B,C] of textures [B,3,R,R] in [−1, 1].
-
-        `code` [B,code_dim] is the linear model's identity code, which becomes the first part of z_id.
-        """
+        """z_id [B,C] of textures [B,3,R,R] in [−1, 1]: the linear model's code [B,code_dim], then E's."""
         learned = self.encoder(textures)
         return torch.cat([code.to(learned.dtype), learned], 1)
 
@@ -174,20 +153,19 @@ class FrameFICGAN(nn.Module):
         return out
 
 
+# What a texture has above its mean over 5×5 pixels is multiplied by for the detail network.
 SHOWN = 8.0
-"""What a texture has above its mean over 5×5 pixels is multiplied by for the detail network."""
 
 
 class DetailNetwork(nn.Module):
     """The detail that a face of twice the frame's size has: what is to be added to its colours.
 
-    A residual network at half the frame's size, of which 2×2 pixels of the texture are folded into channels, and two
-    layers at the frame's size. It learns a map of the frame, and is told the kind of face, how much detail the photo
-    has, and noise, without which smooth skin would show one pattern everywhere. Each of the places in a 2×2 block is
-    taken less its mean over 9×9 blocks: so the tone stays as it is, and no pattern of the blocks' size is left.
+    A residual network at half the frame's size, 2×2 pixels folded into channels, and two layers at the frame's size. It
+    learns a map of the frame, and is given the kind of face, how much detail the photo has, and noise, without which
+    smooth skin would show one pattern everywhere. Each place in a 2×2 block is taken less its mean over 9×9 blocks: so
+    the tone stays as it is, and no pattern of the blocks' size is left.
 
-    Source: Shi et al. 2016 (folded output); Lim et al. 2017 (residual blocks without normalisation); Perez et al. 2018
-    (scale and shift by what is told).
+    Source: Shi et al. 2016 (folded output); Lim et al. 2017 (blocks); Perez et al. 2018 (scale and shift).
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -206,12 +184,9 @@ class DetailNetwork(nn.Module):
         self.end = _zeroed(Conv2d(fine, 4 * 3, 3, activation="linear", gain=0.4))
 
     def forward(self, texture: Tensor, told: Tensor, noise: Tensor) -> Tensor:
-        """Detail [B,3,2R,2R], as part of colours in [0, 1].
+        """Detail [B,3,2R,2R], as part of colours in [0, 1], of textures [B,3,R,R] in [−1, 1].
 
-        Args:
-            texture: [B,3,R,R] in [−1, 1].
-            told: [B,10], see `ficgan.frame.file.told`.
-            noise: [B,16,R/2,R/2], Gaussian, one number for each pixel of the output.
+        `told` [B,10] is of `detail_conditions`, `noise` [B,16,R/2,R/2] Gaussian, a number for each pixel of the output.
         """
         styles = self.styles(self.told(told)).reshape(len(told), len(self.first), 2, -1, 1, 1)
         # Detail is small beside colours and noise: untrained layers would hardly see it.
@@ -232,10 +207,7 @@ def even_look(textures: Tensor) -> Tensor:
 
 
 def local_mean(x: Tensor, side: int) -> Tensor:
-    """Mean over side×side pixels (`side` odd) of images [B,C,H,W], by running sums: pooling takes five times as long.
-
-    At the border it is the mean of the pixels there are.
-    """
+    """Mean over side×side pixels (`side` odd) of images [B,C,H,W], by running sums: pooling is five times slower."""
     for dim in (2, 3):
         count, half = x.shape[dim], side // 2
         place = torch.arange(count, device=x.device)
@@ -253,18 +225,17 @@ def _zeroed(layer: Layer) -> Layer:
     return layer
 
 
+# What the finest detail is multiplied by for the discriminator: it is small, and weights grow slowly.
 _FINE = 3.0
-"""What the finest detail is multiplied by for the discriminator: it is small, and weights grow slowly."""
+# Of the logits of what is held by its spectral norm.
 _GAIN = 4.0
-"""Of the logits of what is held by its spectral norm."""
 
 
 class FrameDiscriminator(nn.Module):
     """Judges faces locally: patches of the texture in the frame, and feature maps of V on what is published.
 
-    A discriminator on whole crops, whose surroundings are real in both kinds, needs hundreds of steps to see any
-    difference. Patches at known places and features of a recogniser tell it within a hundred. The judges of features
-    are held by their spectral norm, the one of patches by R1.
+    On whole crops, whose surroundings are real in both kinds, a discriminator needs hundreds of steps to see a
+    difference. The judges of features are held by their spectral norm, the one of patches by R1.
 
     Source: Isola et al. 2017 (patches); Sauer et al. 2021, Projected GANs (frozen features); Miyato et al. 2018.
     """
@@ -287,10 +258,7 @@ class FrameDiscriminator(nn.Module):
     def forward(self, textures: Tensor, mask: Tensor, maps: Sequence[Tensor] = ()) -> list[Tensor]:
         """Logits [B,1,h,w] of patches where they are judged, then of V's feature maps if given; higher for real.
 
-        Args:
-            textures: [B,3,R,R] in [−1, 1].
-            mask: [1,1,R,R], weight of the textures.
-            maps: of V, finest first; the last of them are judged.
+        `textures` are [B,3,R,R] in [−1, 1], `mask` [1,1,R,R], `maps` finest first: the last of them are judged.
         """
         logits = [] if self.patches is None else [self._of_patches(self.patches, textures, mask)]
         if len(self.heads) and len(maps):
@@ -306,10 +274,7 @@ class FrameDiscriminator(nn.Module):
 
 
 class DetailDiscriminator(nn.Module):
-    """Judges patches of detail at known places, by what a detail network is told.
-
-    Source: Isola et al. 2017 (patches); Miyato and Koyama 2018 (what is told weighs the last layer's features).
-    """
+    """Judges patches of detail at known places, weighed by a detail network's conditions (Miyato and Koyama 2018)."""
 
     places: Tensor
 
@@ -322,13 +287,7 @@ class DetailDiscriminator(nn.Module):
         self.register_buffer("places", torch.stack(torch.meshgrid(at, at, indexing="xy"))[None], persistent=False)
 
     def forward(self, seen: Tensor, mask: Tensor, told: Tensor) -> list[Tensor]:
-        """Logits [B,1,h,w], higher for real.
-
-        Args:
-            seen: [B,9,2R,2R], tone and detail.
-            mask: [B,1,2R,2R], what of it counts.
-            told: [B,10], as the network is told it.
-        """
+        """Logits [B,1,h,w], higher for real, of tone and detail [B,9,2R,2R] under a mask [B,1,2R,2R]."""
         maps = self.patches(torch.cat([seen * mask, mask, self.places.expand(len(seen), -1, -1, -1)], 1)).float()
         return [maps[:, :1] + (maps[:, 1:] * told[:, :, None, None]).sum(1, keepdim=True)]
 

@@ -9,36 +9,23 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-import torch.nn.functional as F
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor, nn
 
 from ficgan.config import ModelConfig
-from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.files import atomic_write, file_digest
-from ficgan.models.ficgan import FICGAN, Codes, StyleLayer
-from ficgan.models.layers import Conv2d, Linear
+from ficgan.errors import FicganError, InputError
+from ficgan.files import atomic_write
+from ficgan.models.ficgan import FICGAN, Codes, Conv2d, Linear, StyleLayer
 
-__all__ = [
-    "BATCHES",
-    "SCHEMA",
-    "CheckpointHeader",
-    "InferenceModel",
-    "file_digest",
-    "load_checkpoint",
-    "load_tensors",
-    "save_checkpoint",
-    "save_tensors",
-    "write_safetensors",
-]
-
+# Version of the checkpoint layout; raised when a reader of the old one would misread the new one.
 SCHEMA = 1
-"""Version of the checkpoint layout; raised when a reader of the old one would misread the new one."""
 
 
 class CheckpointHeader(BaseModel):
@@ -48,12 +35,12 @@ class CheckpointHeader(BaseModel):
 
     schema_version: int = SCHEMA
     model: ModelConfig
+    # `Alignment.to_dict()` of the crops the model was trained on.
     alignment: dict[str, Any]
-    """`Alignment.to_dict()` of the crops the model was trained on."""
+    # Name, licence, fingerprint and number of images of the training data.
     data: dict[str, Any] = Field(default_factory=dict)
-    """Name, licence, fingerprint and number of images of the training data."""
+    # Images seen, configuration, figures.
     training: dict[str, Any] = Field(default_factory=dict)
-    """Images seen, configuration, figures."""
 
 
 def write_safetensors(path: str | Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
@@ -71,10 +58,7 @@ def write_safetensors(path: str | Path, tensors: Mapping[str, Tensor], metadata:
 
 
 def save_tensors(path: str | Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], *, kind: str) -> None:
-    """Write tensors and a JSON header as one safetensors file, whole or not at all.
-
-    `kind` is what the file is ("model", "training-state", …); it is checked when it is read.
-    """
+    """Write tensors and a JSON header as one safetensors file of a kind ("model", …), whole or not at all."""
     header = {"format": "ficgan", "kind": kind, "header": json.dumps(metadata, sort_keys=True)}
     write_safetensors(path, tensors, header)
 
@@ -92,9 +76,6 @@ def load_tensors(path: str | Path, *, kind: str) -> tuple[dict[str, Tensor], dic
             if metadata.get("format") != "ficgan":
                 raise FicganError(f"{path} was not written by ficgan; give a ficgan {kind}")
             if (found := metadata.get("kind")) != kind:
-                if (found, kind) == ("appearance", "model"):
-                    wanted = "this needs a network: give a checkpoint of `ficgan train`"
-                    raise FicganError(f"{path} holds an appearance model, and {wanted}")
                 raise FicganError(f"{path} holds a ficgan {found}, not a {kind}")
             header = json.loads(metadata["header"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
@@ -103,10 +84,9 @@ def load_tensors(path: str | Path, *, kind: str) -> tuple[dict[str, Tensor], dic
     return tensors, header
 
 
-def save_checkpoint(path: str | Path, model: FICGAN, header: CheckpointHeader, *, half: bool = True) -> None:
-    """Write a model for use, its file replaced whole; `half` stores float16, half the size."""
-    dtype = torch.float16 if half else torch.float32
-    tensors = {name: tensor.to(dtype) for name, tensor in model.state_dict().items()}
+def save_checkpoint(path: str | Path, model: FICGAN, header: CheckpointHeader) -> None:
+    """Write a model for use in float16, its file replaced whole."""
+    tensors = {name: tensor.half() for name, tensor in model.state_dict().items()}
     save_tensors(path, tensors, header.model_dump(mode="json"), kind="model")
 
 
@@ -130,47 +110,44 @@ def load_checkpoint(path: str | Path, device: str | torch.device = "cpu") -> tup
     try:
         header = CheckpointHeader.model_validate(raw)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise FicganError(f"the header of {path} is damaged: {where}: {first['msg']}") from None
+        where = ".".join(map(str, error.errors()[0]["loc"]))
+        raise FicganError(f"the header of {path} is damaged: {where}: {error.errors()[0]['msg']}") from None
     stored, sizes = sum(tensor.numel() for tensor in tensors.values()), header.model
-    least = max(9 * sizes.channels(4) ** 2, (sizes.mapping_layers - 1) * sizes.w_dim**2)
-    if least > stored:  # an absurd configuration: nothing is allocated for it
-        raise FicganError(f"the weights of {path} do not fit its configuration: {stored} numbers, not {least} or more")
+    if max(9 * sizes.channels(4) ** 2, (sizes.mapping_layers - 1) * sizes.w_dim**2) > stored:  # nothing is allocated
+        raise FicganError(f"the weights of {path} do not fit its configuration")
     with torch.random.fork_rng(devices=[]):  # a caller's random numbers do not depend on what was loaded
         model = FICGAN(header.model)
     try:
-        model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()}, strict=True)
-    except RuntimeError as error:
-        first_line = str(error).splitlines()[1].strip() if "\n" in str(error) else str(error)
-        raise FicganError(f"the weights of {path} do not fit its configuration: {first_line}") from None
+        model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
+    except RuntimeError:
+        raise FicganError(f"the weights of {path} do not fit its configuration") from None
     _check_weights(path, model)
     return model.to(device).eval().requires_grad_(False), header
 
 
-BATCHES = (1, 2, 4, 8, 16, 32)
-"""Batch sizes a compiled model is made for; another size is filled up to the next, larger ones are cut."""
+@torch.inference_mode()
+def encode_faces(model: FICGAN, images: Tensor, *, batch: int = 64, device: str = "cpu") -> NDArray[np.float32]:
+    """Intermediate latents w, float32 [N,w_dim], of aligned faces uint8 [N,3,R,R], `batch` at once."""
+    found = np.empty((len(images), model.config.w_dim), np.float32)
+    for begin in range(0, len(images), batch):
+        x = images[begin : begin + batch].to(device).float().div_(127.5).sub_(1)
+        codes = model.encode(x.contiguous(memory_format=torch.channels_last))
+        found[begin : begin + batch] = model.map(codes.z_id).float().cpu().numpy()
+    return found
 
 
 class InferenceModel(nn.Module):
     """A trained model for use only: no gradients, no training state.
 
-    What is constant is computed once: the gains of weights, activations and residual sums, the kernel norms of
-    demodulation. What depends on w alone (`styles`) is apart from what depends on the picture (`synthesise`), so a
-    face which keeps its w over a film has its styles computed once. The mapping network and the styles stay in float32.
-
-    Args:
-        model: the trained networks; not changed.
-        dtype: of features and convolution weights: float32, bfloat16 or float16.
-        compile: let torch.compile fuse what is left; on a GPU its graphs are replayed (CUDA graphs). The first call
-            of each batch size takes up to a minute; on a CPU a C++ compiler must be installed.
+    The gains of weights, activations and residual sums and the kernel norms of demodulation are computed once. What
+    depends on w alone (`styles`) is apart from what depends on the picture (`synthesise`), so a face which keeps its w
+    over a film has its styles computed once. `dtype` is of features and convolution weights; the mapping network and
+    the styles stay in float32.
     """
 
-    def __init__(
-        self, model: FICGAN, *, device: str = "cpu", dtype: torch.dtype = torch.float32, compile: bool = False
-    ) -> None:
+    def __init__(self, model: FICGAN, *, device: str = "cpu", dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
-        self.config, self.device, self.dtype, self.compiled = model.config, device, dtype, compile
+        self.config, self.device, self.dtype = model.config, device, dtype
         self.num_layers, self.resolution = model.num_layers, model.resolution
         self.model = copy.deepcopy(model).eval().requires_grad_(False)
         with torch.no_grad():
@@ -182,23 +159,12 @@ class InferenceModel(nn.Module):
         self.to(device)
         layers = [layer for layer in self.model.generator.layers if isinstance(layer, StyleLayer)]
         self._widths = [layer.affine.bias.numel() for layer in layers]
-        parts: tuple[Callable[..., Any], ...] = (self.model.encoder, self._rows, self._images)
-        if compile:
-            mode = "reduce-overhead" if device.startswith("cuda") else "default"
-            parts = tuple(torch.compile(part, mode=mode, dynamic=False) for part in parts)
-        self._parts = parts
-
-    def _rows(self, w: Tensor) -> Tensor:
-        return torch.cat(self.model.generator.styles(w), dim=1)
-
-    def _images(self, styles: Tensor, z_non: Tensor) -> Tensor:
-        return self.model.generator.synthesise(list(styles.split(self._widths, dim=1)), z_non)
 
     @torch.inference_mode()
     def encode(self, x: Tensor) -> Codes:
         """Codes of images [B,3,R,R] in [−1, 1], any floating type; z_id is float32, z_non of the model's type."""
         x = x.to(device=self.device, dtype=self.dtype).contiguous(memory_format=torch.channels_last)
-        return Codes(*self._run(self._parts[0], x))
+        return self.model.encode(x)
 
     @torch.inference_mode()
     def map(self, z_id: Tensor) -> Tensor:
@@ -209,12 +175,13 @@ class InferenceModel(nn.Module):
     def styles(self, w: Tensor) -> Tensor:
         """All that the style layers need of w, [B,w_dim] or [B,L,w_dim]: [B,S] float32, one row a face."""
         w = w if w.ndim == 3 else w.unsqueeze(1).expand(-1, self.num_layers, -1)
-        return self._run(self._parts[1], w.to(device=self.device, dtype=torch.float32).contiguous())[0]
+        w = w.to(device=self.device, dtype=torch.float32).contiguous()
+        return torch.cat(self.model.generator.styles(w), dim=1)
 
     @torch.inference_mode()
     def synthesise(self, styles: Tensor, z_non: Tensor) -> Tensor:
         """Images [B,3,R,R] in about [−1, 1] from rows of `styles` [B,S] and spatial codes [B,C,4,4]."""
-        return self._run(self._parts[2], styles, z_non.to(self.dtype))[0]
+        return self.model.generator.synthesise(list(styles.split(self._widths, dim=1)), z_non.to(self.dtype))
 
     def generate(self, w: Tensor, z_non: Tensor) -> Tensor:
         """Images [B,3,R,R] in about [−1, 1] from w [B,w_dim] or [B,L,w_dim] and z_non [B,C,4,4]."""
@@ -231,29 +198,3 @@ class InferenceModel(nn.Module):
         for name, value in self.model.named_parameters():
             total.update(f"{name} {value.double().sum().item()!r} {value.double().square().sum().item()!r}".encode())
         return total.hexdigest()[:16]
-
-    def _run(self, part: Callable[..., Any], *inputs: Tensor) -> tuple[Tensor, ...]:
-        if not self.compiled:
-            return _tuple(part(*inputs))
-        # Few sizes, each compiled once. A replayed graph writes where it wrote before, so results are copied out.
-        count, outputs = len(inputs[0]), []
-        for begin in range(0, max(count, 1), BATCHES[-1]):
-            chunk = [x[begin : begin + BATCHES[-1]] for x in inputs]
-            size = len(chunk[0])
-            filled = next(batch for batch in BATCHES if batch >= size)
-            chunk = [F.pad(x, [0, 0] * (x.ndim - 1) + [0, filled - size]) if filled > size else x for x in chunk]
-            outputs.append(tuple(y[:size].clone() for y in self._call(part, chunk)))
-        return tuple(torch.cat(ys) for ys in zip(*outputs, strict=True)) if len(outputs) > 1 else outputs[0]
-
-    def _call(self, part: Callable[..., Any], inputs: list[Tensor]) -> tuple[Tensor, ...]:
-        try:
-            return _tuple(part(*inputs))
-        except Exception as error:  # the compiler's own errors come in many classes
-            if "compiler" not in str(error).lower():
-                raise
-            reason = str(error).splitlines()[0]
-            raise UsageError(f"the model cannot be compiled here ({reason}); leave compile out") from error
-
-
-def _tuple(result: Any) -> tuple[Tensor, ...]:
-    return result if isinstance(result, tuple) else (result,)

@@ -15,35 +15,26 @@ import onnx
 import torch
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
-from torch import Tensor, nn
+from torch import Tensor
 
 from ficgan import __version__
-from ficgan.errors import UsageError
-from ficgan.models.ficgan import Generator, StyleLayer
+from ficgan.models.ficgan import Conv2d, DownBlock, Linear, StyleLayer
 from ficgan.models.frame import LOOK, SHOWN, TOLD, DetailNetwork, FrameFICGAN, FrameGenerator
-from ficgan.models.layers import Conv2d, DownBlock, Linear
 
-__all__ = ["OPSET", "Graph", "detail_to_onnx", "frame_to_onnx", "stage"]
-
+# The newest that the oldest onnxruntime and onnx in pyproject.toml read (1.17 and 1.15).
 OPSET, IR_VERSION = 20, 9
-"""The newest that the oldest onnxruntime and onnx in pyproject.toml read (1.17 and 1.15)."""
 
 LEAK, SQRT_2 = 0.2, math.sqrt(2)
 
+# Fewer are not worth 8 bits: colours, and filters of single channels.
 FEW_CHANNELS = 8
-"""Fewer are not worth 8 bits: colours, and filters of single channels."""
 
 
 class Graph:
-    """Nodes and constants of one network; names of weights and nodes begin with the path of their module.
+    """Nodes and constants of one network; names of weights and nodes begin with the path of their module."""
 
-    Args:
-        kind: "encoder", "generator", …: the name of the graph, and part of its metadata.
-        half: weights and feature maps in float16; styles, codes and the sum of RGB outputs stay in float32.
-    """
-
-    def __init__(self, kind: str, *, half: bool = False) -> None:
-        self.kind, self.half = kind, half
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, onnx.TensorProto] = {}
 
@@ -60,45 +51,29 @@ class Graph:
     def number(self, value: float) -> str:
         return self.constant(f"number {value:g}", np.array(value, np.float32))
 
-    def weight(self, name: str, value: Tensor, *, features: bool = True) -> str:
-        """A parameter by its path; `features`: it meets feature maps, else it is used in float32."""
-        stored = self.constant(name, value.detach().cpu().numpy().astype(np.float16 if self.half else np.float32))
-        return stored if features else self.to_float(stored, f"{name}/float")
+    def weight(self, name: str, value: Tensor) -> str:
+        return self.constant(name, value.detach().cpu().numpy().astype(np.float32))
 
-    def to_features(self, x: str, name: str) -> str:
-        return self.node("Cast", x, name=name, to=TensorProto.FLOAT16) if self.half else x
-
-    def to_float(self, x: str, name: str) -> str:
-        return self.node("Cast", x, name=name, to=TensorProto.FLOAT) if self.half else x
-
-    def halves(self, x: str, name: str, parts: tuple[str, str]) -> list[str]:
-        """Cut [B,2C] into two of [B,C]."""
-        outputs = [f"{name}/{part}" for part in parts]
-        self.nodes.append(helper.make_node("Split", [x], outputs, name=f"{name}/Split", axis=1, num_outputs=2))
-        return outputs
+    def split(self, x: str, name: str, parts: Sequence[str]) -> None:
+        """Cut [B,N·C] into N parts of [B,C]."""
+        self.nodes.append(helper.make_node("Split", [x], list(parts), name=name, axis=1, num_outputs=len(parts)))
 
     def output(self, x: str, name: str) -> None:
         self.node("Identity", x, name=name)
 
-    def model(
-        self,
-        inputs: Mapping[str, Sequence[int]],
-        outputs: Mapping[str, Sequence[int]],
-        metadata: Mapping[str, str] | None = None,
-    ) -> onnx.ModelProto:
+    def model(self, inputs: Mapping[str, Sequence[int]], outputs: Mapping[str, Sequence[int]]) -> onnx.ModelProto:
         """The finished model, checked; `inputs` and `outputs` are name → shape without the dynamic batch."""
 
         def values(shapes: Mapping[str, Sequence[int]]) -> list[onnx.ValueInfoProto]:
             return [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", *s]) for n, s in shapes.items()]
 
-        graph = helper.make_graph(
-            self.nodes, self.kind, values(inputs), values(outputs), initializer=list(self.constants.values())
-        )
+        constants = list(self.constants.values())
+        graph = helper.make_graph(self.nodes, self.kind, values(inputs), values(outputs), initializer=constants)
         opset = helper.make_opsetid("", OPSET)
         model = helper.make_model(
             graph, opset_imports=[opset], ir_version=IR_VERSION, producer_name="ficgan", producer_version=__version__
         )
-        helper.set_model_props(model, {"kind": self.kind, **(metadata or {})})
+        helper.set_model_props(model, {"kind": self.kind})
         onnx.checker.check_model(model, full_check=True)
         return model
 
@@ -106,10 +81,7 @@ class Graph:
         return self.node("LeakyRelu", x, name=name, alpha=LEAK)
 
     def conv(self, layer: Conv2d, x: str, name: str, order: Sequence[int] | None = None) -> str:
-        """`Conv2d`. act(x + b)·g = act(g·x + g·b): every gain goes into weight and bias.
-
-        `order` says which channel of the module each channel of `x` is, where they differ.
-        """
+        """`Conv2d`, every gain in weight and bias; `order` says which channel of the module each channel of `x` is."""
         if layer.down:
             x = self.downsample(x, layer.weight.shape[1], layer.taps, f"{name}/down")
         kernel = layer.weight if order is None else layer.weight[:, list(order)]
@@ -121,8 +93,8 @@ class Graph:
 
     def linear(self, layer: Linear, x: str, name: str) -> str:
         gain = SQRT_2 if layer.activation == "lrelu" else 1.0
-        weight = self.weight(f"{name}.weight", layer.weight.double() * (layer.weight_gain * gain), features=False)
-        bias = self.weight(f"{name}.bias", layer.bias.double() * (layer.bias_gain * gain), features=False)
+        weight = self.weight(f"{name}.weight", layer.weight.double() * (layer.weight_gain * gain))
+        bias = self.weight(f"{name}.bias", layer.bias.double() * (layer.bias_gain * gain))
         y = self.node("Gemm", x, weight, bias, name=f"{name}/Gemm", transB=1)
         return self.lrelu(y, f"{name}/lrelu") if layer.activation == "lrelu" else y
 
@@ -131,7 +103,7 @@ class Graph:
         return self.node("Add", wide, self.conv(block.skip, x, f"{name}.skip"), name=f"{name}/Add")
 
     def normalise_rms(self, x: str, name: str) -> str:
-        """x / √(mean over channels of x² + 1e-8), in float32."""
+        """x / √(mean over channels of x² + 1e-8)."""
         square = self.node("Mul", x, x, name=f"{name}/square")
         axes = self.constant("channels", np.array([1], np.int64))
         mean = self.node("ReduceMean", square, axes, name=f"{name}/mean", keepdims=1)
@@ -140,41 +112,24 @@ class Graph:
 
     def downsample(self, x: str, channels: int, taps: Tensor, name: str) -> str:
         """`ops.downsample2d` with the taps 1 3 3 1: a depthwise convolution."""
-        check_taps(taps)
         kernel = torch.outer(taps, taps).expand(channels, 1, 4, 4)
         weight = self.weight(f"taps ×{channels}", kernel)
         return self.node("Conv", x, weight, name=name, pads=[1] * 4, strides=[2, 2], group=channels)
 
-    def upsample(self, x: str, side: int, taps: Tensor, name: str, *, features: bool = True) -> str:
-        """`ops.upsample2d` with the taps 1 3 3 1 of maps [B,C,side,side], as bilinear doubling.
-
-        That repeats the outermost samples where the filter meets zeros: there it gives x, wanted is 3/4 of it.
-        """
-        check_taps(taps)
+    def upsample(self, x: str, side: int, name: str) -> str:
+        """`ops.upsample2d` with the taps 1 3 3 1 as bilinear doubling, whose repeated border samples count 3/4."""
         edge = torch.ones(2 * side)
         edge[0] = edge[-1] = 0.75
         scales = self.constant("twice", np.array([1, 1, 2, 2], np.float32))
         y = self.node("Resize", x, "", scales, name=f"{name}/Resize", mode="linear")
-        kind = "" if features else " float"
-        edges = self.weight(f"edges {2 * side}{kind}", torch.outer(edge, edge), features=features)
-        return self.node("Mul", y, edges, name=name)
-
-
-def check_taps(taps: Tensor) -> None:
-    """The graphs know one filter, the networks' own."""
-    if taps.shape != (4,) or not torch.allclose(taps.double().cpu() * 8, taps.new_tensor([1, 3, 3, 1]).double().cpu()):
-        raise UsageError(f"export knows the taps 1 3 3 1 only, not {taps.tolist()}; give a model with these")
+        return self.node("Mul", y, self.weight(f"edges {2 * side}", torch.outer(edge, edge)), name=name)
 
 
 def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]:
-    """A network in the canonical frame, as what reads a face and what writes one; the weights are copied.
+    """A network in the canonical frame, as what reads a face and what writes one; the weights are copied, in 8 bits.
 
-    It computes in float32: feature maps of 8 bits cost half of the detail that it draws.
-
-    Returns:
-        texture [B,3,R,R] in [−1, 1], code [B,C] → w [B,w_dim]; and
-        w [B,L,w_dim], moment [B,M], linear [B,3,R,R] → texture [B,3,R,R], shape [B,I].
-        Weights are kept in 8 bits.
+    It computes in float32: feature maps of 8 bits cost half of the detail that it draws. Texture [B,3,R,R] in [−1, 1]
+    and code [B,C] → w [B,w_dim]; w [B,L,w_dim], moment [B,M] and linear [B,3,R,R] → texture [B,3,R,R] and shape [B,I].
     """
     config, encoder, generator = model.config, model.encoder, model.generator
     frame = config.frame
@@ -204,8 +159,13 @@ def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]
     for index, (to_rgb, given) in enumerate(zip(generator.to_rgb, generator.given, strict=True)):
         seen = g.conv(given, pyramid[-1 - index], f"generator.given.{index}")  # type: ignore[arg-type]
         x = g.node("Add", x, seen, name=f"given.{index}")
-        x, image = stage(g, generator, index, to_rgb, x, image, side, "generator.", "moment")
-        side *= 2
+        for number in (2 * index, 2 * index + 1):
+            x = _style_layer(g, generator, number, x, side)
+            side *= 2 if generator.layers[number].up else 1
+        rgb = g.conv(to_rgb, x, f"generator.to_rgb.{index}")  # type: ignore[arg-type]
+        if image:
+            rgb = g.node("Add", rgb, g.upsample(image, side // 2, f"image.{side}/up"), name=f"image.{side}")
+        image = rgb
     g.output(image, "texture")
     axes = g.constant("layers", np.array([1], np.int64))
     mean = g.node("ReduceMean", "w", axes, name="w/mean", keepdims=0)
@@ -224,8 +184,7 @@ def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]
 def detail_to_onnx(model: DetailNetwork) -> onnx.ModelProto:
     """A detail network but for the means that it takes off at the end, its weights in 8 bits and its map in 16.
 
-    Returns:
-        texture [B,3,R,R], told [B,10], noise [B,16,R/2,R/2] → detail [B,12,R,R], 2×2 pixels of each colour.
+    Texture [B,3,R,R], told [B,10], noise [B,16,R/2,R/2] → detail [B,12,R,R], 2×2 pixels of each colour.
     """
     side = model.size // 2
     g = Graph("detail")
@@ -245,7 +204,7 @@ def detail_to_onnx(model: DetailNetwork) -> onnx.ModelProto:
     places = g.constant("places", model.places.detach().cpu().numpy().astype(np.float16))
     x = g.node("Add", x, g.node("Cast", places, name="places/float", to=TensorProto.FLOAT), name="placed")
     parts = [f"styles/{index}/{part}" for index in range(len(model.first)) for part in ("scale", "shift")]
-    g.nodes.append(helper.make_node("Split", [styles], parts, name="styles/Split", axis=1, num_outputs=len(parts)))
+    g.split(styles, "styles/Split", parts)
     for index, (first, last) in enumerate(zip(model.first, model.last, strict=True)):
         y = g.conv(first, x, f"first.{index}")  # type: ignore[arg-type]
         scale, shift = (_per_channel(g, part, f"{part}/plane") for part in parts[2 * index : 2 * index + 2])
@@ -271,10 +230,7 @@ def _even_look(g: Graph, side: int) -> str:
 
 
 def in_bytes(model: onnx.ModelProto, least: int = 1024) -> onnx.ModelProto:
-    """A model whose weights of `least` numbers and more are kept in 8 bits, and computed with in float32.
-
-    Each output channel has a step of its own, its largest weight over 127.
-    """
+    """Keep weights of `least` numbers and more in 8 bits, with a step an output channel; floats compute."""
     graph, steps, casts = model.graph, [], []
     for stored in graph.initializer:
         value = numpy_helper.to_array(stored)
@@ -294,50 +250,22 @@ def in_bytes(model: onnx.ModelProto, least: int = 1024) -> onnx.ModelProto:
     return model
 
 
-def stage(
-    g: Graph,
-    generator: Generator | FrameGenerator,
-    index: int,
-    to_rgb: nn.Module,
-    x: str,
-    image: str,
-    side: int,
-    path: str = "",
-    beside_w: str = "",
-) -> tuple[str, str]:
-    """Two style layers on features `x` of a side, and the image so far with their RGB output added."""
-    for number in (2 * index, 2 * index + 1):
-        x = _style_layer(g, generator, number, x, side, path, beside_w)
-        side *= 2 if generator.layers[number].up else 1
-    name = f"{path}to_rgb.{index}"
-    rgb = g.to_float(g.conv(to_rgb, x, name), f"{name}/float")  # type: ignore[arg-type]
-    if image:
-        above = g.upsample(image, side // 2, generator.taps, f"image.{side}/up", features=False)
-        rgb = g.node("Add", rgb, above, name=f"image.{side}")
-    return x, rgb
-
-
-def _style_layer(
-    g: Graph, generator: Generator | FrameGenerator, number: int, x: str, side: int, path: str, beside_w: str
-) -> str:
-    layer, name = generator.layers[number], f"{path}layers.{number}"
+def _style_layer(g: Graph, generator: FrameGenerator, number: int, x: str, side: int) -> str:
+    layer, name = generator.layers[number], f"generator.layers.{number}"
     assert isinstance(layer, StyleLayer)
     w = g.node("Gather", "w", g.constant(f"index {number}", np.array(number, np.int64)), name=f"{name}/w", axis=1)
-    if beside_w:
-        w = g.node("Concat", w, beside_w, name=f"{name}/told", axis=1)
-    style = g.linear(layer.affine, w, f"{name}.affine")
+    style = g.linear(layer.affine, g.node("Concat", w, "moment", name=f"{name}/told", axis=1), f"{name}.affine")
     weight = layer.weight.detach().double() * layer.weight_gain
     if layer.modulation == "adain":
         y = _adain(g, layer, weight, style, x, name)
     else:
         y = _demodulate(g, layer, weight, style, x, name)
-    return g.upsample(y, side, layer.taps, f"{name}/up") if layer.up else y
+    return g.upsample(y, side, f"{name}/up") if layer.up else y
 
 
 def _per_channel(g: Graph, values: str, name: str) -> str:
-    """[B,C] → [B,C,1,1], in the type of feature maps."""
-    wide = g.node("Unsqueeze", values, g.constant("plane", np.array([2, 3], np.int64)), name=f"{name}/plane")
-    return g.to_features(wide, f"{name}/half")
+    """[B,C] → [B,C,1,1]."""
+    return g.node("Unsqueeze", values, g.constant("plane", np.array([2, 3], np.int64)), name=f"{name}/plane")
 
 
 def _adain(g: Graph, layer: StyleLayer, weight: torch.Tensor, style: str, x: str, name: str) -> str:
@@ -347,14 +275,15 @@ def _adain(g: Graph, layer: StyleLayer, weight: torch.Tensor, style: str, x: str
     ones = g.weight(f"ones ×{channels}", torch.ones(channels))
     zeros = g.weight(f"zeros ×{channels}", torch.zeros(channels))
     y = g.node("InstanceNormalization", y, ones, zeros, name=f"{name}/norm", epsilon=1e-5)
-    scale, shift = (_per_channel(g, half, half) for half in g.halves(style, name, ("scale", "shift")))
+    g.split(style, f"{name}/Split", [f"{name}/scale", f"{name}/shift"])
+    scale, shift = (_per_channel(g, part, part) for part in (f"{name}/scale", f"{name}/shift"))
     return g.node("Add", g.node("Mul", y, scale, name=f"{name}/scaled"), shift, name=f"{name}/shifted")
 
 
 def _demodulate(g: Graph, layer: StyleLayer, weight: torch.Tensor, style: str, x: str, name: str) -> str:
     x = g.node("Mul", x, _per_channel(g, style, f"{name}/style"), name=f"{name}/modulated")
     # lrelu(√2·(n·y + b)) with n = 1/√(Σ s²·Σ k² + 1e-8): the √2 goes into n, by halving what the root is taken of.
-    power = g.weight(f"{name}.power", weight.square().sum((2, 3)).t() / 2, features=False)
+    power = g.weight(f"{name}.power", weight.square().sum((2, 3)).t() / 2)
     square = g.node("Mul", style, style, name=f"{name}/square")
     total = g.node("Add", g.node("MatMul", square, power, name=f"{name}/power"), g.number(0.5e-8), name=f"{name}/eps")
     norm = g.node("Reciprocal", g.node("Sqrt", total, name=f"{name}/root"), name=f"{name}/norm")

@@ -11,16 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.data import FaceData, check_alignment
-from ficgan.errors import UsageError
 from ficgan.faces import Alignment, MediaPipeMesh
 from ficgan.files import ModelInfo, file_digest, file_header
 from ficgan.frame.file import load_appearance
-from ficgan.frame.fit import FitConfig
-from ficgan.frame.learn import codes_of
+from ficgan.frame.fit import FitConfig, codes_of
 from ficgan.frame_model import FrameModel
-from ficgan.identity import IdentityBank, encode_faces
+from ficgan.identity import IdentityBank
 from ficgan.models import load_checkpoint
-from ficgan.training.showing import MOST_K, learn_showing
+from ficgan.models.io import encode_faces
+from ficgan.training.frame_faces import MOST_K, learn_showing
 
 __all__ = ["build_bank", "save_bank", "with_showing"]
 
@@ -36,7 +35,6 @@ def build_bank(
     *,
     licence: str = "",
     device: str = "cpu",
-    meshes: Path | None = None,
     progress: Progress | None = None,
 ) -> IdentityBank:
     """Encode the clear faces of a set with a model and write the bank of its people.
@@ -44,7 +42,6 @@ def build_bank(
     Args:
         faces: of the model's resolution; with an appearance model 128².
         licence: of the set; "": the model's where the set is what it was made from.
-        meshes: file of `meshes_of`, for models in the canonical frame.
         progress: called as progress(stage, done, total).
     """
     say = progress or (lambda stage, done, total: None)
@@ -53,10 +50,8 @@ def build_bank(
     if file_header(checkpoint)[0] == "appearance":
         model, _, _, network = load_appearance(checkpoint)
         presence = info.training.get("fit", {}).get("presence", FitConfig().presence)
-        codes, rows = codes_of(model, faces, MediaPipeMesh(device), presence, network, say, meshes)
+        codes, rows = codes_of(model, faces, MediaPipeMesh(device), presence, network, say)
         return with_showing(save_bank(out, checkpoint, faces, codes, licence, rows), out, checkpoint, faces, say)
-    if meshes is not None:
-        raise UsageError(f"meshes are for models in the canonical frame; {checkpoint} works on crops")
     crops, _ = load_checkpoint(checkpoint, device)
     parts = []
     for begin in range(0, len(faces), _AT_ONCE):
@@ -114,4 +109,4 @@ def with_showing(
     k = max(2, min(MOST_K, len(bank) // 8))
     makes = FrameModel(model, config, replace(bank, showing=None), network=network, k=k, seed=0)
     showing = learn_showing(makes, faces, progress)
-    return bank if showing is None else replace(bank, showing=showing, stated=None).save(out)
+    return bank if showing is None else replace(bank, showing=showing).save(out)

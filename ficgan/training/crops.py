@@ -12,20 +12,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.lib.format import write_array_header_1_0
-from torch import Tensor, nn
+from numpy.typing import NDArray
+from torch import Generator, Tensor
 
 from ficgan import losses
 from ficgan.config import Config
 from ficgan.data import FaceData, check_alignment, open_faces
-from ficgan.errors import FicganError
 from ficgan.faces.alignment import Alignment
 from ficgan.files import atomic_write
 from ficgan.models import FICGAN, CheckpointHeader, Discriminator, save_checkpoint
-from ficgan.training.state import TrainingState, flip
+from ficgan.training.state import TrainingState
 from ficgan.training.stats import Say, save_grid, unheard
-from ficgan.training.step import (
-    StoredRows,
+from ficgan.training.task import (
     Swap,
+    TrainingTask,
     Weights,
     locked,
     make_verify,
@@ -33,19 +33,17 @@ from ficgan.training.step import (
     plan_swap,
     with_reconstructions,
 )
-from ficgan.training.task import TrainingTask
+from ficgan.verification import Verifier
 
-__all__ = ["CropTask", "decoded_images"]
-
+_State = TrainingState[FICGAN, Discriminator]
+Terms = dict[str, Tensor]
+# Bytes of a decoded set that is kept in memory; a larger one is decoded to a file once and read from there.
 RESIDENT = 2**28
-"""Bytes of a decoded set that is kept in memory; a larger one is decoded to a file once and read from there."""
+# Images decoded at a time for that file.
 CHUNK = 256
-"""Images decoded at a time for that file."""
 
 
 class CropsJudged(NamedTuple):
-    """What D judges after a generator step, without its graph: images [B,3,R,R]."""
-
     real: Tensor
     rec: Tensor
     mix: Tensor
@@ -54,6 +52,8 @@ class CropsJudged(NamedTuple):
 class CropTask(TrainingTask[FICGAN, Discriminator, CropsJudged]):
     """Data, V and pictures of a run on aligned crops."""
 
+    verify: Verifier
+
     def open(self, data: Sequence[Path | str], labels: Path | str | None, split: str | None) -> None:
         config = self.config
         self.alignment = Alignment(**config.alignment.model_dump())
@@ -61,15 +61,6 @@ class CropTask(TrainingTask[FICGAN, Discriminator, CropsJudged]):
         self.faces = open_faces(data, resolution=config.model.resolution, labels=labels, split=split)
         self.require_batch(len(self.faces))
         check_alignment(self.faces, self.alignment)
-
-    def running_means(self, model: FICGAN) -> list[Tensor]:
-        return [model.mapping.w_mean]
-
-    def frozen(self) -> list[nn.Module]:
-        return [self.verify.network]
-
-    def described(self, model: FICGAN) -> str:
-        return f"L = {model.num_layers} style layers, V = {self.config.verifier.spec}"
 
     @staticmethod
     def networks(config: Config) -> tuple[FICGAN, Discriminator]:
@@ -84,19 +75,14 @@ class CropTask(TrainingTask[FICGAN, Discriminator, CropsJudged]):
             self.images = self.images.to(self.device)
 
     def generator_step(
-        self,
-        state: TrainingState[FICGAN, Discriminator],
-        judge: Discriminator,
-        indices: Tensor,
-        weights: Weights,
-        share: float,
-        rng: torch.Generator,
+        self, state: _State, judge: Discriminator, indices: Tensor, weights: Weights, share: float, rng: Generator
     ) -> tuple[CropsJudged, dict[str, Tensor]]:
         """As `TrainingTask.generator_step` says. Source: FICGAN, "Total Loss"."""
         config, model = self.config.loss, state.model
         x = self._to_float(self._rows(indices))
         if self.config.augment.flip:
-            x = flip(x, rng)
+            mirrored = torch.rand(len(x), generator=rng) < 0.5
+            x = torch.where(mirrored.to(x.device)[:, None, None, None], x.flip(3), x)
         plan = plan_swap(len(x), model.num_layers, self.config.swap, rng)
         codes = model.encode(x)
         w = model.map(codes.z_id)
@@ -118,7 +104,7 @@ class CropTask(TrainingTask[FICGAN, Discriminator, CropsJudged]):
         needs_v = weights.verification > 0 and (config.positive > 0 or config.negative > 0)
         if needs_v or config.perceptual:
             factor = weights.verification if needs_v else 0.0
-            total = total + self._verification(x, x_rec, x_mix, plan, factor, model.num_layers, rng, terms)
+            total = total + self._verification(x, x_rec, x_mix, plan, factor, rng, terms)
         if weights.adversarial > 0:
             judged = judge(state.augment(images), features=bool(config.feature_matching), parts=2)
             logits, maps = judged if isinstance(judged, tuple) else (judged, [])
@@ -143,22 +129,18 @@ class CropTask(TrainingTask[FICGAN, Discriminator, CropsJudged]):
         x_mix: Tensor,
         plan: Swap,
         factor: float,
-        num_layers: int,
-        rng: torch.Generator,
+        rng: Generator,
         terms: dict[str, Tensor],
     ) -> Tensor:
         config, total = self.config.loss, x.new_zeros(())
-        taps = config.perceptual > 0
         with torch.no_grad():
-            out = self.verify(x, taps=taps)
-        v_source, maps = out if isinstance(out, tuple) else (out, [])
+            v_source, maps = self.verify.read((x, None))
         if factor > 0:
             # Varied, or G would learn textures that only V sees.
-            mixed = self.verify(x_mix, generator=rng if self.config.verifier.augment else None)
-            v_mix = mixed[0] if isinstance(mixed, tuple) else mixed
+            v_mix = self.verify(x_mix, generator=rng if self.config.verifier.augment else None)
             v_target = v_source[plan.target.to(x.device)]
             # Layers that keep the source's code owe the target only what is left.
-            owed = 1 - plan.kept.to(x.device, torch.float32) / num_layers
+            owed = 1 - plan.kept.to(x.device, torch.float32) / self.config.model.num_layers
             if config.negative:
                 if config.negative_form == "hinge":
                     swapped = (~plan.to_mean).to(x.device)
@@ -173,15 +155,13 @@ class CropTask(TrainingTask[FICGAN, Discriminator, CropsJudged]):
                 if not bool(plan.to_mean.all()):  # known on the CPU: no wait for the GPU
                     terms["pos"] = (positive * aimed).sum() / aimed.sum()
                 total = total + factor * config.positive * (positive * aimed).mean()
-        if taps:
-            rec = self.verify(x_rec, taps=True)
-            assert isinstance(rec, tuple)
-            terms["perceptual"] = losses.feature_distance(maps, rec[1])
+        if config.perceptual:
+            terms["perceptual"] = losses.feature_distance(maps, self.verify.read((x_rec, None))[1])
             total = total + config.perceptual * terms["perceptual"]
         return total
 
     def discriminator_step(
-        self, state: TrainingState[FICGAN, Discriminator], judge: Discriminator, made: CropsJudged, share: float
+        self, state: _State, judge: Discriminator, made: CropsJudged, share: float
     ) -> dict[str, Tensor]:
         logits = judge(state.augment(torch.cat(made)), parts=3)
         assert isinstance(logits, Tensor)
@@ -191,9 +171,7 @@ class CropTask(TrainingTask[FICGAN, Discriminator, CropsJudged]):
         means = {"d_real": real, "d_rec": rec, "d_mix": mix, "r_t": real.detach().sign()}
         return {"d": loss.detach(), **{name: value.detach().mean() for name, value in means.items()}}
 
-    def r1_step(
-        self, state: TrainingState[FICGAN, Discriminator], made: CropsJudged, weight: float, share: float
-    ) -> dict[str, Tensor]:
+    def r1_step(self, state: _State, made: CropsJudged, weight: float, share: float) -> dict[str, Tensor]:
         with torch.autocast(self.device.type, enabled=False):
             real = state.augment(made.real).detach().requires_grad_(True)
             logits = state.discriminator(real)
@@ -226,38 +204,29 @@ class CropTask(TrainingTask[FICGAN, Discriminator, CropsJudged]):
         return x.contiguous(memory_format=torch.channels_last)
 
 
-def decoded_images(faces: FaceData, folder: Path, say: Say = unheard) -> Tensor | StoredRows:
-    """All images of a set, decoded, uint8 [N,3,R,R]: in memory, or on disk where they are many.
-
-    The file in `folder` is named by the set's fingerprint and written once, whole or not at all. Several processes may
-    call this at a time.
-    """
+def decoded_images(faces: FaceData, folder: Path, say: Say = unheard) -> Tensor | NDArray[np.uint8]:
+    """All images of a set, uint8 [N,3,R,R]: in memory, or where they are many in a file that is written once."""
     shape = (len(faces), 3, faces.resolution, faces.resolution)
     if np.prod(shape) <= RESIDENT:
         return faces.resident()
     path = folder / f"images-{faces.resolution}-{faces.fingerprint[:16]}.npy"
     with locked(folder / ".images.lock"):
         if not path.exists():
-            try:
-                with atomic_write(path) as file:
-                    header = {"descr": "|u1", "fortran_order": False, "shape": shape}
-                    write_array_header_1_0(file, header)
-                    for begin in range(0, len(faces), CHUNK):
-                        end = min(begin + CHUNK, len(faces))
-                        file.write(faces.subset(range(begin, end)).resident().numpy().data)
-                        say("decoding images", end, len(faces))
-            except OSError as error:
-                needed = f"it needs {np.prod(shape) / 2**30:.1f} GiB"
-                raise FicganError(f"{path} cannot be written ({error.strerror}); {needed}") from None
-    return StoredRows(path)
+            with atomic_write(path) as file:
+                write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
+                for begin in range(0, len(faces), CHUNK):
+                    end = min(begin + CHUNK, len(faces))
+                    file.write(faces.subset(range(begin, end)).resident().numpy().data)
+                    say("decoding images", end, len(faces))
+    return np.load(path, mmap_mode="r")
 
 
 @torch.no_grad()
 def snapshot(model: FICGAN, faces: Tensor, path: Path) -> None:
     """Write one picture of faces [B,3,R,R] in [−1, 1]; a column for each.
 
-    Rows: source, reconstruction, swap with the next face, then the mean code in all layers (i = 0) and i = ¼L, ½L, ¾L,
-    L − 1.
+    Rows: source, reconstruction, swap with the next face, then the mean code in layers from i = 0, ¼L, ½L, ¾L, L − 1
+    on.
     """
     num_layers = model.num_layers
     codes = model.encode(faces)

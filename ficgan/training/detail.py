@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,56 +13,129 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Generator, Tensor
 
 from ficgan import losses, pretrained
 from ficgan.config import Config
-from ficgan.data import check_alignment, check_size, open_faces
-from ficgan.errors import UsageError
-from ficgan.faces import Alignment
+from ficgan.data import FaceData, check_alignment, check_size, open_faces
+from ficgan.errors import InputError, UsageError
+from ficgan.faces import Alignment, Face, get_recognizer
 from ficgan.files import file_digest
-from ficgan.frame import fine_detail, stretched
+from ficgan.frame.compose import fine_detail, read_texture, stretched
 from ficgan.frame.file import detail_conditions, load_appearance, save_appearance
+from ficgan.frame.fit import images_of
 from ficgan.frame_model import FrameModel
 from ficgan.identity import IdentityBank
-from ficgan.identity.kind import UNKNOWN
+from ficgan.identity.kind import UNKNOWN, kind_reader
 from ficgan.models import DetailDiscriminator, DetailNetwork
 from ficgan.models.frame import local_mean
 from ficgan.models.onnx import detail_to_onnx
-from ficgan.training.detail_faces import DetailFaces
+from ficgan.policy import Attempt
 from ficgan.training.frame import appearance_file, sharpness_under
 from ficgan.training.state import TrainingState
 from ficgan.training.stats import Say, save_grid, unheard
-from ficgan.training.step import Weights
-from ficgan.training.task import TrainingTask
+from ficgan.training.task import TrainingTask, Weights, read_once
 
-__all__ = ["DetailTask"]
-
+_State = TrainingState[DetailNetwork, DetailDiscriminator]
 Floats = NDArray[np.float32]
+# Least score of a mesh that is learnt from, and its most turn, radians.
+PRESENCE, MOST_YAW = 8.0, 0.3
+# Difference in a texture, of 255, from which on something lies over the face that no new face has.
+COVERED = 24
+
+
+@dataclass(frozen=True, eq=False)
+class DetailFaces:
+    """A training set; pictures stay on disk, in the order of the set. `rows` [M] are its clear faces.
+
+    Args:
+        photos: rows uint8 [2R,2R,3], the faces in the frame.
+        made: rows uint8 [1+D,R,R,3]: its reconstruction, and D drawn faces in its place.
+        seen: rows uint8 [R,R], 255 where the photo shows what a new face may have; not hair, nor what covers the face.
+        kinds: float32 [N,9], readings of `KindReader`.
+    """
+
+    rows: NDArray[np.int64]
+    photos: NDArray[np.uint8]
+    made: NDArray[np.uint8]
+    seen: NDArray[np.uint8]
+    kinds: Floats
+
+    @classmethod
+    def prepare(
+        cls, data: FaceData, model: FrameModel, draws: int, folder: Path, key: str, say: Say = unheard
+    ) -> DetailFaces:
+        """Read the clear faces of a set of twice the frame's size, or take what an earlier run has left."""
+        digest = hashlib.sha256(f"{key}/{data.fingerprint}/{draws}".encode()).hexdigest()
+        read_once(folder, digest, lambda: _read_faces(data, model, draws, folder, say))
+        photos, made, seen = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("photos", "made", "seen"))
+        return cls(np.load(folder / "rows.npy"), photos, made, seen, kind_reader().read(np.load(folder / "gate.npy")))
+
+
+def _read_faces(data: FaceData, model: FrameModel, draws: int, folder: Path, say: Say) -> None:
+    size, count, first = model.resolution, len(data), Attempt(0)
+    shapes = {
+        "photos": (count, 2 * size, 2 * size, 3),
+        "made": (count, 1 + draws, size, size, 3),
+        "seen": (count, size, size),
+    }
+    kept: dict[str, Any] = {
+        name: np.lib.format.open_memmap(folder / f"{name}.npy", mode="w+", dtype=np.uint8, shape=shape)
+        for name, shape in shapes.items()
+    }
+    points = Alignment().points(data.resolution).astype(np.float32)
+    face = Face(np.array([0, 0, data.resolution, data.resolution], np.float32), points, 1.0)
+    gate, embeddings, clear = get_recognizer("dlib"), [], []
+    for number, image in enumerate(images_of(data)):
+        say("reading faces", number + 1, count)
+        embeddings.append(gate.embed(image, points[None])[0])
+        found = model.find([(image, face)])
+        sight = model.see([(image, face)], found)[0]
+        if found[0] is None or not found[0].presence >= PRESENCE or sight.problem:
+            continue
+        moment = sight.place.moment
+        if abs(float(moment.read.pose.yaw[0])) > MOST_YAW:
+            continue
+        kind, psi = kind_reader().read(embeddings[-1][None])[0], model.auto_psi(1)
+        drawn = [model.draw(f"{number}/{n}", first, psi, sight.z_id, kind) for n in range(draws)]
+        rows = np.concatenate([model.own_styles([sight]), model.styles(np.stack([sight.z_id] * draws), drawn, first)])
+        made = model.undetailed(rows, [sight] * len(rows))
+        upright, mesh = moment.read.upright[0], moment.read.points[0]
+        bare = np.abs(read_texture(image, upright, mesh, model.model.warp).astype(int) - sight.place.texture).max(2)
+        kept["photos"][number] = read_texture(image, upright, mesh, model.model.warp, finer=2)
+        kept["made"][number] = np.rint(np.clip([one.texture for one in made], 0, 1) * 255)
+        kept["seen"][number] = np.rint(255 * (1 - sight.place.hair) * (bare < COVERED))
+        clear.append(number)
+    if not clear:
+        raise InputError(f"none of the {count} faces is clear enough: give larger, sharper, frontal ones")
+    np.save(folder / "rows.npy", np.array(clear))
+    np.save(folder / "gate.npy", np.stack(embeddings).astype(np.float32))
+    for array in kept.values():
+        array.flush()
+
+
+# Without labels every so-many-th face is never trained on.
 HELD_OUT = 8
-"""Without labels every so-many-th face is never trained on."""
+# Held-out faces that a snapshot is judged on, and that its sheet shows.
 JUDGED, SHOWN = 48, 12
-"""Held-out faces that a snapshot is judged on, and that its sheet shows."""
+# Side in pixels of the mean that is the tone of a doubled texture; what is above it is detail.
 TONE = 17
-"""Side in pixels of the mean that is the tone of a doubled texture; what is above it is detail."""
+# The same of what D is shown beside detail: it is not to compare the brows of somebody drawn with those of a photo.
 LIGHT = 49
-"""The same of what D is shown beside detail: it is not to compare the brows of somebody drawn with those of a photo."""
+# Sides in pixels of the means between which bands of detail lie.
 BANDS = (3, 5, 9, 17)
-"""Sides in pixels of the means between which bands of detail lie."""
+# Identities of which each drawn face is a mean.
 K = 3000
-"""Identities of which each drawn face is a mean."""
 
 
 class _DetailBatch(NamedTuple):
-    """Faces [B] as the product has them before detail is added, and what is to be learnt from.
+    """Faces [B] as the product has them before detail is added, and what is to be learnt from; images are 2R wide.
 
     Args:
-        texture: [B,3,R,R] in [−1, 1].
-        base: [B,3,2R,2R], the same, doubled, in [0, 1].
-        light: [B,3,2R,2R], of it what D sees.
-        before: [B,3,2R,2R], what it has above its tone.
-        detail: [B,3,2R,2R], what the photo has above its own.
-        told: [B,10], see `ficgan.frame.file.detail_conditions`.
+        texture, base: [B,3,R,R] in [−1, 1]; the same, doubled, in [0, 1].
+        light, before: of it what D sees, and what it has above its tone.
+        detail: what the photo has above its own tone.
+        told: [B,10], see `detail_conditions`.
         mask: [B,1,2R,2R], what counts.
         unsharp, own: [B], 1 where `texture` is an unsharp copy of the photo, and where it is its reconstruction.
     """
@@ -112,11 +186,7 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
     def __len__(self) -> int:
         return len(self.rows)
 
-    def described(self, model: DetailNetwork) -> str:
-        return "detail"
-
     def prepare(self, out: Path, models: Sequence[DetailNetwork], say: Say = unheard) -> None:
-        """As `TrainingTask.prepare` says; faces of another split are held out."""
         makes = FrameModel(self.model, self.frame, IdentityBank.load(self.bank), network=self.network, k=K, seed=0)
         key = f"{file_digest(self.path)}/{file_digest(self.bank)}/{K}"
         self.set = DetailFaces.prepare(self.faces, makes, self.detail.draws, out / "faces", key, say)
@@ -129,13 +199,7 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
         self.require_batch(len(self.rows))
 
     def generator_step(
-        self,
-        state: TrainingState[DetailNetwork, DetailDiscriminator],
-        judge: DetailDiscriminator,
-        indices: Tensor,
-        weights: Weights,
-        share: float,
-        rng: torch.Generator,
+        self, state: _State, judge: DetailDiscriminator, indices: Tensor, weights: Weights, share: float, rng: Generator
     ) -> tuple[_DetailJudged, dict[str, Tensor]]:
         drawn = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
         batch = self._batch(self.rows[indices.numpy()], drawn)
@@ -160,11 +224,7 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
         return made._replace(fake=made.fake.detach()), {name: term.detach() for name, term in terms.items()}
 
     def discriminator_step(
-        self,
-        state: TrainingState[DetailNetwork, DetailDiscriminator],
-        judge: DetailDiscriminator,
-        made: _DetailJudged,
-        share: float,
+        self, state: _State, judge: DetailDiscriminator, made: _DetailJudged, share: float
     ) -> dict[str, Tensor]:
         real, fake = (judge(one, made.mask, made.told) for one in (made.real, made.fake))
         loss = self._adversarial(real, made.mask, real=True) + self._adversarial(fake, made.mask, real=False)
@@ -172,9 +232,7 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
         right = ((real[0] > 0).float().mean() + (fake[0] < 0).float().mean()) / 2
         return {"d": loss.detach(), "d_right": right.detach(), "r_t": real[0].detach().sign().mean()}
 
-    def r1_step(
-        self, state: TrainingState[DetailNetwork, DetailDiscriminator], made: _DetailJudged, weight: float, share: float
-    ) -> dict[str, Tensor]:
+    def r1_step(self, state: _State, made: _DetailJudged, weight: float, share: float) -> dict[str, Tensor]:
         with torch.autocast(self.device.type, enabled=False):
             real = made.real.detach().requires_grad_(True)
             (logits,) = state.discriminator(real, made.mask, made.told)
@@ -193,7 +251,7 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
         smooth = F.interpolate(F.avg_pool2d(detail, 2), scale_factor=2.0, mode="bilinear")
         return torch.cat([2 * light - 1, 4 * detail, 12 * (detail - smooth)], 1)
 
-    def _added(self, model: DetailNetwork, batch: _DetailBatch, rng: torch.Generator) -> Tensor:
+    def _added(self, model: DetailNetwork, batch: _DetailBatch, rng: Generator) -> Tensor:
         noise = torch.randn(len(batch.texture), 16, model.size // 2, model.size // 2, generator=rng).to(batch.texture)
         added: Tensor = model(batch.texture, batch.told, noise)
         return added.float() * self.mask
@@ -221,29 +279,24 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
             if rng.random() < 0.6:
                 pair = _in_other_light(pair, rng)
             pictures.append((*pair, seen, kind, self._fine(pair[0]), unsharp, not (unsharp or hidden)))
-        return self._of(*zip(*pictures, strict=True))
+        return self._of(pictures)
 
     def plain(self, rows: NDArray[np.int64], made: int) -> _DetailBatch:
         """Rows as they are, with their reconstructions (`made` 0) or the faces drawn in their place (1 …) as inputs."""
-        photos = [self.set.photos[row].astype(np.float32) / np.float32(255) for row in rows]
-        small = [self.set.made[row][made].astype(np.float32) / np.float32(255) for row in rows]
-        seen, none = [self.set.seen[row] for row in rows], [False] * len(rows)
-        return self._of(photos, small, seen, list(self.set.kinds[rows]), list(map(self._fine, photos)), none, none)
+        pictures = []
+        for row in rows:
+            photo, small = self.set.photos[row], self.set.made[row][made]
+            pair = [image.astype(np.float32) / np.float32(255) for image in (photo, small)]
+            pictures.append((*pair, self.set.seen[row], self.set.kinds[row], self._fine(pair[0]), False, False))
+        return self._of(pictures)
 
     def _fine(self, photo: Floats) -> float:
         """How much detail a doubled texture [2R,2R,3] in [0, 1] has, as the product reads it of a photo."""
         return float(fine_detail(255 * photo, self.model.fine_pixels).std())
 
-    def _of(
-        self,
-        photos: Sequence[Floats],
-        small: Sequence[Floats],
-        seen: Sequence[NDArray[np.uint8]],
-        kinds: Sequence[Floats],
-        fine: Sequence[float],
-        unsharp: Sequence[bool],
-        own: Sequence[bool],
-    ) -> _DetailBatch:
+    def _of(self, pictures: Sequence[tuple[Any, ...]]) -> _DetailBatch:
+        """Of each face: photo, small picture, what is seen, kind, strength of detail, unsharp, own."""
+        photos, small, seen, kinds, fine, unsharp, own = zip(*pictures, strict=True)
         base = np.stack([stretched(one, 2) for one in small])
         before, detail = (np.stack([one - cv2.blur(one, (TONE, TONE)) for one in part]) for part in (base, photos))
         light = np.stack([cv2.blur(one, (LIGHT, LIGHT)) for one in base])
@@ -265,9 +318,7 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
 
     @torch.no_grad()
     def snapshot(self, model: DetailNetwork, path: Path) -> None:
-        """Write a sheet of held-out faces: photo | reconstruction, doubled | with detail | a draw, doubled | with
-        detail.
-        """
+        """Write a sheet of held-out faces: photo | reconstruction | with detail | a draw | with detail."""
         rows = self._shown()
         columns = [torch.from_numpy(self.set.photos[rows]).permute(0, 3, 1, 2).float() / 127.5 - 1]
         for made in (0, 1):
@@ -285,11 +336,10 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
 
     @torch.no_grad()
     def judge(self, model: DetailNetwork) -> dict[str, float]:
-        """Figures of held-out faces' reconstructions, with the network's detail and with none.
+        """Figures of held-out faces' reconstructions, with the network's detail and with none (`_none`).
 
-        Returns:
-            `l1`: mean difference under the mask, `energy`: difference in the logarithm of the local strength of detail,
-            `sharpness`: variance of the Laplacian, of the photo's; `sharpness_drawn` of drawn faces.
+        `l1`: mean difference under the mask; `energy`: difference in the logarithm of the local strength of detail;
+        `sharpness`: variance of the Laplacian, of the photo's; `sharpness_drawn` of drawn faces.
         """
         out: dict[str, float] = {}
         for made, end in ((0, ""), (1, "_drawn")):

@@ -13,40 +13,41 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from ficgan import losses
 from ficgan.config import Config
 from ficgan.data import check_alignment, open_faces
 from ficgan.errors import UsageError
-from ficgan.faces import Alignment, MediaPipeMesh, Recognizer, get_recognizer
+from ficgan.faces import Alignment, Recognizer, get_recognizer
 from ficgan.frame.appearance import SMALL, AppearanceModel, look_features
 from ficgan.frame.file import FrameNetwork, load_appearance, save_appearance
-from ficgan.frame.fit import ridge_map, telling_map
-from ficgan.frame.learn import SIDE
+from ficgan.frame.fit import SIDE, ridge_map, telling_map
 from ficgan.frame.torch_warp import Composite
 from ficgan.identity.kind import AGES, ETHNICITIES, GENDERS, YEARS, KindCodes, kind_reader
 from ficgan.models import FrameDiscriminator, FrameFICGAN
+from ficgan.models.ficgan import Linear
 from ficgan.models.frame import even_look
-from ficgan.models.layers import Linear
 from ficgan.models.onnx import frame_to_onnx
 from ficgan.training.frame_faces import PRESENCE, CodeMemory, FrameBatch, FrameFaces, Mixes
 from ficgan.training.state import TrainingState
 from ficgan.training.stats import Say, save_grid, unheard
-from ficgan.training.step import Swap, Weights, in_layers, make_verify, plan_swap, with_reconstructions
-from ficgan.training.task import TrainingTask
+from ficgan.training.task import Swap, TrainingTask, Weights, in_layers, make_verify, plan_swap, with_reconstructions
+from ficgan.verification import Verifier
 
-__all__ = ["FrameLosses", "FrameTask", "appearance_file", "sharpness_under"]
-
+_State = TrainingState[FrameFICGAN, FrameDiscriminator]
 Floats = NDArray[np.float32]
+Rows = NDArray[np.int64]
+# Every so-many-th face is never trained on.
 HELD_OUT = 32
-"""Every so-many-th face is never trained on."""
+# Of them a snapshot is judged on so many.
 JUDGED = 192
-"""Of them a snapshot is judged on so many."""
+# Penalty of regressions on embeddings and on small textures, of the mean square of what they read.
 _RIDGE = 0.01
-"""Penalty of regressions on embeddings and on small textures, of the mean square of what they read."""
+# Terms of the total loss beside those of λ1 to λ3, by the names of their factors.
+_FACTORS = ("perceptual", "structure", "keep", "kind", "shape", "colour", "anchor", "manifold", "beside", "excess")
+# Side of the grid of places whose fine detail is compared.
 _PLACES = 16
-"""Side of the grid of places whose fine detail is compared."""
 
 
 class FrameLosses(nn.Module):
@@ -85,24 +86,22 @@ class FrameLosses(nn.Module):
         variance, axes = np.linalg.eigh(known.T @ known / len(known))
         variance, axes = variance[::-1][:code_size], axes[:, ::-1][:, :code_size]
         axes = np.pad(axes / np.sqrt(variance.mean()), ((0, 0), (0, code_size - axes.shape[1])))
-        self.register_buffer("axes", torch.tensor(axes, dtype=torch.float32))
         labelled = faces.cell >= 0
         sides = np.zeros((known.shape[1], len(_cell_signs()[0])))
         if labelled.any():
             sides = ridge_map(known[labelled], _cell_signs()[faces.cell[labelled]], _RIDGE)
         shown = KindCodes(known @ sides, faces.cell).means
         kinds = shown.mean(0) + gain * (shown - shown.mean(0))
-        self.register_buffer("kinds", torch.tensor(np.vstack([kinds, np.zeros_like(kinds[:1])]), dtype=torch.float32))
-        self.register_buffer("sides", torch.tensor(sides, dtype=torch.float32))
-        self.register_buffer("middle", torch.tensor(middle, dtype=torch.float32))
-        self.register_buffer("readers", torch.tensor(np.vstack([maps[1].T, looks[:, :pixels]]), dtype=torch.float32))
-        self.register_buffer("looks", torch.tensor(looks[:, pixels:], dtype=torch.float32))
-        self.register_buffer("trust", torch.tensor(np.r_[trust, np.ones(len(looks))], dtype=torch.float32))
+        readers, kinds = np.vstack([maps[1].T, looks[:, :pixels]]), np.vstack([kinds, np.zeros_like(kinds[:1])])
+        buffers = {"axes": axes, "kinds": kinds, "sides": sides, "middle": middle, "readers": readers}
+        buffers |= {"looks": looks[:, pixels:], "trust": np.r_[trust, np.ones(len(looks))]}
+        for name, value in buffers.items():
+            self.register_buffer(name, torch.tensor(value, dtype=torch.float32))
 
     def keep(self, textures: Tensor, shape: Tensor, wanted: Tensor) -> Tensor:
-        """Squared error [B] of expression and attributes, `wanted` [B,6+A], as the textures show them.
+        """Squared error [B] of expression and attributes, `wanted` [B,6+A], as textures [B,3,R,R] in [−1, 1] show them.
 
-        `textures` [B,3,R,R] in [−1, 1]; `shape` [B,I], coefficients of the published shape.
+        `shape` [B,I] are coefficients of the published shape.
         """
         found = even_look(textures) @ self.readers.t()
         numbers = wanted.shape[1] - len(self.looks)
@@ -156,6 +155,8 @@ class FrameJudged(NamedTuple):
 class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
     """Data, V and pictures of a run in the canonical frame, on the linear model that `config.model.frame` names."""
 
+    verify: Verifier
+
     def open(self, data: Sequence[Path | str], labels: Path | str | None, split: str | None) -> None:
         config = self.config
         assert config.model.frame is not None
@@ -171,23 +172,15 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
     def _check_sizes(self) -> None:
         wanted, model = self.config.model, self.model
         assert wanted.frame is not None
-        for key, asked, has in (
-            ("resolution", wanted.resolution, model.size),
-            ("frame.code_dim", wanted.frame.code_dim, model.code_size - model.lights + len(model.names)),
-            ("frame.shape_dim", wanted.frame.shape_dim, len(model.shape.basis)),
-            ("frame.moment_dim", wanted.frame.moment_dim, model.moment_size),
-        ):
+        needed = {
+            "resolution": (wanted.resolution, model.size),
+            "frame.code_dim": (wanted.frame.code_dim, model.code_size - model.lights + len(model.names)),
+            "frame.shape_dim": (wanted.frame.shape_dim, len(model.shape.basis)),
+            "frame.moment_dim": (wanted.frame.moment_dim, model.moment_size),
+        }
+        for key, (asked, has) in needed.items():
             if asked != has:
                 raise UsageError(f"model.{key} is {asked}, and {self.path} needs {has}: set it so")
-
-    def running_means(self, model: FrameFICGAN) -> list[Tensor]:
-        return [model.mapping.w_mean]
-
-    def frozen(self) -> list[nn.Module]:
-        return [self.verify.network]
-
-    def described(self, model: FrameFICGAN) -> str:
-        return f"L = {model.num_layers} style layers, V = {self.config.verifier.spec}"
 
     @staticmethod
     def networks(config: Config) -> tuple[FrameFICGAN, FrameDiscriminator]:
@@ -197,13 +190,9 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
         return len(self.rows)
 
     def prepare(self, out: Path, models: Sequence[FrameFICGAN], say: Say = unheard) -> None:
-        """As `TrainingTask.prepare` says; where E is untrained its linear part is fitted.
-
-        The last of `models` says the codes that means are drawn from.
-        """
+        """As of `TrainingTask`; an untrained E gets its linear part fitted, and the last model says the codes."""
         key = f"{_digest(self.model)}/{self.verify.name}/{PRESENCE}"
-        mesh = MediaPipeMesh(device="cpu")
-        self.set = FrameFaces.prepare(self.faces, self.model, mesh, self.verify, out / "faces", key, say)
+        self.set = FrameFaces.prepare(self.faces, self.model, self.verify, out / "faces", key, say)
         every = np.arange(len(self.set))
         held_out = every % HELD_OUT == HELD_OUT - 1  # never trained on: snapshots are judged on them
         self.rows, self.held_out = every[~held_out], every[held_out]
@@ -228,7 +217,10 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
             self._fit(untrained, say)
         with torch.no_grad():
             for begin in range(0, min(self.memory.size, len(self.rows)), 64):
-                self._remember(models[-1], self.rows[begin : begin + 64])
+                rows = self.rows[begin : begin + 64]
+                self._remember(
+                    rows, models[-1].map(models[-1].encode(self.mixes.textures(rows), self.mixes.identity(rows)))
+                )
 
     @torch.no_grad()
     def _fit(self, readers: Sequence[Linear], say: Say) -> None:
@@ -248,23 +240,12 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
             reader.weight.copy_(found[:, :-1] / reader.weight_gain)
             reader.bias.copy_(found[:, -1] / reader.bias_gain)
 
-    @torch.no_grad()
-    def _remember(self, model: FrameFICGAN, rows: NDArray[np.int64]) -> None:
-        w = model.map(model.encode(self.mixes.textures(rows), self.mixes.identity(rows)))
-        self._add(rows, w)
-
-    def _add(self, rows: NDArray[np.int64], w: Tensor) -> None:
+    def _remember(self, rows: Rows, w: Tensor) -> None:
         codes = np.concatenate([self.set.banked(rows), w.float().cpu().numpy()], 1)
         self.memory.add(codes, self.set.cell[rows])
 
     def generator_step(
-        self,
-        state: TrainingState[FrameFICGAN, FrameDiscriminator],
-        judge: FrameDiscriminator,
-        indices: Tensor,
-        weights: Weights,
-        share: float,
-        rng: torch.Generator,
+        self, state: _State, judge: FrameDiscriminator, indices: Tensor, weights: Weights, share: float, rng: Generator
     ) -> tuple[FrameJudged, dict[str, Tensor]]:
         """As `TrainingTask.generator_step` says. Source: FICGAN, "Total Loss", on composites."""
         config, model, rows = self.config, state.model, self.rows[indices.numpy()]
@@ -274,33 +255,21 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
         z_id = model.encode(batch.texture, batch.code)
         w = model.map(z_id)
         model.mapping.track_mean(w)
-        self._add(rows, w.detach())
+        self._remember(rows, w.detach())
         new = torch.where(plan.to_mean[:, None].to(w.device), w_mean.to(w.dtype), w[plan.target.to(w.device)])
         per_layer = with_reconstructions(w, in_layers(w, new, plan, model.num_layers))
         fakes, textures, shape, fine = self._published(model, batch, per_layer)
-        x_rec, x_mix = fakes.chunk(2)
-        terms, maps_rec, maps_mix, maps_real = self._terms(rows, batch, plan, textures, shape, x_rec, x_mix, rng)
+        terms, maps_rec, maps_mix, maps_real = self._terms(rows, batch, plan, textures, shape, fakes, rng)
         fine_rec, fine_mix = fine.chunk(2)
         learned = z_id[:, batch.code.shape[1] :].float()
         terms["code"] = (learned - self.losses.seen(batch.identity)).square().mean()
         terms["excess"] = losses.excess_detail(fine_rec, fine_mix, _PLACES).mean()
         rec_texture, mix_texture = textures.chunk(2)
         factors = config.loss
-        total = (
-            weights.reconstruction * terms["rec"]
-            + factors.perceptual * terms["perceptual"]
-            + factors.structure * terms["structure"]
-            + factors.keep * terms["keep"]
-            + factors.kind * terms["kind"]
-            + factors.shape * terms["shape"]
-            + factors.colour * terms["colour"]
-            + factors.anchor * terms["anchor"]
-            + factors.manifold * terms["manifold"]
-            + factors.beside * terms["beside"]
-            + factors.excess * terms["excess"]
-            + factors.code * terms["code"]
-            + weights.verification * (factors.positive * terms["pos"] + factors.negative * terms["neg"])
-        )
+        total = weights.reconstruction * terms["rec"]
+        for name in (*_FACTORS, "code"):
+            total = total + getattr(factors, name) * terms[name]
+        total = total + weights.verification * (factors.positive * terms["pos"] + factors.negative * terms["neg"])
         if weights.adversarial > 0:
             for name, texture, seen in (("adv_rec", rec_texture, maps_rec), ("adv_mix", mix_texture, maps_mix)):
                 logits = judge(texture, self.composite.mask, seen)
@@ -317,11 +286,7 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
         return made, detached_terms
 
     def discriminator_step(
-        self,
-        state: TrainingState[FrameFICGAN, FrameDiscriminator],
-        judge: FrameDiscriminator,
-        made: FrameJudged,
-        share: float,
+        self, state: _State, judge: FrameDiscriminator, made: FrameJudged, share: float
     ) -> dict[str, Tensor]:
         mask = self.composite.mask
         real = judge(made.real, mask, made.real_maps)
@@ -336,9 +301,7 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
             terms[f"d_{number}"] = ((a > 0).float().mean() + (b < 0).float().mean()).detach() / 2
         return terms
 
-    def r1_step(
-        self, state: TrainingState[FrameFICGAN, FrameDiscriminator], made: FrameJudged, weight: float, share: float
-    ) -> dict[str, Tensor]:
+    def r1_step(self, state: _State, made: FrameJudged, weight: float, share: float) -> dict[str, Tensor]:
         """As `TrainingTask.r1_step` says, of patches: the judges of V's maps are held by their spectral norm."""
         if state.discriminator.patches is None:
             return {}
@@ -359,7 +322,7 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
             weights[0] = F.adaptive_avg_pool2d(self.composite.mask, (height, width))
         return weights
 
-    def _mix(self, rows: NDArray[np.int64], plan: Swap, rng: np.random.Generator) -> tuple[FrameBatch, Tensor]:
+    def _mix(self, rows: Rows, plan: Swap, rng: np.random.Generator) -> tuple[FrameBatch, Tensor]:
         """The batch as the linear model has it, and w of those that go towards a mean [B,w_dim]."""
         others = rows[plan.target.numpy()]
         new, given = self.set.codes[others], self.set.moment.kept[others]
@@ -375,10 +338,7 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
         return np.split(codes, [size, size + len(self.model.names)], -1)
 
     def _published(self, model: FrameFICGAN, batch: FrameBatch, w: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Composites [2B,3,S,S], textures [2B,3,R,R], what moves the shape [2B,I], and the fine detail [2B,3,R,R].
-
-        Of a mix no gradient but the fine detail's own reaches what is finer than `loss.coarse`.
-        """
+        """Composites [2B,3,S,S], textures [2B,3,R,R], moves of the shape [2B,I], and the fine detail [2B,3,R,R]."""
         out = model.generate(w, batch.moment, batch.linear)
         added = torch.lerp(out.texture, out.texture.mean(1, keepdim=True), batch.grey)
         side = self.config.loss.coarse or self.config.model.resolution
@@ -393,17 +353,9 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
         return self.composite(source, textures, points, upright), textures, out.shape, fine
 
     def _terms(
-        self,
-        rows: NDArray[np.int64],
-        batch: FrameBatch,
-        plan: Swap,
-        textures: Tensor,
-        shape: Tensor,
-        x_rec: Tensor,
-        x_mix: Tensor,
-        rng: torch.Generator,
+        self, rows: Rows, batch: FrameBatch, plan: Swap, textures: Tensor, shape: Tensor, fakes: Tensor, rng: Generator
     ) -> tuple[dict[str, Tensor], list[Tensor], list[Tensor], list[Tensor]]:
-        factors, count = self.config.loss, len(x_rec)
+        factors, (x_rec, x_mix), count = self.config.loss, fakes.chunk(2), len(rows)
         mask = self.composite.mask
         rec, mix = textures.chunk(2)
         apart = (rec - batch.texture).abs() * mask
@@ -468,13 +420,11 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
     def judge(self, model: FrameFICGAN) -> dict[str, float]:
         """Figures of the averaged model on held-out faces, by a recogniser that no loss knows.
 
-        Returns:
-            `match`: share of mixes (i = 0) that the recogniser takes for their source, `distance` and `distance_rec`:
-            mean distance of mixes and reconstructions to it, `sharpness`: variance of the mixes' Laplacian of the
-            sources', `mse`: of reconstructions in [−1, 1], `keep`: see `FrameLosses.keep`. Of faces that take another
-            one's identity: `swap_match`, share that is taken for that one, `swap_source`, share that is taken for its
-            source. `ethnicity` and `gender`: share of mixes that are read as their sources are, `age`: mean difference
-            in years. The linear model's have `_linear` at their end.
+        `match`: share of mixes (i = 0) that are taken for their source; `distance`, `distance_rec`: of mixes and
+        reconstructions to it; `sharpness`: variance of the mixes' Laplacian, of the sources'; `mse`: of
+        reconstructions; `keep`: see `FrameLosses.keep`. Of faces that take another one's identity: `swap_match`, share
+        that is taken for that one, `swap_source`, for its source. `ethnicity`, `gender`: share of mixes that are read
+        as their sources, `age`: mean difference in years. The linear model's end in `_linear`.
         """
         recogniser = get_recognizer("dlib")
         points = Alignment().points(SIDE).astype(np.float32)[None]
@@ -518,32 +468,25 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
         return {name: float(np.exp(mean)) if name.startswith("sharp") else mean for name, mean in means.items()}
 
     def _held_out(
-        self, model: FrameFICGAN, rows: NDArray[np.int64], kept: int, rng: np.random.Generator, *, swap: bool = False
+        self, model: FrameFICGAN, rows: Rows, kept: int, rng: np.random.Generator, *, swap: bool = False
     ) -> _HeldOutFaces:
-        batch, w = self._drawn(model, rows, kept, rng, swap=swap)
-        pictures, textures, shape, _ = self._published(model, batch, w)
-        source, upright = torch.cat([batch.source] * 2), torch.cat([batch.upright] * 2)
-        plain = self.composite(source, batch.linear, batch.points, upright)
-        return _HeldOutFaces(batch, pictures, textures, batch.shape + shape[len(rows) :], (plain, batch.linear))
-
-    def _drawn(
-        self, model: FrameFICGAN, rows: NDArray[np.int64], kept: int, rng: np.random.Generator, *, swap: bool = False
-    ) -> tuple[FrameBatch, Tensor]:
-        """Faces and their w [2B,L,w_dim]: k-same draws from layer `kept` + 1 on, with `swap` the row before."""
+        """Reconstructions, and mixes with a k-same draw (`swap`: the row before) from layer `kept` + 1 on."""
         new, given_new, w_new = self._split(np.stack([self.memory.draw(rng, int(self.set.cell[row])) for row in rows]))
         if swap:
             new, given_new = self.set.codes[np.roll(rows, 1)], self.set.moment.kept[np.roll(rows, 1)]
         batch = self.mixes.batch(rows, new, given_new, np.full(len(rows), kept + 1), rng)
         w = model.map(model.encode(batch.texture, batch.code))
         given = w.roll(1, 0) if swap else torch.from_numpy(w_new).to(w)
-        layered = given[:, None].repeat(1, model.num_layers, 1)
-        layered[:, :kept] = w[:, None]
-        own = w[:, None].expand(-1, model.num_layers, -1)
-        return batch, torch.cat([own, layered])
+        own = w[:, None].repeat(1, model.num_layers, 1)
+        mixed = torch.cat([own[:, :kept], given[:, None].repeat(1, model.num_layers - kept, 1)], 1)
+        pictures, textures, shape, _ = self._published(model, batch, torch.cat([own, mixed]))
+        source, upright = torch.cat([batch.source] * 2), torch.cat([batch.upright] * 2)
+        plain = self.composite(source, batch.linear, batch.points, upright)
+        return _HeldOutFaces(batch, pictures, textures, batch.shape + shape[len(rows) :], (plain, batch.linear))
 
     def reals(self) -> Tensor:
         side = min(8, int(len(self.set) ** 0.5))
-        return self.mixes.picture(self.set.images[: side * side]).unflatten(0, (side, side))
+        return self.mixes.picture(np.array(self.set.images[: side * side])).unflatten(0, (side, side))
 
 
 class _HeldOutFaces(NamedTuple):
@@ -552,10 +495,10 @@ class _HeldOutFaces(NamedTuple):
     batch: FrameBatch
     pictures: Tensor
     textures: Tensor
+    # Of the mixes.
     shape: Tensor
-    """Of the mixes."""
+    # Pictures and textures of the linear model alone.
     linear: tuple[Tensor, Tensor]
-    """Pictures and textures of the linear model alone."""
 
 
 def _embedded(recogniser: Recognizer, pictures: Tensor, points: Floats) -> Floats:

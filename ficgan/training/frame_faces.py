@@ -1,8 +1,9 @@
-"""Faces as training in the canonical frame sees them: read once and kept, mixed as the product publishes them."""
+"""Faces as training in the frame sees them: read once and kept, mixed as they are published; what kinds show."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,21 +15,22 @@ from torch import Tensor, nn
 
 from ficgan.data import FaceData
 from ficgan.errors import InputError
-from ficgan.faces import FaceMesh
-from ficgan.frame import AppearanceModel, Moment, Readings, detail_of, read_texture
-from ficgan.frame.appearance import SLOPES
+from ficgan.faces import Alignment, Face, MediaPipeMesh, get_recognizer
+from ficgan.frame.appearance import SLOPES, AppearanceModel, Moment
+from ficgan.frame.compose import detail_of, read_texture
 from ficgan.frame.file import FrameConfig
-from ficgan.frame.learn import images_of, meshes_of
-from ficgan.identity.kind import Kind, KindCodes, KindGroup, cells_of
+from ficgan.frame.fit import images_of, meshes_of
+from ficgan.frame.geometry import Readings
+from ficgan.frame_model import FrameModel
+from ficgan.identity.kind import CELLS, Kind, KindCodes, KindGroup, Showing, cells_of, kind_reader
 from ficgan.identity.ksame import draw_members, restore_variance
-from ficgan.training.step import StoredRows
+from ficgan.policy import Attempt
+from ficgan.training.stats import Say
 from ficgan.training.task import read_once
 
-__all__ = ["CodeMemory", "FrameBatch", "FrameFaces", "Mixes"]
-
 Floats = NDArray[np.float32]
+# Least score of a mesh that is learnt from.
 PRESENCE = 8.0
-"""Least score of a mesh that is learnt from."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,18 +38,15 @@ class FrameFaces:
     """A training set as the frame sees it; images and textures stay on disk.
 
     Args:
-        images: rows uint8 [S,S,3], aligned crops.
-        textures: rows uint8 [R,R,3].
-        read: of their meshes.
-        codes: float32 [N,D] of the linear model.
-        detail: float32 [N] of `detail_of`.
+        images, textures: rows uint8 [S,S,3] of aligned crops, and [R,R,3].
+        codes, detail: float32 [N,D] of the linear model, [N] of `detail_of`.
         identity: float32 [N,E], embeddings of V.
         cell: int64 [N] of `cells_of`, the kinds by the labels; −1 where they are unknown.
     """
 
     model: AppearanceModel
-    images: StoredRows
-    textures: StoredRows
+    images: NDArray[np.uint8]
+    textures: NDArray[np.uint8]
     read: Readings
     codes: Floats
     moment: Moment
@@ -60,43 +59,27 @@ class FrameFaces:
 
     @classmethod
     def prepare(
-        cls,
-        data: FaceData,
-        model: AppearanceModel,
-        mesh: FaceMesh,
-        verify: nn.Module,
-        folder: Path,
-        key: str,
-        say: Any = lambda stage, done, total: None,
+        cls, data: FaceData, model: AppearanceModel, verify: nn.Module, folder: Path, key: str, say: Say
     ) -> FrameFaces:
-        """Read the clear faces of a set, or take what an earlier run has left in `folder`.
-
-        Args:
-            verify: V, on crops in [−1, 1].
-            key: of model, mesh and V; with it the arrays of others are not taken.
-            say: called as say(stage, done, total).
-        """
+        """Read the clear faces of a set, or take what an earlier run with this `key` (model, mesh, V) has left."""
         digest = hashlib.sha256(f"{key}/{data.fingerprint}/{model.size}".encode()).hexdigest()
-        read_once(folder, digest, lambda: _read_faces(data, model, mesh, verify, folder, say))
+        read_once(folder, digest, lambda: _read_faces(data, model, verify, folder, say))
         names = ("points", "light", "kept", "grey", "codes", "detail", "identity", "rows")
         points, light, kept, grey, codes, detail, identity, rows = (np.load(folder / f"{name}.npy") for name in names)
         labels = None if data.labels is None else data.labels.take(rows)
         cell = None if labels is None else cells_of(labels.attributes, labels.attribute_names)
-        images, textures = (StoredRows(folder / f"{name}.npy") for name in ("images", "textures"))
+        images, textures = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("images", "textures"))
         read = model.shape.read(points)
         moment = Moment(read, read.numbers, light, kept, grey)
         cell = np.full(len(codes), -1) if cell is None else cell
         return cls(model, images, textures, read, codes, moment, detail, identity, cell)
 
     def banked(self, rows: NDArray[np.int64]) -> Floats:
-        """Codes and attributes [B,D+A] as a bank holds them."""
         return np.concatenate([self.model.banked(self.codes[rows]), self.moment.kept[rows]], 1)
 
 
-def _read_faces(
-    data: FaceData, model: AppearanceModel, mesh: FaceMesh, verify: nn.Module, folder: Path, say: Any
-) -> None:
-    points, presence = meshes_of(data, mesh, say)
+def _read_faces(data: FaceData, model: AppearanceModel, verify: nn.Module, folder: Path, say: Say) -> None:
+    points, presence = meshes_of(data, MediaPipeMesh(), say)
     clear = np.flatnonzero(presence >= PRESENCE)
     side, count = data.resolution, len(clear)
     if not count:
@@ -138,14 +121,11 @@ class FrameBatch:
     """One batch on the device; rec and mix are what the linear model makes of it.
 
     Args:
-        source: crops [B,3,S,S] in [−1, 1].
-        texture: of the sources [B,3,R,R] in [−1, 1].
-        identity: V of the sources [B,E].
-        code: identity code of the linear model [B,C].
+        source, texture: crops [B,3,S,S], and their textures [B,3,R,R], in [−1, 1].
+        identity, code: V of the sources [B,E], and the linear model's identity code [B,C].
         upright: [B,2,3], crop → upright.
         linear: textures of the linear model [2B,3,R,R] in [−1, 1]: reconstructions, then mixes.
-        contrast: [2B,1,1,1], what a unit of the network's texture is worth.
-        grey: [2B,1,1,1], 1 where the photo has no colours.
+        contrast, grey: [2B,1,1,1], what a unit of the network's texture is worth; 1 where the photo has no colours.
         moment: [2B,M].
         points: [2B,468,2], meshes that the linear model publishes.
         moves: [2B,I,468,2], what a standard deviation of each coefficient of the shape adds to them.
@@ -177,9 +157,7 @@ class Mixes:
     def batch(
         self, rows: NDArray[np.int64], new: Floats, given: Floats, first: NDArray[np.int64], rng: np.random.Generator
     ) -> FrameBatch:
-        """Rows [B] of the set, each of which takes another code `new` [B,D] with its attributes `given` [B,A] from
-        layer `first` [B] (from 1) on.
-        """
+        """Rows [B] of the set with codes `new` [B,D] and attributes `given` [B,A] from layer `first` [B] (≥ 1) on."""
         faces, model, config = self.faces, self.faces.model, self.config
         own, moment = faces.codes[rows], faces.moment.take(rows)
         moment = replace(moment, numbers=np.clip(moment.numbers, -config.limit, config.limit))
@@ -221,11 +199,9 @@ class Mixes:
         )
 
     def textures(self, rows: NDArray[np.int64]) -> Tensor:
-        """Textures [B,3,R,R] of rows in [−1, 1]."""
         return self.picture(self.faces.textures[rows])
 
     def identity(self, rows: NDArray[np.int64]) -> Tensor:
-        """Identity codes of the linear model [B,C]."""
         faces = self.faces
         return self._tensor(faces.model.identity_code(faces.codes[rows], faces.moment.kept[rows]))
 
@@ -244,10 +220,7 @@ class Mixes:
 
 
 class CodeMemory:
-    """The codes of the `size` faces seen last, from which k-same means are drawn as a bank draws them.
-
-    Half of `psi` to `psi` of their variance is given back to the means.
-    """
+    """The codes of the `size` faces seen last, from which k-same means are drawn, at ½ψ to ψ, as a bank draws them."""
 
     def __init__(self, size: int = 4096, k: int = 1024, psi: float = 1.0) -> None:
         self.size, self.k, self.psi = size, k, psi
@@ -277,3 +250,53 @@ class CodeMemory:
         mean = known.codes[members].mean(0, dtype=np.float64) + group.moved(members)
         psi = self.psi * float(rng.uniform(0.5, 1))
         return restore_variance(mean, group.spread[0], k, psi, group.spread[1], len(group.index))
+
+
+# Faces of a set in whose place new ones are made, and new ones without which nothing is learnt.
+FACES, LEAST = 600, 500
+# k of the draws, at most an eighth of the bank's people.
+MOST_K = 3000
+# Faces that are made in, and for each of them the draws of its own kind, and of any.
+OWN, OTHERS = 3, 2
+
+
+def learn_showing(
+    model: FrameModel, data: FaceData, progress: Callable[[str, int, int], None] | None = None
+) -> Showing | None:
+    """How new faces of a bank without it show their kind, from faces made in the places of some of a set, 128².
+
+    None where the bank does not know its people's kinds, or too few of the faces are clear.
+    """
+    known = model.bank.kinds
+    if known is None:
+        return None
+    rng, first, gate, reader = np.random.default_rng(0), Attempt(0), get_recognizer("dlib"), kind_reader()
+    points = Alignment().points(data.resolution).astype(np.float32)
+    place = Face(np.array([0, 0, data.resolution, data.resolution], np.float32), points, 1.0)
+    middle = known.means.mean(0)
+    rows = np.linspace(0, len(data) - 1, min(FACES, len(data))).astype(int)
+    codes, kinds, found, own_kinds, own = [], [], [], [], []
+    for number, image in enumerate(images_of(data.subset(rows))):
+        if progress is not None:
+            progress("looking at new faces", number + 1, len(rows))
+        sight = model.see([(image, place)])[0]
+        if sight.problem:
+            continue
+        reading = reader.read(gate.embed(image, points[None]))[0]
+        groups = [Kind.of(reading)] * OWN + [Kind.of_cell(int(cell)) for cell in rng.integers(CELLS, size=OTHERS)]
+        draws = [model.draw(f"{number}/{n}", first, 1.0, sight.z_id, one.reading) for n, one in enumerate(groups)]
+        for draw, group in zip(draws, groups, strict=True):  # from weakly to very clearly of their kind
+            draw.w[: len(middle)] += rng.uniform(-1, 1) * (known.usual(group) - middle).astype(np.float32)
+        made = model.render(model.styles(np.stack([sight.z_id] * len(draws)), draws, first), [sight] * len(draws))
+        results = [model.paste(image, sight, one).image for one in made]
+        codes += [draw.w[: model.code_size] for draw in draws]
+        kinds += [group.reading for group in groups]
+        found += [reader.read(gate.embed(result, points[None]))[0] for result in results]
+        own_kinds.append(groups[0].reading)
+        own.append(reading)
+    if len(codes) < LEAST:
+        return None
+    free = np.ones(model.code_size, bool)
+    free[model.model.code_size : model.model.code_size + len(model.model.names)] = False  # attributes are the group's
+    parts = [np.stack(part) for part in (codes, kinds, found, own_kinds, own)]
+    return Showing.fit(parts[0], parts[1], parts[2], parts[3], parts[4], known, free)

@@ -27,18 +27,14 @@ from ficgan.config import Config
 from ficgan.data import ResumableSampler
 from ficgan.device import resolve_device
 from ficgan.errors import FicganError, TakenError, UsageError, stop_asked
-from ficgan.files import alone_in, atomic_write
+from ficgan.files import alone_in, atomic_write, file_digest
 from ficgan.models import MappingNetwork
-from ficgan.models.io import file_digest
 from ficgan.training.crops import CropTask
 from ficgan.training.detail import DetailTask
 from ficgan.training.frame import FrameTask
 from ficgan.training.state import TrainingState
 from ficgan.training.stats import Means, Reporter, duration, reading_lines, save_grid
-from ficgan.training.step import weights_at
-from ficgan.training.task import TrainingTask
-
-__all__ = ["Interrupted", "Team", "train"]
+from ficgan.training.task import TrainingTask, weights_at
 
 STATE, START, NETWORK, CONFIG = "state.safetensors", "start.safetensors", "network.safetensors", "config.json"
 
@@ -59,22 +55,14 @@ def train(
     progress: str = "auto",
     max_seconds: float | None = None,
 ) -> Path:
-    """Train, or resume training.
+    """Train, or resume training; returns the path of the averaged model.
 
     Args:
-        config: of the run; a resumed run must have the same networks.
-        data: folders, zips or tars of aligned faces.
-        out: folder of the run, made if needed.
         start: state file of another run whose weights to begin from (ignored when this run has a state already).
         split, labels: use only images whose row in the label file has this split.
         max_seconds: save and return after so many seconds; the same call resumes.
 
-    Returns:
-        Path of the averaged model.
-
-    Raises:
-        UsageError, InputError, FicganError: with one sentence.
-        Interrupted: Ctrl-C or SIGTERM, after saving.
+    Raises Interrupted at Ctrl-C or SIGTERM, after saving.
     """
     out = Path(out)
     team = Team(device)
@@ -117,10 +105,7 @@ class TrainingRun:
         elif start is not None:
             self.state.begin_from(Path(start))
         team.share([self.state.model, self.state.discriminator, self.state.ema.model])
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FicganError(f"{out} cannot be made: {error.strerror}") from None
+        out.mkdir(parents=True, exist_ok=True)
         self.task.prepare(out, [self.state.model, self.state.ema.model], reading_lines(self.progress))
         self.sampler = ResumableSampler(
             len(self.task), config.optimizer.batch, config.seed, rank=team.rank, world=team.world
@@ -130,7 +115,6 @@ class TrainingRun:
         self.judge = self._compile()
 
     def run(self, max_seconds: float | None) -> Path:
-        """Train to the end, or as `train` says."""
         try:
             with alone_in(self.out, wait=False) if self.team.first else nullcontext():
                 return self._run(max_seconds)
@@ -149,7 +133,8 @@ class TrainingRun:
                 file.write(json.dumps(config.model_dump(mode="json"), indent=2).encode() + b"\n")
             if not (self.out / "reals.png").exists():
                 save_grid(self.task.reals(), self.out / "reals.png")
-            self._save_missing()
+            if state.images >= self.total:  # an error or a kill may have left only the state
+                self._save_model(grid=True)
         began = tick_began = saved_at = time.monotonic()
         tick_images = state.images
         try:
@@ -178,7 +163,8 @@ class TrainingRun:
                         grid = last or _crossed(state.images, batch, schedule.snapshot_kimg)
                         if team.any(last or stop or due or late or grid):
                             if team.first:
-                                self._save(grid=grid)
+                                state.save(self.out / STATE)
+                                self._save_model(grid=grid)
                             saved_at = time.monotonic()
                     if stop and not last:
                         if interrupted:
@@ -188,8 +174,6 @@ class TrainingRun:
             if reporter:
                 reporter.close()
         return self.out / NETWORK
-
-    # -- one step ---------------------------------------------------------------------------------------------------
 
     def _step(self) -> None:
         """One optimiser step of G, then one of D where it takes part."""
@@ -210,8 +194,9 @@ class TrainingRun:
             kept.append(made)
             self.means.add(terms)
         self._apply("g", state.optimizer_g, state.model)
-        for mean in self.task.running_means(state.model):
-            team.average(mean)
+        for module in state.model.modules():
+            if isinstance(module, MappingNetwork):
+                team.average(module.w_mean)
         state.discriminator.requires_grad_(True)
 
         if weights.adversarial > 0:
@@ -258,48 +243,24 @@ class TrainingRun:
         return torch.autocast(self.team.device.type, torch.bfloat16, enabled=self.config.precision == "bf16")
 
     def _compile(self) -> Any:
-        """Compile E, G and V in place; returns the compiled discriminator, which shares its weights with the plain one.
-
-        The R1 step keeps the plain one: a compiled module has no second derivative.
-        """
+        """Compile E, G and V in place, and return a compiled D; R1 needs the plain one's second derivative."""
         if not self.config.compile:
             return self.state.discriminator
         for module in self.state.model.children():
             if not isinstance(module, MappingNetwork):
                 module.compile()
-        for module in self.task.frozen():
-            module.compile()
+        if self.task.verify is not None:
+            self.task.verify.network.compile()
         return torch.compile(self.state.discriminator)
-
-    # -- files and signals ------------------------------------------------------------------------------------------
-
-    def _save(self, *, grid: bool) -> None:
-        self.state.save(self.out / STATE)
-        self._save_model(grid=grid)
-
-    def _save_missing(self) -> None:
-        """Write the models of the moment at which the run resumes, where an error or a kill left only the state."""
-        if not self.state.images:
-            return
-        every = self.config.schedule.snapshot_kimg
-        grid = self.state.images >= self.total or _crossed(self.state.images, self.config.optimizer.batch, every)
-        files = [NETWORK, START, *self._snapshot_names()] if grid else [NETWORK]
-        saved = (self.out / STATE).stat().st_mtime_ns if (self.out / STATE).exists() else 0
-        if any(not (self.out / name).exists() or (self.out / name).stat().st_mtime_ns < saved for name in files):
-            self._save_model(grid=grid)
-
-    def _snapshot_names(self) -> tuple[str, str]:
-        stamp = f"{round(self.state.kimg):06d}"
-        return f"network-{stamp}.safetensors", f"grid-{stamp}.png"
 
     def _save_model(self, *, grid: bool) -> None:
         model, training = self.state.ema.model, self._record()
         self.task.save(self.out / NETWORK, model, training)
         if grid:
             self.state.save_start(self.out / START)
-            network, picture = self._snapshot_names()
-            self.task.save(self.out / network, model, training)
-            self.task.snapshot(model, self.out / picture)
+            stamp = f"{round(self.state.kimg):06d}"
+            self.task.save(self.out / f"network-{stamp}.safetensors", model, training)
+            self.task.snapshot(model, self.out / f"grid-{stamp}.png")
             if figures := self.task.judge(model):
                 record = {"kimg": self.state.kimg, **{name: round(value, 5) for name, value in figures.items()}}
                 line = json.dumps(record) + "\n"
@@ -320,15 +281,12 @@ class TrainingRun:
         }
 
     def _summary(self) -> str:
-        state = self.state
-        modules = [*state.model.named_children(), ("discriminator", state.discriminator)]
-        lines = [
-            f"{self.config.name}: {self.config.model.resolution}², {self.task.described(state.model)}, "
-            f"{len(self.task)} images, on {self.team.device}"
-        ]
-        lines += [
-            f"  {name:<14}{sum(p.numel() for p in m.parameters()) / 1e6:8.2f} M parameters" for name, m in modules
-        ]
+        state, config = self.state, self.config
+        layers = "detail" if config.model.detail else f"L = {config.model.num_layers} style layers"
+        images = f"{len(self.task)} images, on {self.team.device}"
+        lines = [f"{config.name}: {config.model.resolution}², {layers}, V = {config.verifier.spec}, {images}"]
+        for name, module in [*state.model.named_children(), ("discriminator", state.discriminator)]:
+            lines.append(f"  {name:<14}{sum(p.numel() for p in module.parameters()) / 1e6:8.2f} M parameters")
         if state.step:
             lines.append(f"resuming at {state.images / 1000:.1f} kimg after {duration(state.seconds)}")
         return "\n".join(lines)
@@ -382,7 +340,6 @@ class Team:
         return self.rank == 0
 
     def share(self, modules: Iterable[nn.Module]) -> None:
-        """Copy the first process's parameters and buffers to all."""
         if self.world > 1:
             for module in modules:
                 for tensor in [*module.parameters(), *module.buffers()]:
@@ -401,7 +358,6 @@ class Team:
             parameter.grad.copy_(mean.view_as(parameter))
 
     def average(self, tensor: Tensor) -> Tensor:
-        """Mean of a tensor over all processes, in place."""
         if self.world > 1:
             dist.all_reduce(tensor)
             tensor /= self.world

@@ -14,14 +14,12 @@ from ficgan.config import AugmentConfig, Config, EmaConfig
 from ficgan.errors import FicganError
 from ficgan.models import load_tensors, save_tensors
 
-__all__ = ["Augment", "Ema", "TrainingState", "below", "flip", "packed", "unpack"]
-
 KIND = "training state"
 
+# The networks that a run trains.
 M = TypeVar("M", bound=nn.Module)
-"""The networks that a run trains."""
+# Its discriminator.
 D = TypeVar("D", bound=nn.Module)
-"""Its discriminator."""
 
 
 class TrainingState(Generic[M, D]):
@@ -86,7 +84,6 @@ class TrainingState(Generic[M, D]):
         save_tensors(path, tensors, header, kind=KIND)
 
     def load(self, path: Path) -> None:
-        """Resume from a file of `save` made with the same networks."""
         tensors, header = load_tensors(path, kind=KIND)
         counters = header["counters"]
         self._require_same_run(path, header)
@@ -144,7 +141,6 @@ def packed(modules: Mapping[str, nn.Module], optimizers: Mapping[str, torch.opti
 def unpack(
     tensors: Mapping[str, Tensor], modules: Mapping[str, nn.Module], optimizers: Mapping[str, torch.optim.Optimizer]
 ) -> None:
-    """The inverse of `packed`, into the same networks and optimisers."""
     for name, module in modules.items():
         module.load_state_dict(below(tensors, name))
     for name, optimizer in optimizers.items():
@@ -171,17 +167,6 @@ def _adam(module: nn.Module, config: Config, lr: float, interval: int | None) ->
     return torch.optim.Adam([group], betas=betas, eps=config.optimizer.eps)
 
 
-def decay(config: EmaConfig, batch: int, images: int) -> float:
-    """Share of the old average that a step of `batch` images keeps.
-
-    ½^(batch / half-life), the half-life being at most `ramp` × the images seen.
-    """
-    half_life = config.half_life_kimg * 1000
-    if config.ramp > 0:
-        half_life = min(half_life, images * config.ramp)
-    return 0.5 ** (batch / max(half_life, 1e-8))
-
-
 class Ema(Generic[M]):
     """Averaged copy of a model, in evaluation mode."""
 
@@ -192,34 +177,26 @@ class Ema(Generic[M]):
     @torch.no_grad()
     def update(self, model: M, batch: int, images: int) -> None:
         """Fold in weights and buffers after a step of `batch` images, `images` seen so far."""
-        keep = decay(self.config, batch, images)
-        averaged, current = list(self.model.parameters()), [p.detach() for p in model.parameters()]
-        for own, other in zip(averaged, current, strict=True):
-            own.lerp_(other, 1 - keep)
-        for buffer, current_buffer in zip(self.model.buffers(), model.buffers(), strict=True):
-            buffer.lerp_(current_buffer, 1 - keep)
-
-
-def flip(x: Tensor, rng: torch.Generator) -> Tensor:
-    """Mirror each image of x [B,3,H,W] with probability ½; `rng` is a CPU generator."""
-    chosen = torch.rand(x.shape[0], generator=rng) < 0.5
-    return torch.where(chosen.to(x.device)[:, None, None, None], x.flip(3), x)
+        half_life = self.config.half_life_kimg * 1000
+        if self.config.ramp > 0:
+            half_life = min(half_life, images * self.config.ramp)
+        keep = 0.5 ** (batch / max(half_life, 1e-8))
+        averaged = [*self.model.parameters(), *self.model.buffers()]
+        for own, other in zip(averaged, [*model.parameters(), *model.buffers()], strict=True):
+            own.lerp_(other.detach(), 1 - keep)
 
 
 class Augment:
     """Random geometry and colour (kornia), each with probability p; p follows the discriminator's r_t.
 
-    Without `config.adaptive` it hands images through. Its random numbers come from torch's own generator, which the
-    loop seeds at every step.
-
-    Source: Karras et al. 2020, "Training GANs with limited data", section 3.2, with a kornia pipeline.
+    Without `config.adaptive` it hands images through. Source: Karras et al. 2020, section 3.2.
     """
 
     def __init__(self, config: AugmentConfig) -> None:
         self.config = config
         self.p = 0.0
+        # Sum of r_t since p last moved, on the device; with `sign_steps` part of what a run resumes from.
         self.sign_sum = torch.zeros(())
-        """Sum of r_t since p last moved, on the device; with `sign_steps` part of what a run resumes from."""
         self.sign_steps = 0
         self._pipeline: tuple[float, nn.Module] | None = None
 
@@ -228,10 +205,7 @@ class Augment:
         return self.config.adaptive and self.p > 0
 
     def observe(self, r_t: Tensor, batch: int, kimg: float) -> None:
-        """Count one discriminator step; every `interval` of them p moves towards the point where r_t meets the target.
-
-        `r_t` is the mean sign of the logits for the step's real images.
-        """
+        """Count one discriminator step with r_t, the mean sign of real logits; p follows every `interval` steps."""
         if not self.config.adaptive or kimg < self.config.start_kimg:
             return
         self.sign_sum, self.sign_steps = self.sign_sum.to(r_t.device) + r_t, self.sign_steps + 1

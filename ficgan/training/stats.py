@@ -14,8 +14,6 @@ from torch import Tensor
 
 from ficgan.files import atomic_write
 
-__all__ = ["Means", "Reporter", "Say", "duration", "reading_lines", "save_grid", "unheard"]
-
 
 class Means:
     """Sums of named scalars, kept on their device until they are read."""
@@ -33,7 +31,6 @@ class Means:
         return not self._sums or bool(torch.stack([s.float() for s in self._sums.values()]).isfinite().all())
 
     def take(self, average: Callable[[Tensor], Tensor]) -> dict[str, float]:
-        """Means since the last call, and start again; `average` is over all processes."""
         names = sorted(self._sums)
         if not names:
             return {}
@@ -42,12 +39,11 @@ class Means:
         return dict(zip(names, (float(v) for v in values), strict=True))
 
 
+# Called as say(stage, done, total) while a set is read.
 Say = Callable[[str, int, int], None]
-"""Called as say(stage, done, total) while a set is read."""
 
 
-def unheard(stage: str, done: int, total: int) -> None:
-    """A `Say` that says nothing."""
+def unheard(stage: str, done: int, total: int) -> None: ...
 
 
 def reading_lines(progress: str, every: float = 30.0) -> Say:
@@ -87,7 +83,6 @@ class Reporter:
         self._bar.update(images)
 
     def tick(self, images: int, seconds_per_kimg: float, numbers: dict[str, float], elapsed: float) -> None:
-        """One line of numbers to stderr, one record to `stats.jsonl`, the same to tensorboard."""
         memory = peak_memory_mib()
         left = (self.total - images) / 1000 * seconds_per_kimg
         record: dict[str, Any] = {
@@ -133,13 +128,11 @@ def _forget_after(path: Path, kimg: float) -> None:
 
 
 def peak_memory_mib() -> float:
-    """Peak memory of the GPU where there is one, else of the process; 0 where the system does not tell."""
+    """Peak memory of the GPU where there is one, else of the process."""
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         return torch.cuda.max_memory_allocated() / 2**20
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 0.0
+    import resource
+
     scale = 2**20 if sys.platform == "darwin" else 2**10  # ru_maxrss is in bytes there, in KiB elsewhere
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / scale
 

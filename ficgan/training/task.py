@@ -3,63 +3,168 @@
 from __future__ import annotations
 
 import json
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
-from torch import Tensor, nn
+import torch.nn.functional as F
+from torch import Generator, Tensor, nn
 
-from ficgan.config import Config
+from ficgan.config import Config, LossConfig, SwapConfig
 from ficgan.data import FaceData
 from ficgan.errors import UsageError
-from ficgan.files import atomic_write
+from ficgan.faces.alignment import ARCFACE_POINTS, Alignment
+from ficgan.files import atomic_write, lock
 from ficgan.training.state import D, M, TrainingState
 from ficgan.training.stats import Say, unheard
-from ficgan.training.step import Weights, locked
-from ficgan.verification import Verifier
+from ficgan.verification import AlignedInput, VAugment, Verifier, load_verifier
 
-__all__ = ["TrainingTask", "read_once"]
+
+@dataclass(frozen=True)
+class Weights:
+    reconstruction: float
+    verification: float
+    adversarial: float
+
+
+def weights_at(config: LossConfig, kimg: float) -> Weights:
+    start, end = config.verification_ramp_kimg
+    adversarial = 0.0
+    if kimg >= config.adversarial_start_kimg:
+        adversarial = config.adversarial * _ramp(
+            kimg, config.adversarial_start_kimg, config.adversarial_start_kimg + config.adversarial_ramp_kimg
+        )
+    return Weights(config.reconstruction, config.verification * _ramp(kimg, start, end), adversarial)
+
+
+def _ramp(x: float, start: float, end: float) -> float:
+    return 1.0 if x >= end else max(0.0, (x - start) / (end - start))
+
+
+class Swap(NamedTuple):
+    """Plan for one batch of B images; all tensors on the CPU."""
+
+    # int64 [B]: image whose identity is taken; the batch rolled, so never the image itself.
+    target: Tensor
+    # bool [B]: towards a mean of codes instead of the target.
+    to_mean: Tensor
+    # float [B,B]: row b holds the weights of the other codes in its mean (rows sum to 1, the diagonal is 0).
+    members: Tensor
+    # float [B]: share of the way from the running mean of all codes to that small mean.
+    pull: Tensor
+    # int64 [B]: i, the number of layers that keep the source's code (0 but for crossovers).
+    kept: Tensor
+
+
+def plan_swap(batch: int, num_layers: int, config: SwapConfig, rng: Generator) -> Swap:
+    roll = int(torch.randint(1, batch, (), generator=rng))
+    target = torch.arange(batch).roll(roll)
+    to_mean = torch.rand(batch, generator=rng) < config.mean_fraction
+    low, high = (min(size, batch - 1) for size in config.mean_of)
+    sizes = torch.randint(low, high + 1, (batch, 1), generator=rng)
+    # Nobody is in the mean that replaces them: the diagonal ranks last, and at most B − 1 are taken.
+    ranks = torch.rand(batch, batch, generator=rng).fill_diagonal_(2).argsort(1).argsort(1)
+    members = (ranks < sizes) / sizes
+    pull = torch.rand(batch, generator=rng)
+    crossed = torch.rand(batch, generator=rng) < config.crossover
+    kept = torch.randint(1, num_layers, (batch,), generator=rng) * crossed
+    return Swap(target, to_mean, members, pull, kept)
+
+
+def mixed_code(w: Tensor, w_mean: Tensor, plan: Swap, num_layers: int) -> Tensor:
+    """Codes of the mixed images, as `in_layers` gives them, of codes w [B,D] and the running mean of all w_mean [D]."""
+    device, dtype = w.device, w.dtype
+    target = w[plan.target.to(device)]
+    small_mean = plan.members.to(device, dtype) @ w
+    centre = w_mean.to(dtype)
+    mean = centre + plan.pull.to(device, dtype)[:, None] * (small_mean - centre)
+    return in_layers(w, torch.where(plan.to_mean.to(device)[:, None], mean, target), plan, num_layers)
+
+
+def in_layers(w: Tensor, new: Tensor, plan: Swap, num_layers: int) -> Tensor:
+    """New codes [B,D], or [B,L,D] where some layers keep the source's code of w [B,D]."""
+    if not bool(plan.kept.any()):
+        return new
+    keeps = torch.arange(num_layers)[None] < plan.kept[:, None]  # [B,L]
+    return torch.where(keeps.to(w.device)[:, :, None], w[:, None], new[:, None])
+
+
+def with_reconstructions(w: Tensor, mixed: Tensor) -> Tensor:
+    """Codes of reconstructions, then of mixes, in one batch: [2B,D] or [2B,L,D], as `mixed` has it."""
+    return torch.cat([w if mixed.ndim == 2 else w[:, None].expand_as(mixed), mixed])
+
+
+def make_verify(config: Config, alignment: Alignment, device: torch.device, resolution: int) -> Verifier:
+    """The frozen V of a configuration on crops of a resolution; "untrained" has random weights, for tests alone."""
+    augment = VAugment() if config.verifier.augment else None
+    if config.verifier.spec != "untrained":
+        return load_verifier(
+            config.verifier.spec, alignment=alignment, resolution=resolution, augment=augment, device=str(device)
+        )
+    warnings.warn("verifier.spec=untrained: V has random weights; the model will not learn identity", stacklevel=2)
+    size = 32
+    points = (ARCFACE_POINTS + 0.5) * (size / 112) - 0.5
+    aligned = AlignedInput(alignment, resolution, points, (size, size), augment)
+    return Verifier(_Untrained(), aligned, mean=127.5, scale=128.0, name="untrained").to(device)
+
+
+class _Untrained(nn.Module):
+    """Three strided convolutions and a projection with fixed random weights: [B,3,32,32] → [B,64] and its maps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        rng = torch.Generator().manual_seed(0)
+        shapes = [(16, 3, 3, 3), (32, 16, 3, 3), (64, 32, 3, 3)]
+        self.kernels = nn.ParameterList(
+            nn.Parameter(torch.randn(shape, generator=rng) / (shape[1] * 9) ** 0.5) for shape in shapes
+        )
+
+    def forward(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        maps = []
+        for kernel in self.kernels:
+            x = F.leaky_relu(F.conv2d(x, kernel, stride=2, padding=1), 0.2)
+            maps.append(x)
+        return x.mean((2, 3)), maps
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    with open(path, "w") as file:
+        lock(file)
+        yield
+
 
 J = TypeVar("J")
+Paths = Sequence[Path | str]
 
 
 class TrainingTask(ABC, Generic[M, D, J]):
-    """One kind of training: of networks M that a discriminator D judges by what J holds.
-
-    Args:
-        config: of the run.
-        data: folders, zips or tars of aligned faces.
-        labels, split: only images whose row in the label file has this split are trained on.
-    """
+    """One kind of training: of networks M that a discriminator D judges by what J holds."""
 
     faces: FaceData
-    verify: Verifier
+    verify: Verifier | None = None
 
     def __init__(
-        self,
-        config: Config,
-        data: Sequence[Path | str],
-        labels: Path | str | None,
-        split: str | None,
-        device: torch.device,
+        self, config: Config, data: Paths, labels: Path | str | None, split: str | None, device: torch.device
     ) -> None:
         self.config, self.device = config, device
         self.open(data, labels, split)
 
     @abstractmethod
-    def open(self, data: Sequence[Path | str], labels: Path | str | None, split: str | None) -> None:
+    def open(self, data: Paths, labels: Path | str | None, split: str | None) -> None:
         """Open models, V and `faces`, so that a mistake is found at once; no file is written."""
 
     @staticmethod
     @abstractmethod
-    def networks(config: Config) -> tuple[M, D]:
-        """Untrained networks."""
+    def networks(config: Config) -> tuple[M, D]: ...
 
     @abstractmethod
-    def __len__(self) -> int:
-        """Faces that are trained on."""
+    def __len__(self) -> int: ...
 
     @abstractmethod
     def prepare(self, out: Path, models: Sequence[M], say: Say = unheard) -> None:
@@ -67,25 +172,17 @@ class TrainingTask(ABC, Generic[M, D, J]):
 
     @abstractmethod
     def generator_step(
-        self,
-        state: TrainingState[M, D],
-        judge: D,
-        indices: Tensor,
-        weights: Weights,
-        share: float,
-        rng: torch.Generator,
+        self, state: TrainingState[M, D], judge: D, indices: Tensor, weights: Weights, share: float, rng: Generator
     ) -> tuple[J, dict[str, Tensor]]:
         """Accumulate the gradients of the total loss for one round.
 
         Args:
             judge: D, perhaps compiled, whose parameters do not require gradients.
             indices: int64 [B], of the faces that are trained on.
-            weights: λ at this moment.
             share: factor on the loss, 1/rounds.
             rng: CPU generator of all that is random here.
 
-        Returns:
-            What D will judge, without graphs, and batch means of all terms.
+        Returns what D will judge, without graphs, and batch means of all terms.
         """
 
     @abstractmethod
@@ -94,10 +191,7 @@ class TrainingTask(ABC, Generic[M, D, J]):
 
     @abstractmethod
     def r1_step(self, state: TrainingState[M, D], made: J, weight: float, share: float) -> dict[str, Tensor]:
-        """Accumulate the gradients of R1 for one round, in float32 and outside of any compilation.
-
-        `weight` is γ times the interval of lazy regularisation. Returns the mean penalty, unweighted.
-        """
+        """Accumulate R1's gradients, in float32 and uncompiled, at γ times its interval; returns its plain mean."""
 
     @abstractmethod
     def save(self, path: Path, model: M, training: dict[str, Any]) -> None:
@@ -115,29 +209,13 @@ class TrainingTask(ABC, Generic[M, D, J]):
         """Figures of the averaged model on held-out faces, where there are some."""
         return {}
 
-    def running_means(self, model: M) -> list[Tensor]:
-        """Buffers of the model that follow its batches, to be averaged over all processes."""
-        return []
-
-    def frozen(self) -> list[nn.Module]:
-        """Networks beside the trained ones that may be compiled."""
-        return []
-
-    @abstractmethod
-    def described(self, model: M) -> str:
-        """The kind of network, for a line about the run."""
-
     def require_batch(self, count: int) -> None:
-        """Refuse a set of fewer than one batch."""
         if count < self.config.optimizer.batch:
             raise UsageError(f"{count} clear faces are fewer than one batch of {self.config.optimizer.batch}")
 
 
 def read_once(folder: Path, digest: str, read: Callable[[], None]) -> None:
-    """Call `read`, which writes arrays into a folder, unless an earlier call has done so for the same digest.
-
-    Of several processes the first one reads; the others wait and find the arrays.
-    """
+    """Call `read`, which writes arrays into a folder, unless an earlier call has done so for the same digest."""
     record = folder / "faces.json"
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / ".lock"):

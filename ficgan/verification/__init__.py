@@ -8,26 +8,10 @@ import torch
 
 from ficgan.errors import InputError, UsageError
 from ficgan.faces.alignment import ARCFACE_POINTS, Alignment
-from ficgan.verification.sphereface import (
-    SPHEREFACE_POINTS,
-    SPHEREFACE_SIZE,
-    AngularMarginHead,
-    SphereFace20,
-    angular_margin_loss,
-    load_sphereface,
-)
+from ficgan.verification.sphereface import SPHEREFACE_POINTS, SPHEREFACE_SIZE, load_sphereface
 from ficgan.verification.verifier import AlignedInput, VAugment, Verifier, load_onnx
 
-__all__ = [
-    "SPHEREFACE_POINTS",
-    "AlignedInput",
-    "AngularMarginHead",
-    "SphereFace20",
-    "VAugment",
-    "Verifier",
-    "angular_margin_loss",
-    "load_verifier",
-]
+__all__ = ["AlignedInput", "VAugment", "Verifier", "load_verifier"]
 
 
 def load_verifier(
@@ -45,7 +29,7 @@ def load_verifier(
         # Recognisers of another input size were trained on the same template, scaled.
         points = (ARCFACE_POINTS + 0.5) * (size[0] / 112) - 0.5
     else:
-        network, _ = load_sphereface(path)
+        network = load_sphereface(path)
         size, points, mean, scale = SPHEREFACE_SIZE, SPHEREFACE_POINTS, 127.5, 128.0
     aligned = AlignedInput(alignment, resolution, points, size, augment)
     verifier = Verifier(network, aligned, mean=mean, scale=scale, name=f"{kind}:{path.name}")

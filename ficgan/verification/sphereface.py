@@ -23,6 +23,7 @@ from ficgan.faces.alignment import Alignment
 from ficgan.models.io import write_safetensors
 from ficgan.verification.verifier import AlignedInput
 
+Sizes = tuple[int, ...]
 MARGIN = 4
 SCHEMA = 1
 _KIND = "ficgan.verification.sphereface20"
@@ -55,10 +56,7 @@ class SphereFace20(nn.Module):
     """Face embedding network of 20 convolutions in four stages (SphereFace, Table 2)."""
 
     def __init__(
-        self,
-        channels: tuple[int, ...] = (64, 128, 256, 512),
-        units: tuple[int, ...] = (1, 2, 4, 1),
-        dimensions: int = 512,
+        self, channels: Sizes = (64, 128, 256, 512), units: Sizes = (1, 2, 4, 1), dimensions: int = 512
     ) -> None:
         super().__init__()
         self.channels, self.units, self.dimensions = tuple(channels), tuple(units), dimensions
@@ -99,9 +97,7 @@ def angular_margin_loss(embeddings: Tensor, weight: Tensor, people: Tensor, *, w
     + ψ(θ_y)) / (1 + λ), ψ(θ) = (−1)^k cos(4θ) − 2k for θ in [kπ/4, (k+1)π/4].
 
     Args:
-        embeddings: [B, D], not normalised.
-        weight: [P, D], one row per person, normalised here.
-        people: int64 [B], 0..P−1.
+        embeddings, weight: [B, D], not normalised; [P, D], one row per person, normalised here.
         weight_of_softmax: λ ≥ 0; annealed from large (plain softmax) to small (the full margin).
     """
     norm = embeddings.norm(dim=1, keepdim=True)
@@ -122,22 +118,6 @@ def margin(cosine: Tensor) -> Tensor:
     return sign * (8 * square * (square - 1) + 1) - 2 * k
 
 
-def annealed(step: int, *, base: float = 1000.0, gamma: float = 0.12, power: float = 1.0, least: float = 5.0) -> float:
-    """λ at a step: max(least, base · (1 + gamma · step)^−power), as SphereFace was trained."""
-    return max(least, base * (1 + gamma * step) ** -power)
-
-
-class AngularMarginHead(nn.Module):
-    """The class weights W [P, D] of the angular-margin softmax: P people, embeddings of D numbers."""
-
-    def __init__(self, dimensions: int, people: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(people, dimensions)))
-
-    def forward(self, embeddings: Tensor, people: Tensor, weight_of_softmax: float) -> Tensor:
-        return angular_margin_loss(embeddings, self.weight, people, weight_of_softmax=weight_of_softmax)
-
-
 def save_sphereface(path: Path, network: SphereFace20, training: Mapping[str, Any]) -> None:
     """Write a network and how it was made (data, people, steps, accuracy, as JSON values), whole or not at all."""
     shape = {"channels": network.channels, "units": network.units, "dimensions": network.dimensions}
@@ -152,18 +132,16 @@ def save_whole(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, A
 
 
 def load_whole(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and header of a file of `save_whole`; errors are the library's."""
-    with safe_open(str(path), framework="pt") as file:
-        header = json.loads((file.metadata() or {}).get("ficgan", "{}"))
-        return {name: file.get_tensor(name) for name in file.keys()}, header  # noqa: SIM118 (not a dict)
-
-
-def load_sphereface(path: Path) -> tuple[SphereFace20, dict[str, Any]]:
-    """A network and its header; InputError where the file is missing, damaged, foreign, or of a newer schema."""
     try:
-        state, header = load_whole(path)
+        with safe_open(str(path), framework="pt") as file:
+            header = json.loads((file.metadata() or {}).get("ficgan", "{}"))
+            return {name: file.get_tensor(name) for name in file.keys()}, header  # noqa: SIM118 (not a dict)
     except (OSError, SafetensorError, ValueError) as error:
         raise InputError(f"{path} is not a readable safetensors file ({error}); copy or train it again.") from error
+
+
+def load_sphereface(path: Path) -> SphereFace20:
+    state, header = load_whole(path)
     if header.get("kind") != _KIND:
         raise InputError(f"{path} holds no SphereFace-20; give a file made by `ficgan train-verifier`.")
     if header.get("schema") != SCHEMA:
@@ -176,7 +154,7 @@ def load_sphereface(path: Path) -> tuple[SphereFace20, dict[str, Any]]:
         raise InputError(f"{path} is damaged: its weights do not fit its header; train it again.") from error
     if not all(torch.isfinite(value).all() for value in state.values()):
         raise InputError(f"{path} holds weights that are not finite; train it again.")
-    return network.eval(), header
+    return network.eval()
 
 
 _MEAN, _SCALE = 127.5, 128.0
@@ -197,29 +175,28 @@ class VerifierTraining:
     least: float = 5.0
     held_out: float = 0.1
     seed: int = 0
-    channels: tuple[int, ...] = (64, 128, 256, 512)
-    units: tuple[int, ...] = (1, 2, 4, 1)
+    channels: Sizes = (64, 128, 256, 512)
+    units: Sizes = (1, 2, 4, 1)
     dimensions: int = 512
 
     def __post_init__(self) -> None:
         if min(self.steps, self.batch) < 1 or not self.learning_rate > 0 or not 0 < self.held_out < 1 or self.seed < 0:
             raise UsageError("Steps, batch and learning rate must be above 0, the held-out fraction between 0 and 1.")
 
+    def balance(self, step: int) -> float:
+        """λ at a step, as SphereFace was trained."""
+        return max(self.least, self.base * (1 + self.gamma * step) ** -1)
+
     def rate(self, step: int) -> float:
-        """Learning rate at a step."""
         return self.learning_rate * 0.1 ** ((7 * step >= 4 * self.steps) + (7 * step >= 6 * self.steps))
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How well pairs of held-out people are separated at the best cosine `threshold`; mean cosines."""
+    """How well pairs of held-out people are separated, at the best threshold of the cosine."""
 
     accuracy: float
     auc: float
-    threshold: float
-    same: float
-    different: float
-    pairs: int
 
 
 class VerifierTrainer:
@@ -233,25 +210,23 @@ class VerifierTrainer:
         self.train_rows, self.test_rows, self.train_people, self.test_people = _split(labels.people, config)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
-            network = SphereFace20(config.channels, config.units, config.dimensions)
-            self.head = AngularMarginHead(config.dimensions, int(self.train_people.max()) + 1).to(self.device)
-        self.network = network.to(self.device)
+            self.network = SphereFace20(config.channels, config.units, config.dimensions).to(self.device)
+            head = nn.init.xavier_uniform_(torch.empty(int(self.train_people.max()) + 1, config.dimensions))
+        self.head = nn.Parameter(head.to(self.device))  # the class weights W [P, D]
         self.aligned = AlignedInput(alignment, data.resolution, SPHEREFACE_POINTS, SPHEREFACE_SIZE).to(self.device)
+        self.parameters = {f"network.{name}": value for name, value in self.network.named_parameters()}
+        self.parameters["head.weight"] = self.head
         self.optimizer = torch.optim.SGD(
-            [*self.network.parameters(), *self.head.parameters()],
-            config.learning_rate,
-            momentum=config.momentum,
-            weight_decay=config.weight_decay,
+            self.parameters.values(), config.learning_rate, momentum=config.momentum, weight_decay=config.weight_decay
         )
         # SGD would make these at its first step; made here, a state is whole at any step.
-        for _, parameter in self._parameters():
+        for parameter in self.parameters.values():
             self.optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         self.sampler = ResumableSampler(len(self.train_rows), config.batch, config.seed)
         self.alignment = alignment
         self.step = 0
 
     def load_images(self) -> None:
-        """Decode all images once into RAM."""
         self.images = self.data.resident()
 
     def advance(self) -> float:
@@ -265,15 +240,15 @@ class VerifierTrainer:
         x = torch.where(mirrored[:, None, None, None], x.flip(3), x)
         for group in self.optimizer.param_groups:
             group["lr"] = config.rate(self.step)
-        balance = annealed(self.step, base=config.base, gamma=config.gamma, least=config.least)
-        loss = self.head(self.network.train()(x)[0], self.train_people[chosen].to(self.device), balance)
+        embeddings, people = self.network.train()(x)[0], self.train_people[chosen].to(self.device)
+        loss = angular_margin_loss(embeddings, self.head, people, weight_of_softmax=config.balance(self.step))
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         value = float(loss.detach())
         if not math.isfinite(value):
             raise FicganError(f"The loss is {value} at step {self.step}; start again with a lower learning rate.")
         # Embeddings are not normalised, so a step into longer ones can feed itself: bounded.
-        torch.nn.utils.clip_grad_norm_([value for _, value in self._parameters()], config.clip)
+        torch.nn.utils.clip_grad_norm_(self.parameters.values(), config.clip)
         self.optimizer.step()
         self.step += 1
         return value
@@ -301,10 +276,7 @@ class VerifierTrainer:
 
     def load_state(self, path: Path) -> None:
         """Continue a run; InputError where the file is damaged, or of a run with other data or numbers."""
-        try:
-            tensors, header = load_whole(path)
-        except (OSError, SafetensorError, ValueError) as error:
-            raise InputError(f"{path} is not a readable training state; start afresh in another folder.") from error
+        tensors, header = load_whole(path)
         ours = {"schema": SCHEMA, **self.record()}
         wrong = [key for key, value in ours.items() if header.get(key) != value]
         if wrong:
@@ -314,16 +286,12 @@ class VerifierTrainer:
                 value.copy_(tensors[name])
         self.step = int(header["step"])
 
-    def _parameters(self) -> list[tuple[str, torch.nn.Parameter]]:
-        named = [(f"network.{name}", value) for name, value in self.network.named_parameters()]
-        return [*named, ("head.weight", self.head.weight)]
-
     def _tensors(self) -> dict[str, Tensor]:
-        tensors: dict[str, Tensor] = {}
-        for name, value in self._parameters():
-            tensors[name] = value
-            tensors[f"momentum.{name}"] = self.optimizer.state[value]["momentum_buffer"]
-        return tensors
+        momenta = {
+            f"momentum.{name}": self.optimizer.state[value]["momentum_buffer"]
+            for name, value in self.parameters.items()
+        }
+        return {**self.parameters, **momenta}
 
     def save_verifier(self, path: Path, accuracy: Accuracy) -> None:
         """Write the network for `load_verifier("sphereface20:PATH")`, with how it was made and what it reached."""
@@ -349,16 +317,8 @@ def verification_accuracy(embeddings: Tensor, people: NDArray[np.int64], *, pair
     thresholds = np.unique(np.concatenate([s, d]))
     s_sorted, d_sorted = np.sort(s), np.sort(d)
     right = (len(s) - np.searchsorted(s_sorted, thresholds)) + np.searchsorted(d_sorted, thresholds)
-    best = int(np.argmax(right))
     below = np.searchsorted(d_sorted, s, "left") + np.searchsorted(d_sorted, s, "right")
-    return Accuracy(
-        accuracy=float(right[best] / (2 * len(s))),
-        auc=float(below.mean() / (2 * len(d))),
-        threshold=float(thresholds[best]),
-        same=float(s.mean()),
-        different=float(d.mean()),
-        pairs=len(s),
-    )
+    return Accuracy(accuracy=float(right.max() / (2 * len(s))), auc=float(below.mean() / (2 * len(d))))
 
 
 def _split(people: NDArray[np.int64], config: VerifierTraining) -> tuple[Tensor, Tensor, Tensor, NDArray[np.int64]]:

@@ -7,7 +7,6 @@ import operator
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +19,8 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from ficgan.errors import InputError
 from ficgan.faces.alignment import Alignment, similarity
 
+# Height and width.
+Size = tuple[int, int]
 # Luma of BT.601: the axis about which saturation turns.
 _LUMA = (0.299, 0.587, 0.114)
 
@@ -28,13 +29,8 @@ _LUMA = (0.299, 0.587, 0.114)
 class VAugment:
     """How far a face is varied at random before V sees it, so that G cannot please V with one fixed pattern.
 
-    Args:
-        shift: largest shift, fraction of the crop's side.
-        scale: largest relative change of scale.
-        rotation: largest rotation, degrees.
-        blur: largest weight of a 3×3 binomial blur, 0..1.
-        noise: largest standard deviation of Gaussian noise, grey levels of 255.
-        brightness, contrast, saturation: largest relative change of colour.
+    Largest shift (of the side), scale, rotation (degrees), weight of a 3×3 blur, noise (grey levels), changes of
+    colour.
     """
 
     shift: float = 0.05
@@ -50,25 +46,17 @@ class VAugment:
 class AlignedInput(nn.Module):
     """Carries crops of a checkpoint to the crops a recogniser was trained on; differentiable, always float32.
 
-    What lies outside the checkpoint's crop is black: stretching it instead makes strangers look alike (mean cosine
-    .58).
+    What lies outside the checkpoint's crop is black: stretching it makes strangers look alike (mean cosine .58).
 
     Args:
-        resolution: side R of the checkpoint's crops, pixels.
         points: [5, 2] where the recogniser expects them, pixels (x, y), centres at integers.
-        size: (height, width) of the recogniser's input.
         augment: random variation, applied when `forward` is given a generator.
     """
 
     theta: Tensor
 
     def __init__(
-        self,
-        alignment: Alignment,
-        resolution: int,
-        points: ArrayLike,
-        size: tuple[int, int],
-        augment: VAugment | None = None,
+        self, alignment: Alignment, resolution: int, points: ArrayLike, size: Size, augment: VAugment | None = None
     ) -> None:
         super().__init__()
         self.size, self.augment, self.resolution = size, augment, resolution
@@ -111,7 +99,7 @@ class AlignedInput(nn.Module):
         return theta @ vary
 
 
-def _theta(matrix: NDArray[np.float64], resolution: int, size: tuple[int, int]) -> NDArray[np.float64]:
+def _theta(matrix: NDArray[np.float64], resolution: int, size: Size) -> NDArray[np.float64]:
     """`F.affine_grid`'s matrix (output → input, coordinates −1..1) of a pixel matrix (input → output)."""
 
     def normalise(width: int, height: int) -> NDArray[np.float64]:
@@ -160,21 +148,15 @@ class Verifier(nn.Module):
         """V stays frozen and in evaluation mode, whatever is asked of the module that holds it."""
         return super().train(False)
 
-    def forward(
-        self, x: Tensor, *, taps: bool = False, generator: torch.Generator | None = None
-    ) -> Tensor | tuple[Tensor, list[Tensor]]:
-        """Embeddings of faces; the gradient flows to `x` and to nothing else. Always float32, also under autocast.
+    def forward(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Embeddings of crops [B, 3, R, R] in [−1, 1]; the gradient flows to them alone. float32, also under autocast.
 
-        Args:
-            x: [B, 3, R, R], RGB in [−1, 1], aligned as the checkpoint's crops.
-            taps: also return up to three early feature maps [B, C, h, w], finest first, from the same pass.
-            generator: draws the augmentation, where V has one; without it, none is applied.
+        `generator` draws the augmentation, where V has one; without it, none is applied.
         """
-        embedding, maps = self.read((x, generator))
-        return (embedding, maps) if taps else embedding
+        return self.read((x, generator))[0]
 
     def read(self, *parts: tuple[Tensor, torch.Generator | None]) -> tuple[Tensor, list[Tensor]]:
-        """Embeddings and early feature maps of several batches in one pass, each varied by its own generator."""
+        """Embeddings and up to three early feature maps, finest first, of batches, each with its generator."""
         with torch.autocast(device_type=parts[0][0].device.type, enabled=False):
             y = torch.cat([self.aligned(x, generator) for x, generator in parts])
             if (self.mean, self.scale) != (0.0, 1.0):
@@ -186,7 +168,7 @@ class Verifier(nn.Module):
 TAP_SIZES = (56, 28, 14)  # at 112 px: strides 2, 4 and 8
 
 
-def load_onnx(path: Path) -> tuple[nn.Module, tuple[int, int], float, float]:
+def load_onnx(path: Path) -> tuple[nn.Module, Size, float, float]:
     """A recogniser's network returning (embeddings, maps); (height, width) of its input; its mean and scale."""
     import onnx
     import onnx2torch
@@ -215,11 +197,8 @@ def load_onnx(path: Path) -> tuple[nn.Module, tuple[int, int], float, float]:
     return network, size, mean, scale
 
 
-def optimise(graph: fx.GraphModule, size: tuple[int, int]) -> fx.GraphModule:
-    """The same function with constants folded, activations in place and feature maps as a second output.
-
-    x [B, 3, h, w] → (embeddings [B, D], maps: the narrowest late activation at strides 2, 4 and 8).
-    """
+def optimise(graph: fx.GraphModule, size: Size) -> fx.GraphModule:
+    """The same function with constants folded and activations in place, and feature maps as a second output."""
     _fold_affine(graph)
     _activations(graph)
     graph.graph.eliminate_dead_code()
@@ -261,10 +240,10 @@ def _replace(graph: fx.GraphModule, node: fx.Node, module: nn.Module, source: fx
 def _fold_affine(graph: fx.GraphModule) -> None:
     for node in list(graph.graph.nodes):
         module = _module(graph, node)
-        source = next((arg for arg in node.args if isinstance(_node_module(graph, arg), nn.Conv2d)), None)
-        if module is None or not isinstance(source, fx.Node) or len(source.users) != 1:
+        sources = [arg for arg in node.args if isinstance(arg, fx.Node) and isinstance(_module(graph, arg), nn.Conv2d)]
+        if module is None or not sources or len(sources[0].users) != 1:
             continue
-        conv = _module(graph, source)
+        source, conv = sources[0], _module(graph, sources[0])
         assert isinstance(conv, nn.Conv2d)
         if isinstance(module, nn.BatchNorm2d):
             fused: nn.Conv2d | None = fuse_conv_bn_eval(conv, module)
@@ -277,10 +256,6 @@ def _fold_affine(graph: fx.GraphModule) -> None:
             new = next(n for n in graph.graph.nodes if n.target == f"own_{source.name}")
             node.replace_all_uses_with(new)
             graph.graph.erase_node(node)
-
-
-def _node_module(graph: fx.GraphModule, arg: object) -> nn.Module | None:
-    return _module(graph, arg) if isinstance(arg, fx.Node) else None
 
 
 def _folded(
@@ -321,7 +296,7 @@ def _activations(graph: fx.GraphModule) -> None:
             continue
         inplace = len(source.users) == 1 and isinstance(_module(graph, source), nn.Conv2d)
         if isinstance(module, nn.ReLU6) and inplace:
-            _replace(graph, node, _ClampInPlace(module.min_val, module.max_val), source)
+            _replace(graph, node, nn.Hardtanh(module.min_val, module.max_val, inplace=True), source)
         elif isinstance(module, nn.ReLU) and inplace:
             _replace(graph, node, nn.ReLU(inplace=True), source)
         elif type(module).__name__ == "OnnxPReLU":
@@ -332,7 +307,7 @@ def _activations(graph: fx.GraphModule) -> None:
                 _replace(graph, node, own, source)
 
 
-def _add_taps(graph: fx.GraphModule, size: tuple[int, int]) -> None:
+def _add_taps(graph: fx.GraphModule, size: Size) -> None:
     device = next((p.device for p in graph.parameters()), torch.device("cpu"))
     with torch.no_grad():
         ShapeProp(graph).propagate(torch.zeros(2, 3, *size, device=device))
@@ -356,32 +331,3 @@ def _add_taps(graph: fx.GraphModule, size: tuple[int, int]) -> None:
 
 def _overwritten(graph: fx.GraphModule, node: fx.Node) -> bool:
     return any(getattr(_module(graph, user), "inplace", False) for user in node.users)
-
-
-class _ClampInPlace(nn.Module):
-    inplace = True
-
-    def __init__(self, low: float, high: float) -> None:
-        super().__init__()
-        self.low, self.high = low, high
-
-    def forward(self, x: Tensor) -> Tensor:
-        if torch.compiler.is_compiling():
-            return x.clamp(self.low, self.high)
-        return _Clamp.apply(x, self.low, self.high)
-
-
-class _Clamp(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, low: float, high: float) -> Tensor:
-        x.clamp_(low, high)
-        ctx.mark_dirty(x)
-        ctx.save_for_backward(x)
-        ctx.bounds = (low, high)
-        return x
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        (y,) = ctx.saved_tensors
-        low, high = ctx.bounds
-        return torch.ops.aten.hardtanh_backward(gradient, y, low, high), None, None

@@ -6,7 +6,6 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,10 +18,11 @@ from ficgan.cli.train import bank
 from ficgan.config import ModelConfig
 from ficgan.data import open_faces
 from ficgan.faces import Alignment, MediaPipeMesh
-from ficgan.identity import IdentityBank, encode_faces
-from ficgan.lab.bars import bench as bars_bench
+from ficgan.identity import IdentityBank
+from ficgan.lab.bars import rows as bars_bench
 from ficgan.lab.readers import Reader
 from ficgan.models import FICGAN, CheckpointHeader, load_checkpoint, save_checkpoint
+from ficgan.models.io import encode_faces
 
 CONFIG = ModelConfig(
     resolution=16, id_dim=8, w_dim=8, spatial_channels=4, channel_base=64, channel_max=8, mapping_layers=1
@@ -115,7 +115,7 @@ def test_bank_of_an_appearance_model(portraits: Path, tmp_path: Path) -> None:
     from ficgan import pretrained
     from ficgan.files import file_digest
     from ficgan.frame.file import load_appearance
-    from ficgan.frame.learn import codes_of
+    from ficgan.frame.fit import codes_of
 
     model, out = pretrained.path("model"), tmp_path / "bank.safetensors"
     labels = ["--labels", str(portraits / "faces.csv")]
@@ -137,39 +137,6 @@ def test_bank_of_an_appearance_model(portraits: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(linear[3], codes[6], atol=0.01)
     again = CliRunner().invoke(bank, ["build", str(model), "--data", str(portraits), "-o", str(out)])
     assert again.exit_code == 2 and "--overwrite" in again.output
-
-
-@pytest.mark.slow
-def test_meshes_are_read_once_and_never_taken_for_those_of_other_faces(
-    portraits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from ficgan import pretrained
-    from ficgan.frame import learn
-
-    kept, command = tmp_path / "meshes.safetensors", ["build", str(pretrained.path("model")), "--data", str(portraits)]
-
-    def build(name: str, *more: str) -> Any:
-        return CliRunner().invoke(bank, [*command, "-o", str(tmp_path / name), *more, "--meshes", str(kept)])
-
-    assert build("first").exit_code == 0
-    crop = np.asarray(Image.open(portraits / "3.png"))
-    found = learn.find_meshes(MediaPipeMesh(), crop, Alignment().points(128)[None])
-    points, presence = learn.meshes_of(open_faces([portraits], resolution=128), MediaPipeMesh(), None, kept)
-    np.testing.assert_array_equal(points[3], found[0].points)
-    assert presence[3] == np.float32(found[0].presence) and points.shape == (8, 478, 3)
-
-    def refuse(*given: object) -> None:
-        raise AssertionError("a mesh was read again")
-
-    monkeypatch.setattr(learn, "find_meshes", refuse)
-    assert build("second").exit_code == 0
-    one, two = (IdentityBank.load(tmp_path / name) for name in ("first", "second"))
-    np.testing.assert_array_equal(one.codes, two.codes)
-    (portraits / "7.png").unlink()
-    refused = build("third")
-    assert refused.exit_code == 3 and "other faces" in refused.stderr and not (tmp_path / "third").exists()
-    kept.write_bytes(b"nothing")
-    assert build("fourth").exit_code == 3
 
 
 # -- measure ----------------------------------------------------------------------------------------------------------

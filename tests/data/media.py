@@ -8,7 +8,6 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
-import pytest
 from PIL import Image
 
 
@@ -40,8 +39,3 @@ def write_folder(path: Path, members: dict[str, bytes]) -> Path:
         (path / name).parent.mkdir(parents=True, exist_ok=True)
         (path / name).write_bytes(data)
     return path
-
-
-@pytest.fixture
-def members(rng: np.random.Generator) -> dict[str, bytes]:
-    return {f"{person}/{i}.png": encoded(rng, (20 + i, 16)) for person in ("bo", "al") for i in range(3)}

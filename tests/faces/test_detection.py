@@ -69,20 +69,16 @@ def test_finds_the_astronaut(detector: FaceDetector, astronaut: Image) -> None:
 def test_face_that_fills_the_photo(detector: FaceDetector, astronaut: Image) -> None:
     import cv2
 
-    close = cv2.resize(astronaut[40:200, 150:310], (640, 640), interpolation=cv2.INTER_CUBIC)
+    close = cv2.resize(astronaut[40:200, 150:310], (320, 320), interpolation=cv2.INTER_CUBIC)
     faces = detector.detect(close)
     assert len(faces) >= 1
-    expected = (ASTRONAUT - (150, 40) + 0.5) * 4 - 0.5
-    assert np.abs(faces[0].landmarks - expected).max() < 40
+    expected = (ASTRONAUT - (150, 40) + 0.5) * 2 - 0.5
+    assert np.abs(faces[0].landmarks - expected).max() < 20
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (1, 300), (33, 31)], ids=str)
-def test_nothing_in_noise_of_any_shape(detector: FaceDetector, shape: tuple[int, int]) -> None:
-    noise = np.random.default_rng(5).integers(0, 256, (*shape, 3), dtype=np.uint8)
-    assert detector.detect(noise) == []
-
-
-def test_refuses_what_is_no_image(detector: FaceDetector) -> None:
+def test_nothing_in_noise_of_any_shape_and_no_image_refused(detector: FaceDetector) -> None:
+    for shape in ((1, 300), (33, 31)):
+        assert detector.detect(np.random.default_rng(5).integers(0, 256, (*shape, 3), dtype=np.uint8)) == []
     for image in (np.zeros((9, 9), np.uint8), np.zeros((9, 9, 3)), np.zeros((0, 9, 3), np.uint8), "photo.jpg"):
         with pytest.raises(InputError):
             detector.detect(image)  # type: ignore[arg-type]
@@ -100,87 +96,39 @@ def test_auto_is_the_embedded_detector(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setenv("FICGAN_MODELS", str(tmp_path))
     assert get_detector("insightface").name == "insightface"
     assert get_detector().name == "centerface", "files on the disk change no default"
+    (tmp_path / "buffalo_l" / "scrfd_2.5g_kps.onnx").write_bytes(b"not a network")
+    with pytest.raises(InputError, match=r"kps\.onnx"):
+        get_detector("insightface")
 
 
 @pytest.mark.parametrize(
     "bad",
-    [
-        {"name": "mtcnn"},
-        {"threshold": np.nan},
-        {"scale": 0},
-        {"scale": np.inf},
-        {"device": "tpu"},
-        {"device": "cuda:x"},
-    ],
-    ids=str,
+    [{"name": "mtcnn"}, {"threshold": np.nan}, {"scale": 0}, {"device": "tpu"}, {"name": "yunet", "device": "cuda"}],
 )
 def test_bad_arguments(bad: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         get_detector(**{"name": "centerface", **bad})  # type: ignore[arg-type]
 
 
-def test_cuda_is_never_replaced_in_silence() -> None:
+def test_cuda_is_never_replaced_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where onnxruntime has none, and where it advertises one whose libraries are missing."""
     import onnxruntime
-
-    if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
-        pytest.skip("this onnxruntime has CUDA")
-    for name in ("auto", "centerface"):
-        with pytest.raises(UsageError, match="CUDA"):
-            get_detector(name, device="cuda")
-    if not detector_missing("dlib"):
-        with pytest.raises(UsageError, match="CPU only"):
-            get_detector("dlib", device="cuda")
-    assert get_detector("centerface", device="auto").name == "centerface"
-
-
-@pytest.mark.parametrize(
-    ("device", "provider", "build"),
-    [
-        ("openvino", "OpenVINOExecutionProvider", "onnxruntime-openvino"),
-        ("coreml", "CoreMLExecutionProvider", "macOS"),
-        ("dml", "DmlExecutionProvider", "onnxruntime-directml"),
-    ],
-)
-def test_providers_are_picked_by_device(
-    device: str, provider: str, build: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is asked for and missing is an error that names the build; what falls back is one, too."""
-    import onnxruntime
-
-    if provider in onnxruntime.get_available_providers():
-        pytest.skip(f"this onnxruntime has {provider}")
-    with pytest.raises(UsageError, match=build):
-        get_detector("centerface", device=device)
-    asked: list[object] = []
 
     class Session:
-        def __init__(self, model: object, options: object, providers: list[object]) -> None:
-            asked[:] = providers
+        def __init__(self, model: object, options: object, providers: list[object]) -> None: ...
 
         def get_providers(self) -> list[str]:
-            return loaded
+            return ["CPUExecutionProvider"]
 
-        def get_inputs(self) -> list[object]:
-            return [type("Input", (), {"name": "image"})]
-
-    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [provider, "CPUExecutionProvider"])
+    available = ["CPUExecutionProvider"]
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: available)
+    with pytest.raises(UsageError, match="CUDA"):
+        get_detector(device="cuda")
+    assert get_detector(device="auto").name == "centerface"
+    available.insert(0, "CUDAExecutionProvider")
     monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
-    loaded = [provider, "CPUExecutionProvider"]
-    get_detector("centerface", device=device)
-    assert asked == loaded
-    loaded = ["CPUExecutionProvider"]
     with pytest.raises(UsageError, match="fell back"):
-        get_detector("centerface", device=device)
-    get_detector("centerface", device="auto")
-    assert asked == ["CPUExecutionProvider"]
-
-
-def test_damaged_model_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "buffalo_l").mkdir()
-    (tmp_path / "buffalo_l" / "det_10g.onnx").write_bytes(b"not a network")
-    monkeypatch.setenv("FICGAN_MODELS", str(tmp_path))
-    with pytest.raises(InputError, match=r"det_10g\.onnx"):
-        get_detector("insightface")
+        get_detector(device="cuda")
 
 
 # --- the search over scales and tiles, with a search that needs no network ---
@@ -209,7 +157,7 @@ def test_every_place_is_searched_once(width: int, height: int, x: float, y: floa
     image = np.zeros((height, width, 3), np.uint8)
     left, top = round(x * (width - side)), round(y * (height - side))
     image[top : top + side, left : left + side] = 255
-    plan = SearchPlan(tile=160, overlap=80, enlarge=2.0, coarse_pixels=1e4, coarse_face=24)
+    plan = SearchPlan(tile=160, overlap=80)
     faces = PyramidDetector("squares", bright_squares, threshold=0.5, scale=None, plan=plan).detect(image)
     assert len(faces) == 1
     assert np.abs(faces[0].box - (left, top, left + side, top + side)).max() <= 1.5
@@ -242,7 +190,7 @@ def test_a_second_look_needs_a_reason(scene: list[tuple[int, float]], looks: int
             row[4] = view[y, x, 0] / 255
         return rows[rows[:, 4] > 0.2]
 
-    quick = PyramidDetector("squares", search, threshold=0.4, scale=None, plan=SearchPlan(enlarge=1.5), thorough=False)
+    quick = PyramidDetector("squares", search, threshold=0.4, scale=None, plan=SearchPlan(tile=2048), thorough=False)
     found = quick.detect(image)
     assert len(sizes) == looks
     assert len(found) == sum(score >= 0.4 for _, score in scene)

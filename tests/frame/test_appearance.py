@@ -11,12 +11,12 @@ import pytest
 from frame_world import Heads
 from numpy.typing import NDArray
 
-from ficgan.frame.appearance import COVERED, LIGHT, AppearanceModel, Moment, frame_mask, model_pixels, quantised
+from ficgan.frame.appearance import COVERED, LIGHT, AppearanceModel, Moment, frame_mask, model_pixels
 from ficgan.frame.fit import FitConfig, fit_appearance, fit_shape, telling_map
 from ficgan.frame.geometry import FaceShape, Readings
 
 Floats = NDArray[np.float32]
-SIZE, SHADOWS, DETAILS, PEOPLE = 40, 2, 48, 500
+SIZE, SHADOWS, DETAILS, PEOPLE = 40, 2, 24, 300
 CONFIG = FitConfig(size=SIZE, shapes=6, lights=SHADOWS, textures=DETAILS + 2, layers=4, ridge=0.1, trim=0.0)
 
 
@@ -261,27 +261,17 @@ def test_light_is_nobodys(world: World, model: AppearanceModel, encoded: tuple[F
     assert root_mean_square(there - world.exact()[:40]) > 0.08
     assert np.abs(codes - encoded[0]).max() < 0.2 and root_mean_square(codes - encoded[0]) < 0.02
     np.testing.assert_allclose(moment.light, in_deviations(model, lights[:40]), atol=0.05)
-    assert root_mean_square(model.decode(encoded[0], moment) - seen(model, there)) < 0.002
-    # A whole photo of less contrast, and brighter, shows the same attributes, too.
-    codes, paler = model.encode(photographed(0.6 * world.textures[:40] / 255 + 0.2), world.read.take(slice(40)))
-    assert np.abs(codes - encoded[0]).max() < 0.2 and root_mean_square(codes - encoded[0]) < 0.02
-    np.testing.assert_allclose(paler.kept, encoded[1].kept, atol=0.05)
-    lights = world.lights[:40] * (0.6, 0.6, 0.6, 1, 1, 1) + (0.2, 0.2, 0.2, np.log(0.6), 0, 0)
-    np.testing.assert_allclose(paler.light, in_deviations(model, lights), atol=0.05)
 
 
 def test_grey_photos_stay_grey(world: World, model: AppearanceModel) -> None:
     grey = np.repeat(world.textures[:4].mean(3, keepdims=True).astype(np.uint8), 3, axis=3)
-    codes, moment = model.encode(np.concatenate([grey, world.textures[:4]]), world.read.take([0, 1, 2, 3] * 2))
-    made = model.decode(codes, moment)
-    assert moment.grey.tolist() == [1] * 4 + [0] * 4
-    assert np.ptp(made[:4], axis=2).max() < 1e-6 and np.ptp(made[4:], axis=2).mean() > 0.1
+    codes, moment = model.encode(grey, world.read.take(slice(4)))
+    assert (moment.grey == 1).all() and np.ptp(model.decode(codes, moment), axis=2).max() < 1e-6
 
 
 def test_mixing(model: AppearanceModel, encoded: tuple[Floats, Moment], rng: np.random.Generator) -> None:
     own = encoded[0]
     new = rng.standard_normal(own.shape).astype(np.float32)
-    before = own.copy(), new.copy()
     lights = slice(CONFIG.shapes, CONFIG.shapes + CONFIG.lights)
     plain = new.copy()
     plain[:, lights] = 0
@@ -299,12 +289,6 @@ def test_mixing(model: AppearanceModel, encoded: tuple[Floats, Moment], rng: np.
     # What the attributes lack is the share that light had in them; with none, they are as asked.
     lacking, before_it = whole @ model.attributes.T - kept, plain @ model.attributes.T - kept
     assert np.abs(before_it).max() > 0.5 and root_mean_square(lacking) < 0.05 * root_mean_square(before_it)
-    give = model.give.copy()
-    give[lights] = 0
-    unlit = replace(model, give=give @ np.linalg.inv(model.attributes @ give))
-    whole = unlit.mixed(own, new, model.taken(1, model.num_layers), kept)
-    np.testing.assert_allclose(whole @ model.attributes.T, kept, atol=1e-4)
-    assert all(np.array_equal(*pair) for pair in zip((own, new), before, strict=True))
 
 
 def test_file(world: World, model: AppearanceModel, encoded: tuple[Floats, Moment]) -> None:
@@ -327,9 +311,6 @@ def test_file(world: World, model: AppearanceModel, encoded: tuple[Floats, Momen
     codes, moment = again.encode(world.textures[:40], world.read.take(slice(40)))
     assert root_mean_square(codes - encoded[0]) < 0.05
     assert root_mean_square(again.decode(codes, moment) - model.decode(*encoded)) < 0.003
-    rows = np.random.default_rng(0).normal(0, 1, (3, 50)).astype(np.float32)
-    small, scale = quantised(np.concatenate([rows, 0 * rows[:1]]))
-    assert not small[3].any() and np.abs(small * scale - np.concatenate([rows, 0 * rows[:1]])).max() <= scale.max() / 2
 
 
 def test_draws_vary_in_what_a_recogniser_sees_and_in_nothing_else() -> None:

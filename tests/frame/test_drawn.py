@@ -13,7 +13,17 @@ from numpy.typing import NDArray
 from ficgan.faces.mesh import LEFT_EYE, LEFT_IRIS, LIPS_INNER, MESH_POINTS, RIGHT_EYE, RIGHT_IRIS
 from ficgan.frame.appearance import frame_mask
 from ficgan.frame.compose import stretched
-from ficgan.frame.drawn import TEETH_UNIT, EyeConfig, MouthConfig, read_gaze, read_teeth, with_eyes, with_teeth
+from ficgan.frame.drawn import (
+    _AHEAD,
+    _COLOUR,
+    _COLUMNS,
+    _ROWS,
+    TEETH_UNIT,
+    read_gaze,
+    read_teeth,
+    with_eyes,
+    with_teeth,
+)
 from ficgan.frame.geometry import LO, FaceShape, Warp
 
 Floats = NDArray[np.float32]
@@ -36,8 +46,7 @@ def eye_of(mesh: NDArray[Any], contour: NDArray[np.int64]) -> tuple[NDArray[np.f
     return (left + right) / 2, right - left
 
 
-@pytest.mark.parametrize("roll", [0.0, 0.4])
-def test_a_gaze_is_read_whatever_the_size_and_the_tilt(shape: FaceShape, roll: float) -> None:
+def test_a_gaze_is_read_whatever_the_size_and_the_tilt(shape: FaceShape, roll: float = 0.4) -> None:
     turn = np.array([[np.cos(roll), -np.sin(roll)], [np.sin(roll), np.cos(roll)]])
     mesh = 3.3 * shape.front.astype(np.float64) @ turn.T + [70, -20]
     assert not read_gaze(mesh).any(), "a mesh without irises"
@@ -48,7 +57,7 @@ def test_a_gaze_is_read_whatever_the_size_and_the_tilt(shape: FaceShape, roll: f
             middle, across = eye_of(mesh, contour)
             lids = (mesh[contour[4]] + mesh[contour[12]]) / 2
             height = (lids - middle) @ (down @ across) / (across @ across)
-            at = middle + (sideways + side * EyeConfig().ahead) * across + (height + lower) * (down @ across)
+            at = middle + (sideways + side * _AHEAD) * across + (height + lower) * (down @ across)
             irises += [at] * len(LEFT_IRIS)
         looking = np.concatenate([mesh, irises])
         assert len(looking) == MESH_POINTS + len(LEFT_IRIS) + len(RIGHT_IRIS)
@@ -56,8 +65,7 @@ def test_a_gaze_is_read_whatever_the_size_and_the_tilt(shape: FaceShape, roll: f
         np.testing.assert_allclose(read_gaze(looking + np.float64(1e3) * (np.arange(478) > 467)[:, None]), 0.2)
 
 
-@pytest.mark.parametrize("finer", [1, 2])
-@pytest.mark.parametrize("yaw", [0.0, 0.5])
+@pytest.mark.parametrize(("finer", "yaw"), [(1, 0.5), (2, 0.0)])
 def test_irises_stand_where_the_face_looks(shape: FaceShape, big: Warp, finer: int, yaw: float) -> None:
     warp = big
     points = shape.read((turned(shape.mean * 2.0, yaw) + np.array([130, 130, 0]))[None]).points[0]
@@ -77,7 +85,7 @@ def test_irises_stand_where_the_face_looks(shape: FaceShape, big: Warp, finer: i
             near |= inside
             dark = inside & (made.mean(2) < 0.35)
             middle, across = eye_of(points, contour)
-            wanted = middle + (gaze[0] + side * EyeConfig().ahead) * across
+            wanted = middle + (gaze[0] + side * _AHEAD) * across
             found = places[dark].mean(0)
             width = float(np.linalg.norm(across))
             assert abs((found - wanted) @ across) / width**2 < 0.05
@@ -115,14 +123,14 @@ def test_what_is_seen_between_the_lips_is_read(shape: FaceShape, big: Warp, midd
     seen = read_teeth(texture, frame_mask(shape.front, 128), shape.front, big)
     np.testing.assert_allclose(seen[4:], sure, atol=0.01)
     grey = np.array(middle) @ [0.299, 0.587, 0.114] / 255
-    wanted = grey + MouthConfig().colour * (np.array(middle) / 255 - grey)
+    wanted = grey + _COLOUR * (np.array(middle) / 255 - grey)
     np.testing.assert_allclose(seen[:3], wanted, atol=0.02)
 
 
 @pytest.mark.parametrize("finer", [1, 2])
 def test_teeth_stand_between_open_lips_and_nowhere_else(shape: FaceShape, big: Warp, finer: int) -> None:
     texture = np.full((finer * 128, finer * 128, 3), np.array(LIP) / 255, np.float32)
-    rows, columns = MouthConfig().rows, MouthConfig().columns
+    rows, columns = _ROWS, _COLUMNS
     teeth = np.zeros((rows, columns), np.uint8)
     teeth[: rows // 2] = TEETH_UNIT  # the upper half is teeth
     teeth[:, round(0.4 * columns)] = 0  # with a gap

@@ -63,13 +63,10 @@ def test_the_fill_tells_no_spot_and_no_wrinkle(points: NDArray[np.float64]) -> N
     np.testing.assert_allclose(found.fill[inside].mean(0) * 255, SKIN, atol=4)
 
 
-@pytest.mark.parametrize(
-    ("skin", "hair"), [((60, 42, 34), (150, 150, 155)), ((240, 215, 200), HAIR), ((128, 128, 128), (40, 40, 40))]
-)
-def test_skin_of_any_colour(points: NDArray[np.float64], skin: Colour, hair: Colour) -> None:
-    photo, upright = head(skin=skin, hair=hair)
-    found = read_forehead(photo, upright, points)
-    assert found.weight[round(HAIRLINE + 5 + SHIFT[1]), round(64 + SHIFT[0])] > 0.9
+def test_skin_of_any_colour(points: NDArray[np.float64]) -> None:
+    for skin, hair in (((60, 42, 34), (150, 150, 155)), ((240, 215, 200), HAIR), ((128, 128, 128), (40, 40, 40))):
+        found = read_forehead(*head(skin=skin, hair=hair), points)
+        assert found.weight[round(HAIRLINE + 5 + SHIFT[1]), round(64 + SHIFT[0])] > 0.9
 
 
 def test_nothing_behind_a_fringe(points: NDArray[np.float64]) -> None:

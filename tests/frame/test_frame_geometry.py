@@ -131,18 +131,8 @@ def test_matrix_is_the_spline(shape: FaceShape, warp: Warp, rng: np.random.Gener
     np.testing.assert_allclose(there - frame, spline(shape, warp, points)(frame), atol=2e-3)
 
 
-def test_to_upright_in_numpy_torch_and_a_loop(warp: Warp, smooth: NDArray[np.float64]) -> None:
+def test_to_upright_in_numpy_and_torch(warp: Warp, smooth: NDArray[np.float64]) -> None:
     fast = warp.to_upright(smooth)
-    slow = np.empty((4, 3, 2))
-    pixels = [(0, 0), (40, 31), (SIZE - 1, 7)]
-    for face in range(4):
-        for index, (y, x) in enumerate(pixels):
-            total = warp.grid[y, x].astype(np.float64)
-            for weight, point in zip(warp.matrix[y * SIZE + x], warp.rows, strict=True):
-                centre = warp.front[np.flatnonzero(warp.rows == point)[0]]
-                total = total + weight * (smooth[face, point, :2] - centre)
-            slow[face, index] = total
-    np.testing.assert_allclose(fast[:, [y for y, _ in pixels], [x for _, x in pixels]], slow, atol=1e-4)
     network = TorchWarp(warp)
     given_ = torch.as_tensor(smooth, dtype=torch.float32)
     np.testing.assert_allclose(network.to_upright(given_).numpy(), fast, atol=1e-4)
@@ -184,7 +174,7 @@ def test_to_frame_in_numpy_torch_and_a_loop(warp: Warp, mask: Floats, smooth: ND
         np.testing.assert_allclose(fast[tuple(index)], slow.x, atol=0.03)  # OpenCV reckons in 32nds of a pixel
 
 
-@pytest.mark.parametrize(("yaw", "roll"), [(0.6, 0.0), (0.6, 1.5), (-0.6, -0.8)])
+@pytest.mark.parametrize(("yaw", "roll"), [(0.6, 1.5), (-0.6, -0.8)])
 def test_of_what_covers_itself_the_nearer_is_seen(
     shape: FaceShape, heads: Heads, warp: Warp, mask: Floats, yaw: float, roll: float
 ) -> None:
@@ -215,35 +205,16 @@ def test_of_what_covers_itself_the_nearer_is_seen(
     assert wrong(None)[covered].mean() > 2 * hidden[covered].mean()
 
 
-def test_degenerate_grids_do_not_fail(shape: FaceShape, heads: Heads, warp: Warp) -> None:
-    read = shape.read(turned(heads.own, 0.8, 0.1, 0.4)[None])
-    upright, depth = warp.to_upright(read.points)[0], warp.depth(read.points[0])
-    for places in (lattice()[:1], lattice()[:, :1], lattice()[3:4, 3:4], lattice() + np.float32(500)):
-        at, found = warp.to_frame(upright, places, depth)
-        assert at.shape == places.shape and np.isfinite(at).all() and ((found >= 0) & (found <= 1)).all()
-    assert found.max() == 0
-
-
 # -- gradients --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 def test_gradients_are_those_of_the_inverse(shape: FaceShape, smooth: NDArray[np.float64]) -> None:
     """Against differences of the converged inverse: 25 steps, not one."""
-    rng = np.random.default_rng(0)
     network = TorchWarp(Warp(shape.front, 9)).double()
-    points = torch.tensor(smooth[:1, :, :2])
-    wanted = torch.tensor(rng.uniform(20, 105, (1, 3, 3, 2)), requires_grad=True)
-    pixels = torch.rand((1, 2, 9, 9), dtype=torch.float64, requires_grad=True)
-    few = torch.tensor(rng.choice(network.rows.numpy(), 8, replace=False))  # all 468 would take a minute
-
-    def pasted(some: torch.Tensor, wanted: torch.Tensor, pixels: torch.Tensor) -> torch.Tensor:
-        upright = network.to_upright(points.index_copy(1, few, some))
-        return network.sample(pixels, network.to_frame(upright, wanted, 25))
-
-    upright = network.to_upright(points).requires_grad_()
+    upright = network.to_upright(torch.tensor(smooth[:1, :, :2])).requires_grad_()
+    wanted = torch.tensor(np.random.default_rng(0).uniform(20, 105, (1, 3, 3, 2)), requires_grad=True)
     assert torch.autograd.gradcheck(lambda u, w: network.to_frame(u, w, 25), (upright, wanted), atol=1e-5)
-    assert torch.autograd.gradcheck(pasted, (points[:, few].requires_grad_(), wanted, pixels), atol=1e-5)
 
 
 def test_a_mesh_that_is_no_number_gives_places_that_are(warp: Warp, smooth: NDArray[np.float64]) -> None:

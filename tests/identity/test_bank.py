@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -34,20 +36,6 @@ def test_one_code_per_person(owners, seed):
     assert bank.provenance["images"] == len(owners) and bank.provenance["data"] == {"licence": "x"}
 
 
-def test_many_people_equal_one_sum(rng, monkeypatch):
-    """In pieces of few people as in one; the bits are those of a plain sum in the order of the images."""
-    codes, people = rng.normal(size=(4000, 5)).astype(np.float32), rng.integers(-1, 1500, 4000)
-    whole = IdentityBank.from_codes(codes, people)
-    monkeypatch.setattr("ficgan.identity.build.CHUNK", 7)
-    assert IdentityBank.from_codes(codes, people).digest == whole.digest
-    known = np.unique(people[people >= 0])
-    total = np.zeros((len(known), 5))
-    np.add.at(total, np.searchsorted(known, people[people >= 0]), codes[people >= 0].astype(np.float64))
-    counts = np.array([(people == p).sum() for p in known])
-    assert np.array_equal(whole.codes[: len(known)], (total / counts[:, None]).astype(np.float16))
-    assert np.array_equal(whole.codes[len(known) :], codes[people < 0].astype(np.float16))
-
-
 def test_unknown_people_are_not_merged():
     codes = np.eye(6, dtype=np.float32)
     expected = np.stack([codes[4], (codes[0] + codes[2]) / 2, codes[1], codes[3], codes[5]])
@@ -74,18 +62,13 @@ def test_nobody_has_two_attributes_of_one_column():
 
 
 def test_digest_covers_everything_that_decides_a_draw(bank):
-    def changed(**parts):
-        new = {"codes": bank.codes.copy(), "attributes": bank.attributes.copy(), "names": bank.names} | parts
-        return IdentityBank(**new).digest
-
-    assert changed() == bank.digest
     codes, attributes = bank.codes.copy(), bank.attributes.copy()
     codes[5, 5] += 1
     attributes[5, 1] ^= 1
-    names = ("Male", "Eyeglasses", "Pale_Skin")
-    digests = [changed(codes=codes), changed(attributes=attributes), changed(names=names)]
-    digests.append(changed(codes=bank.codes[::-1].copy()))  # the order decides which people a draw takes
-    assert len({bank.digest, *digests}) == 5
+    changes = [{"codes": codes}, {"attributes": attributes}, {"names": ("Male", "Eyeglasses", "Pale_Skin")}]
+    changes += [{}, {"codes": bank.codes[::-1].copy()}]  # the order decides which people a draw takes
+    digests = [replace(bank, **change).digest for change in changes]
+    assert digests[3] == bank.digest and len(set(digests)) == 5
 
 
 @pytest.mark.parametrize("text", ["", "Female", "-female", "Female,-EYEGLASSES", " pale skin , -Female"])
@@ -100,39 +83,27 @@ def test_query_equals_a_loop(bank, text):
 
 
 def test_direction_and_counts(bank):
-    column = bank.attributes[:, 1] == 1
-    codes = bank.codes.astype(np.float64)
+    column, codes = bank.attributes[:, 1] == 1, bank.codes.astype(np.float64)
     expected = codes[column].mean(0) - codes[~column].mean(0)
     np.testing.assert_allclose(bank.direction("eyeglasses"), expected, rtol=1e-5, atol=1e-6)
-    assert bank.counts == {n: int(bank.attributes[:, i].sum()) for i, n in enumerate(bank.names)}
-    assert parse_direction(" Pale Skin = -1 ") == ("Pale Skin", -1.0)
-
-
-ONES = np.ones((2, 4))
+    assert bank.counts["Eyeglasses"] == column.sum() and parse_direction(" Pale Skin = -1 ") == ("Pale Skin", -1.0)
 
 
 @pytest.mark.parametrize(
     "call",
     [
-        lambda bank: bank.query("Femal"),
-        lambda bank: bank.query("Female,,Eyeglasses"),
-        lambda bank: bank.query("Female,-"),
-        lambda bank: bank.query("Female,-Female"),
-        lambda bank: IdentityBank.from_codes(ONES, [1, 2]).query("Female"),
+        *(lambda bank, text=text: bank.query(text) for text in ("Femal", "Female,,Hat", "Female,-", "Female,-Female")),
         lambda bank: IdentityBank(bank.codes, np.ones_like(bank.attributes), bank.names).direction("Female"),
         *(lambda bank, t=t: parse_direction(t) for t in ("Smiling", "Smiling=", "=1", "Smiling=much", "Smiling=nan")),
         lambda bank: IdentityBank.from_codes(np.ones((3, 4)), [1, 2]),
         lambda bank: IdentityBank.from_codes(np.ones((0, 4)), []),
-        lambda bank: IdentityBank.from_codes(np.full((2, 4), np.nan), [1, 2]),
-        lambda bank: IdentityBank.from_codes(np.full((2, 4), 1e6), [1, 2]),
-        lambda bank: IdentityBank.from_codes(ONES, [1, 2], np.ones((2, 1)), ()),
-        lambda bank: IdentityBank.from_codes(ONES, [1, 2], np.ones((2, 1)), ("A",), columns=("a", "b")),
-        lambda bank: IdentityBank.from_codes(ONES, [1, 2], np.ones((2, 2)), ("A", "a")),
-        lambda bank: IdentityBank(ONES.astype(np.float32), np.zeros((2, 0), np.uint8)),
+        *(lambda bank, v=v: IdentityBank.from_codes(np.full((2, 4), v), [1, 2]) for v in (np.nan, 1e6)),
+        lambda bank: IdentityBank.from_codes(np.ones((2, 4)), [1, 2], np.ones((2, 1)), ("A",), columns=("a", "b")),
+        lambda bank: IdentityBank.from_codes(np.ones((2, 4)), [1, 2], np.ones((2, 2)), ("A", "a")),
+        lambda bank: IdentityBank(np.ones((2, 4), np.float32), np.zeros((2, 0), np.uint8)),
         lambda bank: IdentityBank(np.full((2, 4), np.inf, np.float16), np.zeros((2, 0), np.uint8)),
     ],
 )
 def test_refusals(bank, call):
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError):
         call(bank)
-    assert "\n" not in str(caught.value)

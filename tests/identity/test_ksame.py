@@ -16,16 +16,7 @@ from hypothesis.extra import numpy as hnp
 
 from ficgan.errors import UsageError
 from ficgan.identity import IdentityBank, ksame
-from ficgan.identity.ksame import (
-    commitment,
-    distances_to,
-    draw_members,
-    keyed_generator,
-    mean_of,
-    members_digest,
-    restore_variance,
-    rows,
-)
+from ficgan.identity.ksame import commitment, distances_to, draw_members, keyed_generator, mean_of, members_digest
 
 
 def make_bank(n: int = 400, d: int = 16, seed: int = 0) -> IdentityBank:
@@ -44,23 +35,14 @@ def test_draw_is_without_replacement(n, share, seed):
     assert (np.diff(members) > 0).all() and members[0] >= 0 and members[-1] < n
 
 
-@pytest.mark.parametrize("k", [2, 3, 4])  # both branches: k up to n/2, and the complement above
+@pytest.mark.parametrize("k", [2, 4])  # both branches: k up to n/2, and the complement above
 def test_every_set_is_equally_likely(k):
-    rng = np.random.default_rng(1)
-    trials, sets = 2000, list(combinations(range(6), k))
+    rng, trials = np.random.default_rng(1), 2000
+    sets = list(combinations(range(6), k))
     seen = Counter(tuple(draw_members(6, k, rng).tolist()) for _ in range(trials))
-    expected = trials / len(sets)
+    expected, degrees = trials / len(sets), len(sets) - 1
     chi2 = sum((seen[s] - expected) ** 2 / expected for s in sets)
-    degrees = len(sets) - 1
-    assert sum(seen.values()) == trials and set(seen) == set(sets)
-    assert chi2 < degrees + 5 * math.sqrt(2 * degrees)  # mean and five standard deviations of chi²
-
-
-def test_the_draw_never_changes():
-    """Raw Philox output is stable across NumPy versions; a change here would break every audit made so far."""
-    members = draw_members(1000, 5, np.random.Generator(np.random.Philox(key=7)))
-    raw = np.random.Philox(key=7).random_raw(5) % 1000
-    assert members.tolist() == sorted(raw.tolist())
+    assert set(seen) == set(sets) and chi2 < degrees + 5 * math.sqrt(2 * degrees)  # five standard deviations
 
 
 @pytest.mark.parametrize(
@@ -118,21 +100,6 @@ def test_a_draw_from_a_group_equals_a_plain_loop(data, n, psi, seed):
     np.testing.assert_allclose(drawn.w, w, rtol=1e-6, atol=1e-7)
 
 
-def test_a_draw_reads_its_members_only(monkeypatch):
-    """Of a bank too large for memory. The first draw with ψ > 0 also reads its group twice, for centre and spread."""
-    bank, read = make_bank(), []
-    whole = ksame.rows
-
-    def counted(codes, index=None):
-        read.append(len(codes) if index is None else len(index))
-        return whole(codes, index)
-
-    monkeypatch.setattr(ksame, "rows", counted)
-    for key in "abc":
-        bank.k_same(30, key, attributes="Female", psi=0.6)
-    assert read == [30, 200, 200, 30, 30]
-
-
 @pytest.mark.parametrize(
     ("k", "psi", "left"), [(20, 1.0, 1), pytest.param(200, 0.6, 1, marks=pytest.mark.slow), (300, 1.0, 0.5)]
 )
@@ -148,37 +115,15 @@ def test_restored_variance(k, psi, left):
     np.testing.assert_allclose(w.mean(0), population.mean(0), atol=5 * psi * 2 / math.sqrt(trials))
 
 
-def test_norm_is_capped():
-    bank = make_bank()
-    centre = bank.codes.astype(np.float64).mean(0)
-    cap = np.percentile(np.linalg.norm(bank.codes.astype(np.float64) - centre, axis=1), 95)
-    far = [np.linalg.norm(bank.k_same(50, str(t), psi=5.0).w - centre) for t in range(30)]
-    np.testing.assert_allclose(far, cap, rtol=1e-4)
-    w = restore_variance(np.array([3.0, 4.0]), np.zeros(2), 4, 1.0, 2.0, 1000)
-    np.testing.assert_allclose(w, [1.2, 1.6], rtol=1e-6)
-
-
 def test_repeats_and_differs():
     bank, other = make_bank(), make_bank(seed=1)
     one = bank.k_same(30, "person 1", seed=7, psi=0.6)
     again = make_bank().k_same(30, "person 1", seed=7, psi=0.6)
-    assert np.array_equal(one.w, again.w)
-    assert (one.members_digest, one.commitment) == (again.members_digest, again.commitment)
-    different = [
-        bank.k_same(30, "person 2", seed=7, psi=0.6),
-        bank.k_same(30, "person 1", seed=8, psi=0.6),
-        bank.k_same(30, "person 1", seed=7, psi=0.6, attributes="Female"),
-        other.k_same(30, "person 1", seed=7, psi=0.6),
-    ]
+    assert np.array_equal(one.w, again.w) and one.members_digest == again.members_digest
+    changes = [{"key": "person 2"}, {"seed": 8}, {"attributes": "Female"}]
+    different = [bank.k_same(30, **{"key": "person 1", "seed": 7, "psi": 0.6, **change}) for change in changes]
+    different.append(other.k_same(30, "person 1", seed=7, psi=0.6))
     assert len({one.members_digest, *(d.members_digest for d in different)}) == 5
-    assert all(not np.allclose(one.w, d.w) for d in different)
-
-
-def test_group_is_named_by_meaning_not_by_spelling():
-    bank = make_bank()
-    a = bank.k_same(20, "x", attributes="Female,-Eyeglasses")
-    b = bank.k_same(20, "x", attributes=" -eyeglasses , FEMALE ")
-    assert a.members_digest == b.members_digest
 
 
 def test_commitment_binds_seed_and_bank():
@@ -189,18 +134,11 @@ def test_commitment_binds_seed_and_bank():
 
 
 @pytest.mark.parametrize(
-    ("k", "attributes", "psi", "message"),
-    [
-        (1, None, 0, "at least 2"),
-        (0, None, 0, "at least 2"),
-        (401, None, 0, "the bank has 400 people"),
-        (200, "Female,Eyeglasses", 0, "only 40 of the bank's 400 people have 'Female,Eyeglasses'"),
-        (2, None, -0.1, "psi"),
-        (2, None, math.nan, "psi"),
-    ],
+    ("k", "attributes", "psi"),
+    [(1, None, 0), (401, None, 0), (200, "Female,Eyeglasses", 0), (2, None, -0.1), (2, None, math.nan)],
 )
-def test_refusals(k, attributes, psi, message):
-    with pytest.raises(UsageError, match=message):
+def test_refusals(k, attributes, psi):
+    with pytest.raises(UsageError):
         make_bank().k_same(k, "x", attributes=attributes, psi=psi)
 
 
@@ -221,16 +159,12 @@ def test_mean_is_the_exact_sum_divided_once(codes, data):
     assert mean_of(codes, np.array(chosen)).tolist() == mean_of(codes, np.array(chosen[::-1])).tolist()
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 512, 5000])
+@pytest.mark.parametrize("chunk", [7, 5000])
 def test_pieces_do_not_matter(rng, monkeypatch, chunk):
     codes = (rng.normal(size=(3000, 5)) * 10.0 ** rng.integers(-6, 4, (3000, 5))).astype(np.float16)
     index = np.sort(rng.choice(3000, 1700, replace=False))
-    means = mean_of(codes), mean_of(codes, index)
-    away = [distances_to(means[0], codes), distances_to(means[1], codes, index)]
+    mean = mean_of(codes, index)
+    away = distances_to(mean, codes, index)
     monkeypatch.setattr(ksame, "CHUNK", chunk)
-    assert np.array_equal(mean_of(codes), means[0]) and np.array_equal(mean_of(codes, index), means[1])
-    assert np.array_equal(distances_to(means[0], codes), away[0])
-    assert np.array_equal(distances_to(means[1], codes, index), away[1])
-    assert np.array_equal(np.concatenate(list(rows(codes, index))), codes[index].astype(np.float32))
-    exact = np.linalg.norm(codes[index].astype(np.float64) - means[1], axis=1)
-    np.testing.assert_allclose(away[1], exact, rtol=1e-13)
+    assert np.array_equal(mean_of(codes, index), mean) and np.array_equal(distances_to(mean, codes, index), away)
+    np.testing.assert_allclose(away, np.linalg.norm(codes[index].astype(np.float64) - mean, axis=1), rtol=1e-13)

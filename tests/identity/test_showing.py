@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -83,17 +82,6 @@ def test_children_and_women_grow_no_beard(learnt: tuple[IdentityBank, Showing]) 
     assert abs(grown["woman"]) < 1e-3 and abs(grown["boy"]) < 1e-3 < abs(grown["man"])
 
 
-@pytest.mark.parametrize(("part", "rows"), [("ethnicity", slice(0, 7)), ("gender", 7), ("age", 8)])
-def test_what_is_not_kept_is_not_moved(learnt: tuple[IdentityBank, Showing], part: str, rows: slice | int) -> None:
-    _, showing = learnt
-    kind = Kind.of_cell(5)
-    loose = replace(kind, **{part: np.ones_like(getattr(kind, part))})
-    code = np.random.default_rng(5).normal(0, 1, SIZE)
-    apart = showing.reads @ (showing.moved(code, loose) - code)
-    whole = showing.reads @ (showing.moved(code, kind) - code)
-    assert np.abs(apart[rows]).max() < 0.5 * np.abs(whole[rows]).max()
-
-
 def test_a_bank_keeps_it(learnt: tuple[IdentityBank, Showing], tmp_path: Path) -> None:
     bank, showing = learnt
     shown = replace(bank, showing=showing)
@@ -111,28 +99,13 @@ def test_a_bank_keeps_it(learnt: tuple[IdentityBank, Showing], tmp_path: Path) -
     drawn = np.mean([shown.k_same(500, str(n), kind=kind).w for n in range(20)], 0)
     np.testing.assert_allclose(drawn, showing.moved(plain.mean(kind), kind), atol=0.15)
     np.testing.assert_allclose(shown.usual(kind), showing.moved(plain.mean(kind), kind), atol=1e-4)
-    bare = replace(shown, showing=None, stated=shown.digest)
-    np.testing.assert_array_equal(shown.k_same(50, "a").w, bare.k_same(50, "a").w)
 
 
-@pytest.mark.parametrize("damage", ["shape", "nan", "missing"])
+@pytest.mark.parametrize("damage", ["shape", "nan"])
 def test_a_damaged_one_is_refused(learnt: tuple[IdentityBank, Showing], tmp_path: Path, damage: str) -> None:
     bank, showing = learnt
+    wanted = showing.wanted.T if damage == "shape" else np.full_like(showing.wanted, np.nan)
     path = tmp_path / "bank.safetensors"
-    replace(bank, showing=showing).save(path)
-    data = path.read_bytes()
-    size = int.from_bytes(data[:8], "little")
-    entries = json.loads(data[8 : 8 + size])
-    begin = 8 + size + entries["wanted"]["data_offsets"][0]
-    if damage == "nan":
-        data = data[:begin] + b"\xff" * 4 + data[begin + 4 :]
-    else:
-        if damage == "shape":
-            entries["gains"]["shape"] = entries["gains"]["shape"][::-1]
-        else:
-            del entries["wanted"]
-        start = json.dumps(entries).encode()
-        data = len(start).to_bytes(8, "little") + start + data[8 + size :]
-    path.write_bytes(data)
+    replace(bank, showing=replace(showing, wanted=wanted)).save(path)
     with pytest.raises(FicganError):
         IdentityBank.load(path)

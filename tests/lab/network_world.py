@@ -10,9 +10,9 @@ import torch
 
 from ficgan.config import ModelConfig
 from ficgan.faces import Alignment
+from ficgan.files import file_digest
 from ficgan.identity import IdentityBank
 from ficgan.models import FICGAN, CheckpointHeader, save_checkpoint
-from ficgan.models.io import file_digest
 
 CONFIG = ModelConfig(
     resolution=64, id_dim=8, w_dim=8, spatial_channels=4, channel_base=256, channel_max=8, mapping_layers=1

@@ -11,7 +11,7 @@ from shape_world import MadeMesh
 
 from ficgan import pretrained
 from ficgan.faces import Mesh
-from ficgan.frame import FaceShape
+from ficgan.frame.geometry import FaceShape
 from ficgan.lab import readers
 from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.readers import ShapeRecognizer

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -34,15 +32,10 @@ def _seed() -> None:
     torch.manual_seed(0)
 
 
-@pytest.mark.parametrize("resolution", [8, 16, 32, 256])
-def test_number_of_style_layers(resolution: int) -> None:
-    log2 = resolution.bit_length() - 1
-    assert ModelConfig(resolution=resolution).num_layers == 2 * (log2 - 2)
-
-
 def test_the_paper_has_twelve_layers_and_its_sizes() -> None:
     config = ModelConfig()
     assert (config.resolution, config.num_layers, config.id_dim, config.spatial_channels) == (256, 12, 512, 512)
+    assert ModelConfig(resolution=8).num_layers == 2
 
 
 @pytest.mark.parametrize("modulation", ["adain", "demodulate"])
@@ -56,14 +49,6 @@ def test_shapes(modulation: str, batch: int) -> None:
     assert w.shape == (batch, 20)
     assert model.generate(w, codes.z_non).shape == x.shape == model(x).shape
     assert model.num_layers == 6 == len(model.generator.layers)
-
-
-@pytest.mark.parametrize("modulation", ["adain", "demodulate"])
-def test_one_code_for_all_layers_or_one_for_each(modulation: str) -> None:
-    model = FICGAN(small(modulation=modulation))
-    w, z_non = torch.randn(2, 20), torch.randn(2, 6, 4, 4)
-    each = w[:, None].expand(-1, model.num_layers, -1)
-    torch.testing.assert_close(model.generate(w, z_non), model.generate(each, z_non))
 
 
 @pytest.mark.parametrize("modulation", ["adain", "demodulate"])
@@ -101,18 +86,6 @@ def test_adain_sets_mean_and_deviation() -> None:
     torch.testing.assert_close(y.std((2, 3), correction=0), scale.abs(), atol=1e-3, rtol=1e-3)
 
 
-def test_normalised_spatial_code() -> None:
-    z_non = FICGAN(small(spatial_norm=True)).encode(torch.randn(4, 3, 32, 32)).z_non
-    torch.testing.assert_close(z_non.square().mean(1), torch.ones(4, 4, 4), rtol=1e-4, atol=1e-4)
-
-
-def test_faces_with_different_codes_share_a_batch() -> None:
-    model = FICGAN(small(modulation="demodulate")).eval()
-    w, z_non = torch.randn(3, 20), torch.randn(3, 6, 4, 4)
-    single = torch.cat([model.generate(w[i : i + 1], z_non[i : i + 1]) for i in range(3)])
-    torch.testing.assert_close(model.generate(w, z_non), single, rtol=1e-4, atol=1e-4)
-
-
 def test_minibatch_std_of_a_loop() -> None:
     x = torch.randn(8, 3, 2, 2)
     out = minibatch_std(x, 4)
@@ -124,23 +97,11 @@ def test_minibatch_std_of_a_loop() -> None:
 
 def test_the_collapse_of_one_kind_shows_in_its_own_deviation() -> None:
     """Real and generated images judged in one pass do not share a group."""
-    x = torch.randn(12, 3, 2, 2)
-    x[8:] = x[8]  # the last third is one image
-    apart = torch.cat([minibatch_std(part, 4) for part in x.chunk(3)])[:, 3, 0, 0]
-    assert apart[8:].max() < 1e-3 and apart[:8].min() > 0.1
     discriminator = Discriminator(DiscriminatorConfig(channel_base=64, channel_max=4), 8)
     images = torch.randn(12, 3, 8, 8)
     torch.testing.assert_close(
         discriminator(images, parts=3), torch.cat([discriminator(part) for part in images.chunk(3)])
     )
-
-
-@pytest.mark.parametrize("batch", [1, 2, 5, 6])
-def test_discriminator(batch: int) -> None:
-    discriminator = Discriminator(DiscriminatorConfig(channel_base=128, channel_max=16), 32)
-    logits, maps = discriminator(torch.randn(batch, 3, 32, 32), features=True)
-    assert logits.shape == (batch,)
-    assert [m.shape[-1] for m in maps] == [16, 8, 4]
 
 
 def test_r1_reaches_the_weights() -> None:
@@ -155,15 +116,10 @@ def test_r1_reaches_the_weights() -> None:
         return r1_penalty(discriminator(real), real).sum()
 
     (gradient,) = torch.autograd.grad(penalty(), weight)
-    with torch.no_grad():
-        weight[0, 0, 1, 1] += 1e-5
-        above = penalty_value(penalty)
-        weight[0, 0, 1, 1] -= 2e-5
-        below = penalty_value(penalty)
-    assert gradient[0, 0, 1, 1].item() == pytest.approx((above - below) / 2e-5, rel=1e-4)
+    values = []
+    for step in (1e-5, -2e-5):
+        with torch.no_grad():
+            weight[0, 0, 1, 1] += step
+        values.append(penalty().item())
+    assert gradient[0, 0, 1, 1].item() == pytest.approx((values[0] - values[1]) / 2e-5, rel=1e-4)
     assert gradient[0, 0, 1, 1].abs() > 1e-6
-
-
-def penalty_value(penalty: Callable[[], torch.Tensor]) -> float:
-    with torch.enable_grad():
-        return penalty().item()

@@ -8,18 +8,17 @@ import warnings
 from dataclasses import replace
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from PIL import Image
+from small import astronauts
 
 from ficgan import pretrained
 from ficgan.config import Config, load_config
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import InputError, UsageError
-from ficgan.faces import Alignment, crop, get_detector
 from ficgan.files import file_digest
 from ficgan.frame.file import DetailWriter, detail_conditions, load_appearance
 from ficgan.identity import IdentityBank
@@ -28,8 +27,6 @@ from ficgan.models.frame import local_mean
 from ficgan.models.onnx import detail_to_onnx
 from ficgan.training import train
 from ficgan.training.detail import DetailTask
-from ficgan.training.state import TrainingState
-from ficgan.training.step import weights_at
 
 DEVICE = torch.device("cpu")
 CONFIG = Path(__file__).resolve().parents[2] / "configs/detail.yaml"
@@ -66,15 +63,7 @@ def network(seed: int = 0) -> DetailNetwork:
 
 @pytest.fixture(scope="module")
 def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twelve pictures of the astronaut's face at 256², each lit and turned a little otherwise."""
-    photo = pytest.importorskip("skimage.data").astronaut()
-    face = get_detector("auto").detect(photo)[0]
-    folder, rng = tmp_path_factory.mktemp("faces"), np.random.default_rng(0)
-    for number in range(12):
-        moved = face.landmarks + rng.normal(0, 1.5, (5, 2)).astype(np.float32)
-        one = crop(photo, Alignment().matrix(moved, 256), 256).astype(float) * rng.uniform(0.6, 1.1)
-        Image.fromarray(np.clip(one, 0, 255).astype(np.uint8)).save(folder / f"{number:02d}.png")
-    return folder
+    return astronauts(tmp_path_factory.mktemp("faces"), 12, 256)
 
 
 @pytest.fixture(scope="module")
@@ -88,8 +77,7 @@ def trained(faces: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("side", [3, 5, 17])
-def test_running_sums_are_the_mean_of_the_pixels_there_are(side: int) -> None:
+def test_running_sums_are_the_mean_of_the_pixels_there_are(side: int = 5) -> None:
     x = torch.rand(2, 3, 20, 31)
     wanted = F.avg_pool2d(x, side, 1, side // 2, count_include_pad=False)
     torch.testing.assert_close(local_mean(x, side), wanted, atol=2e-6, rtol=0)
@@ -127,39 +115,6 @@ def test_its_form_for_use_is_the_network() -> None:
     np.testing.assert_allclose(made, wanted, atol=4e-3 * np.abs(wanted).max())  # the map is kept in 16 bits
     np.testing.assert_array_equal(made, again)
     assert made.shape == (256, 256, 3) and (made != writer.write(texture, kind, 0.02, 2)).any()
-    assert detail_conditions(np.zeros((3, 9), np.float32), np.array([1e-9, 0.015, 1.0]))[:, 9].tolist() == [
-        -2.5,
-        0.0,
-        2.5,
-    ]
-
-
-@pytest.mark.slow
-def test_nothing_beside_the_face_counts_or_is_drawn(trained: Path, faces: Path, tmp_path: Path) -> None:
-    task, state = DetailTask(small(), [faces], None, None, DEVICE), TrainingState(small(), DEVICE, DetailTask.networks)
-    shutil.copytree(trained / "faces", tmp_path / "faces")
-    task.prepare(tmp_path, [])
-    beside = cv2.dilate(task.model.fine_mask, np.ones((41, 41))) == 0
-    assert beside.any()
-    made: list[torch.Tensor] = []
-    state.model.register_forward_hook(lambda module, given, out: made.append(out) or out.retain_grad())
-    terms = []
-    for value in (0, 255):
-        photos = np.load(tmp_path / "faces/photos.npy")
-        photos[:, beside] = value
-        np.save(tmp_path / "faces/photos.npy", photos)
-        step = task.generator_step(
-            state,
-            state.discriminator,
-            torch.arange(4),
-            weights_at(small().loss, 1.0),
-            1.0,
-            torch.Generator(),  # type: ignore[arg-type]
-        )
-        terms.append({name: float(value) for name, value in step[1].items()})
-    assert terms[0] == pytest.approx(terms[1], rel=1e-5) and {"rec", "detail", "structure", "adv"} <= set(terms[0])
-    assert made[0].grad is not None
-    assert not made[0].grad[..., torch.from_numpy(beside)].any() and made[0].grad.any()
 
 
 @pytest.mark.slow

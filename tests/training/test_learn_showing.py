@@ -12,7 +12,7 @@ from ficgan import pretrained
 from ficgan.data import FaceData, open_faces
 from ficgan.identity import IdentityBank
 from ficgan.identity.kind import Kind
-from ficgan.training import showing as learning
+from ficgan.training import frame_faces as learning
 from ficgan.training.banks import with_showing
 
 pytestmark = pytest.mark.slow
@@ -26,7 +26,7 @@ def faces(shared_data: Path) -> FaceData:
 @pytest.mark.slow
 def test_a_bank_learns_it(faces: FaceData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learning, "LEAST", 100)
-    bank = replace(IdentityBank.load(pretrained.path("bank")), showing=None, stated=None)
+    bank = replace(IdentityBank.load(pretrained.path("bank")), showing=None)
     path = tmp_path / "bank.safetensors"
     made = with_showing(bank, path, pretrained.path("model"), faces)
     assert made.showing is not None and IdentityBank.load(path).digest == made.digest != bank.digest
@@ -42,7 +42,7 @@ def test_a_bank_learns_it(faces: FaceData, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_few_faces_teach_nothing(faces: FaceData, tmp_path: Path) -> None:
-    bank = replace(IdentityBank.load(pretrained.path("bank")), showing=None, stated=None)
+    bank = replace(IdentityBank.load(pretrained.path("bank")), showing=None)
     path = tmp_path / "bank.safetensors"
     made = with_showing(bank, path, pretrained.path("model"), faces.subset([0, 1, 2]))
     assert made.showing is None and not path.exists()

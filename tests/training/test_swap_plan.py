@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ficgan.config import SwapConfig
-from ficgan.training.step import mixed_code, plan_swap
+from ficgan.training.task import mixed_code, plan_swap
 
 
 @given(batch=st.integers(2, 12), seed=st.integers(0, 2**31), mean=st.floats(0, 1), crossover=st.floats(0, 1))

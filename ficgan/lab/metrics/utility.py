@@ -22,7 +22,7 @@ from ficgan.lab.results import Figure
 Box = tuple[int, int, int, int]
 Values = NDArray[np.floating[Any]]
 
-_DETECTORS = ("yunet", "insightface", "centerface", "dlib")
+_DETECTORS = ("yunet", "insightface", "centerface")
 """Fastest first: here the same detector looks at every method's output."""
 _CODES = 2**30  # Bytes of SqueezeNet's codes that readings may keep; larger sets are looked at again
 _CODE = 0.9e6

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import generator
-from ficgan.data.dataset import Blob, agreed, list_blobs, recorded
-from ficgan.data.labels import Labels
+from ficgan.data.dataset import Blob, Labels, agreed, list_blobs, recorded
 from ficgan.errors import InputError, UsageError
 
 Attributes = dict[str, NDArray[np.uint8]]  # Name → [N], 0 or 1
