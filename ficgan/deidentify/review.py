@@ -25,7 +25,7 @@ from ficgan.faces.detection import PyramidDetector, overlaps
 from ficgan.folders import Box, Strict, Text, check_schema, checked, read_json
 from ficgan.identity.kind import PARTS, parse_parts
 from ficgan.policy import Result
-from ficgan.video.settings import Cover
+from ficgan.video.decisions import Cover
 
 __all__ = [
     "CHOICES",

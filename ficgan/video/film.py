@@ -265,7 +265,7 @@ def _file_state(path: PathLike) -> tuple[int, int, str] | None:
 # -- the check ---------------------------------------------------------------------------------------------------------
 
 # Detectors for the check, the best first.
-_CHECKERS = ("insightface", "yunet", "centerface", "dlib")
+_CHECKERS = ("insightface", "yunet", "centerface")
 
 
 def independent_detector(used: str, size: int) -> FaceDetector:
