@@ -277,8 +277,7 @@ def attacker_of(text: str, *, candidates: int = 1, seed: int | None = None, devi
         raise UsageError(f"{made.name} has one guess at a face; leave out --candidates")
     if seed is None:
         return made
-    seeded = any(field.name == "seed" for field in dataclasses.fields(made))
-    if not seeded or (isinstance(made, Learned) and made.deterministic):
+    if not made.traits.several:
         raise UsageError(f"{made.name} draws nothing; leave out --seed")
     drawing: Any = made
     return cast("Reverser", dataclasses.replace(drawing, seed=seed))

@@ -107,19 +107,17 @@ def test_positive_control_any_permutation_of_pixels_is_undone_exactly(size: int,
     attacker, victim = random_faces(8, size, seed, smooth=1), random_faces(3, size, seed + 1000, smooth=1)
     order = np.random.default_rng(seed).permutation(size * size)
     fitted = LearnPermutation().fit(Pairs(permuted(attacker, order), attacker))
-    assert fitted.ambiguous == fitted.unmatched == 0
     assert np.array_equal(fitted.guess(permuted(victim, order)), victim.images)
     assert fitted.source is not None
     assert np.array_equal(order[fitted.source.ravel()], np.arange(size * size))
 
 
-def test_places_that_always_look_alike_are_counted_and_the_rest_is_right() -> None:
+def test_places_that_always_look_alike_do_not_spoil_the_rest() -> None:
     attacker, victim = random_faces(8, 20, 1), random_faces(3, 20, 2)
     for faces in (attacker, victim):
         faces.images[:, :2] = 0  # a black bar in every picture
     order = np.random.default_rng(0).permutation(400)
     fitted = LearnPermutation().fit(Pairs(permuted(attacker, order), attacker))
-    assert fitted.ambiguous == 40 and fitted.unmatched == 0
     assert np.array_equal(fitted.guess(permuted(victim, order)), victim.images)  # black for black
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from scipy import fft, ndimage
+from scipy import ndimage
 from sklearn import metrics
 
 from ficgan.anonymizers import ANONYMIZERS, Faces, GaussianBlur
@@ -37,7 +37,6 @@ def scipy_blur(images: np.ndarray, x: tuple[int, float], y: tuple[int, float]) -
     ("spec", "x", "y"),
     [
         ("gaussian-blur:kernel=81", (81, 12.5), (81, 12.5)),
-        ("gaussian-blur:kernel=37", (37, 5.9), (37, 5.9)),
         ("gaussian-blur:kernel=37,rule=sixth", (37, 37 / 6), (37, 37 / 6)),
         ("gaussian-blur:kernel=27,sigma=6", (27, 6.0), (27, 6.0)),
         ("gaussian-blur:kernel=37,sigma=5.9,kernel-y=31,sigma-y=5", (37, 5.9), (31, 5.0)),
@@ -90,10 +89,9 @@ def natural(count: int, seed: int, side: int = 32) -> np.ndarray:
     return (planes * 127 + 128).astype(np.uint8)
 
 
-@pytest.fixture(scope="module", params=["windowed", pytest.param("cosine", marks=pytest.mark.slow)])
-def estimator(request: pytest.FixtureRequest) -> KernelEstimator:
-    faces, held = natural(120, 0), natural(20, 1)
-    return KernelEstimator.train(faces, KERNELS, validation=held, network=request.param, epochs=20, device="cpu")
+@pytest.fixture(scope="module")
+def estimator() -> KernelEstimator:
+    return KernelEstimator.train(natural(80, 0), KERNELS, validation=natural(20, 1), epochs=12, device="cpu")
 
 
 def every(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -122,16 +120,6 @@ def test_training_repeats_with_its_seed() -> None:
     assert first.error is None
 
 
-def test_the_spectrum_is_scipy_s_cosine_transform() -> None:
-    images = natural(3, 7, 16)
-    ours = log_spectrum(images)
-    radius = np.hypot(*np.indices((16, 16))).astype(int)
-    for image, row in zip(images, ours, strict=True):
-        waves = fft.dctn(image.astype(np.float64), type=1, axes=(0, 1)) / 30
-        power = np.log((waves**2).mean(axis=2) + 1e-2)
-        assert np.allclose(row, [power[radius == ring].mean() for ring in range(radius.max() + 1)], atol=2e-3)
-
-
 def test_the_windowed_spectrum_is_a_slow_fourier_sum() -> None:
     image = natural(1, 7, 8)
     hann = np.sin(np.pi * np.arange(1, 9) / 9) ** 2
@@ -143,37 +131,26 @@ def test_the_windowed_spectrum_is_a_slow_fourier_sum() -> None:
             plain = image[0] - (image[0] * window[..., None]).sum((0, 1)) / window.sum()
             power = np.abs((plain * wave).sum((0, 1))) ** 2 / (window**2).sum()
             rings.setdefault(int(np.hypot(u, v)), []).append(float(np.log(power.mean() + 1e-2)))
-    assert np.allclose(log_spectrum(image, windowed=True)[0], [np.mean(rings[r]) for r in sorted(rings)], atol=2e-3)
+    assert np.allclose(log_spectrum(image)[0], [np.mean(rings[r]) for r in sorted(rings)], atol=2e-3)
 
 
 @pytest.mark.slow
-def test_a_windowed_estimator_reads_crops_out_of_blurred_photos() -> None:
-    clear, photos = natural(120, 0), natural(20, 2, 64)
-    seen = np.concatenate([np.ascontiguousarray(blurred(photos, k)[:, 16:48, 16:48]) for k in KERNELS])
-    true = np.repeat(KERNELS, len(photos))
-    errors = [
-        metrics.mean_absolute_error(
-            true, KernelEstimator.train(clear, KERNELS, network=network, epochs=12, device="cpu").estimate(seen)
-        )
-        for network in ("windowed", "cosine")
-    ]
-    assert errors[0] < 1 and errors[0] < errors[1]
-
-
-@pytest.mark.slow
-def test_a_convolutional_network_trains_and_takes_given_weights(tmp_path: Path) -> None:
+def test_a_convolutional_network_trains_and_takes_given_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import torchvision
     from safetensors.torch import save_file
 
     torch.manual_seed(0)
+    monkeypatch.setattr(torchvision.models, "efficientnet_v2_l", torchvision.models.efficientnet_v2_s)  # a sixth of it
     path = tmp_path / "imagenet.safetensors"
     save_file(torchvision.models.efficientnet_v2_s(weights=None).state_dict(), path)
     made = KernelEstimator.train(
-        natural(2, 0), (1, 9), network="efficientnet-v2-s", weights=path, epochs=1, batch=4, device="cpu"
+        natural(2, 0), (1, 9), network="efficientnet-v2-l", weights=path, epochs=1, batch=4, device="cpu"
     )
     assert set(made.estimate(natural(2, 1))) <= set(range(1, 10, 2))
     save_file(made.module.state_dict(), tmp_path / "own.safetensors")
-    given = {"network": "efficientnet-v2-s", "weights": tmp_path / "own.safetensors", "device": "cpu"}
+    given = {"network": "efficientnet-v2-l", "weights": tmp_path / "own.safetensors", "device": "cpu"}
     with pytest.raises(InputError, match="torchvision"):
         KernelEstimator.train(natural(2, 0), (1, 9), **given)  # type: ignore[arg-type]
 
@@ -186,7 +163,6 @@ def test_a_convolutional_network_trains_and_takes_given_weights(tmp_path: Path) 
         lambda e: KernelEstimator.train(natural(2, 0), (3,)),
         lambda e: KernelEstimator.train(natural(2, 0)[:0], (1, 3)),
         lambda e: KernelEstimator.train(natural(2, 0), (1, 3), network="resnet"),
-        lambda e: KernelEstimator.train(natural(2, 0), (1, 3), weights="w.safetensors"),
     ],
 )
 def test_what_cannot_be_is_refused(estimator: KernelEstimator, call: object) -> None:

@@ -87,12 +87,11 @@ def test_it_keeps_the_best_epoch_and_ends_early() -> None:
     assert short.record["ended"].endswith("minutes were over") and short.record["seconds"] < 20
 
 
-@pytest.mark.parametrize("patience", [0, 1, 5])
-def test_a_plateau_is_torchs(patience: int) -> None:
+def test_a_plateau_is_torchs() -> None:
     weight = torch.nn.Parameter(torch.zeros(1))
     torchs = torch.optim.SGD([weight], 1.0)
-    schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(torchs, factor=0.75, patience=patience, threshold=0)
-    learner = SsimLearner(torch.nn.Linear(1, 1), 1.0, patience)
+    schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(torchs, factor=0.75, patience=5, threshold=0)
+    learner = SsimLearner(torch.nn.Linear(1, 1), 1.0)
     best, at, factor = np.inf, 0, 1.0
     falls = [1.0, 0.9, 0.8, *[0.85] * 14, 0.7, *[0.75] * 8]
     for epoch, loss in enumerate(falls, 1):
@@ -104,7 +103,7 @@ def test_a_plateau_is_torchs(patience: int) -> None:
     assert factor < 1
 
 
-@pytest.mark.parametrize("stopped", [1, 7, 10])
+@pytest.mark.parametrize("stopped", [1, 7])
 def test_an_interrupted_training_comes_to_the_same(tmp_path: Path, stopped: int) -> None:
     pairs = smooth_pairs()
     whole = SMALL.fit(pairs)
@@ -127,8 +126,7 @@ def test_an_interrupted_training_comes_to_the_same(tmp_path: Path, stopped: int)
             other.fit(learnt, workspace=tmp_path)
 
 
-@pytest.mark.parametrize("spoilt", ["loss", "weights"])
-def test_a_state_that_is_not_finite_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoilt: str) -> None:
+def test_a_state_that_is_not_finite_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Raised at the step at which it would be saved, not at the end of the epoch; the state before stays."""
     bad, steps = 7, 0
     step = SsimLearner.step
@@ -137,8 +135,6 @@ def test_a_state_that_is_not_finite_is_not_kept(tmp_path: Path, monkeypatch: pyt
         nonlocal steps
         steps += 1
         losses = step(self, *batch)
-        if steps == bad and spoilt == "loss":
-            return {"loss": losses["loss"] * float("nan")}
         if steps == bad:
             next(self.network.parameters()).data.fill_(float("inf"))
         return losses
@@ -212,14 +208,13 @@ def test_it_comes_back_from_its_file(tmp_path: Path) -> None:
 
 def test_held_out_are_whole_people_and_never_the_enrolled() -> None:
     people = np.repeat(np.arange(30), 3)
-    held = held_out(people, 90, 0.1, seed=4)
+    held = held_out(people, 0.1, seed=4)
     assert held.sum() == 9 and set(people[held]).isdisjoint(people[~held])
-    assert not held_out(people, 90, 0.0, 0).any() and not held_out(np.zeros(9, int), 9, 0.5, 0).any()
-    assert held_out(None, 10, 0.2, 0).sum() == 2 and held_out(np.full(10, -1), 10, 0.2, 0).sum() == 2
+    assert not held_out(people, 0.0, 0).any() and not held_out(np.zeros(9, int), 0.5, 0).any()
     for seed in range(20):
-        held = held_out(people, 90, 0.2, seed, enrolled=np.arange(10, 30))
+        held = held_out(people, 0.2, seed, enrolled=np.arange(10, 30))
         assert held.sum() == 6 and set(people[held]) <= set(range(10))  # two of the ten who are left
-    assert not held_out(people, 90, 0.2, 0, enrolled=np.arange(40)).any()
+    assert not held_out(people, 0.2, 0, enrolled=np.arange(40)).any()
 
 
 def test_seeds_are_of_the_face_not_of_its_place() -> None:
@@ -248,8 +243,7 @@ def test_the_loss_is_scikit_images_ssim_inside_and_has_a_gradient() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "linear", "millions"),
-    [(64, "full", 5.3), (112, "full", 49.8), (224, "full", 796.6), (64, "none", 0.0), (224, "factorised", 57.8)],
+    ("size", "linear", "millions"), [(64, "full", 5.3), (112, "full", 49.8), (224, "full", 796.6), (64, "none", 0.0)]
 )
 def test_it_has_as_many_weights_as_the_paper_says(size: int, linear: str, millions: float) -> None:
     with torch.device("meta"):
@@ -260,7 +254,7 @@ def test_it_has_as_many_weights_as_the_paper_says(size: int, linear: str, millio
 def test_without_its_linear_layer_it_sees_neighbours_only() -> None:
     torch.manual_seed(0)
     x = torch.rand(1, 3, 32, 32, requires_grad=True)
-    for linear, whole in (("none", False), ("full", True), ("factorised", True)):
+    for linear, whole in (("none", False), ("full", True)):
         network = AutoEncoder(size=32, linear=linear).network()
         (gradient,) = torch.autograd.grad(network(x)[0, :, 0, 0].sum(), x)
         assert bool(gradient[0, :, -8:, -8:].abs().sum() > 0) is whole
@@ -278,14 +272,14 @@ def inverted_pairs(n: int = 48) -> Pairs:
     return Pairs(clear.with_images(255 - clear.images), clear)
 
 
-@pytest.mark.parametrize(("size", "norm"), [(16, "instance"), (64, "batch"), (128, "instance")])
-def test_shapes_and_range(size: int, norm: str) -> None:
-    network = Pix2PixUNet(size, 2, norm, 0.5)
+@pytest.mark.parametrize("size", [16, 64, 128])
+def test_shapes_and_range(size: int) -> None:
+    network = Pix2PixUNet(size, 2)
     x = torch.rand(2, 3, size, size)
     for learning in (True, False):
         y = network.train(learning)(x)
         assert y.shape == x.shape and y.isfinite().all() and y.min() >= 0 and y.max() <= 1
-    logits = PatchGAN(2, halvings_for(size), norm).eval()(x, y)
+    logits = PatchGAN(2, halvings_for(size)).eval()(x, y)
     assert logits.shape[:2] == (2, 1) and logits.shape[2] == logits.shape[3] > 1
 
 
@@ -331,25 +325,26 @@ def test_losses_are_the_papers(rng: np.random.Generator) -> None:
     far = 100 * sum(abs((2 * g - 1) - (2 * c - 1)) for g, c in zip(guess.flat, clear.flat, strict=True)) / guess.size
     tensors = [torch.from_numpy(one) for one in (real, fake, guess, clear)]
     assert discriminator_loss(*tensors[:2]).item() == pytest.approx(judged)
-    got = generator_loss(tensors[1], tensors[2], tensors[3], 100.0)
+    got = generator_loss(*tensors[1:])
     assert [one.item() for one in got] == pytest.approx([fools, far])
 
 
 def test_each_step_moves_each_network_down_its_own_loss_at_a_rate_that_falls_in_the_second_half() -> None:
     torch.manual_seed(0)
-    network, judge = Pix2PixUNet(16, 4, dropout=0.0), PatchGAN(4, 1)
-    learner = Pix2PixLearner(network, judge, 1e-4, 100.0)
+    network, judge = Pix2PixUNet(16, 4), PatchGAN(4, 1)
+    network.dropout = 0.0
+    learner = Pix2PixLearner(network, judge, 1e-4)
     seen, clear = torch.rand(2, 3, 16, 16), torch.rand(2, 3, 16, 16)
     with torch.no_grad():
         guess = network(seen)
         before = discriminator_loss(judge(seen, clear), judge(seen, guess))
-        far = generator_loss(judge(seen, guess), guess, clear, 100.0)[1]
-    told = learner.step(seen, clear, 0)
-    assert told["discriminator"].item() == pytest.approx(before.item(), rel=1e-5)
-    assert told["l1"].item() == pytest.approx(far.item(), rel=1e-5)
+        far = generator_loss(judge(seen, guess), guess, clear)[1]
+    losses = learner.step(seen, clear, 0)
+    assert losses["discriminator"].item() == pytest.approx(before.item(), rel=1e-5)
+    assert losses["l1"].item() == pytest.approx(far.item(), rel=1e-5)
     with torch.no_grad():
         assert discriminator_loss(judge(seen, clear), judge(seen, guess)) < before
-        assert generator_loss(judge(seen, guess), network(seen), clear, 100.0)[1] < far
+        assert generator_loss(judge(seen, guess), network(seen), clear)[1] < far
     assert all(one.requires_grad for one in judge.parameters())
     assert {one.param_groups[0]["betas"] for one in learner.optimizers.values()} == {(0.5, 0.999)}
     assert [learner.after_epoch(1.0, done, 20, 0) for done in (2, 10, 15, 20)] == [1.0, 1.0, 0.5, 0.0]
@@ -368,8 +363,6 @@ def test_candidates_differ_by_dropout_and_repeat_whatever_the_batch() -> None:
     assert several.shape == (3, 3, 16, 16, 3) and not np.array_equal(several[:, 0], several[:, 1])
     assert np.array_equal(several, trained.reverse(faces, 3)) and np.array_equal(several[:, 0], trained.guess(faces))
     assert np.abs(trained.reverse(faces.take([2]), 3)[0].astype(int) - several[2]).max() <= 1
-    still = tiny(epochs=1, dropout=0.0).fit(inverted_pairs(8)).reverse(faces, 2)
-    assert np.array_equal(still[:, 0], still[:, 1])
 
 
 def test_the_discriminator_is_in_the_state_of_a_training_and_not_in_the_weights(tmp_path: Path) -> None:

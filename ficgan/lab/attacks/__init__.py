@@ -11,9 +11,18 @@ from ficgan.lab.attacks.base import (
     ReverserTraits,
 )
 from ficgan.lab.attacks.deconvolution import NormSparsity, RichardsonLucy, Wiener, WienerBlind
-from ficgan.lab.attacks.inversion import KeyedInverse, KSameSubtraction, LearnPermutation, Ridge, another_key
 from ficgan.lab.attacks.learned import AutoEncoder, Learned, Pix2Pix, ThesisAutoEncoder, Trained, load_attacker
-from ficgan.lab.attacks.restoration import BicubicResampling, InterpolateGrey, LinearResampling, Wavelet
+from ficgan.lab.attacks.restoration import (
+    BicubicResampling,
+    InterpolateGrey,
+    KeyedInverse,
+    KSameSubtraction,
+    LearnPermutation,
+    LinearResampling,
+    Ridge,
+    Wavelet,
+    another_key,
+)
 from ficgan.lab.attacks.revelio import Revelio
 
 __all__ = [

@@ -1,13 +1,13 @@
-"""One training loop for the networks of the lab: epochs, an early end, state on disk with exact resume, statistics.
+"""Training of the lab's networks: a loop with an early end, exact resume and statistics, and a plain one.
 
-A `Learner` says what a step is, `Batches` what is learnt from. `train` puts both together for attackers.
+A `Learner` says what a step is, `Batches` what is learnt from.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,9 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from ficgan.errors import FicganError, stop_asked
-from ficgan.lab.attacks.base import Pairs, Progress, held_out, resized, to_tensor
+from ficgan.lab.attacks.base import Pairs, Progress, held_out, people_of, resized, to_tensor
 from ficgan.models import load_tensors, save_tensors
 from ficgan.training.state import below, packed, unpack
 
@@ -30,6 +31,18 @@ REPORT_EVERY = 0.5  # Seconds between two reports of a training
 _SAVE_EVERY, _SAVE_SHARE = 60.0, 20
 # Seeds of the steps differ by this many from those of the weights.
 _RESERVED = 1000
+
+
+def minimise(
+    loss: Callable[[Tensor], Tensor], batches: Iterable[Tensor], optimiser: Optimizer, schedule: LRScheduler
+) -> None:
+    """A step of the optimiser, and one of the schedule, for each batch of rows."""
+    for rows in batches:
+        value = loss(rows)
+        optimiser.zero_grad()
+        value.backward()
+        optimiser.step()
+        schedule.step()
 
 
 class Learner:
@@ -282,7 +295,7 @@ class PairBatches:
     """Pairs in random order; what is left over of an epoch comes in the next one, whose order is another."""
 
     def __init__(self, pairs: Pairs, attacker: Any, device: torch.device) -> None:
-        held = held_out(pairs.clear.people, len(pairs.clear), attacker.held, attacker.seed, pairs.enrolled)
+        held = held_out(people_of(pairs.clear), attacker.held, attacker.seed, pairs.enrolled)
         self.seen, self.clear = (resized(faces.images, attacker.size) for faces in (pairs.anonymised, pairs.clear))
         self.rows, self.held_rows = np.flatnonzero(~held), np.flatnonzero(held)
         self.batch = min(attacker.batch, len(self.rows))
