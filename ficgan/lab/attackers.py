@@ -15,20 +15,18 @@ from numpy.typing import NDArray
 from ficgan.anonymizers import Anonymizer, Faces, Images, generator
 from ficgan.anonymizers.defended import Jpeg
 from ficgan.lab.attacks import REVERSERS, Pairs, Reverser, another_key
-from ficgan.lab.attacks.learned import Learned, Trained, read_header
+from ficgan.lab.attacks.learned import Learned, Trained
 from ficgan.lab.attacks.revelio import Rule, retrieve
-from ficgan.lab.attacks.training import WEIGHTS
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Rows, Subject, content, known
-from ficgan.lab.matrix_config import SCENARIOS, Attacker, Scenario, public
+from ficgan.lab.matrix_config import Attacker, Scenario, public
 from ficgan.lab.readers import Embeddings
-from ficgan.lab.results import Trial
 from ficgan.lab.run import digest, fingerprint
 from ficgan.lab.sets import Prepared
 from ficgan.registry import parse_spec
 
 DRAWS = 8  # Anonymisations of one image that are averaged
 QUALITY = 75  # Of JPEG files; the customary one, and Revelio's
-MISMATCH = 0.7  # Strength at which a mismatched attacker has learnt, relative to the attacked one's
+WEAKER = 0.7  # Strength of the key that is tried where a method has no secret
 LONGEST = 40  # Letters of an attacker's name in a table
 _BLOCK = 8  # Probes whose candidates are drawn together and kept: what an interrupted run does not draw again
 
@@ -51,7 +49,7 @@ class AttackerData:
     def digest(self) -> list[Any]:
         who = hashlib.sha256(np.ascontiguousarray(known(self.pairs.clear)).data).hexdigest()
         enrolled = [] if self.pairs.enrolled is None else [self.pairs.enrolled.tolist()]
-        return [content(self.pairs.anonymised), content(self.pairs.clear), who, self.pairs.same, *enrolled]
+        return [content(self.pairs.anonymised), content(self.pairs.clear), who, *enrolled]
 
 
 @dataclass(frozen=True)
@@ -160,7 +158,6 @@ def lessons(
     subject: Subject,
     maker: Anonymizer,
     *,
-    same: bool = True,
     victims: bool = False,
     change: Callable[[Faces], Faces] = lambda faces: faces,
 ) -> AttackerData:
@@ -178,7 +175,7 @@ def lessons(
         raise Refused("the split leaves no faces to the attacker; set split.attacker")
     seen = [dataclasses.replace(part, faces=change(faces)).regions() for faces, part in parts]
     clear = joined([_apart(bench, part).regions() for _, part in parts])
-    return AttackerData(Pairs(joined(seen), clear, same=same, enrolled=enrolled), bench.background)
+    return AttackerData(Pairs(joined(seen), clear, enrolled=enrolled), bench.background)
 
 
 def halves(bench: Bench) -> tuple[Rows, Rows]:
@@ -253,49 +250,17 @@ def trained_attackers(bench: Bench, subject: Subject, method: Anonymizer, kind: 
     chosen = _reversers(bench, method, kind)
     if not chosen:
         raise NotApplicable(f"no {kind} attacker is made for {method.name}")
-    mismatched, victims = kind == "mismatched", kind in ("closed", "closed retrieval")
-    taught_by = _weaker(method) if mismatched else method
     change: dict[str, Any] = {"change": _as_jpeg} if kind == "compressed" else {}
 
     @cache
     def taught() -> AttackerData:
-        return lessons(bench, subject, taught_by, same=not mismatched, victims=victims, **change)
+        return lessons(bench, subject, method, victims=kind in ("closed", "closed retrieval"), **change)
 
     out = []
     for title, reverser in chosen:
         learns = reverser.traits.knowledge & {"pairs", "background"}
-        attack = TrainedAttacker(title, reverser, taught() if learns else None, bench, subject.say)
-        if isinstance(reverser, Learned):
-            bench.trainings[kind, title] = ["attacker", *attack.mark]
-        out.append(attack)
+        out.append(TrainedAttacker(title, reverser, taught() if learns else None, bench, subject.say))
     return out
-
-
-def with_trainings(bench: Bench, trials: Sequence[Trial]) -> list[Trial]:
-    """Trials whose attacker was trained on the bench, with a note at their rank-1: how long, and why no longer."""
-
-    def noted(trial: Trial, note: str) -> Trial:
-        figures = tuple(
-            dataclasses.replace(figure, note="; ".join(filter(None, [figure.note, note])))
-            if figure.metric == "rank-1"
-            else figure
-            for figure in trial.figures
-        )
-        return dataclasses.replace(trial, figures=figures)
-
-    return [noted(trial, note) if (note := training_of(bench, trial)) else trial for trial in trials]
-
-
-def training_of(bench: Bench, trial: Trial) -> str:
-    """For how long the attacker of a trial was trained on the bench; "" where it was not, or nothing was kept."""
-    # Closed worlds have two trials, of the people known and of the others.
-    title = trial.attacker.removesuffix(" (known)").removesuffix(" (unknown)")
-    key = bench.trainings.get((SCENARIOS[trial.scenario].attacker, title))
-    path = None if key is None else bench.store.kept_in(key, WEIGHTS)
-    record = {} if path is None else read_header(path)["training"]
-    if "epochs" not in record:
-        return ""
-    return f"trained {record['epochs']} epochs, ended: {record.get('ended') or 'all epochs'}"
 
 
 def titles(specs: Sequence[str]) -> dict[str, str]:
@@ -399,7 +364,7 @@ def _weaker(method: Anonymizer) -> Anonymizer:
     if name is None:
         raise NotApplicable(f"{method.name} has no strength that could differ")
     value = getattr(method, name)
-    other = type(value)(value * MISMATCH if not isinstance(value, int) else max(1, round(value * MISMATCH)))
+    other = type(value)(value * WEAKER if not isinstance(value, int) else max(1, round(value * WEAKER)))
     if other == value:
         raise Refused(f"{method.name} cannot be made at another {name} than {value}")
     return dataclasses.replace(method, **{name: other})

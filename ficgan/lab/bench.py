@@ -135,14 +135,11 @@ class Bench:
     resamples: int = 1000
     general: Sequence[str] = ("ridge",)
     specialised: Sequence[str] = ("auto",)
-    retrain: str = "head"
     columns: Sequence[str] = ()
     candidates: int = 10
     retrieval_probes: int = 60
     reversal_metrics: bool = True
     lessons: Prepared | None = None
-    trainings: dict[tuple[str, str], list[Any]] = field(default_factory=dict)
-    """(kind of scenario, title) of attackers that train a network here → key of the training in the store."""
     ceilings: dict[str, Scores] = field(default_factory=dict, repr=False)
 
     @property
@@ -403,7 +400,7 @@ def _cached_bench(text: str, name: str, out: Path) -> Bench:
     config = MatrixConfig.model_validate_json(text)
     one = next(one for one in config.sets if one.name == name)
     prepared, parts, lessons = _checked(config, one, out)
-    same = ("seed", "resamples", "general", "specialised", "retrain", "candidates", "retrieval_probes")
+    same = ("seed", "resamples", "general", "specialised", "candidates", "retrieval_probes")
     given: dict[str, Any] = {key: getattr(config, key) for key in (*same, "reversal_metrics")}
     judges, detector = readers.get_readers(tuple(config.recognisers)), quick(_detector(config.detector))
     store = Store(out / "store")

@@ -30,7 +30,6 @@ Attacker = Literal[
     "",
     "general",
     "specialised",
-    "mismatched",
     "background",
     "right key",
     "wrong key",
@@ -188,8 +187,6 @@ class MatrixConfig(_EvaluationSettings):
     candidates: int = Field(10, ge=1)
     """Guesses at each probe in the scenarios retrieval and retrieval-closed; 50 in the paper."""
     retrieval_probes: int = Field(60, ge=2)  # At most so many probes are guessed at several times, spread over people
-    retrain: str = Field("head", pattern="^(head|network)$")
-    """parrot-train: a linear map on the recogniser's embeddings, or the whole network (onnx only)."""
     utility: bool = True
     attributes: str | None = None  # A trained attribute classifier, see `ficgan train-attributes`
     groups: list[str] = ["gender", "age", "race", "ethnicity"]

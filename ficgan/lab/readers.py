@@ -1,13 +1,13 @@
-"""Recognisers as judges: in batches, by the shape of the face alone, and retrained on anonymised faces."""
+"""Recognisers as judges: in batches, by the shape of the face alone, and probes that learn on other people."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import yaml
@@ -16,18 +16,17 @@ from numpy.typing import ArrayLike, NDArray
 from ficgan import configs, pretrained
 from ficgan.anonymizers import Faces
 from ficgan.errors import InputError, UsageError
-from ficgan.faces import FaceMesh, MediaPipeMesh, Recognizer, crop, find_meshes, get_recognizer, similarity
-from ficgan.faces.alignment import ARCFACE_POINTS
+from ficgan.faces import FaceMesh, MediaPipeMesh, Recognizer, find_meshes, get_recognizer
 from ficgan.faces.models import insightface_file, model_folders
 from ficgan.faces.recognition import INSIGHTFACE_FILES
 from ficgan.files import file_digest
 from ficgan.frame import NUMBERS, FaceShape, rigid_fit
-
-if TYPE_CHECKING:
-    import torch
+from ficgan.lab.metrics import Bootstrap
+from ficgan.lab.metrics.privacy import rank
+from ficgan.lab.metrics.scores import Scores
+from ficgan.lab.results import Figure
 
 Embeddings = NDArray[np.float32]
-Embed = Callable[[Faces], Embeddings]
 BATCH = 64  # Faces read together: bounds memory
 
 
@@ -77,8 +76,8 @@ def get_judge(given: str, device: str = "cpu") -> Recognizer:
     return get_recognizer(given, device="cpu" if given == "dlib" else device)
 
 
+# Among a matrix's judges: a recogniser of another make than dlib from the model folders, where there is one
 INSTALLED = "installed"
-"""Among a matrix's judges: a recogniser of another make than dlib from the model folders, where there is one."""
 
 
 def installed_judges() -> list[Path]:
@@ -110,16 +109,11 @@ def get_readers(names: Sequence[str], device: str = "cpu") -> list[Reader]:
 
 # -- the shape of the face alone --------------------------------------------------------------------------------------
 # A mesh is read at the known landmarks and its pose is taken out by a rigid fit. What is left are 1,404 coordinates, in
-# standard deviations from a mean face. The mean face is the embedded model's, whatever model is attacked: it is a
-# yardstick and decides nothing (on the London set a mean of the set's own clear photos gives the same figures).
-# The judge also takes out what expressions and turned heads add to a mesh: a smile outweighs who it is. Of 40 people of
-# London, one photo each enrolled, some smiling and some not, it then names .80 instead of .31; of 30 of AT&T .61, not
-# .47; of 50 of CelebA's small crops .15, as before.
+# standard deviations from the embedded model's mean face, whatever model is attacked. The judge also takes out what
+# expressions and turned heads add to a mesh: a smile outweighs who it is.
 
-READABLE = 0.0
-"""Least presence of a mesh that is compared: a poor one costs the attacker nothing, none at all would help nobody."""
-_MATCH = 1 - 0.717
-"""1 − cosine. Of 708,645 pairs of strangers among FairFace's validation faces one in a thousand is nearer."""
+READABLE = 0.0  # Least presence of a mesh that is compared: a poor one costs the attacker nothing
+_MATCH = 1 - 0.717  # 1 − cosine; one in a thousand pairs of strangers among FairFace's validation faces is nearer
 
 
 def cosines(a: Embeddings, b: Embeddings) -> NDArray[np.float64]:
@@ -252,7 +246,6 @@ def _yardstick() -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.f
 # -- parrots: judges that have learnt from anonymised faces of people who are in no gallery and no probe --------------
 
 LEAST_PEOPLE = 10  # People with two images or more; fewer teach nothing
-_EPOCHS, _BATCH, _RATE = 5, 64, 0.01  # Of a retrained network
 
 
 def discriminant(
@@ -304,68 +297,202 @@ def retrain_head(seen: Embeddings, people: NDArray[np.integer]) -> tuple[Callabl
     )
 
 
-def retrain_network(reader: Reader, anonymised: Faces) -> tuple[Embed, str]:
-    """The judge's network fine-tuned on anonymised faces with an angular margin (compare by cosine), and a note.
+# -- probes: what learns on other people to recognise people by codes --------------------------------------------------
 
-    McPherson et al. 2016; Deng et al. 2019 (margin .5, scale 64).
+Blocks = tuple[NDArray[np.float32], ...]  # Codes [N,D] that are whitened apart and then stand beside one another
+Kind = Literal["cosine", "linear", "network"]
+Probe = Callable[[Blocks], NDArray[np.float32]]  # Blocks → embeddings [N,D], compared by cosine
+Change = Callable[[NDArray[np.floating]], NDArray[np.float32]]  # Codes [M,D] → whitened ones [M,K]
+Whiten = Callable[[NDArray[np.floating]], Change]
+# With their names in tables
+PROBES: Mapping[Kind, str] = {"cosine": "whitened cosine", "linear": "linear probe", "network": "network probe"}
+_WIDTH = 128  # Principal components kept of one code at most; twice as many revealed less of held-out people
+_IMAGES_EACH = 8  # Images that each kept component needs
+_SHAPES_EACH = 3  # The same of shapes, which have little noise, under the network
+
+
+def fit_probe(
+    kind: Kind, blocks: Blocks, people: NDArray[np.integer], *, seed: int = 0, whiten: Whiten | None = None
+) -> Probe:
+    """A function of codes under which one person's are alike, learnt on other people than it is tested on.
+
+    Args:
+        kind: "cosine" learns nothing but the whitening; "linear" is Fisher's discriminant after it; "network" a small
+            perceptron after it, trained to classify the people by the cosine with a centre each.
+        blocks: one or more codes [N,D]; each is standardised and whitened by itself.
     """
+    changes = [(whiten or whitening)(block) for block in blocks]
+
+    def white(given: Blocks) -> NDArray[np.float32]:
+        return np.concatenate([change(block) for change, block in zip(changes, given, strict=True)], axis=1)
+
+    if kind == "cosine":
+        return white
+    taught = white(blocks)
+    head = retrain_head(taught, people)[0] if kind == "linear" else _network(taught, people, seed)
+    return lambda given: head(white(given))
+
+
+def whitening(codes: NDArray[np.floating], *, each: int = _IMAGES_EACH) -> Change:
+    """Standardises [M,D], then turns to as many whitened principal components [M,K] as the images bear."""
+    from scipy.linalg import eigh
+
+    mean, scale = _spread(codes)
+    x, size = ((codes - mean) * scale).astype(np.float32), codes.shape[1]
+    count = min(size, max(1, min(_WIDTH, len(codes) // each)))
+    covariance = (x.T @ x / np.float32(len(x))).astype(np.float64)
+    values, vectors = eigh(covariance, subset_by_index=(size - count, size - 1))
+    kept = (values > 1e-6 * values[-1]) | (np.arange(len(values)) == len(values) - 1)
+    matrix = vectors[:, kept] / np.sqrt(values[kept].clip(1e-12)) * scale[:, None]
+    return lambda given: ((given - mean) @ matrix).astype(np.float32)
+
+
+def standardised(codes: NDArray[np.floating]) -> Change:
+    """Each number in standard deviations from its mean over codes [N,D]; those that never vary count for nothing."""
+    mean, scale = _spread(codes)
+    return lambda given: ((given - mean) * scale).astype(np.float32)
+
+
+def _spread(codes: NDArray[np.floating]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    mean, spread = codes.mean(0, dtype=np.float64), codes.std(0, dtype=np.float64)
+    return mean, np.divide(1, spread, out=np.zeros_like(spread), where=spread > 1e-6 * spread.max(initial=0))
+
+
+def _network(
+    codes: NDArray[np.float32], people: NDArray[np.integer], seed: int
+) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
+    """Perceptron of one hidden layer [N,D] → [N,128] under a softmax over scaled cosines with the people's centres."""
     import torch
+    from torch import Tensor, nn
     from torch.nn import functional as F
 
-    from ficgan.verification.verifier import load_onnx
+    from ficgan.lab.attacks.training import minimise
 
-    kind, colon, path = reader.given.partition(":")
-    if kind != "onnx" or not colon:
-        raise UsageError(f"{reader.name} cannot be retrained as a network; give onnx:PATH, or retrain: head")
-    if anonymised.people is None or len(np.unique(anonymised.people)) < LEAST_PEOPLE:
-        raise UsageError(f"retraining needs {LEAST_PEOPLE} people among the attacker's faces")
-    network, _, mean, scale = load_onnx(Path(path))
-    network.requires_grad_(True)
-    chips = _chips(reader, anonymised)
-    people = torch.from_numpy(np.unique(anonymised.people, return_inverse=True)[1])
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        width = network(_input(chips[:1], mean, scale))[0].shape[1]
-    centres = torch.randn(int(people.max()) + 1, width, generator=generator).requires_grad_(True)
-    optimiser = torch.optim.SGD([*network.parameters(), centres], lr=_RATE, momentum=0.9, weight_decay=5e-4)
-    steps = max(1, _EPOCHS * -(-len(chips) // _BATCH))
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
-    for _ in range(_EPOCHS):
-        for rows in torch.randperm(len(chips), generator=generator).split(_BATCH):
-            x = _input(chips[rows.numpy()], mean, scale)
-            flip = torch.rand(len(rows), generator=generator) < 0.5
-            x = torch.where(flip[:, None, None, None], x.flip(3), x)
-            cosine = F.linear(F.normalize(network(x)[0]), F.normalize(centres)).clamp(-1 + 1e-6, 1 - 1e-6)
-            target = people[rows]
-            margin = F.one_hot(target, cosine.shape[1]).bool()
-            logits = 64 * torch.where(margin, torch.cos(torch.acos(cosine) + 0.5), cosine)
-            loss = F.cross_entropy(logits, target)
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-            schedule.step()
-    network.requires_grad_(False)
+    width, out, epochs, batch, rate, noise, scale = 512, 128, 30, 128, 2e-3, 0.3, 16.0
+    who = torch.from_numpy(np.unique(people, return_inverse=True)[1].reshape(-1))
+    x = torch.from_numpy(codes)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = nn.Sequential(nn.Linear(x.shape[1], width), nn.ReLU(), nn.Dropout(0.5), nn.Linear(width, out))
+        centres = nn.Parameter(torch.randn(int(who.max()) + 1, out))
+        optimiser = torch.optim.AdamW([*network.parameters(), centres], rate, weight_decay=1e-3)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, epochs * -(-len(x) // batch))
 
-    def embed(faces: Faces) -> Embeddings:
-        crops = _chips(reader, faces)
-        with torch.inference_mode():
-            parts = [
-                network(_input(crops[begin : begin + _BATCH], mean, scale))[0].float().numpy()
-                for begin in range(0, len(crops), _BATCH)
-            ]
-        return np.concatenate(parts)
+        def loss(rows: Tensor) -> Tensor:
+            seen = x[rows] + noise * torch.randn(len(rows), x.shape[1])
+            cosine = F.normalize(network(seen)) @ F.normalize(centres).T
+            return F.cross_entropy(scale * cosine, who[rows])
 
-    return embed, f"Whole network retrained on anonymised faces, {_EPOCHS} epochs."
+        for _ in range(epochs):
+            minimise(loss, torch.randperm(len(x)).split(batch), optimiser, schedule)
+    network.eval().requires_grad_(False)
+    return lambda given: network(torch.from_numpy(given)).numpy()
 
 
-def _chips(reader: Reader, faces: Faces) -> NDArray[np.uint8]:
-    """[N,112,112,3] crops in the ArcFace template."""
-    pairs = zip(faces.images, faces.landmarks, strict=True)
-    return np.stack([crop(image, similarity(marks, ARCFACE_POINTS), 112) for image, marks in pairs])
+# -- the shape of published faces -------------------------------------------------------------------------------------
+
+ProbeData = tuple[Shapes, NDArray[np.int64]]  # Clear photos of other people, and who they are
+# How shapes are compared → the probe that does it
+SHAPE_JUDGES: Mapping[str, Kind] = {"nearest": "cosine", "LDA": "linear", "network": "network"}
+Places = Sequence[int] | NDArray[np.integer]
+_NOBODY = -2.0  # Below every cosine: such a pair is not compared
 
 
-def _input(chips: NDArray[np.uint8], mean: float, scale: float) -> torch.Tensor:
-    import torch
+@dataclass(frozen=True)
+class _Part:
+    gallery: NDArray[np.intp]
+    probe: NDArray[np.intp]
+    heads: Mapping[str, Probe]
+    taught: int
 
-    x = torch.from_numpy(np.ascontiguousarray(chips)).permute(0, 3, 1, 2).float()
-    return (x - mean) / scale
+
+class ShapeAttack:
+    """Judges who name people by the shape in published pictures, with a clear photo of each enrolled.
+
+    They learn from other people's clear photos. Without lessons, half of the people teach while the other half are
+    tested, and the other way round.
+
+    Args:
+        people: [N], who they are.
+        gallery, probe: rows of the enrolled photos, and of those whose published pictures are looked for.
+        also: shapes of N published pictures; without lessons those of the teaching people teach, too.
+    """
+
+    def __init__(
+        self,
+        clear: Shapes,
+        people: NDArray[np.integer],
+        gallery: Places,
+        probe: Places,
+        *,
+        lessons: tuple[Shapes, NDArray[np.integer]] | None = None,
+        also: Shapes | None = None,
+        judges: Sequence[str] = tuple(SHAPE_JUDGES),
+        seed: int = 0,
+    ) -> None:
+        self.clear, self.people, self.judges = clear, people, tuple(judges)
+        self.gallery, self.probe = np.asarray(gallery, np.intp), np.asarray(probe, np.intp)
+        everybody = np.arange(len(self.gallery)), np.arange(len(self.probe))
+        if lessons is not None:
+            self.parts = [_Part(*everybody, *self._learnt(*lessons, seed))]
+            return
+        half = self._halves(seed)
+        self.parts = []
+        for number in (0, 1):
+            rows = np.flatnonzero(half != number)
+            shapes, who = clear.take(rows), people[rows]
+            if also is not None:
+                shapes, who = shapes + also.take(rows), np.concatenate([who, who])
+            here, there = (np.flatnonzero(half[some] == number) for some in (self.gallery, self.probe))
+            self.parts.append(_Part(here, there, *self._learnt(shapes, who, seed)))
+
+    def ranks(self, published: Shapes, bootstrap: Bootstrap) -> dict[str, Figure]:
+        """Judge → rank-1 of published pictures [N]."""
+        enrolled, seen = self.clear.take(self.gallery), published.take(self.probe)
+        unread = int((~seen.readable).sum()), int((~enrolled.readable).sum())
+        sizes = [len(part.gallery) for part in self.parts]
+        note = f"chance {np.mean([1 / max(size, 1) for size in sizes]):.3f}; {_spelled(sizes)} people enrolled, "
+        note += f"learnt on {_spelled([part.taught for part in self.parts])} others"
+        if any(unread):
+            note += f"; no mesh in {unread[0]} published and {unread[1]} enrolled pictures"
+        out = {}
+        for judge in self.judges:
+            table = np.full((len(self.probe), len(self.gallery)), _NOBODY)
+            for part in self.parts:
+                a, b = seen.points[part.probe], enrolled.points[part.gallery]
+                found = similarities(part.heads[judge]((a,)), part.heads[judge]((b,)), "cosine")
+                found[:, ~enrolled.readable[part.gallery]] = _NOBODY
+                found[~seen.readable[part.probe]] = 0.0  # all alike: a lot is drawn
+                table[np.ix_(part.probe, part.gallery)] = found
+            scores = Scores.from_matrix(table, self.people[self.probe], self.people[self.gallery])
+            out[judge] = replace(rank(scores, 1, bootstrap=bootstrap), note=note)
+        return out
+
+    def _learnt(self, shapes: Shapes, people: NDArray[np.integer], seed: int) -> tuple[dict[str, Probe], int]:
+        rows = np.flatnonzero(shapes.readable)
+        rows = rows[np.isin(people[rows], several(people[rows]))]
+        x, who = shapes.points[rows], people[rows]
+        if (count := len(np.unique(who))) < LEAST_PEOPLE:
+            needed = f"{LEAST_PEOPLE} people with two readable photos"
+            raise UsageError(f"shapes are told apart by who has learnt from {needed}, and there are {count}")
+        whiten = dict.fromkeys(self.judges, standardised) | {"network": partial(whitening, each=_SHAPES_EACH)}
+        judges = {judge: SHAPE_JUDGES[judge] for judge in self.judges}
+        return {one: fit_probe(kind, (x,), who, seed=seed, whiten=whiten[one]) for one, kind in judges.items()}, count
+
+    def _halves(self, seed: int) -> NDArray[np.intp]:
+        """[N], 0 or 1: two halves of the people, with as many in each who have several photos."""
+        who, index, counts = np.unique(self.people, return_inverse=True, return_counts=True)
+        order = np.random.default_rng(seed).permutation(len(who))
+        order = order[np.argsort(counts[order] < 2, kind="stable")]
+        half = np.empty(len(who), np.intp)
+        half[order] = np.arange(len(who)) % 2
+        return half[index.reshape(-1)]
+
+
+def several(people: NDArray[np.integer]) -> NDArray[np.integer]:
+    who, counts = np.unique(people, return_counts=True)
+    return who[counts > 1]
+
+
+def _spelled(numbers: Sequence[int]) -> str:
+    return "/".join(map(str, dict.fromkeys(numbers)))

@@ -5,22 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.anonymizers import Anonymizer, Faces
+from ficgan.anonymizers import Anonymizer, Faces, generator
+from ficgan.deidentify.anonymizer import Ficgan
 from ficgan.errors import InputError, UsageError
-from ficgan.lab.attackers import AttackedFaces, attacked
+from ficgan.identity.ksame import k_same_layers
+from ficgan.lab.attackers import AttackedFaces, Read, attacked, halves, trained_attackers
+from ficgan.lab.attacks.revelio import RULES, Rule, choose_threshold, ood_curve, retrieve
 from ficgan.lab.attributes import binary_labels, infer
-from ficgan.lab.bench import Bench, NotApplicable, Refused, Rows, Subject, known, pixels_of
+from ficgan.lab.bench import Bench, NotApplicable, Refused, Rows, Subject, content, known, pixels_of
 from ficgan.lab.matrix_config import MatrixConfig, Scenario
-from ficgan.lab.metrics import wilson_share
+from ficgan.lab.metrics import Bootstrap, Sample, pictures, proportion, wilson_share
 from ficgan.lab.metrics.privacy import (
     FAILURES,
+    auc,
     chance,
+    eer,
     failures_to_acquire,
     privacy_curves,
     privacy_figures,
@@ -29,12 +35,10 @@ from ficgan.lab.metrics.privacy import (
     within_kind,
 )
 from ficgan.lab.metrics.scores import Scores
-from ficgan.lab.metrics.utility import Judges, UtilityReadings, compare
+from ficgan.lab.metrics.utility import LEAST_IMAGES, Judges, UtilityReadings, compare, frechet_figure, psnr_figure
 from ficgan.lab.pages import png, write_file
-from ficgan.lab.probe import run_identity_probe
-from ficgan.lab.readers import Embeddings, Reader, retrain_head, retrain_network, similarities
+from ficgan.lab.readers import PROBES, Blocks, Embeddings, Reader, fit_probe, retrain_head, similarities
 from ficgan.lab.results import Figure, Trial, Utility
-from ficgan.lab.reversal import fidelity_figures, identity_distance, run_retrieval
 from ficgan.lab.run import Say
 
 LEAST_GROUP = 10  # People a group needs for figures of its own
@@ -43,6 +47,8 @@ GROUP_RESAMPLES = 200  # Of the figures of groups and of attribute inference, at
 # that say something only beside the clear images' own figure.
 _OF_CLEAR = ("ceiling", "negative", "surroundings")
 _OF_BOTH = ("linkability", "attribute-inference")
+Curves = dict[str, list[list[float]]]
+Found = NDArray[np.bool_]
 
 
 def run_trials(
@@ -85,8 +91,8 @@ def _recognition(bench: Bench, subject: Subject, label: str, scenario: Scenario)
         found = bench.found(attempt.faces)
         likeness = fidelity_figures(bench, attempt.rows, attempt.faces) if restores else ()
         for reader in bench.readers:
-            threshold = None if scenario.retrained else reader.threshold
             figures, scores = _read(bench, subject, scenario, attempt, reader, gallery_rows, gallery, found, likeness)
+            threshold = None if scenario.retrained else reader.threshold
             groups = {} if fusion else _score_groups(bench, scores, attempt.rows, threshold)
             whose = (bench.name, label, scenario.name, reader.name, attempt.attacker)
             trials.append(Trial(*whose, figures, _curves(scores), groups, scenario.control))
@@ -101,7 +107,7 @@ def _read(
     reader: Reader,
     gallery_rows: Rows,
     gallery: Faces,
-    found: NDArray[np.bool_],
+    found: Found,
     likeness: tuple[Figure, ...],
 ) -> tuple[tuple[Figure, ...], Scores]:
     embed, note = _embedder(bench, subject, scenario, reader)
@@ -111,7 +117,8 @@ def _read(
         probe, people, found = _fused(probe, people, found)
     metric: Any = "cosine" if scenario.retrained else reader.metric
     scores = Scores.compare(probe, codes, people, enrolled, metric=metric, exclude_same=scenario.same_set)
-    figures = _figures(bench, scores, None if scenario.retrained else reader.threshold, bench.resamples)
+    threshold = None if scenario.retrained else reader.threshold
+    figures = privacy_figures(scores, threshold=threshold, seed=bench.seed, resamples=bench.resamples)
     if not scenario.same_set:
         figures += _without_face(bench, probe, codes, people, enrolled, metric, found)
     figures += (Figure("chance", chance(scores), n=scores.enrolled),)
@@ -135,14 +142,7 @@ def _read(
     return figures, scores
 
 
-def _figures(bench: Bench, scores: Scores, threshold: float | None, resamples: int) -> tuple[Figure, ...]:
-    figures = privacy_figures(scores, threshold=threshold, seed=bench.seed, resamples=resamples)
-    return tuple(
-        figure for figure in figures if not figure.metric.endswith(FAILURES) and figure.metric != "failures to acquire"
-    )
-
-
-def _curves(scores: Scores) -> dict[str, list[list[float]]]:
+def _curves(scores: Scores) -> Curves:
     curves = privacy_curves(scores)
     return {name: [[float(f"{number:.5g}") for number in point] for point in one] for name, one in curves.items()}
 
@@ -172,15 +172,11 @@ def _embedder(
     if not len(bench.split.attacker):
         raise Refused("the split leaves no faces to retrain on; set split.attacker")
     taught = subject.anonymised(bench.split.attacker)
-    if bench.retrain == "network":
-        return retrain_network(reader, taught)
     change, note = retrain_head(bench.embed(reader, taught), known(taught))
     return lambda faces: change(bench.embed(reader, faces)), note
 
 
-def _fused(
-    embeddings: Embeddings, people: Rows, found: NDArray[np.bool_]
-) -> tuple[Embeddings, Rows, NDArray[np.bool_]]:
+def _fused(embeddings: Embeddings, people: Rows, found: Found) -> tuple[Embeddings, Rows, Found]:
     """The mean direction of each person's embeddings [N,D]."""
     unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True).clip(1e-12)
     values, index = np.unique(people, return_inverse=True)
@@ -203,13 +199,192 @@ def _members(bench: Bench, rows: Rows) -> Iterator[tuple[str, NDArray[np.bool_],
 
 def _score_groups(bench: Bench, scores: Scores, rows: Rows, threshold: float | None) -> dict[str, tuple[Figure, ...]]:
     out: dict[str, tuple[Figure, ...]] = {}
+    resamples = min(bench.resamples, GROUP_RESAMPLES)
     for name, mask, people in _members(bench, rows):
         if people < LEAST_GROUP:
             note = f"{people} people are too few for a figure of their own"
             out[name] = (Figure("rank-1", None, n=people, note=note),)
         else:
-            out[name] = _figures(bench, scores.take(mask), threshold, min(bench.resamples, GROUP_RESAMPLES))
+            group = scores.take(mask)
+            out[name] = privacy_figures(group, threshold=threshold, seed=bench.seed, resamples=resamples)
     return out
+
+
+# -- likeness of what attackers give back -----------------------------------------------------------------------------
+
+IDD = "IDD"
+
+
+@lru_cache(maxsize=2)
+def _judges(attributes: str | None = None) -> Judges:
+    return Judges.find(attributes=None if attributes is None else Path(attributes))
+
+
+def fidelity_figures(bench: Bench, rows: Rows, faces: Faces) -> tuple[Figure, ...]:
+    """Likeness to the clear faces within the replaced square, without IDD, of rows int64 [N]; intervals by people."""
+    if not bench.reversal_metrics:
+        return ()
+    guess, clear = bench.part(rows, faces.images).regions(), bench.part(rows).regions()
+    judges, sample, of_clear = _judges(), bench.sample(rows), content(clear)
+    both, pair = [content(guess), of_clear], (guess.images, clear.images)
+    out = [
+        psnr_figure("PSNR", bench.store.array(["psnr", *both], lambda: pictures.psnr(*pair)), sample),
+        sample.mean("SSIM", bench.store.array(["ssim", *both], lambda: pictures.ssim(*pair))),
+    ]
+    if (lpips := judges.lpips) is not None:
+        values = bench.store.array(["lpips", lpips.network, *both], lambda: lpips.distance(*pair))
+        out.append(sample.mean("LPIPS", values, f"backbone {lpips.network}"))
+    if (inception := judges.inception) is not None:
+        parts = zip(both, pair, strict=True)
+        seen, before = (
+            bench.store.array(["inception", mark], partial(inception.features, images)) for mark, images in parts
+        )
+        out.append(_frechet("FID", seen, before))
+    names = ("LPIPS-like (SqueezeNet)", "FD-like (SqueezeNet)")
+    if (squeezenet := judges.squeezenet) is None:
+        return (*out, *(sample.none(name, judges.missing["squeezenet"]) for name in names))
+
+    def look() -> NDArray[np.float32]:
+        seen = squeezenet.read(guess.images, clear=clear.images)
+        distances = np.full(len(guess), np.nan) if seen.distances is None else seen.distances
+        return np.column_stack([distances, seen.features]).astype(np.float32)
+
+    prefix = ["squeezenet", squeezenet.size, squeezenet.measures]
+    seen = bench.store.array([*prefix, *both], look)
+    before = bench.store.array([*prefix, of_clear], lambda: squeezenet.read(clear.images).features)
+    note = "not the published one" if squeezenet.measures else judges.missing["distances"]
+    return (*out, sample.mean(names[0], seen[:, 0], note), _frechet(names[1], seen[:, 1:], before))
+
+
+def _frechet(metric: str, guess: NDArray[np.float32], clear: NDArray[np.float32]) -> Figure:
+    if len(guess) < LEAST_IMAGES:
+        few = f"{len(guess)} images are too few; give at least {LEAST_IMAGES}"
+        return Figure(metric, None, unit="images", note=few)
+    return frechet_figure(metric, clear, guess, pictures.frechet_floor(clear))
+
+
+def identity_distance(a: Embeddings, b: Embeddings, sample: Sample) -> Figure:
+    """Mean angle in radians between embeddings [N,D] of guesses and of the clear faces (IDD; Revelio, §5.2)."""
+    return sample.mean(IDD, angles(a, b))
+
+
+def angles(a: Embeddings, b: Embeddings) -> NDArray[np.float64]:
+    """Angles [N] in radians, 0 to π, of pairs of vectors [N,D]; exact also where they are almost parallel."""
+    x, y = (one / np.linalg.norm(one, axis=1, keepdims=True).clip(1e-12) for one in map(np.float64, (a, b)))
+    out: NDArray[np.float64] = 2 * np.arctan2(np.linalg.norm(x - y, axis=1), np.linalg.norm(x + y, axis=1))
+    return out
+
+
+# -- several guesses at each probe ------------------------------------------------------------------------------------
+
+_NAMES: dict[Rule, str] = {"vote": "IRA", "mean": "IRA (mean distance)", "shortest": "IRA (shortest distance)"}
+_LEAST = 2  # People in each half, enrolled and not, by whom a threshold is chosen
+_POINTS = 200  # Of a curve
+
+
+def _retrieval(bench: Bench, subject: Subject, label: str, scenario: Scenario) -> list[Trial]:
+    """A trial for each attacker that gives several candidates, and each judge; closed-world attackers have two."""
+    method, trials = subject.anonymizer, []
+    assert method is not None
+    rows = spread(bench)
+    seen = subject.anonymised(rows)
+    for attack in trained_attackers(bench, subject, method, scenario.attacker):
+        for judge, read in attack.reads(seen, rows, bench.split.gallery, bench.candidates).items():
+            trials += [
+                Trial(bench.name, label, scenario.name, judge, attacker, figures, curves)
+                for attacker, figures, curves in _named(bench, read, attack.title, "closed" in scenario.attacker)
+            ]
+    return trials
+
+
+def spread(bench: Bench) -> Rows:
+    """Probes to guess at several times: at most `bench.retrieval_probes`, one of each person in turn, ascending."""
+    rows = generator(bench.seed, "retrieval").permutation(bench.split.probe)
+    people = bench.people[rows]
+    turn = np.zeros(len(rows), np.int64)
+    for person in np.unique(people):
+        mine = np.flatnonzero(people == person)
+        turn[mine] = np.arange(len(mine))
+    return np.sort(rows[np.argsort(turn, kind="stable")][: bench.retrieval_probes])
+
+
+def retrieval_figures(read: Read, bootstrap: Bootstrap) -> tuple[Figure, ...]:
+    """rank-1 of the vote; IRA by vote, by other rules and of one guess; chance (Revelio, §4.3, Table 1)."""
+    count = read.candidates.shape[1]
+    voted = read.names() == read.people
+    sample = Sample(read.people, bootstrap)
+    hits, images = sample.total(voted), sample.total(np.ones(len(voted)))
+    who, drawn = len(hits), sample.drawn
+    note = f"{count} guesses at each probe, by vote"
+    low, high = proportion(drawn, hits / images, np.ones(who))
+    out = [Figure("rank-1", float((hits / images).mean()), low, high, who, note=note), wilson_share("IRA", voted, note)]
+    low, high = proportion(drawn, hits, images)
+    out.append(Figure("IRA (by people)", float(voted.mean()), low, high, who, note=note))
+    out.append(wilson_share("IRA (one guess)", read.names(guesses=1) == read.people, "the first guess at each probe"))
+    for rule in (rule for rule in RULES if rule != "vote"):
+        out.append(wilson_share(_NAMES[rule], read.names(rule) == read.people, f"{count} guesses at each probe"))
+    return (*out, Figure("chance", 1 / len(np.unique(read.enrolled)), n=len(np.unique(read.enrolled))))
+
+
+def stranger_figures(read: Read, known: Rows, bootstrap: Bootstrap) -> tuple[tuple[Figure, ...], list[list[float]]]:
+    """How well the least distance separates strangers (positive) from `known` people (Revelio, §4.3, §5.5).
+
+    The threshold of each half of the people has the best balanced accuracy on the other half. Returns figures, and the
+    curve as [FPR, TPR] points.
+    """
+    kept, stranger = np.isin(read.enrolled, known), ~np.isin(read.people, known)
+    halves_ = _both_halves(read.people, stranger, bootstrap.seed)
+    if halves_ is None or not kept.any():
+        why = f"fewer than {2 * _LEAST} people are enrolled, or strangers, and no threshold can be chosen"
+        return tuple(Figure(f"stranger {what}", None, note=why) for what in ("TPR", "FPR", "accuracy", "AUC")), []
+    least = retrieve(read.candidates, read.gallery[kept], read.enrolled[kept], read.metric).lowest.astype(np.float64)
+    flagged, thresholds = np.zeros(len(least), bool), []
+    for half in (halves_, ~halves_):  # decided by the threshold of the other half
+        thresholds.append(choose_threshold(least[~half & ~stranger], least[~half & stranger]))
+        flagged[half] = least[half] > thresholds[-1]
+    curve = ood_curve(least[~stranger], least[stranger])
+    note = "thresholds are chosen on the other half of the people"
+    sample = Sample(read.people, bootstrap)
+    figures = (
+        sample.share("stranger TPR", np.where(stranger, flagged, np.nan), note),
+        sample.share("stranger FPR", np.where(stranger, np.nan, flagged), note),
+        sample.share("stranger accuracy", flagged == stranger, note),
+        Figure("stranger AUC", curve.auc, n=len(least), unit="images"),
+        Figure(
+            "stranger threshold",
+            float(np.mean(thresholds)),
+            n=len(least),
+            unit="images",
+            note=f"the mean of {min(thresholds):.4g} and {max(thresholds):.4g}",
+        ),
+    )
+    points = [[float(f"{x:.5g}"), float(f"{y:.5g}")] for x, y in zip(curve.fpr[::-1], curve.tpr[::-1], strict=True)]
+    step = max(1, -(-len(points) // _POINTS))
+    return figures, [*points[:-1:step], points[-1]]
+
+
+def _named(bench: Bench, read: Read, title: str, closed: bool) -> list[tuple[str, tuple[Figure, ...], Curves]]:
+    bootstrap = bench.bootstrap
+    known_people, unknown = halves(bench)
+    figures, points = stranger_figures(read, known_people, bootstrap)
+    curves = {"strangers": points} if points else {}
+    if not closed:
+        return [(title, (*retrieval_figures(read, bootstrap), *figures), curves)]
+    parts = [(f"{title} (known)", read.of(known_people)), (f"{title} (unknown)", read.of(unknown))]
+    named = [(name, retrieval_figures(part, bootstrap)) for name, part in parts if len(part.people)]
+    (first, own), *rest = named
+    return [(first, (*own, *figures), curves), *((name, own, {}) for name, own in rest)]
+
+
+def _both_halves(people: Rows, stranger: Found, seed: int) -> Found | None:
+    """[P] probes of one half of the people; both halves hold strangers and others. None: there are too few."""
+    chosen: list[Rows] = []
+    for mask in (stranger, ~stranger):
+        who = generator(seed, "threshold").permutation(np.unique(people[mask]))
+        if len(who) < 2 * _LEAST:
+            return None
+        chosen.append(who[: len(who) // 2])
+    return np.isin(people, np.concatenate(chosen))
 
 
 # -- attribute inference ----------------------------------------------------------------------------------------------
@@ -234,22 +409,98 @@ def _inference(bench: Bench, subject: Subject, label: str, scenario: Scenario) -
     return trials
 
 
+# -- identity in FICGAN's codes ---------------------------------------------------------------------------------------
+# k-same averages only w; z_non, and w of layers 1…i, enter the generator as they are. That they carry no identity is
+# tested here. All figures are lower bounds.
+
+# Name, control as in `Trial`, and whether the attacker's, the gallery's and the probes' codes are read from the
+# de-identified image. What the generator is given is seen by nobody outside.
+_VIEWS = (
+    ("as the generator is given it", "codes", False, False, False),
+    ("read from the published image", "", False, False, True),
+    ("read from published images, parrot", "", True, True, True),
+)
+
+
+def _identity_probe(bench: Bench, subject: Subject, label: str, scenario: Scenario) -> list[Trial]:
+    """Identity left in the codes of FICGAN, code by code and probe by probe; trained on the attacker's people.
+
+    Returns trials whose `attacker` is the code and image, `recogniser` the probe; control "codes" marks what nobody
+    sees outside, with z_id and judges as ceilings.
+    """
+    method, split = subject.anonymizer, bench.split
+    if not isinstance(method, Ficgan):
+        raise NotApplicable("only FICGAN has an identity code that could be averaged and a spatial code that is not")
+    if not len(split.attacker):
+        raise Refused("the split leaves no faces to train a probe on; set split.attacker")
+    trials = []
+    for view, control, *published in _VIEWS:
+        ceilings = control == "codes"
+        places = zip((split.attacker, split.gallery, split.probe), published, strict=True)
+        taught, gallery, seen = (_codes(bench, subject, method, rows, out, ceilings) for rows, out in places)
+        for code in taught:
+            for kind, title in PROBES.items():
+                probe = fit_probe(kind, taught[code], bench.people[split.attacker], seed=bench.seed)
+                figures = _probe_figures(bench, probe(seen[code]), probe(gallery[code]))
+                attacker = f"{code}, {view}"
+                trials.append(Trial(bench.name, label, scenario.name, title, attacker, figures, control=control))
+    return trials
+
+
+def _probe_figures(bench: Bench, probe: NDArray[np.float32], gallery: NDArray[np.float32]) -> tuple[Figure, ...]:
+    who, enrolled = bench.people[bench.split.probe], bench.people[bench.split.gallery]
+    scores, drawn = Scores.compare(probe, gallery, who, enrolled, metric="cosine"), bench.bootstrap
+    return (
+        rank(scores, 1, bootstrap=drawn),
+        auc(scores, bootstrap=drawn),
+        eer(scores, bootstrap=drawn),
+        Figure("chance", chance(scores), n=scores.enrolled),
+    )
+
+
+def _codes(
+    bench: Bench, subject: Subject, method: Ficgan, rows: Rows, published: bool, ceilings: bool
+) -> dict[str, Blocks]:
+    """Name → blocks of what can carry an identity, of some rows of the set."""
+    whole = subject.anonymised(rows) if published else subject.clear(rows)
+    faces = bench.part(rows, whole.images).regions()
+    model = method.face_model
+    z_id, z_non = (_code(bench, method, faces, index) for index in range(2))
+    out: dict[str, Blocks] = {"z_non": (z_non,)}
+    first, last = k_same_layers(model.num_layers, None if model.band else method.layer, model.band)
+    kept = [layer for layer in range(1, model.num_layers + 1) if not first <= layer <= last]
+    if kept:  # layers, numbered from 1, that keep the source's w: what their affine maps make of it
+        w, spans = model.layer_codes(z_id, kept), _spans(kept)
+        out |= {f"w of layers {spans}": (w,), f"z_non + w of layers {spans}": (z_non, w)}
+    if ceilings:
+        out["z_id"] = (z_id,)
+        out |= {reader.name: (bench.embed(reader, whole),) for reader in bench.readers}
+    return out
+
+
+def _code(bench: Bench, method: Ficgan, faces: Faces, index: int) -> NDArray[np.float32]:
+    """z_id (0) or z_non (1) of faces, [N,D]; kept in the store."""
+    model, name = method.face_model, ("z_id", "z_non")[index]
+    key = ["codes", model.digest(), index, content(faces)]
+    return bench.store.array(key, lambda: model.codes(method.readings(faces))[name])
+
+
+def _spans(layers: list[int]) -> str:
+    starts = [layers[0], *(b for a, b in pairwise(layers) if b > a + 1)]
+    ends = [*(a for a, b in pairwise(layers) if b > a + 1), layers[-1]]
+    return ", ".join(str(a) if a == b else f"{a}–{b}" for a, b in zip(starts, ends, strict=True))
+
+
 # Attackers whose trials are not recognition.
 _KINDS: Mapping[str, Callable[[Bench, Subject, str, Scenario], list[Trial]]] = {
     "inference": _inference,
-    "retrieval": run_retrieval,
-    "closed retrieval": run_retrieval,
-    "identity probe": run_identity_probe,
+    "retrieval": _retrieval,
+    "closed retrieval": _retrieval,
+    "identity probe": _identity_probe,
 }
 
 
 # -- utility and examples ---------------------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=1)
-def _judges(attributes: str | None) -> Judges:
-    return Judges.find(attributes=None if attributes is None else Path(attributes))
-
 
 # What was read in the clear probes of the set at work: one set at a time.
 _READ: dict[tuple[str, str | None], UtilityReadings] = {}

@@ -202,7 +202,6 @@ def _invoke(*arguments: object) -> Any:
 @pytest.mark.usefixtures("_judge")
 def test_fantomas_from_end_to_end(people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ficgan.lab.report.write_report", lambda *_, **__: [tmp_path / "report.html"])
-    monkeypatch.setattr("ficgan.lab.papers.fantomas.draw_fantomas", lambda *_: [])
     command = (
         "fantomas",
         "--data",

@@ -21,7 +21,7 @@ from ficgan.anonymizers import Faces
 from ficgan.cli.evaluate import paper
 from ficgan.errors import InputError, UsageError
 from ficgan.lab import papers as printed
-from ficgan.lab import readers, reversal
+from ficgan.lab import readers, trials
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.papers import revelio, revelio_parts, revelio_tables
 from ficgan.lab.papers.revelio import RevelioPaper, attacker, divide, settings
@@ -175,7 +175,7 @@ def judged_by(patch: pytest.MonkeyPatch, name: str) -> None:
 def _judge() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         judged_by(patch, "textures")
-        patch.setattr(reversal, "_judges", lambda: Judges(missing={"squeezenet": "not here"}))
+        patch.setattr(trials, "_judges", lambda *_: Judges(missing={"squeezenet": "not here"}))
         yield
 
 

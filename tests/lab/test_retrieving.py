@@ -17,7 +17,8 @@ from sklearn.metrics import roc_auc_score
 from texture_world import Textures, judged_by_textures, write_people
 
 from ficgan.lab import bench as lab_bench
-from ficgan.lab import matrix, reversal
+from ficgan.lab import matrix
+from ficgan.lab import trials as lab_trials
 from ficgan.lab.attackers import halves
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.bench import Subject, anonymiser_for
@@ -25,7 +26,7 @@ from ficgan.lab.matrix_config import MatrixConfig
 from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.results import Figure, Results, Trial
-from ficgan.lab.reversal import Read, retrieval_figures, spread, stranger_figures
+from ficgan.lab.trials import Read, retrieval_figures, spread, stranger_figures
 
 BOOTSTRAP = Bootstrap(100, 0)
 
@@ -135,7 +136,7 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _world(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     judged_by_textures(monkeypatch)
-    monkeypatch.setattr(reversal, "_judges", lambda: Judges(missing={"squeezenet": "not here"}))
+    monkeypatch.setattr(lab_trials, "_judges", lambda *_: Judges(missing={"squeezenet": "not here"}))
     monkeypatch.setitem(REVERSERS._classes, "by-heart", world.ByHeart)
     monkeypatch.setattr(world, "LOG", world.Log())
     yield

@@ -17,12 +17,10 @@ from ficgan.anonymizers import Faces
 from ficgan.errors import InputError
 from ficgan.faces import Mesh
 from ficgan.frame import FaceShape
-from ficgan.lab import probe as probes
 from ficgan.lab import readers
 from ficgan.lab.bars import privacy
 from ficgan.lab.metrics import Bootstrap
-from ficgan.lab.probe import SHAPE_JUDGES, ShapeAttack
-from ficgan.lab.readers import ShapeRecognizer, Shapes
+from ficgan.lab.readers import SHAPE_JUDGES, ShapeAttack, ShapeRecognizer, Shapes
 from ficgan.lab.results import Figure
 
 DRAWN = Bootstrap(50)
@@ -129,19 +127,19 @@ def test_nobody_teaches_and_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> No
     clear, who = world(45, 5)
     alone, _ = world(10, 6, each=1)  # people with one photo are enrolled, too
     clear, who = clear + alone, np.concatenate([who, 100 + np.arange(10)])
-    taught: list[set[int]] = []
-    original = probes.fit_probe
+    teachers: list[set[int]] = []
+    original = readers.fit_probe
 
     def watched(kind: Any, blocks: Any, people: np.ndarray, **more: Any) -> Any:
-        taught.append(set(people.tolist()))
+        teachers.append(set(people.tolist()))
         return original(kind, blocks, people, **more)
 
-    monkeypatch.setattr(probes, "fit_probe", watched)
+    monkeypatch.setattr(readers, "fit_probe", watched)
     attack = ShapeAttack(clear, who, *rows(who), judges=("LDA",))
     looked = [set(who[attack.gallery[part.gallery]].tolist()) for part in attack.parts]
-    assert all(not a & b for a, b in zip(taught, looked, strict=True))
+    assert all(not a & b for a, b in zip(teachers, looked, strict=True))
     assert looked[0] | looked[1] == set(who.tolist()) and not looked[0] & looked[1]
-    assert sorted(map(len, taught)) == [22, 23] and sorted(map(len, looked)) == [27, 28]
+    assert sorted(map(len, teachers)) == [22, 23] and sorted(map(len, looked)) == [27, 28]
     for part, here in zip(attack.parts, looked, strict=True):
         assert set(who[attack.probe[part.probe]].tolist()) <= here
 

@@ -38,14 +38,12 @@ class Pairs:
 
     Args:
         background: the anonymiser's background set, where the attacker is granted it.
-        same: False where the anonymised images were drawn with other parameters than the attacked ones.
         enrolled: [K] numbers of people whom the attacker is granted; they are never held out.
     """
 
     anonymised: Faces
     clear: Faces
     background: Faces | None = None
-    same: bool = True
     enrolled: NDArray[np.int64] | None = None
 
     def at_most(self, count: int) -> Pairs:
@@ -53,7 +51,7 @@ class Pairs:
         if len(self.clear) <= count:
             return self
         rows = np.linspace(0, len(self.clear) - 1, count).round().astype(np.int64)
-        return Pairs(self.anonymised.take(rows), self.clear.take(rows), self.background, self.same)
+        return Pairs(self.anonymised.take(rows), self.clear.take(rows), self.background)
 
     def luminance(self) -> tuple[Float, Float]:
         """The anonymised and the clear faces, [N,S,S] each."""

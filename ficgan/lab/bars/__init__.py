@@ -22,8 +22,7 @@ from ficgan.lab.bars.bench import MeasuredSet, Observation, Panel
 from ficgan.lab.bars.table import BarControl, Controls, Figures, Sheet
 from ficgan.lab.bench import reconstruct
 from ficgan.lab.metrics import Bootstrap
-from ficgan.lab.probe import ProbeData, several
-from ficgan.lab.readers import Embeddings, ShapeRecognizer, cosines
+from ficgan.lab.readers import Embeddings, ProbeData, ShapeRecognizer, cosines, several
 from ficgan.lab.run import Progress
 from ficgan.lab.sets import FaceSet, Prepared, Quick, open_set, prepare
 

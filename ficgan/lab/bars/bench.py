@@ -20,8 +20,7 @@ from ficgan.lab.bench import anonymised
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.pictures import Detections, detect_faces, quick
 from ficgan.lab.metrics.utility import Judges, UtilityReadings
-from ficgan.lab.probe import ProbeData, ShapeAttack, several
-from ficgan.lab.readers import Embeddings, Reader, ShapeRecognizer, Shapes, get_readers
+from ficgan.lab.readers import Embeddings, ProbeData, Reader, ShapeAttack, ShapeRecognizer, Shapes, get_readers, several
 from ficgan.lab.results import Figure
 from ficgan.lab.sets import GREY, Prepared
 

@@ -19,8 +19,7 @@ from ficgan.lab.metrics import Sample, from_half
 from ficgan.lab.metrics import privacy as metrics
 from ficgan.lab.metrics.privacy import chance, rank
 from ficgan.lab.metrics.scores import Scores
-from ficgan.lab.probe import ShapeAttack
-from ficgan.lab.readers import Embeddings, Reader, cosines, paired, similarities
+from ficgan.lab.readers import Embeddings, Reader, ShapeAttack, cosines, paired, similarities
 from ficgan.lab.results import Figure
 from ficgan.lab.sets import KIND
 

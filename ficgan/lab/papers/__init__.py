@@ -25,9 +25,9 @@ from ficgan.lab.metrics.privacy import hits, rank
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.readers import Reader
 from ficgan.lab.results import Figure, Trial
-from ficgan.lab.reversal import fidelity_figures, identity_distance
 from ficgan.lab.run import Progress, fingerprint
 from ficgan.lab.sets import open_set
+from ficgan.lab.trials import fidelity_figures, identity_distance
 from ficgan.registry import parse_spec
 
 

@@ -24,7 +24,7 @@ from ficgan.lab.papers import REVELIO, FaceTreatment, Rows, distance, identified
 from ficgan.lab.papers.revelio import BLURS, NAMES, PartOutcome, RevelioStudy
 from ficgan.lab.readers import Reader, retrain_head
 from ficgan.lab.results import Figure, Trial
-from ficgan.lab.reversal import stranger_figures
+from ficgan.lab.trials import stranger_figures
 from ficgan.registry import parse_spec
 
 # Scenarios of the trials.
